@@ -1,0 +1,153 @@
+"""Values that the compiler takes and gives: plain, frozen, free of MLIR objects.
+
+Vocabulary and meaning follow the design's section 1. Sizes are element counts unless a
+name says bytes. A dimension is an ``int`` when it is static and the name of a symbol
+(``"s0"``) when it is known only at run time. Formulas are texts in the grammar of
+``kcache_grpc.model.expression``: integers, symbols, ``+ - * %``, ``ceildiv(a,b)``,
+``min(a,b)``, ``max(a,b)``, ``roundup(a,b)``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+Dim = int | str
+
+#: dtype name -> bytes of one element in a buffer (i1 is one byte, complex is interleaved).
+DTYPE_BYTES: dict[str, int] = {
+    "i1": 1,
+    "i8": 1,
+    "i16": 2,
+    "i32": 4,
+    "i64": 8,
+    "ui8": 1,
+    "ui16": 2,
+    "ui32": 4,
+    "ui64": 8,
+    "f16": 2,
+    "bf16": 2,
+    "f32": 4,
+    "f64": 8,
+    "c64": 8,
+    "c128": 16,
+}
+
+NUMERICS = ("strict", "default", "fast")
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Element type and dimensions of one row-major contiguous tensor."""
+
+    dtype: str
+    dims: tuple[Dim, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.dims))}]"
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A size known at run time, read from ``axis`` of input ``arg`` (both from 0)."""
+
+    name: str
+    arg: int
+    axis: int
+
+
+@dataclass(frozen=True)
+class ArgSpec:
+    """What a kernel is called with: the inputs, in program order."""
+
+    args: tuple[TensorType, ...]
+
+    def __str__(self) -> str:
+        return ";".join(map(str, self.args))
+
+
+@dataclass(frozen=True)
+class LiftedConstant:
+    """A large constant that became a buffer after the inputs, at ``position`` from 0 among constants.
+
+    ``content`` is little-endian, row major, in the element layout of buffers; ``digest`` is its SHA-256.
+    """
+
+    position: int
+    type: TensorType
+    digest: bytes
+    content: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Canonical:
+    """What canonicalization makes of a program.
+
+    ``spec_text`` is deterministic; its first line names the canonicalizer version and the
+    numerics class; ``spec_digest`` is the SHA-256 of its UTF-8 bytes.
+    """
+
+    spec_text: str
+    spec_digest: bytes
+    arg_spec: ArgSpec
+    results: tuple[TensorType, ...]
+    symbols: tuple[Symbol, ...]
+    constants: tuple[LiftedConstant, ...]
+    arg_names: tuple[str, ...]
+    operations: int
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """What may change the bytes of a kernel besides spec, arg spec, guard, target and toolchain."""
+
+    numerics: str = "default"
+    opt_level: int = 3
+    tuning: str = "generic"
+
+    def __str__(self) -> str:
+        return f"numerics={self.numerics} opt_level={self.opt_level} tuning={self.tuning}"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch inside ``kcache_run``: what it computes and how many independent slices it has.
+
+    ``extent`` and ``grain`` are formulas: the range given to ``parallel_for`` and its smallest
+    slice; an extent of ``"1"`` runs on the calling thread.
+    """
+
+    name: str
+    ops: tuple[str, ...]
+    extent: str
+    grain: str
+
+
+@dataclass(frozen=True)
+class KernelInterface:
+    """What a caller must know to call ``kcache_run``.
+
+    Buffers are passed in the order inputs, constants, outputs. ``dims`` passed at run time are the
+    sizes of ``symbols`` in order. ``workspace`` is a formula in bytes over the symbols and
+    ``workers``. Output dims may be formulas over the symbols.
+    ``required_isa`` lists the LLVM features that the code needs beyond the baseline of its triple.
+    """
+
+    inputs: tuple[TensorType, ...]
+    constants: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
+    symbols: tuple[Symbol, ...]
+    workspace: str
+    launches: tuple[Launch, ...]
+    triple: str
+    required_isa: tuple[str, ...]
+    error_codes: dict[int, str]
+    abi: int = 1
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """Artifact bytes by kind (``so``, ``mlir``, ``llvm``, ``asm``) and the interface of ``so``."""
+
+    artifacts: dict[str, bytes] = field(repr=False)
+    interface: KernelInterface
+    stage_seconds: dict[str, float]

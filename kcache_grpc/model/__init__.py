@@ -1,0 +1,1 @@
+"""Values shared by client, service and server. Light: no gRPC, no database, no compiler."""

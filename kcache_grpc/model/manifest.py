@@ -1,0 +1,314 @@
+"""Manifests and bindings as frozen values, and their exact bytes on the wire.
+
+``to_bytes`` is what the service stores and signs; ``from_bytes`` is used only after the signature held.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+
+from google.protobuf.message import DecodeError
+
+from kcache_grpc._proto.kcache.v1 import common_pb2, manifest_pb2
+from kcache_grpc.errors import IntegrityError
+from kcache_grpc.model.expression import evaluate
+from kcache_grpc.model.identity import Ingredients
+from kcache_grpc.model.options import Options
+from kcache_grpc.model.target import Target
+from kcache_grpc.model.wire import (
+    artifact_kind_from_proto,
+    artifact_kind_to_proto,
+    dtype_from_proto,
+    dtype_to_proto,
+    numerics_from_proto,
+    numerics_to_proto,
+    options_from_proto,
+    options_to_proto,
+    target_from_proto,
+    target_to_proto,
+)
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Dtype and shape of a row-major contiguous tensor; every dimension is a formula in elements."""
+
+    dtype: str
+    dims: tuple[str, ...]
+
+    def shape(self, symbols: dict[str, int]) -> tuple[int, ...]:
+        """The dimensions for these sizes."""
+        return tuple(evaluate(dim, symbols) for dim in self.dims)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(self.dims)}]"
+
+
+@dataclass(frozen=True)
+class SymbolSpec:
+    """A size read from ``axis`` of input ``arg``."""
+
+    name: str
+    arg: int
+    axis: int
+
+
+@dataclass(frozen=True)
+class ArtifactRef:
+    """Immutable bytes: ``kind`` is ``so``, ``mlir``, ``llvm``, ``asm``, ``ptx``, ``cubin`` or ``constant``."""
+
+    kind: str
+    sha256: bytes
+    size: int
+
+
+@dataclass(frozen=True)
+class LaunchSpec:
+    """One launch inside ``kcache_run``; ``extent`` and ``grain`` are formulas."""
+
+    name: str
+    ops: tuple[str, ...]
+    extent: str
+    grain: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a caller must know to run a kernel. Fields as in protos/kcache/v1/manifest.proto."""
+
+    kernel_digest: bytes
+    spec_digest: bytes
+    key: int
+    namespace: str
+    epoch: int
+    target: Target
+    options: Options
+    toolchain_digest: bytes
+    guard: str
+    arg_spec: str
+    abi: int
+    inputs: tuple[TensorSpec, ...]
+    constants: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    symbols: tuple[SymbolSpec, ...]
+    workspace_bytes: str
+    launches: tuple[LaunchSpec, ...]
+    required_isa: tuple[str, ...]
+    error_codes: tuple[tuple[int, str], ...]
+    artifacts: tuple[ArtifactRef, ...]
+    server_version: str
+    compile_time: datetime
+    compile_seconds: float
+    toolchain: Ingredients = field(repr=False)
+
+    def artifact(self, kind: str) -> ArtifactRef | None:
+        """The artifact of this kind, if the kernel has one."""
+        return next((ref for ref in self.artifacts if ref.kind == kind), None)
+
+    def to_bytes(self) -> bytes:
+        """The bytes that are stored, signed and sent."""
+        message = manifest_pb2.Manifest(
+            kernel_digest=self.kernel_digest,
+            spec_digest=self.spec_digest,
+            key=self.key,
+            namespace=self.namespace,
+            epoch=self.epoch,
+            target=target_to_proto(self.target),
+            options=options_to_proto(self.options),
+            toolchain_digest=self.toolchain_digest,
+            guard=self.guard,
+            arg_spec=self.arg_spec,
+            abi=self.abi,
+            inputs=_tensors_to_proto(self.inputs),
+            constants=_tensors_to_proto(self.constants),
+            outputs=_tensors_to_proto(self.outputs),
+            symbols=_symbols_to_proto(self.symbols),
+            workspace_bytes=self.workspace_bytes,
+            launches=[
+                manifest_pb2.LaunchSpec(name=x.name, ops=x.ops, extent=x.extent, grain=x.grain) for x in self.launches
+            ],
+            required_isa=self.required_isa,
+            error_codes=[manifest_pb2.ErrorCode(code=code, meaning=text) for code, text in self.error_codes],
+            artifacts=[artifact_ref_to_proto(ref) for ref in self.artifacts],
+            provenance=manifest_pb2.Provenance(
+                server_version=self.server_version,
+                toolchain=[manifest_pb2.Ingredient(name=name, value=value) for name, value in self.toolchain],
+            ),
+        )
+        micros = round(self.compile_time.timestamp() * 1_000_000)
+        message.provenance.compile_time.seconds, rest = divmod(micros, 1_000_000)
+        message.provenance.compile_time.nanos = rest * 1000
+        fraction, whole = math.modf(self.compile_seconds)
+        message.provenance.compile_duration.seconds = int(whole)
+        message.provenance.compile_duration.nanos = int(fraction * 1e9)
+        return message.SerializeToString(deterministic=True)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Manifest:
+        """Raises ``IntegrityError`` when the bytes are not a manifest that this version understands."""
+        message = manifest_pb2.Manifest()
+        try:
+            message.ParseFromString(data)
+        except DecodeError as error:
+            raise IntegrityError(f"not a manifest: {error}") from error
+        made = message.provenance.compile_time
+        lasted = message.provenance.compile_duration
+        return cls(
+            kernel_digest=message.kernel_digest,
+            spec_digest=message.spec_digest,
+            key=message.key,
+            namespace=message.namespace,
+            epoch=message.epoch,
+            target=target_from_proto(message.target),
+            options=options_from_proto(message.options),
+            toolchain_digest=message.toolchain_digest,
+            guard=message.guard,
+            arg_spec=message.arg_spec,
+            abi=message.abi,
+            inputs=_tensors_from_proto(message.inputs),
+            constants=_tensors_from_proto(message.constants),
+            outputs=_tensors_from_proto(message.outputs),
+            symbols=_symbols_from_proto(message.symbols),
+            workspace_bytes=message.workspace_bytes,
+            launches=tuple(LaunchSpec(x.name, tuple(x.ops), x.extent, x.grain) for x in message.launches),
+            required_isa=tuple(message.required_isa),
+            error_codes=tuple((x.code, x.meaning) for x in message.error_codes),
+            artifacts=tuple(artifact_ref_from_proto(ref) for ref in message.artifacts),
+            server_version=message.provenance.server_version,
+            compile_time=datetime.fromtimestamp(made.seconds + made.nanos / 1e9, tz=timezone.utc),
+            compile_seconds=lasted.seconds + lasted.nanos / 1e9,
+            toolchain=tuple((x.name, x.value) for x in message.provenance.toolchain),
+        )
+
+
+@dataclass(frozen=True)
+class ConstantBinding:
+    """A large constant that became a buffer: its type, and the digest under which its bytes are read."""
+
+    type: TensorSpec
+    sha256: bytes
+    size: int
+
+
+@dataclass(frozen=True)
+class Binding:
+    """All that a repeat of a program needs without parsing it. Fields as in protos/kcache/v1/manifest.proto."""
+
+    program_digest: bytes
+    numerics: str
+    namespace: str
+    epoch: int
+    key: int
+    spec_digest: bytes
+    inputs: tuple[TensorSpec, ...]
+    arg_names: tuple[str, ...]
+    outputs: tuple[TensorSpec, ...]
+    symbols: tuple[SymbolSpec, ...]
+    symbol_values: tuple[int, ...]
+    constants: tuple[ConstantBinding, ...]
+
+    @property
+    def arg_spec(self) -> str:
+        """Text of the inputs, an ingredient of the kernel's identity."""
+        return ";".join(map(str, self.inputs))
+
+    def to_bytes(self) -> bytes:
+        """The bytes that are stored, signed and sent."""
+        return manifest_pb2.Binding(
+            program_digest=self.program_digest,
+            numerics=numerics_to_proto(self.numerics),
+            namespace=self.namespace,
+            epoch=self.epoch,
+            key=self.key,
+            spec_digest=self.spec_digest,
+            inputs=_tensors_to_proto(self.inputs),
+            arg_names=self.arg_names,
+            outputs=_tensors_to_proto(self.outputs),
+            symbols=_symbols_to_proto(self.symbols),
+            symbol_values=self.symbol_values,
+            constants=[constant_to_proto(constant) for constant in self.constants],
+        ).SerializeToString(deterministic=True)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Binding:
+        """Raises ``IntegrityError`` when the bytes are not a binding that this version understands."""
+        message = manifest_pb2.Binding()
+        try:
+            message.ParseFromString(data)
+        except DecodeError as error:
+            raise IntegrityError(f"not a binding: {error}") from error
+        return cls(
+            program_digest=message.program_digest,
+            numerics=numerics_from_proto(message.numerics),
+            namespace=message.namespace,
+            epoch=message.epoch,
+            key=message.key,
+            spec_digest=message.spec_digest,
+            inputs=_tensors_from_proto(message.inputs),
+            arg_names=tuple(message.arg_names),
+            outputs=_tensors_from_proto(message.outputs),
+            symbols=_symbols_from_proto(message.symbols),
+            symbol_values=tuple(message.symbol_values),
+            constants=tuple(constant_from_proto(constant) for constant in message.constants),
+        )
+
+
+def tensor_to_proto(tensor: TensorSpec) -> common_pb2.TensorSpec:
+    """To the wire."""
+    return common_pb2.TensorSpec(dtype=dtype_to_proto(tensor.dtype), dims=tensor.dims)
+
+
+def tensor_from_proto(message: common_pb2.TensorSpec) -> TensorSpec:
+    """From the wire."""
+    return TensorSpec(dtype_from_proto(message.dtype), tuple(message.dims))
+
+
+def symbol_to_proto(symbol: SymbolSpec) -> common_pb2.SymbolSpec:
+    """To the wire."""
+    return common_pb2.SymbolSpec(name=symbol.name, arg=symbol.arg, axis=symbol.axis)
+
+
+def symbol_from_proto(message: common_pb2.SymbolSpec) -> SymbolSpec:
+    """From the wire."""
+    return SymbolSpec(message.name, message.arg, message.axis)
+
+
+def artifact_ref_to_proto(ref: ArtifactRef) -> manifest_pb2.ArtifactRef:
+    """To the wire."""
+    return manifest_pb2.ArtifactRef(kind=artifact_kind_to_proto(ref.kind), sha256=ref.sha256, size_bytes=ref.size)
+
+
+def artifact_ref_from_proto(message: manifest_pb2.ArtifactRef) -> ArtifactRef:
+    """From the wire."""
+    return ArtifactRef(artifact_kind_from_proto(message.kind), message.sha256, message.size_bytes)
+
+
+def constant_to_proto(constant: ConstantBinding) -> manifest_pb2.ConstantBinding:
+    """To the wire."""
+    return manifest_pb2.ConstantBinding(
+        type=tensor_to_proto(constant.type), sha256=constant.sha256, size_bytes=constant.size
+    )
+
+
+def constant_from_proto(message: manifest_pb2.ConstantBinding) -> ConstantBinding:
+    """From the wire."""
+    return ConstantBinding(tensor_from_proto(message.type), message.sha256, message.size_bytes)
+
+
+def _tensors_to_proto(tensors: tuple[TensorSpec, ...]) -> list[common_pb2.TensorSpec]:
+    return [tensor_to_proto(tensor) for tensor in tensors]
+
+
+def _tensors_from_proto(messages: Iterable[common_pb2.TensorSpec]) -> tuple[TensorSpec, ...]:
+    return tuple(tensor_from_proto(message) for message in messages)
+
+
+def _symbols_to_proto(symbols: tuple[SymbolSpec, ...]) -> list[common_pb2.SymbolSpec]:
+    return [symbol_to_proto(symbol) for symbol in symbols]
+
+
+def _symbols_from_proto(messages: Iterable[common_pb2.SymbolSpec]) -> tuple[SymbolSpec, ...]:
+    return tuple(symbol_from_proto(message) for message in messages)

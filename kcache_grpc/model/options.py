@@ -1,0 +1,35 @@
+"""Compile options: all that may change the bytes of a kernel besides spec, target and toolchain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kcache_grpc.errors import ArgumentError
+
+NUMERICS = ("strict", "default", "fast")
+TUNING_MODELS = ("generic",)
+
+
+@dataclass(frozen=True)
+class Options:
+    """Every field is an ingredient of the kernel's identity.
+
+    ``numerics``: ``"strict"``, ``"default"`` or ``"fast"``, also part of the spec.
+    ``opt_level``: 0 to 3. ``tuning``: a tuning model, ``"generic"``.
+    Raises ``ArgumentError`` for any other value.
+    """
+
+    numerics: str = "default"
+    opt_level: int = 3
+    tuning: str = "generic"
+
+    def __post_init__(self) -> None:
+        if self.numerics not in NUMERICS:
+            raise ArgumentError(f"numerics is {self.numerics!r}; use one of {', '.join(NUMERICS)}")
+        if not isinstance(self.opt_level, int) or not 0 <= self.opt_level <= 3:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ArgumentError(f"opt_level is {self.opt_level!r}; use 0, 1, 2 or 3")
+        if self.tuning not in TUNING_MODELS:
+            raise ArgumentError(f"tuning is {self.tuning!r}; use one of {', '.join(TUNING_MODELS)}")
+
+    def __str__(self) -> str:
+        return f"numerics={self.numerics} opt_level={self.opt_level} tuning={self.tuning}"

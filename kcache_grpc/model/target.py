@@ -1,0 +1,110 @@
+"""Targets: which machine a kernel is for, and what this machine can run.
+
+The x86-64 levels are those of the x86-64 psABI. A host is resolved without a compiler, from the
+kernel's own list of CPU flags.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from kcache_grpc.errors import ArgumentError
+
+#: psABI level -> flags of /proc/cpuinfo that it adds to the level before.
+_X86_LEVELS: tuple[tuple[str, frozenset[str]], ...] = (
+    ("x86-64-v2", frozenset({"cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3"})),
+    ("x86-64-v3", frozenset({"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"})),
+    ("x86-64-v4", frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"})),
+)
+#: LLVM feature name -> flag of /proc/cpuinfo, where they differ.
+_FLAG_OF_FEATURE = {
+    "sse3": "pni",
+    "sse4.1": "sse4_1",
+    "sse4.2": "sse4_2",
+    "lzcnt": "abm",
+    "bmi": "bmi1",
+    "crc32": "sse4_2",
+    "sahf": "lahf_lm",
+    "neon": "asimd",
+    "fp-armv8": "fp",
+    "fullfp16": "asimdhp",
+    "dotprod": "asimddp",
+    "bf16": "bf16",
+}
+_TRIPLES = {
+    "x86-64-v2": "x86_64-unknown-linux-gnu",
+    "x86-64-v3": "x86_64-unknown-linux-gnu",
+    "x86-64-v4": "x86_64-unknown-linux-gnu",
+    "aarch64": "aarch64-unknown-linux-gnu",
+}
+CPU_TARGETS = tuple(_TRIPLES)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A CPU by instruction set level; ``triple`` follows from it."""
+
+    isa: str
+
+    def __post_init__(self) -> None:
+        if self.isa not in _TRIPLES:
+            raise ArgumentError(f"unknown target {self.isa!r}; use 'host' or one of {', '.join(_TRIPLES)}")
+
+    @property
+    def triple(self) -> str:
+        """LLVM triple."""
+        return _TRIPLES[self.isa]
+
+    def __str__(self) -> str:
+        return self.isa
+
+
+def parse_target(name: str) -> Target:
+    """A target by name; ``"host"`` is the highest level of this machine. Raises ``ArgumentError``."""
+    return host_target() if name == "host" else Target(name)
+
+
+def host_target() -> Target:
+    """The highest target that this machine runs. Raises ``ArgumentError`` where there is none."""
+    if not sys.platform.startswith("linux"):
+        raise ArgumentError(f"kernels run on Linux only, this is {sys.platform}; name a target to cross-compile")
+    machine = platform.machine()
+    if machine in ("aarch64", "arm64"):
+        return Target("aarch64")
+    if machine not in ("x86_64", "AMD64"):
+        raise ArgumentError(f"no target runs on {machine}; name a target to cross-compile")
+    best = ""
+    for level, needed in _X86_LEVELS:
+        if not needed <= host_flags():
+            break
+        best = level
+    if not best:
+        raise ArgumentError("this CPU is below x86-64-v2, the lowest level that kernels are compiled for")
+    return Target(best)
+
+
+def missing_features(triple: str, required_isa: tuple[str, ...]) -> tuple[str, ...]:
+    """What this machine lacks to run code for ``triple`` that needs these LLVM features; empty when it can."""
+    machine = platform.machine().replace("arm64", "aarch64").replace("AMD64", "x86_64")
+    if not sys.platform.startswith("linux") or machine != triple.split("-", 1)[0]:
+        return (triple,)
+    names = ((feature.lstrip("+"), feature.lstrip("+")) for feature in required_isa)
+    return tuple(name for name, key in names if _FLAG_OF_FEATURE.get(key, key.replace(".", "_")) not in host_flags())
+
+
+@lru_cache(maxsize=1)
+def host_flags() -> frozenset[str]:
+    """CPU flags as Linux lists them; empty where it does not."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return frozenset()
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return frozenset(value.split())
+    return frozenset()

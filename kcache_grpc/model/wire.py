@@ -1,0 +1,127 @@
+"""Enums and small values between the model and protobuf: one table each, total both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kcache_grpc._proto.kcache.v1 import common_pb2, manifest_pb2
+from kcache_grpc.errors import ArgumentError, IntegrityError, InvalidProgram
+from kcache_grpc.model.options import Options
+from kcache_grpc.model.program import ProgramFormat
+from kcache_grpc.model.target import Target
+
+#: dtype name -> enum value; the enum's names are DATA_TYPE_<NAME>.
+_DTYPES: Mapping[str, common_pb2.DataType] = {
+    name.removeprefix("DATA_TYPE_").lower(): common_pb2.DataType.Value(name)
+    for name in common_pb2.DataType.keys()
+    if name != "DATA_TYPE_UNSPECIFIED"
+}
+_DTYPE_NAMES = {value: name for name, value in _DTYPES.items()}
+
+_KINDS: Mapping[str, manifest_pb2.ArtifactKind] = {
+    "so": manifest_pb2.ARTIFACT_KIND_SHARED_OBJECT,
+    "mlir": manifest_pb2.ARTIFACT_KIND_MLIR,
+    "llvm": manifest_pb2.ARTIFACT_KIND_LLVM_IR,
+    "asm": manifest_pb2.ARTIFACT_KIND_ASSEMBLY,
+    "ptx": manifest_pb2.ARTIFACT_KIND_PTX,
+    "cubin": manifest_pb2.ARTIFACT_KIND_CUBIN,
+    "constant": manifest_pb2.ARTIFACT_KIND_CONSTANT,
+}
+_KIND_NAMES = {value: name for name, value in _KINDS.items()}
+ARTIFACT_KINDS = tuple(_KINDS)
+
+_NUMERICS: Mapping[str, common_pb2.Numerics] = {
+    "strict": common_pb2.NUMERICS_STRICT,
+    "default": common_pb2.NUMERICS_DEFAULT,
+    "fast": common_pb2.NUMERICS_FAST,
+}
+_NUMERICS_NAMES = {value: name for name, value in _NUMERICS.items()} | {common_pb2.NUMERICS_UNSPECIFIED: "default"}
+
+
+def dtype_to_proto(dtype: str) -> common_pb2.DataType:
+    """Raises ``ArgumentError`` for a dtype that the wire does not have."""
+    if dtype not in _DTYPES:
+        raise ArgumentError(f"unknown dtype {dtype!r}")
+    return _DTYPES[dtype]
+
+
+def dtype_from_proto(value: common_pb2.DataType) -> str:
+    """Raises ``IntegrityError`` for a dtype of a later version."""
+    if value not in _DTYPE_NAMES:
+        raise IntegrityError(f"unknown dtype number {value}")
+    return _DTYPE_NAMES[value]
+
+
+def artifact_kind_to_proto(kind: str) -> manifest_pb2.ArtifactKind:
+    """Raises ``ArgumentError`` for an unknown kind."""
+    if kind not in _KINDS:
+        raise ArgumentError(f"unknown artifact kind {kind!r}; use one of {', '.join(_KINDS)}")
+    return _KINDS[kind]
+
+
+def artifact_kind_from_proto(value: manifest_pb2.ArtifactKind) -> str:
+    """Raises ``ArgumentError`` for an unknown kind."""
+    if value not in _KIND_NAMES:
+        raise ArgumentError(f"unknown artifact kind number {value}")
+    return _KIND_NAMES[value]
+
+
+def numerics_to_proto(numerics: str) -> common_pb2.Numerics:
+    """Raises ``ArgumentError`` for an unknown class."""
+    if numerics not in _NUMERICS:
+        raise ArgumentError(f"numerics is {numerics!r}; use one of {', '.join(_NUMERICS)}")
+    return _NUMERICS[numerics]
+
+
+def numerics_from_proto(value: common_pb2.Numerics) -> str:
+    """Unset means ``default``. Raises ``ArgumentError`` for an unknown number."""
+    if value not in _NUMERICS_NAMES:
+        raise ArgumentError(f"unknown numerics number {value}")
+    return _NUMERICS_NAMES[value]
+
+
+def options_to_proto(options: Options) -> common_pb2.Options:
+    """To the wire."""
+    return common_pb2.Options(
+        numerics=numerics_to_proto(options.numerics), opt_level=options.opt_level, tuning_model=options.tuning
+    )
+
+
+def options_from_proto(message: common_pb2.Options) -> Options:
+    """Unset fields get their documented defaults. Raises ``ArgumentError``."""
+    return Options(
+        numerics=numerics_from_proto(message.numerics),
+        opt_level=message.opt_level if message.HasField("opt_level") else 3,
+        tuning=message.tuning_model or "generic",
+    )
+
+
+def target_to_proto(target: Target) -> common_pb2.Target:
+    """To the wire."""
+    return common_pb2.Target(cpu=common_pb2.CpuTarget(triple=target.triple, isa=target.isa))
+
+
+def target_from_proto(message: common_pb2.Target) -> Target:
+    """Raises ``ArgumentError`` for a target that this version does not know."""
+    kind = message.WhichOneof("kind")
+    if kind == "gpu":
+        raise ArgumentError(f"target {message.gpu.arch!r}: GPU targets are not served by this version")
+    if kind is None:
+        raise ArgumentError("the request names no target; set target.cpu.isa")
+    target = Target(message.cpu.isa)
+    if message.cpu.triple not in ("", target.triple):
+        raise ArgumentError(f"target {target.isa!r} has the triple {target.triple!r}, not {message.cpu.triple!r}")
+    return target
+
+
+def format_to_proto(format: ProgramFormat) -> common_pb2.ProgramFormat:
+    """To the wire."""
+    return common_pb2.ProgramFormat.Value(f"PROGRAM_FORMAT_{format.name}")
+
+
+def format_from_proto(value: common_pb2.ProgramFormat) -> ProgramFormat:
+    """Raises ``InvalidProgram`` for an unset or unknown format."""
+    for format in ProgramFormat:
+        if format_to_proto(format) == value:
+            return format
+    raise InvalidProgram(f"the program's format is unset or unknown (number {value})")
