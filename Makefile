@@ -1,0 +1,95 @@
+# Every target makes the environment that it needs. A fresh clone needs Python 3.10 or later (with venv),
+# make and gcc. PYTHON= names the interpreter, VENV= the folder, PYTEST_ARGS= adds to every pytest call.
+
+PYTHON ?= python3
+VENV ?= .venv
+PYTEST_ARGS ?=
+BIN := $(VENV)/bin
+PROTO_BIN := .venv-proto/bin
+PIP := -m pip --disable-pip-version-check --quiet
+
+# One stamp an environment: made again when what it was made from changes.
+SERVER := $(VENV)/.installed-server
+DEV := $(VENV)/.installed-dev
+BENCH := $(VENV)/.installed-bench
+PROTO := .venv-proto/.installed
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: $(SERVER) ## real server, three clients, three graphs, one crash: everything compiled once
+	$(BIN)/python examples/demo.py
+
+.PHONY: test
+test: $(DEV) ## the tests that run on every change
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+.PHONY: test-long
+test-long: $(DEV) $(PROTO) ## the tests that take long or install packages
+	$(BIN)/python -m pytest -m long --timeout 3600 $(PYTEST_ARGS)
+
+.PHONY: check
+check: $(DEV) $(PROTO) ## format, lint, types, import contracts, generated code
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	$(PROTO_BIN)/python scripts/generate_protos.py check
+
+.PHONY: format
+format: $(DEV) ## format, and fix what lint can fix
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+.PHONY: bench
+bench: $(BENCH) ## latencies side by side with bare gRPC: JSON and a picture in benchmarks/out
+	$(BIN)/python -m benchmarks
+
+.PHONY: proto
+proto: $(PROTO) ## generate kcache_grpc/_proto from protos
+	$(PROTO_BIN)/python scripts/generate_protos.py write
+
+.PHONY: release-protos
+release-protos: $(PROTO) ## keep today's protos as what release VERSION=x.y.z promised
+	$(PROTO_BIN)/python scripts/generate_protos.py release $(VERSION)
+
+.PHONY: examples
+examples: $(VENV)/.installed-jax ## make the graphs and expected results in examples again
+	$(BIN)/python examples/make_graphs.py
+
+.PHONY: wheel
+wheel: ## build the wheel into dist
+	$(PYTHON) $(PIP) wheel --no-deps --wheel-dir dist .
+
+.PHONY: clean
+clean: ## remove environments and everything built
+	rm -rf .venv .venv-proto dist build .demo benchmarks/out .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(SERVER): pyproject.toml | $(BIN)/python
+	$(BIN)/python $(PIP) install -e '.[server]'
+	@touch $@
+
+$(DEV): pyproject.toml | $(BIN)/python
+	$(BIN)/python $(PIP) install -e '.[server,dev]'
+	@touch $@ $(SERVER)
+
+$(BENCH): pyproject.toml | $(BIN)/python
+	$(BIN)/python $(PIP) install -e '.[server,bench]'
+	@touch $@ $(SERVER)
+
+$(VENV)/.installed-jax: pyproject.toml | $(BIN)/python
+	$(BIN)/python $(PIP) install -e '.[server,jax]'
+	@touch $@ $(SERVER)
+
+$(PROTO): scripts/proto-requirements.txt
+	$(PYTHON) -m venv .venv-proto
+	$(PROTO_BIN)/python $(PIP) install -r scripts/proto-requirements.txt
+	@touch $@

@@ -1,0 +1,24 @@
+"""Settings that all tests share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import hypothesis
+import pytest
+
+# Deterministic in CI and by default: the same cases every run, no wall-clock deadline on a shared machine.
+hypothesis.settings.register_profile("kcache", derandomize=True, deadline=None, max_examples=60)
+hypothesis.settings.register_profile("search", derandomize=False, deadline=None, max_examples=2000)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "kcache"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_ambient_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test sees the user's settings or writes into the user's cache; subprocesses inherit that."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("KCACHE_")]:
+            patch.delenv(name)
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("xdg-cache")))
+        yield
