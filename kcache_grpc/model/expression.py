@@ -112,10 +112,10 @@ class _Parser:
         if token.isdigit():
             value = int(token)
             return lambda _: value
-        if token == "-":
+        if token.startswith("-"):
             inner = self._atom(depth + 1)
             return lambda symbols: -inner(symbols)
-        if token == "(":
+        if token.startswith("("):
             return self._closed(self._sum(depth + 1))
         if token in _FUNCTIONS:
             return self._call(_FUNCTIONS[token], depth + 1)

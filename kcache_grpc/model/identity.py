@@ -13,8 +13,10 @@ Ingredients = tuple[tuple[str, str], ...]
 
 
 def ingredients_digest(domain: str, ingredients: Ingredients) -> bytes:
-    """SHA-256 over the domain and a zero byte, then of each ingredient name and value, each with its length
-    as u64, big endian."""
+    """SHA-256 over the domain and a zero byte, then each ingredient's name and value.
+
+    Both are preceded by their length in bytes as u64, big endian.
+    """
     digest = hashlib.sha256(domain.encode() + b"\0")
     for pair in ingredients:
         for text in pair:

@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 
 from google.protobuf.message import DecodeError
 
@@ -30,6 +29,8 @@ from kcache_grpc.model.wire import (
     target_from_proto,
     target_to_proto,
 )
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class SymbolSpec:
 
 @dataclass(frozen=True)
 class ArtifactRef:
-    """Immutable bytes: ``kind`` is ``so``, ``mlir``, ``llvm``, ``asm``, ``ptx``, ``cubin`` or ``constant``."""
+    """Immutable bytes; ``kind`` is one of ``kcache_grpc.model.wire.ARTIFACT_KINDS``."""
 
     kind: str
     sha256: bytes
@@ -128,7 +129,8 @@ class Manifest:
             symbols=_symbols_to_proto(self.symbols),
             workspace_bytes=self.workspace_bytes,
             launches=[
-                manifest_pb2.LaunchSpec(name=x.name, ops=x.ops, extent=x.extent, grain=x.grain) for x in self.launches
+                manifest_pb2.LaunchSpec(name=x.name, ops=x.ops, extent=x.extent, grain=x.grain)
+                for x in self.launches
             ],
             required_isa=self.required_isa,
             error_codes=[manifest_pb2.ErrorCode(code=code, meaning=text) for code, text in self.error_codes],
@@ -138,12 +140,14 @@ class Manifest:
                 toolchain=[manifest_pb2.Ingredient(name=name, value=value) for name, value in self.toolchain],
             ),
         )
-        micros = round(self.compile_time.timestamp() * 1_000_000)
-        message.provenance.compile_time.seconds, rest = divmod(micros, 1_000_000)
-        message.provenance.compile_time.nanos = rest * 1000
-        fraction, whole = math.modf(self.compile_seconds)
-        message.provenance.compile_duration.seconds = int(whole)
-        message.provenance.compile_duration.nanos = int(fraction * 1e9)
+        since_epoch = self.compile_time - _EPOCH
+        message.provenance.compile_time.seconds = since_epoch.days * 86400 + since_epoch.seconds
+        message.provenance.compile_time.nanos = since_epoch.microseconds * 1000
+        seconds, nanos = divmod(round(self.compile_seconds * 1_000_000_000), 1_000_000_000)
+        message.provenance.compile_duration.seconds, message.provenance.compile_duration.nanos = (
+            seconds,
+            nanos,
+        )
         return message.SerializeToString(deterministic=True)
 
     @classmethod
@@ -178,8 +182,8 @@ class Manifest:
             error_codes=tuple((x.code, x.meaning) for x in message.error_codes),
             artifacts=tuple(artifact_ref_from_proto(ref) for ref in message.artifacts),
             server_version=message.provenance.server_version,
-            compile_time=datetime.fromtimestamp(made.seconds + made.nanos / 1e9, tz=timezone.utc),
-            compile_seconds=lasted.seconds + lasted.nanos / 1e9,
+            compile_time=_EPOCH + timedelta(seconds=made.seconds, microseconds=made.nanos // 1000),
+            compile_seconds=(lasted.seconds * 1_000_000_000 + lasted.nanos) / 1_000_000_000,
             toolchain=tuple((x.name, x.value) for x in message.provenance.toolchain),
         )
 
@@ -195,7 +199,7 @@ class ConstantBinding:
 
 @dataclass(frozen=True)
 class Binding:
-    """All that a repeat of a program needs without parsing it. Fields as in protos/kcache/v1/manifest.proto."""
+    """All that a repeat of a program needs without parsing it; see ``protos/kcache/v1/manifest.proto``."""
 
     program_digest: bytes
     numerics: str
@@ -278,7 +282,9 @@ def symbol_from_proto(message: common_pb2.SymbolSpec) -> SymbolSpec:
 
 def artifact_ref_to_proto(ref: ArtifactRef) -> manifest_pb2.ArtifactRef:
     """To the wire."""
-    return manifest_pb2.ArtifactRef(kind=artifact_kind_to_proto(ref.kind), sha256=ref.sha256, size_bytes=ref.size)
+    return manifest_pb2.ArtifactRef(
+        kind=artifact_kind_to_proto(ref.kind), sha256=ref.sha256, size_bytes=ref.size
+    )
 
 
 def artifact_ref_from_proto(message: manifest_pb2.ArtifactRef) -> ArtifactRef:

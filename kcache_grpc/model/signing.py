@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from dataclasses import dataclass
@@ -90,9 +91,7 @@ def _create_key_file(path: Path) -> None:
             file.write(Ed25519PrivateKey.generate().private_bytes_raw())
             file.flush()
             os.fsync(file.fileno())
-        try:
+        with contextlib.suppress(FileExistsError):
             os.link(temporary, path)
-        except FileExistsError:
-            pass
     finally:
-        os.unlink(temporary)
+        temporary.unlink()

@@ -71,7 +71,9 @@ def parse_target(name: str) -> Target:
 def host_target() -> Target:
     """The highest target that this machine runs. Raises ``ArgumentError`` where there is none."""
     if not sys.platform.startswith("linux"):
-        raise ArgumentError(f"kernels run on Linux only, this is {sys.platform}; name a target to cross-compile")
+        raise ArgumentError(
+            f"kernels run on Linux only, this is {sys.platform}; name a target to cross-compile"
+        )
     machine = platform.machine()
     if machine in ("aarch64", "arm64"):
         return Target("aarch64")
@@ -88,12 +90,13 @@ def host_target() -> Target:
 
 
 def missing_features(triple: str, required_isa: tuple[str, ...]) -> tuple[str, ...]:
-    """What this machine lacks to run code for ``triple`` that needs these LLVM features; empty when it can."""
+    """What this machine lacks to run code for ``triple`` with these LLVM features; empty when it can."""
     machine = platform.machine().replace("arm64", "aarch64").replace("AMD64", "x86_64")
     if not sys.platform.startswith("linux") or machine != triple.split("-", 1)[0]:
         return (triple,)
-    names = ((feature.lstrip("+"), feature.lstrip("+")) for feature in required_isa)
-    return tuple(name for name, key in names if _FLAG_OF_FEATURE.get(key, key.replace(".", "_")) not in host_flags())
+    flags = host_flags()
+    names = (feature.lstrip("+") for feature in required_isa)
+    return tuple(name for name in names if _FLAG_OF_FEATURE.get(name, name.replace(".", "_")) not in flags)
 
 
 @lru_cache(maxsize=1)

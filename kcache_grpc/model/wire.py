@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 from kcache_grpc._proto.kcache.v1 import common_pb2, manifest_pb2
 from kcache_grpc.errors import ArgumentError, IntegrityError, InvalidProgram
@@ -12,11 +13,11 @@ from kcache_grpc.model.target import Target
 
 #: dtype name -> enum value; the enum's names are DATA_TYPE_<NAME>.
 _DTYPES: Mapping[str, common_pb2.DataType] = {
-    name.removeprefix("DATA_TYPE_").lower(): common_pb2.DataType.Value(name)
-    for name in common_pb2.DataType.keys()
+    name.removeprefix("DATA_TYPE_").lower(): cast("common_pb2.DataType", number)
+    for name, number in common_pb2.DataType.items()
     if name != "DATA_TYPE_UNSPECIFIED"
 }
-_DTYPE_NAMES = {value: name for name, value in _DTYPES.items()}
+_DTYPE_NAMES: Mapping[int, str] = {value: name for name, value in _DTYPES.items()}
 
 _KINDS: Mapping[str, manifest_pb2.ArtifactKind] = {
     "so": manifest_pb2.ARTIFACT_KIND_SHARED_OBJECT,
@@ -27,7 +28,7 @@ _KINDS: Mapping[str, manifest_pb2.ArtifactKind] = {
     "cubin": manifest_pb2.ARTIFACT_KIND_CUBIN,
     "constant": manifest_pb2.ARTIFACT_KIND_CONSTANT,
 }
-_KIND_NAMES = {value: name for name, value in _KINDS.items()}
+_KIND_NAMES: Mapping[int, str] = {value: name for name, value in _KINDS.items()}
 ARTIFACT_KINDS = tuple(_KINDS)
 
 _NUMERICS: Mapping[str, common_pb2.Numerics] = {
@@ -35,7 +36,9 @@ _NUMERICS: Mapping[str, common_pb2.Numerics] = {
     "default": common_pb2.NUMERICS_DEFAULT,
     "fast": common_pb2.NUMERICS_FAST,
 }
-_NUMERICS_NAMES = {value: name for name, value in _NUMERICS.items()} | {common_pb2.NUMERICS_UNSPECIFIED: "default"}
+_NUMERICS_NAMES: Mapping[int, str] = {value: name for name, value in _NUMERICS.items()} | {
+    common_pb2.NUMERICS_UNSPECIFIED: "default"
+}
 
 
 def dtype_to_proto(dtype: str) -> common_pb2.DataType:
@@ -45,7 +48,7 @@ def dtype_to_proto(dtype: str) -> common_pb2.DataType:
     return _DTYPES[dtype]
 
 
-def dtype_from_proto(value: common_pb2.DataType) -> str:
+def dtype_from_proto(value: int) -> str:
     """Raises ``IntegrityError`` for a dtype of a later version."""
     if value not in _DTYPE_NAMES:
         raise IntegrityError(f"unknown dtype number {value}")
@@ -59,7 +62,7 @@ def artifact_kind_to_proto(kind: str) -> manifest_pb2.ArtifactKind:
     return _KINDS[kind]
 
 
-def artifact_kind_from_proto(value: manifest_pb2.ArtifactKind) -> str:
+def artifact_kind_from_proto(value: int) -> str:
     """Raises ``ArgumentError`` for an unknown kind."""
     if value not in _KIND_NAMES:
         raise ArgumentError(f"unknown artifact kind number {value}")
@@ -73,7 +76,7 @@ def numerics_to_proto(numerics: str) -> common_pb2.Numerics:
     return _NUMERICS[numerics]
 
 
-def numerics_from_proto(value: common_pb2.Numerics) -> str:
+def numerics_from_proto(value: int) -> str:
     """Unset means ``default``. Raises ``ArgumentError`` for an unknown number."""
     if value not in _NUMERICS_NAMES:
         raise ArgumentError(f"unknown numerics number {value}")
@@ -110,16 +113,18 @@ def target_from_proto(message: common_pb2.Target) -> Target:
         raise ArgumentError("the request names no target; set target.cpu.isa")
     target = Target(message.cpu.isa)
     if message.cpu.triple not in ("", target.triple):
-        raise ArgumentError(f"target {target.isa!r} has the triple {target.triple!r}, not {message.cpu.triple!r}")
+        raise ArgumentError(
+            f"target {target.isa!r} has the triple {target.triple!r}, not {message.cpu.triple!r}"
+        )
     return target
 
 
 def format_to_proto(format: ProgramFormat) -> common_pb2.ProgramFormat:
     """To the wire."""
-    return common_pb2.ProgramFormat.Value(f"PROGRAM_FORMAT_{format.name}")
+    return cast("common_pb2.ProgramFormat", common_pb2.ProgramFormat.Value(f"PROGRAM_FORMAT_{format.name}"))
 
 
-def format_from_proto(value: common_pb2.ProgramFormat) -> ProgramFormat:
+def format_from_proto(value: int) -> ProgramFormat:
     """Raises ``InvalidProgram`` for an unset or unknown format."""
     for format in ProgramFormat:
         if format_to_proto(format) == value:
