@@ -178,7 +178,7 @@ def make(recipe: Recipe) -> None:
     share = share_of_tolerance(recipe, jax.tree.leaves(jax.jit(function)(*arrays)), expected)
     if share > 0.5:
         raise ValueError(f"{recipe.name}: JAX in f32 already takes {share:.2f} of the tolerance")
-    named = {f"output_{index}": array for index, array in enumerate(expected)}
+    named: dict[str, Any] = {f"output_{index}": array for index, array in enumerate(expected)}
     np.savez_compressed(folder / "expected.npz", **named)
     description["outputs"] = [{"shape": list(a.shape), "dtype": str(a.dtype)} for a in expected]
     description["tolerance"] = {"rtol": recipe.rtol, "atol": recipe.atol, "reason": recipe.reason}
