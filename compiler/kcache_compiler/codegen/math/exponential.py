@@ -1,0 +1,115 @@
+"""exp, exp2, expm1 and what follows from them: logistic, tanh.
+
+x = k ln2 + r with |r| <= ln2/2; k stands in the low bits of x/ln2 + magic, so that no conversion
+instruction is needed; exp(r) = 1 + r + r^2 Q(r). Multiplying by 2**k in two steps keeps
+subnormal results rounded once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from . import coefficients as c
+from .build import Expr, bits, clamp, const, copysign, estrin, fma, from_bits, horner, minimum, select
+
+_EXP = {"f32": c.EXP_f32, "f64": c.EXP_f64}
+_EXP2 = {"f32": c.EXP2_f32, "f64": c.EXP2_f64}
+_LN2 = {"f32": c.LN2_f32, "f64": c.LN2_f64}
+_LOG2E = {"f32": c.LOG2E_f32[0], "f64": c.LOG2E_f64[0]}
+#: Arguments beyond these give 0 and infinity.
+_EXP_RANGE = {"f32": (-104.0, 89.0), "f64": (-746.0, 710.0)}
+_EXP2_RANGE = {"f32": (-151.0, 129.0), "f64": (-1076.0, 1025.0)}
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """x = k ln2 + r + tail; ``k`` as a float, ``shifted`` as an integer above a constant."""
+
+    k: Expr
+    exponent: Expr
+    r: Expr
+    tail: Expr
+
+
+def reduce(x: Expr) -> Reduced:
+    """Split ``x``, already within the range of exp."""
+    fmt, (high, low) = x.fmt, _LN2[x.type]
+    shifted = fma(x, _LOG2E[x.type], fmt.magic)
+    k = shifted - fmt.magic
+    exponent = bits(shifted) - fmt.bits_of(fmt.magic)
+    first = fma(k, -high, x)
+    r = fma(k, -low, first)
+    tail = fma(k, -low, first - r)
+    return Reduced(k, exponent, r, tail)
+
+
+def power_of_two(exponent: Expr, like: Expr) -> Expr:
+    """2**exponent for a biased exponent inside the normal range."""
+    fmt = like.fmt
+    return from_bits((exponent + fmt.bias) << fmt.mantissa, fmt)
+
+
+def scale(value: Expr, exponent: Expr) -> Expr:
+    """value * 2**exponent, rounded once, over and under the range too (|exponent| < 2 bias)."""
+    half = exponent >> 1
+    return value * power_of_two(half, value) * power_of_two(exponent - half, value)
+
+
+def expm1_reduced(r: Expr) -> Expr:
+    """exp(r) - 1 for |r| <= ln2/2."""
+    series = estrin if r.type == "f64" else horner
+    return fma(r * r, series(r, _EXP[r.type]), r)
+
+
+def exp(x: Expr) -> Expr:
+    part = reduce(clamp(x, *_EXP_RANGE[x.type]))
+    return scale(expm1_reduced(part.r) + 1.0, part.exponent)
+
+
+def exp2(x: Expr) -> Expr:
+    fmt = x.fmt
+    x = clamp(x, *_EXP2_RANGE[x.type])
+    shifted = x + fmt.magic
+    r = x - (shifted - fmt.magic)
+    return scale(fma(r, horner(r, _EXP2[x.type]), 1.0), bits(shifted) - fmt.bits_of(fmt.magic))
+
+
+def exp_of_sum(high: Expr, low: Expr) -> Expr:
+    """exp(high + low) for a small ``low``, rounded about once."""
+    part = reduce(clamp(high, *_EXP_RANGE[high.type]))
+    r = part.r
+    series = estrin(r, _EXP[r.type])
+    rest = fma(r * r, series, (part.tail + low) * (r + 1.0))
+    return scale(1.0 + (r + rest), part.exponent)
+
+
+def expm1(x: Expr) -> Expr:
+    """p + (1 - 2**-k), times 2**k: no cancellation, and exact for small arguments."""
+    limit = {"f32": (-18.0, 89.0), "f64": (-40.0, 710.0)}[x.type]
+    part = reduce(clamp(x, *limit))
+    top = const(x.fmt.bias, part.exponent.type)
+    over = part.exponent > top
+    exponent = select(over, top, part.exponent)
+    power = power_of_two(exponent, x)
+    result = fma(power, expm1_reduced(part.r), power - 1.0)
+    return copysign(select(over, result * 2.0, result), x)
+
+
+def logistic(x: Expr) -> Expr:
+    """exp(-|x|) never overflows, and is the numerator itself for negative x."""
+    e = exp(-absolute(x))
+    return select(x < 0.0, e, select(x.isnan(), x, 1.0)) / (e + 1.0)
+
+
+def tanh(x: Expr) -> Expr:
+    """t / (t + 2) with t = exp(2|x|) - 1."""
+    bound = {"f32": 20.0, "f64": 44.0}[x.type]
+    part = reduce(minimum(bound, absolute(x) * 2.0))
+    power = power_of_two(part.exponent, x)
+    t = fma(power, expm1_reduced(part.r), power - 1.0)
+    return copysign(t / (t + 2.0), x)
+
+
+def absolute(x: Expr) -> Expr:
+    return from_bits(bits(x) & ((1 << (x.fmt.bits - 1)) - 1), x.fmt)
+

@@ -1,0 +1,171 @@
+"""Derive the coefficients of the math library: ``python -m tests.math.tools.derive [NAME...]``.
+
+Writes ``kcache_compiler/codegen/math/coefficients.py`` (only the entries named, or all).
+Each entry is a minimax polynomial found by `remez`, or a set of constants computed from their
+definition; the comment beside it is the base-2 logarithm of its largest weighted error.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from mpmath import mp, mpf
+
+from tests.math.tools.minimax import Real, remez
+
+OUTPUT = Path(__file__).parents[3] / "compiler/kcache_compiler/codegen/math/coefficients.py"
+HEADER = '"""Coefficients of the math library, written by ``python -m tests.math.tools.derive``; do not edit."""\n\n'
+TINY = mpf(10) ** -25
+
+mp.prec = 420
+
+
+def rounded(value: mpf, dtype: str) -> float:
+    """``value`` in the format, as a Python float."""
+    double = float(value)
+    return struct.unpack("<f", struct.pack("<f", double))[0] if dtype == "f32" else double
+
+
+def head(value: mpf, bits: int) -> float:
+    """The leading ``bits`` bits of ``value``, truncated."""
+    mantissa, exponent = mp.frexp(value)
+    return float(mp.ldexp(mp.floor(mp.ldexp(mantissa, bits)), exponent - bits))
+
+
+def away(f: Real) -> Real:
+    """``f``, with 0 moved to where its removable singularity can be evaluated."""
+    return lambda x: f(x if abs(x) > TINY else TINY)
+
+
+def polynomial(
+    f: Real, low: mpf | float, high: mpf | float, degree: int, dtype: str, weight: Real = lambda x: mpf(1)
+) -> Callable[[], tuple[tuple[float, ...], float]]:
+    def derive() -> tuple[tuple[float, ...], float]:
+        coefficients, error = remez(away(f), low, high, degree, away(weight))
+        return tuple(rounded(c, dtype) for c in coefficients), float(mp.log(error, 2)) if error else -999.0
+
+    return derive
+
+
+def constants(values: Callable[[], list[float]]) -> Callable[[], tuple[tuple[float, ...], float]]:
+    return lambda: (tuple(values()), -999.0)
+
+
+def pair(value: mpf, bits: int, dtype: str) -> list[float]:
+    """``value`` as a head of ``bits`` bits and a rounded tail."""
+    first = head(value, bits)
+    return [first, rounded(value - mpf(first), dtype)]
+
+
+LN2 = mp.log(2)
+SQ = lambda f: lambda z: f(mp.sqrt(z))  # noqa: E731
+ROOT = mp.sqrt(mpf(1) / 2)
+
+
+def chunks(value: mpf, start: int, widths: list[int]) -> list[float]:
+    """``value`` cut below weight 2**start (exclusive) into pieces of the given widths in bits, multiples of 2**start dropped."""
+    rest = value - mp.floor(mp.ldexp(value, -start)) * mpf(2) ** start
+    pieces: list[float] = []
+    for width in widths[:-1]:
+        start -= width
+        piece = mp.floor(mp.ldexp(rest, -start)) * mpf(2) ** start
+        pieces.append(float(piece))
+        rest -= piece
+    return [*pieces, float(rest)]
+
+
+def log1p_tail(f: mpf) -> mpf:
+    return (mp.log1p(f) - f + f * f / 2) / f**3
+
+
+def atanh_tail(z: mpf) -> mpf:
+    """log((1+s)/(1-s)) = 2s + s*z*R(z), z = s*s."""
+    s = mp.sqrt(z)
+    return (2 * mp.atanh(s) - 2 * s) / s**3
+
+
+ENTRIES: dict[str, Callable[[], tuple[tuple[float, ...], float]]] = {}
+
+
+def _exponential() -> None:
+    half = LN2 / 2 * mpf("1.0005")
+    for dtype, degree in (("f32", 4), ("f64", 10)):
+        ENTRIES[f"EXP_{dtype}"] = polynomial(
+            lambda r: (mp.expm1(r) - r) / r**2, -half, half, degree, dtype, lambda r: r**2 / mp.expm1(r)
+        )
+        ENTRIES[f"EXP2_{dtype}"] = polynomial(
+            lambda r: (mpf(2) ** r - 1) / r, -0.5005, 0.5005, degree + 1, dtype, lambda r: r
+        )
+    ENTRIES["LN2_f32"] = constants(lambda: pair(LN2, 15, "f32"))
+    ENTRIES["LN2_f64"] = constants(lambda: pair(LN2, 41, "f64"))
+    # Argument reduced by half an integer power of two, result to about 40 bits: for f32 by way of f64.
+    ENTRIES["EXP2_MIXED"] = polynomial(lambda r: (mpf(2) ** r - 1) / r, -0.5005, 0.5005, 6, "f64", lambda r: r)
+
+
+def _logarithm() -> None:
+    low, high = ROOT - 1, 2 * ROOT - 1
+    ENTRIES["LOG_f32"] = polynomial(log1p_tail, low, high, 7, "f32", lambda f: f**3 / mp.log1p(f))
+    limit = ((high) / (2 + high)) ** 2 * mpf("1.0001")
+    ENTRIES["LOG_f64"] = polynomial(atanh_tail, 0, limit, 6, "f64", lambda z: z)
+    ENTRIES["LOG2_MIXED"] = polynomial(
+        SQ(lambda s: 2 * mp.atanh(s) / s / LN2), 0, limit, 5, "f64", lambda z: mpf(1)
+    )
+    for dtype in ("f32", "f64"):
+        bits = 24 if dtype == "f32" else 53
+        for name, value in (("LOG2E", 1 / LN2), ("LOG10E", 1 / mp.log(10))):
+            ENTRIES[f"{name}_{dtype}"] = constants(lambda v=value, b=bits, d=dtype: pair(v, b, d))
+        short = 15 if dtype == "f32" else 41
+        ENTRIES[f"LOG10_2_{dtype}"] = constants(lambda b=short, d=dtype: pair(LN2 / mp.log(10), b, d))
+
+
+def _trigonometry() -> None:
+    end = (mp.pi / 4 * mpf("1.001")) ** 2
+    for dtype, degree in (("f32", 2), ("f64", 6)):
+        ENTRIES[f"SIN_{dtype}"] = polynomial(
+            SQ(lambda r: (mp.sin(r) - r) / r**3), 0, end, degree, dtype, lambda z: z
+        )
+        ENTRIES[f"COS_{dtype}"] = polynomial(
+            SQ(lambda r: (mp.cos(r) - 1 + r * r / 2) / r**4), 0, end, degree, dtype, lambda z: z * z
+        )
+    bands = [chunks(2 / mp.pi, 25 - 32 * band, [29, 29, 53]) for band in range(4)]
+    ENTRIES["TWO_OVER_PI_f32"] = constants(lambda: [piece for band in bands for piece in band])
+
+
+def _error_functions() -> None:
+    ENTRIES["ERF_SMALL_f32"] = polynomial(
+        SQ(lambda x: mp.erf(x) / x - 1), 0, 1, 6, "f32", SQ(lambda x: x / mp.erf(x))
+    )
+    ENTRIES["ERF_LARGE_f32"] = polynomial(
+        lambda x: mp.log(mp.erfc(x)), 0.999, 4, 7, "f32", lambda x: mp.erfc(x)
+    )
+
+
+_exponential()
+_logarithm()
+_trigonometry()
+_error_functions()
+
+
+def _known() -> dict[str, str]:
+    if not OUTPUT.exists():
+        return {}
+    text = OUTPUT.read_text().removeprefix(HEADER)
+    return {part.split(":")[0]: part for part in text.split("\n\n") if part.strip()}
+
+
+def main(names: list[str]) -> None:
+    parts = _known()
+    for name in names or [n for n in ENTRIES]:
+        values, error = ENTRIES[name]()
+        note = f"  # 2**{error:.1f}" if error > -999 else ""
+        body = "".join(f"    {value!r},\n" for value in values)
+        parts[name] = f"{name}: tuple[float, ...] = ({note}\n{body})"
+        print(name, note)
+    OUTPUT.write_text(HEADER + "\n\n".join(parts[n].strip() for n in ENTRIES if n in parts) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
