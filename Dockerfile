@@ -1,0 +1,31 @@
+# kcache's server: built in one stage, run without build tools and without root in the other.
+#
+#   docker build -t kcache .
+#   docker run --user 10001 -v kcache:/var/lib/kcache -p 127.0.0.1:7420:7420 kcache \
+#       serve --listen 0.0.0.0:7420 ...          (with what docs/operations.md asks for at such an address)
+#
+# Without arguments it listens inside the container only: other containers of the same pod reach it.
+
+FROM python:3.13-slim AS build
+RUN apt-get update && apt-get install -y --no-install-recommends binutils && rm -rf /var/lib/apt/lists/*
+COPY . /src
+RUN PYTHON=python3 /src/deploy/build_image.sh /opt/kcache
+
+FROM python:3.13-slim
+# binutils: the linker of compiled kernels.
+RUN apt-get update && apt-get install -y --no-install-recommends binutils && rm -rf /var/lib/apt/lists/* \
+    && useradd --system --uid 10001 --create-home --home-dir /var/lib/kcache kcache \
+    && chmod 0700 /var/lib/kcache
+COPY --from=build /opt/kcache /opt/kcache
+ENV PATH="/opt/kcache/bin:$PATH" PYTHONUNBUFFERED=1
+# After the first large reply glibc would otherwise give memory back and fault it in again, for each reply.
+ENV MALLOC_MMAP_THRESHOLD_=16777216 MALLOC_TRIM_THRESHOLD_=134217728
+ENV KCACHE_LISTEN=127.0.0.1:7420 KCACHE_ADDR=127.0.0.1:7420 KCACHE_DB=sqlite:////var/lib/kcache/kcache.sqlite
+USER 10001
+WORKDIR /var/lib/kcache
+VOLUME /var/lib/kcache
+EXPOSE 7420
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["kcache", "doctor"]
+ENTRYPOINT ["kcache"]
+CMD ["serve"]
