@@ -1,0 +1,1 @@
+"""Differential tests of single ops against the StableHLO reference interpreter."""

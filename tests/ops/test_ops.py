@@ -1,0 +1,43 @@
+"""Every op in every dtype: a kernel agrees with the reference interpreter, or the op is refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kcache_compiler import canonicalize, compile_spec
+from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.types import CompileOptions
+from kcache_grpc.model.target import host_target
+from tests.ops.compare import difference
+from tests.ops.native import run
+from tests.ops.programs import OpProgram, all_programs
+from tests.ops.reference import ReferenceInterpreter
+from tests.ops.refused import REFUSED
+
+
+@pytest.fixture(scope="module")
+def reference() -> Iterator[ReferenceInterpreter]:
+    interpreter = ReferenceInterpreter()
+    yield interpreter
+    interpreter.close()
+
+
+@pytest.mark.parametrize("program", all_programs(), ids=lambda program: program.id)
+def test_a_kernel_agrees_with_the_reference_interpreter(
+    program: OpProgram, reference: ReferenceInterpreter
+) -> None:
+    canonical = canonicalize(program.text.encode(), "stablehlo", "strict")
+    options = CompileOptions(numerics="strict")
+    if program.id in REFUSED:
+        with pytest.raises(UnsupportedOp) as refusal:
+            compile_spec(canonical.spec_text, canonical.arg_spec, host_target().isa, options, lambda _: None)
+        assert refusal.value.op.startswith(("stablehlo.", "chlo."))
+        return
+    kernel = compile_spec(canonical.spec_text, canonical.arg_spec, host_target().isa, options, lambda _: None)
+    got = run(kernel, program.inputs, [constant.content for constant in canonical.constants])
+    expected = reference.evaluate(program.text, program.inputs)
+    for index, (dtype, left, right) in enumerate(zip(program.result_dtypes, got, expected, strict=True)):
+        wrong = difference(dtype, left, right, program.ulps, program.absolute)
+        assert not wrong, f"result {index} ({dtype}): {wrong}\n{program.text}"
