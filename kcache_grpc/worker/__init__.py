@@ -1,0 +1,9 @@
+"""Worker processes: the only place where programs are parsed and compiled.
+
+``frames`` is the protocol, ``jobs`` and ``__main__`` the child, ``process`` and ``pool`` the parent.
+"""
+
+from kcache_grpc.worker.pool import WorkerPool
+from kcache_grpc.worker.process import WorkerSettings
+
+__all__ = ["WorkerPool", "WorkerSettings"]

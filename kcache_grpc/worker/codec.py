@@ -1,0 +1,162 @@
+"""The compiler's values as frames, both ways. Imports no MLIR: the parent decodes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kcache_compiler.types import (
+    ArgSpec,
+    Canonical,
+    CompiledKernel,
+    CompileOptions,
+    KernelInterface,
+    Launch,
+    LiftedConstant,
+    Symbol,
+    TensorType,
+)
+from kcache_grpc.worker.frames import Frame
+
+Json = Mapping[str, Any]
+
+
+def canonicalize_job(body: bytes, format: str, numerics: str, max_operations: int, max_nesting: int) -> Frame:
+    """Asks for the canonical form of a program."""
+    return Frame(
+        {
+            "type": "canonicalize",
+            "format": format,
+            "numerics": numerics,
+            "max_operations": max_operations,
+            "max_nesting": max_nesting,
+        },
+        (body,),
+    )
+
+
+def compile_job(spec_text: str, arg_spec: ArgSpec, target: str, options: CompileOptions) -> Frame:
+    """Asks for the kernel of a spec."""
+    header = {
+        "type": "compile",
+        "arg_spec": _tensors(arg_spec.args),
+        "target": target,
+        "options": {
+            "numerics": options.numerics,
+            "opt_level": options.opt_level,
+            "tuning": options.tuning,
+        },
+    }
+    return Frame(header, (spec_text.encode(),))
+
+
+def decode_compile_job(frame: Frame) -> tuple[str, ArgSpec, str, CompileOptions]:
+    """The arguments of ``compile_spec``."""
+    header = frame.header
+    options = CompileOptions(**header["options"])
+    return frame.blobs[0].decode(), ArgSpec(_to_tensors(header["arg_spec"])), header["target"], options
+
+
+def encode_canonical(canonical: Canonical) -> Frame:
+    """The reply to a ``canonicalize`` job."""
+    header = {
+        "type": "result",
+        "spec_digest": canonical.spec_digest.hex(),
+        "arg_spec": _tensors(canonical.arg_spec.args),
+        "results": _tensors(canonical.results),
+        "symbols": _symbols(canonical.symbols),
+        "constants": [
+            {"position": c.position, "type": _tensor(c.type), "digest": c.digest.hex()}
+            for c in canonical.constants
+        ],
+        "arg_names": list(canonical.arg_names),
+        "operations": canonical.operations,
+    }
+    return Frame(header, (canonical.spec_text.encode(), *(c.content for c in canonical.constants)))
+
+
+def decode_canonical(frame: Frame) -> Canonical:
+    """The value of ``encode_canonical``."""
+    header = frame.header
+    text, *contents = frame.blobs
+    constants = tuple(
+        LiftedConstant(c["position"], _to_tensor(c["type"]), bytes.fromhex(c["digest"]), content)
+        for c, content in zip(header["constants"], contents, strict=True)
+    )
+    return Canonical(
+        spec_text=text.decode(),
+        spec_digest=bytes.fromhex(header["spec_digest"]),
+        arg_spec=ArgSpec(_to_tensors(header["arg_spec"])),
+        results=_to_tensors(header["results"]),
+        symbols=_to_symbols(header["symbols"]),
+        constants=constants,
+        arg_names=tuple(header["arg_names"]),
+        operations=header["operations"],
+    )
+
+
+def encode_kernel(kernel: CompiledKernel) -> Frame:
+    """The reply to a ``compile`` job."""
+    interface = kernel.interface
+    header = {
+        "type": "result",
+        "kinds": list(kernel.artifacts),
+        "stage_seconds": kernel.stage_seconds,
+        "interface": {
+            "inputs": _tensors(interface.inputs),
+            "constants": _tensors(interface.constants),
+            "outputs": _tensors(interface.outputs),
+            "symbols": _symbols(interface.symbols),
+            "workspace": interface.workspace,
+            "launches": [[x.name, list(x.ops), x.extent, x.grain] for x in interface.launches],
+            "triple": interface.triple,
+            "required_isa": list(interface.required_isa),
+            "error_codes": [[code, meaning] for code, meaning in interface.error_codes.items()],
+            "abi": interface.abi,
+        },
+    }
+    return Frame(header, tuple(kernel.artifacts.values()))
+
+
+def decode_kernel(frame: Frame) -> CompiledKernel:
+    """The value of ``encode_kernel``."""
+    fields = frame.header["interface"]
+    interface = KernelInterface(
+        inputs=_to_tensors(fields["inputs"]),
+        constants=_to_tensors(fields["constants"]),
+        outputs=_to_tensors(fields["outputs"]),
+        symbols=_to_symbols(fields["symbols"]),
+        workspace=fields["workspace"],
+        launches=tuple(Launch(n, tuple(ops), extent, grain) for n, ops, extent, grain in fields["launches"]),
+        triple=fields["triple"],
+        required_isa=tuple(fields["required_isa"]),
+        error_codes=dict(fields["error_codes"]),
+        abi=fields["abi"],
+    )
+    artifacts = dict(zip(frame.header["kinds"], frame.blobs, strict=True))
+    return CompiledKernel(artifacts, interface, frame.header["stage_seconds"])
+
+
+def _tensor(tensor: TensorType) -> list[Any]:
+    return [tensor.dtype, list(tensor.dims)]
+
+
+def _tensors(tensors: Sequence[TensorType]) -> list[list[Any]]:
+    return [_tensor(tensor) for tensor in tensors]
+
+
+def _to_tensor(pair: Sequence[Any]) -> TensorType:
+    dtype, dims = pair
+    return TensorType(dtype, tuple(dims))
+
+
+def _to_tensors(pairs: Sequence[Sequence[Any]]) -> tuple[TensorType, ...]:
+    return tuple(_to_tensor(pair) for pair in pairs)
+
+
+def _symbols(symbols: Sequence[Symbol]) -> list[list[Any]]:
+    return [[symbol.name, symbol.arg, symbol.axis] for symbol in symbols]
+
+
+def _to_symbols(triples: Sequence[Sequence[Any]]) -> tuple[Symbol, ...]:
+    return tuple(Symbol(name, arg, axis) for name, arg, axis in triples)

@@ -1,0 +1,244 @@
+"""One worker process, seen from the parent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import site
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kcache_grpc.errors import CompileTimeout, KcacheError, Unavailable
+from kcache_grpc.model.identity import Ingredients
+from kcache_grpc.worker import failure
+from kcache_grpc.worker.frames import BrokenFrameError, Frame, encode, receive_async
+
+#: How much of what a worker printed is kept.
+_TAIL_BYTES = 16_384
+_PACKAGES = ("kcache_grpc", "kcache_compiler", "torch_mlir", "llvmlite")
+
+OnStage = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class WorkerSettings:
+    """How worker processes are started.
+
+    ``memory_bytes`` bounds a worker's address space (0: unbounded); libraries take about 1 GiB of it.
+    ``jobs`` is the module whose jobs the worker runs, ``extra_path`` where else it is searched for.
+    """
+
+    memory_bytes: int = 8 << 30
+    start_timeout: float = 120.0
+    jobs: str = "kcache_grpc.worker.jobs"
+    extra_path: tuple[str, ...] = ()
+
+
+class WorkerProcess:
+    """A child that runs one job at a time. Use from one event loop; made by ``start``."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self._home = tempfile.mkdtemp(prefix="kcache-worker-")
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = _spawn(settings, theirs, self._home)
+        ours.setblocking(False)
+        self._socket = ours
+        self._tail = bytearray()
+        self._stage = "start"
+        self._timed_out = False
+        self._spent = False
+        self.jobs_done = 0
+        self.toolchain: Ingredients = ()
+        self.canonicalizer = 0
+
+    @classmethod
+    async def start(cls, settings: WorkerSettings) -> WorkerProcess:
+        """Starts a worker and waits until it is warm. Raises ``Unavailable`` with what it printed."""
+        worker = cls(settings)
+        try:
+            await worker._connect(settings.start_timeout)
+        except BaseException:
+            await worker.close()
+            raise
+        return worker
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """False once it died, was killed, or said that it takes no more jobs."""
+        return not self._spent and self._process.poll() is None
+
+    async def run(self, job: Frame, timeout: float, on_stage: OnStage | None = None) -> Frame:
+        """Runs one job. Raises what the job raised; ``CompileTimeout`` after ``timeout`` seconds, when the
+        process is killed; ``CompileFailed`` or ``ResourceExhausted`` when it died.
+        """
+        self._stage = job.type
+        self._drain_output()
+        self._tail.clear()
+        alarm = asyncio.get_running_loop().call_later(timeout, self._expire)
+        try:
+            for part in encode(job):
+                self._writer.write(part)
+            await self._writer.drain()
+            reply = await self._reply(on_stage)
+        except (BrokenFrameError, ConnectionError):
+            raise await self._death(timeout) from None
+        except asyncio.CancelledError:
+            self.kill()
+            raise
+        finally:
+            alarm.cancel()
+            self.jobs_done += 1
+        self._spent = bool(reply.header.get("last"))
+        if reply.type == "error":
+            raise failure.decode_error(reply.header)
+        return reply
+
+    def kill(self) -> None:
+        """Ends the process and all that it started, at once."""
+        self._spent = True
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    async def close(self) -> None:
+        """Kills it, waits for its end and removes its files."""
+        self.kill()
+        await asyncio.get_running_loop().run_in_executor(None, self._process.wait)
+        if hasattr(self, "_writer"):
+            self._writer.close()
+        else:
+            self._socket.close()
+        self._drain_output()
+        asyncio.get_running_loop().remove_reader(self._output)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        shutil.rmtree(self._home, ignore_errors=True)
+
+    @property
+    def output(self) -> str:
+        """The end of what the worker printed."""
+        return self._tail.decode(errors="replace")
+
+    async def _connect(self, timeout: float) -> None:
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._output, self._drain_output)
+        self._reader, self._writer = await asyncio.open_connection(sock=self._socket)
+        alarm = loop.call_later(timeout, self._expire)
+        try:
+            hello = await receive_async(self._reader)
+        except BrokenFrameError:
+            await self._reap()
+            raise Unavailable(f"a worker did not start: {self.output.strip() or 'no output'}") from None
+        finally:
+            alarm.cancel()
+        self.toolchain = tuple((name, value) for name, value in hello.header["toolchain"])
+        self.canonicalizer = int(hello.header["canonicalizer"])
+
+    async def _reply(self, on_stage: OnStage | None) -> Frame:
+        while True:
+            frame = await receive_async(self._reader)
+            if frame.type != "stage":
+                return frame
+            self._stage = frame.header["stage"]
+            if on_stage is not None:
+                on_stage(self._stage)
+
+    async def _death(self, timeout: float) -> KcacheError:
+        code = await self._reap()
+        if self._timed_out:
+            return CompileTimeout(
+                f"stage {self._stage} passed the time limit of {timeout:g} s", stage=self._stage
+            )
+        return failure.crash(self._stage, code, bytes(self._tail))
+
+    async def _reap(self) -> int:
+        """The exit status. A child that closed its channel is at its end, or out of its mind."""
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            await loop.run_in_executor(None, self._process.wait, 5.0)
+        self.kill()
+        code = await loop.run_in_executor(None, self._process.wait)
+        self._drain_output()
+        return code
+
+    def _expire(self) -> None:
+        self._timed_out = True
+        self.kill()
+
+    @property
+    def _output(self) -> int:
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
+
+    def _drain_output(self) -> None:
+        with contextlib.suppress(BlockingIOError, ValueError):
+            while part := os.read(self._output, 65_536):
+                self._tail += part
+                del self._tail[:-_TAIL_BYTES]
+            asyncio.get_running_loop().remove_reader(self._output)
+
+
+def _spawn(settings: WorkerSettings, channel: socket.socket, home: str) -> subprocess.Popen[bytes]:
+    """Starts the child. The thread that calls this must outlive it: PR_SET_PDEATHSIG is per thread."""
+    arguments = {
+        "channel": channel.fileno(),
+        "parent": os.getpid(),
+        "memory_bytes": settings.memory_bytes,
+        "jobs": settings.jobs,
+    }
+    flags = ["-s"] + (["-P"] if sys.version_info >= (3, 11) else [])
+    process = subprocess.Popen(
+        [sys.executable, *flags, "-m", "kcache_grpc.worker", json.dumps(arguments)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        pass_fds=(channel.fileno(),),
+        cwd=home,
+        env=_environment(settings, home),
+        start_new_session=True,  # its own group: a terminal's Ctrl-C is for the service, and we kill it whole
+    )
+    assert process.stdout is not None
+    os.set_blocking(process.stdout.fileno(), False)
+    return process
+
+
+def _environment(settings: WorkerSettings, home: str) -> dict[str, str]:
+    """All that a worker sees of the world: no tokens, no database, nothing that could change bytes."""
+    return {
+        "PATH": os.environ.get("PATH", os.defpath),  # where the linker is
+        "HOME": home,
+        "TMPDIR": home,
+        "LANG": "C.UTF-8",
+        "PYTHONPATH": os.pathsep.join((*_import_roots(), *settings.extra_path)),
+        "PYTHONUNBUFFERED": "1",
+        "MALLOC_ARENA_MAX": "2",  # arenas count against the address space limit
+    }
+
+
+def _import_roots() -> list[str]:
+    """Where the child finds what we found, apart from the interpreter's own site-packages."""
+    own = {Path(path).resolve() for path in site.getsitepackages()}
+    roots: dict[str, None] = {}
+    for package in _PACKAGES:
+        spec = importlib.util.find_spec(package)
+        for location in (spec.submodule_search_locations or ()) if spec else ():
+            root = Path(location).resolve().parent
+            if root not in own:
+                roots[str(root)] = None
+    return list(roots)

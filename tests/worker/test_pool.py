@@ -1,0 +1,286 @@
+"""A worker that crashes, hangs or eats memory costs its own request only."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from kcache_grpc import errors
+from kcache_grpc.worker import WorkerPool, WorkerSettings
+from kcache_grpc.worker.frames import Frame
+
+PATH = str(Path(__file__).parent)
+SETTINGS = WorkerSettings(memory_bytes=2 << 30, jobs="misbehaving_jobs", extra_path=(PATH,))
+T = TypeVar("T")
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(work)
+
+
+@asynccontextmanager
+async def pool(compilers: int = 1, **rest: Any) -> AsyncIterator[WorkerPool]:
+    pool = WorkerPool(compilers, settings=SETTINGS, **rest)
+    await pool.start()
+    try:
+        yield pool
+    finally:
+        await pool.close()
+
+
+def ignore(stage: str) -> None:
+    pass
+
+
+async def compile(pool: WorkerPool, type: str, timeout: float = 60, **header: Any) -> Frame:
+    return await pool.compile(Frame({"type": type, **header}, (b"x" * 100,)), timeout, ignore)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - other processes signal nothing
+        await asyncio.sleep(0.005)
+
+
+def test_a_job_gets_its_blobs_and_replies_with_blobs() -> None:
+    async def body() -> None:
+        async with pool() as p:
+            blobs = (b"", bytes(range(256)) * 8192, b"tail")
+            reply = await p.compile(Frame({"type": "echo"}, blobs), 60, ignore)
+            assert reply.blobs == blobs
+            assert reply.header["nice"] == 19
+            assert p.toolchain == (("compiler", "none"), ("pid", ""))
+            assert p.canonicalizer == 7
+
+    run(body())
+
+
+def test_stages_arrive_in_order_before_the_reply() -> None:
+    async def body() -> None:
+        seen: list[str] = []
+        async with pool() as p:
+            names = [f"stage{i}" for i in range(50)]
+            await p.compile(Frame({"type": "stages", "stages": names}), 60, seen.append)
+            assert seen == names
+
+    run(body())
+
+
+def test_what_native_code_prints_does_not_disturb_the_channel() -> None:
+    async def body() -> None:
+        async with pool() as p:
+            assert (await compile(p, "noise")).blobs == (b"x" * 100,)
+
+    run(body())
+
+
+def test_a_worker_sees_nothing_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KCACHE_TOKEN", "secret")
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+
+    descriptor = os.open("/dev/zero", os.O_RDONLY)
+    os.set_inheritable(descriptor, True)
+
+    async def body() -> None:
+        async with pool() as p:
+            seen = (await compile(p, "look")).header
+        assert not {"KCACHE_TOKEN", "OMP_NUM_THREADS"} & set(seen["environment"])
+        assert "/dev/zero" not in seen["descriptors"]
+        assert seen["main"] == "kcache_grpc.worker.__main__"
+
+    run(body())
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("signal", ["SIGSEGV", "SIGABRT", "SIGKILL", "SIGBUS"])
+def test_a_crash_fails_its_own_request_and_names_stage_and_signal(signal: str) -> None:
+    async def body() -> None:
+        async with pool(compilers=2) as p:
+            crashed, fine = await asyncio.gather(
+                compile(p, "crash", signal=signal), compile(p, "echo"), return_exceptions=True
+            )
+            assert isinstance(fine, Frame)
+            assert isinstance(crashed, errors.CompileFailed)
+            assert crashed.stage == "lower"
+            assert crashed.metadata["signal"] == signal
+            assert "the last words" in crashed.diagnostic
+            assert isinstance(await compile(p, "echo"), Frame)
+
+    run(body())
+
+
+def test_a_wild_pointer_is_a_crash_like_any_other() -> None:
+    async def body() -> None:
+        async with pool() as p:
+            with pytest.raises(errors.CompileFailed, match="SIGSEGV"):
+                await compile(p, "segfault")
+            assert isinstance(await compile(p, "echo"), Frame)
+            assert p.restarts == 1
+
+    run(body())
+
+
+def test_an_exit_is_a_crash_too() -> None:
+    async def body() -> None:
+        async with pool() as p:
+            with pytest.raises(errors.CompileFailed, match="exit status 3"):
+                await compile(p, "leave")
+            assert isinstance(await compile(p, "echo"), Frame)
+
+    run(body())
+
+
+def test_a_hang_ends_at_its_time_limit_with_all_its_children() -> None:
+    async def body() -> None:
+        async with pool() as p:
+            before = set(p.pids)
+            with pytest.raises(errors.CompileTimeout) as caught:
+                await compile(p, "hang", timeout=0.5)
+            assert caught.value.metadata["stage"] == "bufferize"
+            assert isinstance(await compile(p, "echo"), Frame)
+            assert not set(p.pids) >= before
+        await until(lambda: not any(group_lives(pid) for pid in before))
+
+    run(body())
+
+
+def test_memory_is_limited_and_says_so() -> None:
+    async def body() -> None:
+        async with pool() as p:
+            with pytest.raises(errors.ResourceExhausted) as caught:
+                await compile(p, "eat")
+            assert caught.value.metadata["limit"] == "worker_memory_bytes"
+            assert isinstance(await compile(p, "echo"), Frame)
+
+    run(body())
+
+
+def test_typed_errors_and_bugs_travel() -> None:
+    async def body() -> None:
+        async with pool() as p:
+            with pytest.raises(errors.InvalidProgram) as refused:
+                await compile(p, "refuse")
+            assert refused.value.metadata == {"line": "3"}
+            with pytest.raises(errors.CompileFailed) as failed:
+                await compile(p, "bug")
+            assert failed.value.stage == "fuse"
+            assert failed.value.diagnostic == "ZeroDivisionError: a bug"
+            assert p.restarts == 0
+
+    run(body())
+
+
+def test_parsing_does_not_wait_behind_compiles(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with pool() as p:
+            gate = tmp_path / "gate"
+            stages: list[str] = []
+            job = Frame({"type": "gate", "gate": str(gate)})
+            long = [asyncio.create_task(p.compile(job, 60, stages.append)) for _ in range(3)]
+            await until(lambda: bool(stages))
+            for _ in range(3):
+                assert await p.canonicalize(Frame({"type": "echo"}), 60)
+            assert not any(task.done() for task in long)
+            gate.touch()
+            await asyncio.gather(*long)
+
+    run(body())
+
+
+def test_a_worker_is_replaced_after_its_share_of_jobs() -> None:
+    async def body() -> None:
+        async with pool(jobs_per_worker=3) as p:
+            pids = set[int]()
+            while len(pids) < 3:
+                pids.add((await compile(p, "echo")).header["pid"])
+            assert p.restarts == 0
+
+    run(body())
+
+
+def test_a_worker_killed_while_idle_is_replaced() -> None:
+    async def body() -> None:
+        async with pool() as p:
+            for pid in p.pids:
+                os.kill(pid, 9)
+            await until(lambda: not any(worker_alive(pid) for pid in p.pids[:2]))
+            assert isinstance(await compile(p, "echo"), Frame)
+            assert isinstance(await p.canonicalize(Frame({"type": "echo"}), 60), Frame)
+
+    run(body())
+
+
+def worker_alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").exists() and Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+
+
+def group_lives(pid: int) -> bool:
+    stats = (path.read_text() for path in Path("/proc").glob("[0-9]*/stat") if path.exists())
+    fields = (text.rpartition(")")[2].split() for text in stats)
+    return any(int(group) == pid and state != "Z" for state, _, group, *_ in fields)
+
+
+def test_a_cancelled_job_frees_its_place() -> None:
+    async def body() -> None:
+        async with pool() as p:
+            task = asyncio.create_task(compile(p, "hang"))
+            waiting = asyncio.create_task(compile(p, "echo"))
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert isinstance(await waiting, Frame)
+
+    run(body())
+
+
+def test_a_closed_pool_refuses_work_and_leaves_no_process() -> None:
+    async def body() -> None:
+        async with pool() as p:
+            pids = p.pids
+            running = asyncio.create_task(compile(p, "hang"))
+            await asyncio.sleep(0)
+        with pytest.raises(errors.Unavailable):
+            await running
+        with pytest.raises(errors.Unavailable):
+            await compile(p, "echo")
+        assert not any(worker_alive(pid) for pid in pids)
+
+    run(body())
+
+
+def test_a_compiler_that_does_not_import_is_a_clear_error() -> None:
+    async def body() -> None:
+        pool = WorkerPool(1, settings=WorkerSettings(jobs="no_such_module"))
+        with pytest.raises(errors.Unavailable, match="no_such_module"):
+            await pool.start()
+
+    run(body())
+
+
+def test_workers_die_with_a_killed_parent() -> None:
+    script = f"""
+import asyncio, os, sys
+from kcache_grpc.worker import WorkerPool, WorkerSettings
+async def main():
+    pool = WorkerPool(1, settings=WorkerSettings(jobs="misbehaving_jobs", extra_path=({PATH!r},)))
+    await pool.start()
+    print(*pool.pids, flush=True)
+    os.kill(os.getpid(), 9)
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    pids = [int(word) for word in done.stdout.split()]
+    assert len(pids) == 2
+
+    async def gone() -> None:
+        await until(lambda: not any(worker_alive(pid) for pid in pids))
+
+    run(gone())
