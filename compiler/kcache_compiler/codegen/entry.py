@@ -1,0 +1,297 @@
+"""``kcache_run``: the entry with the C ABI of the design, made from the bufferized ``main``.
+
+Every structured operation is replaced by a call of ``kcache_dispatch`` with the task of its
+launch, which runs it on the calling thread or through the host's ``parallel_for``. After an error
+code other than 0 the remaining launches are skipped and the code is returned.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kcache_compiler.codegen import memory, mlir
+from kcache_compiler.codegen.formula import Formula, text
+from kcache_compiler.codegen.launch import Outlined, Schedule, outline
+from kcache_compiler.codegen.memory import emit_formula, i64, pointer_type
+from kcache_compiler.codegen.shape import Shapes, row_major
+from kcache_compiler.codegen.stage import Unit
+from kcache_compiler.codegen.workspace import plan
+from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.types import Dim, Launch, TensorType
+
+_SUPPORT = """
+llvm.func @kcache_abi() -> i32 {
+  %abi = llvm.mlir.constant(1 : i32) : i32
+  llvm.return %abi : i32
+}
+llvm.func internal @kcache_dispatch(%host: !llvm.ptr, %code: !llvm.ptr, %n: i64, %grain: i64, %task: !llvm.ptr,
+    %closure: !llvm.ptr) attributes {passthrough = ["noinline", "nounwind"]} {
+  %zero = llvm.mlir.constant(0 : i64) : i64
+  %one = llvm.mlir.constant(1 : i64) : i64
+  %none = llvm.mlir.constant(0 : i32) : i32
+  %null = llvm.mlir.zero : !llvm.ptr
+  %before = llvm.load %code : !llvm.ptr -> i32
+  %failed = llvm.icmp "ne" %before, %none : i32
+  %empty = llvm.icmp "sle" %n, %zero : i64
+  %skip = llvm.or %failed, %empty : i1
+  llvm.cond_br %skip, ^done, ^threads
+^threads:
+  %two = llvm.shl %grain, %one : i64
+  %small = llvm.icmp "slt" %n, %two : i64
+  %alone = llvm.icmp "eq" %host, %null : !llvm.ptr
+  %serial = llvm.or %small, %alone : i1
+  llvm.cond_br %serial, ^here, ^ask
+^ask:
+  %at_workers = llvm.getelementptr %host[8] : (!llvm.ptr) -> !llvm.ptr, i8
+  %workers = llvm.load %at_workers : !llvm.ptr -> i64
+  %at_context = llvm.getelementptr %host[16] : (!llvm.ptr) -> !llvm.ptr, i8
+  %context = llvm.load %at_context : !llvm.ptr -> !llvm.ptr
+  %at_for = llvm.getelementptr %host[24] : (!llvm.ptr) -> !llvm.ptr, i8
+  %for = llvm.load %at_for : !llvm.ptr -> !llvm.ptr
+  %single = llvm.icmp "sle" %workers, %one : i64
+  %missing = llvm.icmp "eq" %for, %null : !llvm.ptr
+  %direct = llvm.or %single, %missing : i1
+  llvm.cond_br %direct, ^here, ^spread
+^spread:
+  %spread = llvm.call %for(%context, %n, %grain, %task, %closure) : !llvm.ptr, (!llvm.ptr, i64, i64, !llvm.ptr, !llvm.ptr) -> i32
+  llvm.store %spread, %code : i32, !llvm.ptr
+  llvm.br ^done
+^here:
+  %ran = llvm.call %task(%closure, %zero, %n, %zero) : !llvm.ptr, (!llvm.ptr, i64, i64, i64) -> i32
+  llvm.store %ran, %code : i32, !llvm.ptr
+  llvm.br ^done
+^done:
+  llvm.return
+}
+"""
+
+
+def build_entry(unit: Unit, schedule: Schedule) -> None:
+    """Turn the bufferized ``main`` of ``unit`` into slice functions, their tasks and ``kcache_run``."""
+    main = mlir.main_function(unit.module)
+    known, output_sizes = _known_sizes(unit, main)
+    shapes = Shapes(known)
+    unit.outputs = tuple(
+        TensorType(output.dtype, tuple(_dim(size) for size in sizes))
+        for output, sizes in zip(unit.outputs, output_sizes, strict=True)
+    )
+    workspace = plan(main, shapes)
+    unit.workspace = workspace.size
+    launches: list[tuple[mlir.Op, Outlined]] = []
+    for generic in mlir.named(main, "linalg.generic"):
+        name = f"launch_{len(launches)}"
+        launches.append((generic, outline(unit.module, generic, name, shapes, schedule)))
+        _record(unit, launches[-1][1])
+    for _, launch in launches:
+        _task(unit.module, launch)
+    mlir.splice(unit.module, _SUPPORT)
+    _refuse_leftovers(main)
+    frame = _Frame(main, shapes, max((len(_words(launch)) for _, launch in launches), default=1))
+    for buffer, sizes in known.items():
+        frame.bind_argument(buffer, sizes)
+    for alloc, offset in workspace.offsets:
+        frame.bind_allocation(alloc, offset)
+    for generic, launch in launches:
+        frame.call(generic, launch)
+    _byte_booleans(main, shapes)
+    frame.finish()
+
+
+def _dim(size: Formula) -> Dim:
+    return size if isinstance(size, int) else text(size)
+
+
+def _known_sizes(unit: Unit, main: mlir.Op) -> tuple[dict[Any, list[Formula]], list[list[Formula]]]:
+    """Sizes of the argument buffers; those of dynamic outputs are what ``main`` returns."""
+    arguments = list(mlir.block_of(main).arguments)
+    given = (*unit.inputs, *unit.constants)
+    known: dict[Any, list[Formula]] = {
+        argument: list(kind.dims) for argument, kind in zip(arguments, given, strict=False)
+    }
+    returned = mlir.operations(mlir.block_of(main))[-1]
+    shapes = Shapes(known)
+    sizes = iter([shapes.formula(operand) for operand in returned.operands])
+    outputs: list[list[Formula]] = []
+    for argument in arguments[len(given) :]:
+        outputs.append([next(sizes) if size is None else size for size in mlir.sizes_of(argument.type)])
+        known[argument] = outputs[-1]
+    return known, outputs
+
+
+def _record(unit: Unit, launch: Outlined) -> None:
+    nest = launch.nest
+    unit.launches.append(Launch(launch.name, launch.ops, text(nest.extent), text(nest.grain)))
+
+
+def _words(launch: Outlined) -> list[str]:
+    """Types of the closure's words: dims, buffers, scalars."""
+    return launch.pointer_types
+
+
+def _task(module: mlir.Module, launch: Outlined) -> None:
+    """The task of a launch: read the closure's words and call the slice function."""
+    words = _words(launch)
+    lines = [
+        f"llvm.func internal @{launch.name}_task(%closure: !llvm.ptr, %begin: i64, %end: i64, %worker: i64) -> i32 "
+        'attributes {passthrough = ["nounwind"]} {'
+    ]
+    for number, kind in enumerate(words):
+        lines.append(f"  %a{number} = llvm.getelementptr %closure[{8 * number}] : (!llvm.ptr) -> !llvm.ptr, i8")
+        lines.append(f"  %w{number} = llvm.load %a{number} : !llvm.ptr -> {kind}")
+    values = ", ".join(["%begin", "%end", *(f"%w{number}" for number in range(len(words)))])
+    types = ", ".join(["i64", "i64", *words])
+    lines.append(f"  %code = func.call @{launch.name}({values}) : ({types}) -> i32")
+    lines.append("  llvm.return %code : i32\n}")
+    declared = f"func.func private @{launch.name}({types}) -> i32\n"
+    mlir.splice(module, declared + "\n".join(lines), launch.name)
+
+
+def _refuse_leftovers(main: mlir.Op) -> None:
+    for operation in mlir.walk(main):
+        name = mlir.name_of(operation)
+        dialect = name.partition(".")[0]
+        if dialect in ("stablehlo", "chlo", "tensor", "bufferization", "linalg") and name not in (
+            "linalg.generic",
+            "linalg.yield",
+            "linalg.index",
+        ):
+            raise UnsupportedOp(name, "no code is generated for it", mlir.location_of(operation))
+
+
+class _Frame:
+    """The entry function while it is written: its arguments, its closure and what buffers became."""
+
+    def __init__(self, main: mlir.Op, shapes: Shapes, words: int) -> None:
+        self.main = main
+        self.shapes = shapes
+        self.body = mlir.block_of(main)
+        self.old = list(self.body.arguments)
+        where = mlir.unknown_location()
+        self.buffers, self.dims, self.workspace, self.host = (
+            self.body.add_argument(pointer_type(), where) for _ in range(4)
+        )
+        self.first = mlir.operations(self.body)[0]
+        self.cache: dict[Formula, mlir.Value] = {}
+        self.dead: list[mlir.Op] = []
+        with mlir.before(self.first):
+            self.code = self._stack("i32", 1)
+            self.closure = self._stack("i64", words)
+            mlir.create("llvm.store", [mlir.constant(0, "i32"), self.code])
+
+    def _stack(self, kind: str, count: int) -> mlir.Value:
+        attributes = {"elem_type": mlir.type_attr(mlir.type_of(kind)), "alignment": mlir.int_attr(8)}
+        return mlir.create("llvm.alloca", [mlir.constant(count)], [pointer_type()], attributes).results[0]
+
+    def bind_argument(self, buffer: mlir.Value, sizes: list[Formula]) -> None:
+        with mlir.before(self.first):
+            slot = memory.advance(self.buffers, pointer_type(), mlir.constant(self.old.index(buffer)))
+            base = mlir.value("llvm.load", [slot], pointer_type())
+            bound = self._descriptor(base, buffer.type, sizes)
+        buffer.replace_all_uses_with(bound)
+        self.shapes.rename(buffer, bound)
+
+    def bind_allocation(self, alloc: mlir.Op, offset: Formula) -> None:
+        buffer = alloc.results[0]
+        with mlir.before(self.first):
+            base = memory.advance(self.workspace, mlir.type_of("i8"), self._size(offset))
+            bound = self._descriptor(base, buffer.type, self.shapes.sizes(buffer))
+        buffer.replace_all_uses_with(bound)
+        self.shapes.rename(buffer, bound)
+        self.dead.append(alloc)
+
+    def _size(self, formula: Formula) -> mlir.Value:
+        return emit_formula(formula, self.dims, self.cache)
+
+    def _descriptor(self, base: mlir.Value, kind: mlir.Type, sizes: list[Formula]) -> mlir.Value:
+        """A row-major memref of ``sizes`` at ``base``."""
+        rank = len(sizes)
+        arrays = f", array<{rank} x i64>, array<{rank} x i64>" if rank else ""
+        struct = mlir.type_of(f"!llvm.struct<(ptr, ptr, i64{arrays})>")
+        value = mlir.value("llvm.mlir.poison", (), struct)
+
+        def put(element: mlir.Value, *path: int) -> None:
+            nonlocal value
+            position = mlir.attribute("array<i64: " + ", ".join(map(str, path)) + ">")
+            value = mlir.value("llvm.insertvalue", [value, element], struct, position=position)
+
+        put(base, 0)
+        put(base, 1)
+        put(self._size(0), 2)
+        for axis, (size, stride) in enumerate(zip(sizes, row_major(sizes), strict=True)):
+            put(self._size(size), 3, axis)
+            put(self._size(stride), 4, axis)
+        return mlir.value("builtin.unrealized_conversion_cast", [value], kind)
+
+    def call(self, generic: mlir.Op, launch: Outlined) -> None:
+        with mlir.before(generic):
+            words = [self.dims]
+            words += [address_of(self.shapes.current(buffer)) for buffer in launch.buffers]
+            for scalar in launch.scalars:
+                words += memory.pass_scalar(scalar)
+            for number, word in enumerate(words):
+                slot = memory.advance(self.closure, i64(), mlir.constant(number))
+                mlir.create("llvm.store", [word, slot])
+            task = mlir.value(
+                "llvm.mlir.addressof", (), pointer_type(), global_name=mlir.attribute(f"@{launch.name}_task")
+            )
+            cache: dict[Formula, mlir.Value] = {}
+            extent = emit_formula(launch.nest.extent, self.dims, cache)
+            grain = emit_formula(launch.nest.grain, self.dims, cache)
+            arguments = [self.host, self.code, extent, grain, task, self.closure]
+            mlir.call_llvm("kcache_dispatch", arguments)
+        generic.erase()
+
+    def finish(self) -> None:
+        returned = mlir.operations(self.body)[-1]
+        with mlir.before(returned):
+            mlir.create("func.return", [mlir.value("llvm.load", [self.code], mlir.type_of("i32"))])
+        returned.erase()
+        for alloc in self.dead:
+            alloc.erase()
+        for _ in self.old:
+            self.body.erase_argument(0)
+        kind = mlir.function_type([pointer_type()] * 4, [mlir.type_of("i32")])
+        self.main.attributes["function_type"] = mlir.type_attr(kind)
+        self.main.attributes["sym_name"] = mlir.string_attr("kcache_run")
+        self.main.attributes["sym_visibility"] = mlir.string_attr("public")
+
+
+def address_of(buffer: mlir.Value) -> mlir.Value:
+    """The pointer to the first element of a buffer, as IR at the current point."""
+    kind = buffer.type
+    rank = kind.rank
+    base_type = mlir.type_of(f"memref<{kind.element_type}>")
+    index = mlir.index_type()
+    described = mlir.create(
+        "memref.extract_strided_metadata", [buffer], [base_type, index, *[index] * (2 * rank)]
+    )
+    base, offset = described.results[0], described.results[1]
+    start = mlir.value("memref.extract_aligned_pointer_as_index", [base], index)
+    width = mlir.constant(memory.element_bytes(kind.element_type), "index")
+    moved = mlir.value("arith.addi", [start, mlir.value("arith.muli", [offset, width], index)], index)
+    number = mlir.value("arith.index_cast", [moved], i64())
+    return mlir.value("llvm.inttoptr", [number], pointer_type())
+
+
+def _byte_booleans(main: mlir.Op, shapes: Shapes) -> None:
+    """Read and write the i1 elements that ``main`` itself touches as bytes."""
+    for access in mlir.named(main, "memref.load", "memref.store"):
+        writes = mlir.name_of(access) == "memref.store"
+        buffer = access.operands[1 if writes else 0]
+        if str(buffer.type.element_type) != "i1":
+            continue
+        indices = list(access.operands)[2 if writes else 1 :]
+        with mlir.before(access):
+            pointer = memory.Pointer(address_of(buffer), buffer.type.element_type, [])
+            offset = mlir.constant(0)
+            for index, stride in zip(indices, shapes.strides(buffer), strict=True):
+                if not isinstance(stride, int):
+                    raise UnsupportedOp("memref.load", "a boolean at a dynamic stride")
+                step = mlir.value("arith.index_cast", [index], i64())
+                offset = memory.plus(offset, memory.times(step, mlir.constant(stride)))
+            if writes:
+                memory.store(pointer, offset, access.operands[0])
+            else:
+                access.results[0].replace_all_uses_with(memory.load(pointer, offset))
+        access.erase()
+

@@ -1,0 +1,60 @@
+"""LLVM IR text to object code, through LLVM 22's new pass manager."""
+
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from kcache_compiler.errors import CompileFailed
+from kcache_compiler.package.target import Target
+
+
+@functools.cache
+def _initialize() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+def llvm_version() -> str:
+    return ".".join(map(str, llvm.llvm_version_info))
+
+
+def _machine(target: Target, opt_level: int) -> Any:
+    _initialize()
+    return llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=target.feature_string, opt=opt_level, reloc="pic", codemodel="default"
+    )
+
+
+def _parse(text: str, target: Target, machine: Any) -> Any:
+    try:
+        module = llvm.parse_assembly(text, llvm.create_context())
+        module.triple = target.triple
+        module.data_layout = str(machine.target_data)
+        module.verify()
+    except RuntimeError as error:
+        raise CompileFailed("llvm", str(error)) from None
+    return module
+
+
+def optimize(text: str, target: Target, opt_level: int) -> bytes:
+    """The bitcode of ``text`` after the optimization pipeline of ``opt_level`` (0 to 3)."""
+    machine = _machine(target, opt_level)
+    module = _parse(text, target, machine)
+    options = llvm.create_pipeline_tuning_options(speed_level=opt_level)
+    options.loop_unrolling = opt_level > 1
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return module.as_bitcode()
+
+
+def emit(bitcode: bytes, target: Target, opt_level: int) -> tuple[bytes, str]:
+    """Object code and assembly text; each from a copy of the module, as emitting changes it."""
+    machine = _machine(target, opt_level)
+    code = machine.emit_object(llvm.parse_bitcode(bitcode, llvm.create_context()))
+    assembly = machine.emit_assembly(llvm.parse_bitcode(bitcode, llvm.create_context()))
+    return code, assembly

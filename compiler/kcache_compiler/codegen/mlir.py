@@ -1,0 +1,283 @@
+"""The one seam to the untyped MLIR bindings: contexts, builders of operations, walks.
+
+The bindings carry no usable types, so this file names what the rest of the code generator
+uses of them (``Any`` stays inside the functions) and nothing else imports ``torch_mlir``.
+"""
+
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from torch_mlir import ir
+from torch_mlir._mlir_libs import _stablehlo
+from torch_mlir.passmanager import PassManager
+
+Op = Any
+Value = Any
+Type = Any
+Block = Any
+Module = Any
+
+MLIRError: type[Exception] = ir.MLIRError
+
+
+@functools.cache
+def _register_passes() -> None:
+    _stablehlo.register_stablehlo_passes()
+
+
+def new_context() -> Any:
+    """A context with every dialect of the toolchain loaded, threads off and no unregistered operations."""
+    _register_passes()
+    context = ir.Context()
+    context.enable_multithreading(False)
+    _stablehlo.register_dialect(context)
+    context.load_all_available_dialects()
+    with context, ir.Location.unknown():
+        # CHLO has no registration of its own in the bindings; a pass that depends on it loads it.
+        run_passes(ir.Module.create(), "builtin.module(func.func(chlo-legalize-to-stablehlo))")
+    return context
+
+
+def parse(text: str | bytes) -> Module:
+    """The module of ``text`` in the current context; raises ``MLIRError``."""
+    return ir.Module.parse(text)
+
+
+def run_passes(module: Module, pipeline: str) -> None:
+    """Run ``pipeline`` and verify between its passes; raises ``MLIRError`` with the diagnostics."""
+    PassManager.parse(pipeline).run(module.operation)
+
+
+def unknown_location() -> Any:
+    return ir.Location.unknown()
+
+
+def walk(root: Op) -> list[Op]:
+    """All operations below ``root``, itself included, outer before inner, in program order."""
+    found: list[Op] = []
+
+    def visit(operation: Op) -> Any:
+        found.append(operation)
+        return ir.WalkResult.ADVANCE
+
+    root.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found
+
+
+def named(root: Op, *names: str) -> list[Op]:
+    """The operations below ``root`` that have one of ``names``."""
+    return [operation for operation in walk(root) if operation.operation.name in names]
+
+
+def name_of(operation: Op) -> str:
+    return operation.operation.name
+
+
+def location_of(operation: Op) -> str:
+    return str(operation.location).removeprefix("loc(").removesuffix(")")
+
+
+def create(
+    name: str,
+    operands: Sequence[Value] = (),
+    results: Sequence[Type] = (),
+    attributes: Mapping[str, Any] | None = None,
+    regions: int = 0,
+    at: Any = None,
+) -> Op:
+    """A new operation ``name`` at the insertion point ``at`` (the current one when None)."""
+    return ir.Operation.create(
+        name,
+        results=list(results),
+        operands=list(operands),
+        attributes=dict(attributes or {}),
+        regions=regions,
+        ip=at,
+    )
+
+
+def value(name: str, operands: Sequence[Value], result: Type, **attributes: Any) -> Value:
+    """The only result of a new operation at the current insertion point."""
+    return create(name, operands, [result], attributes).results[0]
+
+
+def before(operation: Op) -> Any:
+    return ir.InsertionPoint(operation)
+
+
+def after(operation: Op) -> Any:
+    block = operation.operation.block
+    following = False
+    for candidate in block.operations:
+        if following:
+            return ir.InsertionPoint(candidate)
+        following = candidate.operation == operation.operation
+    return ir.InsertionPoint(block)
+
+
+def at_start(block: Block) -> Any:
+    return ir.InsertionPoint.at_block_begin(block)
+
+
+def at_end(block: Block) -> Any:
+    return ir.InsertionPoint(block)
+
+
+def block_of(operation: Op, region: int = 0) -> Block:
+    return operation.operation.regions[region].blocks[0]
+
+
+def new_block(operation: Op, region: int, types: Sequence[Type]) -> Block:
+    """The first block of an empty region, with arguments of ``types``."""
+    types = list(types)
+    where = [ir.Location.unknown()] * len(types)
+    return ir.Block.create_at_start(operation.operation.regions[region], types, where)
+
+
+def operations(block: Block) -> list[Op]:
+    return [operation.operation for operation in block.operations]
+
+
+def main_function(module: Module) -> Op:
+    """The function ``main``, or the only public one."""
+    functions = [op for op in module.body.operations if op.operation.name == "func.func"]
+    for function in functions:
+        if ir.StringAttr(function.attributes["sym_name"]).value == "main":
+            return function.operation
+    if len(functions) == 1:
+        return functions[0].operation
+    raise ValueError("the module has no function named main")
+
+
+def type_of(text: str) -> Type:
+    return ir.Type.parse(text)
+
+
+def attribute(text: str) -> Any:
+    return ir.Attribute.parse(text)
+
+
+def string_attr(text: str) -> Any:
+    return ir.StringAttr.get(text)
+
+
+def type_attr(wrapped: Type) -> Any:
+    return ir.TypeAttr.get(wrapped)
+
+
+def unit_attr() -> Any:
+    return ir.UnitAttr.get()
+
+
+def int_attr(number: int, kind: str = "i64") -> Any:
+    return ir.IntegerAttr.get(type_of(kind), number)
+
+
+def function_type(inputs: Sequence[Type], results: Sequence[Type]) -> Type:
+    return ir.FunctionType.get(list(inputs), list(results))
+
+
+def index_type() -> Type:
+    return ir.IndexType.get()
+
+
+def constant(number: int, kind: str = "i64") -> Value:
+    """An integer or index constant at the current insertion point."""
+    return value("arith.constant", (), type_of(kind), value=int_attr(number, kind))
+
+
+def constant_int(operand: Value) -> int | None:
+    """The integer of a value made by ``arith.constant``, else None."""
+    owner = operand.owner
+    if not isinstance(owner, (ir.Operation, ir.OpView)) or owner.operation.name != "arith.constant":
+        return None
+    literal = owner.operation.attributes["value"]
+    return ir.IntegerAttr(literal).value if isinstance(literal, ir.IntegerAttr) else None
+
+
+def defining(operand: Value) -> Op | None:
+    """The operation that makes ``operand``, or None for a block argument."""
+    owner = operand.owner
+    return None if isinstance(owner, ir.Block) else owner.operation
+
+
+def uses(operand: Value) -> Iterator[tuple[Op, int]]:
+    for use in operand.uses:
+        yield use.owner.operation, use.operand_number
+
+
+def is_memref(kind: Type) -> bool:
+    return isinstance(kind, ir.MemRefType)
+
+
+def is_tensor(kind: Type) -> bool:
+    return isinstance(kind, ir.RankedTensorType)
+
+
+def sizes_of(kind: Type) -> list[int | None]:
+    """The dimensions of a shaped type, None where one is dynamic."""
+    return [None if kind.is_dynamic_dim(axis) else kind.get_dim_size(axis) for axis in range(kind.rank)]
+
+
+def strides_of(memref: Type) -> tuple[list[int | None], int | None]:
+    """Strides and offset of a strided memref type, None where one is dynamic."""
+    strides, offset = memref.get_strides_and_offset()
+    unknown = ir.MemRefType.get_dynamic_stride_or_offset()
+    return [None if s == unknown else s for s in strides], None if offset == unknown else offset
+
+
+def on_each(root: Op, table: Mapping[str, Callable[[Op], None]]) -> None:
+    """Call the entry of ``table`` for every operation below ``root`` that has one."""
+    for operation in walk(root):
+        handler = table.get(operation.operation.name)
+        if handler is not None:
+            handler(operation)
+
+
+def plain_dim(expression: Any) -> int | None:
+    """The position of an affine expression that is just a dimension, else None."""
+    return expression.position if isinstance(expression, ir.AffineDimExpr) else None
+
+
+def int_of(literal: Any) -> int:
+    return ir.IntegerAttr(literal).value
+
+
+def block_owner(argument: Value) -> Op:
+    """The operation whose region holds the block of this block argument."""
+    return ir.BlockArgument(argument).owner.owner.operation
+
+
+def clone(operation: Op) -> Op:
+    """A copy of ``operation`` at the current insertion point, with its operands unchanged."""
+    return operation.operation.clone()
+
+
+def splice(module: Module, text: str, *declared: str) -> None:
+    """Append the functions of the module ``text``, without those in ``declared``, which ``module`` has."""
+    parsed = ir.Module.parse(text)
+    last = list(module.body.operations)[-1].operation
+    for operation in [operation.operation for operation in parsed.body.operations]:
+        if ir.StringAttr(operation.attributes["sym_name"]).value not in declared:
+            operation.move_after(last)
+            last = operation
+
+
+def call_llvm(function: str, operands: Sequence[Value]) -> None:
+    """Call an ``llvm.func`` that returns nothing."""
+    count = len(operands)
+    create(
+        "llvm.call",
+        operands,
+        attributes={
+            "callee": attribute(f"@{function}"),
+            "operandSegmentSizes": attribute(f"array<i32: {count}, 0>"),
+            "op_bundle_sizes": attribute("array<i32>"),
+        },
+    )

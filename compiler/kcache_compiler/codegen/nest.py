@@ -1,0 +1,54 @@
+"""The loop nest of one launch as a value: its axes and how each access strides over them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kcache_compiler.codegen.formula import Formula, apply, product
+
+#: Scalar operations below which a slice is not worth a thread.
+SLICE_WORK = 32768
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One loop; ``sources`` are the iteration dimensions it stands for (several when merged)."""
+
+    size: Formula
+    parallel: bool
+    sources: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Access:
+    """A buffer as the nest walks over it: element strides by axis and a constant offset."""
+
+    strides: tuple[Formula, ...]
+    offset: Formula
+    written: bool
+
+
+@dataclass(frozen=True)
+class Nest:
+    """Axes from outermost to innermost; ``fixed`` dimensions have their index read and never merge."""
+
+    axes: tuple[Axis, ...]
+    accesses: tuple[Access, ...]
+    fixed: frozenset[int] = frozenset()
+
+    @property
+    def sliced(self) -> int | None:
+        """The axis that is split over threads: the outermost parallel one."""
+        return next((position for position, axis in enumerate(self.axes) if axis.parallel), None)
+
+    @property
+    def extent(self) -> Formula:
+        return 1 if self.sliced is None else self.axes[self.sliced].size
+
+    @property
+    def grain(self) -> Formula:
+        """The smallest slice worth a thread, in steps of the sliced axis."""
+        if self.sliced is None:
+            return 1
+        inner = product([axis.size for position, axis in enumerate(self.axes) if position != self.sliced])
+        return apply("ceildiv", SLICE_WORK, apply("max", 1, inner))

@@ -1,0 +1,60 @@
+"""From linalg on tensors to object code: the stages below the schedule, on one page."""
+
+from __future__ import annotations
+
+from torch_mlir.dialects import llvm as llvm_dialect
+
+from kcache_compiler.codegen import entry, mlir, signature
+from kcache_compiler.codegen.generic import copies_to_generics
+from kcache_compiler.codegen.launch import Schedule
+from kcache_compiler.codegen.llvmir import emit, optimize
+from kcache_compiler.codegen.seam import downgrade
+from kcache_compiler.codegen.stage import Passes, Rewrite, Stage, Unit
+from kcache_compiler.errors import UnsupportedOp
+
+BUFFERIZE: tuple[Stage, ...] = (
+    Rewrite("destinations", signature.pass_destinations),
+    Passes("generalize", "func.func(linalg-generalize-named-ops),canonicalize"),
+    Passes("eliminate-empty-tensors", "eliminate-empty-tensors"),
+    Passes("bufferize", "one-shot-bufferize{buffer-alignment=64},canonicalize,cse"),
+    Rewrite("copies", copies_to_generics),
+    Passes("generalize-buffers", "func.func(linalg-generalize-named-ops)"),
+)
+
+LOWER: tuple[Stage, ...] = (
+    Passes(
+        "llvm-dialect",
+        "expand-strided-metadata,lower-affine,convert-scf-to-cf,canonicalize,cse,convert-complex-to-llvm,"
+        "arith-expand,convert-math-to-llvm,finalize-memref-to-llvm,convert-arith-to-llvm,convert-index-to-llvm,"
+        "convert-cf-to-llvm,convert-func-to-llvm,reconcile-unrealized-casts,canonicalize,cse",
+    ),
+)
+
+
+def launches(schedule: Schedule) -> Stage:
+    return Rewrite("launches", lambda unit: entry.build_entry(unit, schedule))
+
+
+def _translate(unit: Unit) -> None:
+    """LLVM 24 text; anything that is not the LLVM dialect by now is refused, as translation would crash."""
+    for operation in mlir.walk(unit.module):
+        name = mlir.name_of(operation)
+        if not name.startswith("llvm.") and name != "builtin.module":
+            raise UnsupportedOp(name, "no code is generated for it", mlir.location_of(operation))
+    unit.llvm_ir = llvm_dialect.translate_module_to_llvmir(unit.module.operation)
+
+
+def _downgrade(unit: Unit) -> None:
+    unit.llvm_ir = downgrade(unit.llvm_ir)
+
+
+def _compile(unit: Unit) -> None:
+    bitcode = optimize(unit.llvm_ir, unit.target, unit.options.opt_level)
+    unit.object_code, unit.assembly = emit(bitcode, unit.target, unit.options.opt_level)
+
+
+EMIT: tuple[Stage, ...] = (
+    Rewrite("translate", _translate, verify=False),
+    Rewrite("seam", _downgrade, verify=False),
+    Rewrite("llvm", _compile, "new pass manager at the option's level, position independent", verify=False),
+)

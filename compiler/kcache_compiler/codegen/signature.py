@@ -1,0 +1,122 @@
+"""What goes in and out of a program: read from its function, then turned into caller's buffers."""
+
+from __future__ import annotations
+
+from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.stage import Unit
+from kcache_compiler.errors import InvalidProgram, UnsupportedOp
+from kcache_compiler.types import DTYPE_BYTES, Dim, Symbol, TensorType
+
+_COMPLEX = {"complex<f32>": "c64", "complex<f64>": "c128"}
+
+
+def dtype_of(element: mlir.Type) -> str:
+    """The dtype name of an element type; raises ``UnsupportedOp`` for one that buffers cannot hold."""
+    name = _COMPLEX.get(str(element), str(element))
+    if name not in DTYPE_BYTES:
+        raise UnsupportedOp("tensor type", f"element type {element} is not supported")
+    return name
+
+
+def signless(element: mlir.Type) -> mlir.Type:
+    text = str(element)
+    return mlir.type_of(text[1:]) if text.startswith("ui") else element
+
+
+def read_signature(unit: Unit) -> None:
+    """Record inputs, constants, outputs and symbols of ``main``; every dynamic axis is a symbol."""
+    try:
+        main = mlir.main_function(unit.module)
+    except ValueError as error:
+        raise InvalidProgram(str(error)) from None
+    if len(main.regions[0].blocks) != 1:
+        raise UnsupportedOp("func.func", "a body of several blocks", mlir.location_of(main))
+    symbols: list[Symbol] = []
+    types: list[TensorType] = []
+    for position, argument in enumerate(mlir.block_of(main).arguments):
+        dims: list[Dim] = []
+        for axis, size in enumerate(_sizes(argument.type)):
+            if size is None:
+                symbols.append(Symbol(f"s{len(symbols)}", position, axis))
+            dims.append(symbols[-1].name if size is None else size)
+        types.append(TensorType(dtype_of(argument.type.element_type), tuple(dims)))
+    unit.inputs, unit.constants = tuple(types[: unit.n_inputs]), tuple(types[unit.n_inputs :])
+    unit.symbols = tuple(symbols)
+    returned = mlir.operations(mlir.block_of(main))[-1]
+    unit.outputs = tuple(
+        TensorType(
+            dtype_of(operand.type.element_type),
+            tuple(-1 if size is None else size for size in _sizes(operand.type)),
+        )
+        for operand in returned.operands
+    )
+
+
+def _sizes(kind: mlir.Type) -> list[int | None]:
+    if not mlir.is_tensor(kind):
+        raise UnsupportedOp("func.func", f"an argument or result of type {kind}")
+    return mlir.sizes_of(kind)
+
+
+def pass_destinations(unit: Unit) -> None:
+    """Make ``main`` take buffers, inputs then outputs, and return the sizes of dynamic output axes."""
+    main = mlir.main_function(unit.module)
+    body = mlir.block_of(main)
+    for argument in list(body.arguments):
+        _take_buffer(body, argument)
+    returned = mlir.operations(body)[-1]
+    results = [_without_cast(operand) for operand in returned.operands]
+    sizes: list[mlir.Value] = []
+    for result in results:
+        kind = result.type
+        buffer = body.add_argument(_buffer_type(kind), mlir.unknown_location())
+        with mlir.before(returned):
+            for axis, size in enumerate(mlir.sizes_of(kind)):
+                if size is None:
+                    where = mlir.constant(axis, "index")
+                    sizes.append(mlir.value("tensor.dim", [result, where], mlir.index_type()))
+            attributes = {"restrict": mlir.unit_attr(), "writable": mlir.unit_attr()}
+            mlir.create("bufferization.materialize_in_destination", [result, buffer], (), attributes)
+    with mlir.before(returned):
+        mlir.create("func.return", sizes)
+    returned.erase()
+    inputs = [argument.type for argument in body.arguments]
+    kind = mlir.function_type(inputs, [mlir.index_type()] * len(sizes))
+    main.attributes["function_type"] = mlir.type_attr(kind)
+    for name in ("arg_attrs", "res_attrs"):
+        if name in main.attributes:
+            del main.attributes[name]
+    for cast in mlir.named(main, "builtin.unrealized_conversion_cast"):
+        if not list(cast.results[0].uses):
+            cast.erase()
+
+
+def _buffer_type(tensor: mlir.Type) -> mlir.Type:
+    dims = "".join(f"{'?' if size is None else size}x" for size in mlir.sizes_of(tensor))
+    return mlir.type_of(f"memref<{dims}{signless(tensor.element_type)}>")
+
+
+def _take_buffer(body: mlir.Block, argument: mlir.Value) -> None:
+    buffer = _buffer_type(argument.type)
+    dims = str(buffer).removeprefix("memref<").removesuffix(">")
+    users = [owner for owner, _ in mlir.uses(argument)]
+    with mlir.at_start(body):
+        read = mlir.create(
+            "bufferization.to_tensor",
+            [argument],
+            [mlir.type_of(f"tensor<{dims}>")],
+            {"restrict": mlir.unit_attr()},
+        )
+    argument.replace_all_uses_except(read.results[0], read)
+    argument.set_type(buffer)
+    for user in users:
+        if mlir.name_of(user) == "builtin.unrealized_conversion_cast":
+            user.results[0].replace_all_uses_with(read.results[0])
+            user.erase()
+
+
+def _without_cast(result: mlir.Value) -> mlir.Value:
+    owner = mlir.defining(result)
+    if owner is not None and mlir.name_of(owner) == "builtin.unrealized_conversion_cast":
+        return owner.operands[0]
+    return result

@@ -1,0 +1,93 @@
+"""A pipeline is a tuple of stages, a stage a small frozen value with a name and a text.
+
+A ``Unit`` is what is being compiled: the module that the stages rewrite, and what they learn
+about it on the way. The texts of all stages together are an ingredient of the toolchain, so a
+stage says in its text everything that may change bytes and is not in the declared code version.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.formula import Formula
+from kcache_compiler.errors import CompileFailed, CompilerError
+from kcache_compiler.package.target import Target
+from kcache_compiler.types import CompileOptions, Launch, Symbol, TensorType
+
+
+@dataclass
+class Unit:
+    """One kernel on its way from a module text to bytes; stages fill it in, in pipeline order."""
+
+    source: str
+    n_inputs: int
+    target: Target
+    options: CompileOptions
+    module: mlir.Module = None
+    inputs: tuple[TensorType, ...] = ()
+    constants: tuple[TensorType, ...] = ()
+    outputs: tuple[TensorType, ...] = ()
+    symbols: tuple[Symbol, ...] = ()
+    launches: list[Launch] = field(default_factory=list[Launch])
+    workspace: Formula = 0
+    llvm_ir: str = ""
+    object_code: bytes = b""
+    assembly: str = ""
+    shared_object: bytes = b""
+
+
+@dataclass(frozen=True)
+class Passes:
+    """A stage that is a pass pipeline of the toolchain."""
+
+    name: str
+    pipeline: str
+
+    @property
+    def text(self) -> str:
+        return self.pipeline
+
+    def apply(self, unit: Unit) -> None:
+        mlir.run_passes(unit.module, f"builtin.module({self.pipeline})")
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """A stage of our own code; ``text`` states its parameters, its code is under ``CODE_VERSION``."""
+
+    name: str
+    function: Callable[[Unit], None]
+    text: str = ""
+    verify: bool = True
+
+    def apply(self, unit: Unit) -> None:
+        self.function(unit)
+        if self.verify:
+            unit.module.operation.verify()
+
+
+Stage = Passes | Rewrite
+
+
+def describe(pipeline: tuple[Stage, ...]) -> str:
+    """The pipeline as text: a line a stage."""
+    return "".join(f"{stage.name}: {stage.text}\n" for stage in pipeline)
+
+
+def run(pipeline: tuple[Stage, ...], unit: Unit, on_stage: Callable[[str], None]) -> dict[str, float]:
+    """Apply every stage; returns seconds by stage. Raises ``CompileFailed`` with the stage's name."""
+    seconds: dict[str, float] = {}
+    for stage in pipeline:
+        on_stage(stage.name)
+        start = time.perf_counter()
+        try:
+            stage.apply(unit)
+        except CompilerError:
+            raise
+        except Exception as error:
+            raise CompileFailed(stage.name, f"{type(error).__name__}: {error}") from error
+        seconds[stage.name] = time.perf_counter() - start
+    return seconds

@@ -1,0 +1,138 @@
+"""Run compiled kernels with ctypes alone, serially or through a ``parallel_for`` of our own."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from kcache_compiler.codegen.formula import evaluate_text
+from kcache_compiler.compile import lower_module
+from kcache_compiler.types import CompiledKernel, CompileOptions, TensorType
+
+NUMPY: dict[str, Any] = {
+    "i1": np.bool_,
+    "i8": np.int8,
+    "i16": np.int16,
+    "i32": np.int32,
+    "i64": np.int64,
+    "ui8": np.uint8,
+    "ui16": np.uint16,
+    "ui32": np.uint32,
+    "ui64": np.uint64,
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "f32": np.float32,
+    "f64": np.float64,
+    "c64": np.complex64,
+    "c128": np.complex128,
+}
+
+TASK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+PARALLEL_FOR = ctypes.CFUNCTYPE(
+    ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p
+)
+
+
+class Host(ctypes.Structure):
+    """``kcache_host`` of the design's section 5."""
+
+    _fields_ = (
+        ("size", ctypes.c_uint32),
+        ("abi", ctypes.c_uint32),
+        ("workers", ctypes.c_int64),
+        ("ctx", ctypes.c_void_p),
+        ("parallel_for", PARALLEL_FOR),
+    )
+
+
+def threaded_host(workers: int = 3, order: Callable[[list[int]], list[int]] = lambda starts: starts) -> Host:
+    """A host whose slices start in ``order`` and run in ``workers`` threads, each worker id in one."""
+
+    def parallel_for(_: int, n: int, grain: int, task: int, closure: int) -> int:
+        call = TASK(task)
+        starts = order(list(range(0, n, grain)))
+        codes = [0] * workers
+
+        def work(worker: int) -> None:
+            for start in starts[worker::workers]:
+                codes[worker] = codes[worker] or call(closure, start, min(start + grain, n), worker)
+
+        threads = [threading.Thread(target=work, args=(worker,)) for worker in range(workers)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return max(codes)
+
+    return Host(ctypes.sizeof(Host), 1, workers, None, PARALLEL_FOR(parallel_for))
+
+
+def load(shared_object: bytes) -> ctypes.CDLL:
+    """The library, loaded from memory.
+
+    The descriptor stays open: the dynamic loader knows libraries by the path they were opened with,
+    and a second kernel under a number used before would silently be the first one.
+    """
+    descriptor = os.memfd_create("kernel")
+    os.write(descriptor, shared_object)
+    return ctypes.CDLL(f"/proc/self/fd/{descriptor}")
+
+
+def aligned(shape: Sequence[int], dtype: Any, fill: int = 0xA5) -> np.ndarray:
+    """An array at a 64-byte boundary, its bytes set to ``fill``."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.full(size + 64, fill, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+class Kernel:
+    """A compiled kernel with NumPy arrays in and out."""
+
+    def __init__(self, compiled: CompiledKernel) -> None:
+        self.interface = compiled.interface
+        self.compiled = compiled
+        self.library = load(compiled.artifacts["so"])
+        self.library.kcache_run.restype = ctypes.c_int32
+        self.library.kcache_abi.restype = ctypes.c_uint32
+
+    def __call__(self, *arrays: Any, host: Host | None = None) -> tuple[np.ndarray, ...]:
+        kinds = (*self.interface.inputs, *self.interface.constants)
+        assert len(arrays) == len(kinds)
+        inputs = [
+            np.ascontiguousarray(np.asarray(array).astype(NUMPY[kind.dtype], copy=False)).reshape(np.shape(array))
+            for array, kind in zip(arrays, kinds, strict=True)
+        ]
+        symbols = {s.name: inputs[s.arg].shape[s.axis] for s in self.interface.symbols}
+        outputs = [aligned(_shape(kind, symbols), NUMPY[kind.dtype]) for kind in self.interface.outputs]
+        workspace = aligned((evaluate_text(self.interface.workspace, {**symbols, "workers": 1}),), np.uint8)
+        pointers = [array.ctypes.data if array.size else None for array in (*inputs, *outputs)]
+        buffers = (ctypes.c_void_p * max(1, len(pointers)))(*pointers)
+        dims = (ctypes.c_int64 * max(1, len(symbols)))(*symbols.values())
+        code = self.library.kcache_run(
+            buffers,
+            dims if symbols else None,
+            ctypes.c_void_p(workspace.ctypes.data if workspace.size else None),
+            ctypes.byref(host) if host is not None else None,
+        )
+        if code != 0:
+            raise RuntimeError(self.interface.error_codes.get(code, str(code)))
+        return tuple(outputs)
+
+
+def _shape(kind: TensorType, symbols: dict[str, int]) -> tuple[int, ...]:
+    return tuple(dim if isinstance(dim, int) else evaluate_text(dim, symbols) for dim in kind.dims)
+
+
+def compile_text(text: str, target: str = "x86-64-v3", opt_level: int = 3) -> CompiledKernel:
+    return lower_module(text, text.count("%arg"), target, CompileOptions(opt_level=opt_level), lambda _: None)
+
+
+def kernel_of(text: str, target: str = "x86-64-v3", opt_level: int = 3, n_inputs: int = 1000) -> Kernel:
+    options = CompileOptions(opt_level=opt_level)
+    return Kernel(lower_module(text, n_inputs, target, options, lambda _: None))
