@@ -123,7 +123,7 @@ def _logarithm() -> None:
 
 def _trigonometry() -> None:
     end = (mp.pi / 4 * mpf("1.001")) ** 2
-    for dtype, degree in (("f32", 2), ("f64", 6)):
+    for dtype, degree in (("f32", 2), ("f64", 5)):
         ENTRIES[f"SIN_{dtype}"] = polynomial(
             SQ(lambda r: (mp.sin(r) - r) / r**3), 0, end, degree, dtype, lambda z: z
         )
@@ -134,18 +134,93 @@ def _trigonometry() -> None:
     ENTRIES["TWO_OVER_PI_f32"] = constants(lambda: [piece for band in bands for piece in band])
 
 
-def _error_functions() -> None:
-    ENTRIES["ERF_SMALL_f32"] = polynomial(
-        SQ(lambda x: mp.erf(x) / x - 1), 0, 1, 6, "f32", SQ(lambda x: x / mp.erf(x))
+def _large_trigonometry() -> None:
+    """2/pi in pieces of 53 bits, piece n below weight 2**(54 - 53 n), all times 2**200."""
+
+    def pieces() -> list[float]:
+        scaled = 2 / mp.pi * mpf(2) ** 200
+        with mp.workprec(1700):
+            scaled = 2 / mp.pi * mpf(2) ** 200
+            return chunks(scaled, 254, [53] * 24)
+
+    ENTRIES["TWO_OVER_PI_f64"] = constants(pieces)
+    ENTRIES["HALF_PI_f32"] = constants(lambda: pair(mp.pi / 2, 24, "f32"))
+    ENTRIES["HALF_PI_f64"] = constants(lambda: pair(mp.pi / 2, 53, "f64"))
+
+
+def _inverse_trigonometry() -> None:
+    for dtype, atan, asin in (("f32", 8, 4), ("f64", 19, 11)):
+        ENTRIES[f"ATAN_{dtype}"] = polynomial(
+            SQ(lambda x: (mp.atan(x) - x) / x**3), 0, 1, atan, dtype, SQ(lambda x: x**3 / mp.atan(x))
+        )
+        ENTRIES[f"ASIN_{dtype}"] = polynomial(
+            SQ(lambda x: (mp.asin(x) - x) / x**3), 0, 0.2501, asin, dtype, SQ(lambda x: x**3 / mp.asin(x))
+        )
+
+
+def _hyperbolic() -> None:
+    for dtype, sinh, asinh, atanh in (("f32", 2, 4, 5), ("f64", 6, 11, 12)):
+        ENTRIES[f"SINH_{dtype}"] = polynomial(
+            SQ(lambda x: (mp.sinh(x) - x) / x**3), 0, 1, sinh, dtype, SQ(lambda x: x**3 / mp.sinh(x))
+        )
+        ENTRIES[f"ASINH_{dtype}"] = polynomial(
+            SQ(lambda x: (mp.asinh(x) - x) / x**3), 0, 0.25, asinh, dtype, SQ(lambda x: x**3 / mp.asinh(x))
+        )
+        ENTRIES[f"ATANH_{dtype}"] = polynomial(
+            SQ(lambda x: (mp.atanh(x) - x) / x**3), 0, 0.25, atanh, dtype, SQ(lambda x: x**3 / mp.atanh(x))
+        )
+
+
+def _powers() -> None:
+    # log(1+f) - 2s - 2/3 s^3 = s^5 Q(s^2): what pow needs beyond the two leading terms.
+    limit = ((2 * ROOT - 1) / (1 + 2 * ROOT)) ** 2 * mpf("1.0001")
+    ENTRIES["LOG_PAIR_f64"] = polynomial(
+        SQ(lambda s: (2 * mp.atanh(s) - 2 * s - 2 * s**3 / 3) / s**5), 0, limit, 6, "f64", lambda z: z * z
     )
+    ENTRIES["TWO_THIRDS"] = constants(lambda: pair(mpf(2) / 3, 53, "f64"))
+    ENTRIES["CBRT"] = polynomial(lambda m: 1 / mp.cbrt(m), 1, 8, 6, "f64", lambda m: mp.cbrt(m))
+
+
+def erfcx(x: mpf) -> mpf:
+    return mp.exp(x * x) * mp.erfc(x)
+
+
+#: The variable t = (x - 2) / (x + 2) makes (1 + 2x) erfcx(x) nearly linear.
+ERFCX_CENTER = 2
+
+
+def _erfcx_of(t: mpf) -> mpf:
+    x = ERFCX_CENTER * (1 + t) / (1 - t)
+    return (1 + 2 * x) * erfcx(x)
+
+
+def _t_of(x: float) -> mpf:
+    return (mpf(x) - ERFCX_CENTER) / (mpf(x) + ERFCX_CENTER)
+
+
+def _error_functions() -> None:
+    for dtype, degree in (("f32", 6), ("f64", 12)):
+        ENTRIES[f"ERF_SMALL_{dtype}"] = polynomial(
+            SQ(lambda x: mp.erf(x) / x - 1), 0, 1, degree, dtype, SQ(lambda x: x / mp.erf(x))
+        )
     ENTRIES["ERF_LARGE_f32"] = polynomial(
         lambda x: mp.log(mp.erfc(x)), 0.999, 4, 7, "f32", lambda x: mp.erfc(x)
+    )
+    ENTRIES["ERFCX_f64"] = polynomial(
+        _erfcx_of, _t_of(0.4999), _t_of(27.5), 22, "f64", lambda t: 1 / _erfcx_of(t)
+    )
+    ENTRIES["ERFCX_MIXED"] = polynomial(
+        _erfcx_of, _t_of(0.4999), _t_of(10.5), 9, "f64", lambda t: 1 / _erfcx_of(t)
     )
 
 
 _exponential()
 _logarithm()
 _trigonometry()
+_large_trigonometry()
+_inverse_trigonometry()
+_hyperbolic()
+_powers()
 _error_functions()
 
 

@@ -3,16 +3,56 @@
 from __future__ import annotations
 
 from . import coefficients as c
-from .build import Expr, copysign, fma, horner, minimum, select
-from .exponential import absolute, expm1_reduced, power_of_two, reduce
+from .build import Expr, copysign, fma, horner, minimum, narrow, select, widen
+from .exponential import absolute, exp_of_sum, expm1_reduced, power_of_two, reduce
+from .pair import Pair, divide, fast_sum, product
+
+_SMALL = {"f32": c.ERF_SMALL_f32, "f64": c.ERF_SMALL_f64}
 
 
 def erf(x: Expr) -> Expr:
-    """x (1 + P(x^2)) to 1; beyond, 1 - exp(Q(|x|)), where exp(Q) is erfc to the accuracy of 1."""
+    """x (1 + P(x^2)) to 1; beyond, 1 - erfc(|x|)."""
     a = absolute(x)
     square = x * x
-    small = fma(x, horner(square, c.ERF_SMALL_f32), x)
-    part = reduce(horner(minimum(4.0, a), c.ERF_LARGE_f32))
-    power = power_of_two(part.exponent, x)
-    large = (1.0 - power) - power * expm1_reduced(part.r)
+    small = fma(x, horner(square, _SMALL[x.type]), x)
+    large = _one_minus_erfc_f32(a) if x.type == "f32" else 1.0 - _erfc_large(minimum(6.0, a))
     return select(a < 1.0, small, copysign(large, x))
+
+
+def _one_minus_erfc_f32(a: Expr) -> Expr:
+    """1 - exp(Q(a)), where exp(Q) is erfc to the accuracy of 1."""
+    part = reduce(horner(minimum(4.0, a), c.ERF_LARGE_f32))
+    power = power_of_two(part.exponent, a)
+    return (1.0 - power) - power * expm1_reduced(part.r)
+
+
+def _erfc_large(a: Expr) -> Expr:
+    """exp(-a^2) erfcx(a) for f64 a >= 1/2, erfcx(a) = P((a - 2) / (a + 2)) / (1 + 2a)."""
+    t = (a - 2.0) / (a + 2.0)
+    coefficients = c.ERFCX_f64
+    constant = a.like(coefficients[0])
+    top = fast_sum(constant, t * horner(t, coefficients[1:]))
+    one = a.like(1.0)
+    doubled = a * 2.0
+    bottom = fast_sum(doubled, one)
+    ratio = divide(top, bottom)
+    square = product(a, a)
+    return exp_of_sum(-square.high, -square.low, ratio)
+
+
+def erfc(x: Expr) -> Expr:
+    if x.type == "f32":
+        return narrow(_erfc(widen(x), 11.0))
+    return _erfc(x, 28.0)
+
+
+def _erfc(x: Expr, limit: float) -> Expr:
+    a = absolute(x)
+    tail = x * horner(x * x, c.ERF_SMALL_f64)
+    head = 1.0 - x
+    small = head + (((1.0 - head) - x) - tail)
+    large = _erfc_large(minimum(limit, a))
+    return select(a < 0.5, small, select(x < 0.0, 2.0 - large, large))
+
+
+_ = Pair

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from . import coefficients as c
 from .build import Expr, bits, clamp, const, copysign, estrin, fma, from_bits, horner, minimum, select
+from .pair import Pair, fast_sum, product, two_sum
 
 _EXP = {"f32": c.EXP_f32, "f64": c.EXP_f64}
 _EXP2 = {"f32": c.EXP2_f32, "f64": c.EXP2_f64}
@@ -74,13 +75,20 @@ def exp2(x: Expr) -> Expr:
     return scale(fma(r, horner(r, _EXP2[x.type]), 1.0), bits(shifted) - fmt.bits_of(fmt.magic))
 
 
-def exp_of_sum(high: Expr, low: Expr) -> Expr:
-    """exp(high + low) for a small ``low``, rounded about once."""
+def exp_of_sum(high: Expr, low: Expr, factor: Pair | None = None) -> Expr:
+    """exp(high + low), times ``factor``, for a small ``low``, rounded about once."""
     part = reduce(clamp(high, *_EXP_RANGE[high.type]))
     r = part.r
-    series = estrin(r, _EXP[r.type])
-    rest = fma(r * r, series, (part.tail + low) * (r + 1.0))
-    return scale(1.0 + (r + rest), part.exponent)
+    tail = part.tail + low
+    curve = r * r * estrin(r, _EXP[r.type])
+    # exp(r + tail) = exp(r) + tail exp(r).
+    rest = curve + fma(tail, r + curve, tail)
+    if factor is None:
+        return scale(1.0 + (r + rest), part.exponent)
+    carried = fma(factor.high, rest, factor.low)
+    head = product(factor.high, r)
+    total = fast_sum(factor.high, head.high)
+    return scale(total.high + (total.low + (head.low + fma(factor.low, r, carried))), part.exponent)
 
 
 def expm1(x: Expr) -> Expr:
@@ -108,6 +116,35 @@ def tanh(x: Expr) -> Expr:
     power = power_of_two(part.exponent, x)
     t = fma(power, expm1_reduced(part.r), power - 1.0)
     return copysign(t / (t + 2.0), x)
+
+
+def _halves(x: Expr) -> tuple[Pair, Expr, Expr]:
+    """For non-negative x: (p, w, k) with exp(x)/2 = p 2**(k-1) and exp(-x)/2 = w 2**(k-1)."""
+    limit = {"f32": 91.0, "f64": 713.0}[x.type]
+    part = reduce(minimum(limit, x))
+    one = part.r.like(1.0)
+    head = fast_sum(one, part.r)
+    p = fast_sum(head.high, fma(part.r * part.r, horner(part.r, _EXP[x.type]), part.tail + head.low))
+    most = part.exponent.like(30)
+    k = select(part.exponent > most, most, part.exponent)
+    return p, power_of_two(k * -2, x) / p.high, part.exponent - 1
+
+
+def sinh(x: Expr) -> Expr:
+    """To 1 a polynomial; beyond, half the difference of the exponentials."""
+    a = absolute(x)
+    z = a * a
+    small = fma(a * z, horner(z, {"f32": c.SINH_f32, "f64": c.SINH_f64}[x.type]), a)
+    p, w, exponent = _halves(a)
+    total = two_sum(p.high, -w)
+    large = scale(total.high + (total.low + p.low), exponent)
+    return copysign(select(a < 1.0, small, large), x)
+
+
+def cosh(x: Expr) -> Expr:
+    p, w, exponent = _halves(absolute(x))
+    total = two_sum(p.high, w)
+    return scale(total.high + (total.low + p.low), exponent)
 
 
 def absolute(x: Expr) -> Expr:

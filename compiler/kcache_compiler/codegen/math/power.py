@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from . import coefficients as c
 from .build import F64, Expr, bits, clamp, const, fma, from_bits, horner, narrow, select, trunc, widen
-from .exponential import absolute, power_of_two
-from .logarithm import split
+from .exponential import absolute, exp_of_sum, power_of_two
+from .logarithm import log_pair, split
+from .pair import Pair, multiply_float
 
 
 def _finish(x: Expr, y: Expr, magnitude: Expr) -> Expr:
@@ -39,5 +40,18 @@ def _pow_f32(x: Expr, y: Expr) -> Expr:
     return _finish(x, y, narrow(p * power_of_two(whole, p)))
 
 
+def _pow_f64(x: Expr, y: Expr) -> Expr:
+    a = absolute(x)
+    inf = float("inf")
+    log = log_pair(a)
+    high = select(a > 0.0, select(a < inf, log.high, a), const(-inf, "f64"))
+    exponent = clamp(y, -1e300, 1e300)
+    v = multiply_float(Pair(high, log.low), exponent)
+    top = exponent * high
+    inside = absolute(top) < 1000.0
+    magnitude = exp_of_sum(select(inside, v.high, top), select(inside, v.low, 0.0))
+    return _finish(x, y, magnitude)
+
+
 def pow_(x: Expr, y: Expr) -> Expr:
-    return _pow_f32(x, y)
+    return _pow_f32(x, y) if x.type == "f32" else _pow_f64(x, y)
