@@ -1,4 +1,4 @@
-# Every target makes the environment that it needs. A fresh clone needs Python 3.10 or later (with venv),
+# Every target makes the environment that it needs. A fresh clone needs Python 3.11 or later (with venv),
 # make and gcc. PYTHON= names the interpreter, VENV= the folder, PYTEST_ARGS= adds to every pytest call.
 
 PYTHON ?= python3
