@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.legalize.control import carry_in_place, to_scf
+from kcache_compiler.codegen.legalize.math import call_math_library
+from kcache_compiler.codegen.legalize.meaning import keep_meaning
+from kcache_compiler.codegen.math import VERSION as MATH_VERSION
+from kcache_compiler.codegen.math import expand
+from kcache_compiler.codegen.narrow import EMULATE, convert_half_in_software, math_on_f32, round_once
 from kcache_compiler.codegen.pipeline import BUFFERIZE, EMIT, LOWER, launches
 from kcache_compiler.codegen.signature import read_signature
 from kcache_compiler.codegen.stage import Passes, Rewrite, Stage, Unit, run
-from kcache_compiler.errors import InvalidProgram
+from kcache_compiler.errors import InvalidProgram, UnsupportedOp
 from kcache_compiler.package.link import link
 from kcache_compiler.package.target import target_named
 from kcache_compiler.schedule import plain
+from kcache_compiler.schedule.fuse import BODY_LIMIT, OPERAND_LIMIT, fuse, unshare
 from kcache_compiler.types import CompiledKernel, CompileOptions, KernelInterface
 
 ERROR_CODES = {0: "success"}
@@ -24,6 +31,18 @@ def _parse(unit: Unit) -> None:
         raise InvalidProgram(str(error)) from None
 
 
+def _refuse(unit: Unit) -> None:
+    """Refuse the first operation that the legalization left."""
+    for operation in mlir.walk(unit.module):
+        name = mlir.name_of(operation)
+        if name.startswith(("stablehlo.", "chlo.")) and name != "stablehlo.return":
+            raise UnsupportedOp(name, "it has no lowering", mlir.location_of(operation))
+
+
+def _expand_math(unit: Unit) -> None:
+    expand(unit.module)
+
+
 def _link(unit: Unit) -> None:
     unit.shared_object = link(unit.object_code, unit.target)
 
@@ -32,8 +51,22 @@ PIPELINE: tuple[Stage, ...] = (
     Rewrite("parse", _parse),
     Passes("inline", "inline,symbol-dce"),
     Rewrite("signature", read_signature),
+    Rewrite("math-library", call_math_library),
+    Rewrite("meaning", keep_meaning),
     Passes("chlo", "func.func(chlo-legalize-to-stablehlo)"),
-    Passes("linalg", "stablehlo-legalize-to-linalg"),
+    Rewrite("control-flow", to_scf),
+    Passes("linalg", "stablehlo-legalize-to-linalg,canonicalize"),
+    Rewrite("refuse", _refuse),
+    Rewrite("loops", carry_in_place),
+    Rewrite("unshare", unshare),
+    Passes("generalize", "func.func(linalg-generalize-named-ops)"),
+    Rewrite("fuse", fuse, f"bodies to {BODY_LIMIT}, operands to {OPERAND_LIMIT}"),
+    Passes("complex", "func.func(convert-complex-to-standard)"),
+    Rewrite("math-on-f32", math_on_f32),
+    Rewrite("math", _expand_math, f"library {MATH_VERSION}"),
+    Rewrite("round-once", round_once),
+    Passes("narrow-floats", EMULATE),
+    Rewrite("half-conversions", convert_half_in_software),
     *BUFFERIZE,
     launches(plain.schedule),
     *LOWER,

@@ -281,3 +281,64 @@ def call_llvm(function: str, operands: Sequence[Value]) -> None:
             "op_bundle_sizes": attribute("array<i32>"),
         },
     )
+
+
+def call(function: str, operands: Sequence[Value], result: Type) -> Value:
+    """The result of a ``func.call``."""
+    return value("func.call", operands, result, callee=attribute(f"@{function}"))
+
+
+def at_location(operation: Op) -> Any:
+    """A context in which new operations get the location of ``operation``."""
+    return operation.location
+
+
+def same_block(a: Op, b: Op) -> bool:
+    return a.operation.block == b.operation.block
+
+
+def element_of(kind: Type) -> Type:
+    """The element type of a shaped type, or the type itself."""
+    return kind.element_type if is_tensor(kind) or is_memref(kind) else kind
+
+
+def is_identity(index_map: Any) -> bool:
+    return index_map.n_dims == len(index_map.results) and all(
+        plain_dim(result) == axis for axis, result in enumerate(index_map.results)
+    )
+
+
+def is_permutation(index_map: Any) -> bool:
+    """Every dimension appears once: each element is read exactly once."""
+    axes = [plain_dim(result) for result in index_map.results]
+    return None not in axes and sorted(axis for axis in axes if axis is not None) == list(range(index_map.n_dims))
+
+
+def compose(outer: Any, inner: Any) -> Any:
+    """The map ``outer(inner(dims))``."""
+    return ir.AffineMap.get(inner.n_dims, 0, [result.compose(inner) for result in outer.results])
+
+
+def map_attrs(maps: Sequence[Any]) -> Any:
+    return ir.ArrayAttr.get([ir.AffineMapAttr.get(entry) for entry in maps])
+
+
+def emit_affine(expression: Any) -> Value:
+    """An affine expression over ``linalg.index`` at the current point, inside a generic's body."""
+    if isinstance(expression, ir.AffineDimExpr):
+        return value("linalg.index", (), index_type(), dim=int_attr(expression.position))
+    if isinstance(expression, ir.AffineConstantExpr):
+        return constant(expression.value, "index")
+    kinds = {ir.AffineAddExpr: "arith.addi", ir.AffineMulExpr: "arith.muli"}
+    left, right = emit_affine(expression.lhs), emit_affine(expression.rhs)
+    return value(kinds[type(expression)], [left, right], index_type())
+
+
+def float_constant(number: float, kind: Type) -> Value:
+    """A float constant of type ``kind`` at the current insertion point."""
+    return value("arith.constant", (), kind, value=ir.FloatAttr.get(kind, float(number)))
+
+
+def kernel_spatial_dimensions(convolution: Op) -> list[int]:
+    numbers = _stablehlo.ConvDimensionNumbers(convolution.attributes["dimension_numbers"])
+    return list(numbers.kernel_spatial_dimensions)

@@ -1,0 +1,36 @@
+"""Copying the bodies of structured operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kcache_compiler.codegen import mlir
+
+
+def inline_body(
+    body: mlir.Block, mapping: dict[Any, mlir.Value], index: Callable[[int], mlir.Value] | None
+) -> list[mlir.Value]:
+    """Copy ``body`` to the current point under ``mapping``; the mapped operands of its yield.
+
+    ``index`` gives the value of ``linalg.index`` by dimension; None keeps those operations.
+    """
+    for operation in mlir.operations(body):
+        if mlir.name_of(operation) == "linalg.yield":
+            return [mapping.get(operand, operand) for operand in operation.operands]
+        if index is not None and mlir.name_of(operation) == "linalg.index":
+            mapping[operation.results[0]] = index(mlir.int_of(operation.attributes["dim"]))
+            continue
+        copy = mlir.clone(operation)
+        for inner in mlir.walk(copy):
+            for number, operand in enumerate(inner.operands):
+                if operand in mapping:
+                    inner.operands[number] = mapping[operand]
+        for inner in mlir.walk(copy)[1:]:
+            if index is not None and mlir.name_of(inner) == "linalg.index":
+                with mlir.before(inner):
+                    inner.results[0].replace_all_uses_with(index(mlir.int_of(inner.attributes["dim"])))
+                inner.erase()
+        for old, new in zip(operation.results, copy.results, strict=True):
+            mapping[old] = new
+    raise AssertionError("a body without a yield")

@@ -1,0 +1,118 @@
+"""Control flow of StableHLO as structured control flow on tensors."""
+
+from __future__ import annotations
+
+from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.generic import build_generic, identity
+from kcache_compiler.codegen.legalize.elementwise import empty_like
+from kcache_compiler.codegen.stage import Unit
+
+
+def to_scf(unit: Unit) -> None:
+    """Rewrite ``while``, ``if`` and ``case``, inner ones first."""
+    handlers = {"stablehlo.while": _while, "stablehlo.if": _if, "stablehlo.case": _case}
+    for op in reversed(mlir.named(unit.module, *handlers)):
+        handlers[mlir.name_of(op)](op)
+
+
+def _move_body(source: mlir.Block, target: mlir.Block) -> list[mlir.Value]:
+    """Move the operations of ``source`` to the end of ``target``; the operands of its return."""
+    for old, new in zip(list(source.arguments), list(target.arguments), strict=True):
+        old.replace_all_uses_with(new)
+    operations = mlir.operations(source)
+    with mlir.at_end(target):
+        anchor = mlir.create("stablehlo.return", [])
+    for operation in operations[:-1]:
+        operation.move_before(anchor)
+    values = list(operations[-1].operands)
+    operations[-1].erase()
+    anchor.erase()
+    return values
+
+
+def _scalar(tensor: mlir.Value) -> mlir.Value:
+    return mlir.value("tensor.extract", [tensor], tensor.type.element_type)
+
+
+def _while(op: mlir.Op) -> None:
+    types = [operand.type for operand in op.operands]
+    with mlir.before(op):
+        loop = mlir.create("scf.while", list(op.operands), types, regions=2)
+    first, second = mlir.new_block(loop, 0, types), mlir.new_block(loop, 1, types)
+    condition = _move_body(mlir.block_of(op, 0), first)[0]
+    with mlir.at_end(first):
+        mlir.create("scf.condition", [_scalar(condition), *first.arguments])
+    values = _move_body(mlir.block_of(op, 1), second)
+    with mlir.at_end(second):
+        mlir.create("scf.yield", values)
+    _replace(op, loop)
+
+
+def _branch(op: mlir.Op, region: int, target: mlir.Op, into: int) -> None:
+    block = mlir.new_block(target, into, [])
+    values = _move_body(mlir.block_of(op, region), block)
+    with mlir.at_end(block):
+        mlir.create("scf.yield", values)
+
+
+def _if(op: mlir.Op) -> None:
+    with mlir.before(op):
+        chosen = mlir.create("scf.if", [_scalar(op.operands[0])], [r.type for r in op.results], regions=2)
+    _branch(op, 0, chosen, 0)
+    _branch(op, 1, chosen, 1)
+    _replace(op, chosen)
+
+
+def _case(op: mlir.Op) -> None:
+    """The last branch is taken for every index that is out of range."""
+    count = len(op.operation.regions)
+    cases = mlir.attribute("array<i64: " + ", ".join(map(str, range(count - 1))) + ">" if count > 1 else "array<i64>")
+    with mlir.before(op):
+        index = mlir.value("arith.index_cast", [_scalar(op.operands[0])], mlir.index_type())
+        chosen = mlir.create(
+            "scf.index_switch", [index], [r.type for r in op.results], {"cases": cases}, regions=count
+        )
+    _branch(op, count - 1, chosen, 0)
+    for number in range(count - 1):
+        _branch(op, number, chosen, number + 1)
+    _replace(op, chosen)
+
+
+def _replace(old: mlir.Op, new: mlir.Op) -> None:
+    for before, after in zip(old.results, new.results, strict=True):
+        before.replace_all_uses_with(after)
+    old.erase()
+
+
+def carry_in_place(unit: Unit) -> None:
+    """Make every loop yield into the buffers that it came in with, and every branch into fresh ones.
+
+    What a loop body yields is copied to fresh tensors and from these into the loop's own
+    arguments, so that one buffer serves all iterations and swaps stay right. Runs on linalg.
+    """
+    for loop in mlir.named(unit.module, "scf.while"):
+        body = mlir.block_of(loop, 1)
+        yielded = mlir.operations(body)[-1]
+        with mlir.before(yielded):
+            fresh = [_fresh_copy(value) for value in yielded.operands]
+            for number, (argument, value) in enumerate(zip(body.arguments, fresh, strict=True)):
+                if mlir.is_tensor(value.type):
+                    yielded.operands[number] = _copy(value, argument)
+    for branches in mlir.named(unit.module, "scf.if", "scf.index_switch"):
+        for number in range(len(branches.operation.regions)):
+            if len(branches.operation.regions[number].blocks) == 0:
+                continue
+            yielded = mlir.operations(mlir.block_of(branches, number))[-1]
+            with mlir.before(yielded):
+                for position, value in enumerate(list(yielded.operands)):
+                    yielded.operands[position] = _fresh_copy(value)
+
+
+def _copy(source: mlir.Value, target: mlir.Value) -> mlir.Value:
+    rank = target.type.rank
+    maps, kinds = [identity(rank)] * 2, ["parallel"] * rank
+    return build_generic([source], [target], maps, kinds, lambda scalars: scalars[:1]).results[0]
+
+
+def _fresh_copy(value: mlir.Value) -> mlir.Value:
+    return _copy(value, empty_like(value, value.type)) if mlir.is_tensor(value.type) else value

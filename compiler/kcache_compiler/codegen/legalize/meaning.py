@@ -1,0 +1,148 @@
+"""Operations whose lowering by the toolchain gives other values than StableHLO: rewritten first."""
+
+from __future__ import annotations
+
+from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.legalize.elementwise import (
+
+    element,
+    rewrite_elementwise,
+
+)
+from kcache_compiler.codegen.stage import Unit
+from kcache_compiler.errors import UnsupportedOp
+
+_FLOATS = ("f16", "bf16", "f32", "f64")
+_SIGNED_ORDER = {"EQ": 0, "NE": 1, "LT": 2, "LE": 3, "GT": 4, "GE": 5}
+_CMPF = {"oeq": 1, "oge": 3, "olt": 4, "une": 13, "uno": 14}
+
+
+def keep_meaning(unit: Unit) -> None:
+    """Rewrite, in place, the operations of this file's table."""
+    table = {
+        "stablehlo.add": _add_booleans,
+        "stablehlo.compare": _compare_total,
+        "stablehlo.convert": _convert_to_integer,
+        "stablehlo.convolution": _convolution,
+        "stablehlo.dot_general": _refuse_boolean_sum,
+        "stablehlo.reduce": _reduce_nothing,
+        "stablehlo.set_dimension_size": _refuse_dynamic_size,
+    }
+    mlir.on_each(unit.module, table)
+
+
+def _is_boolean(operand: mlir.Value) -> bool:
+    return str(operand.type.element_type) == "i1"
+
+
+def _add_booleans(op: mlir.Op) -> None:
+    """The sum of truth values is "or"."""
+    if _is_boolean(op.results[0]):
+        with mlir.before(op):
+            op.results[0].replace_all_uses_with(mlir.value("stablehlo.or", list(op.operands), op.results[0].type))
+        op.erase()
+
+
+def _refuse_boolean_sum(op: mlir.Op) -> None:
+    if _is_boolean(op.results[0]):
+        raise UnsupportedOp(mlir.name_of(op), "element type i1", mlir.location_of(op))
+
+
+def _refuse_dynamic_size(op: mlir.Op) -> None:
+    raise UnsupportedOp(mlir.name_of(op), "a size that depends on data", mlir.location_of(op))
+
+
+def _convolution(op: mlir.Op) -> None:
+    """Reverse the kernel itself: the toolchain forgets window reversal in grouped convolutions."""
+    _refuse_boolean_sum(op)
+    if "window_reversal" not in op.attributes:
+        return
+    flags = [bool(flag) for flag in op.attributes["window_reversal"]]
+    if any(flags):
+        spatial = mlir.kernel_spatial_dimensions(op)
+        axes = [axis for axis, flag in zip(spatial, flags, strict=True) if flag]
+        kernel = op.operands[1]
+        dimensions = mlir.attribute("array<i64: " + ", ".join(map(str, axes)) + ">")
+        with mlir.before(op):
+            op.operands[1] = mlir.value("stablehlo.reverse", [kernel], kernel.type, dimensions=dimensions)
+    del op.attributes["window_reversal"]
+
+
+def _reduce_nothing(op: mlir.Op) -> None:
+    """A reduction of no elements is its initial value, which the toolchain does not lower."""
+    count = len(op.operands) // 2
+    sizes = mlir.sizes_of(op.operands[0].type)
+    if 0 not in sizes:
+        return
+    with mlir.before(op):
+        for initial, result in zip(list(op.operands)[count:], op.results, strict=True):
+            none = mlir.attribute("array<i64>")
+            filled = mlir.value("stablehlo.broadcast_in_dim", [initial], result.type, broadcast_dimensions=none)
+            result.replace_all_uses_with(filled)
+    op.erase()
+
+
+def _compare_total(op: mlir.Op) -> None:
+    """Total order of floats: as sign and magnitude integers."""
+    if "TOTALORDER" not in str(op.attributes["compare_type"] if "compare_type" in op.attributes else ""):
+        return
+    kind = op.operands[0].type
+    if str(kind.element_type) not in _FLOATS:
+        return
+    direction = str(op.attributes["comparison_direction"]).split()[-1].rstrip(">")
+
+    def body(scalars: list[mlir.Value]) -> mlir.Value:
+        keys = [_total_key(scalar) for scalar in scalars]
+        return mlir.value("arith.cmpi", keys, mlir.type_of("i1"), predicate=mlir.int_attr(_SIGNED_ORDER[direction]))
+
+    rewrite_elementwise(op, body)
+
+
+def _total_key(scalar: mlir.Value) -> mlir.Value:
+    """A signed integer in the total order of the float."""
+    width = {"f32": 32, "f64": 64}.get(str(scalar.type), 16)
+    kind = mlir.type_of(f"i{width}")
+    bits = mlir.value("arith.bitcast", [scalar], kind)
+    sign = mlir.value("arith.shrsi", [bits, mlir.constant(width - 1, str(kind))], kind)
+    flip = mlir.value("arith.shrui", [sign, mlir.constant(1, str(kind))], kind)
+    return mlir.value("arith.xori", [bits, flip], kind)
+
+
+def _convert_to_integer(op: mlir.Op) -> None:
+    """Float to integer truncates and saturates; NaN becomes 0."""
+    source, target = op.operands[0].type, op.results[0].type
+    wanted = str(target.element_type)
+    if wanted == "i1" or not wanted.startswith(("i", "ui")):
+        return
+    if str(source.element_type).startswith("complex"):
+        part = mlir.type_of(str(source).replace(str(source.element_type), str(source.element_type.element_type)))
+        with mlir.before(op):
+            op.operands[0] = mlir.value("stablehlo.real", [op.operands[0]], part)
+        source = part
+    if str(source.element_type) not in _FLOATS:
+        return
+    signed = not wanted.startswith("ui")
+    rewrite_elementwise(op, lambda scalars: saturate(scalars[0], element(target), signed))
+
+
+def saturate(scalar: mlir.Value, kind: mlir.Type, signed: bool) -> mlir.Value:
+    """The integer nearest to ``scalar`` towards zero, within the range of ``kind``; 0 for NaN."""
+    if str(scalar.type) in ("f16", "bf16"):
+        scalar = mlir.value("arith.extf", [scalar], mlir.type_of("f32"))
+    width = int(str(kind).removeprefix("i"))
+    low, high = (-(2 ** (width - 1)), 2 ** (width - 1)) if signed else (0, 2**width)
+    below = _cmpf("olt", scalar, mlir.float_constant(low, scalar.type))
+    above = _cmpf("oge", scalar, mlir.float_constant(high, scalar.type))
+    nan = _cmpf("uno", scalar, scalar)
+    outside = mlir.value("arith.ori", [mlir.value("arith.ori", [below, above], below.type), nan], below.type)
+    inside = mlir.value("arith.select", [outside, mlir.float_constant(0, scalar.type), scalar], scalar.type)
+    whole = mlir.value("arith.fptosi" if signed else "arith.fptoui", [inside], kind)
+    whole = mlir.value("arith.select", [below, mlir.constant(low, str(kind)), whole], kind)
+    top = mlir.constant(high - 1 if signed else -1, str(kind))
+    return mlir.value("arith.select", [above, top, whole], kind)
+
+
+def _cmpf(predicate: str, a: mlir.Value, b: mlir.Value) -> mlir.Value:
+    return mlir.value("arith.cmpf", [a, b], mlir.type_of("i1"), predicate=mlir.int_attr(_CMPF[predicate]))
+
+

@@ -1,0 +1,149 @@
+"""Elementwise fusion that never repeats work: on ``linalg.generic`` over tensors.
+
+A producer goes into its consumer when that costs nothing: every element is still computed once,
+or computing it is only reading (copies, broadcasts, constants, indices). Nothing is fused into a
+loop that would compute it again for each step of a contraction or a broadcast. Values do not
+change: every operation keeps its type and order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.body import inline_body
+from kcache_compiler.codegen.stage import Unit
+
+#: Operations of a fused body, and operands of a fused launch, beyond which fusion stops.
+BODY_LIMIT = 64
+OPERAND_LIMIT = 12
+#: Operations cheap enough to be computed again for each read.
+FREE = ("linalg.index", "linalg.yield", "arith.constant", "arith.index_cast")
+
+
+@dataclass(frozen=True)
+class Generic:
+    """A ``linalg.generic`` on tensors, read once."""
+
+    op: mlir.Op
+    inputs: tuple[mlir.Value, ...]
+    outputs: tuple[mlir.Value, ...]
+    maps: tuple[Any, ...]
+    parallel: bool
+
+    @property
+    def body(self) -> mlir.Block:
+        return mlir.block_of(self.op)
+
+
+def read_generic(op: mlir.Op) -> Generic:
+    inputs = int(list(op.attributes["operandSegmentSizes"])[0])
+    operands = tuple(op.operands)
+    maps = tuple(entry.value for entry in op.attributes["indexing_maps"])
+    parallel = all("parallel" in str(kind) for kind in op.attributes["iterator_types"])
+    return Generic(op, operands[:inputs], operands[inputs:], maps, parallel)
+
+
+def unshare(unit: Unit) -> None:
+    """Give each use of a fill or an empty tensor one of its own, so that no copy is needed later."""
+    main = mlir.main_function(unit.module)
+    for op in mlir.named(main, "linalg.fill", "linalg.generic"):
+        _own_destinations(op)
+
+
+def _own_destinations(op: mlir.Op) -> None:
+    first = len(op.operands) - len(op.results)
+    for number in range(first, len(op.operands)):
+        source = mlir.defining(op.operands[number])
+        if source is None or mlir.name_of(source) not in ("linalg.fill", "tensor.empty"):
+            continue
+        with mlir.before(op):
+            copy = mlir.clone(source)
+        op.operands[number] = copy.results[0]
+        if mlir.name_of(copy) == "linalg.fill":
+            _own_destinations(copy)
+
+
+def fuse(unit: Unit) -> None:
+    """Fuse every ``linalg.generic`` of ``main`` with its producers, in program order."""
+    main = mlir.main_function(unit.module)
+    for op in mlir.named(main, "linalg.generic"):
+        consumer = read_generic(op)
+        while (found := _fusible(consumer)) is not None:
+            consumer = _merge(consumer, *found)
+    for op in reversed(mlir.named(main, "linalg.generic", "linalg.fill", "tensor.empty")):
+        if not any(list(result.uses) for result in op.results):
+            op.erase()
+
+
+def _fusible(consumer: Generic) -> tuple[int, Generic] | None:
+    for number, operand in enumerate(consumer.inputs):
+        source = mlir.defining(operand)
+        if source is None or mlir.name_of(source) != "linalg.generic":
+            continue
+        producer = read_generic(source)
+        if _may_fuse(producer, consumer, number):
+            return number, producer
+    return None
+
+
+def _may_fuse(producer: Generic, consumer: Generic, number: int) -> bool:
+    if not producer.parallel or len(producer.outputs) != 1 or not mlir.same_block(producer.op, consumer.op):
+        return False
+    if not mlir.is_identity(producer.maps[-1]) or list(producer.body.arguments[-1].uses):
+        return False
+    if not mlir.is_tensor(producer.op.results[0].type):
+        return False
+    if len(consumer.inputs) + len(producer.inputs) + len(consumer.outputs) > OPERAND_LIMIT:
+        return False
+    ops = [mlir.name_of(inner) for inner in mlir.walk(producer.op)[1:]]
+    if len(ops) + len(mlir.operations(consumer.body)) > BODY_LIMIT:
+        return False
+    once = mlir.is_permutation(consumer.maps[number]) and len(list(producer.op.results[0].uses)) == 1
+    free = all(name in FREE for name in ops)
+    if consumer.parallel:
+        return once or free
+    return once and mlir.is_identity(consumer.maps[number])
+
+
+def _merge(consumer: Generic, number: int, producer: Generic) -> Generic:
+    """One generic that computes ``consumer`` with operand ``number`` computed in place."""
+    through = consumer.maps[number]
+    kept = [position for position in range(len(consumer.inputs)) if position != number]
+    inputs = [*(consumer.inputs[position] for position in kept), *producer.inputs]
+    maps = [*(consumer.maps[position] for position in kept)]
+    maps += [mlir.compose(entry, through) for entry in producer.maps[:-1]]
+    maps += consumer.maps[len(consumer.inputs) :]
+    with mlir.before(consumer.op):
+        fused = mlir.create(
+            "linalg.generic",
+            [*inputs, *consumer.outputs],
+            [result.type for result in consumer.op.results],
+            {
+                "indexing_maps": mlir.map_attrs(maps),
+                "iterator_types": consumer.op.attributes["iterator_types"],
+                "operandSegmentSizes": mlir.attribute(f"array<i32: {len(inputs)}, {len(consumer.outputs)}>"),
+            },
+            regions=1,
+        )
+    block = mlir.new_block(fused, 0, [mlir.element_of(value.type) for value in [*inputs, *consumer.outputs]])
+    arguments = list(block.arguments)
+    with mlir.at_end(block):
+        inner = dict(zip(producer.body.arguments, arguments[len(kept) : len(inputs)], strict=False))
+        computed = inline_body(producer.body, inner, lambda axis: _index(through, axis))[0]
+        outer: dict[Any, mlir.Value] = {consumer.body.arguments[number]: computed}
+        for position, argument in zip(kept, arguments, strict=False):
+            outer[consumer.body.arguments[position]] = argument
+        for position, argument in enumerate(arguments[len(inputs) :]):
+            outer[consumer.body.arguments[len(consumer.inputs) + position]] = argument
+        mlir.create("linalg.yield", inline_body(consumer.body, outer, None))
+    for old, new in zip(consumer.op.results, fused.results, strict=True):
+        old.replace_all_uses_with(new)
+    consumer.op.erase()
+    return read_generic(fused)
+
+
+def _index(through: Any, axis: int) -> mlir.Value:
+    """The producer's index ``axis`` inside the consumer, which reads it through the map ``through``."""
+    return mlir.emit_affine(through.results[axis])
