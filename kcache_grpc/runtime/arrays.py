@@ -1,0 +1,173 @@
+"""What callers pass as arguments: NumPy arrays, PyTorch tensors, DLPack exporters, Python scalars.
+
+Each is read into a ``Buffer`` without a copy, or refused with a text that says what to do.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kcache_grpc.runtime import dlpack
+from kcache_grpc.runtime._abi import CData, ffi
+from kcache_grpc.runtime.dtypes import name_of_numpy, names_of_torch, numpy_dtype, numpy_dtypes
+from kcache_grpc.runtime.memory import Array
+
+_ADDRESS = ffi.typeof("uintptr_t")
+_VOID = ffi.typeof("void *")
+_BITS = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
+
+
+class Refused(Exception):
+    """Why an argument cannot be used."""
+
+
+class Framework(enum.Enum):
+    """Whose arrays the outputs are."""
+
+    NUMPY = "numpy"
+    TORCH = "torch"
+    NAMESPACE = "namespace"
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """One argument as the kernel sees it; ``owner`` keeps the memory for the call."""
+
+    pointer: CData
+    dtype: str
+    shape: tuple[int, ...]
+    owner: object
+
+
+def framework_of(value: Any) -> Framework | None:
+    """None for what has no say: Python scalars, and objects that will be refused."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        return Framework.NUMPY
+    if is_torch(value):
+        return Framework.TORCH
+    if hasattr(value, "__dlpack__"):
+        return Framework.NAMESPACE if hasattr(value, "__array_namespace__") else Framework.NUMPY
+    return None
+
+
+def is_torch(value: Any) -> bool:
+    """Whether this is a PyTorch tensor; never imports PyTorch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def read(value: Any, expected: str) -> Buffer:
+    """A view of ``value``, whose dtype should be ``expected``. Raises ``Refused``."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        return _from_numpy(value, expected)
+    if is_torch(value):
+        return _from_torch(value)
+    if hasattr(value, "__dlpack__"):
+        return _from_dlpack(value)
+    if isinstance(value, (bool, int, float, complex)):
+        return _from_scalar(value, expected)
+    kind = value.__class__
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    raise Refused(f"got a {name}; pass a NumPy array, a PyTorch tensor, or an array with __dlpack__")
+
+
+def _from_numpy(value: Any, expected: str) -> Buffer:
+    if isinstance(value, np.ma.MaskedArray):
+        raise Refused("got a masked array; pass x.filled(...) or x.data")
+    array: Array = np.asarray(value)
+    dtype = name_of_numpy(array.dtype, expected)
+    if not array.flags.c_contiguous:
+        raise Refused("it is not row-major contiguous; pass np.ascontiguousarray(x)")
+    if not array.flags.aligned:
+        raise Refused(f"it is not aligned to its elements of {array.dtype.itemsize} bytes; pass x.copy()")
+    return Buffer(address_of(array), dtype, array.shape, array)
+
+
+def address_of(array: Any) -> CData:
+    """Where a contiguous array's elements are; the result keeps it alive."""
+    try:
+        return ffi.from_buffer(array)
+    except ValueError:  # a dtype that the buffer protocol cannot name, bfloat16 among them
+        bits = _BITS[array.dtype.itemsize]
+        return ffi.from_buffer(array.view(bits))
+
+
+def _from_torch(tensor: Any) -> Buffer:
+    torch: Any = sys.modules["torch"]
+    if tensor.device.type != "cpu":
+        raise Refused(f"it is on {tensor.device}; pass x.cpu()")
+    if tensor.layout is not torch.strided:
+        raise Refused(f"its layout is {tensor.layout}; pass x.to_dense()")
+    if tensor.requires_grad and torch.is_grad_enabled():
+        raise Refused(
+            "it requires grad, and kernels have no gradients; pass x.detach(), or call under torch.no_grad()"
+        )
+    if tensor.is_conj() or tensor.is_neg():
+        raise Refused("it is a lazy conjugate or negative; pass x.resolve_conj().resolve_neg()")
+    if not tensor.is_contiguous():
+        raise Refused("it is not row-major contiguous; pass x.contiguous()")
+    address = tensor.data_ptr()
+    if address % max(1, tensor.element_size() // (2 if tensor.is_complex() else 1)):
+        raise Refused("it is not aligned to its elements; pass x.clone()")
+    dtype = names_of_torch().get(tensor.dtype, str(tensor.dtype))
+    return Buffer(ffi.cast(_VOID, address), dtype, tuple(tensor.shape), tensor)
+
+
+def _from_dlpack(value: Any) -> Buffer:
+    try:
+        view = dlpack.read(value)
+    except dlpack.NotOnCpu as error:
+        raise Refused(f"it is on {error}; move it to the CPU first") from error
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise Refused(f"its __dlpack__ failed: {error}") from error
+    if not _row_major(view.shape, view.strides):
+        raise Refused("it is not row-major contiguous; pass a contiguous copy")
+    known = numpy_dtypes().get(view.dtype)
+    alignment = known.alignment if known is not None else 1
+    if int(ffi.cast(_ADDRESS, view.pointer)) % alignment and 0 not in view.shape:
+        raise Refused("it is not aligned to its elements; pass a copy")
+    return Buffer(view.pointer, view.dtype, view.shape, view.owner)
+
+
+def _row_major(shape: tuple[int, ...], strides: tuple[int, ...] | None) -> bool:
+    if strides is None or 0 in shape:
+        return True
+    expected = 1
+    for dim, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if dim != 1 and stride != expected:
+            return False
+        expected *= dim
+    return True
+
+
+def _from_scalar(value: complex, expected: str) -> Buffer:
+    """A Python number as NumPy's weak scalars are: of the expected dtype if its kind and range allow."""
+    dtype: Any = numpy_dtype(expected)
+    advice = f"pass np.asarray(x, dtype={dtype.name!r})"
+    if isinstance(value, bool) != (expected == "i1"):
+        raise Refused(f"got the Python {type(value).__name__} {value!r} for {expected}; {advice}")
+    if isinstance(value, complex) and not expected.startswith("c"):
+        raise Refused(f"got a Python complex for {expected}; {advice}")
+    if isinstance(value, float) and expected.lstrip("u").startswith("i"):
+        raise Refused(f"got a Python float for {expected}; {advice}")
+    try:
+        with np.errstate(over="ignore"):
+            array = np.asarray(value, dtype)
+    except OverflowError as error:
+        raise Refused(f"{value} is out of range for {expected}") from error
+    if not expected.lstrip("u").startswith("i") and _overflowed(value, array):
+        raise Refused(f"{value} is out of range for {expected}")
+    return Buffer(address_of(array), expected, (), array)
+
+
+def _overflowed(value: complex, array: Array) -> bool:
+    number = complex(value)
+    if not (math.isfinite(number.real) and math.isfinite(number.imag)):
+        return False
+    return not bool(np.isfinite(array.astype(np.complex128)))

@@ -1,0 +1,79 @@
+"""Reading arrays of any framework through DLPack, without taking them over.
+
+The capsule stays unconsumed and alive for the call; its own destructor gives it back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any, cast
+
+from kcache_grpc.runtime._abi import CData, ffi
+from kcache_grpc.runtime.dtypes import DLPACK
+
+_CPU = 1
+_DEVICES = {
+    2: "CUDA",
+    3: "CUDA host",
+    4: "OpenCL",
+    7: "Vulkan",
+    8: "Metal",
+    10: "ROCm",
+    13: "CUDA managed",
+    14: "oneAPI",
+}
+
+
+@dataclass(frozen=True)
+class View:
+    """What a capsule says; ``owner`` keeps the memory. ``strides`` are in elements, None when row-major."""
+
+    pointer: CData
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None
+    owner: object
+
+
+class NotOnCpu(Exception):
+    """The array lives on another device; the text names it."""
+
+
+def read(array: Any) -> View:
+    """Raises ``NotOnCpu``, or whatever the array's own export raises."""
+    kind, number = array.__dlpack_device__()
+    if int(kind) != _CPU:
+        raise NotOnCpu(f"{_DEVICES.get(int(kind), f'DLPack device type {int(kind)}')}:{number}")
+    capsule = _export(array)
+    tensor = _tensor(capsule)
+    shape = tuple(int(tensor.shape[axis]) for axis in range(tensor.ndim))
+    strides = None
+    if tensor.strides:
+        strides = tuple(int(tensor.strides[axis]) for axis in range(tensor.ndim))
+    code, bits, lanes = int(tensor.code), int(tensor.bits), int(tensor.lanes)
+    dtype = DLPACK.get((code, bits)) if lanes == 1 else None
+    pointer = ffi.cast("char *", tensor.data) + int(tensor.byte_offset)
+    text = dtype or f"DLPack type (code {code}, {bits} bits, {lanes} lanes)"
+    return View(pointer, text, shape, strides, (array, capsule))
+
+
+def _export(array: Any) -> object:
+    try:
+        return array.__dlpack__(max_version=(1, 0))
+    except TypeError:
+        return array.__dlpack__()
+
+
+def _tensor(capsule: object) -> Any:
+    api = ctypes.pythonapi
+    api.PyCapsule_IsValid.argtypes = api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    if api.PyCapsule_IsValid(capsule, b"dltensor_versioned"):
+        address = cast("int", api.PyCapsule_GetPointer(capsule, b"dltensor_versioned"))
+        versioned = ffi.cast("dlpack_versioned *", address)
+        if versioned.major != 1:
+            raise BufferError(f"DLPack version {versioned.major} is not known")
+        return versioned.tensor
+    address = cast("int", api.PyCapsule_GetPointer(capsule, b"dltensor"))
+    return ffi.cast("dlpack_tensor *", address)

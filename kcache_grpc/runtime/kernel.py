@@ -1,0 +1,251 @@
+"""A kernel as the user holds it: loads itself, checks arguments, runs."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from kcache_grpc.errors import ArgumentError, IntegrityError, NotFound
+from kcache_grpc.model.expression import evaluate
+from kcache_grpc.model.manifest import ArtifactRef, Binding, Manifest, TensorSpec
+from kcache_grpc.runtime import results
+from kcache_grpc.runtime._abi import CData, Library, ffi
+from kcache_grpc.runtime.arrays import Buffer, Framework, Refused, address_of, framework_of, read
+from kcache_grpc.runtime.library import load_library, require_runnable
+from kcache_grpc.runtime.memory import AlignedBytes, aligned_copy, shared_workspaces
+from kcache_grpc.runtime.plan import Plan, Sizes
+from kcache_grpc.runtime.threads import HostThreads, shared_pool
+
+#: Sizes of a dynamic kernel whose plans are kept.
+_MAX_PLANS = 256
+#: ``ndarray.flags.num``: C_CONTIGUOUS and ALIGNED.
+_READY = 0x101
+
+
+class Kernel:
+    """A compiled kernel. Call it with arrays; a tuple of arrays comes back.
+
+    Arguments are NumPy arrays, PyTorch tensors, or anything with ``__dlpack__`` on the CPU, in the
+    program's order; Python numbers do for rank 0. They are read in place, so they must be row-major
+    contiguous and of exactly the kernel's dtype: nothing is converted or copied behind your back.
+    Outputs are new, aligned to 64 bytes, the caller's own, and of the framework of the first array.
+    Raises ``ArgumentError`` naming the argument.
+
+    ``origin`` is "memory", "disk", "remote" or "compiled". The shared object is verified and loaded at
+    the first call, or by ``load``. Safe from many threads at once.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        binding: Binding,
+        origin: str,
+        artifacts: dict[str, bytes],
+        fetch: Callable[[ArtifactRef], bytes],
+        constants: Sequence[bytes],
+        *,
+        threads: HostThreads | None = None,
+    ) -> None:
+        """``artifacts`` are those at hand, by kind; ``fetch`` gets the others.
+
+        ``constants`` are the bytes of ``binding.constants``, in that order; ``threads`` defaults to the
+        process's own pool.
+        """
+        self.manifest = manifest
+        self.binding = binding
+        self.origin = origin
+        self._artifacts = dict(artifacts)
+        self._fetch = fetch
+        self._constant_bytes: Sequence[bytes] = constants
+        self._constants: list[AlignedBytes] = []
+        self._threads = threads
+        self._lock = threading.Lock()
+        self._library: Library | None = None
+        self._plans: dict[Sizes, Plan] = {}
+        self._recent: Plan | None = None
+        self._pointer = _pointer_reader(manifest)
+
+    @property
+    def key(self) -> int:
+        """The spec's key in its namespace."""
+        return self.manifest.key
+
+    @property
+    def spec_digest(self) -> bytes:
+        """SHA-256 of the spec's text."""
+        return self.manifest.spec_digest
+
+    def artifact(self, kind: str) -> bytes:
+        """The bytes of an artifact: "so", "mlir", "llvm", "asm". Also where the kernel cannot run.
+
+        Raises ``NotFound`` when the kernel has none of that kind, ``IntegrityError`` when the bytes are not
+        those that the manifest names.
+        """
+        ref = self.manifest.artifact(kind)
+        if ref is None:
+            kinds = ", ".join(ref.kind for ref in self.manifest.artifacts)
+            raise NotFound(f"the kernel has no artifact {kind!r}; it has {kinds}")
+        content = self._artifacts.get(kind)
+        if content is None:
+            content = self._fetch(ref)
+        _require_digest(f"artifact {kind!r}", content, ref.size, ref.sha256)
+        self._artifacts[kind] = content
+        return content
+
+    def load(self) -> None:
+        """Verify and load now what the first call would.
+
+        Raises ``ArgumentError`` when this machine cannot run the kernel, ``IntegrityError`` when bytes are
+        not what the manifest says.
+        """
+        with self._lock:
+            if self._library is None:
+                require_runnable(self.manifest)
+                self._constants = self._aligned_constants()
+                name = self.manifest.kernel_digest.hex()[:16]
+                self._library = load_library(self.artifact("so"), name, self.manifest.abi)
+
+    def __call__(self, *arrays: Any) -> tuple[Any, ...]:
+        plan = self._recent
+        if plan is None or len(arrays) != len(plan.checks):
+            return self._call(arrays)
+        for array, (dtype, shape) in zip(arrays, plan.checks, strict=True):
+            if (
+                array.__class__ is not np.ndarray
+                or array.dtype is not dtype
+                or array.shape != shape
+                or array.flags.num & _READY != _READY
+            ):
+                return self._call(arrays)
+        return plan.call_numpy([*map(self._pointer, arrays)])
+
+    def __repr__(self) -> str:
+        outputs = ";".join(map(str, self.manifest.outputs))
+        return (
+            f"<Kernel {self.key} {self.manifest.arg_spec} -> {outputs} {self.manifest.target} {self.origin}>"
+        )
+
+    def _call(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The long way: any framework, and every check with its text."""
+        buffers = self._read(arrays)
+        self._check(buffers)
+        plan = self._plan(tuple(buffer.shape for buffer in buffers))
+        pointers = [buffer.pointer for buffer in buffers]
+        like, framework = _followed(arrays)
+        if framework is Framework.TORCH:
+            return self._call_torch(plan, pointers)
+        outputs = plan.call_numpy(pointers)
+        return results.in_namespace_of(like, outputs) if framework is Framework.NAMESPACE else outputs
+
+    def _call_torch(self, plan: Plan, pointers: list[CData]) -> tuple[Any, ...]:
+        outputs = results.torch_outputs(self.manifest.outputs, plan.output_shapes)
+        constants = [constant.pointer for constant in self._constants]
+        plan.call([*pointers, *constants, *(pointer for _, pointer in outputs)])
+        return tuple(tensor for tensor, _ in outputs)
+
+    def _read(self, arrays: tuple[Any, ...]) -> list[Buffer]:
+        inputs = self.manifest.inputs
+        if len(arrays) != len(inputs):
+            expected = ", ".join(f"{self._name(i)}: {spec}" for i, spec in enumerate(inputs))
+            raise ArgumentError(f"the kernel takes {len(inputs)} arguments ({expected}), got {len(arrays)}")
+        pairs = zip(arrays, inputs, strict=True)
+        return [self._read_one(index, value, spec) for index, (value, spec) in enumerate(pairs)]
+
+    def _read_one(self, index: int, value: Any, spec: TensorSpec) -> Buffer:
+        try:
+            return read(value, spec.dtype)
+        except Refused as refused:
+            raise self._wrong(index, spec, str(refused)) from refused
+
+    def _check(self, buffers: list[Buffer]) -> None:
+        inputs = self.manifest.inputs
+        for index, (buffer, spec) in enumerate(zip(buffers, inputs, strict=True)):
+            if buffer.dtype != spec.dtype:
+                raise self._wrong(index, spec, f"got dtype {buffer.dtype}; {_conversion(buffer, spec)}")
+            if len(buffer.shape) != len(spec.dims):
+                raise self._wrong(index, spec, f"got rank {len(buffer.shape)}, shape {buffer.shape}")
+        symbols = {symbol.name: buffers[symbol.arg].shape[symbol.axis] for symbol in self.manifest.symbols}
+        for index, (buffer, spec) in enumerate(zip(buffers, inputs, strict=True)):
+            for axis, (size, dim) in enumerate(zip(buffer.shape, spec.dims, strict=True)):
+                if size != evaluate(dim, symbols):
+                    raise self._wrong(index, spec, self._wrong_size(buffer, axis, dim, symbols))
+
+    def _wrong_size(self, buffer: Buffer, axis: int, dim: str, symbols: dict[str, int]) -> str:
+        wanted = evaluate(dim, symbols)
+        text = f"got shape {buffer.shape}: axis {axis} is {buffer.shape[axis]} instead of {wanted}"
+        sources = [
+            f"{symbol.name} = {symbols[symbol.name]} from axis {symbol.axis} of argument {symbol.arg}"
+            for symbol in self.manifest.symbols
+            if symbol.name in dim
+        ]
+        return f"{text} ({', '.join(sources)})" if sources else text
+
+    def _wrong(self, index: int, spec: TensorSpec, reason: str) -> ArgumentError:
+        name = self._name(index)
+        return ArgumentError(
+            f"argument {index} ({name}) must be {spec}: {reason}",
+            argument=str(index),
+            name=name,
+            expected=str(spec),
+        )
+
+    def _name(self, index: int) -> str:
+        names = self.binding.arg_names
+        return names[index] if index < len(names) and names[index] else f"arg{index}"
+
+    def _plan(self, shapes: Sizes) -> Plan:
+        plan = self._plans.get(shapes)
+        if plan is None:
+            self.load()
+            library = self._library
+            assert library is not None
+            threads = self._threads or shared_pool()
+            constants = [constant.pointer for constant in self._constants]
+            plan = Plan(self.manifest, library, shapes, constants, threads, shared_workspaces())
+            if len(self._plans) >= _MAX_PLANS:
+                self._plans = {}
+            self._plans[shapes] = plan
+        self._recent = plan
+        return plan
+
+    def _aligned_constants(self) -> list[AlignedBytes]:
+        expected = self.binding.constants
+        if len(expected) != len(self._constant_bytes) or len(expected) != len(self.manifest.constants):
+            counts = f"{len(self.manifest.constants)}, {len(expected)} and {len(self._constant_bytes)}"
+            raise IntegrityError(f"manifest, binding and caller name {counts} constants")
+        for index, (constant, content) in enumerate(zip(expected, self._constant_bytes, strict=True)):
+            _require_digest(f"constant {index}", content, constant.size, constant.sha256)
+        copies = [aligned_copy(content) for content in self._constant_bytes]
+        self._constant_bytes = ()
+        return copies
+
+
+def _pointer_reader(manifest: Manifest) -> Callable[[Any], CData]:
+    """The quickest way to an array's address: bfloat16 has no place in the buffer protocol."""
+    if any(spec.dtype == "bf16" for spec in manifest.inputs):
+        return address_of
+    return ffi.from_buffer
+
+
+def _followed(arrays: tuple[Any, ...]) -> tuple[Any, Framework]:
+    """The first array, whose framework the outputs follow."""
+    for value in arrays:
+        framework = framework_of(value)
+        if framework is not None:
+            return value, framework
+    return None, Framework.NUMPY
+
+
+def _conversion(buffer: Buffer, spec: TensorSpec) -> str:
+    return f"convert it to {spec.dtype} first" if buffer.dtype else ""
+
+
+def _require_digest(what: str, content: bytes, size: int, sha256: bytes) -> None:
+    if len(content) != size:
+        raise IntegrityError(f"{what} has {len(content)} bytes instead of {size}")
+    if hashlib.sha256(content).digest() != sha256:
+        raise IntegrityError(f"the bytes of {what} do not match their digest {sha256.hex()[:12]}...")

@@ -1,0 +1,104 @@
+"""Loading a shared object from bytes.
+
+``dlopen`` knows libraries by path and gives an old one back when a path comes again, so a
+descriptor's path is spelled in a way of its own each time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from kcache_grpc.errors import ArgumentError, IntegrityError, KcacheError
+from kcache_grpc.model.manifest import Manifest
+from kcache_grpc.model.target import missing_features
+from kcache_grpc.runtime._abi import Library, ffi
+
+#: Versions of the C ABI that this runtime calls.
+ABIS = (1,)
+
+_serial = itertools.count(1)
+
+
+def require_runnable(manifest: Manifest) -> None:
+    """Raises ``ArgumentError``, naming what lacks, unless this machine can run the kernel."""
+    readable = "its artifacts can be read, but not run"
+    if not sys.platform.startswith("linux"):
+        raise ArgumentError(f"kernels run on Linux only, this is {sys.platform}; {readable}")
+    if manifest.abi not in ABIS:
+        known = ", ".join(map(str, ABIS))
+        raise ArgumentError(
+            f"the kernel has version {manifest.abi} of the C ABI, this runtime calls {known}; "
+            "install a kcache-grpc as new as the server"
+        )
+    if manifest.guard:
+        raise ArgumentError(
+            f"the kernel has the guard {manifest.guard!r}, which this runtime cannot evaluate; "
+            "install a kcache-grpc as new as the server"
+        )
+    missing = missing_features(manifest.target.triple, manifest.required_isa)
+    if missing:
+        raise ArgumentError(
+            f"this machine cannot run a kernel for {manifest.target}, "
+            f"it lacks {', '.join(missing)}; {readable}",
+            target=str(manifest.target),
+            missing=" ".join(missing),
+        )
+
+
+def load_library(shared_object: bytes, name: str, abi: int) -> Library:
+    """``dlopen`` of bytes that were verified before; ``name`` shows up in debuggers and /proc/self/maps.
+
+    Raises ``IntegrityError`` when they are not a kernel of this ABI.
+    """
+    try:
+        descriptor = os.memfd_create(f"kcache-{name}")
+    except OSError:
+        return _load_from_file(shared_object, abi)
+    with os.fdopen(descriptor, "wb", buffering=0) as file:
+        _write_all(descriptor, shared_object)
+        return _open(f"/proc/self/fd{_spelling(next(_serial))}/{file.fileno()}", abi)
+
+
+def _load_from_file(shared_object: bytes, abi: int) -> Library:
+    """For systems that forbid anonymous files: a file in a directory of our own, gone once it is mapped."""
+    with tempfile.TemporaryDirectory(prefix="kcache-") as folder:
+        path = Path(folder) / "kernel.so"
+        path.write_bytes(shared_object)
+        return _open(str(path), abi)
+
+
+def _spelling(serial: int) -> str:
+    """Different for every number, the same directory to the system: ``/.`` for 0 bits, ``//.`` for 1 bits."""
+    return "".join("//." if bit == "1" else "/." for bit in f"{serial:b}")
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _open(path: str, abi: int) -> Library:
+    try:
+        library = ffi.dlopen(path, ffi.RTLD_NOW | ffi.RTLD_LOCAL)
+    except OSError as error:
+        reason = str(error).replace(path, "the kernel")
+        raise IntegrityError(f"the kernel's shared object cannot be loaded: {reason}") from error
+    try:
+        found = library.kcache_abi()
+        _ = library.kcache_run
+    except AttributeError as error:
+        raise IntegrityError(f"the kernel's shared object has no such entry: {error}") from error
+    if found != abi:
+        raise IntegrityError(f"the kernel says ABI {found}, its manifest {abi}")
+    return library
+
+
+def error_of(manifest: Manifest, code: int) -> KcacheError:
+    """The error for what ``kcache_run`` returned."""
+    meaning = dict(manifest.error_codes).get(code, "a code that its manifest does not list")
+    return KcacheError(f"the kernel stopped with code {code}: {meaning}", code=str(code))
