@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.metadata
 import json
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 
 import pytest
 
@@ -43,8 +45,14 @@ def providers(module: str) -> set[str]:
         return {"googleapis-common-protos"}
     if module.startswith("google"):
         return {"protobuf"}
-    found = importlib.metadata.packages_distributions().get(module.partition(".")[0], [])
-    return {normal(each) for each in found} or {normal(module.partition(".")[0])}
+    root = module.partition(".")[0]
+    return {normal(each) for each in installed().get(root, [root])}
+
+
+@functools.cache
+def installed() -> Mapping[str, list[str]]:
+    """Top-level module -> the distributions that bring it. Reads every installed distribution: once."""
+    return importlib.metadata.packages_distributions()
 
 
 def test_every_import_is_declared_where_it_is_needed():
