@@ -1,0 +1,37 @@
+"""The CI entry point ends with pytest's summary line and fails when either half fails."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+from tests.house.sources import ROOT
+
+MAKEFILE = """
+check:
+	@echo checking
+	@exit {check}
+test:
+	@echo '{summary}'
+	@exit {test}
+"""
+PASSED = "=== 3 passed in 1.00s ==="
+FAILED = "=== 1 failed, 2 passed in 1.00s ==="
+
+
+@pytest.mark.parametrize(
+    ("check", "test", "summary", "passes"),
+    [(0, 0, PASSED, True), (1, 0, PASSED, False), (0, 1, FAILED, False), (1, 1, FAILED, False)],
+)
+def test_last_line_and_status(tmp_path, check, test, summary, passes):
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
+    (tmp_path / "Makefile").write_text(MAKEFILE.format(check=check, test=test, summary=summary))
+    ran = subprocess.run(
+        [str(tmp_path / ".ci" / "run")], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (ran.returncode == 0) == passes
+    assert ran.stdout.splitlines()[-1] == summary
+    assert "checking" in ran.stdout
