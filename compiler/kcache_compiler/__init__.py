@@ -1,0 +1,91 @@
+"""The kcache compiler: a program becomes a canonical spec, a spec becomes a shared object. A pure library.
+
+    canonicalize(program, format)  ->  Canonical      frontends/, canonical/
+    compile_spec(spec_text, ...)   ->  CompiledKernel schedule/, codegen/, package/
+    toolchain()                    ->  the compiler fingerprint
+
+Importing this module loads neither MLIR nor LLVM: both are loaded by the first call that needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kcache_compiler.errors import (
+    CompileFailed,
+    CompilerError,
+    InvalidProgram,
+    LimitExceeded,
+    UnsupportedOp,
+)
+from kcache_compiler.frontends.limits import Limits
+from kcache_compiler.types import (
+    ArgSpec,
+    Canonical,
+    CompiledKernel,
+    CompileOptions,
+    KernelInterface,
+    Launch,
+    LiftedConstant,
+    Symbol,
+    TensorType,
+)
+
+_DEFAULT_LIMITS = Limits()
+
+
+def canonicalize(
+    program: bytes, format: str, numerics: str = "default", limits: Limits = _DEFAULT_LIMITS
+) -> Canonical:
+    """Return the canonical form of a program of ``format`` (``stablehlo`` or ``linalg``).
+
+    A pure function of its arguments. Raises ``InvalidProgram``, ``UnsupportedOp`` or ``LimitExceeded``.
+    """
+    from kcache_compiler.canonical.canonicalize import canonicalize as implementation
+
+    return implementation(program, format, numerics, limits)
+
+
+def compile_spec(
+    spec_text: str,
+    arg_spec: ArgSpec,
+    target: str,
+    options: CompileOptions,
+    on_stage: Callable[[str], None],
+) -> CompiledKernel:
+    """Compile a spec for ``target``; ``on_stage`` hears the name of each stage as it begins.
+
+    Raises ``UnsupportedOp`` or ``CompileFailed``.
+    """
+    from kcache_compiler.compile import compile_spec as implementation
+
+    return implementation(spec_text, arg_spec, target, options, on_stage)
+
+
+def toolchain() -> tuple[tuple[str, str], ...]:
+    """Return the ordered (ingredient, value) pairs of the compiler fingerprint."""
+    from kcache_compiler.fingerprint import toolchain as implementation
+
+    return implementation()
+
+
+__all__ = [
+    "ArgSpec",
+    "Canonical",
+    "CompileFailed",
+    "CompileOptions",
+    "CompiledKernel",
+    "CompilerError",
+    "InvalidProgram",
+    "KernelInterface",
+    "Launch",
+    "LiftedConstant",
+    "LimitExceeded",
+    "Limits",
+    "Symbol",
+    "TensorType",
+    "UnsupportedOp",
+    "canonicalize",
+    "compile_spec",
+    "toolchain",
+]

@@ -1,0 +1,161 @@
+"""Dense constants as exact bytes."""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+
+from kcache_compiler.canonical.graph import ValueType
+from kcache_compiler.errors import InvalidProgram
+from kcache_compiler.frontends.context import Native
+
+#: element -> (struct code of one part, parts of an element); the layout of buffers, little-endian.
+_CODES: dict[str, tuple[str, int]] = {
+    "i1": ("B", 1),
+    "i8": ("b", 1),
+    "i16": ("h", 1),
+    "i32": ("i", 1),
+    "i64": ("q", 1),
+    "ui8": ("B", 1),
+    "ui16": ("H", 1),
+    "ui32": ("I", 1),
+    "ui64": ("Q", 1),
+    "f16": ("e", 1),
+    "bf16": ("H", 1),
+    "f32": ("f", 1),
+    "f64": ("d", 1),
+    "c64": ("f", 2),
+    "c128": ("d", 2),
+    "index": ("q", 1),
+}
+_FLOATS = "efd"
+
+_TOKEN = re.compile(r"true|false|0x[0-9A-Fa-f]+|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_DENSE = re.compile(r"dense<(.*)> : [^>]*>*\Z", re.DOTALL)
+_RAW = re.compile(r'dense<"0x([0-9A-Fa-f]*)">')
+_RESOURCE = re.compile(r"dense_resource<([^>]*)>")
+
+
+class Constant:
+    """``content`` is hex bytes, or ``=`` and MLIR's own literal for elements whose bytes have no settled form.
+
+    ``splat``: it is one element, shown at every index.
+    """
+
+    __slots__ = ("content", "splat")
+
+    def __init__(self, content: str, splat: bool) -> None:
+        self.content = content
+        self.splat = splat
+
+    @staticmethod
+    def scalar(token: str, element: str) -> Constant:
+        """Return one element, shown at every index, from MLIR's literal of it."""
+        if element not in _CODES:
+            return Constant(f"={token}", splat=True)
+        code, parts = _CODES[element]
+        tokens = _TOKEN.findall(token)
+        tokens += ["0"] * (parts - len(tokens))
+        return Constant(b"".join(_part(t, element, code) for t in tokens).hex(), splat=True)
+
+    @property
+    def size(self) -> int:
+        """Bytes that the content stands for, or characters of a literal."""
+        return len(self.content) - 1 if self.content.startswith("=") else len(self.content) // 2
+
+
+def read_constant(operation: Native, type: ValueType) -> Constant:
+    """Read the ``value`` of a constant operation."""
+    assert type.dims is not None
+    count = math.prod(type.dims)
+    fast = _from_buffer(operation, type, count)
+    if fast is not None:
+        return fast
+    text: str = operation.get_asm(print_generic_op_form=True, assume_verified=True)
+    resource = _RESOURCE.search(text)
+    if resource:
+        return _collapsed(_resource_bytes(operation, resource[1]), count)
+    return _from_text(_literal(text), type, count)
+
+
+def _from_buffer(operation: Native, type: ValueType, count: int) -> Constant | None:
+    """Read elements that the bindings expose as a buffer; None when they do not."""
+    if type.element not in _CODES or type.element in ("bf16", "c64", "c128", "i1", "index"):
+        return None
+    attribute = operation.attributes["value"]
+    if not hasattr(attribute, "is_splat"):
+        return None
+    if count and attribute.is_splat:
+        return Constant.scalar(str(attribute.get_splat_value()).partition(" : ")[0], type.element)
+    return _collapsed(memoryview(attribute).tobytes(), count)
+
+
+def _literal(text: str) -> str:
+    start = text.index("value = ") + len("value = ")
+    end = text.rindex("}> : ") if "}> : " in text else text.rindex("} : ")
+    return text[start:end]
+
+
+def _from_text(literal: str, type: ValueType, count: int) -> Constant:
+    raw = _RAW.match(literal)
+    if raw:
+        return _collapsed(bytes.fromhex(raw[1]), count)
+    match = _DENSE.match(literal)
+    if not match:
+        raise InvalidProgram(f"cannot read the constant {literal[:200]}")
+    if type.element not in _CODES:
+        body = match[1]
+        return Constant(f"={body}", not body.startswith("[") and count > 0)
+    tokens = _TOKEN.findall(match[1])
+    code, parts = _CODES[type.element]
+    if len(tokens) == parts:
+        return Constant(b"".join(_part(t, type.element, code) for t in tokens).hex(), splat=True)
+    return _collapsed(b"".join(_part(t, type.element, code) for t in tokens), count)
+
+
+def _part(token: str, element: str, code: str) -> bytes:
+    """Return the bytes of one printed number; MLIR prints floats so that they read back exactly, NaNs in hex."""
+    if token in ("true", "false"):
+        return b"\1" if token == "true" else b"\0"
+    if code in _FLOATS or element == "bf16":
+        width = 2 if element == "bf16" else struct.calcsize(code)
+        if token.startswith("0x"):
+            return int(token, 16).to_bytes(width, "little")
+        if element == "bf16":
+            return _bfloat16(float(token))
+        return struct.pack(f"<{code}", float(token))
+    value = int(token, 0)
+    width = struct.calcsize(code)
+    return (value % (1 << 8 * width)).to_bytes(width, "little")
+
+
+def _bfloat16(value: float) -> bytes:
+    """Round to the nearest bfloat16: exact, because the printed number is far nearer to it than to any midpoint."""
+    bits = int.from_bytes(struct.pack("<f", value), "little")
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).to_bytes(2, "little")
+
+
+def _collapsed(content: bytes, count: int) -> Constant:
+    """Make a splat of content that repeats one element; an empty tensor is a splat of nothing."""
+    if count == 0:
+        return Constant("", splat=True)
+    width = len(content) // count if len(content) % count == 0 else 0
+    if width and content == content[:width] * count:
+        return Constant(content[:width].hex(), splat=True)
+    if not width:
+        return Constant(content.hex(), splat=True)
+    return Constant(content.hex(), splat=False)
+
+
+def _resource_bytes(operation: Native, name: str) -> bytes:
+    """Find a resource blob in the text of the whole module: the bindings do not expose it. Four bytes of alignment precede it."""
+    top = operation
+    while top.parent is not None:
+        top = top.parent.operation
+    text: str = top.get_asm(assume_verified=True, large_resource_limit=1 << 40)
+    section = text[text.rindex("{-#") :] if "{-#" in text else ""
+    blob = re.search(rf'(?m)^\s*"?{re.escape(name.strip(chr(34)))}"?: "0x([0-9A-Fa-f]*)"', section)
+    if not blob:
+        raise InvalidProgram(f"the resource {name} of a constant is missing")
+    return bytes.fromhex(blob[1])[4:]

@@ -1,0 +1,120 @@
+"""Sums over products as ``dot_general``, for rendering."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kcache_compiler.canonical.graph import DYNAMIC, Node, Ref, Region, View, compose, spread
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """Both factors with their dims in their own order, StableHLO's dimension numbers, and how to order the result."""
+
+    factors: tuple[Ref, Ref]
+    numbers: tuple[tuple[str, tuple[int, ...]], ...]
+    result_dims: tuple[int, ...]
+    permutation: tuple[int, ...]
+    attributes: str
+
+
+def contraction_of(node: Node, region: Region) -> Contraction:
+    """Return the contraction that a ``dot_general`` node is."""
+    attributes, _, dims = node.attributes.rpartition("dimensions = ")
+    factors = (node.operands[0], node.operands[1])
+    found = _arrange(factors, _read_dims(dims), node.results[0].dims or (), region)
+    return Contraction(*found, attributes.removesuffix(", "))
+
+
+def as_contraction(node: Node, region: Region) -> Contraction | None:
+    """Return the contraction that a reduction is, if it is worth one.
+
+    It is when it sums from zero a product whose reduced axes are in both factors, and some kept axis is in one
+    factor only; a product of two values over the same axes is better summed where it is made.
+    """
+    if not node.attributes.startswith("combiner = add, ") or not _is_zero(node.operands[1], region):
+        return None
+    use = node.operands[0]
+    product = _node(region, use.node)
+    if product is None or product.op != "multiply" or product.results[0].element != node.results[0].element:
+        return None
+    lhs, rhs = (ref._replace(view=compose(use.view, ref.view)) for ref in product.operands)
+    reduced = _read_dims(node.attributes.rpartition("dimensions = ")[2])
+    if not reduced or any(f.view[dim] < 0 for f in (lhs, rhs) for dim in reduced):
+        return None
+    kept = [dim for dim in range(len(use.view)) if dim not in reduced]
+    free = any((lhs.view[dim] < 0) != (rhs.view[dim] < 0) for dim in kept)
+    if not free and (kept or lhs == rhs):
+        return None
+    return Contraction(*_arrange((lhs, rhs), reduced, node.results[0].dims or (), region), "")
+
+
+def _arrange(
+    factors: tuple[Ref, Ref], reduced: list[int], result: tuple[int, ...], region: Region
+) -> tuple[tuple[Ref, Ref], tuple[tuple[str, tuple[int, ...]], ...], tuple[int, ...], tuple[int, ...]]:
+    best = None
+    for pair in (factors, factors[::-1]):
+        found = _numbers((pair[0], pair[1]), reduced, result)
+        if best is None or list(found[3]) == sorted(found[3]):
+            best = found
+        if list(best[3]) == sorted(best[3]):
+            break
+    assert best is not None
+    return best
+
+
+def _numbers(
+    factors: tuple[Ref, Ref], reduced: list[int], result: tuple[int, ...]
+) -> tuple[tuple[Ref, Ref], tuple[tuple[str, tuple[int, ...]], ...], tuple[int, ...], tuple[int, ...]]:
+    views = [factor.view for factor in factors]
+    kept = [dim for dim in range(len(views[0])) if dim not in reduced]
+    natural = [_natural(view, reduced) for view in views]
+    refs = tuple(f._replace(view=v) for f, (v, _) in zip(factors, natural, strict=True))
+    place = [where for _, where in natural]
+    batch = [dim for dim in kept if views[0][dim] >= 0 and views[1][dim] >= 0]
+    free = [
+        sorted((d for d in kept if d in where and d not in batch), key=lambda d, w=where: w[d])
+        for where in place
+    ]
+    numbers = (
+        ("lhs_batching_dimensions", tuple(place[0][d] for d in batch)),
+        ("rhs_batching_dimensions", tuple(place[1][d] for d in batch)),
+        ("lhs_contracting_dimensions", tuple(place[0][d] for d in reduced)),
+        ("rhs_contracting_dimensions", tuple(place[1][d] for d in reduced)),
+    )
+    made = [*batch, *free[0], *free[1]]
+    permutation = tuple(made.index(dim) for dim in kept)
+    dims = tuple(result[kept.index(dim)] for dim in made)
+    return (refs[0], refs[1]), numbers, dims, permutation
+
+
+def _natural(view: View, reduced: Sequence[int]) -> tuple[View, dict[int, int]]:
+    """Return the factor's axes in its own order (then broadcasts that the sum runs over), and where each dim is."""
+    covered = sorted((entry, dim) for dim, entry in enumerate(view) if entry >= 0)
+    missing = [dim for dim in reduced if view[dim] < 0]
+    order = [dim for _, dim in covered] + missing
+    return tuple(view[dim] for dim in order), {dim: i for i, dim in enumerate(order)}
+
+
+def _read_dims(text: str) -> list[int]:
+    return [int(part) for part in text.strip("[]").split(", ") if part]
+
+
+def _node(region: Region, index: int) -> Node | None:
+    position = index - len(region.params) - len(region.captures)
+    return region.nodes[position] if position >= 0 else None
+
+
+def _is_zero(ref: Ref, region: Region) -> bool:
+    """Whether the reference is the constant 0 (not -0.0)."""
+    node = _node(region, ref.node)
+    return (
+        node is not None
+        and node.op == "constant"
+        and not node.attributes.strip("0")
+        and node.attributes != ""
+    )
+
+
+__all__ = ["DYNAMIC", "Contraction", "as_contraction", "contraction_of", "spread"]

@@ -1,0 +1,54 @@
+"""Native types to ``ValueType`` and back."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from kcache_compiler.canonical.graph import DYNAMIC, ValueType
+from kcache_compiler.frontends.context import Native
+from kcache_compiler.frontends.limits import Limits, check
+
+_TENSOR = re.compile(r"tensor<((?:(?:\d+|\?)x)*)(.*)>\Z", re.DOTALL)
+_SHORT = {"complex<f32>": "c64", "complex<f64>": "c128"}
+_LONG = {short: long for long, short in _SHORT.items()}
+
+
+class TypeReader:
+    """Reads native types, each distinct one once, and checks sizes against the limits."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._known: dict[Native, ValueType] = {}
+
+    def __call__(self, type: Native) -> ValueType:
+        known = self._known.get(type)
+        if known is None:
+            known = self._known[type] = self._read(str(type))
+        return known
+
+    def _read(self, text: str) -> ValueType:
+        match = _TENSOR.match(text)
+        if not match:
+            return ValueType(text, None)
+        dims = tuple(DYNAMIC if d == "?" else int(d) for d in match[1].split("x")[:-1])
+        check("rank of a tensor", len(dims), self._limits.rank)
+        check(
+            "elements of a tensor",
+            math.prod(d for d in dims if d not in (DYNAMIC, 0)),
+            self._limits.tensor_elements,
+        )
+        return ValueType(_SHORT.get(match[2], match[2]), dims)
+
+
+def mlir_element(element: str) -> str:
+    """Return MLIR's name of an element type."""
+    return _LONG.get(element, element)
+
+
+def mlir_type(type: ValueType) -> str:
+    """Return MLIR's text of a type."""
+    if type.dims is None:
+        return type.element
+    dims = "".join("?x" if d == DYNAMIC else f"{d}x" for d in type.dims)
+    return f"tensor<{dims}{mlir_element(type.element)}>"

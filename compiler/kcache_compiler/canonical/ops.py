@@ -1,0 +1,68 @@
+"""Which StableHLO and CHLO operations are what: tables for the importer and the renderer.
+
+Node names are StableHLO's without the prefix; those of other dialects keep theirs.
+"""
+
+from __future__ import annotations
+
+from kcache_compiler.frontends.legalize import NATIVE_CHLO
+
+_UNARY = """abs cbrt ceil convert cosine count_leading_zeros exponential exponential_minus_one floor imag is_finite
+log log_plus_one logistic negate not popcnt real reduce_precision round_nearest_afz round_nearest_even rsqrt sign sine
+sqrt tan tanh""".split()
+_BINARY = """add and atan2 compare complex divide maximum minimum multiply or power remainder shift_left
+shift_right_arithmetic shift_right_logical subtract xor""".split()
+_TERNARY = ["select", "clamp"]
+
+#: Node name of every operation that works element by element, by native name.
+ELEMENTWISE: dict[str, str] = {
+    **{f"stablehlo.{op}": op for op in (*_UNARY, *_BINARY, *_TERNARY)},
+    **{f"chlo.{op}": f"chlo.{op}" for op in NATIVE_CHLO},
+    "chlo.tan": "tan",
+}
+
+#: Combiners that a reduction names instead of holding a region.
+COMBINERS = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
+
+#: Operations that do something besides computing their results, or that need other devices.
+SIDE_EFFECTS: dict[str, str] = {
+    **dict.fromkeys(
+        ("stablehlo.infeed", "stablehlo.outfeed", "stablehlo.send", "stablehlo.recv"),
+        "it exchanges data with the host while the kernel runs",
+    ),
+    **dict.fromkeys(
+        ("stablehlo.after_all", "stablehlo.create_token"),
+        "it orders side effects, which kernels have none of",
+    ),
+    **dict.fromkeys(
+        (
+            "stablehlo.all_gather",
+            "stablehlo.all_reduce",
+            "stablehlo.all_to_all",
+            "stablehlo.collective_broadcast",
+            "stablehlo.collective_permute",
+            "stablehlo.collective_reduce",
+            "stablehlo.reduce_scatter",
+            "stablehlo.partition_id",
+            "stablehlo.replica_id",
+            "stablehlo.async_start",
+            "stablehlo.async_done",
+        ),
+        "it communicates between devices; a kernel runs on one",
+    ),
+}
+
+#: Custom calls that annotate a value and do not change it.
+IDENTITY_CALLS = frozenset({"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"})
+
+TERMINATORS = frozenset(
+    {"func.return", "stablehlo.return", "shape.assuming_yield", "tensor.yield", "linalg.yield", "scf.yield"}
+)
+
+
+def native_chlo(target: str) -> str | None:
+    """Return the node name of a call or composite named like a CHLO op (``mhlo.erf``, ``chlo.erf``) that is one."""
+    prefix, _, op = target.partition(".")
+    if prefix in ("mhlo", "chlo") and op in NATIVE_CHLO:
+        return ELEMENTWISE[f"chlo.{op}"]
+    return None

@@ -1,0 +1,87 @@
+"""Reductions and contractions as nodes over an index space whose dims are labelled like an elementwise node's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kcache_compiler.canonical.builder import Builder, FinishedRegion
+from kcache_compiler.canonical.graph import Ref, Region, ValueType, spread, spread_size
+from kcache_compiler.canonical.label import Group, Labelling
+
+
+@dataclass(frozen=True)
+class ReductionInput:
+    """``inputs`` are views over one index space, ``initial`` one scalar each, ``reduced`` the dims that go."""
+
+    inputs: Sequence[Ref]
+    initial: Sequence[Ref]
+    reduced: frozenset[int]
+
+
+def is_combiner(region: Region, known: frozenset[str]) -> str | None:
+    """Return the operation when the region is just that operation on its two parameters."""
+    if len(region.nodes) != 1 or region.captures or len(region.results) != 1:
+        return None
+    node = region.nodes[0]
+    own = Ref(len(region.params), 0, ())
+    both = sorted(ref.node for ref in node.operands) == [0, 1]
+    return node.op if node.op in known and both and region.results[0] == own else None
+
+
+def add_reduction(
+    builder: Builder,
+    op: str,
+    attributes: str,
+    source: ReductionInput,
+    elements: Sequence[str],
+    region: FinishedRegion | None = None,
+) -> list[Ref]:
+    """Add the node and return its results over the kept dims, in their order.
+
+    Reduced dims of size 1 are dropped: they add no element. Reduced dims along which every input is a
+    broadcast stay, by size, because the sum of n equal values is not one of them.
+    """
+    found = builder.label_reduction(source.inputs, source.reduced, swappable=False)
+    sizes = builder.label_sizes(source.inputs, found)
+    covered = [lab for lab, dim in enumerate(found.order) if dim in source.reduced]
+    extra = _uncovered(source, found)
+    uses = [
+        Ref(ref.node, ref.result, (*view, *map(spread, extra)))
+        for ref, view in zip(source.inputs, found.views, strict=True)
+    ]
+    uses += source.initial
+    dims = [*covered, *range(len(found.order), len(found.order) + len(extra))]
+    kept = [lab for lab, dim in enumerate(found.order) if dim not in source.reduced]
+    text = f"dimensions = [{', '.join(map(str, dims))}]"
+    results = tuple(ValueType(element, tuple(sizes[lab] for lab in kept)) for element in elements)
+    index = builder.node(
+        op,
+        f"{attributes}, {text}" if attributes else text,
+        (*uses, *(region.captured if region else ())),
+        (region.region,) if region else (),
+        results,
+        _kept_group(found.group, kept),
+        ((region.digest, region.tie),) if region else (),
+    )
+    view = _result_view(source, found, kept)
+    return [Ref(index, i, view) for i in range(len(elements))]
+
+
+def _uncovered(source: ReductionInput, found: Labelling) -> list[int]:
+    view = source.inputs[0].view
+    sizes = [spread_size(view[dim]) for dim in source.reduced if dim not in found.order]
+    return sorted(size for size in sizes if size != 1)
+
+
+def _kept_group(group: Group, kept: list[int]) -> Group:
+    """Restrict permutations of all labels to the kept ones; the encoding keeps the two kinds apart."""
+    position = {lab: k for k, lab in enumerate(kept)}
+    found = {tuple(position[p[lab]] for lab in kept) for p in group}
+    return tuple(sorted(found - {tuple(range(len(kept)))}))
+
+
+def _result_view(source: ReductionInput, found: Labelling, kept: list[int]) -> tuple[int, ...]:
+    axis_of = {found.order[lab]: axis for axis, lab in enumerate(kept)}
+    first = source.inputs[0].view
+    return tuple(axis_of.get(dim, first[dim]) for dim in range(len(first)) if dim not in source.reduced)

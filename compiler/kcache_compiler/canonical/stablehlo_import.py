@@ -1,0 +1,446 @@
+"""StableHLO and CHLO into the canonical graph."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from kcache_compiler.canonical.attributes import canonical_attributes
+from kcache_compiler.canonical.builder import Builder
+from kcache_compiler.canonical.constants import Constant, read_constant
+from kcache_compiler.canonical.graph import (
+    Ref,
+    ValueType,
+    broadcast_in_dim,
+    spread,
+    unit_reshape,
+)
+from kcache_compiler.canonical.importer import Importer, Scope
+from kcache_compiler.canonical.ops import COMBINERS, ELEMENTWISE, IDENTITY_CALLS, native_chlo
+from kcache_compiler.canonical.reduction import ReductionInput, add_reduction, is_combiner
+from kcache_compiler.canonical.reshape import reshape
+from kcache_compiler.canonical.rewrites import rewritten
+from kcache_compiler.errors import InvalidProgram
+from kcache_compiler.frontends.context import Native
+from kcache_compiler.frontends.limits import Limits, check
+from kcache_compiler.frontends.program import Program
+
+#: Constants up to this size are part of the spec; larger ones become buffers after the inputs.
+INLINE_CONSTANT_BYTES = 1024
+
+_SWAPPED = {"GT": "LT", "GE": "LE"}
+
+
+class StablehloImporter(Importer):
+    """Imports a StableHLO program. ``contents`` collects the bytes of lifted constants by their digest."""
+
+    def __init__(
+        self, program: Program, limits: Limits, numerics: str, lifted: dict[int, bytes] | None = None
+    ) -> None:
+        super().__init__(program, limits)
+        self.numerics = numerics
+        self.contents: dict[bytes, bytes] = {}
+        self._lifted = lifted or {}
+        self.lifted_arguments = len(self._lifted)
+        self._constant_bytes = 0
+        self._random = 0
+        self.handlers = {
+            **dict.fromkeys(ELEMENTWISE, self._elementwise),
+            "stablehlo.constant": self._constant,
+            "chlo.constant": self._constant,
+            "chlo.constant_like": self._constant_like,
+            "stablehlo.compare": self._compare,
+            "stablehlo.bitcast_convert": self._bitcast,
+            "stablehlo.iota": self._iota,
+            "stablehlo.broadcast_in_dim": self._broadcast_in_dim,
+            "stablehlo.broadcast": self._broadcast,
+            "stablehlo.transpose": self._transpose,
+            "stablehlo.reshape": self._reshape,
+            "stablehlo.reduce": self._reduce,
+            "stablehlo.dot_general": self._dot_general,
+            "stablehlo.dot": self._dot,
+            "stablehlo.sort": self._sort,
+            "stablehlo.optimization_barrier": self._identity,
+            "stablehlo.custom_call": self._custom_call,
+            "stablehlo.composite": self._composite,
+            "stablehlo.rng": self._rng,
+        }
+
+    def parameters(
+        self, builder: Builder, arguments: list[Native], params: Sequence[ValueType]
+    ) -> dict[Native, Ref]:
+        """Bind arguments; where a rendered spec is read back, those that stand for lifted constants."""
+        values = super().parameters(builder, arguments, params)
+        if builder.parent is None:
+            for index, digest in self._lifted.items():
+                values[arguments[index]] = builder.lifted(digest, params[index])
+        return values
+
+    def callee(self, name: str, operation: Native) -> str | None:
+        """Inline calls, and composites that are not an operation of ours."""
+        if name == "stablehlo.composite" and native_chlo(operation.attributes["name"].value) is None:
+            return operation.attributes["decomposition"].value
+        return super().callee(name, operation)
+
+    def _operation(self, scope: Scope, name: str, operation: Native, operands: list[Ref]) -> Sequence[Ref]:
+        if name.startswith("chlo.broadcast_"):
+            return self._implicit_broadcast(scope, operation, operands)
+        return super()._operation(scope, name, operation, operands)
+
+    # -- element by element
+
+    def _build(
+        self, scope: Scope, op: str, attributes: str, type: ValueType, operands: list[Ref]
+    ) -> list[Ref]:
+        assert type.dims is not None
+        rank = len(type.dims)
+        shaped = [
+            o if len(o.view) == rank else Ref(o.node, o.result, tuple(map(spread, type.dims)))
+            for o in operands
+        ]
+        simpler = rewritten(scope.builder, op, attributes, type, shaped)
+        if simpler is not None:
+            return [simpler]
+        return [scope.builder.elementwise(op, attributes, type.element, shaped, rank)]
+
+    def _elementwise(
+        self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
+    ) -> Sequence[Ref]:
+        if not self._plain(scope, operands, types):
+            return self.generic(scope, operation, operands, types)
+        attributes = self._attributes(operation)
+        return self._build(scope, ELEMENTWISE[operation.name], attributes, types[0], operands)
+
+    def _attributes(self, operation: Native, skip: tuple[str, ...] = ()) -> str:
+        native = operation.attributes
+        return (
+            canonical_attributes(operation.name, native, self.limits.attribute_characters, skip)
+            if len(native)
+            else ""
+        )
+
+    @staticmethod
+    def _plain(scope: Scope, operands: list[Ref], types: list[ValueType]) -> bool:
+        """Whether views may show these: tensors whose type says nothing beyond element and sizes (no quantized axis)."""
+        seen = [*types, *map(scope.builder.type_of, operands)]
+        return all(t.dims is not None and "!" not in t.element and "#" not in t.element for t in seen)
+
+    def _compare(
+        self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
+    ) -> Sequence[Ref]:
+        if not self._plain(scope, operands, types):
+            return self.generic(scope, operation, operands, types)
+        direction = _enumerator(operation.attributes["comparison_direction"])
+        kind = (
+            _enumerator(operation.attributes["compare_type"])
+            if "compare_type" in operation.attributes
+            else ""
+        )
+        return self._comparison(scope, direction, kind, operands, types[0])
+
+    def _comparison(
+        self, scope: Scope, direction: str, kind: str, operands: list[Ref], type: ValueType
+    ) -> Sequence[Ref]:
+        if direction in _SWAPPED:
+            direction, operands = _SWAPPED[direction], operands[::-1]
+        attributes = f"{direction}, TOTALORDER" if kind == "TOTALORDER" else direction
+        return self._build(scope, "compare", attributes, type, operands)
+
+    def _bitcast(
+        self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
+    ) -> Sequence[Ref]:
+        source = scope.builder.viewed_type(operands[0])
+        if self._plain(scope, operands, types) and len(source.dims or ()) == len(types[0].dims or ()):
+            return self._build(scope, "bitcast_convert", "", types[0], operands)
+        return self.generic(scope, operation, operands, types)
+
+    def _implicit_broadcast(self, scope: Scope, operation: Native, operands: list[Ref]) -> Sequence[Ref]:
+        """CHLO's broadcasting ops over static shapes: views, and the op itself."""
+        type = self.read_type(operation.results[0].type)
+        op = operation.name.removeprefix("chlo.broadcast_")
+        shapes = [scope.builder.viewed_type(o).dims or () for o in operands]
+        if any(d < 0 for dims in (*shapes, type.dims or ()) for d in dims):
+            raise self.unsupported(operation, "it broadcasts dimensions that are not static")
+        given = (
+            operation.attributes["broadcast_dimensions"]
+            if "broadcast_dimensions" in operation.attributes
+            else None
+        )
+        largest = max(map(len, shapes))
+        shaped: list[Ref] = []
+        for ref, dims in zip(operands, shapes, strict=True):
+            numpy_like = range(len(type.dims or ()) - len(dims), len(type.dims or ()))
+            where = tuple(given) if given is not None and len(dims) < largest else tuple(numpy_like)
+            shaped.append(Ref(ref.node, ref.result, broadcast_in_dim(ref.view, where, type.dims or ())))
+        if op == "compare":
+            direction = _enumerator(operation.attributes["comparison_direction"])
+            kind = (
+                _enumerator(operation.attributes["compare_type"])
+                if "compare_type" in operation.attributes
+                else ""
+            )
+            return self._comparison(scope, direction, kind, shaped, type)
+        return self._build(
+            scope, f"chlo.{op}" if f"stablehlo.{op}" not in ELEMENTWISE else op, "", type, shaped
+        )
+
+    # -- constants
+
+    def _constant(
+        self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
+    ) -> Sequence[Ref]:
+        type = types[0]
+        if "!" in type.element:
+            return self.generic(scope, operation, operands, types)
+        return [self._place(scope, read_constant(operation, type), type)]
+
+    def _place(self, scope: Scope, constant: Constant, type: ValueType) -> Ref:
+        assert type.dims is not None
+        builder = scope.builder
+        self._constant_bytes += constant.size
+        check("bytes of constants", self._constant_bytes, self.limits.constant_bytes)
+        if constant.splat:
+            return builder.constant(constant.content, type.element, (), type.dims)
+        if constant.size <= INLINE_CONSTANT_BYTES or constant.content.startswith("="):
+            return builder.constant(constant.content, type.element, type.dims, type.dims)
+        content = bytes.fromhex(constant.content)
+        digest = hashlib.sha256(content).digest()
+        self.contents[digest] = content
+        return self._lift(builder, digest, type)
+
+    def _lift(self, builder: Builder, digest: bytes, type: ValueType) -> Ref:
+        """Lift to the outermost builder and capture the buffer on the way back in."""
+        if builder.parent is None:
+            return builder.lifted(digest, type)
+        return builder.capture(self._lift(builder.parent, digest, type))
+
+    def _constant_like(
+        self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
+    ) -> Sequence[Ref]:
+        text = str(operation.attributes["value"]).partition(" : ")[0]
+        return [self._place(scope, Constant.scalar(text, types[0].element), types[0])]
+
+    # -- views
+
+    @staticmethod
+    def _identity(
+        scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
+    ) -> Sequence[Ref]:
+        return operands
+
+    def _broadcast_in_dim(
+        self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
+    ) -> Sequence[Ref]:
+        if not self._plain(scope, operands, types):
+            return self.generic(scope, operation, operands, types)
+        dims = tuple(operation.attributes["broadcast_dimensions"])
+        node, result, view = operands[0]
+        return [Ref(node, result, broadcast_in_dim(view, dims, types[0].dims or ()))]
+
+    def _broadcast(
+        self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
+    ) -> Sequence[Ref]:
+        if not self._plain(scope, operands, types):
+            return self.generic(scope, operation, operands, types)
+        sizes = tuple(operation.attributes["broadcast_sizes"])
+        return [operands[0]._replace(view=(*map(spread, sizes), *operands[0].view))]
+
+    def _transpose(
+        self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
+    ) -> Sequence[Ref]:
+        if not self._plain(scope, operands, types):
+            return self.generic(scope, operation, operands, types)
+        view = operands[0].view
+        return [operands[0]._replace(view=tuple(view[d] for d in operation.attributes["permutation"]))]
+
+    def _reshape(
+        self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
+    ) -> Sequence[Ref]:
+        old = scope.builder.viewed_type(operands[0]).dims or ()
+        new = types[0].dims or ()
+        if not self._plain(scope, operands, types) or any(d < 0 for d in (*old, *new)):
+            return self.generic(scope, operation, operands, types)
+        view = unit_reshape(operands[0].view, old, new)
+        return [
+            operands[0]._replace(view=view) if view is not None else reshape(scope.builder, operands[0], new)
+        ]
+
+    def _iota(
+        self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
+    ) -> Sequence[Ref]:
+        shape = types[0].dims or ()
+        if not self._plain(scope, operands, types):
+            return self.generic(scope, operation, operands, types)
+        dim = operation.attributes["iota_dimension"].value
+        along = scope.builder.opaque("iota", "", [], (ValueType(types[0].element, (shape[dim],)),))[0]
+        return [along._replace(view=broadcast_in_dim(along.view, (dim,), shape))]
+
+    # -- reductions
+
+    def _reduce(
+        self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
+    ) -> Sequence[Ref]:
+        if not self._plain(scope, operands, types):
+            return self.generic(scope, operation, operands, types)
+        half = len(operands) // 2
+        dims = frozenset(operation.attributes["dimensions"])
+        (region,) = self.regions(scope, operation)
+        simple = is_combiner(region.region, COMBINERS) if half == 1 else None
+        source = ReductionInput(operands[:half], operands[half:], dims)
+        elements = [t.element for t in types]
+        if simple:
+            return add_reduction(scope.builder, "reduce", f"combiner = {simple}", source, elements)
+        return add_reduction(scope.builder, "reduce", "", source, elements, region)
+
+    def _dot_general(
+        self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
+    ) -> Sequence[Ref]:
+        numbers = _dot_numbers(operation.attributes["dot_dimension_numbers"])
+        return self._contract(scope, operation, operands, types, numbers)
+
+    def _dot(
+        self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
+    ) -> Sequence[Ref]:
+        contracted = ([len(operands[0].view) - 1], [0])
+        return self._contract(scope, operation, operands, types, ([], [], *contracted))
+
+    def _contract(
+        self,
+        scope: Scope,
+        operation: Native,
+        operands: list[Ref],
+        types: list[ValueType],
+        numbers: tuple[list[int], list[int], list[int], list[int]],
+    ) -> Sequence[Ref]:
+        """A contraction is a sum over a product in the index space batch, lhs free, rhs free, contracted."""
+        if not self._plain(scope, operands, types):
+            return self.generic(scope, operation, operands, types)
+        lhs, rhs, reduced, space = _index_space(scope.builder, operands, numbers)
+        attributes = self._attributes(operation, ("dot_dimension_numbers",))
+        result = types[0]
+        sources = [scope.builder.type_of(o).element for o in operands]
+        if attributes or not all(_widens(s, result.element) for s in sources):
+            source = ReductionInput([lhs, rhs], [], reduced)
+            return add_reduction(scope.builder, "dot_general", attributes, source, [result.element])
+        factors: list[Ref] = []
+        for factor, element in zip((lhs, rhs), sources, strict=True):
+            wide = ValueType(result.element, space)
+            factors.append(
+                factor if element == result.element else self._build(scope, "convert", "", wide, [factor])[0]
+            )
+        product = self._build(scope, "multiply", "", ValueType(result.element, space), factors)
+        zero = scope.builder.constant(Constant.scalar("0", result.element).content, result.element, (), ())
+        source = ReductionInput(product, [zero], reduced)
+        return add_reduction(scope.builder, "reduce", "combiner = add", source, [result.element])
+
+    # -- the rest
+
+    def _sort(
+        self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
+    ) -> Sequence[Ref]:
+        """Name the sorted dimension from the front."""
+        rank = len(types[0].dims or ())
+        attributes = operation.attributes
+        dimension = attributes["dimension"].value if "dimension" in attributes else -1
+        return self.generic(
+            scope, operation, operands, types, {"dimension": f"{dimension % max(rank, 1)} : i64"}
+        )
+
+    def _custom_call(
+        self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
+    ) -> Sequence[Ref]:
+        attributes = operation.attributes
+        target = attributes["call_target_name"].value
+        native = native_chlo(target)
+        if native and len(types) == 1 and self._plain(scope, operands, types):
+            return self._build(scope, native, "", types[0], operands)
+        if target.startswith("chlo.broadcast_"):
+            raise self.unsupported(operation, f"{target} is not an operation of this position")
+        if target in IDENTITY_CALLS and len(operands) == 1:
+            return operands
+        if "has_side_effect" in attributes and attributes["has_side_effect"].value:
+            raise self.unsupported(operation, f"the custom call @{target} has side effects")
+        if "called_computations" in attributes and len(attributes["called_computations"]):
+            raise self.unsupported(operation, f"the custom call @{target} calls functions of the program")
+        return self.generic(scope, operation, operands, types)
+
+    def _composite(
+        self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
+    ) -> Sequence[Ref]:
+        native = native_chlo(operation.attributes["name"].value)
+        if native is None or len(types) != 1:
+            raise InvalidProgram(
+                f"the composite {operation.attributes['name'].value} has results that its name does not"
+            )
+        return self._build(scope, native, "", types[0], operands)
+
+    def _rng(
+        self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
+    ) -> Sequence[Ref]:
+        """Two draws are two values: each is numbered, in the order of the program."""
+        self._random += 1
+        return self.generic(scope, operation, operands, types, {"kcache.draw": f"{self._random} : i64"})
+
+
+def _enumerator(attribute: Native) -> str:
+    """Return ``LT`` of ``#stablehlo<comparison_direction LT>``."""
+    return str(attribute).rstrip(">").rpartition(" ")[2]
+
+
+def _dot_numbers(attribute: Native) -> tuple[list[int], list[int], list[int], list[int]]:
+    from torch_mlir._mlir_libs import _stablehlo  # pyright: ignore
+
+    stablehlo: Native = _stablehlo
+    n = stablehlo.DotDimensionNumbers(attribute)
+    return (
+        list(n.lhs_batching_dimensions),
+        list(n.rhs_batching_dimensions),
+        list(n.lhs_contracting_dimensions),
+        list(n.rhs_contracting_dimensions),
+    )
+
+
+def _index_space(
+    builder: Builder, operands: list[Ref], numbers: tuple[list[int], list[int], list[int], list[int]]
+) -> tuple[Ref, Ref, frozenset[int], tuple[int, ...]]:
+    """Return both operands over the space batch, lhs free, rhs free, contracted; the contracted dims; all sizes."""
+    lhs_batch, rhs_batch, lhs_contracted, rhs_contracted = numbers
+    lhs_dims, rhs_dims = (builder.viewed_type(o).dims or () for o in operands)
+    lhs_free = [d for d in range(len(lhs_dims)) if d not in lhs_batch and d not in lhs_contracted]
+    rhs_free = [d for d in range(len(rhs_dims)) if d not in rhs_batch and d not in rhs_contracted]
+    sizes = [
+        *(max(lhs_dims[a], rhs_dims[b]) for a, b in zip(lhs_batch, rhs_batch, strict=True)),
+        *(lhs_dims[d] for d in lhs_free),
+        *(rhs_dims[d] for d in rhs_free),
+        *(max(lhs_dims[a], rhs_dims[b]) for a, b in zip(lhs_contracted, rhs_contracted, strict=True)),
+    ]
+    batch, left, right = len(lhs_batch), len(lhs_free), len(rhs_free)
+    place_lhs = {d: i for i, d in enumerate([*lhs_batch, *lhs_free])}
+    place_rhs = {d: (i if i < batch else i + left) for i, d in enumerate([*rhs_batch, *rhs_free])}
+    first = batch + left + right
+    place_lhs |= {d: first + i for i, d in enumerate(lhs_contracted)}
+    place_rhs |= {d: first + i for i, d in enumerate(rhs_contracted)}
+    shape = tuple(sizes)
+    placed: list[Ref] = []
+    for operand, place in zip(operands, (place_lhs, place_rhs), strict=True):
+        where = tuple(place[d] for d in range(len(place)))
+        view = list(broadcast_in_dim(operand.view, where, shape))
+        placed.append(operand._replace(view=tuple(view)))
+    return placed[0], placed[1], frozenset(range(first, len(shape))), shape
+
+
+#: element -> (kind, bits of precision, bits of range) to tell conversions that lose nothing.
+_FLOATS = {"f16": (11, 5), "bf16": (8, 8), "f32": (24, 8), "f64": (53, 11)}
+
+
+def _widens(source: str, target: str) -> bool:
+    """Whether ``source`` converts to ``target`` without loss, so that converting before multiplying is exact."""
+    if source == target:
+        return True
+    if source in _FLOATS and target in _FLOATS:
+        return all(a <= b for a, b in zip(_FLOATS[source], _FLOATS[target], strict=True))
+    signs = [name.rstrip("0123456789") for name in (source, target)]
+    widths = [name.lstrip("ui") for name in (source, target)]
+    if signs[0] == signs[1] and signs[0] in ("i", "ui") and all(w.isdigit() for w in widths):
+        return 1 < int(widths[0]) <= int(widths[1])
+    return False

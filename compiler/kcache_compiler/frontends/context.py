@@ -1,0 +1,119 @@
+"""The one place that makes MLIR contexts and runs passes for the frontends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+#: A module, operation, value, type or attribute of the native bindings, which carry no types.
+Native = Any
+
+#: Passes that depend on CHLO and VHLO: run over nothing, they load these dialects, which have no registration of their own.
+_LOADERS = "builtin.module(func.func(convert-torch-to-stablehlo),stablehlo-legalize-to-vhlo)"
+
+
+def new_context() -> Native:
+    """Return a context that knows every upstream dialect, StableHLO, VHLO and CHLO.
+
+    Unknown dialects parse, because JAX leaves sharding attributes of one; whoever reads a program refuses their operations.
+    """
+    from torch_mlir import ir  # pyright: ignore[reportMissingTypeStubs]
+    from torch_mlir._mlir_libs import _stablehlo  # pyright: ignore
+    from torch_mlir.dialects import torch  # pyright: ignore
+
+    native: Native = ir
+    context = native.Context()
+    context.allow_unregistered_dialects = True
+    stablehlo: Native = _stablehlo
+    stablehlo.register_dialect(context)
+    stablehlo.register_stablehlo_passes()
+    torch_dialect: Native = torch
+    torch_dialect.register_dialect(context)
+    run_passes(native.Module.parse("func.func private @nothing()", context), _LOADERS)
+    return context
+
+
+def run_passes(module: Native, pipeline: str) -> None:
+    """Run a textual pipeline in place. The caller owns the module."""
+    from torch_mlir import passmanager  # pyright: ignore
+
+    manager: Native = passmanager
+    manager.PassManager.parse(pipeline, module.context).run(module.operation)
+
+
+def parse_module(program: str | bytes, context: Native) -> Native:
+    """Parse and verify text or bytecode; raises the bindings' ``MLIRError``."""
+    from torch_mlir import ir  # pyright: ignore
+
+    native: Native = ir
+    return native.Module.parse(program, context)
+
+
+def upgrade_artifact(program: bytes, context: Native) -> Native:
+    """Read a portable artifact of any supported version as StableHLO; raises ``ValueError``."""
+    from torch_mlir._mlir_libs import _stablehlo  # pyright: ignore
+
+    stablehlo: Native = _stablehlo
+    return stablehlo.deserialize_portable_artifact(context, program)
+
+
+def artifact_versions() -> tuple[str, str]:
+    """Return the oldest and newest portable artifact version that can be read."""
+    from torch_mlir._mlir_libs import _stablehlo  # pyright: ignore
+
+    stablehlo: Native = _stablehlo
+    return stablehlo.get_minimum_version(), stablehlo.get_current_version()
+
+
+def mlir_error() -> type[Exception]:
+    """Return the exception class of the bindings."""
+    from torch_mlir import ir  # pyright: ignore
+
+    native: Native = ir
+    return native.MLIRError
+
+
+def child_operations(parent: Native) -> list[Native]:
+    """Return the operations directly inside ``parent``'s regions, in order.
+
+    Walks natively: iterating a block makes an operation view of each, twenty times slower.
+    """
+    from torch_mlir import ir  # pyright: ignore
+
+    native: Native = ir
+    advance, skip = native.WalkResult.ADVANCE, native.WalkResult.SKIP
+    children: list[Native] = []
+
+    def visit(operation: Native) -> Native:
+        if operation == parent:
+            return advance
+        children.append(operation)
+        return skip
+
+    parent.walk(visit, native.WalkOrder.PRE_ORDER)
+    return children
+
+
+def describe_location(location: Native, budget: int = 32) -> str:
+    """Say where an operation is: the innermost file, or else the name, of its location.
+
+    ``budget`` bounds the steps: nested locations can be exponential as text.
+    """
+    from torch_mlir import ir  # pyright: ignore
+
+    native: Native = ir
+    name = ""
+    pending = [location]
+    while pending and budget:
+        budget -= 1
+        here = pending.pop()
+        if isinstance(here, native.FileLineColLoc):
+            where = f"{here.filename}:{here.start_line}:{here.start_col}"
+            return f'"{name}" ({where})' if name else where
+        if isinstance(here, native.NameLoc):
+            name = name or here.name_str
+            pending.append(here.child_loc)
+        elif isinstance(here, native.CallSiteLoc):
+            pending.extend((here.caller, here.callee))
+        elif isinstance(here, native.FusedLoc):
+            pending.extend(reversed(here.locations[:budget]))
+    return f'"{name}"' if name else ""

@@ -1,0 +1,240 @@
+"""From program bytes to one verified module with one entry function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kcache_compiler.errors import InvalidProgram, LimitExceeded, UnsupportedOp
+from kcache_compiler.frontends import context as mlir
+from kcache_compiler.frontends.context import Native
+from kcache_compiler.frontends.legalize import generalize_linalg, legalize_chlo
+from kcache_compiler.frontends.limits import Limits, check
+from kcache_compiler.frontends.scan import check_bytes, is_bytecode, is_portable_artifact
+
+#: format -> (dialects that its programs may use, a word for messages).
+_DIALECTS: dict[str, tuple[frozenset[str], str]] = {
+    "stablehlo": (
+        frozenset({"builtin", "func", "stablehlo", "chlo", "arith", "tensor", "shape"}),
+        "StableHLO",
+    ),
+    "linalg": (
+        frozenset(
+            {"builtin", "func", "linalg", "tensor", "arith", "math", "complex", "affine", "scf", "index"}
+        ),
+        "linalg on tensors",
+    ),
+}
+FORMATS = tuple(_DIALECTS)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A parsed program: the entry function and all functions by name. Owns its native module."""
+
+    format: str
+    module: Native
+    entry: Native
+    functions: dict[str, Native]
+
+
+def read_program(program: bytes, format: str, limits: Limits) -> Program:
+    """Parse, verify and legalize ``program``.
+
+    Raises ``InvalidProgram``, ``UnsupportedOp`` or ``LimitExceeded``. CHLO that has no node of its
+    own is legalized; named linalg ops are generalized; nothing is folded or simplified.
+    """
+    if format not in _DIALECTS:
+        raise InvalidProgram(f"unknown format {format!r}; known are {', '.join(map(repr, FORMATS))}")
+    check_bytes(program, limits)
+    module = _parse(program, format)
+    names = _inspect(module, format, limits)
+    functions = _functions(module)
+    entry = _entry(functions)
+    _refuse_recursion(functions)
+    if format == "stablehlo":
+        legalize_chlo(module, names)
+    else:
+        generalize_linalg(module)
+    functions = _functions(module)
+    return Program(format, module, functions[_symbol(entry)], functions)
+
+
+def _parse(program: bytes, format: str) -> Native:
+    context = mlir.new_context()
+    portable = is_portable_artifact(program)
+    source = program if is_bytecode(program) else program.decode("utf-8")
+    module = _guarded(lambda: mlir.parse_module(source, context), program, format)
+    if portable:
+        oldest, newest = mlir.artifact_versions()
+        try:
+            return mlir.upgrade_artifact(program, context)
+        except ValueError:
+            raise InvalidProgram(
+                f"the portable artifact does not convert to StableHLO: this toolchain reads versions {oldest} to {newest}"
+            ) from None
+    if any(child.name.startswith("vhlo.") for child in mlir.child_operations(module.operation)):
+        passes = "builtin.module(vhlo-to-version{target=current},vhlo-legalize-to-stablehlo)"
+        _guarded(lambda: mlir.run_passes(module, passes), program, format)
+    return module
+
+
+def _guarded(step: Callable[[], Native], program: bytes, format: str) -> Native:
+    try:
+        result = step()
+    except mlir.mlir_error() as error:
+        raise InvalidProgram(_explain(error, format)) from None
+    return result
+
+
+def _explain(error: Exception, format: str) -> str:
+    native: Native = error
+    diagnostics = list(native.error_diagnostics)
+    lines = [f"{_line_of(d.location)}{str(d.message).strip()}" for d in diagnostics[:3]] or [
+        str(error)[:2000]
+    ]
+    text = "; ".join(lines)[:4000]
+    word = _DIALECTS[format][1]
+    if "unregistered" in text or "not found for custom op" in text:
+        text += f" (a {word} program may use only the dialects {', '.join(sorted(_DIALECTS[format][0]))})"
+    return f"the program is not valid {word}: {text}"
+
+
+def _line_of(location: Native) -> str:
+    line = getattr(location, "start_line", 0)
+    return f"line {line}, column {location.start_col}: " if line else ""
+
+
+def _inspect(module: Native, format: str, limits: Limits) -> set[str]:
+    """Check every operation's dialect and count them; return the names that occur."""
+    allowed, word = _DIALECTS[format]
+    names: set[str] = set()
+    stray: list[Native] = []
+    count = 0
+    ir = _ir()
+    advance, interrupt = ir.WalkResult.ADVANCE, ir.WalkResult.INTERRUPT
+
+    def visit(operation: Native) -> Native:
+        nonlocal count
+        count += 1
+        if count > limits.operations:
+            return interrupt
+        name = operation.name
+        if name not in names:
+            names.add(name)
+            if name.partition(".")[0] not in allowed:
+                stray.append(operation)
+                return interrupt
+        return advance
+
+    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    check("number of operations", count, limits.operations)
+    if stray:
+        raise _stray_dialect(stray[0], format, word)
+    return names
+
+
+def _stray_dialect(operation: Native, format: str, word: str) -> InvalidProgram:
+    dialect = operation.name.partition(".")[0]
+    other = next((f for f, (dialects, _) in _DIALECTS.items() if f != format and dialect in dialects), None)
+    where = mlir.describe_location(operation.location)
+    message = f"{operation.name}{' at ' + where if where else ''} is not {word}"
+    if other:
+        message += f": this looks like a program of format {other!r}, and was sent as {format!r}"
+    return InvalidProgram(message)
+
+
+def _functions(module: Native) -> dict[str, Native]:
+    functions: dict[str, Native] = {}
+    for child in mlir.child_operations(module.operation):
+        if child.name == "func.func":
+            functions[_symbol(child)] = child
+        elif child.name == "builtin.module":
+            raise InvalidProgram("the program holds a module inside its module: send one flat module")
+    return functions
+
+
+def _symbol(function: Native) -> str:
+    return function.attributes["sym_name"].value
+
+
+def _entry(functions: dict[str, Native]) -> Native:
+    """Return the only function that has a body and is public, or ``main`` among several."""
+    bodies = {name: f for name, f in functions.items() if _has_body(f)}
+    if not bodies:
+        raise InvalidProgram("the module has no function with a body: define one public function, @main")
+    public = {name: f for name, f in bodies.items() if _is_public(f)}
+    if not public:
+        raise InvalidProgram(
+            f"all functions are private ({_listed(bodies)}): make the one to run public, as @main"
+        )
+    if len(public) == 1:
+        return next(iter(public.values()))
+    if "main" in public:
+        return public["main"]
+    raise InvalidProgram(
+        f"the module has several public functions ({_listed(public)}) and none is called @main: "
+        "make all but one private, or rename the one to run to main"
+    )
+
+
+def _listed(functions: dict[str, Native]) -> str:
+    names = [f"@{name}" for name in sorted(functions)]
+    return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+
+
+def _has_body(function: Native) -> bool:
+    return len(function.regions[0].blocks) > 0
+
+
+def _is_public(function: Native) -> bool:
+    attributes = function.attributes
+    return "sym_visibility" not in attributes or attributes["sym_visibility"].value == "public"
+
+
+def _refuse_recursion(functions: dict[str, Native]) -> None:
+    """Raise ``InvalidProgram`` for a cycle of calls (or composites, which name their decomposition)."""
+    edges = {name: _callees(function) for name, function in functions.items()}
+    state: dict[str, int] = {}
+    for root in edges:
+        stack = [(root, iter(edges[root]))]
+        while stack:
+            name, pending = stack[-1]
+            state.setdefault(name, 1)
+            callee = next(pending, None)
+            if callee is None:
+                state[name] = 2
+                stack.pop()
+            elif state.get(callee) == 1:
+                raise InvalidProgram(f"function @{callee} is recursive, by way of @{name}")
+            elif callee in edges and callee not in state:
+                stack.append((callee, iter(edges[callee])))
+
+
+def _callees(function: Native) -> list[str]:
+    ir = _ir()
+    found: dict[str, None] = {}
+
+    def visit(operation: Native) -> Native:
+        name = operation.name
+        if name == "func.call":
+            found[operation.attributes["callee"].value] = None
+        elif name == "stablehlo.composite":
+            found[operation.attributes["decomposition"].value] = None
+        elif name == "func.call_indirect":
+            raise UnsupportedOp(
+                name, "calls must name their function", mlir.describe_location(operation.location)
+            )
+        return ir.WalkResult.ADVANCE
+
+    function.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return list(found)
+
+
+def _ir() -> Native:
+    from torch_mlir import ir  # pyright: ignore
+
+    return ir
+
+
+__all__ = ["FORMATS", "LimitExceeded", "Program", "read_program"]

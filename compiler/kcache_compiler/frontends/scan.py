@@ -1,0 +1,63 @@
+"""What can be said of a program's bytes before a native parser sees them."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from kcache_compiler.errors import InvalidProgram
+from kcache_compiler.frontends.limits import Limits, check
+
+BYTECODE_MAGIC = b"ML\xefR"
+
+_STRINGS_AND_COMMENTS = re.compile(rb'"(?:[^"\\\n]|\\.)*"|//[^\n]*')
+_ARROWS = re.compile(rb"->|[<>]=")
+_NOT_BRACKETS = bytes(b for b in range(256) if b not in b"()[]{}<>")
+_STEP = np.zeros(256, np.int8)
+for _open, _close in (b"()", b"[]", b"{}", b"<>"):
+    _STEP[_open], _STEP[_close] = 1, -1
+
+
+def is_bytecode(program: bytes) -> bool:
+    """Whether the bytes start like MLIR bytecode (portable artifacts do too)."""
+    return program.startswith(BYTECODE_MAGIC)
+
+
+def is_portable_artifact(program: bytes) -> bool:
+    """Whether bytecode was made by StableHLO's serializer: its producer is ``StableHLO_v<version>``."""
+    return is_bytecode(program) and program[4:64].find(b"StableHLO_v") >= 0
+
+
+def bracket_depth(text: bytes) -> int:
+    """The deepest nesting of brackets outside strings and comments.
+
+    An upper bound of the parser's recursion on every prefix that it accepts: closers that match
+    nothing do not lower it, because the parser stops at the first of them.
+    """
+    bare = _ARROWS.sub(b"", _STRINGS_AND_COMMENTS.sub(b"", text))
+    brackets = np.frombuffer(bare.translate(None, _NOT_BRACKETS), np.uint8)
+    if brackets.size == 0:
+        return 0
+    level = np.cumsum(_STEP[brackets], dtype=np.int64)
+    floor = np.minimum(np.minimum.accumulate(level), 0)
+    return int((level - floor).max())
+
+
+def check_bytes(program: bytes, limits: Limits) -> None:
+    """Raise on what no parser should be given: too large, empty, not text, too deep."""
+    check("program size in bytes", len(program), limits.program_bytes)
+    if not program.strip():
+        raise InvalidProgram("the program is empty")
+    if is_bytecode(program):
+        return
+    try:
+        program.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidProgram(
+            f"the program is neither MLIR bytecode (it does not start with {BYTECODE_MAGIC!r}) nor UTF-8 text: "
+            f"byte {error.start} is {program[error.start]:#04x}"
+        ) from None
+    if b"\0" in program:
+        raise InvalidProgram(f"the program text holds a NUL at byte {program.index(0)}")
+    check("nesting of brackets", bracket_depth(program), limits.bracket_depth)
