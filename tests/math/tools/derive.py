@@ -101,6 +101,7 @@ def _exponential() -> None:
         )
     ENTRIES["LN2_f32"] = constants(lambda: pair(LN2, 15, "f32"))
     ENTRIES["LN2_f64"] = constants(lambda: pair(LN2, 41, "f64"))
+    ENTRIES["LN2_FULL"] = constants(lambda: pair(LN2, 53, "f64"))
     # Argument reduced by half an integer power of two, result to about 40 bits: for f32 by way of f64.
     ENTRIES["EXP2_MIXED"] = polynomial(lambda r: (mpf(2) ** r - 1) / r, -0.5005, 0.5005, 6, "f64", lambda r: r)
 
@@ -214,6 +215,106 @@ def _error_functions() -> None:
     )
 
 
+def inside(f: Real) -> Real:
+    """``f`` on [-1/2, 1/2], with the ends moved in to where their removable singularities can be evaluated."""
+    return lambda t: f(t * (1 - TINY))
+
+
+def lgamma_ratio(t: mpf) -> mpf:
+    x = t + mpf(3) / 2
+    return mp.loggamma(x) / ((x - 1) * (x - 2))
+
+
+def stirling_rest(w: mpf) -> mpf:
+    """x (log gamma(x) - ((x - 1/2) log x - x + log(2 pi)/2)), w = 1/x^2."""
+    x = 1 / mp.sqrt(w)
+    return x * (mp.loggamma(x) - ((x - 0.5) * mp.log(x) - x + mp.log(2 * mp.pi) / 2))
+
+
+def digamma_rest(w: mpf) -> mpf:
+    """x^2 (log x - 1/(2x) - digamma(x)), w = 1/x^2."""
+    x = 1 / mp.sqrt(w)
+    return (mp.log(x) - 1 / (2 * x) - mp.digamma(x)) / w
+
+
+def digamma_zero() -> mpf:
+    return mp.findroot(mp.digamma, mpf("1.4616321449683623412626595423257213"))
+
+
+def digamma_ratio(t: mpf) -> mpf:
+    x, zero = t + mpf(3) / 2, digamma_zero()
+    if abs(x - zero) < mpf(10) ** -40:
+        return mp.psi(1, zero)
+    return mp.digamma(x) / (x - zero)
+
+
+def _gamma_functions() -> None:
+    near = "1.0e-12"
+    for dtype, ratio, rest in (("f64", 22, 11), ("MIXED", 11, 3)):
+        end = mpf(1) / 9
+        ENTRIES[f"LGAMMA_{dtype}"] = polynomial(
+            inside(lgamma_ratio), -0.5, 0.5, ratio, "f64", inside(lambda t: 1 / lgamma_ratio(t))
+        )
+        ENTRIES[f"STIRLING_{dtype}"] = polynomial(stirling_rest, mpf(near), end, rest, "f64", lambda w: mp.sqrt(w))
+        ENTRIES[f"DIGAMMA_{dtype}"] = polynomial(
+            digamma_ratio, -0.5, 0.5, ratio, "f64", lambda t: 1 / digamma_ratio(t)
+        )
+        ENTRIES[f"DIGAMMA_REST_{dtype}"] = polynomial(digamma_rest, mpf(near), end, rest, "f64", lambda w: w)
+    ENTRIES["DIGAMMA_ZERO"] = constants(lambda: pair(digamma_zero(), 53, "f64"))
+    ENTRIES["HALF_LOG_2PI"] = constants(lambda: pair(mp.log(2 * mp.pi) / 2, 53, "f64"))
+    ENTRIES["LOG_PI"] = constants(lambda: pair(mp.log(mp.pi), 53, "f64"))
+    ENTRIES["BERNOULLI"] = constants(
+        lambda: [float(mp.bernoulli(2 * j) / mp.factorial(2 * j)) for j in range(1, 11)]
+    )
+
+
+def i1e(x: mpf) -> mpf:
+    return mp.besseli(1, x) * mp.exp(-x)
+
+
+def _i1e_ratio(x: mpf) -> mpf:
+    return i1e(x) / x if x > TINY else mpf(1) / 2
+
+
+def _i1e_far(t: mpf) -> mpf:
+    if t + 1 < mpf(10) ** -9:
+        return 1 / mp.sqrt(2 * mp.pi)
+    x = 16 / (t + 1)
+    return mp.sqrt(x) * i1e(x)
+
+
+def shifted(middle: mpf) -> Real:
+    return lambda t: _i1e_ratio(middle + t)
+
+
+def inverted(middle: mpf) -> Real:
+    return lambda t: 1 / _i1e_ratio(middle + t)
+
+
+def _bessel() -> None:
+    for dtype, near, far in (("f64", 22, 23), ("MIXED", 12, 7)):
+        # x = 1.5 + t on [0, 3] and 5.5 + t on [3, 8].
+        for name, middle, half in (("LOW", mpf("1.5"), mpf("1.5")), ("MIDDLE", mpf("5.5"), mpf("2.5"))):
+            ENTRIES[f"I1E_{name}_{dtype}"] = polynomial(
+                shifted(middle), -half, half, near, "f64", inverted(middle)
+            )
+        ENTRIES[f"I1E_FAR_{dtype}"] = polynomial(_i1e_far, -1, 1, far, "f64", lambda t: 1 / _i1e_far(t))
+
+
+def _erfinv_tail(v: mpf) -> mpf:
+    return mp.erfinv(1 - mp.exp(-v * v))
+
+
+def _inverse_error_function() -> None:
+    ENTRIES["ERFINV_CENTER"] = polynomial(
+        SQ(lambda x: mp.erfinv(x) / x), 0, 0.5626, 9, "f64", SQ(lambda x: x / mp.erfinv(x))
+    )
+    # In t = v - 3, v = sqrt(-log(1 - x)).
+    ENTRIES["ERFINV_TAIL"] = polynomial(
+        lambda t: _erfinv_tail(t + 3), mpf("1.17") - 3, mpf("6.1") - 3, 15, "f64", lambda t: 1 / _erfinv_tail(t + 3)
+    )
+
+
 _exponential()
 _logarithm()
 _trigonometry()
@@ -222,6 +323,9 @@ _inverse_trigonometry()
 _hyperbolic()
 _powers()
 _error_functions()
+_gamma_functions()
+_bessel()
+_inverse_error_function()
 
 
 def _known() -> dict[str, str]:

@@ -9,6 +9,8 @@ Equal operations are recorded once, and unused ones are not printed. Types are w
 
 from __future__ import annotations
 
+import functools
+import itertools
 import re
 import struct
 from collections.abc import Callable, Sequence
@@ -403,14 +405,41 @@ class Function:
     def text(self, symbol: str, shape: str | None = None) -> str:
         """``func.func private @symbol``; ``shape`` is like ``16x`` for vectors of 16."""
         inputs = ", ".join(f"%a{i}: @{t}@" for i, t in enumerate(self.arguments))
-        lines = [f"func.func private @{symbol}({inputs}) -> @{self.result}@ {{", *self.lines]
-        lines += [f"  return {self.value} : @{self.result}@", "}"]
-        text = "\n".join(lines)
-        if shape is None:
-            plain = _DENSE.sub(r"\1", _TYPE.sub(r"\1", text.replace("@cond@", "")))
-            return _BOOL.sub(r"\1", plain)
-        text = text.replace("@cond@", f"vector<{shape}i1>, ")
-        return _DENSE.sub(r"dense<\1>", _TYPE.sub(rf"vector<{shape}\1>", text))
+        lines, value = (self._by_element(shape), "%whole") if shape and self.loops else (self.lines, self.value)
+        header = f"func.func private @{symbol}({inputs}) -> @{self.result}@ {{"
+        text = "\n".join([header, *lines, f"  return {value} : @{self.result}@", "}"])
+        return _scalar(text) if shape is None else _vector(text, shape)
+
+    def _by_element(self, shape: str) -> list[str]:
+        """Loops take one element at a time."""
+        dims = [int(d) for d in shape.split("x") if d]
+        lines: list[str] = []
+        total = f"%start = ub.poison : @{self.result}@"
+        name = "%start"
+        lines.append(total)
+        indices = list(itertools.product(*map(range, dims)))
+        for count, index in enumerate(indices):
+            at = ", ".join(map(str, index))
+            for i, t in enumerate(self.arguments):
+                lines.append(f"%e{count}a{i} = vector.extract %a{i}[{at}] : {t} from @{t}@")
+            body = _scalar("\n".join(self.lines))
+            rename = functools.partial(re.sub, r"(%|\^)(\w+)", rf"\1e{count}\2")
+            lines.append(rename(body))
+            following = "%whole" if count == len(indices) - 1 else f"%w{count}"
+            element = rename(self.value)
+            lines.append(f"{following} = vector.insert {element}, {name} [{at}] : {self.result} into @{self.result}@")
+            name = following
+        return lines
+
+
+def _scalar(text: str) -> str:
+    plain = _DENSE.sub(r"\1", _TYPE.sub(r"\1", text.replace("@cond@", "")))
+    return _BOOL.sub(r"\1", plain)
+
+
+def _vector(text: str, shape: str) -> str:
+    text = text.replace("@cond@", f"vector<{shape}i1>, ")
+    return _DENSE.sub(r"dense<\1>", _TYPE.sub(rf"vector<{shape}\1>", text))
 
 
 def record(name: str, arguments: Sequence[str], algorithm: Callable[..., Expr]) -> Function:

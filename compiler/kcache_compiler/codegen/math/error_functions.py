@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 from . import coefficients as c
-from .build import Expr, copysign, fma, horner, minimum, narrow, select, widen
+from .build import Expr, copysign, fma, horner, minimum, narrow, select, sqrt, widen
 from .exponential import absolute, exp_of_sum, expm1_reduced, power_of_two, reduce
-from .pair import Pair, divide, fast_sum, product
+from .logarithm import log_mixed
+from .pair import divide, fast_sum, product
 
 _SMALL = {"f32": c.ERF_SMALL_f32, "f64": c.ERF_SMALL_f64}
 
@@ -55,4 +58,30 @@ def _erfc(x: Expr, limit: float) -> Expr:
     return select(a < 0.5, small, select(x < 0.0, 2.0 - large, large))
 
 
-_ = Pair
+def erf_inv(x: Expr) -> Expr:
+    """A polynomial in x^2, or towards 1 in sqrt(-log(1 - |x|)), to about 2**-27; f64 takes one step
+    of Halley's iteration from there, on erf or on erfc, whichever is the smaller."""
+    if x.type == "f32":
+        return narrow(_estimate(widen(x), absolute(widen(x))))
+    a = absolute(x)
+    y = absolute(_estimate(x, a))
+    inner = a < 0.53
+    small = fma(y, horner(y * y, c.ERF_SMALL_f64), y) - a
+    # erf(y) - a = (1 - a) - erfc(y), and 1 - a is exact from 1/2 on.
+    error = select(inner, small, (1.0 - a) - _erfc_large(y))
+    slope = 2.0 / math.sqrt(math.pi)
+    step = error / (exp_of_sum(-(y * y), y.like(0.0)) * slope)
+    refined = y - step / fma(y, step, 1.0)
+    refined = select(a < 1.0, refined, y)
+    return copysign(select(a < 1e-8, a * (math.sqrt(math.pi) / 2.0), refined), x)
+
+
+def _estimate(x: Expr, a: Expr) -> Expr:
+    """erf_inv to about 2**-27, infinite at 1, NaN beyond."""
+    center = a * horner(a * a, c.ERFINV_CENTER)
+    rest = 1.0 - a
+    v = sqrt(-log_mixed(select(rest > 0.0, rest, 1.0)))
+    tail = horner(v - 3.0, c.ERFINV_TAIL)
+    result = select(a < 0.75, center, tail)
+    edge = select(a.eq(1.0), a.like(float("inf")), float("nan"))
+    return copysign(select(a < 1.0, result, edge), x)

@@ -18,7 +18,7 @@ from .table import function
 PREFIX = "kcm_"
 
 #: Operations whose name differs from that of their function.
-_NAMES = {"math.powf": "pow", "arith.remf": "rem"}
+_NAMES = {"math.powf": "pow"}
 #: Operations on integers that every target has, and those that are one IEEE operation in f32 and f64.
 _KEPT_ALWAYS = frozenset({"math.absi", "math.ctlz", "math.cttz", "math.ctpop"})
 _KEPT_FLOAT = frozenset(f"math.{n}" for n in "fma sqrt absf copysign floor ceil trunc roundeven".split())
@@ -32,18 +32,20 @@ class Call:
 
     name: str
     dtype: str
-    shape: str | None
+    shape: str | None = None
+    integer: str | None = None
 
     @property
     def symbol(self) -> str:
         suffix = f"_v{self.shape}" if self.shape else ""
+        suffix += f"_{self.integer}" if self.integer else ""
         return f"{PREFIX}{self.name}_{self.dtype}{suffix}"
 
 
 @functools.cache
 def text_of(call: Call) -> str:
     """The MLIR text of the function of ``call``."""
-    return function(call.name, call.dtype).text(call.symbol, call.shape)
+    return function(call.name, call.dtype, call.integer).text(call.symbol, call.shape)
 
 
 def expand(module: Any) -> None:
@@ -66,20 +68,22 @@ def _call_of(op: Any) -> Call | None:
     name: str = mlir.name_of(op)
     if name == "func.call":
         callee = str(op.operation.attributes["callee"]).removeprefix("@")
-        if not callee.startswith(PREFIX):
-            return None
-        _, shape = _element(op, 0)
-        function_name, _, dtype = callee.removeprefix(PREFIX).rpartition("_")
-        return _checked(op, Call(function_name, dtype, shape))
-    if name != "arith.remf" and (not name.startswith("math.") or name in _KEPT_ALWAYS):
+        return _checked(op, callee.removeprefix(PREFIX)) if callee.startswith(PREFIX) else None
+    if name == "arith.remf":
+        return _checked(op, "rem")
+    if not name.startswith("math.") or name in _KEPT_ALWAYS:
         return None
+    if name in _KEPT_FLOAT and _element(op, 0)[0] in ("f32", "f64"):
+        return None
+    return _checked(op, _NAMES.get(name, name.removeprefix("math.")))
+
+
+def _checked(op: Any, name: str) -> Call:
+    """The call that ``op`` stands for; ``name`` may end in the types of the operands."""
     dtype, shape = _element(op, 0)
-    if name in _KEPT_FLOAT and dtype in ("f32", "f64"):
-        return None
-    return _checked(op, Call(_NAMES.get(name, name.removeprefix("math.")), dtype, shape))
-
-
-def _checked(op: Any, call: Call) -> Call:
+    base = name.split(f"_{dtype}")[0]
+    integer = _element(op, 1)[0] if base == "fpowi" else None
+    call = Call(base, dtype, shape, integer)
     try:
         text_of(call)
     except UnsupportedOp as error:

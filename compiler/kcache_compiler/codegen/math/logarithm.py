@@ -176,3 +176,11 @@ def log_pair(x: Expr) -> Pair:
     whole = fast_sum(part.k * high, head.high)
     rest = fma(part.k, low, whole.low + (head.low + (fma(s.low, 2.0, cubic.low))))
     return fast_sum(whole.high, rest)
+
+
+def log_mixed(x: Expr) -> Expr:
+    """log of normal positive f64 ``x`` to about 2**-43 of itself."""
+    part = split(x, subnormals=False)
+    s = part.f / (part.f + 2.0)
+    z = s * s
+    return fma(s, horner(z, c.LOG2_MIXED), part.k) * c.LN2_FULL[0]

@@ -7,19 +7,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...errors import UnsupportedOp
-from . import algebraic, error_functions, exponential, logarithm, power, trigonometry
-from .build import Expr, Function, narrow, record, widen
+from . import algebraic, basic, bessel, build, error_functions, exponential, gamma, logarithm, power, trigonometry, zeta
+from .build import Expr, Function, cast, narrow, record
 
 _FLOATS = ("f32", "f64")
 _HALVES = ("f16", "bf16")
 _ALL = _HALVES + _FLOATS
 
 
+_INTEGERS = ("i8", "i16", "i32", "i64")
+
+
 @dataclass(frozen=True)
 class MathFunction:
-    """A function of ``arity`` arguments; ``ulp`` is the claimed distance from the correctly rounded
-    result in f32 and f64 (0: exact), for f16 and bf16 it is 1 (0 where the function is exact).
-    ``near_zero`` says that within 0.1 of a zero of the function the claim is ``ulp`` of 1.0, absolute."""
+    """A function of ``arity`` arguments and its claim.
+
+    ``ulp`` is the largest distance, in units of the last place, from the correctly rounded result
+    in f32 and f64 (0: exact); with ``near_zero``, within 0.1 of a zero of the function the same
+    number of units of 1.0 is enough. f16 and bf16 are computed in f32 and are off by at most 1,
+    unless ``native``: then the algorithm works on their bits. ``loops`` do not vectorize.
+    """
 
     name: str
     arity: int
@@ -27,20 +34,15 @@ class MathFunction:
     ulp: int
     algorithm: Callable[..., Expr]
     near_zero: bool = False
+    native: bool = False
 
 
 def _by_f32(algorithm: Callable[..., Expr], dtype: str) -> Callable[..., Expr]:
     def wrapped(*arguments: Expr) -> Expr:
-        result = algorithm(*(Expr_to_f32(a) if a.type in _HALVES else a for a in arguments))
-        return narrow(result, dtype) if result.type == "f32" else result
+        result = algorithm(*(cast("extf", a, "f32") if a.type == dtype else a for a in arguments))
+        return narrow(result, dtype)
 
     return wrapped
-
-
-def Expr_to_f32(x: Expr) -> Expr:  # noqa: N802
-    from .build import cast
-
-    return cast("extf", x, "f32")
 
 
 _FUNCTIONS = (
@@ -71,6 +73,31 @@ _FUNCTIONS = (
     MathFunction("pow", 2, _ALL, 4, power.pow_),
     MathFunction("erf", 1, _ALL, 2, error_functions.erf),
     MathFunction("erfc", 1, _ALL, 2, error_functions.erfc),
+    MathFunction("lgamma", 1, _ALL, 4, gamma.lgamma, near_zero=True),
+    MathFunction("digamma", 1, _ALL, 4, gamma.digamma, near_zero=True),
+    MathFunction("erf_inv", 1, _ALL, 4, error_functions.erf_inv),
+    MathFunction("bessel_i1e", 1, _ALL, 4, bessel.bessel_i1e),
+    MathFunction("zeta", 2, _ALL, 4, zeta.zeta, near_zero=True),
+    MathFunction("polygamma", 2, _ALL, 4, zeta.polygamma, near_zero=True),
+    MathFunction("rem", 2, _ALL, 0, basic.rem),
+    MathFunction("fpowi", 2, _ALL, 4, power.fpowi),
+    MathFunction("ipowi", 2, _INTEGERS, 0, basic.ipowi),
+    MathFunction("upowi", 2, _INTEGERS, 0, basic.upowi),
+    MathFunction("round", 1, _ALL, 0, basic.round_away),
+    MathFunction("roundeven", 1, _ALL, 0, basic.roundeven),
+    MathFunction("floor", 1, _ALL, 0, basic.floor),
+    MathFunction("ceil", 1, _ALL, 0, basic.ceil),
+    MathFunction("trunc", 1, _ALL, 0, build.trunc),
+    MathFunction("sign", 1, _ALL, 0, basic.sign),
+    MathFunction("absf", 1, _ALL, 0, exponential.absolute, native=True),
+    MathFunction("copysign", 2, _ALL, 0, basic.copysign, native=True),
+    MathFunction("next_after", 2, _ALL, 0, basic.next_after, native=True),
+    MathFunction("isfinite", 1, _ALL, 0, basic.isfinite, native=True),
+    MathFunction("isinf", 1, _ALL, 0, basic.isinf, native=True),
+    MathFunction("isnan", 1, _ALL, 0, basic.isnan, native=True),
+    MathFunction("isnormal", 1, _ALL, 0, basic.isnormal, native=True),
+    MathFunction("clampf", 3, _ALL, 0, basic.clampf),
+    MathFunction("fma", 3, _FLOATS, 0, build.fma),
 )
 _BY_NAME = {f.name: f for f in _FUNCTIONS}
 
@@ -81,13 +108,17 @@ def functions() -> tuple[MathFunction, ...]:
 
 
 @functools.cache
-def function(name: str, dtype: str) -> Function:
-    """The recorded scalar function ``name`` for ``dtype``; raises UnsupportedOp for an unknown pair."""
+def function(name: str, dtype: str, integer: str | None = None) -> Function:
+    """The recorded scalar function; ``integer`` is the type of fpowi's exponent.
+
+    Raises UnsupportedOp for a pair of name and type that the library does not have.
+    """
     entry = _BY_NAME.get(name)
-    if entry is None or dtype not in entry.dtypes:
+    if entry is None or dtype not in entry.dtypes or (integer is not None) != (name == "fpowi"):
         raise UnsupportedOp(f"math.{name}", f"the math library has no {name} of {dtype}")
-    algorithm = _by_f32(entry.algorithm, dtype) if dtype in _HALVES else entry.algorithm
-    return record(f"{name}_{dtype}", [dtype] * entry.arity, algorithm)
-
-
-_ = widen
+    through_f32 = dtype in _HALVES and not entry.native
+    algorithm = _by_f32(entry.algorithm, dtype) if through_f32 else entry.algorithm
+    arguments = [dtype] * entry.arity
+    if integer is not None:
+        arguments[1] = integer
+    return record(f"{name}_{dtype}", arguments, algorithm)

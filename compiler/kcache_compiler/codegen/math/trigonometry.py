@@ -106,7 +106,7 @@ def _reduce_f64(x: Expr) -> tuple[Pair, Expr]:
     return Pair(select(small, x, r.high), select(small, zero, r.low)), quadrant
 
 
-def _kernel_f64(r: Pair) -> tuple[Pair, Pair]:
+def kernel_f64(r: Pair) -> tuple[Pair, Pair]:
     """sine and cosine of r, |r| <= pi/4, each as a sum."""
     z = r.high * r.high
     sine = fast_sum(r.high, fma(r.high * z, horner(z, c.SIN_f64), fma(z * -0.5, r.low, r.low)))
@@ -129,7 +129,7 @@ def _sin_cos_f32(x: Expr) -> tuple[Expr, Expr, Expr]:
 
 def _sin_cos_f64(x: Expr) -> tuple[Expr, Expr, Expr]:
     r, quadrant = _reduce_f64(absolute(x))
-    sine, cosine = _kernel_f64(r)
+    sine, cosine = kernel_f64(r)
     return sine.high, cosine.high, quadrant
 
 
@@ -170,7 +170,7 @@ def _tan_f32(x: Expr) -> tuple[Expr, Expr]:
 
 def _tan_f64(x: Expr) -> tuple[Expr, Expr]:
     r, quadrant = _reduce_f64(x)
-    sine, cosine = _kernel_f64(r)
+    sine, cosine = kernel_f64(r)
     odd = (quadrant & 1).ne(0)
     top = Pair(select(odd, cosine.high, sine.high), select(odd, cosine.low, sine.low))
     bottom = Pair(select(odd, sine.high, cosine.high), select(odd, sine.low, cosine.low))

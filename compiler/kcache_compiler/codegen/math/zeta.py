@@ -1,0 +1,126 @@
+"""The Hurwitz zeta function and polygamma, by Euler and Maclaurin's formula, in f64.
+
+zeta(s, q) = sum of (q + k)**-s for k < 10, and from a = q + 10 on an integral with correction terms.
+The powers are exp(scale - s log(q + k)) with the logarithm to twice the precision, so that polygamma
+can put n! into the exponent, where it cannot overflow. For negative q (integer s only) the terms
+below and above zero are two more sums of the same kind:
+zeta(s, -(n + f)) = zeta(s, 1 - f) + (-1)**s (zeta(s, f) - zeta(s, n + f + 1)).
+
+These functions loop, so they do not vectorize.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from . import coefficients as c
+from .build import Expr, const, floor, loop, narrow, select, trunc, widen
+from .exponential import absolute, exp_of_sum
+from .gamma import FULL, MIXED, Precision, digamma, lgamma_sum
+from .pair import Pair, add, multiply_float
+
+INF = float("inf")
+NAN = float("nan")
+#: Terms summed one by one.
+TERMS = 10.0
+
+
+def _power(base: Expr, s: Expr, scale: Pair, p: Precision) -> Expr:
+    """exp(scale - s log(base)) for base > 0."""
+    log = p.log(base)
+    top = s * select(base < INF, log.high, base)
+    product = multiply_float(log, s)
+    inside = absolute(top) < 1e15
+    exponent = add(scale, Pair(select(inside, -product.high, -top), select(inside, -product.low, 0.0)))
+    finite = absolute(exponent.high) < 1e15
+    return exp_of_sum(select(finite, exponent.high, scale.high - top), select(finite, exponent.low, 0.0))
+
+
+def _positive(s: Expr, q: Expr, scale: Pair, p: Precision) -> Expr:
+    """exp(scale) zeta(s, q) for s > 1, q > 0."""
+
+    def more(state: Sequence[Expr]) -> Expr:
+        return state[0] < TERMS
+
+    def term(state: Sequence[Expr]) -> Sequence[Expr]:
+        index, total = state
+        return [index + 1.0, total + _power(q + index, s, scale, p)]
+
+    zero = const(0.0, "f64")
+    total = loop([zero, zero], more, term)[1]
+    a = q + TERMS
+    w = 1.0 / a
+    square = w * w
+    tail = const(c.BERNOULLI[-1], "f64")
+    for j in range(len(c.BERNOULLI) - 2, -1, -1):
+        tail = tail * ((s + (2.0 * j + 1)) * (s + (2.0 * j + 2)) * square) + c.BERNOULLI[j]
+    bracket = 1.0 / (s - 1.0) + w * (s * w * tail + 0.5)
+    rest = _power(a, s - 1.0, scale, p) * bracket
+    # Where s is so large that the corrections diverge, the rest is far below the last bit of the sum.
+    return total + select(s < a * 40.0, rest, 0.0)
+
+
+def _hurwitz(s: Expr, q: Expr, scale: Pair, p: Precision) -> Expr:
+    """exp(scale) zeta(s, q) for s > 1, and q > 0 or s an integer and q no integer."""
+    positive = q > 0.0
+    a = absolute(q)
+    f = a - floor(a)
+    sign = select(_even(s), s.like(1.0), -1.0)
+    last = select(positive, s.like(1.0), 3.0)
+
+    def more(state: Sequence[Expr]) -> Expr:
+        return state[0] < last
+
+    def part(state: Sequence[Expr]) -> Sequence[Expr]:
+        index, total = state
+        first, second = index.eq(0.0), index.eq(1.0)
+        base = select(positive, q, select(first, 1.0 - f, select(second, f, a + 1.0)))
+        weight = select(first, s.like(1.0), select(second, sign, -sign))
+        return [index + 1.0, total + weight * _positive(s, base, scale, p)]
+
+    zero = const(0.0, "f64")
+    return loop([zero, zero], more, part)[1]
+
+
+def _even(s: Expr) -> Expr:
+    half = s * 0.5
+    return trunc(half).eq(half)
+
+
+def _integer(x: Expr) -> Expr:
+    return trunc(x).eq(x)
+
+
+def _zeta(s: Expr, q: Expr, scale: Pair, p: Precision) -> Expr:
+    """With the values at the poles and outside the domain."""
+    pole = (q <= 0.0) & _integer(q)
+    outside = (s < 1.0) | ((q <= 0.0) & ~_integer(s)) | s.isnan() | q.isnan() | (pole & ~_even(s))
+    usable = ~outside & (s > 1.0) & ~pole
+    value = _hurwitz(select(usable, s, 2.0), select(usable, q, 1.0), scale, p)
+    value = select(usable, value, select(outside, value.like(NAN), INF))
+    return select(s.eq(1.0) & ~q.isnan(), value.like(INF), value)
+
+
+def zeta(s: Expr, q: Expr) -> Expr:
+    """NaN for s < 1 and, with q <= 0, for a non-integer s; infinite at s = 1 and at the poles of even s."""
+    zero = const(0.0, "f64")
+    if s.type == "f32":
+        return narrow(_zeta(widen(s), widen(q), Pair(zero, zero), MIXED))
+    return _zeta(s, q, Pair(zero, zero), FULL)
+
+
+def polygamma(n: Expr, x: Expr) -> Expr:
+    """NaN unless n is a natural number; digamma for n = 0."""
+    if n.type == "f32":
+        return narrow(_polygamma(widen(n), widen(x), widen(digamma(x)), MIXED))
+    return _polygamma(n, x, digamma(x), FULL)
+
+
+def _polygamma(n: Expr, x: Expr, zeroth: Expr, p: Precision) -> Expr:
+    natural = (n > 0.0) & _integer(n)
+    order = select(natural, n, 1.0)
+    scale = lgamma_sum(order + 1.0, None, p)
+    value = _zeta(order + 1.0, x, scale, p)
+    value = select(_even(order), -value, value)
+    return select(n.eq(0.0), zeroth, select(natural, value, value.like(NAN)))
+
