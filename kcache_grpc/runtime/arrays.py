@@ -8,8 +8,7 @@ from __future__ import annotations
 import enum
 import math
 import sys
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,8 +34,7 @@ class Framework(enum.Enum):
     NAMESPACE = "namespace"
 
 
-@dataclass(frozen=True)
-class Buffer:
+class Buffer(NamedTuple):
     """One argument as the kernel sees it; ``owner`` keeps the memory for the call."""
 
     pointer: CData

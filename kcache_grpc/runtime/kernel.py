@@ -7,23 +7,19 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from kcache_grpc.errors import ArgumentError, IntegrityError, NotFound
 from kcache_grpc.model.expression import evaluate
 from kcache_grpc.model.manifest import ArtifactRef, Binding, Manifest, TensorSpec
-from kcache_grpc.runtime import results
-from kcache_grpc.runtime._abi import CData, Library, ffi
-from kcache_grpc.runtime.arrays import Buffer, Framework, Refused, address_of, framework_of, read
+from kcache_grpc.runtime import results, short
+from kcache_grpc.runtime._abi import Library
+from kcache_grpc.runtime.arrays import Buffer, Framework, Refused, framework_of, read
 from kcache_grpc.runtime.library import load_library, require_runnable
 from kcache_grpc.runtime.memory import AlignedBytes, aligned_copy, shared_workspaces
-from kcache_grpc.runtime.plan import Plan, Sizes
+from kcache_grpc.runtime.plan import Plan, Short
 from kcache_grpc.runtime.threads import HostThreads, shared_pool
 
 #: Sizes of a dynamic kernel whose plans are kept.
 _MAX_PLANS = 256
-#: ``ndarray.flags.num``: C_CONTIGUOUS and ALIGNED.
-_READY = 0x101
 
 
 class Kernel:
@@ -65,9 +61,8 @@ class Kernel:
         self._threads = threads
         self._lock = threading.Lock()
         self._library: Library | None = None
-        self._plans: dict[Sizes, Plan] = {}
-        self._recent: Plan | None = None
-        self._pointer = _pointer_reader(manifest)
+        self._plans: dict[tuple[tuple[str, tuple[int, ...]], ...], Plan] = {}
+        self._short: Short = short.nothing
 
     @property
     def key(self) -> int:
@@ -110,18 +105,8 @@ class Kernel:
                 self._library = load_library(self.artifact("so"), name, self.manifest.abi)
 
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
-        plan = self._recent
-        if plan is None or len(arrays) != len(plan.checks):
-            return self._call(arrays)
-        for array, (dtype, shape) in zip(arrays, plan.checks, strict=True):
-            if (
-                array.__class__ is not np.ndarray
-                or array.dtype is not dtype
-                or array.shape != shape
-                or array.flags.num & _READY != _READY
-            ):
-                return self._call(arrays)
-        return plan.call_numpy([*map(self._pointer, arrays)])
+        outputs = self._short(arrays)
+        return self._call(arrays) if outputs is None else outputs
 
     def __repr__(self) -> str:
         outputs = ";".join(map(str, self.manifest.outputs))
@@ -132,20 +117,18 @@ class Kernel:
     def _call(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
         """The long way: any framework, and every check with its text."""
         buffers = self._read(arrays)
-        self._check(buffers)
-        plan = self._plan(tuple(buffer.shape for buffer in buffers))
+        plan = self._plan(buffers)
         pointers = [buffer.pointer for buffer in buffers]
         like, framework = _followed(arrays)
         if framework is Framework.TORCH:
-            return self._call_torch(plan, pointers)
-        outputs = plan.call_numpy(pointers)
+            self._short = plan.short(framework.value, short.for_torch)
+            tensors = results.torch_outputs(self.manifest.outputs, plan.output_shapes)
+            plan.call([*pointers, *plan.constants, *(pointer for _, pointer in tensors)])
+            return tuple(tensor for tensor, _ in tensors)
+        self._short = plan.short(Framework.NUMPY.value, short.for_numpy)
+        outputs, tail = plan.outputs.take()
+        plan.call([*pointers, *tail])
         return results.in_namespace_of(like, outputs) if framework is Framework.NAMESPACE else outputs
-
-    def _call_torch(self, plan: Plan, pointers: list[CData]) -> tuple[Any, ...]:
-        outputs = results.torch_outputs(self.manifest.outputs, plan.output_shapes)
-        constants = [constant.pointer for constant in self._constants]
-        plan.call([*pointers, *constants, *(pointer for _, pointer in outputs)])
-        return tuple(tensor for tensor, _ in outputs)
 
     def _read(self, arrays: tuple[Any, ...]) -> list[Buffer]:
         inputs = self.manifest.inputs
@@ -197,19 +180,22 @@ class Kernel:
         names = self.binding.arg_names
         return names[index] if index < len(names) and names[index] else f"arg{index}"
 
-    def _plan(self, shapes: Sizes) -> Plan:
-        plan = self._plans.get(shapes)
+    def _plan(self, buffers: list[Buffer]) -> Plan:
+        """The plan for these sizes; arguments that have one were checked before."""
+        known = tuple([(buffer.dtype, buffer.shape) for buffer in buffers])
+        plan = self._plans.get(known)
         if plan is None:
+            self._check(buffers)
             self.load()
             library = self._library
             assert library is not None
             threads = self._threads or shared_pool()
             constants = [constant.pointer for constant in self._constants]
+            shapes = tuple(buffer.shape for buffer in buffers)
             plan = Plan(self.manifest, library, shapes, constants, threads, shared_workspaces())
             if len(self._plans) >= _MAX_PLANS:
                 self._plans = {}
-            self._plans[shapes] = plan
-        self._recent = plan
+            self._plans[known] = plan
         return plan
 
     def _aligned_constants(self) -> list[AlignedBytes]:
@@ -222,13 +208,6 @@ class Kernel:
         copies = [aligned_copy(content) for content in self._constant_bytes]
         self._constant_bytes = ()
         return copies
-
-
-def _pointer_reader(manifest: Manifest) -> Callable[[Any], CData]:
-    """The quickest way to an array's address: bfloat16 has no place in the buffer protocol."""
-    if any(spec.dtype == "bf16" for spec in manifest.inputs):
-        return address_of
-    return ffi.from_buffer
 
 
 def _followed(arrays: tuple[Any, ...]) -> tuple[Any, Framework]:

@@ -13,14 +13,17 @@ from kcache_grpc.model.manifest import Manifest
 from kcache_grpc.runtime._abi import CData, Library, ffi
 from kcache_grpc.runtime.dtypes import numpy_dtype
 from kcache_grpc.runtime.library import error_of
-from kcache_grpc.runtime.memory import Array, Outputs, Workspaces
+from kcache_grpc.runtime.memory import Outputs, Workspaces
 from kcache_grpc.runtime.threads import HOST_FAILED, HostThreads
 
 _MAX_BYTES = 1 << 62
 #: Under flush-to-zero or denormals-are-zero their product is 0.
 _SUBNORMAL, _ONE = 5e-324, 1.0
+_NULL = ffi.NULL
 
 Sizes = tuple[tuple[int, ...], ...]
+#: Arguments in, results out; None when they need the long way.
+Short = Callable[[tuple[Any, ...]], tuple[Any, ...] | None]
 
 
 class Plan:
@@ -32,15 +35,17 @@ class Plan:
     __slots__ = (
         "_dims",
         "_host",
-        "_manifest",
-        "_outputs",
         "_run",
+        "_shorts",
         "_strict",
         "_threads",
         "_workspace_bytes",
         "_workspaces",
-        "checks",
+        "constants",
+        "input_shapes",
+        "manifest",
         "output_shapes",
+        "outputs",
     )
 
     def __init__(
@@ -54,35 +59,33 @@ class Plan:
     ) -> None:
         symbols = {symbol.name: shapes[symbol.arg][symbol.axis] for symbol in manifest.symbols}
         workers = _workers(manifest, symbols, threads.workers)
+        self.manifest = manifest
+        self.constants = constants
+        self.input_shapes = shapes
         self.output_shapes = tuple(_shape(output.dims, symbols) for output in manifest.outputs)
-        #: What a NumPy argument must be for the short way: (dtype, shape) each.
-        self.checks = tuple(
-            (numpy_dtype(spec.dtype), shape) for spec, shape in zip(manifest.inputs, shapes, strict=True)
-        )
         dtypes = [numpy_dtype(output.dtype) for output in manifest.outputs]
         _require_addressable(dtypes, self.output_shapes)
-        self._outputs = Outputs(list(zip(dtypes, self.output_shapes, strict=True)), constants)
+        self.outputs = Outputs(list(zip(dtypes, self.output_shapes, strict=True)), constants)
         self._dims = ffi.new("int64_t[]", list(symbols.values())) if symbols else ffi.NULL
         self._workspace_bytes = evaluate(manifest.workspace_bytes, {**symbols, "workers": workers})
         self._workspaces = workspaces
         self._threads = threads
         self._host = threads.host(workers) if workers > 1 else ffi.NULL
         self._strict = manifest.options.numerics == "strict"
-        self._manifest = manifest
+        self._shorts: dict[str, Short] = {}
         self._run: Callable[..., int] = library.kcache_run
 
-    def call_numpy(self, inputs: list[CData]) -> tuple[Array, ...]:
-        """Run on these input buffers; fresh NumPy arrays come back."""
-        arrays, tail = self._outputs.take()
-        self.call([*inputs, *tail])
-        return arrays
+    def short(self, framework: str, make: Callable[[Plan], Short]) -> Short:
+        """The short way for arrays of one framework, made once."""
+        known = self._shorts.get(framework)
+        return known or self._shorts.setdefault(framework, make(self))
 
     def call(self, buffers: list[CData]) -> None:
         """Run on all buffers: inputs, constants, outputs. Raises ``KcacheError`` for a result but 0."""
         if self._strict and _SUBNORMAL * _ONE == 0.0:
             raise _flushes()
         if not self._workspace_bytes:
-            code = self._run(buffers, self._dims, ffi.NULL, self._host)
+            code = self._run(buffers, self._dims, _NULL, self._host)
         else:
             workspace = self._workspaces.borrow(self._workspace_bytes)
             code = self._run(buffers, self._dims, workspace.pointer, self._host)
@@ -92,7 +95,7 @@ class Plan:
 
     def _error(self, code: int) -> BaseException:
         failure = self._threads.failure() if code == HOST_FAILED else None
-        return failure or error_of(self._manifest, code)
+        return failure or error_of(self.manifest, code)
 
 
 def _flushes() -> KcacheError:

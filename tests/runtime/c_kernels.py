@@ -30,8 +30,10 @@ HEADER = """
 #include <stdint.h>
 typedef int32_t (*kcache_task)(void *closure, int64_t begin, int64_t end, int64_t worker);
 typedef struct { uint32_t size, abi; int64_t workers; void *ctx;
-    int32_t (*parallel_for)(void *ctx, int64_t n, int64_t grain, kcache_task task, void *closure); } kcache_host;
-#define RUN int32_t kcache_run(void *const *buffers, const int64_t *dims, void *workspace, const kcache_host *host)
+    int32_t (*parallel_for)(void *ctx, int64_t n, int64_t grain, kcache_task task, void *closure);
+} kcache_host;
+#define RUN \\
+    int32_t kcache_run(void *const *buffers, const int64_t *dims, void *workspace, const kcache_host *host)
 uint32_t kcache_abi(void) { return ABI; }
 """
 

@@ -6,6 +6,7 @@ import concurrent.futures
 import dataclasses
 import gc
 import hashlib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ def add_kernel(**more):
     return make(ADD, ["f32[4,8]", "f32[4,8]"], ["f32[4,8]"], names=["left", "right"], **more)
 
 
-def ones(dtype=np.float32):
+def ones(dtype: Any = np.float32):
     return np.ones(SHAPE, dtype)
 
 
