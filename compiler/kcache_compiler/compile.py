@@ -10,16 +10,17 @@ from kcache_compiler.codegen.legalize.math import call_math_library
 from kcache_compiler.codegen.legalize.meaning import keep_meaning
 from kcache_compiler.codegen.math import VERSION as MATH_VERSION
 from kcache_compiler.codegen.math import expand
-from kcache_compiler.codegen.narrow import EMULATE, convert_half_in_software, math_on_f32, round_once
+from kcache_compiler.codegen.narrow import EMULATE, convert_half_in_software, math_on_f32, round_once, select_as_integers
 from kcache_compiler.codegen.pipeline import BUFFERIZE, EMIT, LOWER, launches
 from kcache_compiler.codegen.signature import read_signature
 from kcache_compiler.codegen.stage import Passes, Rewrite, Stage, Unit, run
 from kcache_compiler.errors import InvalidProgram, UnsupportedOp
+from kcache_compiler.package import elf
 from kcache_compiler.package.link import link
 from kcache_compiler.package.target import target_named
 from kcache_compiler.schedule import plain
 from kcache_compiler.schedule.fuse import BODY_LIMIT, OPERAND_LIMIT, fuse, unshare
-from kcache_compiler.types import CompiledKernel, CompileOptions, KernelInterface
+from kcache_compiler.types import ArgSpec, CompiledKernel, CompileOptions, KernelInterface
 
 ERROR_CODES = {0: "success"}
 
@@ -45,6 +46,7 @@ def _expand_math(unit: Unit) -> None:
 
 def _link(unit: Unit) -> None:
     unit.shared_object = link(unit.object_code, unit.target)
+    elf.check(unit.shared_object, unit.target)
 
 
 PIPELINE: tuple[Stage, ...] = (
@@ -66,6 +68,7 @@ PIPELINE: tuple[Stage, ...] = (
     Rewrite("math", _expand_math, f"library {MATH_VERSION}"),
     Rewrite("round-once", round_once),
     Passes("narrow-floats", EMULATE),
+    Rewrite("narrow-selects", select_as_integers),
     Rewrite("half-conversions", convert_half_in_software),
     *BUFFERIZE,
     launches(plain.schedule),
@@ -104,3 +107,21 @@ def lower_module(
         "asm": unit.assembly.encode(),
     }
     return CompiledKernel(artifacts, interface, seconds)
+
+
+def compile_spec(
+    spec_text: str,
+    arg_spec: ArgSpec,
+    target: str,
+    options: CompileOptions,
+    on_stage: Callable[[str], None],
+) -> CompiledKernel:
+    """The kernel of a spec for ``target``.
+
+    ``on_stage`` is told the name of each stage as it begins. Raises ``UnsupportedOp``,
+    ``LimitExceeded`` or ``CompileFailed``. Equal arguments give equal bytes under one toolchain.
+    """
+    from kcache_compiler.canonical import render
+
+    on_stage("render")
+    return lower_module(render(spec_text), len(arg_spec.args), target, options, on_stage)

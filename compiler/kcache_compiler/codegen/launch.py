@@ -149,7 +149,6 @@ def _function(module: mlir.Module, outlined: Outlined, written: set[Any]) -> tup
             "arg_attrs": mlir.attribute("[" + ", ".join(attributes) + "]"),
             "sym_visibility": mlir.string_attr("private"),
             "llvm.linkage": mlir.attribute("#llvm.linkage<internal>"),
-            "passthrough": mlir.attribute('["noinline", "nounwind"]'),
         },
         regions=1,
         at=mlir.at_end(module.body),
@@ -267,14 +266,16 @@ def _reduce(
 ) -> list[mlir.Value]:
     if position == len(emitter.nest.axes):
         return _body(emitter, offsets, indices, operands, carried)
-    loop = _loop(emitter, position, carried)
+    kinds = [value.type for value in carried]
+    loop = _loop(emitter, position, [memory.to_carried(value) for value in carried])
     body = mlir.block_of(loop)
     with mlir.at_end(body):
-        counter, *values = list(body.arguments)
+        counter, *raw = list(body.arguments)
+        values = [memory.from_carried(value, kind) for value, kind in zip(raw, kinds, strict=True)]
         moved = _advance(emitter, position, offsets, counter)
         result = _reduce(emitter, position + 1, moved, {**indices, position: counter}, operands, values)
-        mlir.create("scf.yield", result)
-    return list(loop.results)
+        mlir.create("scf.yield", [memory.to_carried(value) for value in result])
+    return [memory.from_carried(value, kind) for value, kind in zip(loop.results, kinds, strict=True)]
 
 
 def _body(

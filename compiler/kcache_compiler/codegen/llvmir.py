@@ -52,9 +52,11 @@ def optimize(text: str, target: Target, opt_level: int) -> bytes:
     return module.as_bitcode()
 
 
-def emit(bitcode: bytes, target: Target, opt_level: int) -> tuple[bytes, str]:
-    """Object code and assembly text; each from a copy of the module, as emitting changes it."""
-    machine = _machine(target, opt_level)
-    code = machine.emit_object(llvm.parse_bitcode(bitcode, llvm.create_context()))
-    assembly = machine.emit_assembly(llvm.parse_bitcode(bitcode, llvm.create_context()))
-    return code, assembly
+def emit_object(bitcode: bytes, target: Target, opt_level: int) -> bytes:
+    """Object code; made from a copy, as emitting changes a module."""
+    return _machine(target, opt_level).emit_object(llvm.parse_bitcode(bitcode, llvm.create_context()))
+
+
+def emit_assembly(bitcode: bytes, target: Target, opt_level: int) -> str:
+    """Assembly text of the same code."""
+    return _machine(target, opt_level).emit_assembly(llvm.parse_bitcode(bitcode, llvm.create_context()))

@@ -1,7 +1,9 @@
 """Pointers, element loads and stores, and the scalars that launches take, as IR.
 
 Buffers are addressed as pointer, element offset and element strides. An i1 is a byte in memory
-that is true when it is not zero; a complex number is two interleaved floats.
+that is true when it is not zero; a complex number is two interleaved floats. Narrow floats are
+integers outside of expressions: in memory, between loop iterations and as arguments, where LLVM
+would need a run-time library to hold them on targets without instructions for them.
 """
 
 from __future__ import annotations
@@ -87,7 +89,6 @@ def advance(base: mlir.Value, element: mlir.Type, offset: mlir.Value) -> mlir.Va
         pointer_type(),
         rawConstantIndices=mlir.attribute(f"array<i32: {dynamic}>"),
         elem_type=mlir.type_attr(element),
-        noWrapFlags=mlir.attribute("3 : i32"),
     )
 
 
@@ -98,6 +99,8 @@ def stored_type(element: mlir.Type) -> mlir.Type:
         return mlir.type_of("i8")
     if text == "index":
         return i64()
+    if text in ("f16", "bf16"):
+        return mlir.type_of("i16")
     if text.startswith("complex"):
         part = element.element_type
         return mlir.type_of(f"!llvm.struct<({part}, {part})>")
@@ -132,6 +135,8 @@ def from_memory(raw: mlir.Value, element: mlir.Type) -> mlir.Value:
         return mlir.value("arith.cmpi", [raw, mlir.constant(0, "i8")], element, predicate=not_equal)
     if str(element) == "index":
         return mlir.value("arith.index_cast", [raw], element)
+    if str(element) in ("f16", "bf16"):
+        return mlir.value("arith.bitcast", [raw], element)
     return raw
 
 
@@ -140,7 +145,18 @@ def to_memory(number: mlir.Value) -> mlir.Value:
         return mlir.value("arith.extui", [number], mlir.type_of("i8"))
     if str(number.type) == "index":
         return mlir.value("arith.index_cast", [number], i64())
+    if str(number.type) in ("f16", "bf16"):
+        return mlir.value("arith.bitcast", [number], mlir.type_of("i16"))
     return number
+
+
+def to_carried(number: mlir.Value) -> mlir.Value:
+    """A value as loops carry it."""
+    return to_memory(number) if str(number.type) in ("f16", "bf16") else number
+
+
+def from_carried(raw: mlir.Value, kind: mlir.Type) -> mlir.Value:
+    return from_memory(raw, kind) if str(kind) in ("f16", "bf16") else raw
 
 
 def store(pointer: Pointer, offset: mlir.Value, number: mlir.Value) -> None:

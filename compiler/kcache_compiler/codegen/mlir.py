@@ -342,3 +342,7 @@ def float_constant(number: float, kind: Type) -> Value:
 def kernel_spatial_dimensions(convolution: Op) -> list[int]:
     numbers = _stablehlo.ConvDimensionNumbers(convolution.attributes["dimension_numbers"])
     return list(numbers.kernel_spatial_dimensions)
+
+
+def symbol_of(operation: Op) -> str:
+    return ir.StringAttr(operation.attributes["sym_name"]).value

@@ -110,6 +110,19 @@ def _to_odd(wide: mlir.Value) -> mlir.Value:
     return mlir.value("arith.bitcast", [mlir.value("arith.ori", [truncated, sticky], i32)], f32)
 
 
+def select_as_integers(unit: Unit) -> None:
+    """Choose between narrow floats as integers: the selection needs no arithmetic."""
+    for op in mlir.named(unit.module, "arith.select"):
+        kind = op.results[0].type
+        if str(kind) not in NARROW:
+            continue
+        with mlir.before(op):
+            bits = [_as("i16", operand) for operand in list(op.operands)[1:]]
+            chosen = mlir.value("arith.select", [op.operands[0], *bits], mlir.type_of("i16"))
+            op.results[0].replace_all_uses_with(_as(str(kind), chosen))
+        op.erase()
+
+
 def convert_half_in_software(unit: Unit) -> None:
     """On targets without conversion instructions, make f16 conversions of integer operations."""
     if "f16c" in unit.target.features or unit.target.triple.startswith("aarch64"):

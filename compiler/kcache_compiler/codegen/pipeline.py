@@ -7,7 +7,8 @@ from torch_mlir.dialects import llvm as llvm_dialect
 from kcache_compiler.codegen import entry, mlir, signature
 from kcache_compiler.codegen.generic import copies_to_generics
 from kcache_compiler.codegen.launch import Schedule
-from kcache_compiler.codegen.llvmir import emit, optimize
+from kcache_compiler.codegen.legalize.control import plain_branch_layouts
+from kcache_compiler.codegen.llvmir import emit_assembly, emit_object, optimize
 from kcache_compiler.codegen.seam import downgrade
 from kcache_compiler.codegen.stage import Passes, Rewrite, Stage, Unit
 from kcache_compiler.errors import UnsupportedOp
@@ -17,6 +18,7 @@ BUFFERIZE: tuple[Stage, ...] = (
     Passes("generalize", "func.func(linalg-generalize-named-ops),canonicalize"),
     Passes("eliminate-empty-tensors", "eliminate-empty-tensors"),
     Passes("bufferize", "one-shot-bufferize{buffer-alignment=64},canonicalize,cse"),
+    Rewrite("branch-layouts", plain_branch_layouts),
     Rewrite("copies", copies_to_generics),
     Passes("generalize-buffers", "func.func(linalg-generalize-named-ops)"),
 )
@@ -29,6 +31,14 @@ LOWER: tuple[Stage, ...] = (
         "convert-cf-to-llvm,convert-func-to-llvm,reconcile-unrealized-casts,canonicalize,cse",
     ),
 )
+
+
+def _keep_launches_apart(unit: Unit) -> None:
+    """Launches are not inlined: each is optimized alone, with its ``noalias`` arguments."""
+    for function in mlir.named(unit.module, "llvm.func"):
+        function.attributes["no_unwind"] = mlir.unit_attr()
+        if mlir.symbol_of(function).removeprefix("launch_").isdigit():
+            function.attributes["no_inline"] = mlir.unit_attr()
 
 
 def launches(schedule: Schedule) -> Stage:
@@ -48,13 +58,23 @@ def _downgrade(unit: Unit) -> None:
     unit.llvm_ir = downgrade(unit.llvm_ir)
 
 
-def _compile(unit: Unit) -> None:
-    bitcode = optimize(unit.llvm_ir, unit.target, unit.options.opt_level)
-    unit.object_code, unit.assembly = emit(bitcode, unit.target, unit.options.opt_level)
+def _optimize(unit: Unit) -> None:
+    unit.bitcode = optimize(unit.llvm_ir, unit.target, unit.options.opt_level)
+
+
+def _emit(unit: Unit) -> None:
+    unit.object_code = emit_object(unit.bitcode, unit.target, unit.options.opt_level)
+
+
+def _assembly(unit: Unit) -> None:
+    unit.assembly = emit_assembly(unit.bitcode, unit.target, unit.options.opt_level)
 
 
 EMIT: tuple[Stage, ...] = (
+    Rewrite("attributes", _keep_launches_apart),
     Rewrite("translate", _translate, verify=False),
     Rewrite("seam", _downgrade, verify=False),
-    Rewrite("llvm", _compile, "new pass manager at the option's level, position independent", verify=False),
+    Rewrite("optimize", _optimize, "new pass manager at the level of the options", verify=False),
+    Rewrite("object", _emit, "position independent", verify=False),
+    Rewrite("assembly", _assembly, verify=False),
 )

@@ -34,6 +34,7 @@ class Unit:
     launches: list[Launch] = field(default_factory=list[Launch])
     workspace: Formula = 0
     llvm_ir: str = ""
+    bitcode: bytes = b""
     object_code: bytes = b""
     assembly: str = ""
     shared_object: bytes = b""

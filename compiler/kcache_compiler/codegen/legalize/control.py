@@ -116,3 +116,23 @@ def _copy(source: mlir.Value, target: mlir.Value) -> mlir.Value:
 
 def _fresh_copy(value: mlir.Value) -> mlir.Value:
     return _copy(value, empty_like(value, value.type)) if mlir.is_tensor(value.type) else value
+
+
+def plain_branch_layouts(unit: Unit) -> None:
+    """Drop the dynamic layout that bufferization gives to branches whose buffers are all contiguous."""
+    for branches in mlir.named(unit.module, "scf.if", "scf.index_switch"):
+        regions = range(len(branches.operation.regions))
+        yields = [mlir.operations(mlir.block_of(branches, number))[-1] for number in regions]
+        for position, result in enumerate(branches.results):
+            sources = [_uncast(one.operands[position]) for one in yields if len(one.operands)]
+            kinds = {str(source.type) for source in sources}
+            if not mlir.is_memref(result.type) or len(kinds) != 1 or "strided" in kinds.pop():
+                continue
+            for one, source in zip(yields, sources, strict=True):
+                one.operands[position] = source
+            result.set_type(sources[0].type)
+
+
+def _uncast(buffer: mlir.Value) -> mlir.Value:
+    owner = mlir.defining(buffer)
+    return owner.operands[0] if owner is not None and mlir.name_of(owner) == "memref.cast" else buffer
