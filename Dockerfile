@@ -18,8 +18,6 @@ RUN apt-get update && apt-get install -y --no-install-recommends binutils && rm 
     && chmod 0700 /var/lib/kcache
 COPY --from=build /opt/kcache /opt/kcache
 ENV PATH="/opt/kcache/bin:$PATH" PYTHONUNBUFFERED=1
-# After the first large reply glibc would otherwise give memory back and fault it in again, for each reply.
-ENV MALLOC_MMAP_THRESHOLD_=16777216 MALLOC_TRIM_THRESHOLD_=134217728
 ENV KCACHE_LISTEN=127.0.0.1:7420 KCACHE_ADDR=127.0.0.1:7420 KCACHE_DB=sqlite:////var/lib/kcache/kcache.sqlite
 USER 10001
 WORKDIR /var/lib/kcache
