@@ -21,18 +21,10 @@ from kcache_grpc.worker.frames import Frame
 Json = Mapping[str, Any]
 
 
-def canonicalize_job(body: bytes, format: str, numerics: str, max_operations: int, max_nesting: int) -> Frame:
-    """Asks for the canonical form of a program."""
-    return Frame(
-        {
-            "type": "canonicalize",
-            "format": format,
-            "numerics": numerics,
-            "max_operations": max_operations,
-            "max_nesting": max_nesting,
-        },
-        (body,),
-    )
+def canonicalize_job(body: bytes, format: str, numerics: str, limits: Mapping[str, int]) -> Frame:
+    """Asks for the canonical form of a program. ``limits`` replace those of the frontend, by name."""
+    header = {"type": "canonicalize", "format": format, "numerics": numerics, "limits": dict(limits)}
+    return Frame(header, (body,))
 
 
 def compile_job(spec_text: str, arg_spec: ArgSpec, target: str, options: CompileOptions) -> Frame:

@@ -1,4 +1,4 @@
-"""The frames between a service and its workers: a JSON header and binary blobs, each preceded by its length.
+"""The frames between a service and its workers: a JSON header and binary blobs, preceded by their lengths.
 
 A frame is ``u32 header bytes, u64 bytes of all blobs`` (big endian), the header in UTF-8, the blobs one after
 the other. The header's ``blobs`` lists their sizes. Nothing in a frame is executable.

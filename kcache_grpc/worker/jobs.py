@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import kcache_compiler
+from kcache_compiler.canonical import CANONICALIZER_VERSION
 from kcache_compiler.types import Canonical
 from kcache_grpc.worker import codec
 from kcache_grpc.worker.frames import Frame
@@ -22,7 +23,8 @@ def hello() -> dict[str, Any]:
     """The compiler's fingerprint; imports everything that a job needs, so that the first job does not."""
     return {
         "toolchain": [list(pair) for pair in kcache_compiler.toolchain()],
-        "canonicalizer": kcache_compiler.CANONICALIZER_VERSION,
+        "canonicalizer": CANONICALIZER_VERSION,
+        "limits": dataclasses.asdict(kcache_compiler.Limits()),
     }
 
 
@@ -30,9 +32,7 @@ def canonicalize(request: Frame, on_stage: OnStage) -> Frame:
     """A ``codec.canonicalize_job``."""
     header = request.header
     on_stage("canonicalize")
-    limits = dataclasses.replace(
-        kcache_compiler.Limits(), max_operations=header["max_operations"], max_nesting=header["max_nesting"]
-    )
+    limits = dataclasses.replace(kcache_compiler.Limits(), **header["limits"])
     canonical: Canonical = kcache_compiler.canonicalize(
         request.blobs[0], header["format"], header["numerics"], limits
     )

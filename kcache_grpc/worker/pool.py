@@ -59,6 +59,7 @@ class WorkerPool:
         self._closed = False
         self.toolchain: Ingredients = ()
         self.canonicalizer = 0
+        self.limits: dict[str, int] = {}
         self.restarts = 0
 
     async def start(self) -> None:
@@ -201,6 +202,7 @@ class WorkerPool:
     def _check_hello(self, worker: WorkerProcess) -> None:
         if not self.toolchain:
             self.toolchain, self.canonicalizer = worker.toolchain, worker.canonicalizer
+            self.limits = worker.limits
         if (worker.toolchain, worker.canonicalizer) != (self.toolchain, self.canonicalizer):
             raise Unavailable("the compiler on disk changed under a running service; restart the service")
 

@@ -61,6 +61,7 @@ class WorkerProcess:
         self.jobs_done = 0
         self.toolchain: Ingredients = ()
         self.canonicalizer = 0
+        self.limits: dict[str, int] = {}
 
     @classmethod
     async def start(cls, settings: WorkerSettings) -> WorkerProcess:
@@ -149,6 +150,7 @@ class WorkerProcess:
             alarm.cancel()
         self.toolchain = tuple((name, value) for name, value in hello.header["toolchain"])
         self.canonicalizer = int(hello.header["canonicalizer"])
+        self.limits = dict(hello.header["limits"])
 
     async def _reply(self, on_stage: OnStage | None) -> Frame:
         while True:

@@ -19,7 +19,11 @@ OnStage = Callable[[str], None]
 
 
 def hello() -> dict[str, Any]:
-    return {"toolchain": [["compiler", "none"], ["pid", os.environ.get("PIN", "")]], "canonicalizer": 7}
+    return {
+        "toolchain": [["compiler", "none"], ["pid", os.environ.get("PIN", "")]],
+        "canonicalizer": 7,
+        "limits": {},
+    }
 
 
 def echo(request: Frame, on_stage: OnStage) -> Frame:

@@ -1,0 +1,10 @@
+"""The gRPC server: servicers that translate, interceptors, listening, draining.
+
+``await start_server(config)`` for a server inside a running event loop, ``serve(config)`` for a process.
+"""
+
+from kcache_grpc.server.config import ServerConfig
+from kcache_grpc.server.lifecycle import ServerHandle, start_server
+from kcache_grpc.server.process import serve
+
+__all__ = ["ServerConfig", "ServerHandle", "serve", "start_server"]

@@ -1,0 +1,156 @@
+"""All settings of a server in one frozen object; the environment is read here and nowhere else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from kcache_grpc.errors import ArgumentError
+from kcache_grpc.service.values import Limits
+
+DEFAULT_PORT = 7420
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """How a server runs. Times in seconds, sizes in bytes, paths may be relative to the working directory.
+
+    ``db``: a store's URL, such as ``sqlite:///kcache.sqlite``; a new one gets its schema, an older one is
+    upgraded only with ``migrate``. ``state_dir`` holds signing key and spool.
+    ``listen``: addresses ``host:port``; port 0 takes a free one. ``socket``: path of a Unix socket, in a
+    directory of mode 0700 that is made if need be; ``None``: no socket.
+    ``workers``: compilers; 0: as many as CPUs. One more worker only parses.
+    """
+
+    db: str
+    state_dir: Path
+    migrate: bool = False
+    listen: tuple[str, ...] = (f"127.0.0.1:{DEFAULT_PORT}",)
+    socket: Path | None = None
+    key_file: Path | None = None
+    token: str = field(default="", repr=False)
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    insecure: bool = False
+    workers: int = 0
+    worker_memory: int = 8 << 30
+    grace: float = 30.0
+    lease_ttl: float = 10.0
+    failure_ttl: float = 3600.0
+    spool_bytes: int = 4 << 30
+    spool_ttl: float = 3600.0
+    max_concurrent: int = 10_000
+    heartbeat: float = 5.0
+    limits: Limits = field(default_factory=Limits)
+    log_format: str = "text"
+    ready_file: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not self.listen and self.socket is None:
+            raise ArgumentError("the server has no address; set listen or socket")
+        if self.log_format not in ("text", "json"):
+            raise ArgumentError(f"log_format is {self.log_format!r}; use text or json")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ArgumentError("TLS needs both tls_cert and tls_key")
+
+    @property
+    def compilers(self) -> int:
+        """How many workers compile."""
+        return self.workers or max(1, len(os.sched_getaffinity(0)))
+
+    @property
+    def signing_key(self) -> Path:
+        """The server's identity."""
+        return self.key_file or self.state_dir / "signing.key"
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str], **overrides: Any) -> ServerConfig:
+        """Settings from ``KCACHE_<NAME>``, those of ``LIMIT_VARIABLES`` included.
+
+        ``overrides`` that are not ``None`` win. Raises ``ArgumentError`` that names an unreadable variable.
+        """
+        values: dict[str, Any] = {}
+        for name, read in _READERS.items():
+            variable = f"KCACHE_{name.upper()}"
+            if environ.get(variable):
+                values[name] = _read(variable, environ[variable], read)
+        values.update({name: value for name, value in overrides.items() if value is not None})
+        limits = values.pop("limits", Limits())
+        found = {
+            name: _read(variable, environ[variable], read)
+            for variable, (name, read) in LIMIT_VARIABLES.items()
+            if environ.get(variable)
+        }
+        values.setdefault("state_dir", _default_state_dir(environ, values.get("db")))
+        values["state_dir"] = Path(values["state_dir"])
+        values.setdefault("db", f"sqlite:///{values['state_dir'] / 'kcache.sqlite'}")
+        values.setdefault("socket", values["state_dir"] / "run" / "kcache.sock")
+        return cls(**values, limits=replace(limits, **found))
+
+
+def _paths(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _flag(text: str) -> bool:
+    if text.lower() in ("1", "true", "yes", "on"):
+        return True
+    if text.lower() in ("0", "false", "no", "off"):
+        return False
+    raise ValueError(text)
+
+
+_READERS: Mapping[str, Callable[[str], Any]] = {
+    "db": str,
+    "state_dir": Path,
+    "listen": _paths,
+    "socket": Path,
+    "key_file": Path,
+    "token": str,
+    "tls_cert": Path,
+    "tls_key": Path,
+    "insecure": _flag,
+    "migrate": _flag,
+    "workers": int,
+    "worker_memory": int,
+    "grace": float,
+    "lease_ttl": float,
+    "failure_ttl": float,
+    "spool_bytes": int,
+    "spool_ttl": float,
+    "max_concurrent": int,
+    "log_format": str,
+    "ready_file": Path,
+}
+
+#: Environment variable -> field of ``Limits`` and how its text is read.
+LIMIT_VARIABLES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "KCACHE_MAX_PROGRAM_BYTES": ("program_bytes", int),
+    "KCACHE_MAX_OPERATIONS": ("operations", int),
+    "KCACHE_MAX_NESTING": ("nesting", int),
+    "KCACHE_MAX_QUERIES": ("queries", int),
+    "KCACHE_MAX_INLINE_ARTIFACT_BYTES": ("inline_artifact_bytes", int),
+    "KCACHE_NORMALIZE_TIMEOUT": ("normalize_seconds", float),
+    "KCACHE_COMPILE_TIMEOUT": ("compile_seconds", float),
+    "KCACHE_DEFAULT_DEADLINE": ("default_deadline_seconds", float),
+}
+
+
+def _read(variable: str, text: str, read: Callable[[str], Any]) -> Any:
+    try:
+        return read(text)
+    except ValueError:
+        raise ArgumentError(f"{variable} is {text!r}, which is not a value of its kind") from None
+
+
+def _default_state_dir(environ: Mapping[str, str], db: str | None) -> Path:
+    """Beside an SQLite file, so that all its servers have one identity; else the user's state directory."""
+    if db and db.startswith("sqlite:///"):
+        return Path(db.removeprefix("sqlite:///")).resolve().parent / "kcache-state"
+    home = environ.get("XDG_STATE_HOME")
+    return Path(home) / "kcache" if home else Path(platformdirs.user_state_dir("kcache"))

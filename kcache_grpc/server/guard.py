@@ -1,0 +1,211 @@
+"""What surrounds every RPC: token, default deadline, errors to statuses, one log line.
+
+One interceptor for all of it, since each costs every call; the parts are functions of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import os
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from kcache_grpc._proto.kcache.v1 import common_pb2
+from kcache_grpc.errors import ArgumentError, KcacheError, PermissionDenied
+from kcache_grpc.server.requestlog import Request, RequestLog
+from kcache_grpc.server.status import to_status
+from kcache_grpc.service import Caller
+
+logger = logging.getLogger("kcache.server")
+
+#: gRPC's handlers are generic over messages, which does not matter here.
+Handler = Any
+#: Load balancers ask without a token.
+_OPEN_PREFIX = "/grpc.health.v1.Health/"
+_OUR_PREFIX = "/kcache.v1."
+_MAX_HEADER_TEXT = 128
+
+
+class Guard(grpc.aio.ServerInterceptor):
+    """Wraps every handler once."""
+
+    def __init__(self, token: str, default_deadline: float, log: RequestLog) -> None:
+        self._token = f"Bearer {token}".encode() if token else b""
+        self._default_deadline = default_deadline
+        self._log = log
+        self._wrapped: dict[str, Handler] = {}
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        """The handler of a method, guarded."""
+        method = handler_call_details.method
+        handler = self._wrapped.get(method)
+        if handler is None:
+            found = await continuation(handler_call_details)
+            if found is None:
+                return None  # gRPC answers UNIMPLEMENTED
+            handler = self._wrapped[method] = self._wrap(method, found)
+        return handler
+
+    def _wrap(self, method: str, handler: Any) -> Handler:
+        if method.startswith(_OPEN_PREFIX):
+            return handler
+        if handler.response_streaming:
+            behavior = handler.stream_stream or handler.unary_stream
+            make = (
+                grpc.stream_stream_rpc_method_handler
+                if handler.request_streaming
+                else grpc.unary_stream_rpc_method_handler
+            )
+            guarded: Any = self._streaming(method, behavior)
+        else:
+            behavior = handler.stream_unary or handler.unary_unary
+            make = (
+                grpc.stream_unary_rpc_method_handler
+                if handler.request_streaming
+                else grpc.unary_unary_rpc_method_handler
+            )
+            guarded = self._unary(method, behavior)
+        return make(guarded, handler.request_deserializer, handler.response_serializer)
+
+    def _unary(self, method: str, behavior: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        ours = method.startswith(_OUR_PREFIX)
+
+        async def guarded(request: Any, context: Any) -> Any:
+            call = Call(self, method, context)
+            try:
+                call.begin()
+                response = await behavior(request, call if ours else context)
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - becomes a status
+                await call.fail(error)
+            else:
+                call.end("OK")
+                return response
+
+        return guarded
+
+    def _streaming(
+        self, method: str, behavior: Callable[..., AsyncGenerator[Any]]
+    ) -> Callable[..., AsyncIterator[Any]]:
+        ours = method.startswith(_OUR_PREFIX)
+
+        async def guarded(request: Any, context: Any) -> AsyncIterator[Any]:
+            call = Call(self, method, context)
+            try:
+                call.begin()
+                async with aclosing(behavior(request, call if ours else context)) as responses:
+                    async for response in responses:
+                        yield response
+            except GeneratorExit:
+                call.end("CANCELLED")
+                raise
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - becomes a status
+                await call.fail(error)
+            else:
+                call.end("OK")
+
+        return guarded
+
+    def check_token(self, context: Any) -> None:
+        """Raises ``PermissionDenied`` unless the call carries the token. Constant time."""
+        if not self._token:
+            return
+        for name, value in context.invocation_metadata():
+            if name == "authorization":
+                given = value if isinstance(value, bytes) else value.encode()
+                if hmac.compare_digest(given, self._token):
+                    return
+        raise PermissionDenied("the call carries no valid token; set metadata authorization: Bearer TOKEN")
+
+    @property
+    def default_deadline(self) -> float:
+        """Seconds that a call without a deadline gets."""
+        return self._default_deadline
+
+    def write(self, request: Request) -> None:
+        """One line of the request log."""
+        self._log.add(request)
+
+
+class Call:
+    """One RPC, as our servicers see it in place of gRPC's context."""
+
+    def __init__(self, guard: Guard, method: str, context: Any) -> None:
+        self._guard = guard
+        self._method = method
+        self._context = context
+        self._started = time.perf_counter()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._late = False
+        self._caller: Caller | None = None
+
+    def caller(self, header: common_pb2.RequestHeader) -> Caller:
+        """Who calls. Raises ``ArgumentError`` beyond a header's limits; namespaces are judged later."""
+        for name, text in (("client_version", header.client_version), ("request_id", header.request_id)):
+            if len(text) > _MAX_HEADER_TEXT:
+                raise ArgumentError(f"{name} is longer than {_MAX_HEADER_TEXT} bytes", field=name)
+        self._caller = Caller(
+            namespace=header.namespace or "default",
+            request_id=header.request_id or os.urandom(8).hex(),
+            client=header.client_version,
+            peer=self._context.peer(),
+        )
+        return self._caller
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the call came in."""
+        return time.perf_counter() - self._started
+
+    def begin(self) -> None:
+        """Checks the token and sets the default deadline."""
+        self._guard.check_token(self._context)
+        if self._context.time_remaining() is not None:
+            return
+        task = asyncio.current_task()
+        assert task is not None
+
+        def expire() -> None:
+            self._late = True
+            task.cancel()
+
+        loop = asyncio.get_running_loop()
+        self._alarm = loop.call_later(self._guard.default_deadline, expire)
+
+    def end(self, outcome: str) -> None:
+        """Logs the call."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._guard.write(Request(time.time(), self._method, outcome, self.elapsed * 1e3, self._caller))
+
+    async def fail(self, error: BaseException) -> None:
+        """Ends the call with the status that ``error`` means. Always raises."""
+        if isinstance(error, grpc.aio.AbortError):
+            self.end("ABORTED")
+            raise error
+        if isinstance(error, asyncio.CancelledError):
+            if not self._late:
+                self.end("CANCELLED")
+                raise error
+            self.end("DEADLINE_EXCEEDED")
+            text = f"the call has no deadline and passed the default of {self._guard.default_deadline:g} s"
+            await self._context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, text)
+        known = error if isinstance(error, KcacheError) else self._internal(error)
+        code, message, trailers = to_status(known)
+        self.end(known.reason)
+        await self._context.abort(code, message, trailers)
+
+    def _internal(self, error: BaseException) -> KcacheError:
+        incident = os.urandom(6).hex()
+        logger.error("internal error %s in %s", incident, self._method, exc_info=error)
+        return KcacheError(f"internal error {incident}; the server's log has the details", incident=incident)

@@ -1,0 +1,35 @@
+"""Health and reflection: the typed seam to packages that have no types."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import grpc.aio
+from grpc_health.v1 import health as _health
+from grpc_health.v1 import health_pb2_grpc as _stubs
+from grpc_reflection.v1alpha import reflection as _reflection
+
+_untyped_health = cast("Any", _health)
+_untyped_stubs = cast("Any", _stubs)
+_untyped_reflection = cast("Any", _reflection)
+
+HEALTH_SERVICE = "grpc.health.v1.Health"
+REFLECTION_SERVICE = "grpc.reflection.v1alpha.ServerReflection"
+
+
+class Health:
+    """``grpc.health.v1.Health``: SERVING from the start until ``leave``."""
+
+    def __init__(self, server: grpc.aio.Server) -> None:
+        self._servicer = _untyped_health.aio.HealthServicer()
+        _untyped_stubs.add_HealthServicer_to_server(self._servicer, server)
+
+    async def leave(self) -> None:
+        """NOT_SERVING from here on, for those who watch too."""
+        await self._servicer.enter_graceful_shutdown()
+
+
+def add_reflection(server: grpc.aio.Server, *services: str) -> None:
+    """Lets tools ask which services there are."""
+    names = (*services, HEALTH_SERVICE, REFLECTION_SERVICE)
+    _untyped_reflection.enable_server_reflection(names, server)

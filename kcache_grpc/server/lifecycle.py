@@ -1,0 +1,153 @@
+"""A server from its first byte to its last: open, bind, warm, serve, drain."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from importlib import metadata
+
+import grpc.aio
+
+from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2, kernel_cache_pb2_grpc
+from kcache_grpc.model.signing import Signer
+from kcache_grpc.server import listen
+from kcache_grpc.server.config import ServerConfig
+from kcache_grpc.server.guard import Guard
+from kcache_grpc.server.health import Health, add_reflection
+from kcache_grpc.server.requestlog import RequestLog
+from kcache_grpc.server.servicer import KernelCacheServicer
+from kcache_grpc.service import KernelService, ServiceConfig
+from kcache_grpc.storage import Store, open_store
+from kcache_grpc.storage.errors import SchemaMismatch
+from kcache_grpc.worker import WorkerPool, WorkerSettings
+
+_MAX_MESSAGE_BYTES = 4 << 20
+_SERVICE = kernel_cache_pb2.DESCRIPTOR.services_by_name["KernelCache"].full_name
+
+
+class ServerHandle:
+    """A running server. ``addresses``: ``host:port`` with real ports, then ``unix:PATH``."""
+
+    def __init__(
+        self,
+        addresses: tuple[str, ...],
+        service: KernelService,
+        server: grpc.aio.Server,
+        health: Health,
+        resources: AsyncExitStack,
+    ) -> None:
+        self.addresses = addresses
+        self.service = service
+        self._server = server
+        self._health = health
+        self._resources = resources
+        self._stopping: asyncio.Task[None] | None = None
+
+    async def stop(self, grace: float) -> None:
+        """Drains: health says NOT_SERVING, no new calls; calls and compiles that run have ``grace`` seconds;
+        then everything is written down and freed. Idempotent.
+        """
+        if self._stopping is None:
+            self._stopping = asyncio.get_running_loop().create_task(self._stop(grace))
+        await asyncio.shield(self._stopping)
+
+    async def wait_closed(self) -> None:
+        """Returns once the server has stopped to serve."""
+        await self._server.wait_for_termination()
+
+    async def _stop(self, grace: float) -> None:
+        deadline = time.monotonic() + grace
+        await self._health.leave()
+        await self._server.stop(grace)
+        await self.service.close(max(0.0, deadline - time.monotonic()))
+        await self._resources.aclose()
+
+
+async def start_server(config: ServerConfig) -> ServerHandle:
+    """Starts a server in the running event loop; it serves when this returns.
+
+    Raises ``PermissionDenied`` for an unsafe address, ``Unavailable`` for a taken one or for workers that do
+    not start, and the storage errors of opening ``config.db``. Nothing is left behind then.
+    """
+    async with AsyncExitStack() as resources:
+        log = RequestLog(config.log_format)
+        log.start()
+        resources.push_async_callback(log.close)
+        server = _server(config, log)
+        resources.push_async_callback(server.stop, None)
+        addresses = listen.bind(server, config)
+        if config.socket is not None:
+            socket = listen.UnixSocket(config.socket)
+            resources.callback(socket.close)
+            addresses.append(socket.bind(server))
+        service = await _start_service(config)
+        resources.push_async_callback(service.close, 0.0)
+        health = _register(server, service, config)
+        await server.start()
+        return ServerHandle(tuple(addresses), service, server, health, resources.pop_all())
+    raise AssertionError("unreachable")
+
+
+def _server(config: ServerConfig, log: RequestLog) -> grpc.aio.Server:
+    return grpc.aio.server(
+        interceptors=[Guard(config.token, config.limits.default_deadline_seconds, log)],
+        options=(
+            ("grpc.so_reuseport", 0),  # else a second server binds a taken port without an error
+            ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+            ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
+            # Clients may ping every 10 s, also between calls: how they notice a dead server while they wait.
+            ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+            ("grpc.keepalive_permit_without_calls", 1),
+            # A client that vanished is noticed after 40 s and its streams are freed.
+            ("grpc.keepalive_time_ms", 30_000),
+            ("grpc.keepalive_timeout_ms", 10_000),
+        ),
+        maximum_concurrent_rpcs=config.max_concurrent,
+    )
+
+
+def _open(config: ServerConfig) -> Store:
+    """The store. A new database gets its schema; an old one only when ``config.migrate`` says so."""
+    try:
+        return open_store(config.db)
+    except SchemaMismatch as error:
+        if error.current and not config.migrate:
+            raise
+    return open_store(config.db, migrate=True)
+
+
+async def _start_service(config: ServerConfig) -> KernelService:
+    store = await asyncio.to_thread(_open, config)
+    try:
+        signer = Signer.from_file(config.signing_key)
+        pool = WorkerPool(config.compilers, settings=WorkerSettings(memory_bytes=config.worker_memory))
+        settings = ServiceConfig(
+            spool_dir=config.state_dir / "spool",
+            limits=config.limits,
+            lease_ttl=config.lease_ttl,
+            failure_ttl=config.failure_ttl,
+            spool_bytes=config.spool_bytes,
+            spool_ttl=config.spool_ttl,
+            server_version=server_version(),
+        )
+        return await KernelService.start(store, pool, signer, settings)
+    except BaseException:
+        store.close()
+        raise
+
+
+def _register(server: grpc.aio.Server, service: KernelService, config: ServerConfig) -> Health:
+    kernel_cache_pb2_grpc.add_KernelCacheServicer_to_server(
+        KernelCacheServicer(service, config.heartbeat), server
+    )
+    add_reflection(server, _SERVICE)
+    return Health(server)
+
+
+def server_version() -> str:
+    """Version of the installed distribution."""
+    try:
+        return metadata.version("kcache-grpc")
+    except metadata.PackageNotFoundError:
+        return "0+unknown"

@@ -1,0 +1,117 @@
+"""Where a server listens, and what it refuses: design rule "safe unless told otherwise"."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import ipaddress
+import os
+from pathlib import Path
+from typing import BinaryIO
+
+import grpc
+import grpc.aio
+
+from kcache_grpc.errors import ArgumentError, PermissionDenied, Unavailable
+from kcache_grpc.server.config import ServerConfig
+
+#: sun_path has 108 bytes, one of them a zero.
+_MAX_SOCKET_PATH = 107
+
+
+def bind(server: grpc.aio.Server, config: ServerConfig) -> list[str]:
+    """Opens all TCP addresses of ``config``; returns them with their real ports.
+
+    Raises ``PermissionDenied`` for an address that would not be safe, ``Unavailable`` for a taken one.
+    """
+    credentials = _credentials(config)
+    bound: list[str] = []
+    for address in config.listen:
+        check_safe(address, config)
+        try:
+            if credentials is None:
+                port = server.add_insecure_port(address)
+            else:
+                port = server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise Unavailable(
+                f"cannot listen on {address}: it is taken, or not an address of this machine"
+            ) from error
+        bound.append(f"{address.rpartition(':')[0]}:{port}")
+    return bound
+
+
+def check_safe(address: str, config: ServerConfig) -> None:
+    """Raises ``PermissionDenied`` unless it is loopback, or has TLS and a token, or insecurity is asked for."""
+    if is_loopback(address) or config.insecure or (config.tls_cert is not None and config.token):
+        return
+    raise PermissionDenied(
+        f"{address} can be reached from other machines: give a TLS certificate and key and a token, "
+        "or say --insecure if the network itself is trusted"
+    )
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine reaches ``host:port``. Raises ``ArgumentError`` for another form."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise ArgumentError(f"listen address {address!r} is not host:port")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+class UnixSocket:
+    """A Unix socket in a private directory; a lock file keeps a second server from stealing its name."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        if len(os.fsencode(self.path)) > _MAX_SOCKET_PATH:
+            raise ArgumentError(f"socket path {self.path} is longer than {_MAX_SOCKET_PATH} bytes")
+        _private_directory(self.path.parent)
+        self._lock = self._take_lock()
+
+    def bind(self, server: grpc.aio.Server) -> str:
+        """Opens it; returns its address."""
+        address = f"unix:{self.path}"
+        try:
+            server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise Unavailable(f"cannot listen on {address}") from error
+        self.path.chmod(0o600)
+        return address
+
+    def close(self) -> None:
+        """Removes it."""
+        with contextlib.suppress(FileNotFoundError):
+            self.path.unlink()
+        self._lock.close()
+
+    def _take_lock(self) -> BinaryIO:
+        lock = self.path.with_name(self.path.name + ".lock").open("wb")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            raise Unavailable(f"cannot listen on {self.path}: another server does") from None
+        return lock
+
+
+def _private_directory(path: Path) -> None:
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = path.stat()
+    if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        raise PermissionDenied(f"{path} is not a private directory; run: chmod 700 {path}")
+
+
+def _credentials(config: ServerConfig) -> grpc.ServerCredentials | None:
+    if config.tls_cert is None or config.tls_key is None:
+        return None
+    try:
+        pair = (config.tls_key.read_bytes(), config.tls_cert.read_bytes())
+    except OSError as error:
+        raise ArgumentError(f"cannot read the TLS certificate or key: {error}") from error
+    return grpc.ssl_server_credentials([pair])

@@ -1,0 +1,108 @@
+"""A server as a process: memory settings, logging, signals, the line that says where it listens."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import json
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+from kcache_grpc.server.config import ServerConfig
+from kcache_grpc.server.lifecycle import ServerHandle, start_server
+
+logger = logging.getLogger("kcache.server")
+
+# From malloc.h. Both or neither: otherwise glibc returns and refaults the memory of every large reply.
+_M_TRIM_THRESHOLD, _TRIM_BYTES = -1, 134_217_728
+_M_MMAP_THRESHOLD, _MMAP_BYTES = -3, 16_777_216
+
+
+def serve(config: ServerConfig) -> None:
+    """Runs a server until SIGTERM or SIGINT, then drains it; a second signal ends it at once.
+
+    Prints one JSON line ``{"event": "listening", "addresses": [...], "pid": ...}`` on stdout once it serves,
+    and writes the same to ``config.ready_file``. Logs to stderr. Raises what ``start_server`` raises.
+    """
+    _keep_memory()
+    _log_to_stderr(config.log_format)
+    asyncio.run(_serve(config))
+
+
+async def _serve(config: ServerConfig) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    starting = loop.create_task(start_server(config))
+    stopping = loop.create_task(stop.wait())
+    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await starting
+        return
+    handle = starting.result()
+    _announce(handle, config)
+    await stopping
+    logger.info("draining for up to %g s", config.grace)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, os._exit, 128 + number)
+    await handle.stop(config.grace)
+    if config.ready_file is not None:
+        config.ready_file.unlink(missing_ok=True)
+
+
+def _announce(handle: ServerHandle, config: ServerConfig) -> None:
+    line = json.dumps({"event": "listening", "addresses": list(handle.addresses), "pid": os.getpid()})
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+    if config.ready_file is not None:
+        _write_whole(config.ready_file, line + "\n")
+
+
+def _write_whole(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text)
+    temporary.replace(path)
+
+
+def _keep_memory() -> None:
+    with contextlib.suppress(OSError, AttributeError):  # another libc: slower large replies, nothing else
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
+        libc.mallopt(_M_TRIM_THRESHOLD, _TRIM_BYTES)
+
+
+def _log_to_stderr(format: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonFormatter() if format == "json" else logging.Formatter(_TEXT))
+    root = logging.getLogger("kcache")
+    root.handlers[:] = [handler]
+    root.setLevel(logging.INFO)
+    root.propagate = False
+
+
+_TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class _JsonFormatter(logging.Formatter):
+    """One JSON object a line; request lines are JSON already."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        message = record.getMessage()
+        if record.name == "kcache.request":
+            return message
+        fields = {
+            "time": self.formatTime(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": message,
+        }
+        if record.exc_info:
+            fields["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(fields)

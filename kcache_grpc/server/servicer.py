@@ -1,0 +1,209 @@
+"""``kcache.v1.KernelCache``: requests to values, values to responses, and nothing else.
+
+Domain errors are raised as they are; ``guard.Guard`` turns them into statuses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, suppress
+from typing import TypeVar
+
+from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
+from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2_grpc
+from kcache_grpc.errors import ArgumentError, ResourceExhausted
+from kcache_grpc.model.wire import format_from_proto, numerics_from_proto
+from kcache_grpc.server import translate
+from kcache_grpc.server.guard import Call
+from kcache_grpc.service import KernelService
+from kcache_grpc.service.uploads import UploadPlan
+from kcache_grpc.service.values import Compiled, Stage
+
+T = TypeVar("T")
+
+
+class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
+    """Translates. ``heartbeat``: most seconds without a message while a compile runs."""
+
+    def __init__(self, service: KernelService, heartbeat: float) -> None:
+        self._service = service
+        self._heartbeat = heartbeat
+
+    async def GetCapabilities(  # noqa: N802 - gRPC's names
+        self, request: pb.GetCapabilitiesRequest, context: Call
+    ) -> pb.GetCapabilitiesResponse:
+        """What this server is."""
+        return translate.capabilities(await self._service.capabilities(context.caller(request.header)))
+
+    async def NormalizeGraph(  # noqa: N802
+        self, request: pb.NormalizeGraphRequest, context: Call
+    ) -> AsyncIterator[pb.NormalizeGraphResponse]:
+        """Canonical form, nothing stored."""
+        source = translate.graph_source(request.graph, self._service.limits)
+        numerics = numerics_from_proto(request.numerics)
+        value = await self._service.normalize(context.caller(request.header), source, numerics)
+        for message in translate.normalized(value):
+            yield message
+
+    async def StoreGraph(  # noqa: N802
+        self, request: pb.StoreGraphRequest, context: Call
+    ) -> pb.StoreGraphResponse:
+        """The key of a graph."""
+        source = translate.graph_source(request.graph, self._service.limits)
+        numerics = numerics_from_proto(request.numerics)
+        stored = await self._service.store(context.caller(request.header), source, numerics)
+        return pb.StoreGraphResponse(
+            key=stored.graph.key,
+            spec_digest=stored.graph.spec_digest,
+            created=stored.created,
+            binding=translate.signed(stored.graph.binding),
+        )
+
+    async def LookupGraph(  # noqa: N802
+        self, request: pb.LookupGraphRequest, context: Call
+    ) -> pb.LookupGraphResponse:
+        """The spec of a graph, if it is stored."""
+        source = translate.graph_source(request.graph, self._service.limits)
+        numerics = numerics_from_proto(request.numerics)
+        spec = await self._service.lookup(context.caller(request.header), source, numerics)
+        return pb.LookupGraphResponse(spec=None if spec is None else translate.spec_summary(spec))
+
+    async def GetSpec(  # noqa: N802
+        self, request: pb.GetSpecRequest, context: Call
+    ) -> AsyncIterator[pb.GetSpecResponse]:
+        """A spec by key."""
+        spec = await self._service.get_spec(context.caller(request.header), request.key)
+        for message in translate.spec(spec):
+            yield message
+
+    async def CountSpecs(  # noqa: N802
+        self, request: pb.CountSpecsRequest, context: Call
+    ) -> pb.CountSpecsResponse:
+        """How many specs there are."""
+        return pb.CountSpecsResponse(count=await self._service.count(context.caller(request.header)))
+
+    async def GetStats(  # noqa: N802
+        self, request: pb.GetStatsRequest, context: Call
+    ) -> pb.GetStatsResponse:
+        """Counters."""
+        return translate.stats(*await self._service.stats(context.caller(request.header)))
+
+    async def GetKernels(  # noqa: N802
+        self, request: pb.GetKernelsRequest, context: Call
+    ) -> AsyncIterator[pb.GetKernelsResponse]:
+        """Many kernels by program digest."""
+        results = await self._service.get_kernels(
+            context.caller(request.header),
+            [query.program_digest for query in request.queries],
+            translate.kernel_wish(request.target, request.options),
+            translate.kinds(request.artifact_kinds),
+            request.inline_budget_bytes,
+        )
+        for message in translate.kernel_results(results):
+            yield message
+
+    async def CompileKernel(  # noqa: N802
+        self, request: pb.CompileKernelRequest, context: Call
+    ) -> AsyncIterator[pb.CompileKernelResponse]:
+        """Finds or compiles one kernel."""
+        caller = context.caller(request.header)
+        source = translate.graph_source(request.graph, self._service.limits)
+        wish = translate.kernel_wish(request.target, request.options)
+        kinds = translate.kinds(request.artifact_kinds)
+        events = self._service.compile(caller, source, wish, request.retry_failed)
+        async with aclosing(with_pauses(events, self._heartbeat)) as paced:
+            async for event in paced:
+                match event:
+                    case None:
+                        yield translate.heartbeat(context.elapsed)
+                    case Stage(name):
+                        yield translate.stage(name, context.elapsed)
+                    case Compiled():
+                        yield translate.compiled(event)
+                        for ref in event.kernel.wanted(kinds):
+                            reading = await self._service.open_artifact(caller, ref.sha256, 0, 0)
+                            async for offset, data in reading.parts:
+                                yield translate.chunk(ref, offset, data)
+
+    async def ReadArtifact(  # noqa: N802
+        self, request: pb.ReadArtifactRequest, context: Call
+    ) -> AsyncIterator[pb.ReadArtifactResponse]:
+        """Bytes of an artifact or constant."""
+        reading = await self._service.open_artifact(
+            context.caller(request.header), request.sha256, request.read_offset, request.read_limit
+        )
+        size: int | None = reading.size
+        async for _, data in reading.parts:
+            yield pb.ReadArtifactResponse(data=data, size_bytes=size)
+            size = None
+        if size is not None:
+            yield pb.ReadArtifactResponse(size_bytes=size)
+
+    async def GetUpload(  # noqa: N802
+        self, request: pb.GetUploadRequest, context: Call
+    ) -> pb.GetUploadResponse:
+        """How much of an upload is here."""
+        caller = context.caller(request.header)
+        progress = await self._service.upload_progress(caller, request.program_digest)
+        return pb.GetUploadResponse(committed_size_bytes=progress.committed, complete=progress.complete)
+
+    async def UploadProgram(  # noqa: N802
+        self, request_iterator: AsyncIterator[pb.UploadProgramRequest], context: Call
+    ) -> pb.UploadProgramResponse:
+        """A program in parts."""
+        first = await anext(aiter(request_iterator), None)
+        if first is None:
+            raise ArgumentError("the upload has no message")
+        plan = UploadPlan(
+            format=format_from_proto(first.format),
+            size=first.size_bytes,
+            digest=first.program_digest,
+            offset=first.write_offset,
+        )
+        progress = await self._service.upload(
+            context.caller(first.header), plan, _parts(first, request_iterator)
+        )
+        return pb.UploadProgramResponse(
+            committed_size_bytes=progress.committed,
+            complete=progress.complete,
+            program_digest=first.program_digest,
+        )
+
+
+async def _parts(
+    first: pb.UploadProgramRequest, rest: AsyncIterator[pb.UploadProgramRequest]
+) -> AsyncIterator[bytes]:
+    yield _part(first)
+    async for message in rest:
+        yield _part(message)
+
+
+def _part(message: pb.UploadProgramRequest) -> bytes:
+    if len(message.data) > translate.CHUNK_BYTES:
+        raise ResourceExhausted(
+            f"{len(message.data)} bytes of data in one message, above the limit of {translate.CHUNK_BYTES}",
+            limit="upload_chunk_bytes",
+        )
+    return message.data
+
+
+async def with_pauses(events: AsyncIterator[T], period: float) -> AsyncGenerator[T | None]:
+    """``events``, and ``None`` whenever ``period`` seconds passed without one."""
+    pending = asyncio.ensure_future(anext(events))
+    try:
+        while True:
+            done, _ = await asyncio.wait({pending}, timeout=period)
+            if not done:
+                yield None
+                continue
+            try:
+                event = pending.result()
+            except StopAsyncIteration:
+                return
+            yield event
+            pending = asyncio.ensure_future(anext(events))
+    finally:
+        pending.cancel()
+        with suppress(asyncio.CancelledError, StopAsyncIteration, Exception):
+            await pending

@@ -1,0 +1,38 @@
+"""Domain errors as gRPC statuses: code, message and ``google.rpc.ErrorInfo`` from the one table."""
+
+from __future__ import annotations
+
+import grpc
+from google.protobuf import any_pb2
+from google.rpc import error_details_pb2, status_pb2  # pyright: ignore[reportMissingTypeStubs]
+
+from kcache_grpc.errors import DOMAIN, KcacheError, wire_form
+
+#: gRPC's peers accept 8 KiB of trailing metadata in all, and base64 adds a third.
+_MAX_MESSAGE = 1000
+_MAX_METADATA = 2500
+
+Trailers = tuple[tuple[str, bytes], ...]
+
+
+def to_status(error: KcacheError) -> tuple[grpc.StatusCode, str, Trailers]:
+    """Code, message and trailing metadata of an error. Long texts are cut."""
+    code = grpc.StatusCode[wire_form(error).code]
+    message = error.message[:_MAX_MESSAGE]
+    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=_fit(error.metadata))
+    detail = any_pb2.Any()
+    detail.Pack(info)
+    status = status_pb2.Status(code=code.value[0], message=message, details=[detail])
+    return code, message, (("grpc-status-details-bin", status.SerializeToString()),)
+
+
+def _fit(metadata: dict[str, str]) -> dict[str, str]:
+    """All entries, the long ones cut so that together they fit. The end of a diagnostic tells most."""
+    room = _MAX_METADATA
+    fitted: dict[str, str] = {}
+    for name, value in sorted(metadata.items(), key=lambda item: len(item[1])):
+        text = value.encode("utf-8", "replace")
+        room -= len(name)
+        fitted[name] = value if len(text) <= room else text[-max(room, 1) :].decode("utf-8", "ignore")
+        room -= min(len(text), max(room, 0))
+    return fitted

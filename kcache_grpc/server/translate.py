@@ -1,0 +1,272 @@
+"""Between messages and values: pure functions, both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from google.protobuf import duration_pb2, timestamp_pb2
+
+from kcache_grpc._proto.kcache.v1 import common_pb2, kernel_cache_pb2, manifest_pb2
+from kcache_grpc.errors import ArgumentError, ResourceExhausted
+from kcache_grpc.model.manifest import (
+    ArtifactRef,
+    artifact_ref_to_proto,
+    constant_to_proto,
+    symbol_to_proto,
+    tensor_to_proto,
+)
+from kcache_grpc.model.program import Program, ProgramFormat
+from kcache_grpc.model.signing import Signed, server_id
+from kcache_grpc.model.wire import (
+    artifact_kind_from_proto,
+    format_from_proto,
+    format_to_proto,
+    numerics_to_proto,
+    options_from_proto,
+    target_from_proto,
+    target_to_proto,
+)
+from kcache_grpc.service.values import (
+    Capabilities,
+    Compiled,
+    Found,
+    GraphSource,
+    KernelWish,
+    Limits,
+    Missing,
+    Normalized,
+    Origin,
+)
+from kcache_grpc.storage.records import FailureRecord, SpecRecord, Stats
+
+#: Parts of texts and artifacts in streams.
+CHUNK_BYTES = 1 << 20
+#: Results of GetKernels are packed into messages of about this size; 4 MiB is the transport's limit.
+_MESSAGE_BYTES = 3 << 20
+#: Fields of a result beside its payloads, generously.
+_RESULT_BYTES = 512
+#: Diagnostics in results of GetKernels.
+_MAX_DIAGNOSTIC = 4000
+
+_ORIGINS = {
+    Origin.STORED: kernel_cache_pb2.ORIGIN_STORED,
+    Origin.COMPILED: kernel_cache_pb2.ORIGIN_COMPILED,
+    Origin.JOINED: kernel_cache_pb2.ORIGIN_JOINED,
+}
+
+
+def graph_source(message: common_pb2.GraphSource, limits: Limits) -> GraphSource:
+    """A program, or a digest. Raises ``ArgumentError``, ``InvalidProgram``, ``ResourceExhausted``."""
+    kind = message.WhichOneof("source")
+    if kind is None:
+        raise ArgumentError(
+            "the request names no graph; set graph.program or graph.program_digest", field="graph"
+        )
+    if kind == "program_digest":
+        return message.program_digest
+    size = len(message.program.body)
+    if size > limits.inline_program_bytes:
+        raise ResourceExhausted(
+            f"a program of {size} bytes inside a request is above the limit of "
+            f"{limits.inline_program_bytes}; use UploadProgram",
+            limit="max_inline_program_bytes",
+        )
+    return Program(format_from_proto(message.program.format), message.program.body)
+
+
+def kernel_wish(target: common_pb2.Target, options: common_pb2.Options) -> KernelWish:
+    """Target and options of a request. Raises ``ArgumentError``."""
+    return KernelWish(target_from_proto(target), options_from_proto(options))
+
+
+def kinds(values: Iterable[int]) -> frozenset[str]:
+    """Artifact kinds of a request. Raises ``ArgumentError``."""
+    return frozenset(map(artifact_kind_from_proto, values))
+
+
+def signed(value: Signed) -> common_pb2.SignedBytes:
+    """Signed bytes."""
+    return common_pb2.SignedBytes(payload=value.payload, signature=value.signature, key_id=value.key_id)
+
+
+def duration(seconds: float) -> duration_pb2.Duration:
+    """Seconds."""
+    whole, nanos = divmod(round(seconds * 1e9), 1_000_000_000)
+    return duration_pb2.Duration(seconds=whole, nanos=nanos)
+
+
+def timestamp(microseconds: int) -> timestamp_pb2.Timestamp:
+    """UTC microseconds since 1970."""
+    whole, rest = divmod(microseconds, 1_000_000)
+    return timestamp_pb2.Timestamp(seconds=whole, nanos=rest * 1000)
+
+
+def capabilities(value: Capabilities) -> kernel_cache_pb2.GetCapabilitiesResponse:
+    """What the server is."""
+    limits = value.limits
+    return kernel_cache_pb2.GetCapabilitiesResponse(
+        server_version=value.server_version,
+        server_id=server_id(value.public_key),
+        public_key=value.public_key,
+        epoch=value.epoch,
+        toolchain=[manifest_pb2.Ingredient(name=name, value=text) for name, text in value.toolchain],
+        toolchain_digest=value.toolchain_digest,
+        formats=[format_to_proto(ProgramFormat(name)) for name in value.formats],
+        targets=[target_to_proto(target) for target in value.targets],
+        limits=kernel_cache_pb2.ServerLimits(
+            max_program_bytes=limits.program_bytes,
+            max_inline_program_bytes=limits.inline_program_bytes,
+            max_operations=limits.operations,
+            max_nesting=limits.nesting,
+            max_queries=limits.queries,
+            max_inline_artifact_bytes=limits.inline_artifact_bytes,
+            normalize_timeout=duration(limits.normalize_seconds),
+            compile_timeout=duration(limits.compile_seconds),
+            default_deadline=duration(limits.default_deadline_seconds),
+        ),
+        abis=[1],
+        canonicalizer=value.canonicalizer,
+    )
+
+
+def normalized(value: Normalized) -> Iterator[kernel_cache_pb2.NormalizeGraphResponse]:
+    """The canonical graph, in parts."""
+    binding, text = value.binding, value.text.encode()
+    yield kernel_cache_pb2.NormalizeGraphResponse(
+        spec_digest=binding.spec_digest,
+        text_size_bytes=len(text),
+        text_chunk=text[:CHUNK_BYTES],
+        inputs=map(tensor_to_proto, binding.inputs),
+        outputs=map(tensor_to_proto, binding.outputs),
+        symbols=map(symbol_to_proto, binding.symbols),
+        arg_names=binding.arg_names,
+        constants=map(constant_to_proto, binding.constants),
+    )
+    for start in range(CHUNK_BYTES, len(text), CHUNK_BYTES):
+        yield kernel_cache_pb2.NormalizeGraphResponse(text_chunk=text[start : start + CHUNK_BYTES])
+
+
+def spec_summary(spec: SpecRecord) -> kernel_cache_pb2.SpecSummary:
+    """A spec without its text."""
+    return kernel_cache_pb2.SpecSummary(
+        key=spec.key,
+        spec_digest=spec.spec_digest,
+        numerics=numerics_to_proto(spec.numerics),
+        canonicalizer=spec.canonicalizer,
+        create_time=timestamp(spec.created_at),
+        text_size_bytes=len(spec.text.encode()),
+    )
+
+
+def spec(value: SpecRecord) -> Iterator[kernel_cache_pb2.GetSpecResponse]:
+    """A spec, in parts."""
+    text = value.text.encode()
+    yield kernel_cache_pb2.GetSpecResponse(spec=spec_summary(value), text_chunk=text[:CHUNK_BYTES])
+    for start in range(CHUNK_BYTES, len(text), CHUNK_BYTES):
+        yield kernel_cache_pb2.GetSpecResponse(text_chunk=text[start : start + CHUNK_BYTES])
+
+
+def kernel_results(
+    results: Iterable[Found | Missing],
+) -> Iterator[kernel_cache_pb2.GetKernelsResponse]:
+    """Results packed into messages well below the transport's limit."""
+    packed: list[kernel_cache_pb2.KernelResult] = []
+    room = _MESSAGE_BYTES
+    for index, result in enumerate(results):
+        message = _kernel_result(index, result)
+        size = message.ByteSize() + _RESULT_BYTES
+        if packed and size > room:
+            yield kernel_cache_pb2.GetKernelsResponse(results=packed)
+            packed, room = [], _MESSAGE_BYTES
+        packed.append(message)
+        room -= size
+    if packed:
+        yield kernel_cache_pb2.GetKernelsResponse(results=packed)
+
+
+def _kernel_result(index: int, result: Found | Missing) -> kernel_cache_pb2.KernelResult:
+    if isinstance(result, Found):
+        return kernel_cache_pb2.KernelResult(
+            index=index,
+            status=kernel_cache_pb2.KERNEL_STATUS_FOUND,
+            key=result.graph.key,
+            binding=signed(result.graph.binding),
+            manifest=signed(result.kernel.manifest),
+            artifacts=[
+                kernel_cache_pb2.InlineArtifact(ref=artifact_ref_to_proto(ref), data=data)
+                for ref, data in result.inline
+            ],
+        )
+    message = kernel_cache_pb2.KernelResult(index=index)
+    if result.graph is not None:
+        message.key = result.graph.key
+        message.binding.CopyFrom(signed(result.graph.binding))
+    if result.failure is not None:
+        message.status = kernel_cache_pb2.KERNEL_STATUS_FAILED
+        message.failure.CopyFrom(_failure(result.failure))
+    elif result.graph is not None:
+        message.status = kernel_cache_pb2.KERNEL_STATUS_NEED_COMPILE
+    else:
+        message.status = kernel_cache_pb2.KERNEL_STATUS_NEED_PROGRAM
+    return message
+
+
+def _failure(record: FailureRecord) -> kernel_cache_pb2.RememberedFailure:
+    return kernel_cache_pb2.RememberedFailure(
+        reason=record.failure.reason,
+        stage=record.failure.stage,
+        diagnostic=(record.failure.diagnostic or dict(record.failure.detail).get("message", ""))[
+            -_MAX_DIAGNOSTIC:
+        ],
+        retry_time=timestamp(record.expires_at),
+    )
+
+
+def stage(name: str, elapsed: float) -> kernel_cache_pb2.CompileKernelResponse:
+    """A stage began."""
+    return kernel_cache_pb2.CompileKernelResponse(
+        stage=kernel_cache_pb2.CompileStage(stage=name, elapsed=duration(elapsed))
+    )
+
+
+def heartbeat(elapsed: float) -> kernel_cache_pb2.CompileKernelResponse:
+    """Still at work."""
+    return kernel_cache_pb2.CompileKernelResponse(
+        heartbeat=kernel_cache_pb2.Heartbeat(elapsed=duration(elapsed))
+    )
+
+
+def compiled(value: Compiled) -> kernel_cache_pb2.CompileKernelResponse:
+    """The result of a compile."""
+    return kernel_cache_pb2.CompileKernelResponse(
+        result=kernel_cache_pb2.CompileResult(
+            key=value.graph.key,
+            origin=_ORIGINS[value.origin],
+            binding=signed(value.graph.binding),
+            manifest=signed(value.kernel.manifest),
+        )
+    )
+
+
+def chunk(ref: ArtifactRef, offset: int, data: bytes) -> kernel_cache_pb2.CompileKernelResponse:
+    """A part of an artifact."""
+    return kernel_cache_pb2.CompileKernelResponse(
+        chunk=kernel_cache_pb2.ArtifactChunk(ref=artifact_ref_to_proto(ref), offset=offset, data=data)
+    )
+
+
+def stats(value: Stats, programs_parsed: int, memory_hits: int) -> kernel_cache_pb2.GetStatsResponse:
+    """Counters."""
+    return kernel_cache_pb2.GetStatsResponse(
+        specs=value.specs,
+        mappings=value.mappings,
+        kernels=value.kernels,
+        artifacts=value.artifacts,
+        artifact_bytes=value.artifact_bytes,
+        hits=value.hits,
+        compiles=value.kernels,
+        remembered_failures=value.failures,
+        time_saved=duration(value.saved_us / 1e6),
+        programs_parsed=programs_parsed,
+        memory_hits=memory_hits,
+    )

@@ -1,0 +1,260 @@
+"""One compile per kernel, however many ask, in however many processes."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import socket
+import time
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from kcache_compiler.types import CompiledKernel
+from kcache_grpc.errors import KcacheError, NotFound
+from kcache_grpc.model.identity import KernelIdentity, toolchain_digest
+from kcache_grpc.model.manifest import ArtifactRef
+from kcache_grpc.model.signing import MANIFEST_DOMAIN, Signer
+from kcache_grpc.service import describe
+from kcache_grpc.service.failures import Failures, as_error
+from kcache_grpc.service.flight import Flight, Flights
+from kcache_grpc.service.graphs import parsed_binding
+from kcache_grpc.service.kernels import Kernels
+from kcache_grpc.service.leases import LeaseKeeper
+from kcache_grpc.service.threads import StoreThreads
+from kcache_grpc.service.values import Caller, KernelWish, KnownGraph, KnownKernel
+from kcache_grpc.storage.contract import Store
+from kcache_grpc.storage.errors import LeaseLost
+from kcache_grpc.storage.records import (
+    ArtifactDraft,
+    AuditEvent,
+    FailureRecord,
+    KernelDraft,
+    KernelRecord,
+    Lease,
+    LeaseState,
+    Namespace,
+    SignedBytes,
+)
+from kcache_grpc.worker import WorkerPool, codec
+
+logger = logging.getLogger("kcache.service")
+
+#: Seconds between two looks at a lease that another process holds: the first, the factor, the last.
+_POLL_FIRST, _POLL_FACTOR, _POLL_LAST = 0.02, 1.5, 0.5
+
+
+@dataclass(frozen=True)
+class Order:
+    """One kernel to make, and who asked first."""
+
+    namespace: Namespace
+    graph: KnownGraph
+    wish: KernelWish
+    identity: KernelIdentity
+    caller: Caller
+    program_digest: bytes
+
+
+@dataclass(frozen=True)
+class Made:
+    """A kernel that is stored now; ``here``: this process compiled it."""
+
+    kernel: KnownKernel
+    here: bool
+
+
+class Compiles:
+    """Compiles kernels and publishes them. One event loop."""
+
+    def __init__(
+        self,
+        store: Store,
+        threads: StoreThreads,
+        pool: WorkerPool,
+        signer: Signer,
+        kernels: Kernels,
+        failures: Failures,
+        keeper: LeaseKeeper,
+        compile_seconds: float,
+        server_version: str,
+    ) -> None:
+        self._store = store
+        self._threads = threads
+        self._pool = pool
+        self._signer = signer
+        self._kernels = kernels
+        self._failures = failures
+        self._keeper = keeper
+        self._compile_seconds = compile_seconds
+        self._server_version = server_version
+        self._toolchain = toolchain_digest(pool.toolchain)
+        self._flights: Flights[tuple[int, int, bytes], Made] = Flights()
+        self._host = f"{socket.gethostname()}:{os.getpid()}"
+
+    def make(self, order: Order, known_failure: FailureRecord | None) -> tuple[Flight[Made], bool]:
+        """The flight that makes this kernel, and whether this call started it.
+
+        ``known_failure`` is one that the caller wants to be tried again; any other that is recorded while we
+        wait is raised.
+        """
+        key = (order.namespace.id, order.namespace.epoch, order.identity.digest)
+        return self._flights.join(key, lambda flight: self._make(flight, order, known_failure))
+
+    async def drain(self, grace: float) -> None:
+        """Lets what runs finish within ``grace`` seconds; gives all leases back."""
+        await self._flights.drain(grace)
+
+    async def _make(self, flight: Flight[Made], order: Order, known_failure: FailureRecord | None) -> Made:
+        digest = order.identity.digest
+        flight.report("queued")
+        while True:
+            holder = f"{self._host}:{os.urandom(8).hex()}"
+            lease = await self._threads(
+                self._store.acquire_lease, order.namespace, digest, holder, self._keeper.ttl
+            )
+            if isinstance(lease, Lease):
+                made = await self._make_as_holder(flight, order, lease)
+                if made is not None:
+                    return made
+            else:
+                await self._wait(flight, order, lease)
+                await self._raise_new_failure(order, known_failure)
+            stored = await self._kernels.find(order.namespace, [digest])
+            if stored:
+                return Made(stored[digest], here=False)
+
+    async def _make_as_holder(self, flight: Flight[Made], order: Order, lease: Lease) -> Made | None:
+        """Compiles and publishes; ``None`` when another process took over meanwhile."""
+        self._keeper.hold(lease)
+        try:
+            stored = await self._kernels.find(order.namespace, [order.identity.digest])
+            if stored:
+                return Made(stored[order.identity.digest], here=False)
+            return Made(await self._compile(flight, order, lease), here=True)
+        except LeaseLost:
+            logger.warning("the lease on %s was lost while compiling", order.identity.digest.hex()[:12])
+            return None
+        except KcacheError as error:
+            await self._failed(order, error, lease)
+            raise
+        finally:
+            self._keeper.let_go(lease)
+            await asyncio.shield(self._threads(self._store.release_lease, lease))
+
+    async def _compile(self, flight: Flight[Made], order: Order, lease: Lease) -> KnownKernel:
+        def on_stage(stage: str) -> None:
+            flight.report(stage)
+            self._keeper.report(lease, stage)
+
+        spec = await self._threads(self._store.get_spec, order.namespace, order.graph.key)
+        if spec is None:
+            raise NotFound(f"the spec under key {order.graph.key} is gone", key=str(order.graph.key))
+        job = codec.compile_job(
+            spec.text,
+            describe.compiler_arg_spec(parsed_binding(order.graph)),
+            str(order.wish.target),
+            describe.compiler_options(order.wish.options),
+        )
+        started, began = datetime.now(timezone.utc), time.monotonic()
+        reply = await self._pool.compile(job, self._compile_seconds, on_stage)
+        seconds = time.monotonic() - began
+        on_stage("publish")
+        draft = self._draft(order, codec.decode_kernel(reply), started, seconds)
+        event = self._event(order, "publish", "ok", seconds, sum(len(a.content) for a in draft.artifacts))
+        published = await self._threads(self._store.publish_kernel, order.namespace, draft, lease, event)
+        if published.differs:
+            logger.error("kernel %s was compiled twice to different bytes", order.identity.digest.hex())
+        for artifact in draft.artifacts:
+            self._kernels.remember_blob(order.namespace, artifact.digest, artifact.content)
+        return self._kernels.remember(order.namespace, published.stored)
+
+    def _draft(self, order: Order, kernel: CompiledKernel, started: datetime, seconds: float) -> KernelDraft:
+        artifacts = tuple(
+            ArtifactDraft(kind, hashlib.sha256(content).digest(), content)
+            for kind, content in kernel.artifacts.items()
+        )
+        manifest = describe.manifest(
+            kernel,
+            order.graph,
+            order.wish,
+            order.namespace,
+            self._pool.toolchain,
+            [ArtifactRef(a.kind, a.digest, len(a.content)) for a in artifacts],
+            self._server_version,
+            started,
+            seconds,
+        )
+        payload = manifest.to_bytes()
+        identity = order.identity
+        return KernelDraft(
+            kernel=KernelRecord(
+                kernel_digest=identity.digest,
+                key=order.graph.key,
+                arg_spec=identity.arg_spec,
+                guard=identity.guard,
+                target=identity.target,
+                options=identity.options,
+                toolchain=identity.toolchain_digest,
+            ),
+            manifest=SignedBytes(payload, self._signer.sign(MANIFEST_DOMAIN, payload).signature),
+            artifacts=artifacts,
+            ingredients=identity.ingredients
+            + tuple((f"toolchain.{name}", value) for name, value in self._pool.toolchain),
+            compile_us=round(seconds * 1e6),
+        )
+
+    async def _failed(self, order: Order, error: KcacheError, lease: Lease) -> None:
+        await self._failures.remember(order.namespace, order.identity.digest, error, lease)
+        event = self._event(order, "failure", error.reason, 0.0, 0, error.message)
+        try:
+            await self._threads(self._store.append_audit, order.namespace, [event])
+        except KcacheError as problem:
+            logger.warning("a failure was not written to the audit log: %s", problem)
+
+    async def _wait(self, flight: Flight[Made], order: Order, state: LeaseState) -> None:
+        """Follows another process's compile until its lease is free."""
+        digest = order.identity.digest
+        seen, token, delay = 0, state.fencing_token, _POLL_FIRST
+        while state.held:
+            if state.fencing_token != token:
+                seen, token = 0, state.fencing_token
+            for stage in state.stages[seen:]:
+                flight.report(stage)
+                delay = _POLL_FIRST
+            seen = len(state.stages)
+            await asyncio.sleep(min(delay, state.expires_in / 1e6 + _POLL_FIRST))
+            delay = min(delay * _POLL_FACTOR, _POLL_LAST)
+            states = await self._threads(self._store.find_leases, order.namespace, [digest])
+            if digest not in states:
+                return
+            state = states[digest]
+
+    async def _raise_new_failure(self, order: Order, known: FailureRecord | None) -> None:
+        digest = order.identity.digest
+        record = (await self._failures.find(order.namespace, [digest])).get(digest)
+        if record is not None and (known is None or record.count != known.count):
+            raise as_error(record)
+
+    def _event(
+        self, order: Order, kind: str, outcome: str, seconds: float, size: int, detail: str = ""
+    ) -> AuditEvent:
+        return AuditEvent(
+            kind=kind,
+            outcome=outcome,
+            origin="compiled",
+            actor=order.caller.client,
+            peer=order.caller.peer,
+            request_id=order.caller.request_id,
+            program_digest=order.program_digest,
+            spec_digest=order.graph.spec_digest,
+            key=order.graph.key,
+            kernel_digest=order.identity.digest,
+            target=order.identity.target,
+            toolchain=self._toolchain,
+            duration_us=round(seconds * 1e6),
+            byte_count=size,
+            detail=json.dumps({"message": detail}) if detail else "",
+        )

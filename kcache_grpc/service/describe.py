@@ -1,0 +1,169 @@
+"""From what the compiler says to what is stored (bindings, manifests, identities), and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from kcache_compiler.types import (
+    ArgSpec,
+    Canonical,
+    CompiledKernel,
+    CompileOptions,
+    Symbol,
+    TensorType,
+)
+from kcache_grpc.model.identity import Ingredients, KernelIdentity, ingredients_digest, toolchain_digest
+from kcache_grpc.model.manifest import (
+    ArtifactRef,
+    Binding,
+    ConstantBinding,
+    LaunchSpec,
+    Manifest,
+    SymbolSpec,
+    TensorSpec,
+)
+from kcache_grpc.model.options import Options
+from kcache_grpc.model.program import Program
+from kcache_grpc.model.signing import Signed
+from kcache_grpc.service.values import KernelWish, KnownGraph, KnownKernel
+from kcache_grpc.storage.records import Blob, MappingRecord, Namespace, SignedBytes, StoredKernel
+
+
+def identity(graph: KnownGraph, wish: KernelWish, toolchain: bytes) -> KernelIdentity:
+    """What the kernel of a graph is named by. Guards come with symbolic shapes."""
+    return KernelIdentity(
+        spec_digest=graph.spec_digest,
+        arg_spec=graph.arg_spec,
+        guard="",
+        target=str(wish.target),
+        options=str(wish.options),
+        toolchain_digest=toolchain,
+    )
+
+
+def unreadable(program_digest: bytes, numerics: str, toolchain: bytes) -> bytes:
+    """The name under which a program that broke its parser is remembered, beside kernels that failed."""
+    pairs = (("program", program_digest.hex()), ("numerics", numerics), ("toolchain", toolchain.hex()))
+    return ingredients_digest("kcache.unreadable.v1", pairs)
+
+
+def binding(canonical: Canonical, program: Program, numerics: str, namespace: Namespace, key: int) -> Binding:
+    """How ``program`` uses the spec under ``key``."""
+    return Binding(
+        program_digest=program.digest,
+        numerics=numerics,
+        namespace=namespace.name,
+        epoch=namespace.epoch,
+        key=key,
+        spec_digest=canonical.spec_digest,
+        inputs=_tensors(canonical.arg_spec.args),
+        arg_names=canonical.arg_names,
+        outputs=_tensors(canonical.results),
+        symbols=_symbols(canonical.symbols),
+        symbol_values=(),
+        constants=tuple(
+            ConstantBinding(_tensor(c.type), c.digest, len(c.content)) for c in canonical.constants
+        ),
+    )
+
+
+def constants(canonical: Canonical) -> tuple[Blob, ...]:
+    """The lifted constants, in the order of the binding."""
+    return tuple(Blob(c.digest, c.content) for c in canonical.constants)
+
+
+def manifest(
+    kernel: CompiledKernel,
+    graph: KnownGraph,
+    wish: KernelWish,
+    namespace: Namespace,
+    toolchain: Ingredients,
+    artifacts: Sequence[ArtifactRef],
+    server_version: str,
+    compile_time: datetime,
+    compile_seconds: float,
+) -> Manifest:
+    """What a caller must know to run ``kernel``."""
+    interface = kernel.interface
+    digest = toolchain_digest(toolchain)
+    return Manifest(
+        kernel_digest=identity(graph, wish, digest).digest,
+        spec_digest=graph.spec_digest,
+        key=graph.key,
+        namespace=namespace.name,
+        epoch=namespace.epoch,
+        target=wish.target,
+        options=wish.options,
+        toolchain_digest=digest,
+        guard="",
+        arg_spec=graph.arg_spec,
+        abi=interface.abi,
+        inputs=_tensors(interface.inputs),
+        constants=_tensors(interface.constants),
+        outputs=_tensors(interface.outputs),
+        symbols=_symbols(interface.symbols),
+        workspace_bytes=interface.workspace,
+        launches=tuple(LaunchSpec(x.name, x.ops, x.extent, x.grain) for x in interface.launches),
+        required_isa=interface.required_isa,
+        error_codes=tuple(interface.error_codes.items()),
+        artifacts=tuple(artifacts),
+        server_version=server_version,
+        compile_time=compile_time,
+        compile_seconds=compile_seconds,
+        toolchain=toolchain,
+    )
+
+
+def known_graph(record: MappingRecord, key_id: bytes) -> KnownGraph:
+    """A stored mapping as the service keeps it in memory."""
+    parsed = Binding.from_bytes(record.binding.payload)
+    return KnownGraph(
+        program_digest=record.program_digest,
+        key=record.key,
+        spec_digest=parsed.spec_digest,
+        arg_spec=parsed.arg_spec,
+        binding=signed(record.binding, key_id),
+    )
+
+
+def known_kernel(record: StoredKernel, key_id: bytes) -> KnownKernel:
+    """A stored kernel as the service keeps it in memory."""
+    return KnownKernel(
+        digest=record.kernel.kernel_digest,
+        manifest=signed(record.manifest, key_id),
+        artifacts=tuple(ArtifactRef(ref.kind, ref.digest, ref.size) for ref in record.artifacts),
+        compile_us=record.compile_us,
+    )
+
+
+def signed(stored: SignedBytes, key_id: bytes) -> Signed:
+    """Stored bytes as they are sent."""
+    return Signed(stored.payload, stored.signature, key_id)
+
+
+def compiler_arg_spec(binding: Binding) -> ArgSpec:
+    """The inputs as the compiler takes them: static dimensions are integers."""
+    return ArgSpec(
+        tuple(
+            TensorType(tensor.dtype, tuple(int(dim) if dim.isdigit() else dim for dim in tensor.dims))
+            for tensor in binding.inputs
+        )
+    )
+
+
+def compiler_options(options: Options) -> CompileOptions:
+    """The options as the compiler takes them."""
+    return CompileOptions(options.numerics, options.opt_level, options.tuning)
+
+
+def _tensor(tensor: TensorType) -> TensorSpec:
+    return TensorSpec(tensor.dtype, tuple(map(str, tensor.dims)))
+
+
+def _tensors(tensors: Sequence[TensorType]) -> tuple[TensorSpec, ...]:
+    return tuple(map(_tensor, tensors))
+
+
+def _symbols(symbols: Sequence[Symbol]) -> tuple[SymbolSpec, ...]:
+    return tuple(SymbolSpec(symbol.name, symbol.arg, symbol.axis) for symbol in symbols)

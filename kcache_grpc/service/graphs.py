@@ -1,0 +1,163 @@
+"""Programs and their specs: known by digest, or parsed once in a worker and stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kcache_compiler.types import Canonical
+from kcache_grpc.errors import CompileFailed, CompileTimeout
+from kcache_grpc.model.identity import toolchain_digest
+from kcache_grpc.model.manifest import Binding
+from kcache_grpc.model.program import Program
+from kcache_grpc.model.signing import BINDING_DOMAIN, Signer
+from kcache_grpc.service import describe
+from kcache_grpc.service.failures import Failures
+from kcache_grpc.service.flight import Flight, Flights
+from kcache_grpc.service.memory import ByteLru
+from kcache_grpc.service.threads import StoreThreads
+from kcache_grpc.service.values import Caller, KnownGraph, Limits, Stored
+from kcache_grpc.storage.contract import Store
+from kcache_grpc.storage.records import AuditEvent, GraphDraft, Namespace, SignedBytes, SpecDraft
+from kcache_grpc.worker import WorkerPool, codec
+
+_MEMORY_BYTES = 64 << 20
+
+
+class Graphs:
+    """Mappings in memory, in the store, or made. One event loop."""
+
+    def __init__(
+        self,
+        store: Store,
+        threads: StoreThreads,
+        pool: WorkerPool,
+        signer: Signer,
+        failures: Failures,
+        limits: Limits,
+    ) -> None:
+        self._store = store
+        self._threads = threads
+        self._pool = pool
+        self._signer = signer
+        self._failures = failures
+        self._limits = limits
+        self._toolchain = toolchain_digest(pool.toolchain)
+        self._known: ByteLru[tuple[int, int, bytes, str], KnownGraph] = ByteLru(_MEMORY_BYTES)
+        self._parsing: Flights[tuple[bytes, str], Canonical] = Flights()
+        self._storing: Flights[tuple[int, int, bytes, str], Stored] = Flights()
+        self.programs_parsed = 0
+
+    def remembered(self, namespace: Namespace, program_digest: bytes, numerics: str) -> KnownGraph | None:
+        """The mapping if it is in memory."""
+        return self._known.get((namespace.id, namespace.epoch, program_digest, numerics))
+
+    async def find(
+        self, namespace: Namespace, program_digests: Sequence[bytes], numerics: str
+    ) -> dict[bytes, KnownGraph]:
+        """The mappings that are known, in memory or in the store."""
+        found: dict[bytes, KnownGraph] = {}
+        for digest in program_digests:
+            known = self.remembered(namespace, digest, numerics)
+            if known is not None:
+                found[digest] = known
+        missing = [digest for digest in dict.fromkeys(program_digests) if digest not in found]
+        if missing:
+            records = await self._threads(self._store.find_mappings, namespace, missing, numerics)
+            for digest, record in records.items():
+                found[digest] = self._remember(
+                    namespace, describe.known_graph(record, self._signer.key_id), numerics
+                )
+        return found
+
+    async def canonicalize(
+        self, namespace: Namespace, program: Program, numerics: str, retry_failed: bool = False
+    ) -> Canonical:
+        """Parses a program in a worker, once for all who ask at the same time.
+
+        Raises what the frontend raises. A program that breaks its parser is remembered for a while.
+        """
+        name = describe.unreadable(program.digest, numerics, self._toolchain)
+        if not retry_failed:
+            await self._failures.check(namespace, name)
+        flight, _ = self._parsing.join(
+            (program.digest, numerics), lambda _: self._parse(namespace, program, numerics, name)
+        )
+        return await flight.result()
+
+    def store(
+        self,
+        namespace: Namespace,
+        program: Program,
+        numerics: str,
+        caller: Caller,
+        retry_failed: bool = False,
+    ) -> Flight[Stored]:
+        """Parses and stores a program: transaction (a), which stands whatever becomes of a compile."""
+
+        async def work(flight: Flight[Stored]) -> Stored:
+            flight.report("canonicalize")
+            canonical = await self.canonicalize(namespace, program, numerics, retry_failed)
+            flight.report("store")
+            return await self._put(namespace, program, numerics, canonical, caller)
+
+        key = (namespace.id, namespace.epoch, program.digest, numerics)
+        return self._storing.join(key, work)[0]
+
+    async def drain(self, grace: float) -> None:
+        """Waits for what is being parsed and stored."""
+        await self._parsing.drain(grace)
+        await self._storing.drain(grace)
+
+    async def _parse(self, namespace: Namespace, program: Program, numerics: str, name: bytes) -> Canonical:
+        limits = self._limits
+        bounds = {
+            "program_bytes": limits.program_bytes,
+            "operations": limits.operations,
+            "region_depth": limits.nesting,
+        }
+        job = codec.canonicalize_job(program.body, program.format.value, numerics, bounds)
+        self.programs_parsed += 1
+        try:
+            return codec.decode_canonical(await self._pool.canonicalize(job, limits.normalize_seconds))
+        except (CompileFailed, CompileTimeout) as error:
+            await self._failures.remember(namespace, name, error)
+            raise
+
+    async def _put(
+        self, namespace: Namespace, program: Program, numerics: str, canonical: Canonical, caller: Caller
+    ) -> Stored:
+        def bind(key: int) -> SignedBytes:
+            payload = describe.binding(canonical, program, numerics, namespace, key).to_bytes()
+            return SignedBytes(payload, self._signer.sign(BINDING_DOMAIN, payload).signature)
+
+        spec = SpecDraft(
+            canonical.spec_digest,
+            canonical.spec_text,
+            numerics,
+            self._pool.canonicalizer,
+            "linalg" if program.format.value == "linalg" else "stablehlo",
+        )
+        event = AuditEvent(
+            kind="store",
+            outcome="ok",
+            actor=caller.client,
+            peer=caller.peer,
+            request_id=caller.request_id,
+            program_digest=program.digest,
+            spec_digest=canonical.spec_digest,
+            byte_count=len(program.body),
+        )
+        draft = GraphDraft(spec, program.digest, bind, describe.constants(canonical))
+        stored = await self._threads(self._store.put_graph, namespace, draft, event)
+        graph = describe.known_graph(stored.mapping, self._signer.key_id)
+        return Stored(self._remember(namespace, graph, numerics), stored.new_spec)
+
+    def _remember(self, namespace: Namespace, graph: KnownGraph, numerics: str) -> KnownGraph:
+        key = (namespace.id, namespace.epoch, graph.program_digest, numerics)
+        self._known.put(key, graph, len(graph.binding.payload) + len(graph.arg_spec))
+        return graph
+
+
+def parsed_binding(graph: KnownGraph) -> Binding:
+    """The binding of a known graph; our own bytes, signed when they were stored."""
+    return Binding.from_bytes(graph.binding.payload)

@@ -1,0 +1,48 @@
+"""Namespaces and their epochs, checked at most once a second."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+
+from kcache_grpc.errors import ArgumentError
+from kcache_grpc.service.threads import StoreThreads
+from kcache_grpc.storage.contract import Store
+from kcache_grpc.storage.records import Namespace
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}\Z")
+
+
+class Namespaces:
+    """Name -> namespace in its present epoch, at most ``max_age`` seconds old: the window in which a rising
+    epoch may go unnoticed.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        threads: StoreThreads,
+        max_age: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._threads = threads
+        self._max_age = max_age
+        self._clock = clock
+        self._known: dict[str, tuple[Namespace, float]] = {}
+
+    async def get(self, name: str) -> Namespace:
+        """The namespace, made on first use. Raises ``ArgumentError`` for a bad name."""
+        known = self._known.get(name)
+        if known is not None and self._clock() - known[1] < self._max_age:
+            return known[0]
+        if not _NAME.match(name):
+            raise ArgumentError(
+                f"namespace {name[:140]!r}: use 1 to 128 of a-z 0-9 . _ -, a letter or digit first",
+                field="namespace",
+            )
+        now = self._clock()
+        namespace = await self._threads(self._store.get_or_create_namespace, name)
+        self._known[name] = (namespace, now)
+        return namespace

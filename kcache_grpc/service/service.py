@@ -1,0 +1,365 @@
+"""The use cases, each a method. Everything that gRPC knows is left outside."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from kcache_grpc.errors import ArgumentError, InvalidProgram, NotFound, ResourceExhausted
+from kcache_grpc.model.identity import toolchain_digest
+from kcache_grpc.model.manifest import ArtifactRef
+from kcache_grpc.model.program import Program
+from kcache_grpc.model.signing import Signer
+from kcache_grpc.model.target import CPU_TARGETS, Target
+from kcache_grpc.service import describe
+from kcache_grpc.service.compiles import Compiles, Order
+from kcache_grpc.service.failures import Failures, as_error
+from kcache_grpc.service.graphs import Graphs, parsed_binding
+from kcache_grpc.service.kernels import Kernels
+from kcache_grpc.service.leases import LeaseKeeper
+from kcache_grpc.service.ledger import Ledger
+from kcache_grpc.service.namespaces import Namespaces
+from kcache_grpc.service.threads import StoreThreads
+from kcache_grpc.service.uploads import Progress, UploadPlan, Uploads, too_large
+from kcache_grpc.service.values import (
+    Caller,
+    Capabilities,
+    Compiled,
+    Found,
+    GraphSource,
+    KernelWish,
+    KnownGraph,
+    Limits,
+    Missing,
+    Normalized,
+    Origin,
+    ProgramRequired,
+    Stage,
+    Stored,
+)
+from kcache_grpc.storage.contract import Store
+from kcache_grpc.storage.records import Namespace, SpecRecord, Stats
+from kcache_grpc.worker import WorkerPool
+
+#: Formats that the frontends of this version read.
+FORMATS = ("stablehlo", "linalg")
+#: Larger artifacts are read apart: with manifest and binding they must fit a message of 4 MiB.
+_MAX_INLINE = 3 << 20
+
+
+@dataclass(frozen=True)
+class ServiceConfig:
+    """Times in seconds, sizes in bytes."""
+
+    spool_dir: Path
+    limits: Limits = field(default_factory=Limits)
+    lease_ttl: float = 10.0
+    failure_ttl: float = 3600.0
+    spool_bytes: int = 4 << 30
+    spool_ttl: float = 3600.0
+    store_threads: int = 4
+    server_version: str = "0"
+
+
+class KernelService:
+    """Made by ``start``; used from one event loop; ended by ``close``."""
+
+    def __init__(self, store: Store, pool: WorkerPool, signer: Signer, config: ServiceConfig) -> None:
+        self._store = store
+        self._pool = pool
+        self._signer = signer
+        self._config = config
+        self.limits = config.limits
+        self._toolchain = toolchain_digest(pool.toolchain)
+        self._threads = threads = StoreThreads(config.store_threads)
+        self._namespaces = Namespaces(store, threads)
+        self._failures = Failures(store, threads, config.failure_ttl)
+        self._graphs = Graphs(store, threads, pool, signer, self._failures, self.limits)
+        self._kernels = Kernels(store, threads, signer.key_id)
+        self._keeper = LeaseKeeper(store, config.lease_ttl)
+        self._compiles = Compiles(
+            store,
+            threads,
+            pool,
+            signer,
+            self._kernels,
+            self._failures,
+            self._keeper,
+            self.limits.compile_seconds,
+            config.server_version,
+        )
+        self._ledger = Ledger(store, threads, self._toolchain)
+        self._uploads = Uploads(
+            config.spool_dir, self.limits.program_bytes, config.spool_bytes, config.spool_ttl
+        )
+
+    @classmethod
+    async def start(
+        cls, store: Store, pool: WorkerPool, signer: Signer, config: ServiceConfig
+    ) -> KernelService:
+        """Warms the workers. The service owns ``store`` and ``pool`` from here on. Raises ``Unavailable``."""
+        await pool.start()
+        limits = replace(
+            config.limits,
+            program_bytes=min(config.limits.program_bytes, pool.limits["program_bytes"]),
+            operations=min(config.limits.operations, pool.limits["operations"]),
+            nesting=min(config.limits.nesting, pool.limits["region_depth"]),
+        )
+        service = cls(store, pool, signer, replace(config, limits=limits))
+        service._ledger.start()
+        return service
+
+    async def close(self, grace: float) -> None:
+        """Lets what runs finish within ``grace`` seconds, writes down what waits, frees everything."""
+        deadline = time.monotonic() + grace
+        await self._graphs.drain(deadline - time.monotonic())
+        await self._compiles.drain(deadline - time.monotonic())
+        await self._ledger.close()
+        await self._pool.close()
+        await asyncio.to_thread(self._keeper.close)
+        await asyncio.to_thread(self._threads.close)
+        self._store.close()
+
+    async def capabilities(self, caller: Caller) -> Capabilities:
+        """What this service is, can do and allows."""
+        namespace = await self._namespaces.get(caller.namespace)
+        return Capabilities(
+            server_version=self._config.server_version,
+            public_key=self._signer.public_key,
+            epoch=namespace.epoch,
+            toolchain=self._pool.toolchain,
+            toolchain_digest=self._toolchain,
+            formats=FORMATS,
+            targets=tuple(map(Target, CPU_TARGETS)),
+            limits=self.limits,
+            canonicalizer=self._pool.canonicalizer,
+        )
+
+    async def normalize(self, caller: Caller, source: GraphSource, numerics: str) -> Normalized:
+        """The canonical form of a graph. Stores nothing; parses nothing that is known."""
+        namespace = await self._namespaces.get(caller.namespace)
+        graph = await self._find_graph(namespace, source, numerics)
+        if graph is not None:
+            spec = await self._threads(self._store.get_spec, namespace, graph.key)
+            if spec is not None:
+                return Normalized(spec.text, parsed_binding(graph))
+        program = await self._program(namespace, source)
+        canonical = await self._graphs.canonicalize(namespace, program, numerics)
+        return Normalized(
+            canonical.spec_text, describe.binding(canonical, program, numerics, namespace, key=0)
+        )
+
+    async def store(self, caller: Caller, source: GraphSource, numerics: str) -> Stored:
+        """Gives the key of a graph, a new one if its spec is not known. Idempotent."""
+        namespace = await self._namespaces.get(caller.namespace)
+        graph = await self._find_graph(namespace, source, numerics)
+        if graph is not None:
+            return Stored(graph, created=False)
+        program = await self._program(namespace, source)
+        return await self._graphs.store(namespace, program, numerics, caller).result()
+
+    async def lookup(self, caller: Caller, source: GraphSource, numerics: str) -> SpecRecord | None:
+        """The spec of a graph if it is stored. Stores nothing."""
+        namespace = await self._namespaces.get(caller.namespace)
+        graph = await self._find_graph(namespace, source, numerics)
+        if graph is not None:
+            return await self._threads(self._store.get_spec, namespace, graph.key)
+        program = await self._program(namespace, source)
+        canonical = await self._graphs.canonicalize(namespace, program, numerics)
+        return await self._threads(self._store.find_spec, namespace, canonical.spec_digest)
+
+    async def get_spec(self, caller: Caller, key: int) -> SpecRecord:
+        """A spec by key. Raises ``NotFound``."""
+        namespace = await self._namespaces.get(caller.namespace)
+        spec = await self._threads(self._store.get_spec, namespace, key) if key > 0 else None
+        if spec is None:
+            raise NotFound(f"namespace {namespace.name} has no key {key}", key=str(key))
+        return spec
+
+    async def count(self, caller: Caller) -> int:
+        """How many specs the namespace has."""
+        namespace = await self._namespaces.get(caller.namespace)
+        return await self._threads(self._store.count_specs, namespace)
+
+    async def stats(self, caller: Caller) -> tuple[Stats, int, int]:
+        """Counts of the namespace, programs parsed and memory hits since the start."""
+        namespace = await self._namespaces.get(caller.namespace)
+        await self._ledger.flush()
+        stats = await self._threads(self._store.stats, namespace)
+        return stats, self._graphs.programs_parsed, self._kernels.memory_hits
+
+    async def get_kernels(
+        self,
+        caller: Caller,
+        program_digests: Sequence[bytes],
+        wish: KernelWish,
+        kinds: frozenset[str],
+        inline_budget: int,
+    ) -> list[Found | Missing]:
+        """Looks up many kernels, one answer a digest, in order. Parses and compiles nothing."""
+        if len(program_digests) > self.limits.queries:
+            raise ResourceExhausted(
+                f"{len(program_digests)} queries in one call, above the limit of {self.limits.queries}",
+                limit="max_queries",
+            )
+        for digest in program_digests:
+            _check_digest(digest, "program_digest")
+        namespace = await self._namespaces.get(caller.namespace)
+        numerics = wish.options.numerics
+        graphs = await self._graphs.find(namespace, program_digests, numerics)
+        names = {d: describe.identity(g, wish, self._toolchain).digest for d, g in graphs.items()}
+        kernels = await self._kernels.find(namespace, list(names.values()))
+        answers: dict[bytes, Found | Missing] = {}
+        for digest, graph in graphs.items():
+            kernel = kernels.get(names[digest])
+            answers[digest] = Missing(graph) if kernel is None else Found(graph, kernel)
+        failed = await self._find_failures(namespace, program_digests, answers, names, numerics)
+        answers.update(failed)
+        results = [answers.get(digest, Missing(None)) for digest in program_digests]
+        for result in results:
+            if isinstance(result, Found):
+                self._ledger.served(namespace, caller, result.graph, result.kernel, "stored")
+        budget = min(inline_budget, self.limits.inline_artifact_bytes)
+        return await self._inline(namespace, results, kinds, budget) if kinds and budget else results
+
+    async def compile(
+        self, caller: Caller, source: GraphSource, wish: KernelWish, retry_failed: bool
+    ) -> AsyncIterator[Stage | Compiled]:
+        """Finds or makes one kernel: stages as they come, then the kernel. The work outlives its callers."""
+        namespace = await self._namespaces.get(caller.namespace)
+        numerics = wish.options.numerics
+        graph = await self._find_graph(namespace, source, numerics)
+        if graph is None:
+            program = await self._program(namespace, source)
+            storing = self._graphs.store(namespace, program, numerics, caller, retry_failed)
+            async for stage in storing.stages():
+                yield Stage(stage)
+            graph = (await storing.result()).graph
+        identity = describe.identity(graph, wish, self._toolchain)
+        stored = await self._kernels.find(namespace, [identity.digest])
+        if stored:
+            kernel = stored[identity.digest]
+            self._ledger.served(namespace, caller, graph, kernel, "stored")
+            yield Compiled(graph, kernel, Origin.STORED)
+            return
+        failure = (await self._failures.find(namespace, [identity.digest])).get(identity.digest)
+        if failure is not None and not retry_failed:
+            raise as_error(failure)
+        order = Order(namespace, graph, wish, identity, caller, graph.program_digest)
+        flight, ours = self._compiles.make(order, failure)
+        async for stage in flight.stages():
+            yield Stage(stage)
+        made = await flight.result()
+        if ours and made.here:
+            yield Compiled(graph, made.kernel, Origin.COMPILED)
+            return
+        self._ledger.served(namespace, caller, graph, made.kernel, "joined")
+        yield Compiled(graph, made.kernel, Origin.JOINED)
+
+    async def open_artifact(self, caller: Caller, digest: bytes, offset: int, limit: int) -> Reading:
+        """Opens an artifact or constant. Raises ``NotFound``, and ``ArgumentError`` beyond its end."""
+        _check_digest(digest, "sha256")
+        namespace = await self._namespaces.get(caller.namespace)
+        size, end = await self._kernels.open(namespace, digest, offset, limit)
+        return Reading(size, self._kernels.read(namespace, digest, offset, end))
+
+    async def upload(self, caller: Caller, plan: UploadPlan, parts: AsyncIterator[bytes]) -> Progress:
+        """Takes a program in parts. What came before a break is kept, for an hour.
+
+        Raises ``ResourceExhausted``, ``ArgumentError``, ``IntegrityError``, ``Unavailable``.
+        """
+        _check_digest(plan.digest, "program_digest")
+        namespace = await self._namespaces.get(caller.namespace)
+        return await self._uploads.receive(namespace.name, plan, parts)
+
+    async def upload_progress(self, caller: Caller, digest: bytes) -> Progress:
+        """How much of a program is here."""
+        _check_digest(digest, "program_digest")
+        namespace = await self._namespaces.get(caller.namespace)
+        return await asyncio.to_thread(self._uploads.progress, namespace.name, digest)
+
+    async def _find_graph(
+        self, namespace: Namespace, source: GraphSource, numerics: str
+    ) -> KnownGraph | None:
+        digest = source.digest if isinstance(source, Program) else _check_digest(source, "program_digest")
+        return (await self._graphs.find(namespace, [digest], numerics)).get(digest)
+
+    async def _program(self, namespace: Namespace, source: GraphSource) -> Program:
+        program = source if isinstance(source, Program) else await self._uploaded(namespace, source)
+        if program.format.value not in FORMATS:
+            raise InvalidProgram(
+                f"format {program.format.value!r} is not read by this version; use {' or '.join(FORMATS)}"
+            )
+        if len(program.body) > self.limits.program_bytes:
+            raise too_large(len(program.body), self.limits.program_bytes)
+        return program
+
+    async def _uploaded(self, namespace: Namespace, digest: bytes) -> Program:
+        program = await asyncio.to_thread(self._uploads.find, namespace.name, digest)
+        if program is None:
+            raise ProgramRequired(
+                f"program {digest.hex()} is not known here; send its bytes", program_digest=digest.hex()
+            )
+        return program
+
+    async def _find_failures(
+        self,
+        namespace: Namespace,
+        program_digests: Sequence[bytes],
+        answers: dict[bytes, Found | Missing],
+        names: dict[bytes, bytes],
+        numerics: str,
+    ) -> dict[bytes, Missing]:
+        """Remembered failures of what was not found, under the kernel's name or the program's."""
+        wanted: dict[bytes, bytes] = {}
+        for digest in program_digests:
+            if not isinstance(answers.get(digest), Found):
+                wanted[digest] = names.get(digest) or describe.unreadable(digest, numerics, self._toolchain)
+        records = await self._failures.find(namespace, list(wanted.values()))
+        failed: dict[bytes, Missing] = {}
+        for digest, name in wanted.items():
+            if name in records:
+                answer = answers.get(digest)
+                failed[digest] = Missing(answer.graph if answer else None, records[name])
+        return failed
+
+    async def _inline(
+        self,
+        namespace: Namespace,
+        results: Sequence[Found | Missing],
+        kinds: frozenset[str],
+        budget: int,
+    ) -> list[Found | Missing]:
+        """Adds the bytes of wanted artifacts, first come first served, until the budget is used up."""
+        chosen: list[list[ArtifactRef]] = []
+        for result in results:
+            refs: list[ArtifactRef] = []
+            for ref in result.kernel.wanted(kinds) if isinstance(result, Found) else ():
+                if ref.size <= min(budget, _MAX_INLINE):
+                    budget -= ref.size
+                    refs.append(ref)
+            chosen.append(refs)
+        contents = await self._kernels.blobs(namespace, [ref for refs in chosen for ref in refs])
+        return [
+            replace(result, inline=tuple((r, contents[r.sha256]) for r in refs if r.sha256 in contents))
+            if isinstance(result, Found) and refs
+            else result
+            for result, refs in zip(results, chosen, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A blob that is being read: its whole size, and the parts with their offsets."""
+
+    size: int
+    parts: AsyncIterator[tuple[int, bytes]]
+
+
+def _check_digest(digest: bytes, field: str) -> bytes:
+    if len(digest) != 32:
+        raise ArgumentError(f"{field} has {len(digest)} bytes instead of 32", field=field)
+    return digest

@@ -1,0 +1,158 @@
+"""What the use cases take and give."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from kcache_grpc.errors import NotFound
+from kcache_grpc.model.identity import Ingredients
+from kcache_grpc.model.manifest import ArtifactRef, Binding
+from kcache_grpc.model.options import Options
+from kcache_grpc.model.program import Program
+from kcache_grpc.model.signing import Signed
+from kcache_grpc.model.target import Target
+from kcache_grpc.storage.records import FailureRecord
+
+
+class ProgramRequired(NotFound):
+    """The digest is not known here; the same request with the program's bytes will do."""
+
+    @property
+    def reason(self) -> str:
+        """``PROGRAM_REQUIRED``: a refinement of ``NOT_FOUND``."""
+        return "PROGRAM_REQUIRED"
+
+
+#: A program, or the digest of one that the service may know.
+GraphSource = Program | bytes
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks, for the audit log, and in which namespace."""
+
+    namespace: str = "default"
+    request_id: str = ""
+    client: str = ""
+    peer: str = ""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What is refused, and how long things may take; ``GetCapabilities`` tells."""
+
+    program_bytes: int = 64 << 20
+    inline_program_bytes: int = 3 << 20
+    operations: int = 100_000
+    nesting: int = 64
+    queries: int = 4096
+    inline_artifact_bytes: int = 16 << 20
+    normalize_seconds: float = 60.0
+    compile_seconds: float = 300.0
+    default_deadline_seconds: float = 600.0
+
+
+@dataclass(frozen=True)
+class KnownGraph:
+    """A stored mapping: what a repeat of a program needs."""
+
+    program_digest: bytes
+    key: int
+    spec_digest: bytes
+    arg_spec: str
+    binding: Signed
+
+
+@dataclass(frozen=True)
+class KnownKernel:
+    """A stored kernel. ``compile_us`` is what it took, and what each use saves."""
+
+    digest: bytes
+    manifest: Signed
+    artifacts: tuple[ArtifactRef, ...]
+    compile_us: int
+
+    def wanted(self, kinds: frozenset[str]) -> list[ArtifactRef]:
+        """Those of its artifacts that a caller asks for."""
+        return [ref for ref in self.artifacts if ref.kind in kinds]
+
+
+@dataclass(frozen=True)
+class Normalized:
+    """A canonical graph. ``binding.key`` is 0 unless the graph was stored before."""
+
+    text: str = field(repr=False)
+    binding: Binding = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The answer to a store; ``created``: this call gave the key."""
+
+    graph: KnownGraph
+    created: bool
+
+
+@dataclass(frozen=True)
+class Found:
+    """A kernel for a query."""
+
+    graph: KnownGraph
+    kernel: KnownKernel
+    inline: tuple[tuple[ArtifactRef, bytes], ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True)
+class Missing:
+    """No kernel. ``graph`` is ``None`` when the program itself is not known."""
+
+    graph: KnownGraph | None
+    failure: FailureRecord | None = None
+
+
+class Origin(enum.Enum):
+    """Where the kernel of a compile came from."""
+
+    STORED = "stored"
+    COMPILED = "compiled"
+    JOINED = "joined"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage began."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """The end of a compile."""
+
+    graph: KnownGraph
+    kernel: KnownKernel
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What this service is and can do."""
+
+    server_version: str
+    public_key: bytes
+    epoch: int
+    toolchain: Ingredients
+    toolchain_digest: bytes
+    formats: tuple[str, ...]
+    targets: tuple[Target, ...]
+    limits: Limits
+    canonicalizer: int
+
+
+@dataclass(frozen=True)
+class KernelWish:
+    """What a kernel is wanted for."""
+
+    target: Target
+    options: Options
