@@ -5,13 +5,18 @@ from __future__ import annotations
 import ctypes
 import functools
 
+import llvmlite.binding as binding
 import ml_dtypes
 import numpy as np
 from torch_mlir import ir
+from torch_mlir.dialects import llvm as llvm_dialect
 from torch_mlir.execution_engine import ExecutionEngine
 
 from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.llvmir import emit_assembly, optimize
 from kcache_compiler.codegen.math import expand
+from kcache_compiler.codegen.seam import downgrade
+from kcache_compiler.package.target import TARGETS
 
 DTYPES = {
     "f16": np.dtype(np.float16),
@@ -21,8 +26,10 @@ DTYPES = {
     "i1": np.dtype(np.int8),
     **{f"i{n}": np.dtype(f"int{n}") for n in (8, 16, 32, 64)},
 }
+#: Narrow conversions as integer operations, as kernels have them: the instructions of some CPUs flush subnormals.
 PIPELINE = (
-    "builtin.module(convert-scf-to-cf,convert-math-to-llvm,convert-arith-to-llvm,finalize-memref-to-llvm,"
+    "builtin.module(convert-vector-to-llvm,convert-scf-to-cf,arith-expand{include-bf16=true},"
+    "convert-ub-to-llvm,convert-math-to-llvm,convert-arith-to-llvm,finalize-memref-to-llvm,"
     "convert-func-to-llvm{use-bare-ptr-memref-call-conv=1},convert-cf-to-llvm,reconcile-unrealized-casts)"
 )
 
@@ -62,6 +69,38 @@ def lowered(text: str) -> ir.Module:
         assert module.operation.verify()
         mlir.run_passes(module, PIPELINE)
         return module
+
+
+def llvm_text(name: str, arguments: tuple[str, ...], result: str) -> str:
+    """LLVM IR of the loop, as the code generator's LLVM reads it."""
+    module = lowered(loop_text(name, arguments, result))
+    return downgrade(llvm_dialect.translate_module_to_llvmir(module.operation))
+
+
+def assembly(name: str, arguments: tuple[str, ...], result: str, target: str) -> str:
+    return emit_assembly(optimize(llvm_text(name, arguments, result), TARGETS[target], 3), TARGETS[target], 3)
+
+
+class ForTarget:
+    """A function over arrays, compiled for a target and level through the code generator's LLVM."""
+
+    def __init__(self, name: str, arguments: tuple[str, ...], result: str, target: str, opt_level: int) -> None:
+        goal = TARGETS[target]
+        bitcode = optimize(llvm_text(name, arguments, result), goal, opt_level)
+        machine = binding.Target.from_triple(goal.triple).create_target_machine(
+            cpu=goal.cpu, features=goal.feature_string, opt=opt_level, jit=True
+        )
+        self._engine = binding.create_mcjit_compiler(binding.parse_bitcode(bitcode), machine)
+        count = len(arguments) + 1
+        address = self._engine.get_function_address("run")
+        self._run = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * count, ctypes.c_int64)(address)
+        self._arguments, self._result = arguments, result
+
+    def __call__(self, *arrays: np.ndarray) -> np.ndarray:
+        ready = [np.ascontiguousarray(a, DTYPES[t]) for a, t in zip(arrays, self._arguments, strict=True)]
+        out = np.empty(ready[0].shape, DTYPES[self._result])
+        self._run(*(a.ctypes.data for a in ready), out.ctypes.data, out.size)
+        return out
 
 
 class Compiled:

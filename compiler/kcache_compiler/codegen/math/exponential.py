@@ -91,6 +91,17 @@ def exp_of_sum(high: Expr, low: Expr, factor: Pair | None = None) -> Expr:
     return scale(total.high + (total.low + (head.low + fma(factor.low, r, carried))), part.exponent)
 
 
+def exp_pair(x: Pair) -> Pair:
+    """exp of a sum to about 2**-57, short of underflow; on overflow the low part is no number."""
+    part = reduce(clamp(x.high, *_EXP_RANGE[x.high.type]))
+    r = part.r
+    tail = part.tail + x.low
+    curve = r * r * estrin(r, _EXP[r.type])
+    head = fast_sum(r.like(1.0), r)
+    total = fast_sum(head.high, head.low + (curve + fma(tail, r + curve, tail)))
+    return Pair(scale(total.high, part.exponent), scale(total.low, part.exponent))
+
+
 def expm1(x: Expr) -> Expr:
     """p + (1 - 2**-k), times 2**k: no cancellation, and exact for small arguments."""
     limit = {"f32": (-18.0, 89.0), "f64": (-40.0, 710.0)}[x.type]

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from . import coefficients as c
-from .build import Expr, const, floor, loop, narrow, select, trunc, widen
-from .exponential import absolute, exp_of_sum
+from .build import Expr, const, floor, loop, minimum, narrow, select, trunc, widen
+from .exponential import absolute, exp_pair
 from .gamma import FULL, MIXED, Precision, digamma, lgamma_sum
-from .pair import Pair, add, multiply_float
+from .pair import Pair, add, divide, multiply, multiply_float, two_sum
 
 INF = float("inf")
 NAN = float("nan")
@@ -25,61 +25,84 @@ NAN = float("nan")
 TERMS = 10.0
 
 
-def _power(base: Expr, s: Expr, scale: Pair, p: Precision) -> Expr:
+def _power(base: Pair, s: Expr, scale: Pair, p: Precision) -> Pair:
     """exp(scale - s log(base)) for base > 0."""
-    log = p.log(base)
-    top = s * select(base < INF, log.high, base)
+    log = p.log(base.high)
+    log = Pair(log.high, log.low + base.low / base.high)
+    top = s * select(base.high < INF, log.high, base.high)
     product = multiply_float(log, s)
     inside = absolute(top) < 1e15
     exponent = add(scale, Pair(select(inside, -product.high, -top), select(inside, -product.low, 0.0)))
     finite = absolute(exponent.high) < 1e15
-    return exp_of_sum(select(finite, exponent.high, scale.high - top), select(finite, exponent.low, 0.0))
+    return exp_pair(Pair(select(finite, exponent.high, scale.high - top), select(finite, exponent.low, 0.0)))
 
 
-def _positive(s: Expr, q: Expr, scale: Pair, p: Precision) -> Expr:
+def _shifted(q: Pair, by: Expr | float) -> Pair:
+    total = two_sum(q.high, q.high.like(by))
+    return Pair(total.high, total.low + q.low)
+
+
+def _positive(s: Expr, q: Pair, scale: Pair, p: Precision) -> Pair:
     """exp(scale) zeta(s, q) for s > 1, q > 0."""
 
     def more(state: Sequence[Expr]) -> Expr:
         return state[0] < TERMS
 
     def term(state: Sequence[Expr]) -> Sequence[Expr]:
-        index, total = state
-        return [index + 1.0, total + _power(q + index, s, scale, p)]
+        index, high, low = state
+        value = _power(_shifted(q, index), s, scale, p)
+        total = two_sum(high, value.high)
+        return [index + 1.0, total.high, low + (total.low + value.low)]
 
     zero = const(0.0, "f64")
-    total = loop([zero, zero], more, term)[1]
-    a = q + TERMS
+    _, high, low = loop([zero, zero, zero], more, term)
+    end = _shifted(q, TERMS)
+    a = end.high
     w = 1.0 / a
-    square = w * w
     tail = const(c.BERNOULLI[-1], "f64")
     for j in range(len(c.BERNOULLI) - 2, -1, -1):
-        tail = tail * ((s + (2.0 * j + 1)) * (s + (2.0 * j + 2)) * square) + c.BERNOULLI[j]
-    bracket = 1.0 / (s - 1.0) + w * (s * w * tail + 0.5)
-    rest = _power(a, s - 1.0, scale, p) * bracket
-    # Where s is so large that the corrections diverge, the rest is far below the last bit of the sum.
-    return total + select(s < a * 40.0, rest, 0.0)
+        tail = tail * (((s + (2.0 * j + 1)) * w) * ((s + (2.0 * j + 2)) * w)) + c.BERNOULLI[j]
+    first = divide(Pair(s.like(1.0), zero), Pair(s - 1.0, zero))
+    bracket = two_sum(first.high, w * ((s * w) * tail + 0.5))
+    power = _power(end, s - 1.0, scale, p)
+    rest = multiply(power, Pair(bracket.high, bracket.low + first.low))
+    plain = power.high * bracket.high
+    inside = absolute(plain) < 1e300
+    rest = Pair(select(inside, rest.high, plain), select(inside, rest.low, 0.0))
+    # Where s is so large that the corrections diverge, the rest is below exp(-60) of the sum.
+    counts = s < a * 6.0
+    total = two_sum(high, select(counts, rest.high, 0.0))
+    return Pair(total.high, low + (total.low + select(counts, rest.low, 0.0)))
 
 
 def _hurwitz(s: Expr, q: Expr, scale: Pair, p: Precision) -> Expr:
     """exp(scale) zeta(s, q) for s > 1, and q > 0 or s an integer and q no integer."""
+    zero = const(0.0, "f64")
     positive = q > 0.0
     a = absolute(q)
     f = a - floor(a)
     sign = select(_even(s), s.like(1.0), -1.0)
     last = select(positive, s.like(1.0), 3.0)
+    above, beyond = two_sum(s.like(1.0), -f), two_sum(a, s.like(1.0))
 
     def more(state: Sequence[Expr]) -> Expr:
         return state[0] < last
 
     def part(state: Sequence[Expr]) -> Sequence[Expr]:
-        index, total = state
+        index, high, low = state
         first, second = index.eq(0.0), index.eq(1.0)
-        base = select(positive, q, select(first, 1.0 - f, select(second, f, a + 1.0)))
+        base = Pair(
+            select(positive, q, select(first, above.high, select(second, f, beyond.high))),
+            select(positive | second, zero, select(first, above.low, beyond.low)),
+        )
         weight = select(first, s.like(1.0), select(second, sign, -sign))
-        return [index + 1.0, total + weight * _positive(s, base, scale, p)]
+        value = _positive(s, base, scale, p)
+        total = two_sum(high, weight * value.high)
+        return [index + 1.0, total.high, low + (total.low + weight * value.low)]
 
-    zero = const(0.0, "f64")
-    return loop([zero, zero], more, part)[1]
+    _, high, low = loop([zero, zero, zero], more, part)
+    result = select(absolute(high) < INF, high + low, high)
+    return select(q < INF, result, zero)
 
 
 def _even(s: Expr) -> Expr:
@@ -96,7 +119,7 @@ def _zeta(s: Expr, q: Expr, scale: Pair, p: Precision) -> Expr:
     pole = (q <= 0.0) & _integer(q)
     outside = (s < 1.0) | ((q <= 0.0) & ~_integer(s)) | s.isnan() | q.isnan() | (pole & ~_even(s))
     usable = ~outside & (s > 1.0) & ~pole
-    value = _hurwitz(select(usable, s, 2.0), select(usable, q, 1.0), scale, p)
+    value = _hurwitz(select(usable, minimum(1e300, s), 2.0), select(usable, q, 1.0), scale, p)
     value = select(usable, value, select(outside, value.like(NAN), INF))
     return select(s.eq(1.0) & ~q.isnan(), value.like(INF), value)
 

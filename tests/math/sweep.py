@@ -1,0 +1,69 @@
+"""Every f32 value: ``python -m tests.math.sweep [NAME...]`` measures one-argument functions.
+
+Each function is run over all 2**32 arguments in chunks and compared with an f64 reference rounded
+to f32. The largest distance, in units of the last place, goes to ``tests/math/measured.json``,
+from which ``python -m tests.math.report`` writes docs/math-accuracy.md. A minute or more a function.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from kcache_compiler.codegen.math import VERSION, functions
+from tests.math.harness import compiled, ulp_distance
+from tests.math.reference import IN_F64
+
+RESULTS = Path(__file__).parent / "measured.json"
+CHUNK = 1 << 22
+
+
+def distance_near_zero(got: np.ndarray, want: np.ndarray) -> np.ndarray:
+    """Units of the last place, or of 1.0 where the function is near a zero (values below 1)."""
+    relative = ulp_distance(got, want)
+    with np.errstate(invalid="ignore"):
+        absolute = np.ceil(np.abs(got.astype(np.float64) - want.astype(np.float64)) * 2.0**23)
+        usable = np.isfinite(absolute) & (np.abs(want) < 1.0)
+    return np.where(usable, np.minimum(relative, np.where(usable, absolute, 0).astype(np.int64)), relative)
+
+
+def sweep(name: str, near_zero: bool, step: int = 1, offset: int = 0) -> tuple[int, float, int]:
+    """(largest distance, an argument where it occurs, arguments with a distance above 0)."""
+    function, reference = compiled(name, "f32"), IN_F64[name]
+    worst, where, inexact = 0, 0.0, 0
+    with np.errstate(all="ignore"):
+        for start in range(offset, 1 << 32, CHUNK * step):
+            stop = min(start + CHUNK * step, 1 << 32)
+            x = np.arange(start, stop, step, dtype=np.uint64).astype(np.uint32).view(np.float32)
+            got = function(x)
+            want = reference(x.astype(np.float64)).astype(np.float32)
+            distance = distance_near_zero(got, want) if near_zero else ulp_distance(got, want)
+            at = int(np.argmax(distance))
+            inexact += int(np.count_nonzero(distance))
+            if distance[at] > worst:
+                worst, where = int(distance[at]), float(x[at])
+    return worst, where, inexact
+
+
+def record(key: str, entry: dict[str, object]) -> None:
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results[key] = {**entry, "version": VERSION, "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat()}
+    RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+
+
+def main(names: list[str]) -> None:
+    near = {f.name: f.near_zero for f in functions()}
+    for name in names or list(IN_F64):
+        begin = time.monotonic()
+        worst, where, inexact = sweep(name, near[name])
+        record(f"{name} f32", {"ulp": worst, "at": where, "values": 1 << 32})
+        print(f"{name}: {worst} at {where!r}, {inexact} not correctly rounded, {time.monotonic() - begin:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
