@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.entry import SIZES_DISAGREE
+from kcache_compiler.codegen.fma import emulate_fma
+from kcache_compiler.codegen.formula import text
 from kcache_compiler.codegen.legalize.control import carry_in_place, to_scf
+from kcache_compiler.codegen.legalize.dynamic import lower_dynamic
 from kcache_compiler.codegen.legalize.math import call_math_library
 from kcache_compiler.codegen.legalize.meaning import keep_meaning
 from kcache_compiler.codegen.math import VERSION as MATH_VERSION
@@ -22,7 +26,7 @@ from kcache_compiler.schedule import plain
 from kcache_compiler.schedule.fuse import BODY_LIMIT, OPERAND_LIMIT, fuse, unshare
 from kcache_compiler.types import ArgSpec, CompiledKernel, CompileOptions, KernelInterface
 
-ERROR_CODES = {0: "success"}
+ERROR_CODES = {0: "success", SIZES_DISAGREE: "sizes of the arguments do not agree with each other"}
 
 
 def _parse(unit: Unit) -> None:
@@ -53,6 +57,7 @@ PIPELINE: tuple[Stage, ...] = (
     Rewrite("parse", _parse),
     Passes("inline", "inline,symbol-dce"),
     Rewrite("signature", read_signature),
+    Rewrite("dynamic-shapes", lower_dynamic),
     Rewrite("math-library", call_math_library),
     Rewrite("meaning", keep_meaning),
     Passes("chlo", "func.func(chlo-legalize-to-stablehlo)"),
@@ -66,6 +71,7 @@ PIPELINE: tuple[Stage, ...] = (
     Passes("complex", "func.func(convert-complex-to-standard)"),
     Rewrite("math-on-f32", math_on_f32),
     Rewrite("math", _expand_math, f"library {MATH_VERSION}"),
+    Rewrite("fma", emulate_fma),
     Rewrite("round-once", round_once),
     Passes("narrow-floats", EMULATE),
     Rewrite("narrow-selects", select_as_integers),
@@ -94,7 +100,7 @@ def lower_module(
         constants=unit.constants,
         outputs=unit.outputs,
         symbols=unit.symbols,
-        workspace=str(unit.workspace),
+        workspace=text(unit.workspace),
         launches=tuple(unit.launches),
         triple=unit.target.triple,
         required_isa=unit.target.features,

@@ -19,6 +19,9 @@ from kcache_compiler.codegen.workspace import plan
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.types import Dim, Launch, TensorType
 
+#: The error code of sizes that do not agree.
+SIZES_DISAGREE = 1
+
 _SUPPORT = """
 llvm.func @kcache_abi() -> i32 {
   %abi = llvm.mlir.constant(1 : i32) : i32
@@ -237,9 +240,22 @@ class _Frame:
             cache: dict[Formula, mlir.Value] = {}
             extent = emit_formula(launch.nest.extent, self.dims, cache)
             grain = emit_formula(launch.nest.grain, self.dims, cache)
+            self._check(launch, cache)
             arguments = [self.host, self.code, extent, grain, task, self.closure]
             mlir.call_llvm("kcache_dispatch", arguments)
         generic.erase()
+
+    def _check(self, launch: Outlined, cache: dict[Formula, mlir.Value]) -> None:
+        """Set the error code when a size is not what the launch relies on; the dispatch then skips it."""
+        for check in launch.nest.checks:
+            left, right = (emit_formula(side, self.dims, cache) for side in (check.left, check.right))
+            wrong = mlir.value(
+                "arith.cmpi", [left, right], mlir.type_of("i1"), predicate=mlir.int_attr(1 if check.equal else 4)
+            )
+            before = mlir.value("llvm.load", [self.code], mlir.type_of("i32"))
+            failed = mlir.constant(SIZES_DISAGREE, "i32")
+            code = mlir.value("arith.select", [wrong, failed, before], mlir.type_of("i32"))
+            mlir.create("llvm.store", [code, self.code])
 
     def finish(self) -> None:
         returned = mlir.operations(self.body)[-1]

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kcache_compiler.codegen import memory, mlir
-from kcache_compiler.codegen.formula import Formula
+from kcache_compiler.codegen.formula import Formula, add, apply, mul
 from kcache_compiler.codegen.memory import Pointer
-from kcache_compiler.codegen.nest import Access, Axis, Nest
-from kcache_compiler.codegen.shape import Shapes, linear
+from kcache_compiler.codegen.nest import Access, Axis, Check, Nest
+from kcache_compiler.codegen.shape import Shapes, affine, linear
 from kcache_compiler.errors import UnsupportedOp
 
 Schedule = Callable[[Nest], Nest]
@@ -42,9 +42,11 @@ def read_nest(generic: mlir.Op, shapes: Shapes) -> tuple[Nest, list[int]]:
     accesses: list[Access] = []
     numbers: list[int] = []
     sizes: list[Formula | None] = [None] * len(kinds)
+    bounds: list[tuple[Any, Formula]] = []
     for number, (operand, index_map) in enumerate(zip(generic.operands, maps, strict=True)):
         if not mlir.is_memref(operand.type):
             continue
+        bounds += zip(index_map.results, shapes.sizes(operand), strict=True)
         strides, offset = linear(index_map, shapes.strides(operand), len(kinds))
         accesses.append(Access(tuple(strides), offset, number >= inputs))
         numbers.append(number)
@@ -60,7 +62,27 @@ def read_nest(generic: mlir.Op, shapes: Shapes) -> tuple[Nest, list[int]]:
     fixed = {
         mlir.int_of(op.attributes["dim"]) for op in mlir.walk(generic) if mlir.name_of(op) == "linalg.index"
     }
-    return Nest(tuple(axes), tuple(accesses), frozenset(fixed)), numbers
+    checks = _checks(bounds, [axis.size for axis in axes])
+    return Nest(tuple(axes), tuple(accesses), frozenset(fixed), checks), numbers
+
+
+def _checks(bounds: list[tuple[Any, Formula]], sizes: list[Formula]) -> tuple[Check, ...]:
+    """What the types do not say: a size that is not the loop's, an index beyond a dynamic size."""
+    found: dict[Check, None] = {}
+    for expression, size in bounds:
+        axis = mlir.plain_dim(expression)
+        if axis is not None:
+            if size != sizes[axis]:
+                found[Check(size, sizes[axis], equal=True)] = None
+            continue
+        coefficients, last = affine(expression, len(sizes))
+        reached: Formula = last + 1
+        for coefficient, extent in zip(coefficients, sizes, strict=True):
+            if coefficient > 0:
+                reached = add(reached, mul(coefficient, apply("-", extent, 1)))
+        if not (isinstance(reached, int) and isinstance(size, int)):
+            found[Check(reached, size, equal=False)] = None
+    return tuple(found)
 
 
 @dataclass

@@ -346,3 +346,8 @@ def kernel_spatial_dimensions(convolution: Op) -> list[int]:
 
 def symbol_of(operation: Op) -> str:
     return ir.StringAttr(operation.attributes["sym_name"]).value
+
+
+def integers_of(operation: Op) -> list[int]:
+    """The elements of a constant of integers."""
+    return [int(number) for number in ir.DenseIntElementsAttr(operation.attributes["value"])]

@@ -29,12 +29,25 @@ class Access:
 
 
 @dataclass(frozen=True)
+class Check:
+    """What must hold of sizes at run time for the accesses to stay in their buffers."""
+
+    left: Formula
+    right: Formula
+    equal: bool
+
+
+@dataclass(frozen=True)
 class Nest:
-    """Axes from outermost to innermost; ``fixed`` dimensions have their index read and never merge."""
+    """Axes from outermost to innermost; ``fixed`` dimensions have their index read and never merge.
+
+    ``checks`` are tested before the launch, as the sizes of arguments need not agree.
+    """
 
     axes: tuple[Axis, ...]
     accesses: tuple[Access, ...]
     fixed: frozenset[int] = frozenset()
+    checks: tuple[Check, ...] = ()
 
     @property
     def sliced(self) -> int | None:

@@ -1,0 +1,183 @@
+"""Dynamic shapes: shape arithmetic becomes scalar code, and dynamic operations structured ones.
+
+A small integer tensor that is made of sizes and constants is followed element by element, so that
+the sizes of every tensor are formulas over the sizes of the arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.generic import build_generic, identity
+from kcache_compiler.codegen.legalize.elementwise import cast, signless_tensor
+from kcache_compiler.codegen.stage import Unit
+from kcache_compiler.errors import UnsupportedOp
+
+#: Elements of a tensor that can be a shape.
+SHAPE_LIMIT = 16
+_BINARY = {
+    "stablehlo.add": "arith.addi",
+    "stablehlo.subtract": "arith.subi",
+    "stablehlo.multiply": "arith.muli",
+    "stablehlo.maximum": "arith.maxsi",
+    "stablehlo.minimum": "arith.minsi",
+}
+
+Scalars = list[mlir.Value]
+Known = dict[Any, Scalars]
+
+
+def lower_dynamic(unit: Unit) -> None:
+    """Rewrite the dynamic operations of ``main``; the assertions on sizes that JAX adds are dropped."""
+    known: Known = {}
+    consumers: dict[str, Callable[[mlir.Op, Known], None]] = {
+        "stablehlo.dynamic_broadcast_in_dim": _broadcast,
+        "stablehlo.dynamic_reshape": _reshape,
+        "stablehlo.dynamic_iota": _give_sizes,
+        "stablehlo.real_dynamic_slice": _give_sizes,
+    }
+    for op in mlir.walk(mlir.main_function(unit.module))[1:]:
+        name = mlir.name_of(op)
+        if name == "stablehlo.custom_call" and "shape_assertion" in str(op.attributes["call_target_name"]):
+            op.erase()
+        elif name in consumers:
+            with mlir.before(op):
+                consumers[name](op, known)
+        elif len(op.results) == 1 and _may_be_shape(op.results[0].type):
+            with mlir.after(op):
+                _follow(op, known)
+
+
+def _may_be_shape(kind: mlir.Type) -> bool:
+    if not mlir.is_tensor(kind) or str(kind.element_type) not in ("i32", "i64"):
+        return False
+    sizes = mlir.sizes_of(kind)
+    return len(sizes) <= 1 and all(size is not None and size <= SHAPE_LIMIT for size in sizes)
+
+
+def _follow(op: mlir.Op, known: Known) -> None:
+    """Record the elements of the result of ``op`` when they are sizes or constants."""
+    result = op.results[0]
+    kind = result.type.element_type
+    name = mlir.name_of(op)
+    operands = list(op.operands)
+    if name == "stablehlo.constant":
+        known[result] = [mlir.constant(number, str(kind)) for number in mlir.integers_of(op)]
+    elif name == "stablehlo.get_dimension_size":
+        axis = mlir.constant(mlir.int_of(op.attributes["dimension"]), "index")
+        size = mlir.value("tensor.dim", [operands[0], axis], mlir.index_type())
+        known[result] = [mlir.value("arith.index_cast", [size], kind)]
+        tensor = mlir.value("tensor.from_elements", known[result], result.type)
+        result.replace_all_uses_with(tensor)
+        known[tensor] = known[result]
+        op.erase()
+    elif operands and all(operand in known for operand in operands):
+        found = _combine(op, name, [known[operand] for operand in operands], kind)
+        if found is not None:
+            known[result] = found
+
+
+def _combine(op: mlir.Op, name: str, operands: list[Scalars], kind: mlir.Type) -> Scalars | None:
+    if name in _BINARY:
+        return [mlir.value(_BINARY[name], list(pair), kind) for pair in zip(*operands, strict=True)]
+    if name == "stablehlo.reshape":
+        return operands[0]
+    if name == "stablehlo.concatenate":
+        return [scalar for operand in operands for scalar in operand]
+    if name == "stablehlo.broadcast_in_dim" and len(operands[0]) == 1:
+        return operands[0] * max(1, *[size or 1 for size in mlir.sizes_of(op.results[0].type)], 1)
+    if name == "stablehlo.slice":
+        bounds = [list(op.attributes[part])[0] for part in ("start_indices", "limit_indices", "strides")]
+        return operands[0][slice(*bounds)]
+    if name == "stablehlo.convert":
+        return [_resize(scalar, kind) for scalar in operands[0]]
+    return None
+
+
+def _resize(scalar: mlir.Value, kind: mlir.Type) -> mlir.Value:
+    if scalar.type == kind:
+        return scalar
+    return mlir.value("arith.extsi" if str(kind) == "i64" else "arith.trunci", [scalar], kind)
+
+
+def _sizes(op: mlir.Op, operand: mlir.Value, known: Known) -> list[mlir.Value]:
+    if operand not in known:
+        raise UnsupportedOp(mlir.name_of(op), "a shape that depends on data", mlir.location_of(op))
+    return [mlir.value("arith.index_cast", [scalar], mlir.index_type()) for scalar in known[operand]]
+
+
+def _give_sizes(op: mlir.Op, known: Known) -> None:
+    """Give the toolchain's lowering shapes whose elements it can see."""
+    for number, operand in enumerate(list(op.operands)):
+        if operand in known:
+            op.operands[number] = mlir.value("tensor.from_elements", known[operand], operand.type)
+        elif number or mlir.name_of(op) == "stablehlo.dynamic_iota":
+            raise UnsupportedOp(mlir.name_of(op), "a shape that depends on data", mlir.location_of(op))
+
+
+def _dynamic_only(kind: mlir.Type, sizes: list[mlir.Value]) -> list[mlir.Value]:
+    return [size for size, static in zip(sizes, mlir.sizes_of(kind), strict=True) if static is None]
+
+
+def _broadcast(op: mlir.Op, known: Known) -> None:
+    source, kind = op.operands[0], op.results[0].type
+    plain = signless_tensor(kind)
+    sizes = _sizes(op, op.operands[1], known)
+    axes = [int(axis) for axis in op.attributes["broadcast_dimensions"]]
+    wanted = mlir.sizes_of(kind)
+    results = [
+        "0" if size == 1 and wanted[axis] != 1 else f"d{axis}"
+        for axis, size in zip(axes, mlir.sizes_of(source.type), strict=True)
+    ]
+    same = identity(len(wanted))
+    reading = f"{same.partition('->')[0]}-> ({', '.join(results)})"
+    empty = mlir.value("tensor.empty", _dynamic_only(plain, sizes), plain)
+    operand = cast(source, signless_tensor(source.type))
+    kinds = ["parallel"] * len(wanted)
+    filled = build_generic([operand], [empty], [reading, same], kinds, lambda scalars: scalars[:1])
+    op.results[0].replace_all_uses_with(cast(filled.results[0], kind))
+    op.erase()
+
+
+def _reshape(op: mlir.Op, known: Known) -> None:
+    """Flatten, copy to a tensor of the wanted count (which checks it), and expand."""
+    kind = op.results[0].type
+    plain = signless_tensor(kind)
+    element = plain.element_type
+    sizes = _sizes(op, op.operands[1], known)
+    source = cast(op.operands[0], signless_tensor(op.operands[0].type))
+    flat = mlir.type_of(f"tensor<?x{element}>")
+    if source.type.rank == 0 or plain.rank == 0:
+        raise UnsupportedOp(mlir.name_of(op), "a scalar of dynamic shape", mlir.location_of(op))
+    groups = mlir.attribute("[[" + ", ".join(str(axis) for axis in range(source.type.rank)) + "]]")
+    if source.type.rank > 1:
+        static = mlir.sizes_of(source.type)
+        if None not in static:
+            count = 1
+            for size in static:
+                count *= size or 0
+            flat_source = mlir.type_of(f"tensor<{count}x{element}>")
+        else:
+            flat_source = flat
+        source = mlir.value("tensor.collapse_shape", [source], flat_source, reassociation=groups)
+    total = sizes[0]
+    for size in sizes[1:]:
+        total = mlir.value("arith.muli", [total, size], mlir.index_type())
+    empty = mlir.value("tensor.empty", [total], flat)
+    maps = [identity(1)] * 2
+    copied = build_generic([source], [empty], maps, ["parallel"], lambda scalars: scalars[:1]).results[0]
+    if plain.rank > 1:
+        shape = ", ".join(str(-(2**63) if size is None else size) for size in mlir.sizes_of(plain))
+        copied = mlir.value(
+            "tensor.expand_shape",
+            [copied, *_dynamic_only(plain, sizes)],
+            plain,
+            reassociation=mlir.attribute("[[" + ", ".join(str(axis) for axis in range(plain.rank)) + "]]"),
+            static_output_shape=mlir.attribute(f"array<i64: {shape}>"),
+        )
+    elif copied.type != plain:
+        copied = mlir.value("tensor.cast", [copied], plain)
+    op.results[0].replace_all_uses_with(cast(copied, kind))
+    op.erase()
