@@ -1,0 +1,95 @@
+"""kcache: a graph goes in, a signed kernel comes out, and nothing is compiled twice.
+
+    import kcache_grpc as kcache
+
+    client = kcache.Client("host:port")
+    kernel = client.compile(program)
+    outputs = kernel(*arrays)
+
+Everything but the errors is imported when it is first used, so that parts of this package, and the
+server's processes among them, load nothing that they do not need.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from kcache_grpc.errors import (
+    ArgumentError,
+    CompileFailed,
+    CompileTimeout,
+    Conflict,
+    IntegrityError,
+    InvalidProgram,
+    KcacheError,
+    NotFound,
+    PermissionDenied,
+    ResourceExhausted,
+    Unavailable,
+    UnsupportedOp,
+)
+
+if TYPE_CHECKING:
+    from kcache_grpc import aio
+    from kcache_grpc.client.client import Client
+    from kcache_grpc.client.disk import KcacheWarning
+    from kcache_grpc.client.values import CanonicalGraph, Spec, Stats
+    from kcache_grpc.model.manifest import Manifest
+    from kcache_grpc.model.options import Options
+    from kcache_grpc.runtime import Kernel
+
+    __version__: str
+
+__all__ = [
+    "ArgumentError",
+    "CanonicalGraph",
+    "Client",
+    "CompileFailed",
+    "CompileTimeout",
+    "Conflict",
+    "IntegrityError",
+    "InvalidProgram",
+    "KcacheError",
+    "KcacheWarning",
+    "Kernel",
+    "Manifest",
+    "NotFound",
+    "Options",
+    "PermissionDenied",
+    "ResourceExhausted",
+    "Spec",
+    "Stats",
+    "Unavailable",
+    "UnsupportedOp",
+    "__version__",
+    "aio",
+]
+
+_HOMES = {
+    "CanonicalGraph": "kcache_grpc.client.values",
+    "Client": "kcache_grpc.client.client",
+    "KcacheWarning": "kcache_grpc.client.disk",
+    "Kernel": "kcache_grpc.runtime",
+    "Manifest": "kcache_grpc.model.manifest",
+    "Options": "kcache_grpc.model.options",
+    "Spec": "kcache_grpc.client.values",
+    "Stats": "kcache_grpc.client.values",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    elif name == "aio":
+        value = import_module("kcache_grpc.aio")
+    elif name == "__version__":
+        value = import_module("kcache_grpc.client.version").package_version()
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

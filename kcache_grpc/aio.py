@@ -1,0 +1,124 @@
+"""The asynchronous client: the same methods as ``kcache_grpc.Client``, awaited.
+
+Kernel calls are synchronous here too: a kernel computes, it does not wait. So is ``Kernel.artifact`` for an
+artifact that did not come with the kernel.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+from kcache_grpc.client.arguments import require_this_version
+from kcache_grpc.client.asynchronous import AsyncIo
+from kcache_grpc.client.config import Tls, from_environment
+from kcache_grpc.client.core import Core
+from kcache_grpc.client.source import ProgramLike
+from kcache_grpc.client.values import CanonicalGraph, Spec, Stats
+from kcache_grpc.model.options import Options
+from kcache_grpc.runtime import Kernel
+
+__all__ = ["Client"]
+
+
+class Client:
+    """See ``kcache_grpc.Client``. Usable from one event loop after another, and from many tasks."""
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        namespace: str | None = None,
+        token: str | None = None,
+        tls: Tls = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        timeout: float | None = None,
+        strict: bool = False,
+        server_id: str | None = None,
+    ) -> None:
+        config = from_environment(
+            address,
+            namespace=namespace,
+            token=token,
+            tls=tls,
+            cache_dir=cache_dir,
+            timeout=timeout,
+            strict=strict,
+            server_id=server_id,
+        )
+        self._core = Core(config, AsyncIo())
+
+    async def compile(
+        self,
+        program: ProgramLike,
+        format: str | None = None,
+        target: str = "host",
+        layouts: None = None,
+        symbols: None = None,
+        dynamic: bool = False,
+        options: Options | None = None,
+        on_progress: Callable[[str, float], None] | None = None,
+    ) -> Kernel:
+        """See ``kcache_grpc.Client.compile``. A hit in memory returns without yielding to the loop."""
+        require_this_version(layouts, symbols, dynamic)
+        kernel = self._core.recall(program, format, target, options)
+        if kernel is not None:
+            return kernel
+        return await self._core.compile(program, format, target, options, on_progress)
+
+    async def compile_many(
+        self,
+        programs: Sequence[ProgramLike],
+        format: str | None = None,
+        target: str = "host",
+        options: Options | None = None,
+        on_progress: Callable[[str, float], None] | None = None,
+    ) -> list[Kernel]:
+        """See ``kcache_grpc.Client.compile_many``."""
+        return await self._core.compile_many(programs, format, target, options, on_progress)
+
+    async def normalize(
+        self, program: ProgramLike, format: str | None = None, *, numerics: str = "default"
+    ) -> CanonicalGraph:
+        """See ``kcache_grpc.Client.normalize``."""
+        return await self._core.normalize(program, format, numerics)
+
+    async def store(
+        self, program: ProgramLike, format: str | None = None, *, numerics: str = "default"
+    ) -> int:
+        """See ``kcache_grpc.Client.store``."""
+        return await self._core.store(program, format, numerics)
+
+    async def lookup(
+        self, program: ProgramLike, format: str | None = None, *, numerics: str = "default"
+    ) -> Spec | None:
+        """See ``kcache_grpc.Client.lookup``."""
+        return await self._core.lookup(program, format, numerics)
+
+    async def retrieve(self, key: int) -> Spec | None:
+        """See ``kcache_grpc.Client.retrieve``."""
+        return await self._core.retrieve(key)
+
+    async def count(self) -> int:
+        """See ``kcache_grpc.Client.count``."""
+        return await self._core.count()
+
+    async def stats(self) -> Stats:
+        """See ``kcache_grpc.Client.stats``."""
+        return await self._core.stats()
+
+    async def close(self) -> None:
+        """See ``kcache_grpc.Client.close``."""
+        await self._core.close()
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<kcache.aio.Client {self._core.config.address or 'embedded'} {self._core.config.namespace}>"

@@ -1,0 +1,1 @@
+"""The SDK: tiers memory, disk and remote, and the clients over them."""

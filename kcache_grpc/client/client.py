@@ -1,0 +1,142 @@
+"""The synchronous client."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+from kcache_grpc.client.arguments import require_this_version
+from kcache_grpc.client.blocking import BlockingIo, run
+from kcache_grpc.client.config import Tls, from_environment
+from kcache_grpc.client.core import Core
+from kcache_grpc.client.source import ProgramLike
+from kcache_grpc.client.values import CanonicalGraph, Spec, Stats
+from kcache_grpc.model.options import Options
+from kcache_grpc.runtime import Kernel
+
+
+class Client:
+    """Kernels from a kcache service, over tiers in memory and on disk.
+
+    ``address`` is ``"host:port"`` or ``"unix:/path"``; without one ``$KCACHE_ADDR``, else the embedded
+    service in this process (needs ``kcache-grpc[server]``). Safe from many threads, usable after
+    ``os.fork``, a context manager.
+
+    ``namespace``: key space. ``token``: bearer token. ``tls``: ``True`` for the system's authorities, or
+    a PEM as bytes or file. ``cache_dir``: folder of the local tiers, yours alone (0700). ``timeout``:
+    seconds for one call, retries included. ``strict``: raise ``Unavailable`` when the service is away,
+    instead of compiling in this process. ``server_id``: the server's identity, instead of the one that is
+    pinned at first contact.
+
+    A raised epoch or a new toolchain of the service reaches a client with its next question to the service,
+    and kernels in memory or on disk at the latest a minute later (one hour in the embedded service).
+
+    Every method raises errors under ``KcacheError``.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        namespace: str | None = None,
+        token: str | None = None,
+        tls: Tls = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        timeout: float | None = None,
+        strict: bool = False,
+        server_id: str | None = None,
+    ) -> None:
+        config = from_environment(
+            address,
+            namespace=namespace,
+            token=token,
+            tls=tls,
+            cache_dir=cache_dir,
+            timeout=timeout,
+            strict=strict,
+            server_id=server_id,
+        )
+        self._core = Core(config, BlockingIo())
+
+    def compile(
+        self,
+        program: ProgramLike,
+        format: str | None = None,
+        target: str = "host",
+        layouts: None = None,
+        symbols: None = None,
+        dynamic: bool = False,
+        options: Options | None = None,
+        on_progress: Callable[[str, float], None] | None = None,
+    ) -> Kernel:
+        """A kernel for ``program``: from memory, disk or the service, which compiles it if nobody did before.
+
+        ``program``: text, bytes, a path, or a ``jax.export.Exported`` (one device, one platform; the kernel
+        takes the module's arguments). ``format``: ``"stablehlo"``, ``"linalg"``, or ``None`` to tell by
+        content. ``target``: ``"host"`` or a name such as ``"x86-64-v3"``. ``on_progress(stage, seconds)`` is
+        called as stages of a compile begin and while they last, by another thread if that one asked first.
+        ``layouts``, ``symbols`` and ``dynamic`` take their defaults only in this version.
+
+        Raises ``InvalidProgram``, ``UnsupportedOp``, ``CompileFailed``, ``CompileTimeout``, ``ArgumentError``,
+        ``ResourceExhausted``, ``IntegrityError``, ``PermissionDenied``, ``Unavailable``.
+        """
+        require_this_version(layouts, symbols, dynamic)
+        kernel = self._core.recall(program, format, target, options)
+        if kernel is not None:
+            return kernel
+        return run(self._core.compile(program, format, target, options, on_progress))
+
+    def compile_many(
+        self,
+        programs: Sequence[ProgramLike],
+        format: str | None = None,
+        target: str = "host",
+        options: Options | None = None,
+        on_progress: Callable[[str, float], None] | None = None,
+    ) -> list[Kernel]:
+        """One kernel for each program, in order: one question for all, and compiles side by side."""
+        return run(self._core.compile_many(programs, format, target, options, on_progress))
+
+    def normalize(
+        self, program: ProgramLike, format: str | None = None, *, numerics: str = "default"
+    ) -> CanonicalGraph:
+        """The canonical form of a program; nothing is stored."""
+        return run(self._core.normalize(program, format, numerics))
+
+    def store(self, program: ProgramLike, format: str | None = None, *, numerics: str = "default") -> int:
+        """The key of a program's canonical graph, stored unless it is known. Never served by a fallback."""
+        return run(self._core.store(program, format, numerics))
+
+    def lookup(
+        self, program: ProgramLike, format: str | None = None, *, numerics: str = "default"
+    ) -> Spec | None:
+        """The stored canonical graph of a program, if there is one; nothing is stored."""
+        return run(self._core.lookup(program, format, numerics))
+
+    def retrieve(self, key: int) -> Spec | None:
+        """The canonical graph of a key; ``None`` for a key that was never given."""
+        return run(self._core.retrieve(key))
+
+    def count(self) -> int:
+        """How many canonical graphs the namespace has."""
+        return run(self._core.count())
+
+    def stats(self) -> Stats:
+        """Counters of the namespace at the service, and of this client."""
+        return run(self._core.stats())
+
+    def close(self) -> None:
+        """Ends connections. Kernels stay usable; other calls raise ``ArgumentError``."""
+        run(self._core.close())
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<kcache.Client {self._core.config.address or 'embedded'} {self._core.config.namespace}>"

@@ -1,0 +1,33 @@
+"""Deadlines: one budget of seconds for a whole call of the client."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from kcache_grpc.errors import Unavailable
+
+
+class OutOfTime(Unavailable):
+    """The caller's own timeout passed. The work at the service goes on."""
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """When a call has to end; ``seconds`` is what it was given."""
+
+    seconds: float
+    ends: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ends", time.monotonic() + self.seconds)
+
+    def left(self, most: float = float("inf")) -> float:
+        """Seconds that are left, at most ``most``. Raises ``OutOfTime`` when there are none."""
+        left = self.ends - time.monotonic()
+        if left <= 0:
+            raise OutOfTime(
+                f"no answer within the timeout of {self.seconds:g} s; what the service began goes on there",
+                deadline="client",
+            )
+        return min(left, most)

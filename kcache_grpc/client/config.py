@@ -1,0 +1,106 @@
+"""What a client is told: one frozen object, and the one place that reads the environment.
+
+============== =========================================================================
+KCACHE_ADDR         ``host:port`` or ``unix:/path`` of the service; unset: the embedded one
+KCACHE_NAMESPACE    key space, ``default``
+KCACHE_TOKEN        bearer token
+KCACHE_CACHE_DIR    folder of the local tiers, ``$XDG_CACHE_HOME/kcache``
+KCACHE_SERVER_ID    the server's identity, instead of the one pinned at first contact
+KCACHE_TIMEOUT      seconds that one call may take, 600
+============== =========================================================================
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import platformdirs
+
+from kcache_grpc.errors import ArgumentError
+
+Tls = bool | bytes | str | os.PathLike[str] | None
+
+_NAMESPACE = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
+_SERVER_ID = re.compile(r"[0-9a-f]{64}")
+
+DEFAULT_TIMEOUT = 600.0
+
+
+@dataclass(frozen=True)
+class ClientConfig:
+    """All settings of one client. Raises ``ArgumentError`` for values that cannot be meant."""
+
+    #: ``None``: the embedded service.
+    address: str | None
+    cache_dir: Path
+    namespace: str = "default"
+    token: str | None = field(default=None, repr=False)
+    #: ``True``: the system's authorities; bytes: a PEM; str or path: a file with one.
+    tls: Tls = field(default=None, repr=False)
+    server_id: str | None = None
+    #: Seconds for one call of the client, all retries included.
+    timeout: float = DEFAULT_TIMEOUT
+    #: Never falls back to the embedded service.
+    strict: bool = False
+    #: Kernels kept in memory, and bytes of program texts kept as their names.
+    memory_kernels: int = 1024
+    memory_program_bytes: int = 64 << 20
+    #: Bytes of the disk tier, all servers together.
+    disk_bytes: int = 4 << 30
+    #: Seconds for which the server's answer about itself holds: the longest that a raised epoch stays unseen.
+    freshness: float = 60.0
+    #: Seconds of silence until a server is given up: one that never answered, one that did.
+    patience_new: float = 2.0
+    patience_known: float = 8.0
+
+    def __post_init__(self) -> None:
+        if not _NAMESPACE.fullmatch(self.namespace):
+            raise ArgumentError(
+                f"namespace {self.namespace!r}: use at most 128 of a-z 0-9 . _ -, first a letter or digit"
+            )
+        if self.server_id is not None and not _SERVER_ID.fullmatch(self.server_id):
+            raise ArgumentError(f"server_id {self.server_id!r} is not 64 lower-case hex digits")
+        if not 0 < self.timeout < float("inf"):
+            raise ArgumentError(f"timeout is {self.timeout!r}; use a number of seconds above 0")
+
+
+def from_environment(
+    address: str | None = None,
+    *,
+    namespace: str | None = None,
+    token: str | None = None,
+    tls: Tls = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+    timeout: float | None = None,
+    strict: bool = False,
+    server_id: str | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> ClientConfig:
+    """What was given, else what the environment says, else the defaults. Empty variables count as unset."""
+    variables = os.environ if environment is None else environment
+    home = cache_dir or variables.get("KCACHE_CACHE_DIR") or platformdirs.user_cache_dir("kcache", False)
+    return ClientConfig(
+        address=address or variables.get("KCACHE_ADDR") or None,
+        cache_dir=Path(home).expanduser().absolute(),
+        namespace=namespace or variables.get("KCACHE_NAMESPACE") or "default",
+        token=token or variables.get("KCACHE_TOKEN") or None,
+        tls=tls,
+        server_id=server_id or variables.get("KCACHE_SERVER_ID") or None,
+        timeout=timeout if timeout is not None else _seconds(variables.get("KCACHE_TIMEOUT")),
+        strict=strict,
+        patience_new=3.0 if strict else ClientConfig.patience_new,
+        patience_known=30.0 if strict else ClientConfig.patience_known,
+    )
+
+
+def _seconds(text: str | None) -> float:
+    if not text:
+        return DEFAULT_TIMEOUT
+    try:
+        return float(text)
+    except ValueError as error:
+        raise ArgumentError(f"KCACHE_TIMEOUT is {text!r}; use a number of seconds") from error

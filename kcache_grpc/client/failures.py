@@ -1,0 +1,51 @@
+"""From a gRPC status to an error of kcache: the one place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import grpc
+from google.protobuf.message import DecodeError
+from google.rpc import error_details_pb2, status_pb2  # pyright: ignore[reportMissingTypeStubs]
+
+from kcache_grpc.errors import DOMAIN, KcacheError, Unavailable, from_reason, from_transport
+
+_DETAILS = "grpc-status-details-bin"
+#: What a torn connection looks like when it is not called UNAVAILABLE.
+_TORN = ("RST_STREAM", "Stream removed", "stream removed", "GOAWAY", "Connection reset", "Broken pipe")
+
+
+class FailedCall(Protocol):
+    """What a sync call's ``RpcError`` and an ``AioRpcError`` have in common."""
+
+    def code(self) -> grpc.StatusCode: ...
+    def details(self) -> str | None: ...
+    def trailing_metadata(self) -> Iterable[tuple[str, str | bytes]] | None: ...
+
+
+def from_rpc_error(error: FailedCall) -> KcacheError:
+    """The error that the server meant, or what the transport's code stands for."""
+    message = error.details() or "no details"
+    for name, value in error.trailing_metadata() or ():
+        if name == _DETAILS and isinstance(value, bytes):
+            meant = _from_details(value, message)
+            if meant is not None:
+                return meant
+    code = error.code()
+    if code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN) and any(x in message for x in _TORN):
+        return Unavailable(message, code=code.name)
+    return from_transport(code.name, message)
+
+
+def _from_details(data: bytes, message: str) -> KcacheError | None:
+    status = status_pb2.Status()
+    try:
+        status.ParseFromString(data)
+    except DecodeError:
+        return None
+    for detail in status.details:
+        reason = error_details_pb2.ErrorInfo()
+        if detail.Unpack(reason) and reason.domain == DOMAIN:
+            return from_reason(reason.reason, status.message or message, reason.metadata)
+    return None

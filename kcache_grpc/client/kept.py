@@ -1,0 +1,89 @@
+"""Kernels in memory: by program digest, and by the text itself, so that a hit hashes nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from typing import Any
+
+from kcache_grpc.client.memory import Lru
+from kcache_grpc.client.source import ProgramLike
+from kcache_grpc.client.trust import Ask
+from kcache_grpc.errors import KcacheError
+from kcache_grpc.model.options import Options
+from kcache_grpc.runtime import Kernel
+
+Generation = tuple[str, int, bytes]
+AskKey = tuple[bytes, str, Options]
+_ProgramKey = tuple[str | bytes, str | None, str, Options | None]
+
+
+def ask_key(ask: Ask) -> AskKey:
+    """What makes two asks the same."""
+    return (ask.program.digest, str(ask.target), ask.options)
+
+
+class Kept:
+    """One kernel, and what its server was when it came."""
+
+    def __init__(self, generation: Generation, kernel: Kernel) -> None:
+        self.generation = generation
+        self.kernel = kernel
+        self._again: Kernel | None = None
+
+    def again(self) -> Kernel:
+        """The same kernel with the origin "memory"; code and constants are shared."""
+        if self._again is None:
+            # Loaded before it is copied, so that both share what was loaded. A kernel for another
+            # machine cannot be, and says so when it is called.
+            with contextlib.suppress(KcacheError):
+                self.kernel.load()
+            twin = copy.copy(self.kernel)
+            twin.origin = "memory"
+            self._again = twin
+        return self._again
+
+
+class KernelTable:
+    """Both ways to a kept kernel. Thread-safe, bounded in kernels and in bytes of texts."""
+
+    def __init__(self, max_kernels: int, max_program_bytes: int) -> None:
+        self._by_digest: Lru[AskKey, Kept] = Lru(max_kernels)
+        self._by_program: Lru[_ProgramKey, Kept] = Lru(max_kernels, max_program_bytes)
+
+    def by_digest(self, key: AskKey) -> Kept | None:
+        """By all that decides which kernel it is."""
+        return self._by_digest.get(key)
+
+    def by_program(
+        self, program: ProgramLike, format: str | None, target: str, options: Options | None
+    ) -> Kept | None:
+        """By an equal text or equal bytes; Python caches their hashes."""
+        if type(program) is not str and type(program) is not bytes:
+            return None
+        try:
+            return self._by_program.get((program, format, target, options))
+        except TypeError:  # an argument of a wrong, unhashable type: refused where it is read
+            return None
+
+    def keep(self, key: AskKey, generation: Generation, kernel: Kernel) -> None:
+        """Keeps a kernel under its digest."""
+        self._by_digest.put(key, Kept(generation, kernel))
+
+    def name_program(
+        self, program: Any, format: str | None, target: str, options: Options | None, key: AskKey
+    ) -> None:
+        """Lets an equal text find the kernel of ``key``."""
+        kept = self._by_digest.get(key)
+        if kept is not None and (type(program) is str or type(program) is bytes):
+            self._by_program.put((program, format, target, options), kept, len(program))
+
+    def clear(self) -> None:
+        """Forgets all kernels; those that callers hold stay usable."""
+        self._by_digest.clear()
+        self._by_program.clear()
+
+    def after_fork(self) -> None:
+        """See ``Lru.after_fork``."""
+        self._by_digest.after_fork()
+        self._by_program.after_fork()

@@ -1,0 +1,222 @@
+"""How kernels come from one server: from disk, by digest, or by a compile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kcache_grpc._proto.kcache.v1 import common_pb2, manifest_pb2
+from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
+from kcache_grpc.client.clock import Deadline
+from kcache_grpc.client.connection import Connection
+from kcache_grpc.client.counters import Counters
+from kcache_grpc.client.disk import DiskTier, StoredKernel, entry_name, needed_blobs
+from kcache_grpc.client.memory import Progress
+from kcache_grpc.client.transfer import download, with_program
+from kcache_grpc.client.trust import Ask, Judge, check_bytes
+from kcache_grpc.client.wire import COMPILE_KERNEL, GET_KERNELS, Io, Wire
+from kcache_grpc.errors import IntegrityError, NotFound, Unavailable, from_reason
+from kcache_grpc.model.wire import options_to_proto, target_to_proto
+
+#: Most bytes of artifacts inside one answer about many kernels; the rest is read one by one.
+_INLINE_BUDGET = 8 << 20
+_CODE = (manifest_pb2.ARTIFACT_KIND_SHARED_OBJECT,)
+_ORIGINS = {
+    pb.ORIGIN_STORED: "remote",
+    pb.ORIGIN_COMPILED: "compiled",
+    pb.ORIGIN_JOINED: "compiled",
+}
+
+
+@dataclass(frozen=True)
+class Obtained:
+    """A verified kernel, and where it came from."""
+
+    kernel: StoredKernel
+    origin: str
+
+
+@dataclass
+class _Compile:
+    """What came of one compile so far, over all attempts to follow it."""
+
+    result: pb.CompileResult | None = None
+    stage: str = "queued"
+    parts: dict[bytes, bytearray] = field(default_factory=dict[bytes, bytearray])
+
+
+class Obtainer:
+    """Brings kernels from one server, or from what was kept of it."""
+
+    def __init__(self, connection: Connection, disk: DiskTier | None, io: Io, counters: Counters) -> None:
+        self.connection = connection
+        self._disk = disk
+        self._io = io
+        self._counters = counters
+
+    async def obtain(self, asks: Sequence[Ask], deadline: Deadline, progress: Progress) -> list[Obtained]:
+        """One kernel for each, in order. All asks have the same target and options."""
+        return await self.connection.renewed(lambda: self._obtain(asks, deadline, progress), deadline)
+
+    async def _obtain(self, asks: Sequence[Ask], deadline: Deadline, progress: Progress) -> list[Obtained]:
+        judge = await self.connection.judge(deadline)
+        kept = await self._io.blocking(lambda: [self._from_disk(ask, judge) for ask in asks])
+        missing = [index for index, found in enumerate(kept) if found is None]
+        answers = await self._look_up([asks[index] for index in missing], deadline)
+
+        async def fetch(index: int, answer: pb.KernelResult) -> Obtained:
+            obtained = await self._answered(asks[index], answer, deadline, progress)
+            await self._keep(asks[index], obtained.kernel, deadline)
+            return obtained
+
+        works = [
+            (lambda index=index, answer=answer: fetch(index, answer))
+            for index, answer in zip(missing, answers, strict=True)
+        ]
+        fetched = dict(zip(missing, await self._io.gather(works), strict=True))
+        return [found or fetched[index] for index, found in enumerate(kept)]
+
+    def _from_disk(self, ask: Ask, judge: Judge) -> Obtained | None:
+        if self._disk is None:
+            return None
+        found = self._disk.load(entry_name(judge.state, self.connection.namespace, ask), judge, ask)
+        return None if found is None else Obtained(found, "disk")
+
+    async def _look_up(self, asks: Sequence[Ask], deadline: Deadline) -> list[pb.KernelResult]:
+        """The server's answer for each, uploading nothing."""
+        state = await self.connection.state(deadline)
+        answers: list[pb.KernelResult] = []
+        for start in range(0, len(asks), state.max_queries):
+            answers += await self._look_up_some(asks[start : start + state.max_queries], deadline)
+        return answers
+
+    async def _look_up_some(self, asks: Sequence[Ask], deadline: Deadline) -> list[pb.KernelResult]:
+        request = pb.GetKernelsRequest(
+            header=self.connection.header(),
+            queries=[pb.KernelQuery(program_digest=ask.program.digest) for ask in asks],
+            target=target_to_proto(asks[0].target),
+            options=options_to_proto(asks[0].options),
+            artifact_kinds=_CODE,
+            inline_budget_bytes=_INLINE_BUDGET,
+        )
+        answers: dict[int, pb.KernelResult] = {}
+        for reply in await self.connection.line.collect(GET_KERNELS, request, deadline):
+            answers.update((result.index, result) for result in reply.results)
+        if sorted(answers) != list(range(len(asks))):
+            raise IntegrityError(f"the server gave {len(answers)} answers to {len(asks)} questions")
+        return [answers[index] for index in range(len(asks))]
+
+    async def _answered(
+        self, ask: Ask, answer: pb.KernelResult, deadline: Deadline, progress: Progress
+    ) -> Obtained:
+        match answer.status:
+            case pb.KERNEL_STATUS_FOUND:
+                sent = {artifact.ref.sha256: artifact.data for artifact in answer.artifacts}
+                try:
+                    return Obtained(await self._complete(ask, answer, sent, deadline), "remote")
+                except NotFound:
+                    # The bytes were evicted: a miss, which the service repairs.
+                    return await self._compiled(ask, True, deadline, progress)
+            case pb.KERNEL_STATUS_NEED_PROGRAM:
+                return await self._compiled(ask, False, deadline, progress)
+            case pb.KERNEL_STATUS_NEED_COMPILE:
+                return await self._compiled(ask, True, deadline, progress)
+            case pb.KERNEL_STATUS_FAILED:
+                failure = answer.failure
+                details = {"stage": failure.stage, "diagnostic": failure.diagnostic, "remembered": "true"}
+                raise from_reason(failure.reason, failure.diagnostic or failure.reason, details)
+            case other:
+                raise IntegrityError(f"the server answered with the unknown status {other}")
+
+    async def _compiled(self, ask: Ask, known: bool, deadline: Deadline, progress: Progress) -> Obtained:
+        began = time.monotonic()
+        done = _Compile()
+        header = self.connection.header()
+
+        def take(reply: pb.CompileKernelResponse) -> None:
+            _take(done, reply)
+            if reply.WhichOneof("event") in ("stage", "heartbeat"):
+                progress(done.stage, time.monotonic() - began)
+
+        async def call(source: common_pb2.GraphSource) -> None:
+            request = pb.CompileKernelRequest(
+                header=header,
+                graph=source,
+                target=target_to_proto(ask.target),
+                options=options_to_proto(ask.options),
+                artifact_kinds=_CODE,
+            )
+
+            async def once(wire: Wire) -> None:
+                """Attaches to the compile, again after a broken stream: the service goes on meanwhile."""
+                try:
+                    replies = wire.stream(COMPILE_KERNEL, request, deadline.left())
+                    await self.connection.line.follow(replies, take)
+                except Unavailable:
+                    if done.result is None:
+                        raise
+                if done.result is None:
+                    raise Unavailable("the compile's stream ended without a result")
+
+            await self.connection.line.attempt(once, deadline)
+
+        await with_program(self.connection, ask.program, deadline, call, known=known)
+        result = done.result
+        assert result is not None
+        answer = pb.KernelResult(key=result.key, binding=result.binding, manifest=result.manifest)
+        parts = {sha256: bytes(content) for sha256, content in done.parts.items()}
+        kernel = await self._complete(ask, answer, parts, deadline)
+        return Obtained(kernel, _ORIGINS.get(result.origin, "remote"))
+
+    async def _complete(
+        self, ask: Ask, answer: pb.KernelResult, sent: dict[bytes, bytes], deadline: Deadline
+    ) -> StoredKernel:
+        """Verifies an answer, then brings the bytes that did not come along."""
+        binding, manifest = (await self.connection.judge(deadline)).kernel(answer, ask)
+        blobs: dict[bytes, bytes] = {}
+        for sha256, size in needed_blobs(binding, manifest):
+            blobs[sha256] = await self.bytes_of(sha256, size, deadline, sent.get(sha256, b""))
+        return StoredKernel(answer, binding, manifest, blobs)
+
+    async def bytes_of(self, sha256: bytes, size: int, deadline: Deadline, begun: bytes = b"") -> bytes:
+        """Verified bytes: those that came, those on disk, else those of the server from where they end."""
+        if begun and len(begun) >= size:
+            return check_bytes(begun, sha256, size, f"artifact {sha256.hex()}")
+        disk = self._disk
+        if disk is not None:
+            kept = await self._io.blocking(lambda: disk.blob(sha256, size))
+            if kept is not None:
+                return kept
+        return await download(self.connection, sha256, size, deadline, begun)
+
+    async def _keep(self, ask: Ask, kernel: StoredKernel, deadline: Deadline) -> None:
+        """Keeps a kernel on disk, under the toolchain that made it."""
+        state = await self.connection.state(deadline)
+        if kernel.manifest.toolchain_digest != state.toolchain_digest:
+            # The server was upgraded since it was asked. Replicas that differ end up here each time.
+            state = await self.connection.refresh(deadline)
+        disk = self._disk
+        if disk is None or kernel.manifest.toolchain_digest != state.toolchain_digest:
+            return
+        name = entry_name(state, self.connection.namespace, ask)
+        await self._io.blocking(lambda: disk.save(name, kernel))
+
+
+def _take(done: _Compile, reply: pb.CompileKernelResponse) -> None:
+    match reply.WhichOneof("event"):
+        case "stage":
+            done.stage = reply.stage.stage
+        case "result":
+            done.result = reply.result
+        case "chunk":
+            content = done.parts.setdefault(reply.chunk.ref.sha256, bytearray())
+            if reply.chunk.offset == 0:
+                content.clear()
+            if reply.chunk.offset != len(content):
+                raise IntegrityError(
+                    f"a part of an artifact begins at {reply.chunk.offset} instead of {len(content)}"
+                )
+            content.extend(reply.chunk.data)
+        case _:
+            pass

@@ -1,0 +1,159 @@
+"""What a caller calls a program, read into a format and bytes.
+
+Formats are told apart by content: MLIR bytecode by its first four bytes, text by the dialect of its
+operations. Nothing is parsed here; the service does that, in a worker.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any, cast
+
+from kcache_grpc.client.locations import strip_locations
+from kcache_grpc.errors import ArgumentError, InvalidProgram, KcacheError, NotFound
+from kcache_grpc.model.program import Program, ProgramFormat
+
+#: What ``Client`` takes as a program; ``jax.export.Exported`` is told by its type, without importing JAX.
+ProgramLike = str | bytes | os.PathLike[str] | Any
+
+_BYTECODE = b"ML\xefR"
+_ACCEPTED = (ProgramFormat.STABLEHLO, ProgramFormat.LINALG)
+#: An operation's dialect: at the start of a line or behind "=", in quotes in the generic form.
+_OPERATION = re.compile(
+    rb'(?:^|=)[ \t]*"?(stablehlo|chlo|vhlo|linalg|torch|onnx|tensor|arith|math|scf)\.[a-z]', re.MULTILINE
+)
+_STABLEHLO = frozenset((b"stablehlo", b"chlo", b"vhlo"))
+_LATER = {b"torch": "Torch dialect", b"onnx": "ONNX dialect"}
+_PATH_SUFFIXES = (".mlir", ".mlirbc", ".bc", ".vhlo", ".onnx", ".pt2", ".pb", ".txt")
+
+
+def read_program(program: ProgramLike, format: str | None) -> Program:
+    """Format and bytes, locations taken out of text.
+
+    Raises ``ArgumentError`` for a format or type that this version does not take, ``InvalidProgram`` for
+    bytes that cannot be a program, ``NotFound`` for a missing file.
+    """
+    stated = None if format is None else _stated_format(format)
+    body = _body(program)
+    if not body:
+        raise InvalidProgram("the program is empty")
+    if body.startswith(_BYTECODE):
+        return Program(stated or _bytecode_format(body), body)
+    if stated is None:
+        stated = _text_format(body)
+    return Program(stated, strip_locations(body))
+
+
+def _stated_format(format: str) -> ProgramFormat:
+    try:
+        stated = ProgramFormat(format)
+    except ValueError as error:
+        names = ", ".join(repr(known.value) for known in _ACCEPTED)
+        raise ArgumentError(f"unknown format {format!r}; use {names}, or None to tell by content") from error
+    if stated not in _ACCEPTED:
+        raise ArgumentError(f"programs of format {format!r} are not taken by this version of kcache")
+    return stated
+
+
+def _body(program: ProgramLike) -> bytes:
+    if isinstance(program, str):
+        return _text_body(program)
+    if isinstance(program, bytes):
+        return program
+    if isinstance(program, bytearray):
+        return bytes(program)
+    if isinstance(program, os.PathLike):
+        return _file_body(Path(cast("os.PathLike[str]", program)))
+    return _object_body(program)
+
+
+def _text_body(program: str) -> bytes:
+    if "\n" not in program and len(program) < 4096 and _names_file(program):
+        raise ArgumentError(
+            f"a str is the text of a program, but {program!r} looks like a file name: "
+            f"pass pathlib.Path({program!r})"
+        )
+    try:
+        return program.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidProgram(f"the program's text is not valid Unicode: {error}") from error
+
+
+def _names_file(text: str) -> bool:
+    if not text or "\0" in text:
+        return False
+    if text.endswith(_PATH_SUFFIXES):
+        return True
+    try:
+        return Path(text).is_file()
+    except OSError:
+        return False
+
+
+def _file_body(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise NotFound(f"no such file: {path}") from error
+    except OSError as error:
+        raise ArgumentError(f"{path} cannot be read: {error}") from error
+
+
+def _object_body(program: Any) -> bytes:
+    cls = cast("type[object]", type(program))
+    package = cls.__module__.partition(".")[0]
+    if package == "jax" and cls.__name__ == "Exported":
+        return _exported_body(program)
+    if package in ("torch", "onnx"):
+        raise ArgumentError(
+            f"{package}.{cls.__qualname__} is not taken by this version of kcache; export it to StableHLO"
+        )
+    raise ArgumentError(
+        f"a program is a str, bytes, a path or a jax.export.Exported, not {cls.__module__}.{cls.__qualname__}"
+    )
+
+
+def _exported_body(exported: Any) -> bytes:
+    """The module of a ``jax.export.Exported`` as a portable artifact.
+
+    The kernel's arguments are the module's: flattened, without those that the export dropped as unused.
+    """
+    if exported.nr_devices != 1:
+        raise ArgumentError(f"the program was exported for {exported.nr_devices} devices; kernels run on one")
+    if len(exported.platforms) != 1:
+        raise ArgumentError(
+            f"the program was exported for {', '.join(exported.platforms)}; export it for one platform"
+        )
+    return bytes(exported.mlir_module_serialized)
+
+
+def _bytecode_format(body: bytes) -> ProgramFormat:
+    """By the dialect names in the string section; StableHLO, unless only linalg is there."""
+    if b"linalg" in body and b"stablehlo" not in body and b"vhlo" not in body:
+        return ProgramFormat.LINALG
+    return ProgramFormat.STABLEHLO
+
+
+def _text_format(body: bytes) -> ProgramFormat:
+    if b"\0" in body[:4096]:
+        raise _unreadable(body)
+    families = set[bytes]()
+    for match in _OPERATION.finditer(body):
+        family: bytes = match[1]
+        if family in _STABLEHLO:
+            return ProgramFormat.STABLEHLO
+        families.add(family)
+    later = sorted(_LATER[family] for family in families if family in _LATER)
+    if later:
+        raise ArgumentError(f"programs in the {later[0]} are not taken by this version of kcache")
+    return ProgramFormat.LINALG if families else ProgramFormat.STABLEHLO
+
+
+def _unreadable(body: bytes) -> KcacheError:
+    if body.startswith(b"PK\x03\x04"):
+        return ArgumentError("a zip archive (torch.export?) is not taken by this version of kcache")
+    return InvalidProgram(
+        "neither MLIR text nor MLIR bytecode; for ONNX and other formats export to StableHLO first"
+    )

@@ -1,0 +1,113 @@
+"""What a server said of itself, in this process and across processes."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+from google.protobuf.message import DecodeError
+
+from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
+from kcache_grpc.client.files import write_whole
+from kcache_grpc.errors import IntegrityError
+from kcache_grpc.model.identity import toolchain_digest
+from kcache_grpc.model.signing import server_id
+
+#: Where a server gives no limit: gRPC's own is 4 MiB a message.
+_INLINE_PROGRAM = 2 << 20
+_MAX_QUERIES = 256
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """Identity, epoch, toolchain and limits; ``fetched`` is in Unix seconds."""
+
+    server_id: str
+    public_key: bytes
+    epoch: int
+    toolchain_digest: bytes
+    max_program_bytes: int
+    max_inline_program_bytes: int
+    max_queries: int
+    fetched: float
+    #: The reply that it was read from, for the snapshot on disk.
+    reply: bytes
+
+    def age(self, now: float) -> float:
+        """Seconds since the server said so; a clock that was set back counts as old."""
+        return now - self.fetched if now >= self.fetched else float("inf")
+
+    @cached_property
+    def generation(self) -> tuple[str, int, bytes]:
+        """What the tier in memory is keyed by: another one disowns what it holds."""
+        return (self.server_id, self.epoch, self.toolchain_digest)
+
+
+def read_state(reply: pb.GetCapabilitiesResponse, fetched: float) -> ServerState:
+    """Raises ``IntegrityError`` for an answer that contradicts itself."""
+    if reply.server_id != server_id(reply.public_key):
+        raise IntegrityError("the server's identity is not the digest of its public key")
+    ingredients = tuple((item.name, item.value) for item in reply.toolchain)
+    if toolchain_digest(ingredients) != reply.toolchain_digest:
+        raise IntegrityError("the server's toolchain digest does not match its toolchain")
+    limits = reply.limits
+    return ServerState(
+        server_id=reply.server_id,
+        public_key=reply.public_key,
+        epoch=reply.epoch,
+        toolchain_digest=reply.toolchain_digest,
+        max_program_bytes=limits.max_program_bytes,
+        max_inline_program_bytes=min(limits.max_inline_program_bytes or _INLINE_PROGRAM, 3 << 20),
+        max_queries=limits.max_queries or _MAX_QUERIES,
+        fetched=fetched,
+        reply=reply.SerializeToString(),
+    )
+
+
+class Snapshots:
+    """The last answer of each server and namespace, so that a hit on disk needs no server.
+
+    ``tag`` is stored beside: a snapshot with another tag does not count.
+    """
+
+    def __init__(self, directory: Path | None) -> None:
+        self._directory = directory
+
+    def load(self, name: str, tag: str = "") -> ServerState | None:
+        """The last answer; ``None`` where there is none that can be read."""
+        if self._directory is None:
+            return None
+        try:
+            record = cast("dict[str, Any]", json.loads(self._path(name).read_bytes()))
+            if record["tag"] != tag:
+                return None
+            reply = pb.GetCapabilitiesResponse.FromString(base64.b64decode(record["reply"], validate=True))
+            return read_state(reply, float(record["fetched"]))
+        except (OSError, ValueError, KeyError, TypeError, binascii.Error, DecodeError, IntegrityError):
+            return None
+
+    def save(self, name: str, state: ServerState, tag: str = "") -> None:
+        """Replaces the last answer. Raises ``OSError``."""
+        if self._directory is None:
+            return
+        record = {
+            "fetched": state.fetched,
+            "tag": tag,
+            "reply": base64.b64encode(state.reply).decode(),
+        }
+        write_whole(self._path(name), json.dumps(record).encode())
+
+    def _path(self, name: str) -> Path:
+        assert self._directory is not None
+        return self._directory / f"{name}.json"
+
+
+def now() -> float:
+    """Wall-clock time: snapshots are compared across processes."""
+    return time.time()
