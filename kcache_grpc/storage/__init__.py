@@ -1,0 +1,13 @@
+"""Where specs, keys, kernels and their history are kept.
+
+``open_store(url)`` gives a ``Store``; ``contract`` says what it promises, ``records`` what goes in and out,
+``errors`` what it raises.
+"""
+
+from __future__ import annotations
+
+from kcache_grpc.storage.clock import Clock
+from kcache_grpc.storage.contract import CHUNK_BYTES, Store
+from kcache_grpc.storage.opening import embedded_url, migrate, open_store
+
+__all__ = ["CHUNK_BYTES", "Clock", "Store", "embedded_url", "migrate", "open_store"]

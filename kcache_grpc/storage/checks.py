@@ -1,0 +1,177 @@
+"""What every store refuses before it touches anything."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+from kcache_grpc.storage.errors import DigestMismatch, InvalidValue
+from kcache_grpc.storage.records import (
+    AuditEvent,
+    Failure,
+    GraphDraft,
+    KernelDraft,
+    Lease,
+    MappingDraft,
+    Namespace,
+    SpecDraft,
+    UsageDelta,
+)
+
+#: Keys, counters and sizes are 64-bit signed in every database.
+MAX_INT = 2**63 - 1
+#: Longest namespace name: it is part of an index.
+MAX_NAME_CHARS = 200
+#: Longest text in an index (target, options, numerics): Postgres refuses index rows above 2,700 bytes.
+MAX_INDEXED_BYTES = 800
+
+
+def digest(what: str, value: bytes) -> None:
+    """Raises ``InvalidValue`` unless ``value`` has the size of a SHA-256."""
+    if len(value) != 32:
+        raise InvalidValue(f"{what} has {len(value)} bytes, a digest has 32")
+
+
+def digests(what: str, values: Iterable[bytes]) -> None:
+    """``digest`` for each."""
+    for value in values:
+        digest(what, value)
+
+
+def text(what: str, *values: str) -> None:
+    """Raises ``InvalidValue`` for text that some database cannot keep: lone surrogates, NUL."""
+    for value in values:
+        if value.isascii() and "\0" not in value:
+            continue
+        if "\0" in value:
+            raise InvalidValue(f"{what} contains a NUL character")
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidValue(f"{what} has no UTF-8 form: {error.reason}") from error
+
+
+def indexed(what: str, *values: str) -> None:
+    """``text``, and short enough for an index."""
+    text(what, *values)
+    for value in values:
+        if len(value.encode()) > MAX_INDEXED_BYTES:
+            raise InvalidValue(f"{what} is longer than {MAX_INDEXED_BYTES} bytes")
+
+
+def namespace_name(name: str) -> None:
+    """1 to 200 printable characters."""
+    text("namespace name", name)
+    if not name or len(name) > MAX_NAME_CHARS or not name.isprintable():
+        raise InvalidValue(f"namespace name must be 1 to {MAX_NAME_CHARS} printable characters")
+
+
+def number(what: str, *values: int, least: int = 0) -> None:
+    """Raises ``InvalidValue`` for what does not fit 64 bits or is below ``least``."""
+    for value in values:
+        if not least <= value <= MAX_INT:
+            raise InvalidValue(f"{what} is {value}, outside of [{least}, {MAX_INT}]")
+
+
+def named_bytes(what: str, name: bytes, content: bytes) -> None:
+    """Raises ``DigestMismatch`` unless ``content`` hashes to ``name``."""
+    digest(what, name)
+    if hashlib.sha256(content).digest() != name:
+        raise DigestMismatch(f"{what} does not hash to its digest {name.hex()}")
+
+
+def spec(draft: SpecDraft) -> None:
+    """A spec that may be stored."""
+    text("spec text", draft.text)
+    indexed("numerics", draft.numerics)
+    indexed("family", draft.family)
+    number("canonicalizer", draft.canonicalizer)
+    named_bytes("spec text", draft.spec_digest, draft.text.encode())
+
+
+def mapping(draft: MappingDraft) -> None:
+    """A mapping that may be stored, if its key and constants are there."""
+    digest("program digest", draft.program_digest)
+    indexed("numerics", draft.numerics)
+    number("key", draft.key, least=1)
+    digests("constant", draft.constants)
+
+
+def graph(draft: GraphDraft) -> None:
+    """A graph that may be stored."""
+    spec(draft.spec)
+    digest("program digest", draft.program_digest)
+    for constant in draft.constants:
+        named_bytes("constant", constant.digest, constant.content)
+
+
+def kernel(draft: KernelDraft) -> None:
+    """A kernel that may be published, if its key is there."""
+    record = draft.kernel
+    digest("kernel digest", record.kernel_digest)
+    digest("toolchain", record.toolchain)
+    number("key", record.key, least=1)
+    number("compile time", draft.compile_us)
+    text("kernel", record.arg_spec, record.guard)
+    indexed("target", record.target)
+    indexed("options", record.options)
+    text("ingredient", *(part for pair in draft.ingredients for part in pair))
+    kinds = [artifact.kind for artifact in draft.artifacts]
+    indexed("artifact kind", *kinds)
+    if not kinds or len(set(kinds)) != len(kinds):
+        raise InvalidValue("a kernel has at least one artifact, and one of a kind")
+    for artifact in draft.artifacts:
+        named_bytes(f"artifact {artifact.kind}", artifact.digest, artifact.content)
+
+
+def events(batch: Iterable[AuditEvent]) -> None:
+    """Audit events that may be stored."""
+    for event in batch:
+        texts = (event.outcome, event.origin, event.actor, event.peer, event.request_id, event.target)
+        text("audit event", event.kind, event.detail, *texts)
+        number("audit number", event.duration_us, event.byte_count, event.saved_us, event.at)
+        number("audit key", event.key or 0)
+        names = (event.program_digest, event.spec_digest, event.kernel_digest, event.toolchain)
+        digests("audit digest", [name for name in names if name is not None])
+
+
+def usage(delta: UsageDelta) -> None:
+    """A count that may be added."""
+    indexed("subject", delta.subject)
+    digest("digest", delta.digest)
+    number("usage", delta.hits, delta.saved_us, delta.last_used_at)
+
+
+def ttl(seconds: float) -> int:
+    """A time to live in whole microseconds, at most a century."""
+    if not 0 < seconds <= 3.2e9:
+        raise InvalidValue(f"a time to live is positive and at most a century, not {seconds} s")
+    return int(seconds * 1_000_000)
+
+
+def holder(kernel_digest: bytes, name: str) -> None:
+    """A kernel and the name of one attempt to compile it."""
+    digest("kernel digest", kernel_digest)
+    indexed("holder", name)
+    if not name:
+        raise InvalidValue("a holder has a name")
+
+
+def stage(name: str) -> None:
+    """One line."""
+    indexed("stage", name)
+    if len(name.splitlines()) != 1:
+        raise InvalidValue("a stage is one line of text")
+
+
+def lease(shown: Lease | None, namespace: Namespace, kernel_digest: bytes) -> None:
+    """A lease, if one is shown, for just this kernel."""
+    if shown is not None and (shown.namespace, shown.kernel_digest) != (namespace, kernel_digest):
+        raise InvalidValue("the lease is for another kernel, namespace or epoch")
+
+
+def failure(kernel_digest: bytes, reported: Failure) -> None:
+    """A failure that may be remembered."""
+    digest("kernel digest", kernel_digest)
+    text("failure", reported.reason, reported.stage, reported.diagnostic)
+    text("failure detail", *(part for pair in reported.detail for part in pair))

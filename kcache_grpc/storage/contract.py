@@ -1,0 +1,350 @@
+"""The storage contract: what every store promises, and what it asks of its callers.
+
+Obligations that hold for every method:
+
+- **Threads.** A store may be called from any thread at any time; calls block, none calls back except
+  ``GraphDraft.bind``. No transaction outlives a call. After a fork the child may go on using it.
+- **Durability.** When a writing call returns, its effect survives SIGKILL and power loss, but for
+  ``memory:``. A call that raises, or whose process dies, leaves all of its effect or none.
+- **Never overwrites.** Specs, mappings, constants, kernels, their artifacts and audit events are inserted
+  once. Whoever comes second gets what is stored: a lost race is a success. Bytes lost or quarantined come
+  back as a new generation of the same artifact, which is an insert.
+- **Namespaces.** Everything is seen and written within the namespace and epoch of the ``Namespace`` value
+  given; specs, keys and bytes span epochs.
+- **Order.** What a call wrote, every later call on any store of the same database sees.
+- **Errors.** ``storage.errors`` only: ``InvalidValue`` before anything is touched; ``StoreUnavailable`` when
+  the database cannot be used now. Methods say what they raise beyond these two.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+
+from kcache_grpc.storage.records import (
+    AuditEvent,
+    AuditRecord,
+    Blob,
+    ConflictRecord,
+    Failure,
+    FailureRecord,
+    GraphDraft,
+    Ingredients,
+    KernelDraft,
+    Lease,
+    LeaseState,
+    MappingDraft,
+    MappingRecord,
+    Namespace,
+    Published,
+    SpecDraft,
+    SpecRecord,
+    Stats,
+    StoredGraph,
+    StoredKernel,
+    UsageDelta,
+    UsageRecord,
+)
+
+#: Bytes of one chunk row; reads are cut at multiples of it.
+CHUNK_BYTES = 1 << 20
+
+
+class NamespaceStore(ABC):
+    """Key spaces."""
+
+    @abstractmethod
+    def get_or_create_namespace(self, name: str) -> Namespace:
+        """The namespace of that name in its present epoch, made on first use with epoch 1.
+
+        Names are 1 to 200 printable characters.
+        """
+
+    @abstractmethod
+    def find_namespace(self, name: str) -> Namespace | None:
+        """The namespace in its present epoch, or ``None``."""
+
+    @abstractmethod
+    def list_namespaces(self) -> tuple[Namespace, ...]:
+        """All namespaces, oldest first."""
+
+    @abstractmethod
+    def raise_epoch(self, namespace: Namespace) -> Namespace:
+        """Disown all mappings and kernels of ``namespace``: give it the next epoch.
+
+        Done once for equal arguments: when the epoch has moved on from ``namespace.epoch`` already,
+        the present one is returned.
+        """
+
+
+class GraphStore(ABC):
+    """Specs, their keys, and the programs that map to them."""
+
+    @abstractmethod
+    def put_spec(self, namespace: Namespace, spec: SpecDraft) -> SpecRecord:
+        """Store a spec, or find it by its digest.
+
+        Keys are 1, 2, 3, ... in the order of commits: unique, without gaps, never given twice, whatever
+        races or dies. Raises ``DigestMismatch`` when the text does not hash to the digest.
+        """
+
+    @abstractmethod
+    def get_spec(self, namespace: Namespace, key: int) -> SpecRecord | None:
+        """The spec under a key. Raises ``CorruptStore`` when its text no longer hashes to its digest."""
+
+    @abstractmethod
+    def find_spec(self, namespace: Namespace, spec_digest: bytes) -> SpecRecord | None:
+        """The spec with a digest. Raises ``CorruptStore`` as ``get_spec`` does."""
+
+    @abstractmethod
+    def count_specs(self, namespace: Namespace) -> int:
+        """How many specs the namespace has, which is its largest key. Costs the same at any size."""
+
+    @abstractmethod
+    def put_mapping(self, namespace: Namespace, mapping: MappingDraft) -> MappingRecord:
+        """Store a mapping, or return the one that is there.
+
+        Raises ``MissingReference`` when its key or one of its constants is not stored.
+        """
+
+    @abstractmethod
+    def find_mapping(
+        self, namespace: Namespace, program_digest: bytes, numerics: str
+    ) -> MappingRecord | None:
+        """The mapping of a program under a numerics class."""
+
+    @abstractmethod
+    def find_mappings(
+        self, namespace: Namespace, program_digests: Sequence[bytes], numerics: str
+    ) -> Mapping[bytes, MappingRecord]:
+        """The mappings that exist, by program digest, at the cost of one look-up and a little each."""
+
+    @abstractmethod
+    def put_graph(
+        self, namespace: Namespace, graph: GraphDraft, event: AuditEvent | None = None
+    ) -> StoredGraph:
+        """One transaction: constants, spec and key, mapping, and the event with its key filled in.
+
+        It stands whatever becomes of the compile. The event is written only when the call stored a spec or
+        a mapping. Raises ``DigestMismatch`` for a text or constant that does not hash to its name.
+        """
+
+    @abstractmethod
+    def add_alias(self, namespace: Namespace, alias: int, key: int) -> int:
+        """Say that the spec under ``alias`` means the one under the lower ``key``; the key it now stands for.
+
+        Raises ``MissingReference`` when either is not stored, ``InvalidValue`` unless key < alias, and
+        ``Conflict`` when ``alias`` stands for another key already.
+        """
+
+    @abstractmethod
+    def resolve_key(self, namespace: Namespace, key: int) -> int:
+        """The key that ``key`` stands for, through any chain of aliases: itself where there is none."""
+
+
+class BlobStore(ABC):
+    """Bytes by digest: artifacts, lifted constants, programs. Stored once a namespace.
+
+    A blob whose bytes are missing or quarantined is not stored, as far as anyone can see; storing it
+    again repairs it.
+    """
+
+    @abstractmethod
+    def put_constants(self, namespace: Namespace, constants: Sequence[Blob]) -> None:
+        """Store constants that are not there yet. Raises ``DigestMismatch``."""
+
+    @abstractmethod
+    def put_program(self, namespace: Namespace, program_digest: bytes, format: str, body: bytes) -> None:
+        """Keep a program, whose digest the caller has computed. The first body under a digest stays."""
+
+    @abstractmethod
+    def get_program(self, namespace: Namespace, program_digest: bytes) -> tuple[str, bytes] | None:
+        """Format and body of a kept program."""
+
+    @abstractmethod
+    def artifact_size(self, namespace: Namespace, digest: bytes) -> int | None:
+        """Size of a blob, ``None`` when it is not stored whole."""
+
+    @abstractmethod
+    def read_artifact(
+        self, namespace: Namespace, digest: bytes, offset: int = 0, length: int | None = None
+    ) -> bytes | None:
+        """Bytes from ``offset``, at most ``length`` and at most to the end; ``None`` when not stored whole.
+
+        Reads the chunks that it needs and no others. Not hashed here: the reader of the whole verifies.
+        """
+
+    @abstractmethod
+    def verify_artifact(self, namespace: Namespace, digest: bytes) -> bool:
+        """Hash what is stored. Bytes that do not match are quarantined; true when a whole copy is left."""
+
+    @abstractmethod
+    def quarantine_artifact(self, namespace: Namespace, digest: bytes, reason: str) -> bool:
+        """Never serve the present generation of these bytes again; true when there was one."""
+
+
+class KernelStore(ABC):
+    """Compiled kernels."""
+
+    @abstractmethod
+    def publish_kernel(
+        self,
+        namespace: Namespace,
+        draft: KernelDraft,
+        lease: Lease | None = None,
+        event: AuditEvent | None = None,
+    ) -> Published:
+        """One transaction: artifacts, manifest, kernel, event; the lease released, its failure forgotten.
+
+        When the kernel is there the winner is returned, after its missing bytes were repaired from those
+        offered. The event is written when the call inserted or repaired something. Raises ``LeaseLost`` for
+        a lease that is no longer the caller's, ``MissingReference`` for an unknown key, ``DigestMismatch``,
+        and ``Conflict`` when the stored kernel has lost bytes that the draft does not offer.
+        """
+
+    @abstractmethod
+    def find_kernel(self, namespace: Namespace, kernel_digest: bytes) -> StoredKernel | None:
+        """A kernel all of whose bytes are there."""
+
+    @abstractmethod
+    def find_kernels(
+        self, namespace: Namespace, kernel_digests: Sequence[bytes]
+    ) -> Mapping[bytes, StoredKernel]:
+        """The kernels whose bytes are all there, by digest."""
+
+    @abstractmethod
+    def find_variants(
+        self, namespace: Namespace, key: int, target: str, options: str, toolchain: bytes
+    ) -> tuple[StoredKernel, ...]:
+        """Variants of a spec for a target, options and toolchain, oldest first: any arg spec and guard."""
+
+    @abstractmethod
+    def list_kernels(self, namespace: Namespace, key: int, limit: int = 100) -> tuple[StoredKernel, ...]:
+        """Kernels of a spec, youngest first."""
+
+    @abstractmethod
+    def list_ingredients(self, namespace: Namespace, kernel_digest: bytes) -> Ingredients:
+        """The parts of a kernel's key, in order; empty for an unknown kernel."""
+
+
+class LeaseStore(ABC):
+    """Leases, and what became of compiles that failed."""
+
+    @abstractmethod
+    def acquire_lease(
+        self, namespace: Namespace, kernel_digest: bytes, holder: str, ttl: float
+    ) -> Lease | LeaseState:
+        """Take the lease for ``ttl`` seconds if nobody holds it, else say who does.
+
+        At most one holder at a time; the fencing token rises with every lease given for a kernel. A lease
+        from another boot of the machine is expired. ``holder`` names one attempt: the same holder asking
+        again while it holds gets a ``LeaseState`` as anybody does.
+        """
+
+    @abstractmethod
+    def heartbeat_lease(self, lease: Lease, ttl: float) -> None:
+        """Hold it for ``ttl`` seconds from now. Raises ``LeaseLost`` when it was taken over or released.
+
+        An expired lease that nobody took is held again.
+        """
+
+    @abstractmethod
+    def report_stage(self, lease: Lease, stage: str) -> None:
+        """Append a stage for those who wait. Raises ``LeaseLost``."""
+
+    @abstractmethod
+    def release_lease(self, lease: Lease) -> None:
+        """Give it back. Nothing happens when it is no longer the caller's."""
+
+    @abstractmethod
+    def find_leases(
+        self, namespace: Namespace, kernel_digests: Sequence[bytes]
+    ) -> Mapping[bytes, LeaseState]:
+        """Leases ever given for these kernels, held or not. For waiters: one call for all they wait for."""
+
+    @abstractmethod
+    def record_failure(
+        self,
+        namespace: Namespace,
+        kernel_digest: bytes,
+        failure: Failure,
+        ttl: float,
+        lease: Lease | None = None,
+    ) -> FailureRecord:
+        """Remember for ``ttl`` seconds that a compile failed, count it, and release the lease.
+
+        Raises ``LeaseLost`` for a lease that is no longer the caller's.
+        """
+
+    @abstractmethod
+    def find_failures(
+        self, namespace: Namespace, kernel_digests: Sequence[bytes]
+    ) -> Mapping[bytes, FailureRecord]:
+        """Remembered failures that have not expired, by kernel digest."""
+
+    @abstractmethod
+    def clear_failure(self, namespace: Namespace, kernel_digest: bytes) -> bool:
+        """Forget a failure; true when there was one."""
+
+
+class LedgerStore(ABC):
+    """What was done: usage, audit, counts."""
+
+    @abstractmethod
+    def add_usage(self, namespace: Namespace, batch: Sequence[UsageDelta]) -> None:
+        """Add to the counters, all in one transaction. Equal subjects in one batch are summed."""
+
+    @abstractmethod
+    def find_usage(
+        self, namespace: Namespace, subject: str, digests: Sequence[bytes]
+    ) -> Mapping[bytes, UsageRecord]:
+        """Counters of these subjects, those never used left out."""
+
+    @abstractmethod
+    def append_audit(self, namespace: Namespace, batch: Sequence[AuditEvent]) -> None:
+        """Append events in order, all in one transaction."""
+
+    @abstractmethod
+    def list_audit(
+        self, namespace: Namespace, after_id: int = 0, limit: int = 100
+    ) -> tuple[AuditRecord, ...]:
+        """Events with larger ids than ``after_id``, oldest first."""
+
+    @abstractmethod
+    def list_conflicts(self, namespace: Namespace, limit: int = 100) -> tuple[ConflictRecord, ...]:
+        """Conflicts, youngest first."""
+
+    @abstractmethod
+    def stats(self, namespace: Namespace) -> Stats:
+        """Counts. Reads indexes from end to end: not for hot paths."""
+
+
+class Store(NamespaceStore, GraphStore, BlobStore, KernelStore, LeaseStore, LedgerStore):
+    """A whole store. See the module's docstring for what holds everywhere."""
+
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """Where the store is, without credentials."""
+
+    @property
+    @abstractmethod
+    def id(self) -> str:
+        """Names the database for good, 32 hex digits, made with it: two stores of one database agree."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Reads once. Raises ``StoreUnavailable`` or ``CorruptStore`` when the store does not work."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free all resources; calls in other threads may raise ``StoreUnavailable``. Idempotent."""
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

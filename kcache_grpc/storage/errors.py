@@ -1,0 +1,76 @@
+"""Errors of the store. Each is also an error of the public tree, so that nobody maps it again.
+
+    StorageError
+     +-- InvalidValue       an argument that no store accepts (ArgumentError)
+     +-- MissingReference   a row that the call builds on is not stored (NotFound)
+     +-- DigestMismatch     bytes whose SHA-256 is not their name (IntegrityError)
+     +-- Conflict           a different value is stored under the name that the caller gave (Conflict)
+     +-- LeaseLost          the lease was taken over, released or given out again
+     +-- SchemaMismatch     the database has another schema revision; ``.command`` is what to type
+     +-- ForeignDatabase    the file or database is not a store of kcache
+     +-- UnsupportedStore   this store cannot work there: a network file system, an unknown engine
+     +-- CorruptStore       the database itself is damaged or was edited (IntegrityError)
+     +-- StoreUnavailable   full disk, read-only, locked, closed: worth a retry (Unavailable)
+
+A call that raises has changed nothing.
+"""
+
+from __future__ import annotations
+
+from kcache_grpc import errors
+
+
+class StorageError(errors.KcacheError):
+    """Base of everything that storage raises."""
+
+
+class InvalidValue(StorageError, errors.ArgumentError):
+    """An argument that no store accepts: a digest of the wrong size, text that has no UTF-8 form."""
+
+
+class MissingReference(StorageError, errors.NotFound):
+    """The call names a spec or a kernel that is not stored."""
+
+
+class DigestMismatch(StorageError, errors.IntegrityError):
+    """The bytes given do not hash to the name given."""
+
+
+class Conflict(StorageError, errors.Conflict):
+    """A different value is stored under that name. The first stays, and the attempt is recorded."""
+
+
+class LeaseLost(StorageError):
+    """The lease that the caller shows is no longer its own."""
+
+
+class SchemaMismatch(StorageError):
+    """The database has schema revision ``current`` (empty: none yet), this version needs ``expected``."""
+
+    def __init__(self, current: str, expected: str, command: str) -> None:
+        found = f"has schema revision {current}" if current else "has no schema yet"
+        super().__init__(
+            f"the store {found}, this version of kcache needs {expected}; run: {command}",
+            current=current,
+            expected=expected,
+            command=command,
+        )
+        self.current = current
+        self.expected = expected
+        self.command = command
+
+
+class ForeignDatabase(StorageError):
+    """What is there was not made by kcache, and is left alone."""
+
+
+class UnsupportedStore(StorageError, errors.ArgumentError):
+    """The store cannot be kept safely at that place, or by that engine."""
+
+
+class CorruptStore(StorageError, errors.IntegrityError):
+    """The database is damaged, or a row does not say what it said when it was written."""
+
+
+class StoreUnavailable(StorageError, errors.Unavailable):
+    """The database cannot be used now: full disk, read-only, locked for too long, closed."""

@@ -1,0 +1,85 @@
+"""Bytes by digest in memory."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from kcache_grpc.storage import checks
+from kcache_grpc.storage.contract import BlobStore
+from kcache_grpc.storage.memory.state import HeldBlob, MemoryPart, State
+from kcache_grpc.storage.records import Blob, Namespace
+
+
+class MemoryBlobs(MemoryPart, BlobStore):
+    """``BlobStore`` in memory."""
+
+    def put_constants(self, namespace: Namespace, constants: Sequence[Blob]) -> None:
+        for constant in constants:
+            checks.named_bytes("constant", constant.digest, constant.content)
+        with self._state as state:
+            for constant in constants:
+                hold_blob(state, namespace, constant.digest, constant.content)
+                state.constants.add((namespace.id, constant.digest))
+
+    def put_program(self, namespace: Namespace, program_digest: bytes, format: str, body: bytes) -> None:
+        checks.digest("program digest", program_digest)
+        checks.indexed("format", format)
+        digest = hashlib.sha256(body).digest()
+        with self._state as state:
+            kept = state.programs.setdefault((namespace.id, program_digest), (format, digest))
+            if kept[1] == digest:
+                hold_blob(state, namespace, digest, body)
+
+    def get_program(self, namespace: Namespace, program_digest: bytes) -> tuple[str, bytes] | None:
+        checks.digest("program digest", program_digest)
+        with self._state as state:
+            kept = state.programs.get((namespace.id, program_digest))
+            body = whole_blob(state, namespace, kept[1]) if kept else None
+            return None if kept is None or body is None else (kept[0], body)
+
+    def artifact_size(self, namespace: Namespace, digest: bytes) -> int | None:
+        checks.digest("digest", digest)
+        with self._state as state:
+            content = whole_blob(state, namespace, digest)
+            return None if content is None else len(content)
+
+    def read_artifact(
+        self, namespace: Namespace, digest: bytes, offset: int = 0, length: int | None = None
+    ) -> bytes | None:
+        checks.number("offset", offset, 0 if length is None else length)
+        checks.digest("digest", digest)
+        with self._state as state:
+            content = whole_blob(state, namespace, digest)
+        if content is None:
+            return None
+        return content[offset : len(content) if length is None else offset + length]
+
+    def verify_artifact(self, namespace: Namespace, digest: bytes) -> bool:
+        return self.artifact_size(namespace, digest) is not None
+
+    def quarantine_artifact(self, namespace: Namespace, digest: bytes, reason: str) -> bool:
+        checks.digest("digest", digest)
+        checks.text("reason", reason)
+        with self._state as state:
+            if whole_blob(state, namespace, digest) is None:
+                return False
+            generations = state.blobs[namespace.id, digest].generations
+            newest = max(index for index, content in enumerate(generations) if content is not None)
+            generations[newest] = None
+            return True
+
+
+def whole_blob(state: State, namespace: Namespace, digest: bytes) -> bytes | None:
+    """The bytes, where they are whole."""
+    held = state.blobs.get((namespace.id, digest))
+    return None if held is None else held.whole
+
+
+def hold_blob(state: State, namespace: Namespace, digest: bytes, content: bytes) -> bool:
+    """Hold the bytes unless they are held whole; whether that was needed."""
+    held = state.blobs.setdefault((namespace.id, digest), HeldBlob(len(content)))
+    if held.whole is not None:
+        return False
+    held.generations.append(content)
+    return True

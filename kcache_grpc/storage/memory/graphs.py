@@ -1,0 +1,186 @@
+"""Namespaces, specs, keys and mappings in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from kcache_grpc.storage import checks
+from kcache_grpc.storage.contract import GraphStore, NamespaceStore
+from kcache_grpc.storage.errors import Conflict, InvalidValue, MissingReference
+from kcache_grpc.storage.memory.blobs import hold_blob
+from kcache_grpc.storage.memory.ledger import hold_conflict, hold_events
+from kcache_grpc.storage.memory.state import MemoryPart, State
+from kcache_grpc.storage.records import (
+    AuditEvent,
+    GraphDraft,
+    MappingDraft,
+    MappingRecord,
+    Namespace,
+    SpecDraft,
+    SpecRecord,
+    StoredGraph,
+)
+
+
+class MemoryNamespaces(MemoryPart, NamespaceStore):
+    """``NamespaceStore`` in memory."""
+
+    def get_or_create_namespace(self, name: str) -> Namespace:
+        checks.namespace_name(name)
+        with self._state as state:
+            if name not in state.namespaces:
+                state.namespaces[name] = Namespace(len(state.namespaces) + 1, name, 1)
+                state.specs[state.namespaces[name].id] = []
+            return state.namespaces[name]
+
+    def find_namespace(self, name: str) -> Namespace | None:
+        checks.namespace_name(name)
+        with self._state as state:
+            return state.namespaces.get(name)
+
+    def list_namespaces(self) -> tuple[Namespace, ...]:
+        with self._state as state:
+            return tuple(state.namespaces.values())
+
+    def raise_epoch(self, namespace: Namespace) -> Namespace:
+        with self._state as state:
+            present = state.namespaces.get(namespace.name)
+            if present is None:
+                raise MissingReference(f"namespace {namespace.name!r} is not stored")
+            if present == namespace:
+                present = replace(present, epoch=present.epoch + 1)
+                state.namespaces[present.name] = present
+            return present
+
+
+class MemoryGraphs(MemoryPart, GraphStore):
+    """``GraphStore`` in memory."""
+
+    def put_spec(self, namespace: Namespace, spec: SpecDraft) -> SpecRecord:
+        checks.spec(spec)
+        with self._state as state:
+            return _hold_spec(state, namespace, spec)[0]
+
+    def get_spec(self, namespace: Namespace, key: int) -> SpecRecord | None:
+        with self._state as state:
+            specs = state.specs.get(namespace.id, [])
+            return specs[key - 1] if 1 <= key <= len(specs) else None
+
+    def find_spec(self, namespace: Namespace, spec_digest: bytes) -> SpecRecord | None:
+        checks.digest("spec digest", spec_digest)
+        with self._state as state:
+            key = state.keys.get((namespace.id, spec_digest))
+            return None if key is None else state.specs[namespace.id][key - 1]
+
+    def count_specs(self, namespace: Namespace) -> int:
+        with self._state as state:
+            return len(state.specs.get(namespace.id, []))
+
+    def put_mapping(self, namespace: Namespace, mapping: MappingDraft) -> MappingRecord:
+        checks.mapping(mapping)
+        with self._state as state:
+            return _hold_mapping(state, namespace, mapping)[0]
+
+    def find_mapping(
+        self, namespace: Namespace, program_digest: bytes, numerics: str
+    ) -> MappingRecord | None:
+        return self.find_mappings(namespace, [program_digest], numerics).get(program_digest)
+
+    def find_mappings(
+        self, namespace: Namespace, program_digests: Sequence[bytes], numerics: str
+    ) -> Mapping[bytes, MappingRecord]:
+        checks.digests("program digest", program_digests)
+        checks.text("numerics", numerics)
+        with self._state as state:
+            names = {digest: (namespace.id, namespace.epoch, digest, numerics) for digest in program_digests}
+            return {digest: state.mappings[name] for digest, name in names.items() if name in state.mappings}
+
+    def put_graph(
+        self, namespace: Namespace, graph: GraphDraft, event: AuditEvent | None = None
+    ) -> StoredGraph:
+        checks.graph(graph)
+        checks.events([] if event is None else [event])
+        with self._state as state:
+            known = state.keys.get((namespace.id, graph.spec.spec_digest))
+            # What may raise comes first: a call that raises has changed nothing.
+            key = known or len(_specs(state, namespace)) + 1
+            name = (namespace.id, namespace.epoch, graph.program_digest, graph.spec.numerics)
+            binding = None if name in state.mappings else graph.bind(key)
+            for constant in graph.constants:
+                hold_blob(state, namespace, constant.digest, constant.content)
+                state.constants.add((namespace.id, constant.digest))
+            spec, new_spec = _hold_spec(state, namespace, graph.spec)
+            mapping = state.mappings.get(name)
+            if binding is not None:
+                draft = MappingDraft(graph.program_digest, spec.numerics, spec.key, binding)
+                mapping, _ = _hold_mapping(state, namespace, draft)
+            assert mapping is not None
+            if event is not None and (new_spec or binding):
+                hold_events(state, namespace, [replace(event, key=spec.key)])
+            return StoredGraph(spec, mapping, new_spec, binding is not None)
+
+    def add_alias(self, namespace: Namespace, alias: int, key: int) -> int:
+        checks.number("key", key, alias, least=1)
+        if key >= alias:
+            raise InvalidValue(f"an alias stands for a lower key: {alias} cannot stand for {key}")
+        with self._state as state:
+            for each in (key, alias):
+                require_key(state, namespace, each)
+            stored = state.aliases.setdefault((namespace.id, alias), key)
+            if stored != key:
+                numbers = (number.to_bytes(8, "big") for number in (alias, stored, key))
+                hold_conflict(state, namespace, "alias", *numbers)
+                raise Conflict(f"key {alias} stands for {stored}, not for {key}")
+            return self.resolve_key(namespace, key)
+
+    def resolve_key(self, namespace: Namespace, key: int) -> int:
+        with self._state as state:
+            while (namespace.id, key) in state.aliases:
+                key = state.aliases[namespace.id, key]
+            return key
+
+
+def require_key(state: State, namespace: Namespace, key: int) -> None:
+    """Raises ``MissingReference`` unless a spec has that key."""
+    if not 1 <= key <= len(state.specs.get(namespace.id, [])):
+        raise MissingReference(f"namespace {namespace.name!r} has no spec {key}")
+
+
+def _specs(state: State, namespace: Namespace) -> list[SpecRecord]:
+    if namespace.id not in state.specs:
+        raise MissingReference(f"namespace {namespace.name!r} is not stored")
+    return state.specs[namespace.id]
+
+
+def _hold_spec(state: State, namespace: Namespace, spec: SpecDraft) -> tuple[SpecRecord, bool]:
+    specs = _specs(state, namespace)
+    known = state.keys.get((namespace.id, spec.spec_digest))
+    if known is not None:
+        return specs[known - 1], False
+    key = len(specs) + 1
+    now = state.clock.wall()
+    specs.append(
+        SpecRecord(key, spec.spec_digest, spec.text, spec.numerics, spec.canonicalizer, spec.family, now)
+    )
+    state.keys[namespace.id, spec.spec_digest] = key
+    return specs[-1], True
+
+
+def _hold_mapping(state: State, namespace: Namespace, mapping: MappingDraft) -> tuple[MappingRecord, bool]:
+    name = (namespace.id, namespace.epoch, mapping.program_digest, mapping.numerics)
+    if name in state.mappings:
+        return state.mappings[name], False
+    require_key(state, namespace, mapping.key)
+    for digest in mapping.constants:
+        if (namespace.id, digest) not in state.constants:
+            raise MissingReference(f"constant {digest.hex()} is not stored")
+    state.mappings[name] = MappingRecord(
+        mapping.program_digest,
+        mapping.numerics,
+        mapping.key,
+        mapping.binding,
+        namespace.epoch,
+        state.clock.wall(),
+    )
+    return state.mappings[name], True

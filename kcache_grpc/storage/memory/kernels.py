@@ -1,0 +1,153 @@
+"""Kernels in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from kcache_grpc.storage import checks
+from kcache_grpc.storage.contract import KernelStore
+from kcache_grpc.storage.errors import Conflict
+from kcache_grpc.storage.memory.blobs import hold_blob, whole_blob
+from kcache_grpc.storage.memory.graphs import require_key
+from kcache_grpc.storage.memory.leases import own, release
+from kcache_grpc.storage.memory.ledger import hold_conflict, hold_events
+from kcache_grpc.storage.memory.state import HeldKernel, MemoryPart, Name, State
+from kcache_grpc.storage.records import (
+    ArtifactRef,
+    AuditEvent,
+    Ingredients,
+    KernelDraft,
+    KernelRecord,
+    Lease,
+    Namespace,
+    Published,
+    StoredKernel,
+)
+
+
+class MemoryKernels(MemoryPart, KernelStore):
+    """``KernelStore`` in memory."""
+
+    def publish_kernel(
+        self,
+        namespace: Namespace,
+        draft: KernelDraft,
+        lease: Lease | None = None,
+        event: AuditEvent | None = None,
+    ) -> Published:
+        checks.kernel(draft)
+        checks.lease(lease, namespace, draft.kernel.kernel_digest)
+        checks.events([] if event is None else [event])
+        with self._state as state:
+            if lease is not None:
+                own(state, lease)
+            name = _name(namespace, draft.kernel.kernel_digest)
+            inserted = name not in state.kernels
+            repaired = _hold(state, namespace, name, draft)
+            held = state.kernels[name]
+            offered = tuple((artifact.kind, artifact.digest) for artifact in draft.artifacts)
+            differs = not set(offered) <= set(held.artifacts)
+            if differs:
+                digests = (
+                    b"".join(digest for _, digest in sorted(pairs)) for pairs in (held.artifacts, offered)
+                )
+                hold_conflict(state, namespace, "kernel", draft.kernel.kernel_digest, *digests)
+            state.failures.pop(name, None)
+            if lease is not None:
+                release(state, lease)
+            if event is not None and (inserted or repaired):
+                hold_events(state, namespace, [replace(event, key=draft.kernel.key)])
+            stored = _stored(state, namespace, held)
+            if stored is None:
+                raise Conflict(
+                    f"kernel {draft.kernel.kernel_digest.hex()} is stored with other artifacts, now lost"
+                )
+            return Published(stored, inserted, 0 if inserted else repaired, differs)
+
+    def find_kernel(self, namespace: Namespace, kernel_digest: bytes) -> StoredKernel | None:
+        return self.find_kernels(namespace, [kernel_digest]).get(kernel_digest)
+
+    def find_kernels(
+        self, namespace: Namespace, kernel_digests: Sequence[bytes]
+    ) -> Mapping[bytes, StoredKernel]:
+        checks.digests("kernel digest", kernel_digests)
+        wanted = set(kernel_digests)
+        found = self._select(namespace, lambda kernel: kernel.kernel_digest in wanted)
+        return {stored.kernel.kernel_digest: stored for stored in found}
+
+    def find_variants(
+        self, namespace: Namespace, key: int, target: str, options: str, toolchain: bytes
+    ) -> tuple[StoredKernel, ...]:
+        checks.digest("toolchain", toolchain)
+        checks.text("target or options", target, options)
+        checks.number("key", key)
+        wanted = (key, target, options, toolchain)
+        return self._select(
+            namespace,
+            lambda kernel: (kernel.key, kernel.target, kernel.options, kernel.toolchain) == wanted,
+        )
+
+    def list_kernels(self, namespace: Namespace, key: int, limit: int = 100) -> tuple[StoredKernel, ...]:
+        checks.number("key or limit", key, limit)
+        with self._state as state:
+            held = [
+                held for name, held in state.kernels.items() if name[:2] == (namespace.id, namespace.epoch)
+            ]
+            youngest = [each for each in reversed(held) if each.kernel.key == key][:limit]
+            stored = [_stored(state, namespace, each) for each in youngest]
+        return tuple(kernel for kernel in stored if kernel is not None)
+
+    def list_ingredients(self, namespace: Namespace, kernel_digest: bytes) -> Ingredients:
+        checks.digest("kernel digest", kernel_digest)
+        with self._state as state:
+            held = state.kernels.get(_name(namespace, kernel_digest))
+            return held.ingredients if held else ()
+
+    def _select(
+        self, namespace: Namespace, wanted: Callable[[KernelRecord], bool]
+    ) -> tuple[StoredKernel, ...]:
+        with self._state as state:
+            found = [
+                _stored(state, namespace, held)
+                for name, held in state.kernels.items()
+                if name[:2] == (namespace.id, namespace.epoch) and wanted(held.kernel)
+            ]
+        return tuple(stored for stored in found if stored is not None)
+
+
+def _name(namespace: Namespace, kernel_digest: bytes) -> Name:
+    return (namespace.id, namespace.epoch, kernel_digest)
+
+
+def _hold(state: State, namespace: Namespace, name: Name, draft: KernelDraft) -> int:
+    """Insert the kernel if it is new; how many artifacts got bytes."""
+    held = state.kernels.get(name)
+    if held is None:
+        require_key(state, namespace, draft.kernel.key)
+        held = HeldKernel(
+            id=len(state.kernels) + 1,
+            kernel=draft.kernel,
+            manifest=draft.manifest,
+            artifacts=tuple((artifact.kind, artifact.digest) for artifact in draft.artifacts),
+            ingredients=draft.ingredients,
+            epoch=namespace.epoch,
+            compile_us=draft.compile_us,
+            created_at=state.clock.wall(),
+        )
+        state.kernels[name] = held
+    ours = [artifact for artifact in draft.artifacts if (artifact.kind, artifact.digest) in held.artifacts]
+    return sum(hold_blob(state, namespace, artifact.digest, artifact.content) for artifact in ours)
+
+
+def _stored(state: State, namespace: Namespace, held: HeldKernel) -> StoredKernel | None:
+    """The kernel as others see it: not at all when bytes are lost."""
+    refs: list[ArtifactRef] = []
+    for kind, digest in held.artifacts:
+        content = whole_blob(state, namespace, digest)
+        if content is None:
+            return None
+        refs.append(ArtifactRef(kind, digest, len(content)))
+    return StoredKernel(
+        held.id, held.kernel, held.manifest, tuple(refs), held.epoch, held.compile_us, held.created_at
+    )

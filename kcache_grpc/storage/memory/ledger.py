@@ -1,0 +1,107 @@
+"""Usage, audit and counts in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from kcache_grpc.storage import checks
+from kcache_grpc.storage.contract import LedgerStore
+from kcache_grpc.storage.memory.state import MemoryPart, State
+from kcache_grpc.storage.records import (
+    AuditEvent,
+    AuditRecord,
+    ConflictRecord,
+    Namespace,
+    Stats,
+    UsageDelta,
+    UsageRecord,
+)
+
+
+class MemoryLedger(MemoryPart, LedgerStore):
+    """``LedgerStore`` in memory."""
+
+    def add_usage(self, namespace: Namespace, batch: Sequence[UsageDelta]) -> None:
+        for delta in batch:
+            checks.usage(delta)
+        with self._state as state:
+            for delta in batch:
+                name = (namespace.id, delta.subject, delta.digest)
+                before = state.usage.get(name, UsageRecord(delta.subject, delta.digest, 0, 0, 0))
+                state.usage[name] = replace(
+                    before,
+                    hits=before.hits + delta.hits,
+                    saved_us=before.saved_us + delta.saved_us,
+                    last_used_at=max(before.last_used_at, delta.last_used_at or state.clock.wall()),
+                )
+
+    def find_usage(
+        self, namespace: Namespace, subject: str, digests: Sequence[bytes]
+    ) -> Mapping[bytes, UsageRecord]:
+        checks.digests("digest", digests)
+        checks.text("subject", subject)
+        with self._state as state:
+            names = {digest: (namespace.id, subject, digest) for digest in digests}
+            return {digest: state.usage[name] for digest, name in names.items() if name in state.usage}
+
+    def append_audit(self, namespace: Namespace, batch: Sequence[AuditEvent]) -> None:
+        checks.events(batch)
+        with self._state as state:
+            hold_events(state, namespace, batch)
+
+    def list_audit(
+        self, namespace: Namespace, after_id: int = 0, limit: int = 100
+    ) -> tuple[AuditRecord, ...]:
+        checks.number("limit or id", after_id, limit)
+        with self._state as state:
+            events = [
+                record for owner, record in state.audit if owner == namespace.id and record.id > after_id
+            ]
+        return tuple(events[:limit])
+
+    def list_conflicts(self, namespace: Namespace, limit: int = 100) -> tuple[ConflictRecord, ...]:
+        checks.number("limit", limit)
+        with self._state as state:
+            conflicts = [record for owner, record in state.conflicts if owner == namespace.id]
+        return tuple(conflicts[::-1][:limit])
+
+    def stats(self, namespace: Namespace) -> Stats:
+        here = (namespace.id, namespace.epoch)
+        with self._state as state:
+            now = state.clock.wall()
+            kernels = [held for name, held in state.kernels.items() if name[:2] == here]
+            sizes = [held.size for (owner, _), held in state.blobs.items() if owner == namespace.id]
+            used = [
+                record
+                for (owner, subject, _), record in state.usage.items()
+                if (owner, subject) == (namespace.id, "kernel")
+            ]
+            failures = [record for name, record in state.failures.items() if name[:2] == here]
+            return Stats(
+                specs=len(state.specs.get(namespace.id, [])),
+                mappings=sum(name[:2] == here for name in state.mappings),
+                kernels=len(kernels),
+                artifacts=len(sizes),
+                artifact_bytes=sum(sizes),
+                hits=sum(record.hits for record in used),
+                saved_us=sum(record.saved_us for record in used),
+                compile_us=sum(held.compile_us for held in kernels),
+                failures=sum(record.expires_at > now for record in failures),
+                audit_events=sum(owner == namespace.id for owner, _ in state.audit),
+            )
+
+
+def hold_events(state: State, namespace: Namespace, batch: Sequence[AuditEvent]) -> None:
+    """Append events; times that are missing are now."""
+    for event in batch:
+        dated = replace(event, at=event.at or state.clock.wall())
+        state.audit.append((namespace.id, AuditRecord(len(state.audit) + 1, dated)))
+
+
+def hold_conflict(
+    state: State, namespace: Namespace, kind: str, name: bytes, stored: bytes, offered: bytes
+) -> None:
+    """Record that ``offered`` came second under ``name``."""
+    record = ConflictRecord(kind, name, stored, offered, state.clock.wall())
+    state.conflicts.append((namespace.id, record))

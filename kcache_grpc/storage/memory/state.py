@@ -1,0 +1,106 @@
+"""What the store in memory holds: dictionaries behind one lock."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from dataclasses import dataclass, field
+
+from kcache_grpc.storage.clock import Clock
+from kcache_grpc.storage.errors import StoreUnavailable
+from kcache_grpc.storage.records import (
+    AuditRecord,
+    ConflictRecord,
+    FailureRecord,
+    Ingredients,
+    KernelRecord,
+    MappingRecord,
+    Namespace,
+    SignedBytes,
+    SpecRecord,
+    UsageRecord,
+)
+
+#: (namespace, digest), (namespace, epoch, digest) and the like.
+Name = tuple[object, ...]
+
+
+@dataclass
+class HeldBlob:
+    """Bytes by generation; ``None`` for one in quarantine."""
+
+    size: int
+    generations: list[bytes | None] = field(default_factory=list[bytes | None])
+
+    @property
+    def whole(self) -> bytes | None:
+        """The youngest bytes that may be served."""
+        return next((content for content in reversed(self.generations) if content is not None), None)
+
+
+@dataclass(frozen=True)
+class HeldKernel:
+    """A published kernel; ``artifacts`` are kind and digest, in order."""
+
+    id: int
+    kernel: KernelRecord
+    manifest: SignedBytes
+    artifacts: tuple[tuple[str, bytes], ...]
+    ingredients: Ingredients
+    epoch: int
+    compile_us: int
+    created_at: int
+
+
+@dataclass
+class HeldLease:
+    """A lease row. ``holder`` is empty once it is released."""
+
+    holder: str
+    fencing_token: int
+    boot: str
+    renewed_at: int
+    expires_at: int
+    acquired_at: int
+    stages: tuple[str, ...] = ()
+
+
+class State:
+    """Everything, and the lock that every method takes for as long as it runs."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.store_id = secrets.token_hex(16)
+        self.lock = threading.RLock()
+        self.closed = False
+        self.namespaces: dict[str, Namespace] = {}
+        self.specs: dict[int, list[SpecRecord]] = {}
+        self.keys: dict[tuple[int, bytes], int] = {}
+        self.aliases: dict[tuple[int, int], int] = {}
+        self.mappings: dict[Name, MappingRecord] = {}
+        self.blobs: dict[tuple[int, bytes], HeldBlob] = {}
+        self.constants: set[tuple[int, bytes]] = set()
+        self.programs: dict[tuple[int, bytes], tuple[str, bytes]] = {}
+        self.kernels: dict[Name, HeldKernel] = {}
+        self.leases: dict[Name, HeldLease] = {}
+        self.failures: dict[Name, FailureRecord] = {}
+        self.usage: dict[tuple[int, str, bytes], UsageRecord] = {}
+        self.audit: list[tuple[int, AuditRecord]] = []
+        self.conflicts: list[tuple[int, ConflictRecord]] = []
+
+    def __enter__(self) -> State:
+        self.lock.acquire()
+        if self.closed:
+            self.lock.release()
+            raise StoreUnavailable("the store is closed")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
+
+
+class MemoryPart:
+    """What the parts of the store share."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state

@@ -1,0 +1,36 @@
+"""The whole store in memory."""
+
+from __future__ import annotations
+
+from kcache_grpc.storage.clock import Clock
+from kcache_grpc.storage.contract import Store
+from kcache_grpc.storage.memory.blobs import MemoryBlobs
+from kcache_grpc.storage.memory.graphs import MemoryGraphs, MemoryNamespaces
+from kcache_grpc.storage.memory.kernels import MemoryKernels
+from kcache_grpc.storage.memory.leases import MemoryLeases
+from kcache_grpc.storage.memory.ledger import MemoryLedger
+from kcache_grpc.storage.memory.state import State
+
+
+class MemoryStore(
+    MemoryNamespaces, MemoryGraphs, MemoryBlobs, MemoryKernels, MemoryLeases, MemoryLedger, Store
+):
+    """``Store`` in this process's memory. Durable for as long as the process; not shared with others."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        super().__init__(State(clock or Clock.system()))
+
+    @property
+    def url(self) -> str:
+        return "memory:"
+
+    @property
+    def id(self) -> str:
+        return self._state.store_id
+
+    def check(self) -> None:
+        with self._state:
+            pass
+
+    def close(self) -> None:
+        self._state.closed = True

@@ -1,0 +1,117 @@
+"""Stores by URL."""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+from kcache_grpc.storage.clock import Clock
+from kcache_grpc.storage.contract import Store
+from kcache_grpc.storage.errors import InvalidValue, UnsupportedStore
+
+_MEMORY = "memory:"
+
+
+def open_store(url: str, *, migrate: bool = False, clock: Clock | None = None) -> Store:
+    """The store at ``url``.
+
+    ``memory:`` is a new store in this process; ``sqlite://`` a new one in a temporary file that goes with it;
+    ``sqlite:///relative`` and ``sqlite:////absolute`` are files. With ``migrate`` the schema is made or
+    upgraded first; else a store without this version's schema is refused: ``SchemaMismatch`` says what to
+    type. Raises ``UnsupportedStore``, ``ForeignDatabase``, ``CorruptStore``, ``StoreUnavailable`` too.
+    """
+    clock = clock or Clock.system()
+    if url == _MEMORY:
+        from kcache_grpc.storage.memory import MemoryStore
+
+        return MemoryStore(clock)
+    path = _sqlite_path(url)
+    if path is None:
+        return _open_temporary(clock)
+    if migrate:
+        _migrate(path, url)
+    return _open_sqlite(path, url, clock)
+
+
+def migrate(url: str) -> None:
+    """Make or upgrade the schema of the store at ``url``. Safe to call at once; whole or not at all."""
+    if url == _MEMORY:
+        return
+    path = _sqlite_path(url)
+    if path is None:
+        raise InvalidValue(f"{url} is a new store each time: there is nothing to migrate")
+    _migrate(path, url)
+
+
+def embedded_url(cache_dir: Path) -> str:
+    """The embedded service's store: a file named by its schema, so that versions side by side do not meet."""
+    from sqlalchemy import URL
+
+    from kcache_grpc.storage.schema import SCHEMA_REVISION
+
+    path = cache_dir.expanduser().absolute() / f"store-{SCHEMA_REVISION}.sqlite"
+    return URL.create("sqlite", database=str(path)).render_as_string()
+
+
+def _sqlite_path(url: str) -> Path | None:
+    """The file of an SQLite URL, none for a temporary one."""
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError) as error:
+        raise InvalidValue(f"{url!r} is not the URL of a store") from error
+    if parsed.drivername != "sqlite":
+        raise UnsupportedStore(
+            f"no store is known for {parsed.drivername}: this version has memory: and sqlite:"
+        )
+    if parsed.host or parsed.username or parsed.query:
+        raise InvalidValue("an SQLite URL has a path only: sqlite:///relative or sqlite:////absolute")
+    database = parsed.database
+    return Path(database) if database and database != ":memory:" else None
+
+
+def _migrate(path: Path, url: str) -> None:
+    # Alembic takes 0.1 s to import, and is wanted only where the schema changes.
+    from kcache_grpc.storage.migration import migrate_sqlite
+
+    migrate_sqlite(path, url)
+
+
+def _open_temporary(clock: Clock) -> Store:
+    folder = tempfile.TemporaryDirectory(prefix="kcache-")
+    path = Path(folder.name) / "store.sqlite"
+    try:
+        _migrate(path, "sqlite://")
+        return _open_sqlite(path, "sqlite://", clock, folder)
+    except BaseException:
+        folder.cleanup()
+        raise
+
+
+def _open_sqlite(
+    path: Path, url: str, clock: Clock, folder: tempfile.TemporaryDirectory[str] | None = None
+) -> Store:
+    from kcache_grpc.storage.sql.sqlite import SqliteDatabase
+    from kcache_grpc.storage.sql.store import SqlStore
+
+    _refuse_unusable(path, url)
+    return SqlStore(SqliteDatabase(path.absolute(), clock), url, clock, folder.cleanup if folder else None)
+
+
+def _refuse_unusable(path: Path, url: str) -> None:
+    from kcache_grpc.storage.revision import refuse_other_revision
+    from kcache_grpc.storage.schema import TRIGGERS
+    from kcache_grpc.storage.sql import sqlite_file
+    from kcache_grpc.storage.sql.faults import translated
+
+    sqlite_file.refuse_network_file_system(path)
+    if sqlite_file.is_empty(path):
+        refuse_other_revision("", url)
+    with translated(), closing(sqlite3.connect(path, timeout=20)) as connection:
+        sqlite_file.refuse_foreign(connection, path)
+        refuse_other_revision(sqlite_file.schema_revision(connection), url)
+        sqlite_file.refuse_missing_triggers(connection, TRIGGERS)

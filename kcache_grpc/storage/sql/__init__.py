@@ -1,0 +1,1 @@
+"""The store on SQL databases. Nothing of SQLAlchemy leaves this package."""

@@ -1,0 +1,193 @@
+"""Kernels on SQL: look-ups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import bindparam, func, select
+
+from kcache_grpc.storage import checks
+from kcache_grpc.storage.contract import KernelStore
+from kcache_grpc.storage.errors import Conflict
+from kcache_grpc.storage.records import (
+    ArtifactRef,
+    AuditEvent,
+    Ingredients,
+    KernelDraft,
+    KernelRecord,
+    Lease,
+    Namespace,
+    Published,
+    SignedBytes,
+    StoredKernel,
+)
+from kcache_grpc.storage.schema import (
+    artifact_chunks,
+    artifacts,
+    kernel_artifacts,
+    kernel_ingredients,
+    kernels,
+    quarantine,
+)
+from kcache_grpc.storage.sql.blobs import CHUNKS_JUDGED
+from kcache_grpc.storage.sql.database import Row, Rows
+from kcache_grpc.storage.sql.part import SqlPart, batches
+from kcache_grpc.storage.sql.publish import publish
+
+_HERE = select(
+    kernels.c.id,
+    kernels.c.kernel_digest,
+    kernels.c.key,
+    kernels.c.arg_spec,
+    kernels.c.guard,
+    kernels.c.target,
+    kernels.c.options,
+    kernels.c.toolchain,
+    kernels.c.manifest,
+    kernels.c.signature,
+    kernels.c.epoch,
+    kernels.c.compile_us,
+    kernels.c.created_at,
+).where(kernels.c.namespace_id == bindparam("ns"), kernels.c.epoch == bindparam("epoch"))
+_BY_DIGEST = _HERE.where(kernels.c.kernel_digest == bindparam("digest"))
+_BY_DIGESTS = _HERE.where(kernels.c.kernel_digest.in_(bindparam("digests", expanding=True)))
+_VARIANTS = _HERE.where(
+    kernels.c.key == bindparam("key"),
+    kernels.c.target == bindparam("target"),
+    kernels.c.options == bindparam("options"),
+    kernels.c.toolchain == bindparam("toolchain"),
+).order_by(kernels.c.id)
+_BY_KEY = (
+    _HERE.where(kernels.c.key == bindparam("key")).order_by(kernels.c.id.desc()).limit(bindparam("most"))
+)
+_INGREDIENTS = (
+    select(kernel_ingredients.c.name, kernel_ingredients.c.value)
+    .join_from(kernel_ingredients, kernels, kernels.c.id == kernel_ingredients.c.kernel_id)
+    .where(
+        kernels.c.namespace_id == bindparam("ns"),
+        kernels.c.epoch == bindparam("epoch"),
+        kernels.c.kernel_digest == bindparam("digest"),
+    )
+    .order_by(kernel_ingredients.c.position)
+)
+#: A row for each artifact and generation: ``stored`` bytes there, ``bad`` when in quarantine.
+_ARTIFACTS = (
+    select(
+        kernel_artifacts.c.kernel_id,
+        kernel_artifacts.c.position,
+        kernel_artifacts.c.kind,
+        artifacts.c.digest,
+        artifacts.c.size,
+        func.sum(artifact_chunks.c.size).label("stored"),
+        func.max(quarantine.c.generation).label("bad"),
+    )
+    .select_from(
+        kernel_artifacts.join(artifacts, artifacts.c.id == kernel_artifacts.c.artifact_id).outerjoin(
+            CHUNKS_JUDGED, artifact_chunks.c.artifact_id == artifacts.c.id
+        )
+    )
+    .where(kernel_artifacts.c.kernel_id.in_(bindparam("kernels", expanding=True)))
+    .group_by(
+        kernel_artifacts.c.kernel_id,
+        kernel_artifacts.c.position,
+        kernel_artifacts.c.kind,
+        artifacts.c.digest,
+        artifacts.c.size,
+        artifact_chunks.c.generation,
+    )
+    .order_by(kernel_artifacts.c.kernel_id, kernel_artifacts.c.position)
+)
+
+
+class SqlKernels(SqlPart, KernelStore):
+    """``KernelStore`` on SQL."""
+
+    def publish_kernel(
+        self,
+        namespace: Namespace,
+        draft: KernelDraft,
+        lease: Lease | None = None,
+        event: AuditEvent | None = None,
+    ) -> Published:
+        checks.kernel(draft)
+        checks.lease(lease, namespace, draft.kernel.kernel_digest)
+        checks.events([] if event is None else [event])
+        now = self._clock.wall()
+        outcome = self._db.transact(
+            lambda connection: publish(connection, namespace, draft, lease, event, self._writer, now)
+        )
+        stored = self.find_kernel(namespace, draft.kernel.kernel_digest)
+        if stored is None:
+            name = draft.kernel.kernel_digest.hex()
+            raise Conflict(f"kernel {name} is stored with other artifacts, whose bytes are lost")
+        return Published(stored, outcome.inserted, outcome.repaired, outcome.differs)
+
+    def find_kernel(self, namespace: Namespace, kernel_digest: bytes) -> StoredKernel | None:
+        checks.digest("kernel digest", kernel_digest)
+        values = {"ns": namespace.id, "epoch": namespace.epoch, "digest": kernel_digest}
+        found = self._with_artifacts(self._db.fetch(_BY_DIGEST, values))
+        return found[0] if found else None
+
+    def find_kernels(
+        self, namespace: Namespace, kernel_digests: Sequence[bytes]
+    ) -> Mapping[bytes, StoredKernel]:
+        checks.digests("kernel digest", kernel_digests)
+        found: dict[bytes, StoredKernel] = {}
+        for batch in batches(kernel_digests):
+            values = {"ns": namespace.id, "epoch": namespace.epoch, "digests": batch}
+            for stored in self._with_artifacts(self._db.fetch(_BY_DIGESTS, values)):
+                found[stored.kernel.kernel_digest] = stored
+        return found
+
+    def find_variants(
+        self, namespace: Namespace, key: int, target: str, options: str, toolchain: bytes
+    ) -> tuple[StoredKernel, ...]:
+        checks.digest("toolchain", toolchain)
+        checks.text("target or options", target, options)
+        checks.number("key", key)
+        here = {"ns": namespace.id, "epoch": namespace.epoch, "key": key}
+        values = {**here, "target": target, "options": options, "toolchain": toolchain}
+        return tuple(self._with_artifacts(self._db.fetch(_VARIANTS, values)))
+
+    def list_kernels(self, namespace: Namespace, key: int, limit: int = 100) -> tuple[StoredKernel, ...]:
+        checks.number("key or limit", key, limit)
+        values = {"ns": namespace.id, "epoch": namespace.epoch, "key": key, "most": limit}
+        return tuple(self._with_artifacts(self._db.fetch(_BY_KEY, values)))
+
+    def list_ingredients(self, namespace: Namespace, kernel_digest: bytes) -> Ingredients:
+        checks.digest("kernel digest", kernel_digest)
+        values = {"ns": namespace.id, "epoch": namespace.epoch, "digest": kernel_digest}
+        return tuple((row.name, row.value) for row in self._db.fetch(_INGREDIENTS, values))
+
+    def _with_artifacts(self, rows: Rows) -> list[StoredKernel]:
+        """The kernels whose bytes are all there, in the order of ``rows``."""
+        found: list[StoredKernel] = []
+        for batch in batches(rows):
+            refs = _refs(self._db.fetch(_ARTIFACTS, {"kernels": [row.id for row in batch]}))
+            found.extend(_stored(row, refs[row.id]) for row in batch if refs.get(row.id))
+        return found
+
+
+def _refs(rows: Rows) -> dict[int, tuple[ArtifactRef, ...]]:
+    """Artifacts by kernel, empty for a kernel that has lost bytes of one."""
+    by_kernel: dict[int, dict[ArtifactRef, bool]] = {}
+    for row in rows:
+        artifacts = by_kernel.setdefault(row.kernel_id, {})
+        ref = ArtifactRef(row.kind, row.digest, row.size)
+        whole = row.bad is None and row.stored == row.size
+        artifacts[ref] = whole or artifacts.get(ref, False)
+    return {kernel: tuple(refs) if all(refs.values()) else () for kernel, refs in by_kernel.items()}
+
+
+def _stored(row: Row, artifacts: tuple[ArtifactRef, ...]) -> StoredKernel:
+    return StoredKernel(
+        id=row.id,
+        kernel=KernelRecord(
+            row.kernel_digest, row.key, row.arg_spec, row.guard, row.target, row.options, row.toolchain
+        ),
+        manifest=SignedBytes(row.manifest, row.signature),
+        artifacts=artifacts,
+        epoch=row.epoch,
+        compile_us=row.compile_us,
+        created_at=row.created_at,
+    )

@@ -1,0 +1,252 @@
+"""Leases and remembered failures on SQL."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, and_, bindparam, delete, or_, select, update
+from sqlalchemy.dialects.postgresql import insert
+
+from kcache_grpc.storage import checks
+from kcache_grpc.storage.contract import LeaseStore
+from kcache_grpc.storage.errors import LeaseLost
+from kcache_grpc.storage.records import Failure, FailureRecord, Lease, LeaseState, Namespace
+from kcache_grpc.storage.schema import failures, leases
+from kcache_grpc.storage.sql.database import Row
+from kcache_grpc.storage.sql.part import SqlPart, batches
+
+_NAME = ["namespace_id", "epoch", "kernel_digest"]
+_TAKE = insert(leases)
+_TAKE_LEASE = _TAKE.on_conflict_do_update(
+    index_elements=_NAME,
+    set_={
+        **{column: _TAKE.excluded[column] for column in ("holder", "boot", "renewed_at", "expires_at")},
+        "fencing_token": leases.c.fencing_token + 1,
+        "acquired_at": _TAKE.excluded.acquired_at,
+        "stages": "",
+    },
+    where=or_(
+        leases.c.boot != _TAKE.excluded.boot,
+        leases.c.expires_at <= _TAKE.excluded.renewed_at,
+        # The steady clock went back: another boot that does not say so.
+        leases.c.renewed_at > _TAKE.excluded.renewed_at,
+    ),
+).returning(leases.c.fencing_token)
+_OWN = and_(
+    leases.c.namespace_id == bindparam("ns"),
+    leases.c.epoch == bindparam("of_epoch"),
+    leases.c.kernel_digest == bindparam("digest"),
+    leases.c.holder == bindparam("by"),
+    leases.c.fencing_token == bindparam("token"),
+)
+_LOCK_OWN = select(leases.c.fencing_token).where(_OWN).with_for_update()
+_RENEW = (
+    update(leases)
+    .where(_OWN)
+    .values(boot=bindparam("on_boot"), renewed_at=bindparam("now"), expires_at=bindparam("until"))
+)
+_REPORT = update(leases).where(_OWN).values(stages=leases.c.stages + bindparam("line"))
+_RELEASE = update(leases).where(_OWN).values(holder="", expires_at=0)
+_FIND = select(leases).where(
+    leases.c.namespace_id == bindparam("ns"),
+    leases.c.epoch == bindparam("of_epoch"),
+    leases.c.kernel_digest.in_(bindparam("digests", expanding=True)),
+)
+
+#: In the order of ``_failure``.
+_FAILURE = (
+    failures.c.kernel_digest,
+    failures.c.reason,
+    failures.c.stage,
+    failures.c.diagnostic,
+    failures.c.detail,
+    failures.c["count"].label("times"),
+    failures.c.first_at,
+    failures.c.last_at,
+    failures.c.expires_at,
+)
+_FAIL = insert(failures)
+_RECORD_FAILURE = _FAIL.on_conflict_do_update(
+    index_elements=_NAME,
+    set_={
+        **{
+            column: _FAIL.excluded[column]
+            for column in ("reason", "stage", "diagnostic", "detail", "last_at", "expires_at")
+        },
+        "count": failures.c["count"] + 1,
+    },
+).returning(*_FAILURE)
+_FIND_FAILURES = select(*_FAILURE).where(
+    failures.c.namespace_id == bindparam("ns"),
+    failures.c.epoch == bindparam("of_epoch"),
+    failures.c.kernel_digest.in_(bindparam("digests", expanding=True)),
+    failures.c.expires_at > bindparam("now"),
+)
+_CLEAR_FAILURE = delete(failures).where(
+    failures.c.namespace_id == bindparam("ns"),
+    failures.c.epoch == bindparam("of_epoch"),
+    failures.c.kernel_digest == bindparam("digest"),
+)
+
+
+class SqlLeases(SqlPart, LeaseStore):
+    """``LeaseStore`` on SQL."""
+
+    def acquire_lease(
+        self, namespace: Namespace, kernel_digest: bytes, holder: str, ttl: float
+    ) -> Lease | LeaseState:
+        checks.holder(kernel_digest, holder)
+        duration = checks.ttl(ttl)
+        boot, now = self._db.lease_time()
+        values = {
+            "namespace_id": namespace.id,
+            "epoch": namespace.epoch,
+            "kernel_digest": kernel_digest,
+            "holder": holder,
+            "fencing_token": 1,
+            "boot": boot,
+            "renewed_at": now,
+            "expires_at": now + duration,
+            "acquired_at": self._clock.wall(),
+            "stages": "",
+        }
+
+        def work(connection: Connection) -> Lease | LeaseState:
+            token = connection.execute(_TAKE_LEASE, values).scalar()
+            if token is not None:
+                return Lease(namespace, kernel_digest, holder, token)
+            row = connection.execute(_FIND, _names(namespace, [kernel_digest])).one()
+            return _state(row, boot, now)
+
+        return self._db.transact(work)
+
+    def heartbeat_lease(self, lease: Lease, ttl: float) -> None:
+        duration = checks.ttl(ttl)
+        boot, now = self._db.lease_time()
+        values = {**_own(lease), "on_boot": boot, "now": now, "until": now + duration}
+        self._db.transact(lambda connection: _require(connection.execute(_RENEW, values).rowcount, lease))
+
+    def report_stage(self, lease: Lease, stage: str) -> None:
+        checks.stage(stage)
+        values = {**_own(lease), "line": f"{stage}\n"}
+        self._db.transact(lambda connection: _require(connection.execute(_REPORT, values).rowcount, lease))
+
+    def release_lease(self, lease: Lease) -> None:
+        self._db.transact(lambda connection: release(connection, lease))
+
+    def find_leases(
+        self, namespace: Namespace, kernel_digests: Sequence[bytes]
+    ) -> Mapping[bytes, LeaseState]:
+        checks.digests("kernel digest", kernel_digests)
+        found: dict[bytes, LeaseState] = {}
+        for batch in batches(kernel_digests):
+            rows = self._db.fetch(_FIND, _names(namespace, batch))
+            boot, now = self._db.lease_time()
+            for row in rows:
+                found[row.kernel_digest] = _state(row, boot, now)
+        return found
+
+    def record_failure(
+        self,
+        namespace: Namespace,
+        kernel_digest: bytes,
+        failure: Failure,
+        ttl: float,
+        lease: Lease | None = None,
+    ) -> FailureRecord:
+        checks.failure(kernel_digest, failure)
+        checks.lease(lease, namespace, kernel_digest)
+        duration, now = checks.ttl(ttl), self._clock.wall()
+        values = {
+            "namespace_id": namespace.id,
+            "epoch": namespace.epoch,
+            "kernel_digest": kernel_digest,
+            "reason": failure.reason,
+            "stage": failure.stage,
+            "diagnostic": failure.diagnostic,
+            "detail": json.dumps(failure.detail),
+            "count": 1,
+            "first_at": now,
+            "last_at": now,
+            "expires_at": now + duration,
+        }
+
+        def work(connection: Connection) -> FailureRecord:
+            if lease is not None:
+                lock(connection, lease)
+                release(connection, lease)
+            return _failure(connection.execute(_RECORD_FAILURE, values).one())
+
+        return self._db.transact(work)
+
+    def find_failures(
+        self, namespace: Namespace, kernel_digests: Sequence[bytes]
+    ) -> Mapping[bytes, FailureRecord]:
+        checks.digests("kernel digest", kernel_digests)
+        found: dict[bytes, FailureRecord] = {}
+        for batch in batches(kernel_digests):
+            values = {**_names(namespace, batch), "now": self._clock.wall()}
+            for row in self._db.fetch(_FIND_FAILURES, values):
+                found[row.kernel_digest] = _failure(row)
+        return found
+
+    def clear_failure(self, namespace: Namespace, kernel_digest: bytes) -> bool:
+        checks.digest("kernel digest", kernel_digest)
+        return self._db.transact(lambda connection: forget_failure(connection, namespace, kernel_digest))
+
+
+def lock(connection: Connection, lease: Lease) -> None:
+    """Keep the lease from being taken until the transaction ends. Raises ``LeaseLost``."""
+    _require(connection.execute(_LOCK_OWN, _own(lease)).scalar() or 0, lease)
+
+
+def release(connection: Connection, lease: Lease) -> None:
+    """Give the lease back, if it is still the caller's."""
+    connection.execute(_RELEASE, _own(lease))
+
+
+def forget_failure(connection: Connection, namespace: Namespace, kernel_digest: bytes) -> bool:
+    """Whether a failure was there."""
+    values = {"ns": namespace.id, "of_epoch": namespace.epoch, "digest": kernel_digest}
+    return connection.execute(_CLEAR_FAILURE, values).rowcount > 0
+
+
+def _require(found: int, lease: Lease) -> None:
+    if not found:
+        raise LeaseLost(f"{lease.holder} no longer holds the lease for kernel {lease.kernel_digest.hex()}")
+
+
+def _own(lease: Lease) -> dict[str, Any]:
+    return {
+        "ns": lease.namespace.id,
+        "of_epoch": lease.namespace.epoch,
+        "digest": lease.kernel_digest,
+        "by": lease.holder,
+        "token": lease.fencing_token,
+    }
+
+
+def _names(namespace: Namespace, digests: Sequence[bytes]) -> dict[str, Any]:
+    return {"ns": namespace.id, "of_epoch": namespace.epoch, "digests": digests}
+
+
+def _state(row: Row, boot: str, now: int) -> LeaseState:
+    left = row.expires_at - now if row.boot == boot and row.renewed_at <= now else 0
+    stages = tuple(row.stages.splitlines())
+    return LeaseState(
+        row.kernel_digest, row.holder, row.fencing_token, stages, max(left, 0), left > 0, row.acquired_at
+    )
+
+
+def _failure(row: Row) -> FailureRecord:
+    detail = tuple((name, value) for name, value in json.loads(row.detail))
+    return FailureRecord(
+        row.kernel_digest,
+        Failure(row.reason, row.stage, row.diagnostic, detail),
+        row.times,
+        row.first_at,
+        row.last_at,
+        row.expires_at,
+    )

@@ -1,0 +1,224 @@
+"""Usage, audit and counts on SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from sqlalchemy import BindParameter, Connection, bindparam, case, func, select
+from sqlalchemy.dialects.postgresql import insert
+
+from kcache_grpc.storage import checks
+from kcache_grpc.storage.contract import LedgerStore
+from kcache_grpc.storage.records import (
+    AuditEvent,
+    AuditRecord,
+    ConflictRecord,
+    Namespace,
+    Stats,
+    UsageDelta,
+    UsageRecord,
+)
+from kcache_grpc.storage.schema import (
+    artifacts,
+    audit_events,
+    conflicts,
+    failures,
+    graph_mappings,
+    kernels,
+    key_counters,
+    usage,
+)
+from kcache_grpc.storage.sql.part import SqlPart, batches, insert_once
+
+_NS: BindParameter[int] = bindparam("ns")
+_EVENT_FIELDS = tuple(each.name for each in fields(AuditEvent))
+_EVENTS = (
+    select(audit_events.c.id, *(audit_events.c[name] for name in _EVENT_FIELDS))
+    .where(audit_events.c.namespace_id == _NS, audit_events.c.id > bindparam("after"))
+    .order_by(audit_events.c.id)
+    .limit(bindparam("most"))
+)
+_INSERT_EVENT = insert_once(audit_events)
+_INSERT_CONFLICT = insert_once(conflicts)
+_CONFLICTS = (
+    select(conflicts)
+    .where(conflicts.c.namespace_id == _NS)
+    .order_by(conflicts.c.id.desc())
+    .limit(bindparam("most"))
+)
+
+_ADD = insert(usage)
+_ADD_USAGE = _ADD.on_conflict_do_update(
+    index_elements=["namespace_id", "subject", "digest"],
+    set_={
+        "hits": usage.c.hits + _ADD.excluded.hits,
+        "saved_us": usage.c.saved_us + _ADD.excluded.saved_us,
+        "last_used_at": case(
+            (_ADD.excluded.last_used_at > usage.c.last_used_at, _ADD.excluded.last_used_at),
+            else_=usage.c.last_used_at,
+        ),
+    },
+)
+_USAGE = select(usage.c.digest, usage.c.hits, usage.c.saved_us, usage.c.last_used_at).where(
+    usage.c.namespace_id == _NS,
+    usage.c.subject == bindparam("subject"),
+    usage.c.digest.in_(bindparam("digests", expanding=True)),
+)
+
+_HERE = (kernels.c.namespace_id == _NS, kernels.c.epoch == bindparam("epoch"))
+_STATS = select(
+    select(key_counters.c.last_key)
+    .where(key_counters.c.namespace_id == _NS)
+    .scalar_subquery()
+    .label("specs"),
+    select(func.count())
+    .select_from(graph_mappings)
+    .where(graph_mappings.c.namespace_id == _NS, graph_mappings.c.epoch == bindparam("epoch"))
+    .scalar_subquery()
+    .label("mappings"),
+    select(func.count()).select_from(kernels).where(*_HERE).scalar_subquery().label("kernels"),
+    select(func.coalesce(func.sum(kernels.c.compile_us), 0))
+    .where(*_HERE)
+    .scalar_subquery()
+    .label("compile_us"),
+    select(func.count())
+    .select_from(failures)
+    .where(
+        failures.c.namespace_id == _NS,
+        failures.c.epoch == bindparam("epoch"),
+        failures.c.expires_at > bindparam("now"),
+    )
+    .scalar_subquery()
+    .label("failures"),
+    select(func.count())
+    .select_from(audit_events)
+    .where(audit_events.c.namespace_id == _NS)
+    .scalar_subquery()
+    .label("audit_events"),
+)
+_ARTIFACT_STATS = select(func.count(), func.coalesce(func.sum(artifacts.c.size), 0)).where(
+    artifacts.c.namespace_id == _NS
+)
+_USAGE_STATS = select(
+    func.coalesce(func.sum(usage.c.hits), 0), func.coalesce(func.sum(usage.c.saved_us), 0)
+).where(usage.c.namespace_id == _NS, usage.c.subject == "kernel")
+
+
+class SqlLedger(SqlPart, LedgerStore):
+    """``LedgerStore`` on SQL."""
+
+    def add_usage(self, namespace: Namespace, batch: Sequence[UsageDelta]) -> None:
+        deltas = sum_usage(batch, self._clock.wall())
+        if not deltas:
+            return
+        # In the order of names: two writers with the same names never wait for each other.
+        rows = [
+            {
+                "namespace_id": namespace.id,
+                "subject": delta.subject,
+                "digest": delta.digest,
+                "hits": delta.hits,
+                "saved_us": delta.saved_us,
+                "last_used_at": delta.last_used_at,
+            }
+            for delta in deltas
+        ]
+        self._db.transact(lambda connection: connection.execute(_ADD_USAGE, rows).rowcount)
+
+    def find_usage(
+        self, namespace: Namespace, subject: str, digests: Sequence[bytes]
+    ) -> Mapping[bytes, UsageRecord]:
+        checks.digests("digest", digests)
+        checks.text("subject", subject)
+        found: dict[bytes, UsageRecord] = {}
+        for batch in batches(digests):
+            values = {"ns": namespace.id, "subject": subject, "digests": batch}
+            for row in self._db.fetch(_USAGE, values):
+                found[row.digest] = UsageRecord(subject, row.digest, row.hits, row.saved_us, row.last_used_at)
+        return found
+
+    def append_audit(self, namespace: Namespace, batch: Sequence[AuditEvent]) -> None:
+        checks.events(batch)
+        if batch:
+            now = self._clock.wall()
+            self._db.transact(
+                lambda connection: insert_events(connection, namespace, batch, self._writer, now)
+            )
+
+    def list_audit(
+        self, namespace: Namespace, after_id: int = 0, limit: int = 100
+    ) -> tuple[AuditRecord, ...]:
+        checks.number("limit or id", after_id, limit)
+        rows = self._db.fetch(_EVENTS, {"ns": namespace.id, "after": after_id, "most": limit})
+        return tuple(AuditRecord(row[0], AuditEvent(*row[1:])) for row in rows)
+
+    def list_conflicts(self, namespace: Namespace, limit: int = 100) -> tuple[ConflictRecord, ...]:
+        checks.number("limit", limit)
+        rows = self._db.fetch(_CONFLICTS, {"ns": namespace.id, "most": limit})
+        return tuple(
+            ConflictRecord(row.kind, row.name, row.stored, row.offered, row.created_at) for row in rows
+        )
+
+    def stats(self, namespace: Namespace) -> Stats:
+        of = {"ns": namespace.id}
+        counts = self._db.fetch(_STATS, {**of, "epoch": namespace.epoch, "now": self._clock.wall()})[0]
+        count, size = self._db.fetch(_ARTIFACT_STATS, of)[0]
+        hits, saved = self._db.fetch(_USAGE_STATS, of)[0]
+        return Stats(
+            specs=counts.specs or 0,
+            mappings=counts.mappings,
+            kernels=counts.kernels,
+            artifacts=count,
+            artifact_bytes=int(size),
+            hits=int(hits),
+            saved_us=int(saved),
+            compile_us=int(counts.compile_us),
+            failures=counts.failures,
+            audit_events=counts.audit_events,
+        )
+
+
+def sum_usage(batch: Sequence[UsageDelta], now: int) -> list[UsageDelta]:
+    """One delta a subject, sorted; those without a time were used now."""
+    summed: dict[tuple[str, bytes], UsageDelta] = {}
+    for delta in batch:
+        checks.usage(delta)
+        name = (delta.subject, delta.digest)
+        used_at = delta.last_used_at or now
+        before = summed.get(name)
+        summed[name] = UsageDelta(
+            *name,
+            hits=delta.hits + (before.hits if before else 0),
+            saved_us=delta.saved_us + (before.saved_us if before else 0),
+            last_used_at=max(used_at, before.last_used_at if before else 0),
+        )
+    return [summed[name] for name in sorted(summed)]
+
+
+def insert_events(
+    connection: Connection, namespace: Namespace, batch: Sequence[AuditEvent], writer: str, now: int
+) -> None:
+    """Append events in the caller's transaction."""
+    here: dict[str, Any] = {"namespace_id": namespace.id, "epoch": namespace.epoch, "writer": writer}
+    rows = [
+        {**here, **{name: getattr(event, name) for name in _EVENT_FIELDS}, "at": event.at or now}
+        for event in batch
+    ]
+    connection.execute(_INSERT_EVENT, rows)
+
+
+def insert_conflict(
+    connection: Connection,
+    namespace: Namespace,
+    kind: str,
+    name: bytes,
+    stored: bytes,
+    offered: bytes,
+    *,
+    now: int,
+) -> None:
+    """Record that ``offered`` came second under ``name``, in the caller's transaction."""
+    values = {"namespace_id": namespace.id, "kind": kind, "name": name, "stored": stored}
+    connection.execute(_INSERT_CONFLICT, {**values, "offered": offered, "created_at": now})

@@ -1,0 +1,64 @@
+"""Namespaces on SQL."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, bindparam, select, update
+
+from kcache_grpc.storage import checks
+from kcache_grpc.storage.contract import NamespaceStore
+from kcache_grpc.storage.errors import MissingReference
+from kcache_grpc.storage.records import Namespace
+from kcache_grpc.storage.schema import key_counters, namespaces
+from kcache_grpc.storage.sql.database import Row
+from kcache_grpc.storage.sql.part import SqlPart, insert_once
+
+_COLUMNS = (namespaces.c.id, namespaces.c.name, namespaces.c.epoch)
+_FIND = select(*_COLUMNS).where(namespaces.c.name == bindparam("name"))
+_LIST = select(*_COLUMNS).order_by(namespaces.c.id)
+_INSERT = insert_once(namespaces).returning(namespaces.c.id)
+_INSERT_COUNTER = insert_once(key_counters)
+_RAISE = (
+    update(namespaces)
+    .where(namespaces.c.id == bindparam("of"), namespaces.c.epoch == bindparam("present"))
+    .values(epoch=namespaces.c.epoch + 1)
+)
+
+
+class SqlNamespaces(SqlPart, NamespaceStore):
+    """``NamespaceStore`` on SQL."""
+
+    def get_or_create_namespace(self, name: str) -> Namespace:
+        checks.namespace_name(name)
+        return self.find_namespace(name) or self._db.transact(
+            lambda connection: self._create(connection, name)
+        )
+
+    def _create(self, connection: Connection, name: str) -> Namespace:
+        found = connection.execute(_FIND, {"name": name}).first()
+        if found is None:
+            values = {"name": name, "epoch": 1, "created_at": self._clock.wall()}
+            created = connection.execute(_INSERT, values).scalar()
+            if created is not None:
+                connection.execute(_INSERT_COUNTER, {"namespace_id": created, "last_key": 0})
+            found = connection.execute(_FIND, {"name": name}).one()
+        return _namespace(found)
+
+    def find_namespace(self, name: str) -> Namespace | None:
+        checks.namespace_name(name)
+        rows = self._db.fetch(_FIND, {"name": name})
+        return _namespace(rows[0]) if rows else None
+
+    def list_namespaces(self) -> tuple[Namespace, ...]:
+        return tuple(map(_namespace, self._db.fetch(_LIST)))
+
+    def raise_epoch(self, namespace: Namespace) -> Namespace:
+        values = {"of": namespace.id, "present": namespace.epoch}
+        self._db.transact(lambda connection: connection.execute(_RAISE, values).rowcount)
+        raised = self.find_namespace(namespace.name)
+        if raised is None:
+            raise MissingReference(f"namespace {namespace.name!r} is not stored")
+        return raised
+
+
+def _namespace(row: Row) -> Namespace:
+    return Namespace(row.id, row.name, row.epoch)

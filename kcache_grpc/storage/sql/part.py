@@ -1,0 +1,39 @@
+"""What the parts of the SQL store share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from sqlalchemy import Table
+
+# PostgreSQL's form of ON CONFLICT is SQLite's too, and compiles for both.
+from sqlalchemy.dialects.postgresql import Insert, insert
+
+from kcache_grpc.storage.clock import Clock
+from kcache_grpc.storage.sql.database import Database
+
+T = TypeVar("T")
+
+#: Most names in one IN list: below every database's limit on parameters.
+BATCH = 500
+
+
+class SqlPart:
+    """The database, the clock, and the name under which this store writes audit events."""
+
+    def __init__(self, database: Database, clock: Clock, writer: str) -> None:
+        self._db = database
+        self._clock = clock
+        self._writer = writer
+
+
+def insert_once(table: Table) -> Insert:
+    """Insert unless a row of that name is there."""
+    return insert(table).on_conflict_do_nothing()
+
+
+def batches(values: Sequence[T]) -> Iterator[Sequence[T]]:
+    """``values`` in slices of at most ``BATCH``."""
+    for start in range(0, len(values), BATCH):
+        yield values[start : start + BATCH]

@@ -1,0 +1,159 @@
+"""SQLite: one writing connection a process, reading connections as threads need them."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from sqlalchemy import URL, Connection, Engine, Executable, NullPool, create_engine, event
+
+from kcache_grpc.storage.clock import Clock
+from kcache_grpc.storage.errors import StoreUnavailable
+from kcache_grpc.storage.sql.database import Database, Rows
+from kcache_grpc.storage.sql.faults import translated
+
+T = TypeVar("T")
+
+#: How long a writer waits for writers of other processes, or of this one, before it gives up.
+BUSY_TIMEOUT_SECONDS = 20.0
+
+
+def sqlite_engine(path: Path, busy_timeout: float = BUSY_TIMEOUT_SECONDS) -> Engine:
+    """An engine without a pool, in driver autocommit, whose connections protect rows and wait for locks."""
+    engine = create_engine(
+        URL.create("sqlite", database=str(path)),
+        poolclass=NullPool,
+        isolation_level="AUTOCOMMIT",
+        connect_args={"check_same_thread": False, "timeout": busy_timeout},
+    )
+
+    def prepare(connection: sqlite3.Connection, _record: object) -> None:
+        for pragma in (
+            f"busy_timeout = {int(busy_timeout * 1000)}",
+            "foreign_keys = ON",
+            "recursive_triggers = ON",
+            "synchronous = FULL",
+            "trusted_schema = OFF",
+        ):
+            connection.execute(f"PRAGMA {pragma}").close()
+
+    event.listen(engine, "connect", prepare)
+    return engine
+
+
+def driver(connection: Connection) -> sqlite3.Connection:
+    """The driver's connection."""
+    return cast("sqlite3.Connection", connection.connection.driver_connection)
+
+
+class SqliteDatabase(Database):
+    """A database file that exists and has our schema."""
+
+    def __init__(self, path: Path, clock: Clock, busy_timeout: float = BUSY_TIMEOUT_SECONDS) -> None:
+        self._clock = clock
+        self._busy_timeout = busy_timeout
+        self._engine = sqlite_engine(path, busy_timeout)
+        self._abandoned: list[object] = []
+        self._closed = False
+        self._start()
+
+    def _start(self) -> None:
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._writer: Connection | None = None
+        self._readers: deque[Connection] = deque()
+
+    def _leave_parent(self) -> None:
+        """In the child of a fork: begin anew. Closing the parent's connections would disturb its file."""
+        self._abandoned.append((self._writer, self._readers))
+        self._start()
+
+    def fetch(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> Rows:
+        reader = self._reader()
+        try:
+            with translated():
+                rows = reader.execute(statement, parameters).all()
+        except BaseException:
+            reader.close()
+            raise
+        self._readers.append(reader)
+        if self._closed:
+            self._close_readers()
+        return rows
+
+    def _reader(self) -> Connection:
+        if self._process != os.getpid():
+            self._leave_parent()
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
+        try:
+            return self._readers.pop()
+        except IndexError:
+            return self._connect()
+
+    def _connect(self) -> Connection:
+        with translated():
+            return self._engine.connect()
+
+    def transact(self, work: Callable[[Connection], T]) -> T:
+        if self._process != os.getpid():
+            self._leave_parent()
+        if not self._lock.acquire(timeout=self._busy_timeout):
+            raise StoreUnavailable(
+                "writers of this process kept the store busy for longer than the time limit"
+            )
+        try:
+            return self._transact(work)
+        finally:
+            self._lock.release()
+
+    def _transact(self, work: Callable[[Connection], T]) -> T:
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
+        if self._writer is None:
+            self._writer = self._connect()
+        writer = self._writer
+        try:
+            with translated():
+                driver(writer).execute("BEGIN IMMEDIATE")
+                result = work(writer)
+                driver(writer).execute("COMMIT")
+                return result
+        except BaseException:
+            self._roll_back(writer)
+            raise
+
+    def _roll_back(self, writer: Connection) -> None:
+        """Undo. A connection that cannot even do that is closed, which undoes too."""
+        try:
+            if driver(writer).in_transaction:
+                driver(writer).execute("ROLLBACK")
+        except sqlite3.Error:
+            self._writer = None
+            writer.close()
+
+    def lease_time(self) -> tuple[str, int]:
+        return self._clock.boot, self._clock.steady()
+
+    def close(self) -> None:
+        if self._process != os.getpid():
+            self._leave_parent()
+        self._closed = True
+        with self._lock:
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+        self._close_readers()
+
+    def _close_readers(self) -> None:
+        while self._readers:
+            try:
+                reader = self._readers.pop()
+            except IndexError:
+                return
+            reader.close()

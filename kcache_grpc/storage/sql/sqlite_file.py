@@ -1,0 +1,99 @@
+"""Files of SQLite databases: where they may lie, how they are made, what they are."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sqlite3
+from pathlib import Path
+
+from kcache_grpc.storage.errors import CorruptStore, ForeignDatabase, StoreUnavailable, UnsupportedStore
+from kcache_grpc.storage.schema import APPLICATION_ID
+
+_HEADER = b"SQLite format 3\0"
+
+#: ``f_type`` of statfs(2) where locks or shared memory do not reach other machines: WAL would lose data.
+_NETWORK_FILE_SYSTEMS = {
+    0x6969: "NFS",
+    0x517B: "SMB",
+    0xFE534D42: "SMB2",
+    0xFF534D42: "CIFS",
+    0x00C36400: "Ceph",
+    0x5346414F: "AFS",
+    0x73757245: "Coda",
+    0x0BD00BD0: "Lustre",
+    0x47504653: "GPFS",
+    0x19830326: "BeeGFS",
+    0x01161970: "GFS2",
+    0x7461636F: "OCFS2",
+    0x01021997: "9P",
+}
+
+
+def file_system_type(path: Path) -> int:
+    """``f_type`` of the file system of an existing path; 0 where statfs(2) is not to be had."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "statfs"):
+        return 0
+    buffer = (ctypes.c_long * 64)()
+    if libc.statfs(os.fsencode(path), ctypes.byref(buffer)) != 0:
+        return 0
+    return buffer[0] & 0xFFFFFFFF
+
+
+def refuse_network_file_system(path: Path) -> None:
+    """Raises ``UnsupportedStore`` for a path, existing or not, on a network file system."""
+    nearest = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    name = _NETWORK_FILE_SYSTEMS.get(file_system_type(nearest))
+    if name is not None:
+        raise UnsupportedStore(
+            f"{path} is on {name}: SQLite loses data on network file systems; use Postgres"
+        )
+
+
+def create_private(path: Path) -> None:
+    """Make missing folders (0700) and the file (0600, empty); what exists is left as it is."""
+    try:
+        missing = [folder for folder in path.absolute().parents if not folder.exists()]
+        for folder in reversed(missing):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    except OSError as error:
+        raise StoreUnavailable(f"{path} cannot be made: {error.strerror}") from error
+
+
+def is_empty(path: Path) -> bool:
+    """Whether there is no database yet. Raises ``ForeignDatabase`` for a file that is not SQLite's."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(len(_HEADER))
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        raise StoreUnavailable(f"{path} cannot be read: {error.strerror}") from error
+    if head and head != _HEADER:
+        raise ForeignDatabase(f"{path} is not an SQLite database")
+    return not head
+
+
+def refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
+    """Raises ``ForeignDatabase`` for a database with tables that is not marked as ours."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if tables and application != APPLICATION_ID:
+        raise ForeignDatabase(f"{path} is a database of another application")
+
+
+def refuse_missing_triggers(connection: sqlite3.Connection, expected: frozenset[tuple[str, str]]) -> None:
+    """Raises ``CorruptStore`` when a trigger that keeps rows immutable is gone."""
+    found = set(connection.execute("SELECT name, tbl_name FROM sqlite_master WHERE type = 'trigger'"))
+    missing = sorted(name for name, _ in expected - found)
+    if missing:
+        raise CorruptStore(f"the store has lost the triggers that protect its rows: {', '.join(missing)}")
+
+
+def schema_revision(connection: sqlite3.Connection) -> str:
+    """The Alembic revision, empty when there is none."""
+    named = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchone()
+    row = named and connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    return str(row[0]) if row else ""
