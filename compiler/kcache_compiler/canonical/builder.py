@@ -27,7 +27,9 @@ from kcache_compiler.canonical.label import Group, Labelling, label, least_view
 
 #: Operations whose operands may change places: exact in IEEE arithmetic too (which NaN a result is, is not specified).
 COMMUTATIVE = frozenset(
-    {"add", "multiply", "maximum", "minimum", "and", "or", "xor", "compare EQ", "compare NE", "mulhi"}
+    {"add", "multiply", "maximum", "minimum", "and", "or", "xor", "compare EQ", "compare NE", "chlo.mulhi"}
+    | {f"arith.{op}" for op in "addf addi andi maximumf maxnumf maxsi maxui minimumf minnumf".split()}
+    | {f"arith.{op}" for op in "minsi minui mulf muli ori xori".split()}
 )
 
 LEAVES = frozenset({"parameter", "capture", "lifted"})
@@ -67,7 +69,7 @@ class Builder:
         """Return a value of the parent's, inside. Constants are not captured but written again."""
         assert self.parent is not None
         node = self.parent.nodes[outer.node]
-        if node.op == "constant":
+        if node.op in ("constant", "arith.constant"):
             inner = self.node(node.op, node.attributes, (), (), node.results)
             return Ref(inner, 0, outer.view)
         leaf = Node("capture", f"{outer.node}.{outer.result}", (), (), (node.results[outer.result],))

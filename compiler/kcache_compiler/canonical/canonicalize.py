@@ -38,7 +38,7 @@ def canonicalize(
     if format == "stablehlo":
         importer = StablehloImporter(read, limits, numerics, dict(lifted or {}))
     else:
-        importer = LinalgImporter(read, limits)
+        importer = LinalgImporter(read, limits, dict(lifted or {}))
     finished, results = importer.run()
     arguments = list(read.entry.regions[0].blocks[0].arguments)
     check("number of arguments", len(arguments), limits.arguments)

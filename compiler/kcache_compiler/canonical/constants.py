@@ -10,6 +10,9 @@ from kcache_compiler.canonical.graph import ValueType
 from kcache_compiler.errors import InvalidProgram
 from kcache_compiler.frontends.context import Native
 
+#: Constants up to this size are part of the spec; larger ones become buffers after the inputs.
+INLINE_CONSTANT_BYTES = 1024
+
 #: element -> (struct code of one part, parts of an element); the layout of buffers, little-endian.
 _CODES: dict[str, tuple[str, int]] = {
     "i1": ("B", 1),

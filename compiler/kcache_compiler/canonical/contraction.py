@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kcache_compiler.canonical.graph import DYNAMIC, Node, Ref, Region, View, compose, spread
+from kcache_compiler.canonical.graph import Node, Ref, Region, View, compose
 
 
 @dataclass(frozen=True)
@@ -19,11 +19,11 @@ class Contraction:
     attributes: str
 
 
-def contraction_of(node: Node, region: Region) -> Contraction:
+def contraction_of(node: Node) -> Contraction:
     """Return the contraction that a ``dot_general`` node is."""
     attributes, _, dims = node.attributes.rpartition("dimensions = ")
     factors = (node.operands[0], node.operands[1])
-    found = _arrange(factors, _read_dims(dims), node.results[0].dims or (), region)
+    found = _arrange(factors, read_ints(dims), node.results[0].dims or ())
     return Contraction(*found, attributes.removesuffix(", "))
 
 
@@ -40,28 +40,24 @@ def as_contraction(node: Node, region: Region) -> Contraction | None:
     if product is None or product.op != "multiply" or product.results[0].element != node.results[0].element:
         return None
     lhs, rhs = (ref._replace(view=compose(use.view, ref.view)) for ref in product.operands)
-    reduced = _read_dims(node.attributes.rpartition("dimensions = ")[2])
+    reduced = read_ints(node.attributes.rpartition("dimensions = ")[2])
     if not reduced or any(f.view[dim] < 0 for f in (lhs, rhs) for dim in reduced):
         return None
     kept = [dim for dim in range(len(use.view)) if dim not in reduced]
     free = any((lhs.view[dim] < 0) != (rhs.view[dim] < 0) for dim in kept)
     if not free and (kept or lhs == rhs):
         return None
-    return Contraction(*_arrange((lhs, rhs), reduced, node.results[0].dims or (), region), "")
+    return Contraction(*_arrange((lhs, rhs), reduced, node.results[0].dims or ()), "")
 
 
 def _arrange(
-    factors: tuple[Ref, Ref], reduced: list[int], result: tuple[int, ...], region: Region
+    factors: tuple[Ref, Ref], reduced: list[int], result: tuple[int, ...]
 ) -> tuple[tuple[Ref, Ref], tuple[tuple[str, tuple[int, ...]], ...], tuple[int, ...], tuple[int, ...]]:
-    best = None
-    for pair in (factors, factors[::-1]):
-        found = _numbers((pair[0], pair[1]), reduced, result)
-        if best is None or list(found[3]) == sorted(found[3]):
-            best = found
-        if list(best[3]) == sorted(best[3]):
-            break
-    assert best is not None
-    return best
+    """Take the factors as they are or swapped, whichever leaves the result's dims in order."""
+    found = _numbers(factors, reduced, result)
+    swapped = _numbers((factors[1], factors[0]), reduced, result)
+    in_order = list(swapped[3]) == sorted(swapped[3]) and list(found[3]) != sorted(found[3])
+    return swapped if in_order else found
 
 
 def _numbers(
@@ -97,7 +93,8 @@ def _natural(view: View, reduced: Sequence[int]) -> tuple[View, dict[int, int]]:
     return tuple(view[dim] for dim in order), {dim: i for i, dim in enumerate(order)}
 
 
-def _read_dims(text: str) -> list[int]:
+def read_ints(text: str) -> list[int]:
+    """Return the integers of ``[1, 2]``."""
     return [int(part) for part in text.strip("[]").split(", ") if part]
 
 
@@ -115,6 +112,3 @@ def _is_zero(ref: Ref, region: Region) -> bool:
         and not node.attributes.strip("0")
         and node.attributes != ""
     )
-
-
-__all__ = ["DYNAMIC", "Contraction", "as_contraction", "contraction_of", "spread"]

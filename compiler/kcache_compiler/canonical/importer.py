@@ -53,16 +53,21 @@ Handler = Callable[[Scope, Native, "list[Ref]", "list[ValueType]"], "Sequence[Re
 
 
 class Importer:
-    """Imports one program. Subclasses fill ``handlers``, by native operation name."""
+    """Imports one program. Subclasses fill ``handlers``, by native operation name.
 
-    def __init__(self, program: Program, limits: Limits) -> None:
+    ``lifted``, when a rendered spec is read back: for the last arguments, by index, the digest of the lifted
+    constant that each stands for.
+    """
+
+    def __init__(self, program: Program, limits: Limits, lifted: dict[int, bytes] | None = None) -> None:
         self.program = program
         self.limits = limits
         self.read_type = TypeReader(limits)
         self.handlers: dict[str, Handler] = {}
         self.operations = 0
-        #: Trailing arguments that stand for lifted constants, when a rendered spec is read back.
-        self.lifted_arguments = 0
+        #: Bytes of lifted constants by their digest.
+        self.contents: dict[bytes, bytes] = {}
+        self._lifted = lifted or {}
         self._bodies: dict[str, list[Native]] = {}
         self._results: dict[object, Sequence[Ref]] = {}
 
@@ -75,14 +80,18 @@ class Importer:
         values = self.parameters(builder, arguments, params)
         results = self._run_block(self._body(entry), Scope(builder, values, None, 0))
         types = tuple(builder.viewed_type(r) for r in results)
-        inputs = params[: len(params) - self.lifted_arguments]
+        inputs = params[: len(params) - len(self._lifted)]
         return builder.finish(inputs, results), types
 
     def parameters(
         self, builder: Builder, arguments: list[Native], params: Sequence[ValueType]
     ) -> dict[Native, Ref]:
-        """Bind block arguments to the builder's parameters."""
-        return {a: builder.parameter(i, t) for i, (a, t) in enumerate(zip(arguments, params, strict=True))}
+        """Bind block arguments; where a rendered spec is read back, those that stand for lifted constants."""
+        values = {a: builder.parameter(i, t) for i, (a, t) in enumerate(zip(arguments, params, strict=True))}
+        if builder.parent is None:
+            for index, digest in self._lifted.items():
+                values[arguments[index]] = builder.lifted(digest, params[index])
+        return values
 
     # -- blocks and calls
 

@@ -5,6 +5,7 @@ Node names are StableHLO's without the prefix; those of other dialects keep thei
 
 from __future__ import annotations
 
+from kcache_compiler.canonical.graph import Node
 from kcache_compiler.frontends.legalize import NATIVE_CHLO
 
 _UNARY = """abs cbrt ceil convert cosine count_leading_zeros exponential exponential_minus_one floor imag is_finite
@@ -56,8 +57,29 @@ SIDE_EFFECTS: dict[str, str] = {
 IDENTITY_CALLS = frozenset({"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"})
 
 TERMINATORS = frozenset(
-    {"func.return", "stablehlo.return", "shape.assuming_yield", "tensor.yield", "linalg.yield", "scf.yield"}
+    {
+        "func.return",
+        "stablehlo.return",
+        "shape.assuming_yield",
+        "tensor.yield",
+        "linalg.yield",
+        "scf.yield",
+        "scf.condition",
+    }
 )
+
+
+def terminator_of(op: str, region: int) -> str:
+    """Return how a region of an operation ends, given the name of its node."""
+    if op == "scf.while" and region == 0:
+        return "scf.condition"
+    dialect = op.partition(".")[0] if "." in op else "stablehlo"
+    return {
+        "tensor": "tensor.yield",
+        "linalg": "linalg.yield",
+        "scf": "scf.yield",
+        "shape": "shape.assuming_yield",
+    }.get(dialect, "stablehlo.return")
 
 
 def native_chlo(target: str) -> str | None:
@@ -66,3 +88,19 @@ def native_chlo(target: str) -> str | None:
     if prefix in ("mhlo", "chlo") and op in NATIVE_CHLO:
         return ELEMENTWISE[f"chlo.{op}"]
     return None
+
+
+_ELEMENTWISE_NODES = frozenset(ELEMENTWISE.values()) | {"bitcast_convert"}
+
+
+def is_elementwise(node: Node) -> bool:
+    """Whether a node applies its operation at every index of its own axes."""
+    dims = node.results[0].dims if node.results else None
+    if node.op not in _ELEMENTWISE_NODES or node.regions or dims is None:
+        return False
+    return all(len(ref.view) == len(dims) for ref in node.operands)
+
+
+def is_structured(node: Node) -> bool:
+    """Whether a node reduces over an index space of labels (not a StableHLO operation taken whole)."""
+    return node.op in ("reduce", "dot_general") and "dimensions = [" in node.attributes

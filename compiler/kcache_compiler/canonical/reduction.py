@@ -19,6 +19,13 @@ class ReductionInput:
     reduced: frozenset[int]
 
 
+def runs_over(source: ReductionInput) -> bool:
+    """Whether any reduced dim can have other than one element."""
+    first = source.inputs[0]
+    entries = [ref.view[dim] for ref in source.inputs for dim in source.reduced]
+    return any(entry >= 0 or spread_size(entry) != 1 for entry in entries) and bool(first.view)
+
+
 def is_combiner(region: Region, known: frozenset[str]) -> str | None:
     """Return the operation when the region is just that operation on its two parameters."""
     if len(region.nodes) != 1 or region.captures or len(region.results) != 1:

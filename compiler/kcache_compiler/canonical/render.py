@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kcache_compiler.canonical.graph import Graph
-from kcache_compiler.canonical.render_stablehlo import StablehloRenderer
+from kcache_compiler.canonical.render_stablehlo import LinalgRenderer, StablehloRenderer
 from kcache_compiler.canonical.spec_text import parse_spec
 from kcache_compiler.errors import UnsupportedOp
 
@@ -18,5 +18,7 @@ def render_graph(graph: Graph) -> str:
     match graph.family:
         case "stablehlo":
             return StablehloRenderer().module(graph.body)
+        case "linalg":
+            return LinalgRenderer().module(graph.body)
         case family:
             raise UnsupportedOp(family, "no renderer for this family")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kcache_compiler.canonical.contraction import Contraction, as_contraction, contraction_of
-from kcache_compiler.canonical.graph import DYNAMIC, Node, Ref, Region, ValueType, compose, view_dims, whole
+from kcache_compiler.canonical.contraction import Contraction, as_contraction, contraction_of, read_ints
+from kcache_compiler.canonical.graph import DYNAMIC, Node, Ref, Region, ValueType, view_dims, whole
+from kcache_compiler.canonical.layout import arrange
 from kcache_compiler.canonical.native_types import mlir_type
-from kcache_compiler.canonical.ops import ELEMENTWISE
+from kcache_compiler.canonical.ops import is_elementwise, is_structured, terminator_of
 from kcache_compiler.errors import UnsupportedOp
-
-_ELEMENTWISE = frozenset(ELEMENTWISE.values()) | {"bitcast_convert"}
 
 
 class _Body:
@@ -18,6 +17,7 @@ class _Body:
 
     def __init__(self, region: Region, leaves: Sequence[str], indent: str) -> None:
         self.region = region
+        self.needed = _needed(region)
         self.indent = indent
         self.names: list[list[str]] = [[name] for name in leaves]
         self.views: dict[Ref, str] = {}
@@ -32,6 +32,7 @@ class StablehloRenderer:
 
     def module(self, body: Region) -> str:
         """Return the module's text."""
+        body = arrange(body)
         types = (*body.params, *body.captures)
         names = [f"%a{i}" for i in range(len(body.params))] + [f"%k{i}" for i in range(len(body.captures))]
         arguments = ", ".join(f"{n}: {mlir_type(t)}" for n, t in zip(names, types, strict=True))
@@ -44,8 +45,8 @@ class StablehloRenderer:
     # -- emission
 
     def _body(self, body: _Body, terminator: str) -> None:
-        for node in body.region.nodes:
-            body.names.append(self._node(body, node))
+        for node, needed in zip(body.region.nodes, body.needed, strict=True):
+            body.names.append(self._node(body, node) if needed else [""] * len(node.results))
         values = [self._value(body, ref) for ref in body.region.results]
         types = ", ".join(mlir_type(body.region.viewed_type(r)) for r in body.region.results)
         self._lines.append(f'{body.indent}"{terminator}"({", ".join(values)}) : ({types}) -> ()')
@@ -71,15 +72,15 @@ class StablehloRenderer:
             for position, (region, captured) in enumerate(regions):
                 if position:
                     self._lines.append(f"{body.indent}}}, {{")
-                self._region(body, region, captured)
+                self._region(body, region, captured, terminator_of(op.removeprefix("stablehlo."), position))
             self._lines.append(f"{body.indent}}}){signature}")
         return [f"{name}#{i}" for i in range(len(results))] if len(results) > 1 else [name]
 
-    def _region(self, body: _Body, region: Region, captured: Sequence[str]) -> None:
+    def _region(self, body: _Body, region: Region, captured: Sequence[str], terminator: str) -> None:
         params = [self._fresh() for _ in region.params]
         header = ", ".join(f"{n}: {mlir_type(t)}" for n, t in zip(params, region.params, strict=True))
         self._lines.append(f"{body.indent}^bb0({header}):" if params else f"{body.indent}^bb0:")
-        self._body(_Body(region, [*params, *captured], body.indent + "  "), "stablehlo.return")
+        self._body(_Body(arrange(region), [*params, *captured], body.indent + "  "), terminator)
 
     def _fresh(self) -> str:
         self._count += 1
@@ -176,17 +177,17 @@ class StablehloRenderer:
     def _node(self, body: _Body, node: Node) -> list[str]:
         if node.op == "constant":
             return [""]
-        if node.op in _ELEMENTWISE and not node.regions and _spans(node):
+        if is_elementwise(node):
             return self._elementwise(body, node)
         match node.op:
             case "iota" if not node.operands:
                 return self._emit(body, "stablehlo.iota", [], node.results, "iota_dimension = 0 : i64")
             case "reshape":
                 return [self._reshape(body, self._typed(body, node.operands[0]), node.results[0].dims or ())]
-            case "reduce" if "dimensions = [" in node.attributes:
+            case "reduce" if is_structured(node):
                 return self._reduce(body, node)
-            case "dot_general" if "dimensions = [" in node.attributes:
-                return [self._contract(body, contraction_of(node, body.region), node.results[0])]
+            case "dot_general" if is_structured(node):
+                return [self._contract(body, contraction_of(node), node.results[0])]
             case _:
                 return self._opaque(body, node)
 
@@ -213,7 +214,7 @@ class StablehloRenderer:
             return [self._contract(body, found, node.results[0])]
         explicit, captured = split_captures(node)
         combiner, _, dims = node.attributes.rpartition("dimensions = ")
-        attributes = f"dimensions = {_ints(eval_ints(dims))}"
+        attributes = f"dimensions = {_ints(read_ints(dims))}"
         operands = [self._typed(body, ref) for ref in explicit]
         if node.regions:
             regions = [(node.regions[0], [self._value(body, ref) for ref in captured[0]])]
@@ -249,10 +250,22 @@ def split_captures(node: Node) -> tuple[tuple[Ref, ...], list[tuple[Ref, ...]]]:
     return explicit, captured
 
 
-def _spans(node: Node) -> bool:
-    """Whether every operand is a view over the node's own index space."""
-    dims = node.results[0].dims
-    return dims is not None and all(len(ref.view) == len(dims) for ref in node.operands)
+def _needed(region: Region) -> list[bool]:
+    """Which nodes some result needs, when products that are only summed are left to their ``dot_general``."""
+    base = len(region.params) + len(region.captures)
+    needed = [False] * len(region.nodes)
+    for ref in region.results:
+        if ref.node >= base:
+            needed[ref.node - base] = True
+    for index in range(len(region.nodes) - 1, -1, -1):
+        if not needed[index]:
+            continue
+        node = region.nodes[index]
+        found = as_contraction(node, region) if node.op == "reduce" else None
+        for ref in found.factors if found else node.operands:
+            if ref.node >= base:
+                needed[ref.node - base] = True
+    return needed
 
 
 def _comparison(attributes: str) -> str:
@@ -267,13 +280,12 @@ def _dense(content: str, type: ValueType) -> str:
     return f'dense<"0x{content.upper()}">' if content else "dense<>"
 
 
-def eval_ints(text: str) -> list[int]:
-    """Return the integers of ``[1, 2]``."""
-    return [int(part) for part in text.strip("[]").split(", ") if part]
-
-
 def _ints(values: Sequence[int]) -> str:
     return f"array<i64: {', '.join(map(str, values))}>" if values else "array<i64>"
 
 
-__all__ = ["StablehloRenderer", "compose", "split_captures"]
+class LinalgRenderer(StablehloRenderer):
+    """Renders a linalg program: every node is an operation taken whole."""
+
+    def _node(self, body: _Body, node: Node) -> list[str]:
+        return self._opaque(body, node)

@@ -7,26 +7,26 @@ from collections.abc import Sequence
 
 from kcache_compiler.canonical.attributes import canonical_attributes
 from kcache_compiler.canonical.builder import Builder
-from kcache_compiler.canonical.constants import Constant, read_constant
+from kcache_compiler.canonical.constants import INLINE_CONSTANT_BYTES, Constant, read_constant
+from kcache_compiler.canonical.elements import lossless
 from kcache_compiler.canonical.graph import (
     Ref,
     ValueType,
     broadcast_in_dim,
     spread,
     unit_reshape,
+    whole,
 )
 from kcache_compiler.canonical.importer import Importer, Scope
 from kcache_compiler.canonical.ops import COMBINERS, ELEMENTWISE, IDENTITY_CALLS, native_chlo
-from kcache_compiler.canonical.reduction import ReductionInput, add_reduction, is_combiner
+from kcache_compiler.canonical.linalg_import import lift
+from kcache_compiler.canonical.reduction import ReductionInput, add_reduction, is_combiner, runs_over
 from kcache_compiler.canonical.reshape import reshape
-from kcache_compiler.canonical.rewrites import rewritten
+from kcache_compiler.canonical.rewrites import Site, rewritten
 from kcache_compiler.errors import InvalidProgram
 from kcache_compiler.frontends.context import Native
 from kcache_compiler.frontends.limits import Limits, check
 from kcache_compiler.frontends.program import Program
-
-#: Constants up to this size are part of the spec; larger ones become buffers after the inputs.
-INLINE_CONSTANT_BYTES = 1024
 
 _SWAPPED = {"GT": "LT", "GE": "LE"}
 
@@ -37,11 +37,8 @@ class StablehloImporter(Importer):
     def __init__(
         self, program: Program, limits: Limits, numerics: str, lifted: dict[int, bytes] | None = None
     ) -> None:
-        super().__init__(program, limits)
+        super().__init__(program, limits, lifted)
         self.numerics = numerics
-        self.contents: dict[bytes, bytes] = {}
-        self._lifted = lifted or {}
-        self.lifted_arguments = len(self._lifted)
         self._constant_bytes = 0
         self._random = 0
         self.handlers = {
@@ -63,18 +60,10 @@ class StablehloImporter(Importer):
             "stablehlo.optimization_barrier": self._identity,
             "stablehlo.custom_call": self._custom_call,
             "stablehlo.composite": self._composite,
+            "stablehlo.concatenate": self._concatenate,
+            "stablehlo.reverse": self._reverse,
             "stablehlo.rng": self._rng,
         }
-
-    def parameters(
-        self, builder: Builder, arguments: list[Native], params: Sequence[ValueType]
-    ) -> dict[Native, Ref]:
-        """Bind arguments; where a rendered spec is read back, those that stand for lifted constants."""
-        values = super().parameters(builder, arguments, params)
-        if builder.parent is None:
-            for index, digest in self._lifted.items():
-                values[arguments[index]] = builder.lifted(digest, params[index])
-        return values
 
     def callee(self, name: str, operation: Native) -> str | None:
         """Inline calls, and composites that are not an operation of ours."""
@@ -98,7 +87,7 @@ class StablehloImporter(Importer):
             o if len(o.view) == rank else Ref(o.node, o.result, tuple(map(spread, type.dims)))
             for o in operands
         ]
-        simpler = rewritten(scope.builder, op, attributes, type, shaped)
+        simpler = rewritten(self.numerics, Site(scope.builder, op, attributes, type, tuple(shaped)))
         if simpler is not None:
             return [simpler]
         return [scope.builder.elementwise(op, attributes, type.element, shaped, rank)]
@@ -206,13 +195,7 @@ class StablehloImporter(Importer):
         content = bytes.fromhex(constant.content)
         digest = hashlib.sha256(content).digest()
         self.contents[digest] = content
-        return self._lift(builder, digest, type)
-
-    def _lift(self, builder: Builder, digest: bytes, type: ValueType) -> Ref:
-        """Lift to the outermost builder and capture the buffer on the way back in."""
-        if builder.parent is None:
-            return builder.lifted(digest, type)
-        return builder.capture(self._lift(builder.parent, digest, type))
+        return lift(builder, digest, type)
 
     def _constant_like(
         self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
@@ -288,9 +271,17 @@ class StablehloImporter(Importer):
         simple = is_combiner(region.region, COMBINERS) if half == 1 else None
         source = ReductionInput(operands[:half], operands[half:], dims)
         elements = [t.element for t in types]
+        if simple and not runs_over(source):
+            return self._combine(scope, simple, source, types[0])
         if simple:
             return add_reduction(scope.builder, "reduce", f"combiner = {simple}", source, elements)
         return add_reduction(scope.builder, "reduce", "", source, elements, region)
+
+    def _combine(self, scope: Scope, op: str, source: ReductionInput, type: ValueType) -> list[Ref]:
+        """Reduce over nothing but dims of size 1: combine the initial value with each element, once."""
+        (value,), (initial,) = source.inputs, source.initial
+        kept = tuple(entry for dim, entry in enumerate(value.view) if dim not in source.reduced)
+        return self._build(scope, op, "", type, [initial, value._replace(view=kept)])
 
     def _dot_general(
         self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
@@ -319,7 +310,7 @@ class StablehloImporter(Importer):
         attributes = self._attributes(operation, ("dot_dimension_numbers",))
         result = types[0]
         sources = [scope.builder.type_of(o).element for o in operands]
-        if attributes or not all(_widens(s, result.element) for s in sources):
+        if attributes or not all(lossless(s, result.element) for s in sources):
             source = ReductionInput([lhs, rhs], [], reduced)
             return add_reduction(scope.builder, "dot_general", attributes, source, [result.element])
         factors: list[Ref] = []
@@ -331,6 +322,8 @@ class StablehloImporter(Importer):
         product = self._build(scope, "multiply", "", ValueType(result.element, space), factors)
         zero = scope.builder.constant(Constant.scalar("0", result.element).content, result.element, (), ())
         source = ReductionInput(product, [zero], reduced)
+        if not runs_over(source):
+            return self._combine(scope, "add", source, result)
         return add_reduction(scope.builder, "reduce", "combiner = add", source, [result.element])
 
     # -- the rest
@@ -345,6 +338,27 @@ class StablehloImporter(Importer):
         return self.generic(
             scope, operation, operands, types, {"dimension": f"{dimension % max(rank, 1)} : i64"}
         )
+
+    def _concatenate(
+        self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
+    ) -> Sequence[Ref]:
+        """One operand is itself."""
+        return operands if len(operands) == 1 else self.generic(scope, operation, operands, types)
+
+    def _reverse(
+        self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
+    ) -> Sequence[Ref]:
+        """Name the dims in order, without those along which all is the same; reversed twice is not reversed."""
+        (source,) = operands
+        plain = self._plain(scope, operands, types)
+        dims = sorted(d for d in operation.attributes["dimensions"] if not plain or source.view[d] >= 0)
+        if not dims:
+            return operands
+        text = f"array<i64: {', '.join(map(str, dims))}>"
+        (made,) = self.generic(scope, operation, operands, types, {"dimensions": text})
+        inner, outer = (scope.builder.nodes[ref.node] for ref in (source, made))
+        same = inner.op == "reverse" and inner.attributes == outer.attributes
+        return inner.operands if same and source.view == whole(inner.results[0].dims) else [made]
 
     def _custom_call(
         self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
@@ -427,20 +441,3 @@ def _index_space(
         view = list(broadcast_in_dim(operand.view, where, shape))
         placed.append(operand._replace(view=tuple(view)))
     return placed[0], placed[1], frozenset(range(first, len(shape))), shape
-
-
-#: element -> (kind, bits of precision, bits of range) to tell conversions that lose nothing.
-_FLOATS = {"f16": (11, 5), "bf16": (8, 8), "f32": (24, 8), "f64": (53, 11)}
-
-
-def _widens(source: str, target: str) -> bool:
-    """Whether ``source`` converts to ``target`` without loss, so that converting before multiplying is exact."""
-    if source == target:
-        return True
-    if source in _FLOATS and target in _FLOATS:
-        return all(a <= b for a, b in zip(_FLOATS[source], _FLOATS[target], strict=True))
-    signs = [name.rstrip("0123456789") for name in (source, target)]
-    widths = [name.lstrip("ui") for name in (source, target)]
-    if signs[0] == signs[1] and signs[0] in ("i", "ui") and all(w.isdigit() for w in widths):
-        return 1 < int(widths[0]) <= int(widths[1])
-    return False
