@@ -1,0 +1,94 @@
+"""The commands, and what happens to whatever they raise."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from typing import Any
+
+import typer
+
+from kcache_grpc.cli import compiling, diagnosis, exits, graphs, output, running, serving
+from kcache_grpc.errors import KcacheError
+
+#: ``click.ClickException``, from whichever click this typer uses.
+_ClickError: Any = typer.BadParameter.__mro__[2]
+
+_HELP = "Compile ML graphs once, and share the kernels."
+
+
+def application() -> typer.Typer:
+    """The command line, assembled."""
+    app = typer.Typer(
+        name="kcache",
+        help=_HELP,
+        epilog=exits.table(),
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    )
+    app.callback()(_root)
+    app.command("serve", epilog=serving.ENVIRONMENT)(serving.serve)
+    app.command("compile")(compiling.compile_program)
+    app.command("run")(running.run)
+    app.command("lookup")(graphs.lookup)
+    app.command("show")(graphs.show)
+    app.command("stats")(graphs.stats)
+    app.command("migrate")(serving.migrate)
+    app.command("doctor")(diagnosis.doctor)
+    return app
+
+
+def run(arguments: list[str]) -> int:
+    """One command; gives its exit code, and lets nothing out but that."""
+    as_json = "--json" in arguments
+    debug = "--debug" in arguments or bool(os.environ.get("KCACHE_DEBUG"))
+    warnings.showwarning = _show_warning
+    try:
+        code: Any = typer.main.get_command(application())(
+            arguments, prog_name="kcache", standalone_mode=False
+        )
+        sys.stdout.flush()
+    except (KeyboardInterrupt, typer.Abort):
+        return exits.INTERRUPTED
+    except BrokenPipeError:
+        # The reader has gone; so that the interpreter's last flush fails silently too:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return exits.ERROR
+    except Exception as error:  # noqa: BLE001 - the last place: every error becomes a paragraph and a code
+        return _failed(error, as_json, debug)
+    return code if isinstance(code, int) else exits.OK
+
+
+def _failed(error: Exception, as_json: bool, debug: bool) -> int:
+    if isinstance(error, _ClickError):
+        usage: Any = error
+        message = usage.format_message()
+        where = usage.ctx.command_path if getattr(usage, "ctx", None) else "kcache"
+        output.complain(type(error)(f"{message} Try: {where} --help"), as_json, False)
+        return exits.USAGE
+    output.complain(error, as_json, debug)
+    return exits.code_of(error) if isinstance(error, KcacheError) else exits.ERROR
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
+    if category.__name__ == "KcacheWarning":
+        output.warn(str(message))
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib import metadata
+
+        typer.echo(f"kcache {metadata.version('kcache-grpc')}")
+        raise typer.Exit
+
+
+def _root(
+    version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print it."
+    ),
+) -> None:
+    """Compile ML graphs once, and share the kernels."""

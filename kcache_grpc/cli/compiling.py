@@ -1,0 +1,154 @@
+"""``kcache compile``: a program in, a kernel in the cache, an artifact in a file."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kcache_grpc.cli import options as o
+from kcache_grpc.cli import output
+from kcache_grpc.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from kcache_grpc import Client, Kernel
+
+_TEXT_KINDS = ("mlir", "llvm", "asm")
+_KINDS = ("so", *_TEXT_KINDS)
+
+Emit = Annotated[
+    str | None,
+    typer.Option(help=f"Write an artifact: {', '.join(_KINDS)}.", autocompletion=lambda: list(_KINDS)),
+]
+Destination = Annotated[
+    Path | None, typer.Option("-o", "--output", help="Where to; without it texts go to standard output.")
+]
+
+
+def compile_program(
+    file: o.ProgramFile,
+    format: o.Format = None,
+    target: o.TargetName = "host",
+    numerics: o.Numerics = "default",
+    opt_level: o.OptLevel = 3,
+    emit: Emit = None,
+    destination: Destination = None,
+    json: o.Json = False,
+    addr: o.Addr = None,
+    namespace: o.Namespace = None,
+    token_file: o.TokenFile = None,
+    tls: o.Tls = None,
+    timeout: o.Timeout = None,
+    cache_dir: o.CacheDir = None,
+    debug: o.Debug = False,
+) -> None:
+    """Compile a program, or find its kernel, and say what came of it."""
+    _check_emit(emit, destination)
+    with o.connect(addr, namespace, token_file, tls, timeout, cache_dir) as client:
+        kernel, stages = obtain(client, file, format, target, numerics, opt_level)
+        if emit is not None and destination is None:
+            sys.stdout.buffer.write(kernel.artifact(emit))
+            return
+        if emit is not None and destination is not None:
+            destination.write_bytes(kernel.artifact(emit))
+    described = describe(kernel) | {"stages": stages, "written": str(destination) if emit else None}
+    output.show(described, json, lambda: output.pairs(_for_people(described)))
+
+
+def obtain(
+    client: Client, file: str, format: str | None, target: str, numerics: str, opt_level: int
+) -> tuple[Kernel, list[dict[str, Any]]]:
+    """The kernel of a program, and the stages that it went through, with their seconds."""
+    from kcache_grpc.model.options import Options
+
+    with _progress(Path(file).name) as (report, stages):
+        kernel = client.compile(
+            o.read_file(file),
+            format=format,
+            target=target,
+            options=Options(numerics=numerics, opt_level=opt_level),
+            on_progress=report,
+        )
+    return kernel, stages
+
+
+def describe(kernel: Kernel) -> dict[str, Any]:
+    """A kernel as JSON."""
+    manifest = kernel.manifest
+    return {
+        "key": kernel.key,
+        "origin": kernel.origin,
+        "spec_digest": kernel.spec_digest.hex(),
+        "kernel_digest": manifest.kernel_digest.hex(),
+        "namespace": manifest.namespace,
+        "target": str(manifest.target),
+        "options": str(manifest.options),
+        "inputs": {name: str(spec) for name, spec in zip(_names(kernel), manifest.inputs, strict=True)},
+        "outputs": [str(spec) for spec in manifest.outputs],
+        "launches": len(manifest.launches),
+        "artifacts": {ref.kind: ref.size for ref in manifest.artifacts},
+        "compile_seconds": manifest.compile_seconds,
+        "compile_time": manifest.compile_time.isoformat(),
+        "server_version": manifest.server_version,
+    }
+
+
+def _names(kernel: Kernel) -> list[str]:
+    given = kernel.binding.arg_names
+    count = len(kernel.manifest.inputs)
+    names = [given[index] if index < len(given) and given[index] else f"arg{index}" for index in range(count)]
+    return names if len(set(names)) == count else [f"{name}#{index}" for index, name in enumerate(names)]
+
+
+def _for_people(described: dict[str, Any]) -> dict[str, Any]:
+    """Without what is only for programs."""
+    short = {name: value for name, value in described.items() if value not in (None, [])}
+    short["inputs"] = ", ".join(f"{name}: {spec}" for name, spec in described["inputs"].items()) or "none"
+    short["artifacts"] = ", ".join(f"{kind} {size:,} B" for kind, size in described["artifacts"].items())
+    short["compile_seconds"] = f"{described['compile_seconds']:.3f}"
+    if described["stages"]:
+        short["stages"] = ", ".join(
+            f"{entry['stage']} {entry['seconds']:.3f}" for entry in described["stages"]
+        )
+    return short
+
+
+def _check_emit(emit: str | None, destination: Path | None) -> None:
+    if emit is None and destination is not None:
+        raise typer.BadParameter("say which artifact to write: --emit so", param_hint="-o")
+    if emit is not None and emit not in _KINDS:
+        raise typer.BadParameter(f"use one of {', '.join(_KINDS)}", param_hint="--emit")
+    if emit == "so" and destination is None and sys.stdout.isatty():
+        raise ArgumentError("a shared object is not for a terminal; say where to: -o FILE")
+
+
+@contextmanager
+def _progress(name: str) -> Generator[tuple[Any, list[dict[str, Any]]], None, None]:
+    """A spinner with the present stage, on a terminal; stages with their seconds everywhere."""
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    stages: list[dict[str, Any]] = []
+    began = time.perf_counter()
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=output.stderr(), transient=True) as progress:
+        task = progress.add_task(f"{name}: look up")
+
+        def report(stage: str, _: float) -> None:
+            nonlocal began
+            if stages and stages[-1]["stage"] == stage:
+                return
+            now = time.perf_counter()
+            if stages:
+                stages[-1]["seconds"] = now - began
+            began = now
+            stages.append({"stage": stage, "seconds": 0.0})
+            progress.update(task, description=f"{name}: {stage}")
+
+        yield report, stages
+    if stages:
+        stages[-1]["seconds"] = time.perf_counter() - began

@@ -1,0 +1,118 @@
+"""Options that several commands share, and the client that they describe."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kcache_grpc.errors import NotFound
+from kcache_grpc.model.options import NUMERICS
+from kcache_grpc.model.target import CPU_TARGETS
+
+if TYPE_CHECKING:
+    from kcache_grpc import Client
+
+_SERVICE = "The service"
+
+
+def targets() -> list[str]:
+    """For shell completion."""
+    return ["host", *CPU_TARGETS]
+
+
+def numerics_classes() -> list[str]:
+    """For shell completion."""
+    return list(NUMERICS)
+
+
+def formats() -> list[str]:
+    """For shell completion."""
+    return ["stablehlo", "linalg"]
+
+
+ProgramFile = Annotated[
+    str, typer.Argument(metavar="FILE", help="Program: MLIR text or bytecode; - reads standard input.")
+]
+Format = Annotated[
+    str | None,
+    typer.Option(help="stablehlo or linalg; without it the content decides.", autocompletion=formats),
+]
+TargetName = Annotated[
+    str, typer.Option("--target", help="host, or a target by name.", autocompletion=targets)
+]
+Numerics = Annotated[str, typer.Option(help="strict, default or fast.", autocompletion=numerics_classes)]
+OptLevel = Annotated[int, typer.Option(help="0 to 3.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
+Addr = Annotated[
+    str | None,
+    typer.Option(
+        envvar="KCACHE_ADDR",
+        help="host:port or unix:/path; without it the service runs inside this process.",
+        rich_help_panel=_SERVICE,
+    ),
+]
+Namespace = Annotated[
+    str | None, typer.Option(envvar="KCACHE_NAMESPACE", help="Key space.", rich_help_panel=_SERVICE)
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="File with the bearer token; $KCACHE_TOKEN is the token itself.", rich_help_panel=_SERVICE
+    ),
+]
+Tls = Annotated[
+    str | None,
+    typer.Option(
+        envvar="KCACHE_TLS",
+        help='"system", or a PEM file with the authorities to trust.',
+        rich_help_panel=_SERVICE,
+    ),
+]
+Timeout = Annotated[
+    float | None, typer.Option(envvar="KCACHE_TIMEOUT", help="Seconds, 600.", rich_help_panel=_SERVICE)
+]
+CacheDir = Annotated[
+    Path | None,
+    typer.Option(envvar="KCACHE_CACHE_DIR", help="Folder of the local tiers.", rich_help_panel=_SERVICE),
+]
+
+
+def connect(
+    addr: str | None,
+    namespace: str | None,
+    token_file: Path | None,
+    tls: str | None,
+    timeout: float | None,
+    cache_dir: Path | None,
+) -> Client:
+    """A client that uses the named service or fails: a command that names one means that one."""
+    from kcache_grpc import Client
+
+    return Client(
+        addr,
+        namespace=namespace,
+        token=read_token(token_file),
+        tls=True if tls == "system" else tls or None,
+        cache_dir=cache_dir,
+        timeout=timeout,
+        strict=True,
+    )
+
+
+def read_token(path: Path | None) -> str | None:
+    """The first line of a token file. Raises ``NotFound``."""
+    if path is None:
+        return None
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise NotFound(f"the token file {path} cannot be read: {error.strerror}") from error
+
+
+def read_file(name: str) -> bytes | Path:
+    """What a FILE argument names."""
+    return sys.stdin.buffer.read() if name == "-" else Path(name)

@@ -1,0 +1,187 @@
+"""``kcache run``: compile a program and run it on arrays from files or from a seed."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kcache_grpc.cli import compiling, output
+from kcache_grpc.cli import options as o
+from kcache_grpc.errors import ArgumentError, NotFound
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from kcache_grpc import Kernel
+
+Inputs = Annotated[
+    list[Path] | None,
+    typer.Option("--input", "-i", help="Argument as .npy, or several as .npz; repeat it, in order."),
+]
+Seed = Annotated[int, typer.Option("--random", help="Seed of the arguments that no --input gives.")]
+OutputDir = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Folder for the results: result_0.npy and so on.")
+]
+Repeat = Annotated[int, typer.Option(min=1, help="Calls to time, after the first.")]
+
+
+def run(
+    file: o.ProgramFile,
+    inputs: Inputs = None,
+    seed: Seed = 0,
+    output_dir: OutputDir = None,
+    repeat: Repeat = 1,
+    format: o.Format = None,
+    numerics: o.Numerics = "default",
+    opt_level: o.OptLevel = 3,
+    json: o.Json = False,
+    addr: o.Addr = None,
+    namespace: o.Namespace = None,
+    token_file: o.TokenFile = None,
+    tls: o.Tls = None,
+    timeout: o.Timeout = None,
+    cache_dir: o.CacheDir = None,
+    debug: o.Debug = False,
+) -> None:
+    """Compile a program for this machine and run it, on given or random arguments."""
+    with o.connect(addr, namespace, token_file, tls, timeout, cache_dir) as client:
+        kernel, _ = compiling.obtain(client, file, format, "host", numerics, opt_level)
+        arrays = _arguments(kernel, inputs or [], seed)
+        results = kernel(*arrays)
+        milliseconds = sorted(_timed(kernel, arrays) for _ in range(repeat))
+    if output_dir is not None:
+        _save(results, output_dir)
+    described = {
+        "key": kernel.key,
+        "origin": kernel.origin,
+        "target": str(kernel.manifest.target),
+        "milliseconds": {
+            "median": milliseconds[len(milliseconds) // 2],
+            "min": milliseconds[0],
+            "max": milliseconds[-1],
+            "calls": repeat,
+        },
+        "arguments": [_statistics(f"argument {i}", array) for i, array in enumerate(arrays)],
+        "results": [_statistics(f"result {i}", array) for i, array in enumerate(results)],
+    }
+    output.show(described, json, lambda: _table(described))
+
+
+def _arguments(kernel: Kernel, files: list[Path], seed: int) -> list[NDArray[Any]]:
+    import numpy as np
+
+    given = [array for file in files for array in _load(file)]
+    specs = kernel.binding.inputs
+    if len(given) > len(specs):
+        raise ArgumentError(f"the program takes {len(specs)} arguments, the files give {len(given)}")
+    symbols = _symbols(kernel)
+    given = [
+        _as_bfloat16(array) if spec.dtype == "bf16" else array
+        for array, spec in zip(given, specs, strict=False)
+    ]
+    generator = np.random.default_rng(seed)
+    drawn = [_draw(generator, spec.dtype, spec.shape(symbols)) for spec in specs]
+    return given + drawn[len(given) :]
+
+
+def _symbols(kernel: Kernel) -> dict[str, int]:
+    names = [symbol.name for symbol in kernel.manifest.symbols]
+    return dict(zip(names, kernel.binding.symbol_values, strict=False))
+
+
+def _load(file: Path) -> list[NDArray[Any]]:
+    import numpy as np
+
+    try:
+        content: Any = np.load(file, allow_pickle=False)
+    except FileNotFoundError as error:
+        raise NotFound(f"{file} does not exist") from error
+    except (OSError, ValueError) as error:
+        raise ArgumentError(f"{file} holds no NumPy array: {error}") from error
+    if not hasattr(content, "files"):
+        return [np.ascontiguousarray(content)]
+    with content:
+        return [np.ascontiguousarray(content[name]) for name in content.files]
+
+
+def _as_bfloat16(array: Any) -> Any:
+    """NumPy's files keep only the two bytes of a bfloat16."""
+    from kcache_grpc.runtime.dtypes import numpy_dtype
+
+    raw = array.dtype.kind == "V" and array.dtype.itemsize == 2
+    return array.view(numpy_dtype("bf16")) if raw else array
+
+
+def _draw(generator: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Normal floats; integers from 0 to 3, small enough to be indices."""
+    from kcache_grpc.runtime.dtypes import numpy_dtype
+
+    numpy_type = numpy_dtype(dtype)
+    if dtype == "i1":
+        return generator.integers(0, 2, shape).astype(numpy_type)
+    if dtype.lstrip("u").startswith("i"):
+        return generator.integers(0, 4, shape).astype(numpy_type)
+    drawn: Any = generator.standard_normal(shape)
+    if dtype.startswith("c"):
+        drawn = drawn + 1j * generator.standard_normal(shape)
+    return (
+        _bits_of_bfloat16(drawn) if dtype == "bf16" and numpy_type.kind == "u" else drawn.astype(numpy_type)
+    )
+
+
+def _bits_of_bfloat16(values: NDArray[Any]) -> NDArray[Any]:
+    """Without a package for the type: the upper half of a float, rounded towards zero."""
+    import numpy as np
+
+    bits: Any = np.ascontiguousarray(values, np.float32)
+    return (bits.view(np.uint32) >> 16).astype(np.uint16)
+
+
+def _timed(kernel: Kernel, arrays: list[NDArray[Any]]) -> float:
+    began = time.perf_counter()
+    kernel(*arrays)
+    return (time.perf_counter() - began) * 1e3
+
+
+def _save(results: tuple[NDArray[Any], ...], folder: Path) -> None:
+    import numpy as np
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for index, result in enumerate(results):
+        np.save(folder / f"result_{index}.npy", result)
+
+
+def _statistics(name: str, array: NDArray[Any]) -> dict[str, Any]:
+    import numpy as np
+
+    numbers: NDArray[Any] = np.abs(array) if array.dtype.kind == "c" else array
+    numbers = numbers.astype(np.float64).ravel()
+    finite = numbers[np.isfinite(numbers)]
+    empty = finite.size == 0
+    return {
+        "name": name,
+        "dtype": str(array.dtype),
+        "shape": "x".join(map(str, array.shape)) or "scalar",
+        "min": None if empty else float(finite.min()),
+        "max": None if empty else float(finite.max()),
+        "mean": None if empty else float(finite.mean()),
+        "nan": int(np.isnan(numbers).sum()),
+        "inf": int(np.isinf(numbers).sum()),
+    }
+
+
+def _table(described: dict[str, Any]) -> Any:
+    from rich.console import Group
+
+    times = described["milliseconds"]
+    head = {
+        "key": described["key"],
+        "origin": described["origin"],
+        "target": described["target"],
+        "milliseconds": "{median:.4f} ({min:.4f} to {max:.4f}, {calls} calls)".format(**times),
+    }
+    return Group(output.pairs(head), "", output.rows(described["arguments"] + described["results"]))

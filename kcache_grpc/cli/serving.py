@@ -1,0 +1,123 @@
+"""``kcache serve`` and ``kcache migrate``: the commands of the server extra."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kcache_grpc.cli import options as o
+from kcache_grpc.cli import output
+from kcache_grpc.errors import NotFound
+
+ENVIRONMENT = (
+    "Every option has an environment variable, KCACHE_ and its name: --db is KCACHE_DB. Lists have commas; "
+    "options win. Limits are KCACHE_MAX_PROGRAM_BYTES, KCACHE_COMPILE_TIMEOUT and others: docs/operations.md."
+)
+#: What the server extra brings.
+_EXTRA = ("kcache_compiler", "torch_mlir", "llvmlite", "sqlalchemy", "alembic", "grpc_health")
+
+Db = Annotated[
+    str | None, typer.Option(help="Store, such as sqlite:///kcache.sqlite. Default: in the state directory.")
+]
+Listen = Annotated[
+    list[str] | None, typer.Option(help="host:port; repeat it for several. Default: 127.0.0.1:7420.")
+]
+
+
+def serve(
+    db: Db = None,
+    listen: Listen = None,
+    socket: Annotated[Path | None, typer.Option(help="Unix socket, in a directory of mode 0700.")] = None,
+    state_dir: Annotated[Path | None, typer.Option(help="Folder of signing key and uploads.")] = None,
+    key_file: Annotated[Path | None, typer.Option(help="Signing key; made at first start.")] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the token that callers must show.")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its key, PEM.")] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Allow addresses that other machines reach without TLS and token."),
+    ] = False,
+    upgrade: Annotated[
+        bool, typer.Option("--migrate", help="Bring an older store to this version's schema first.")
+    ] = False,
+    workers: Annotated[int | None, typer.Option(min=0, help="Compilers; 0: as many as CPUs.")] = None,
+    worker_memory: Annotated[int | None, typer.Option(help="Bytes a compiler may use.")] = None,
+    max_concurrent: Annotated[int | None, typer.Option(min=1, help="Calls at the same time.")] = None,
+    grace: Annotated[float | None, typer.Option(help="Seconds to drain after SIGTERM, 30.")] = None,
+    lease_ttl: Annotated[float | None, typer.Option(help="Seconds a silent compile stays reserved.")] = None,
+    failure_ttl: Annotated[float | None, typer.Option(help="Seconds a failed compile is remembered.")] = None,
+    spool_bytes: Annotated[int | None, typer.Option(help="Bytes of uploads under way.")] = None,
+    spool_ttl: Annotated[float | None, typer.Option(help="Seconds an upload may rest.")] = None,
+    log_format: Annotated[
+        str | None, typer.Option(help="text or json.", autocompletion=lambda: ["text", "json"])
+    ] = None,
+    ready_file: Annotated[Path | None, typer.Option(help="Written once it serves.")] = None,
+    debug: o.Debug = False,
+) -> None:
+    """Run a server until SIGTERM or Ctrl-C, then drain it.
+
+    Prints one JSON line with its addresses once it serves; logs go to standard error.
+    """
+    _require_extra("serve")
+    from kcache_grpc.server import ServerConfig
+    from kcache_grpc.server import serve as run_server
+
+    overrides: dict[str, Any] = {
+        "db": db,
+        "listen": tuple(listen) if listen else None,
+        "socket": socket,
+        "state_dir": state_dir,
+        "key_file": key_file,
+        "token": o.read_token(token_file),
+        "tls_cert": tls_cert,
+        "tls_key": tls_key,
+        "insecure": True if insecure else None,
+        "migrate": True if upgrade else None,
+        "workers": workers,
+        "worker_memory": worker_memory,
+        "max_concurrent": max_concurrent,
+        "grace": grace,
+        "lease_ttl": lease_ttl,
+        "failure_ttl": failure_ttl,
+        "spool_bytes": spool_bytes,
+        "spool_ttl": spool_ttl,
+        "log_format": log_format,
+        "ready_file": ready_file,
+    }
+    run_server(ServerConfig.from_env(os.environ, **overrides))
+
+
+def migrate(
+    db: Db = None,
+    json: o.Json = False,
+    debug: o.Debug = False,
+) -> None:
+    """Bring a store to the schema of this version. Stop its servers first."""
+    _require_extra("migrate")
+    from kcache_grpc.server import ServerConfig
+    from kcache_grpc.storage import migrate as bring_up_to_date
+
+    url = ServerConfig.from_env(os.environ, db=db).db
+    bring_up_to_date(url)
+    described = {"db": url, "migrated": True}
+    output.show(described, json, lambda: f"{url} has the schema of this version")
+
+
+def _require_extra(command: str) -> None:
+    missing = missing_extra()
+    if missing:
+        raise NotFound(
+            f"kcache {command} needs the server extra, and {', '.join(missing)} is not installed; "
+            "run: pip install 'kcache-grpc[server]'"
+        )
+
+
+def missing_extra() -> list[str]:
+    """Modules of the server extra that this installation lacks."""
+    return [name for name in _EXTRA if find_spec(name) is None]
