@@ -24,12 +24,11 @@ def application() -> typer.Typer:
         name="kcache",
         help=_HELP,
         epilog=exits.table(),
-        no_args_is_help=True,
         rich_markup_mode="rich",
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     )
-    app.callback()(_root)
+    app.callback(invoke_without_command=True)(_root)
     app.command("serve", epilog=serving.ENVIRONMENT)(serving.serve)
     app.command("compile")(compiling.compile_program)
     app.command("run")(running.run)
@@ -45,11 +44,12 @@ def run(arguments: list[str]) -> int:
     """One command; gives its exit code, and lets nothing out but that."""
     as_json = "--json" in arguments
     debug = "--debug" in arguments or bool(os.environ.get("KCACHE_DEBUG"))
-    warnings.showwarning = _show_warning
     try:
-        code: Any = typer.main.get_command(application())(
-            arguments, prog_name="kcache", standalone_mode=False
-        )
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            code: Any = typer.main.get_command(application())(
+                arguments, prog_name="kcache", standalone_mode=False
+            )
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
         return exits.INTERRUPTED
@@ -65,9 +65,9 @@ def run(arguments: list[str]) -> int:
 def _failed(error: Exception, as_json: bool, debug: bool) -> int:
     if isinstance(error, _ClickError):
         usage: Any = error
-        message = usage.format_message()
-        where = usage.ctx.command_path if getattr(usage, "ctx", None) else "kcache"
-        output.complain(type(error)(f"{message} Try: {where} --help"), as_json, False)
+        context = getattr(usage, "ctx", None)
+        where = context.command_path if context else "kcache"
+        output.complain(output.WrongUsage(f"{usage.format_message()} Try: {where} --help"), as_json, False)
         return exits.USAGE
     output.complain(error, as_json, debug)
     return exits.code_of(error) if isinstance(error, KcacheError) else exits.ERROR
@@ -87,8 +87,12 @@ def _print_version(wanted: bool) -> None:
 
 
 def _root(
+    context: typer.Context,
     version: bool = typer.Option(
         False, "--version", callback=_print_version, is_eager=True, help="Print it."
     ),
 ) -> None:
     """Compile ML graphs once, and share the kernels."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), nl=False)
+        raise typer.Exit(exits.USAGE)

@@ -112,10 +112,17 @@ def _for_people(described: dict[str, Any]) -> dict[str, Any]:
     short["artifacts"] = ", ".join(f"{kind} {size:,} B" for kind, size in described["artifacts"].items())
     short["compile_seconds"] = f"{described['compile_seconds']:.3f}"
     if described["stages"]:
-        short["stages"] = ", ".join(
-            f"{entry['stage']} {entry['seconds']:.3f}" for entry in described["stages"]
-        )
+        short["stages"] = _slowest(described["stages"])
     return short
+
+
+def _slowest(stages: list[dict[str, Any]]) -> str:
+    """The stages that took at least a fiftieth of the time, in order, and the rest in one figure."""
+    total = sum(entry["seconds"] for entry in stages)
+    slow = [entry for entry in stages if entry["seconds"] * 50 >= total]
+    rest = total - sum(entry["seconds"] for entry in slow)
+    texts = [f"{entry['stage']} {entry['seconds']:.3f}" for entry in slow]
+    return ", ".join([*texts, f"{len(stages) - len(slow)} others {rest:.3f}"])
 
 
 def _check_emit(emit: str | None, destination: Path | None) -> None:
@@ -135,7 +142,8 @@ def _progress(name: str) -> Generator[tuple[Any, list[dict[str, Any]]], None, No
     stages: list[dict[str, Any]] = []
     began = time.perf_counter()
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=output.stderr(), transient=True) as progress:
+    console = output.stderr()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(f"{name}: look up")
 
         def report(stage: str, _: float) -> None:

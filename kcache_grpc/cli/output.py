@@ -18,6 +18,10 @@ from kcache_grpc import errors
 _PIPE_WIDTH = 160
 
 
+class WrongUsage(Exception):
+    """What was wrong with the command line."""
+
+
 def stdout() -> Console:
     """For results."""
     return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
@@ -78,7 +82,7 @@ def warn(message: str) -> None:
 
 
 def _sentence(error: BaseException) -> str:
-    if isinstance(error, (errors.KcacheError, OSError)) or _is_usage(error):
+    if isinstance(error, (errors.KcacheError, OSError, WrongUsage)):
         return str(error) or type(error).__name__
     return f"{type(error).__name__}: {error} (this is a bug in kcache; --debug shows where)"
 
@@ -92,10 +96,6 @@ def _described(error: BaseException) -> dict[str, Any]:
             "metadata": dict(error.metadata),
         }
     return described
-
-
-def _is_usage(error: BaseException) -> bool:
-    return hasattr(error, "format_message")
 
 
 def _text(value: Any) -> str:

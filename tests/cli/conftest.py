@@ -1,0 +1,70 @@
+"""One server for all tests of the command line, and the command inside this process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kcache_grpc.cli import main
+from tests.cli.command import ADD
+from tests.serving import ServerProcess
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("cli-server"), "--workers", "1") as process:
+        yield process
+
+
+@pytest.fixture
+def add_file(tmp_path: Path) -> Path:
+    path = tmp_path / "add.mlir"
+    path.write_text(ADD)
+    return path
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        """What it printed, once it succeeded."""
+        assert self.code == 0, self.err
+        return json.loads(self.out)
+
+    def error(self) -> Any:
+        """What it complained of with --json."""
+        assert self.out == ""
+        return json.loads(self.err)["error"]
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """``kcache`` in this process, with a cache folder of the test's own."""
+    monkeypatch.setenv("KCACHE_CACHE_DIR", str(tmp_path / "cache"))
+
+    def call(*arguments: str | Path) -> Done:
+        code = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return Done(code, captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def served(run: Run, server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The same, with the server as its service."""
+    monkeypatch.setenv("KCACHE_ADDR", server.address)
+    return run

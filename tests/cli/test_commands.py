@@ -1,0 +1,252 @@
+"""Commands that talk to a service."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kcache_grpc import Client, cli
+from tests.cli.command import ADD, ADD_RENAMED, UNSUPPORTED, answer, kcache
+from tests.cli.conftest import Run
+from tests.serving import ServerProcess
+
+
+def program(tmp_path: Path, rows: int, name: str = "program.mlir") -> Path:
+    """The sum of two f32[rows,8]: each test has a graph of its own."""
+    path = tmp_path / name
+    path.write_text(ADD.replace("4x8", f"{rows}x8"))
+    return path
+
+
+def test_compiled_once_by_whoever_comes_first(server: ServerProcess, tmp_path: Path) -> None:
+    """Three processes: one compiles, one with an empty cache gets it, one has it on disk."""
+    file, renamed = program(tmp_path, 11), tmp_path / "renamed.mlir"
+    renamed.write_text(ADD_RENAMED.replace("4x8", "11x8"))
+    origins = []
+    for path, cache in ((file, "one"), (file, "two"), (file, "two"), (renamed, "two")):
+        arguments = ("compile", path, "--json", "--addr", server.address, "--cache-dir", tmp_path / cache)
+        made = answer(kcache(*arguments))
+        origins.append((made["origin"], made["key"]))
+    key = origins[0][1]
+    assert origins == [("compiled", key), ("remote", key), ("disk", key), ("remote", key)]
+
+
+def test_compile_says_what_it_made(served: Run, tmp_path: Path) -> None:
+    made = served(
+        "compile", program(tmp_path, 12), "--json", "--target", "x86-64-v2", "--opt-level", "1"
+    ).json()
+    assert made["target"] == "x86-64-v2"
+    assert made["options"] == "numerics=default opt_level=1 tuning=generic"
+    assert list(made["inputs"].values()) == ["f32[12,8]", "f32[12,8]"]
+    assert made["outputs"] == ["f32[12,8]"]
+    assert len(bytes.fromhex(made["spec_digest"])) == len(bytes.fromhex(made["kernel_digest"])) == 32
+    stages = [entry["stage"] for entry in made["stages"]]
+    assert len(stages) > 3
+    assert all(entry["seconds"] >= 0 for entry in made["stages"])
+
+
+def test_compile_for_people(served: Run, tmp_path: Path) -> None:
+    done = served("compile", program(tmp_path, 13))
+    assert done.code == 0
+    assert "compiled" in done.out
+    assert "f32[13,8]" in done.out
+    assert done.err == ""
+
+
+@pytest.mark.parametrize(("kind", "begins"), [("so", b"\x7fELF"), ("mlir", b""), ("llvm", b""), ("asm", b"")])
+def test_artifacts_in_files(
+    served: Run, server: ServerProcess, tmp_path: Path, kind: str, begins: bytes
+) -> None:
+    file, target = program(tmp_path, 14), tmp_path / f"kernel.{kind}"
+    made = served("compile", file, "--emit", kind, "-o", target, "--json").json()
+    content = target.read_bytes()
+    assert content.startswith(begins)
+    assert made["written"] == str(target)
+    assert made["artifacts"][kind] == len(content)
+    with Client(server.address, cache_dir=tmp_path / "other") as client:
+        ref = client.compile(file).manifest.artifact(kind)
+    assert ref is not None
+    assert ref.sha256 == hashlib.sha256(content).digest()
+
+
+def test_artifacts_on_standard_output(
+    server: ServerProcess, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    arguments = ["compile", str(program(tmp_path, 14)), "--addr", server.address, "--emit"]
+    assert cli.main([*arguments, "asm"]) == 0
+    assert b"kcache_run" in capsysbinary.readouterr().out
+    assert cli.main([*arguments, "so"]) == 0
+    assert capsysbinary.readouterr().out.startswith(b"\x7fELF")
+
+
+def test_a_program_from_standard_input(server: ServerProcess, tmp_path: Path) -> None:
+    arguments = ("compile", "-", "--json", "--addr", server.address, "--cache-dir", tmp_path)
+    assert answer(kcache(*arguments, stdin=ADD.replace("4x8", "15x8")))["outputs"] == ["f32[15,8]"]
+
+
+def test_run_is_the_program(served: Run, tmp_path: Path) -> None:
+    left, right = np.random.default_rng(0).standard_normal((2, 16, 8)).astype(np.float32)
+    np.save(tmp_path / "left.npy", left)
+    np.save(tmp_path / "right.npy", right)
+    np.savez(tmp_path / "both.npz", left=left, right=right)
+    file = program(tmp_path, 16)
+    for given in (["left.npy", "right.npy"], ["both.npz"]):
+        inputs = [word for name in given for word in ("--input", str(tmp_path / name))]
+        done = served("run", file, *inputs, "--output", tmp_path / "out", "--repeat", "3", "--json").json()
+        np.testing.assert_array_equal(np.load(tmp_path / "out" / "result_0.npy"), left + right)
+        (result,) = done["results"]
+        assert (result["dtype"], result["shape"], result["nan"], result["inf"]) == ("float32", "16x8", 0, 0)
+        assert result["max"] == pytest.approx(float((left + right).max()))
+        assert done["milliseconds"]["calls"] == 3
+
+
+def test_random_arguments_come_from_the_seed(served: Run, tmp_path: Path) -> None:
+    file = program(tmp_path, 17)
+    first, again, other = (served("run", file, "--json", "--random", seed).json() for seed in ("1", "1", "2"))
+    assert first["arguments"] == again["arguments"]
+    assert first["results"] == again["results"]
+    assert first["arguments"] != other["arguments"]
+    people = served("run", file)
+    assert "result 0" in people.out
+    assert "16x8" not in people.out
+
+
+def test_random_arguments_of_every_kind(served: Run, tmp_path: Path) -> None:
+    types = ("i1", "i8", "ui16", "i64", "f16", "bf16", "f64", "complex<f32>")
+    file = tmp_path / "kinds.mlir"
+    arguments = ", ".join(f"%a{i}: tensor<3x{kind}>" for i, kind in enumerate(types))
+    results = ", ".join(f"tensor<3x{kind}>" for kind in types)
+    names = ", ".join(f"%a{i}" for i in range(len(types)))
+    file.write_text(f"func.func @main({arguments}) -> ({results}) {{ return {names} : {results} }}")
+    done = served("run", file, "--format", "stablehlo", "--json", "--output", tmp_path / "out").json()
+    expected = ["bool", "int8", "uint16", "int64", "float16", "bfloat16", "float64", "complex64"]
+    assert [entry["dtype"] for entry in done["results"]] == expected
+    for given, got in zip(done["arguments"], done["results"], strict=True):
+        assert {**given, "name": ""} == {**got, "name": ""}
+    inputs = [word for i in range(len(types)) for word in ("-i", str(tmp_path / "out" / f"result_{i}.npy"))]
+    repeated = served("run", file, "--format", "stablehlo", "--json", *inputs).json()
+    assert repeated["results"] == done["results"]
+
+
+def test_lookup_stores_nothing(served: Run, tmp_path: Path) -> None:
+    file = program(tmp_path, 18)
+    before = served("stats", "--json").json()
+    assert served("lookup", file, "--json").code == 9
+    assert served("stats", "--json").json()["specs"] == before["specs"]
+    key = served("compile", file, "--json").json()["key"]
+    found = served("lookup", file, "--json").json()
+    assert found["key"] == key
+    assert str(key) in served("lookup", file).out
+    assert served("lookup", file, "--numerics", "strict").code == 9
+
+
+def test_show_gives_the_text_back(served: Run, tmp_path: Path) -> None:
+    made = served("compile", program(tmp_path, 19), "--json").json()
+    shown = served("show", str(made["key"]), "--json").json()
+    assert hashlib.sha256(shown["text"].encode()).hexdigest() == shown["digest"] == made["spec_digest"]
+    people = served("show", str(made["key"]))
+    assert all(line in people.out for line in shown["text"].splitlines())
+
+
+def test_namespaces_have_keys_of_their_own(served: Run, tmp_path: Path) -> None:
+    file = program(tmp_path, 20)
+    made = served("compile", file, "--namespace", "elsewhere", "--json").json()
+    assert (made["key"], made["namespace"]) == (1, "elsewhere")
+    assert served("lookup", file).code == 9
+    assert served("stats", "--namespace", "elsewhere", "--json").json()["specs"] == 1
+
+
+def test_stats_count(served: Run, tmp_path: Path) -> None:
+    before = served("stats", "--json").json()
+    served("compile", program(tmp_path, 21))
+    after = served("stats", "--json").json()
+    assert {name: after[name] - before[name] for name in ("specs", "kernels", "compiles")} == {
+        "specs": 1,
+        "kernels": 1,
+        "compiles": 1,
+    }
+    assert "seconds saved" in served("stats").out
+
+
+FAILURES = [
+    (["compile", "broken.mlir"], 3, "InvalidProgram"),
+    (["compile", "unsupported.mlir"], 4, "UnsupportedOp"),
+    (["compile", "add.mlir", "--target", "pdp-11"], 5, "ArgumentError"),
+    (["compile", "add.mlir", "--numerics", "loose"], 5, "ArgumentError"),
+    (["compile", "add.mlir", "--format", "fortran"], 5, "ArgumentError"),
+    (["run", "add.mlir", "-i", "wrong.npy"], 5, "ArgumentError"),
+    (["run", "add.mlir", "-i", "add.mlir"], 5, "ArgumentError"),
+    (["run", "add.mlir", "-i", "add.npy", "-i", "add.npy", "-i", "add.npy"], 5, "ArgumentError"),
+    (["run", "add.mlir", "-i", "missing.npy"], 9, "NotFound"),
+    (["compile", "missing.mlir"], 9, "NotFound"),
+    (["show", "123456789"], 9, "NotFound"),
+    (["show", "1", "--token-file", "missing"], 9, "NotFound"),
+    (["stats", "--addr", "127.0.0.1:1"], 13, "Unavailable"),
+    (["stats", "--addr", "nonsense"], 5, "ArgumentError"),
+    (["compile", "add.mlir", "--addr", "192.0.2.1:7420"], 12, "PermissionDenied"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code", "kind"), FAILURES, ids=lambda value: str(value))
+def test_failures_have_codes(
+    served: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "add.mlir").write_text(ADD)
+    (tmp_path / "broken.mlir").write_text("func.func @main( stablehlo.add")
+    (tmp_path / "unsupported.mlir").write_text(UNSUPPORTED)
+    np.save(tmp_path / "wrong.npy", np.ones((4, 9), np.float32))
+    np.save(tmp_path / "add.npy", np.ones((4, 8), np.float32))
+    machine = served(*arguments, "--json")
+    assert machine.code == code, machine.err
+    assert machine.error()["type"] == kind
+    assert machine.error()["message"]
+
+
+def test_failures_are_one_paragraph_for_people(served: Run) -> None:
+    done = served("show", "123456789")
+    assert (done.code, done.out) == (9, "")
+    assert done.err == "kcache: error: key 123456789 was never given\n"
+
+
+def test_debug_shows_where(served: Run) -> None:
+    assert "Traceback" in served("show", "123456789", "--debug").err
+
+
+def test_doctor_finds_everything_in_order(served: Run, server: ServerProcess) -> None:
+    done = served("doctor", "--json", "--db", f"sqlite:///{server.database}").json()
+    assert done["healthy"]
+    states = {check["name"]: check["state"] for check in done["checks"]}
+    assert states["health"] == states["service"] == states["store"] == states["server extra"] == "ok"
+    assert "ok" in served("doctor", "--health").out
+    people = served("doctor")
+    assert people.code == 0
+    assert server.address in people.out
+
+
+@pytest.mark.parametrize("arguments", [["doctor"], ["doctor", "--health"]])
+def test_doctor_misses_the_server(run: Run, arguments: list[str]) -> None:
+    done = run(*arguments, "--addr", "127.0.0.1:1", "--json")
+    assert done.code == 1
+    found = json.loads(done.out)
+    assert not found["healthy"]
+    assert "kcache serve" in next(check["advice"] for check in found["checks"] if check["name"] == "health")
+
+
+def test_doctor_without_a_service(run: Run, tmp_path: Path) -> None:
+    found = {check["name"]: check for check in run("doctor", "--json").json()["checks"]}
+    assert found["health"]["state"] == "skipped"
+    assert found["service"]["state"] == "ok"
+    (tmp_path / "open").mkdir(mode=0o755)
+    open_folder = run("doctor", "--json", "--cache-dir", tmp_path / "open").json()["checks"]
+    folder = next(check for check in open_folder if check["name"] == "cache folder")
+    assert folder["state"] == "warning"
+    assert "chmod 700" in folder["advice"]
+    old = run("doctor", "--json", "--db", f"sqlite:///{tmp_path}/none.sqlite")
+    assert old.code == 1
+    store = next(check for check in json.loads(old.out)["checks"] if check["name"] == "store")
+    assert "kcache migrate" in store["detail"]

@@ -1,0 +1,213 @@
+"""The command as a process: help, usage, signals, serving."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kcache_grpc import errors
+from kcache_grpc.cli import exits, serving
+from tests.cli.command import ROOT, answer, kcache
+from tests.cli.conftest import Run
+from tests.serving import ServerProcess
+
+COMMANDS = ("serve", "compile", "run", "lookup", "show", "stats", "migrate", "doctor")
+#: What no help text needs.
+HEAVY = ("numpy", "grpc", "google.protobuf", "sqlalchemy", "torch_mlir", "cffi", "cryptography")
+
+
+def test_every_error_has_a_code_of_its_own() -> None:
+    assert set(exits.CODES) == set(errors.WIRE_FORMS)
+    codes = [*exits.CODES.values(), exits.OK, exits.USAGE, exits.INTERRUPTED]
+    assert len(set(codes)) == len(codes)
+    assert exits.code_of(type("Later", (errors.NotFound,), {})("x")) == 9
+
+
+def test_help_names_commands_and_codes(run: Run) -> None:
+    done = run("--help")
+    assert done.code == 0
+    text = " ".join(done.out.split())
+    assert all(command in text for command in COMMANDS)
+    assert "13 Unavailable" in text
+    assert run().code == 2
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_a_command(run: Run, command: str) -> None:
+    done = run(command, "--help")
+    assert done.code == 0
+    assert "Usage: kcache" in done.out
+
+
+def test_help_loads_little() -> None:
+    program = f"""
+import sys
+from kcache_grpc.cli import main
+assert main(["compile", "--help"]) == 0
+sys.stderr.write(" ".join(name for name in {HEAVY!r} if name in sys.modules))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60, cwd=ROOT
+    )
+    assert done.stderr == ""
+
+
+def test_version() -> None:
+    done = kcache("--version")
+    assert done.returncode == 0
+    assert done.stdout.startswith("kcache ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nothing"],
+        ["compile"],
+        ["compile", "x", "--no-such-option"],
+        ["show", "three"],
+        ["compile", "x", "-o", "y"],
+        ["compile", "x", "--emit", "exe", "-o", "y"],
+        ["run", "x", "--repeat", "0"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage(run: Run, arguments: list[str]) -> None:
+    done = run(*arguments)
+    assert done.code == 2
+    assert "--help" in done.err
+    assert run(*arguments, "--json").error()["message"]
+
+
+def test_completion_knows_commands_and_targets() -> None:
+    for words, expected in (("kcache com", "compile"), ("kcache compile x --target x86-64-v", "x86-64-v4")):
+        done = kcache(
+            _KCACHE_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(len(words.split()) - 1)
+        )
+        assert expected in done.stdout.split()
+
+
+def test_a_reader_that_goes_away(server: ServerProcess, tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "kcache_grpc", "stats", "--addr", server.address]
+    environment = {**os.environ, "KCACHE_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        command,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=ROOT,
+        env=environment,
+    )
+    os.close(writer)
+    assert done.returncode == 1
+    assert done.stderr == ""
+
+
+def test_an_interrupt_is_130(tmp_path: Path) -> None:
+    """While it waits for a server that accepts and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(60)
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        command = [
+            sys.executable,
+            "-m",
+            "kcache_grpc",
+            "stats",
+            "--addr",
+            address,
+            "--cache-dir",
+            str(tmp_path),
+        ]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(1)
+            process.send_signal(signal.SIGINT)
+            _, complaint = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in complaint
+
+
+def test_serve_until_a_signal(tmp_path: Path) -> None:
+    ready = tmp_path / "ready.json"
+    server = ServerProcess(tmp_path, "--ready-file", str(ready), "--workers", "1", "--log-format", "json")
+    server.start()
+    assert answer(kcache("doctor", "--health", "--json", "--addr", f"unix:{tmp_path}/run/kcache.sock"))[
+        "healthy"
+    ]
+    told = json.loads(ready.read_text())
+    assert server.address in told["addresses"]
+    os.kill(server.pid, signal.SIGINT)
+    assert server.stop() == 0
+    assert not ready.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["--listen", "0.0.0.0:0"], 12, "--insecure"),
+        (["--listen", "nowhere"], 5, "host:port"),
+        (["--tls-cert", "cert.pem"], 5, "tls_key"),
+        (["--token-file", "missing"], 9, "token file missing"),
+        (["--log-format", "xml"], 5, "text or json"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_serve_refuses(tmp_path: Path, arguments: list[str], code: int, says: str) -> None:
+    state = (
+        "--db",
+        f"sqlite:///{tmp_path}/k.sqlite",
+        "--state-dir",
+        tmp_path,
+        "--socket",
+        tmp_path / "run" / "s",
+    )
+    done = kcache("serve", *state, *arguments)
+    assert done.returncode == code, done.stderr
+    assert done.stdout == ""
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_migrate_makes_a_store_and_leaves_a_foreign_file_alone(run: Run, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/kcache.sqlite"
+    for _ in range(2):
+        assert run("migrate", "--db", url, "--json").json() == {"db": url, "migrated": True}
+    assert "schema" in run("migrate", "--db", url).out
+    foreign = tmp_path / "foreign.sqlite"
+    foreign.write_text("somebody's diary, surely no database at all" * 10)
+    refused = run("migrate", "--db", f"sqlite:///{foreign}")
+    assert refused.code not in (0, 2)
+    assert "diary" in foreign.read_text()
+
+
+@pytest.mark.parametrize("command", ["serve", "migrate"])
+def test_the_base_install_says_what_to_install(
+    run: Run, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "find_spec", lambda name: None if name == "sqlalchemy" else object())
+    done = run(command)
+    assert done.code == 9
+    assert "pip install 'kcache-grpc[server]'" in done.err
+    assert "sqlalchemy" in done.err
+
+
+def test_a_bug_is_one_paragraph(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> list[str]:
+        raise RuntimeError("out of cheese")
+
+    monkeypatch.setattr(serving, "missing_extra", broken)
+    done = run("migrate")
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert "out of cheese (this is a bug in kcache; --debug shows where)" in done.err
+    assert "Traceback" in run("migrate", "--debug").err
