@@ -12,8 +12,11 @@ import platformdirs
 
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.service.values import Limits
+from kcache_grpc.worker import WorkerSettings
 
 DEFAULT_PORT = 7420
+#: Bytes: sun_path has 108, one of them a zero.
+MAX_SOCKET_PATH = 107
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class ServerConfig:
     upgraded only with ``migrate``. ``state_dir`` holds signing key and spool.
     ``listen``: addresses ``host:port``; port 0 takes a free one. ``socket``: path of a Unix socket, in a
     directory of mode 0700 that is made if need be; ``None``: no socket.
-    ``workers``: compilers; 0: as many as CPUs. One more worker only parses.
+    ``workers``: compilers; 0: as many as CPUs. One more worker only parses. ``worker``: how they are started.
     """
 
     db: str
@@ -38,7 +41,6 @@ class ServerConfig:
     tls_key: Path | None = None
     insecure: bool = False
     workers: int = 0
-    worker_memory: int = 8 << 30
     grace: float = 30.0
     lease_ttl: float = 10.0
     failure_ttl: float = 3600.0
@@ -49,6 +51,7 @@ class ServerConfig:
     limits: Limits = field(default_factory=Limits)
     log_format: str = "text"
     ready_file: Path | None = None
+    worker: WorkerSettings = field(default_factory=WorkerSettings)
 
     def __post_init__(self) -> None:
         if not self.listen and self.socket is None:
@@ -80,6 +83,8 @@ class ServerConfig:
             if environ.get(variable):
                 values[name] = _read(variable, environ[variable], read)
         values.update({name: value for name, value in overrides.items() if value is not None})
+        if (memory := values.pop("worker_memory", None)) is not None:
+            values["worker"] = replace(values.get("worker", WorkerSettings()), memory_bytes=memory)
         limits = values.pop("limits", Limits())
         found = {
             name: _read(variable, environ[variable], read)
@@ -89,8 +94,14 @@ class ServerConfig:
         values.setdefault("state_dir", _default_state_dir(environ, values.get("db")))
         values["state_dir"] = Path(values["state_dir"])
         values.setdefault("db", f"sqlite:///{values['state_dir'] / 'kcache.sqlite'}")
-        values.setdefault("socket", values["state_dir"] / "run" / "kcache.sock")
+        socket = values["state_dir"] / "run" / "kcache.sock"
+        values.setdefault("socket", socket if fits_socket(socket) else None)
         return cls(**values, limits=replace(limits, **found))
+
+
+def fits_socket(path: Path) -> bool:
+    """Whether a Unix socket may have this name."""
+    return len(os.fsencode(path.absolute())) <= MAX_SOCKET_PATH
 
 
 def _paths(text: str) -> tuple[str, ...]:

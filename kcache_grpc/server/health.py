@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, cast
 
 import grpc.aio
@@ -17,16 +18,39 @@ HEALTH_SERVICE = "grpc.health.v1.Health"
 REFLECTION_SERVICE = "grpc.reflection.v1alpha.ServerReflection"
 
 
+#: Seconds in which those who watch hear that the server leaves, before their streams end.
+_FAREWELL = 0.2
+
+
+class _Servicer(_untyped_health.aio.HealthServicer):
+    """Streams of ``Watch`` end when the server leaves: they must not hold up its drain."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = asyncio.Event()
+
+    async def Watch(self, request: Any, context: Any) -> None:  # noqa: N802 - gRPC's name
+        watching = asyncio.ensure_future(super().Watch(request, context))
+        leaving = asyncio.ensure_future(self.left.wait())
+        try:
+            await asyncio.wait({watching, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({watching}, timeout=_FAREWELL)
+        finally:
+            watching.cancel()
+            leaving.cancel()
+
+
 class Health:
     """``grpc.health.v1.Health``: SERVING from the start until ``leave``."""
 
     def __init__(self, server: grpc.aio.Server) -> None:
-        self._servicer = _untyped_health.aio.HealthServicer()
+        self._servicer = _Servicer()
         _untyped_stubs.add_HealthServicer_to_server(self._servicer, server)
 
     async def leave(self) -> None:
         """NOT_SERVING from here on, for those who watch too."""
         await self._servicer.enter_graceful_shutdown()
+        self._servicer.left.set()
 
 
 def add_reflection(server: grpc.aio.Server, *services: str) -> None:

@@ -20,7 +20,7 @@ from kcache_grpc.server.servicer import KernelCacheServicer
 from kcache_grpc.service import KernelService, ServiceConfig
 from kcache_grpc.storage import Store, open_store
 from kcache_grpc.storage.errors import SchemaMismatch
-from kcache_grpc.worker import WorkerPool, WorkerSettings
+from kcache_grpc.worker import WorkerPool
 
 _MAX_MESSAGE_BYTES = 4 << 20
 _SERVICE = kernel_cache_pb2.DESCRIPTOR.services_by_name["KernelCache"].full_name
@@ -121,7 +121,7 @@ async def _start_service(config: ServerConfig) -> KernelService:
     store = await asyncio.to_thread(_open, config)
     try:
         signer = Signer.from_file(config.signing_key)
-        pool = WorkerPool(config.compilers, settings=WorkerSettings(memory_bytes=config.worker_memory))
+        pool = WorkerPool(config.compilers, settings=config.worker)
         settings = ServiceConfig(
             spool_dir=config.state_dir / "spool",
             limits=config.limits,

@@ -13,10 +13,7 @@ import grpc
 import grpc.aio
 
 from kcache_grpc.errors import ArgumentError, PermissionDenied, Unavailable
-from kcache_grpc.server.config import ServerConfig
-
-#: sun_path has 108 bytes, one of them a zero.
-_MAX_SOCKET_PATH = 107
+from kcache_grpc.server.config import MAX_SOCKET_PATH, ServerConfig, fits_socket
 
 
 def bind(server: grpc.aio.Server, config: ServerConfig) -> list[str]:
@@ -42,7 +39,7 @@ def bind(server: grpc.aio.Server, config: ServerConfig) -> list[str]:
 
 
 def check_safe(address: str, config: ServerConfig) -> None:
-    """Raises ``PermissionDenied`` unless it is loopback, or has TLS and a token, or insecurity is asked for."""
+    """Raises ``PermissionDenied`` unless it is loopback, has TLS and a token, or insecurity is asked for."""
     if is_loopback(address) or config.insecure or (config.tls_cert is not None and config.token):
         return
     raise PermissionDenied(
@@ -69,8 +66,8 @@ class UnixSocket:
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
-        if len(os.fsencode(self.path)) > _MAX_SOCKET_PATH:
-            raise ArgumentError(f"socket path {self.path} is longer than {_MAX_SOCKET_PATH} bytes")
+        if not fits_socket(self.path):
+            raise ArgumentError(f"socket path {self.path} is longer than {MAX_SOCKET_PATH} bytes")
         _private_directory(self.path.parent)
         self._lock = self._take_lock()
 

@@ -7,17 +7,21 @@ from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2  # pyright: ignore[reportMissingTypeStubs]
 
 from kcache_grpc.errors import DOMAIN, KcacheError, wire_form
+from kcache_grpc.service.values import BeyondEnd
 
 #: gRPC's peers accept 8 KiB of trailing metadata in all, and base64 adds a third.
 _MAX_MESSAGE = 1000
 _MAX_METADATA = 2500
+
+#: Refinements of the table's codes, as the protos promise them.
+_REFINED = {BeyondEnd: grpc.StatusCode.OUT_OF_RANGE}
 
 Trailers = tuple[tuple[str, bytes], ...]
 
 
 def to_status(error: KcacheError) -> tuple[grpc.StatusCode, str, Trailers]:
     """Code, message and trailing metadata of an error. Long texts are cut."""
-    code = grpc.StatusCode[wire_form(error).code]
+    code = _REFINED.get(type(error)) or grpc.StatusCode[wire_form(error).code]
     message = error.message[:_MAX_MESSAGE]
     info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=_fit(error.metadata))
     detail = any_pb2.Any()

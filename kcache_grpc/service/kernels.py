@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
-from kcache_grpc.errors import ArgumentError, NotFound
+from kcache_grpc.errors import NotFound
 from kcache_grpc.model.manifest import ArtifactRef
 from kcache_grpc.service import describe
 from kcache_grpc.service.memory import ByteLru
 from kcache_grpc.service.threads import StoreThreads
-from kcache_grpc.service.values import KnownKernel
+from kcache_grpc.service.values import BeyondEnd, KnownKernel
 from kcache_grpc.storage.contract import CHUNK_BYTES, Store
 from kcache_grpc.storage.records import Namespace, StoredKernel
 
@@ -91,7 +91,7 @@ class Kernels:
         if size is None:
             raise _unknown(digest)
         if offset > size:
-            raise ArgumentError(
+            raise BeyondEnd(
                 f"read_offset {offset} is beyond the {size} bytes of {digest.hex()}", field="read_offset"
             )
         return size, min(size, offset + limit) if limit else size

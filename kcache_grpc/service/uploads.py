@@ -18,6 +18,7 @@ from typing import BinaryIO
 
 from kcache_grpc.errors import ArgumentError, IntegrityError, ResourceExhausted, Unavailable
 from kcache_grpc.model.program import Program, ProgramFormat, program_digest
+from kcache_grpc.service.values import BeyondEnd
 
 _PART, _WHOLE = ".part", ".program"
 
@@ -126,7 +127,7 @@ class Upload:
     def __init__(self, plan: UploadPlan, path: Path, file: BinaryIO) -> None:
         held = file.seek(0, os.SEEK_END)
         if plan.offset > held:
-            raise ArgumentError(
+            raise BeyondEnd(
                 f"write_offset {plan.offset} is beyond the {held} bytes that are here", field="write_offset"
             )
         file.seek(plan.offset)

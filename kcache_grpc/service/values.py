@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from kcache_grpc.errors import NotFound
+from kcache_grpc.errors import ArgumentError, NotFound
 from kcache_grpc.model.identity import Ingredients
 from kcache_grpc.model.manifest import ArtifactRef, Binding
 from kcache_grpc.model.options import Options
@@ -22,6 +22,10 @@ class ProgramRequired(NotFound):
     def reason(self) -> str:
         """``PROGRAM_REQUIRED``: a refinement of ``NOT_FOUND``."""
         return "PROGRAM_REQUIRED"
+
+
+class BeyondEnd(ArgumentError):
+    """An offset beyond the end of what is there."""
 
 
 #: A program, or the digest of one that the service may know.

@@ -1,0 +1,200 @@
+"""Where a server listens, who may call, and what its settings say."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
+from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2_grpc
+from kcache_grpc.errors import ArgumentError, PermissionDenied, Unavailable
+from kcache_grpc.server import ServerConfig, start_server
+from tests.server.programs import header
+from tests.server.running import Running, config_in, process, running
+
+
+def start(config: ServerConfig) -> None:
+    async def body() -> None:
+        handle = await start_server(config)
+        await handle.stop(0)
+
+    asyncio.run(body())
+
+
+def test_a_taken_port_is_a_clear_error(server: Running, tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match=f"cannot listen on {server.address}"):
+        start(config_in(tmp_path, listen=(server.address,)))
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "192.0.2.1:0", "example.org:0"])
+def test_other_addresses_need_tls_and_a_token(tmp_path: Path, address: str) -> None:
+    for change in ({}, {"token": "t"}):
+        with pytest.raises(PermissionDenied, match="--insecure"):
+            start(config_in(tmp_path, listen=(address,), **change))
+
+
+@pytest.mark.parametrize("address", ["", "7420", "host", "host:port", "127.0.0.1:99999"])
+def test_what_is_no_address(tmp_path: Path, address: str) -> None:
+    with pytest.raises(ArgumentError, match="host:port"):
+        start(config_in(tmp_path, listen=(address,)))
+
+
+def test_insecure_is_taken_at_its_word(tmp_path: Path) -> None:
+    with running(config_in(tmp_path, listen=("0.0.0.0:0",), insecure=True)) as server:
+        port = server.address.rpartition(":")[2]
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            stub: Any = kernel_cache_pb2_grpc.KernelCacheStub(channel)
+            assert stub.GetCapabilities(pb.GetCapabilitiesRequest()).server_version
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+    ]
+    command += ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem"), "-days", "2"]
+    command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder / "cert.pem", folder / "key.pem"
+
+
+def test_tls_and_a_token_open_any_address(tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    config = config_in(tmp_path, listen=("0.0.0.0:0",), tls_cert=cert, tls_key=key, token="secret")
+    with running(config) as server:
+        port = server.address.rpartition(":")[2]
+        credentials = grpc.ssl_channel_credentials(cert.read_bytes())
+        with grpc.secure_channel(f"localhost:{port}", credentials) as channel:
+            stub: Any = kernel_cache_pb2_grpc.KernelCacheStub(channel)
+            with pytest.raises(grpc.RpcError) as caught:
+                stub.CountSpecs(pb.CountSpecsRequest())
+            assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+            metadata = (("authorization", "Bearer secret"),)
+            assert stub.CountSpecs(pb.CountSpecsRequest(), metadata=metadata).count == 0
+            health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+            assert health.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_the_socket_is_private_and_not_stolen(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "kcache.sock"
+    with running(config_in(tmp_path, listen=(), socket=path)) as server:
+        assert server.addresses == (f"unix:{path}",)
+        assert server.stub.CountSpecs(pb.CountSpecsRequest(header=header("unix"))).count == 0
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+        assert path.stat().st_mode & 0o777 == 0o600
+        with pytest.raises(Unavailable, match="another server"):
+            start(config_in(tmp_path, listen=(), socket=path))
+        assert server.stub.CountSpecs(pb.CountSpecsRequest(header=header("unix"))).count == 0
+    assert not path.exists()
+
+
+def test_a_socket_left_by_a_killed_server_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "kcache.sock"
+    with process(tmp_path, KCACHE_SOCKET=str(path)):
+        pass
+    assert path.exists()
+    start(config_in(tmp_path, listen=(), socket=path))
+
+
+def test_a_directory_that_others_can_enter_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir(mode=0o755)
+    with pytest.raises(PermissionDenied, match="chmod 700"):
+        start(config_in(tmp_path, listen=(), socket=tmp_path / "open" / "s"))
+
+
+def test_a_socket_path_that_is_too_long(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="107"):
+        start(config_in(tmp_path, listen=(), socket=tmp_path / ("x" * 200)))
+
+
+def test_the_signing_key_is_made_once_and_kept(tmp_path: Path) -> None:
+    ids: list[str] = []
+    for _ in range(2):
+        with running(config_in(tmp_path)) as server:
+            ids.append(server.stub.GetCapabilities(pb.GetCapabilitiesRequest()).server_id)
+            assert server.config.signing_key.stat().st_mode & 0o777 == 0o600
+    assert ids[0] == ids[1]
+
+
+def test_a_ready_file_says_where_it_listens(tmp_path: Path) -> None:
+    ready = tmp_path / "ready.json"
+    with process(tmp_path, KCACHE_READY_FILE=str(ready)) as (child, address):
+        said = json.loads(ready.read_text())
+        assert said["addresses"][0] == address
+        assert said["pid"] == child.pid
+        child.terminate()
+        assert child.wait(30) == 0
+    assert not ready.exists()
+
+
+def test_requests_are_logged_one_line_each(tmp_path: Path) -> None:
+    with process(tmp_path, KCACHE_LOG_FORMAT="json") as (child, address):
+        with grpc.insecure_channel(address) as channel:
+            stub: Any = kernel_cache_pb2_grpc.KernelCacheStub(channel)
+            stub.CountSpecs(pb.CountSpecsRequest(header=header("logged", "id-1")))
+            with pytest.raises(grpc.RpcError):
+                list(stub.GetSpec(pb.GetSpecRequest(header=header("logged", "id-2"), key=1)))
+        child.terminate()
+        assert child.wait(30) == 0
+    lines = [json.loads(line) for line in (tmp_path / "server.log").read_text().splitlines()]
+    requests = {line["request_id"]: line for line in lines if line.get("event") == "request"}
+    assert (requests["id-1"]["rpc"], requests["id-1"]["outcome"]) == ("CountSpecs", "OK")
+    assert (requests["id-2"]["rpc"], requests["id-2"]["outcome"]) == ("GetSpec", "NOT_FOUND")
+    assert {line["namespace"] for line in requests.values()} == {"logged"}
+    assert all(line["ms"] >= 0 and line["client"] == "test/1" for line in requests.values())
+
+
+def test_a_server_that_cannot_start_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "not-a-database").write_text("hello" * 1000)
+    with pytest.raises(Exception, match="."):
+        start(config_in(tmp_path, db=f"sqlite:///{tmp_path}/not-a-database", socket=tmp_path / "run" / "s"))
+    assert not (tmp_path / "run" / "s").exists()
+
+
+def test_settings_come_from_the_environment_and_flags_win(tmp_path: Path) -> None:
+    environ = {
+        "KCACHE_DB": f"sqlite:///{tmp_path}/k.sqlite",
+        "KCACHE_LISTEN": "127.0.0.1:1, 127.0.0.1:2",
+        "KCACHE_WORKERS": "3",
+        "KCACHE_WORKER_MEMORY": "1000000000",
+        "KCACHE_INSECURE": "no",
+        "KCACHE_MAX_QUERIES": "7",
+        "KCACHE_COMPILE_TIMEOUT": "1.5",
+    }
+    config = ServerConfig.from_env(environ, workers=5, token=None)
+    assert config.listen == ("127.0.0.1:1", "127.0.0.1:2")
+    assert (config.workers, config.compilers, config.insecure) == (5, 5, False)
+    assert config.worker.memory_bytes == 1_000_000_000
+    assert (config.limits.queries, config.limits.compile_seconds) == (7, 1.5)
+    assert config.state_dir == tmp_path / "kcache-state"
+    assert config.signing_key.parent == config.state_dir
+    assert "secret" not in repr(ServerConfig.from_env(environ, token="secret"))
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [("KCACHE_WORKERS", "many"), ("KCACHE_INSECURE", "perhaps"), ("KCACHE_MAX_QUERIES", "x")],
+)
+def test_an_unreadable_setting_is_named(variable: str, text: str) -> None:
+    with pytest.raises(ArgumentError, match=variable):
+        ServerConfig.from_env({"KCACHE_DB": "memory:", variable: text})
+
+
+def test_defaults_use_loopback_and_the_state_directory(tmp_path: Path) -> None:
+    config = ServerConfig.from_env({"XDG_STATE_HOME": str(tmp_path)})
+    assert config.listen == ("127.0.0.1:7420",)
+    assert config.db == f"sqlite:///{tmp_path}/kcache/kcache.sqlite"
+    assert config.socket == tmp_path / "kcache" / "run" / "kcache.sock"

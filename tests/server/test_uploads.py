@@ -1,0 +1,125 @@
+"""Uploads resume where they broke, are verified, and are good for every RPC that takes a digest."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import grpc
+import pytest
+
+from kcache_grpc._proto.kcache.v1 import common_pb2
+from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
+from tests.server.programs import add, by_digest, compile_request, digest, header, result_of
+from tests.server.running import Running
+from tests.server.test_errors import info_of
+
+STABLEHLO = common_pb2.PROGRAM_FORMAT_STABLEHLO
+
+
+def messages(
+    body: bytes, namespace: str, offset: int = 0, step: int = 50
+) -> Iterator[pb.UploadProgramRequest]:
+    yield pb.UploadProgramRequest(
+        header=header(namespace),
+        format=STABLEHLO,
+        size_bytes=len(body),
+        write_offset=offset,
+        program_digest=digest(body),
+    )
+    for start in range(offset, len(body), step):
+        yield pb.UploadProgramRequest(data=body[start : start + step])
+
+
+def progress(server: Running, body: bytes, namespace: str) -> pb.GetUploadResponse:
+    request = pb.GetUploadRequest(header=header(namespace), program_digest=digest(body))
+    return server.stub.GetUpload(request)
+
+
+def test_an_uploaded_program_compiles_by_its_digest(server: Running) -> None:
+    reply = server.stub.UploadProgram(messages(add(60), "up"))
+    assert (reply.complete, reply.committed_size_bytes) == (True, len(add(60)))
+    assert progress(server, add(60), "up").complete
+    result = result_of(server.stub.CompileKernel(compile_request(by_digest(add(60)), "up")))
+    assert result.origin == pb.ORIGIN_COMPILED
+
+
+def test_a_large_program_arrives_whole(server: Running) -> None:
+    body = add(61) + b"// " + b"x" * (5 << 20) + b"\n"
+    assert server.stub.UploadProgram(messages(body, "large", step=1 << 20)).complete
+    request = pb.StoreGraphRequest(header=header("large"), graph=by_digest(body))
+    assert server.stub.StoreGraph(request).key == 1
+
+
+def test_a_broken_upload_resumes(server: Running) -> None:
+    body = add(62)
+    arrived = threading.Event()
+
+    def half() -> Iterator[pb.UploadProgramRequest]:
+        sent = messages(body, "broken")
+        for _ in range(3):
+            yield next(sent)
+        arrived.wait()
+
+    call = server.stub.UploadProgram.future(half())
+    while progress(server, body, "broken").committed_size_bytes == 0 and not call.done():
+        pass  # written parts are seen at once
+    call.cancel()
+    arrived.set()
+    while (held := progress(server, body, "broken")).committed_size_bytes < 100:
+        pass  # the second part is on its way into the file
+    assert not held.complete
+    reply = _again(server, body, held.committed_size_bytes)
+    assert (reply.complete, reply.committed_size_bytes) == (True, len(body))
+
+
+def _again(server: Running, body: bytes, offset: int) -> pb.UploadProgramResponse:
+    """Until the server has noticed that the first stream is gone, the program is being written by it."""
+    while True:
+        try:
+            return server.stub.UploadProgram(messages(body, "broken", offset))
+        except grpc.RpcError as error:
+            assert error.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_a_part_only_is_kept_and_not_complete(server: Running) -> None:
+    body = add(63)
+    first, second, *_ = messages(body, "part")
+    reply = server.stub.UploadProgram(iter([first, second]))
+    assert (reply.complete, reply.committed_size_bytes) == (False, 50)
+    assert server.stub.UploadProgram(messages(body, "part", 50)).complete
+
+
+def test_a_finished_upload_is_finished_for_everybody(server: Running) -> None:
+    for _ in range(2):
+        assert server.stub.UploadProgram(messages(add(64), "twice")).complete
+
+
+def code_of(server: Running, parts: Iterator[pb.UploadProgramRequest]) -> tuple[str, str]:
+    with pytest.raises(grpc.RpcError) as caught:
+        server.stub.UploadProgram(parts)
+    return caught.value.code().name, info_of(caught.value).reason
+
+
+def test_bytes_that_are_not_the_program_are_refused_and_forgotten(server: Running) -> None:
+    body = add(65)
+    first, *_ = messages(body, "wrong")
+    wrong = pb.UploadProgramRequest(data=bytes(len(body)))
+    assert code_of(server, iter([first, wrong])) == ("DATA_LOSS", "INTEGRITY")
+    assert progress(server, body, "wrong").committed_size_bytes == 0
+    assert server.stub.UploadProgram(messages(body, "wrong")).complete
+
+
+def test_an_offset_beyond_what_is_there(server: Running) -> None:
+    assert code_of(server, messages(add(66), "offset", offset=10)) == ("OUT_OF_RANGE", "ARGUMENT")
+
+
+def test_more_bytes_than_announced(server: Running) -> None:
+    parts = [*messages(add(67), "more"), pb.UploadProgramRequest(data=b"!")]
+    assert code_of(server, iter(parts)) == ("INVALID_ARGUMENT", "ARGUMENT")
+
+
+def test_messages_of_more_than_a_mebibyte(server: Running) -> None:
+    first, *_ = messages(add(68), "chunk")
+    parts = [first, pb.UploadProgramRequest(data=bytes((1 << 20) + 1))]
+    assert code_of(server, iter(parts)) == ("RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED")
