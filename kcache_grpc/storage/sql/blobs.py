@@ -22,18 +22,16 @@ _ARTIFACT = select(artifacts.c.id, artifacts.c.size).where(
 _INSERT_ARTIFACT = insert_once(artifacts).returning(artifacts.c.id)
 _INSERT_CHUNK = insert_once(artifact_chunks)
 
-#: Chunks with the quarantine that may hang over them.
-CHUNKS_JUDGED = artifact_chunks.outerjoin(
-    quarantine,
-    and_(
-        quarantine.c.artifact_id == artifact_chunks.c.artifact_id,
-        quarantine.c.generation == artifact_chunks.c.generation,
-    ),
+#: A chunk and the quarantine that may hang over its generation.
+IN_QUARANTINE = and_(
+    quarantine.c.artifact_id == artifact_chunks.c.artifact_id,
+    quarantine.c.generation == artifact_chunks.c.generation,
 )
 #: The youngest generation that is whole and not in quarantine.
 _WHOLE = (
     select(artifacts.c.id, artifacts.c.size, _CHUNK.generation)
-    .select_from(artifacts.join(CHUNKS_JUDGED, _CHUNK.artifact_id == artifacts.c.id))
+    .join_from(artifacts, artifact_chunks, _CHUNK.artifact_id == artifacts.c.id)
+    .outerjoin(quarantine, IN_QUARANTINE)
     .where(
         artifacts.c.namespace_id == _NS,
         artifacts.c.digest == bindparam("digest"),

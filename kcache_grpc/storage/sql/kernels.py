@@ -29,26 +29,50 @@ from kcache_grpc.storage.schema import (
     kernels,
     quarantine,
 )
-from kcache_grpc.storage.sql.blobs import CHUNKS_JUDGED
+from kcache_grpc.storage.sql.blobs import IN_QUARANTINE
 from kcache_grpc.storage.sql.database import Row, Rows
 from kcache_grpc.storage.sql.part import SqlPart, batches
 from kcache_grpc.storage.sql.publish import publish
 
-_HERE = select(
-    kernels.c.id,
-    kernels.c.kernel_digest,
-    kernels.c.key,
-    kernels.c.arg_spec,
-    kernels.c.guard,
-    kernels.c.target,
-    kernels.c.options,
-    kernels.c.toolchain,
-    kernels.c.manifest,
-    kernels.c.signature,
-    kernels.c.epoch,
-    kernels.c.compile_us,
-    kernels.c.created_at,
-).where(kernels.c.namespace_id == bindparam("ns"), kernels.c.epoch == bindparam("epoch"))
+#: A row for each kernel, artifact and generation: ``stored`` bytes there, ``bad`` when in quarantine. One
+#: statement, since a statement costs more than rows. Grouped by keys: the rest depends on them.
+_HERE = (
+    select(
+        kernels.c.id,
+        kernels.c.kernel_digest,
+        kernels.c.key,
+        kernels.c.arg_spec,
+        kernels.c.guard,
+        kernels.c.target,
+        kernels.c.options,
+        kernels.c.toolchain,
+        kernels.c.manifest,
+        kernels.c.signature,
+        kernels.c.epoch,
+        kernels.c.compile_us,
+        kernels.c.created_at,
+        kernel_artifacts.c.kind,
+        artifacts.c.digest,
+        artifacts.c.size,
+        func.sum(artifact_chunks.c.size).label("stored"),
+        func.max(quarantine.c.generation).label("bad"),
+    )
+    .select_from(
+        kernels.join(kernel_artifacts, kernel_artifacts.c.kernel_id == kernels.c.id)
+        .join(artifacts, artifacts.c.id == kernel_artifacts.c.artifact_id)
+        .outerjoin(artifact_chunks, artifact_chunks.c.artifact_id == artifacts.c.id)
+        .outerjoin(quarantine, IN_QUARANTINE)
+    )
+    .where(kernels.c.namespace_id == bindparam("ns"), kernels.c.epoch == bindparam("epoch"))
+    .group_by(
+        kernels.c.id,
+        kernel_artifacts.c.kernel_id,
+        kernel_artifacts.c.position,
+        artifacts.c.id,
+        artifact_chunks.c.generation,
+    )
+    .order_by(kernels.c.id, kernel_artifacts.c.position)
+)
 _BY_DIGEST = _HERE.where(kernels.c.kernel_digest == bindparam("digest"))
 _BY_DIGESTS = _HERE.where(kernels.c.kernel_digest.in_(bindparam("digests", expanding=True)))
 _VARIANTS = _HERE.where(
@@ -69,33 +93,6 @@ _INGREDIENTS = (
         kernels.c.kernel_digest == bindparam("digest"),
     )
     .order_by(kernel_ingredients.c.position)
-)
-#: A row for each artifact and generation: ``stored`` bytes there, ``bad`` when in quarantine.
-_ARTIFACTS = (
-    select(
-        kernel_artifacts.c.kernel_id,
-        kernel_artifacts.c.position,
-        kernel_artifacts.c.kind,
-        artifacts.c.digest,
-        artifacts.c.size,
-        func.sum(artifact_chunks.c.size).label("stored"),
-        func.max(quarantine.c.generation).label("bad"),
-    )
-    .select_from(
-        kernel_artifacts.join(artifacts, artifacts.c.id == kernel_artifacts.c.artifact_id).outerjoin(
-            CHUNKS_JUDGED, artifact_chunks.c.artifact_id == artifacts.c.id
-        )
-    )
-    .where(kernel_artifacts.c.kernel_id.in_(bindparam("kernels", expanding=True)))
-    .group_by(
-        kernel_artifacts.c.kernel_id,
-        kernel_artifacts.c.position,
-        kernel_artifacts.c.kind,
-        artifacts.c.digest,
-        artifacts.c.size,
-        artifact_chunks.c.generation,
-    )
-    .order_by(kernel_artifacts.c.kernel_id, kernel_artifacts.c.position)
 )
 
 
@@ -125,7 +122,7 @@ class SqlKernels(SqlPart, KernelStore):
     def find_kernel(self, namespace: Namespace, kernel_digest: bytes) -> StoredKernel | None:
         checks.digest("kernel digest", kernel_digest)
         values = {"ns": namespace.id, "epoch": namespace.epoch, "digest": kernel_digest}
-        found = self._with_artifacts(self._db.fetch(_BY_DIGEST, values))
+        found = _stored(self._db.fetch(_BY_DIGEST, values))
         return found[0] if found else None
 
     def find_kernels(
@@ -135,7 +132,7 @@ class SqlKernels(SqlPart, KernelStore):
         found: dict[bytes, StoredKernel] = {}
         for batch in batches(kernel_digests):
             values = {"ns": namespace.id, "epoch": namespace.epoch, "digests": batch}
-            for stored in self._with_artifacts(self._db.fetch(_BY_DIGESTS, values)):
+            for stored in _stored(self._db.fetch(_BY_DIGESTS, values)):
                 found[stored.kernel.kernel_digest] = stored
         return found
 
@@ -147,39 +144,34 @@ class SqlKernels(SqlPart, KernelStore):
         checks.number("key", key)
         here = {"ns": namespace.id, "epoch": namespace.epoch, "key": key}
         values = {**here, "target": target, "options": options, "toolchain": toolchain}
-        return tuple(self._with_artifacts(self._db.fetch(_VARIANTS, values)))
+        return _stored(self._db.fetch(_VARIANTS, values))
 
     def list_kernels(self, namespace: Namespace, key: int, limit: int = 100) -> tuple[StoredKernel, ...]:
         checks.number("key or limit", key, limit)
         values = {"ns": namespace.id, "epoch": namespace.epoch, "key": key, "most": limit}
-        return tuple(self._with_artifacts(self._db.fetch(_BY_KEY, values)))
+        return _stored(self._db.fetch(_BY_KEY, values))[::-1]
 
     def list_ingredients(self, namespace: Namespace, kernel_digest: bytes) -> Ingredients:
         checks.digest("kernel digest", kernel_digest)
         values = {"ns": namespace.id, "epoch": namespace.epoch, "digest": kernel_digest}
         return tuple((row.name, row.value) for row in self._db.fetch(_INGREDIENTS, values))
 
-    def _with_artifacts(self, rows: Rows) -> list[StoredKernel]:
-        """The kernels whose bytes are all there, in the order of ``rows``."""
-        found: list[StoredKernel] = []
-        for batch in batches(rows):
-            refs = _refs(self._db.fetch(_ARTIFACTS, {"kernels": [row.id for row in batch]}))
-            found.extend(_stored(row, refs[row.id]) for row in batch if refs.get(row.id))
-        return found
 
-
-def _refs(rows: Rows) -> dict[int, tuple[ArtifactRef, ...]]:
-    """Artifacts by kernel, empty for a kernel that has lost bytes of one."""
-    by_kernel: dict[int, dict[ArtifactRef, bool]] = {}
+def _stored(rows: Rows) -> tuple[StoredKernel, ...]:
+    """The kernels whose bytes are all there, oldest first."""
+    whole: dict[int, dict[ArtifactRef, bool]] = {}
+    first: dict[int, Row] = {}
     for row in rows:
-        artifacts = by_kernel.setdefault(row.kernel_id, {})
+        refs = whole.setdefault(row.id, {})
+        first.setdefault(row.id, row)
         ref = ArtifactRef(row.kind, row.digest, row.size)
-        whole = row.bad is None and row.stored == row.size
-        artifacts[ref] = whole or artifacts.get(ref, False)
-    return {kernel: tuple(refs) if all(refs.values()) else () for kernel, refs in by_kernel.items()}
+        refs[ref] = refs.get(ref, False) or (row.bad is None and row.stored == row.size)
+    return tuple(
+        _stored_kernel(first[kernel], tuple(refs)) for kernel, refs in whole.items() if all(refs.values())
+    )
 
 
-def _stored(row: Row, artifacts: tuple[ArtifactRef, ...]) -> StoredKernel:
+def _stored_kernel(row: Row, artifacts: tuple[ArtifactRef, ...]) -> StoredKernel:
     return StoredKernel(
         id=row.id,
         kernel=KernelRecord(
