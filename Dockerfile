@@ -24,6 +24,6 @@ WORKDIR /var/lib/kcache
 VOLUME /var/lib/kcache
 EXPOSE 7420
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["kcache", "doctor"]
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["kcache", "doctor", "--health"]
 ENTRYPOINT ["kcache"]
 CMD ["serve"]
