@@ -104,3 +104,36 @@ def exact(name: str, value: float) -> mpf:
     function = _MP.get(name) or getattr(mp, name)
     with mp.workprec(1300 if name in ("sin", "cos", "tan") and abs(x) > 1e15 else 220):
         return +function(x)
+
+
+def hurwitz(s: float, q: float) -> mpf:
+    """zeta(s, q) by Euler and Maclaurin's formula with 25 terms and 25 corrections; integer s where q < 0."""
+    with mp.workprec(160):
+        power, base = mpf(s), mpf(q)
+        total = mpf(0)
+        while base <= 0:
+            total += base ** -int(power)
+            base += 1
+        total += mp.fsum((base + k) ** -power for k in range(25))
+        end = base + 25
+        total += end ** (1 - power) / (power - 1) + end**-power / 2
+        factor = power * end ** (-power - 1)
+        for j in range(1, 26):
+            total += mp.bernoulli(2 * j) / mp.factorial(2 * j) * factor
+            factor *= (power + 2 * j - 1) * (power + 2 * j) / end**2
+        return +total
+
+
+def exact_of_two(name: str, a: float, b: float) -> mpf:
+    with mp.workprec(220):
+        match name:
+            case "pow":
+                return mp.power(mpf(a), mpf(b))
+            case "atan2":
+                return mp.atan2(mpf(a), mpf(b))
+            case "zeta":
+                return hurwitz(a, b)
+            case "polygamma":
+                return (-1) ** (int(a) + 1) * mp.factorial(int(a)) * hurwitz(a + 1, b)
+            case _:
+                raise ValueError(name)

@@ -75,3 +75,10 @@ def test_f64_loops_vectorize_without_calls(name: str) -> None:
 def test_aarch64_needs_no_library(name: str, dtype: str) -> None:
     text = assembly(f"{name}_{dtype}", (dtype,) * BY_NAME[name].arity, dtype, "aarch64")
     assert not re.search(r"^\s*bl\s", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("name", [n for n in NAMES if "f16" in BY_NAME[n].dtypes])
+def test_narrow_floats_need_no_library(name: str, dtype: str) -> None:
+    text = assembly(f"{name}_{dtype}", (dtype,) * BY_NAME[name].arity, dtype, "x86-64-v3")
+    assert not re.search(r"^\s*call", text, re.MULTILINE)

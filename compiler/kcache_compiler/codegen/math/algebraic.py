@@ -22,13 +22,12 @@ def rsqrt(x: Expr) -> Expr:
 def cbrt(x: Expr) -> Expr:
     """x = 8**q m with 1 <= m < 8; y = m**(-1/3) by a polynomial and division-free iterations; m y^2."""
     if x.type == "f32":
-        return narrow(_cbrt(widen(x), False))
-    return _cbrt(x, True)
+        return copysign(narrow(_cbrt(widen(absolute(x)), False)), x)
+    return copysign(_cbrt(absolute(x), True), x)
 
 
-def _cbrt(x: Expr, exact: bool) -> Expr:
-    fmt = x.fmt
-    a = absolute(x)
+def _cbrt(a: Expr, exact: bool) -> Expr:
+    fmt = a.fmt
     tiny = a < math.ldexp(1.0, -1022)
     scaled = select(tiny, a * math.ldexp(1.0, 54), a) if exact else a
     # Biased by 3072, so that the quotient by 3 is of a positive number; / 3 is * 21846 >> 16 there.
@@ -49,6 +48,6 @@ def _cbrt(x: Expr, exact: bool) -> Expr:
         rest = fma(-square, root, m) - fma(root, root, -square) * root
         root = fma(rest * y, y * (1 / 3), root)
         whole = select(tiny, whole - 18, whole)
-    result = root * power_of_two(whole, x)
+    result = root * power_of_two(whole, a)
     usable = (a > 0.0) & (a < float("inf"))
-    return copysign(select(usable, result, a), x)
+    return select(usable, result, a)

@@ -5,28 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from . import build
-from .build import Expr, bits, cast, const, from_bits, loop, nearest, select, trunc
+from .build import Expr, bits, cast, const, copysign, from_bits, loop, nearest, select, trunc
 from .exponential import absolute
 
 INF = float("inf")
 NAN = float("nan")
 
 
-def with_sign(magnitude: Expr, sign: Expr) -> Expr:
-    """``magnitude``, which is not negative, with the sign bit of ``sign``."""
-    top = -1 << (sign.fmt.bits - 1)
-    return from_bits(bits(magnitude) | (bits(sign) & top), sign.fmt)
-
-
-def copysign(magnitude: Expr, sign: Expr) -> Expr:
-    return with_sign(absolute(magnitude), sign)
-
-
 def round_away(x: Expr) -> Expr:
     """To the nearest integer, ties away from zero."""
     a = absolute(x)
     whole = trunc(a)
-    return with_sign(select((a - whole) >= 0.5, whole + 1.0, whole), x)
+    return copysign(select((a - whole) >= 0.5, whole + 1.0, whole), x)
 
 
 def floor(x: Expr) -> Expr:
@@ -147,7 +137,7 @@ def _assemble(x: Expr, y: Expr, rest: Expr, exponent: Expr) -> Expr:
     value = select(low, value * 2.0 ** (-2 * fmt.mantissa), value)
     value = select(absolute(x) < absolute(y), absolute(x), value)
     invalid = ~(absolute(x) < INF) | y.eq(0.0) | y.isnan()
-    return select(invalid, x.like(NAN), with_sign(value, x))
+    return select(invalid, x.like(NAN), copysign(value, x))
 
 
 def ipowi(x: Expr, n: Expr) -> Expr:

@@ -315,7 +315,11 @@ def to_int(x: Expr, type_: str) -> Expr:
 
 
 def copysign(magnitude: Expr, sign: Expr) -> Expr:
-    return emit(f"math.copysign {magnitude.name}, {sign.name} : @{magnitude.type}@", magnitude.type)
+    """By integer operations: a copysign that is rounded to a narrower type afterwards makes LLVM round
+    the sign's operand too, with a library call where a narrow float is concerned."""
+    fmt = magnitude.fmt
+    top = -1 << (fmt.bits - 1)
+    return from_bits((bits(magnitude) & ~top) | (bits(sign) & top), fmt)
 
 
 def minimum(limit: Expr | Number, x: Expr) -> Expr:

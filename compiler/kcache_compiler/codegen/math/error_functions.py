@@ -62,9 +62,9 @@ def erf_inv(x: Expr) -> Expr:
     """A polynomial in x^2, or towards 1 in sqrt(-log(1 - |x|)), to about 2**-27; f64 takes one step
     of Halley's iteration from there, on erf or on erfc, whichever is the smaller."""
     if x.type == "f32":
-        return narrow(_estimate(widen(x), absolute(widen(x))))
+        return copysign(narrow(_estimate(widen(absolute(x)))), x)
     a = absolute(x)
-    y = absolute(_estimate(x, a))
+    y = _estimate(a)
     inner = a < 0.53
     small = fma(y, horner(y * y, c.ERF_SMALL_f64), y) - a
     # erf(y) - a = (1 - a) - erfc(y), and 1 - a is exact from 1/2 on.
@@ -76,12 +76,12 @@ def erf_inv(x: Expr) -> Expr:
     return copysign(select(a < 1e-8, a * (math.sqrt(math.pi) / 2.0), refined), x)
 
 
-def _estimate(x: Expr, a: Expr) -> Expr:
-    """erf_inv to about 2**-27, infinite at 1, NaN beyond."""
+def _estimate(a: Expr) -> Expr:
+    """erf_inv of non-negative ``a`` to about 2**-27, infinite at 1, NaN beyond."""
     center = a * horner(a * a, c.ERFINV_CENTER)
     rest = 1.0 - a
     v = sqrt(-log_mixed(select(rest > 0.0, rest, 1.0)))
     tail = horner(v - 3.0, c.ERFINV_TAIL)
     result = select(a < 0.75, center, tail)
     edge = select(a.eq(1.0), a.like(float("inf")), float("nan"))
-    return copysign(select(a < 1.0, result, edge), x)
+    return select(a < 1.0, result, edge)

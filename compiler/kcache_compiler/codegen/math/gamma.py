@@ -103,7 +103,8 @@ def _plain(log: Pair, factor: Expr, start: Expr, rest: Expr) -> Pair:
 
 def _lgamma(x: Expr, p: Precision) -> Expr:
     a = absolute(x)
-    negative = x < 0.0
+    # The tiniest negative numbers are as the positive ones: -log|x|.
+    negative = x < -1e-290
     positive = lgamma_sum(a, negative, p)
     angle = turn(a, p.full)
     sine = Pair(absolute(angle.sine.high), copysign(angle.sine.low, angle.sine.low * angle.sine.high))

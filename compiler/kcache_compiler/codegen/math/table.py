@@ -90,7 +90,7 @@ _FUNCTIONS = (
     MathFunction("trunc", 1, _ALL, 0, build.trunc),
     MathFunction("sign", 1, _ALL, 0, basic.sign),
     MathFunction("absf", 1, _ALL, 0, exponential.absolute, native=True),
-    MathFunction("copysign", 2, _ALL, 0, basic.copysign, native=True),
+    MathFunction("copysign", 2, _ALL, 0, build.copysign, native=True),
     MathFunction("next_after", 2, _ALL, 0, basic.next_after, native=True),
     MathFunction("isfinite", 1, _ALL, 0, basic.isfinite, native=True),
     MathFunction("isinf", 1, _ALL, 0, basic.isinf, native=True),
