@@ -1,24 +1,43 @@
-"""Every store that must keep the contract. A store that joins later adds one entry to ``OPENERS``."""
+"""Every store that must keep the contract."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from kcache_grpc.storage import Store, open_store
+from kcache_grpc.storage import Store, migrate, open_store
 from kcache_grpc.storage.records import Namespace
 from tests.storage.drafts import Time
 
 Opener = Callable[[Path, Time], Store]
 
-OPENERS: dict[str, Opener] = {
-    "memory": lambda _, time: open_store("memory:", clock=time.clock),
-    "sqlite": lambda folder, time: open_store(
-        f"sqlite:///{folder}/store.sqlite", migrate=True, clock=time.clock
-    ),
-}
+#: A store that joins later adds one entry here and one to ``_openers``.
+STORES = ("memory", "sqlite")
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty SQLite store: copying it takes less than migrating."""
+    path = tmp_path_factory.mktemp("template") / "store.sqlite"
+    migrate(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture(scope="session")
+def openers(template: Path) -> dict[str, Opener]:
+    """How to make a new store in a folder."""
+
+    def memory(_: Path, time: Time) -> Store:
+        return open_store("memory:", clock=time.clock)
+
+    def sqlite(folder: Path, time: Time) -> Store:
+        shutil.copy(template, folder / "store.sqlite")
+        return open_store(f"sqlite:///{folder}/store.sqlite", clock=time.clock)
+
+    return {"memory": memory, "sqlite": sqlite}
 
 
 @pytest.fixture
@@ -26,15 +45,17 @@ def time() -> Time:
     return Time()
 
 
-@pytest.fixture(params=sorted(OPENERS))
-def store(request: pytest.FixtureRequest, tmp_path: Path, time: Time) -> Iterator[Store]:
-    with OPENERS[request.param](tmp_path, time) as opened:
+@pytest.fixture(params=STORES)
+def store(
+    request: pytest.FixtureRequest, openers: dict[str, Opener], tmp_path: Path, time: Time
+) -> Iterator[Store]:
+    with openers[request.param](tmp_path, time) as opened:
         yield opened
 
 
 @pytest.fixture
-def sqlite(tmp_path: Path, time: Time) -> Iterator[Store]:
-    with OPENERS["sqlite"](tmp_path, time) as opened:
+def sqlite(openers: dict[str, Opener], tmp_path: Path, time: Time) -> Iterator[Store]:
+    with openers["sqlite"](tmp_path, time) as opened:
         yield opened
 
 

@@ -80,9 +80,19 @@ _VARIANTS = _HERE.where(
     kernels.c.target == bindparam("target"),
     kernels.c.options == bindparam("options"),
     kernels.c.toolchain == bindparam("toolchain"),
-).order_by(kernels.c.id)
-_BY_KEY = (
-    _HERE.where(kernels.c.key == bindparam("key")).order_by(kernels.c.id.desc()).limit(bindparam("most"))
+)
+_OF_KEY = kernels.alias("of_key")
+_BY_KEY = _HERE.where(
+    kernels.c.id.in_(
+        select(_OF_KEY.c.id)
+        .where(
+            _OF_KEY.c.namespace_id == bindparam("ns"),
+            _OF_KEY.c.epoch == bindparam("epoch"),
+            _OF_KEY.c.key == bindparam("key"),
+        )
+        .order_by(_OF_KEY.c.id.desc())
+        .limit(bindparam("most"))
+    )
 )
 _INGREDIENTS = (
     select(kernel_ingredients.c.name, kernel_ingredients.c.value)
