@@ -208,7 +208,7 @@ def _report(rows: list[Row]) -> int:
             f"{row.share:.0%}",
             style=style,
         )
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else 130).print(table)
     keys = {row.graph: {other.key for other in rows if other.graph == row.graph} for row in rows}
     wrong = [row for row in rows if not _is_right(row)]
     complaints = [f"{row.client}, {row.graph}: origin {row.origin}, error {row.error}" for row in wrong]

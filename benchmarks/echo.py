@@ -1,0 +1,51 @@
+"""The rival of a server hit: a bare grpc.aio server that answers fixed bytes, in a process of its own.
+
+``python -m benchmarks.echo SIZE`` prints the port. It has the shape of GetKernels (one request, a stream of
+one reply) and nothing in it: no parsing, no look-up, no log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+
+import grpc
+
+METHOD = "/echo.Echo/Answer"
+
+
+@contextmanager
+def echo_server(size: int) -> Iterator[grpc.UnaryStreamMultiCallable]:
+    """A callable on raw bytes that is answered with ``size`` bytes."""
+    command = [sys.executable, "-m", "benchmarks.echo", str(size)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    port = int(process.stdout.readline())
+    try:
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            yield channel.unary_stream(METHOD)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+async def _serve(size: int) -> None:
+    body = bytes(size)
+
+    async def answer(request: bytes, context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
+        yield body
+
+    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+    handlers = {"Answer": grpc.unary_stream_rpc_method_handler(answer)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("echo.Echo", handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    print(port, flush=True)
+    await server.wait_for_termination()
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(int(sys.argv[1])))

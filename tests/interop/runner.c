@@ -1,0 +1,91 @@
+/* The C ABI of a kernel in one file: dlopen, one call, with this program's own threads.
+   usage: runner KERNEL.so WORKSPACE_BYTES OUTPUT_BYTES INPUT... > OUTPUT        (one output; inputs are raw files) */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef int32_t (*kcache_task)(void *closure, int64_t begin, int64_t end, int64_t worker);
+typedef struct {
+  uint32_t size, abi;
+  int64_t workers;
+  void *ctx;
+  int32_t (*parallel_for)(void *ctx, int64_t n, int64_t grain, kcache_task task, void *closure);
+} kcache_host;
+typedef int32_t (*kcache_run_fn)(void *const *, const int64_t *, void *, const kcache_host *);
+typedef uint32_t (*kcache_abi_fn)(void);
+
+enum { WORKERS = 3 };
+
+typedef struct {
+  kcache_task task;
+  void *closure;
+  int64_t begin, end, worker;
+  int32_t code;
+} slice;
+
+static void *run_slice(void *argument) {
+  slice *s = argument;
+  s->code = s->begin < s->end ? s->task(s->closure, s->begin, s->end, s->worker) : 0;
+  return NULL;
+}
+
+static int32_t parallel_for(void *ctx, int64_t n, int64_t grain, kcache_task task, void *closure) {
+  (void)ctx, (void)grain;
+  pthread_t threads[WORKERS];
+  slice slices[WORKERS];
+  for (int64_t w = 0; w < WORKERS; w++) {
+    slices[w] = (slice){task, closure, n * w / WORKERS, n * (w + 1) / WORKERS, w, 0};
+    if (pthread_create(&threads[w], NULL, run_slice, &slices[w])) abort();
+  }
+  int32_t code = 0;
+  for (int w = 0; w < WORKERS; w++) {
+    pthread_join(threads[w], NULL);
+    if (slices[w].code) code = slices[w].code;
+  }
+  return code;
+}
+
+static void *buffer(size_t size) {
+  size_t rounded = (size + 63) / 64 * 64;
+  void *memory = aligned_alloc(64, rounded ? rounded : 64);
+  if (!memory) abort();
+  return memory;
+}
+
+static void *read_file(const char *path) {
+  FILE *file = fopen(path, "rb");
+  if (!file) { perror(path); exit(2); }
+  fseek(file, 0, SEEK_END);
+  size_t size = (size_t)ftell(file);
+  rewind(file);
+  void *memory = buffer(size);
+  if (fread(memory, 1, size, file) != size) { perror(path); exit(2); }
+  fclose(file);
+  return memory;
+}
+
+int main(int argc, char **argv) {
+  if (argc < 4) return 2;
+  void *library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
+  if (!library) { fprintf(stderr, "%s\n", dlerror()); return 2; }
+  kcache_run_fn run;
+  kcache_abi_fn abi;
+  *(void **)&run = dlsym(library, "kcache_run");
+  *(void **)&abi = dlsym(library, "kcache_abi");
+  if (!run || !abi || abi() != 1) { fprintf(stderr, "not a kernel of ABI 1\n"); return 2; }
+
+  size_t output_bytes = strtoull(argv[3], NULL, 10);
+  int inputs = argc - 4;
+  void **buffers = calloc((size_t)inputs + 1, sizeof *buffers);
+  for (int i = 0; i < inputs; i++) buffers[i] = read_file(argv[4 + i]);
+  buffers[inputs] = buffer(output_bytes);
+  void *workspace = buffer(strtoull(argv[2], NULL, 10));
+
+  kcache_host host = {sizeof host, 1, WORKERS, NULL, parallel_for};
+  int32_t code = run(buffers, NULL, workspace, &host);
+  if (code) { fprintf(stderr, "kcache_run returned %d\n", (int)code); return 1; }
+  return fwrite(buffers[inputs], 1, output_bytes, stdout) == output_bytes ? 0 : 2;
+}

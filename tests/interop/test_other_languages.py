@@ -1,0 +1,93 @@
+"""Clients that share no code with ours: JavaScript with stubs from protos/ alone, C with one call."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kcache_grpc.model.expression import evaluate
+from kcache_grpc.model.target import host_target
+from tests.serving import ServerProcess
+
+HERE = Path(__file__).parent
+PROTOS = HERE.parents[1] / "protos"
+NODE = Path(sys.executable).with_name("node")
+PROGRAM = """
+module @any_name {
+  func.func @main(%x: tensor<300x70xf32>, %w: tensor<70x50xf32>, %b: tensor<50xf32>) -> tensor<300x50xf32> {
+    %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+      : (tensor<300x70xf32>, tensor<70x50xf32>) -> tensor<300x50xf32>
+    %1 = stablehlo.broadcast_in_dim %b, dims = [1] : (tensor<50xf32>) -> tensor<300x50xf32>
+    %2 = stablehlo.add %0, %1 : tensor<300x50xf32>
+    %3 = stablehlo.tanh %2 : tensor<300x50xf32>
+    return %3 : tensor<300x50xf32>
+  }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def fetched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A kernel that the JavaScript client fetched, and what it saw."""
+    if not NODE.exists() or not (HERE / "node" / "node_modules").exists():
+        pytest.skip("needs Node.js and its packages: run `make node-modules`")
+    folder = tmp_path_factory.mktemp("node")
+    program = folder / "program.mlir"
+    program.write_text(PROGRAM)
+    with ServerProcess(folder) as server:
+        command = [
+            NODE,
+            HERE / "node" / "client.js",
+            server.address,
+            PROTOS,
+            program,
+            host_target().isa,
+            folder,
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder / "kernel.so", json.loads(done.stdout)
+
+
+def test_a_javascript_client_compiles_verifies_and_resumes(fetched: tuple[Path, dict[str, Any]]) -> None:
+    _, seen = fetched
+    assert seen["key"] == 1
+    assert seen["origin"] == "ORIGIN_COMPILED"
+    assert seen["status"] == "KERNEL_STATUS_FOUND"
+    assert seen["same_manifest"]
+    assert len(seen["stages"]) > 3
+
+
+def test_a_c_program_runs_the_kernel_with_its_own_threads(
+    fetched: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    library, seen = fetched
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+    runner = tmp_path / "runner"
+    flags = ["-Wall", "-Wextra", "-Werror", "-O1"]
+    subprocess.run([compiler, *flags, HERE / "runner.c", "-o", runner, "-ldl", "-lpthread"], check=True)
+
+    rng = np.random.default_rng(7)
+    arrays = [rng.standard_normal(shape).astype(np.float32) / 8 for shape in ((300, 70), (70, 50), (50,))]
+    paths = [tmp_path / f"input{index}" for index in range(3)]
+    for path, array in zip(paths, arrays, strict=True):
+        path.write_bytes(array.tobytes())
+    workspace = evaluate(seen["workspace"], {"workers": 3})
+    command = [runner, library, str(workspace), str(300 * 50 * 4), *paths]
+    environment = {"PATH": os.environ["PATH"]}
+    done = subprocess.run(command, capture_output=True, timeout=60, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+
+    x, w, b = (array.astype(np.float64) for array in arrays)
+    got = np.frombuffer(done.stdout, np.float32).reshape(300, 50)
+    np.testing.assert_allclose(got, np.tanh(x @ w + b), rtol=2e-5, atol=2e-6)
