@@ -75,7 +75,7 @@ class Client:
         ``program``: text, bytes, a path, or a ``jax.export.Exported`` (one device, one platform; the kernel
         takes the module's arguments). ``format``: ``"stablehlo"``, ``"linalg"``, or ``None`` to tell by
         content. ``target``: ``"host"`` or a name such as ``"x86-64-v3"``. ``on_progress(stage, seconds)`` is
-        called as stages of a compile begin and while they last, by another thread if that one asked first.
+        called as stages of a compile begin and while they last, by another thread if that asked first.
         ``layouts``, ``symbols`` and ``dynamic`` take their defaults only in this version.
 
         Raises ``InvalidProgram``, ``UnsupportedOp``, ``CompileFailed``, ``CompileTimeout``, ``ArgumentError``,

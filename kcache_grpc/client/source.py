@@ -20,9 +20,11 @@ ProgramLike = str | bytes | os.PathLike[str] | Any
 
 _BYTECODE = b"ML\xefR"
 _ACCEPTED = (ProgramFormat.STABLEHLO, ProgramFormat.LINALG)
-#: An operation's dialect: at the start of a line or behind "=", in quotes in the generic form.
+#: An operation's dialect: at the start of a line or behind its results, in quotes in the generic form.
 _OPERATION = re.compile(
-    rb'(?:^|=)[ \t]*"?(stablehlo|chlo|vhlo|linalg|torch|onnx|tensor|arith|math|scf)\.[a-z]', re.MULTILINE
+    rb'(?:^[ \t]*|%[\w$.-]+(?::\d+)?[ \t]*=[ \t]*)"?'
+    rb"(stablehlo|chlo|vhlo|linalg|torch|onnx|tensor|arith|math|scf)\.[a-z]",
+    re.MULTILINE,
 )
 _STABLEHLO = frozenset((b"stablehlo", b"chlo", b"vhlo"))
 _LATER = {b"torch": "Torch dialect", b"onnx": "ONNX dialect"}

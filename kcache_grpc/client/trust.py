@@ -108,7 +108,7 @@ class Judge:
 
     def binding(self, message: common_pb2.SignedBytes, program: Program, numerics: str) -> Binding:
         """The binding of ``program``. Raises ``IntegrityError``, ``StaleState`` for a raised epoch."""
-        binding = _understood(Binding, self._verifier.verify(BINDING_DOMAIN, signed(message)))
+        binding = _understood(Binding, self._payload(BINDING_DOMAIN, message))
         self._same("binding", "program digest", binding.program_digest.hex(), program.digest.hex())
         self._same("binding", "numerics", binding.numerics, numerics)
         self._same("binding", "namespace", binding.namespace, self._namespace)
@@ -118,7 +118,7 @@ class Judge:
     def kernel(self, reply: pb.KernelResult, ask: Ask) -> tuple[Binding, Manifest]:
         """Binding and manifest of a kernel for ``ask``. Raises ``IntegrityError`` or ``StaleState``."""
         binding = self.binding(reply.binding, ask.program, ask.options.numerics)
-        manifest = _understood(Manifest, self._verifier.verify(MANIFEST_DOMAIN, signed(reply.manifest)))
+        manifest = _understood(Manifest, self._payload(MANIFEST_DOMAIN, reply.manifest))
         self._same("manifest", "namespace", manifest.namespace, self._namespace)
         self._epoch("manifest", manifest.epoch)
         self._same("manifest", "spec digest", manifest.spec_digest.hex(), binding.spec_digest.hex())
@@ -134,6 +134,12 @@ class Judge:
         self._same("manifest", "toolchain digest", manifest.toolchain_digest.hex(), toolchain.hex())
         self._same("manifest", "kernel digest", manifest.kernel_digest.hex(), identity(manifest).digest.hex())
         return binding, manifest
+
+    def _payload(self, domain: bytes, message: common_pb2.SignedBytes) -> bytes:
+        """What was signed. Nothing is parsed before its signature held."""
+        if message.key_id.hex() != self.state.server_id[:16]:
+            raise IntegrityError("the signature is of another key than the pinned one")
+        return self._verifier.verify(domain, Signed(message.payload, message.signature, message.key_id))
 
     def _epoch(self, what: str, epoch: int) -> None:
         if epoch != self.state.epoch:
@@ -173,11 +179,6 @@ def check_bytes(data: bytes, sha256: bytes, size: int, what: str) -> bytes:
     if hashlib.sha256(data).digest() != sha256:
         raise IntegrityError(f"the bytes of {what} do not match their digest {sha256.hex()}")
     return data
-
-
-def signed(message: common_pb2.SignedBytes) -> Signed:
-    """From the wire."""
-    return Signed(message.payload, message.signature, message.key_id)
 
 
 def _understood(cls: Any, payload: bytes) -> Any:

@@ -124,7 +124,8 @@ def channel_options(endpoint: Endpoint) -> list[tuple[str, int]]:
     """How both kinds of channel are set up.
 
     A server that is silent on the wire for 30 s, with heartbeats due every 5 s, is pinged and then given up.
-    Retries are ours, so that they share one deadline and one breaker.
+    Retries are ours, so that they share one deadline and one breaker. A channel without a server tries to
+    connect at least twice a second, so that no probe of the breaker is answered by an old failure.
     """
     options = [
         ("grpc.enable_retries", 0),
@@ -133,7 +134,7 @@ def channel_options(endpoint: Endpoint) -> list[tuple[str, int]]:
         ("grpc.keepalive_timeout_ms", 10_000),
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 2_000),
-        ("grpc.max_reconnect_backoff_ms", 2_000),
+        ("grpc.max_reconnect_backoff_ms", 500),
     ]
     return [*options, ("grpc.enable_http_proxy", 0)] if endpoint.local else options
 

@@ -1,0 +1,129 @@
+"""What counts as a program, and which format it has."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from kcache_grpc.client.source import read_program
+from kcache_grpc.errors import ArgumentError, InvalidProgram, NotFound
+from kcache_grpc.model.program import ProgramFormat
+
+STABLEHLO = "func.func @main(%a: tensor<f32>) -> tensor<f32> {\n  %0 = stablehlo.abs %a : tensor<f32>\n}\n"
+LINALG = "func.func @main(%a: tensor<4xf32>) {\n  %0 = linalg.abs ins(%a : tensor<4xf32>)\n}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "format"),
+    [
+        (STABLEHLO, ProgramFormat.STABLEHLO),
+        (LINALG, ProgramFormat.LINALG),
+        ('func.func @f() {\n  %0 = "stablehlo.abs"(%a) : (f32) -> f32\n}', ProgramFormat.STABLEHLO),
+        ('func.func @f() {\n  %0 = linalg.fill {s = "= stablehlo.abs"}\n}', ProgramFormat.LINALG),
+        ("func.func @f() {\n  %0 = tensor.empty() : tensor<2xf32>\n}", ProgramFormat.LINALG),
+        ("func.func @f(%a: tensor<f32>) -> tensor<f32> {\n  return %a\n}", ProgramFormat.STABLEHLO),
+        ("  %0 = linalg.abs\n  %1 = stablehlo.abs", ProgramFormat.STABLEHLO),
+    ],
+)
+def test_format_of_text_is_told_by_its_operations(text: str, format: ProgramFormat) -> None:
+    assert read_program(text, None).format is format
+    assert read_program(text.encode(), None).format is format
+
+
+def test_stated_format_wins() -> None:
+    assert read_program(STABLEHLO, "linalg").format is ProgramFormat.LINALG
+
+
+def test_bytecode_is_told_by_its_magic() -> None:
+    assert read_program(b"ML\xefR\x0dStableHLO_v1.0.0\0", None).format is ProgramFormat.STABLEHLO
+    assert read_program(b"ML\xefR\x0dMLIR\0linalg\0generic", None).format is ProgramFormat.LINALG
+
+
+def test_str_bytes_and_file_are_the_same_program(tmp_path: Path) -> None:
+    path = tmp_path / "program.mlir"
+    path.write_text(STABLEHLO)
+    digests = {read_program(form, None).digest for form in (STABLEHLO, STABLEHLO.encode(), path)}
+    assert len(digests) == 1
+
+
+def test_locations_are_not_part_of_the_digest() -> None:
+    located = STABLEHLO.replace(": tensor<f32>\n", ': tensor<f32> loc("a.py":1:2)\n')
+    assert located != STABLEHLO
+    assert read_program(located, None).digest == read_program(STABLEHLO, None).digest
+
+
+def test_a_str_that_names_a_file_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "no-suffix"
+    path.write_text(STABLEHLO)
+    for name in (str(path), "missing.mlir"):
+        with pytest.raises(ArgumentError, match=r"pass pathlib\.Path\("):
+            read_program(name, None)
+
+
+def test_missing_file_and_directory(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="no such file"):
+        read_program(tmp_path / "missing.mlir", None)
+    with pytest.raises(ArgumentError, match="cannot be read"):
+        read_program(tmp_path, None)
+
+
+@pytest.mark.parametrize("program", ["", b""])
+def test_empty(program: object) -> None:
+    with pytest.raises(InvalidProgram, match="empty"):
+        read_program(program, None)
+
+
+def test_lone_surrogate() -> None:
+    with pytest.raises(InvalidProgram, match="Unicode"):
+        read_program("module {\n}\ud800", None)
+
+
+@pytest.mark.parametrize("format", ["torch", "onnx", "graph"])
+def test_later_formats(format: str) -> None:
+    with pytest.raises(ArgumentError, match="not taken by this version"):
+        read_program("x\n", format)
+
+
+def test_unknown_format() -> None:
+    with pytest.raises(ArgumentError, match="'stablehlo', 'linalg'"):
+        read_program("x\n", "hlo")
+
+
+def test_torch_dialect_and_archives_are_told() -> None:
+    with pytest.raises(ArgumentError, match="Torch dialect"):
+        read_program("func.func @f() {\n  %0 = torch.aten.relu %a\n}\n", None)
+    with pytest.raises(ArgumentError, match="zip archive"):
+        read_program(b"PK\x03\x04" + bytes(20), None)
+    with pytest.raises(InvalidProgram, match="neither MLIR text nor MLIR bytecode"):
+        read_program(b"\x08\x07\x12\x00onnx", None)
+
+
+@pytest.mark.parametrize("program", [3, None, ["module {}"], zipfile])
+def test_other_objects(program: object) -> None:
+    with pytest.raises(ArgumentError, match="a program is a str, bytes, a path"):
+        read_program(program, None)
+
+
+def test_torch_objects() -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.raises(ArgumentError, match=r"torch\..* is not taken by this version"):
+        read_program(torch.nn.Linear(2, 2), None)
+
+
+def test_jax_export_is_a_portable_artifact() -> None:
+    jax = pytest.importorskip("jax")
+    exported = jax.export.export(jax.jit(lambda x: x + 1))(jax.ShapeDtypeStruct((4,), "float32"))
+    program = read_program(exported, None)
+    assert program.format is ProgramFormat.STABLEHLO
+    assert program.body.startswith(b"ML\xefR")
+
+
+def test_jax_export_for_two_platforms_is_refused() -> None:
+    jax = pytest.importorskip("jax")
+    exported = jax.export.export(jax.jit(lambda x: x + 1), platforms=("cpu", "cuda"))(
+        jax.ShapeDtypeStruct((4,), "float32")
+    )
+    with pytest.raises(ArgumentError, match="one platform"):
+        read_program(exported, None)

@@ -1,0 +1,272 @@
+"""Memory and disk: what they give, what they refuse, how they stay small."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import kcache_grpc as kcache
+from kcache_grpc.client.blocking import BlockingIo, run
+from kcache_grpc.client.config import ClientConfig
+from kcache_grpc.client.core import Core
+from tests.client.conftest import PROGRAM, NewClient
+from tests.client.fake import CONSTANT, FakeServer, FakeService
+
+
+def files_in(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def test_memory_hit_asks_nobody(client: kcache.Client, service: FakeService) -> None:
+    first = client.compile(PROGRAM)
+    service.calls.clear()
+    again = client.compile(PROGRAM)
+    assert (first.origin, again.origin) == ("compiled", "memory")
+    assert client.compile(PROGRAM.encode()).origin == "memory"
+    assert client.compile(str(PROGRAM)) is again
+    assert not service.calls
+    assert first.origin == "compiled"
+
+
+def test_options_and_target_are_other_kernels(client: kcache.Client) -> None:
+    client.compile(PROGRAM, target="x86-64-v2")
+    for other in ({"target": "x86-64-v3"}, {"target": "x86-64-v2", "options": kcache.Options(opt_level=1)}):
+        with pytest.raises(kcache.IntegrityError):  # the fake has one kernel a program
+            client.compile(PROGRAM, **other)
+    assert client.compile(PROGRAM, target="x86-64-v2", options=kcache.Options()).origin == "memory"
+
+
+def test_disk_hit_needs_no_server(fake: FakeServer, client: kcache.Client, new_client: NewClient) -> None:
+    client.compile(PROGRAM)
+    fake.stop()
+    kernel = new_client(fake.address).compile(PROGRAM)
+    assert kernel.origin == "disk"
+    assert kernel.key == 1
+
+
+def test_disk_hit_needs_no_server_when_what_is_known_of_it_is_old(
+    fake: FakeServer, cache_dir: Path, service: FakeService
+) -> None:
+    config = ClientConfig(fake.address, cache_dir, strict=True, freshness=0.0, patience_new=0.0, timeout=20)
+    assert run(Core(config, BlockingIo()).compile(PROGRAM, None, "host", None, None)).origin == "compiled"
+    assert run(Core(config, BlockingIo()).compile(PROGRAM, None, "host", None, None)).origin == "disk"
+    assert service.calls["GetCapabilities"] >= 2
+    fake.stop()
+    core = Core(config, BlockingIo())
+    assert run(core.compile(PROGRAM, None, "host", None, None)).origin == "disk"
+
+
+def test_what_is_on_disk_is_keyed_by_namespace_and_address(
+    fake: FakeServer, client: kcache.Client, new_client: NewClient, service: FakeService
+) -> None:
+    client.compile(PROGRAM)
+    service.namespace = "other"
+    service.compiled.clear()
+    assert new_client(fake.address, namespace="other").compile(PROGRAM).origin == "compiled"
+
+
+def test_a_new_toolchain_makes_new_kernels(fake: FakeServer, cache_dir: Path, service: FakeService) -> None:
+    config = ClientConfig(fake.address, cache_dir, strict=True, freshness=0.0, timeout=20)
+    run(Core(config, BlockingIo()).compile(PROGRAM, None, "host", None, None))
+    service.toolchain = (("llvm", "23"),)
+    service.compiled.clear()
+    assert run(Core(config, BlockingIo()).compile(PROGRAM, None, "host", None, None)).origin == "compiled"
+    assert run(Core(config, BlockingIo()).compile(PROGRAM, None, "host", None, None)).origin == "disk"
+
+
+def flip_last(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "a flipped bit": flip_last,
+    "nothing in it": lambda path: path.write_bytes(b""),
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:-1]),
+    "noise": lambda path: path.write_bytes(os.urandom(100)),
+    "gone": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("folder", ["kernels", "blobs"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_is_a_miss_and_repaired(
+    fake: FakeServer, client: kcache.Client, new_client: NewClient, cache_dir: Path, folder: str, damage: str
+) -> None:
+    client.compile(PROGRAM)
+    for path in files_in(cache_dir / folder):
+        DAMAGES[damage](path)
+    other = new_client(fake.address)
+    assert other.compile(PROGRAM).origin == "remote"
+    assert other.stats().client.get("disk_corrupt_entries", 0) == (0 if damage == "gone" else 1)
+    assert new_client(fake.address).compile(PROGRAM).origin == "disk"
+
+
+@pytest.mark.parametrize("damage", [name for name in DAMAGES if name != "gone"])
+def test_a_damaged_snapshot_is_asked_for_again(
+    fake: FakeServer, client: kcache.Client, new_client: NewClient, cache_dir: Path, damage: str
+) -> None:
+    client.compile(PROGRAM)
+    [path] = files_in(cache_dir / "servers")
+    DAMAGES[damage](path)
+    assert new_client(fake.address).compile(PROGRAM).origin == "disk"
+
+
+def test_a_kernel_of_another_program_under_this_name_is_refused(
+    fake: FakeServer, client: kcache.Client, new_client: NewClient, cache_dir: Path
+) -> None:
+    client.compile(PROGRAM)
+    [mine] = files_in(cache_dir / "kernels")
+    content = mine.read_bytes()
+    client.compile(PROGRAM + "\n")
+    [other] = [path for path in files_in(cache_dir / "kernels") if path != mine]
+    other.write_bytes(content)
+    assert new_client(fake.address).compile(PROGRAM + "\n").origin == "remote"
+
+
+def test_files_are_private_and_no_temporary_one_stays(client: kcache.Client, cache_dir: Path) -> None:
+    client.compile(PROGRAM)
+    assert cache_dir.stat().st_mode & 0o777 == 0o700
+    for path in files_in(cache_dir):
+        assert path.stat().st_mode & 0o077 == 0
+        assert not path.name.startswith(".tmp-")
+
+
+def test_an_open_directory_is_not_used(fake: FakeServer, new_client: NewClient, cache_dir: Path) -> None:
+    cache_dir.mkdir()
+    cache_dir.chmod(0o755)
+    with pytest.warns(kcache.KcacheWarning, match="chmod 700"):
+        client = new_client(fake.address)
+    assert client.compile(PROGRAM).origin == "compiled"
+    assert client.compile(PROGRAM).origin == "memory"
+    assert files_in(cache_dir) == []
+
+
+def test_a_directory_that_cannot_be_made_is_done_without(
+    fake: FakeServer, new_client: NewClient, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.warns(kcache.KcacheWarning, match="nothing on disk"):
+        client = new_client(fake.address, cache_dir=tmp_path / "file" / "cache")
+    assert client.compile(PROGRAM).origin == "compiled"
+
+
+def test_a_disk_that_cannot_be_written_is_done_without(
+    fake: FakeServer, new_client: NewClient, cache_dir: Path
+) -> None:
+    client = new_client(fake.address)
+    # Root may write anywhere, but not below a file.
+    for name in ("kernels", "blobs", "pins", "servers"):
+        (cache_dir / name).write_text("")
+    with pytest.warns(kcache.KcacheWarning, match="nothing more on disk") as caught:
+        assert client.compile(PROGRAM).origin == "compiled"
+        client.compile(PROGRAM + "\n")
+    assert len(caught) == 1
+    assert client.stats().client["disk_write_failures"] >= 1
+
+
+def test_the_disk_tier_stays_within_its_bound(
+    fake: FakeServer, cache_dir: Path, service: FakeService
+) -> None:
+    service.constants = (b"c" * 40_000,)
+    config = ClientConfig(fake.address, cache_dir, strict=True, disk_bytes=100_000, timeout=20)
+    core = Core(config, BlockingIo())
+    for count in range(60):
+        service.constants = (bytes([count]) * 10_000,)
+        run(core.compile(PROGRAM + "\n" * count, None, "host", None, None))
+        if count == 5:
+            [keep] = [path for path in files_in(cache_dir / "blobs") if path.read_bytes()[:1] == b"\x05"]
+        if count > 5:
+            os.utime(keep, (2e9 + count, 2e9 + count))
+    kept = files_in(cache_dir / "kernels") + files_in(cache_dir / "blobs")
+    assert 20_000 < sum(path.stat().st_size for path in kept) <= 120_000
+    assert keep in kept
+    assert run(core.stats()).client["disk_evictions"] > 0
+
+
+def test_temporary_files_of_dead_writers_go(fake: FakeServer, cache_dir: Path) -> None:
+    config = ClientConfig(fake.address, cache_dir, strict=True, timeout=20)
+    core = Core(config, BlockingIo())
+    old, young = cache_dir / "blobs" / "aa" / ".tmp-old", cache_dir / "blobs" / "aa" / ".tmp-young"
+    old.parent.mkdir(parents=True)
+    old.write_text("")
+    young.write_text("")
+    os.utime(old, (1, 1))
+    run(core.compile(PROGRAM, None, "host", None, None))
+    assert not old.exists()
+    assert young.exists()
+
+
+def test_memory_is_bounded_but_kernels_come_back_from_disk(fake: FakeServer, cache_dir: Path) -> None:
+    config = ClientConfig(fake.address, cache_dir, strict=True, memory_kernels=2, timeout=20)
+    core = Core(config, BlockingIo())
+    programs = [PROGRAM + "\n" * count for count in range(4)]
+    for program in programs:
+        run(core.compile(program, None, "host", None, None))
+    assert core.recall(programs[0], None, "host", None) is None
+    assert run(core.compile(programs[0], None, "host", None, None)).origin == "disk"
+    assert core.recall(programs[3], None, "host", None) is not None
+
+
+def test_a_stale_answer_is_refreshed_beside_and_a_new_epoch_takes_effect(
+    fake: FakeServer, cache_dir: Path, service: FakeService
+) -> None:
+    refreshed = threading.Event()
+    config = ClientConfig(fake.address, cache_dir, strict=True, timeout=20)
+    core = Core(config, BlockingIo())
+    run(core.compile(PROGRAM, None, "host", None, None))
+    connection = core._services.main
+    state = connection.last_state
+    assert state is not None
+    connection._state = replace(state, fetched=state.fetched - 1000)
+    accept = connection._accept
+
+    def accepted(*arguments: object) -> None:
+        accept(*arguments)  # type: ignore[arg-type]
+        refreshed.set()
+
+    connection._accept = accepted  # type: ignore[method-assign]
+    service.epoch = 2
+    service.compiled.clear()
+    assert core.recall(PROGRAM, None, "host", None) is not None
+    assert refreshed.wait(20)
+    assert core.recall(PROGRAM, None, "host", None) is None
+    assert run(core.compile(PROGRAM, None, "host", None, None)).manifest.epoch == 2
+
+
+TWO_PROCESSES = """
+import sys, kcache_grpc as kcache
+address, cache, program = sys.argv[1:]
+with kcache.Client(address, cache_dir=cache, strict=True, timeout=60) as client:
+    kernels = [client.compile(program + "\\n" * n) for n in range(20)]
+    print(sum(kernel.key for kernel in kernels))
+"""
+
+
+def test_two_processes_share_one_folder(
+    fake: FakeServer, cache_dir: Path, service: FakeService, new_client: NewClient
+) -> None:
+    service.constants = (CONSTANT,)
+    command = [sys.executable, "-c", TWO_PROCESSES, fake.address, str(cache_dir), PROGRAM]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    outputs = [process.communicate(timeout=120)[0] for process in running]
+    assert [process.returncode for process in running] == [0, 0]
+    assert outputs[0] == outputs[1]
+    fake.stop()
+    client = new_client(fake.address)
+    assert {client.compile(PROGRAM + "\n" * n).origin for n in range(20)} == {"disk"}
+
+
+def test_nothing_warns_in_a_plain_run(fake: FakeServer, new_client: NewClient) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        new_client(fake.address).compile(PROGRAM)
