@@ -40,7 +40,7 @@ def gpt2_block(
     gain_2: Array, bias_2: Array, w_up: Array, b_up: Array, w_down: Array, b_down: Array,
     *, heads: int,
 ) -> Array:  # fmt: skip
-    """Embedding and one block of GPT-2 (Radford et al., 2019): tokens[batch, time] to [batch, time, channel]."""
+    """Embedding and one block of GPT-2 (Radford et al., 2019): [batch, time] to [batch, time, channel]."""
     x = jnp.take(token_table, tokens, axis=0, mode="clip") + position_table[: tokens.shape[1]]
     x = x + attention(layer_norm(x, gain_1, bias_1), w_qkv, b_qkv, w_attn, b_attn, heads)
     hidden = jax.nn.gelu(layer_norm(x, gain_2, bias_2) @ w_up + b_up, approximate=True)

@@ -12,6 +12,7 @@ Inputs are not stored: ``inputs.py`` makes them from graph.json.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -94,7 +95,7 @@ def mlp_inputs(batch: int, widths: Sequence[int]) -> list[Description]:
     ]
     ranges = {"": (0.0, 0.0), "first_": (0.01, 0.0), "second_": (4e-4, 5e-4)}
     for prefix, (half_width, middle) in ranges.items():
-        for layer, (fan_in, fan_out) in enumerate(zip(widths, widths[1:], strict=False)):
+        for layer, (fan_in, fan_out) in enumerate(itertools.pairwise(widths)):
             described.append(uniform(f"{prefix}w{layer}", [fan_in, fan_out], half_width, middle))
             described.append(uniform(f"{prefix}b{layer}", [fan_out], half_width or 0.1, middle))
     return described
