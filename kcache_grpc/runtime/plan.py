@@ -58,7 +58,7 @@ class Plan:
         workspaces: Workspaces,
     ) -> None:
         symbols = {symbol.name: shapes[symbol.arg][symbol.axis] for symbol in manifest.symbols}
-        workers = _workers(manifest, symbols, threads.workers)
+        workers = _workers(manifest, symbols, threads)
         self.manifest = manifest
         self.constants = constants
         self.input_shapes = shapes
@@ -105,13 +105,13 @@ def _flushes() -> KcacheError:
     )
 
 
-def _workers(manifest: Manifest, symbols: dict[str, int], most: int) -> int:
+def _workers(manifest: Manifest, symbols: dict[str, int], threads: HostThreads) -> int:
     """How many workers some launch can use: 1 spares the kernel the question and workspace for others."""
     useful = 1
     for launch in manifest.launches:
         extent, grain = evaluate(launch.extent, symbols), evaluate(launch.grain, symbols)
         useful = max(useful, extent // max(grain, 1))
-    return min(useful, most)
+    return min(useful, threads.workers) if useful >= threads.least_slices else 1
 
 
 def _shape(dims: tuple[str, ...], symbols: dict[str, int]) -> tuple[int, ...]:

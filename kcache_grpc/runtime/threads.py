@@ -1,8 +1,8 @@
 """Threads for launches: the ``parallel_for`` that a kernel may call.
 
-The pool is plain Python threads. Handing a launch to them takes some tens of microseconds, so
-kernels ask only for launches that are worth it. A pool written in another way replaces this one by
-giving ``workers``, ``host`` and ``failure``.
+The pool is plain Python threads. Handing a launch to them takes 10 to 20 us, as long as one of the
+slices that kernels think worth a thread; so this pool takes launches of four or more. A pool written
+in another way replaces this one by being a ``HostThreads``.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from kcache_grpc.runtime._abi import CData, ffi
 
 #: What ``parallel_for`` returns when Python failed, not the kernel.
 HOST_FAILED = -0x6B6361
+#: Launches with fewer slices of their grain run on the calling thread.
+_LEAST_SLICES = 4
 #: Slices a worker: more even out uneven ones, fewer cost less.
 _SLICES_PER_WORKER = 4
 _MAX_THREADS = 1024
@@ -34,6 +36,11 @@ class HostThreads(Protocol):
     @property
     def workers(self) -> int:
         """Most worker ids, the calling thread's included."""
+        ...
+
+    @property
+    def least_slices(self) -> int:
+        """Kernels whose launches all have fewer slices of their grain need no threads."""
         ...
 
     def host(self, workers: int) -> CData:
@@ -145,6 +152,11 @@ class ThreadPool:
         """Most worker ids, the calling thread's included."""
         return self._workers
 
+    @property
+    def least_slices(self) -> int:
+        """Kernels whose launches all have fewer slices of their grain need no threads."""
+        return _LEAST_SLICES
+
     def host(self, workers: int) -> CData:
         """A ``kcache_host *`` for so many workers."""
         workers = max(1, min(workers, self._workers))
@@ -170,14 +182,13 @@ class ThreadPool:
 
     def _parallel_for(self, ctx: CData, n: int, grain: int, task: CData, closure: CData) -> int:
         """Called by kernels, on the thread that called the kernel. Never returns while a slice runs."""
-        workers = int(ffi.cast("intptr_t", ctx))
-        step = max(grain, 1, -(-n // (workers * _SLICES_PER_WORKER)))
+        workers = int(ffi.cast("intptr_t", ctx)) if n >= grain * _LEAST_SLICES else 1
+        step = max(grain, 1, -(-n // (workers * _SLICES_PER_WORKER))) if workers > 1 else n
         launch = _Launch(task, closure, n, step)
         failure: BaseException | None = None
         try:
-            self._start()
-            for worker in range(1, min(workers, -(-n // step))):
-                self._waiting.put((launch, worker))
+            if workers > 1:
+                self._share(launch, min(workers, -(-n // step)))
             launch.work(0)
         except BaseException as error:  # noqa: BLE001 - also an interrupt; raised again once the kernel is done
             failure = error
@@ -186,6 +197,11 @@ class ThreadPool:
             self._failures[threading.get_ident()] = failure
             return HOST_FAILED
         return launch.code
+
+    def _share(self, launch: _Launch, workers: int) -> None:
+        self._start()
+        for worker in range(1, workers):
+            self._waiting.put((launch, worker))
 
     def _start(self) -> None:
         if self._started:

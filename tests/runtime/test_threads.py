@@ -88,10 +88,10 @@ def test_small_launches_ask_nobody():
         ([], 1),
         ([("1", "1")], 1),
         ([("10", "8")], 1),
-        ([("16", "8")], 2),
-        ([("99", "1")], 4),
+        ([("24", "8")], 1),
+        ([("99", "1")], 3),
     ]:
-        kernel = make(body, [], ["i64[]"], launches=launches, threads=ThreadPool(4))
+        kernel = make(body, [], ["i64[]"], launches=launches, threads=ThreadPool(3))
         assert kernel()[0] == workers
 
 
