@@ -47,8 +47,8 @@ def _int(name: str, default: str | None = None) -> Column[int]:
     return Column(name, BigInteger, nullable=False, server_default=default)
 
 
-def _text(name: str, default: str | None = None) -> Column[str]:
-    return Column(name, Text, nullable=False, server_default=default)
+def _text(name: str) -> Column[str]:
+    return Column(name, Text, nullable=False)
 
 
 def _bytes(name: str, nullable: bool = False) -> Column[bytes]:
@@ -262,7 +262,7 @@ leases = Table(
     _int("renewed_at"),
     _int("expires_at"),
     _int("acquired_at"),
-    _text("stages", ""),
+    _text("stages"),
     PrimaryKeyConstraint("namespace_id", "epoch", "kernel_digest"),
     *_is_digest("kernel_digest"),
 )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 
 def hexadecimal(dialect: str, column: str) -> str:
-    """Lower-case hex of a blob."""
-    return f"lower(hex({column}))" if dialect == "sqlite" else f"encode({column}, 'hex')"
+    """Lower-case hex of a blob, NULL of none."""
+    if dialect == "sqlite":
+        return f"CASE WHEN {column} IS NOT NULL THEN lower(hex({column})) END"
+    return f"encode({column}, 'hex')"
 
 
 def iso_time(dialect: str, column: str) -> str:

@@ -1,0 +1,155 @@
+"""The schema: models and migrations agree, earlier ones reach the present one, statements use indexes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Delete, Executable, Insert, Select, Update
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from kcache_grpc.storage import migrate, open_store
+from kcache_grpc.storage.schema import APPLICATION_ID, METADATA, SCHEMA_REVISION, TRIGGERS
+from kcache_grpc.storage.sql import blobs, graphs, kernels, leases, ledger, namespaces, publish, store
+from kcache_grpc.storage.sql.sqlite import sqlite_engine
+from kcache_migrations import LOCATION
+from tests.storage.drafts import Time, kernel, mapping, program, sha256, spec
+from tests.storage.dump import SCHEMAS, load
+from tests.storage.inside import database, path_of, raw, rows
+
+MODULES = (blobs, graphs, kernels, leases, ledger, namespaces, publish, store)
+STATEMENTS = {
+    f"{module.__name__.rpartition('.')[2]}.{name}": value
+    for module in MODULES
+    for name, value in vars(module).items()
+    if isinstance(value, Executable)
+}
+#: Whole tables of one row a namespace, and counts that are not for hot paths.
+SCANS = {"namespaces._LIST", "store._ID"}
+
+
+def schema_of(path: Path, kinds: tuple[str, ...]) -> dict[str, str]:
+    marks = ", ".join("?" for _ in kinds)
+    query = f"SELECT name, sql FROM sqlite_master WHERE type IN ({marks}) AND sql IS NOT NULL"
+    found = dict(rows(path, query, kinds))
+    return {name: " ".join(sql.split()) for name, sql in found.items() if name != "alembic_version"}
+
+
+def test_alembic_finds_no_difference_between_models_and_migrations(template):
+    engine = sqlite_engine(template)
+    with engine.connect() as connection:
+        options = {"compare_type": True, "compare_server_default": True}
+        context = MigrationContext.configure(connection, opts=options)
+        found = compare_metadata(context, METADATA)
+    assert found == []
+
+
+def test_models_and_migrations_make_the_same_statements(template, tmp_path):
+    engine = sqlite_engine(tmp_path / "models.sqlite")
+    METADATA.create_all(engine)
+    kinds = ("table", "index")
+    assert schema_of(template, kinds) == schema_of(tmp_path / "models.sqlite", kinds)
+
+
+def test_the_revision_in_the_code_is_the_head_of_one_line():
+    config = Config()
+    config.set_main_option("script_location", str(LOCATION))
+    script = ScriptDirectory.from_config(config)
+    assert script.get_heads() == [SCHEMA_REVISION]
+    revisions = [each.revision for each in script.walk_revisions()][::-1]
+    assert revisions == [f"{number:04}" for number in range(1, len(revisions) + 1)]
+    released = sorted(path.stem for path in SCHEMAS.glob("*.sql"))
+    assert released == revisions
+
+
+def test_a_new_store_is_marked_and_guarded(template):
+    assert rows(template, "PRAGMA application_id") == [(APPLICATION_ID,)]
+    assert rows(template, "PRAGMA journal_mode") == [("wal",)]
+    found = rows(template, "SELECT name, tbl_name FROM sqlite_master WHERE type = 'trigger'")
+    assert set(found) == TRIGGERS
+
+
+@pytest.mark.parametrize("path", sorted(SCHEMAS.glob("*.sql")), ids=lambda path: path.stem)
+def test_every_released_schema_reaches_the_present_one_with_its_data(path, tmp_path, template):
+    old = tmp_path / "store.sqlite"
+    load(path.read_text(), old)
+    url = f"sqlite:///{old}"
+    migrate(url)
+    kinds = ("table", "index", "trigger", "view")
+    assert schema_of(old, kinds) == schema_of(template, kinds)
+    time = Time()
+    with open_store(url, clock=time.clock) as opened:
+        ns = opened.find_namespace("default")
+        assert ns is not None
+        assert opened.count_specs(ns) == 2
+        found = opened.get_spec(ns, 1)
+        assert found is not None
+        assert found.text == spec(0).text
+        assert opened.find_mapping(ns, program(7), "default").key == mapping(7, 2).key
+        stored = opened.find_kernel(ns, kernel(1).kernel.kernel_digest)
+        assert [ref.kind for ref in stored.artifacts] == ["so", "llvm", "asm"]
+        assert opened.read_artifact(ns, sha256(b"weights")) == b"weights"
+        assert [record.event.kind for record in opened.list_audit(ns)] == ["store", "publish"]
+        assert opened.stats(ns).hits == 3
+        assert opened.find_namespace("other").epoch == 2
+        assert opened.put_spec(ns, spec(2)).key == 3
+
+
+def test_views_are_made_for_people(tmp_path):
+    load((SCHEMAS / "0001.sql").read_text(), tmp_path / "store.sqlite")
+    url = f"sqlite:///{tmp_path}/store.sqlite"
+    migrate(url)
+    with raw(tmp_path / "store.sqlite") as connection:
+        query = "SELECT namespace, key, spec_digest, created_at FROM v_specs ORDER BY key"
+        assert connection.execute(query).fetchone() == (
+            "default",
+            1,
+            spec(0).spec_digest.hex(),
+            "2025-06-15T15:06:40.000000Z",
+        )
+        query = "SELECT namespace, key, target, toolchain FROM v_kernels"
+        assert connection.execute(query).fetchall() == [
+            ("default", 1, "x86-64-v3", sha256("toolchain").hex())
+        ]
+        query = "SELECT program_digest, key FROM v_graph_mappings ORDER BY key"
+        assert connection.execute(query).fetchall() == [(program(0).hex(), 1), (program(7).hex(), 2)]
+        query = "SELECT kind, actor, key, spec_digest FROM v_audit ORDER BY id"
+        assert connection.execute(query).fetchall() == [("store", "job", 1, None), ("publish", "", 1, None)]
+
+
+def test_there_are_statements_to_look_at():
+    assert len(STATEMENTS) > 40
+
+
+@pytest.mark.parametrize("name", sorted(STATEMENTS))
+def test_statements_are_portable(name):
+    STATEMENTS[name].compile(dialect=postgresql.dialect())
+
+
+@pytest.mark.parametrize("table", METADATA.sorted_tables, ids=lambda table: table.name)
+def test_tables_are_portable(table):
+    dialect = postgresql.dialect()
+    assert "BIGSERIAL" in str(CreateTable(table).compile(dialect=dialect)) or "id" not in table.columns
+    for index in table.indexes:
+        CreateIndex(index).compile(dialect=dialect)
+
+
+@pytest.mark.parametrize("name", sorted(STATEMENTS))
+def test_statements_find_their_rows_by_an_index(sqlite, name):
+    statement = STATEMENTS[name]
+    if name in SCANS or isinstance(statement, Insert):
+        pytest.skip("reads a few rows at most, or inserts")
+    assert isinstance(statement, Select | Update | Delete)
+    compiled = str(statement.compile(dialect=database(sqlite)._engine.dialect))
+    sql = re.sub(r"__\[POSTCOMPILE_\w+\]", "?", compiled)
+    with raw(path_of(sqlite)) as connection:
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {sql}", [None] * sql.count("?")).fetchall()
+    steps = [step for *_, step in plan]
+    assert steps
+    assert not [step for step in steps if "SCAN" in step and "CONSTANT ROW" not in step]
