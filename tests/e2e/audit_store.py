@@ -6,7 +6,6 @@ import hashlib
 import sqlite3
 from pathlib import Path
 
-
 _INGREDIENTS = ("spec", "arg_spec", "guard", "target", "options", "toolchain")
 
 
