@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from kcache_compiler.errors import LimitExceeded
+from kcache_compiler.frontends import context as mlir
 from kcache_compiler.frontends.context import Native
 
 _DEFAULT_PRECISION = re.compile(r"\[(#stablehlo<precision DEFAULT>(, )?)*\]\Z")
@@ -99,9 +100,7 @@ def bounded_text(attribute: Native, limit: int) -> str:
 
 def _measure(attribute: Native, limit: int) -> None:
     """Count the leaves of arrays and dictionaries, shared ones as often as they would print."""
-    from torch_mlir import ir  # pyright: ignore
-
-    native: Native = ir
+    native = mlir.native_ir()
     if not isinstance(attribute, (native.ArrayAttr, native.DictAttr)):
         return
     pending = [attribute]
@@ -114,4 +113,4 @@ def _measure(attribute: Native, limit: int) -> None:
         if isinstance(here, native.ArrayAttr):
             pending.extend(here[i] for i in range(len(here)))
         elif isinstance(here, native.DictAttr):
-            pending.extend(here[key] for key in here)
+            pending.extend(here[i].attr for i in range(len(here)))

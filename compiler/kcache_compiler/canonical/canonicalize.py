@@ -12,6 +12,7 @@ from kcache_compiler.canonical.spec_text import write_spec
 from kcache_compiler.canonical.stablehlo_import import StablehloImporter
 from kcache_compiler.errors import InvalidProgram, UnsupportedOp
 from kcache_compiler.frontends import Limits, Program, read_program
+from kcache_compiler.frontends import context as mlir
 from kcache_compiler.frontends.context import Native
 from kcache_compiler.frontends.limits import check
 from kcache_compiler.types import NUMERICS, ArgSpec, Canonical, LiftedConstant, Symbol, TensorType
@@ -98,9 +99,7 @@ def _constants(finished: FinishedRegion, contents: Mapping[bytes, bytes]) -> tup
 
 def _names(arguments: Sequence[Native]) -> tuple[str, ...]:
     """Name arguments by their locations where these are distinct names, as JAX's are; else by position."""
-    from torch_mlir import ir  # pyright: ignore
-
-    native: Native = ir
+    native = mlir.native_ir()
     names: list[str] = []
     for index, argument in enumerate(arguments):
         location = argument.location

@@ -45,6 +45,13 @@ def label(
 
     ``swappable``: the first two operands are the same result of one node and may change places.
     """
+    first = operands[0][2]
+    if (
+        first == tuple(range(operands[0][0]))
+        and not reduced
+        and not any(g or v != first for _, g, v in operands)
+    ):
+        return Labelling(first, tuple([first] * len(operands)), (), ())
     orders = [tuple(operands)]
     visit = sorted(range(len(operands)), key=lambda i: -sum(e >= 0 for e in operands[i][2]))
     if swappable and operands[0][2] != operands[1][2]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 #: A module, operation, value, type or attribute of the native bindings, which carry no types.
@@ -11,16 +12,23 @@ Native = Any
 _LOADERS = "builtin.module(func.func(convert-torch-to-stablehlo),stablehlo-legalize-to-vhlo)"
 
 
+@functools.cache
+def native_ir() -> Native:
+    """Return the module of native classes, imported at first use."""
+    from torch_mlir import ir  # pyright: ignore
+
+    return ir
+
+
 def new_context() -> Native:
     """Return a context that knows every upstream dialect, StableHLO, VHLO and CHLO.
 
     Unknown dialects parse, because JAX leaves sharding attributes of one; whoever reads a program refuses their operations.
     """
-    from torch_mlir import ir  # pyright: ignore[reportMissingTypeStubs]
     from torch_mlir._mlir_libs import _stablehlo  # pyright: ignore
     from torch_mlir.dialects import torch  # pyright: ignore
 
-    native: Native = ir
+    native = native_ir()
     context = native.Context()
     context.allow_unregistered_dialects = True
     stablehlo: Native = _stablehlo
@@ -42,9 +50,7 @@ def run_passes(module: Native, pipeline: str) -> None:
 
 def parse_module(program: str | bytes, context: Native) -> Native:
     """Parse and verify text or bytecode; raises the bindings' ``MLIRError``."""
-    from torch_mlir import ir  # pyright: ignore
-
-    native: Native = ir
+    native = native_ir()
     return native.Module.parse(program, context)
 
 
@@ -66,9 +72,7 @@ def artifact_versions() -> tuple[str, str]:
 
 def mlir_error() -> type[Exception]:
     """Return the exception class of the bindings."""
-    from torch_mlir import ir  # pyright: ignore
-
-    native: Native = ir
+    native = native_ir()
     return native.MLIRError
 
 
@@ -77,9 +81,7 @@ def child_operations(parent: Native) -> list[Native]:
 
     Walks natively: iterating a block makes an operation view of each, twenty times slower.
     """
-    from torch_mlir import ir  # pyright: ignore
-
-    native: Native = ir
+    native = native_ir()
     advance, skip = native.WalkResult.ADVANCE, native.WalkResult.SKIP
     children: list[Native] = []
 
@@ -98,9 +100,7 @@ def describe_location(location: Native, budget: int = 32) -> str:
 
     ``budget`` bounds the steps: nested locations can be exponential as text.
     """
-    from torch_mlir import ir  # pyright: ignore
-
-    native: Native = ir
+    native = native_ir()
     name = ""
     pending = [location]
     while pending and budget:

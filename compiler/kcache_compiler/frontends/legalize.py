@@ -52,9 +52,7 @@ def generalize_linalg(module: Native) -> None:
 
 
 def _set_aside(module: Native, names: set[str]) -> None:
-    from torch_mlir import ir  # pyright: ignore
-
-    native: Native = ir
+    native = mlir.native_ir()
     with module.context, native.Location.unknown():
         for operation in _all(module, names):
             attributes = {"call_target_name": native.StringAttr.get(operation.name)}
@@ -66,9 +64,7 @@ def _set_aside(module: Native, names: set[str]) -> None:
 
 def _restore_topk(module: Native) -> bool:
     """Turn ``custom_call @mhlo.topk`` (largest first) back into ``chlo.top_k``; say whether any was."""
-    from torch_mlir import ir  # pyright: ignore
-
-    native: Native = ir
+    native = mlir.native_ir()
     restored = False
     with module.context, native.Location.unknown():
         for operation in _all(module, {"stablehlo.custom_call"}):
@@ -84,9 +80,7 @@ def _restore_topk(module: Native) -> bool:
 
 
 def _all(module: Native, names: set[str]) -> list[Native]:
-    from torch_mlir import ir  # pyright: ignore
-
-    native: Native = ir
+    native = mlir.native_ir()
     found: list[Native] = []
 
     def visit(operation: Native) -> Native:

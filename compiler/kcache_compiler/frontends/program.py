@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -26,6 +27,9 @@ _DIALECTS: dict[str, tuple[frozenset[str], str]] = {
     ),
 }
 FORMATS = tuple(_DIALECTS)
+
+#: The parser calls its buffer ``-``.
+_PLACE = re.compile(r'"-":(\d+):(\d+)')
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,11 @@ def _guarded(step: Callable[[], Native], program: bytes, format: str) -> Native:
         result = step()
     except mlir.mlir_error() as error:
         raise InvalidProgram(_explain(error, format)) from None
+    except RuntimeError:
+        # The bindings cannot even decode the diagnostic, which quotes the program.
+        raise InvalidProgram(
+            f"the program is not valid {_DIALECTS[format][1]}: it holds bytes that are not text"
+        ) from None
     return result
 
 
@@ -101,8 +110,8 @@ def _explain(error: Exception, format: str) -> str:
 
 
 def _line_of(location: Native) -> str:
-    line = getattr(location, "start_line", 0)
-    return f"line {line}, column {location.start_col}: " if line else ""
+    match = _PLACE.search(str(location))
+    return f"line {match[1]}, column {match[2]}: " if match and match[1] != "0" else ""
 
 
 def _inspect(module: Native, format: str, limits: Limits) -> set[str]:
@@ -111,7 +120,7 @@ def _inspect(module: Native, format: str, limits: Limits) -> set[str]:
     names: set[str] = set()
     stray: list[Native] = []
     count = 0
-    ir = _ir()
+    ir = mlir.native_ir()
     advance, interrupt = ir.WalkResult.ADVANCE, ir.WalkResult.INTERRUPT
 
     def visit(operation: Native) -> Native:
@@ -212,7 +221,7 @@ def _refuse_recursion(functions: dict[str, Native]) -> None:
 
 
 def _callees(function: Native) -> list[str]:
-    ir = _ir()
+    ir = mlir.native_ir()
     found: dict[str, None] = {}
 
     def visit(operation: Native) -> Native:
@@ -229,12 +238,6 @@ def _callees(function: Native) -> list[str]:
 
     function.walk(visit, ir.WalkOrder.PRE_ORDER)
     return list(found)
-
-
-def _ir() -> Native:
-    from torch_mlir import ir  # pyright: ignore
-
-    return ir
 
 
 __all__ = ["FORMATS", "LimitExceeded", "Program", "read_program"]

@@ -1,0 +1,64 @@
+"""The reference interpreter for tests, and special values to give it."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+from kcache_compiler.types import TensorType
+
+CHILD = Path(__file__).with_name("interpreter_child.py")
+
+FLOATS = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
+SPECIALS = [0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0, 0.5, -2.5, 3.0, 1e-40, -7.25, 2.0, 100.0]
+
+
+def evaluate(jobs: list[tuple[str, list[str]]]) -> list[list[str]]:
+    """Evaluate each (module, arguments); raises on any error."""
+    done = subprocess.run(
+        [sys.executable, str(CHILD)],
+        input=json.dumps(jobs),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(answers) == len(jobs), f"the interpreter stopped at job {len(answers)}: {done.stderr[-2000:]}"
+    for answer, (text, _) in zip(answers, jobs, strict=True):
+        assert isinstance(answer, list), f"{answer}\n{text}"
+    return answers
+
+
+def mlir_type(type: TensorType) -> str:
+    element = {"c64": "complex<f32>", "c128": "complex<f64>"}.get(type.dtype, type.dtype)
+    return f"tensor<{''.join(f'{d}x' for d in type.dims)}{element}>"
+
+
+def literal(type: TensorType, content: bytes) -> str:
+    return f'dense<"0x{content.hex()}"> : {mlir_type(type)}' if content else f"dense<> : {mlir_type(type)}"
+
+
+def special(type: TensorType, seed: int, integers: int = 5) -> str:
+    """A literal of ``type``: special values for floats, small integers (of both signs) for the others."""
+    rng = np.random.default_rng(seed)
+    count = math.prod(int(d) for d in type.dims)
+    return literal(type, _content(type.dtype, count, rng, integers))
+
+
+def _content(dtype: str, count: int, rng: np.random.Generator, integers: int) -> bytes:
+    if dtype in ("c64", "c128"):
+        return _content("f32" if dtype == "c64" else "f64", 2 * count, rng, integers)
+    if dtype in FLOATS:
+        with np.errstate(all="ignore"):
+            return rng.choice(np.array(SPECIALS), count).astype(FLOATS[dtype]).tobytes()
+    if dtype == "i1":
+        return rng.integers(0, 2, count).astype(np.uint8).tobytes()
+    width = int(dtype.lstrip("ui")) // 8
+    low = 0 if dtype.startswith("u") else -integers
+    return rng.integers(low, integers + 1, count).astype(f"i{width}").tobytes()

@@ -1,0 +1,267 @@
+"""Every exact rewrite fires, and changes no bit of any special value; what is not exact does not fire."""
+
+from __future__ import annotations
+
+import pytest
+from kcache_compiler.canonical import canonicalize
+from kcache_compiler.canonical.rewrites import EXACT, VALUE_CHANGING
+
+from tests.compiler.interpreter import evaluate, special
+
+
+def program(body: str, dtype: str) -> str:
+    """``T`` is the tensor type; the arguments are ``%x`` and ``%y``; the result is ``%r``."""
+    tensor = f"tensor<14x{dtype}>"
+    text = f"func.func @main(%x: T, %y: T) -> T {{\n  {body}\n  return %r : T\n}}"
+    return (
+        text.replace("T", tensor)
+        if "tensor<" not in body
+        else text.replace(": T", f": {tensor}").replace("-> T", f"-> {tensor}")
+    )
+
+
+def constant(value: str, name: str = "c") -> str:
+    return f"%{name} = stablehlo.constant dense<{value}> : T\n  "
+
+
+X = "%r = stablehlo.optimization_barrier %x : T"
+REAL = ("f32", "bf16", "f16", "f64")
+INTEGERS = ("i32", "ui8", "i64")
+
+#: rewrite -> [(written so, written simply, element types)]
+CASES: dict[str, list[tuple[str, str, tuple[str, ...]]]] = {
+    "convert": [
+        ("%r = stablehlo.convert %x : T", X, (*REAL, *INTEGERS, "i1")),
+        (
+            "%w = stablehlo.convert %x : (tensor<14xf32>) -> tensor<14xf64>\n  "
+            "%r = stablehlo.convert %w : (tensor<14xf64>) -> tensor<14xf32>",
+            "%r = stablehlo.optimization_barrier %x : tensor<14xf32>",
+            ("f32",),
+        ),
+        (
+            "%w = stablehlo.convert %x : (tensor<14xbf16>) -> tensor<14xf32>\n  "
+            "%v = stablehlo.convert %w : (tensor<14xf32>) -> tensor<14xf16>\n  "
+            "%r = stablehlo.convert %v : (tensor<14xf16>) -> tensor<14xbf16>",
+            "%v = stablehlo.convert %x : (tensor<14xbf16>) -> tensor<14xf16>\n  "
+            "%r = stablehlo.convert %v : (tensor<14xf16>) -> tensor<14xbf16>",
+            ("bf16",),
+        ),
+        (
+            "%w = stablehlo.convert %x : (tensor<14xui8>) -> tensor<14xi32>\n  "
+            "%r = stablehlo.convert %w : (tensor<14xi32>) -> tensor<14xui8>",
+            "%r = stablehlo.optimization_barrier %x : tensor<14xui8>",
+            ("ui8",),
+        ),
+    ],
+    "involution": [
+        ("%n = stablehlo.negate %x : T\n  %r = stablehlo.negate %n : T", X, (*REAL, "i32")),
+        ("%n = stablehlo.not %x : T\n  %r = stablehlo.not %n : T", X, ("i1", "i32")),
+    ],
+    "absolute": [
+        (
+            "%n = stablehlo.negate %x : T\n  %r = stablehlo.abs %n : T",
+            "%r = stablehlo.abs %x : T",
+            (*REAL, "i32"),
+        ),
+        (
+            "%n = stablehlo.abs %x : T\n  %r = stablehlo.abs %n : T",
+            "%r = stablehlo.abs %x : T",
+            (*REAL, "i32"),
+        ),
+    ],
+    "round_twice": [
+        (f"%n = stablehlo.{op} %x : T\n  %r = stablehlo.{op} %n : T", f"%r = stablehlo.{op} %x : T", REAL)
+        for op in ("ceil", "floor", "round_nearest_afz", "round_nearest_even", "sign")
+    ],
+    "neutral_arithmetic": [
+        (constant("-0.0") + "%r = stablehlo.add %c, %x : T", X, REAL),
+        (constant("0.0") + "%r = stablehlo.subtract %x, %c : T", X, REAL),
+        (constant("1.0") + "%r = stablehlo.multiply %c, %x : T", X, REAL),
+        (constant("1.0") + "%r = stablehlo.divide %x, %c : T", X, REAL),
+        (constant("0") + "%r = stablehlo.add %x, %c : T", X, INTEGERS),
+        (constant("0") + "%r = stablehlo.subtract %x, %c : T", X, INTEGERS),
+        (constant("1") + "%r = stablehlo.multiply %x, %c : T", X, INTEGERS),
+        (constant("1") + "%r = stablehlo.divide %x, %c : T", X, INTEGERS),
+    ],
+    "neutral_extremum": [
+        (constant("0xFF800000") + "%r = stablehlo.maximum %x, %c : T", X, ("f32",)),
+        (constant("0x7F800000") + "%r = stablehlo.minimum %c, %x : T", X, ("f32",)),
+        (constant("-2147483648") + "%r = stablehlo.maximum %x, %c : T", X, ("i32",)),
+        (constant("255") + "%r = stablehlo.minimum %x, %c : T", X, ("ui8",)),
+    ],
+    "neutral_bits": [
+        (constant("true") + "%r = stablehlo.and %x, %c : T", X, ("i1",)),
+        (constant("-1") + "%r = stablehlo.and %x, %c : T", X, ("i32",)),
+        (constant("255") + "%r = stablehlo.and %x, %c : T", X, ("ui8",)),
+        (constant("0") + "%r = stablehlo.or %x, %c : T", X, ("i32",)),
+        (constant("0") + "%r = stablehlo.xor %c, %x : T", X, ("ui8",)),
+        (constant("0") + "%r = stablehlo.shift_left %x, %c : T", X, ("i32",)),
+        (constant("0") + "%r = stablehlo.shift_right_arithmetic %x, %c : T", X, ("i32",)),
+        (constant("0") + "%r = stablehlo.shift_right_logical %x, %c : T", X, ("i32",)),
+    ],
+    "idempotent": [
+        (
+            f"%r = stablehlo.{op} %x, %x : T",
+            X,
+            (*REAL, "i32") if op in ("maximum", "minimum") else ("i1", "i32"),
+        )
+        for op in ("maximum", "minimum", "and", "or")
+    ],
+    "select_constant": [
+        (
+            "%p = stablehlo.compare LT, %x, %y : (T, T) -> tensor<14xi1>\n  %r = stablehlo.select %p, %x, %x : tensor<14xi1>, T".replace(
+                "T", "tensor<14xf32>"
+            )
+            .replace("LTensor<14xf32>", "LT")
+            .replace("Ltensor<14xf32>,", "LT,"),
+            "%r = stablehlo.optimization_barrier %x : tensor<14xf32>",
+            ("f32",),
+        ),
+        (
+            "%p = stablehlo.constant dense<false> : tensor<14xi1>\n  %r = stablehlo.select %p, %y, %x : tensor<14xi1>, tensor<14xf32>",
+            "%r = stablehlo.optimization_barrier %x : tensor<14xf32>",
+            ("f32",),
+        ),
+    ],
+    "select_extremum": [
+        (
+            "%c = stablehlo.constant dense<0.0> : tensor<14xf32>\n  "
+            "%p = stablehlo.compare LE, %x, %c : (tensor<14xf32>, tensor<14xf32>) -> tensor<14xi1>\n  "
+            "%r = stablehlo.select %p, %c, %x : tensor<14xi1>, tensor<14xf32>",
+            "%c = stablehlo.constant dense<0.0> : tensor<14xf32>\n  %r = stablehlo.maximum %x, %c : tensor<14xf32>",
+            ("f32",),
+        ),
+        (
+            "%c = stablehlo.constant dense<-0.0> : tensor<14xf32>\n  "
+            "%p = stablehlo.compare GE, %x, %c : (tensor<14xf32>, tensor<14xf32>) -> tensor<14xi1>\n  "
+            "%r = stablehlo.select %p, %c, %x : tensor<14xi1>, tensor<14xf32>",
+            "%c = stablehlo.constant dense<-0.0> : tensor<14xf32>\n  %r = stablehlo.minimum %x, %c : tensor<14xf32>",
+            ("f32",),
+        ),
+        *(
+            (
+                f"%p = stablehlo.compare {direction}, %x, %y : (tensor<14xi32>, tensor<14xi32>) -> tensor<14xi1>\n  "
+                f"%r = stablehlo.select %p, {branches} : tensor<14xi1>, tensor<14xi32>",
+                f"%r = stablehlo.{op} %x, %y : tensor<14xi32>",
+                ("i32",),
+            )
+            for direction, branches, op in (
+                ("LT", "%x, %y", "minimum"),
+                ("LE", "%y, %x", "maximum"),
+                ("GT", "%x, %y", "maximum"),
+                ("GE", "%y, %x", "minimum"),
+            )
+        ),
+    ],
+    "part_of_complex": [
+        (
+            "%z = stablehlo.complex %x, %y : tensor<14xcomplex<f32>>\n  "
+            "%r = stablehlo.real %z : (tensor<14xcomplex<f32>>) -> tensor<14xf32>",
+            "%r = stablehlo.optimization_barrier %x : tensor<14xf32>",
+            ("f32",),
+        ),
+    ],
+    "complex_of_parts": [
+        (
+            "%z = stablehlo.complex %x, %y : tensor<14xcomplex<f32>>\n  "
+            "%s = stablehlo.sine %z : tensor<14xcomplex<f32>>\n  "
+            "%a = stablehlo.real %s : (tensor<14xcomplex<f32>>) -> tensor<14xf32>\n  "
+            "%b = stablehlo.imag %s : (tensor<14xcomplex<f32>>) -> tensor<14xf32>\n  "
+            "%w = stablehlo.complex %a, %b : tensor<14xcomplex<f32>>\n  "
+            "%r = stablehlo.abs %w : (tensor<14xcomplex<f32>>) -> tensor<14xf32>",
+            "%z = stablehlo.complex %x, %y : tensor<14xcomplex<f32>>\n  "
+            "%s = stablehlo.sine %z : tensor<14xcomplex<f32>>\n  "
+            "%r = stablehlo.abs %s : (tensor<14xcomplex<f32>>) -> tensor<14xf32>",
+            ("f32",),
+        ),
+    ],
+    "square": [('%r = "chlo.square"(%x) : (T) -> T', "%r = stablehlo.multiply %x, %x : T", REAL)],
+}
+
+PAIRS = [
+    (rewrite, program(before, dtype), program(after, dtype), dtype)
+    for rewrite, cases in CASES.items()
+    for before, after, dtypes in cases
+    for dtype in dtypes
+]
+
+#: Look like simplifications, and are not exact.
+REJECTED = [
+    (constant("0.0") + "%r = stablehlo.add %x, %c : T", X, "f32"),
+    (constant("-0.0") + "%r = stablehlo.subtract %x, %c : T", X, "f32"),
+    (
+        constant("0.0") + "%r = stablehlo.multiply %x, %c : T",
+        constant("0.0") + "%r = stablehlo.optimization_barrier %c : T",
+        "f32",
+    ),
+    (
+        "%r = stablehlo.subtract %x, %x : T",
+        constant("0.0") + "%r = stablehlo.optimization_barrier %c : T",
+        "f32",
+    ),
+    (
+        "%r = stablehlo.divide %x, %x : T",
+        constant("1.0") + "%r = stablehlo.optimization_barrier %c : T",
+        "f32",
+    ),
+    (
+        constant("0.0") + "%r = stablehlo.maximum %x, %c : T",
+        constant("-0.0") + "%r = stablehlo.maximum %x, %c : T",
+        "f32",
+    ),
+]
+SELECTS = [
+    ("GT", "0.0", "%x, %c", "maximum"),
+    ("LT", "0.0", "%c, %x", "maximum"),
+    ("LE", "-0.0", "%c, %x", "maximum"),
+    ("GE", "0.0", "%c, %x", "minimum"),
+    ("LT", "0.0", "%x, %c", "minimum"),
+]
+for _direction, _value, _branches, _op in SELECTS:
+    _constant = f"%c = stablehlo.constant dense<{_value}> : tensor<14xf32>\n  "
+    REJECTED.append(
+        (
+            _constant
+            + f"%p = stablehlo.compare {_direction}, %x, %c : (tensor<14xf32>, tensor<14xf32>) -> tensor<14xi1>\n  "
+            f"%r = stablehlo.select %p, {_branches} : tensor<14xi1>, tensor<14xf32>",
+            _constant + f"%r = stablehlo.{_op} %x, %c : tensor<14xf32>",
+            "f32",
+        )
+    )
+
+
+def key(text: str) -> str:
+    return canonicalize(text.encode(), "stablehlo").spec_text
+
+
+def answers(pairs: list[tuple[str, str]]) -> list[bool]:
+    """For each pair of programs, whether the interpreter gives the same bits on special values."""
+    jobs: list[tuple[str, list[str]]] = []
+    for i, pair in enumerate(pairs):
+        types = canonicalize(pair[0].encode(), "stablehlo").arg_spec.args
+        arguments = [special(t, 10 * i + k) for k, t in enumerate(types)]
+        jobs += [(text, arguments) for text in pair]
+    found = evaluate(jobs)
+    return [found[2 * i] == found[2 * i + 1] for i in range(len(pairs))]
+
+
+@pytest.mark.parametrize(("rewrite", "before", "after", "dtype"), PAIRS)
+def test_what_a_rewrite_makes_equal_has_one_key(rewrite: str, before: str, after: str, dtype: str) -> None:
+    assert key(before) == key(after)
+
+
+def test_no_rewrite_changes_a_bit() -> None:
+    same = answers([(before, after) for _, before, after, _ in PAIRS])
+    assert [PAIRS[i][:2] for i, ok in enumerate(same) if not ok] == []
+
+
+def test_every_rewrite_has_a_case_and_a_proof() -> None:
+    assert {r.name for r in EXACT} == set(CASES)
+    assert all(len(r.proof) > 10 for r in EXACT)
+    assert not any(VALUE_CHANGING.values())
+
+
+def test_simplifications_that_are_not_exact_do_not_happen() -> None:
+    pairs = [(program(before, dtype), program(after, dtype)) for before, after, dtype in REJECTED]
+    assert [before for before, after in pairs if key(before) == key(after)] == []
+    assert not any(answers(pairs)), "the interpreter tells each of these pairs apart"
