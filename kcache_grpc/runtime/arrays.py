@@ -19,6 +19,7 @@ from kcache_grpc.runtime.memory import Array
 
 _ADDRESS = ffi.typeof("uintptr_t")
 _VOID = ffi.typeof("void *")
+_FLOATS = ("f16", "bf16", "f32", "f64", "c64", "c128")
 _BITS = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
 
 
@@ -110,7 +111,10 @@ def _from_torch(tensor: Any) -> Buffer:
         raise Refused("it is a lazy conjugate or negative; pass x.resolve_conj().resolve_neg()")
     if not tensor.is_contiguous():
         raise Refused("it is not row-major contiguous; pass x.contiguous()")
-    address = tensor.data_ptr()
+    try:
+        address = tensor.data_ptr()
+    except RuntimeError as error:
+        raise Refused(f"it has no memory of its own: {error}") from error
     if address % max(1, tensor.element_size() // (2 if tensor.is_complex() else 1)):
         raise Refused("it is not aligned to its elements; pass x.clone()")
     dtype = names_of_torch().get(tensor.dtype, str(tensor.dtype))
@@ -154,14 +158,21 @@ def _from_scalar(value: complex, expected: str) -> Buffer:
         raise Refused(f"got a Python complex for {expected}; {advice}")
     if isinstance(value, float) and expected.lstrip("u").startswith("i"):
         raise Refused(f"got a Python float for {expected}; {advice}")
+    if isinstance(value, int) and expected not in ("i1", *_FLOATS) and not _fits(value, dtype):
+        raise Refused(f"{value} is out of range for {expected}")
     try:
         with np.errstate(over="ignore"):
             array = np.asarray(value, dtype)
     except OverflowError as error:
         raise Refused(f"{value} is out of range for {expected}") from error
-    if not expected.lstrip("u").startswith("i") and _overflowed(value, array):
+    if expected in _FLOATS and _overflowed(value, array):
         raise Refused(f"{value} is out of range for {expected}")
     return Buffer(address_of(array), expected, (), array)
+
+
+def _fits(value: int, dtype: Any) -> bool:
+    limits = np.iinfo(dtype)
+    return int(limits.min) <= value <= int(limits.max)
 
 
 def _overflowed(value: complex, array: Array) -> bool:

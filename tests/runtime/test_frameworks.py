@@ -195,3 +195,19 @@ def test_the_generated_abi_is_fresh():
     pytest.importorskip("pycparser")
     module = importlib.import_module("kcache_grpc.runtime._abi")
     assert Path(module.__file__ or "").read_text() == abi_source.generate()
+
+
+def test_bfloat16_without_a_package_for_it():
+    """``uint16`` stands for the bits, in and out."""
+    program = """
+import sys
+sys.modules["ml_dtypes"] = None
+import numpy as np
+from tests.runtime.c_kernels import copy_of, make
+kernel = make(copy_of(6), ["bf16[3]"], ["bf16[3]"])
+for _ in range(2):
+    (result,) = kernel(np.array([1, 2, 3], np.uint16))
+    assert result.dtype == np.uint16 and result.tolist() == [1, 2, 3]
+"""
+    root = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60, cwd=root)
