@@ -26,7 +26,7 @@ DTYPES = {
     "i1": np.dtype(np.int8),
     **{f"i{n}": np.dtype(f"int{n}") for n in (8, 16, 32, 64)},
 }
-#: Narrow conversions as integer operations, as kernels have them: the instructions of some CPUs flush subnormals.
+#: bf16 is rounded by integer operations, as in kernels: the instruction of some CPUs flushes subnormals.
 PIPELINE = (
     "builtin.module(convert-vector-to-llvm,convert-scf-to-cf,arith-expand{include-bf16=true},"
     "convert-ub-to-llvm,convert-math-to-llvm,convert-arith-to-llvm,finalize-memref-to-llvm,"
@@ -84,7 +84,9 @@ def assembly(name: str, arguments: tuple[str, ...], result: str, target: str) ->
 class ForTarget:
     """A function over arrays, compiled for a target and level through the code generator's LLVM."""
 
-    def __init__(self, name: str, arguments: tuple[str, ...], result: str, target: str, opt_level: int) -> None:
+    def __init__(
+        self, name: str, arguments: tuple[str, ...], result: str, target: str, opt_level: int
+    ) -> None:
         goal = TARGETS[target]
         bitcode = optimize(llvm_text(name, arguments, result), goal, opt_level)
         machine = binding.Target.from_triple(goal.triple).create_target_machine(
@@ -114,9 +116,7 @@ class Compiled:
         self._arguments, self._result = arguments, result
 
     def __call__(self, *arrays: np.ndarray) -> np.ndarray:
-        ready = [
-            np.ascontiguousarray(a, DTYPES[t]) for a, t in zip(arrays, self._arguments, strict=True)
-        ]
+        ready = [np.ascontiguousarray(a, DTYPES[t]) for a, t in zip(arrays, self._arguments, strict=True)]
         out = np.empty(ready[0].shape, DTYPES[self._result])
         # The engine's entry takes the addresses of its arguments.
         words = [ctypes.c_int64(a.ctypes.data) for a in (*ready, out)] + [ctypes.c_int64(out.size)]

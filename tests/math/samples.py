@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 
+from tests.math.harness import DTYPES
+
 #: Functions that are NaN outside an interval: samples are drawn inside it.
 DOMAIN = {
     "log": (0.0, math.inf),
@@ -54,3 +56,43 @@ def arguments(name: str, count: int, seed: int = 5) -> np.ndarray:
     if name in ("lgamma", "digamma"):
         x = x[(x > -170) & (np.abs(x) < 1e300)]
     return x[np.isfinite(x) & (x > low) & (x < high) & (x != 0)]
+
+
+def narrowed(values: np.ndarray, dtype: str) -> np.ndarray:
+    """f64 to the narrow type in one rounding: through f32, rounded to odd."""
+    single = values.astype(np.float32)
+    back = single.astype(np.float64)
+    raw = single.view(np.int32)
+    raw = np.where(np.abs(back) > np.abs(values), raw - 1, raw)
+    raw = np.where((back != values) & np.isfinite(values), raw | 1, raw)
+    return raw.astype(np.int32).view(np.float32).astype(DTYPES[dtype])
+
+
+#: Bounds of the arguments of functions of two, per region.
+REGIONS: dict[str, list[tuple[tuple[float, float], tuple[float, float]]]] = {
+    "zeta": [((1.0, 3.0), (0.0, 20.0)), ((1.0, 60.0), (0.0, 30.0)), ((1.0, 300.0), (30.0, 1000.0))],
+    "polygamma": [((1, 5), (0.0, 20.0)), ((1, 170), (0.2, 300.0)), ((1, 8), (-15.0, 0.0))],
+}
+
+
+def pairs(name: str, count: int, seed: int = 11) -> tuple[np.ndarray, np.ndarray]:
+    """About ``count`` pairs of f64 arguments with finite results."""
+    rng = np.random.default_rng(seed)
+    if name == "pow":
+        a = np.exp(rng.uniform(-700, 700, count))
+        half = count // 2
+        a[:half] = 1 + rng.uniform(-0.5, 1, half) * 2.0 ** rng.uniform(-40, 0, half)
+        with np.errstate(divide="ignore", over="ignore"):
+            b = rng.uniform(-745, 709, count) / np.log(a)
+        return a[np.isfinite(b)], b[np.isfinite(b)]
+    if name == "atan2":
+        y, x = rng.normal(size=(2, count))
+        part = count // 5
+        y[:part] *= 2.0 ** rng.integers(-1000, 900, part)
+        x[part // 2 : part // 2 + part] *= 2.0 ** rng.integers(-1000, 1000, part)
+        return y * 2.0 ** rng.integers(-30, 30, count), x
+    # These references are slow: fewer points.
+    part = max(count // 20, 40)
+    drawn = [[rng.uniform(*bounds, part) for bounds in region] for region in REGIONS[name]]
+    first, second = (np.concatenate(column) for column in zip(*drawn, strict=True))
+    return (np.floor(first) if name == "polygamma" else first), second

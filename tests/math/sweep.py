@@ -1,8 +1,9 @@
-"""Every f32 value: ``python -m tests.math.sweep [NAME...]`` measures one-argument functions.
+"""Every f32 value: ``python -m tests.math.sweep [--step=N] [NAME...]`` measures one-argument functions.
 
 Each function is run over all 2**32 arguments in chunks and compared with an f64 reference rounded
 to f32. The largest distance, in units of the last place, goes to ``tests/math/measured.json``,
-from which ``python -m tests.math.report`` writes docs/math-accuracy.md. A minute or more a function.
+from which ``python -m tests.math.report`` writes docs/math-accuracy.md. A minute or more a function;
+with a step, only one value in N is asked, and the entry says so.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ def distance_near_zero(got: np.ndarray, want: np.ndarray) -> np.ndarray:
     """Units of the last place, or of 1.0 where the function is near a zero (values below 1)."""
     relative = ulp_distance(got, want)
     with np.errstate(invalid="ignore"):
-        absolute = np.ceil(np.abs(got.astype(np.float64) - want.astype(np.float64)) * 2.0**23)
+        unit = 2.0**52 if got.dtype == np.float64 else 2.0**23
+        absolute = np.ceil(np.abs(got.astype(np.float64) - want.astype(np.float64)) * unit)
         usable = np.isfinite(absolute) & (np.abs(want) < 1.0)
     return np.where(usable, np.minimum(relative, np.where(usable, absolute, 0).astype(np.int64)), relative)
 
 
 #: What the negative half is, given the other: the reference is asked for one half only.
-ODD = set("tanh sinh asinh atanh sin tan asin atan cbrt erf erf_inv bessel_i1e".split())
+ODD = {"tanh", "sinh", "asinh", "atanh", "sin", "tan", "asin", "atan", "cbrt", "erf", "erf_inv", "bessel_i1e"}
 EVEN = {"cos", "cosh"}
 POSITIVE = {"log", "log2", "log10", "acosh", "sqrt", "rsqrt"}
 
@@ -56,7 +58,11 @@ def sweep(name: str, near_zero: bool, step: int = 1, offset: int = 0) -> tuple[i
     worst, where, inexact = 0, 0.0, 0
     with np.errstate(all="ignore"):
         for start in range(offset, end, CHUNK * step):
-            x = np.arange(start, min(start + CHUNK * step, end), step, dtype=np.int64).astype(np.uint32).view(np.float32)
+            x = (
+                np.arange(start, min(start + CHUNK * step, end), step, dtype=np.int64)
+                .astype(np.uint32)
+                .view(np.float32)
+            )
             got = function(x)
             want = reference(x.astype(np.float64)).astype(np.float32)
             distance = distance_near_zero(got, want) if near_zero else ulp_distance(got, want)
@@ -70,18 +76,25 @@ def sweep(name: str, near_zero: bool, step: int = 1, offset: int = 0) -> tuple[i
 
 
 def record(key: str, entry: dict[str, object]) -> None:
+    """Keep the entry, unless it is of fewer values than one of the same version that is there."""
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    results[key] = {**entry, "version": VERSION, "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat()}
+    old = results.get(key, {})
+    if old.get("version") == VERSION and old.get("values", 0) > entry["values"]:
+        return
+    today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    results[key] = {**entry, "version": VERSION, "date": today}
     RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
 
 
-def main(names: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     near = {f.name: f.near_zero for f in functions()}
-    for name in names or list(IN_F64):
+    step = next((int(a.removeprefix("--step=")) for a in arguments if a.startswith("--step=")), 1)
+    for name in [a for a in arguments if not a.startswith("-")] or list(IN_F64):
         begin = time.monotonic()
-        worst, where, inexact = sweep(name, near[name])
-        record(f"{name} f32", {"ulp": worst, "at": where, "values": 1 << 32})
-        print(f"{name}: {worst} at {where!r}, {inexact} not correctly rounded, {time.monotonic() - begin:.0f} s", flush=True)
+        worst, where, inexact = sweep(name, near[name], step)
+        record(f"{name} f32", {"ulp": worst, "at": where, "values": (1 << 32) // step})
+        seconds = time.monotonic() - begin
+        print(f"{name}: {worst} at {where!r}, {inexact} not correctly rounded, {seconds:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ from mpmath import mpf
 from kcache_compiler.codegen.math import functions
 from tests.math.harness import compiled, ulp_distance
 from tests.math.reference import IN_F64, IN_F64_OF_TWO, exact, exact_of_two
-from tests.math.samples import arguments
-from tests.math.sweep import sweep
+from tests.math.samples import arguments, pairs
+from tests.math.sweep import distance_near_zero, sweep
 
 BY_NAME = {f.name: f for f in functions()}
 
@@ -17,11 +17,7 @@ def check(name: str, got: np.ndarray, want: list[mpf], where: list[object]) -> N
     """Distances from the correctly rounded f64 result; near a zero, in units of 1.0."""
     entry = BY_NAME[name]
     rounded = np.array([float(w) for w in want])
-    distance = ulp_distance(got, rounded).astype(np.float64)
-    if entry.near_zero:
-        near = np.array([abs(float(w)) < 1 and np.isfinite(g) for g, w in zip(got, want, strict=True)])
-        absolute = [float(abs(mpf(float(g)) - w)) * 2.0**52 if n else np.inf for g, w, n in zip(got, want, near, strict=True)]
-        distance = np.minimum(distance, absolute)
+    distance = (distance_near_zero if entry.near_zero else ulp_distance)(got, rounded)
     worst = int(np.argmax(distance))
     assert distance[worst] <= entry.ulp, (where[worst], got[worst], rounded[worst])
 
@@ -44,28 +40,9 @@ def test_f32_of_one_argument(name: str) -> None:
     assert worst <= BY_NAME[name].ulp, where
 
 
-def pow_pairs(count: int) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(11)
-    a = np.exp(rng.uniform(-700, 700, count))
-    a[: count // 2] = 1 + rng.uniform(-0.5, 1, count // 2) * 2.0 ** rng.uniform(-40, 0, count // 2)
-    with np.errstate(divide="ignore", over="ignore"):
-        b = rng.uniform(-745, 709, count) / np.log(a)
-    usable = np.isfinite(b)
-    return a[usable], b[usable]
-
-
-def test_pow_f64() -> None:
-    a, b = pow_pairs(1500)
-    check_pairs("pow", a, b)
-
-
-def test_atan2_f64() -> None:
-    rng = np.random.default_rng(12)
-    y = rng.normal(size=1500) * 2.0 ** rng.integers(-60, 60, 1500)
-    x = rng.normal(size=1500)
-    y[:300] *= 2.0 ** rng.integers(-1000, 900, 300)
-    x[150:450] *= 2.0 ** rng.integers(-1000, 1000, 300)
-    check_pairs("atan2", y, x)
+@pytest.mark.parametrize("name", ["pow", "atan2", "zeta", "polygamma"])
+def test_f64_of_two_arguments(name: str) -> None:
+    check_pairs(name, *pairs(name, 1500))
 
 
 @pytest.mark.parametrize("name", ["pow", "atan2", "rem"])
@@ -88,27 +65,6 @@ def test_rem_f64_is_exact() -> None:
     a = np.ldexp(rng.uniform(1, 2, 20_000), rng.integers(-1074, 1024, 20_000))
     b = np.ldexp(rng.uniform(1, 2, 20_000), rng.integers(-1074, 1024, 20_000))
     assert np.array_equal(compiled("rem", "f64", 2)(a, b), np.fmod(a, b), equal_nan=True)
-
-
-ZETA = {
-    "small": ((1.0, 3.0), (0.0, 20.0)),
-    "middle": ((1.0, 60.0), (0.0, 30.0)),
-    "large": ((1.0, 300.0), (30.0, 1000.0)),
-}
-
-
-@pytest.mark.parametrize("region", list(ZETA))
-def test_zeta_f64(region: str) -> None:
-    rng = np.random.default_rng(15)
-    s, q = (rng.uniform(*bounds, 120) for bounds in ZETA[region])
-    check_pairs("zeta", s, q)
-
-
-@pytest.mark.parametrize(("orders", "low", "high"), [((1, 5), 0.0, 20.0), ((1, 170), 0.2, 300.0), ((1, 8), -15.0, 0.0)])
-def test_polygamma_f64(orders: tuple[int, int], low: float, high: float) -> None:
-    rng = np.random.default_rng(16)
-    n, x = rng.integers(*orders, 120).astype(np.float64), rng.uniform(low, high, 120)
-    check_pairs("polygamma", n, x)
 
 
 @pytest.mark.parametrize("name", ["zeta", "polygamma"])

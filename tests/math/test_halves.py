@@ -6,6 +6,7 @@ import pytest
 from kcache_compiler.codegen.math import functions
 from tests.math.harness import DTYPES, compiled, ulp_distance
 from tests.math.reference import IN_F64, IN_F64_OF_TWO
+from tests.math.samples import narrowed
 
 BY_NAME = {f.name: f for f in functions()}
 EXACT = {
@@ -17,16 +18,6 @@ EXACT = {
     "sign": lambda x: np.where(x == 0, x, np.sign(x)),
     "absf": np.abs,
 }
-
-
-def narrowed(values: np.ndarray, dtype: str) -> np.ndarray:
-    """f64 to the narrow type in one rounding: through f32, rounded to odd."""
-    single = values.astype(np.float32)
-    back = single.astype(np.float64)
-    raw = single.view(np.int32)
-    raw = np.where(np.abs(back) > np.abs(values), raw - 1, raw)
-    raw = np.where((back != values) & np.isfinite(values), raw | 1, raw)
-    return raw.astype(np.int32).view(np.float32).astype(DTYPES[dtype])
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
@@ -42,11 +33,32 @@ def test_every_value(name: str, dtype: str) -> None:
 
 def special_pairs(dtype: str) -> tuple[np.ndarray, np.ndarray]:
     tiny = {"f16": 6e-8, "bf16": 1e-40}[dtype]
-    edge = [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, -0.5, 7.5, np.inf, -np.inf, np.nan, tiny, -tiny, 6e4]
+    edge = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        2.0,
+        -2.0,
+        3.0,
+        -3.0,
+        0.5,
+        -0.5,
+        7.5,
+        np.inf,
+        -np.inf,
+        np.nan,
+        tiny,
+        -tiny,
+        6e4,
+    ]
     a, b = np.meshgrid(np.array(edge), np.array(edge))
     rng = np.random.default_rng(7)
     sample = rng.normal(size=(2, 20000)) * 10.0 ** rng.uniform(-4, 4, (2, 20000))
-    return tuple(np.concatenate(p).astype(DTYPES[dtype]) for p in ((a.ravel(), sample[0]), (b.ravel(), sample[1])))
+    first, second = (
+        np.concatenate(p).astype(DTYPES[dtype]) for p in ((a.ravel(), sample[0]), (b.ravel(), sample[1]))
+    )
+    return first, second
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])

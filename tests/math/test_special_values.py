@@ -51,7 +51,9 @@ VALUES: dict[str, list[tuple[float, float]]] = {
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64"])
 @pytest.mark.parametrize("name", list(VALUES))
 def test_value(name: str, dtype: str) -> None:
-    x, want = (np.array(column, dtype=DTYPES[dtype]) for column in zip(*VALUES[name], (NAN, NAN), strict=True))
+    x, want = (
+        np.array(column, dtype=DTYPES[dtype]) for column in zip(*VALUES[name], (NAN, NAN), strict=True)
+    )
     got = compiled(name, dtype)(x)
     for argument, result, expected in zip(x, got, want, strict=True):
         assert result == expected or (np.isnan(result) and np.isnan(expected)), (argument, result)
@@ -100,7 +102,9 @@ def test_table_of_two(name: str, reference: np.ufunc, dtype: str) -> None:
     got = compiled(name, dtype, 2)(a, b)
     with np.errstate(all="ignore"):
         want = reference(a.astype(np.float64), b.astype(np.float64)).astype(DTYPES[dtype])
-    same = np.isclose(got, want, rtol=1e-6 if dtype == "f32" else 1e-15, atol=0) & (np.signbit(got) == np.signbit(want))
+    same = np.isclose(got, want, rtol=1e-6 if dtype == "f32" else 1e-15, atol=0) & (
+        np.signbit(got) == np.signbit(want)
+    )
     bad = ~(same | (np.isnan(got) & np.isnan(want)))
     assert not bad.any(), list(zip(a[bad], b[bad], got[bad], want[bad], strict=True))
 
@@ -170,7 +174,9 @@ def test_an_integer_exponent_keeps_its_bits() -> None:
 def test_clamp_keeps_nan() -> None:
     x = np.array([-3.0, 0.5, 3.0, NAN], np.float32)
     one = np.ones(4, np.float32)
-    assert np.array_equal(compiled("clampf", "f32", 3)(x, -one, one), np.array([-1, 0.5, 1, NAN], np.float32), equal_nan=True)
+    assert np.array_equal(
+        compiled("clampf", "f32", 3)(x, -one, one), np.array([-1, 0.5, 1, NAN], np.float32), equal_nan=True
+    )
 
 
 def test_every_function_has_a_claim() -> None:

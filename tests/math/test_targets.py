@@ -10,7 +10,9 @@ from kcache_compiler.codegen.math import functions
 from tests.math.harness import DTYPES, ForTarget, assembly
 
 BY_NAME = {f.name: f for f in functions()}
-NAMES = [f.name for f in functions() if not f.name.startswith("is") and f.name not in ("fpowi", "ipowi", "upowi")]
+NAMES = [
+    f.name for f in functions() if not f.name.startswith("is") and f.name not in ("fpowi", "ipowi", "upowi")
+]
 #: Functions that loop over a number of steps that depends on their arguments.
 LOOPING = {"rem", "zeta", "polygamma"}
 
@@ -59,7 +61,9 @@ def test_f32_loops_vectorize_without_calls(name: str, target: str, register: str
     text = assembly(f"{name}_f32", ("f32",) * BY_NAME[name].arity, "f32", target)
     assert not re.search(r"^\s*(call|jmp)\w*\s+\*?[a-z]\w*(@PLT)?$", text, re.MULTILINE), "calls something"
     if BY_NAME[name].ulp:
-        arithmetic = re.findall(rf"^\s*v(?:f?n?m|add|sub|mul|sqrt)\w*p[sd]\s.*%({register})\d+", text, re.MULTILINE)
+        arithmetic = re.findall(
+            rf"^\s*v(?:f?n?m|add|sub|mul|sqrt)\w*p[sd]\s.*%({register})\d+", text, re.MULTILINE
+        )
         assert len(arithmetic) >= 1
 
 

@@ -17,7 +17,7 @@ from mpmath import mp, mpf
 from tests.math.tools.minimax import Real, remez
 
 OUTPUT = Path(__file__).parents[3] / "compiler/kcache_compiler/codegen/math/coefficients.py"
-HEADER = '"""Coefficients of the math library, written by ``python -m tests.math.tools.derive``; do not edit."""\n\n'
+HEADER = '"""Coefficients, written by ``python -m tests.math.tools.derive``; do not edit."""\n\n'
 TINY = mpf(10) ** -25
 
 mp.prec = 420
@@ -66,7 +66,7 @@ ROOT = mp.sqrt(mpf(1) / 2)
 
 
 def chunks(value: mpf, start: int, widths: list[int]) -> list[float]:
-    """``value`` cut below weight 2**start (exclusive) into pieces of the given widths in bits, multiples of 2**start dropped."""
+    """The bits of ``value`` below weight 2**start, cut into pieces of the given widths."""
     rest = value - mp.floor(mp.ldexp(value, -start)) * mpf(2) ** start
     pieces: list[float] = []
     for width in widths[:-1]:
@@ -103,7 +103,9 @@ def _exponential() -> None:
     ENTRIES["LN2_f64"] = constants(lambda: pair(LN2, 41, "f64"))
     ENTRIES["LN2_FULL"] = constants(lambda: pair(LN2, 53, "f64"))
     # Argument reduced by half an integer power of two, result to about 40 bits: for f32 by way of f64.
-    ENTRIES["EXP2_MIXED"] = polynomial(lambda r: (mpf(2) ** r - 1) / r, -0.5005, 0.5005, 6, "f64", lambda r: r)
+    ENTRIES["EXP2_MIXED"] = polynomial(
+        lambda r: (mpf(2) ** r - 1) / r, -0.5005, 0.5005, 6, "f64", lambda r: r
+    )
 
 
 def _logarithm() -> None:
@@ -172,6 +174,13 @@ def _hyperbolic() -> None:
         )
 
 
+def _hyperbolic_tangent() -> None:
+    for dtype, degree in (("f32", 4), ("f64", 9)):
+        ENTRIES[f"TANH_{dtype}"] = polynomial(
+            SQ(lambda x: (mp.tanh(x) - x) / x**3), 0, 0.3026, degree, dtype, SQ(lambda x: x**3 / mp.tanh(x))
+        )
+
+
 def _powers() -> None:
     # log(1+f) - 2s - 2/3 s^3 = s^5 Q(s^2): what pow needs beyond the two leading terms.
     limit = ((2 * ROOT - 1) / (1 + 2 * ROOT)) ** 2 * mpf("1.0001")
@@ -216,7 +225,7 @@ def _error_functions() -> None:
 
 
 def inside(f: Real) -> Real:
-    """``f`` on [-1/2, 1/2], with the ends moved in to where their removable singularities can be evaluated."""
+    """``f`` on [-1/2, 1/2], its ends moved in to where removable singularities can be evaluated."""
     return lambda t: f(t * (1 - TINY))
 
 
@@ -255,7 +264,9 @@ def _gamma_functions() -> None:
         ENTRIES[f"LGAMMA_{dtype}"] = polynomial(
             inside(lgamma_ratio), -0.5, 0.5, ratio, "f64", inside(lambda t: 1 / lgamma_ratio(t))
         )
-        ENTRIES[f"STIRLING_{dtype}"] = polynomial(stirling_rest, mpf(near), end, rest, "f64", lambda w: mp.sqrt(w))
+        ENTRIES[f"STIRLING_{dtype}"] = polynomial(
+            stirling_rest, mpf(near), end, rest, "f64", lambda w: mp.sqrt(w)
+        )
         ENTRIES[f"DIGAMMA_{dtype}"] = polynomial(
             digamma_ratio, -0.5, 0.5, ratio, "f64", lambda t: 1 / digamma_ratio(t)
         )
@@ -311,7 +322,12 @@ def _inverse_error_function() -> None:
     )
     # In t = v - 3, v = sqrt(-log(1 - x)).
     ENTRIES["ERFINV_TAIL"] = polynomial(
-        lambda t: _erfinv_tail(t + 3), mpf("1.17") - 3, mpf("6.1") - 3, 15, "f64", lambda t: 1 / _erfinv_tail(t + 3)
+        lambda t: _erfinv_tail(t + 3),
+        mpf("1.17") - 3,
+        mpf("6.1") - 3,
+        15,
+        "f64",
+        lambda t: 1 / _erfinv_tail(t + 3),
     )
 
 
@@ -321,6 +337,7 @@ _trigonometry()
 _large_trigonometry()
 _inverse_trigonometry()
 _hyperbolic()
+_hyperbolic_tangent()
 _powers()
 _error_functions()
 _gamma_functions()
@@ -337,7 +354,7 @@ def _known() -> dict[str, str]:
 
 def main(names: list[str]) -> None:
     parts = _known()
-    for name in names or [n for n in ENTRIES]:
+    for name in names or list(ENTRIES):
         values, error = ENTRIES[name]()
         note = f"  # 2**{error:.1f}" if error > -999 else ""
         body = "".join(f"    {value!r},\n" for value in values)

@@ -44,7 +44,9 @@ def _extremes(grid: list[mpf], errors: list[mpf], count: int) -> list[int]:
     return runs
 
 
-def remez(f: Real, low: float, high: float, degree: int, weight: Real = lambda x: mpf(1)) -> tuple[list[mpf], mpf]:
+def remez(
+    f: Real, low: float, high: float, degree: int, weight: Real = lambda x: mpf(1)
+) -> tuple[list[mpf], mpf]:
     low_, high_ = mpf(low), mpf(high)
     middle, half = (low_ + high_) / 2, (high_ - low_) / 2
     size = 24 * (degree + 2)
@@ -57,7 +59,9 @@ def remez(f: Real, low: float, high: float, degree: int, weight: Real = lambda x
     best: list[mpf] = []
     least = mpf("inf")
     for _ in range(30):
-        trial = _solve([grid[i] for i in chosen], [values[i] for i in chosen], [weights[i] for i in chosen], degree)
+        trial = _solve(
+            [grid[i] for i in chosen], [values[i] for i in chosen], [weights[i] for i in chosen], degree
+        )
         errors = [w * (v - _polynomial(trial, x)) for x, v, w in zip(grid, values, weights, strict=True)]
         worst = max(abs(e) for e in errors)
         if worst < least:

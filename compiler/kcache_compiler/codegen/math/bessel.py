@@ -15,7 +15,7 @@ def bessel_i1e(x: Expr) -> Expr:
 
 
 def _i1e(a: Expr, low: tuple[float, ...], middle: tuple[float, ...], far: tuple[float, ...]) -> Expr:
-    """Of non-negative ``a``: polynomials in it on [0, 3] and [3, 8], beyond one in 1/a, each centred on its interval."""
+    """Of non-negative ``a``: polynomials on [0, 3] and [3, 8], beyond one in 1/a, each centred."""
     first = a < 3.0
     t = select(first, a - 1.5, a - 5.5)
     total = select(first, a.like(low[-1]), middle[-1])

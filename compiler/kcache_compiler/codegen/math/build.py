@@ -316,7 +316,8 @@ def to_int(x: Expr, type_: str) -> Expr:
 
 def copysign(magnitude: Expr, sign: Expr) -> Expr:
     """By integer operations: a copysign that is rounded to a narrower type afterwards makes LLVM round
-    the sign's operand too, with a library call where a narrow float is concerned."""
+    the sign's operand too, with a library call where a narrow float is concerned.
+    """
     fmt = magnitude.fmt
     top = -1 << (fmt.bits - 1)
     return from_bits((bits(magnitude) & ~top) | (bits(sign) & top), fmt)
@@ -409,7 +410,9 @@ class Function:
     def text(self, symbol: str, shape: str | None = None) -> str:
         """``func.func private @symbol``; ``shape`` is like ``16x`` for vectors of 16."""
         inputs = ", ".join(f"%a{i}: @{t}@" for i, t in enumerate(self.arguments))
-        lines, value = (self._by_element(shape), "%whole") if shape and self.loops else (self.lines, self.value)
+        lines, value = (
+            (self._by_element(shape), "%whole") if shape and self.loops else (self.lines, self.value)
+        )
         header = f"func.func private @{symbol}({inputs}) -> @{self.result}@ {{"
         text = "\n".join([header, *lines, f"  return {value} : @{self.result}@", "}"])
         return _scalar(text) if shape is None else _vector(text, shape)
@@ -431,7 +434,9 @@ class Function:
             lines.append(rename(body))
             following = "%whole" if count == len(indices) - 1 else f"%w{count}"
             element = rename(self.value)
-            lines.append(f"{following} = vector.insert {element}, {name} [{at}] : {self.result} into @{self.result}@")
+            lines.append(
+                f"{following} = vector.insert {element}, {name} [{at}] : {self.result} into @{self.result}@"
+            )
             name = following
         return lines
 

@@ -60,7 +60,8 @@ def _erfc(x: Expr, limit: float) -> Expr:
 
 def erf_inv(x: Expr) -> Expr:
     """A polynomial in x^2, or towards 1 in sqrt(-log(1 - |x|)), to about 2**-27; f64 takes one step
-    of Halley's iteration from there, on erf or on erfc, whichever is the smaller."""
+    of Halley's iteration from there, on erf or on erfc, whichever is the smaller.
+    """
     if x.type == "f32":
         return copysign(narrow(_estimate(widen(absolute(x)))), x)
     a = absolute(x)

@@ -21,7 +21,9 @@ PREFIX = "kcm_"
 _NAMES = {"math.powf": "pow"}
 #: Operations on integers that every target has, and those that are one IEEE operation in f32 and f64.
 _KEPT_ALWAYS = frozenset({"math.absi", "math.ctlz", "math.cttz", "math.ctpop"})
-_KEPT_FLOAT = frozenset(f"math.{n}" for n in "fma sqrt absf copysign floor ceil trunc roundeven".split())
+_KEPT_FLOAT = frozenset(
+    f"math.{n}" for n in ["fma", "sqrt", "absf", "copysign", "floor", "ceil", "trunc", "roundeven"]
+)
 
 _TYPE = re.compile(r"^(?:vector<((?:\d+x)+)(\w+)>|(\w+))$")
 

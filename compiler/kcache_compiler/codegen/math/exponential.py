@@ -10,7 +10,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from . import coefficients as c
-from .build import Expr, bits, clamp, const, copysign, estrin, fma, from_bits, horner, minimum, select
+from .build import (
+    Expr,
+    bits,
+    clamp,
+    const,
+    copysign,
+    estrin,
+    fma,
+    from_bits,
+    horner,
+    maximum,
+    minimum,
+    select,
+)
 from .pair import Pair, fast_sum, product, two_sum
 
 _EXP = {"f32": c.EXP_f32, "f64": c.EXP_f64}
@@ -56,10 +69,15 @@ def scale(value: Expr, exponent: Expr) -> Expr:
     return value * power_of_two(half, value) * power_of_two(exponent - half, value)
 
 
+def _series(r: Expr) -> Expr:
+    """(exp(r) - 1 - r) / r^2 for |r| <= ln2/2."""
+    evaluate = estrin if r.type == "f64" else horner
+    return evaluate(r, _EXP[r.type])
+
+
 def expm1_reduced(r: Expr) -> Expr:
     """exp(r) - 1 for |r| <= ln2/2."""
-    series = estrin if r.type == "f64" else horner
-    return fma(r * r, series(r, _EXP[r.type]), r)
+    return fma(r * r, _series(r), r)
 
 
 def exp(x: Expr) -> Expr:
@@ -80,7 +98,7 @@ def exp_of_sum(high: Expr, low: Expr, factor: Pair | None = None) -> Expr:
     part = reduce(clamp(high, *_EXP_RANGE[high.type]))
     r = part.r
     tail = part.tail + low
-    curve = r * r * estrin(r, _EXP[r.type])
+    curve = r * r * _series(r)
     # exp(r + tail) = exp(r) + tail exp(r).
     rest = curve + fma(tail, r + curve, tail)
     if factor is None:
@@ -96,37 +114,59 @@ def exp_pair(x: Pair) -> Pair:
     part = reduce(clamp(x.high, *_EXP_RANGE[x.high.type]))
     r = part.r
     tail = part.tail + x.low
-    curve = r * r * estrin(r, _EXP[r.type])
+    curve = r * r * _series(r)
     head = fast_sum(r.like(1.0), r)
     total = fast_sum(head.high, head.low + (curve + fma(tail, r + curve, tail)))
     return Pair(scale(total.high, part.exponent), scale(total.low, part.exponent))
 
 
 def expm1(x: Expr) -> Expr:
-    """p + (1 - 2**-k), times 2**k: no cancellation, and exact for small arguments."""
+    """2**k (r + curve) + (2**k - 1), the larger terms first."""
     limit = {"f32": (-18.0, 89.0), "f64": (-40.0, 710.0)}[x.type]
     part = reduce(clamp(x, *limit))
     top = const(x.fmt.bias, part.exponent.type)
     over = part.exponent > top
     exponent = select(over, top, part.exponent)
     power = power_of_two(exponent, x)
-    result = fma(power, expm1_reduced(part.r), power - 1.0)
+    curve = fma(part.r * part.r, _series(part.r), part.tail)
+    result = fma(power, curve, fma(power, part.r, power - 1.0))
     return copysign(select(over, result * 2.0, result), x)
 
 
 def logistic(x: Expr) -> Expr:
     """exp(-|x|) never overflows, and is the numerator itself for negative x."""
-    e = exp(-absolute(x))
-    return select(x < 0.0, e, select(x.isnan(), x, 1.0)) / (e + 1.0)
+    negative = x < 0.0
+    a = absolute(x)
+    if x.type == "f64":
+        return _logistic_f64(x, negative, a)
+    e = exp(-a)
+    return select(negative, e, select(x.isnan(), x, 1.0)) / (e + 1.0)
+
+
+def _logistic_f64(x: Expr, negative: Expr, a: Expr) -> Expr:
+    """With the exponential as a sum and the quotient corrected by its remainder."""
+    part = reduce(maximum(_EXP_RANGE["f64"][0], -a))
+    total = fast_sum(x.like(1.0), expm1_reduced(part.r))
+    e = Pair(scale(total.high, part.exponent), scale(total.low, part.exponent))
+    bottom = fast_sum(x.like(1.0), e.high)
+    high = select(negative, e.high, select(x.isnan(), x, 1.0))
+    low = select(negative, e.low, 0.0)
+    inverse = 1.0 / bottom.high
+    q = high * inverse
+    rest = fma(-q, bottom.high, high) + fma(-q, bottom.low + e.low, low)
+    return fma(rest, inverse, q)
 
 
 def tanh(x: Expr) -> Expr:
-    """t / (t + 2) with t = exp(2|x|) - 1."""
+    """A polynomial to 0.55; beyond, 1 - 2 / (exp(2|x|) + 1), whose second term is the smaller."""
     bound = {"f32": 20.0, "f64": 44.0}[x.type]
-    part = reduce(minimum(bound, absolute(x) * 2.0))
+    a = absolute(x)
+    z = a * a
+    small = fma(a * z, horner(z, {"f32": c.TANH_f32, "f64": c.TANH_f64}[x.type]), a)
+    part = reduce(minimum(bound, a * 2.0))
     power = power_of_two(part.exponent, x)
-    t = fma(power, expm1_reduced(part.r), power - 1.0)
-    return copysign(t / (t + 2.0), x)
+    large = 1.0 - 2.0 / fma(power, expm1_reduced(part.r), power + 1.0)
+    return copysign(select(a < 0.55, small, large), x)
 
 
 def _halves(x: Expr) -> tuple[Pair, Expr, Expr]:
@@ -135,7 +175,7 @@ def _halves(x: Expr) -> tuple[Pair, Expr, Expr]:
     part = reduce(minimum(limit, x))
     one = part.r.like(1.0)
     head = fast_sum(one, part.r)
-    p = fast_sum(head.high, fma(part.r * part.r, horner(part.r, _EXP[x.type]), part.tail + head.low))
+    p = fast_sum(head.high, fma(part.r * part.r, _series(part.r), part.tail + head.low))
     most = part.exponent.like(30)
     k = select(part.exponent > most, most, part.exponent)
     return p, power_of_two(k * -2, x) / p.high, part.exponent - 1
@@ -160,4 +200,3 @@ def cosh(x: Expr) -> Expr:
 
 def absolute(x: Expr) -> Expr:
     return from_bits(bits(x) & ((1 << (x.fmt.bits - 1)) - 1), x.fmt)
-

@@ -116,7 +116,9 @@ def _lgamma(x: Expr, p: Precision) -> Expr:
     reflected = add(add(literal(c.LOG_PI, x), -log), -positive)
     huge = a > 1e20
     large = a * (p.log(a).high - 1.0)
-    result = select(negative, reflected.high + reflected.low, select(huge, large, positive.high + positive.low))
+    result = select(
+        negative, reflected.high + reflected.low, select(huge, large, positive.high + positive.low)
+    )
     # Beyond 2**52 every negative number is an integer: a pole.
     pole = a.eq(0.0) | (negative & angle.integer) | a.eq(INF)
     return select(x.isnan(), x, select(pole, x.like(INF), result))

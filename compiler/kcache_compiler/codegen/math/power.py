@@ -24,7 +24,8 @@ def _finish(x: Expr, y: Expr, magnitude: Expr) -> Expr:
 
 def _magnitude_f32(a: Expr, exponent: Expr) -> Expr:
     """a**exponent in f64, for f64 ``a`` that was f32: 2**-43 in the logarithm and 2**-34 in the power
-    leave one rounding in f32."""
+    leave one rounding in f32.
+    """
     part = split(a, subnormals=False)
     s = part.f / (part.f + 2.0)
     z = s * s

@@ -7,7 +7,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...errors import UnsupportedOp
-from . import algebraic, basic, bessel, build, error_functions, exponential, gamma, logarithm, power, trigonometry, zeta
+from . import (
+    algebraic,
+    basic,
+    bessel,
+    build,
+    error_functions,
+    exponential,
+    gamma,
+    logarithm,
+    power,
+    trigonometry,
+    zeta,
+)
 from .build import Expr, Function, cast, narrow, record
 
 _FLOATS = ("f32", "f64")

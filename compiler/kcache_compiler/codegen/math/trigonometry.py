@@ -216,7 +216,7 @@ def atan2(y: Expr, x: Expr) -> Expr:
     z = q * q
     tail = q * z * horner(z, {"f32": c.ATAN_f32, "f64": c.ATAN_f64}[x.type])
     half = _HALF_PI[x.type]
-    left = (bits(x) < 0)
+    left = bits(x) < 0
     # The base is 0, pi/2 or pi, and the angle is taken from it or added to it.
     doubled = (half[0] * 2, half[1] * 2)
     acute = select(steep, _complement(half, q, tail), q + tail)

@@ -146,4 +146,3 @@ def _polygamma(n: Expr, x: Expr, zeroth: Expr, p: Precision) -> Expr:
     value = _zeta(order + 1.0, x, scale, p)
     value = select(_even(order), -value, value)
     return select(n.eq(0.0), zeroth, select(natural, value, value.like(NAN)))
-
