@@ -59,10 +59,11 @@ async def _serve(config: ServerConfig) -> None:
 
 def _announce(handle: ServerHandle, config: ServerConfig) -> None:
     line = json.dumps({"event": "listening", "addresses": list(handle.addresses), "pid": os.getpid()})
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
     if config.ready_file is not None:
         _write_whole(config.ready_file, line + "\n")
+    with contextlib.suppress(BrokenPipeError):  # nobody listens: no reason to stop
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
 
 
 def _write_whole(path: Path, text: str) -> None:

@@ -31,12 +31,13 @@ def to_status(error: KcacheError) -> tuple[grpc.StatusCode, str, Trailers]:
 
 
 def _fit(metadata: dict[str, str]) -> dict[str, str]:
-    """All entries, the long ones cut so that together they fit. The end of a diagnostic tells most."""
-    room = _MAX_METADATA
+    """All entries, the long ones cut to a fair share of the room. The end of a diagnostic tells most."""
+    room = _MAX_METADATA - sum(map(len, metadata))
     fitted: dict[str, str] = {}
-    for name, value in sorted(metadata.items(), key=lambda item: len(item[1])):
+    by_length = sorted(metadata.items(), key=lambda item: len(item[1]))
+    for position, (name, value) in enumerate(by_length):
+        share = max(room // (len(by_length) - position), 1)
         text = value.encode("utf-8", "replace")
-        room -= len(name)
-        fitted[name] = value if len(text) <= room else text[-max(room, 1) :].decode("utf-8", "ignore")
-        room -= min(len(text), max(room, 0))
+        fitted[name] = value if len(text) <= share else text[-share:].decode("utf-8", "ignore")
+        room -= min(len(text), share)
     return fitted

@@ -13,8 +13,8 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 from kcache_grpc.errors import ArgumentError, IntegrityError, ResourceExhausted, Unavailable
 from kcache_grpc.model.program import Program, ProgramFormat, program_digest
@@ -108,7 +108,7 @@ class Uploads:
         folder = self._directory / namespace
         folder.mkdir(mode=0o700, exist_ok=True)
         path = folder / f"{plan.digest.hex()}-{plan.format.value}-{plan.size}{_PART}"
-        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b")
+        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b", buffering=0)
         try:
             _lock(file, path)
             return Upload(plan, path, file)
@@ -124,7 +124,7 @@ class Uploads:
 class Upload:
     """An upload that is being written."""
 
-    def __init__(self, plan: UploadPlan, path: Path, file: BinaryIO) -> None:
+    def __init__(self, plan: UploadPlan, path: Path, file: FileIO) -> None:
         held = file.seek(0, os.SEEK_END)
         if plan.offset > held:
             raise BeyondEnd(
@@ -143,12 +143,13 @@ class Upload:
             raise ArgumentError(
                 f"more bytes than the {self._plan.size} that were announced", field="size_bytes"
             )
-        self._file.write(part)
+        left = memoryview(part)
+        while left:  # unbuffered: who asks for progress sees it
+            left = left[self._file.write(left) :]
         self.size += len(part)
 
     def finish(self) -> Progress:
         """What is here now; a whole program is verified. Raises ``IntegrityError``, and forgets the bytes."""
-        self._file.flush()
         if self.size < self._plan.size:
             return Progress(self.size, False)
         self._file.seek(0)
@@ -176,7 +177,7 @@ def too_large(size: int, limit: int) -> ResourceExhausted:
     )
 
 
-def _lock(file: BinaryIO, path: Path) -> None:
+def _lock(file: FileIO, path: Path) -> None:
     """Locks the file, and makes sure that it still is the one under its name."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -36,8 +36,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 def refused(call: Any) -> tuple[str, str, dict[str, str]]:
     """Code, reason and metadata of a call that fails."""
     with pytest.raises(grpc.RpcError) as caught:
-        result = call()
-        list(result)
+        list(call())
     info = info_of(caught.value)
     return caught.value.code().name, info.reason, dict(info.metadata)
 
@@ -59,7 +58,7 @@ def test_too_many_operations(server: Running) -> None:
     code, reason, metadata = refused(lambda: store(server, chain(51)))
     assert (code, reason) == ("RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED")
     assert "operations" in metadata["limit"]
-    assert store(server, chain(49)).key >= 1
+    assert store(server, chain(40)).key >= 1
 
 
 def test_a_program_too_large_for_a_request(server: Running) -> None:
@@ -170,7 +169,8 @@ def test_an_operation_without_lowering_has_a_key_and_no_kernel(server: Running) 
     kind = "tensor<8xcomplex<f32>>"
     body = (
         f"module {{ func.func @main(%a: {kind}) -> {kind} {{\n"
-        f"  %r = stablehlo.fft %a, type = FFT, length = [8] : ({kind}) -> {kind}\n  return %r : {kind}\n}} }}\n"
+        f"  %r = stablehlo.fft %a, type = FFT, length = [8] : ({kind}) -> {kind}\n"
+        f"  return %r : {kind}\n}} }}\n"
     ).encode()
     namespace = header("fft")
     assert server.stub.StoreGraph(pb.StoreGraphRequest(header=namespace, graph=inline(body))).key == 1

@@ -16,6 +16,7 @@ from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2_grpc
 from kcache_grpc.errors import ArgumentError, PermissionDenied, Unavailable
 from kcache_grpc.server import ServerConfig, start_server
+from kcache_grpc.storage.errors import StorageError
 from tests.server.programs import header
 from tests.server.running import Running, config_in, process, running
 
@@ -159,7 +160,7 @@ def test_requests_are_logged_one_line_each(tmp_path: Path) -> None:
 
 def test_a_server_that_cannot_start_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "not-a-database").write_text("hello" * 1000)
-    with pytest.raises(Exception, match="."):
+    with pytest.raises(StorageError):
         start(config_in(tmp_path, db=f"sqlite:///{tmp_path}/not-a-database", socket=tmp_path / "run" / "s"))
     assert not (tmp_path / "run" / "s").exists()
 

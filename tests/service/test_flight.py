@@ -1,0 +1,108 @@
+"""Single flight in one process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import pytest
+
+from kcache_grpc import errors
+from kcache_grpc.service.flight import Flight, Flights
+
+T = TypeVar("T")
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(work)
+
+
+def test_equal_work_flies_once_and_everybody_sees_all_stages() -> None:
+    async def body() -> None:
+        flights: Flights[str, int] = Flights()
+        gate = asyncio.Event()
+        runs: list[int] = []
+
+        async def work(flight: Flight[int]) -> int:
+            runs.append(1)
+            flight.report("one")
+            await gate.wait()
+            flight.report("two")
+            return 42
+
+        async def passenger() -> tuple[list[str], int, bool]:
+            flight, ours = flights.join("key", work)
+            stages = [stage async for stage in flight.stages()]
+            return stages, await flight.result(), ours
+
+        tasks = [asyncio.create_task(passenger()) for _ in range(5)]
+        await asyncio.sleep(0)
+        gate.set()
+        outcomes = await asyncio.gather(*tasks)
+        assert [(stages, result) for stages, result, _ in outcomes] == [(["one", "two"], 42)] * 5
+        assert [ours for *_, ours in outcomes] == [True, False, False, False, False]
+        assert len(runs) == 1
+        assert len(flights) == 0
+
+    run(body())
+
+
+def test_a_passenger_who_leaves_does_not_end_the_flight() -> None:
+    async def body() -> None:
+        flights: Flights[str, int] = Flights()
+        gate = asyncio.Event()
+
+        async def work(flight: Flight[int]) -> int:
+            await gate.wait()
+            return 1
+
+        flight, _ = flights.join("key", work)
+        leaving = asyncio.create_task(flight.result())
+        await asyncio.sleep(0)
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        gate.set()
+        assert await flight.result() == 1
+
+    run(body())
+
+
+def test_an_error_reaches_all_passengers_and_the_next_flight_tries_again() -> None:
+    async def body() -> None:
+        flights: Flights[str, int] = Flights()
+
+        async def crash(flight: Flight[int]) -> int:
+            raise errors.CompileFailed("no")
+
+        first, _ = flights.join("key", crash)
+        second, _ = flights.join("key", crash)
+        for flight in (first, second):
+            with pytest.raises(errors.CompileFailed):
+                await flight.result()
+        _, ours = flights.join("key", crash)
+        assert ours
+        await flights.drain(1)
+
+    run(body())
+
+
+def test_a_drain_waits_and_then_cancels() -> None:
+    async def body() -> None:
+        flights: Flights[str, int] = Flights()
+
+        async def forever(flight: Flight[int]) -> int:
+            await asyncio.Event().wait()
+            return 0
+
+        async def short(flight: Flight[int]) -> int:
+            return 7
+
+        late, quick = flights.join("late", forever)[0], flights.join("quick", short)[0]
+        await flights.drain(0.01)
+        assert await quick.result() == 7
+        with pytest.raises(asyncio.CancelledError):
+            await late.result()
+
+    run(body())

@@ -1,0 +1,66 @@
+"""Leases are kept alive, and let go when they are lost."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+from kcache_grpc.service.leases import LeaseKeeper
+from kcache_grpc.storage import Store
+from kcache_grpc.storage.records import Lease
+
+
+def name(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    """Polls; a test that waits for ever is ended by its time limit."""
+    while not condition():
+        pass
+
+
+def test_a_held_lease_does_not_expire_and_its_stages_are_seen(store: Store) -> None:
+    namespace = store.get_or_create_namespace("default")
+    keeper = LeaseKeeper(store, ttl=1.2)
+    lease = store.acquire_lease(namespace, name("k"), "me", 1.2)
+    assert isinstance(lease, Lease)
+    keeper.hold(lease)
+    keeper.report(lease, "lower")
+    keeper.report(lease, "link")
+
+    def state() -> Any:
+        return store.find_leases(namespace, [name("k")])[name("k")]
+
+    eventually(lambda: state().stages == ("lower", "link"))
+    first = state().acquired_at
+    deadline = time.monotonic() + 1.8
+    while time.monotonic() < deadline:  # longer than the time to live
+        assert state().held
+    assert not isinstance(store.acquire_lease(namespace, name("k"), "other", 1.0), Lease)
+    keeper.let_go(lease)
+    eventually(lambda: not state().held)
+    assert isinstance(store.acquire_lease(namespace, name("k"), "other", 1.0), Lease)
+    assert state().acquired_at > first
+    keeper.close()
+
+
+def test_a_lost_lease_is_let_go_and_the_others_are_kept(store: Store) -> None:
+    namespace = store.get_or_create_namespace("default")
+    keeper = LeaseKeeper(store, ttl=0.1)
+    lost, kept = (store.acquire_lease(namespace, name(k), "me", 0.1) for k in "ab")
+    assert isinstance(lost, Lease)
+    assert isinstance(kept, Lease)
+    store.release_lease(lost)
+    taken = store.acquire_lease(namespace, name("a"), "other", 100.0)
+    assert isinstance(taken, Lease)
+    keeper.hold(lost)
+    keeper.hold(kept)
+    keeper.report(lost, "late")
+    keeper.report(kept, "lower")
+    eventually(lambda: store.find_leases(namespace, [name("b")])[name("b")].stages == ("lower",))
+    state = store.find_leases(namespace, [name("a")])[name("a")]
+    assert (state.holder, state.stages) == ("other", ())
+    keeper.close()

@@ -1,0 +1,152 @@
+"""Failures that are remembered, uses that are written down, namespaces that are looked up."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from kcache_grpc import errors
+from kcache_grpc.model.signing import Signed
+from kcache_grpc.service.failures import Failures, as_error, lasting
+from kcache_grpc.service.ledger import Ledger
+from kcache_grpc.service.namespaces import Namespaces
+from kcache_grpc.service.threads import StoreThreads
+from kcache_grpc.service.values import Caller, KnownGraph, KnownKernel
+from kcache_grpc.storage import Store, open_store
+
+T = TypeVar("T")
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(work)
+
+
+def name(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
+
+
+def test_what_would_fail_again_is_remembered_with_all_it_said(store: Store, threads: StoreThreads) -> None:
+    async def body() -> None:
+        failures = Failures(store, threads, ttl=100)
+        namespace = store.get_or_create_namespace("default")
+        error = errors.UnsupportedOp("no lowering", op="stablehlo.fft", location="line 3")
+        await failures.remember(namespace, name("k"), error)
+        with pytest.raises(errors.UnsupportedOp) as caught:
+            await failures.check(namespace, name("k"))
+        assert (caught.value.message, caught.value.op) == ("no lowering", "stablehlo.fft")
+        assert caught.value.metadata["location"] == "line 3"
+        assert caught.value.metadata["remembered_until"]
+        await failures.check(namespace, name("another"))
+
+    run(body())
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (errors.CompileFailed("x", stage="lower"), True),
+        (errors.CompileFailed("x", signal="SIGSEGV"), True),
+        (errors.CompileFailed("x", signal="SIGKILL"), False),
+        (errors.UnsupportedOp("x"), True),
+        (errors.CompileTimeout("x"), True),
+        (errors.Unavailable("x"), False),
+        (errors.ResourceExhausted("x"), False),
+        (errors.InvalidProgram("x"), False),
+        (errors.KcacheError("x"), False),
+    ],
+)
+def test_what_lasts(error: errors.KcacheError, expected: bool) -> None:
+    assert lasting(error) is expected
+
+
+def test_a_long_diagnostic_is_remembered_from_its_end(store: Store, threads: StoreThreads) -> None:
+    async def body() -> None:
+        failures = Failures(store, threads, ttl=100)
+        namespace = store.get_or_create_namespace("default")
+        error = errors.CompileFailed("m", stage="lower", diagnostic="x" * 100_000 + "the end")
+        await failures.remember(namespace, name("k"), error)
+        (record,) = (await failures.find(namespace, [name("k")])).values()
+        again = as_error(record)
+        assert isinstance(again, errors.CompileFailed)
+        assert again.stage == "lower"
+        assert again.diagnostic.endswith("the end")
+
+    run(body())
+
+
+def kernel(text: str) -> KnownKernel:
+    return KnownKernel(name(text), Signed(b"", b"", b""), (), compile_us=1000)
+
+
+GRAPH = KnownGraph(name("program"), 1, name("spec"), "f32[4]", Signed(b"", b"", b""))
+
+
+def test_uses_are_written_in_batches_with_what_they_saved(store: Store, threads: StoreThreads) -> None:
+    async def body() -> None:
+        ledger = Ledger(store, threads, name("toolchain"))
+        namespace = store.get_or_create_namespace("default")
+        for _ in range(3):
+            ledger.served(namespace, Caller(request_id="r", client="c"), GRAPH, kernel("k"), "stored")
+        assert not store.find_usage(namespace, "kernel", [name("k")])
+        await ledger.close()
+        usage = store.find_usage(namespace, "kernel", [name("k")])[name("k")]
+        assert (usage.hits, usage.saved_us) == (3, 3000)
+        events = [record.event for record in store.list_audit(namespace)]
+        assert [event.kind for event in events] == ["serve"] * 3
+        assert (events[0].request_id, events[0].actor, events[0].key) == ("r", "c", 1)
+
+    run(body())
+
+
+def test_the_task_writes_by_itself(store: Store, threads: StoreThreads) -> None:
+    async def body() -> None:
+        ledger = Ledger(store, threads, name("toolchain"))
+        ledger.start()
+        namespace = store.get_or_create_namespace("default")
+        ledger.served(namespace, Caller(), GRAPH, kernel("k"), "stored")
+        while not store.find_usage(namespace, "kernel", [name("k")]):  # noqa: ASYNC110 - another thread writes
+            await asyncio.sleep(0.01)
+        await ledger.close()
+
+    run(body())
+
+
+def test_what_cannot_be_written_waits(store: Store, threads: StoreThreads, tmp_path: Path) -> None:
+    async def body() -> None:
+        namespace = store.get_or_create_namespace("default")
+        broken = open_store(f"sqlite:///{tmp_path}/store.sqlite")
+        broken.close()
+        ledger = Ledger(broken, threads, name("toolchain"))
+        ledger.served(namespace, Caller(), GRAPH, kernel("k"), "stored")
+        await ledger.flush()
+        ledger._store = store  # pyright: ignore[reportPrivateUsage]
+        await ledger.flush()
+        assert store.find_usage(namespace, "kernel", [name("k")])[name("k")].hits == 1
+
+    run(body())
+
+
+def test_an_epoch_is_checked_once_a_second(store: Store, threads: StoreThreads) -> None:
+    async def body() -> None:
+        now = [0.0]
+        namespaces = Namespaces(store, threads, max_age=1.0, clock=lambda: now[0])
+        first = await namespaces.get("default")
+        store.raise_epoch(first)
+        now[0] = 0.9
+        assert (await namespaces.get("default")).epoch == 1
+        now[0] = 1.0
+        assert (await namespaces.get("default")).epoch == 2
+
+    run(body())
+
+
+@pytest.mark.parametrize("text", ["", "A", "a b", "-a", ".a", "a/b", "a" * 129, "ä", "a\n"])
+def test_names_that_are_none(store: Store, threads: StoreThreads, text: str) -> None:
+    with pytest.raises(errors.ArgumentError):
+        run(Namespaces(store, threads).get(text))
+    assert len(store.list_namespaces()) <= 1

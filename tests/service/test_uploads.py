@@ -1,0 +1,109 @@
+"""The upload spool: growth, verification, limits, expiry."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from kcache_grpc import errors
+from kcache_grpc.model.program import ProgramFormat, program_digest
+from kcache_grpc.service.uploads import UploadPlan, Uploads
+from kcache_grpc.service.values import BeyondEnd
+
+T = TypeVar("T")
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(work)
+
+
+def spool(folder: Path, **rest: Any) -> Uploads:
+    settings: dict[str, Any] = {"max_program": 1000, "capacity": 5000, "ttl": 60.0, **rest}
+    return Uploads(folder / "spool", **settings)
+
+
+async def parts(*contents: bytes) -> AsyncIterator[bytes]:
+    for content in contents:
+        yield content
+
+
+def plan(body: bytes, offset: int = 0) -> UploadPlan:
+    digest = program_digest(ProgramFormat.STABLEHLO, body)
+    return UploadPlan(ProgramFormat.STABLEHLO, len(body), digest, offset)
+
+
+def test_an_upload_grows_is_verified_and_found(tmp_path: Path) -> None:
+    async def body() -> None:
+        uploads = spool(tmp_path)
+        program = bytes(range(200))
+        half = await uploads.receive("ns", plan(program), parts(program[:100]))
+        assert (half.committed, half.complete) == (100, False)
+        assert uploads.find("ns", plan(program).digest) is None
+        rest = spool(tmp_path)  # another process, or this one after a restart
+        assert rest.progress("ns", plan(program).digest).committed == 100
+        whole = await rest.receive("ns", plan(program, 100), parts(program[100:150], program[150:]))
+        assert (whole.committed, whole.complete) == (200, True)
+        found = uploads.find("ns", plan(program).digest)
+        assert found is not None
+        assert (found.body, found.format) == (program, ProgramFormat.STABLEHLO)
+        assert uploads.find("other", plan(program).digest) is None
+
+    run(body())
+
+
+def test_an_upload_may_go_back_but_not_skip(tmp_path: Path) -> None:
+    async def body() -> None:
+        uploads = spool(tmp_path)
+        program = bytes(range(200))
+        await uploads.receive("ns", plan(program), parts(program[:100]))
+        with pytest.raises(BeyondEnd):
+            await uploads.receive("ns", plan(program, 101), parts(program[101:]))
+        assert (await uploads.receive("ns", plan(program, 50), parts(program[50:]))).complete
+
+    run(body())
+
+
+def test_two_writers_of_one_program_do_not_mix(tmp_path: Path) -> None:
+    async def body() -> None:
+        uploads = spool(tmp_path)
+        program = bytes(range(200))
+        gate = asyncio.Event()
+
+        async def slow() -> AsyncIterator[bytes]:
+            yield program[:100]
+            await gate.wait()
+            yield program[100:]
+
+        first = asyncio.create_task(uploads.receive("ns", plan(program), slow()))
+        while uploads.progress("ns", plan(program).digest).committed < 100:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        with pytest.raises(errors.Unavailable):
+            await spool(tmp_path).receive("ns", plan(program), parts(program))
+        gate.set()
+        assert (await first).complete
+
+    run(body())
+
+
+def test_the_spool_has_limits_and_forgets(tmp_path: Path) -> None:
+    async def body() -> None:
+        now = [1_000_000.0]
+        uploads = spool(tmp_path, capacity=1500, clock=lambda: now[0])
+        with pytest.raises(errors.ResourceExhausted, match="above the limit of 1000"):
+            await uploads.receive("ns", plan(bytes(1001)), parts())
+        await uploads.receive("ns", plan(bytes(900)), parts(bytes(900)))
+        with pytest.raises(errors.ResourceExhausted) as caught:
+            await uploads.receive("ns", plan(bytes(700)), parts(bytes(700)))
+        assert caught.value.metadata["limit"] == "spool_bytes"
+        for path in (tmp_path / "spool").glob("*/*"):
+            os.utime(path, (now[0], now[0]))
+        now[0] += 61
+        assert (await uploads.receive("ns", plan(bytes(700)), parts(bytes(700)))).complete
+        assert uploads.find("ns", plan(bytes(900)).digest) is None
+
+    run(body())
