@@ -24,14 +24,21 @@ RESULTS = Path(__file__).parent / "measured.json"
 CHUNK = 1 << 22
 
 
-def distance_near_zero(got: np.ndarray, want: np.ndarray) -> np.ndarray:
-    """Units of the last place, or of 1.0 where the function is near a zero (values below 1)."""
-    relative = ulp_distance(got, want)
-    with np.errstate(invalid="ignore"):
+NEAR_ZERO = frozenset(f.name for f in functions() if f.near_zero)
+AROUND = np.linspace(-0.1, 0.1, 41)
+
+
+def distance_of(name: str, x: np.ndarray, got: np.ndarray, want: np.ndarray) -> np.ndarray:
+    """Units of the last place; of 1.0, where the function changes its sign within 0.1 of ``x``."""
+    distance = ulp_distance(got, want)
+    far = np.flatnonzero(distance > 4) if name in NEAR_ZERO else np.array([], dtype=np.int64)
+    if far.size:
+        signs = np.sign(IN_F64[name](x[far].astype(np.float64)[:, None] + AROUND))
         unit = 2.0**52 if got.dtype == np.float64 else 2.0**23
-        absolute = np.ceil(np.abs(got.astype(np.float64) - want.astype(np.float64)) * unit)
-        usable = np.isfinite(absolute) & (np.abs(want) < 1.0)
-    return np.where(usable, np.minimum(relative, np.where(usable, absolute, 0).astype(np.int64)), relative)
+        absolute = np.abs(got[far].astype(np.float64) - want[far].astype(np.float64)) * unit
+        usable = (signs.min(axis=1) != signs.max(axis=1)) & (absolute < distance[far])
+        distance[far] = np.where(usable, np.ceil(np.where(usable, absolute, 0)), distance[far])
+    return distance
 
 
 #: What the negative half is, given the other: the reference is asked for one half only.
@@ -50,7 +57,7 @@ def _mirrored(name: str, x: np.ndarray, got: np.ndarray, mirror: np.ndarray) -> 
     return np.isnan(mirror) | (x == 0)
 
 
-def sweep(name: str, near_zero: bool, step: int = 1, offset: int = 0) -> tuple[int, float, int]:
+def sweep(name: str, step: int = 1, offset: int = 0) -> tuple[int, float, int]:
     """(largest distance, an argument where it occurs, arguments asked with a distance above 0)."""
     function, reference = compiled(name, "f32"), IN_F64[name]
     symmetric = name in ODD | EVEN | POSITIVE
@@ -65,7 +72,7 @@ def sweep(name: str, near_zero: bool, step: int = 1, offset: int = 0) -> tuple[i
             )
             got = function(x)
             want = reference(x.astype(np.float64)).astype(np.float32)
-            distance = distance_near_zero(got, want) if near_zero else ulp_distance(got, want)
+            distance = distance_of(name, x, got, want)
             if symmetric and not np.all(_mirrored(name, x, got, function(-x))):
                 raise AssertionError(f"{name}: the negative half is not what the positive one says")
             at = int(np.argmax(distance))
@@ -87,11 +94,10 @@ def record(key: str, entry: dict[str, object]) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    near = {f.name: f.near_zero for f in functions()}
     step = next((int(a.removeprefix("--step=")) for a in arguments if a.startswith("--step=")), 1)
     for name in [a for a in arguments if not a.startswith("-")] or list(IN_F64):
         begin = time.monotonic()
-        worst, where, inexact = sweep(name, near[name], step)
+        worst, where, inexact = sweep(name, step)
         record(f"{name} f32", {"ulp": worst, "at": where, "values": (1 << 32) // step})
         seconds = time.monotonic() - begin
         print(f"{name}: {worst} at {where!r}, {inexact} not correctly rounded, {seconds:.0f} s", flush=True)
