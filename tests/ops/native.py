@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _ctypes
 import ctypes
 import math
 import os
@@ -32,6 +33,7 @@ def run(
     library = _load(kernel.artifacts["so"])
     library.kcache_run.restype = ctypes.c_int32
     code = library.kcache_run(pointers, sizes_array, ctypes.c_void_p(workspace.address), None)
+    _ctypes.dlclose(library._handle)  # the next one may come on the same descriptor, hence path
     if code:
         raise RuntimeError(
             f"kcache_run returned {code}: {interface.error_codes.get(code, 'an unlisted code')}"
