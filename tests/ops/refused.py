@@ -2,4 +2,6 @@
 
 from __future__ import annotations
 
-REFUSED: frozenset[str] = frozenset()
+REFUSED: frozenset[str] = frozenset(
+    {f"{op}-{dtype}" for op in ("scatter", "sort") for dtype in ("i32", "f32", "f64")}
+)
