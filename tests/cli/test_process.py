@@ -138,17 +138,22 @@ def test_an_interrupt_is_130(tmp_path: Path) -> None:
     assert "Traceback" not in complaint
 
 
-def test_serve_until_a_signal(tmp_path: Path) -> None:
-    ready = tmp_path / "ready.json"
-    server = ServerProcess(tmp_path, "--ready-file", str(ready), "--workers", "1", "--log-format", "json")
-    server.start()
-    assert answer(kcache("doctor", "--health", "--json", "--addr", f"unix:{tmp_path}/run/kcache.sock"))[
-        "healthy"
-    ]
-    told = json.loads(ready.read_text())
-    assert server.address in told["addresses"]
-    os.kill(server.pid, signal.SIGINT)
-    assert server.stop() == 0
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_serve_until_a_signal(tmp_path: Path, number: signal.Signals) -> None:
+    ready, service = tmp_path / "ready.json", tmp_path / "run" / "kcache.sock"
+    state = ("--db", f"sqlite:///{tmp_path}/k.sqlite", "--state-dir", str(tmp_path / "state"))
+    places = ("--listen", "127.0.0.1:0", "--socket", str(service), "--ready-file", str(ready))
+    command = [sys.executable, "-m", "kcache_grpc", "serve", *state, *places, "--workers", "1"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert process.stdout is not None
+    told = json.loads(process.stdout.readline())
+    assert f"unix:{service}" in told["addresses"]
+    assert answer(kcache("doctor", "--health", "--json", "--addr", f"unix:{service}"))["healthy"]
+    assert json.loads(ready.read_text()) == told
+    process.send_signal(number)
+    _, log = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "Traceback" not in log
     assert not ready.exists()
 
 
