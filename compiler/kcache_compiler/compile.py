@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.entry import SIZES_DISAGREE
@@ -14,7 +15,13 @@ from kcache_compiler.codegen.legalize.math import call_math_library
 from kcache_compiler.codegen.legalize.meaning import keep_meaning
 from kcache_compiler.codegen.math import VERSION as MATH_VERSION
 from kcache_compiler.codegen.math import expand
-from kcache_compiler.codegen.narrow import EMULATE, convert_half_in_software, math_on_f32, round_once, select_as_integers
+from kcache_compiler.codegen.narrow import (
+    EMULATE,
+    convert_half_in_software,
+    math_on_f32,
+    round_once,
+    select_as_integers,
+)
 from kcache_compiler.codegen.pipeline import BUFFERIZE, EMIT, LOWER, launches
 from kcache_compiler.codegen.signature import read_signature
 from kcache_compiler.codegen.stage import Passes, Rewrite, Stage, Unit, run
@@ -113,6 +120,16 @@ def lower_module(
         "asm": unit.assembly.encode(),
     }
     return CompiledKernel(artifacts, interface, seconds)
+
+
+@contextmanager
+def lower_until(module_text: str, n_inputs: int, target: str, stage: str) -> Iterator[mlir.Module]:
+    """The module as ``stage`` would get it, inside its context: what tests look at."""
+    unit = Unit(module_text, n_inputs, target_named(target), CompileOptions())
+    names = [one.name for one in PIPELINE]
+    with mlir.new_context(), mlir.unknown_location():
+        run(PIPELINE[: names.index(stage)], unit, lambda _: None)
+        yield unit.module
 
 
 def compile_spec(

@@ -31,6 +31,5 @@ def inline_body(
                 with mlir.before(inner):
                     inner.results[0].replace_all_uses_with(index(mlir.int_of(inner.attributes["dim"])))
                 inner.erase()
-        for old, new in zip(operation.results, copy.results, strict=True):
-            mapping[old] = new
+        mapping.update(zip(operation.results, copy.results, strict=True))
     raise AssertionError("a body without a yield")

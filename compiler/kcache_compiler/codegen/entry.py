@@ -27,8 +27,8 @@ llvm.func @kcache_abi() -> i32 {
   %abi = llvm.mlir.constant(1 : i32) : i32
   llvm.return %abi : i32
 }
-llvm.func internal @kcache_dispatch(%host: !llvm.ptr, %code: !llvm.ptr, %n: i64, %grain: i64, %task: !llvm.ptr,
-    %closure: !llvm.ptr) attributes {passthrough = ["noinline", "nounwind"]} {
+llvm.func internal @kcache_dispatch(%host: !llvm.ptr, %code: !llvm.ptr, %n: i64, %grain: i64,
+    %task: !llvm.ptr, %closure: !llvm.ptr) attributes {passthrough = ["noinline", "nounwind"]} {
   %zero = llvm.mlir.constant(0 : i64) : i64
   %one = llvm.mlir.constant(1 : i64) : i64
   %none = llvm.mlir.constant(0 : i32) : i32
@@ -56,7 +56,8 @@ llvm.func internal @kcache_dispatch(%host: !llvm.ptr, %code: !llvm.ptr, %n: i64,
   %direct = llvm.or %single, %missing : i1
   llvm.cond_br %direct, ^here, ^spread
 ^spread:
-  %spread = llvm.call %for(%context, %n, %grain, %task, %closure) : !llvm.ptr, (!llvm.ptr, i64, i64, !llvm.ptr, !llvm.ptr) -> i32
+  %spread = llvm.call %for(%context, %n, %grain, %task, %closure)
+    : !llvm.ptr, (!llvm.ptr, i64, i64, !llvm.ptr, !llvm.ptr) -> i32
   llvm.store %spread, %code : i32, !llvm.ptr
   llvm.br ^done
 ^here:
@@ -135,11 +136,14 @@ def _task(module: mlir.Module, launch: Outlined) -> None:
     """The task of a launch: read the closure's words and call the slice function."""
     words = _words(launch)
     lines = [
-        f"llvm.func internal @{launch.name}_task(%closure: !llvm.ptr, %begin: i64, %end: i64, %worker: i64) -> i32 "
+        f"llvm.func internal @{launch.name}_task("
+        "%closure: !llvm.ptr, %begin: i64, %end: i64, %worker: i64) -> i32 "
         'attributes {passthrough = ["nounwind"]} {'
     ]
     for number, kind in enumerate(words):
-        lines.append(f"  %a{number} = llvm.getelementptr %closure[{8 * number}] : (!llvm.ptr) -> !llvm.ptr, i8")
+        lines.append(
+            f"  %a{number} = llvm.getelementptr %closure[{8 * number}] : (!llvm.ptr) -> !llvm.ptr, i8"
+        )
         lines.append(f"  %w{number} = llvm.load %a{number} : !llvm.ptr -> {kind}")
     values = ", ".join(["%begin", "%end", *(f"%w{number}" for number in range(len(words)))])
     types = ", ".join(["i64", "i64", *words])
@@ -250,7 +254,10 @@ class _Frame:
         for check in launch.nest.checks:
             left, right = (emit_formula(side, self.dims, cache) for side in (check.left, check.right))
             wrong = mlir.value(
-                "arith.cmpi", [left, right], mlir.type_of("i1"), predicate=mlir.int_attr(1 if check.equal else 4)
+                "arith.cmpi",
+                [left, right],
+                mlir.type_of("i1"),
+                predicate=mlir.int_attr(1 if check.equal else 4),
             )
             before = mlir.value("llvm.load", [self.code], mlir.type_of("i32"))
             failed = mlir.constant(SIZES_DISAGREE, "i32")
@@ -310,4 +317,3 @@ def _byte_booleans(main: mlir.Op, shapes: Shapes) -> None:
             else:
                 access.results[0].replace_all_uses_with(memory.load(pointer, offset))
         access.erase()
-

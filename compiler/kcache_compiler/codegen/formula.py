@@ -52,7 +52,7 @@ def apply(operator: str, a: Formula, b: Formula) -> Formula:
             return a
         case ("-", _, _) if a == b:
             return 0
-        case ("+" | "*" | "min" | "max"), _, _:
+        case (("+" | "*" | "min" | "max"), _, _):
             left, right = sorted((a, b), key=_order)
             return (operator, left, right)
         case _:

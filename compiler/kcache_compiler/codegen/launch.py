@@ -38,7 +38,7 @@ def read_nest(generic: mlir.Op, shapes: Shapes) -> tuple[Nest, list[int]]:
     attributes = generic.attributes
     kinds = ["parallel" in str(kind) for kind in attributes["iterator_types"]]
     maps = [entry.value for entry in attributes["indexing_maps"]]
-    inputs = int(list(attributes["operandSegmentSizes"])[0])
+    inputs = int(next(iter(attributes["operandSegmentSizes"])))
     accesses: list[Access] = []
     numbers: list[int] = []
     sizes: list[Formula | None] = [None] * len(kinds)
@@ -201,9 +201,17 @@ def _write_body(
         steps = [memory.emit_formula(stride, dims, cache) for stride in access.strides]
         accesses.append(Pointer(start, base.element, steps))
     sizes = {axis.size: memory.emit_formula(axis.size, dims, cache) for axis in nest.axes}
-    inputs = int(list(generic.attributes["operandSegmentSizes"])[0])
+    inputs = int(next(iter(generic.attributes["operandSegmentSizes"])))
     emitter = _Emitter(
-        nest, pointers, accesses, sizes, (arguments[0], arguments[1]), mapping, mlir.block_of(generic), inputs, numbers
+        nest,
+        pointers,
+        accesses,
+        sizes,
+        (arguments[0], arguments[1]),
+        mapping,
+        mlir.block_of(generic),
+        inputs,
+        numbers,
     )
     zero = mlir.constant(0)
     _emit_axis(emitter, 0, [zero] * len(accesses), {}, operands)
@@ -264,7 +272,9 @@ def _emit_reduction(
     """The innermost reductions with their results in registers, or the plain body when there are none."""
     written = [n for n, access in enumerate(emitter.nest.accesses) if access.written]
     in_registers = {
-        n for n in written if not any(emitter.nest.accesses[n].strides[p] for p in range(position, len(emitter.nest.axes)))
+        n
+        for n in written
+        if not any(emitter.nest.accesses[n].strides[p] for p in range(position, len(emitter.nest.axes)))
     }
     used = [bool(list(emitter.body.arguments[emitter.numbers[n]].uses)) for n in written]
     initial = [
@@ -324,6 +334,9 @@ def _body(
             access = by_number[number]
             mapping[argument] = memory.load(emitter.accesses[access], offsets[access])
     by_source = {
-        source: indices[p] for p, axis in enumerate(emitter.nest.axes) if len(axis.sources) == 1 for source in axis.sources
+        source: indices[p]
+        for p, axis in enumerate(emitter.nest.axes)
+        if len(axis.sources) == 1
+        for source in axis.sources
     }
     return memory.clone_body(emitter.body, mapping, emitter.pointers, by_source)

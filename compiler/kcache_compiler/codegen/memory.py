@@ -248,8 +248,7 @@ def clone_body(
                 if inner == copy:
                     results = [replaced]
                 inner.erase()
-        for old, new in zip(operation.results, results, strict=True):
-            mapping[old] = new
+        mapping.update(zip(operation.results, results, strict=True))
     raise AssertionError("a body without a yield")
 
 

@@ -233,8 +233,11 @@ def strides_of(memref: Type) -> tuple[list[int | None], int | None]:
 
 
 def on_each(root: Op, table: Mapping[str, Callable[[Op], None]]) -> None:
-    """Call the entry of ``table`` for every operation below ``root`` that has one."""
-    for operation in walk(root):
+    """Call the entry of ``table`` for every operation below ``root`` that has one, inner ones first.
+
+    An entry may erase its operation, with all that is in it.
+    """
+    for operation in reversed(walk(root)):
         handler = table.get(operation.operation.name)
         if handler is not None:
             handler(operation)
@@ -311,7 +314,9 @@ def is_identity(index_map: Any) -> bool:
 def is_permutation(index_map: Any) -> bool:
     """Every dimension appears once: each element is read exactly once."""
     axes = [plain_dim(result) for result in index_map.results]
-    return None not in axes and sorted(axis for axis in axes if axis is not None) == list(range(index_map.n_dims))
+    return None not in axes and sorted(axis for axis in axes if axis is not None) == list(
+        range(index_map.n_dims)
+    )
 
 
 def compose(outer: Any, inner: Any) -> Any:
@@ -351,3 +356,9 @@ def symbol_of(operation: Op) -> str:
 def integers_of(operation: Op) -> list[int]:
     """The elements of a constant of integers."""
     return [int(number) for number in ir.DenseIntElementsAttr(operation.attributes["value"])]
+
+
+def computes_scalars(operation: Op) -> bool:
+    """The operation stands in the body of a reduction or the like, not among tensors."""
+    parent = name_of(operation.operation.parent)
+    return parent not in ("func.func", "stablehlo.while", "stablehlo.if", "stablehlo.case")

@@ -28,7 +28,9 @@ def math_on_f32(unit: Unit) -> None:
             continue
         with mlir.before(op):
             operands = [_wide(operand) for operand in op.operands]
-            result = _round(operands[0]) if name == "math.round" else mlir.value(name, operands, operands[0].type)
+            result = (
+                _round(operands[0]) if name == "math.round" else mlir.value(name, operands, operands[0].type)
+            )
             if str(kind) in NARROW:
                 result = mlir.value("arith.truncf", [result], kind)
         op.results[0].replace_all_uses_with(result)
@@ -36,7 +38,9 @@ def math_on_f32(unit: Unit) -> None:
 
 
 def _wide(operand: mlir.Value) -> mlir.Value:
-    return mlir.value("arith.extf", [operand], mlir.type_of("f32")) if str(operand.type) in NARROW else operand
+    return (
+        mlir.value("arith.extf", [operand], mlir.type_of("f32")) if str(operand.type) in NARROW else operand
+    )
 
 
 def _round(number: mlir.Value) -> mlir.Value:
@@ -52,7 +56,9 @@ def _round(number: mlir.Value) -> mlir.Value:
 
 def round_once(unit: Unit) -> None:
     """Rewrite conversions from f64 and integers to narrow floats, and from narrow floats to integers."""
-    for op in mlir.named(unit.module, "arith.truncf", "arith.sitofp", "arith.uitofp", "arith.fptosi", "arith.fptoui"):
+    for op in mlir.named(
+        unit.module, "arith.truncf", "arith.sitofp", "arith.uitofp", "arith.fptosi", "arith.fptoui"
+    ):
         name, source, target = mlir.name_of(op), op.operands[0], op.results[0].type
         if name.startswith("arith.fpto"):
             if str(source.type) in NARROW:

@@ -15,7 +15,7 @@ from kcache_compiler.errors import UnsupportedOp
 
 BUFFERIZE: tuple[Stage, ...] = (
     Rewrite("destinations", signature.pass_destinations),
-    Passes("generalize", "func.func(linalg-generalize-named-ops),canonicalize"),
+    Passes("simplify", "canonicalize,cse"),
     Passes("eliminate-empty-tensors", "eliminate-empty-tensors"),
     Passes("bufferize", "one-shot-bufferize{buffer-alignment=64},canonicalize,cse"),
     Rewrite("branch-layouts", plain_branch_layouts),

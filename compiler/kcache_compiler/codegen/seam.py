@@ -41,7 +41,7 @@ FORMATS = {
 
 _TOKEN = re.compile(
     r"""
-    (?P<skip> c?"[^"]*" | [%@!\#$][-\w.$"]+ | ;.* )
+    (?P<skip> c?"[^"]*" | [%@!\#$](?:"[^"]*"|[-\w.$]+) | ;.* )
   | (?P<type> \b(?:half|bfloat|float|double)\b )
   | (?P<literal>
         [-+]?\d+\.\d+(?:[eE][-+]?\d+)?

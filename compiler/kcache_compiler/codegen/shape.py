@@ -170,7 +170,9 @@ def _kept_axes(operation: mlir.Op) -> list[int]:
     position = 0
     spare = len(given) - len(wanted)
     for axis, size in enumerate(given):
-        matches = position < len(wanted) and (wanted[position] == size or (wanted[position] is None and size < 0))
+        matches = position < len(wanted) and (
+            wanted[position] == size or (wanted[position] is None and size < 0)
+        )
         if size == 1 and spare and not (matches and len(given) - axis == len(wanted) - position):
             spare -= 1
             continue

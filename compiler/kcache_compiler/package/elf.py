@@ -13,7 +13,15 @@ ALLOWED_UNDEFINED = frozenset({"memcpy", "memmove", "memset", "memcmp", "bcmp"})
 EXPORTED = frozenset({"kcache_run", "kcache_abi"})
 
 _PT_DYNAMIC, _PT_GNU_STACK, _PT_GNU_RELRO = 2, 0x6474E551, 0x6474E552
-_DT_NEEDED, _DT_BIND_NOW, _DT_FLAGS, _DT_FLAGS_1, _DT_TEXTREL, _DT_RPATH, _DT_RUNPATH = 1, 24, 30, 0x6FFFFFFB, 22, 15, 29
+_DT_NEEDED, _DT_BIND_NOW, _DT_FLAGS, _DT_FLAGS_1, _DT_TEXTREL, _DT_RPATH, _DT_RUNPATH = (
+    1,
+    24,
+    30,
+    0x6FFFFFFB,
+    22,
+    15,
+    29,
+)
 _SHT_DYNSYM = 11
 _PF_X = 1
 
@@ -40,8 +48,12 @@ def read(content: bytes) -> SharedObject:
     (machine,) = struct.unpack_from("<H", content, 18)
     program_at, section_at = struct.unpack_from("<QQ", content, 32)
     program_size, programs, section_size, sections = struct.unpack_from("<HHHH", content, 54)
-    headers = [struct.unpack_from("<IIQQQQQQ", content, program_at + i * program_size) for i in range(programs)]
-    tables = [struct.unpack_from("<IIQQQQIIQQ", content, section_at + i * section_size) for i in range(sections)]
+    headers = [
+        struct.unpack_from("<IIQQQQQQ", content, program_at + i * program_size) for i in range(programs)
+    ]
+    tables = [
+        struct.unpack_from("<IIQQQQIIQQ", content, section_at + i * section_size) for i in range(sections)
+    ]
     dynamic = _dynamic(content, headers)
     exported, undefined = _symbols(content, tables)
     tags = [tag for tag, _ in dynamic]
@@ -51,7 +63,9 @@ def read(content: bytes) -> SharedObject:
         exported=exported,
         undefined=undefined,
         needed=tuple(str(value) for tag, value in dynamic if tag == _DT_NEEDED),
-        bind_now=_DT_BIND_NOW in tags or bool(flags.get(_DT_FLAGS, 0) & 8) or bool(flags.get(_DT_FLAGS_1, 0) & 1),
+        bind_now=_DT_BIND_NOW in tags
+        or bool(flags.get(_DT_FLAGS, 0) & 8)
+        or bool(flags.get(_DT_FLAGS_1, 0) & 1),
         relro=any(header[0] == _PT_GNU_RELRO for header in headers),
         executable_stack=not any(header[0] == _PT_GNU_STACK and not header[1] & _PF_X for header in headers),
         text_relocations=_DT_TEXTREL in tags,
@@ -88,7 +102,9 @@ def check(content: bytes, target: Target) -> None:
     problems = {
         "machine": facts.machine != target.elf_machine,
         f"exports {sorted(facts.exported)}": facts.exported != EXPORTED,
-        f"undefined symbols {sorted(facts.undefined - ALLOWED_UNDEFINED)}": bool(facts.undefined - ALLOWED_UNDEFINED),
+        f"undefined symbols {sorted(facts.undefined - ALLOWED_UNDEFINED)}": bool(
+            facts.undefined - ALLOWED_UNDEFINED
+        ),
         "needed libraries": bool(facts.needed),
         "lazy binding": not facts.bind_now,
         "writable relocations": not facts.relro,

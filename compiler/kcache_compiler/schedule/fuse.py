@@ -38,7 +38,7 @@ class Generic:
 
 
 def read_generic(op: mlir.Op) -> Generic:
-    inputs = int(list(op.attributes["operandSegmentSizes"])[0])
+    inputs = int(next(iter(op.attributes["operandSegmentSizes"])))
     operands = tuple(op.operands)
     maps = tuple(entry.value for entry in op.attributes["indexing_maps"])
     parallel = all("parallel" in str(kind) for kind in op.attributes["iterator_types"])

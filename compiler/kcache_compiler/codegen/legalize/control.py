@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from kcache_compiler.codegen import mlir
-from kcache_compiler.codegen.generic import build_generic, identity
-from kcache_compiler.codegen.legalize.elementwise import empty_like
 from kcache_compiler.codegen.stage import Unit
 
 
@@ -66,7 +64,9 @@ def _if(op: mlir.Op) -> None:
 def _case(op: mlir.Op) -> None:
     """The last branch is taken for every index that is out of range."""
     count = len(op.operation.regions)
-    cases = mlir.attribute("array<i64: " + ", ".join(map(str, range(count - 1))) + ">" if count > 1 else "array<i64>")
+    cases = mlir.attribute(
+        "array<i64: " + ", ".join(map(str, range(count - 1))) + ">" if count > 1 else "array<i64>"
+    )
     with mlir.before(op):
         index = mlir.value("arith.index_cast", [_scalar(op.operands[0])], mlir.index_type())
         chosen = mlir.create(
@@ -109,13 +109,16 @@ def carry_in_place(unit: Unit) -> None:
 
 
 def _copy(source: mlir.Value, target: mlir.Value) -> mlir.Value:
-    rank = target.type.rank
-    maps, kinds = [identity(rank)] * 2, ["parallel"] * rank
-    return build_generic([source], [target], maps, kinds, lambda scalars: scalars[:1]).results[0]
+    """``source`` stored where ``target`` is; not a generic, as copies between tensors fold away."""
+    return mlir.value("bufferization.materialize_in_destination", [source, target], source.type)
 
 
 def _fresh_copy(value: mlir.Value) -> mlir.Value:
-    return _copy(value, empty_like(value, value.type)) if mlir.is_tensor(value.type) else value
+    """A copy of a tensor in a buffer of its own."""
+    if not mlir.is_tensor(value.type):
+        return value
+    segments = mlir.attribute("array<i32: 0, 1, 0>")
+    return mlir.value("bufferization.alloc_tensor", [value], value.type, operandSegmentSizes=segments)
 
 
 def plain_branch_layouts(unit: Unit) -> None:

@@ -89,7 +89,7 @@ def _combine(op: mlir.Op, name: str, operands: list[Scalars], kind: mlir.Type) -
     if name == "stablehlo.broadcast_in_dim" and len(operands[0]) == 1:
         return operands[0] * max(1, *[size or 1 for size in mlir.sizes_of(op.results[0].type)], 1)
     if name == "stablehlo.slice":
-        bounds = [list(op.attributes[part])[0] for part in ("start_indices", "limit_indices", "strides")]
+        bounds = [next(iter(op.attributes[part])) for part in ("start_indices", "limit_indices", "strides")]
         return operands[0][slice(*bounds)]
     if name == "stablehlo.convert":
         return [_resize(scalar, kind) for scalar in operands[0]]

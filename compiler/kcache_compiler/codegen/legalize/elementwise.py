@@ -17,7 +17,9 @@ def signless_tensor(kind: mlir.Type) -> mlir.Type:
     element = str(kind.element_type)
     if not element.startswith("ui"):
         return kind
-    return mlir.type_of(text[: text.rindex(element)] + element[1:] + text[text.rindex(element) + len(element) :])
+    return mlir.type_of(
+        text[: text.rindex(element)] + element[1:] + text[text.rindex(element) + len(element) :]
+    )
 
 
 def cast(value: mlir.Value, kind: mlir.Type) -> mlir.Value:

@@ -53,7 +53,7 @@ def call_math_library(unit: Unit) -> None:
     declared: set[str] = set()
     for operation in mlir.walk(unit.module):
         function = FUNCTIONS.get(mlir.name_of(operation))
-        if function is None:
+        if function is None or mlir.computes_scalars(operation):
             continue
         dtype = str(operation.results[0].type.element_type)
         if dtype not in FLOATS:
@@ -65,4 +65,6 @@ def call_math_library(unit: Unit) -> None:
             arguments = ", ".join([dtype] * count)
             mlir.splice(unit.module, f"func.func private @{name}({arguments}) -> {dtype}")
         with mlir.at_location(operation):
-            rewrite_elementwise(operation, lambda scalars, name=name: mlir.call(name, scalars, scalars[0].type))
+            rewrite_elementwise(
+                operation, lambda scalars, name=name: mlir.call(name, scalars, scalars[0].type)
+            )

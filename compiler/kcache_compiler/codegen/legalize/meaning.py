@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.legalize.elementwise import (
-
     element,
     rewrite_elementwise,
-
 )
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.errors import UnsupportedOp
@@ -39,7 +37,9 @@ def _add_booleans(op: mlir.Op) -> None:
     """The sum of truth values is "or"."""
     if _is_boolean(op.results[0]):
         with mlir.before(op):
-            op.results[0].replace_all_uses_with(mlir.value("stablehlo.or", list(op.operands), op.results[0].type))
+            op.results[0].replace_all_uses_with(
+                mlir.value("stablehlo.or", list(op.operands), op.results[0].type)
+            )
         op.erase()
 
 
@@ -77,23 +77,27 @@ def _reduce_nothing(op: mlir.Op) -> None:
     with mlir.before(op):
         for initial, result in zip(list(op.operands)[count:], op.results, strict=True):
             none = mlir.attribute("array<i64>")
-            filled = mlir.value("stablehlo.broadcast_in_dim", [initial], result.type, broadcast_dimensions=none)
+            filled = mlir.value(
+                "stablehlo.broadcast_in_dim", [initial], result.type, broadcast_dimensions=none
+            )
             result.replace_all_uses_with(filled)
     op.erase()
 
 
 def _compare_total(op: mlir.Op) -> None:
     """Total order of floats: as sign and magnitude integers."""
-    if "TOTALORDER" not in str(op.attributes["compare_type"] if "compare_type" in op.attributes else ""):
+    if "compare_type" not in op.attributes or "TOTALORDER" not in str(op.attributes["compare_type"]):
         return
     kind = op.operands[0].type
-    if str(kind.element_type) not in _FLOATS:
+    if str(kind.element_type) not in _FLOATS or mlir.computes_scalars(op):
         return
     direction = str(op.attributes["comparison_direction"]).split()[-1].rstrip(">")
 
     def body(scalars: list[mlir.Value]) -> mlir.Value:
         keys = [_total_key(scalar) for scalar in scalars]
-        return mlir.value("arith.cmpi", keys, mlir.type_of("i1"), predicate=mlir.int_attr(_SIGNED_ORDER[direction]))
+        return mlir.value(
+            "arith.cmpi", keys, mlir.type_of("i1"), predicate=mlir.int_attr(_SIGNED_ORDER[direction])
+        )
 
     rewrite_elementwise(op, body)
 
@@ -115,12 +119,16 @@ def _convert_to_integer(op: mlir.Op) -> None:
     if wanted == "i1" or not wanted.startswith(("i", "ui")):
         return
     if str(source.element_type).startswith("complex"):
-        part = mlir.type_of(str(source).replace(str(source.element_type), str(source.element_type.element_type)))
+        part = mlir.type_of(
+            str(source).replace(str(source.element_type), str(source.element_type.element_type))
+        )
         with mlir.before(op):
             op.operands[0] = mlir.value("stablehlo.real", [op.operands[0]], part)
         source = part
     if str(source.element_type) not in _FLOATS:
         return
+    if mlir.computes_scalars(op):
+        raise UnsupportedOp(mlir.name_of(op), "float to integer inside a reduction", mlir.location_of(op))
     signed = not wanted.startswith("ui")
     rewrite_elementwise(op, lambda scalars: saturate(scalars[0], element(target), signed))
 
@@ -144,5 +152,3 @@ def saturate(scalar: mlir.Value, kind: mlir.Type, signed: bool) -> mlir.Value:
 
 def _cmpf(predicate: str, a: mlir.Value, b: mlir.Value) -> mlir.Value:
     return mlir.value("arith.cmpf", [a, b], mlir.type_of("i1"), predicate=mlir.int_attr(_CMPF[predicate]))
-
-

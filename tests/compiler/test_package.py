@@ -1,0 +1,99 @@
+"""Shared objects are hardened, self-contained, the same every time, and of the instruction set they name."""
+
+# ruff: noqa: E501 (programs as text)
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from kcache_compiler.errors import CompileFailed
+from kcache_compiler.package import elf, link
+from kcache_compiler.package.target import TARGETS, target_named
+from tests.compiler.codegen_harness import compile_text
+from tests.compiler.programs import PROGRAMS
+
+SMALL = next(program for program in PROGRAMS if program.name == "contraction-f32").text
+HALF = next(program for program in PROGRAMS if program.name == "arithmetic-f16").text
+
+
+def _linkable(name: str) -> bool:
+    return any(linker.links(target_named(name)) for linker in link.linkers())
+
+
+def _target(name: str) -> object:
+    mark = pytest.mark.skipif(not _linkable(name), reason=f"no linker here links {name}")
+    return pytest.param(name, marks=mark)
+
+
+@pytest.mark.parametrize("target", [_target(name) for name in TARGETS])
+@pytest.mark.parametrize("text", [SMALL, HALF], ids=["f32", "f16"])
+def test_a_shared_object_needs_nothing_and_exports_two_names(target: str, text: str) -> None:
+    compiled = compile_text(text, target)
+    facts = elf.read(compiled.artifacts["so"])
+    assert facts.exported == {"kcache_run", "kcache_abi"}
+    assert facts.undefined <= elf.ALLOWED_UNDEFINED
+    assert facts.machine == target_named(target).elf_machine
+    assert facts.bind_now
+    assert facts.relro
+    assert not facts.executable_stack
+    assert not facts.text_relocations
+    assert compiled.interface.required_isa == target_named(target).features
+    assert compiled.interface.triple == target_named(target).triple
+
+
+@pytest.mark.parametrize("target", [_target(name) for name in TARGETS])
+def test_two_compiles_give_the_same_bytes(target: str) -> None:
+    first, second = compile_text(SMALL, target), compile_text(SMALL, target)
+    assert first.artifacts == second.artifacts
+
+
+@pytest.mark.parametrize(
+    ("target", "absent"), [("x86-64-v2", r"%[yz]mm|vmul|vadd"), ("x86-64-v3", r"%zmm|%k[1-7]")]
+)
+def test_code_keeps_to_the_instruction_set_it_names(target: str, absent: str) -> None:
+    assert not re.search(absent, compile_text(SMALL, target).artifacts["asm"].decode())
+
+
+def test_multiplications_and_additions_are_not_contracted() -> None:
+    assembly = compile_text(SMALL, "x86-64-v3").artifacts["asm"].decode()
+    assert not re.search(r"vfn?m(add|sub)", assembly)
+
+
+def test_paths_and_times_leave_no_trace(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = compile_text(SMALL).artifacts["so"]
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert compile_text(SMALL).artifacts["so"] == first
+    assert str(tmp_path).encode() not in first
+    assert b"kcache-link" not in first
+
+
+def test_an_undefined_symbol_is_found() -> None:
+    from kcache_compiler.codegen import llvmir
+
+    target = target_named("x86-64-v2")
+    text = (
+        "declare float @expf(float)\ndefine i32 @kcache_run(ptr %p) {\n"
+        "  %x = load float, ptr %p\n  %y = call float @expf(float %x)\n  store float %y, ptr %p\n  ret i32 0\n}\n"
+        "define i32 @kcache_abi() {\n  ret i32 1\n}\n"
+    )
+    shared = link.link(llvmir.emit_object(llvmir.optimize(text, target, 2), target, 2), target)
+    with pytest.raises(CompileFailed, match="expf"):
+        elf.check(shared, target)
+
+
+def test_other_files_are_not_elf() -> None:
+    with pytest.raises(CompileFailed, match="ELF64"):
+        elf.read(b"\x7fELF\x01\x01" + bytes(64))
+
+
+def test_no_linker_is_an_error_that_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "linkers", lambda: ())
+    with pytest.raises(CompileFailed, match="ziglang"):
+        link.linker_for(target_named("aarch64"))
+
+
+def test_a_linker_that_fails_says_so() -> None:
+    with pytest.raises(CompileFailed, match="link"):
+        link.link(b"not an object", target_named("x86-64-v2"))
