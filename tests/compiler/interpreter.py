@@ -10,6 +10,7 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
+
 from kcache_compiler.types import TensorType
 
 CHILD = Path(__file__).with_name("interpreter_child.py")
@@ -56,7 +57,7 @@ def _content(dtype: str, count: int, rng: np.random.Generator, integers: int) ->
         return _content("f32" if dtype == "c64" else "f64", 2 * count, rng, integers)
     if dtype in FLOATS:
         with np.errstate(all="ignore"):
-            return rng.choice(np.array(SPECIALS), count).astype(FLOATS[dtype]).tobytes()
+            return np.resize(rng.permutation(np.array(SPECIALS)), count).astype(FLOATS[dtype]).tobytes()
     if dtype == "i1":
         return rng.integers(0, 2, count).astype(np.uint8).tobytes()
     width = int(dtype.lstrip("ui")) // 8

@@ -1,6 +1,7 @@
 """Evaluates modules with StableHLO's reference interpreter, which may abort: run as a process of its own.
 
-Standard input: a JSON list of ``[module text, [MLIR literals of the arguments]]``. Standard output: one JSON line
+Standard input: a JSON list of ``[module text, [MLIR literals of the arguments]]``. Standard output: one JSON
+line
 for each, the results as text (floats that are NaN as ``nan``), or ``{"error": ...}``.
 """
 
@@ -10,9 +11,10 @@ import json
 import re
 import sys
 
-from kcache_compiler.frontends.context import new_context, parse_module, run_passes
 from torch_mlir import ir  # pyright: ignore
 from torch_mlir._mlir_libs import _stablehlo  # pyright: ignore
+
+from kcache_compiler.frontends.context import new_context, parse_module, run_passes
 
 PREPARE = "builtin.module(inline,symbol-dce,func.func(chlo-legalize-to-stablehlo))"
 #: The interpreter has no ``dot``; this pass refuses ``map``, which it has.

@@ -1,5 +1,6 @@
 """One key for one computation, however it is written; another for any other computation."""
 
+# ruff: noqa: E501  (MLIR reads best unbroken)
 from __future__ import annotations
 
 import os
@@ -8,9 +9,9 @@ import sys
 from functools import cache
 
 import pytest
+
 from kcache_compiler.canonical import canonicalize, render
 from kcache_compiler.types import Canonical
-
 from tests.compiler.variants import NAMES, VARIANTS, mutants, text_of
 
 

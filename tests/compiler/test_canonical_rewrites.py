@@ -1,11 +1,12 @@
 """Every exact rewrite fires, and changes no bit of any special value; what is not exact does not fire."""
 
+# ruff: noqa: E501  (MLIR reads best unbroken)
 from __future__ import annotations
 
 import pytest
+
 from kcache_compiler.canonical import canonicalize
 from kcache_compiler.canonical.rewrites import EXACT, VALUE_CHANGING
-
 from tests.compiler.interpreter import evaluate, special
 
 

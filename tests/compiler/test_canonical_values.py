@@ -1,11 +1,12 @@
 """What a spec renders to computes what the program computed: bit for bit in the reference interpreter, on special values."""
 
+# ruff: noqa: E501  (MLIR reads best unbroken)
 from __future__ import annotations
 
 import pytest
+
 from kcache_compiler.canonical import canonicalize, render
 from kcache_compiler.types import Canonical
-
 from tests.compiler.interpreter import evaluate, literal, special
 from tests.compiler.variants import NAMES, text_of
 
@@ -47,26 +48,45 @@ def binary(op: str, dtype: str = "f32", attributes: str = "", result: str | None
 
 CASES: dict[str, str] = {}
 
-for _op in """abs cbrt ceil cosine exponential exponential_minus_one floor log log_plus_one logistic negate
-round_nearest_afz round_nearest_even rsqrt sign sine sqrt tan tanh""".split():
+for _op in [
+    "abs",
+    "cbrt",
+    "ceil",
+    "cosine",
+    "exponential",
+    "exponential_minus_one",
+    "floor",
+    "log",
+    "log_plus_one",
+    "logistic",
+    "negate",
+    "round_nearest_afz",
+    "round_nearest_even",
+    "rsqrt",
+    "sign",
+    "sine",
+    "sqrt",
+    "tan",
+    "tanh",
+]:
     for _dtype in ("f32", "f16", "f64", "bf16"):
         CASES[f"{_op} {_dtype}"] = unary(f"stablehlo.{_op}", _dtype)
-for _op in "abs exponential log negate sqrt".split():
+for _op in ["abs", "exponential", "log", "negate", "sqrt"]:
     CASES[f"{_op} c64"] = unary(f"stablehlo.{_op}", "complex<f32>", "f32" if _op == "abs" else None)
-for _op in "erf erfc acos asinh atanh cosh sinh lgamma digamma square".split():
+for _op in ["erf", "erfc", "acos", "asinh", "atanh", "cosh", "sinh", "lgamma", "digamma", "square"]:
     CASES[f"chlo {_op}"] = unary(f"chlo.{_op}")
 CASES["chlo is_inf"] = unary("chlo.is_inf", "f32", "i1")
 CASES["is_finite"] = unary("stablehlo.is_finite", "f32", "i1")
 for _dtype in ("f32", "bf16", "f64", "i32", "ui8", "i64"):
-    for _op in "add subtract multiply maximum minimum".split():
+    for _op in ["add", "subtract", "multiply", "maximum", "minimum"]:
         CASES[f"{_op} {_dtype}"] = binary(f"stablehlo.{_op}", _dtype)
-for _op in "divide power remainder atan2".split():
+for _op in ["divide", "power", "remainder", "atan2"]:
     CASES[f"{_op} f32"] = binary(f"stablehlo.{_op}")
-for _op in "and or xor shift_left shift_right_arithmetic shift_right_logical".split():
+for _op in ["and", "or", "xor", "shift_left", "shift_right_arithmetic", "shift_right_logical"]:
     CASES[f"{_op} i32"] = binary(f"stablehlo.{_op}", "i32")
-for _op in "and or xor not".split():
+for _op in ["and", "or", "xor", "not"]:
     CASES[f"{_op} i1"] = (unary if _op == "not" else binary)(f"stablehlo.{_op}", "i1")
-for _direction in "EQ NE GE GT LE LT".split():
+for _direction in ["EQ", "NE", "GE", "GT", "LE", "LT"]:
     for _dtype in ("f32", "i32", "ui32", "i1"):
         _attributes = f"{{comparison_direction = #stablehlo<comparison_direction {_direction}>}}"
         CASES[f"compare {_direction} {_dtype}"] = binary("stablehlo.compare", _dtype, _attributes, "i1")

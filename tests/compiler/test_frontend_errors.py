@@ -1,5 +1,6 @@
 """Programs that are refused, each with an error that says what is wrong and where."""
 
+# ruff: noqa: E501  (MLIR reads best unbroken)
 from __future__ import annotations
 
 import random
@@ -8,12 +9,14 @@ import sys
 import time
 
 import pytest
+from torch_mlir._mlir_libs import _stablehlo  # pyright: ignore
+
 from kcache_compiler import Limits, canonicalize
 from kcache_compiler.errors import CompilerError, InvalidProgram, LimitExceeded, UnsupportedOp
 from kcache_compiler.frontends.scan import bracket_depth
-from torch_mlir._mlir_libs import _stablehlo  # pyright: ignore
-
 from tests.compiler.variants import text_of
+
+DEFAULT = Limits()
 
 HEAD = "func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {\n"
 ADD = "  %r = stablehlo.add %x, %x : tensor<4xf32>\n  return %r : tensor<4xf32>\n}\n"
@@ -26,8 +29,8 @@ LINALG = """func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
 
 
 def refuse(
-    kind: type[CompilerError], program: str | bytes, format: str = "stablehlo", limits: Limits = Limits()
-) -> str:  # noqa: B008
+    kind: type[CompilerError], program: str | bytes, format: str = "stablehlo", limits: Limits = DEFAULT
+) -> str:
     with pytest.raises(kind) as caught:
         canonicalize(program.encode() if isinstance(program, str) else program, format, limits=limits)
     return str(caught.value)

@@ -1,4 +1,6 @@
-"""Programs written differently (that must keep their key) and changed (that must not), made with the native bindings."""
+"""Programs written differently (that must keep their key) and changed (that must not), made with the
+native bindings.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kcache_compiler.frontends.context import new_context, parse_module
 from torch_mlir import ir as _ir  # pyright: ignore
+
+from kcache_compiler.frontends.context import new_context, parse_module
 
 ir: Any = _ir
 
@@ -153,7 +156,8 @@ def outlined(text: str, seed: int) -> str:
     used = ", ".join(f"%out#{i}" for i in range(count)) if count > 1 else "%out"
     call = f"%out{f':{count}' if count > 1 else ''} = call @inner{seed}({names}) : {types}"
     listed = results.strip("()") if many else results
-    entry = f"  func.func public @main({signature}) -> {results} {{\n    {call}\n    return {used} : {listed}\n  }}\n"
+    body = f"    {call}\n    return {used} : {listed}\n"
+    entry = f"  func.func public @main({signature}) -> {results} {{\n{body}  }}\n"
     return inner.rstrip().removesuffix("}") + entry + "}\n"
 
 
@@ -188,7 +192,9 @@ _ORDERED = {
 
 
 def mutants(text: str) -> Iterator[tuple[str, str]]:
-    """Every program that differs from this one in one operation, operand, constant, attribute or result, labelled."""
+    """Every program that differs from this one in one operation, operand, constant, attribute or result,
+    labelled.
+    """
     yield from _textual(text)
     count = len(_everywhere(_module(text)))
     for index in range(count):

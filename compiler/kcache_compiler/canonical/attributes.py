@@ -25,7 +25,8 @@ _DEFAULT_ACCURACY = re.compile(
 )
 _MINUS_ONE = re.compile(r"-1 : i64\Z")
 
-#: attribute -> what its text matches when it says the same as its absence. Names mean one thing in all of StableHLO.
+#: attribute -> what its text matches when it says the same as its absence. Names mean one thing in all of
+#: StableHLO.
 _DEFAULTS: dict[str, re.Pattern[str]] = {
     "precision_config": _DEFAULT_PRECISION,
     "window_strides": _ONES,
@@ -68,7 +69,8 @@ def canonical_attributes(
 ) -> str:
     """Return ``key = text, ...`` in order of keys, without annotations, defaults and ``skip``.
 
-    ``replaced`` gives texts instead of the attributes' own. Raises ``LimitExceeded`` past ``limit`` characters.
+    ``replaced`` gives texts instead of the attributes' own. Raises ``LimitExceeded`` past ``limit``
+    characters.
     """
     texts = dict(replaced or {})
     for key in attributes:

@@ -25,11 +25,15 @@ from kcache_compiler.canonical.graph import (
 )
 from kcache_compiler.canonical.label import Group, Labelling, label, least_view
 
-#: Operations whose operands may change places: exact in IEEE arithmetic too (which NaN a result is, is not specified).
+#: Operations whose operands may change places: exact in IEEE arithmetic too (which NaN a result is, is not
+#: specified).
 COMMUTATIVE = frozenset(
     {"add", "multiply", "maximum", "minimum", "and", "or", "xor", "compare EQ", "compare NE", "chlo.mulhi"}
-    | {f"arith.{op}" for op in "addf addi andi maximumf maxnumf maxsi maxui minimumf minnumf".split()}
-    | {f"arith.{op}" for op in "minsi minui mulf muli ori xori".split()}
+    | {
+        f"arith.{op}"
+        for op in ["addf", "addi", "andi", "maximumf", "maxnumf", "maxsi", "maxui", "minimumf", "minnumf"]
+    }
+    | {f"arith.{op}" for op in ["minsi", "minui", "mulf", "muli", "ori", "xori"]}
 )
 
 LEAVES = frozenset({"parameter", "capture", "lifted"})
@@ -130,12 +134,16 @@ class Builder:
         return viewed if viewed.dims is None else ValueType(viewed.element, view_dims(ref.view, viewed.dims))
 
     def constant(self, content: str, element: str, axes: tuple[int, ...], shape: tuple[int, ...]) -> Ref:
-        """Return a constant: a scalar shown as ``shape`` when ``axes`` is empty, else one with exactly these axes."""
+        """Return a constant: a scalar shown as ``shape`` when ``axes`` is empty, else one with exactly
+        these axes.
+        """
         index = self.node("constant", content, (), (), (ValueType(element, axes),))
         return Ref(index, 0, whole(axes) if axes else tuple(map(spread, shape)))
 
     def elementwise(self, op: str, attributes: str, element: str, operands: Sequence[Ref], rank: int) -> Ref:
-        """Return the value of ``op`` applied at every index of a space of ``rank`` dims, over its minimal axes."""
+        """Return the value of ``op`` applied at every index of a space of ``rank`` dims, over its minimal
+        axes.
+        """
         operands = self.commuted(op, attributes, operands)
         found = self._label(operands, frozenset(), self._swappable(op, attributes, operands))
         dims = self.label_sizes(operands, found)
@@ -243,7 +251,9 @@ class Builder:
         return Node(node.op, node.attributes, operands, node.regions, node.results)
 
     def _reachable(self, roots: Sequence[Ref]) -> tuple[list[int], list[int]]:
-        """Return captures and lifted constants by first use, and the other nodes in post-order. Does not recurse."""
+        """Return captures and lifted constants by first use, and the other nodes in post-order. Does not
+        recurse.
+        """
         leaves: list[int] = []
         order: list[int] = []
         seen: set[int] = set()

@@ -29,8 +29,10 @@ def canonicalize(
 ) -> Canonical:
     """Return the canonical form of a program: a pure function of its arguments.
 
-    ``lifted`` reads a *rendered* spec back: it gives, for each of the last arguments, by its index, the digest of
-    the lifted constant that it stands for. Such a result has no ``constants``: their bytes are not in the program.
+    ``lifted`` reads a *rendered* spec back: it gives, for each of the last arguments, by its index, the
+    digest of
+    the lifted constant that it stands for. Such a result has no ``constants``: their bytes are not in the
+    program.
     Raises ``InvalidProgram``, ``UnsupportedOp`` or ``LimitExceeded``.
     """
     if numerics not in NUMERICS:

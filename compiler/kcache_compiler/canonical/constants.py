@@ -41,7 +41,8 @@ _RESOURCE = re.compile(r"dense_resource<([^>]*)>")
 
 
 class Constant:
-    """``content`` is hex bytes, or ``=`` and MLIR's own literal for elements whose bytes have no settled form.
+    """``content`` is hex bytes, or ``=`` and MLIR's own literal for elements whose bytes have no settled
+    form.
 
     ``splat``: it is one element, shown at every index.
     """
@@ -117,24 +118,28 @@ def _from_text(literal: str, type: ValueType, count: int) -> Constant:
     return _collapsed(b"".join(_part(t, type.element, code) for t in tokens), count)
 
 
-def _part(token: str, element: str, code: str) -> bytes:
-    """Return the bytes of one printed number; MLIR prints floats so that they read back exactly, NaNs in hex."""
-    if token in ("true", "false"):
-        return b"\1" if token == "true" else b"\0"
+def _part(number: str, element: str, code: str) -> bytes:
+    """Return the bytes of one printed number; MLIR prints floats so that they read back exactly, NaNs in
+    hex.
+    """
+    if number in ("true", "false"):
+        return b"\1" if number == "true" else b"\0"
     if code in _FLOATS or element == "bf16":
         width = 2 if element == "bf16" else struct.calcsize(code)
-        if token.startswith("0x"):
-            return int(token, 16).to_bytes(width, "little")
+        if number.startswith("0x"):
+            return int(number, 16).to_bytes(width, "little")
         if element == "bf16":
-            return _bfloat16(float(token))
-        return struct.pack(f"<{code}", float(token))
-    value = int(token, 0)
+            return _bfloat16(float(number))
+        return struct.pack(f"<{code}", float(number))
+    value = int(number, 0)
     width = struct.calcsize(code)
     return (value % (1 << 8 * width)).to_bytes(width, "little")
 
 
 def _bfloat16(value: float) -> bytes:
-    """Round to the nearest bfloat16: exact, because the printed number is far nearer to it than to any midpoint."""
+    """Round to the nearest bfloat16: exact, because the printed number is far nearer to it than to any
+    midpoint.
+    """
     bits = int.from_bytes(struct.pack("<f", value), "little")
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).to_bytes(2, "little")
 
@@ -152,7 +157,9 @@ def _collapsed(content: bytes, count: int) -> Constant:
 
 
 def _resource_bytes(operation: Native, name: str) -> bytes:
-    """Find a resource blob in the text of the whole module: the bindings do not expose it. Four bytes of alignment precede it."""
+    """Find a resource blob in the text of the whole module: the bindings do not expose it. Four bytes of
+    alignment precede it.
+    """
     top = operation
     while top.parent is not None:
         top = top.parent.operation

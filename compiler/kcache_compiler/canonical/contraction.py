@@ -10,7 +10,9 @@ from kcache_compiler.canonical.graph import Node, Ref, Region, View, compose
 
 @dataclass(frozen=True)
 class Contraction:
-    """Both factors with their dims in their own order, StableHLO's dimension numbers, and how to order the result."""
+    """Both factors with their dims in their own order, StableHLO's dimension numbers, and how to order the
+    result.
+    """
 
     factors: tuple[Ref, Ref]
     numbers: tuple[tuple[str, tuple[int, ...]], ...]
@@ -30,7 +32,8 @@ def contraction_of(node: Node) -> Contraction:
 def as_contraction(node: Node, region: Region) -> Contraction | None:
     """Return the contraction that a reduction is, if it is worth one.
 
-    It is when it sums from zero a product whose reduced axes are in both factors, and some kept axis is in one
+    It is when it sums from zero a product whose reduced axes are in both factors, and some kept axis is in
+    one
     factor only; a product of two values over the same axes is better summed where it is made.
     """
     if not node.attributes.startswith("combiner = add, ") or not _is_zero(node.operands[1], region):
@@ -86,7 +89,9 @@ def _numbers(
 
 
 def _natural(view: View, reduced: Sequence[int]) -> tuple[View, dict[int, int]]:
-    """Return the factor's axes in its own order (then broadcasts that the sum runs over), and where each dim is."""
+    """Return the factor's axes in its own order (then broadcasts that the sum runs over), and where each
+    dim is.
+    """
     covered = sorted((entry, dim) for dim, entry in enumerate(view) if entry >= 0)
     missing = [dim for dim in reduced if view[dim] < 0]
     order = [dim for _, dim in covered] + missing

@@ -17,13 +17,16 @@ _DYNAMIC_SPREAD = ~(1 << 62)
 
 
 class ValueType(NamedTuple):
-    """A tensor of ``element`` with sizes ``dims`` (``DYNAMIC`` allowed), or, without dims, a value that is no tensor."""
+    """A tensor of ``element`` with sizes ``dims`` (``DYNAMIC`` allowed), or, without dims, a value that is
+    no tensor.
+    """
 
     element: str
     dims: tuple[int, ...] | None
 
 
-#: For each dimension of the view: ``k >= 0`` is axis k of the node's result, ``spread(n) < 0`` a broadcast of size n.
+#: For each dimension of the view: ``k >= 0`` is axis k of the node's result, ``spread(n) < 0`` a broadcast
+#: of size n.
 #: Axes of size 1 never appear: they are read at index 0, and a dimension of size 1 is a broadcast of size 1.
 View = tuple[int, ...]
 
@@ -37,7 +40,9 @@ class Ref(NamedTuple):
 
 
 class Node(NamedTuple):
-    """One operation. ``attributes`` is canonical text; captured values of ``regions`` are the last operands."""
+    """One operation. ``attributes`` is canonical text; captured values of ``regions`` are the last
+    operands.
+    """
 
     op: str
     attributes: str
@@ -109,7 +114,9 @@ def compose(outer: View, inner: View) -> View:
 
 
 def broadcast_in_dim(view: View, dimensions: tuple[int, ...], shape: tuple[int, ...]) -> View:
-    """Return the view whose dim ``dimensions[i]`` is dim i of ``view`` and whose other dims are broadcasts."""
+    """Return the view whose dim ``dimensions[i]`` is dim i of ``view`` and whose other dims are
+    broadcasts.
+    """
     out = [spread(size) for size in shape]
     for entry, dim in zip(view, dimensions, strict=True):
         if entry >= 0:

@@ -40,13 +40,16 @@ class Scope:
 
 
 class _Frame:
-    __slots__ = ("call", "key", "operations", "scope")
+    __slots__ = ("call", "draws", "key", "operations", "scope")
 
-    def __init__(self, operations: Iterator[Native], scope: Scope, call: Native, key: object) -> None:
+    def __init__(
+        self, operations: Iterator[Native], scope: Scope, call: Native, key: object, draws: int
+    ) -> None:
         self.operations = operations
         self.scope = scope
         self.call = call
         self.key = key
+        self.draws = draws
 
 
 Handler = Callable[[Scope, Native, "list[Ref]", "list[ValueType]"], "Sequence[Ref]"]
@@ -65,6 +68,8 @@ class Importer:
         self.read_type = TypeReader(limits)
         self.handlers: dict[str, Handler] = {}
         self.operations = 0
+        #: Random numbers drawn so far: what draws is not the same value when it is called again.
+        self.draws = 0
         #: Bytes of lifted constants by their digest.
         self.contents: dict[bytes, bytes] = {}
         self._lifted = lifted or {}
@@ -96,7 +101,7 @@ class Importer:
     # -- blocks and calls
 
     def _run_block(self, operations: list[Native], scope: Scope) -> list[Ref]:
-        frames = [_Frame(iter(operations), scope, None, None)]
+        frames = [_Frame(iter(operations), scope, None, None, 0)]
         while True:
             frame = frames[-1]
             entered = self._advance(frame)
@@ -107,7 +112,8 @@ class Importer:
             frames.pop()
             if not frames:
                 return entered
-            self._results[frame.key] = entered
+            if frame.draws == self.draws:
+                self._results[frame.key] = entered
             self._bind(frames[-1].scope, frame.call, entered)
 
     def _advance(self, frame: _Frame) -> _Frame | list[Ref]:
@@ -144,7 +150,9 @@ class Importer:
             raise InvalidProgram(f"{call.name} of @{callee}, which has no body{self._where(call)}")
         arguments = list(function.regions[0].blocks[0].arguments)
         values = dict(zip(arguments, operands, strict=True))
-        return _Frame(iter(self._body(function)), Scope(scope.builder, values, None, scope.depth), call, key)
+        return _Frame(
+            iter(self._body(function)), Scope(scope.builder, values, None, scope.depth), call, key, self.draws
+        )
 
     def _body(self, function: Native) -> list[Native]:
         name = function.attributes["sym_name"].value
@@ -183,7 +191,9 @@ class Importer:
         replaced: dict[str, str] | None = None,
         skip: Sequence[str] = (),
     ) -> Sequence[Ref]:
-        """Import any operation whole: attributes as text, regions as sub-graphs, operands in their own dims."""
+        """Import any operation whole: attributes as text, regions as sub-graphs, operands in their own
+        dims.
+        """
         name: str = operation.name
         if len(operation.successors):
             raise self.unsupported(operation, "control flow between blocks is not structured")

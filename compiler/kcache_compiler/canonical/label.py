@@ -1,7 +1,8 @@
 """Canonical labels of a node's index space.
 
 The dims of an elementwise (or reducing) node have no order of their own: they are labelled by first
-appearance in the operands (those that cover most dims first), each operand's axes in the operand node's own order. Where an operand
+appearance in the operands (those that cover most dims first), each operand's axes in the operand node's own
+order. Where an operand
 node has automorphisms (permutations of its axes that leave its value unchanged, ``x + x.T``), or two
 operands may be swapped, several labellings are possible: the one with the least encoding is taken, and
 the labellings that tie are the automorphisms of the new node.
@@ -16,7 +17,8 @@ from kcache_compiler.canonical.graph import View
 #: Permutations of a node's axes other than the identity.
 Group = tuple[tuple[int, ...], ...]
 
-#: Groups are kept up to this size, for at most this rank: beyond, equal graphs may get two keys, never different graphs one.
+#: Groups are kept up to this size, for at most this rank: beyond, equal graphs may get two keys, never
+#: different graphs one.
 MAX_GROUP = 48
 MAX_RANK = 6
 
@@ -25,7 +27,9 @@ Operand = tuple[int, Group, View]
 
 
 class Labelling:
-    """``order[label]`` is the dim of each label; ``views[i]`` is operand i over the labels; ``group`` permutes the labels."""
+    """``order[label]`` is the dim of each label; ``views[i]`` is operand i over the labels; ``group``
+    permutes the labels.
+    """
 
     __slots__ = ("code", "group", "order", "views")
 
@@ -88,7 +92,9 @@ def _choose(
 
 
 def _views_of(code: tuple[View, ...], written: tuple[View, ...]) -> tuple[View, ...]:
-    """Rebuild operand views over the labels from the least encoding; broadcast sizes come from ``written``."""
+    """Rebuild operand views over the labels from the least encoding; broadcast sizes come from
+    ``written``.
+    """
     views: list[View] = []
     for labels, view in zip(code, written, strict=True):
         axis_at = {lab >> 1: axis for axis, lab in enumerate(labels) if lab >= 0}
@@ -109,7 +115,9 @@ def _encode(
 
 
 def _operand_code(rank: int, view: View, labels: dict[int, int], reduced: frozenset[int]) -> View:
-    """Encode one operand, giving new labels to the dims it meets first. Even: kept dims; odd: reduced; -1: not viewed."""
+    """Encode one operand, giving new labels to the dims it meets first. Even: kept dims; odd: reduced; -1:
+    not viewed.
+    """
     dim_of = [-1] * rank
     for dim, axis in enumerate(view):
         if axis >= 0:

@@ -21,7 +21,9 @@ _Order = tuple[int, ...]
 
 
 def arrange(region: Region) -> Region:
-    """Return the region with the axes of its nodes in the order they should have in memory; inner regions stay."""
+    """Return the region with the axes of its nodes in the order they should have in memory; inner regions
+    stay.
+    """
     return _Arrangement(region).run()
 
 
@@ -146,7 +148,9 @@ class _Arrangement:
         return self._activation_first(views, product.operands)
 
     def _activation_first(self, views: list[View], refs: Sequence[Ref]) -> tuple[View, ...]:
-        """Put first the factor with more axes, or that is computed, or the earlier argument: rows of ``x @ w`` are of ``x``."""
+        """Put first the factor with more axes, or that is computed, or the earlier argument: rows of ``x @
+        w`` are of ``x``.
+        """
         ranks = [sum(e >= 0 for e in view) for view in views]
         given = [ref.node if ref.node < self.base else -1 for ref in refs]
         return tuple(views[i] for i in sorted(range(2), key=lambda i: (-ranks[i], given[i])))
@@ -187,7 +191,9 @@ def _following(operands: Sequence[Ref], labels: range) -> _Order:
 
 
 def _contracted_order(factors: Sequence[View], kept: Sequence[int], last: set[int]) -> list[int]:
-    """Order the kept labels as ``dot_general`` does: in both factors, in one, in the other, ``last`` at the end."""
+    """Order the kept labels as ``dot_general`` does: in both factors, in one, in the other, ``last`` at
+    the end.
+    """
     first, second = factors
     both = sorted((lab for lab in kept if first[lab] >= 0 and second[lab] >= 0), key=lambda lab: first[lab])
     left = sorted((lab for lab in kept if first[lab] >= 0 > second[lab]), key=lambda lab: first[lab])

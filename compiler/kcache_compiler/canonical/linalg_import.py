@@ -1,7 +1,8 @@
 """Linalg on tensors into the canonical graph.
 
 Structured operations are nodes with their indexing maps, iterator types and a canonical region; scalars and
-other tensor operations are nodes as they are. Names, order, duplicates and dead code are gone, and operands of
+other tensor operations are nodes as they are. Names, order, duplicates and dead code are gone, and operands
+of
 commutative scalar arithmetic are ordered. There are no views: these programs do not meet StableHLO's.
 """
 

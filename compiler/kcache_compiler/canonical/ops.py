@@ -8,11 +8,54 @@ from __future__ import annotations
 from kcache_compiler.canonical.graph import Node
 from kcache_compiler.frontends.legalize import NATIVE_CHLO
 
-_UNARY = """abs cbrt ceil convert cosine count_leading_zeros exponential exponential_minus_one floor imag is_finite
-log log_plus_one logistic negate not popcnt real reduce_precision round_nearest_afz round_nearest_even rsqrt sign sine
-sqrt tan tanh""".split()
-_BINARY = """add and atan2 compare complex divide maximum minimum multiply or power remainder shift_left
-shift_right_arithmetic shift_right_logical subtract xor""".split()
+_UNARY = [
+    "abs",
+    "cbrt",
+    "ceil",
+    "convert",
+    "cosine",
+    "count_leading_zeros",
+    "exponential",
+    "exponential_minus_one",
+    "floor",
+    "imag",
+    "is_finite",
+    "log",
+    "log_plus_one",
+    "logistic",
+    "negate",
+    "not",
+    "popcnt",
+    "real",
+    "reduce_precision",
+    "round_nearest_afz",
+    "round_nearest_even",
+    "rsqrt",
+    "sign",
+    "sine",
+    "sqrt",
+    "tan",
+    "tanh",
+]
+_BINARY = [
+    "add",
+    "and",
+    "atan2",
+    "compare",
+    "complex",
+    "divide",
+    "maximum",
+    "minimum",
+    "multiply",
+    "or",
+    "power",
+    "remainder",
+    "shift_left",
+    "shift_right_arithmetic",
+    "shift_right_logical",
+    "subtract",
+    "xor",
+]
 _TERNARY = ["select", "clamp"]
 
 #: Node name of every operation that works element by element, by native name.
@@ -83,7 +126,9 @@ def terminator_of(op: str, region: int) -> str:
 
 
 def native_chlo(target: str) -> str | None:
-    """Return the node name of a call or composite named like a CHLO op (``mhlo.erf``, ``chlo.erf``) that is one."""
+    """Return the node name of a call or composite named like a CHLO op (``mhlo.erf``, ``chlo.erf``) that
+    is one.
+    """
     prefix, _, op = target.partition(".")
     if prefix in ("mhlo", "chlo") and op in NATIVE_CHLO:
         return ELEMENTWISE[f"chlo.{op}"]

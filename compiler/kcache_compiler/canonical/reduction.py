@@ -1,4 +1,6 @@
-"""Reductions and contractions as nodes over an index space whose dims are labelled like an elementwise node's."""
+"""Reductions and contractions as nodes over an index space whose dims are labelled like an elementwise
+node's.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from kcache_compiler.canonical.label import Group, Labelling
 
 @dataclass(frozen=True)
 class ReductionInput:
-    """``inputs`` are views over one index space, ``initial`` one scalar each, ``reduced`` the dims that go."""
+    """``inputs`` are views over one index space, ``initial`` one scalar each, ``reduced`` the dims that
+    go.
+    """
 
     inputs: Sequence[Ref]
     initial: Sequence[Ref]

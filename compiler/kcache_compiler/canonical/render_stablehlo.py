@@ -64,7 +64,8 @@ class StablehloRenderer:
         head = f"{name}:{len(results)} = " if len(results) > 1 else f"{name} = " if results else ""
         text = f'{body.indent}{head}"{op}"({", ".join(v for v, _ in operands)})'
         dictionary = f" {{{attributes}}}" if attributes else ""
-        signature = f"{dictionary} : ({', '.join(mlir_type(t) for _, t in operands)}) -> ({', '.join(map(mlir_type, results))})"
+        sources, targets = (", ".join(map(mlir_type, types)) for types in ([t for _, t in operands], results))
+        signature = f"{dictionary} : ({sources}) -> ({targets})"
         if not regions:
             self._lines.append(text + signature)
         else:
@@ -216,6 +217,7 @@ class StablehloRenderer:
         combiner, _, dims = node.attributes.rpartition("dimensions = ")
         attributes = f"dimensions = {_ints(read_ints(dims))}"
         operands = [self._typed(body, ref) for ref in explicit]
+        regions: list[tuple[Region, list[str]]]
         if node.regions:
             regions = [(node.regions[0], [self._value(body, ref) for ref in captured[0]])]
         else:
@@ -226,7 +228,9 @@ class StablehloRenderer:
         return self._emit(body, "stablehlo.reduce", operands, node.results, attributes, regions)
 
     def _contract(self, body: _Body, found: Contraction, result: ValueType) -> str:
-        """Emit a ``dot_general`` whose factors keep their own axis order, and put the result's dims in order."""
+        """Emit a ``dot_general`` whose factors keep their own axis order, and put the result's dims in
+        order.
+        """
         lhs, rhs = (self._typed(body, ref) for ref in found.factors)
         made = ValueType(result.element, found.result_dims)
         numbers = ", ".join(f"{key} = [{', '.join(map(str, dims))}]" for key, dims in found.numbers if dims)
@@ -243,7 +247,8 @@ def split_captures(node: Node) -> tuple[tuple[Ref, ...], list[tuple[Ref, ...]]]:
     """Return the node's own operands, and what each region captures."""
     counts = [len(region.captures) for region in node.regions]
     end = len(node.operands) - sum(counts)
-    explicit, captured = node.operands[:end], []
+    explicit = node.operands[:end]
+    captured: list[tuple[Ref, ...]] = []
     for count in counts:
         captured.append(node.operands[end : end + count])
         end += count

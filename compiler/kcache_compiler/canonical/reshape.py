@@ -163,7 +163,9 @@ def read_groups(attributes: str) -> list[tuple[int, list[int]]]:
 def _read(
     attributes: str, view: Sequence[int], axes: tuple[int, ...]
 ) -> tuple[dict[int, int], list[tuple[_Ins, list[int]]]]:
-    """Return what each passed result axis is of the operand, and for each group its ins and its result axes."""
+    """Return what each passed result axis is of the operand, and for each group its ins and its result
+    axes.
+    """
     groups = read_groups(attributes)
     passed = len(view) - sum(count for count, _ in groups)
     passes = dict(enumerate(view[:passed]))

@@ -1,11 +1,14 @@
 """Rewrites of elementwise values, in two tiers.
 
 ``EXACT`` rewrites give the same bits for every input, signed zeros and infinities included, and apply under
-every numerics class. Which NaN a NaN is (sign, payload, quiet or signalling) is not specified by StableHLO and
+every numerics class. Which NaN a NaN is (sign, payload, quiet or signalling) is not specified by StableHLO
+and
 does not count. Each holds for all sizes: none looks at a shape.
 
-Rejected, because not exact: ``x + 0.0`` is ``x`` (-0.0 becomes 0.0; ``x + -0.0`` is fine), ``select(x > 0, x, 0)``
-is ``maximum(x, 0)`` (NaN becomes 0), ``select(x < 0, 0, x)`` is it (-0.0 stays), ``x * 0``, ``x - x``, ``x * 1`` for complex
+Rejected, because not exact: ``x + 0.0`` is ``x`` (-0.0 becomes 0.0; ``x + -0.0`` is fine), ``select(x > 0,
+x, 0)``
+is ``maximum(x, 0)`` (NaN becomes 0), ``select(x < 0, 0, x)`` is it (-0.0 stays), ``x * 0``, ``x - x``, ``x *
+1`` for complex
 (infinities). Rejected, because they would see a size that is a power of two: ``x / 2^k`` is ``x * 2^-k``.
 """
 
@@ -40,7 +43,9 @@ class Site:
         return self.builder.type_of(ref).element
 
     def inner(self, ref: Ref, op: str, index: int = 0) -> Ref | None:
-        """Return operand ``index`` of the node that ``ref`` views, in the dims of ``ref``, if that node is an ``op``."""
+        """Return operand ``index`` of the node that ``ref`` views, in the dims of ``ref``, if that node is
+        an ``op``.
+        """
         node = self.node(ref)
         if node.op != op:
             return None
@@ -114,7 +119,9 @@ def _if_same_op(site: Site) -> Ref | None:
 
 
 def _neutral(site: Site) -> Ref | None:
-    """Drop an operand that is the neutral element, on the right, or on either side where the operation commutes."""
+    """Drop an operand that is the neutral element, on the right, or on either side where the operation
+    commutes.
+    """
     left, right = site.operands
     if _is_neutral(site, right):
         return left
@@ -219,8 +226,8 @@ EXACT: tuple[Rewrite, ...] = (
     Rewrite(
         "convert",
         ("convert",),
-        "A conversion to the same type is the identity. One that loses nothing leaves the value, which is all that a "
-        "second conversion depends on.",
+        "A conversion to the same type is the identity. One that loses nothing leaves the value, which is "
+        "all that a second conversion depends on.",
         _converted,
     ),
     Rewrite(
@@ -244,15 +251,15 @@ EXACT: tuple[Rewrite, ...] = (
     Rewrite(
         "neutral_arithmetic",
         ("add", "subtract", "multiply", "divide"),
-        "x + -0.0, x - 0.0, x * 1 and x / 1 are x for all reals: zeros keep their sign, nothing rounds. Integers: x + 0, "
-        "x - 0, x * 1, x / 1.",
+        "x + -0.0, x - 0.0, x * 1 and x / 1 are x for all reals: zeros keep their sign, nothing rounds. "
+        "Integers: x + 0, x - 0, x * 1, x / 1.",
         _neutral,
     ),
     Rewrite(
         "neutral_extremum",
         ("maximum", "minimum"),
-        "IEEE 754 maximum: NaN stays NaN, and nothing lies below -inf (nor below an integer type's least value); "
-        "minimum alike.",
+        "IEEE 754 maximum: NaN stays NaN, and nothing lies below -inf (nor below an integer type's "
+        "least value); minimum alike.",
         _neutral,
     ),
     Rewrite(
@@ -268,9 +275,10 @@ EXACT: tuple[Rewrite, ...] = (
     Rewrite(
         "select_extremum",
         ("select",),
-        "select(x <= c, c, x) is maximum(x, c) for floats where c is a constant, not NaN and not -0.0: a NaN x is not "
-        "<= c and stays NaN; x = -0.0, c = 0.0 gives 0.0 as IEEE maximum does; equal values are equal bits otherwise. "
-        "select(c <= x, c, x) is minimum(x, c) for c not NaN and not 0.0. Integers are totally ordered: every form holds.",
+        "select(x <= c, c, x) is maximum(x, c) for floats where c is a constant, not NaN and not -0.0: a NaN "
+        "x is not <= c and stays NaN; x = -0.0, c = 0.0 gives 0.0 as IEEE maximum does; equal values are "
+        "equal bits otherwise. select(c <= x, c, x) is minimum(x, c) for c not NaN and not 0.0. Integers are "
+        "totally ordered: every form holds.",
         _select_extremum,
     ),
     Rewrite("part_of_complex", ("real", "imag"), "complex keeps both parts.", _part),
@@ -278,7 +286,8 @@ EXACT: tuple[Rewrite, ...] = (
     Rewrite("square", ("chlo.square",), "The square of a real is defined as x * x.", _squared),
 )
 
-#: Rewrites that change values within the tolerance of a numerics class (composites of frameworks' GELU, softmax, norms), by
+#: Rewrites that change values within the tolerance of a numerics class (composites of frameworks' GELU,
+#: softmax, norms), by
 #: class. Empty in this canonicalizer version; they run after ``EXACT``, and never under ``strict``.
 VALUE_CHANGING: dict[str, tuple[Rewrite, ...]] = {"strict": (), "default": (), "fast": ()}
 

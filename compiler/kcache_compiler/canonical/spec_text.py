@@ -6,8 +6,10 @@
     %0 = add a0[0,1] k0[*2,0] : f32[2,8]
     return %0[0,1]
 
-``x[0,*4]`` is a view: dim 0 is axis 0 of ``x``, dim 1 a broadcast of size 4. Constants hold their bytes in hex,
-or after ``=`` a literal. Leaves of a region are ``p0`` (parameters) and ``q0`` (captured, the last operands of the node).
+``x[0,*4]`` is a view: dim 0 is axis 0 of ``x``, dim 1 a broadcast of size 4. Constants hold their bytes in
+hex,
+or after ``=`` a literal. Leaves of a region are ``p0`` (parameters) and ``q0`` (captured, the last operands
+of the node).
 """
 
 from __future__ import annotations
@@ -26,14 +28,16 @@ _HEADER = re.compile(r"kcache\.spec v1 canonicalizer=(\d+) numerics=(\w+) family
 _TYPE = re.compile(r'("(?:[^"\\]|\\.)*"|[A-Za-z][A-Za-z0-9_]*)(?:\[([^\]]*)\])?')
 _REF = re.compile(r"([%apkq])(\d+)(?:\.(\d+))?(?:\[([^\]]*)\])")
 _NODE = re.compile(
-    r"\s*%\d+ = (\S+)((?: [%apkq]\d+(?:\.\d+)?\[[^\]]*\])*) :((?: (?:\"(?:[^\"\\]|\\.)*\"|\w+)(?:\[[^\]]*\])?)*)(?: \| (.*))?\Z"
+    r"\s*%\d+ = (\S+)((?: [%apkq]\d+(?:\.\d+)?\[[^\]]*\])*) :"
+    r"((?: (?:\"(?:[^\"\\]|\\.)*\"|\w+)(?:\[[^\]]*\])?)*)(?: \| (.*))?\Z"
 )
 
 
 def write_spec(graph: Graph) -> str:
     """Return the text of a graph."""
     lines = [
-        f"kcache.spec v1 canonicalizer={CANONICALIZER_VERSION} numerics={graph.numerics} family={graph.family}"
+        f"kcache.spec v1 canonicalizer={CANONICALIZER_VERSION} "
+        f"numerics={graph.numerics} family={graph.family}"
     ]
     body = graph.body
     symbols = iter(range(1 << 30))

@@ -18,15 +18,18 @@ from kcache_compiler.canonical.graph import (
     whole,
 )
 from kcache_compiler.canonical.importer import Importer, Scope
-from kcache_compiler.canonical.ops import COMBINERS, ELEMENTWISE, IDENTITY_CALLS, native_chlo
 from kcache_compiler.canonical.linalg_import import lift
+from kcache_compiler.canonical.ops import COMBINERS, ELEMENTWISE, IDENTITY_CALLS, native_chlo
 from kcache_compiler.canonical.reduction import ReductionInput, add_reduction, is_combiner, runs_over
 from kcache_compiler.canonical.reshape import reshape
 from kcache_compiler.canonical.rewrites import Site, rewritten
 from kcache_compiler.errors import InvalidProgram
-from kcache_compiler.frontends.context import Native
+from kcache_compiler.frontends.context import Native, native_stablehlo
 from kcache_compiler.frontends.limits import Limits, check
 from kcache_compiler.frontends.program import Program
+
+#: Batching dims of both operands, then contracting dims of both.
+_DotNumbers = tuple[list[int], list[int], list[int], list[int]]
 
 _SWAPPED = {"GT": "LT", "GE": "LE"}
 
@@ -40,7 +43,6 @@ class StablehloImporter(Importer):
         super().__init__(program, limits, lifted)
         self.numerics = numerics
         self._constant_bytes = 0
-        self._random = 0
         self.handlers = {
             **dict.fromkeys(ELEMENTWISE, self._elementwise),
             "stablehlo.constant": self._constant,
@@ -110,7 +112,9 @@ class StablehloImporter(Importer):
 
     @staticmethod
     def _plain(scope: Scope, operands: list[Ref], types: list[ValueType]) -> bool:
-        """Whether views may show these: tensors whose type says nothing beyond element and sizes (no quantized axis)."""
+        """Whether views may show these: tensors whose type says nothing beyond element and sizes (no
+        quantized axis).
+        """
         seen = [*types, *map(scope.builder.type_of, operands)]
         return all(t.dims is not None and "!" not in t.element and "#" not in t.element for t in seen)
 
@@ -120,11 +124,7 @@ class StablehloImporter(Importer):
         if not self._plain(scope, operands, types):
             return self.generic(scope, operation, operands, types)
         direction = _enumerator(operation.attributes["comparison_direction"])
-        kind = (
-            _enumerator(operation.attributes["compare_type"])
-            if "compare_type" in operation.attributes
-            else ""
-        )
+        kind = _enumerator(_optional(operation, "compare_type"))
         return self._comparison(scope, direction, kind, operands, types[0])
 
     def _comparison(
@@ -150,11 +150,7 @@ class StablehloImporter(Importer):
         shapes = [scope.builder.viewed_type(o).dims or () for o in operands]
         if any(d < 0 for dims in (*shapes, type.dims or ()) for d in dims):
             raise self.unsupported(operation, "it broadcasts dimensions that are not static")
-        given = (
-            operation.attributes["broadcast_dimensions"]
-            if "broadcast_dimensions" in operation.attributes
-            else None
-        )
+        given = _optional(operation, "broadcast_dimensions")
         largest = max(map(len, shapes))
         shaped: list[Ref] = []
         for ref, dims in zip(operands, shapes, strict=True):
@@ -163,11 +159,7 @@ class StablehloImporter(Importer):
             shaped.append(Ref(ref.node, ref.result, broadcast_in_dim(ref.view, where, type.dims or ())))
         if op == "compare":
             direction = _enumerator(operation.attributes["comparison_direction"])
-            kind = (
-                _enumerator(operation.attributes["compare_type"])
-                if "compare_type" in operation.attributes
-                else ""
-            )
+            kind = _enumerator(_optional(operation, "compare_type"))
             return self._comparison(scope, direction, kind, shaped, type)
         return self._build(
             scope, f"chlo.{op}" if f"stablehlo.{op}" not in ELEMENTWISE else op, "", type, shaped
@@ -234,7 +226,8 @@ class StablehloImporter(Importer):
         if not self._plain(scope, operands, types):
             return self.generic(scope, operation, operands, types)
         view = operands[0].view
-        return [operands[0]._replace(view=tuple(view[d] for d in operation.attributes["permutation"]))]
+        permutation: list[int] = list(operation.attributes["permutation"])
+        return [operands[0]._replace(view=tuple(view[d] for d in permutation))]
 
     def _reshape(
         self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
@@ -254,7 +247,7 @@ class StablehloImporter(Importer):
         shape = types[0].dims or ()
         if not self._plain(scope, operands, types):
             return self.generic(scope, operation, operands, types)
-        dim = operation.attributes["iota_dimension"].value
+        dim: int = operation.attributes["iota_dimension"].value
         along = scope.builder.opaque("iota", "", [], (ValueType(types[0].element, (shape[dim],)),))[0]
         return [along._replace(view=broadcast_in_dim(along.view, (dim,), shape))]
 
@@ -301,7 +294,7 @@ class StablehloImporter(Importer):
         operation: Native,
         operands: list[Ref],
         types: list[ValueType],
-        numbers: tuple[list[int], list[int], list[int], list[int]],
+        numbers: _DotNumbers,
     ) -> Sequence[Ref]:
         """A contraction is a sum over a product in the index space batch, lhs free, rhs free, contracted."""
         if not self._plain(scope, operands, types):
@@ -348,7 +341,9 @@ class StablehloImporter(Importer):
     def _reverse(
         self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
     ) -> Sequence[Ref]:
-        """Name the dims in order, without those along which all is the same; reversed twice is not reversed."""
+        """Name the dims in order, without those along which all is the same; reversed twice is not
+        reversed.
+        """
         (source,) = operands
         plain = self._plain(scope, operands, types)
         dims = sorted(d for d in operation.attributes["dimensions"] if not plain or source.view[d] >= 0)
@@ -392,20 +387,23 @@ class StablehloImporter(Importer):
         self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
     ) -> Sequence[Ref]:
         """Two draws are two values: each is numbered, in the order of the program."""
-        self._random += 1
-        return self.generic(scope, operation, operands, types, {"kcache.draw": f"{self._random} : i64"})
+        self.draws += 1
+        return self.generic(scope, operation, operands, types, {"kcache.draw": f"{self.draws} : i64"})
+
+
+def _optional(operation: Native, name: str) -> Native:
+    """Return an attribute, or None."""
+    attributes = operation.attributes
+    return attributes[name] if name in attributes else None  # noqa: SIM401
 
 
 def _enumerator(attribute: Native) -> str:
-    """Return ``LT`` of ``#stablehlo<comparison_direction LT>``."""
-    return str(attribute).rstrip(">").rpartition(" ")[2]
+    """Return ``LT`` of ``#stablehlo<comparison_direction LT>``, and nothing of nothing."""
+    return "" if attribute is None else str(attribute).rstrip(">").rpartition(" ")[2]
 
 
-def _dot_numbers(attribute: Native) -> tuple[list[int], list[int], list[int], list[int]]:
-    from torch_mlir._mlir_libs import _stablehlo  # pyright: ignore
-
-    stablehlo: Native = _stablehlo
-    n = stablehlo.DotDimensionNumbers(attribute)
+def _dot_numbers(attribute: Native) -> _DotNumbers:
+    n = native_stablehlo().DotDimensionNumbers(attribute)
     return (
         list(n.lhs_batching_dimensions),
         list(n.rhs_batching_dimensions),
@@ -415,9 +413,11 @@ def _dot_numbers(attribute: Native) -> tuple[list[int], list[int], list[int], li
 
 
 def _index_space(
-    builder: Builder, operands: list[Ref], numbers: tuple[list[int], list[int], list[int], list[int]]
+    builder: Builder, operands: list[Ref], numbers: _DotNumbers
 ) -> tuple[Ref, Ref, frozenset[int], tuple[int, ...]]:
-    """Return both operands over the space batch, lhs free, rhs free, contracted; the contracted dims; all sizes."""
+    """Return both operands over the space batch, lhs free, rhs free, contracted; the contracted dims; all
+    sizes.
+    """
     lhs_batch, rhs_batch, lhs_contracted, rhs_contracted = numbers
     lhs_dims, rhs_dims = (builder.viewed_type(o).dims or () for o in operands)
     lhs_free = [d for d in range(len(lhs_dims)) if d not in lhs_batch and d not in lhs_contracted]

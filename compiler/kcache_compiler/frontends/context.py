@@ -3,77 +3,70 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from typing import Any
 
 #: A module, operation, value, type or attribute of the native bindings, which carry no types.
 Native = Any
 
-#: Passes that depend on CHLO and VHLO: run over nothing, they load these dialects, which have no registration of their own.
+#: Passes that depend on CHLO and VHLO: run over nothing, they load dialects that the bindings cannot
+#: register.
 _LOADERS = "builtin.module(func.func(convert-torch-to-stablehlo),stablehlo-legalize-to-vhlo)"
 
 
 @functools.cache
 def native_ir() -> Native:
     """Return the module of native classes, imported at first use."""
-    from torch_mlir import ir  # pyright: ignore
+    return importlib.import_module("torch_mlir.ir")
 
-    return ir
+
+@functools.cache
+def native_stablehlo() -> Native:
+    """Return the bindings of StableHLO, imported at first use."""
+    return importlib.import_module("torch_mlir._mlir_libs._stablehlo")
 
 
 def new_context() -> Native:
     """Return a context that knows every upstream dialect, StableHLO, VHLO and CHLO.
 
-    Unknown dialects parse, because JAX leaves sharding attributes of one; whoever reads a program refuses their operations.
+    Unknown dialects parse, because JAX leaves sharding attributes of one; whoever reads a program
+    refuses their operations.
     """
-    from torch_mlir._mlir_libs import _stablehlo  # pyright: ignore
-    from torch_mlir.dialects import torch  # pyright: ignore
-
     native = native_ir()
     context = native.Context()
     context.allow_unregistered_dialects = True
-    stablehlo: Native = _stablehlo
-    stablehlo.register_dialect(context)
-    stablehlo.register_stablehlo_passes()
-    torch_dialect: Native = torch
-    torch_dialect.register_dialect(context)
+    native_stablehlo().register_dialect(context)
+    native_stablehlo().register_stablehlo_passes()
+    torch: Native = importlib.import_module("torch_mlir.dialects.torch")
+    torch.register_dialect(context)
     run_passes(native.Module.parse("func.func private @nothing()", context), _LOADERS)
     return context
 
 
 def run_passes(module: Native, pipeline: str) -> None:
     """Run a textual pipeline in place. The caller owns the module."""
-    from torch_mlir import passmanager  # pyright: ignore
-
-    manager: Native = passmanager
+    manager: Native = importlib.import_module("torch_mlir.passmanager")
     manager.PassManager.parse(pipeline, module.context).run(module.operation)
 
 
 def parse_module(program: str | bytes, context: Native) -> Native:
     """Parse and verify text or bytecode; raises the bindings' ``MLIRError``."""
-    native = native_ir()
-    return native.Module.parse(program, context)
+    return native_ir().Module.parse(program, context)
 
 
 def upgrade_artifact(program: bytes, context: Native) -> Native:
     """Read a portable artifact of any supported version as StableHLO; raises ``ValueError``."""
-    from torch_mlir._mlir_libs import _stablehlo  # pyright: ignore
-
-    stablehlo: Native = _stablehlo
-    return stablehlo.deserialize_portable_artifact(context, program)
+    return native_stablehlo().deserialize_portable_artifact(context, program)
 
 
 def artifact_versions() -> tuple[str, str]:
     """Return the oldest and newest portable artifact version that can be read."""
-    from torch_mlir._mlir_libs import _stablehlo  # pyright: ignore
-
-    stablehlo: Native = _stablehlo
-    return stablehlo.get_minimum_version(), stablehlo.get_current_version()
+    return native_stablehlo().get_minimum_version(), native_stablehlo().get_current_version()
 
 
 def mlir_error() -> type[Exception]:
     """Return the exception class of the bindings."""
-    native = native_ir()
-    return native.MLIRError
+    return native_ir().MLIRError
 
 
 def child_operations(parent: Native) -> list[Native]:

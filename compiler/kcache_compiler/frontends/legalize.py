@@ -8,8 +8,32 @@ from kcache_compiler.frontends.context import Native
 
 #: CHLO ops that code generation computes itself, more accurately than their legalization would.
 NATIVE_CHLO = frozenset(
-    "acos acosh asin asinh atan atanh bessel_i1e conj cosh digamma erf erf_inv erfc is_inf is_neg_inf "
-    "is_pos_inf lgamma mulhi next_after polygamma sinh square tan zeta".split()
+    [
+        "acos",
+        "acosh",
+        "asin",
+        "asinh",
+        "atan",
+        "atanh",
+        "bessel_i1e",
+        "conj",
+        "cosh",
+        "digamma",
+        "erf",
+        "erf_inv",
+        "erfc",
+        "is_inf",
+        "is_neg_inf",
+        "is_pos_inf",
+        "lgamma",
+        "mulhi",
+        "next_after",
+        "polygamma",
+        "sinh",
+        "square",
+        "tan",
+        "zeta",
+    ]
 )
 
 #: CHLO ops that the importer itself turns into nodes and views when their shapes are static.
@@ -17,8 +41,29 @@ _IMPORTED_CHLO = frozenset(
     {"chlo.constant", "chlo.constant_like"}
     | {
         f"chlo.broadcast_{op}"
-        for op in "add and atan2 compare complex divide maximum minimum multiply next_after or polygamma power "
-        "remainder select shift_left shift_right_arithmetic shift_right_logical subtract xor zeta".split()
+        for op in [
+            "add",
+            "and",
+            "atan2",
+            "compare",
+            "complex",
+            "divide",
+            "maximum",
+            "minimum",
+            "multiply",
+            "next_after",
+            "or",
+            "polygamma",
+            "power",
+            "remainder",
+            "select",
+            "shift_left",
+            "shift_right_arithmetic",
+            "shift_right_logical",
+            "subtract",
+            "xor",
+            "zeta",
+        ]
     }
 )
 

@@ -16,9 +16,11 @@ class Limits:
     None of them changes the key of a program that passes.
     """
 
-    #: Bytes of the program. Checked first, so that a huge body costs nothing; weights of this size belong in arguments.
+    #: Bytes of the program. Checked first, so that a huge body costs nothing; weights of this size belong in
+    #: arguments.
     program_bytes: int = 64 * _MIB
-    #: Operations after calls are inlined. Bounds time (about 60 us each) and calls that double at every level.
+    #: Operations after calls are inlined. Bounds time (about 60 us each) and calls that double at every
+    #: level.
     operations: int = 100_000
     #: Regions inside regions. Regions are the only thing that the importer recurses over.
     region_depth: int = 64

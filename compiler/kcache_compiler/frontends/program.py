@@ -75,7 +75,8 @@ def _parse(program: bytes, format: str) -> Native:
             return mlir.upgrade_artifact(program, context)
         except ValueError:
             raise InvalidProgram(
-                f"the portable artifact does not convert to StableHLO: this toolchain reads versions {oldest} to {newest}"
+                "the portable artifact does not convert to StableHLO: "
+                f"this toolchain reads versions {oldest} to {newest}"
             ) from None
     if any(child.name.startswith("vhlo.") for child in mlir.child_operations(module.operation)):
         passes = "builtin.module(vhlo-to-version{target=current},vhlo-legalize-to-stablehlo)"

@@ -55,7 +55,7 @@ def check_bytes(program: bytes, limits: Limits) -> None:
         program.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InvalidProgram(
-            f"the program is neither MLIR bytecode (it does not start with {BYTECODE_MAGIC!r}) nor UTF-8 text: "
+            f"the program is neither MLIR bytecode (which starts with {BYTECODE_MAGIC!r}) nor UTF-8 text: "
             f"byte {error.start} is {program[error.start]:#04x}"
         ) from None
     if b"\0" in program:

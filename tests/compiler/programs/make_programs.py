@@ -1,4 +1,6 @@
-"""Makes the programs beside this file with JAX: small twins of real graphs. Run by hand: ``python make_programs.py``."""
+"""Makes the programs beside this file with JAX: small twins of real graphs. Run by hand: ``python
+make_programs.py``.
+"""
 
 from __future__ import annotations
 
