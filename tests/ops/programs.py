@@ -106,6 +106,9 @@ def all_programs() -> list[OpProgram]:
         contractions,
         control_flow,
         complex_ops,
+        special_functions,
+        batch_norms,
+        linear_algebra,
     ]
     return [program for family in families for program in family()]
 
@@ -553,6 +556,92 @@ def complex_ops() -> Iterator[OpProgram]:
         for op in ("exponential", "log", "sqrt", "tanh", "sine", "cosine"):
             b.result(b.value(f"stablehlo.{op} {x} : {t}"), dtype, (13,))
         yield b.program("complex_math", dtype, ulps=16, absolute=1e-5 if part == "f32" else 1e-13)
+
+
+_CHLO_UNARY = (
+    "erf",
+    "erfc",
+    "erf_inv",
+    "lgamma",
+    "digamma",
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atanh",
+)
+_CHLO_UNARY += ("sinh", "cosh", "tan", "bessel_i1e", "square")
+_CHLO_BINARY = ("zeta", "polygamma", "next_after")
+
+
+def special_functions() -> Iterator[OpProgram]:
+    """CHLO; the oracle's expansions into StableHLO are less exact than ours: accuracy is tested elsewhere."""
+    for dtype in FLOATS:
+        loose = {"f16": 4e-3, "bf16": 6e-2, "f32": 2e-5, "f64": 1e-10}[dtype]
+        for op in _CHLO_UNARY:
+            b = _Builder(("chlo", op, dtype))
+            x = b.argument(dtype, (41,), "unit")
+            t = tensor(dtype, (41,))
+            b.result(b.value(f"chlo.{op} {x} : {t} -> {t}"), dtype, (41,))
+            yield b.program(f"chlo.{op}", dtype, ulps=32, absolute=loose)
+        for op in _CHLO_BINARY:
+            b = _Builder(("chlo", op, dtype))
+            x, y = b.argument(dtype, (41,), "small"), b.argument(dtype, (41,), "unit")
+            t = tensor(dtype, (41,))
+            b.result(b.value(f"chlo.{op} {x}, {y} : {t}, {t} -> {t}"), dtype, (41,))
+            yield b.program(
+                f"chlo.{op}",
+                dtype,
+                ulps=0 if op == "next_after" else 64,
+                absolute=0 if op == "next_after" else loose,
+            )
+        b = _Builder(("chlo", "tests", dtype))
+        x = b.argument(dtype, (61,))
+        for op in ("is_inf", "is_pos_inf", "is_neg_inf"):
+            b.result(b.value(f"chlo.{op} {x} : {tensor(dtype, (61,))} -> {tensor('i1', (61,))}"), "i1", (61,))
+        yield b.program("chlo.is_inf", dtype)
+
+
+def batch_norms() -> Iterator[OpProgram]:
+    for dtype in ("f32", "f64"):
+        b = _Builder(("batch_norm", dtype))
+        x, shape, t, c = (
+            b.argument(dtype, (4, 3, 5), "tame"),
+            (4, 3, 5),
+            tensor(dtype, (4, 3, 5)),
+            tensor(dtype, (3,)),
+        )
+        scale, offset, mean = (b.argument(dtype, (3,), "tame") for _ in range(3))
+        variance = b.argument(dtype, (3,), "unit")
+        attributes = "{epsilon = 0.125 : f32, feature_index = 1 : i64}"
+        text = f'"stablehlo.batch_norm_inference"({x}, {scale}, {offset}, {mean}, {variance}) <{attributes}>'
+        b.result(b.value(f"{text} : ({t}, {c}, {c}, {c}, {c}) -> {t}"), dtype, shape)
+        name = f"%v{len(b.lines)}"
+        text = f'{name}:3 = "stablehlo.batch_norm_training"({x}, {scale}, {offset}) <{attributes}>'
+        b.lines.append(f"{text} : ({t}, {c}, {c}) -> ({t}, {c}, {c})")
+        for index, result in enumerate((shape, (3,), (3,))):
+            b.result(f"{name}#{index}", dtype, result)
+        loose = _accumulation(dtype)
+        yield b.program("batch_norm", dtype, loose[0], absolute=loose[1])
+
+
+def linear_algebra() -> Iterator[OpProgram]:
+    """Ops that the toolchain does not lower; the table of refusals says so."""
+    b = _Builder(("cholesky",))
+    x = b.argument("f32", (3, 3), "tame")
+    b.result(b.value(f"stablehlo.cholesky {x}, lower = true : tensor<3x3xf32>"), "f32", (3, 3))
+    yield b.program("cholesky", "f32")
+    b = _Builder(("fft",))
+    x = b.argument("c64", (8,), "tame")
+    b.result(
+        b.value(
+            f"stablehlo.fft {x}, type = FFT, length = [8] : ({tensor('c64', (8,))}) -> {tensor('c64', (8,))}"
+        ),
+        "c64",
+        (8,),
+    )
+    yield b.program("fft", "c64")
 
 
 __all__ = ["ALL", "FLOATS", "INTEGERS", "UNSIGNED", "OpProgram", "all_programs"]

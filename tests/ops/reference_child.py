@@ -36,17 +36,20 @@ def main() -> None:
 
 
 def _evaluate(text: str, types: list[str], blobs: list[bytes]) -> list[tuple[str, bytes]]:
-    from torch_mlir import ir
+    from torch_mlir import ir, passmanager
     from torch_mlir._mlir_libs import _stablehlo  # type: ignore[attr-defined]
+    from torch_mlir.dialects import torch
 
     context = ir.Context()
     _stablehlo.register_dialect(context)
     context.load_all_available_dialects()
     _stablehlo.register_stablehlo_passes()
+    torch.register_dialect(context)
     with context, ir.Location.unknown():
+        # The only way to have the CHLO dialect loaded is a pass that may create its ops.
+        loader = passmanager.PassManager.parse("builtin.module(func.func(convert-torch-to-stablehlo))")
+        loader.run(ir.Module.create().operation)
         module = ir.Module.parse(text)
-        from torch_mlir import passmanager
-
         passes = "builtin.module(func.func(chlo-legalize-to-stablehlo),inline)"
         passmanager.PassManager.parse(passes).run(module.operation)
         text, results = _wrapped(ir, module)

@@ -100,7 +100,7 @@ def random_bytes(rng: np.random.Generator, dtype: str, count: int, kind: str = "
     """``count`` values.
 
     ``kind``: "any" with specials, "tame" without, "small" for indices and counts,
-    "divisor" for what the interpreter can divide integers by.
+    "divisor" for what the interpreter can divide integers by, "unit" for floats between 0 and 1.
     """
     if dtype == "i1":
         return rng.integers(0, 2, count).astype("u1").tobytes()
@@ -131,6 +131,8 @@ def _integers(rng: np.random.Generator, dtype: str, count: int, kind: str) -> np
 def _floats(rng: np.random.Generator, dtype: str, count: int, kind: str) -> npt.NDArray[np.generic]:
     if kind == "small":
         return encode(dtype, rng.integers(0, 8, count).astype(np.float64))
+    if kind == "unit":
+        return encode(dtype, rng.random(count) * 0.98 + 0.01)
     values = encode(dtype, rng.standard_normal(count) * 3)
     if kind == "tame":
         return values
