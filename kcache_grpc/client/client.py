@@ -74,12 +74,13 @@ class Client:
 
         ``program``: text, bytes, a path, or a ``jax.export.Exported`` (one device, one platform; the kernel
         takes the module's arguments). ``format``: ``"stablehlo"``, ``"linalg"``, or ``None`` to tell by
-        content. ``target``: ``"host"`` or a name such as ``"x86-64-v3"``. ``on_progress(stage, seconds)`` is
-        called as stages of a compile begin and while they last, by another thread if that asked first.
-        ``layouts``, ``symbols`` and ``dynamic`` take their defaults only in this version.
+        content. ``target``: ``"host"`` or a name such as ``"x86-64-v3"``.
+        ``on_progress(stage, seconds)`` is called when a stage of a compile begins and while it lasts; in the
+        thread of the caller who asked first, when several wait for one kernel.
+        ``layouts``, ``symbols`` and ``dynamic`` take only their defaults in this version.
 
-        Raises ``InvalidProgram``, ``UnsupportedOp``, ``CompileFailed``, ``CompileTimeout``, ``ArgumentError``,
-        ``ResourceExhausted``, ``IntegrityError``, ``PermissionDenied``, ``Unavailable``.
+        Raises ``ArgumentError``, ``InvalidProgram``, ``UnsupportedOp``, ``CompileFailed``,
+        ``CompileTimeout``, ``ResourceExhausted``, ``IntegrityError``, ``PermissionDenied``, ``Unavailable``.
         """
         require_this_version(layouts, symbols, dynamic)
         kernel = self._core.recall(program, format, target, options)

@@ -28,7 +28,7 @@ from kcache_grpc.errors import KcacheError, Unavailable
 T = TypeVar("T")
 
 #: Seconds that a server has to say what it is.
-_INTRODUCTION = 5.0
+_INTRODUCTION = 10.0
 
 
 class Connection:

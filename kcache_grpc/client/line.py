@@ -88,16 +88,17 @@ class Line:
         self, once: Callable[[Wire], Awaitable[T]], deadline: Deadline, *, single: bool = False
     ) -> T:
         """``once``, repeated while the server cannot be reached. Raises what the last attempt raised."""
-        endpoint = await self.endpoint()
         pause = _FIRST_PAUSE
         while True:
             deadline.left()
+            endpoint = await self.endpoint()
             self._breaker.admit()
             try:
                 return await self._tried(endpoint, once)
             except OutOfTime:
                 raise
             except Unavailable:
+                self._forget_embedded()
                 if single or self._breaker.open:
                     raise
             self._counters.add("retries")
@@ -138,6 +139,13 @@ class Line:
             raise
         self._breaker.succeeded()
         return value
+
+    def _forget_embedded(self) -> None:
+        """The embedded service may have been killed: the next attempt starts another one if it was."""
+        with self._lock:
+            if self.place.embedded and self._wire is not None:
+                self._left_behind.append(self._wire)
+                self._wire = self._endpoint = None
 
     def _connected(self, endpoint: Endpoint) -> Wire:
         home = self._io.home

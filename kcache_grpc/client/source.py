@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 from typing import Any, cast
 
+from kcache_grpc.client.exported import portable_artifact
 from kcache_grpc.client.locations import strip_locations
 from kcache_grpc.errors import ArgumentError, InvalidProgram, KcacheError, NotFound
 from kcache_grpc.model.program import Program, ProgramFormat
@@ -107,7 +108,7 @@ def _object_body(program: Any) -> bytes:
     cls = cast("type[object]", type(program))
     package = cls.__module__.partition(".")[0]
     if package == "jax" and cls.__name__ == "Exported":
-        return _exported_body(program)
+        return portable_artifact(program)
     if package in ("torch", "onnx"):
         raise ArgumentError(
             f"{package}.{cls.__qualname__} is not taken by this version of kcache; export it to StableHLO"
@@ -115,20 +116,6 @@ def _object_body(program: Any) -> bytes:
     raise ArgumentError(
         f"a program is a str, bytes, a path or a jax.export.Exported, not {cls.__module__}.{cls.__qualname__}"
     )
-
-
-def _exported_body(exported: Any) -> bytes:
-    """The module of a ``jax.export.Exported`` as a portable artifact.
-
-    The kernel's arguments are the module's: flattened, without those that the export dropped as unused.
-    """
-    if exported.nr_devices != 1:
-        raise ArgumentError(f"the program was exported for {exported.nr_devices} devices; kernels run on one")
-    if len(exported.platforms) != 1:
-        raise ArgumentError(
-            f"the program was exported for {', '.join(exported.platforms)}; export it for one platform"
-        )
-    return bytes(exported.mlir_module_serialized)
 
 
 def _bytecode_format(body: bytes) -> ProgramFormat:

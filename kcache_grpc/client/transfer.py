@@ -28,10 +28,11 @@ async def with_program(
     deadline: Deadline,
     call: Callable[[common_pb2.GraphSource], Awaitable[T]],
     *,
-    known: bool = False,
+    known: bool | None = None,
 ) -> T:
     """Calls with the program's digest where the server may know it, else with its bytes.
 
+    ``known``: whether it does; ``None``: nobody asked it, so it is tried where the program is not small.
     Bytes that are too large for one message are uploaded first. Raises ``ResourceExhausted`` when they are
     above what the server takes at all.
     """
@@ -43,7 +44,7 @@ async def with_program(
             limit="max_program_bytes",
         )
     by_digest = common_pb2.GraphSource(program_digest=program.digest)
-    if known or size > _SMALL_PROGRAM:
+    if size > _SMALL_PROGRAM if known is None else known:
         try:
             return await call(by_digest)
         except NotFound:

@@ -68,6 +68,7 @@ class FakeService(kernel_cache_pb2_grpc.KernelCacheServicer):
         self.bend: dict[str, Bend] = {}
         self.calls: Counter[str] = Counter()
         self.read_offsets: list[int] = []
+        self.metadata: dict[str, str] = {}
         self.headers: list[common_pb2.RequestHeader] = []
         self.hold = threading.Event()
         self.hold.set()
@@ -172,8 +173,9 @@ class FakeService(kernel_cache_pb2_grpc.KernelCacheServicer):
     def GetKernels(self, request: pb.GetKernelsRequest, context: Any) -> Iterator[Any]:
         for index, query in enumerate(request.queries):
             result = pb.KernelResult(index=index, status=pb.KERNEL_STATUS_NEED_PROGRAM)
-            if query.program_digest in self.compiled:
-                result.CopyFrom(self.compiled[query.program_digest])
+            name = wanted(query.program_digest, request)
+            if name in self.compiled:
+                result.CopyFrom(self.compiled[name])
                 result.index = index
                 if self.inline and manifest_pb2.ARTIFACT_KIND_SHARED_OBJECT in request.artifact_kinds:
                     code = self._code(query.program_digest)
@@ -197,10 +199,11 @@ class FakeService(kernel_cache_pb2_grpc.KernelCacheServicer):
         self.hold.wait(20)
         yield pb.CompileKernelResponse(heartbeat=pb.Heartbeat())
         with self.lock:
-            known = program.digest in self.compiled
+            name = wanted(program.digest, request)
+            known = name in self.compiled
             if not known:
-                self.compiled[program.digest] = self.kernel(program, request.options, request.target)
-        kernel = self.compiled[program.digest]
+                self.compiled[name] = self.kernel(program, request.options, request.target)
+        kernel = self.compiled[name]
         origin = pb.ORIGIN_STORED if known else pb.ORIGIN_COMPILED
         result = pb.CompileResult(
             key=kernel.key, origin=origin, binding=kernel.binding, manifest=kernel.manifest
@@ -226,13 +229,13 @@ class FakeService(kernel_cache_pb2_grpc.KernelCacheServicer):
             committed_size_bytes=len(held), complete=request.program_digest in self.programs
         )
 
-    def UploadProgram(self, requests: Iterator[pb.UploadProgramRequest], context: Any) -> Any:
-        first = next(requests)
+    def UploadProgram(self, request_iterator: Iterator[pb.UploadProgramRequest], context: Any) -> Any:
+        first = next(request_iterator)
         held = self.partial.get(first.program_digest, b"")
         assert first.write_offset == len(held)
         held += first.data
         self.partial[first.program_digest] = held
-        for request in requests:
+        for request in request_iterator:
             held += request.data
             self.partial[first.program_digest] = held
             if "UploadPart" in self.bend:
@@ -256,7 +259,7 @@ class FakeService(kernel_cache_pb2_grpc.KernelCacheServicer):
 
     def LookupGraph(self, request: pb.LookupGraphRequest, context: Any) -> Any:
         program = self._program(request.graph)
-        if program.digest not in self.compiled:
+        if not any(name.startswith(program.digest) for name in self.compiled):
             return pb.LookupGraphResponse()
         return pb.LookupGraphResponse(spec=self._summary(1))
 
@@ -290,21 +293,28 @@ class FakeService(kernel_cache_pb2_grpc.KernelCacheServicer):
         return pb.GetStatsResponse(specs=len(self.compiled), hits=7)
 
 
+def wanted(digest: bytes, request: pb.GetKernelsRequest | pb.CompileKernelRequest) -> bytes:
+    """A name for one kernel of one program."""
+    return digest + request.target.SerializeToString() + request.options.SerializeToString()
+
+
 class _Watch(grpc.ServerInterceptor):
     """Counts calls, bends replies, and turns ``Refusal`` into a status."""
 
     def __init__(self, service: FakeService) -> None:
         self._service = service
 
-    def intercept_service(self, continuation: Any, details: Any) -> Any:
-        handler = continuation(details)
-        name = details.method.rpartition("/")[2]
+    def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
+        handler = continuation(handler_call_details)
+        name = handler_call_details.method.rpartition("/")[2]
         bend = self._service.bend.get(name, lambda reply: reply)
         self._service.calls[name] += 1
 
         def unary(request: Any, context: Any) -> Any:
             try:
-                self._service.headers.append(getattr(request, "header", None))
+                self._service.metadata = dict(context.invocation_metadata())
+                if hasattr(request, "header"):
+                    self._service.headers.append(request.header)
                 behaviour = handler.unary_unary or handler.stream_unary
                 return bend(behaviour(request, context))
             except Refusal as refusal:
@@ -342,8 +352,9 @@ def refuse(context: Any, refusal: Refusal) -> None:
 class FakeServer:
     """``FakeService`` on a port of this machine; can go away and come back on the same port."""
 
-    def __init__(self, service: FakeService) -> None:
+    def __init__(self, service: FakeService, credentials: grpc.ServerCredentials | None = None) -> None:
         self.service = service
+        self._credentials = credentials
         self.port = 0
         self._server: grpc.Server | None = None
         self.start()
@@ -357,20 +368,24 @@ class FakeServer:
             ThreadPoolExecutor(40), interceptors=[_Watch(self.service)], options=[("grpc.so_reuseport", 0)]
         )
         kernel_cache_pb2_grpc.add_KernelCacheServicer_to_server(self.service, server)
-        self.port = server.add_insecure_port(f"127.0.0.1:{self.port}")
+        if self._credentials is None:
+            self.port = server.add_insecure_port(f"127.0.0.1:{self.port}")
+        else:
+            self.port = server.add_secure_port(f"127.0.0.1:{self.port}", self._credentials)
         server.start()
         self._server = server
 
     def stop(self) -> None:
         if self._server is not None:
+            stopped = self._server.stop(None)
             self.service.hold.set()
-            self._server.stop(None).wait()
+            stopped.wait()
             self._server = None
 
 
 @contextmanager
-def serving(service: FakeService | None = None) -> Iterator[FakeServer]:
-    server = FakeServer(service or FakeService())
+def serving(service: FakeService, credentials: grpc.ServerCredentials | None = None) -> Iterator[FakeServer]:
+    server = FakeServer(service, credentials)
     try:
         yield server
     finally:

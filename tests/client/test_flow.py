@@ -146,7 +146,6 @@ def test_a_broken_stream_is_attached_to_again(client: kcache.Client, service: Fa
     assert client.compile(PROGRAM).origin == "compiled"
     assert service.calls["CompileKernel"] == 2
     assert client.stats().client["retries"] == 1
-    assert len({header.request_id for header in service.headers if header}) >= 1
 
 
 def test_a_stream_that_breaks_among_the_bytes_is_finished_by_reading(
@@ -337,7 +336,7 @@ def test_every_request_names_namespace_client_and_request(
     client = new_client(fake.address, namespace="team")
     client.compile(PROGRAM)
     client.count()
-    headers = [header for header in service.headers if header is not None]
+    headers = service.headers
     assert {header.namespace for header in headers} == {"team"}
     assert all(header.client_version.startswith("kcache-python/") for header in headers)
     assert len({header.request_id for header in headers}) == len(headers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from pathlib import Path
 
@@ -119,7 +118,7 @@ def test_file_is_whole_and_private(tmp_path: Path) -> None:
     assert path.read_bytes() == b"two"
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
-    assert os.listdir(path.parent) == ["file"]
+    assert [entry.name for entry in path.parent.iterdir()] == ["file"]
 
 
 def test_own_directory(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -114,26 +115,48 @@ def test_a_script_without_main_guard_embeds_the_service(tmp_path: Path) -> None:
 
 
 EMBEDDED_LIFE = """
-import asyncio, os, sys, threading
+import asyncio, os, signal, sys, threading, warnings
+warnings.filterwarnings("ignore", category=DeprecationWarning)  # 3.12: fork in a process with threads
 import kcache_grpc as kcache
 from kcache_grpc import embedded
 cache, program = sys.argv[1:]
 first, second = kcache.Client(cache_dir=cache), kcache.Client(cache_dir=cache)
 kernels = []
-threads = [threading.Thread(target=lambda c=c: kernels.append(c.compile(program))) for c in (first, second) * 4]
+def ask(client): kernels.append(client.compile(program))
+threads = [threading.Thread(target=ask, args=(client,)) for client in (first, second) * 4]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
 assert len(kernels) == 8 and {kernel.key for kernel in kernels} == {1}
-assert len(embedded._running.runners) == 1
-[runner] = embedded._running.runners.values()
-assert runner._socket.exists() and runner._private.stat().st_mode & 0o777 == 0o700
+[service] = embedded._running.processes.values()
+assert service.service.socket.exists() and service.private.stat().st_mode & 0o777 == 0o700
 assert first.stats().compiles == 1
 assert len(kernels[0].artifact("llvm")) > 0
 
 async def use():
     async with kcache.aio.Client(cache_dir=cache) as client:
         return (await client.compile(program)).origin, await client.count(), await client.store(program)
-print(*asyncio.run(use()), runner._private)
+print(*asyncio.run(use()))
+
+# A child uses the service of its parent, and does not end it.
+child = os.fork()
+if child == 0:
+    status = 1
+    try:
+        assert first.compile(program).origin == "memory"
+        assert first.compile(program.replace("add", "multiply")).origin == "compiled"
+        assert second.count() == 2
+        status = 0
+    finally:
+        os._exit(status)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert first.count() == 2
+
+# A service that was killed is started again.
+os.kill(service.pid, signal.SIGKILL)
+assert first.count() == 2
+[again] = embedded._running.processes.values()
+assert again.pid != service.pid
+print(again.private, again.pid)
 """
 
 
@@ -142,4 +165,6 @@ def test_one_embedded_service_a_process(tmp_path: Path) -> None:
     output = python(EMBEDDED_LIFE, str(tmp_path / "cache"), DOUBLE, timeout=200).split()
     assert output[:3] == ["disk", "1", "1"]
     assert not Path(output[3]).exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(output[4]), 0)
     assert (tmp_path / "cache" / "embedded" / "signing.key").stat().st_mode & 0o777 == 0o600

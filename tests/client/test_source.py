@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -118,6 +119,20 @@ def test_jax_export_is_a_portable_artifact() -> None:
     program = read_program(exported, None)
     assert program.format is ProgramFormat.STABLEHLO
     assert program.body.startswith(b"ML\xefR")
+
+
+def test_jax_exports_from_different_lines_are_the_same_program() -> None:
+    jax = pytest.importorskip("jax")
+
+    def export(function: Any) -> Any:
+        return jax.export.export(jax.jit(function))(jax.ShapeDtypeStruct((4,), "float32"))
+
+    first = export(lambda x: jax.nn.relu(x) * 2)
+
+    second = export(lambda y: jax.nn.relu(y) * 2)
+    assert bytes(first.mlir_module_serialized) != bytes(second.mlir_module_serialized)
+    assert read_program(first, None).digest == read_program(second, None).digest
+    assert b".py" not in read_program(first, None).body
 
 
 def test_jax_export_for_two_platforms_is_refused() -> None:
