@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import itertools
 import logging
 import os
 import time
@@ -41,6 +42,8 @@ class Guard(grpc.aio.ServerInterceptor):
         self._default_deadline = default_deadline
         self._log = log
         self._wrapped: dict[str, Handler] = {}
+        self._request_ids = itertools.count()
+        self._request_prefix = os.urandom(6).hex()
 
     async def intercept_service(
         self,
@@ -76,7 +79,7 @@ class Guard(grpc.aio.ServerInterceptor):
                 else grpc.unary_unary_rpc_method_handler
             )
             guarded = self._unary(method, behavior)
-        return make(guarded, handler.request_deserializer, handler.response_serializer)
+        return make(guarded, handler.request_deserializer, _unless_bytes(handler.response_serializer))
 
     def _unary(self, method: str, behavior: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         ours = method.startswith(_OUR_PREFIX)
@@ -127,6 +130,10 @@ class Guard(grpc.aio.ServerInterceptor):
                     return
         raise PermissionDenied("the call carries no valid token; set metadata authorization: Bearer TOKEN")
 
+    def new_request_id(self) -> str:
+        """Unique among all servers."""
+        return f"{self._request_prefix}-{next(self._request_ids):x}"
+
     @property
     def default_deadline(self) -> float:
         """Seconds that a call without a deadline gets."""
@@ -135,6 +142,13 @@ class Guard(grpc.aio.ServerInterceptor):
     def write(self, request: Request) -> None:
         """One line of the request log."""
         self._log.add(request)
+
+
+def _unless_bytes(serialize: Callable[[Any], bytes] | None) -> Callable[[Any], bytes]:
+    """Serializes what is not serialized yet: hits are kept as bytes."""
+    if serialize is None:
+        return bytes
+    return lambda message: message if type(message) is bytes else serialize(message)
 
 
 class Call:
@@ -156,7 +170,7 @@ class Call:
                 raise ArgumentError(f"{name} is longer than {_MAX_HEADER_TEXT} bytes", field=name)
         self._caller = Caller(
             namespace=header.namespace or "default",
-            request_id=header.request_id or os.urandom(8).hex(),
+            request_id=header.request_id or self._guard.new_request_id(),
             client=header.client_version,
             peer=self._context.peer(),
         )

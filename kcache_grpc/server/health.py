@@ -22,35 +22,31 @@ REFLECTION_SERVICE = "grpc.reflection.v1alpha.ServerReflection"
 _FAREWELL = 0.2
 
 
-class _Servicer(_untyped_health.aio.HealthServicer):
-    """Streams of ``Watch`` end when the server leaves: they must not hold up its drain."""
+class Health:
+    """``grpc.health.v1.Health``: SERVING from the start until ``leave``."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.left = asyncio.Event()
+    def __init__(self, server: grpc.aio.Server) -> None:
+        self._left = asyncio.Event()
+        self._servicer = _untyped_health.aio.HealthServicer()
+        self._watch = self._servicer.Watch
+        self._servicer.Watch = self._watch_until_left
+        _untyped_stubs.add_HealthServicer_to_server(self._servicer, server)
 
-    async def Watch(self, request: Any, context: Any) -> None:  # noqa: N802 - gRPC's name
-        watching = asyncio.ensure_future(super().Watch(request, context))
-        leaving = asyncio.ensure_future(self.left.wait())
+    async def leave(self) -> None:
+        """NOT_SERVING from here on, for those who watch too."""
+        await self._servicer.enter_graceful_shutdown()
+        self._left.set()
+
+    async def _watch_until_left(self, request: Any, context: Any) -> None:
+        """Streams of ``Watch`` end when the server leaves: they must not hold up its drain."""
+        watching: asyncio.Future[None] = asyncio.ensure_future(self._watch(request, context))
+        leaving = asyncio.ensure_future(self._left.wait())
         try:
             await asyncio.wait({watching, leaving}, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait({watching}, timeout=_FAREWELL)
         finally:
             watching.cancel()
             leaving.cancel()
-
-
-class Health:
-    """``grpc.health.v1.Health``: SERVING from the start until ``leave``."""
-
-    def __init__(self, server: grpc.aio.Server) -> None:
-        self._servicer = _Servicer()
-        _untyped_stubs.add_HealthServicer_to_server(self._servicer, server)
-
-    async def leave(self) -> None:
-        """NOT_SERVING from here on, for those who watch too."""
-        await self._servicer.enter_graceful_shutdown()
-        self._servicer.left.set()
 
 
 def add_reflection(server: grpc.aio.Server, *services: str) -> None:

@@ -81,28 +81,34 @@ def _keep_memory() -> None:
 
 def _log_to_stderr(format: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonFormatter() if format == "json" else logging.Formatter(_TEXT))
+    handler.setFormatter(_JsonFormatter() if format == "json" else _TextFormatter())
     root = logging.getLogger("kcache")
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)
     root.propagate = False
 
 
-_TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+class _TextFormatter(logging.Formatter):
+    """Request lines carry their own time; everything else gets time, level and logger."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        return record.getMessage() if record.name == "kcache.request" else super().format(record)
 
 
 class _JsonFormatter(logging.Formatter):
     """One JSON object a line; request lines are JSON already."""
 
     def format(self, record: logging.LogRecord) -> str:
-        message = record.getMessage()
         if record.name == "kcache.request":
-            return message
+            return record.getMessage()
         fields = {
             "time": self.formatTime(record),
             "level": record.levelname,
             "logger": record.name,
-            "message": message,
+            "message": record.getMessage(),
         }
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)

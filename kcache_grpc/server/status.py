@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import grpc
 from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2  # pyright: ignore[reportMissingTypeStubs]
@@ -14,7 +16,7 @@ _MAX_MESSAGE = 1000
 _MAX_METADATA = 2500
 
 #: Refinements of the table's codes, as the protos promise them.
-_REFINED = {BeyondEnd: grpc.StatusCode.OUT_OF_RANGE}
+_REFINED: Mapping[type[KcacheError], grpc.StatusCode] = {BeyondEnd: grpc.StatusCode.OUT_OF_RANGE}
 
 Trailers = tuple[tuple[str, bytes], ...]
 

@@ -43,8 +43,9 @@ from kcache_grpc.storage.records import FailureRecord, SpecRecord, Stats
 CHUNK_BYTES = 1 << 20
 #: Results of GetKernels are packed into messages of about this size; 4 MiB is the transport's limit.
 _MESSAGE_BYTES = 3 << 20
-#: Fields of a result beside its payloads, generously.
-_RESULT_BYTES = 512
+# Protobuf's tags of two fields: number times 8, plus the wire type.
+_INDEX_TAG = bytes([kernel_cache_pb2.KernelResult.INDEX_FIELD_NUMBER << 3])
+_RESULTS_TAG = bytes([kernel_cache_pb2.GetKernelsResponse.RESULTS_FIELD_NUMBER << 3 | 2])
 #: Diagnostics in results of GetKernels.
 _MAX_DIAGNOSTIC = 4000
 
@@ -166,28 +167,31 @@ def spec(value: SpecRecord) -> Iterator[kernel_cache_pb2.GetSpecResponse]:
         yield kernel_cache_pb2.GetSpecResponse(text_chunk=text[start : start + CHUNK_BYTES])
 
 
-def kernel_results(
-    results: Iterable[Found | Missing],
-) -> Iterator[kernel_cache_pb2.GetKernelsResponse]:
-    """Results packed into messages well below the transport's limit."""
-    packed: list[kernel_cache_pb2.KernelResult] = []
+def kernel_results(results: Iterable[Found | Missing]) -> Iterator[bytes]:
+    """Serialized ``GetKernelsResponse`` messages, each well below the transport's limit.
+
+    A result is serialized once, without its index, and kept with the answer; fields may come in any order.
+    """
+    packed: list[bytes] = []
     room = _MESSAGE_BYTES
     for index, result in enumerate(results):
-        message = _kernel_result(index, result)
-        size = message.ByteSize() + _RESULT_BYTES
+        body = _encoded(result)
+        prefix = _INDEX_TAG + _varint(index)
+        size = len(prefix) + len(body)
         if packed and size > room:
-            yield kernel_cache_pb2.GetKernelsResponse(results=packed)
+            yield b"".join(packed)
             packed, room = [], _MESSAGE_BYTES
-        packed.append(message)
+        packed += (_RESULTS_TAG, _varint(size), prefix, body)
         room -= size
     if packed:
-        yield kernel_cache_pb2.GetKernelsResponse(results=packed)
+        yield b"".join(packed)
 
 
-def _kernel_result(index: int, result: Found | Missing) -> kernel_cache_pb2.KernelResult:
-    if isinstance(result, Found):
-        return kernel_cache_pb2.KernelResult(
-            index=index,
+def _encoded(result: Found | Missing) -> bytes:
+    if isinstance(result, Missing):
+        return _missing(result).SerializeToString()
+    if not result.encoded:
+        result.encoded = kernel_cache_pb2.KernelResult(
             status=kernel_cache_pb2.KERNEL_STATUS_FOUND,
             key=result.graph.key,
             binding=signed(result.graph.binding),
@@ -196,8 +200,22 @@ def _kernel_result(index: int, result: Found | Missing) -> kernel_cache_pb2.Kern
                 kernel_cache_pb2.InlineArtifact(ref=artifact_ref_to_proto(ref), data=data)
                 for ref, data in result.inline
             ],
-        )
-    message = kernel_cache_pb2.KernelResult(index=index)
+        ).SerializeToString()
+    return result.encoded
+
+
+def _varint(value: int) -> bytes:
+    """Protobuf's variable-length form of a number that is not negative."""
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def _missing(result: Missing) -> kernel_cache_pb2.KernelResult:
+    message = kernel_cache_pb2.KernelResult()
     if result.graph is not None:
         message.key = result.graph.key
         message.binding.CopyFrom(signed(result.graph.binding))

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from kcache_grpc.errors import ArgumentError, InvalidProgram, NotFound, ResourceExhausted
 from kcache_grpc.model.identity import toolchain_digest
-from kcache_grpc.model.manifest import ArtifactRef
 from kcache_grpc.model.program import Program
 from kcache_grpc.model.signing import Signer
 from kcache_grpc.model.target import CPU_TARGETS, Target
@@ -21,6 +20,7 @@ from kcache_grpc.service.graphs import Graphs, parsed_binding
 from kcache_grpc.service.kernels import Kernels
 from kcache_grpc.service.leases import LeaseKeeper
 from kcache_grpc.service.ledger import Ledger
+from kcache_grpc.service.lookups import Lookups, Query
 from kcache_grpc.service.namespaces import Namespaces
 from kcache_grpc.service.threads import StoreThreads
 from kcache_grpc.service.uploads import Progress, UploadPlan, Uploads, too_large
@@ -46,8 +46,6 @@ from kcache_grpc.worker import WorkerPool
 
 #: Formats that the frontends of this version read.
 FORMATS = ("stablehlo", "linalg")
-#: Larger artifacts are read apart: with manifest and binding they must fit a message of 4 MiB.
-_MAX_INLINE = 3 << 20
 
 
 @dataclass(frozen=True)
@@ -79,6 +77,7 @@ class KernelService:
         self._failures = Failures(store, threads, config.failure_ttl)
         self._graphs = Graphs(store, threads, pool, signer, self._failures, self.limits)
         self._kernels = Kernels(store, threads, signer.key_id)
+        self._lookups = Lookups(self._graphs, self._kernels, self._failures, self._toolchain)
         self._keeper = LeaseKeeper(store, config.lease_ttl)
         self._compiles = Compiles(
             store,
@@ -208,22 +207,14 @@ class KernelService:
         for digest in program_digests:
             _check_digest(digest, "program_digest")
         namespace = await self._namespaces.get(caller.namespace)
-        numerics = wish.options.numerics
-        graphs = await self._graphs.find(namespace, program_digests, numerics)
-        names = {d: describe.identity(g, wish, self._toolchain).digest for d, g in graphs.items()}
-        kernels = await self._kernels.find(namespace, list(names.values()))
-        answers: dict[bytes, Found | Missing] = {}
-        for digest, graph in graphs.items():
-            kernel = kernels.get(names[digest])
-            answers[digest] = Missing(graph) if kernel is None else Found(graph, kernel)
-        failed = await self._find_failures(namespace, program_digests, answers, names, numerics)
-        answers.update(failed)
-        results = [answers.get(digest, Missing(None)) for digest in program_digests]
+        query = Query(namespace, wish, kinds, min(inline_budget, self.limits.inline_artifact_bytes))
+        results = self._lookups.remembered(query, program_digests)
+        if results is None:
+            results = await self._lookups.find(query, program_digests)
         for result in results:
             if isinstance(result, Found):
                 self._ledger.served(namespace, caller, result.graph, result.kernel, "stored")
-        budget = min(inline_budget, self.limits.inline_artifact_bytes)
-        return await self._inline(namespace, results, kinds, budget) if kinds and budget else results
+        return results
 
     async def compile(
         self, caller: Caller, source: GraphSource, wish: KernelWish, retry_failed: bool
@@ -304,51 +295,6 @@ class KernelService:
                 f"program {digest.hex()} is not known here; send its bytes", program_digest=digest.hex()
             )
         return program
-
-    async def _find_failures(
-        self,
-        namespace: Namespace,
-        program_digests: Sequence[bytes],
-        answers: dict[bytes, Found | Missing],
-        names: dict[bytes, bytes],
-        numerics: str,
-    ) -> dict[bytes, Missing]:
-        """Remembered failures of what was not found, under the kernel's name or the program's."""
-        wanted: dict[bytes, bytes] = {}
-        for digest in program_digests:
-            if not isinstance(answers.get(digest), Found):
-                wanted[digest] = names.get(digest) or describe.unreadable(digest, numerics, self._toolchain)
-        records = await self._failures.find(namespace, list(wanted.values()))
-        failed: dict[bytes, Missing] = {}
-        for digest, name in wanted.items():
-            if name in records:
-                answer = answers.get(digest)
-                failed[digest] = Missing(answer.graph if answer else None, records[name])
-        return failed
-
-    async def _inline(
-        self,
-        namespace: Namespace,
-        results: Sequence[Found | Missing],
-        kinds: frozenset[str],
-        budget: int,
-    ) -> list[Found | Missing]:
-        """Adds the bytes of wanted artifacts, first come first served, until the budget is used up."""
-        chosen: list[list[ArtifactRef]] = []
-        for result in results:
-            refs: list[ArtifactRef] = []
-            for ref in result.kernel.wanted(kinds) if isinstance(result, Found) else ():
-                if ref.size <= min(budget, _MAX_INLINE):
-                    budget -= ref.size
-                    refs.append(ref)
-            chosen.append(refs)
-        contents = await self._kernels.blobs(namespace, [ref for refs in chosen for ref in refs])
-        return [
-            replace(result, inline=tuple((r, contents[r.sha256]) for r in refs if r.sha256 in contents))
-            if isinstance(result, Found) and refs
-            else result
-            for result, refs in zip(results, chosen, strict=True)
-        ]
 
 
 @dataclass(frozen=True)

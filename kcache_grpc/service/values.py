@@ -98,13 +98,22 @@ class Stored:
     created: bool
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Found:
-    """A kernel for a query."""
+    """A kernel for a query. Equal queries get the same object while it is in memory.
+
+    ``encoded`` is for who sends it: the form on the wire, made once.
+    """
 
     graph: KnownGraph
     kernel: KnownKernel
     inline: tuple[tuple[ArtifactRef, bytes], ...] = field(default=(), repr=False)
+    encoded: bytes = field(default=b"", repr=False)
+
+    @property
+    def inline_bytes(self) -> int:
+        """Bytes of all inline artifacts."""
+        return sum(len(content) for _, content in self.inline)
 
 
 @dataclass(frozen=True)

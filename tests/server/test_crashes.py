@@ -89,12 +89,22 @@ def test_memory_is_limited_and_not_remembered(server: Running, folder: Path) -> 
 
 def test_a_program_that_breaks_its_parser_is_remembered_too(server: Running) -> None:
     body = add(71) + b"// poison\n"
-    for _ in range(2):
-        reason, metadata = failure(server, body, "poison")
-        assert reason == "COMPILE_FAILED"
-        assert metadata["signal"] == "SIGABRT"
-    assert metadata["remembered_until"]
+    failures = [failure(server, body, "poison") for _ in range(2)]
+    for reason, metadata in failures:
+        assert (reason, metadata["signal"]) == ("COMPILE_FAILED", "SIGABRT")
+    assert failures[1][1]["remembered_until"]
     assert status(server, body, "poison").status == pb.KERNEL_STATUS_FAILED
     stats = server.stub.GetStats(pb.GetStatsRequest(header=header("poison")))
     assert (stats.specs, stats.mappings, stats.remembered_failures) == (0, 0, 1)
     assert result_of(server.stub.CompileKernel(compile_request(inline(add(71)), "poison")))
+
+
+def test_a_remembered_failure_expires(tmp_path: Path) -> None:
+    settings = gated_jobs.write_module(tmp_path / "jobs")
+    (tmp_path / "jobs" / "open").touch()
+    with running(config_in(tmp_path, worker=settings, failure_ttl=0.2)) as server:
+        failure(server, SEGFAULT, "expiry")
+        while status(server, SEGFAULT, "expiry").status == pb.KERNEL_STATUS_FAILED:
+            pass
+        failure(server, SEGFAULT, "expiry")
+        assert compiles(tmp_path, gated_jobs.SEGFAULT) == 2

@@ -23,7 +23,7 @@ PUBLIC = list(errors.WIRE_FORMS)
 
 def info_of(error: grpc.RpcError) -> error_details_pb2.ErrorInfo:
     """The ErrorInfo of a failed call, read as any client would."""
-    trailers = dict(error.trailing_metadata())  # pyright: ignore
+    trailers: Any = dict(error.trailing_metadata())  # pyright: ignore
     status = status_pb2.Status.FromString(trailers["grpc-status-details-bin"])
     assert status.code == error.code().value[0]  # pyright: ignore
     info = error_details_pb2.ErrorInfo()
@@ -33,7 +33,12 @@ def info_of(error: grpc.RpcError) -> error_details_pb2.ErrorInfo:
     return info
 
 
-def call(raising: Callable[[], Any], streaming: bool = False, token: str = "", **metadata: str) -> Any:
+def call(
+    raising: Callable[[], Any],
+    streaming: bool = False,
+    token: str = "",
+    metadata: dict[str, str] | None = None,
+) -> Any:
     """What a client gets from an RPC whose servicer does ``raising``, behind the real guard."""
 
     async def unary(request: bytes, context: Any) -> bytes:
@@ -56,7 +61,7 @@ def call(raising: Callable[[], Any], streaming: bool = False, token: str = "", *
         await server.start()
         try:
             async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-                given = tuple(metadata.items())
+                given = tuple((metadata or {}).items())
                 if streaming:
                     replies = channel.unary_stream("/kcache.v1.Test/Stream")(b"", metadata=given)
                     return [reply async for reply in replies]
@@ -141,7 +146,7 @@ def test_a_call_without_a_deadline_gets_the_default_one() -> None:
 def test_the_token_is_asked_for() -> None:
     for metadata in ({}, {"authorization": "Bearer wrong"}, {"authorization": "secret"}):
         with pytest.raises(grpc.RpcError) as caught:
-            call(lambda: b"in", token="secret", **metadata)
+            call(lambda: b"in", token="secret", metadata=metadata)
         assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
         assert info_of(caught.value).reason == "PERMISSION_DENIED"
-    assert call(lambda: b"in", token="secret", authorization="Bearer secret") == b"in"
+    assert call(lambda: b"in", token="secret", metadata={"authorization": "Bearer secret"}) == b"in"

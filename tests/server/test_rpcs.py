@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from typing import Any
 
 import grpc
@@ -15,9 +16,11 @@ from kcache_grpc.model.identity import toolchain_digest
 from kcache_grpc.model.manifest import Binding, Manifest
 from kcache_grpc.model.program import Program, ProgramFormat
 from kcache_grpc.model.signing import BINDING_DOMAIN, MANIFEST_DOMAIN, Signed, Verifier
+from kcache_grpc.storage import open_store
 from tests.server.programs import (
     ISA,
     SO,
+    TARGET,
     add,
     by_digest,
     compile_request,
@@ -93,7 +96,11 @@ def test_numerics_are_part_of_the_spec(server: Running) -> None:
         server.stub.StoreGraph(
             pb.StoreGraphRequest(header=header("numerics"), graph=inline(add(4)), numerics=numerics)
         ).key
-        for numerics in (common_pb2.NUMERICS_STRICT, common_pb2.NUMERICS_DEFAULT, 0)
+        for numerics in (
+            common_pb2.NUMERICS_STRICT,
+            common_pb2.NUMERICS_DEFAULT,
+            common_pb2.NUMERICS_UNSPECIFIED,
+        )
     ]
     assert keys == [1, 2, 2]
 
@@ -267,12 +274,54 @@ def test_namespaces_do_not_see_each_other(server: Running) -> None:
     assert digest(add(4)) != digest(add(5))
 
 
+def test_a_risen_epoch_disowns_mappings_and_kernels_within_a_second(server: Running) -> None:
+    list(server.stub.CompileKernel(compile_request(inline(add(4)), "epochs")))
+
+    def status() -> int:
+        (reply,) = server.stub.GetKernels(kernels_request([add(4)], "epochs"))
+        return reply.results[0].status
+
+    assert status() == pb.KERNEL_STATUS_FOUND
+    with open_store(server.config.db) as store:
+        store.raise_epoch(store.get_or_create_namespace("epochs"))
+    deadline = time.monotonic() + 1.5
+    while status() == pb.KERNEL_STATUS_FOUND:
+        assert time.monotonic() < deadline
+    assert status() == pb.KERNEL_STATUS_NEED_PROGRAM
+    again = result_of(server.stub.CompileKernel(compile_request(inline(add(4)), "epochs")))
+    assert (again.origin, again.key) == (pb.ORIGIN_COMPILED, 1)
+    assert Manifest.from_bytes(again.manifest.payload).epoch == 2
+
+
+def test_the_audit_log_tells_who_stored_published_and_was_served(server: Running) -> None:
+    namespace = header("audit", "request-1")
+    for _ in range(2):
+        request = pb.CompileKernelRequest(header=namespace, graph=inline(add(4)), target=TARGET)
+        list(server.stub.CompileKernel(request))
+    stats(server, "audit")  # writes down what waits
+    with open_store(server.config.db) as store:
+        events = [record.event for record in store.list_audit(store.get_or_create_namespace("audit"))]
+    assert [event.kind for event in events] == ["store", "publish", "serve"]
+    assert {(event.request_id, event.actor, event.key) for event in events} == {("request-1", "test/1", 1)}
+    assert events[1].duration_us > 0
+    assert events[2].saved_us == events[1].duration_us
+
+
+def test_many_results_are_packed_into_messages_below_the_limit(server: Running) -> None:
+    list(server.stub.CompileKernel(compile_request(inline(add(4)), "packed")))
+    request = kernels_request([add(4)] * 1000, "packed", artifact_kinds=[SO], inline_budget_bytes=12 << 20)
+    replies = list(server.stub.GetKernels(request))
+    assert len(replies) > 1
+    assert all(reply.ByteSize() < 4 << 20 for reply in replies)
+    assert sorted(result.index for reply in replies for result in reply.results) == list(range(1000))
+
+
 def test_health_and_reflection(server: Running) -> None:
     health = health_pb2_grpc.HealthStub(server.channel)
     assert health.Check(health_pb2.HealthCheckRequest()).status == health_pb2.HealthCheckResponse.SERVING
     from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-    stub = reflection_pb2_grpc.ServerReflectionStub(server.channel)
+    stub: Any = reflection_pb2_grpc.ServerReflectionStub(server.channel)
     (reply,) = stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))
     names = {service.name for service in reply.list_services_response.service}
     assert {"kcache.v1.KernelCache", "grpc.health.v1.Health"} <= names
