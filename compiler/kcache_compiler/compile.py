@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from kcache_compiler.codegen import mlir
@@ -123,7 +123,9 @@ def lower_module(
 
 
 @contextmanager
-def lower_until(module_text: str, n_inputs: int, target: str, stage: str) -> Iterator[mlir.Module]:
+def lower_until(
+    module_text: str, n_inputs: int, target: str, stage: str
+) -> Generator[mlir.Module, None, None]:
     """The module as ``stage`` would get it, inside its context: what tests look at."""
     unit = Unit(module_text, n_inputs, target_named(target), CompileOptions())
     names = [one.name for one in PIPELINE]

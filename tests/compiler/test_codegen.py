@@ -265,3 +265,39 @@ def test_stages_are_told_in_order_and_timed() -> None:
     assert heard == [stage.name for stage in PIPELINE]
     assert list(compiled.stage_seconds) == heard
     assert len(set(heard)) == len(heard), "stage names are unique"
+
+
+@pytest.mark.parametrize(
+    ("text", "op"),
+    [
+        ("func.func @main(%a: tensor<*xf32>) -> tensor<*xf32> { return %a : tensor<*xf32> }", "func.func"),
+        ("func.func @main(%a: memref<4xf32>) { return }", "func.func"),
+        (
+            "func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {\n"
+            "%r = func.call @main(%a) : (tensor<4xf32>) -> tensor<4xf32>\n return %r : tensor<4xf32> }",
+            "func.call",
+        ),
+        (
+            "func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {\n"
+            "%r = stablehlo.custom_call @f(%a) : (tensor<4xf32>) -> tensor<4xf32>\n return %r : tensor<4xf32> }",
+            "stablehlo.custom_call",
+        ),
+    ],
+    ids=["unranked", "memref", "recursion", "custom call"],
+)
+def test_programs_outside_the_language_are_refused(text: str, op: str) -> None:
+    with pytest.raises(UnsupportedOp) as refusal:
+        compile_text(text)
+    assert refusal.value.op == op
+
+
+def test_a_constant_that_repeats_takes_no_memory() -> None:
+    kind = "tensor<1000000000xf32>"
+    compiled = compile_text(f"""
+      func.func @main(%a: {kind}) -> {kind} {{
+        %c = stablehlo.constant dense<1.5> : {kind}
+        %r = stablehlo.add %a, %c : {kind}
+        return %r : {kind}
+      }}""")
+    assert len(compiled.artifacts["so"]) < 64 * 1024
+    assert compiled.interface.workspace == "0"

@@ -1,6 +1,7 @@
 """LLVM IR text to object code, through LLVM 22's new pass manager."""
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
 
 from __future__ import annotations
 

@@ -15,6 +15,8 @@ from typing import Any
 
 from torch_mlir import ir
 from torch_mlir._mlir_libs import _stablehlo
+from torch_mlir.dialects import llvm as llvm_dialect
+from torch_mlir.dialects import torch as torch_dialect
 from torch_mlir.passmanager import PassManager
 
 Op = Any
@@ -37,10 +39,11 @@ def new_context() -> Any:
     context = ir.Context()
     context.enable_multithreading(False)
     _stablehlo.register_dialect(context)
+    torch_dialect.register_dialect(context)
     context.load_all_available_dialects()
     with context, ir.Location.unknown():
-        # CHLO has no registration of its own in the bindings; a pass that depends on it loads it.
-        run_passes(ir.Module.create(), "builtin.module(func.func(chlo-legalize-to-stablehlo))")
+        # CHLO has no registration of its own in the bindings; a pass that may create its ops loads it.
+        run_passes(ir.Module.create(), "builtin.module(func.func(convert-torch-to-stablehlo))")
     return context
 
 
@@ -362,3 +365,40 @@ def computes_scalars(operation: Op) -> bool:
     """The operation stands in the body of a reduction or the like, not among tensors."""
     parent = name_of(operation.operation.parent)
     return parent not in ("func.func", "stablehlo.while", "stablehlo.if", "stablehlo.case")
+
+
+def affine_parts(expression: Any) -> tuple[Any, ...]:
+    """``("constant", n)``, ``("dim", axis)``, ``("add" | "mul", left, right)``, or ``()`` for other kinds."""
+    if isinstance(expression, ir.AffineConstantExpr):
+        return ("constant", expression.value)
+    if isinstance(expression, ir.AffineDimExpr):
+        return ("dim", expression.position)
+    if isinstance(expression, ir.AffineAddExpr):
+        return ("add", expression.lhs, expression.rhs)
+    if isinstance(expression, ir.AffineMulExpr):
+        return ("mul", expression.lhs, expression.rhs)
+    return ()
+
+
+def to_llvm_text(module: Module) -> str:
+    """LLVM IR text of a module that is all LLVM dialect; on anything else the process crashes."""
+    return llvm_dialect.translate_module_to_llvmir(module.operation)
+
+
+def constant_extent(operation: Op) -> tuple[bool, int]:
+    """Whether a constant repeats one value, and about how many bytes its elements take."""
+    if str(operation.results[0].type.element_type).startswith("complex"):
+        return False, 0  # the bindings cannot read such an attribute
+    elements = 8
+    for size in operation.results[0].type.shape:
+        elements *= size
+    text = str(operation.attributes["value"])
+    return text.startswith("dense<") and not text.startswith(("dense<[", 'dense<"', "dense<>")), elements
+
+
+def splat_scalar(operation: Op) -> Value:
+    """The repeated value of a splat constant as a tensor of rank 0."""
+    kind = ir.RankedTensorType.get([], operation.results[0].type.element_type)
+    text = str(operation.attributes["value"])
+    shape = text.rindex(" : tensor<")
+    return value("stablehlo.constant", (), kind, value=attribute(f"{text[:shape]} : {kind}"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from torch_mlir.dialects import llvm as llvm_dialect
-
 from kcache_compiler.codegen import entry, mlir, signature
 from kcache_compiler.codegen.generic import copies_to_generics
 from kcache_compiler.codegen.launch import Schedule
@@ -51,7 +49,7 @@ def _translate(unit: Unit) -> None:
         name = mlir.name_of(operation)
         if not name.startswith("llvm.") and name != "builtin.module":
             raise UnsupportedOp(name, "no code is generated for it", mlir.location_of(operation))
-    unit.llvm_ir = llvm_dialect.translate_module_to_llvmir(unit.module.operation)
+    unit.llvm_ir = mlir.to_llvm_text(unit.module)
 
 
 def _downgrade(unit: Unit) -> None:

@@ -183,19 +183,20 @@ def _kept_axes(operation: mlir.Op) -> list[int]:
 
 def affine(expression: Any, dims: int) -> tuple[list[int], int]:
     """Coefficients and constant of a linear affine expression; raises ``UnsupportedOp`` for others."""
-    from torch_mlir import ir
-
-    if isinstance(expression, ir.AffineConstantExpr):
-        return [0] * dims, expression.value
-    if isinstance(expression, ir.AffineDimExpr):
-        return [int(axis == expression.position) for axis in range(dims)], 0
-    if isinstance(expression, (ir.AffineAddExpr, ir.AffineMulExpr)):
-        left, a = affine(expression.lhs, dims)
-        right, b = affine(expression.rhs, dims)
-        if isinstance(expression, ir.AffineAddExpr):
+    match mlir.affine_parts(expression):
+        case ("constant", number):
+            return [0] * dims, number
+        case ("dim", position):
+            return [int(axis == position) for axis in range(dims)], 0
+        case ("add", lhs, rhs):
+            (left, a), (right, b) = affine(lhs, dims), affine(rhs, dims)
             return [x + y for x, y in zip(left, right, strict=True)], a + b
-        if not any(right):
-            return [x * b for x in left], a * b
+        case ("mul", lhs, rhs):
+            (left, a), (right, b) = affine(lhs, dims), affine(rhs, dims)
+            if not any(right):
+                return [x * b for x in left], a * b
+        case _:
+            pass
     raise UnsupportedOp("linalg.generic", f"indexing expression {expression}")
 
 

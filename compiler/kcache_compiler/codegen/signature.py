@@ -31,6 +31,8 @@ def read_signature(unit: Unit) -> None:
         raise InvalidProgram(str(error)) from None
     if len(main.regions[0].blocks) != 1:
         raise UnsupportedOp("func.func", "a body of several blocks", mlir.location_of(main))
+    for call in mlir.named(main, "func.call"):
+        raise UnsupportedOp("func.call", "a recursive or external function", mlir.location_of(call))
     symbols: list[Symbol] = []
     types: list[TensorType] = []
     for position, argument in enumerate(mlir.block_of(main).arguments):

@@ -8,8 +8,10 @@ from kcache_compiler.codegen.legalize.elementwise import (
     rewrite_elementwise,
 )
 from kcache_compiler.codegen.stage import Unit
-from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.errors import LimitExceeded, UnsupportedOp
 
+#: Bytes of a constant with different elements; canonicalization lifts smaller ones already.
+CONSTANT_LIMIT = 64 * 1024
 _FLOATS = ("f16", "bf16", "f32", "f64")
 _SIGNED_ORDER = {"EQ": 0, "NE": 1, "LT": 2, "LE": 3, "GT": 4, "GE": 5}
 _CMPF = {"oeq": 1, "oge": 3, "olt": 4, "une": 13, "uno": 14}
@@ -20,6 +22,7 @@ def keep_meaning(unit: Unit) -> None:
     table = {
         "stablehlo.add": _add_booleans,
         "stablehlo.compare": _compare_total,
+        "stablehlo.constant": _constant,
         "stablehlo.convert": _convert_to_integer,
         "stablehlo.convolution": _convolution,
         "stablehlo.dot_general": _refuse_boolean_sum,
@@ -27,6 +30,23 @@ def keep_meaning(unit: Unit) -> None:
         "stablehlo.set_dimension_size": _refuse_dynamic_size,
     }
     mlir.on_each(unit.module, table)
+
+
+def _constant(op: mlir.Op) -> None:
+    """A repeated value is a broadcast, so that it takes no memory; a large table belongs to the caller."""
+    result = op.results[0]
+    splat, size = mlir.constant_extent(op)
+    if not splat and size > CONSTANT_LIMIT:
+        raise LimitExceeded("bytes of a constant that is not an argument", size, CONSTANT_LIMIT)
+    if splat and result.type.rank and not mlir.computes_scalars(op):
+        with mlir.before(op):
+            scalar = mlir.splat_scalar(op)
+            none = mlir.attribute("array<i64>")
+            filled = mlir.value(
+                "stablehlo.broadcast_in_dim", [scalar], result.type, broadcast_dimensions=none
+            )
+            result.replace_all_uses_with(filled)
+        op.erase()
 
 
 def _is_boolean(operand: mlir.Value) -> bool:
