@@ -6,34 +6,47 @@ import _ctypes
 import ctypes
 import math
 import os
+from collections.abc import Callable
 
-from kcache_compiler.types import DTYPE_BYTES, CompiledKernel
+from kcache_compiler.types import DTYPE_BYTES, CompiledKernel, KernelInterface
 from kcache_grpc.model.expression import evaluate
 
 _ALIGNMENT = 64
+
+
+#: ``kcache_run`` on addresses of buffers, sizes of symbols or ``None``, workspace address, no host.
+Entry = Callable[[object, object, object, None], int]
 
 
 def run(
     kernel: CompiledKernel, inputs: list[bytes], constants: list[bytes], dims: tuple[int, ...] = ()
 ) -> list[bytes]:
     """Calls ``kcache_run`` on copies of the inputs; raw bytes of the outputs. ``dims``: symbol sizes."""
-    interface = kernel.interface
+    library = _load(kernel.artifacts["so"])
+    library.kcache_run.restype = ctypes.c_int32
+    try:
+        return call(library.kcache_run, kernel.interface, inputs + constants, dims)
+    finally:
+        _ctypes.dlclose(library._handle)  # the next one may come on the same descriptor, hence path
+
+
+def call(
+    entry: Entry, interface: KernelInterface, arguments: list[bytes], dims: tuple[int, ...] = ()
+) -> list[bytes]:
+    """One call on copies of the inputs and constants; raw bytes of the outputs."""
     symbols = dict(zip((symbol.name for symbol in interface.symbols), dims, strict=True)) | {"workers": 1}
     sizes = [
         DTYPE_BYTES[output.dtype] * math.prod(evaluate(str(dim), symbols) for dim in output.dims)
         for output in interface.outputs
     ]
-    given = [_Buffer(len(data), data) for data in [*inputs, *constants]]
+    given = [_Buffer(len(data), data) for data in arguments]
     outputs = [_Buffer(size) for size in sizes]
     workspace = _Buffer(evaluate(interface.workspace, symbols))
     pointers = (ctypes.c_void_p * (len(given) + len(outputs)))(
         *[buffer.address for buffer in given + outputs]
     )
     sizes_array = (ctypes.c_int64 * len(dims))(*dims) if dims else None
-    library = _load(kernel.artifacts["so"])
-    library.kcache_run.restype = ctypes.c_int32
-    code = library.kcache_run(pointers, sizes_array, ctypes.c_void_p(workspace.address), None)
-    _ctypes.dlclose(library._handle)  # the next one may come on the same descriptor, hence path
+    code = entry(pointers, sizes_array, ctypes.c_void_p(workspace.address), None)
     if code:
         raise RuntimeError(
             f"kcache_run returned {code}: {interface.error_codes.get(code, 'an unlisted code')}"
