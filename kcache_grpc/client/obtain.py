@@ -16,7 +16,7 @@ from kcache_grpc.client.memory import Progress
 from kcache_grpc.client.transfer import download, with_program
 from kcache_grpc.client.trust import Ask, Judge, check_bytes
 from kcache_grpc.client.wire import COMPILE_KERNEL, GET_KERNELS, Io, Wire
-from kcache_grpc.errors import IntegrityError, NotFound, Unavailable, from_reason
+from kcache_grpc.errors import IntegrityError, NotFound, Unavailable
 from kcache_grpc.model.wire import options_to_proto, target_to_proto
 
 #: Most bytes of artifacts inside one answer about many kernels; the rest is read one by one.
@@ -120,12 +120,9 @@ class Obtainer:
                     return await self._compiled(ask, True, deadline, progress)
             case pb.KERNEL_STATUS_NEED_PROGRAM:
                 return await self._compiled(ask, False, deadline, progress)
-            case pb.KERNEL_STATUS_NEED_COMPILE:
+            case pb.KERNEL_STATUS_NEED_COMPILE | pb.KERNEL_STATUS_FAILED:
+                # A remembered failure is raised by the compile with all that the first one told.
                 return await self._compiled(ask, True, deadline, progress)
-            case pb.KERNEL_STATUS_FAILED:
-                failure = answer.failure
-                details = {"stage": failure.stage, "diagnostic": failure.diagnostic, "remembered": "true"}
-                raise from_reason(failure.reason, failure.diagnostic or failure.reason, details)
             case other:
                 raise IntegrityError(f"the server answered with the unknown status {other}")
 

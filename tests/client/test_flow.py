@@ -214,17 +214,19 @@ def test_errors_are_what_the_server_meant_and_only_absence_is_retried(
 
 def test_a_remembered_failure_is_raised_as_what_it_was(client: kcache.Client, service: FakeService) -> None:
     def bend(reply: pb.GetKernelsResponse) -> pb.GetKernelsResponse:
-        result = reply.results[0]
-        result.status = pb.KERNEL_STATUS_FAILED
-        result.failure.CopyFrom(
-            pb.RememberedFailure(reason="COMPILE_FAILED", stage="bufferize", diagnostic="no luck")
-        )
+        reply.results[0].status = pb.KERNEL_STATUS_FAILED
         return reply
 
+    client.store(PROGRAM)
     service.bend["GetKernels"] = bend
-    with pytest.raises(kcache.CompileFailed, match="no luck") as caught:
+    service.bend["CompileKernel"] = once(
+        Refusal(grpc.StatusCode.UNIMPLEMENTED, "no fft", "UNSUPPORTED_OP", op="stablehlo.fft")
+    )
+    with pytest.raises(kcache.UnsupportedOp, match="no fft") as caught:
         client.compile(PROGRAM)
-    assert (caught.value.stage, caught.value.diagnostic) == ("bufferize", "no luck")
+    assert caught.value.op == "stablehlo.fft"
+    # It expired meanwhile.
+    assert client.compile(PROGRAM).origin == "compiled"
 
 
 def test_progress_is_told(client: kcache.Client) -> None:

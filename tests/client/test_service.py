@@ -182,6 +182,9 @@ def test_an_op_without_a_lowering_is_named(connect: Any) -> None:
     with pytest.raises(kcache.UnsupportedOp) as caught:
         client.compile(text)
     assert caught.value.op == "stablehlo.fft"
+    with pytest.raises(kcache.UnsupportedOp) as remembered:
+        client.compile(text)
+    assert remembered.value.op == "stablehlo.fft"
     assert client.store(text) == 1
 
 
