@@ -13,7 +13,7 @@ from torch_mlir._mlir_libs import _stablehlo  # pyright: ignore
 
 from kcache_compiler import Limits, canonicalize
 from kcache_compiler.errors import CompilerError, InvalidProgram, LimitExceeded, UnsupportedOp
-from kcache_compiler.frontends.scan import bracket_depth
+from kcache_compiler.frontends.scan import bare_text, bracket_depth, operation_count
 from tests.compiler.variants import text_of
 
 DEFAULT = Limits()
@@ -219,16 +219,25 @@ def test_deep_brackets_are_refused_before_parsing() -> None:
 
 
 def test_bracket_depth_sees_no_strings_comments_or_arrows() -> None:
-    assert bracket_depth(b'"((((((" // [[[[[\n ( -> ) { [ ] }') == 2
+    assert bracket_depth(bare_text(b'"((((((" // [[[[[\n ( -> ) { [ ] }')) == 2
     assert bracket_depth(b"((()))((()))") == 3
     assert bracket_depth(b")))) ((") == 2
     assert bracket_depth(b"no brackets") == 0
 
 
+def test_operations_are_counted_before_parsing() -> None:
+    text = b"""// %c = stablehlo.add %x, %x
+    %0 = stablehlo.add %x, %x : tensor<4xf32> loc("%1 = stablehlo.add")
+    %2:2 = "stablehlo.while"(%i) : (tensor<i1>) -> (tensor<i1>, tensor<i1>)
+    %3:2 = stablehlo.while(%a = %0, %b = %1) : tensor<i1>, tensor<i1>
+    return %0 : tensor<4xf32>"""
+    assert operation_count(bare_text(text)) == 3
+
+
 def test_a_large_text_scans_fast() -> None:
     text = b'x = dense<[[1.0, 2.0], [3.0, 4.0]]> : tensor<2x2xf32> loc("a"(#loc1)) -> y\n' * 100_000
     started = time.process_time()
-    assert bracket_depth(text) == 3
+    assert bracket_depth(bare_text(text)) == 3
     assert time.process_time() - started < 2
 
 

@@ -12,6 +12,8 @@ from kcache_compiler.frontends.limits import Limits, check
 BYTECODE_MAGIC = b"ML\xefR"
 
 _STRINGS_AND_COMMENTS = re.compile(rb'"(?:[^"\\\n]|\\.)*"|//[^\n]*')
+#: A result with its operation; what a region binds (``%i = %0``) is not one. Strings are ``"`` here.
+_OPERATION = re.compile(rb'%[^\s=,()]+\s*=\s*["a-z]')
 _ARROWS = re.compile(rb"->|[<>]=")
 _NOT_BRACKETS = bytes(b for b in range(256) if b not in b"()[]{}<>")
 _STEP = np.zeros(256, np.int8)
@@ -29,14 +31,23 @@ def is_portable_artifact(program: bytes) -> bool:
     return is_bytecode(program) and program[4:64].find(b"StableHLO_v") >= 0
 
 
-def bracket_depth(text: bytes) -> int:
-    """The deepest nesting of brackets outside strings and comments.
+def bare_text(text: bytes) -> bytes:
+    """A text without comments, and with ``"`` for every string."""
+    return _STRINGS_AND_COMMENTS.sub(lambda match: match[0][:1].replace(b"/", b""), text)
+
+
+def operation_count(bare: bytes) -> int:
+    """Operations with results in a bare text: the parser takes seconds for a million, this does not."""
+    return sum(1 for _ in _OPERATION.finditer(bare))
+
+
+def bracket_depth(bare: bytes) -> int:
+    """The deepest nesting of brackets in a bare text.
 
     An upper bound of the parser's recursion on every prefix that it accepts: closers that match
     nothing do not lower it, because the parser stops at the first of them.
     """
-    bare = _ARROWS.sub(b"", _STRINGS_AND_COMMENTS.sub(b"", text))
-    brackets = np.frombuffer(bare.translate(None, _NOT_BRACKETS), np.uint8)
+    brackets = np.frombuffer(_ARROWS.sub(b"", bare).translate(None, _NOT_BRACKETS), np.uint8)
     if brackets.size == 0:
         return 0
     level = np.cumsum(_STEP[brackets], dtype=np.int64)
@@ -60,4 +71,6 @@ def check_bytes(program: bytes, limits: Limits) -> None:
         ) from None
     if b"\0" in program:
         raise InvalidProgram(f"the program text holds a NUL at byte {program.index(0)}")
-    check("nesting of brackets", bracket_depth(program), limits.bracket_depth)
+    bare = bare_text(program)
+    check("nesting of brackets", bracket_depth(bare), limits.bracket_depth)
+    check("number of operations", operation_count(bare), limits.operations)
