@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kcache_compiler.errors import CompileFailed, InvalidProgram, UnsupportedOp
-from tests.compiler.codegen_harness import Kernel, compile_text, kernel_of, threaded_host
+from tests.compiler.codegen_harness import NUMPY, Kernel, compile_text, kernel_of, threaded_host
 
 ROWS = """
 func.func @main(%x: tensor<300x700xf32>, %w: tensor<700x90xf32>) -> (tensor<300x90xf32>, tensor<300xf32>, tensor<700xf32>) {
@@ -301,3 +301,18 @@ def test_a_constant_that_repeats_takes_no_memory() -> None:
       }}""")
     assert len(compiled.artifacts["so"]) < 64 * 1024
     assert compiled.interface.workspace == "0"
+
+
+@pytest.mark.parametrize("kind", ["i8", "i64", "ui8", "ui32", "ui64"])
+def test_start_indices_are_clamped_by_value(kind: str) -> None:
+    kernel = kernel_of(f"""
+      func.func @main(%x: tensor<9xf32>, %i: tensor<{kind}>) -> tensor<2xf32> {{
+        %s = stablehlo.dynamic_slice %x, %i, sizes = [2] : (tensor<9xf32>, tensor<{kind}>) -> tensor<2xf32>
+        return %s : tensor<2xf32>
+      }}""")
+    x = np.arange(9, dtype="f4")
+    width = int(kind.lstrip("ui"))
+    largest = 2 ** (width - (0 if kind.startswith("u") else 1)) - 1
+    smallest = 0 if kind.startswith("u") else -(2 ** (width - 1))
+    for index, start in ((smallest, 0), (0, 0), (3, 3), (7, 7), (8, 7), (largest, 7)):
+        assert kernel(x, np.array(index, NUMPY[kind]))[0].tolist() == [start, start + 1]

@@ -26,6 +26,9 @@ def keep_meaning(unit: Unit) -> None:
         "stablehlo.convert": _convert_to_integer,
         "stablehlo.convolution": _convolution,
         "stablehlo.dot_general": _refuse_boolean_sum,
+        "stablehlo.dynamic_slice": lambda op: _signed_indices(op, 1),
+        "stablehlo.dynamic_update_slice": lambda op: _signed_indices(op, 2),
+        "stablehlo.gather": lambda op: _signed_indices(op, 1),
         "stablehlo.reduce": _reduce_nothing,
         "stablehlo.set_dimension_size": _refuse_dynamic_size,
     }
@@ -47,6 +50,23 @@ def _constant(op: mlir.Op) -> None:
             )
             result.replace_all_uses_with(filled)
         op.erase()
+
+
+def _signed_indices(op: mlir.Op, first: int) -> None:
+    """Make unsigned indices signed by value: the toolchain would read a large one as negative."""
+    for number in range(first, len(op.operands)):
+        operand = op.operands[number]
+        element_type = str(operand.type.element_type)
+        if not element_type.startswith("ui"):
+            continue
+        shape = str(operand.type)
+        with mlir.before(op):
+            if element_type == "ui64":
+                top = mlir.attribute(f"dense<{2**62}> : {shape}")
+                limit = mlir.value("stablehlo.constant", (), operand.type, value=top)
+                operand = mlir.value("stablehlo.minimum", [operand, limit], operand.type)
+            wide = mlir.type_of(shape.replace(element_type, "i64"))
+            op.operands[number] = mlir.value("stablehlo.convert", [operand], wide)
 
 
 def _is_boolean(operand: mlir.Value) -> bool:
