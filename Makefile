@@ -68,7 +68,7 @@ wheel: ## build the wheel into dist
 
 .PHONY: clean
 clean: ## remove environments and everything built
-	rm -rf .venv .venv-proto dist build .demo benchmarks/out .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-proto tests/interop/node/node_modules dist build .demo benchmarks/out .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -78,9 +78,10 @@ $(SERVER): pyproject.toml | $(BIN)/python
 	@touch $@
 
 # PyTorch only where its CPU build can be had: the default one brings gigabytes of CUDA along.
-$(DEV): pyproject.toml | $(BIN)/python
+$(DEV): pyproject.toml tests/interop/node/package-lock.json | $(BIN)/python
 	$(BIN)/python $(PIP) install -e '.[server,dev,jax]'
 	-$(BIN)/python $(PIP) install 'torch==2.13.0+cpu' || echo 'no CPU build of torch: its tests are skipped'
+	PATH="$(abspath $(BIN)):$$PATH" npm ci --silent --ignore-scripts --prefix tests/interop/node
 	@touch $@ $(SERVER)
 
 $(BENCH): pyproject.toml | $(BIN)/python

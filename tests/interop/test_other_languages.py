@@ -38,7 +38,7 @@ module @any_name {
 def fetched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """A kernel that the JavaScript client fetched, and what it saw."""
     if not NODE.exists() or not (HERE / "node" / "node_modules").exists():
-        pytest.skip("needs Node.js and its packages: run `make node-modules`")
+        pytest.skip("needs Node.js and its packages, which `make test` installs")
     folder = tmp_path_factory.mktemp("node")
     program = folder / "program.mlir"
     program.write_text(PROGRAM)
