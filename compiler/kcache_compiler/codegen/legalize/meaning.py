@@ -26,9 +26,9 @@ def keep_meaning(unit: Unit) -> None:
         "stablehlo.convert": _convert_to_integer,
         "stablehlo.convolution": _convolution,
         "stablehlo.dot_general": _refuse_boolean_sum,
-        "stablehlo.dynamic_slice": lambda op: _signed_indices(op, 1),
-        "stablehlo.dynamic_update_slice": lambda op: _signed_indices(op, 2),
-        "stablehlo.gather": lambda op: _signed_indices(op, 1),
+        "stablehlo.dynamic_slice": _signed_from_second,
+        "stablehlo.dynamic_update_slice": _signed_from_third,
+        "stablehlo.gather": _signed_from_second,
         "stablehlo.reduce": _reduce_nothing,
         "stablehlo.set_dimension_size": _refuse_dynamic_size,
     }
@@ -50,6 +50,14 @@ def _constant(op: mlir.Op) -> None:
             )
             result.replace_all_uses_with(filled)
         op.erase()
+
+
+def _signed_from_second(op: mlir.Op) -> None:
+    _signed_indices(op, 1)
+
+
+def _signed_from_third(op: mlir.Op) -> None:
+    _signed_indices(op, 2)
 
 
 def _signed_indices(op: mlir.Op, first: int) -> None:
