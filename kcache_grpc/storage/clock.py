@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-MICROSECONDS = 1_000_000
+#: How much a steady clock may seem to go back between two readers, one of whom waited, in microseconds. More
+#: means another boot, on systems that do not name their boots. Well above any wait for the database.
+STEADY_SLACK = 60_000_000
 
 
 @cache

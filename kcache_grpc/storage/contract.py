@@ -200,7 +200,8 @@ class KernelStore(ABC):
         When the kernel is there the winner is returned, after its missing bytes were repaired from those
         offered. The event is written when the call inserted or repaired something. Raises ``LeaseLost`` for
         a lease that is no longer the caller's, ``MissingReference`` for an unknown key, ``DigestMismatch``,
-        and ``Conflict`` when the stored kernel has lost bytes that the draft does not offer.
+        and ``Conflict`` when the stored kernel has lost bytes that the draft does not offer: which is
+        recorded, and the lease is given back all the same.
         """
 
     @abstractmethod

@@ -7,7 +7,7 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from alembic import command
@@ -22,6 +22,7 @@ from kcache_grpc.storage.schema import APPLICATION_ID, SCHEMA_REVISION, TRIGGERS
 from kcache_grpc.storage.sql.faults import translated
 from kcache_grpc.storage.sql.sqlite import driver, sqlite_engine
 from kcache_grpc.storage.sql.sqlite_file import (
+    create_folder,
     create_private,
     is_empty,
     refuse_foreign,
@@ -38,9 +39,12 @@ def migrate_sqlite(path: Path, url: str) -> None:
     Raises ``SchemaMismatch`` for a schema from the future, ``ForeignDatabase``, ``UnsupportedStore``.
     """
     refuse_network_file_system(path)
-    is_empty(path)
-    create_private(path)
+    create_folder(path)
     with _locked(path):
+        if not is_empty(path):
+            with translated(), closing(sqlite3.connect(path)) as connection:
+                refuse_foreign(connection, path)
+        create_private(path)
         engine = sqlite_engine(path)
         with translated(), engine.connect() as connection:
             _upgrade(connection, path, url)
@@ -63,7 +67,6 @@ def _locked(path: Path) -> Generator[None]:
 
 def _upgrade(connection: Connection, path: Path, url: str) -> None:
     raw = driver(connection)
-    refuse_foreign(raw, path)
     current = schema_revision(raw)
     if current == SCHEMA_REVISION:
         return

@@ -66,10 +66,8 @@ def test_rows_stay_as_they_were_written(filled, connection, table):
     assert contents(filled) == before
 
 
-@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("table", [table for table in TABLES if "id" not in METADATA.tables[table].columns])
 def test_a_row_cannot_be_replaced_through_its_rowid(filled, connection, table):
-    if "id" in METADATA.tables[table].columns:
-        pytest.skip("its id is its rowid")
     connection.execute("PRAGMA foreign_keys = OFF")
     columns = [column.name for column in METADATA.tables[table].columns]
     first = connection.execute(f"SELECT rowid, {', '.join(columns)} FROM {table} LIMIT 1").fetchone()

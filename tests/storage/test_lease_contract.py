@@ -84,9 +84,14 @@ class TestLeases:
 
     def test_a_steady_clock_that_went_back_means_another_boot(self, store, ns, time):
         store.acquire_lease(ns, KERNEL, "a", ttl=10)
-        time.steady -= 50 * SECOND
+        time.steady -= 70 * SECOND
         assert not store.find_leases(ns, [KERNEL])[KERNEL].held
         assert isinstance(store.acquire_lease(ns, KERNEL, "b", ttl=10), Lease)
+
+    def test_a_reader_who_is_a_little_late_does_not_take_a_lease(self, store, ns, time):
+        store.acquire_lease(ns, KERNEL, "a", ttl=10)
+        time.steady -= 20 * SECOND
+        assert isinstance(store.acquire_lease(ns, KERNEL, "b", ttl=10), LeaseState)
 
     def test_waiters_see_stages_and_time_left(self, store, ns, time):
         lease = store.acquire_lease(ns, KERNEL, "a", ttl=10)

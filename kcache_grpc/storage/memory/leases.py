@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kcache_grpc.storage import checks
+from kcache_grpc.storage.clock import STEADY_SLACK
 from kcache_grpc.storage.contract import LeaseStore
 from kcache_grpc.storage.errors import LeaseLost
 from kcache_grpc.storage.memory.state import HeldLease, MemoryPart, Name, State
@@ -129,7 +130,7 @@ def _name(namespace: Namespace, kernel_digest: bytes) -> Name:
 def _left(state: State, held: HeldLease) -> int:
     """Microseconds until it expires; 0 for one that has, or that is of another boot."""
     now = state.clock.steady()
-    same = held.boot == state.clock.boot and held.renewed_at <= now
+    same = held.boot == state.clock.boot and held.renewed_at <= now + STEADY_SLACK
     return max(held.expires_at - now, 0) if same else 0
 
 

@@ -24,6 +24,7 @@ _CORRUPT = {
     "malformed": "the store's file is damaged",
     "not a database": "the store's file is damaged or not a database",
     "no such table": "the store lacks a table that its schema revision has",
+    "Could not decode": "a text of the store is damaged",
     "no such column": "the store lacks a column that its schema revision has",
 }
 

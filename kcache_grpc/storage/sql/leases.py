@@ -10,6 +10,7 @@ from sqlalchemy import Connection, and_, bindparam, delete, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from kcache_grpc.storage import checks
+from kcache_grpc.storage.clock import STEADY_SLACK
 from kcache_grpc.storage.contract import LeaseStore
 from kcache_grpc.storage.errors import LeaseLost
 from kcache_grpc.storage.records import Failure, FailureRecord, Lease, LeaseState, Namespace
@@ -30,8 +31,7 @@ _TAKE_LEASE = _TAKE.on_conflict_do_update(
     where=or_(
         leases.c.boot != _TAKE.excluded.boot,
         leases.c.expires_at <= _TAKE.excluded.renewed_at,
-        # The steady clock went back: another boot that does not say so.
-        leases.c.renewed_at > _TAKE.excluded.renewed_at,
+        leases.c.renewed_at > _TAKE.excluded.renewed_at + STEADY_SLACK,
     ),
 ).returning(leases.c.fencing_token)
 _OWN = and_(
@@ -99,22 +99,21 @@ class SqlLeases(SqlPart, LeaseStore):
     ) -> Lease | LeaseState:
         checks.holder(kernel_digest, holder)
         duration = checks.ttl(ttl)
-        boot, now = self._db.lease_time()
         values = {
             "namespace_id": namespace.id,
             "epoch": namespace.epoch,
             "kernel_digest": kernel_digest,
             "holder": holder,
             "fencing_token": 1,
-            "boot": boot,
-            "renewed_at": now,
-            "expires_at": now + duration,
             "acquired_at": self._clock.wall(),
             "stages": "",
         }
 
         def work(connection: Connection) -> Lease | LeaseState:
-            token = connection.execute(_TAKE_LEASE, values).scalar()
+            # Read in the transaction: a time from before a wait would be older than the row.
+            boot, now = self._db.lease_time()
+            times = {"boot": boot, "renewed_at": now, "expires_at": now + duration}
+            token = connection.execute(_TAKE_LEASE, values | times).scalar()
             if token is not None:
                 return Lease(namespace, kernel_digest, holder, token)
             row = connection.execute(_FIND, _names(namespace, [kernel_digest])).one()
@@ -124,9 +123,13 @@ class SqlLeases(SqlPart, LeaseStore):
 
     def heartbeat_lease(self, lease: Lease, ttl: float) -> None:
         duration = checks.ttl(ttl)
-        boot, now = self._db.lease_time()
-        values = {**_own(lease), "on_boot": boot, "now": now, "until": now + duration}
-        self._db.transact(lambda connection: _require(connection.execute(_RENEW, values).rowcount, lease))
+
+        def work(connection: Connection) -> None:
+            boot, now = self._db.lease_time()
+            values = {**_own(lease), "on_boot": boot, "now": now, "until": now + duration}
+            _require(connection.execute(_RENEW, values).rowcount, lease)
+
+        self._db.transact(work)
 
     def report_stage(self, lease: Lease, stage: str) -> None:
         checks.stage(stage)
@@ -233,7 +236,7 @@ def _names(namespace: Namespace, digests: Sequence[bytes]) -> dict[str, Any]:
 
 
 def _state(row: Row, boot: str, now: int) -> LeaseState:
-    left = row.expires_at - now if row.boot == boot and row.renewed_at <= now else 0
+    left = row.expires_at - now if row.boot == boot and row.renewed_at <= now + STEADY_SLACK else 0
     stages = tuple(row.stages.splitlines())
     return LeaseState(
         row.kernel_digest, row.holder, row.fencing_token, stages, max(left, 0), left > 0, row.acquired_at

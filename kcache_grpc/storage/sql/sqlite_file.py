@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import os
 import sqlite3
+import stat
 from pathlib import Path
 
 from kcache_grpc.storage.errors import CorruptStore, ForeignDatabase, StoreUnavailable, UnsupportedStore
 from kcache_grpc.storage.schema import APPLICATION_ID
 
-_HEADER = b"SQLite format 3\0"
+#: Bytes of the smallest page.
+_SMALLEST_DATABASE = 512
 
 #: ``f_type`` of statfs(2) where locks or shared memory do not reach other machines: WAL would lose data.
 _NETWORK_FILE_SYSTEMS = {
@@ -51,35 +53,56 @@ def refuse_network_file_system(path: Path) -> None:
         )
 
 
-def create_private(path: Path) -> None:
-    """Make missing folders (0700) and the file (0600, empty); what exists is left as it is."""
+def create_folder(path: Path) -> None:
+    """Make the missing folders above ``path``, each for its owner alone (0700)."""
     try:
         missing = [folder for folder in path.absolute().parents if not folder.exists()]
         for folder in reversed(missing):
             folder.mkdir(mode=0o700, exist_ok=True)
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    except OSError as error:
+        raise StoreUnavailable(f"{path.parent} cannot be made: {error.strerror}") from error
+
+
+def create_private(path: Path) -> None:
+    """Make an empty file for its owner alone (0600); one that exists is left as it is, and unopened.
+
+    Closing a file drops all locks that the process has on it: those of SQLite's connections too.
+    """
+    if path.exists():
+        return
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except FileExistsError:
+        return
     except OSError as error:
         raise StoreUnavailable(f"{path} cannot be made: {error.strerror}") from error
 
 
 def is_empty(path: Path) -> bool:
-    """Whether there is no database yet. Raises ``ForeignDatabase`` for a file that is not SQLite's."""
+    """Whether there is no database yet: no file, or one without content. Does not open it.
+
+    Raises ``ForeignDatabase`` for what is too small to be one: SQLite would take it for empty, and write.
+    """
     try:
-        with path.open("rb") as file:
-            head = file.read(len(_HEADER))
+        found = path.stat()
     except FileNotFoundError:
         return True
     except OSError as error:
         raise StoreUnavailable(f"{path} cannot be read: {error.strerror}") from error
-    if head and head != _HEADER:
+    if not stat.S_ISREG(found.st_mode) or 0 < found.st_size < _SMALLEST_DATABASE:
         raise ForeignDatabase(f"{path} is not an SQLite database")
-    return not head
+    return found.st_size == 0
 
 
 def refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
     """Raises ``ForeignDatabase`` for a database with tables that is not marked as ours."""
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    try:
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.DatabaseError as error:
+        if "not a database" in str(error):
+            raise ForeignDatabase(f"{path} is not an SQLite database") from error
+        raise
     if tables and application != APPLICATION_ID:
         raise ForeignDatabase(f"{path} is a database of another application")
 
