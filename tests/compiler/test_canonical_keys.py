@@ -24,7 +24,7 @@ def original(name: str) -> Canonical:
     return canonicalize(text_of(name).encode(), "stablehlo")
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("name", NAMES)
 def test_writing_it_differently_keeps_the_key(name: str, variant: str, seed: int) -> None:

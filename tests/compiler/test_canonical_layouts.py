@@ -10,6 +10,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kcache_compiler.canonical import canonicalize, render
 
 SIZE = 3
@@ -23,7 +24,7 @@ def tensor(rank: int) -> str:
 
 
 class Writer:
-    """Writes logical steps as StableHLO; with ``scramble``, in a random storage order and with operands swapped."""
+    """Writes logical steps as StableHLO; with ``scramble``, in random storage orders, operands swapped."""
 
     def __init__(self, scramble: random.Random | None) -> None:
         self.scramble = scramble
@@ -93,17 +94,19 @@ class Writer:
             x, rank, y, other = y, other, x, rank
         if other < rank:
             where = sorted(range(rank), key=lambda d: dims[d])[:other]
-            text = f"stablehlo.broadcast_in_dim {y}, dims = {where} : ({tensor(other)}) -> {tensor(rank)}"
-            y = self.emit(text)
+            types = f"({tensor(other)}) -> {tensor(rank)}"
+            y = self.emit(f"stablehlo.broadcast_in_dim {y}, dims = {where} : {types}")
         if op in COMMUTATIVE and self.swap():
             x, y = y, x
-        self.keep(self.emit(f"stablehlo.{op if op not in UNARY else 'add'} {x}, {y} : {tensor(rank)}"), rank)
+        op = op if op not in UNARY else "add"
+        self.keep(self.emit(f"stablehlo.{op} {x}, {y} : {tensor(rank)}"), rank)
 
     def program(self, ranks: list[int]) -> str:
         name, rank = self.read(len(self.values) - 1)
         arguments = ", ".join(f"%a{i}: {tensor(r)}" for i, r in enumerate(ranks))
         body = "\n  ".join(self.lines)
-        return f"func.func @main({arguments}) -> {tensor(rank)} {{\n  {body}\n  return {name} : {tensor(rank)}\n}}\n"
+        type = tensor(rank)
+        return f"func.func @main({arguments}) -> {type} {{\n  {body}\n  return {name} : {type}\n}}\n"
 
 
 STEPS = st.lists(

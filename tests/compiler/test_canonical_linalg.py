@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import pytest
+
 from kcache_compiler.canonical import canonicalize, parse, render
 from kcache_compiler.errors import InvalidProgram
-
 from tests.compiler.variants import commuted, duplicated, outlined, relocated, renamed, shuffled
 
 SOFTMAX = """

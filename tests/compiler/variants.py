@@ -171,7 +171,7 @@ VARIANTS = {
 }
 
 _OTHER = {
-    "stablehlo.add": "stablehlo.subtract",
+    "stablehlo.add": "stablehlo.multiply",
     "stablehlo.subtract": "stablehlo.multiply",
     "stablehlo.multiply": "stablehlo.add",
     "stablehlo.divide": "stablehlo.multiply",

@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Sequence
 
 from kcache_compiler.canonical.attributes import canonical_attributes
-from kcache_compiler.canonical.builder import Builder
 from kcache_compiler.canonical.constants import INLINE_CONSTANT_BYTES, Constant, read_constant
+from kcache_compiler.canonical.contracted_space import DotNumbers, contracted_space, dot_numbers
 from kcache_compiler.canonical.elements import lossless
 from kcache_compiler.canonical.graph import (
     Ref,
@@ -24,12 +24,9 @@ from kcache_compiler.canonical.reduction import ReductionInput, add_reduction, i
 from kcache_compiler.canonical.reshape import reshape
 from kcache_compiler.canonical.rewrites import Site, rewritten
 from kcache_compiler.errors import InvalidProgram
-from kcache_compiler.frontends.context import Native, native_stablehlo
+from kcache_compiler.frontends.context import Native
 from kcache_compiler.frontends.limits import Limits, check
 from kcache_compiler.frontends.program import Program
-
-#: Batching dims of both operands, then contracting dims of both.
-_DotNumbers = tuple[list[int], list[int], list[int], list[int]]
 
 _SWAPPED = {"GT": "LT", "GE": "LE"}
 
@@ -75,7 +72,8 @@ class StablehloImporter(Importer):
 
     def _operation(self, scope: Scope, name: str, operation: Native, operands: list[Ref]) -> Sequence[Ref]:
         if name.startswith("chlo.broadcast_"):
-            return self._implicit_broadcast(scope, operation, operands)
+            given = _optional(operation.attributes, "broadcast_dimensions")
+            return self._implicit_broadcast(scope, operation, name, given, operands)
         return super()._operation(scope, name, operation, operands)
 
     # -- element by element
@@ -124,7 +122,7 @@ class StablehloImporter(Importer):
         if not self._plain(scope, operands, types):
             return self.generic(scope, operation, operands, types)
         direction = _enumerator(operation.attributes["comparison_direction"])
-        kind = _enumerator(_optional(operation, "compare_type"))
+        kind = _enumerator(_optional(operation.attributes, "compare_type"))
         return self._comparison(scope, direction, kind, operands, types[0])
 
     def _comparison(
@@ -143,14 +141,15 @@ class StablehloImporter(Importer):
             return self._build(scope, "bitcast_convert", "", types[0], operands)
         return self.generic(scope, operation, operands, types)
 
-    def _implicit_broadcast(self, scope: Scope, operation: Native, operands: list[Ref]) -> Sequence[Ref]:
+    def _implicit_broadcast(
+        self, scope: Scope, operation: Native, name: str, given: Native, operands: list[Ref]
+    ) -> Sequence[Ref]:
         """CHLO's broadcasting ops over static shapes: views, and the op itself."""
         type = self.read_type(operation.results[0].type)
-        op = operation.name.removeprefix("chlo.broadcast_")
+        op = name.removeprefix("chlo.broadcast_")
         shapes = [scope.builder.viewed_type(o).dims or () for o in operands]
         if any(d < 0 for dims in (*shapes, type.dims or ()) for d in dims):
             raise self.unsupported(operation, "it broadcasts dimensions that are not static")
-        given = _optional(operation, "broadcast_dimensions")
         largest = max(map(len, shapes))
         shaped: list[Ref] = []
         for ref, dims in zip(operands, shapes, strict=True):
@@ -159,7 +158,7 @@ class StablehloImporter(Importer):
             shaped.append(Ref(ref.node, ref.result, broadcast_in_dim(ref.view, where, type.dims or ())))
         if op == "compare":
             direction = _enumerator(operation.attributes["comparison_direction"])
-            kind = _enumerator(_optional(operation, "compare_type"))
+            kind = _enumerator(_optional(operation.attributes, "compare_type"))
             return self._comparison(scope, direction, kind, shaped, type)
         return self._build(
             scope, f"chlo.{op}" if f"stablehlo.{op}" not in ELEMENTWISE else op, "", type, shaped
@@ -279,7 +278,7 @@ class StablehloImporter(Importer):
     def _dot_general(
         self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
     ) -> Sequence[Ref]:
-        numbers = _dot_numbers(operation.attributes["dot_dimension_numbers"])
+        numbers = dot_numbers(operation.attributes["dot_dimension_numbers"])
         return self._contract(scope, operation, operands, types, numbers)
 
     def _dot(
@@ -294,12 +293,12 @@ class StablehloImporter(Importer):
         operation: Native,
         operands: list[Ref],
         types: list[ValueType],
-        numbers: _DotNumbers,
+        numbers: DotNumbers,
     ) -> Sequence[Ref]:
         """A contraction is a sum over a product in the index space batch, lhs free, rhs free, contracted."""
         if not self._plain(scope, operands, types):
             return self.generic(scope, operation, operands, types)
-        lhs, rhs, reduced, space = _index_space(scope.builder, operands, numbers)
+        lhs, rhs, reduced, space = contracted_space(scope.builder, operands, numbers)
         attributes = self._attributes(operation, ("dot_dimension_numbers",))
         result = types[0]
         sources = [scope.builder.type_of(o).element for o in operands]
@@ -364,7 +363,9 @@ class StablehloImporter(Importer):
         if native and len(types) == 1 and self._plain(scope, operands, types):
             return self._build(scope, native, "", types[0], operands)
         if target.startswith("chlo.broadcast_"):
-            raise self.unsupported(operation, f"{target} is not an operation of this position")
+            given = _optional(attributes, "mhlo.attributes")
+            dims = _optional(given, "broadcast_dimensions") if given is not None else None
+            return self._implicit_broadcast(scope, operation, target, dims, operands)
         if target in IDENTITY_CALLS and len(operands) == 1:
             return operands
         if "has_side_effect" in attributes and attributes["has_side_effect"].value:
@@ -391,53 +392,11 @@ class StablehloImporter(Importer):
         return self.generic(scope, operation, operands, types, {"kcache.draw": f"{self.draws} : i64"})
 
 
-def _optional(operation: Native, name: str) -> Native:
-    """Return an attribute, or None."""
-    attributes = operation.attributes
+def _optional(attributes: Native, name: str) -> Native:
+    """Return an attribute, or None: the native mappings have no common ``get``."""
     return attributes[name] if name in attributes else None  # noqa: SIM401
 
 
 def _enumerator(attribute: Native) -> str:
     """Return ``LT`` of ``#stablehlo<comparison_direction LT>``, and nothing of nothing."""
     return "" if attribute is None else str(attribute).rstrip(">").rpartition(" ")[2]
-
-
-def _dot_numbers(attribute: Native) -> _DotNumbers:
-    n = native_stablehlo().DotDimensionNumbers(attribute)
-    return (
-        list(n.lhs_batching_dimensions),
-        list(n.rhs_batching_dimensions),
-        list(n.lhs_contracting_dimensions),
-        list(n.rhs_contracting_dimensions),
-    )
-
-
-def _index_space(
-    builder: Builder, operands: list[Ref], numbers: _DotNumbers
-) -> tuple[Ref, Ref, frozenset[int], tuple[int, ...]]:
-    """Return both operands over the space batch, lhs free, rhs free, contracted; the contracted dims; all
-    sizes.
-    """
-    lhs_batch, rhs_batch, lhs_contracted, rhs_contracted = numbers
-    lhs_dims, rhs_dims = (builder.viewed_type(o).dims or () for o in operands)
-    lhs_free = [d for d in range(len(lhs_dims)) if d not in lhs_batch and d not in lhs_contracted]
-    rhs_free = [d for d in range(len(rhs_dims)) if d not in rhs_batch and d not in rhs_contracted]
-    sizes = [
-        *(max(lhs_dims[a], rhs_dims[b]) for a, b in zip(lhs_batch, rhs_batch, strict=True)),
-        *(lhs_dims[d] for d in lhs_free),
-        *(rhs_dims[d] for d in rhs_free),
-        *(max(lhs_dims[a], rhs_dims[b]) for a, b in zip(lhs_contracted, rhs_contracted, strict=True)),
-    ]
-    batch, left, right = len(lhs_batch), len(lhs_free), len(rhs_free)
-    place_lhs = {d: i for i, d in enumerate([*lhs_batch, *lhs_free])}
-    place_rhs = {d: (i if i < batch else i + left) for i, d in enumerate([*rhs_batch, *rhs_free])}
-    first = batch + left + right
-    place_lhs |= {d: first + i for i, d in enumerate(lhs_contracted)}
-    place_rhs |= {d: first + i for i, d in enumerate(rhs_contracted)}
-    shape = tuple(sizes)
-    placed: list[Ref] = []
-    for operand, place in zip(operands, (place_lhs, place_rhs), strict=True):
-        where = tuple(place[d] for d in range(len(place)))
-        view = list(broadcast_in_dim(operand.view, where, shape))
-        placed.append(operand._replace(view=tuple(view)))
-    return placed[0], placed[1], frozenset(range(first, len(shape))), shape

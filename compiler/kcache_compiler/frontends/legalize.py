@@ -82,7 +82,7 @@ def legalize_chlo(module: Native, names: set[str]) -> None:
     topk = "stablehlo.custom_call" in names and _restore_topk(module)
     if not rest and not topk:
         return
-    _set_aside(module, native | _IMPORTED_CHLO - {"chlo.constant", "chlo.constant_like"})
+    _set_aside(module, native | {f"chlo.broadcast_{op}" for op in NATIVE_CHLO})
     try:
         mlir.run_passes(module, _LEGALIZE)
     except mlir.mlir_error() as error:
