@@ -129,11 +129,14 @@ class Compiles:
     async def _make_as_holder(self, flight: Flight[Made], order: Order, lease: Lease) -> Made | None:
         """Compiles and publishes; ``None`` when another process took over meanwhile."""
         self._keeper.hold(lease)
+        given_back = False
         try:
             stored = await self._kernels.find(order.namespace, [order.identity.digest])
             if stored:
                 return Made(stored[order.identity.digest], here=False)
-            return Made(await self._compile(flight, order, lease), here=True)
+            kernel = await self._compile(flight, order, lease)
+            given_back = True  # by the publishing transaction
+            return Made(kernel, here=True)
         except LeaseLost:
             logger.warning("the lease on %s was lost while compiling", order.identity.digest.hex()[:12])
             return None
@@ -142,7 +145,8 @@ class Compiles:
             raise
         finally:
             self._keeper.let_go(lease)
-            await asyncio.shield(self._threads(self._store.release_lease, lease))
+            if not given_back:
+                await asyncio.shield(self._threads(self._store.release_lease, lease))
 
     async def _compile(self, flight: Flight[Made], order: Order, lease: Lease) -> KnownKernel:
         def on_stage(stage: str) -> None:
@@ -169,7 +173,8 @@ class Compiles:
             logger.error("kernel %s was compiled twice to different bytes", order.identity.digest.hex())
         for artifact in draft.artifacts:
             self._kernels.remember_blob(order.namespace, artifact.digest, artifact.content)
-        return self._kernels.remember(order.namespace, published.stored)
+        kernel = describe.known_kernel(published.stored, self._signer.key_id)
+        return self._kernels.remember(order.namespace, kernel)
 
     def _draft(self, order: Order, kernel: CompiledKernel, started: datetime, seconds: float) -> KernelDraft:
         artifacts = tuple(

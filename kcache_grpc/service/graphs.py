@@ -64,7 +64,7 @@ class Graphs:
         if missing:
             records = await self._threads(self._store.find_mappings, namespace, missing, numerics)
             for digest, record in records.items():
-                found[digest] = self._remember(
+                found[digest] = self.remember(
                     namespace, describe.known_graph(record, self._signer.key_id), numerics
                 )
         return found
@@ -150,9 +150,10 @@ class Graphs:
         draft = GraphDraft(spec, program.digest, bind, describe.constants(canonical))
         stored = await self._threads(self._store.put_graph, namespace, draft, event)
         graph = describe.known_graph(stored.mapping, self._signer.key_id)
-        return Stored(self._remember(namespace, graph, numerics), stored.new_spec)
+        return Stored(self.remember(namespace, graph, numerics), stored.new_spec)
 
-    def _remember(self, namespace: Namespace, graph: KnownGraph, numerics: str) -> KnownGraph:
+    def remember(self, namespace: Namespace, graph: KnownGraph, numerics: str) -> KnownGraph:
+        """Keeps a mapping in memory."""
         key = (namespace.id, namespace.epoch, graph.program_digest, numerics)
         self._known.put(key, graph, len(graph.binding.payload) + len(graph.arg_spec))
         return graph

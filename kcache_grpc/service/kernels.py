@@ -11,7 +11,7 @@ from kcache_grpc.service.memory import ByteLru
 from kcache_grpc.service.threads import StoreThreads
 from kcache_grpc.service.values import BeyondEnd, KnownKernel
 from kcache_grpc.storage.contract import CHUNK_BYTES, Store
-from kcache_grpc.storage.records import Namespace, StoredKernel
+from kcache_grpc.storage.records import Namespace
 
 _MANIFEST_BYTES = 64 << 20
 _BLOB_BYTES = 256 << 20
@@ -48,12 +48,11 @@ class Kernels:
         if missing:
             records = await self._threads(self._store.find_kernels, namespace, missing)
             for digest, record in records.items():
-                found[digest] = self.remember(namespace, record)
+                found[digest] = self.remember(namespace, describe.known_kernel(record, self._key_id))
         return found
 
-    def remember(self, namespace: Namespace, record: StoredKernel) -> KnownKernel:
-        """Keeps a stored kernel in memory."""
-        kernel = describe.known_kernel(record, self._key_id)
+    def remember(self, namespace: Namespace, kernel: KnownKernel) -> KnownKernel:
+        """Keeps a kernel in memory."""
         key = (namespace.id, namespace.epoch, kernel.digest)
         self._known.put(key, kernel, len(kernel.manifest.payload))
         return kernel

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from kcache_grpc.model.manifest import ArtifactRef
 from kcache_grpc.service import describe
@@ -11,8 +11,10 @@ from kcache_grpc.service.failures import Failures
 from kcache_grpc.service.graphs import Graphs
 from kcache_grpc.service.kernels import MEMORY_WINDOW, Kernels
 from kcache_grpc.service.memory import ByteLru
-from kcache_grpc.service.values import Found, KernelWish, Missing
-from kcache_grpc.storage.records import Namespace
+from kcache_grpc.service.threads import StoreThreads
+from kcache_grpc.service.values import Found, KernelWish, KnownGraph, KnownKernel, Missing
+from kcache_grpc.storage.contract import Store
+from kcache_grpc.storage.records import Namespace, StoredKernel
 
 #: Larger artifacts are read apart: with manifest and binding they must fit a message of 4 MiB.
 _MAX_INLINE = 3 << 20
@@ -29,10 +31,38 @@ class Query:
     budget: int
 
 
+@dataclass
+class _Read:
+    """What is known of the programs of one call, and which of them are not known yet."""
+
+    graphs: dict[bytes, KnownGraph] = field(default_factory=dict[bytes, KnownGraph])
+    names: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
+    kernels: dict[bytes, KnownKernel] = field(default_factory=dict[bytes, KnownKernel])
+    blobs: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
+    missing: dict[bytes, None] = field(default_factory=dict[bytes, None])
+
+    def add(self, program_digest: bytes, graph: KnownGraph, name: bytes) -> None:
+        """A program that is known, and the name of its kernel."""
+        self.graphs[program_digest] = graph
+        self.names[program_digest] = name
+
+
 class Lookups:
     """Finds kernels; parses and compiles nothing. One event loop."""
 
-    def __init__(self, graphs: Graphs, kernels: Kernels, failures: Failures, toolchain: bytes) -> None:
+    def __init__(
+        self,
+        store: Store,
+        threads: StoreThreads,
+        graphs: Graphs,
+        kernels: Kernels,
+        failures: Failures,
+        toolchain: bytes,
+        key_id: bytes,
+    ) -> None:
+        self._store = store
+        self._threads = threads
+        self._key_id = key_id
         self._graphs = graphs
         self._kernels = kernels
         self._failures = failures
@@ -56,17 +86,58 @@ class Lookups:
 
     async def find(self, query: Query, program_digests: Sequence[bytes]) -> list[Found | Missing]:
         """One answer a digest, in order."""
-        numerics = query.wish.options.numerics
-        graphs = await self._graphs.find(query.namespace, program_digests, numerics)
-        names = {d: describe.identity(g, query.wish, self._toolchain).digest for d, g in graphs.items()}
-        kernels = await self._kernels.find(query.namespace, list(names.values()))
+        read = await self._read(query, program_digests)
         answers: dict[bytes, Found | Missing] = {}
-        for digest, graph in graphs.items():
-            kernel = kernels.get(names[digest])
+        for digest, graph in read.graphs.items():
+            kernel = read.kernels.get(read.names[digest])
             answers[digest] = Missing(graph) if kernel is None else Found(graph, kernel)
-        answers.update(await self._find_failures(query, program_digests, answers, names))
+        answers.update(await self._find_failures(query, program_digests, answers, read.names))
         results = [answers.get(digest, Missing(None)) for digest in program_digests]
-        return await self._inline(query, results)
+        return await self._inline(query, results, read.blobs)
+
+    async def _read(self, query: Query, program_digests: Sequence[bytes]) -> _Read:
+        """What is in memory, and the rest from the store in one trip to its threads."""
+        space, read = query.namespace, _Read()
+        for digest in program_digests:
+            graph = self._graphs.remembered(space, digest, query.wish.options.numerics)
+            if graph is None:
+                read.missing[digest] = None
+                continue
+            read.add(digest, graph, self._name(graph, query.wish))
+            kernel = self._kernels.remembered(space, read.names[digest])
+            if kernel is not None:
+                read.kernels[kernel.digest] = kernel
+        if read.missing or any(name not in read.kernels for name in read.names.values()):
+            for graph, kernel in await self._threads(self._load, query, read):
+                self._graphs.remember(space, graph, query.wish.options.numerics)
+                if kernel is not None:
+                    self._kernels.remember(space, kernel)
+            for blob, content in read.blobs.items():
+                self._kernels.remember_blob(space, blob, content)
+        return read
+
+    def _load(self, query: Query, read: _Read) -> list[tuple[KnownGraph, KnownKernel | None]]:
+        """Completes ``read`` from the store; runs in a thread, so it touches no memory of the loop."""
+        space, numerics = query.namespace, query.wish.options.numerics
+        if read.missing:
+            for digest, mapping in self._store.find_mappings(space, list(read.missing), numerics).items():
+                graph = describe.known_graph(mapping, self._key_id)
+                read.add(digest, graph, self._name(graph, query.wish))
+        wanted = [name for name in read.names.values() if name not in read.kernels]
+        loaded: Mapping[bytes, StoredKernel] = self._store.find_kernels(space, wanted) if wanted else {}
+        budget = query.budget
+        for name, record in loaded.items():
+            kernel = read.kernels[name] = describe.known_kernel(record, self._key_id)
+            for ref in kernel.wanted(query.kinds):
+                if ref.size <= min(budget, _MAX_INLINE):
+                    budget -= ref.size
+                    content = self._store.read_artifact(space, ref.sha256)
+                    if content is not None:
+                        read.blobs[ref.sha256] = content
+        return [(graph, read.kernels.get(read.names[d])) for d, graph in read.graphs.items()]
+
+    def _name(self, graph: KnownGraph, wish: KernelWish) -> bytes:
+        return describe.identity(graph, wish, self._toolchain).digest
 
     async def _find_failures(
         self,
@@ -89,7 +160,9 @@ class Lookups:
                 failed[digest] = Missing(answer.graph if answer else None, records[name])
         return failed
 
-    async def _inline(self, query: Query, results: Sequence[Found | Missing]) -> list[Found | Missing]:
+    async def _inline(
+        self, query: Query, results: Sequence[Found | Missing], read: Mapping[bytes, bytes]
+    ) -> list[Found | Missing]:
         """Adds the bytes of wanted artifacts, first come first served, until the budget is used up."""
         budget = query.budget
         chosen: list[list[ArtifactRef]] = []
@@ -100,7 +173,8 @@ class Lookups:
                     budget -= ref.size
                     refs.append(ref)
             chosen.append(refs)
-        contents = await self._kernels.blobs(query.namespace, [ref for refs in chosen for ref in refs])
+        others = [ref for refs in chosen for ref in refs if ref.sha256 not in read]
+        contents = {**read, **await self._kernels.blobs(query.namespace, others)}
         return [
             self._complete(query, result, refs, contents) if isinstance(result, Found) else result
             for result, refs in zip(results, chosen, strict=True)

@@ -77,7 +77,9 @@ class KernelService:
         self._failures = Failures(store, threads, config.failure_ttl)
         self._graphs = Graphs(store, threads, pool, signer, self._failures, self.limits)
         self._kernels = Kernels(store, threads, signer.key_id)
-        self._lookups = Lookups(self._graphs, self._kernels, self._failures, self._toolchain)
+        self._lookups = Lookups(
+            store, threads, self._graphs, self._kernels, self._failures, self._toolchain, signer.key_id
+        )
         self._keeper = LeaseKeeper(store, config.lease_ttl)
         self._compiles = Compiles(
             store,

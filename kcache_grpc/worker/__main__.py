@@ -32,10 +32,18 @@ def main(arguments: list[str]) -> int:
     jobs = importlib.import_module(settings["jobs"])
     send(channel, Frame({"type": "hello", **jobs.hello()}))
     os.nice(19)  # after the imports: a service that starts is waited for, a compile is not
+    _warm(jobs)
     while (request := receive(channel)) is not None:
         if not _serve(channel, jobs, request):
             return 1
     return 0
+
+
+def _warm(jobs: Any) -> None:
+    try:
+        jobs.warm()
+    except Exception:  # noqa: BLE001 - the first job will tell, if it matters
+        traceback.print_exc()
 
 
 def _serve(channel: socket.socket, jobs: Any, request: Frame) -> bool:

@@ -53,7 +53,7 @@ def write_module(folder: Path) -> WorkerSettings:
     """Writes the job module for ``folder``; workers with these settings run it."""
     lines = (
         "import gated_jobs",
-        "from kcache_grpc.worker.jobs import hello",
+        "from kcache_grpc.worker.jobs import hello, warm",
         f"JOBS = gated_jobs.make({str(folder)!r})",
     )
     folder.mkdir(exist_ok=True)

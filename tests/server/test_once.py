@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,20 @@ def stub(address: str) -> Any:
 
 def started(folder: Path) -> int:
     return len(list(folder.glob("started-*")))
+
+
+def freeze(process: subprocess.Popen[str], database: Path) -> None:
+    """Stops a process outside of its transactions: SQLite's lock would be frozen with it."""
+    with closing(sqlite3.connect(database, timeout=0, isolation_level=None)) as connection:
+        while True:
+            process.send_signal(signal.SIGSTOP)
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                process.send_signal(signal.SIGCONT)
+            else:
+                connection.execute("ROLLBACK")
+                return
 
 
 def test_64_requests_of_one_process_are_one_compile(server: Running) -> None:
@@ -137,7 +153,7 @@ def test_a_frozen_holder_that_wakes_up_publishes_nothing(tmp_path: Path) -> None
     with process(tmp_path, **held) as (holder, one), process(tmp_path, **held) as (_, two):
         frozen = stub(one).CompileKernel(compile_request(inline(add(43))))
         until(lambda: started(gate))
-        holder.send_signal(signal.SIGSTOP)
+        freeze(holder, tmp_path / "kcache.sqlite")
         (gate / "open").touch()
         winner = result_of(stub(two).CompileKernel(compile_request(inline(add(43)))))
         assert winner.origin == COMPILED

@@ -26,6 +26,10 @@ def hello() -> dict[str, Any]:
     }
 
 
+def warm() -> None:
+    print("what the warm-up prints does not matter")
+
+
 def echo(request: Frame, on_stage: OnStage) -> Frame:
     return Frame({"type": "result", "pid": os.getpid(), "nice": os.nice(0)}, request.blobs)
 
