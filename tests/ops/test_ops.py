@@ -9,7 +9,7 @@ import pytest
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.types import CompileOptions
-from kcache_grpc.model.target import host_target
+from kcache_grpc.model.target import CPU_TARGETS, Target, host_target
 from tests.ops.compare import difference
 from tests.ops.native import run
 from tests.ops.programs import OpProgram, all_programs
@@ -24,18 +24,27 @@ def reference() -> Iterator[ReferenceInterpreter]:
     interpreter.close()
 
 
+#: This machine's level on every change; the levels below it in the long run.
+LEVELS = [
+    isa if isa == host_target().isa else pytest.param(isa, marks=pytest.mark.long)
+    for isa in CPU_TARGETS
+    if Target(isa).triple == host_target().triple and isa <= host_target().isa
+]
+
+
+@pytest.mark.parametrize("isa", LEVELS)
 @pytest.mark.parametrize("program", all_programs(), ids=lambda program: program.id)
 def test_a_kernel_agrees_with_the_reference_interpreter(
-    program: OpProgram, reference: ReferenceInterpreter
+    program: OpProgram, isa: str, reference: ReferenceInterpreter
 ) -> None:
     canonical = canonicalize(program.text.encode(), "stablehlo", "strict")
     options = CompileOptions(numerics="strict")
     if program.id in REFUSED:
         with pytest.raises(UnsupportedOp) as refusal:
-            compile_spec(canonical.spec_text, canonical.arg_spec, host_target().isa, options, lambda _: None)
+            compile_spec(canonical.spec_text, canonical.arg_spec, isa, options, lambda _: None)
         assert refusal.value.op.startswith(("stablehlo.", "chlo."))
         return
-    kernel = compile_spec(canonical.spec_text, canonical.arg_spec, host_target().isa, options, lambda _: None)
+    kernel = compile_spec(canonical.spec_text, canonical.arg_spec, isa, options, lambda _: None)
     got = run(kernel, program.inputs, [constant.content for constant in canonical.constants])
     expected = program.expected or reference.evaluate(program.text, program.inputs)
     for index, (dtype, left, right) in enumerate(zip(program.result_dtypes, got, expected, strict=True)):

@@ -30,7 +30,7 @@ Known = dict[Any, Scalars]
 
 
 def lower_dynamic(unit: Unit) -> None:
-    """Rewrite the dynamic operations of ``main``; the assertions on sizes that JAX adds are dropped."""
+    """Rewrite the dynamic operations of ``main``."""
     known: Known = {}
     consumers: dict[str, Callable[[mlir.Op, Known], None]] = {
         "stablehlo.dynamic_broadcast_in_dim": _broadcast,
@@ -40,9 +40,7 @@ def lower_dynamic(unit: Unit) -> None:
     }
     for op in mlir.walk(mlir.main_function(unit.module))[1:]:
         name = mlir.name_of(op)
-        if name == "stablehlo.custom_call" and "shape_assertion" in str(op.attributes["call_target_name"]):
-            op.erase()
-        elif name in consumers:
+        if name in consumers:
             with mlir.before(op):
                 consumers[name](op, known)
         elif len(op.results) == 1 and _may_be_shape(op.results[0].type):
