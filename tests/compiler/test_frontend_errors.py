@@ -363,6 +363,15 @@ def test_dynamic_dims_are_symbols_named_by_argument_and_axis() -> None:
     ]
 
 
+def test_broadcasting_a_dim_of_unknown_size_is_an_operation() -> None:
+    program = (
+        "func.func @main(%x: tensor<?xf32>, %y: tensor<4xf32>) -> tensor<4xf32> {\n"
+        "  %b = stablehlo.broadcast_in_dim %x, dims = [0] : (tensor<?xf32>) -> tensor<4xf32>\n"
+        "  %r = stablehlo.add %b, %y : tensor<4xf32>\n  return %r : tensor<4xf32>\n}"
+    )
+    assert "= broadcast_in_dim a0[0] : f32[4]" in canonicalize(program.encode(), "stablehlo").spec_text
+
+
 def test_numerics_are_part_of_the_spec() -> None:
     specs = {
         canonicalize((HEAD + ADD).encode(), "stablehlo", numerics).spec_digest

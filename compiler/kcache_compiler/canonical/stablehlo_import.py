@@ -10,6 +10,7 @@ from kcache_compiler.canonical.constants import INLINE_CONSTANT_BYTES, Constant,
 from kcache_compiler.canonical.contracted_space import DotNumbers, contracted_space, dot_numbers
 from kcache_compiler.canonical.elements import lossless
 from kcache_compiler.canonical.graph import (
+    DYNAMIC,
     Ref,
     ValueType,
     broadcast_in_dim,
@@ -205,7 +206,9 @@ class StablehloImporter(Importer):
     def _broadcast_in_dim(
         self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
     ) -> Sequence[Ref]:
-        if not self._plain(scope, operands, types):
+        # A dim of unknown size may turn out to be 1, and is then repeated: no view says that.
+        unknown = DYNAMIC in (scope.builder.viewed_type(operands[0]).dims or ())
+        if unknown or not self._plain(scope, operands, types):
             return self.generic(scope, operation, operands, types)
         dims = tuple(operation.attributes["broadcast_dimensions"])
         node, result, view = operands[0]
