@@ -5,7 +5,8 @@ Obligations that hold for every method:
 - **Threads.** A store may be called from any thread at any time; calls block, none calls back except
   ``GraphDraft.bind``. No transaction outlives a call. After a fork the child may go on using it.
 - **Durability.** When a writing call returns, its effect survives SIGKILL and power loss, but for
-  ``memory:``. A call that raises, or whose process dies, leaves all of its effect or none.
+  ``memory:``; leases (whose holders a power loss ends too) and usage survive SIGKILL. A call that raises,
+  or whose process dies, leaves all of its effect or none.
 - **Never overwrites.** Specs, mappings, constants, kernels, their artifacts and audit events are inserted
   once. Whoever comes second gets what is stored: a lost race is a success. Bytes lost or quarantined come
   back as a new generation of the same artifact, which is an insert.

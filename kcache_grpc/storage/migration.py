@@ -7,7 +7,7 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from alembic import command
@@ -24,10 +24,7 @@ from kcache_grpc.storage.sql.sqlite import driver, sqlite_engine
 from kcache_grpc.storage.sql.sqlite_file import (
     create_folder,
     create_private,
-    is_empty,
-    refuse_foreign,
     refuse_missing_triggers,
-    refuse_network_file_system,
     schema_revision,
 )
 from kcache_migrations import LOCATION
@@ -36,14 +33,10 @@ from kcache_migrations import LOCATION
 def migrate_sqlite(path: Path, url: str) -> None:
     """Make the file if need be, and upgrade it; safe to call from many processes at once.
 
-    Raises ``SchemaMismatch`` for a schema from the future, ``ForeignDatabase``, ``UnsupportedStore``.
+    What is there is known to be ours, or nothing. Raises ``SchemaMismatch`` for a schema from the future.
     """
-    refuse_network_file_system(path)
     create_folder(path)
     with _locked(path):
-        if not is_empty(path):
-            with translated(), closing(sqlite3.connect(path)) as connection:
-                refuse_foreign(connection, path)
         create_private(path)
         engine = sqlite_engine(path)
         with translated(), engine.connect() as connection:

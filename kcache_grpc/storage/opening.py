@@ -75,7 +75,11 @@ def _sqlite_path(url: str) -> Path | None:
 
 
 def _migrate(path: Path, url: str) -> None:
-    # Alembic takes 0.1 s to import, and is wanted only where the schema changes.
+    from kcache_grpc.storage.schema import SCHEMA_REVISION
+
+    if _revision_of(path) == SCHEMA_REVISION:
+        return
+    # Alembic takes 0.3 s to import, and is wanted only where the schema changes.
     from kcache_grpc.storage.migration import migrate_sqlite
 
     migrate_sqlite(path, url)
@@ -105,13 +109,23 @@ def _open_sqlite(
 def _refuse_unusable(path: Path, url: str) -> None:
     from kcache_grpc.storage.revision import refuse_other_revision
     from kcache_grpc.storage.schema import TRIGGERS
+    from kcache_grpc.storage.sql.faults import translated
+    from kcache_grpc.storage.sql.sqlite_file import refuse_missing_triggers
+
+    refuse_other_revision(_revision_of(path), url)
+    with translated(), closing(sqlite3.connect(path, timeout=20)) as connection:
+        refuse_missing_triggers(connection, TRIGGERS)
+
+
+def _revision_of(path: Path) -> str:
+    """The schema revision of a file that may be a store, empty when there is none yet."""
     from kcache_grpc.storage.sql import sqlite_file
     from kcache_grpc.storage.sql.faults import translated
 
+    sqlite_file.refuse_old_library()
     sqlite_file.refuse_network_file_system(path)
     if sqlite_file.is_empty(path):
-        refuse_other_revision("", url)
+        return ""
     with translated(), closing(sqlite3.connect(path, timeout=20)) as connection:
         sqlite_file.refuse_foreign(connection, path)
-        refuse_other_revision(sqlite_file.schema_revision(connection), url)
-        sqlite_file.refuse_missing_triggers(connection, TRIGGERS)
+        return sqlite_file.schema_revision(connection)

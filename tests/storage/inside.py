@@ -74,3 +74,10 @@ def assert_sound(path: Path) -> None:
                 "SELECT key FROM specs WHERE namespace_id = ? ORDER BY key", (namespace,)
             ).fetchall()
             assert [key for (key,) in keys] == list(range(1, last + 1))
+
+
+def hurry(store: Store) -> None:
+    """Never wait for the disk: for tests whose subject is not power loss."""
+    connection = writer(store)
+    connection.execute("PRAGMA synchronous = OFF")
+    database(store)._synchronize = lambda writer, durable: None  # type: ignore[method-assign]

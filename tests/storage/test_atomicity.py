@@ -12,7 +12,7 @@ from kcache_grpc.storage import Store
 from kcache_grpc.storage.errors import StoreUnavailable
 from kcache_grpc.storage.records import AuditEvent, Failure, Lease, Namespace, UsageDelta
 from tests.storage.drafts import blob, graph, kernel, mapping, sha256, spec
-from tests.storage.inside import assert_sound, contents, database, path_of, writer
+from tests.storage.inside import assert_sound, contents, database, hurry, path_of, writer
 
 
 class Injected(Exception):
@@ -80,7 +80,7 @@ def ns(sqlite):
     sqlite.quarantine_artifact(namespace, sha256(b"shared IR"), "for a test")
     sqlite.quarantine_artifact(namespace, sha256(b"object 1"), "for a test")
     sqlite.acquire_lease(namespace, LEASED, "holder", 60)
-    writer(sqlite).execute("PRAGMA synchronous = OFF")
+    hurry(sqlite)
     return namespace
 
 

@@ -21,8 +21,10 @@ from kcache_grpc.storage.errors import (
     StoreUnavailable,
     UnsupportedStore,
 )
+from kcache_grpc.storage.records import AuditEvent, Lease
 from kcache_grpc.storage.schema import SCHEMA_REVISION
 from kcache_grpc.storage.sql import sqlite_file
+from kcache_grpc.storage.sql.sqlite import driver
 from tests.house.sources import ROOT
 from tests.storage.drafts import blob, graph, kernel, sha256, spec
 from tests.storage.inside import assert_sound, contents, database, path_of, raw, rows, tamper, writer
@@ -199,6 +201,17 @@ class TestForeignFiles:
         assert set(modes.values()) == {0o600}
 
 
+#: ``PRAGMA synchronous``.
+NORMAL, FULL = 1, 2
+
+
+def writer_of(store):
+    """The writing connection as the last call left it."""
+    connection = database(store)._writer
+    assert connection is not None
+    return driver(connection)
+
+
 class TestTrouble:
     @pytest.fixture
     def ns(self, sqlite):
@@ -242,6 +255,22 @@ class TestTrouble:
             assert sqlite.get_spec(ns, 1) is not None
             other.execute("ROLLBACK")
         self.assert_nothing_lost(sqlite, ns)
+
+    def test_what_must_survive_a_power_loss_waits_for_the_disk(self, sqlite, ns):
+        def mode() -> int:
+            return writer_of(sqlite).execute("PRAGMA synchronous").fetchone()[0]
+
+        lease = sqlite.acquire_lease(ns, sha256("kernel"), "holder", 10)
+        assert isinstance(lease, Lease)
+        assert mode() == NORMAL
+        for call in (
+            lambda: sqlite.put_spec(ns, spec(1)),
+            lambda: sqlite.append_audit(ns, [AuditEvent("serve")]),
+        ):
+            sqlite.report_stage(lease, "lower")
+            assert mode() == NORMAL
+            call()
+            assert mode() == FULL
 
     def test_errors_are_those_of_the_public_tree(self, sqlite, ns):
         writer(sqlite).execute("PRAGMA query_only = ON")

@@ -17,7 +17,7 @@ from kcache_grpc.storage import Store, open_store
 from kcache_grpc.storage.errors import StorageError
 from kcache_grpc.storage.records import AuditEvent, Failure, Lease, Namespace, UsageDelta
 from tests.storage.drafts import Time, blob, graph, kernel, mapping, program, sha256, spec
-from tests.storage.inside import assert_sound, writer
+from tests.storage.inside import assert_sound, hurry
 
 few = st.integers(0, 3)
 keys = st.integers(0, 4)
@@ -39,7 +39,7 @@ class Stores(RuleBasedStateMachine):
         shutil.copy(self.template, self.path)
         self.oracle = open_store("memory:", clock=self.time.clock)
         self.sqlite = open_store(f"sqlite:///{self.path}", clock=self.time.clock)
-        writer(self.sqlite).execute("PRAGMA synchronous = OFF")
+        hurry(self.sqlite)
         self.namespaces = [
             self.both(lambda store, name=name: store.get_or_create_namespace(name)) for name in ("a", "b")
         ]

@@ -25,10 +25,11 @@ class Database(ABC):
         """All rows of one reading statement, which sees what is committed."""
 
     @abstractmethod
-    def transact(self, work: Callable[[Connection], T]) -> T:
+    def transact(self, work: Callable[[Connection], T], *, durable: bool = True) -> T:
         """Run ``work`` in one writing transaction: committed when it returns, rolled back when it raises.
 
-        ``work`` may run more than once; only the last run has an effect.
+        ``work`` may run more than once; only the last run has an effect. What is not ``durable`` survives
+        the death of processes, but not of the machine, and costs less.
         """
 
     @abstractmethod

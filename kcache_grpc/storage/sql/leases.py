@@ -119,7 +119,7 @@ class SqlLeases(SqlPart, LeaseStore):
             row = connection.execute(_FIND, _names(namespace, [kernel_digest])).one()
             return _state(row, boot, now)
 
-        return self._db.transact(work)
+        return self._db.transact(work, durable=False)
 
     def heartbeat_lease(self, lease: Lease, ttl: float) -> None:
         duration = checks.ttl(ttl)
@@ -129,15 +129,19 @@ class SqlLeases(SqlPart, LeaseStore):
             values = {**_own(lease), "on_boot": boot, "now": now, "until": now + duration}
             _require(connection.execute(_RENEW, values).rowcount, lease)
 
-        self._db.transact(work)
+        self._db.transact(work, durable=False)
 
     def report_stage(self, lease: Lease, stage: str) -> None:
         checks.stage(stage)
         values = {**_own(lease), "line": f"{stage}\n"}
-        self._db.transact(lambda connection: _require(connection.execute(_REPORT, values).rowcount, lease))
+
+        def work(connection: Connection) -> None:
+            _require(connection.execute(_REPORT, values).rowcount, lease)
+
+        self._db.transact(work, durable=False)
 
     def release_lease(self, lease: Lease) -> None:
-        self._db.transact(lambda connection: release(connection, lease))
+        self._db.transact(lambda connection: release(connection, lease), durable=False)
 
     def find_leases(
         self, namespace: Namespace, kernel_digests: Sequence[bytes]

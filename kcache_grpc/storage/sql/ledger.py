@@ -125,7 +125,7 @@ class SqlLedger(SqlPart, LedgerStore):
             }
             for delta in deltas
         ]
-        self._db.transact(lambda connection: connection.execute(_ADD_USAGE, rows).rowcount)
+        self._db.transact(lambda connection: connection.execute(_ADD_USAGE, rows).rowcount, durable=False)
 
     def find_usage(
         self, namespace: Namespace, subject: str, digests: Sequence[bytes]

@@ -66,6 +66,7 @@ class SqliteDatabase(Database):
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._writer: Connection | None = None
+        self._durable = True
         self._readers: deque[Connection] = deque()
 
     def _leave_parent(self) -> None:
@@ -100,7 +101,7 @@ class SqliteDatabase(Database):
         with translated():
             return self._engine.connect()
 
-    def transact(self, work: Callable[[Connection], T]) -> T:
+    def transact(self, work: Callable[[Connection], T], *, durable: bool = True) -> T:
         if self._process != os.getpid():
             self._leave_parent()
         if not self._lock.acquire(timeout=self._busy_timeout):
@@ -108,18 +109,19 @@ class SqliteDatabase(Database):
                 "writers of this process kept the store busy for longer than the time limit"
             )
         try:
-            return self._transact(work)
+            return self._transact(work, durable)
         finally:
             self._lock.release()
 
-    def _transact(self, work: Callable[[Connection], T]) -> T:
+    def _transact(self, work: Callable[[Connection], T], durable: bool) -> T:
         if self._closed:
             raise StoreUnavailable("the store is closed")
         if self._writer is None:
-            self._writer = self._connect()
+            self._writer, self._durable = self._connect(), True
         writer = self._writer
         try:
             with translated():
+                self._synchronize(writer, durable)
                 driver(writer).execute("BEGIN IMMEDIATE")
                 result = work(writer)
                 driver(writer).execute("COMMIT")
@@ -127,6 +129,12 @@ class SqliteDatabase(Database):
         except BaseException:
             self._roll_back(writer)
             raise
+
+    def _synchronize(self, writer: Connection, durable: bool) -> None:
+        """NORMAL does not wait for the disk at commit; the next FULL commit carries it there."""
+        if durable != self._durable:
+            driver(writer).execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}").close()
+            self._durable = durable
 
     def _roll_back(self, writer: Connection) -> None:
         """Undo. A connection that cannot even do that is closed, which undoes too."""

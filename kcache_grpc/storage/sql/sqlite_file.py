@@ -11,6 +11,9 @@ from pathlib import Path
 from kcache_grpc.storage.errors import CorruptStore, ForeignDatabase, StoreUnavailable, UnsupportedStore
 from kcache_grpc.storage.schema import APPLICATION_ID
 
+#: RETURNING.
+_OLDEST_LIBRARY = (3, 35, 0)
+
 #: Bytes of the smallest page.
 _SMALLEST_DATABASE = 512
 
@@ -30,6 +33,13 @@ _NETWORK_FILE_SYSTEMS = {
     0x7461636F: "OCFS2",
     0x01021997: "9P",
 }
+
+
+def refuse_old_library() -> None:
+    """Raises ``UnsupportedStore`` when Python's SQLite is older than the statements that we use."""
+    if sqlite3.sqlite_version_info < _OLDEST_LIBRARY:
+        needed = ".".join(map(str, _OLDEST_LIBRARY))
+        raise UnsupportedStore(f"this Python has SQLite {sqlite3.sqlite_version}, {needed} is needed")
 
 
 def file_system_type(path: Path) -> int:
