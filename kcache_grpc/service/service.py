@@ -71,6 +71,9 @@ class KernelService:
         self._signer = signer
         self._config = config
         self.limits = config.limits
+        self._uploads = Uploads(
+            config.spool_dir, self.limits.program_bytes, config.spool_bytes, config.spool_ttl
+        )
         self._toolchain = toolchain_digest(pool.toolchain)
         self._threads = threads = StoreThreads(config.store_threads)
         self._namespaces = Namespaces(store, threads)
@@ -93,9 +96,6 @@ class KernelService:
             config.server_version,
         )
         self._ledger = Ledger(store, threads, self._toolchain)
-        self._uploads = Uploads(
-            config.spool_dir, self.limits.program_bytes, config.spool_bytes, config.spool_ttl
-        )
 
     @classmethod
     async def start(
@@ -103,13 +103,17 @@ class KernelService:
     ) -> KernelService:
         """Warms the workers. The service owns ``store`` and ``pool`` from here on. Raises ``Unavailable``."""
         await pool.start()
-        limits = replace(
-            config.limits,
-            program_bytes=min(config.limits.program_bytes, pool.limits["program_bytes"]),
-            operations=min(config.limits.operations, pool.limits["operations"]),
-            nesting=min(config.limits.nesting, pool.limits["region_depth"]),
-        )
-        service = cls(store, pool, signer, replace(config, limits=limits))
+        try:
+            limits = replace(
+                config.limits,
+                program_bytes=min(config.limits.program_bytes, pool.limits["program_bytes"]),
+                operations=min(config.limits.operations, pool.limits["operations"]),
+                nesting=min(config.limits.nesting, pool.limits["region_depth"]),
+            )
+            service = cls(store, pool, signer, replace(config, limits=limits))
+        except BaseException:
+            await pool.close()
+            raise
         service._ledger.start()
         return service
 
