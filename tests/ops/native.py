@@ -7,6 +7,7 @@ import ctypes
 import math
 import os
 from collections.abc import Callable
+from typing import Any
 
 from kcache_compiler.types import DTYPE_BYTES, CompiledKernel, KernelInterface
 from kcache_grpc.model.expression import evaluate
@@ -15,7 +16,7 @@ _ALIGNMENT = 64
 
 
 #: ``kcache_run`` on addresses of buffers, sizes of symbols or ``None``, workspace address, no host.
-Entry = Callable[[object, object, object, None], int]
+Entry = Callable[[Any, Any, Any, None], int]
 
 
 def run(

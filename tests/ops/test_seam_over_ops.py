@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import zlib
+from typing import Any
 
 import pytest
 from torch_mlir.execution_engine import ExecutionEngine
@@ -29,7 +30,7 @@ SAMPLE = [
 def _engine_entry(engine: ExecutionEngine) -> Entry:
     packed = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(engine.raw_lookup("kcache_run"))
 
-    def entry(pointers: object, dims: object, workspace: object, host: None) -> int:
+    def entry(pointers: Any, dims: Any, workspace: Any, host: None) -> int:
         words = (ctypes.c_void_p * 4)(ctypes.cast(pointers, ctypes.c_void_p), dims, workspace, host)
         code = ctypes.c_int32(-1)
         slots = (ctypes.c_void_p * 5)(
