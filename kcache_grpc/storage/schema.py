@@ -223,6 +223,8 @@ kernels = Table(
     ForeignKeyConstraint(["namespace_id", "key"], ["specs.namespace_id", "specs.key"]),
     Index("ix_kernels_variants", "namespace_id", "epoch", "key", "target", "options", "toolchain"),
     Index("ix_kernels_toolchain", "namespace_id", "toolchain"),
+    # Covers counts and sums, which would read every manifest else.
+    Index("ix_kernels_compile_us", "namespace_id", "epoch", "compile_us"),
     *_is_digest("kernel_digest", "toolchain"),
     sqlite_autoincrement=True,
 )

@@ -58,8 +58,8 @@ CREATE TABLE audit_events (
 	saved_us BIGINT NOT NULL, 
 	detail TEXT NOT NULL
 );
-INSERT INTO "audit_events" VALUES(1,1,1,1750000000000000,'17567-db4a5b8dba61d24a','store','','','job','','',NULL,NULL,1,NULL,'',NULL,0,0,0,'');
-INSERT INTO "audit_events" VALUES(2,1,1,1750000000000000,'17567-db4a5b8dba61d24a','publish','','','','','',NULL,NULL,1,NULL,'',NULL,0,0,0,'');
+INSERT INTO "audit_events" VALUES(1,1,1,1750000000000000,'16072-b3446686e04ab34e','store','','','job','','',NULL,NULL,1,NULL,'',NULL,0,0,0,'');
+INSERT INTO "audit_events" VALUES(2,1,1,1750000000000000,'16072-b3446686e04ab34e','publish','','','','','',NULL,NULL,1,NULL,'',NULL,0,0,0,'');
 CREATE TABLE audit_seals (
 	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
 	writer TEXT NOT NULL, 
@@ -296,7 +296,7 @@ CREATE TABLE store_meta (
 	value TEXT NOT NULL, 
 	CONSTRAINT pk_store_meta PRIMARY KEY (name)
 );
-INSERT INTO "store_meta" VALUES('store_id','3e71b09a9ed69e315f9b47b33d2120e1');
+INSERT INTO "store_meta" VALUES('store_id','8e99b9f48d0267f71e4ea3dec97c2033');
 CREATE TABLE usage (
 	namespace_id BIGINT NOT NULL, 
 	subject TEXT NOT NULL, 
@@ -314,6 +314,7 @@ CREATE INDEX ix_programs_artifact_id ON programs (artifact_id);
 CREATE INDEX ix_constants_artifact_id ON constants (artifact_id);
 CREATE INDEX ix_graph_mappings_key ON graph_mappings (namespace_id, "key");
 CREATE INDEX ix_mapping_constants_digest ON mapping_constants (namespace_id, digest);
+CREATE INDEX ix_kernels_compile_us ON kernels (namespace_id, epoch, compile_us);
 CREATE INDEX ix_kernels_variants ON kernels (namespace_id, epoch, "key", target, options, toolchain);
 CREATE INDEX ix_kernels_toolchain ON kernels (namespace_id, toolchain);
 CREATE INDEX ix_kernel_artifacts_artifact_id ON kernel_artifacts (artifact_id);
