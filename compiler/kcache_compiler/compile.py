@@ -13,6 +13,7 @@ from kcache_compiler.codegen.legalize.control import carry_in_place, to_scf
 from kcache_compiler.codegen.legalize.dynamic import lower_dynamic
 from kcache_compiler.codegen.legalize.math import call_math_library
 from kcache_compiler.codegen.legalize.meaning import keep_meaning
+from kcache_compiler.codegen.legalize.signless import erase_signs
 from kcache_compiler.codegen.math import VERSION as MATH_VERSION
 from kcache_compiler.codegen.math import expand
 from kcache_compiler.codegen.narrow import (
@@ -69,8 +70,10 @@ PIPELINE: tuple[Stage, ...] = (
     Rewrite("meaning", keep_meaning),
     Passes("chlo", "func.func(chlo-legalize-to-stablehlo)"),
     Rewrite("control-flow", to_scf),
-    Passes("linalg", "stablehlo-legalize-to-linalg,canonicalize"),
+    Passes("linalg", "stablehlo-legalize-to-linalg"),
     Rewrite("refuse", _refuse),
+    Rewrite("signless", erase_signs),
+    Passes("canonicalize", "canonicalize"),
     Rewrite("loops", carry_in_place),
     Rewrite("unshare", unshare),
     Passes("generalize", "func.func(linalg-generalize-named-ops)"),

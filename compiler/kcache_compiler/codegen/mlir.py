@@ -136,6 +136,11 @@ def block_of(operation: Op, region: int = 0) -> Block:
     return operation.operation.regions[region].blocks[0]
 
 
+def blocks_of(operation: Op) -> list[Block]:
+    """The blocks of all regions of ``operation``."""
+    return [block for region in operation.operation.regions for block in region.blocks]
+
+
 def new_block(operation: Op, region: int, types: Sequence[Type]) -> Block:
     """The first block of an empty region, with arguments of ``types``."""
     types = list(types)

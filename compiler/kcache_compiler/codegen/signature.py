@@ -67,7 +67,7 @@ def pass_destinations(unit: Unit) -> None:
     for argument in list(body.arguments):
         _take_buffer(body, argument)
     returned = mlir.operations(body)[-1]
-    results = [_without_cast(operand) for operand in returned.operands]
+    results = list(returned.operands)
     sizes: list[mlir.Value] = []
     for result in results:
         kind = result.type
@@ -88,37 +88,16 @@ def pass_destinations(unit: Unit) -> None:
     for name in ("arg_attrs", "res_attrs"):
         if name in main.attributes:
             del main.attributes[name]
-    for cast in mlir.named(main, "builtin.unrealized_conversion_cast"):
-        if not list(cast.results[0].uses):
-            cast.erase()
 
 
 def _buffer_type(tensor: mlir.Type) -> mlir.Type:
     dims = "".join(f"{'?' if size is None else size}x" for size in mlir.sizes_of(tensor))
-    return mlir.type_of(f"memref<{dims}{signless(tensor.element_type)}>")
+    return mlir.type_of(f"memref<{dims}{tensor.element_type}>")
 
 
 def _take_buffer(body: mlir.Block, argument: mlir.Value) -> None:
-    buffer = _buffer_type(argument.type)
-    dims = str(buffer).removeprefix("memref<").removesuffix(">")
-    users = [owner for owner, _ in mlir.uses(argument)]
+    tensor = argument.type
     with mlir.at_start(body):
-        read = mlir.create(
-            "bufferization.to_tensor",
-            [argument],
-            [mlir.type_of(f"tensor<{dims}>")],
-            {"restrict": mlir.unit_attr()},
-        )
+        read = mlir.create("bufferization.to_tensor", [argument], [tensor], {"restrict": mlir.unit_attr()})
     argument.replace_all_uses_except(read.results[0], read)
-    argument.set_type(buffer)
-    for user in users:
-        if mlir.name_of(user) == "builtin.unrealized_conversion_cast":
-            user.results[0].replace_all_uses_with(read.results[0])
-            user.erase()
-
-
-def _without_cast(result: mlir.Value) -> mlir.Value:
-    owner = mlir.defining(result)
-    if owner is not None and mlir.name_of(owner) == "builtin.unrealized_conversion_cast":
-        return owner.operands[0]
-    return result
+    argument.set_type(_buffer_type(tensor))
