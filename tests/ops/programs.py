@@ -109,6 +109,7 @@ def all_programs() -> list[OpProgram]:
         special_functions,
         batch_norms,
         linear_algebra,
+        many_results,
     ]
     return [program for family in families for program in family()]
 
@@ -642,6 +643,62 @@ def linear_algebra() -> Iterator[OpProgram]:
         (8,),
     )
     yield b.program("fft", "c64")
+
+
+def many_results() -> Iterator[OpProgram]:
+    """Results that share beginnings, feed one another, repeat, or are arguments and constants."""
+    for dtype in ("i32", "ui8", "bf16", "f32", "f64"):
+        for op in ("add", "maximum"):
+            yield _reductions_of_one_argument(op, dtype)
+        yield _products_of_one_argument(dtype)
+        yield _results_without_work(dtype)
+
+
+def _reductions_of_one_argument(op: str, dtype: str) -> OpProgram:
+    b = _Builder(("results", op, dtype))
+    x, zero = b.argument(dtype, (5, 6), "small"), b.argument(dtype, (), "small")
+    t, scalar, row = tensor(dtype, (5, 6)), tensor(dtype, ()), tensor(dtype, (5,))
+    square = b.value(f"stablehlo.multiply {x}, {x} : {t}")
+    for operand in (x, square, x):
+        text = f"stablehlo.reduce({operand} init: {zero}) applies stablehlo.{op} across dimensions = [1]"
+        b.result(b.value(f"{text} : ({t}, {scalar}) -> {row}"), dtype, (5,))
+    first = b.results[0][0]
+    b.result(b.value(f"stablehlo.add {first}, {b.results[1][0]} : {row}"), dtype, (5,))
+    b.result(first, dtype, (5,))
+    loose = _accumulation(dtype) if dtype in FLOATS else (0.0, 0.0)
+    return b.program("results", dtype, loose[0], f"reduce-{op}", loose[1])
+
+
+def _products_of_one_argument(dtype: str) -> OpProgram:
+    b = _Builder(("results", "dot", dtype))
+    x, w, v = (
+        b.argument(dtype, (4, 6), "small"),
+        b.argument(dtype, (6, 3), "small"),
+        b.argument(dtype, (6, 3), "small"),
+    )
+    t, u, out = tensor(dtype, (4, 6)), tensor(dtype, (6, 3)), tensor(dtype, (4, 3))
+    products = [
+        b.value(f"stablehlo.dot_general {x}, {right}, contracting_dims = [1] x [0] : ({t}, {u}) -> {out}")
+        for right in (w, v)
+    ]
+    total = b.value(f"stablehlo.subtract {products[0]}, {products[1]} : {out}")
+    for name in (products[0], total, products[1]):
+        b.result(name, dtype, (4, 3))
+    loose = _accumulation(dtype) if dtype in FLOATS else (0.0, 0.0)
+    return b.program("results", dtype, loose[0], "dot", loose[1])
+
+
+def _results_without_work(dtype: str) -> OpProgram:
+    b = _Builder(("results", "plain", dtype))
+    x, y = b.argument(dtype, (2, 3)), b.argument(dtype, (2, 3))
+    t = tensor(dtype, (2, 3))
+    one = b.value(
+        f"stablehlo.constant dense<1> : {t}" if dtype in INTEGERS else f"stablehlo.constant dense<1.0> : {t}"
+    )
+    larger = b.value(f"stablehlo.maximum {x}, {one} : {t}")
+    for name in (y, x, one, larger, x, one):
+        b.result(name, dtype, (2, 3))
+    return b.program("results", dtype, variant="plain")
 
 
 __all__ = ["ALL", "FLOATS", "INTEGERS", "UNSIGNED", "OpProgram", "all_programs"]

@@ -10,10 +10,12 @@ from kcache_compiler.codegen.llvmir import emit_assembly, emit_object, optimize
 from kcache_compiler.codegen.seam import downgrade
 from kcache_compiler.codegen.stage import Passes, Rewrite, Stage, Unit
 from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.schedule.fuse import unshare
 
 BUFFERIZE: tuple[Stage, ...] = (
     Rewrite("destinations", signature.pass_destinations),
     Passes("simplify", "canonicalize,cse"),
+    Rewrite("own-destinations", unshare),
     Passes("eliminate-empty-tensors", "eliminate-empty-tensors"),
     Passes("bufferize", "one-shot-bufferize{buffer-alignment=64},canonicalize,cse"),
     Rewrite("branch-layouts", plain_branch_layouts),

@@ -46,23 +46,41 @@ def read_generic(op: mlir.Op) -> Generic:
 
 
 def unshare(unit: Unit) -> None:
-    """Give each use of a fill or an empty tensor one of its own, so that no copy is needed later."""
+    """Give each use of a fill or an empty tensor one of its own, so that no copy is needed later.
+
+    After destinations are known this is more than speed: a fill that two results share is put into the
+    buffer of one of them, and what the other leaves there would be copied back over it.
+    """
     main = mlir.main_function(unit.module)
-    for op in mlir.named(main, "linalg.fill", "linalg.generic"):
+    for op in mlir.named(main, "linalg.fill", "linalg.generic", "bufferization.materialize_in_destination"):
         _own_destinations(op)
 
 
 def _own_destinations(op: mlir.Op) -> None:
-    first = len(op.operands) - len(op.results)
-    for number in range(first, len(op.operands)):
+    if mlir.name_of(op) == "bufferization.materialize_in_destination":
+        numbers = range(1)  # its source; the destination is the caller's buffer
+    else:
+        numbers = range(len(op.operands) - len(op.results), len(op.operands))
+    for number in numbers:
         source = mlir.defining(op.operands[number])
-        if source is None or mlir.name_of(source) not in ("linalg.fill", "tensor.empty"):
+        if source is None or not (mlir.name_of(source) == "tensor.empty" or _is_fill(source)):
             continue
         with mlir.before(op):
             copy = mlir.clone(source)
         op.operands[number] = copy.results[0]
-        if mlir.name_of(copy) == "linalg.fill":
+        if mlir.name_of(copy) != "tensor.empty":
             _own_destinations(copy)
+
+
+def _is_fill(op: mlir.Op) -> bool:
+    """Writes a scalar everywhere: named, or generic without a tensor to read."""
+    if mlir.name_of(op) == "linalg.fill":
+        return True
+    if mlir.name_of(op) != "linalg.generic" or len(op.results) != 1:
+        return False
+    generic = read_generic(op)
+    reads = any(mlir.is_tensor(operand.type) for operand in generic.inputs)
+    return generic.parallel and not reads and not list(generic.body.arguments[-1].uses)
 
 
 def fuse(unit: Unit) -> None:
