@@ -1,4 +1,6 @@
-"""Control flow carries every element type, in place."""
+"""Control flow carries every element type, in place; tensors without elements go anywhere."""
+
+# ruff: noqa: E501 (programs as text)
 
 from __future__ import annotations
 
@@ -66,3 +68,42 @@ def test_branches_give_unsigned_values(dtype: str) -> None:
             first, second = kernel(np.bool_(choice), np.int32(branch), x)
             np.testing.assert_array_equal(first, taken)
             np.testing.assert_array_equal(second, result)
+
+
+def test_a_loop_drops_values_that_its_body_does_not_read() -> None:
+    """The condition alone reads ``%more``: what the body yields for it still reaches the next condition."""
+    kernel = kernel_of("""
+      func.func @main(%n: tensor<i32>, %x: tensor<3xf32>) -> tensor<3xf32> {
+        %one = stablehlo.constant dense<1> : tensor<i32>
+        %zero = stablehlo.constant dense<0> : tensor<i32>
+        %true = stablehlo.constant dense<true> : tensor<i1>
+        %r:4 = stablehlo.while(%i = %zero, %more = %true, %a = %x, %b = %x) : tensor<i32>, tensor<i1>, tensor<3xf32>, tensor<3xf32>
+          cond {
+            stablehlo.return %more : tensor<i1>
+          } do {
+            %j = stablehlo.add %i, %one : tensor<i32>
+            %p = stablehlo.compare LT, %j, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+            %c = stablehlo.add %a, %b : tensor<3xf32>
+            stablehlo.return %j, %p, %b, %c : tensor<i32>, tensor<i1>, tensor<3xf32>, tensor<3xf32>
+          }
+        return %r#3 : tensor<3xf32>
+      }""")
+    x = np.array([1, -2, 3], "f4")
+    for n, factor in ((0, 2), (1, 2), (2, 3), (5, 13)):
+        np.testing.assert_array_equal(kernel(np.int32(n), x)[0], factor * x)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "ui8"])
+def test_slices_and_pads_of_no_elements(dtype: str) -> None:
+    kernel = kernel_of(f"""
+      func.func @main(%x: tensor<4x2x{dtype}>, %p: tensor<{dtype}>, %i: tensor<i32>) -> (tensor<4x0x{dtype}>, tensor<4x2x{dtype}>, tensor<4x2x{dtype}>) {{
+        %none = stablehlo.slice %x [0:4, 2:2:2] : (tensor<4x2x{dtype}>) -> tensor<4x0x{dtype}>
+        %pad = stablehlo.pad %none, %p, low = [0, 2], high = [0, 0], interior = [0, 1] : (tensor<4x0x{dtype}>, tensor<{dtype}>) -> tensor<4x2x{dtype}>
+        %same = stablehlo.dynamic_update_slice %x, %none, %i, %i : (tensor<4x2x{dtype}>, tensor<4x0x{dtype}>, tensor<i32>, tensor<i32>) -> tensor<4x2x{dtype}>
+        return %none, %pad, %same : tensor<4x0x{dtype}>, tensor<4x2x{dtype}>, tensor<4x2x{dtype}>
+      }}""")
+    x = np.arange(8).reshape(4, 2).astype(NUMPY[dtype])
+    none, padded, same = kernel(x, NUMPY[dtype](7), np.int32(2))
+    assert none.shape == (4, 0)
+    np.testing.assert_array_equal(padded, np.full((4, 2), 7))
+    np.testing.assert_array_equal(same, x)

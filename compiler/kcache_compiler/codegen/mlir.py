@@ -141,6 +141,11 @@ def blocks_of(operation: Op) -> list[Block]:
     return [block for region in operation.operation.regions for block in region.blocks]
 
 
+def move_block(source: Op, target: Op, region: int) -> None:
+    """Move the only block of a region of ``source`` to the same, empty, region of ``target``."""
+    block_of(source, region).append_to(target.operation.regions[region])
+
+
 def new_block(operation: Op, region: int, types: Sequence[Type]) -> Block:
     """The first block of an empty region, with arguments of ``types``."""
     types = list(types)

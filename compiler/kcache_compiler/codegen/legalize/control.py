@@ -91,13 +91,7 @@ def carry_in_place(unit: Unit) -> None:
     arguments, so that one buffer serves all iterations and swaps stay right. Runs on linalg.
     """
     for loop in mlir.named(unit.module, "scf.while"):
-        body = mlir.block_of(loop, 1)
-        yielded = mlir.operations(body)[-1]
-        with mlir.before(yielded):
-            fresh = [_fresh_copy(value) for value in yielded.operands]
-            for number, (argument, value) in enumerate(zip(body.arguments, fresh, strict=True)):
-                if mlir.is_tensor(value.type):
-                    yielded.operands[number] = _copy(value, argument)
+        _yield_in_place(_forward_all(loop))
     for branches in mlir.named(unit.module, "scf.if", "scf.index_switch"):
         for number in range(len(branches.operation.regions)):
             if len(branches.operation.regions[number].blocks) == 0:
@@ -106,6 +100,41 @@ def carry_in_place(unit: Unit) -> None:
             with mlir.before(yielded):
                 for position, value in enumerate(list(yielded.operands)):
                     yielded.operands[position] = _fresh_copy(value)
+
+
+def _forward_all(loop: mlir.Op) -> mlir.Op:
+    """The loop with every tensor that it carries given on to its body, which dead ones are not."""
+    carried, condition = list(mlir.block_of(loop).arguments), mlir.operations(mlir.block_of(loop))[-1]
+    given = set(list(condition.operands)[1:])
+    missing = [value for value in carried if mlir.is_tensor(value.type) and value not in given]
+    if not missing:
+        return loop
+    types = [*(result.type for result in loop.results), *(value.type for value in missing)]
+    with mlir.before(loop):
+        wider = mlir.create("scf.while", list(loop.operands), types, regions=2)
+    with mlir.before(condition):
+        mlir.create("scf.condition", [*condition.operands, *missing])
+    condition.erase()
+    for number in range(2):
+        mlir.move_block(loop, wider, number)
+    for value in missing:
+        mlir.block_of(wider, 1).add_argument(value.type, mlir.unknown_location())
+    for before, after in zip(loop.results, wider.results, strict=False):
+        before.replace_all_uses_with(after)
+    loop.erase()
+    return wider
+
+
+def _yield_in_place(loop: mlir.Op) -> None:
+    """Copy what the body yields to where the loop's own values stand: the body's view of the same ones."""
+    forwarded = list(mlir.operations(mlir.block_of(loop))[-1].operands)[1:]
+    places = dict(zip(forwarded, mlir.block_of(loop, 1).arguments, strict=True))
+    yielded = mlir.operations(mlir.block_of(loop, 1))[-1]
+    with mlir.before(yielded):
+        fresh = [_fresh_copy(value) for value in yielded.operands]
+        for number, (argument, value) in enumerate(zip(mlir.block_of(loop).arguments, fresh, strict=True)):
+            if mlir.is_tensor(value.type):
+                yielded.operands[number] = _copy(value, places[argument])
 
 
 def _copy(source: mlir.Value, target: mlir.Value) -> mlir.Value:

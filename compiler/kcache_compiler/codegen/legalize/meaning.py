@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.legalize.elementwise import (
+    cast,
     element,
     rewrite_elementwise,
+    signless_tensor,
 )
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.errors import LimitExceeded, UnsupportedOp
@@ -27,12 +29,31 @@ def keep_meaning(unit: Unit) -> None:
         "stablehlo.convolution": _convolution,
         "stablehlo.dot_general": _refuse_boolean_sum,
         "stablehlo.dynamic_slice": _signed_from_second,
-        "stablehlo.dynamic_update_slice": _signed_from_third,
+        "stablehlo.dynamic_update_slice": _update,
         "stablehlo.gather": _signed_from_second,
+        "stablehlo.pad": _pad_nothing,
         "stablehlo.reduce": _reduce_nothing,
         "stablehlo.set_dimension_size": _refuse_dynamic_size,
     }
+    _drop_nothing(unit)
     mlir.on_each(unit.module, table)
+
+
+def _drop_nothing(unit: Unit) -> None:
+    """Take tensors without elements from nowhere: the toolchain's slices of them may begin behind the end."""
+    for op in mlir.walk(unit.module):
+        name = mlir.name_of(op)
+        if not name.startswith("stablehlo.") or name == "stablehlo.custom_call":
+            continue
+        if len(op.results) != 1 or mlir.blocks_of(op):
+            continue
+        kind = op.results[0].type
+        if not mlir.is_tensor(kind) or None in (sizes := mlir.sizes_of(kind)) or 0 not in sizes:
+            continue
+        with mlir.before(op):
+            nothing = mlir.value("tensor.empty", (), signless_tensor(kind))
+            op.results[0].replace_all_uses_with(cast(nothing, kind))
+        op.erase()
 
 
 def _constant(op: mlir.Op) -> None:
@@ -56,7 +77,12 @@ def _signed_from_second(op: mlir.Op) -> None:
     _signed_indices(op, 1)
 
 
-def _signed_from_third(op: mlir.Op) -> None:
+def _update(op: mlir.Op) -> None:
+    """An update of no elements changes nothing."""
+    if 0 in mlir.sizes_of(op.operands[1].type):
+        op.results[0].replace_all_uses_with(op.operands[0])
+        op.erase()
+        return
     _signed_indices(op, 2)
 
 
@@ -122,11 +148,26 @@ def _reduce_nothing(op: mlir.Op) -> None:
     sizes = mlir.sizes_of(op.operands[0].type)
     if 0 not in sizes:
         return
+    _fill(op, list(op.operands)[count:])
+
+
+def _pad_nothing(op: mlir.Op) -> None:
+    """Around no elements there is padding only; the toolchain would insert behind the end."""
+    if 0 in mlir.sizes_of(op.operands[0].type):
+        _fill(op, [op.operands[1]])
+
+
+def _fill(op: mlir.Op, scalars: list[mlir.Value]) -> None:
+    """Make each result of ``op`` one of ``scalars``, repeated."""
+    if any(None in mlir.sizes_of(result.type) for result in op.results):
+        raise UnsupportedOp(
+            mlir.name_of(op), "no elements in a tensor of dynamic shape", mlir.location_of(op)
+        )
+    none = mlir.attribute("array<i64>")
     with mlir.before(op):
-        for initial, result in zip(list(op.operands)[count:], op.results, strict=True):
-            none = mlir.attribute("array<i64>")
+        for scalar, result in zip(scalars, op.results, strict=True):
             filled = mlir.value(
-                "stablehlo.broadcast_in_dim", [initial], result.type, broadcast_dimensions=none
+                "stablehlo.broadcast_in_dim", [scalar], result.type, broadcast_dimensions=none
             )
             result.replace_all_uses_with(filled)
     op.erase()
