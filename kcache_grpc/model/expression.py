@@ -1,6 +1,7 @@
 """Formulas over symbols: how manifests say sizes that depend on the call.
 
-Grammar, on signed 64-bit integers, small enough for a client in any language::
+Grammar, small enough for a client in any language. Every value on the way is a signed 64-bit integer; a
+formula that leaves that range has no value::
 
     sum     = product (("+" | "-") product)*
     product = atom (("*" | "%") atom)*
@@ -24,6 +25,11 @@ Formula = Callable[[Mapping[str, int]], int]
 _TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_]\w*)|([-+*%(),]))")
 _MAX_TEXT = 4096
 _MAX_DEPTH = 100
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+
+
+class FormulaOverflow(IntegrityError):
+    """A value of a formula is not a signed 64-bit integer."""
 
 
 def _ceildiv(a: int, b: int) -> int:
@@ -49,19 +55,24 @@ _OPERATORS: Mapping[str, Callable[[int, int], int]] = {
 
 
 def evaluate(text: str, symbols: Mapping[str, int]) -> int:
-    """Value of a formula. Raises ``IntegrityError`` for a bad text, an unknown symbol or a division by 0."""
+    """Value of a formula. Raises ``IntegrityError`` for a bad text, an unknown symbol or a division by 0.
+
+    A value that is not a signed 64-bit integer, here or on the way, is its subclass ``FormulaOverflow``.
+    """
     try:
         return parse(text)(symbols)
     except KeyError as error:
         raise IntegrityError(f"formula {text!r} names the unknown symbol {error.args[0]!r}") from error
     except ZeroDivisionError as error:
         raise IntegrityError(f"formula {text!r} divides by zero") from error
+    except FormulaOverflow as error:
+        raise FormulaOverflow(f"formula {text!r}: {error}") from error
 
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Formula:
     """A formula as a function of the symbols' values. Raises ``IntegrityError`` for a bad text."""
-    if text.isascii() and text.isdigit() and len(text) <= 19:
+    if text.isascii() and text.isdigit() and len(text) <= 18:
         value = int(text)
         return lambda _: value
     return _Parser(text).formula()
@@ -110,18 +121,24 @@ class _Parser:
             raise self._error("nested too deeply")
         token = self._take()
         if token.isdigit():
-            value = int(token)
-            return lambda _: value
+            return self._integer(token)
         if token.startswith("-"):
             inner = self._atom(depth + 1)
-            return lambda symbols: -inner(symbols)
+            return lambda symbols: _within(-inner(symbols))
         if token.startswith("("):
             return self._closed(self._sum(depth + 1))
         if token in _FUNCTIONS:
             return self._call(_FUNCTIONS[token], depth + 1)
         if token.isidentifier():
-            return lambda symbols: symbols[token]
+            return lambda symbols: _within(symbols[token])
         raise self._error(f"unexpected {token!r}")
+
+    def _integer(self, token: str) -> Formula:
+        # Longer than any value: too long for int() to be quick.
+        value = int(token) if len(token.lstrip("0")) < 20 else _MOST + 1
+        if value > _MOST:
+            raise self._error(f"{token[:40]} is not a signed 64-bit integer")
+        return lambda _: value
 
     def _call(self, function: Callable[[int, int], int], depth: int) -> Formula:
         self._expect("(")
@@ -153,4 +170,10 @@ class _Parser:
 
 
 def _binary(function: Callable[[int, int], int], left: Formula, right: Formula) -> Formula:
-    return lambda symbols: function(left(symbols), right(symbols))
+    return lambda symbols: _within(function(left(symbols), right(symbols)))
+
+
+def _within(value: int) -> int:
+    if not _LEAST <= value <= _MOST:
+        raise FormulaOverflow(f"{value} is not a signed 64-bit integer")
+    return value

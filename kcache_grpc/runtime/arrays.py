@@ -67,6 +67,8 @@ def read(value: Any, expected: str) -> Buffer:
         return _from_numpy(value, expected)
     if is_torch(value):
         return _from_torch(value)
+    if _is_tracer(value):
+        raise Refused("got a JAX tracer; a kernel cannot be called inside jax.jit or another transformation")
     if hasattr(value, "__dlpack__"):
         return _from_dlpack(value)
     if isinstance(value, (bool, int, float, complex)):
@@ -74,6 +76,12 @@ def read(value: Any, expected: str) -> Buffer:
     kind = value.__class__
     name = f"{kind.__module__}.{kind.__qualname__}"
     raise Refused(f"got a {name}; pass a NumPy array, a PyTorch tensor, or an array with __dlpack__")
+
+
+def _is_tracer(value: Any) -> bool:
+    """Whether this stands for an array inside a transformation of JAX; never imports JAX."""
+    bases = value.__class__.__mro__
+    return any(base.__name__ == "Tracer" and base.__module__.partition(".")[0] == "jax" for base in bases)
 
 
 def _from_numpy(value: Any, expected: str) -> Buffer:
@@ -126,7 +134,7 @@ def _from_dlpack(value: Any) -> Buffer:
         view = dlpack.read(value)
     except dlpack.NotOnCpu as error:
         raise Refused(f"it is on {error}; move it to the CPU first") from error
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+    except Exception as error:  # code of other projects
         raise Refused(f"its __dlpack__ failed: {error}") from error
     if not _row_major(view.shape, view.strides):
         raise Refused("it is not row-major contiguous; pass a contiguous copy")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kcache_grpc.errors import ArgumentError, IntegrityError, NotFound
-from kcache_grpc.model.expression import evaluate
+from kcache_grpc.model.expression import FormulaOverflow, evaluate
 from kcache_grpc.model.manifest import ArtifactRef, Binding, Manifest, TensorSpec
 from kcache_grpc.runtime import results, short
 from kcache_grpc.runtime._abi import Library
@@ -185,18 +185,24 @@ class Kernel:
         known = tuple([(buffer.dtype, buffer.shape) for buffer in buffers])
         plan = self._plans.get(known)
         if plan is None:
-            self._check(buffers)
-            self.load()
-            library = self._library
-            assert library is not None
-            threads = self._threads or shared_pool()
-            constants = [constant.pointer for constant in self._constants]
-            shapes = tuple(buffer.shape for buffer in buffers)
-            plan = Plan(self.manifest, library, shapes, constants, threads, shared_workspaces())
+            try:
+                plan = self._new_plan(buffers)
+            except FormulaOverflow as error:
+                raise ArgumentError(f"these sizes are too large: {error}") from error
             if len(self._plans) >= _MAX_PLANS:
                 self._plans = {}
             self._plans[known] = plan
         return plan
+
+    def _new_plan(self, buffers: list[Buffer]) -> Plan:
+        self._check(buffers)
+        self.load()
+        library = self._library
+        assert library is not None
+        threads = self._threads or shared_pool()
+        constants = [constant.pointer for constant in self._constants]
+        shapes = tuple(buffer.shape for buffer in buffers)
+        return Plan(self.manifest, library, shapes, constants, threads, shared_workspaces())
 
     def _aligned_constants(self) -> list[AlignedBytes]:
         expected = self.binding.constants

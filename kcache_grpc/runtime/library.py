@@ -10,6 +10,7 @@ import itertools
 import os
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from kcache_grpc.errors import ArgumentError, IntegrityError, KcacheError
@@ -19,6 +20,8 @@ from kcache_grpc.runtime._abi import Library, ffi
 
 #: Versions of the C ABI that this runtime calls.
 ABIS = (1,)
+#: What ``kcache_run`` returns when sizes that the program has equal are not (docs/abi.md).
+SIZES_DISAGREE = 1
 
 _serial = itertools.count(1)
 
@@ -98,7 +101,15 @@ def _open(path: str, abi: int) -> Library:
     return library
 
 
-def error_of(manifest: Manifest, code: int) -> KcacheError:
-    """The error for what ``kcache_run`` returned."""
+def error_of(manifest: Manifest, code: int, symbols: Mapping[str, int]) -> KcacheError:
+    """The error for what ``kcache_run`` returned for these sizes of the symbols."""
+    if code == SIZES_DISAGREE and symbols:
+        sizes = ", ".join(
+            f"axis {symbol.axis} of argument {symbol.arg} is {symbols[symbol.name]}"
+            for symbol in manifest.symbols
+        )
+        return ArgumentError(
+            f"the sizes of the arguments do not agree with each other: {sizes}", code=str(code)
+        )
     meaning = dict(manifest.error_codes).get(code, "a code that its manifest does not list")
     return KcacheError(f"the kernel stopped with code {code}: {meaning}", code=str(code))

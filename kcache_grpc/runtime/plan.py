@@ -38,6 +38,7 @@ class Plan:
         "_run",
         "_shorts",
         "_strict",
+        "_symbols",
         "_threads",
         "_workspace_bytes",
         "_workspaces",
@@ -71,6 +72,7 @@ class Plan:
         self._workspaces = workspaces
         self._threads = threads
         self._host = threads.host(workers) if workers > 1 else ffi.NULL
+        self._symbols = symbols
         self._strict = manifest.options.numerics == "strict"
         self._shorts: dict[str, Short] = {}
         self._run: Callable[..., int] = library.kcache_run
@@ -81,7 +83,10 @@ class Plan:
         return known or self._shorts.setdefault(framework, make(self))
 
     def call(self, buffers: list[CData]) -> None:
-        """Run on all buffers: inputs, constants, outputs. Raises ``KcacheError`` for a result but 0."""
+        """Run on all buffers: inputs, constants, outputs.
+
+        Raises ``ArgumentError`` when the kernel finds that sizes disagree, ``KcacheError`` for other codes.
+        """
         if self._strict and _SUBNORMAL * _ONE == 0.0:
             raise _flushes()
         if not self._workspace_bytes:
@@ -95,7 +100,7 @@ class Plan:
 
     def _error(self, code: int) -> BaseException:
         failure = self._threads.failure() if code == HOST_FAILED else None
-        return failure or error_of(self.manifest, code)
+        return failure or error_of(self.manifest, code, self._symbols)
 
 
 def _flushes() -> KcacheError:
@@ -116,6 +121,8 @@ def _workers(manifest: Manifest, symbols: dict[str, int], threads: HostThreads) 
 
 def _shape(dims: tuple[str, ...], symbols: dict[str, int]) -> tuple[int, ...]:
     shape = tuple(evaluate(dim, symbols) for dim in dims)
+    if min(shape, default=0) < 0 and symbols:
+        raise ArgumentError(f"these sizes make an output of shape {shape}")
     if min(shape, default=0) < 0:
         raise IntegrityError(f"an output of shape {shape}: its manifest is wrong")
     return shape

@@ -116,6 +116,13 @@ def test_jax_arrays_of_the_wrong_kind(jax):
             add_kernel()(good, wrong)
 
 
+def test_tracers_of_jax_are_refused(jax):
+    kernel = add_kernel()
+    for transform in (jax.jit, jax.grad, jax.vmap):
+        with pytest.raises(ArgumentError, match="got a JAX tracer"):
+            transform(lambda x: kernel(x, x)[0])(jax.numpy.ones(SHAPE))
+
+
 def test_outputs_follow_the_first_array(torch):
     tensor, array = torch.ones(SHAPE), np.ones(SHAPE, np.float32)
     assert isinstance(add_kernel()(tensor, array)[0], torch.Tensor)
@@ -156,6 +163,11 @@ def test_any_exporter(version):
     np.testing.assert_array_equal(result, x.array * 2)
 
 
+class Broken(Exporter):
+    def __dlpack_device__(self):
+        raise AttributeError("no device here")
+
+
 def test_exporters_that_are_refused():
     good = np.ones(SHAPE, np.float32)
     read_only = good.copy()
@@ -163,6 +175,7 @@ def test_exporters_that_are_refused():
     cases = [
         (Exporter(good, device=(2, 1)), "it is on CUDA:1"),
         (Exporter(good, device=(99, 0)), "device type 99:0"),
+        (Broken(good), "__dlpack__ failed: no device here"),
         (Exporter(np.ones((8, 4), np.float32).T), "row-major"),
         (Exporter(read_only, version=False), "__dlpack__ failed"),
         (Exporter(good.astype(np.float64)), "got dtype f64"),

@@ -148,6 +148,35 @@ def test_symbols_give_shapes_dims_and_workspace():
         kernel(np.zeros((3, 5)), np.zeros(6))
 
 
+@pytest.mark.parametrize("warm", [False, True])
+def test_sizes_that_only_the_kernel_can_compare(warm):
+    body = "RUN { if (dims[0] != dims[1]) return 1; *(int64_t *)buffers[2] = dims[0]; return 0; }"
+    symbols = [("s0", 0, 0), ("s1", 1, 1)]
+    kernel = make(body, ["f32[s0,4]", "f32[4,s1]"], ["i64[]"], symbols=symbols)
+    if warm:
+        assert kernel(np.ones((7, 4), np.float32), np.ones((4, 7), np.float32)) == (7,)
+    says = "do not agree with each other: axis 0 of argument 0 is 7, axis 1 of argument 1 is 5"
+    for _ in range(3):
+        with pytest.raises(ArgumentError, match=says):
+            kernel(np.ones((7, 4), np.float32), np.ones((4, 5), np.float32))
+
+
+def test_sizes_whose_product_has_no_value():
+    symbols = [("s0", 0, 0), ("s1", 1, 0)]
+    kernel = make("RUN { return 0; }", ["i8[s0,0]", "i8[s1,0]"], ["i8[s0*s1]"], symbols=symbols)
+    with pytest.raises(ArgumentError, match=r"too large: formula 's0\*s1'"):
+        kernel(np.zeros((2**40, 0), np.int8), np.zeros((2**40, 0), np.int8))
+
+
+def test_sizes_that_leave_less_than_nothing():
+    kernel = make("RUN { return 0; }", ["i8[s0]"], ["i8[s0-4]"], symbols=[("s0", 0, 0)])
+    assert kernel(np.zeros(5, np.int8))[0].shape == (1,)
+    with pytest.raises(ArgumentError, match=r"output of shape \(-1,\)"):
+        kernel(np.zeros(3, np.int8))
+    with pytest.raises(IntegrityError, match="its manifest is wrong"):
+        make("RUN { return 0; }", [], ["i8[3-4]"])()
+
+
 def test_many_sizes_do_not_pile_up():
     body = "RUN { *(int64_t *)buffers[1] = dims[0]; return 0; }"
     kernel = make(body, ["i8[s0]"], ["i64[]"], symbols=[("s0", 0, 0)])
