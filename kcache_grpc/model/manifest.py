@@ -12,7 +12,7 @@ from datetime import datetime, timedelta, timezone
 from google.protobuf.message import DecodeError
 
 from kcache_grpc._proto.kcache.v1 import common_pb2, manifest_pb2
-from kcache_grpc.errors import IntegrityError
+from kcache_grpc.errors import ArgumentError, IntegrityError
 from kcache_grpc.model.expression import evaluate
 from kcache_grpc.model.identity import Ingredients
 from kcache_grpc.model.options import Options
@@ -158,6 +158,13 @@ class Manifest:
             message.ParseFromString(data)
         except DecodeError as error:
             raise IntegrityError(f"not a manifest: {error}") from error
+        try:
+            return cls._from_message(message)
+        except (ArgumentError, OverflowError) as error:
+            raise IntegrityError(f"not a manifest that this version understands: {error}") from error
+
+    @classmethod
+    def _from_message(cls, message: manifest_pb2.Manifest) -> Manifest:
         made = message.provenance.compile_time
         lasted = message.provenance.compile_duration
         return cls(
@@ -244,6 +251,13 @@ class Binding:
             message.ParseFromString(data)
         except DecodeError as error:
             raise IntegrityError(f"not a binding: {error}") from error
+        try:
+            return cls._from_message(message)
+        except ArgumentError as error:
+            raise IntegrityError(f"not a binding that this version understands: {error}") from error
+
+    @classmethod
+    def _from_message(cls, message: manifest_pb2.Binding) -> Binding:
         return cls(
             program_digest=message.program_digest,
             numerics=numerics_from_proto(message.numerics),

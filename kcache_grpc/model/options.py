@@ -26,7 +26,7 @@ class Options:
     def __post_init__(self) -> None:
         if self.numerics not in NUMERICS:
             raise ArgumentError(f"numerics is {self.numerics!r}; use one of {', '.join(NUMERICS)}")
-        if not isinstance(self.opt_level, int) or not 0 <= self.opt_level <= 3:  # pyright: ignore[reportUnnecessaryIsInstance]
+        if type(self.opt_level) is not int or not 0 <= self.opt_level <= 3:
             raise ArgumentError(f"opt_level is {self.opt_level!r}; use 0, 1, 2 or 3")
         if self.tuning not in TUNING_MODELS:
             raise ArgumentError(f"tuning is {self.tuning!r}; use one of {', '.join(TUNING_MODELS)}")

@@ -36,8 +36,8 @@ _NUMERICS: Mapping[str, common_pb2.Numerics] = {
     "default": common_pb2.NUMERICS_DEFAULT,
     "fast": common_pb2.NUMERICS_FAST,
 }
-_NUMERICS_NAMES: Mapping[int, str] = {value: name for name, value in _NUMERICS.items()} | {
-    common_pb2.NUMERICS_UNSPECIFIED: "default"
+_NUMERICS_NAMES: Mapping[int, str] = {int(number): name for name, number in _NUMERICS.items()} | {
+    0: "default"
 }
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kcache_grpc._proto.kcache.v1 import manifest_pb2
 from kcache_grpc.errors import ArgumentError, IntegrityError
 from kcache_grpc.model.manifest import (
     ArtifactRef,
@@ -119,8 +121,52 @@ def test_damaged_bytes_never_raise_anything_else(manifest: Manifest, data: st.Da
     damaged = bytearray(manifest.to_bytes())
     position = data.draw(st.integers(0, len(damaged) - 1))
     damaged[position] ^= data.draw(st.integers(1, 255))
-    with contextlib.suppress(IntegrityError, ArgumentError):
+    with contextlib.suppress(IntegrityError):
         Manifest.from_bytes(bytes(damaged))
+
+
+@given(BINDING, st.data())
+def test_damaged_bindings_neither(binding: Binding, data: st.DataObject) -> None:
+    damaged = bytearray(binding.to_bytes())
+    position = data.draw(st.integers(0, len(damaged) - 1))
+    damaged[position] ^= data.draw(st.integers(1, 255))
+    with contextlib.suppress(IntegrityError):
+        Binding.from_bytes(bytes(damaged))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"options": {"opt_level": 9}},
+        {"options": {"numerics": 77}},
+        {"options": {"tuning_model": "abacus"}},
+        {"target": {"cpu": {"isa": "z80"}}},
+        {"target": {"gpu": {"arch": "sm_90"}}},
+        {"target": None},
+        {"artifacts": [{"kind": 77}]},
+        {"inputs": [{"dtype": 77}]},
+        {"provenance": {"compile_time": {"seconds": 2**62}}},
+    ],
+    ids=str,
+)
+def test_values_of_another_version_are_an_integrity_error(changes: dict[str, Any]) -> None:
+    known: dict[str, Any] = {"target": {"cpu": {"isa": "x86-64-v3"}}}
+    fields = {name: value for name, value in (known | changes).items() if value is not None}
+    Manifest.from_bytes(manifest_pb2.Manifest(**known).SerializeToString())
+    data = manifest_pb2.Manifest(**fields).SerializeToString()
+    with pytest.raises(IntegrityError, match=r"not a manifest|unknown dtype"):
+        Manifest.from_bytes(data)
+
+
+def test_numerics_of_another_version_in_a_binding() -> None:
+    with pytest.raises(IntegrityError, match="numerics number 77"):
+        Binding.from_bytes(manifest_pb2.Binding(numerics=77).SerializeToString())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("level", [True, False, 1.0, 4, -1, "3", None])
+def test_an_opt_level_is_a_number_from_0_to_3(level: object) -> None:
+    with pytest.raises(ArgumentError, match="opt_level"):
+        Options(opt_level=level)  # type: ignore[arg-type]
 
 
 def test_shapes_follow_from_symbols() -> None:
