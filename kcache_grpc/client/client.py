@@ -23,9 +23,9 @@ class Client:
     service in this process (needs ``kcache-grpc[server]``). Safe from many threads, usable after
     ``os.fork``, a context manager.
 
-    ``namespace``: key space. ``token``: bearer token. ``tls``: ``True`` for the system's authorities, or
-    a PEM as bytes or file. ``cache_dir``: folder of the local tiers, yours alone (0700). ``timeout``:
-    seconds for one call, retries included. ``strict``: raise ``Unavailable`` when the service is away,
+    ``namespace``: key space. ``token``: bearer token. ``tls``: ``True`` for the system's authorities, a
+    PEM as bytes or file, or ``False``. ``cache_dir``: folder of the local tiers, yours alone (0700).
+    ``timeout``: seconds for one call, retries included. ``strict``: raise ``Unavailable`` when the service is away,
     instead of compiling in this process. ``server_id``: the server's identity, instead of the one that is
     pinned at first contact.
 

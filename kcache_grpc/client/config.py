@@ -4,6 +4,7 @@
 KCACHE_ADDR         ``host:port`` or ``unix:/path`` of the service; unset: the embedded one
 KCACHE_NAMESPACE    key space, ``default``
 KCACHE_TOKEN        bearer token
+KCACHE_TLS          ``system``, or a PEM file with the authorities to trust
 KCACHE_CACHE_DIR    folder of the local tiers, ``$XDG_CACHE_HOME/kcache``
 KCACHE_SERVER_ID    the server's identity, instead of the one pinned at first contact
 KCACHE_TIMEOUT      seconds that one call may take, 600
@@ -88,13 +89,17 @@ def from_environment(
         cache_dir=Path(home).expanduser().absolute(),
         namespace=namespace or variables.get("KCACHE_NAMESPACE") or "default",
         token=token or variables.get("KCACHE_TOKEN") or None,
-        tls=tls,
+        tls=tls if tls is not None else _tls(variables.get("KCACHE_TLS")),
         server_id=server_id or variables.get("KCACHE_SERVER_ID") or None,
         timeout=timeout if timeout is not None else _seconds(variables.get("KCACHE_TIMEOUT")),
         strict=strict,
         patience_new=3.0 if strict else ClientConfig.patience_new,
         patience_known=30.0 if strict else ClientConfig.patience_known,
     )
+
+
+def _tls(text: str | None) -> Tls:
+    return True if text == "system" else text or None
 
 
 def _seconds(text: str | None) -> float:

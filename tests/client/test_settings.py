@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kcache_grpc.client.address import parse_endpoint
-from kcache_grpc.client.config import from_environment
+from kcache_grpc.client.config import Tls, from_environment
 from kcache_grpc.errors import ArgumentError, NotFound, PermissionDenied
 
 EVERYTHING = {
@@ -17,6 +17,7 @@ EVERYTHING = {
     "KCACHE_CACHE_DIR": "/c",
     "KCACHE_SERVER_ID": "a" * 64,
     "KCACHE_TIMEOUT": "2.5",
+    "KCACHE_TLS": "/ca.pem",
 }
 
 
@@ -24,7 +25,17 @@ def test_environment_is_read() -> None:
     config = from_environment(environment=EVERYTHING)
     assert (config.address, config.namespace, config.token) == ("localhost:1", "team", "secret")
     assert (config.cache_dir, config.server_id, config.timeout) == (Path("/c"), "a" * 64, 2.5)
+    assert config.tls == "/ca.pem"
     assert "secret" not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("given", "variable", "tls"),
+    [(None, "system", True), (None, "", None), (False, "system", False), (True, "/ca.pem", True),
+     (b"PEM", "system", b"PEM"), ("/mine.pem", "/ca.pem", "/mine.pem")],
+)  # fmt: skip
+def test_tls_is_said_or_in_the_environment(given: Tls, variable: str, tls: Tls) -> None:
+    assert from_environment(tls=given, environment={"KCACHE_TLS": variable}).tls == tls
 
 
 def test_arguments_win() -> None:

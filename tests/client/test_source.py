@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from kcache_grpc.client.shardings import without_shardings
 from kcache_grpc.client.source import read_program
-from kcache_grpc.errors import ArgumentError, InvalidProgram, NotFound
+from kcache_grpc.errors import ArgumentError, InvalidProgram, NotFound, UnsupportedOp
 from kcache_grpc.model.program import ProgramFormat
 
 STABLEHLO = "func.func @main(%a: tensor<f32>) -> tensor<f32> {\n  %0 = stablehlo.abs %a : tensor<f32>\n}\n"
@@ -142,3 +143,37 @@ def test_jax_export_for_two_platforms_is_refused() -> None:
     )
     with pytest.raises(ArgumentError, match="one platform"):
         read_program(exported, None)
+
+
+def test_jax_exports_lose_what_is_for_several_devices(capfd: pytest.CaptureFixture[str]) -> None:
+    jax = pytest.importorskip("jax")
+    mesh = jax.sharding.Mesh(jax.devices()[:1], ("x",))
+    rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
+    constrained = jax.jit(lambda x: jax.lax.with_sharding_constraint(x * 2, rows), in_shardings=rows)
+    for function in (jax.jit(jax.numpy.linalg.cholesky), constrained):
+        exported = jax.export.export(function)(jax.ShapeDtypeStruct((4, 4), "float32"))
+        assert "sdy." in exported.mlir_module()
+        body = read_program(exported, None).body
+        assert body.startswith(b"ML\xefR")
+        assert b"sdy" not in body
+    assert capfd.readouterr().err == ""
+
+
+MANUAL = """
+sdy.mesh @mesh = <["x"=1]>
+func.func @main(%arg0: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = sdy.manual_computation(%arg0) in_shardings=[<@mesh, [{"x"}]>] out_shardings=[<@mesh, [{"x"}]>]
+      manual_axes={"x"} (%arg1: tensor<4xf32>) {
+    sdy.return %arg1 : tensor<4xf32>
+  } : (tensor<4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+"""
+
+
+def test_ops_that_need_several_devices_are_refused() -> None:
+    pytest.importorskip("jax")
+    with pytest.raises(UnsupportedOp, match=r"sdy\.\w+ is for programs of several devices") as caught:
+        without_shardings(MANUAL)
+    assert caught.value.op == "sdy.manual_computation"
+    assert without_shardings("not MLIR") == "not MLIR"
