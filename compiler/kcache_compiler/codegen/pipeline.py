@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kcache_compiler.codegen import entry, mlir, signature
-from kcache_compiler.codegen.generic import copies_to_generics
+from kcache_compiler.codegen.forward import forward_results
+from kcache_compiler.codegen.generic import copies_to_generics, hoist_sizes
 from kcache_compiler.codegen.launch import Schedule
 from kcache_compiler.codegen.legalize.control import plain_branch_layouts
 from kcache_compiler.codegen.llvmir import emit_assembly, emit_object, optimize
@@ -16,11 +17,12 @@ BUFFERIZE: tuple[Stage, ...] = (
     Rewrite("destinations", signature.pass_destinations),
     Passes("simplify", "canonicalize,cse"),
     Rewrite("own-destinations", unshare),
-    Passes("eliminate-empty-tensors", "eliminate-empty-tensors"),
     Passes("bufferize", "one-shot-bufferize{buffer-alignment=64},canonicalize,cse"),
+    Rewrite("forward-results", forward_results),
     Rewrite("branch-layouts", plain_branch_layouts),
     Rewrite("copies", copies_to_generics),
     Passes("generalize-buffers", "func.func(linalg-generalize-named-ops)"),
+    Rewrite("hoist-sizes", hoist_sizes),
 )
 
 LOWER: tuple[Stage, ...] = (

@@ -65,11 +65,12 @@ def _own_destinations(op: mlir.Op) -> None:
         source = mlir.defining(op.operands[number])
         if source is None or not (mlir.name_of(source) == "tensor.empty" or _is_fill(source)):
             continue
-        with mlir.before(op):
-            copy = mlir.clone(source)
-        op.operands[number] = copy.results[0]
-        if mlir.name_of(copy) != "tensor.empty":
-            _own_destinations(copy)
+        if len(list(mlir.uses(op.operands[number]))) > 1:
+            with mlir.before(op):
+                source = mlir.clone(source)
+            op.operands[number] = source.results[0]
+        if mlir.name_of(source) != "tensor.empty":
+            _own_destinations(source)
 
 
 def _is_fill(op: mlir.Op) -> bool:

@@ -1,0 +1,53 @@
+"""Results are computed in the caller's buffers, where nothing else can notice.
+
+Bufferization computes every result in a buffer of its own and copies it to the caller's at the end of
+``main``. Upstream's ``eliminate-empty-tensors`` spares the copy before bufferization, but its analysis
+does not see that the copies write: what one result leaves in a buffer that another value still lives
+in is lost. Here, on buffers, the condition is plain.
+"""
+
+from __future__ import annotations
+
+from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.stage import Unit
+
+
+def forward_results(unit: Unit) -> None:
+    """Replace an allocation by the output buffer that it is copied to, and drop the copy.
+
+    Sound because that buffer has no other use, every allocation starts undefined, all copies to outputs
+    stand at the end of ``main``, and outputs overlap nothing. Types are equal, so is the layout.
+    """
+    main = mlir.main_function(unit.module)
+    body = mlir.block_of(main)
+    outputs = list(body.arguments)[len(unit.inputs) + len(unit.constants) :]
+    for output in outputs:
+        found = [owner for owner, _ in mlir.uses(output)]
+        if len(found) == 1 and mlir.name_of(found[0]) == "memref.copy":
+            _forward(body, found[0], output)
+
+
+def _forward(body: mlir.Block, copy: mlir.Op, output: mlir.Value) -> None:
+    source, target = copy.operands
+    allocation = mlir.defining(source)
+    if target != output or allocation is None or mlir.name_of(allocation) != "memref.alloc":
+        return
+    if source.type != output.type or not _ends_with_copies(body, copy) or not _in(body, allocation):
+        return
+    copy.erase()
+    source.replace_all_uses_with(output)
+    allocation.erase()
+
+
+def _ends_with_copies(body: mlir.Block, copy: mlir.Op) -> bool:
+    """After ``copy`` nothing happens but other copies, frees and the return."""
+    after = mlir.operations(body)
+    place = next((index for index, op in enumerate(after) if op == copy), None)
+    if place is None:
+        return False
+    quiet = ("memref.copy", "memref.dealloc", "memref.dim", "func.return")
+    return all(mlir.name_of(op) in quiet for op in after[place + 1 :])
+
+
+def _in(body: mlir.Block, op: mlir.Op) -> bool:
+    return any(op == other for other in mlir.operations(body))
