@@ -13,6 +13,7 @@ from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.formula import Formula, text
 from kcache_compiler.codegen.launch import Outlined, Schedule, outline
 from kcache_compiler.codegen.memory import emit_formula, i64, pointer_type
+from kcache_compiler.codegen.nest import Check
 from kcache_compiler.codegen.shape import Shapes, row_major
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.codegen.workspace import plan
@@ -73,7 +74,7 @@ llvm.func internal @kcache_dispatch(%host: !llvm.ptr, %code: !llvm.ptr, %n: i64,
 def build_entry(unit: Unit, schedule: Schedule) -> None:
     """Turn the bufferized ``main`` of ``unit`` into slice functions, their tasks and ``kcache_run``."""
     main = mlir.main_function(unit.module)
-    known, output_sizes = _known_sizes(unit, main)
+    known, output_sizes, checks = _known_sizes(unit, main)
     shapes = Shapes(known)
     unit.outputs = tuple(
         TensorType(output.dtype, tuple(_dim(size) for size in sizes))
@@ -93,6 +94,7 @@ def build_entry(unit: Unit, schedule: Schedule) -> None:
     frame = _Frame(main, shapes, max((len(_words(launch)) for _, launch in launches), default=1))
     for buffer, sizes in known.items():
         frame.bind_argument(buffer, sizes)
+    frame.require(checks)
     for alloc, offset in workspace.offsets:
         frame.bind_allocation(alloc, offset)
     for generic, launch in launches:
@@ -105,8 +107,10 @@ def _dim(size: Formula) -> Dim:
     return size if isinstance(size, int) else text(size)
 
 
-def _known_sizes(unit: Unit, main: mlir.Op) -> tuple[dict[Any, list[Formula]], list[list[Formula]]]:
-    """Sizes of the argument buffers; those of dynamic outputs are what ``main`` returns."""
+def _known_sizes(
+    unit: Unit, main: mlir.Op
+) -> tuple[dict[Any, list[Formula]], list[list[Formula]], tuple[Check, ...]]:
+    """Sizes of all buffers, of the outputs alone, and checks; ``main`` returns what they are made of."""
     arguments = list(mlir.block_of(main).arguments)
     given = (*unit.inputs, *unit.constants)
     known: dict[Any, list[Formula]] = {
@@ -119,7 +123,8 @@ def _known_sizes(unit: Unit, main: mlir.Op) -> tuple[dict[Any, list[Formula]], l
     for argument in arguments[len(given) :]:
         outputs.append([next(sizes) if size is None else size for size in mlir.sizes_of(argument.type)])
         known[argument] = outputs[-1]
-    return known, outputs
+    checks = [Check(next(sizes), next(sizes), equal) for equal in unit.size_checks]
+    return known, outputs, tuple(check for check in checks if not check.holds)
 
 
 def _record(unit: Unit, launch: Outlined) -> None:
@@ -244,14 +249,19 @@ class _Frame:
             cache: dict[Formula, mlir.Value] = {}
             extent = emit_formula(launch.nest.extent, self.dims, cache)
             grain = emit_formula(launch.nest.grain, self.dims, cache)
-            self._check(launch, cache)
+            self._check(launch.nest.checks, cache)
             arguments = [self.host, self.code, extent, grain, task, self.closure]
             mlir.call_llvm("kcache_dispatch", arguments)
         generic.erase()
 
-    def _check(self, launch: Outlined, cache: dict[Formula, mlir.Value]) -> None:
-        """Set the error code when a size is not what the launch relies on; the dispatch then skips it."""
-        for check in launch.nest.checks:
+    def require(self, checks: tuple[Check, ...]) -> None:
+        """Set the error code before the first launch when ``checks`` do not hold."""
+        with mlir.before(self.first):
+            self._check(checks, {})
+
+    def _check(self, checks: tuple[Check, ...], cache: dict[Formula, mlir.Value]) -> None:
+        """Set the error code when a size is not what a launch relies on; the dispatch then skips it."""
+        for check in checks:
             left, right = (emit_formula(side, self.dims, cache) for side in (check.left, check.right))
             wrong = mlir.value(
                 "arith.cmpi",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.stage import Unit
+from kcache_compiler.errors import UnsupportedOp
 
 Body = Callable[[list[mlir.Value]], Sequence[mlir.Value]]
 
@@ -61,3 +62,18 @@ def copies_to_generics(unit: Unit) -> None:
                 [source], [target], [identity(rank)] * 2, ["parallel"] * rank, lambda arguments: arguments[:1]
             )
         copy.erase()
+
+
+def hoist_sizes(unit: Unit) -> None:
+    """Read sizes of buffers before the structured operation whose body asks for them."""
+    for generic in mlir.named(mlir.main_function(unit.module), "linalg.generic"):
+        for dim in mlir.named(generic, "memref.dim"):
+            axis = mlir.constant_int(dim.operands[1])
+            if axis is None:
+                raise UnsupportedOp("memref.dim", "an axis that depends on data", mlir.location_of(dim))
+            with mlir.before(generic):
+                size = mlir.value(
+                    "memref.dim", [dim.operands[0], mlir.constant(axis, "index")], mlir.index_type()
+                )
+            dim.results[0].replace_all_uses_with(size)
+            dim.erase()

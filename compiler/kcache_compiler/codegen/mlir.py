@@ -313,6 +313,11 @@ def same_block(a: Op, b: Op) -> bool:
     return a.operation.block == b.operation.block
 
 
+def within(operation: Op, parent: Op) -> bool:
+    """``operation`` stands directly in a region of ``parent``."""
+    return operation.operation.parent.operation == parent.operation
+
+
 def element_of(kind: Type) -> Type:
     """The element type of a shaped type, or the type itself."""
     return kind.element_type if is_tensor(kind) or is_memref(kind) else kind

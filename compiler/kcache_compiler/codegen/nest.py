@@ -36,6 +36,13 @@ class Check:
     right: Formula
     equal: bool
 
+    @property
+    def holds(self) -> bool:
+        """It is known to hold without any size."""
+        if isinstance(self.left, int) and isinstance(self.right, int) and not self.equal:
+            return self.left <= self.right
+        return self.left == self.right
+
 
 @dataclass(frozen=True)
 class Nest:

@@ -61,13 +61,16 @@ def _sizes(kind: mlir.Type) -> list[int | None]:
 
 
 def pass_destinations(unit: Unit) -> None:
-    """Make ``main`` take buffers, inputs then outputs, and return the sizes of dynamic output axes."""
+    """Make ``main`` take buffers, inputs then outputs, and return sizes: those of dynamic output axes,
+    then the pairs that must fit each other.
+    """
     main = mlir.main_function(unit.module)
     body = mlir.block_of(main)
     for argument in list(body.arguments):
         _take_buffer(body, argument)
     returned = mlir.operations(body)[-1]
-    results = list(returned.operands)
+    operands = list(returned.operands)
+    results, required = operands[: len(unit.outputs)], operands[len(unit.outputs) :]
     sizes: list[mlir.Value] = []
     for result in results:
         kind = result.type
@@ -80,10 +83,10 @@ def pass_destinations(unit: Unit) -> None:
             attributes = {"restrict": mlir.unit_attr(), "writable": mlir.unit_attr()}
             mlir.create("bufferization.materialize_in_destination", [result, buffer], (), attributes)
     with mlir.before(returned):
-        mlir.create("func.return", sizes)
+        mlir.create("func.return", [*sizes, *required])
     returned.erase()
     inputs = [argument.type for argument in body.arguments]
-    kind = mlir.function_type(inputs, [mlir.index_type()] * len(sizes))
+    kind = mlir.function_type(inputs, [mlir.index_type()] * (len(sizes) + len(required)))
     main.attributes["function_type"] = mlir.type_attr(kind)
     for name in ("arg_attrs", "res_attrs"):
         if name in main.attributes:

@@ -31,6 +31,7 @@ class Unit:
     constants: tuple[TensorType, ...] = ()
     outputs: tuple[TensorType, ...] = ()
     symbols: tuple[Symbol, ...] = ()
+    size_checks: list[bool] = field(default_factory=list[bool])
     launches: list[Launch] = field(default_factory=list[Launch])
     workspace: Formula = 0
     llvm_ir: str = ""

@@ -12,6 +12,7 @@ from typing import Any
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.generic import build_generic, identity
 from kcache_compiler.codegen.legalize.elementwise import cast, signless_tensor
+from kcache_compiler.codegen.legalize.sizes import Requirements, origin, require_sizes, size_of
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.errors import UnsupportedOp
 
@@ -32,20 +33,24 @@ Known = dict[Any, Scalars]
 def lower_dynamic(unit: Unit) -> None:
     """Rewrite the dynamic operations of ``main``."""
     known: Known = {}
+    requirements = Requirements(unit)
     consumers: dict[str, Callable[[mlir.Op, Known], None]] = {
-        "stablehlo.dynamic_broadcast_in_dim": _broadcast,
+        "stablehlo.dynamic_broadcast_in_dim": lambda op, known: _broadcast(op, known, requirements),
         "stablehlo.dynamic_reshape": _reshape,
         "stablehlo.dynamic_iota": _give_sizes,
-        "stablehlo.real_dynamic_slice": _give_sizes,
+        "stablehlo.real_dynamic_slice": lambda op, known: _slice(op, known, requirements),
     }
     for op in mlir.walk(mlir.main_function(unit.module))[1:]:
         name = mlir.name_of(op)
+        with mlir.before(op):
+            require_sizes(op, requirements)
         if name in consumers:
             with mlir.before(op):
                 consumers[name](op, known)
         elif len(op.results) == 1 and _may_be_shape(op.results[0].type):
             with mlir.after(op):
                 _follow(op, known)
+    requirements.finish()
 
 
 def _may_be_shape(kind: mlir.Type) -> bool:
@@ -119,24 +124,74 @@ def _dynamic_only(kind: mlir.Type, sizes: list[mlir.Value]) -> list[mlir.Value]:
     return [size for size, static in zip(sizes, mlir.sizes_of(kind), strict=True) if static is None]
 
 
-def _broadcast(op: mlir.Op, known: Known) -> None:
+def _slice(op: mlir.Op, known: Known, requirements: Requirements) -> None:
+    starts, limits = (_sizes(op, operand, known) for operand in list(op.operands)[1:3])
+    zero = mlir.constant(0, "index")
+    for axis, (start, limit) in enumerate(zip(starts, limits, strict=True)):
+        requirements.at_most(op, zero, start)
+        requirements.at_most(op, limit, size_of(op.operands[0], axis))
+    _give_sizes(op, known)
+
+
+def _broadcast(op: mlir.Op, known: Known, requirements: Requirements) -> None:
     source, kind = op.operands[0], op.results[0].type
     plain = signless_tensor(kind)
     sizes = _sizes(op, op.operands[1], known)
     axes = [int(axis) for axis in op.attributes["broadcast_dimensions"]]
-    wanted = mlir.sizes_of(kind)
-    results = [
-        "0" if size == 1 and wanted[axis] != 1 else f"d{axis}"
-        for axis, size in zip(axes, mlir.sizes_of(source.type), strict=True)
-    ]
-    same = identity(len(wanted))
-    reading = f"{same.partition('->')[0]}-> ({', '.join(results)})"
-    empty = mlir.value("tensor.empty", _dynamic_only(plain, sizes), plain)
     operand = cast(source, signless_tensor(source.type))
-    kinds = ["parallel"] * len(wanted)
-    filled = build_generic([operand], [empty], [reading, same], kinds, lambda scalars: scalars[:1])
+    positions = [_position(op, number, axis, sizes[axis], requirements) for number, axis in enumerate(axes)]
+    empty = mlir.value("tensor.empty", _dynamic_only(plain, sizes), plain)
+    same = identity(len(sizes))
+    kinds = ["parallel"] * len(sizes)
+    if all(isinstance(position, str) for position in positions):
+        reading = f"{same.partition('->')[0]}-> ({', '.join(map(str, positions))})"
+        filled = build_generic([operand], [empty], [reading, same], kinds, lambda scalars: scalars[:1])
+    else:
+
+        def read(_: list[mlir.Value]) -> list[mlir.Value]:
+            indices = [_index(position) for position in positions]
+            return [mlir.value("tensor.extract", [operand, *indices], plain.element_type)]
+
+        filled = build_generic([], [empty], [same], kinds, read)
     op.results[0].replace_all_uses_with(cast(filled.results[0], kind))
     op.erase()
+
+
+def _position(
+    op: mlir.Op, number: int, axis: int, wanted: mlir.Value, requirements: Requirements
+) -> str | tuple[int, mlir.Value]:
+    """Where axis ``number`` of the source is read for an element of the result.
+
+    An affine expression when it is known whether the axis expands; else the axis of the result and
+    the last index of the source, which is 0 when it expands.
+    """
+    source = op.operands[0]
+    size = mlir.sizes_of(source.type)[number]
+    have = size_of(source, number)
+    if size == 1:
+        return f"d{axis}" if mlir.sizes_of(op.results[0].type)[axis] == 1 else "0"
+    if size is not None:
+        requirements.equal(op, have, wanted)
+        return f"d{axis}"
+    if origin(have) == origin(wanted):
+        return f"d{axis}"
+    index = mlir.index_type()
+    one, zero = mlir.constant(1, "index"), mlir.constant(0, "index")
+    last = mlir.value("arith.subi", [have, one], index)
+    expands = mlir.value("arith.minsi", [last, one], index)
+    apart = mlir.value("arith.subi", [wanted, have], index)
+    requirements.equal(op, mlir.value("arith.muli", [expands, apart], index), zero)
+    return axis, last
+
+
+def _index(position: str | tuple[int, mlir.Value]) -> mlir.Value:
+    """The index of ``_position`` inside the body of a generic."""
+    index = mlir.index_type()
+    if position == "0":
+        return mlir.constant(0, "index")
+    axis, last = (int(position[1:]), None) if isinstance(position, str) else position
+    here = mlir.value("linalg.index", (), index, dim=mlir.int_attr(axis))
+    return here if last is None else mlir.value("arith.minsi", [here, last], index)
 
 
 def _reshape(op: mlir.Op, known: Known) -> None:

@@ -1,0 +1,167 @@
+"""What a program takes for granted of sizes that are known only at run time: checked before it runs.
+
+StableHLO leaves a program without meaning when its slices reach beyond their operand or its
+operands do not fit each other. Loops compare what they walk (``kcache_compiler.codegen.launch``);
+what they would not notice is written down here, as pairs of sizes that ``main`` returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.legalize.math import FUNCTIONS
+from kcache_compiler.codegen.stage import Unit
+from kcache_compiler.errors import UnsupportedOp
+
+#: Operations whose operands have the shape of their result, apart from scalars among them.
+_ELEMENTWISE = frozenset(FUNCTIONS) | {
+    f"stablehlo.{name}"
+    for name in [
+        "abs",
+        "add",
+        "and",
+        "ceil",
+        "clamp",
+        "compare",
+        "convert",
+        "divide",
+        "floor",
+        "is_finite",
+        "maximum",
+        "minimum",
+        "multiply",
+        "negate",
+        "not",
+        "or",
+        "round_nearest_afz",
+        "round_nearest_even",
+        "select",
+        "sign",
+        "subtract",
+        "xor",
+    ]
+}
+
+
+class Requirements:
+    """Pairs of sizes, as values of ``main``, that must be equal or in order."""
+
+    def __init__(self, unit: Unit) -> None:
+        self.unit = unit
+        self.main = mlir.main_function(unit.module)
+        self.pairs: list[mlir.Value] = []
+
+    def equal(self, op: mlir.Op, left: mlir.Value, right: mlir.Value) -> None:
+        self._require(op, left, right, equal=True)
+
+    def at_most(self, op: mlir.Op, left: mlir.Value, right: mlir.Value) -> None:
+        self._require(op, left, right, equal=False)
+
+    def _require(self, op: mlir.Op, left: mlir.Value, right: mlir.Value, equal: bool) -> None:
+        if not mlir.within(op, self.main):
+            raise UnsupportedOp(mlir.name_of(op), "sizes to check inside control flow", mlir.location_of(op))
+        self.pairs += [left, right]
+        self.unit.size_checks.append(equal)
+
+    def finish(self) -> None:
+        """Let ``main`` return the pairs, after its results."""
+        if not self.pairs:
+            return
+        body = mlir.block_of(self.main)
+        returned = mlir.operations(body)[-1]
+        operands = [*returned.operands, *self.pairs]
+        with mlir.before(returned):
+            mlir.create("func.return", operands)
+        returned.erase()
+        kind = mlir.function_type([a.type for a in body.arguments], [value.type for value in operands])
+        self.main.attributes["function_type"] = mlir.type_attr(kind)
+        if "res_attrs" in self.main.attributes:
+            del self.main.attributes["res_attrs"]
+
+
+def size_of(tensor: mlir.Value, axis: int) -> mlir.Value:
+    """The size of an axis as an index value at the current point."""
+    return mlir.value("tensor.dim", [tensor, mlir.constant(axis, "index")], mlir.index_type())
+
+
+def require_sizes(op: mlir.Op, requirements: Requirements) -> None:
+    """Write down what ``op`` takes for granted, at the current point."""
+    handler = _HANDLERS.get(mlir.name_of(op))
+    if handler is not None:
+        handler(op, requirements)
+
+
+def _bounded(attribute: str) -> Callable[[mlir.Op, Requirements], None]:
+    """The operand has at least as many elements along each axis as ``attribute`` says."""
+
+    def handler(op: mlir.Op, requirements: Requirements) -> None:
+        operand = op.operands[0]
+        for axis, bound in enumerate(op.attributes[attribute]):
+            if mlir.sizes_of(operand.type)[axis] is None:
+                requirements.at_most(op, mlir.constant(int(bound), "index"), size_of(operand, axis))
+
+    return handler
+
+
+def _concatenate(op: mlir.Op, requirements: Requirements) -> None:
+    along = mlir.int_of(op.attributes["dimension"])
+    first, *others = op.operands
+    for other in others:
+        _same(op, first, other, requirements, (a for a in range(first.type.rank) if a != along))
+
+
+def _same(
+    op: mlir.Op, first: mlir.Value, other: mlir.Value, requirements: Requirements, axes: Iterable[int]
+) -> None:
+    sizes, wanted = mlir.sizes_of(first.type), mlir.sizes_of(other.type)
+    for axis in axes:
+        if None in (sizes[axis], wanted[axis]):
+            requirements.equal(op, size_of(first, axis), size_of(other, axis))
+
+
+_HANDLERS: dict[str, Callable[[mlir.Op, Requirements], None]] = {
+    "stablehlo.concatenate": _concatenate,
+    "stablehlo.dynamic_slice": _bounded("slice_sizes"),
+    "stablehlo.gather": _bounded("slice_sizes"),
+    "stablehlo.slice": _bounded("limit_indices"),
+}
+
+
+def origin(number: mlir.Value) -> object:
+    """What decides a size: equal results are equal sizes, different ones may be."""
+    owner = mlir.defining(number)
+    name = "" if owner is None else mlir.name_of(owner)
+    if owner is not None and name in ("arith.index_cast", "arith.extsi", "arith.trunci"):
+        return origin(owner.operands[0])
+    if owner is not None and name == "tensor.dim":
+        axis = mlir.constant_int(owner.operands[1])
+        return number if axis is None else axis_origin(owner.operands[0], axis)
+    literal = mlir.constant_int(number)
+    return number if literal is None else literal
+
+
+def axis_origin(tensor: mlir.Value, axis: int) -> object:
+    """What decides the size of an axis of a tensor."""
+    while (size := mlir.sizes_of(tensor.type)[axis]) is None:
+        owner = mlir.defining(tensor)
+        name = "" if owner is None else mlir.name_of(owner)
+        if owner is None:
+            break
+        if name in _ELEMENTWISE or name == "builtin.unrealized_conversion_cast":
+            tensor = next((one for one in owner.operands if one.type.rank == tensor.type.rank), tensor)
+        elif name == "stablehlo.transpose":
+            axis = int(list(owner.attributes["permutation"])[axis])
+            tensor = owner.operands[0]
+        elif name == "stablehlo.reduce":
+            gone = [int(one) for one in owner.attributes["dimensions"]]
+            axis = [one for one in range(owner.operands[0].type.rank) if one not in gone][axis]
+            tensor = owner.operands[0]
+        elif name == "linalg.generic":
+            tensor = owner.operands[len(owner.operands) - 1]
+        elif name == "tensor.empty":
+            before = mlir.sizes_of(tensor.type)[:axis].count(None)
+            return origin(owner.operands[before])
+        else:
+            break
+    return size if size is not None else (tensor, axis)

@@ -1,0 +1,127 @@
+"""Sizes that are known only at run time: kernels follow StableHLO or report sizes that do not fit."""
+
+# ruff: noqa: E501 (programs as text)
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kcache_compiler.errors import UnsupportedOp
+from tests.compiler.codegen_harness import Kernel, compile_text, kernel_of
+
+SIZES = (0, 1, 7, 64)
+V, T = "tensor<?xf32>", "tensor<?x?xf32>"
+
+
+def _kernel(arguments: list[str], result: str, *lines: str) -> Kernel:
+    """``main`` of ``%a``, ``%b``, ... that returns ``%r``."""
+    named = ", ".join(f"%{name}: {kind}" for name, kind in zip("abcd", arguments, strict=False))
+    body = "\n".join(lines)
+    return kernel_of(f"func.func @main({named}) -> {result} {{\n{body}\nreturn %r : {result} }}")
+
+
+def _floats(*shape: int) -> np.ndarray:
+    return np.random.default_rng(len(shape)).standard_normal(shape).astype("f4")
+
+
+def _refuses(kernel: Kernel, *arrays: np.ndarray | np.number) -> None:
+    with pytest.raises(RuntimeError, match="sizes of the arguments do not agree"):
+        kernel(*arrays)
+
+
+def test_slices_stay_within_their_operand() -> None:
+    kernel = _kernel([V], "tensor<3xf32>", f"%r = stablehlo.slice %a [5:8] : ({V}) -> tensor<3xf32>")
+    x = _floats(64)
+    np.testing.assert_array_equal(kernel(x)[0], x[5:8])
+    np.testing.assert_array_equal(kernel(x[:8])[0], x[5:8])
+    for size in (0, 4, 7):
+        _refuses(kernel, x[:size])
+
+
+def test_dynamic_slices_fit_their_operand() -> None:
+    line = f"%r = stablehlo.dynamic_slice %a, %b, sizes = [3] : ({V}, tensor<i32>) -> tensor<3xf32>"
+    kernel = _kernel([V, "tensor<i32>"], "tensor<3xf32>", line)
+    x = _floats(7)
+    for start, taken in ((-9, 0), (0, 0), (4, 4), (6, 4)):
+        np.testing.assert_array_equal(kernel(x, np.int32(start))[0], x[taken : taken + 3])
+    for size in (0, 2):
+        _refuses(kernel, x[:size], np.int32(0))
+
+
+def test_gathers_clamp_and_fit_their_operand() -> None:
+    numbers = "#stablehlo.gather<offset_dims = [1], start_index_map = [0], index_vector_dim = 1>"
+    line = f'%r = "stablehlo.gather"(%a, %b) <{{dimension_numbers = {numbers}, slice_sizes = array<i64: 3>}}> : ({V}, tensor<?x1xi32>) -> tensor<?x3xf32>'
+    kernel = _kernel([V, "tensor<?x1xi32>"], "tensor<?x3xf32>", line)
+    x = _floats(7)
+    got = kernel(x, np.array([[-5], [2], [50]], "i4"))[0]
+    np.testing.assert_array_equal(got, np.stack([x[0:3], x[2:5], x[4:7]]))
+    assert kernel(x, np.zeros((0, 1), "i4"))[0].shape == (0, 3)
+    for size in (0, 2):
+        _refuses(kernel, x[:size], np.array([[0]], "i4"))
+
+
+def test_concatenated_operands_agree_beside_their_axis() -> None:
+    kernel = _kernel([T, T], T, f"%r = stablehlo.concatenate %a, %b, dim = 0 : ({T}, {T}) -> {T}")
+    for first in SIZES:
+        for second in SIZES:
+            a, b = _floats(first, 5), _floats(second, 5)
+            np.testing.assert_array_equal(kernel(a, b)[0], np.concatenate([a, b]))
+    _refuses(kernel, _floats(3, 4), _floats(2, 6))
+    _refuses(kernel, _floats(2, 6), _floats(3, 4))
+
+
+_ROWS = f"%size = stablehlo.get_dimension_size %b, dim = 0 : ({V}) -> tensor<i32>\n%shape = stablehlo.reshape %size : (tensor<i32>) -> tensor<1xi32>"
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_broadcast_expands_what_turns_out_to_have_size_one(size: int) -> None:
+    line = f"%r = stablehlo.dynamic_broadcast_in_dim %a, %shape, dims = [0] : ({V}, tensor<1xi32>) -> {V}"
+    kernel = _kernel([V, V], V, _ROWS, line)
+    like, one = _floats(size), np.array([3], "f4")
+    np.testing.assert_array_equal(kernel(like, like)[0], like)
+    np.testing.assert_array_equal(kernel(one, like)[0], np.full(size, 3, "f4"))
+    if size != 4:
+        _refuses(kernel, _floats(4), like)
+
+
+def test_a_broadcast_beside_an_expanding_axis() -> None:
+    kernel = _kernel(
+        [V, T],
+        T,
+        f"%m = stablehlo.get_dimension_size %b, dim = 0 : ({T}) -> tensor<i32>",
+        f"%n = stablehlo.get_dimension_size %b, dim = 1 : ({T}) -> tensor<i32>",
+        "%mv = stablehlo.reshape %m : (tensor<i32>) -> tensor<1xi32>",
+        "%nv = stablehlo.reshape %n : (tensor<i32>) -> tensor<1xi32>",
+        "%shape = stablehlo.concatenate %mv, %nv, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>",
+        f"%w = stablehlo.dynamic_broadcast_in_dim %a, %shape, dims = [1] : ({V}, tensor<2xi32>) -> {T}",
+        f"%r = stablehlo.add %b, %w : {T}",
+    )
+    for rows in SIZES:
+        for columns in SIZES:
+            b = _floats(rows, columns)
+            for a in (_floats(columns), _floats(1)):
+                np.testing.assert_array_equal(kernel(a, b)[0], b + a)
+
+
+def test_a_static_source_of_a_broadcast_fits_its_result() -> None:
+    line = f"%r = stablehlo.dynamic_broadcast_in_dim %a, %shape, dims = [0] : (tensor<4xf32>, tensor<1xi32>) -> {V}"
+    kernel = _kernel(["tensor<4xf32>", V], V, _ROWS, line)
+    x = _floats(4)
+    np.testing.assert_array_equal(kernel(x, x)[0], x)
+    _refuses(kernel, x, _floats(5))
+
+
+def test_sizes_inside_control_flow_are_refused_when_they_need_a_check() -> None:
+    with pytest.raises(UnsupportedOp, match=r"stablehlo\.slice"):
+        compile_text(f"""
+          func.func @main(%p: tensor<i1>, %a: {V}) -> tensor<3xf32> {{
+            %r = "stablehlo.if"(%p) ({{
+              %s = stablehlo.slice %a [0:3] : ({V}) -> tensor<3xf32>
+              stablehlo.return %s : tensor<3xf32>
+            }}, {{
+              %s = stablehlo.slice %a [1:4] : ({V}) -> tensor<3xf32>
+              stablehlo.return %s : tensor<3xf32>
+            }}) : (tensor<i1>) -> tensor<3xf32>
+            return %r : tensor<3xf32>
+          }}""")
