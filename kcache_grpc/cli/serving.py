@@ -46,6 +46,9 @@ def serve(
     upgrade: Annotated[
         bool, typer.Option("--migrate", help="Bring an older store to this version's schema first.")
     ] = False,
+    disown: Annotated[
+        bool, typer.Option("--disown", help="Take over a store that another key signed: compile all anew.")
+    ] = False,
     workers: Annotated[int | None, typer.Option(min=0, help="Compilers; 0: as many as CPUs.")] = None,
     worker_memory: Annotated[int | None, typer.Option(help="Bytes a compiler may use.")] = None,
     max_concurrent: Annotated[int | None, typer.Option(min=1, help="Calls at the same time.")] = None,
@@ -79,6 +82,7 @@ def serve(
         "tls_key": tls_key,
         "insecure": True if insecure else None,
         "migrate": True if upgrade else None,
+        "disown": True if disown else None,
         "workers": workers,
         "worker_memory": worker_memory,
         "max_concurrent": max_concurrent,

@@ -24,7 +24,8 @@ class ServerConfig:
     """How a server runs. Times in seconds, sizes in bytes, paths may be relative to the working directory.
 
     ``db``: a store's URL, such as ``sqlite:///kcache.sqlite``; a new one gets its schema, an older one is
-    upgraded only with ``migrate``. ``state_dir`` holds signing key and spool.
+    upgraded only with ``migrate``. ``state_dir`` holds signing key and spool. ``disown``: take over a store
+    that another key signed, whose kernels are then compiled anew.
     ``listen``: addresses ``host:port``; port 0 takes a free one. ``socket``: path of a Unix socket, in a
     directory of mode 0700 that is made if need be; ``None``: no socket.
     ``workers``: compilers; 0: as many as CPUs. One more worker only parses. ``worker``: how they are started.
@@ -33,6 +34,7 @@ class ServerConfig:
     db: str
     state_dir: Path
     migrate: bool = False
+    disown: bool = False
     listen: tuple[str, ...] = (f"127.0.0.1:{DEFAULT_PORT}",)
     socket: Path | None = None
     key_file: Path | None = None
@@ -127,6 +129,7 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "tls_key": Path,
     "insecure": _flag,
     "migrate": _flag,
+    "disown": _flag,
     "workers": int,
     "worker_memory": int,
     "grace": float,

@@ -10,6 +10,7 @@ from importlib import metadata
 import grpc.aio
 
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2, kernel_cache_pb2_grpc
+from kcache_grpc.errors import PermissionDenied
 from kcache_grpc.model.signing import Signer
 from kcache_grpc.server import listen
 from kcache_grpc.server.config import ServerConfig
@@ -19,7 +20,7 @@ from kcache_grpc.server.requestlog import RequestLog
 from kcache_grpc.server.servicer import KernelCacheServicer
 from kcache_grpc.service import KernelService, ServiceConfig
 from kcache_grpc.storage import Store, open_store
-from kcache_grpc.storage.errors import SchemaMismatch
+from kcache_grpc.storage.errors import SchemaMismatch, SignerMismatch
 from kcache_grpc.worker import WorkerPool
 
 _MAX_MESSAGE_BYTES = 4 << 20
@@ -117,10 +118,22 @@ def _open(config: ServerConfig) -> Store:
     return open_store(config.db, migrate=True)
 
 
+def _claim(store: Store, signer: Signer, config: ServerConfig) -> None:
+    try:
+        store.claim_signer(signer.key_id, disown=config.disown)
+    except SignerMismatch as error:
+        raise PermissionDenied(
+            f"{error.message} in {config.signing_key}: bring that key file back, or start with --disown to "
+            "raise the epoch of every namespace, so that its kernels are compiled anew under this key",
+            **error.metadata,
+        ) from None
+
+
 async def _start_service(config: ServerConfig) -> KernelService:
     store = await asyncio.to_thread(_open, config)
     try:
         signer = Signer.from_file(config.signing_key)
+        _claim(store, signer, config)
         pool = WorkerPool(config.compilers, settings=config.worker)
         settings = ServiceConfig(
             spool_dir=config.state_dir / "spool",

@@ -38,6 +38,12 @@ def digests(what: str, values: Iterable[bytes]) -> None:
         digest(what, value)
 
 
+def signer(key_id: bytes) -> None:
+    """Raises ``InvalidValue`` unless ``key_id`` has the size of one."""
+    if len(key_id) != 8:
+        raise InvalidValue(f"a key id has 8 bytes, not {len(key_id)}")
+
+
 def text(what: str, *values: str) -> None:
     """Raises ``InvalidValue`` for text that some database cannot keep: lone surrogates, NUL."""
     for value in values:

@@ -78,6 +78,14 @@ class NamespaceStore(ABC):
         the present one is returned.
         """
 
+    @abstractmethod
+    def claim_signer(self, key_id: bytes, *, disown: bool = False) -> None:
+        """Record whose signatures the store holds; the first key stays.
+
+        Raises ``SignerMismatch`` when another key is recorded, unless ``disown``: then every namespace gets
+        its next epoch and ``key_id`` is recorded, in one transaction.
+        """
+
 
 class GraphStore(ABC):
     """Specs, their keys, and the programs that map to them."""

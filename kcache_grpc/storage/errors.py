@@ -7,6 +7,7 @@
      +-- Conflict           a different value is stored under the name that the caller gave (Conflict)
      +-- LeaseLost          the lease was taken over, released or given out again
      +-- SchemaMismatch     the database has another schema revision; ``.command`` is what to type
+     +-- SignerMismatch     another key signed what the store holds (PermissionDenied)
      +-- ForeignDatabase    the file or database is not a store of kcache
      +-- UnsupportedStore   this store cannot work there: a network file system, an unknown engine
      +-- CorruptStore       the database itself is damaged or was edited (IntegrityError)
@@ -58,6 +59,10 @@ class SchemaMismatch(StorageError):
         self.current = current
         self.expected = expected
         self.command = command
+
+
+class SignerMismatch(StorageError, errors.PermissionDenied):
+    """Another key signed what the store holds: clients would refuse it under this one."""
 
 
 class ForeignDatabase(StorageError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2_grpc
 from kcache_grpc.errors import ArgumentError, PermissionDenied, Unavailable
+from kcache_grpc.model.signing import Signer
 from kcache_grpc.server import ServerConfig, start_server
+from kcache_grpc.storage import open_store
 from kcache_grpc.storage.errors import StorageError
 from tests.server.programs import header
 from tests.server.running import Running, config_in, process, running
@@ -128,6 +131,18 @@ def test_the_signing_key_is_made_once_and_kept(tmp_path: Path) -> None:
             ids.append(server.stub.GetCapabilities(pb.GetCapabilitiesRequest()).server_id)
             assert server.config.signing_key.stat().st_mode & 0o777 == 0o600
     assert ids[0] == ids[1]
+
+
+def test_another_key_is_refused_or_disowns_what_was_signed(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+    start(config)
+    config.signing_key.unlink()
+    with pytest.raises(PermissionDenied, match="--disown"):
+        start(config)
+    start(replace(config, disown=True))
+    start(config)
+    with open_store(config.db) as store:
+        store.claim_signer(Signer.from_file(config.signing_key).key_id)
 
 
 def test_a_ready_file_says_where_it_listens(tmp_path: Path) -> None:

@@ -6,7 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from kcache_grpc.storage.errors import Conflict, DigestMismatch, InvalidValue, MissingReference
+from kcache_grpc.storage.errors import (
+    Conflict,
+    DigestMismatch,
+    InvalidValue,
+    MissingReference,
+    SignerMismatch,
+)
 from kcache_grpc.storage.records import AuditEvent, Namespace, SignedBytes
 from tests.storage.drafts import blob, graph, mapping, program, sha256, spec
 
@@ -46,6 +52,21 @@ class TestNamespaces:
     def test_the_epoch_of_nothing_cannot_be_raised(self, store):
         with pytest.raises(MissingReference):
             store.raise_epoch(Namespace(99, "nowhere", 1))
+
+    def test_a_store_has_one_signer_until_another_disowns_it(self, store, ns):
+        store.put_graph(ns, graph(1))
+        store.claim_signer(b"signer 1")
+        store.claim_signer(b"signer 1", disown=True)
+        with pytest.raises(SignerMismatch, match=b"signer 1".hex()):
+            store.claim_signer(b"signer 2")
+        assert store.find_namespace(ns.name) == ns
+        store.claim_signer(b"signer 2", disown=True)
+        assert store.find_namespace(ns.name) == replace(ns, epoch=2)
+        store.claim_signer(b"signer 2")
+        with pytest.raises(SignerMismatch):
+            store.claim_signer(b"signer 1")
+        with pytest.raises(InvalidValue):
+            store.claim_signer(b"short")
 
 
 class TestSpecs:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.contract import GraphStore, NamespaceStore
-from kcache_grpc.storage.errors import Conflict, InvalidValue, MissingReference
+from kcache_grpc.storage.errors import Conflict, InvalidValue, MissingReference, SignerMismatch
 from kcache_grpc.storage.memory.blobs import hold_blob
 from kcache_grpc.storage.memory.ledger import hold_conflict, hold_events
 from kcache_grpc.storage.memory.state import MemoryPart, State
@@ -52,6 +52,21 @@ class MemoryNamespaces(MemoryPart, NamespaceStore):
                 present = replace(present, epoch=present.epoch + 1)
                 state.namespaces[present.name] = present
             return present
+
+    def claim_signer(self, key_id: bytes, *, disown: bool = False) -> None:
+        checks.signer(key_id)
+        with self._state as state:
+            if state.signer in (b"", key_id):
+                state.signer = key_id
+                return
+            if not disown:
+                stored = state.signer.hex()
+                raise SignerMismatch(
+                    f"the store was signed by key {stored}, not by {key_id.hex()}", stored=stored
+                )
+            state.signer = key_id
+            for name, namespace in state.namespaces.items():
+                state.namespaces[name] = replace(namespace, epoch=namespace.epoch + 1)
 
 
 class MemoryGraphs(MemoryPart, GraphStore):

@@ -71,6 +71,7 @@ class State:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.store_id = secrets.token_hex(16)
+        self.signer = b""
         self.lock = threading.RLock()
         self.closed = False
         self.namespaces: dict[str, Namespace] = {}

@@ -6,9 +6,9 @@ from sqlalchemy import Connection, bindparam, select, update
 
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.contract import NamespaceStore
-from kcache_grpc.storage.errors import MissingReference
+from kcache_grpc.storage.errors import MissingReference, SignerMismatch
 from kcache_grpc.storage.records import Namespace
-from kcache_grpc.storage.schema import key_counters, namespaces
+from kcache_grpc.storage.schema import key_counters, namespaces, store_meta
 from kcache_grpc.storage.sql.database import Row
 from kcache_grpc.storage.sql.part import SqlPart, insert_once
 
@@ -22,6 +22,10 @@ _RAISE = (
     .where(namespaces.c.id == bindparam("of"), namespaces.c.epoch == bindparam("present"))
     .values(epoch=namespaces.c.epoch + 1)
 )
+_SIGNER = select(store_meta.c.value).where(store_meta.c.name == "signer")
+_INSERT_META = insert_once(store_meta)
+_UPDATE_SIGNER = update(store_meta).where(store_meta.c.name == "signer").values(value=bindparam("key_id"))
+_RAISE_ALL = update(namespaces).values(epoch=namespaces.c.epoch + 1)
 
 
 class SqlNamespaces(SqlPart, NamespaceStore):
@@ -58,6 +62,21 @@ class SqlNamespaces(SqlPart, NamespaceStore):
         if raised is None:
             raise MissingReference(f"namespace {namespace.name!r} is not stored")
         return raised
+
+    def claim_signer(self, key_id: bytes, *, disown: bool = False) -> None:
+        checks.signer(key_id)
+        self._db.transact(lambda connection: _claim(connection, key_id.hex(), disown=disown))
+
+
+def _claim(connection: Connection, key_id: str, *, disown: bool) -> None:
+    connection.execute(_INSERT_META, {"name": "signer", "value": key_id})
+    stored = connection.execute(_SIGNER).scalar_one()
+    if stored == key_id:
+        return
+    if not disown:
+        raise SignerMismatch(f"the store was signed by key {stored}, not by {key_id}", stored=stored)
+    connection.execute(_UPDATE_SIGNER, {"key_id": key_id})
+    connection.execute(_RAISE_ALL)
 
 
 def _namespace(row: Row) -> Namespace:
