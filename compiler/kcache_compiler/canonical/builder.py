@@ -55,6 +55,8 @@ class Builder:
         self._known: dict[Node, int] = {}
         #: capture leaf -> the captured result, whole, in ``parent``
         self.captured: dict[int, Ref] = {}
+        #: (function, operands) of a call inlined here -> its results
+        self.calls: dict[tuple[str, tuple[Ref, ...]], Sequence[Ref]] = {}
 
     # -- leaves
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from kcache_compiler.canonical.attributes import canonical_attributes
 from kcache_compiler.canonical.builder import Builder, FinishedRegion
-from kcache_compiler.canonical.graph import Ref, ValueType
+from kcache_compiler.canonical.graph import DYNAMIC, Ref, ValueType
 from kcache_compiler.canonical.native_types import TypeReader
 from kcache_compiler.canonical.ops import SIDE_EFFECTS, TERMINATORS
 from kcache_compiler.errors import InvalidProgram, UnsupportedOp
@@ -39,11 +39,15 @@ class Scope:
         return found
 
 
+#: Function and operands of a call.
+_Call = tuple[str, tuple[Ref, ...]]
+
+
 class _Frame:
     __slots__ = ("call", "draws", "key", "operations", "scope")
 
     def __init__(
-        self, operations: Iterator[Native], scope: Scope, call: Native, key: object, draws: int
+        self, operations: Iterator[Native], scope: Scope, call: Native, key: _Call, draws: int
     ) -> None:
         self.operations = operations
         self.scope = scope
@@ -74,7 +78,6 @@ class Importer:
         self.contents: dict[bytes, bytes] = {}
         self._lifted = lifted or {}
         self._bodies: dict[str, list[Native]] = {}
-        self._results: dict[object, Sequence[Ref]] = {}
 
     def run(self) -> tuple[FinishedRegion, tuple[ValueType, ...]]:
         """Import the entry function; return its region and its result types."""
@@ -101,7 +104,7 @@ class Importer:
     # -- blocks and calls
 
     def _run_block(self, operations: list[Native], scope: Scope) -> list[Ref]:
-        frames = [_Frame(iter(operations), scope, None, None, 0)]
+        frames = [_Frame(iter(operations), scope, None, ("", ()), 0)]
         while True:
             frame = frames[-1]
             entered = self._advance(frame)
@@ -113,7 +116,7 @@ class Importer:
             if not frames:
                 return entered
             if frame.draws == self.draws:
-                self._results[frame.key] = entered
+                frame.scope.builder.calls[frame.key] = entered
             self._bind(frames[-1].scope, frame.call, entered)
 
     def _advance(self, frame: _Frame) -> _Frame | list[Ref]:
@@ -131,8 +134,8 @@ class Importer:
             if callee is None:
                 self._bind(scope, operation, self._operation(scope, name, operation, operands))
                 continue
-            key = (id(scope.builder), callee, tuple(operands))
-            known = self._results.get(key)
+            key = (callee, tuple(operands))
+            known = scope.builder.calls.get(key)
             if known is None:
                 return self._enter(scope, operation, callee, operands, key)
             self._bind(scope, operation, known)
@@ -144,7 +147,7 @@ class Importer:
             return None
         return operation.attributes["callee"].value
 
-    def _enter(self, scope: Scope, call: Native, callee: str, operands: list[Ref], key: object) -> _Frame:
+    def _enter(self, scope: Scope, call: Native, callee: str, operands: list[Ref], key: _Call) -> _Frame:
         function = self.program.functions.get(callee)
         if function is None or not len(function.regions[0].blocks):
             raise InvalidProgram(f"{call.name} of @{callee}, which has no body{self._where(call)}")
@@ -180,7 +183,21 @@ class Importer:
         handler = self.handlers.get(name)
         if handler is None:
             return self.generic(scope, operation, operands, types)
-        return handler(scope, operation, operands, types)
+        results = handler(scope, operation, operands, types)
+        if self.read_type.dynamic:
+            self._refuse_refinement(scope, operation, results, types)
+        return results
+
+    def _refuse_refinement(
+        self, scope: Scope, operation: Native, results: Sequence[Ref], types: list[ValueType]
+    ) -> None:
+        """A declared size that the operands do not show would be lost: it has no place in the graph."""
+        for result, declared in zip(results, types, strict=True):
+            inferred = scope.builder.viewed_type(result).dims or ()
+            for size, wanted in zip(inferred, declared.dims or (), strict=False):
+                if size == DYNAMIC != wanted:
+                    reason = f"its result has size {wanted} along a dimension that is unknown in its operands"
+                    raise self.unsupported(operation, reason)
 
     def generic(
         self,

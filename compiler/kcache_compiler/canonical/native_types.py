@@ -20,6 +20,8 @@ class TypeReader:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._known: dict[Native, ValueType] = {}
+        #: Some type had a dimension of unknown size.
+        self.dynamic = False
 
     def __call__(self, type: Native) -> ValueType:
         known = self._known.get(type)
@@ -32,6 +34,7 @@ class TypeReader:
         if not match:
             return ValueType(text, None)
         dims = tuple(DYNAMIC if d == "?" else int(d) for d in match[1].split("x")[:-1])
+        self.dynamic = self.dynamic or DYNAMIC in dims
         check("rank of a tensor", len(dims), self._limits.rank)
         check(
             "elements of a tensor",

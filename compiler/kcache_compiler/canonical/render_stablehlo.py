@@ -195,9 +195,16 @@ class StablehloRenderer:
     def _elementwise(self, body: _Body, node: Node) -> list[str]:
         op = node.op if node.op.startswith("chlo.") else f"stablehlo.{node.op}"
         attributes = _comparison(node.attributes) if node.op == "compare" else node.attributes
-        return self._emit(
-            body, op, [self._typed(body, ref) for ref in node.operands], node.results, attributes
-        )
+        operands = [self._as_scalar(body, node, position) for position in range(len(node.operands))]
+        return self._emit(body, op, [self._typed(body, ref) for ref in operands], node.results, attributes)
+
+    @staticmethod
+    def _as_scalar(body: _Body, node: Node, position: int) -> Ref:
+        """Operand ``position``, as a scalar where the op takes one and its repetition has a dynamic shape."""
+        ref = node.operands[position]
+        allowed = {"clamp": (0, 2), "select": (0,)}.get(node.op, ())
+        repeated = DYNAMIC in (body.region.viewed_type(ref).dims or ()) and not body.region.type_of(ref).dims
+        return ref._replace(view=()) if position in allowed and repeated else ref
 
     def _opaque(self, body: _Body, node: Node) -> list[str]:
         explicit, captured = split_captures(node)
