@@ -13,7 +13,6 @@ import grpc.aio
 from kcache_grpc.client.address import Endpoint
 from kcache_grpc.client.failures import FailedCall, from_rpc_error
 from kcache_grpc.client.wire import Method, Reply, Request, call_metadata, channel_options
-from kcache_grpc.errors import KcacheError
 
 T = TypeVar("T")
 
@@ -21,8 +20,9 @@ T = TypeVar("T")
 class AsyncReplies(Generic[Reply]):
     """See ``wire.Replies``."""
 
-    def __init__(self, call: Any) -> None:
+    def __init__(self, call: Any, target: str) -> None:
         self._call = call
+        self._target = target
         self._replies = cast("AsyncIterator[Reply]", call.__aiter__())
 
     async def next(self) -> Reply | None:
@@ -31,7 +31,7 @@ class AsyncReplies(Generic[Reply]):
         except StopAsyncIteration:
             return None
         except grpc.aio.AioRpcError as error:
-            raise _translated(error) from error
+            raise from_rpc_error(cast("FailedCall", error), self._target) from error
 
     def cancel(self) -> None:
         self._call.cancel()
@@ -42,6 +42,7 @@ class AsyncWire:
 
     def __init__(self, endpoint: Endpoint) -> None:
         options = channel_options(endpoint)
+        self._target = endpoint.target
         self._metadata = call_metadata(endpoint)
         if endpoint.roots is None:
             self._channel = grpc.aio.insecure_channel(endpoint.target, options=options)
@@ -54,11 +55,11 @@ class AsyncWire:
         try:
             return await call(request, timeout=timeout, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
-            raise _translated(error) from error
+            raise from_rpc_error(cast("FailedCall", error), self._target) from error
 
     def stream(self, method: Method[Request, Reply], request: Request, timeout: float) -> AsyncReplies[Reply]:
         call: Any = self._channel.unary_stream(method.path, _serialize, _deserialize(method))
-        return AsyncReplies(call(request, timeout=timeout, metadata=self._metadata))
+        return AsyncReplies(call(request, timeout=timeout, metadata=self._metadata), self._target)
 
     async def upload(
         self, method: Method[Request, Reply], requests: Iterator[Request], timeout: float
@@ -67,7 +68,7 @@ class AsyncWire:
         try:
             return await call(requests, timeout=timeout, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
-            raise _translated(error) from error
+            raise from_rpc_error(cast("FailedCall", error), self._target) from error
 
     async def close(self) -> None:
         await self._channel.close()
@@ -122,7 +123,3 @@ def _serialize(message: Any) -> bytes:
 
 def _deserialize(method: Method[Request, Reply]) -> Callable[[bytes], Reply]:
     return cast("Callable[[bytes], Reply]", method.reply.FromString)
-
-
-def _translated(error: grpc.aio.AioRpcError) -> KcacheError:
-    return from_rpc_error(cast("FailedCall", error))

@@ -14,7 +14,7 @@ import grpc
 from kcache_grpc.client.address import Endpoint
 from kcache_grpc.client.failures import FailedCall, from_rpc_error
 from kcache_grpc.client.wire import Method, Reply, Request, call_metadata, channel_options
-from kcache_grpc.errors import ArgumentError, KcacheError
+from kcache_grpc.errors import ArgumentError
 
 T = TypeVar("T")
 
@@ -36,14 +36,15 @@ def run(work: Awaitable[T]) -> T:
 class BlockingReplies(Generic[Reply]):
     """See ``wire.Replies``."""
 
-    def __init__(self, call: Any) -> None:
+    def __init__(self, call: Any, target: str) -> None:
         self._call = call
+        self._target = target
 
     async def next(self) -> Reply | None:
         try:
             return cast("Reply | None", next(self._call, None))
         except grpc.RpcError as error:
-            raise _translated(error) from error
+            raise from_rpc_error(cast("FailedCall", error), self._target) from error
 
     def cancel(self) -> None:
         self._call.cancel()
@@ -54,6 +55,7 @@ class BlockingWire:
 
     def __init__(self, endpoint: Endpoint) -> None:
         options = channel_options(endpoint)
+        self._target = endpoint.target
         self._metadata = call_metadata(endpoint)
         if endpoint.roots is None:
             self._channel = grpc.insecure_channel(endpoint.target, options=options)
@@ -70,7 +72,7 @@ class BlockingWire:
         try:
             return call(request, timeout=timeout, metadata=self._metadata)
         except grpc.RpcError as error:
-            raise _translated(error) from error
+            raise from_rpc_error(cast("FailedCall", error), self._target) from error
 
     def stream(
         self, method: Method[Request, Reply], request: Request, timeout: float
@@ -80,7 +82,7 @@ class BlockingWire:
                 method.path, _serialize, cast("Callable[[bytes], Reply]", method.reply.FromString)
             )
         )
-        return BlockingReplies(call(request, timeout=timeout, metadata=self._metadata))
+        return BlockingReplies(call(request, timeout=timeout, metadata=self._metadata), self._target)
 
     async def upload(
         self, method: Method[Request, Reply], requests: Iterator[Request], timeout: float
@@ -93,7 +95,7 @@ class BlockingWire:
         try:
             return call(requests, timeout=timeout, metadata=self._metadata)
         except grpc.RpcError as error:
-            raise _translated(error) from error
+            raise from_rpc_error(cast("FailedCall", error), self._target) from error
 
     async def close(self) -> None:
         self._channel.close()
@@ -144,7 +146,3 @@ def _run_made(make: Callable[[], Awaitable[T]]) -> T:
 
 def _serialize(message: Any) -> bytes:
     return message.SerializeToString()
-
-
-def _translated(error: grpc.RpcError) -> KcacheError:
-    return from_rpc_error(cast("FailedCall", error))

@@ -25,9 +25,9 @@ class Client:
 
     ``namespace``: key space. ``token``: bearer token. ``tls``: ``True`` for the system's authorities, a
     PEM as bytes or file, or ``False``. ``cache_dir``: folder of the local tiers, yours alone (0700).
-    ``timeout``: seconds for one call, retries included. ``strict``: raise ``Unavailable`` when the service is away,
-    instead of compiling in this process. ``server_id``: the server's identity, instead of the one that is
-    pinned at first contact.
+    ``timeout``: seconds for one call, retries included. ``strict``: raise ``Unavailable`` when the service is
+    away, instead of compiling in this process. ``server_id``: the server's identity, instead of the one that
+    is pinned at first contact.
 
     A raised epoch or a new toolchain of the service reaches a client with its next question to the service,
     and kernels in memory or on disk at the latest a minute later (one hour in the embedded service).

@@ -24,8 +24,8 @@ class FailedCall(Protocol):
     def trailing_metadata(self) -> Iterable[tuple[str, str | bytes]] | None: ...
 
 
-def from_rpc_error(error: FailedCall) -> KcacheError:
-    """The error that the server meant, or what the transport's code stands for."""
+def from_rpc_error(error: FailedCall, target: str) -> KcacheError:
+    """The error that the server at ``target`` meant, or what the transport's code stands for."""
     message = error.details() or "no details"
     for name, value in error.trailing_metadata() or ():
         if name == _DETAILS and isinstance(value, bytes):
@@ -34,8 +34,13 @@ def from_rpc_error(error: FailedCall) -> KcacheError:
                 return meant
     code = error.code()
     if code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN) and any(x in message for x in _TORN):
-        return Unavailable(message, code=code.name)
-    return from_transport(code.name, message)
+        return _unanswered(target, message, code)
+    meant = from_transport(code.name, message)
+    return _unanswered(target, message, code) if type(meant) is Unavailable else meant
+
+
+def _unanswered(target: str, message: str, code: grpc.StatusCode) -> Unavailable:
+    return Unavailable(f"{target} does not answer: {message}", code=code.name)
 
 
 def _from_details(data: bytes, message: str) -> KcacheError | None:

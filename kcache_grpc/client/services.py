@@ -120,7 +120,7 @@ class Services:
         if not self._warned:
             self._warned = True
             text = (
-                f"{self._config.address} does not answer ({error.message}); this process compiles for itself"
+                f"{self._config.address} is not used: {error.message}; an embedded service compiles instead"
             )
             warnings.warn(text, KcacheWarning, stacklevel=2)
 

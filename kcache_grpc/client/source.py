@@ -101,7 +101,7 @@ def _file_body(path: Path) -> bytes:
     except FileNotFoundError as error:
         raise NotFound(f"no such file: {path}") from error
     except OSError as error:
-        raise ArgumentError(f"{path} cannot be read: {error}") from error
+        raise ArgumentError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def _object_body(program: Any) -> bytes:
