@@ -42,6 +42,7 @@ def application() -> typer.Typer:
 
 def run(arguments: list[str]) -> int:
     """One command; gives its exit code, and lets nothing out but that."""
+    _open_closed_streams()
     as_json = "--json" in arguments
     debug = "--debug" in arguments or bool(os.environ.get("KCACHE_DEBUG"))
     try:
@@ -60,6 +61,17 @@ def run(arguments: list[str]) -> int:
     except Exception as error:  # noqa: BLE001 - the last place: every error becomes a paragraph and a code
         return _failed(error, as_json, debug)
     return code if isinstance(code, int) else exits.OK
+
+
+def _open_closed_streams() -> None:
+    """Who closes them (``>&-``) wants no output; and no other file may get their numbers."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
 
 
 def _failed(error: Exception, as_json: bool, debug: bool) -> int:
@@ -89,7 +101,7 @@ def _print_version(wanted: bool) -> None:
 def _root(
     context: typer.Context,
     version: bool = typer.Option(
-        False, "--version", callback=_print_version, is_eager=True, help="Print it."
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version."
     ),
 ) -> None:
     """Compile ML graphs once, and share the kernels."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kcache_grpc.cli import options as o
+from kcache_grpc.cli import output
 from kcache_grpc.cli.serving import missing_extra
 from kcache_grpc.errors import ArgumentError, KcacheError
 
@@ -211,7 +212,8 @@ def _service(service: Service) -> Check:
         advice = "name a service with KCACHE_ADDR, or run: pip install 'kcache-grpc[server]'"
         return Check("service", "warning", "this client has no service", advice)
     if service.addr is None:
-        return Check("service", "ok", "none is named: this process compiles for itself")
+        return Check("service", "ok", "none is named: kcache starts one for you")
     with o.connect(*service.asked()) as client:
         stats = client.stats()
-    return Check("service", "ok", f"{service.addr} has {stats.specs:,} specs and {stats.kernels:,} kernels")
+    held = f"{output.count(stats.specs, 'spec')} and {output.count(stats.kernels, 'kernel')}"
+    return Check("service", "ok", f"{service.addr} has {held}")

@@ -14,7 +14,7 @@ from kcache_grpc.errors import NotFound
 if TYPE_CHECKING:
     from kcache_grpc import Spec
 
-Key = Annotated[int, typer.Argument(help="From 1.")]
+Key = Annotated[int, typer.Argument(metavar="KEY", help="From 1.")]
 
 
 def lookup(

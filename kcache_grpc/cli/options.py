@@ -51,7 +51,7 @@ Addr = Annotated[
     str | None,
     typer.Option(
         envvar="KCACHE_ADDR",
-        help="host:port or unix:/path; without it the service runs inside this process.",
+        help="host:port or unix:/path; without it kcache starts a service for you.",
         rich_help_panel=_SERVICE,
     ),
 ]
@@ -73,7 +73,8 @@ Tls = Annotated[
     ),
 ]
 Timeout = Annotated[
-    float | None, typer.Option(envvar="KCACHE_TIMEOUT", help="Seconds, 600.", rich_help_panel=_SERVICE)
+    float | None,
+    typer.Option(envvar="KCACHE_TIMEOUT", help="Seconds that it may take, 600.", rich_help_panel=_SERVICE),
 ]
 CacheDir = Annotated[
     Path | None,

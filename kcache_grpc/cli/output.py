@@ -37,8 +37,16 @@ def show(value: Any, as_json: bool, render: Callable[[], RenderableType]) -> Non
     if as_json:
         sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
         sys.stdout.flush()
-    else:
-        stdout().print(render())
+        return
+    console = stdout()
+    if console.is_terminal:
+        console.print(render())
+        return
+    with console.capture() as captured:
+        console.print(render())
+    # Tables fill their lines with spaces.
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+    sys.stdout.flush()
 
 
 def pairs(values: Mapping[str, Any], title: str | None = None) -> Table:
@@ -88,7 +96,7 @@ def _sentence(error: BaseException) -> str:
 
 
 def _described(error: BaseException) -> dict[str, Any]:
-    described: dict[str, Any] = {"type": type(error).__name__, "message": _sentence(error)}
+    described: dict[str, Any] = {"type": _public_name(error), "message": _sentence(error)}
     if isinstance(error, errors.KcacheError):
         described |= {
             "reason": error.reason,
@@ -96,6 +104,18 @@ def _described(error: BaseException) -> dict[str, Any]:
             "metadata": dict(error.metadata),
         }
     return described
+
+
+def _public_name(error: BaseException) -> str:
+    """Of the nearest class that is documented."""
+    named = (cls for cls in type(error).__mro__ if cls in errors.WIRE_FORMS and cls is not errors.KcacheError)
+    public = next(named, errors.KcacheError if isinstance(error, errors.KcacheError) else type(error))
+    return public.__name__
+
+
+def count(number: int, noun: str) -> str:
+    """``1 call``, ``2 calls``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _text(value: Any) -> str:

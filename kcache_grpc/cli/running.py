@@ -26,6 +26,7 @@ Seed = Annotated[int, typer.Option("--random", help="Seed of the arguments that 
 OutputDir = Annotated[
     Path | None, typer.Option("--output", "-o", help="Folder for the results: result_0.npy and so on.")
 ]
+Size = Annotated[int, typer.Option(min=0, help="Size of the open axes of arguments that no --input gives.")]
 Repeat = Annotated[int, typer.Option(min=1, help="Calls to time, after the first.")]
 
 
@@ -33,6 +34,7 @@ def run(
     file: o.ProgramFile,
     inputs: Inputs = None,
     seed: Seed = 0,
+    size: Size = 16,
     output_dir: OutputDir = None,
     repeat: Repeat = 1,
     format: o.Format = None,
@@ -50,7 +52,7 @@ def run(
     """Compile a program for this machine and run it, on given or random arguments."""
     with o.connect(addr, namespace, token_file, tls, timeout, cache_dir) as client:
         kernel, _ = compiling.obtain(client, file, format, "host", numerics, opt_level)
-        arrays = _arguments(kernel, inputs or [], seed)
+        arrays = _arguments(kernel, inputs or [], seed, size)
         results = kernel(*arrays)
         milliseconds = sorted(_timed(kernel, arrays) for _ in range(repeat))
     if output_dir is not None:
@@ -71,26 +73,31 @@ def run(
     output.show(described, json, lambda: _table(described))
 
 
-def _arguments(kernel: Kernel, files: list[Path], seed: int) -> list[NDArray[Any]]:
+def _arguments(kernel: Kernel, files: list[Path], seed: int, size: int) -> list[NDArray[Any]]:
     import numpy as np
 
     given = [array for file in files for array in _load(file)]
     specs = kernel.binding.inputs
     if len(given) > len(specs):
         raise ArgumentError(f"the program takes {len(specs)} arguments, the files give {len(given)}")
-    symbols = _symbols(kernel)
     given = [
         _as_bfloat16(array) if spec.dtype == "bf16" else array
         for array, spec in zip(given, specs, strict=False)
     ]
+    symbols = _sizes(kernel, given, size)
     generator = np.random.default_rng(seed)
-    drawn = [_draw(generator, spec.dtype, spec.shape(symbols)) for spec in specs]
-    return given + drawn[len(given) :]
+    drawn = [_draw(generator, spec.dtype, spec.shape(symbols)) for spec in specs[len(given) :]]
+    return given + drawn
 
 
-def _symbols(kernel: Kernel) -> dict[str, int]:
-    names = [symbol.name for symbol in kernel.manifest.symbols]
-    return dict(zip(names, kernel.binding.symbol_values, strict=False))
+def _sizes(kernel: Kernel, given: list[NDArray[Any]], size: int) -> dict[str, int]:
+    """Of the symbols: from the arrays that are given, of the others ``size``."""
+    sizes = {
+        (argument, axis): length
+        for argument, array in enumerate(given)
+        for axis, length in enumerate(array.shape)
+    }
+    return {s.name: sizes.get((s.arg, s.axis), size) for s in kernel.manifest.symbols}
 
 
 def _load(file: Path) -> list[NDArray[Any]]:
@@ -182,6 +189,8 @@ def _table(described: dict[str, Any]) -> Any:
         "key": described["key"],
         "origin": described["origin"],
         "target": described["target"],
-        "milliseconds": "{median:.4f} ({min:.4f} to {max:.4f}, {calls} calls)".format(**times),
+        "milliseconds": "{median:.4f} ({min:.4f} to {max:.4f}, {counted})".format(
+            **times, counted=output.count(times["calls"], "call")
+        ),
     }
     return Group(output.pairs(head), "", output.rows(described["arguments"] + described["results"]))

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kcache_grpc import Client, cli
+from kcache_grpc import Client, cli, errors
 from tests.cli.command import ADD, ADD_RENAMED, UNSUPPORTED, answer, kcache
 from tests.cli.conftest import Run
 from tests.serving import ServerProcess
@@ -250,3 +250,46 @@ def test_doctor_without_a_service(run: Run, tmp_path: Path) -> None:
     assert old.code == 1
     store = next(check for check in json.loads(old.out)["checks"] if check["name"] == "store")
     assert "kcache migrate" in store["detail"]
+
+
+OPEN = """
+func.func @main(%a: tensor<?x4xf32>, %b: tensor<?x4xf32>) -> tensor<?x4xf32> {
+  %sum = stablehlo.add %a, %b : tensor<?x4xf32>
+  return %sum : tensor<?x4xf32>
+}
+"""
+
+
+def test_run_draws_arguments_of_open_sizes(served: Run, tmp_path: Path) -> None:
+    file, array = tmp_path / "open.mlir", tmp_path / "a.npy"
+    file.write_text(OPEN)
+    np.save(array, np.ones((5, 4), np.float32))
+
+    def shapes(*arguments: str | Path) -> list[str]:
+        ran = served("run", file, "--json", *arguments).json()
+        return [entry["shape"] for entry in ran["arguments"] + ran["results"]]
+
+    assert shapes() == ["16x4"] * 3
+    assert shapes("--size", "3") == ["3x4"] * 3
+    assert shapes("-i", array, "-i", array) == ["5x4"] * 3
+    disagreeing = served("run", file, "--json", "-i", array).error()
+    assert disagreeing["type"] == "ArgumentError"
+    assert "axis 0 of argument 0 is 5, axis 0 of argument 1 is 16" in disagreeing["message"]
+
+
+def test_tables_in_pipes_end_with_their_text(served: Run) -> None:
+    lines = served("stats").out.splitlines()
+    assert len(lines) > 5
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_a_server_that_does_not_answer_is_named(run: Run) -> None:
+    error = run("stats", "--addr", "127.0.0.1:1", "--json").error()
+    assert error["type"] == "Unavailable"
+    assert error["message"].startswith("127.0.0.1:1 does not answer: ")
+
+
+def test_errors_have_documented_names(run: Run, add_file: Path) -> None:
+    failed = run("migrate", "--db", f"sqlite:///{add_file}", "--json")
+    assert failed.error()["type"] in errors.__dict__
+    assert "not an SQLite database" in failed.error()["message"]

@@ -216,3 +216,11 @@ def test_a_bug_is_one_paragraph(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
     assert (done.code, done.err.count("\n")) == (1, 1)
     assert "out of cheese (this is a bug in kcache; --debug shows where)" in done.err
     assert "Traceback" in run("migrate", "--debug").err
+
+
+def test_closed_streams_are_no_error(tmp_path: Path) -> None:
+    for arguments in ("--version", "show 1 --json"):
+        command = f"exec {sys.executable} -m kcache_grpc {arguments} <&- >&- 2>&-"
+        environment = {**os.environ, "KCACHE_ADDR": "127.0.0.1:1", "KCACHE_CACHE_DIR": str(tmp_path)}
+        done = subprocess.run(["sh", "-c", command], timeout=60, cwd=ROOT, env=environment, check=False)
+        assert done.returncode == (0 if arguments == "--version" else exits.CODES[errors.Unavailable])
