@@ -14,6 +14,9 @@ from kcache_grpc.errors import NotFound
 if TYPE_CHECKING:
     from kcache_grpc import Spec
 
+#: How a spec's text looks on a terminal.
+_STYLES = {r"(?m)^(?:kcache\.spec.*|arg|return)": "bold", r"%\d+|\ba\d+\b": "cyan", r" : .*": "green"}
+
 Key = Annotated[int, typer.Argument(metavar="KEY", help="From 1.")]
 
 
@@ -91,7 +94,9 @@ def _described(spec: Spec) -> dict[str, Any]:
 
 def _page(spec: Spec) -> Any:
     from rich.console import Group
-    from rich.syntax import Syntax
+    from rich.text import Text
 
-    text = Syntax(spec.text.rstrip("\n"), "llvm", word_wrap=False, background_color="default")
+    text = Text(spec.text.rstrip("\n"), no_wrap=True, overflow="ignore")
+    for pattern, style in _STYLES.items():
+        text.highlight_regex(pattern, style)
     return Group(output.pairs(_described(spec)), "", text)

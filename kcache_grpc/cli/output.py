@@ -40,10 +40,10 @@ def show(value: Any, as_json: bool, render: Callable[[], RenderableType]) -> Non
         return
     console = stdout()
     if console.is_terminal:
-        console.print(render())
+        console.print(render(), crop=False)
         return
     with console.capture() as captured:
-        console.print(render())
+        console.print(render(), crop=False)
     # Tables fill their lines with spaces.
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
     sys.stdout.flush()

@@ -293,3 +293,18 @@ def test_errors_have_documented_names(run: Run, add_file: Path) -> None:
     failed = run("migrate", "--db", f"sqlite:///{add_file}", "--json")
     assert failed.error()["type"] in errors.__dict__
     assert "not an SQLite database" in failed.error()["message"]
+
+
+def test_show_cuts_no_line(served: Run, tmp_path: Path) -> None:
+    constant = ", ".join(str(number / 7) for number in range(60))
+    file = tmp_path / "long.mlir"
+    file.write_text(f"""
+func.func @main(%a: tensor<60xf32>) -> tensor<60xf32> {{
+  %c = stablehlo.constant dense<[{constant}]> : tensor<60xf32>
+  %sum = stablehlo.add %a, %c : tensor<60xf32>
+  return %sum : tensor<60xf32>
+}}""")
+    key = served("compile", file, "--json").json()["key"]
+    text = served("show", str(key), "--json").json()["text"]
+    assert max(map(len, text.splitlines())) > 400
+    assert text.rstrip() in served("show", str(key)).out
