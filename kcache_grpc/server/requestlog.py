@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import re
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
@@ -15,6 +16,10 @@ logger = logging.getLogger("kcache.request")
 
 _PERIOD = 0.2
 _MAX_WAITING = 100_000
+#: Characters of a caller's text in a line.
+_MAX_TEXT = 160
+#: What needs no quotes in a text line; anything else could pass for a field or a line of ours.
+_PLAIN = re.compile(r"[\w.,:;/@+\[\]-]*", re.ASCII)
 
 
 @dataclass
@@ -35,11 +40,16 @@ class Request:
             "rpc": self.method.rpartition("/")[2],
             "outcome": self.outcome,
             "ms": round(self.milliseconds, 3),
-            "namespace": caller.namespace,
-            "request_id": caller.request_id,
-            "client": caller.client,
-            "peer": caller.peer,
+            "namespace": _short(caller.namespace),
+            "request_id": _short(caller.request_id),
+            "client": _short(caller.client),
+            "peer": _short(caller.peer),
         }
+
+
+def _short(text: str) -> str:
+    """Refused requests are logged too, with whatever they said."""
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."
 
 
 class RequestLog:
@@ -81,4 +91,9 @@ class RequestLog:
         fields = request.fields()
         if self._json:
             return json.dumps({"event": "request", **fields})
-        return " ".join(f"{name}={value}" for name, value in fields.items() if value != "")
+        return " ".join(f"{name}={_quoted(value)}" for name, value in fields.items() if value != "")
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    return text if _PLAIN.fullmatch(text) else json.dumps(text)

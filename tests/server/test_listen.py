@@ -18,6 +18,8 @@ from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2_grpc
 from kcache_grpc.errors import ArgumentError, PermissionDenied, Unavailable
 from kcache_grpc.model.signing import Signer
 from kcache_grpc.server import ServerConfig, start_server
+from kcache_grpc.server.requestlog import Request, RequestLog
+from kcache_grpc.service import Caller
 from kcache_grpc.storage import open_store
 from kcache_grpc.storage.errors import StorageError
 from tests.server.programs import header
@@ -214,3 +216,18 @@ def test_defaults_use_loopback_and_the_state_directory(tmp_path: Path) -> None:
     assert config.listen == ("127.0.0.1:7420",)
     assert config.db == f"sqlite:///{tmp_path}/kcache/kcache.sqlite"
     assert config.socket == tmp_path / "kcache" / "run" / "kcache.sock"
+
+
+def test_no_caller_writes_lines_or_fields_of_its_own() -> None:
+    caller = Caller(
+        namespace="n" * 3_000_000,
+        request_id='x" outcome=OK\nforged line',
+        client="a b",
+        peer="ipv4:1.2.3.4:5",
+    )
+    request = Request(0.0, "/kcache.v1.KernelCache/CountSpecs", "ARGUMENT", 1.5, caller)
+    for format in ("text", "json"):
+        (line,) = RequestLog(format)._line(request).splitlines()
+        assert len(line) < 800
+        assert "outcome=OK" not in line.replace('\\" outcome=OK', "")
+        assert "ipv4:1.2.3.4:5" in line
