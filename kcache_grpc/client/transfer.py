@@ -11,7 +11,7 @@ from kcache_grpc.client.clock import Deadline
 from kcache_grpc.client.connection import Connection
 from kcache_grpc.client.trust import check_bytes
 from kcache_grpc.client.wire import GET_UPLOAD, READ_ARTIFACT, UPLOAD_PROGRAM, Wire
-from kcache_grpc.errors import IntegrityError, NotFound, ResourceExhausted, Unavailable
+from kcache_grpc.errors import ArgumentError, IntegrityError, NotFound, ResourceExhausted, Unavailable
 from kcache_grpc.model.program import Program
 from kcache_grpc.model.wire import format_to_proto
 
@@ -64,7 +64,13 @@ async def upload(connection: Connection, program: Program, deadline: Deadline) -
         held = await _held(wire, header, program, deadline)
         if held is None:
             return
-        reply = await wire.upload(UPLOAD_PROGRAM, _chunks(header, program, held), deadline.left())
+        try:
+            reply = await wire.upload(UPLOAD_PROGRAM, _chunks(header, program, held), deadline.left())
+        except (ArgumentError, IntegrityError):
+            if held == 0:
+                raise
+            # What was there was begun by somebody who said or sent something else under this digest.
+            reply = await wire.upload(UPLOAD_PROGRAM, _chunks(header, program, 0), deadline.left())
         if not reply.complete:
             raise Unavailable(f"the server holds {reply.committed_size_bytes} bytes of the uploaded program")
         if reply.program_digest != program.digest:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
@@ -58,11 +59,13 @@ class Uploads:
         self._capacity = capacity
         self._ttl = ttl
         self._clock = clock
+        self._opening = threading.Lock()
 
     def progress(self, namespace: str, digest: bytes) -> Progress:
         """How much is here of a program; nothing is no error."""
         for path in self._files(namespace, digest):
-            return Progress(path.stat().st_size, path.suffix == _WHOLE)
+            with suppress(FileNotFoundError):  # renamed or swept meanwhile
+                return Progress(path.stat().st_size, path.suffix == _WHOLE)
         return Progress(0, False)
 
     def find(self, namespace: str, digest: bytes) -> Program | None:
@@ -82,7 +85,7 @@ class Uploads:
         held = await asyncio.to_thread(self.progress, namespace, plan.digest)
         if held.complete:
             return held
-        upload = await asyncio.to_thread(self._open, namespace, plan)
+        upload = await asyncio.to_thread(self._open_alone, namespace, plan)
         try:
             async for part in parts:
                 await asyncio.to_thread(upload.write, part)
@@ -97,18 +100,23 @@ class Uploads:
                 if self._clock() - file.stat().st_mtime > self._ttl:
                     file.unlink()
 
+    def _open_alone(self, namespace: str, plan: UploadPlan) -> Upload:
+        with self._opening:  # what is free is counted and taken by one at a time
+            return self._open(namespace, plan)
+
     def _open(self, namespace: str, plan: UploadPlan) -> Upload:
         if plan.size > self._max_program:
             raise too_large(plan.size, self._max_program)
         self.sweep()
-        used = sum(file.stat().st_size for file in self._directory.glob("*/*") if file.is_file())
+        folder = self._directory / namespace
+        path = folder / f"{plan.digest.hex()}-{plan.format.value}-{plan.size}{_PART}"
+        # What an upload announced is its own, or several at once would overfill the spool.
+        used = sum(_announced(file) for file in self._directory.glob("*/*") if file != path)
         if used + plan.size > self._capacity:
             raise ResourceExhausted(
                 f"the upload spool holds {used} of {self._capacity} bytes; try later", limit="spool_bytes"
             )
-        folder = self._directory / namespace
         folder.mkdir(mode=0o700, exist_ok=True)
-        path = folder / f"{plan.digest.hex()}-{plan.format.value}-{plan.size}{_PART}"
         file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b", buffering=0)
         try:
             _lock(file, path)
@@ -166,6 +174,12 @@ class Upload:
     def close(self) -> None:
         """Keeps what was written and lets others go on."""
         self._file.close()
+
+
+def _announced(file: Path) -> int:
+    """Bytes that a file of the spool has or will have."""
+    size = file.stem.rpartition("-")[2]
+    return int(size) if size.isdigit() else 0
 
 
 def too_large(size: int, limit: int) -> ResourceExhausted:

@@ -107,3 +107,39 @@ def test_the_spool_has_limits_and_forgets(tmp_path: Path) -> None:
         assert uploads.find("ns", plan(bytes(900)).digest) is None
 
     run(body())
+
+
+def test_uploads_at_once_do_not_overfill_the_spool(tmp_path: Path) -> None:
+    async def body() -> None:
+        uploads = spool(tmp_path, capacity=1500)
+        begun = asyncio.Event()
+
+        async def slow(program: bytes) -> AsyncIterator[bytes]:
+            yield program[:10]
+            await begun.wait()
+
+        first = asyncio.create_task(uploads.receive("ns", plan(b"a" * 1000), slow(b"a" * 1000)))
+        while not (tmp_path / "spool" / "ns").exists():
+            await asyncio.sleep(0)
+        with pytest.raises(errors.ResourceExhausted, match="spool"):
+            await uploads.receive("ns", plan(b"b" * 1000), slow(b"b" * 1000))
+        begun.set()
+        assert (await first).committed == 10
+        again = await uploads.receive("ns", plan(b"a" * 1000, 10), parts(b"a" * 990))
+        assert again.complete
+
+    run(body())
+
+
+def test_a_wrong_size_under_a_digest_leaves_room_for_the_right_one(tmp_path: Path) -> None:
+    async def body() -> None:
+        uploads = spool(tmp_path)
+        program = b"p" * 100
+        lie = UploadPlan(ProgramFormat.STABLEHLO, 999, plan(program).digest, 0)
+        await uploads.receive("ns", lie, parts(b"junk!"))
+        held = uploads.progress("ns", lie.digest).committed
+        with pytest.raises(BeyondEnd):
+            await uploads.receive("ns", plan(program, held), parts(program[held:]))
+        assert (await uploads.receive("ns", plan(program), parts(program))).complete
+
+    run(body())
