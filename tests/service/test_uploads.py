@@ -112,18 +112,18 @@ def test_the_spool_has_limits_and_forgets(tmp_path: Path) -> None:
 def test_uploads_at_once_do_not_overfill_the_spool(tmp_path: Path) -> None:
     async def body() -> None:
         uploads = spool(tmp_path, capacity=1500)
-        begun = asyncio.Event()
+        started, released = asyncio.Event(), asyncio.Event()
 
         async def slow(program: bytes) -> AsyncIterator[bytes]:
+            started.set()
             yield program[:10]
-            await begun.wait()
+            await released.wait()
 
         first = asyncio.create_task(uploads.receive("ns", plan(b"a" * 1000), slow(b"a" * 1000)))
-        while not (tmp_path / "spool" / "ns").exists():
-            await asyncio.sleep(0)
+        await started.wait()
         with pytest.raises(errors.ResourceExhausted, match="spool"):
             await uploads.receive("ns", plan(b"b" * 1000), slow(b"b" * 1000))
-        begun.set()
+        released.set()
         assert (await first).committed == 10
         again = await uploads.receive("ns", plan(b"a" * 1000, 10), parts(b"a" * 990))
         assert again.complete
