@@ -13,6 +13,9 @@ from kcache_grpc.storage.records import Namespace
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}\Z")
 
+#: Namespaces remembered at a time; callers choose the names.
+_MOST_KNOWN = 10_000
+
 
 class Namespaces:
     """Name -> namespace in its present epoch, at most ``max_age`` seconds old: the window in which a rising
@@ -44,5 +47,7 @@ class Namespaces:
             )
         now = self._clock()
         namespace = await self._threads(self._store.get_or_create_namespace, name)
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
         self._known[name] = (namespace, now)
         return namespace
