@@ -12,6 +12,7 @@ from typing import Any
 from kcache_grpc.errors import KcacheError, Unavailable
 from kcache_grpc.model.identity import Ingredients
 from kcache_grpc.worker.frames import Frame
+from kcache_grpc.worker.home import remove_left_homes
 from kcache_grpc.worker.process import OnStage, WorkerProcess, WorkerSettings
 
 logger = logging.getLogger("kcache.worker")
@@ -73,6 +74,7 @@ class WorkerPool:
         for lane in self._lanes.values():
             for _ in range(self._sizes[lane.name] - 1):
                 self._spawn_later(lane)
+        await asyncio.to_thread(remove_left_homes)
 
     async def canonicalize(self, job: Frame, timeout: float) -> Frame:
         """Runs a parsing job on a reserved worker, or on a compiler that is idle."""

@@ -7,13 +7,11 @@ import contextlib
 import importlib.util
 import json
 import os
-import shutil
 import signal
 import site
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +20,7 @@ from kcache_grpc.errors import CompileTimeout, KcacheError, Unavailable
 from kcache_grpc.model.identity import Ingredients
 from kcache_grpc.worker import failure
 from kcache_grpc.worker.frames import BrokenFrameError, Frame, encode, receive_async
+from kcache_grpc.worker.home import Home
 
 #: How much of what a worker printed is kept.
 _TAIL_BYTES = 16_384
@@ -48,10 +47,10 @@ class WorkerProcess:
     """A child that runs one job at a time. Use from one event loop; made by ``start``."""
 
     def __init__(self, settings: WorkerSettings) -> None:
-        self._home = tempfile.mkdtemp(prefix="kcache-worker-")
+        self._home = Home()
         ours, theirs = socket.socketpair()
         with theirs:
-            self._process = _spawn(settings, theirs, self._home)
+            self._process = _spawn(settings, theirs, str(self._home.path))
         ours.setblocking(False)
         self._socket = ours
         self._tail = bytearray()
@@ -129,7 +128,7 @@ class WorkerProcess:
         asyncio.get_running_loop().remove_reader(self._output)
         if self._process.stdout is not None:
             self._process.stdout.close()
-        shutil.rmtree(self._home, ignore_errors=True)
+        self._home.close()
 
     @property
     def output(self) -> str:
