@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import ipaddress
 import os
+import socket
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,17 +26,39 @@ def bind(server: grpc.aio.Server, config: ServerConfig) -> list[str]:
     bound: list[str] = []
     for address in config.listen:
         check_safe(address, config)
+        _require_free(address)
         try:
             if credentials is None:
                 port = server.add_insecure_port(address)
             else:
                 port = server.add_secure_port(address, credentials)
         except RuntimeError as error:
-            raise Unavailable(
-                f"cannot listen on {address}: it is taken, or not an address of this machine"
-            ) from error
+            raise Unavailable(f"cannot listen on {address}") from error
         bound.append(f"{address.rpartition(':')[0]}:{port}")
     return bound
+
+
+def _require_free(address: str) -> None:
+    """Raises ``Unavailable`` with the system's reason: gRPC tells it to the terminal, and not to us."""
+    host, _, port = address.rpartition(":")
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise Unavailable(f"cannot listen on {address}: {error.strerror}") from error
+    reasons = [_refusal(family, place) for family, _, _, _, place in found]
+    if all(reasons):
+        raise Unavailable(f"cannot listen on {address}: {reasons[0]}")
+
+
+def _refusal(family: int, place: tuple[object, ...]) -> str:
+    """Why the system would not give this place to a server; empty when it would."""
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(place)
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 def check_safe(address: str, config: ServerConfig) -> None:

@@ -34,9 +34,17 @@ def start(config: ServerConfig) -> None:
     asyncio.run(body())
 
 
-def test_a_taken_port_is_a_clear_error(server: Running, tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match=f"cannot listen on {server.address}"):
+def test_a_taken_port_is_a_clear_error(
+    server: Running, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(Unavailable, match=f"cannot listen on {server.address}: Address already in use"):
         start(config_in(tmp_path, listen=(server.address,)))
+    assert "add_port" not in capfd.readouterr().err
+
+
+def test_an_address_of_another_machine(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match=r"192\.0\.2\.1:0: Cannot assign requested address"):
+        start(config_in(tmp_path, listen=("192.0.2.1:0",), insecure=True))
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "192.0.2.1:0", "example.org:0"])
