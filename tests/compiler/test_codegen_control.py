@@ -107,3 +107,27 @@ def test_slices_and_pads_of_no_elements(dtype: str) -> None:
     assert none.shape == (4, 0)
     np.testing.assert_array_equal(padded, np.full((4, 2), 7))
     np.testing.assert_array_equal(same, x)
+
+
+def test_a_loop_ends_when_sizes_do_not_fit() -> None:
+    """The launch that counts is skipped after an error, and the condition alone would never fail."""
+    kind = "tensor<?xf32>"
+    kernel = kernel_of(f"""
+      func.func @main(%n: tensor<i32>, %a: {kind}, %b: {kind}) -> {kind} {{
+        %one = stablehlo.constant dense<1> : tensor<i32>
+        %zero = stablehlo.constant dense<0> : tensor<i32>
+        %r:2 = stablehlo.while(%i = %zero, %x = %a) : tensor<i32>, {kind}
+          cond {{
+            %p = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+            stablehlo.return %p : tensor<i1>
+          }} do {{
+            %j = stablehlo.add %i, %one : tensor<i32>
+            %y = stablehlo.add %x, %b : {kind}
+            stablehlo.return %j, %y : tensor<i32>, {kind}
+          }}
+        return %r#1 : {kind}
+      }}""")
+    x = np.array([1, 2, 3], "f4")
+    np.testing.assert_array_equal(kernel(np.int32(4), x, x)[0], 5 * x)
+    with pytest.raises(RuntimeError, match="sizes of the arguments do not agree"):
+        kernel(np.int32(4), x, np.ones(5, "f4"))

@@ -125,3 +125,34 @@ def test_sizes_inside_control_flow_are_refused_when_they_need_a_check() -> None:
             }}) : (tensor<i1>) -> tensor<3xf32>
             return %r : tensor<3xf32>
           }}""")
+
+
+@pytest.mark.parametrize(
+    ("line", "result", "size"),
+    [
+        (f"%r = stablehlo.concatenate %a, %a, dim = 0 : ({V}, {V}) -> tensor<6xf32>", "tensor<6xf32>", 3),
+        (f"%r = stablehlo.add %a, %a : ({V}, {V}) -> tensor<6xf32>", "tensor<6xf32>", 6),
+        (
+            "%n = stablehlo.constant dense<[2, 3]> : tensor<2xi32>\n"
+            f"%r = stablehlo.dynamic_reshape %a, %n : ({V}, tensor<2xi32>) -> tensor<2x3xf32>",
+            "tensor<2x3xf32>",
+            6,
+        ),
+    ],
+    ids=["concatenate", "add", "reshape"],
+)
+def test_a_stated_size_holds(line: str, result: str, size: int) -> None:
+    kernel = _kernel([V], result, line)
+    assert kernel(_floats(size))[0].size == 6
+    for other in (0, 2, 8):
+        _refuses(kernel, _floats(other))
+
+
+def test_what_the_toolchain_cannot_lower_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedOp, match=r"stablehlo\.dot_general.*its lowering fails") as refusal:
+        compile_text(f"""
+          func.func @main(%a: {T}, %b: tensor<3x5xf32>) -> tensor<4x5xf32> {{
+            %r = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : ({T}, tensor<3x5xf32>) -> tensor<4x5xf32>
+            return %r : tensor<4x5xf32>
+          }}""")
+    assert refusal.value.location

@@ -80,6 +80,7 @@ def build_entry(unit: Unit, schedule: Schedule) -> None:
         TensorType(output.dtype, tuple(_dim(size) for size in sizes))
         for output, sizes in zip(unit.outputs, output_sizes, strict=True)
     )
+    cast_checks = _cast_checks(main, shapes)
     workspace = plan(main, shapes)
     unit.workspace = workspace.size
     launches: list[tuple[mlir.Op, Outlined]] = []
@@ -94,12 +95,13 @@ def build_entry(unit: Unit, schedule: Schedule) -> None:
     frame = _Frame(main, shapes, max((len(_words(launch)) for _, launch in launches), default=1))
     for buffer, sizes in known.items():
         frame.bind_argument(buffer, sizes)
-    frame.require(checks)
+    frame.require((*checks, *cast_checks))
     for alloc, offset in workspace.offsets:
         frame.bind_allocation(alloc, offset)
     for generic, launch in launches:
         frame.call(generic, launch)
     _byte_booleans(main, shapes)
+    frame.end_loops()
     frame.finish()
 
 
@@ -125,6 +127,19 @@ def _known_sizes(
         known[argument] = outputs[-1]
     checks = [Check(next(sizes), next(sizes), equal) for equal in unit.size_checks]
     return known, outputs, tuple(check for check in checks if not check.holds)
+
+
+def _cast_checks(main: mlir.Op, shapes: Shapes) -> tuple[Check, ...]:
+    """A cast from an unknown to a known size is true only when the sizes are equal."""
+    found: dict[Check, None] = {}
+    for cast in mlir.named(main, "memref.cast"):
+        source, stated = cast.operands[0], mlir.sizes_of(cast.results[0].type)
+        if None not in mlir.sizes_of(source.type):
+            continue
+        for size, wanted in zip(shapes.sizes(source), stated, strict=True):
+            if wanted is not None and size != wanted:
+                found[Check(size, wanted, equal=True)] = None
+    return tuple(found)
 
 
 def _record(unit: Unit, launch: Outlined) -> None:
@@ -273,6 +288,17 @@ class _Frame:
             failed = mlir.constant(SIZES_DISAGREE, "i32")
             code = mlir.value("arith.select", [wrong, failed, before], mlir.type_of("i32"))
             mlir.create("llvm.store", [code, self.code])
+
+    def end_loops(self) -> None:
+        """Leave every loop after an error: what its condition waits for is no longer computed."""
+        for condition in mlir.named(self.main, "scf.condition"):
+            truth = mlir.type_of("i1")
+            with mlir.before(condition):
+                code = mlir.value("llvm.load", [self.code], mlir.type_of("i32"))
+                fine = mlir.value(
+                    "arith.cmpi", [code, mlir.constant(0, "i32")], truth, predicate=mlir.int_attr(0)
+                )
+                condition.operands[0] = mlir.value("arith.andi", [condition.operands[0], fine], truth)
 
     def finish(self) -> None:
         returned = mlir.operations(self.body)[-1]

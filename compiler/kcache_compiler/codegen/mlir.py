@@ -86,6 +86,15 @@ def location_of(operation: Op) -> str:
     return str(operation.location).removeprefix("loc(").removesuffix(")")
 
 
+def diagnostics_of(error: Exception) -> list[tuple[str, str]]:
+    """Location and first line of each diagnostic of an ``MLIRError``."""
+    found = getattr(error, "error_diagnostics", [])
+    return [
+        (str(one.location).removeprefix("loc(").removesuffix(")"), one.message.split("\n")[0])
+        for one in found
+    ]
+
+
 def create(
     name: str,
     operands: Sequence[Value] = (),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.formula import Formula
-from kcache_compiler.errors import CompileFailed, CompilerError
+from kcache_compiler.errors import CompileFailed, CompilerError, UnsupportedOp
 from kcache_compiler.package.target import Target
 from kcache_compiler.types import CompileOptions, Launch, Symbol, TensorType
 
@@ -43,17 +43,35 @@ class Unit:
 
 @dataclass(frozen=True)
 class Passes:
-    """A stage that is a pass pipeline of the toolchain."""
+    """A stage that is a pass pipeline of the toolchain.
+
+    When ``refuses``, what the toolchain does not manage is an operation without a lowering, not a
+    failure of the stage: the program is valid.
+    """
 
     name: str
     pipeline: str
+    refuses: bool = False
 
     @property
     def text(self) -> str:
         return self.pipeline
 
     def apply(self, unit: Unit) -> None:
-        mlir.run_passes(unit.module, f"builtin.module({self.pipeline})")
+        try:
+            mlir.run_passes(unit.module, f"builtin.module({self.pipeline})")
+        except mlir.MLIRError as error:
+            raise (_refusal(unit, error) if self.refuses else None) or error from None
+
+
+def _refusal(unit: Unit, error: Exception) -> UnsupportedOp | None:
+    """The operation of the program that a diagnostic of the toolchain stands at, refused."""
+    for where, message in mlir.diagnostics_of(error):
+        for operation in mlir.walk(mlir.parse(unit.source)):
+            name = mlir.name_of(operation)
+            if name.startswith(("stablehlo.", "chlo.")) and mlir.location_of(operation) == where:
+                return UnsupportedOp(name, f"its lowering fails: {message}", where)
+    return None
 
 
 @dataclass(frozen=True)

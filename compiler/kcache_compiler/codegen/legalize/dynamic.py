@@ -6,6 +6,7 @@ the sizes of every tensor are formulas over the sizes of the arguments.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -125,6 +126,9 @@ def _dynamic_only(kind: mlir.Type, sizes: list[mlir.Value]) -> list[mlir.Value]:
 
 
 def _slice(op: mlir.Op, known: Known, requirements: Requirements) -> None:
+    """Slice within the operand; a result whose size is stated, not computed, is not taken."""
+    if any(size is not None for size in mlir.sizes_of(op.results[0].type)):
+        raise UnsupportedOp(mlir.name_of(op), "a result of static size", mlir.location_of(op))
     starts, limits = (_sizes(op, operand, known) for operand in list(op.operands)[1:3])
     zero = mlir.constant(0, "index")
     for axis, (start, limit) in enumerate(zip(starts, limits, strict=True)):
@@ -222,6 +226,9 @@ def _reshape(op: mlir.Op, known: Known) -> None:
     maps = [identity(1)] * 2
     copied = build_generic([source], [empty], maps, ["parallel"], lambda scalars: scalars[:1]).results[0]
     if plain.rank > 1:
+        if None not in mlir.sizes_of(plain):
+            count = math.prod(size or 0 for size in mlir.sizes_of(plain))
+            copied = mlir.value("tensor.cast", [copied], mlir.type_of(f"tensor<{count}x{element}>"))
         shape = ", ".join(str(-(2**63) if size is None else size) for size in mlir.sizes_of(plain))
         copied = mlir.value(
             "tensor.expand_shape",

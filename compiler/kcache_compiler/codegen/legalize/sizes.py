@@ -109,6 +109,12 @@ def _concatenate(op: mlir.Op, requirements: Requirements) -> None:
     first, *others = op.operands
     for other in others:
         _same(op, first, other, requirements, (a for a in range(first.type.rank) if a != along))
+    stated = mlir.sizes_of(op.results[0].type)[along]
+    if stated is not None and any(mlir.sizes_of(one.type)[along] is None for one in op.operands):
+        total = size_of(first, along)
+        for other in others:
+            total = mlir.value("arith.addi", [total, size_of(other, along)], mlir.index_type())
+        requirements.equal(op, total, mlir.constant(stated, "index"))
 
 
 def _same(
