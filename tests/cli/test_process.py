@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -113,6 +114,15 @@ def test_a_reader_that_goes_away(server: ServerProcess, tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
+def _interrupted(process: subprocess.Popen[str]) -> str:
+    """What it said. Python drops an interrupt inside a callback: a user presses again, and so do we."""
+    for _ in range(5):
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.communicate(timeout=0.5)[1]
+    return process.communicate(timeout=60)[1]
+
+
 def test_an_interrupt_is_130(tmp_path: Path) -> None:
     """While it waits for a server that accepts and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -132,8 +142,7 @@ def test_an_interrupt_is_130(tmp_path: Path) -> None:
         connection, _ = listener.accept()
         with connection:
             connection.recv(1)
-            process.send_signal(signal.SIGINT)
-            _, complaint = process.communicate(timeout=60)
+            complaint = _interrupted(process)
     assert process.returncode == 130
     assert "Traceback" not in complaint
 

@@ -124,7 +124,7 @@ HOSTILE: tuple[Hostile, ...] = (
     Hostile("side-effect", lambda: _EFFECT, _REFUSED, ("side effect", "side-effect", "custom_call")),
     Hostile("unregistered-dialect", lambda: _ALIEN, _INVALID, ("evil",)),
     Hostile("no-main", lambda: _NO_MAIN, _INVALID, ("main", "public")),
-    Hostile("undefined-value", lambda: _WRONG_TYPES, _INVALID, ("%y",)),
+    Hostile("undefined-value", lambda: _WRONG_TYPES, _INVALID, ("line 2",)),
     Hostile("linalg-as-stablehlo", lambda: _LINALG, _INVALID, ("linalg",)),
     Hostile("stablehlo-as-linalg", lambda: scale_and_shift(1), _INVALID, ("stablehlo",), "linalg"),
     Hostile("100-megabytes", lambda: b"x" * 100_000_000, _LIMIT, ("bytes",)),

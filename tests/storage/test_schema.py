@@ -31,7 +31,7 @@ STATEMENTS = {
     if isinstance(value, Executable)
 }
 #: Whole tables of one row a namespace, and counts that are not for hot paths.
-SCANS = {"namespaces._LIST", "store._ID"}
+SCANS = {"namespaces._LIST", "namespaces._RAISE_ALL", "store._ID"}
 SEARCHES = sorted(name for name in set(STATEMENTS) - SCANS if not isinstance(STATEMENTS[name], Insert))
 
 
