@@ -34,7 +34,7 @@ from kcache_compiler.schedule import plain
 from kcache_compiler.schedule.fuse import BODY_LIMIT, OPERAND_LIMIT, fuse, unshare
 from kcache_compiler.types import ArgSpec, CompiledKernel, CompileOptions, KernelInterface
 
-ERROR_CODES = {0: "success", SIZES_DISAGREE: "sizes of the arguments do not agree with each other"}
+ERROR_CODES = {SIZES_DISAGREE: "sizes of the arguments do not fit each other or the program"}
 
 
 def _parse(unit: Unit) -> None:

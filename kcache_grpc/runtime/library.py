@@ -109,7 +109,7 @@ def error_of(manifest: Manifest, code: int, symbols: Mapping[str, int]) -> Kcach
             for symbol in manifest.symbols
         )
         return ArgumentError(
-            f"the sizes of the arguments do not agree with each other: {sizes}", code=str(code)
+            f"the sizes of the arguments do not fit each other or the program: {sizes}", code=str(code)
         )
     meaning = dict(manifest.error_codes).get(code, "a code that its manifest does not list")
     return KcacheError(f"the kernel stopped with code {code}: {meaning}", code=str(code))

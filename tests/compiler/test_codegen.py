@@ -172,7 +172,7 @@ def _dynamic(cache: list[Kernel] = []) -> Kernel:  # noqa: B006
 
 
 def test_sizes_that_disagree_are_an_error_code_and_nothing_is_read_out_of_bounds() -> None:
-    with pytest.raises(RuntimeError, match="do not agree"):
+    with pytest.raises(RuntimeError, match="do not fit"):
         _dynamic()(np.zeros((5, 4), "f4"), np.zeros((4, 4), "f4"))
 
 

@@ -129,5 +129,5 @@ def test_a_loop_ends_when_sizes_do_not_fit() -> None:
       }}""")
     x = np.array([1, 2, 3], "f4")
     np.testing.assert_array_equal(kernel(np.int32(4), x, x)[0], 5 * x)
-    with pytest.raises(RuntimeError, match="sizes of the arguments do not agree"):
+    with pytest.raises(RuntimeError, match="sizes of the arguments do not fit"):
         kernel(np.int32(4), x, np.ones(5, "f4"))

@@ -26,7 +26,7 @@ def _floats(*shape: int) -> np.ndarray:
 
 
 def _refuses(kernel: Kernel, *arrays: np.ndarray | np.number) -> None:
-    with pytest.raises(RuntimeError, match="sizes of the arguments do not agree"):
+    with pytest.raises(RuntimeError, match="sizes of the arguments do not fit"):
         kernel(*arrays)
 
 

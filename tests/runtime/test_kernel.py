@@ -155,7 +155,7 @@ def test_sizes_that_only_the_kernel_can_compare(warm):
     kernel = make(body, ["f32[s0,4]", "f32[4,s1]"], ["i64[]"], symbols=symbols)
     if warm:
         assert kernel(np.ones((7, 4), np.float32), np.ones((4, 7), np.float32)) == (7,)
-    says = "do not agree with each other: axis 0 of argument 0 is 7, axis 1 of argument 1 is 5"
+    says = "do not fit each other or the program: axis 0 of argument 0 is 7, axis 1 of argument 1 is 5"
     for _ in range(3):
         with pytest.raises(ArgumentError, match=says):
             kernel(np.ones((7, 4), np.float32), np.ones((4, 5), np.float32))
