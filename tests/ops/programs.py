@@ -110,6 +110,7 @@ def all_programs() -> list[OpProgram]:
         batch_norms,
         linear_algebra,
         many_results,
+        reductions_of_views,
     ]
     return [program for family in families for program in family()]
 
@@ -699,6 +700,31 @@ def _results_without_work(dtype: str) -> OpProgram:
     for name in (y, x, one, larger, x, one):
         b.result(name, dtype, (2, 3))
     return b.program("results", dtype, variant="plain")
+
+
+def reductions_of_views() -> Iterator[OpProgram]:
+    """What a reduction reads varies along none of its loops, or runs backwards."""
+    for dtype in ("i32", "f32", "f64"):
+        b = _Builder(("views", dtype))
+        x, zero = b.argument(dtype, (6,), "small"), b.argument(dtype, (), "small")
+        row, wide, scalar = tensor(dtype, (6,)), tensor(dtype, (6, 4)), tensor(dtype, ())
+        spread = b.value(f"stablehlo.broadcast_in_dim {x}, dims = [0] : ({row}) -> {wide}")
+        ones = b.value(f"stablehlo.broadcast_in_dim {zero}, dims = [] : ({scalar}) -> {wide}")
+        turned = b.value(f"stablehlo.reverse {spread}, dims = [1] : {wide}")
+        flipped = b.value(f"stablehlo.reverse {x}, dims = [0] : {row}")
+        for operand, kind, dim, shape in (
+            (spread, wide, 1, (6,)),
+            (ones, wide, 0, (4,)),
+            (turned, wide, 1, (6,)),
+            (flipped, row, 0, ()),
+        ):
+            out = tensor(dtype, shape)
+            text = (
+                f"stablehlo.reduce({operand} init: {zero}) applies stablehlo.add across dimensions = [{dim}]"
+            )
+            b.result(b.value(f"{text} : ({kind}, {scalar}) -> {out}"), dtype, shape)
+        loose = _accumulation(dtype) if dtype in FLOATS else (0.0, 0.0)
+        yield b.program("reduce", dtype, loose[0], "views", loose[1])
 
 
 __all__ = ["ALL", "FLOATS", "INTEGERS", "UNSIGNED", "OpProgram", "all_programs"]

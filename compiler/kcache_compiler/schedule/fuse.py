@@ -116,6 +116,8 @@ def _may_fuse(producer: Generic, consumer: Generic, number: int) -> bool:
         return False
     if len(consumer.inputs) + len(producer.inputs) + len(consumer.outputs) > OPERAND_LIMIT:
         return False
+    if not _has_every_loop(_fused_maps(producer, consumer, number)):
+        return False
     ops = [mlir.name_of(inner) for inner in mlir.walk(producer.op)[1:]]
     if len(ops) + len(mlir.operations(consumer.body)) > BODY_LIMIT:
         return False
@@ -126,14 +128,28 @@ def _may_fuse(producer: Generic, consumer: Generic, number: int) -> bool:
     return once and mlir.is_identity(consumer.maps[number])
 
 
+def _fused_maps(producer: Generic, consumer: Generic, number: int) -> list[Any]:
+    """Indexing maps of the fusion: inputs that stay, the producer's, outputs."""
+    kept = [consumer.maps[position] for position in range(len(consumer.inputs)) if position != number]
+    taken = [mlir.compose(entry, consumer.maps[number]) for entry in producer.maps[:-1]]
+    return [*kept, *taken, *consumer.maps[len(consumer.inputs) :]]
+
+
+def _has_every_loop(maps: list[Any]) -> bool:
+    """Every loop stands alone in some map, so that its extent can be read off an operand.
+
+    It does not when a broadcast or a reversal is all that a reduction reads.
+    """
+    plain = {mlir.plain_dim(result) for entry in maps for result in entry.results}
+    return set(range(maps[0].n_dims)) <= plain
+
+
 def _merge(consumer: Generic, number: int, producer: Generic) -> Generic:
     """One generic that computes ``consumer`` with operand ``number`` computed in place."""
     through = consumer.maps[number]
     kept = [position for position in range(len(consumer.inputs)) if position != number]
     inputs = [*(consumer.inputs[position] for position in kept), *producer.inputs]
-    maps = [*(consumer.maps[position] for position in kept)]
-    maps += [mlir.compose(entry, through) for entry in producer.maps[:-1]]
-    maps += consumer.maps[len(consumer.inputs) :]
+    maps = _fused_maps(producer, consumer, number)
     with mlir.before(consumer.op):
         fused = mlir.create(
             "linalg.generic",
