@@ -6,6 +6,9 @@ from __future__ import annotations
 import pytest
 
 from kcache_compiler.canonical import canonicalize, render
+from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.frontends.chlo_definition import chlo_definition
+from kcache_compiler.frontends.context import native_ir, new_context
 from kcache_compiler.frontends.legalize import NATIVE_CHLO
 from tests.compiler.interpreter import evaluate, special
 
@@ -20,10 +23,19 @@ def program(body: str, arguments: str, result: str, more: str = "") -> str:
     return f"func.func @main({arguments}) -> {result} {{\n  {body}\n  return %r : {result}\n}}\n{more}"
 
 
+def definition(op: str) -> str:
+    """What an exporter writes beside a composite: the op as this toolchain legalizes it, as ``@impl``."""
+    context = new_context()
+    type = native_ir().Type.parse(T, context)
+    module = chlo_definition(f"chlo.{op}", [type], type)
+    return (
+        str(module).replace("module {", "").rstrip().removesuffix("}").replace("@definition", "private @impl")
+    )
+
+
 @pytest.mark.parametrize("op", ["erf", "lgamma", "asin", "cosh", "bessel_i1e", "erf_inv"])
 def test_a_composite_a_custom_call_and_the_op_are_one(op: str) -> None:
     assert op in NATIVE_CHLO
-    impl = f"func.func private @impl(%x: {T}) -> {T} {{\n  %r = stablehlo.negate %x : {T}\n  return %r : {T}\n}}\n"
     forms = {
         spec(f"%r = chlo.{op} %x : {T} -> {T}"),
         spec(
@@ -31,11 +43,57 @@ def test_a_composite_a_custom_call_and_the_op_are_one(op: str) -> None:
         ),
         spec(
             f'%r = stablehlo.composite "chlo.{op}" %x {{decomposition = @impl, version = 1 : i32}} : ({T}) -> {T}',
-            more=impl,
+            more=definition(op),
         ),
     }
     assert len(forms) == 1
     assert f"chlo.{op}" in forms.pop()
+
+
+COMPOSITE = (
+    f'%r = stablehlo.composite "chlo.erf" %x {{decomposition = @impl, version = 1 : i32}} : ({T}) -> {T}'
+)
+
+
+def test_a_composite_is_its_decomposition_whatever_its_name() -> None:
+    negation = f"func.func private @impl(%x: {T}) -> {T} {{ %r = stablehlo.negate %x : {T} return %r : {T} }}"
+    assert spec(COMPOSITE, more=negation) == spec(f"%r = stablehlo.negate %x : {T}")
+    nearly = definition("erf").replace("dense<-4.0", "dense<-4.5")
+    assert nearly != definition("erf")
+    assert "chlo" not in spec(COMPOSITE, more=nearly)
+
+
+def test_composites_inside_decompositions_are_inlined_when_they_are_proven() -> None:
+    depth = 200
+    chain = [
+        f"func.func private @f{i}(%x: {T}) -> {T} {{ {COMPOSITE.replace('@impl', f'@f{i + 1}')} return %r : {T} }}"
+        for i in range(depth)
+    ]
+    last = f"func.func private @f{depth}(%x: {T}) -> {T} {{ %r = stablehlo.negate %x : {T} return %r : {T} }}"
+    text = spec(COMPOSITE.replace("@impl", "@f0"), more="\n".join([*chain, last]))
+    assert text == spec(f"%r = stablehlo.negate %x : {T}")
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (f"@mhlo.erf() : () -> {T}", "does not have these operands"),
+        (f"@mhlo.erf(%x, %x) : ({T}, {T}) -> {T}", "does not have these operands"),
+        (f"@chlo.zeta(%x) : ({T}) -> {T}", "does not have these operands"),
+        (f"@chlo.is_inf(%x) : ({T}) -> {T}", "does not have these operands"),
+        (f"@mhlo.erf(%x) : ({T}) -> tensor<2x8xf32>", "does not have these operands"),
+        (f"@SPMDFullToShardShape(%x) : ({T}) -> tensor<1x7xf32>", "one device"),
+        (f"@Sharding(%x, %x) : ({T}, {T}) -> {T}", "one device"),
+        (
+            f"@shape_assertion(%x) {{has_side_effect = true}} : ({T}) -> {T}",
+            "export the program for fixed shapes",
+        ),
+    ],
+)
+def test_calls_that_do_not_fit_their_name_are_refused(call: str, reason: str) -> None:
+    result = call.rpartition(" -> ")[2]
+    with pytest.raises(UnsupportedOp, match=reason):
+        spec(f"%r = stablehlo.custom_call {call}", result=result)
 
 
 def test_tangents_of_both_dialects_are_one() -> None:

@@ -57,10 +57,11 @@ func.func @main(%a: tensor<4x8xf32>, %b: tensor<8x5xf32>) -> tensor<4x5xf32> {
 """
 
 LOOP = """
-func.func @main(%x: tensor<8xf32>, %n: tensor<index>) -> tensor<8xf32> {
+func.func @main(%x: tensor<8xf32>, %n: tensor<i64>) -> tensor<8xf32> {
   %i0 = arith.constant 0 : index
   %i1 = arith.constant 1 : index
-  %count = tensor.extract %n[] : tensor<index>
+  %n0 = tensor.extract %n[] : tensor<i64>
+  %count = arith.index_cast %n0 : i64 to index
   %r = scf.for %i = %i0 to %count step %i1 iter_args(%v = %x) -> (tensor<8xf32>) {
     %w = arith.addf %v, %x : tensor<8xf32>
     scf.yield %w : tensor<8xf32>

@@ -266,3 +266,44 @@ def test_simplifications_that_are_not_exact_do_not_happen() -> None:
     pairs = [(program(before, dtype), program(after, dtype)) for before, after, dtype in REJECTED]
     assert [before for before, after in pairs if key(before) == key(after)] == []
     assert not any(answers(pairs)), "the interpreter tells each of these pairs apart"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        pytest.param(
+            """%c = stablehlo.constant dense<255> : tensor<4xui8>
+            %p = stablehlo.compare LE, %c, %x : (tensor<4xui8>, tensor<4xui8>) -> tensor<4xi1>
+            %r = stablehlo.select %p, %c, %x : tensor<4xi1>, tensor<4xui8>""",
+            "%r = stablehlo.optimization_barrier %x : tensor<4xui8>",
+            id="a minimum with the greatest value, written as a selection",
+        ),
+        pytest.param(
+            """%n = stablehlo.not %x : tensor<4xui8>
+            %m = stablehlo.not %n : tensor<4xui8>
+            %p = stablehlo.compare LT, %m, %x : (tensor<4xui8>, tensor<4xui8>) -> tensor<4xi1>
+            %r = stablehlo.select %p, %x, %m : tensor<4xi1>, tensor<4xui8>""",
+            "%r = stablehlo.optimization_barrier %x : tensor<4xui8>",
+            id="the greater of a value and itself",
+        ),
+    ],
+)
+def test_what_a_rewrite_builds_is_rewritten_too(first: str, second: str) -> None:
+    head, tail = "func.func @main(%x: tensor<4xui8>) -> tensor<4xui8> {\n", "\nreturn %r : tensor<4xui8>\n}"
+    texts = {canonicalize((head + body + tail).encode(), "stablehlo").spec_text for body in (first, second)}
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize("op", ["maximum", "minimum"])
+def test_a_symmetric_value_and_its_transpose_are_one_operand(op: str) -> None:
+    text = """func.func @main(%x: tensor<4x4xf32>) -> tensor<4x4xf32> {
+      %t = stablehlo.transpose %x, dims = [1, 0] : (tensor<4x4xf32>) -> tensor<4x4xf32>
+      %y = stablehlo.add %x, %t : tensor<4x4xf32>
+      %u = stablehlo.transpose %y, dims = [1, 0] : (tensor<4x4xf32>) -> tensor<4x4xf32>
+      %r = stablehlo.OP
+      return %r : tensor<4x4xf32> }"""
+    texts = {
+        canonicalize(text.replace("OP", body).encode(), "stablehlo").spec_text
+        for body in (f"{op} %y, %u : tensor<4x4xf32>", "optimization_barrier %u : tensor<4x4xf32>")
+    }
+    assert len(texts) == 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from kcache_compiler.errors import LimitExceeded
+from kcache_compiler.errors import InvalidProgram, LimitExceeded
 from kcache_compiler.frontends import context as mlir
 from kcache_compiler.frontends.context import Native
 
@@ -23,6 +23,7 @@ _ORIGINAL_API = re.compile(r"1 : i32\Z")
 _DEFAULT_ACCURACY = re.compile(
     r"#stablehlo\.result_accuracy<(mode = #stablehlo\.result_accuracy_mode<DEFAULT>)?>\Z"
 )
+_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"')
 _MINUS_ONE = re.compile(r"-1 : i64\Z")
 
 #: attribute -> what its text matches when it says the same as its absence. Names mean one thing in all of
@@ -95,9 +96,14 @@ def _key(key: str) -> str:
 
 
 def bounded_text(attribute: Native, limit: int) -> str:
-    """Return MLIR's text of ``attribute``, refusing nests whose text is far larger than they are."""
+    """Return MLIR's text of ``attribute``, refusing nests whose text is far larger than they are, and texts
+    that name a resource instead of saying what it holds.
+    """
     _measure(attribute, limit)
-    return str(attribute).replace("\n", "\\0A")
+    text = str(attribute).replace("\n", "\\0A")
+    if "dense_resource<" in text and "dense_resource<" in _STRINGS.sub("", text):
+        raise InvalidProgram(f"the attribute {text[:200]} holds a resource: write it as dense<...>")
+    return text
 
 
 def _measure(attribute: Native, limit: int) -> None:

@@ -15,7 +15,15 @@ from kcache_compiler.frontends import Limits, Program, read_program
 from kcache_compiler.frontends import context as mlir
 from kcache_compiler.frontends.context import Native
 from kcache_compiler.frontends.limits import check
-from kcache_compiler.types import NUMERICS, ArgSpec, Canonical, LiftedConstant, Symbol, TensorType
+from kcache_compiler.types import (
+    DTYPE_BYTES,
+    NUMERICS,
+    ArgSpec,
+    Canonical,
+    LiftedConstant,
+    Symbol,
+    TensorType,
+)
 
 _DEFAULT_LIMITS = Limits()
 
@@ -82,6 +90,14 @@ def _tensor(read: Program, type: ValueType, what: str) -> TensorType:
         raise UnsupportedOp(
             "func.func", f"{what} has type {type.element}: only tensors cross a kernel's boundary"
         )
+    if type.element not in DTYPE_BYTES:
+        element, encoded, encoding = type.element.partition(", #")
+        if encoded:
+            raise InvalidProgram(
+                f"the type of {what} has the encoding #{encoding}, which a buffer does not have: "
+                "give its dimensions as sizes or as ?"
+            )
+        raise UnsupportedOp("func.func", f"{what} has elements of type {element}, which no buffer has")
     return TensorType(type.element, tuple("?" if d == DYNAMIC else d for d in type.dims))
 
 

@@ -6,8 +6,10 @@ import math
 import re
 import struct
 
+from kcache_compiler.canonical.elements import is_integer
 from kcache_compiler.canonical.graph import ValueType
 from kcache_compiler.errors import InvalidProgram
+from kcache_compiler.frontends import context as mlir
 from kcache_compiler.frontends.context import Native
 
 #: Constants up to this size are part of the spec; larger ones become buffers after the inputs.
@@ -79,8 +81,24 @@ def read_constant(operation: Native, type: ValueType) -> Constant:
     text: str = operation.get_asm(print_generic_op_form=True, assume_verified=True)
     resource = _RESOURCE.search(text)
     if resource:
-        return _collapsed(_resource_bytes(operation, resource[1]), count)
+        content = _resource_bytes(operation, resource[1])
+        _check_resource(content, resource[1], type, count)
+        return _collapsed(content, type.element, count)
     return _from_text(_literal(text), type, count)
+
+
+def is_resource(operation: Native) -> bool:
+    """Whether the ``value`` of a constant operation lies among the resources of the module."""
+    return str(operation.attributes["value"]).startswith("dense_resource<")
+
+
+def dense_text(operation: Native, constant: Constant) -> str:
+    """Return MLIR's own literal of a constant, as if it had been written without a resource."""
+    native = mlir.native_ir()
+    type = operation.results[0].type
+    content = f'"0x{constant.content.upper()}"' if math.prod(type.shape) else ""
+    value = f"dense<{content}> : {type}"
+    return str(native.Attribute.parse(value, operation.context))
 
 
 def _from_buffer(operation: Native, type: ValueType, count: int) -> Constant | None:
@@ -92,7 +110,7 @@ def _from_buffer(operation: Native, type: ValueType, count: int) -> Constant | N
         return None
     if count and attribute.is_splat:
         return Constant.scalar(str(attribute.get_splat_value()).partition(" : ")[0], type.element)
-    return _collapsed(memoryview(attribute).tobytes(), count)
+    return _collapsed(memoryview(attribute).tobytes() if count else b"", type.element, count)
 
 
 def _literal(text: str) -> str:
@@ -104,18 +122,20 @@ def _literal(text: str) -> str:
 def _from_text(literal: str, type: ValueType, count: int) -> Constant:
     raw = _RAW.match(literal)
     if raw:
-        return _collapsed(bytes.fromhex(raw[1]), count)
+        return _collapsed(bytes.fromhex(raw[1]), type.element, count)
     match = _DENSE.match(literal)
     if not match:
         raise InvalidProgram(f"cannot read the constant {literal[:200]}")
+    if count == 0:
+        return _collapsed(b"", type.element, count)
     if type.element not in _CODES:
         body = match[1]
-        return Constant(f"={body}", not body.startswith("[") and count > 0)
+        return Constant(f"={body}", not body.startswith("["))
     tokens = _TOKEN.findall(match[1])
     code, parts = _CODES[type.element]
     if len(tokens) == parts:
         return Constant(b"".join(_part(t, type.element, code) for t in tokens).hex(), splat=True)
-    return _collapsed(b"".join(_part(t, type.element, code) for t in tokens), count)
+    return _collapsed(b"".join(_part(t, type.element, code) for t in tokens), type.element, count)
 
 
 def _part(number: str, element: str, code: str) -> bytes:
@@ -144,16 +164,33 @@ def _bfloat16(value: float) -> bytes:
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).to_bytes(2, "little")
 
 
-def _collapsed(content: bytes, count: int) -> Constant:
-    """Make a splat of content that repeats one element; an empty tensor is a splat of nothing."""
+def _collapsed(content: bytes, element: str, count: int) -> Constant:
+    """Make a splat of content that repeats one element. An empty tensor is a splat too, of ones: whatever is
+    computed of a scalar that nothing shows does not trap.
+    """
     if count == 0:
-        return Constant("", splat=True)
-    width = len(content) // count if len(content) % count == 0 else 0
-    if width and content == content[:width] * count:
+        return Constant.scalar("1" if is_integer(element) else "1.000000e+00", element)
+    width, rest = divmod(len(content), count)
+    if rest or not width:
+        raise InvalidProgram(f"a constant of {count} elements of {element} has {len(content)} bytes")
+    if content == content[:width] * count:
         return Constant(content[:width].hex(), splat=True)
-    if not width:
-        return Constant(content.hex(), splat=True)
     return Constant(content.hex(), splat=False)
+
+
+def _check_resource(content: bytes, name: str, type: ValueType, count: int) -> None:
+    """Raise where the bytes of a resource are not the elements of its type."""
+    code, parts = _CODES.get(type.element, ("B" if type.element.startswith("f8") else "", 1))
+    if not code:
+        raise InvalidProgram(
+            f"the resource {name} of a constant has elements of {type.element}: write these as dense<...>"
+        )
+    wanted = count * parts * struct.calcsize(code)
+    if len(content) != wanted:
+        raise InvalidProgram(
+            f"the resource {name} has {len(content)} bytes; a constant of {count} elements of {type.element} "
+            f"has {wanted}"
+        )
 
 
 def _resource_bytes(operation: Native, name: str) -> bytes:
@@ -166,6 +203,6 @@ def _resource_bytes(operation: Native, name: str) -> bytes:
     text: str = top.get_asm(assume_verified=True, large_resource_limit=1 << 40)
     section = text[text.rindex("{-#") :] if "{-#" in text else ""
     blob = re.search(rf'(?m)^\s*"?{re.escape(name.strip(chr(34)))}"?: "0x([0-9A-Fa-f]*)"', section)
-    if not blob:
+    if not blob or len(blob[1]) < 8 or len(blob[1]) % 2:
         raise InvalidProgram(f"the resource {name} of a constant is missing")
     return bytes.fromhex(blob[1])[4:]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from kcache_compiler.canonical.attributes import canonical_attributes
 from kcache_compiler.canonical.builder import Builder, FinishedRegion
-from kcache_compiler.canonical.graph import DYNAMIC, Ref, ValueType
+from kcache_compiler.canonical.graph import DYNAMIC, Ref, Region, ValueType
 from kcache_compiler.canonical.native_types import TypeReader
 from kcache_compiler.canonical.ops import SIDE_EFFECTS, TERMINATORS
 from kcache_compiler.errors import InvalidProgram, UnsupportedOp
@@ -100,6 +100,15 @@ class Importer:
             for index, digest in self._lifted.items():
                 values[arguments[index]] = builder.lifted(digest, params[index])
         return values
+
+    def alone(self, function: Native) -> Region:
+        """Import a function of one block by itself."""
+        arguments = list(function.regions[0].blocks[0].arguments)
+        params = tuple(self.read_type(a.type) for a in arguments)
+        builder = Builder()
+        values = {a: builder.parameter(i, t) for i, (a, t) in enumerate(zip(arguments, params, strict=True))}
+        results = self._run_block(mlir.child_operations(function), Scope(builder, values, None, 0))
+        return builder.finish(params, results).region
 
     # -- blocks and calls
 

@@ -115,7 +115,9 @@ class _Arrangement:
         inputs = [ref for ref in node.operands if len(ref.view) == len(node.operands[0].view)]
         labels = range(len(node.operands[0].view))
         kept = [lab for lab in labels if lab not in reduced]
-        if not self.contractions[index]:
+        if node.regions:
+            order = _with_order(_following(inputs[:1], labels), reduced)
+        elif not self.contractions[index]:
             order = _following(inputs[:1], labels)
         elif self.wanted[index] is not None:
             order = (*(kept[axis] for axis in self.wanted[index] or ()), *reduced)
@@ -188,6 +190,12 @@ def _following(operands: Sequence[Ref], labels: range) -> _Order:
         )
     order.update(dict.fromkeys(labels))
     return tuple(order)
+
+
+def _with_order(order: _Order, reduced: Sequence[int]) -> _Order:
+    """Return ``order`` with the reduced labels, wherever they stand in it, in the order that they are in."""
+    following = iter(reduced)
+    return tuple(next(following) if lab in reduced else lab for lab in order)
 
 
 def _contracted_order(factors: Sequence[View], kept: Sequence[int], last: set[int]) -> list[int]:

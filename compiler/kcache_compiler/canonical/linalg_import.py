@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Sequence
 
 from kcache_compiler.canonical.builder import Builder
-from kcache_compiler.canonical.constants import INLINE_CONSTANT_BYTES, read_constant
+from kcache_compiler.canonical.constants import INLINE_CONSTANT_BYTES, dense_text, is_resource, read_constant
 from kcache_compiler.canonical.graph import Ref, ValueType
 from kcache_compiler.canonical.importer import Importer, Scope
 from kcache_compiler.frontends.context import Native
@@ -51,7 +51,8 @@ class LinalgImporter(Importer):
         self._constant_bytes += constant.size
         check("bytes of constants", self._constant_bytes, self.limits.constant_bytes)
         if constant.splat or constant.size <= INLINE_CONSTANT_BYTES or constant.content.startswith("="):
-            return self.generic(scope, operation, operands, types)
+            inline = {"value": dense_text(operation, constant)} if is_resource(operation) else None
+            return self.generic(scope, operation, operands, types, inline)
         content = bytes.fromhex(constant.content)
         digest = hashlib.sha256(content).digest()
         self.contents[digest] = content

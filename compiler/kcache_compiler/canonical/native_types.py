@@ -6,6 +6,7 @@ import math
 import re
 
 from kcache_compiler.canonical.graph import DYNAMIC, ValueType
+from kcache_compiler.errors import InvalidProgram
 from kcache_compiler.frontends.context import Native
 from kcache_compiler.frontends.limits import Limits, check
 
@@ -33,6 +34,8 @@ class TypeReader:
         match = _TENSOR.match(text)
         if not match:
             return ValueType(text, None)
+        if match[2].startswith("*"):
+            raise InvalidProgram(f"{text[:200]} has no rank: give every tensor its dimensions")
         dims = tuple(DYNAMIC if d == "?" else int(d) for d in match[1].split("x")[:-1])
         self.dynamic = self.dynamic or DYNAMIC in dims
         check("rank of a tensor", len(dims), self._limits.rank)

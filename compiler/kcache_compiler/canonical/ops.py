@@ -5,7 +5,9 @@ Node names are StableHLO's without the prefix; those of other dialects keep thei
 
 from __future__ import annotations
 
-from kcache_compiler.canonical.graph import Node
+from collections.abc import Sequence
+
+from kcache_compiler.canonical.graph import Node, ValueType
 from kcache_compiler.frontends.legalize import NATIVE_CHLO
 
 _UNARY = [
@@ -133,6 +135,21 @@ def native_chlo(target: str) -> str | None:
     if prefix in ("mhlo", "chlo") and op in NATIVE_CHLO:
         return ELEMENTWISE[f"chlo.{op}"]
     return None
+
+
+_BINARY_CHLO = frozenset({"chlo.mulhi", "chlo.next_after", "chlo.polygamma", "chlo.zeta"})
+
+
+def fits(op: str, operands: Sequence[ValueType], results: Sequence[ValueType]) -> bool:
+    """Whether a call has the operands and the result of the CHLO op that it stands for: one shape, one
+    element, ``i1`` for predicates.
+    """
+    if len(operands) != (2 if op in _BINARY_CHLO else 1) or len(results) != 1:
+        return False
+    (result,) = results
+    if any(t.dims is None or t.dims != result.dims or t.element != operands[0].element for t in operands):
+        return False
+    return result.element == ("i1" if op.startswith("chlo.is_") else operands[0].element)
 
 
 _ELEMENTWISE_NODES = frozenset(ELEMENTWISE.values()) | {"bitcast_convert"}

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kcache_compiler.canonical.builder import Builder, FinishedRegion
-from kcache_compiler.canonical.graph import Ref, Region, ValueType, spread, spread_size
+from kcache_compiler.canonical.graph import Ref, Region, ValueType, spread_size
 from kcache_compiler.canonical.label import Group, Labelling
 
 
@@ -51,18 +51,22 @@ def add_reduction(
     """Add the node and return its results over the kept dims, in their order.
 
     Reduced dims of size 1 are dropped: they add no element. Reduced dims along which every input is a
-    broadcast stay, by size, because the sum of n equal values is not one of them.
+    broadcast stay, by size, because the sum of n equal values is not one of them. The dims are a set where
+    the combiner is known to commute, and are listed by label; a region sees the elements in the row-major
+    order of the dims, so there they are listed in that order.
     """
     found = builder.label_reduction(source.inputs, source.reduced, swappable=False)
     sizes = builder.label_sizes(source.inputs, found)
-    covered = [lab for lab, dim in enumerate(found.order) if dim in source.reduced]
     extra = _uncovered(source, found)
     uses = [
-        Ref(ref.node, ref.result, (*view, *map(spread, extra)))
+        Ref(ref.node, ref.result, (*view, *(source.inputs[0].view[dim] for dim in extra)))
         for ref, view in zip(source.inputs, found.views, strict=True)
     ]
     uses += source.initial
-    dims = [*covered, *range(len(found.order), len(found.order) + len(extra))]
+    label_of = {dim: lab for lab, dim in enumerate((*found.order, *extra))}
+    dims = [label_of[dim] for dim in sorted(source.reduced) if dim in label_of]
+    if region is None:
+        dims.sort()
     kept = [lab for lab, dim in enumerate(found.order) if dim not in source.reduced]
     text = f"dimensions = [{', '.join(map(str, dims))}]"
     results = tuple(ValueType(element, tuple(sizes[lab] for lab in kept)) for element in elements)
@@ -72,7 +76,7 @@ def add_reduction(
         (*uses, *(region.captured if region else ())),
         (region.region,) if region else (),
         results,
-        _kept_group(found.group, kept),
+        _kept_group(_in_order(found.group, dims) if region else found.group, kept),
         ((region.digest, region.tie),) if region else (),
     )
     view = _result_view(source, found, kept)
@@ -80,9 +84,18 @@ def add_reduction(
 
 
 def _uncovered(source: ReductionInput, found: Labelling) -> list[int]:
-    view = source.inputs[0].view
-    sizes = [spread_size(view[dim]) for dim in source.reduced if dim not in found.order]
-    return sorted(size for size in sizes if size != 1)
+    """Return the reduced dims that no input covers, by size."""
+    size = {
+        dim: spread_size(source.inputs[0].view[dim])
+        for dim in sorted(source.reduced)
+        if dim not in found.order
+    }
+    return sorted((dim for dim in size if size[dim] != 1), key=size.__getitem__)
+
+
+def _in_order(group: Group, dims: list[int]) -> Group:
+    """Return the permutations that leave the reduced labels where they are."""
+    return tuple(p for p in group if all(dim >= len(p) or p[dim] == dim for dim in dims))
 
 
 def _kept_group(group: Group, kept: list[int]) -> Group:

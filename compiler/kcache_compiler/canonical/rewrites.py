@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kcache_compiler.canonical.builder import Builder
 from kcache_compiler.canonical.elements import is_complex, is_float, is_integer, limits_of, lossless
 from kcache_compiler.canonical.graph import Node, Ref, ValueType, compose
+from kcache_compiler.canonical.label import least_view
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Site:
     """An elementwise operation about to be built: its operands are views over the result's dims."""
 
     builder: Builder
+    numerics: str
     op: str
     attributes: str
     type: ValueType
@@ -41,6 +43,16 @@ class Site:
     def element(self, ref: Ref) -> str:
         """Return the element type of an operand."""
         return self.builder.type_of(ref).element
+
+    def same(self, left: Ref, right: Ref) -> bool:
+        """Whether two operands are one value, by the automorphisms of the node that they view."""
+        group = self.builder.groups[left.node]
+        return left[:2] == right[:2] and least_view(left.view, group) == least_view(right.view, group)
+
+    def make(self, op: str, element: str, operands: Sequence[Ref]) -> Ref:
+        """Return another operation in the dims of this one, itself as simple as it gets."""
+        type = ValueType(element, self.type.dims)
+        return simplest(Site(self.builder, self.numerics, op, "", type, tuple(operands)))
 
     def inner(self, ref: Ref, op: str, index: int = 0) -> Ref | None:
         """Return operand ``index`` of the node that ``ref`` views, in the dims of ``ref``, if that node is
@@ -100,7 +112,7 @@ def _converted(site: Site) -> Ref | None:
         return source
     if source is site.operands[0]:
         return None
-    return site.builder.elementwise("convert", "", site.type.element, [source], len(source.view))
+    return site.make("convert", site.type.element, [source])
 
 
 def _involution(site: Site) -> Ref | None:
@@ -110,7 +122,7 @@ def _involution(site: Site) -> Ref | None:
 def _absolute(site: Site) -> Ref | None:
     inner = site.inner(site.operands[0], "negate")
     if inner is not None:
-        return site.builder.elementwise("abs", "", site.type.element, [inner], len(inner.view))
+        return site.make("abs", site.type.element, [inner])
     return None if is_complex(site.element(site.operands[0])) else _if_same_op(site)
 
 
@@ -167,12 +179,12 @@ def _integer_neutral(op: str, element: str) -> int | None:
 
 def _idempotent(site: Site) -> Ref | None:
     left, right = site.operands
-    return left if left == right else None
+    return left if site.same(left, right) else None
 
 
 def _selected(site: Site) -> Ref | None:
     predicate, on_true, on_false = site.operands
-    if on_true == on_false:
+    if site.same(on_true, on_false):
         return on_true
     value = site.scalar(predicate)
     if value is None:
@@ -187,9 +199,9 @@ def _select_extremum(site: Site) -> Ref | None:
     if node.op != "compare" or node.attributes not in ("LT", "LE"):
         return None
     low, high = (r._replace(view=compose(predicate.view, r.view)) for r in node.operands)
-    if (on_true, on_false) == (high, low):
+    if site.same(on_true, high) and site.same(on_false, low):
         op = "maximum"
-    elif (on_true, on_false) == (low, high):
+    elif site.same(on_true, low) and site.same(on_false, high):
         op = "minimum"
     else:
         return None
@@ -201,7 +213,7 @@ def _select_extremum(site: Site) -> Ref | None:
             return None
     elif not is_integer(element):
         return None
-    return site.builder.elementwise(op, "", element, [low, high], len(low.view))
+    return site.make(op, element, [low, high])
 
 
 def _part(site: Site) -> Ref | None:
@@ -210,7 +222,12 @@ def _part(site: Site) -> Ref | None:
 
 def _rebuilt(site: Site) -> Ref | None:
     real, imaginary = (site.inner(ref, op) for ref, op in zip(site.operands, ("real", "imag"), strict=True))
-    if real is None or real != imaginary or not is_complex(site.element(real)):
+    if (
+        real is None
+        or imaginary is None
+        or not site.same(real, imaginary)
+        or not is_complex(site.element(real))
+    ):
         return None
     return real if site.element(real) == site.type.element else None
 
@@ -219,7 +236,7 @@ def _squared(site: Site) -> Ref | None:
     (source,) = site.operands
     if is_complex(site.element(source)):
         return None
-    return site.builder.elementwise("multiply", "", site.type.element, [source, source], len(source.view))
+    return site.make("multiply", site.type.element, [source, source])
 
 
 EXACT: tuple[Rewrite, ...] = (
@@ -300,10 +317,14 @@ def _by_op(rewrites: tuple[Rewrite, ...]) -> dict[str, tuple[Rewrite, ...]]:
 _TABLES = {numerics: _by_op(EXACT + more) for numerics, more in VALUE_CHANGING.items()}
 
 
-def rewritten(numerics: str, site: Site) -> Ref | None:
-    """Return a simpler value for what is about to be built, if a rewrite applies."""
-    for rewrite in _TABLES[numerics].get(site.op, ()):
+def simplest(site: Site) -> Ref:
+    """Return the value of what is about to be built: a simpler one if a rewrite applies, else its node.
+
+    What a rewrite builds is rewritten too; each makes fewer operations, or a more basic one.
+    """
+    for rewrite in _TABLES[site.numerics].get(site.op, ()):
         found = rewrite.apply(site)
         if found is not None:
             return found
-    return None
+    rank = len(site.type.dims or ())
+    return site.builder.elementwise(site.op, site.attributes, site.type.element, site.operands, rank)

@@ -20,14 +20,21 @@ from kcache_compiler.canonical.graph import (
 )
 from kcache_compiler.canonical.importer import Importer, Scope
 from kcache_compiler.canonical.linalg_import import lift
-from kcache_compiler.canonical.ops import COMBINERS, ELEMENTWISE, IDENTITY_CALLS, native_chlo
+from kcache_compiler.canonical.ops import COMBINERS, ELEMENTWISE, IDENTITY_CALLS, fits, native_chlo
 from kcache_compiler.canonical.reduction import ReductionInput, add_reduction, is_combiner, runs_over
 from kcache_compiler.canonical.reshape import reshape
-from kcache_compiler.canonical.rewrites import Site, rewritten
-from kcache_compiler.errors import InvalidProgram
+from kcache_compiler.canonical.rewrites import Site, simplest
+from kcache_compiler.frontends import context as mlir
+from kcache_compiler.frontends.chlo_definition import chlo_definition
 from kcache_compiler.frontends.context import Native
 from kcache_compiler.frontends.limits import Limits, check
 from kcache_compiler.frontends.program import Program
+from kcache_compiler.types import DTYPE_BYTES
+
+_SHAPE_ASSERTION = (
+    "it checks sizes when the program runs, which kernels do not: export the program for fixed shapes "
+    "(dynamic=True still makes one kernel for all sizes)"
+)
 
 _SWAPPED = {"GT": "LT", "GE": "LE"}
 
@@ -41,9 +48,13 @@ class StablehloImporter(Importer):
         super().__init__(program, limits, lifted)
         self.numerics = numerics
         self._constant_bytes = 0
+        #: (name, decomposition) of a composite -> whether it is the CHLO op of that name
+        self._natives: dict[tuple[str, str], bool] = {}
+        self._proving = False
         self.handlers = {
             **dict.fromkeys(ELEMENTWISE, self._elementwise),
             "stablehlo.constant": self._constant,
+            "arith.constant": self._scalar_or_constant,
             "chlo.constant": self._constant,
             "chlo.constant_like": self._constant_like,
             "stablehlo.compare": self._compare,
@@ -67,9 +78,44 @@ class StablehloImporter(Importer):
 
     def callee(self, name: str, operation: Native) -> str | None:
         """Inline calls, and composites that are not an operation of ours."""
-        if name == "stablehlo.composite" and native_chlo(operation.attributes["name"].value) is None:
+        if name == "stablehlo.composite" and not self._is_native(operation):
             return operation.attributes["decomposition"].value
         return super().callee(name, operation)
+
+    def _is_native(self, composite: Native) -> bool:
+        """Whether a composite is the CHLO op of its name.
+
+        A composite means its decomposition, whatever its name: it is the op where the decomposition is what
+        the toolchain legalizes the op to.
+        """
+        name: str = composite.attributes["name"].value
+        if native_chlo(name) is None or self._proving:
+            return False
+        decomposition: str = composite.attributes["decomposition"].value
+        known = self._natives.get((name, decomposition))
+        if known is None:
+            known = self._natives[name, decomposition] = self._defines(name, decomposition)
+        return known
+
+    def _defines(self, name: str, decomposition: str) -> bool:
+        function = self.program.functions.get(decomposition)
+        if function is None or len(function.regions[0].blocks) != 1:
+            return False
+        type = function.attributes["function_type"].value
+        if len(type.results) != 1:
+            return False
+        definition = chlo_definition(name, type.inputs, type.results[0])
+        if definition is None:
+            return False
+        kept = self.draws, self._constant_bytes
+        self._proving = True
+        try:
+            (wanted,) = mlir.child_operations(definition.operation)
+            given, defined = self.alone(function), self.alone(wanted)
+        finally:
+            self._proving = False
+            self.draws, self._constant_bytes = kept
+        return given == defined and not given.captures
 
     def _operation(self, scope: Scope, name: str, operation: Native, operands: list[Ref]) -> Sequence[Ref]:
         if name.startswith("chlo.broadcast_"):
@@ -88,10 +134,7 @@ class StablehloImporter(Importer):
             o if len(o.view) == rank else Ref(o.node, o.result, tuple(map(spread, type.dims)))
             for o in operands
         ]
-        simpler = rewritten(self.numerics, Site(scope.builder, op, attributes, type, tuple(shaped)))
-        if simpler is not None:
-            return [simpler]
-        return [scope.builder.elementwise(op, attributes, type.element, shaped, rank)]
+        return [simplest(Site(scope.builder, self.numerics, op, attributes, type, tuple(shaped)))]
 
     def _elementwise(
         self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
@@ -174,6 +217,14 @@ class StablehloImporter(Importer):
         if "!" in type.element:
             return self.generic(scope, operation, operands, types)
         return [self._place(scope, read_constant(operation, type), type)]
+
+    def _scalar_or_constant(
+        self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
+    ) -> Sequence[Ref]:
+        """A tensor of another dialect's constant is a constant; scalars and indices are that dialect's."""
+        if types[0].dims is None or types[0].element not in DTYPE_BYTES:
+            return self.generic(scope, operation, operands, types)
+        return self._constant(scope, operation, operands, types)
 
     def _place(self, scope: Scope, constant: Constant, type: ValueType) -> Ref:
         assert type.dims is not None
@@ -264,7 +315,11 @@ class StablehloImporter(Importer):
         dims = frozenset(operation.attributes["dimensions"])
         (region,) = self.regions(scope, operation)
         simple = is_combiner(region.region, COMBINERS) if half == 1 else None
-        source = ReductionInput(operands[:half], operands[half:], dims)
+        inputs, initial = (
+            [self._widened(scope, ref, type) for ref, type in zip(part, types, strict=True)]
+            for part in (operands[:half], operands[half:])
+        )
+        source = ReductionInput(inputs, initial, dims)
         elements = [t.element for t in types]
         if simple and not runs_over(source):
             return self._combine(scope, simple, source, types[0])
@@ -277,6 +332,13 @@ class StablehloImporter(Importer):
         (value,), (initial,) = source.inputs, source.initial
         kept = tuple(entry for dim, entry in enumerate(value.view) if dim not in source.reduced)
         return self._build(scope, op, "", type, [initial, value._replace(view=kept)])
+
+    def _widened(self, scope: Scope, ref: Ref, type: ValueType) -> Ref:
+        """Convert to the element of ``type``; what a reduction or contraction promotes, it promotes first."""
+        if scope.builder.type_of(ref).element == type.element:
+            return ref
+        shown = ValueType(type.element, scope.builder.viewed_type(ref).dims)
+        return self._build(scope, "convert", "", shown, [ref])[0]
 
     def _dot_general(
         self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
@@ -308,12 +370,7 @@ class StablehloImporter(Importer):
         if attributes or not all(lossless(s, result.element) for s in sources):
             source = ReductionInput([lhs, rhs], [], reduced)
             return add_reduction(scope.builder, "dot_general", attributes, source, [result.element])
-        factors: list[Ref] = []
-        for factor, element in zip((lhs, rhs), sources, strict=True):
-            wide = ValueType(result.element, space)
-            factors.append(
-                factor if element == result.element else self._build(scope, "convert", "", wide, [factor])[0]
-            )
+        factors = [self._widened(scope, factor, result) for factor in (lhs, rhs)]
         product = self._build(scope, "multiply", "", ValueType(result.element, space), factors)
         zero = scope.builder.constant(Constant.scalar("0", result.element).content, result.element, (), ())
         source = ReductionInput(product, [zero], reduced)
@@ -363,14 +420,23 @@ class StablehloImporter(Importer):
         attributes = operation.attributes
         target = attributes["call_target_name"].value
         native = native_chlo(target)
-        if native and len(types) == 1 and self._plain(scope, operands, types):
+        given = [scope.builder.viewed_type(ref) for ref in operands]
+        if native and self._plain(scope, operands, types):
+            if not fits(native, given, types):
+                raise self.unsupported(operation, f"@{target} does not have these operands and results")
             return self._build(scope, native, "", types[0], operands)
         if target.startswith("chlo.broadcast_"):
             given = _optional(attributes, "mhlo.attributes")
             dims = _optional(given, "broadcast_dimensions") if given is not None else None
             return self._implicit_broadcast(scope, operation, target, dims, operands)
-        if target in IDENTITY_CALLS and len(operands) == 1:
+        if target in IDENTITY_CALLS:
+            if given != types:
+                raise self.unsupported(
+                    operation, f"@{target} changes the shape of a value; a kernel runs on one device"
+                )
             return operands
+        if target == "shape_assertion":
+            raise self.unsupported(operation, _SHAPE_ASSERTION)
         if "has_side_effect" in attributes and attributes["has_side_effect"].value:
             raise self.unsupported(operation, f"the custom call @{target} has side effects")
         if "called_computations" in attributes and len(attributes["called_computations"]):
@@ -381,10 +447,7 @@ class StablehloImporter(Importer):
         self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
     ) -> Sequence[Ref]:
         native = native_chlo(operation.attributes["name"].value)
-        if native is None or len(types) != 1:
-            raise InvalidProgram(
-                f"the composite {operation.attributes['name'].value} has results that its name does not"
-            )
+        assert native is not None
         return self._build(scope, native, "", types[0], operands)
 
     def _rng(

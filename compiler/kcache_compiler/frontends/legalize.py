@@ -67,7 +67,8 @@ _IMPORTED_CHLO = frozenset(
     }
 )
 
-_LEGALIZE = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
+#: CHLO as StableHLO: what CHLO ops are defined as.
+LEGALIZE = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
 _GENERALIZE = "builtin.module(func.func(linalg-generalize-named-ops))"
 
 
@@ -84,7 +85,7 @@ def legalize_chlo(module: Native, names: set[str]) -> None:
         return
     _set_aside(module, native | {f"chlo.broadcast_{op}" for op in NATIVE_CHLO})
     try:
-        mlir.run_passes(module, _LEGALIZE)
+        mlir.run_passes(module, LEGALIZE)
     except mlir.mlir_error() as error:
         raise InvalidProgram(
             f"the CHLO ops {', '.join(sorted(rest))} do not legalize: {str(error)[:2000]}"

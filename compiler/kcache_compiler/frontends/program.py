@@ -31,6 +31,9 @@ FORMATS = tuple(_DIALECTS)
 #: The parser calls its buffer ``-``.
 _PLACE = re.compile(r'"-":(\d+):(\d+)')
 
+#: Attributes in bytecode that belong to a dialect which is not here.
+_CLOSED = re.compile(r"dialect '(\w+)' does not implement the bytecode interface")
+
 
 @dataclass(frozen=True)
 class Program:
@@ -105,7 +108,16 @@ def _explain(error: Exception, format: str) -> str:
     ]
     text = "; ".join(lines)[:4000]
     word = _DIALECTS[format][1]
-    if "unregistered" in text or "not found for custom op" in text:
+    closed = _CLOSED.search(text)
+    if closed:
+        what = "notes on sharding, " if closed[1] == "sdy" else ""
+        return (
+            f"the program is not valid {word}: its bytecode holds {what}attributes of the dialect "
+            f"{closed[1]!r}, which only that dialect can read: send the program as text, or without them"
+        )
+    if "'sdy." in text:
+        text += " (sdy spreads a program over several devices; a kernel runs on one)"
+    elif "unregistered" in text or "not found for custom op" in text:
         text += f" (a {word} program may use only the dialects {', '.join(sorted(_DIALECTS[format][0]))})"
     return f"the program is not valid {word}: {text}"
 

@@ -1,0 +1,77 @@
+"""Random programs: a spec computes what its program does, reads back as itself, and is no other program's."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+
+from kcache_compiler.canonical import canonicalize, render
+from kcache_compiler.errors import InvalidProgram
+from kcache_compiler.types import TensorType
+from tests.compiler.interpreter import evaluate, special
+from tests.compiler.random_programs import COMPARISONS, LOGIC, random_program
+
+_OP = re.compile(r'"stablehlo\.(add|subtract|multiply|maximum|minimum|and|or|xor)"')
+_DIRECTION = re.compile(r"comparison_direction (EQ|NE|LT|LE|GT|GE)>")
+_PERMUTATION = re.compile(r"permutation = array<i64: (\d+), (\d+)")
+_NUMBER = re.compile(r"dense<(-?\d+)>")
+_OPERANDS = re.compile(r'"\((%[\w#]+), (%[\w#]+)\)  :')
+
+
+def mutants(text: str, rng: random.Random, count: int) -> list[str]:
+    """Programs that differ from ``text`` in one place, and may mean something else."""
+    found: list[str] = []
+    for _ in range(count):
+        pattern = rng.choice([_OP, _OP, _DIRECTION, _PERMUTATION, _NUMBER, _OPERANDS])
+        places = list(pattern.finditer(text))
+        if not places:
+            continue
+        match = rng.choice(places)
+        whole, first = match[0], match[1]
+        if pattern is _OP:
+            changed = whole.replace(first, rng.choice([op for op in LOGIC if op != first]))
+        elif pattern is _DIRECTION:
+            changed = whole.replace(first, rng.choice([d for d in COMPARISONS if d != first]))
+        elif pattern is _NUMBER:
+            changed = whole.replace(first, str(int(first) ^ 1))
+        else:
+            changed = whole.replace(first, "?").replace(match[2], first).replace("?", match[2])
+        found.append(text[: match.start()] + changed + text[match.end() :])
+    return found
+
+
+def _digest(text: str) -> bytes | None:
+    """The key of a mutant; None when it is no program any more."""
+    try:
+        return canonicalize(text.encode(), "stablehlo").spec_digest
+    except InvalidProgram:
+        return None
+
+
+def check(seed: int, mutations: int) -> None:
+    program = random_program(seed)
+    arguments = [
+        special(TensorType(element, dims), seed + i) for i, (element, dims) in enumerate(program.arguments)
+    ]
+    form = canonicalize(program.text.encode(), "stablehlo")
+    again = render(form.spec_text)
+    assert canonicalize(again.encode(), "stablehlo").spec_text == form.spec_text, program.text
+    changed = mutants(program.text, random.Random(seed), mutations)
+    same = [mutant for mutant in changed if _digest(mutant) == form.spec_digest]
+    answers = evaluate([(text, arguments) for text in (program.text, again, *same)])
+    for text, answer in zip((again, *same), answers[1:], strict=True):
+        assert answer == answers[0], f"seed {seed}\n{program.text}\n{text}"
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_random_programs(seed: int) -> None:
+    check(seed, 6)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("block", range(20))
+def test_many_random_programs(block: int) -> None:
+    for seed in range(1000 + 50 * block, 1050 + 50 * block):
+        check(seed, 12)

@@ -1,0 +1,95 @@
+"""Reductions: mixed types, dims of size 1, and regions that see the order of elements."""
+
+# ruff: noqa: E501  (MLIR reads best unbroken)
+from __future__ import annotations
+
+import pytest
+
+from kcache_compiler.canonical import canonicalize, render
+from tests.compiler.interpreter import evaluate
+
+#: The first element that is not -1: associative, with -1 as its neutral element, and not commutative.
+FIRST = """^bb0(%u: tensor<i32>, %v: tensor<i32>):
+    %m = stablehlo.constant dense<-1> : tensor<i32>
+    %p = stablehlo.compare EQ, %u, %m : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    %s = stablehlo.select %p, %v, %u : tensor<i1>, tensor<i32>
+    stablehlo.return %s : tensor<i32>"""
+
+
+def first(source: str, type: str, dims: str, result: str = "tensor<i32>", arguments: str = "") -> str:
+    return f"""func.func @main(%x: tensor<2x3xi32>{arguments}) -> {result} {{
+    %z = stablehlo.constant dense<-1> : tensor<i32>
+    {source}
+    %r = "stablehlo.reduce"(%o, %z) ({{{FIRST}}}) {{dimensions = array<i64: {dims}>}} : ({type}, tensor<i32>) -> {result}
+    return %r : {result} }}"""
+
+
+ROWS = "%o = stablehlo.optimization_barrier %x : tensor<2x3xi32>"
+COLUMNS = "%o = stablehlo.transpose %x, dims = [1, 0] : (tensor<2x3xi32>) -> tensor<3x2xi32>"
+
+
+def both_ways(text: str, arguments: list[str]) -> list[str]:
+    """What the interpreter says of a program, after it said the same of its spec."""
+    form = canonicalize(text.encode(), "stablehlo")
+    again = render(form.spec_text)
+    assert canonicalize(again.encode(), "stablehlo").spec_text == form.spec_text
+    one, other = evaluate([(text, arguments), (again, arguments)])
+    assert one == other
+    return one
+
+
+def test_a_region_that_does_not_commute_sees_the_order_of_the_dims() -> None:
+    rows, columns = first(ROWS, "tensor<2x3xi32>", "0, 1"), first(COLUMNS, "tensor<3x2xi32>", "0, 1")
+    x = ["dense<[[-1, 5, 6], [7, 8, 9]]> : tensor<2x3xi32>"]
+    assert both_ways(rows, x) != both_ways(columns, x)
+    assert (
+        canonicalize(rows.encode(), "stablehlo").spec_digest
+        != canonicalize(columns.encode(), "stablehlo").spec_digest
+    )
+
+
+def test_a_broadcast_that_such_a_region_sees_keeps_its_place() -> None:
+    make = "%o = stablehlo.broadcast_in_dim %x, dims = [{}] : (tensor<2x3xi32>) -> tensor<{}xi32>"
+    x = ["dense<[[-1, 5, 6], [7, 8, 9]]> : tensor<2x3xi32>"]
+    digests = set[bytes]()
+    for where, type in (("0, 2", "2x4x3"), ("2, 1", "4x3x2"), ("1, 2", "4x2x3"), ("0, 1", "2x3x4")):
+        text = first(make.format(where, type), f"tensor<{type}xi32>", "0, 1, 2")
+        both_ways(text, x)
+        digests.add(canonicalize(text.encode(), "stablehlo").spec_digest)
+    assert len(digests) == 4
+
+
+def test_symmetry_is_lost_where_such_a_region_mixes_the_axes() -> None:
+    """y[i,j,k,l] = y[k,l,i,j]; the fold over (j, l) is not symmetric in (i, k)."""
+    make = """%a = stablehlo.broadcast_in_dim %x, dims = [0, 1] : (tensor<2x2xi32>) -> tensor<2x2x2x2xi32>
+    %b = stablehlo.broadcast_in_dim %x, dims = [2, 3] : (tensor<2x2xi32>) -> tensor<2x2x2x2xi32>
+    %o = stablehlo.{} %a, %b : tensor<2x2x2x2xi32>"""
+    text = first(make.format("minimum"), "tensor<2x2x2x2xi32>", "1, 3", "tensor<2x2xi32>")
+    text = text.replace("tensor<2x3xi32>", "tensor<2x2xi32>")
+    head, _, tail = text.rpartition("return %r")
+    turned = f"{head}%t = stablehlo.transpose %r, dims = [1, 0] : (tensor<2x2xi32>) -> tensor<2x2xi32>\n return %t{tail}"
+    x = ["dense<[[4, -1], [-1, 3]]> : tensor<2x2xi32>"]
+    both_ways(text, x)
+    both_ways(turned, x)
+    assert (
+        canonicalize(text.encode(), "stablehlo").spec_digest
+        != canonicalize(turned.encode(), "stablehlo").spec_digest
+    )
+
+
+@pytest.mark.parametrize("op", ["add", "maximum", "multiply"])
+@pytest.mark.parametrize("size", [1, 4])
+def test_reductions_promote_before_they_combine(op: str, size: int) -> None:
+    text = f"""func.func @main(%x: tensor<3x{size}xf16>, %i: tensor<f16>) -> tensor<3xf32> {{
+    %r = "stablehlo.reduce"(%x, %i) ({{^bb0(%u: tensor<f32>, %v: tensor<f32>):
+      %s = stablehlo.{op} %u, %v : tensor<f32>
+      stablehlo.return %s : tensor<f32>}}) {{dimensions = array<i64: 1>}} : (tensor<3x{size}xf16>, tensor<f16>) -> tensor<3xf32>
+    return %r : tensor<3xf32> }}"""
+    converted = f"""func.func @main(%x: tensor<3x{size}xf16>, %i: tensor<f16>) -> tensor<3xf32> {{
+    %y = stablehlo.convert %x : (tensor<3x{size}xf16>) -> tensor<3x{size}xf32>
+    %j = stablehlo.convert %i : (tensor<f16>) -> tensor<f32>
+    %r = stablehlo.reduce(%y init: %j) applies stablehlo.{op} across dimensions = [1] : (tensor<3x{size}xf32>, tensor<f32>) -> tensor<3xf32>
+    return %r : tensor<3xf32> }}"""
+    both_ways(converted, [f"dense<1.5> : tensor<3x{size}xf16>", "dense<0.333252> : tensor<f16>"])
+    spec = canonicalize(text.encode(), "stablehlo").spec_text
+    assert spec == canonicalize(converted.encode(), "stablehlo").spec_text
