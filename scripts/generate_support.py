@@ -1,58 +1,127 @@
-"""Writes docs/support.md: which ops compile in which dtypes, as the differential tests have it.
+"""Writes docs/support.md: what compiles, in which dtypes, and what is refused, as the tests have it.
 
-``python -m scripts.generate_support write|check``. A row is true because ``tests/ops/test_ops.py`` runs each
-of its programs against the StableHLO reference interpreter, or sees it refused with ``UnsupportedOp``.
+``python -m scripts.generate_support write|check``. A row is true because ``tests/ops/test_ops.py`` runs its
+programs against the StableHLO reference interpreter, or because ``tests/house/test_support.py`` compiles it.
 """
 
 from __future__ import annotations
 
+import re
 import sys
+from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
-from tests.ops.programs import all_programs
+from tests.house.edges import Edge, Outcome, edges
+from tests.ops.programs import OpProgram, all_programs
 from tests.ops.refused import REFUSED
-from tests.ops.values import ALL
+from tests.ops.values import ALL, COMPLEX, FLOATS, INTEGERS, SIGNED, UNSIGNED
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "support.md"
-_HEAD = """# Ops and dtypes
+#: An op; attributes (``#stablehlo.gather<...>``) are none.
+_OP = re.compile(r"(?<![#\w])(?:stablehlo|chlo)\.\w+")
+_GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("all", ALL),
+    ("integers", INTEGERS),
+    ("signed", SIGNED),
+    ("unsigned", UNSIGNED),
+    ("floats", FLOATS),
+    ("complex", COMPLEX),
+)
 
-Made by `python -m scripts.generate_support write` from the programs of `tests/ops`, each of which is compiled
-and compared with the StableHLO reference interpreter, or refused with `UnsupportedOp`. `yes`: agrees; `no`:
-refused; empty: no program, and often no meaning. Names without a prefix are StableHLO's; `shape_ops` are
-broadcast_in_dim, transpose, reshape, slice, pad, concatenate and reverse; `results` are programs with several
-results. An op that is not listed is refused, or legalized by the toolchain without a test of ours.
+_TEXT = """\
+# What compiles
 
+Made by `python -m scripts.generate_support write` from the programs that the tests run.
+
+Programs come as StableHLO (with CHLO) or as linalg on tensors. Keys do not depend on this page: a valid
+program that `compile` refuses has a key, unless the page says otherwise. `UnsupportedOp` names the op and
+where it is. "integers" are i8 to i64 and ui8 to ui64, "signed" and "unsigned" the halves of these, "floats"
+are f16, bf16, f32 and f64, "complex" are c64 and c128. Buffers hold these and i1, nothing else.
+
+## StableHLO and CHLO, compared with the reference interpreter
+
+`tests/ops` compiles each op below in these dtypes under numerics `strict`, on odd, one-element and empty
+shapes, with NaN, infinities and signed zeros, and compares the results with the reference interpreter.
+A dtype that is not listed was not tested, which does not mean that it is refused. How exact the functions are
+is in [math-accuracy.md](math-accuracy.md).
+
+{ops}
+
+## Refused ops
+
+`compile` raises `UnsupportedOp` for these. Programs that contain them have keys.
+
+{refused}
+
+## Other StableHLO programs
+
+Each line is one program that a test compiles, or sees refused. Results are not compared.
+
+{stablehlo}
+
+## Linalg
+
+Each line is one program in f32 that a test compiles, or sees refused. Results are not compared.
+
+{linalg}
 """
 
 
 def page() -> str:
-    """The whole text of the page."""
-    found: dict[str, dict[str, bool]] = {}
-    for program in all_programs():
-        row = found.setdefault(program.op, {})
-        row[program.dtype] = row.get(program.dtype, True) and program.id not in REFUSED
-    lines = [f"| op | {' | '.join(ALL)} |", f"| --- |{' --- |' * len(ALL)}"]
-    for op, row in sorted(found.items()):
-        cells = [{True: "yes", False: "no", None: ""}[row.get(dtype)] for dtype in ALL]
-        lines.append(f"| `{op}` | {' | '.join(cells)} |")
-    return _HEAD + "\n".join(lines) + "\n"
+    """The page as the tests have it."""
+    programs, found = all_programs(), edges()
+    passed = _uses(program for program in programs if program.id not in REFUSED)
+    refused = _uses(program for program in programs if program.id in REFUSED)
+    never = sorted(refused.keys() - passed.keys())
+    return _TEXT.format(
+        ops=_table("op", "dtypes", ((f"`{op}`", _short(passed[op])) for op in sorted(passed))),
+        refused=_table("op", "tested in", ((f"`{op}`", _short(refused[op])) for op in never)),
+        stablehlo=_outcomes(edge for edge in found if edge.format == "stablehlo"),
+        linalg=_outcomes(edge for edge in found if edge.format == "linalg"),
+    )
 
 
-def main() -> int:
-    """Writes the page, or says whether it is what would be written."""
-    if sys.argv[1:] == ["write"]:
+def _uses(programs: Iterable[OpProgram]) -> dict[str, set[str]]:
+    """Op -> dtypes of the programs that use it."""
+    uses: dict[str, set[str]] = defaultdict(set)
+    for program in programs:
+        for op in _OP.findall(program.text):
+            if op != "stablehlo.return":
+                uses[op].add(program.dtype)
+    return uses
+
+
+def _short(dtypes: set[str]) -> str:
+    """Groups by their names, and what is left."""
+    left, parts = set(dtypes), list[str]()
+    for name, group in _GROUPS:
+        if left.issuperset(group):
+            parts.append(name)
+            left -= set(group)
+    return ", ".join([*parts, *(dtype for dtype in ALL if dtype in left)])
+
+
+def _outcomes(found: Iterable[Edge]) -> str:
+    order = list(Outcome)
+    rows = sorted(found, key=lambda edge: order.index(edge.outcome))
+    return _table("program", "what happens", ((edge.name, edge.outcome.value) for edge in rows))
+
+
+def _table(left: str, right: str, rows: Iterable[tuple[str, str]]) -> str:
+    return "\n".join(f"| {one} | {other} |" for one, other in ((left, right), ("---", "---"), *rows))
+
+
+def main(arguments: list[str]) -> int:
+    """Run the subcommand of the command line; 1: the page is stale."""
+    if arguments == ["write"]:
         PAGE.write_text(page())
         return 0
-    if sys.argv[1:] == ["check"]:
-        fresh = PAGE.exists() and PAGE.read_text() == page()
-        print(
-            "docs/support.md: "
-            + ("fresh" if fresh else "stale; run: python -m scripts.generate_support write")
-        )
-        return 0 if fresh else 1
-    print((__doc__ or "").strip(), file=sys.stderr)
+    if arguments == ["check"]:
+        return int(PAGE.read_text() != page())
+    print(__doc__)
     return 2
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -70,7 +70,7 @@ def _stablehlo() -> list[Edge]:
                 f"%x: {_V}, %y: tensor<2xf32>, %i: tensor<f32>",
                 _V,
                 '%r = "stablehlo.select_and_scatter"(%x, %y, %i) <{window_dimensions = array<i64: 2>, '
-                f"window_strides = array<i64: 2>}}> {_GREATER}, {_ADDED} : ({_V}, tensor<2xf32>, tensor<f32>)"
+                f"window_strides = array<i64: 2>}}> {_GREATER[:-1]}, {_ADDED[1:]} : ({_V}, tensor<2xf32>, tensor<f32>)"
                 f" -> {_V}",
             ),
         ),
