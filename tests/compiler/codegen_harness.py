@@ -128,7 +128,7 @@ class Kernel:
             )
             for array, kind in zip(arrays, kinds, strict=True)
         ]
-        symbols = {s.name: inputs[s.arg].shape[s.axis] for s in self.interface.symbols}
+        symbols: dict[str, int] = {s.name: inputs[s.arg].shape[s.axis] for s in self.interface.symbols}
         outputs = [aligned(_shape(kind, symbols), NUMPY[kind.dtype]) for kind in self.interface.outputs]
         workspace = aligned((evaluate_text(self.interface.workspace, {**symbols, "workers": 1}),), np.uint8)
         pointers = [array.ctypes.data if array.size else None for array in (*inputs, *outputs)]

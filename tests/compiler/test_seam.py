@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from typing import Any
 
 import llvmlite.binding
 import numpy as np
@@ -173,7 +174,7 @@ class EngineKernel(Kernel):
         packed = self.engine.raw_lookup("kcache_run")
         call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(packed)
 
-        def run(*given: object) -> int:
+        def run(*given: Any) -> int:
             words = (ctypes.c_void_p * 4)(
                 *[ctypes.cast(word, ctypes.c_void_p) if word is not None else None for word in given]
             )
