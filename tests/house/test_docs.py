@@ -138,3 +138,10 @@ def test_the_reserved_error_code_and_version_of_the_abi_are_those_of_the_code():
     page = (ROOT / "docs" / "abi.md").read_text()
     assert f"{library.SIZES_DISAGREE} always means" in page
     assert page.startswith(f"# C ABI of a CPU kernel, version {library.ABIS[-1]}")
+
+
+def test_the_wire_page_names_every_method():
+    proto = (ROOT / "protos" / "kcache" / "v1" / "kernel_cache.proto").read_text()
+    methods = set(re.findall(r"rpc (\w+)\(", proto))
+    assert methods
+    assert {method for method in methods if f"`{method}`" not in PROTOCOL} == set()
