@@ -131,3 +131,29 @@ def test_a_loop_ends_when_sizes_do_not_fit() -> None:
     np.testing.assert_array_equal(kernel(np.int32(4), x, x)[0], 5 * x)
     with pytest.raises(RuntimeError, match="sizes of the arguments do not fit"):
         kernel(np.int32(4), x, np.ones(5, "f4"))
+
+
+def test_a_reshape_to_its_own_type_is_the_value() -> None:
+    kernel = kernel_of("""
+      func.func @main(%x: tensor<ui8>) -> tensor<ui8> {
+        %r = stablehlo.reshape %x : (tensor<ui8>) -> tensor<ui8>
+        return %r : tensor<ui8>
+      }""")
+    assert kernel(np.uint8(200))[0] == 200
+
+
+def test_windows_of_no_elements() -> None:
+    def windows(rows: int, results: int) -> str:
+        return f"""
+          func.func @main(%x: tensor<{rows}x4xf32>) -> tensor<{results}x0xf32> {{
+            %none = stablehlo.slice %x [0:{rows}, 4:4] : (tensor<{rows}x4xf32>) -> tensor<{rows}x0xf32>
+            %z = stablehlo.constant dense<0.0> : tensor<f32>
+            %r = "stablehlo.reduce_window"(%none, %z) <{{window_dimensions = array<i64: 2, 1>}}> ({{
+              ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+                %s = stablehlo.add %a, %b : tensor<f32>
+                stablehlo.return %s : tensor<f32>
+            }}) : (tensor<{rows}x0xf32>, tensor<f32>) -> tensor<{results}x0xf32>
+            return %r : tensor<{results}x0xf32>
+          }}"""
+
+    assert kernel_of(windows(3, 2))(np.zeros((3, 4), "f4"))[0].shape == (2, 0)

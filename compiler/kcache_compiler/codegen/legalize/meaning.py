@@ -33,6 +33,8 @@ def keep_meaning(unit: Unit) -> None:
         "stablehlo.gather": _signed_from_second,
         "stablehlo.pad": _pad_nothing,
         "stablehlo.reduce": _reduce_nothing,
+        "stablehlo.reduce_window": _windows_of_nothing,
+        "stablehlo.reshape": _reshape_to_itself,
         "stablehlo.set_dimension_size": _refuse_dynamic_size,
     }
     _drop_nothing(unit)
@@ -50,9 +52,30 @@ def _drop_nothing(unit: Unit) -> None:
         kind = op.results[0].type
         if not mlir.is_tensor(kind) or None in (sizes := mlir.sizes_of(kind)) or 0 not in sizes:
             continue
-        with mlir.before(op):
-            nothing = mlir.value("tensor.empty", (), signless_tensor(kind))
-            op.results[0].replace_all_uses_with(cast(nothing, kind))
+        _take_nothing(op)
+
+
+def _take_nothing(op: mlir.Op) -> None:
+    with mlir.before(op):
+        for result in op.results:
+            nothing = mlir.value("tensor.empty", (), signless_tensor(result.type))
+            result.replace_all_uses_with(cast(nothing, result.type))
+    op.erase()
+
+
+def _windows_of_nothing(op: mlir.Op) -> None:
+    """Windows that see padding only, or none at all: the toolchain would copy behind the end of a buffer."""
+    sizes = mlir.sizes_of(op.results[0].type)
+    if 0 in sizes and None not in sizes:
+        _take_nothing(op)
+    elif 0 in mlir.sizes_of(op.operands[0].type):
+        raise UnsupportedOp(mlir.name_of(op), "windows over no elements", mlir.location_of(op))
+
+
+def _reshape_to_itself(op: mlir.Op) -> None:
+    """The toolchain's legalization crashes on it when the type is unsigned."""
+    if op.operands[0].type == op.results[0].type:
+        op.results[0].replace_all_uses_with(op.operands[0])
         op.erase()
 
 
