@@ -20,13 +20,13 @@ class Client:
     """Kernels from a kcache service, over tiers in memory and on disk.
 
     ``address`` is ``"host:port"`` or ``"unix:/path"``; without one ``$KCACHE_ADDR``, else the embedded
-    service in this process (needs ``kcache-grpc[server]``). Safe from many threads, usable after
+    service, a child of this process (needs ``kcache-grpc[server]``). Safe from many threads, usable after
     ``os.fork``, a context manager.
 
     ``namespace``: key space. ``token``: bearer token. ``tls``: ``True`` for the system's authorities, a
     PEM as bytes or file, or ``False``. ``cache_dir``: folder of the local tiers, yours alone (0700).
     ``timeout``: seconds for one call, retries included. ``strict``: raise ``Unavailable`` when the service is
-    away, instead of compiling in this process. ``server_id``: the server's identity, instead of the one that
+    away, instead of compiling on this machine. ``server_id``: the server's identity, instead of the one that
     is pinned at first contact.
 
     A raised epoch or a new toolchain of the service reaches a client with its next question to the service,

@@ -1,4 +1,4 @@
-"""Where a service is: at an address, or in this process."""
+"""Where a service is: at an address, or a child of this process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Place(Protocol):
 
     @property
     def embedded(self) -> bool:
-        """Whether it runs in this process."""
+        """Whether it is a child of this process."""
         ...
 
     @property
@@ -67,7 +67,7 @@ class RemotePlace:
 
 @dataclass(frozen=True)
 class EmbeddedPlace:
-    """The service in this process, with its database in the cache directory."""
+    """The service that is a child of this process, with its database in the cache directory."""
 
     #: ``None``: a folder that goes when the process ends.
     cache_dir: Path | None

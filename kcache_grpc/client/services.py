@@ -126,7 +126,7 @@ class Services:
 
 
 def _configured_place(config: ClientConfig) -> RemotePlace | None:
-    """Where the service is; ``None``: in this process. Raises ``ArgumentError`` or ``PermissionDenied``."""
+    """Where the service is; ``None``: the embedded one. Raises ``ArgumentError`` or ``PermissionDenied``."""
     if config.address is None:
         return None
     endpoint = parse_endpoint(config.address, tls=config.tls, token=config.token, server_id=config.server_id)
