@@ -41,6 +41,13 @@ class DataType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DATA_TYPE_F64: _ClassVar[DataType]
     DATA_TYPE_C64: _ClassVar[DataType]
     DATA_TYPE_C128: _ClassVar[DataType]
+
+class DynamicMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DYNAMIC_MODE_UNSPECIFIED: _ClassVar[DynamicMode]
+    DYNAMIC_MODE_STATIC: _ClassVar[DynamicMode]
+    DYNAMIC_MODE_DYNAMIC: _ClassVar[DynamicMode]
+    DYNAMIC_MODE_AUTO: _ClassVar[DynamicMode]
 PROGRAM_FORMAT_UNSPECIFIED: ProgramFormat
 PROGRAM_FORMAT_STABLEHLO: ProgramFormat
 PROGRAM_FORMAT_LINALG: ProgramFormat
@@ -67,6 +74,10 @@ DATA_TYPE_F32: DataType
 DATA_TYPE_F64: DataType
 DATA_TYPE_C64: DataType
 DATA_TYPE_C128: DataType
+DYNAMIC_MODE_UNSPECIFIED: DynamicMode
+DYNAMIC_MODE_STATIC: DynamicMode
+DYNAMIC_MODE_DYNAMIC: DynamicMode
+DYNAMIC_MODE_AUTO: DynamicMode
 
 class RequestHeader(_message.Message):
     __slots__ = ("namespace", "client_version", "request_id")
@@ -145,6 +156,28 @@ class SymbolSpec(_message.Message):
     arg: int
     axis: int
     def __init__(self, name: _Optional[str] = ..., arg: _Optional[int] = ..., axis: _Optional[int] = ...) -> None: ...
+
+class SymbolAxis(_message.Message):
+    __slots__ = ("arg", "axis", "min", "max", "multiple_of")
+    ARG_FIELD_NUMBER: _ClassVar[int]
+    AXIS_FIELD_NUMBER: _ClassVar[int]
+    MIN_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    MULTIPLE_OF_FIELD_NUMBER: _ClassVar[int]
+    arg: int
+    axis: int
+    min: int
+    max: int
+    multiple_of: int
+    def __init__(self, arg: _Optional[int] = ..., axis: _Optional[int] = ..., min: _Optional[int] = ..., max: _Optional[int] = ..., multiple_of: _Optional[int] = ...) -> None: ...
+
+class DynamicShapes(_message.Message):
+    __slots__ = ("mode", "axes")
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    AXES_FIELD_NUMBER: _ClassVar[int]
+    mode: DynamicMode
+    axes: _containers.RepeatedCompositeFieldContainer[SymbolAxis]
+    def __init__(self, mode: _Optional[_Union[DynamicMode, str]] = ..., axes: _Optional[_Iterable[_Union[SymbolAxis, _Mapping]]] = ...) -> None: ...
 
 class SignedBytes(_message.Message):
     __slots__ = ("payload", "signature", "key_id")

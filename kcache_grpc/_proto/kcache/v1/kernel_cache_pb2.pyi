@@ -102,7 +102,7 @@ class NormalizeGraphRequest(_message.Message):
     def __init__(self, header: _Optional[_Union[_common_pb2.RequestHeader, _Mapping]] = ..., graph: _Optional[_Union[_common_pb2.GraphSource, _Mapping]] = ..., numerics: _Optional[_Union[_common_pb2.Numerics, str]] = ...) -> None: ...
 
 class NormalizeGraphResponse(_message.Message):
-    __slots__ = ("spec_digest", "text_size_bytes", "text_chunk", "inputs", "outputs", "symbols", "arg_names", "constants")
+    __slots__ = ("spec_digest", "text_size_bytes", "text_chunk", "inputs", "outputs", "symbols", "arg_names", "constants", "symbol_values", "symbolic_inputs")
     SPEC_DIGEST_FIELD_NUMBER: _ClassVar[int]
     TEXT_SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     TEXT_CHUNK_FIELD_NUMBER: _ClassVar[int]
@@ -111,6 +111,8 @@ class NormalizeGraphResponse(_message.Message):
     SYMBOLS_FIELD_NUMBER: _ClassVar[int]
     ARG_NAMES_FIELD_NUMBER: _ClassVar[int]
     CONSTANTS_FIELD_NUMBER: _ClassVar[int]
+    SYMBOL_VALUES_FIELD_NUMBER: _ClassVar[int]
+    SYMBOLIC_INPUTS_FIELD_NUMBER: _ClassVar[int]
     spec_digest: bytes
     text_size_bytes: int
     text_chunk: bytes
@@ -119,7 +121,9 @@ class NormalizeGraphResponse(_message.Message):
     symbols: _containers.RepeatedCompositeFieldContainer[_common_pb2.SymbolSpec]
     arg_names: _containers.RepeatedScalarFieldContainer[str]
     constants: _containers.RepeatedCompositeFieldContainer[_manifest_pb2.ConstantBinding]
-    def __init__(self, spec_digest: _Optional[bytes] = ..., text_size_bytes: _Optional[int] = ..., text_chunk: _Optional[bytes] = ..., inputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., symbols: _Optional[_Iterable[_Union[_common_pb2.SymbolSpec, _Mapping]]] = ..., arg_names: _Optional[_Iterable[str]] = ..., constants: _Optional[_Iterable[_Union[_manifest_pb2.ConstantBinding, _Mapping]]] = ...) -> None: ...
+    symbol_values: _containers.RepeatedScalarFieldContainer[int]
+    symbolic_inputs: _containers.RepeatedCompositeFieldContainer[_common_pb2.TensorSpec]
+    def __init__(self, spec_digest: _Optional[bytes] = ..., text_size_bytes: _Optional[int] = ..., text_chunk: _Optional[bytes] = ..., inputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., symbols: _Optional[_Iterable[_Union[_common_pb2.SymbolSpec, _Mapping]]] = ..., arg_names: _Optional[_Iterable[str]] = ..., constants: _Optional[_Iterable[_Union[_manifest_pb2.ConstantBinding, _Mapping]]] = ..., symbol_values: _Optional[_Iterable[int]] = ..., symbolic_inputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ...) -> None: ...
 
 class StoreGraphRequest(_message.Message):
     __slots__ = ("header", "graph", "numerics")
@@ -160,20 +164,22 @@ class LookupGraphResponse(_message.Message):
     def __init__(self, spec: _Optional[_Union[SpecSummary, _Mapping]] = ...) -> None: ...
 
 class SpecSummary(_message.Message):
-    __slots__ = ("key", "spec_digest", "numerics", "canonicalizer", "create_time", "text_size_bytes")
+    __slots__ = ("key", "spec_digest", "numerics", "canonicalizer", "create_time", "text_size_bytes", "current_key")
     KEY_FIELD_NUMBER: _ClassVar[int]
     SPEC_DIGEST_FIELD_NUMBER: _ClassVar[int]
     NUMERICS_FIELD_NUMBER: _ClassVar[int]
     CANONICALIZER_FIELD_NUMBER: _ClassVar[int]
     CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
     TEXT_SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_KEY_FIELD_NUMBER: _ClassVar[int]
     key: int
     spec_digest: bytes
     numerics: _common_pb2.Numerics
     canonicalizer: int
     create_time: _timestamp_pb2.Timestamp
     text_size_bytes: int
-    def __init__(self, key: _Optional[int] = ..., spec_digest: _Optional[bytes] = ..., numerics: _Optional[_Union[_common_pb2.Numerics, str]] = ..., canonicalizer: _Optional[int] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., text_size_bytes: _Optional[int] = ...) -> None: ...
+    current_key: int
+    def __init__(self, key: _Optional[int] = ..., spec_digest: _Optional[bytes] = ..., numerics: _Optional[_Union[_common_pb2.Numerics, str]] = ..., canonicalizer: _Optional[int] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., text_size_bytes: _Optional[int] = ..., current_key: _Optional[int] = ...) -> None: ...
 
 class GetSpecRequest(_message.Message):
     __slots__ = ("header", "key")
@@ -210,20 +216,22 @@ class KernelQuery(_message.Message):
     def __init__(self, program_digest: _Optional[bytes] = ...) -> None: ...
 
 class GetKernelsRequest(_message.Message):
-    __slots__ = ("header", "queries", "target", "options", "artifact_kinds", "inline_budget_bytes")
+    __slots__ = ("header", "queries", "target", "options", "artifact_kinds", "inline_budget_bytes", "shapes")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     QUERIES_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     ARTIFACT_KINDS_FIELD_NUMBER: _ClassVar[int]
     INLINE_BUDGET_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SHAPES_FIELD_NUMBER: _ClassVar[int]
     header: _common_pb2.RequestHeader
     queries: _containers.RepeatedCompositeFieldContainer[KernelQuery]
     target: _common_pb2.Target
     options: _common_pb2.Options
     artifact_kinds: _containers.RepeatedScalarFieldContainer[_manifest_pb2.ArtifactKind]
     inline_budget_bytes: int
-    def __init__(self, header: _Optional[_Union[_common_pb2.RequestHeader, _Mapping]] = ..., queries: _Optional[_Iterable[_Union[KernelQuery, _Mapping]]] = ..., target: _Optional[_Union[_common_pb2.Target, _Mapping]] = ..., options: _Optional[_Union[_common_pb2.Options, _Mapping]] = ..., artifact_kinds: _Optional[_Iterable[_Union[_manifest_pb2.ArtifactKind, str]]] = ..., inline_budget_bytes: _Optional[int] = ...) -> None: ...
+    shapes: _common_pb2.DynamicShapes
+    def __init__(self, header: _Optional[_Union[_common_pb2.RequestHeader, _Mapping]] = ..., queries: _Optional[_Iterable[_Union[KernelQuery, _Mapping]]] = ..., target: _Optional[_Union[_common_pb2.Target, _Mapping]] = ..., options: _Optional[_Union[_common_pb2.Options, _Mapping]] = ..., artifact_kinds: _Optional[_Iterable[_Union[_manifest_pb2.ArtifactKind, str]]] = ..., inline_budget_bytes: _Optional[int] = ..., shapes: _Optional[_Union[_common_pb2.DynamicShapes, _Mapping]] = ...) -> None: ...
 
 class InlineArtifact(_message.Message):
     __slots__ = ("ref", "data")
@@ -312,20 +320,22 @@ class GetUploadResponse(_message.Message):
     def __init__(self, committed_size_bytes: _Optional[int] = ..., complete: bool = ...) -> None: ...
 
 class CompileKernelRequest(_message.Message):
-    __slots__ = ("header", "graph", "target", "options", "artifact_kinds", "retry_failed")
+    __slots__ = ("header", "graph", "target", "options", "artifact_kinds", "retry_failed", "shapes")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     GRAPH_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     ARTIFACT_KINDS_FIELD_NUMBER: _ClassVar[int]
     RETRY_FAILED_FIELD_NUMBER: _ClassVar[int]
+    SHAPES_FIELD_NUMBER: _ClassVar[int]
     header: _common_pb2.RequestHeader
     graph: _common_pb2.GraphSource
     target: _common_pb2.Target
     options: _common_pb2.Options
     artifact_kinds: _containers.RepeatedScalarFieldContainer[_manifest_pb2.ArtifactKind]
     retry_failed: bool
-    def __init__(self, header: _Optional[_Union[_common_pb2.RequestHeader, _Mapping]] = ..., graph: _Optional[_Union[_common_pb2.GraphSource, _Mapping]] = ..., target: _Optional[_Union[_common_pb2.Target, _Mapping]] = ..., options: _Optional[_Union[_common_pb2.Options, _Mapping]] = ..., artifact_kinds: _Optional[_Iterable[_Union[_manifest_pb2.ArtifactKind, str]]] = ..., retry_failed: bool = ...) -> None: ...
+    shapes: _common_pb2.DynamicShapes
+    def __init__(self, header: _Optional[_Union[_common_pb2.RequestHeader, _Mapping]] = ..., graph: _Optional[_Union[_common_pb2.GraphSource, _Mapping]] = ..., target: _Optional[_Union[_common_pb2.Target, _Mapping]] = ..., options: _Optional[_Union[_common_pb2.Options, _Mapping]] = ..., artifact_kinds: _Optional[_Iterable[_Union[_manifest_pb2.ArtifactKind, str]]] = ..., retry_failed: bool = ..., shapes: _Optional[_Union[_common_pb2.DynamicShapes, _Mapping]] = ...) -> None: ...
 
 class CompileStage(_message.Message):
     __slots__ = ("stage", "elapsed")
@@ -374,6 +384,46 @@ class CompileKernelResponse(_message.Message):
     result: CompileResult
     chunk: ArtifactChunk
     def __init__(self, stage: _Optional[_Union[CompileStage, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., result: _Optional[_Union[CompileResult, _Mapping]] = ..., chunk: _Optional[_Union[ArtifactChunk, _Mapping]] = ...) -> None: ...
+
+class ListKernelsRequest(_message.Message):
+    __slots__ = ("header", "key", "page_size", "page_token")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    header: _common_pb2.RequestHeader
+    key: int
+    page_size: int
+    page_token: str
+    def __init__(self, header: _Optional[_Union[_common_pb2.RequestHeader, _Mapping]] = ..., key: _Optional[int] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class KernelSummary(_message.Message):
+    __slots__ = ("kernel_digest", "arg_spec", "guard", "target", "options", "toolchain_digest", "create_time", "compile_duration")
+    KERNEL_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    ARG_SPEC_FIELD_NUMBER: _ClassVar[int]
+    GUARD_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    TOOLCHAIN_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
+    COMPILE_DURATION_FIELD_NUMBER: _ClassVar[int]
+    kernel_digest: bytes
+    arg_spec: str
+    guard: str
+    target: _common_pb2.Target
+    options: _common_pb2.Options
+    toolchain_digest: bytes
+    create_time: _timestamp_pb2.Timestamp
+    compile_duration: _duration_pb2.Duration
+    def __init__(self, kernel_digest: _Optional[bytes] = ..., arg_spec: _Optional[str] = ..., guard: _Optional[str] = ..., target: _Optional[_Union[_common_pb2.Target, _Mapping]] = ..., options: _Optional[_Union[_common_pb2.Options, _Mapping]] = ..., toolchain_digest: _Optional[bytes] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., compile_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class ListKernelsResponse(_message.Message):
+    __slots__ = ("kernels", "next_page_token")
+    KERNELS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    kernels: _containers.RepeatedCompositeFieldContainer[KernelSummary]
+    next_page_token: str
+    def __init__(self, kernels: _Optional[_Iterable[_Union[KernelSummary, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class ReadArtifactRequest(_message.Message):
     __slots__ = ("header", "sha256", "read_offset", "read_limit")

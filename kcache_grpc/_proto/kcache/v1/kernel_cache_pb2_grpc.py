@@ -85,6 +85,11 @@ class KernelCacheStub(object):
                 request_serializer=kcache_dot_v1_dot_kernel__cache__pb2.CompileKernelRequest.SerializeToString,
                 response_deserializer=kcache_dot_v1_dot_kernel__cache__pb2.CompileKernelResponse.FromString,
                 _registered_method=True)
+        self.ListKernels = channel.unary_unary(
+                '/kcache.v1.KernelCache/ListKernels',
+                request_serializer=kcache_dot_v1_dot_kernel__cache__pb2.ListKernelsRequest.SerializeToString,
+                response_deserializer=kcache_dot_v1_dot_kernel__cache__pb2.ListKernelsResponse.FromString,
+                _registered_method=True)
         self.ReadArtifact = channel.unary_stream(
                 '/kcache.v1.KernelCache/ReadArtifact',
                 request_serializer=kcache_dot_v1_dot_kernel__cache__pb2.ReadArtifactRequest.SerializeToString,
@@ -173,6 +178,13 @@ class KernelCacheServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListKernels(self, request, context):
+        """Lists the stored kernels of a key, youngest first. NOT_FOUND when the key was never given.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ReadArtifact(self, request, context):
         """Streams the bytes of an artifact or constant from an offset. NOT_FOUND when unknown or evicted.
         """
@@ -239,6 +251,11 @@ def add_KernelCacheServicer_to_server(servicer, server):
                     servicer.CompileKernel,
                     request_deserializer=kcache_dot_v1_dot_kernel__cache__pb2.CompileKernelRequest.FromString,
                     response_serializer=kcache_dot_v1_dot_kernel__cache__pb2.CompileKernelResponse.SerializeToString,
+            ),
+            'ListKernels': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListKernels,
+                    request_deserializer=kcache_dot_v1_dot_kernel__cache__pb2.ListKernelsRequest.FromString,
+                    response_serializer=kcache_dot_v1_dot_kernel__cache__pb2.ListKernelsResponse.SerializeToString,
             ),
             'ReadArtifact': grpc.unary_stream_rpc_method_handler(
                     servicer.ReadArtifact,
@@ -522,6 +539,33 @@ class KernelCache(object):
             '/kcache.v1.KernelCache/CompileKernel',
             kcache_dot_v1_dot_kernel__cache__pb2.CompileKernelRequest.SerializeToString,
             kcache_dot_v1_dot_kernel__cache__pb2.CompileKernelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListKernels(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kcache.v1.KernelCache/ListKernels',
+            kcache_dot_v1_dot_kernel__cache__pb2.ListKernelsRequest.SerializeToString,
+            kcache_dot_v1_dot_kernel__cache__pb2.ListKernelsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -138,7 +138,7 @@ class ConstantBinding(_message.Message):
     def __init__(self, type: _Optional[_Union[_common_pb2.TensorSpec, _Mapping]] = ..., sha256: _Optional[bytes] = ..., size_bytes: _Optional[int] = ...) -> None: ...
 
 class Binding(_message.Message):
-    __slots__ = ("program_digest", "numerics", "namespace", "epoch", "key", "spec_digest", "inputs", "arg_names", "outputs", "symbols", "symbol_values", "constants")
+    __slots__ = ("program_digest", "numerics", "namespace", "epoch", "key", "spec_digest", "inputs", "arg_names", "outputs", "symbols", "symbol_values", "constants", "symbolic_inputs", "canonicalizer")
     PROGRAM_DIGEST_FIELD_NUMBER: _ClassVar[int]
     NUMERICS_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
@@ -151,6 +151,8 @@ class Binding(_message.Message):
     SYMBOLS_FIELD_NUMBER: _ClassVar[int]
     SYMBOL_VALUES_FIELD_NUMBER: _ClassVar[int]
     CONSTANTS_FIELD_NUMBER: _ClassVar[int]
+    SYMBOLIC_INPUTS_FIELD_NUMBER: _ClassVar[int]
+    CANONICALIZER_FIELD_NUMBER: _ClassVar[int]
     program_digest: bytes
     numerics: _common_pb2.Numerics
     namespace: str
@@ -163,4 +165,6 @@ class Binding(_message.Message):
     symbols: _containers.RepeatedCompositeFieldContainer[_common_pb2.SymbolSpec]
     symbol_values: _containers.RepeatedScalarFieldContainer[int]
     constants: _containers.RepeatedCompositeFieldContainer[ConstantBinding]
-    def __init__(self, program_digest: _Optional[bytes] = ..., numerics: _Optional[_Union[_common_pb2.Numerics, str]] = ..., namespace: _Optional[str] = ..., epoch: _Optional[int] = ..., key: _Optional[int] = ..., spec_digest: _Optional[bytes] = ..., inputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., arg_names: _Optional[_Iterable[str]] = ..., outputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., symbols: _Optional[_Iterable[_Union[_common_pb2.SymbolSpec, _Mapping]]] = ..., symbol_values: _Optional[_Iterable[int]] = ..., constants: _Optional[_Iterable[_Union[ConstantBinding, _Mapping]]] = ...) -> None: ...
+    symbolic_inputs: _containers.RepeatedCompositeFieldContainer[_common_pb2.TensorSpec]
+    canonicalizer: int
+    def __init__(self, program_digest: _Optional[bytes] = ..., numerics: _Optional[_Union[_common_pb2.Numerics, str]] = ..., namespace: _Optional[str] = ..., epoch: _Optional[int] = ..., key: _Optional[int] = ..., spec_digest: _Optional[bytes] = ..., inputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., arg_names: _Optional[_Iterable[str]] = ..., outputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., symbols: _Optional[_Iterable[_Union[_common_pb2.SymbolSpec, _Mapping]]] = ..., symbol_values: _Optional[_Iterable[int]] = ..., constants: _Optional[_Iterable[_Union[ConstantBinding, _Mapping]]] = ..., symbolic_inputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., canonicalizer: _Optional[int] = ...) -> None: ...
