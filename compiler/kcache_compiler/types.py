@@ -84,6 +84,11 @@ class Canonical:
 
     ``spec_text`` is deterministic; its first line names the canonicalizer version and the
     numerics class; ``spec_digest`` is the SHA-256 of its UTF-8 bytes.
+
+    ``arg_spec`` has the program's own sizes. ``symbols`` are the spec's; ``symbol_values`` are their sizes in
+    this program, -1 where it leaves the axis open; ``symbolic_args`` are the inputs as the spec has them,
+    their sizes integers, symbols or products such as ``"2*s0*s1"``. Both empty: the spec is static but for
+    the symbols of ``arg_spec``.
     """
 
     spec_text: str
@@ -94,6 +99,8 @@ class Canonical:
     constants: tuple[LiftedConstant, ...]
     arg_names: tuple[str, ...]
     operations: int
+    symbol_values: tuple[int, ...] = ()
+    symbolic_args: tuple[TensorType, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,8 @@ def encode_canonical(canonical: Canonical) -> Frame:
         ],
         "arg_names": list(canonical.arg_names),
         "operations": canonical.operations,
+        "symbol_values": list(canonical.symbol_values),
+        "symbolic_args": _tensors(canonical.symbolic_args),
     }
     return Frame(header, (canonical.spec_text.encode(), *(c.content for c in canonical.constants)))
 
@@ -84,6 +86,8 @@ def decode_canonical(frame: Frame) -> Canonical:
         constants=constants,
         arg_names=tuple(header["arg_names"]),
         operations=header["operations"],
+        symbol_values=tuple(header["symbol_values"]),
+        symbolic_args=_to_tensors(header["symbolic_args"]),
     )
 
 
