@@ -1,0 +1,141 @@
+"""Reading a spec's text for comparison, whatever version of the canonicalizer wrote it.
+
+``canonical.spec_text.parse_spec`` reads only what its own version writes; stored specs may be older. Here
+sizes, views and attributes stay texts, and a line of no known form is kept as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+_HEADER = re.compile(r"kcache\.spec v\d+ canonicalizer=(\d+) numerics=(\S+) family=(\S+)")
+_LEAF = re.compile(r"(arg|const) \S+ (\S.*)\Z")
+_NODE = re.compile(r"( *)%\d+ = (\S+)")
+_TYPE = re.compile(r'("(?:[^"\\]|\\.)*"|[^\s\["]+)(?:\[([^\]]*)\])?')
+_USE = re.compile(r"([%apkq]\d+)(?:\.(\d+))?(?:\[([^\]]*)\])?")
+
+
+@dataclass(frozen=True)
+class Type:
+    """Element and dimensions as they are written; ``None`` for a value that is no tensor."""
+
+    element: str
+    dims: tuple[str, ...] | None
+
+    def __str__(self) -> str:
+        return self.element if self.dims is None else f"{self.element}[{','.join(self.dims)}]"
+
+
+@dataclass(frozen=True)
+class Use:
+    """An operand: the name of a leaf (``a0``) or operation (``%3``), its result, the view of it."""
+
+    name: str
+    result: int
+    view: str
+
+    def __str__(self) -> str:
+        return f"{self.name}.{self.result}" if self.result else self.name
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One line of a body, and the regions under it."""
+
+    op: str
+    uses: tuple[Use, ...]
+    types: tuple[Type, ...]
+    attributes: str
+    regions: tuple[Body, ...] = ()
+
+
+@dataclass(frozen=True)
+class Body:
+    """The operations of a region in order, what it returns, and ``head``: how it takes its leaves."""
+
+    head: str
+    operations: tuple[Operation, ...]
+    results: tuple[Use, ...]
+
+
+@dataclass(frozen=True)
+class Outline:
+    """A spec, as far as comparing needs it. ``others`` are lines of no known form."""
+
+    canonicalizer: str
+    numerics: str
+    family: str
+    arguments: tuple[Type, ...]
+    constants: tuple[Type, ...]
+    body: Body
+    others: tuple[str, ...] = field(default=())
+
+
+def read_outline(text: str) -> Outline:
+    """Return the outline of a spec text. Never raises: what cannot be read is in ``others``."""
+    lines = text.removesuffix("\n").split("\n")
+    header = _HEADER.match(lines[0]) if lines else None
+    leaves: dict[str, list[Type]] = {"arg": [], "const": []}
+    reader = _Reader(lines[1:] if header else lines)
+    while leaf := _LEAF.match(reader.line):
+        leaves[leaf[1]] += read_types(leaf[2])
+        reader.position += 1
+    body = reader.body("", "")
+    canonicalizer, numerics, family = header.groups() if header else ("", "", "")
+    arguments, constants = tuple(leaves["arg"]), tuple(leaves["const"])
+    return Outline(canonicalizer, numerics, family, arguments, constants, body, tuple(reader.others))
+
+
+def read_types(text: str) -> Iterator[Type]:
+    """Yield the types of a list of types with blanks between."""
+    for match in _TYPE.finditer(text):
+        dims = match[2]
+        yield Type(match[1], None if dims is None else tuple(d for d in dims.split(",") if d))
+
+
+class _Reader:
+    def __init__(self, lines: list[str]) -> None:
+        self.lines = lines
+        self.position = 0
+        self.others: list[str] = []
+
+    @property
+    def line(self) -> str:
+        """The present line, empty at the end."""
+        return self.lines[self.position] if self.position < len(self.lines) else ""
+
+    def body(self, head: str, indent: str) -> Body:
+        """The operations at ``indent``, up to the return or to a line that is less indented."""
+        operations: list[Operation] = []
+        while self.position < len(self.lines):
+            line = self.line
+            if line.startswith(f"{indent}return"):
+                self.position += 1
+                return Body(head, tuple(operations), tuple(_uses(line[len(indent) + len("return") :])))
+            node = _NODE.match(line)
+            if node is not None and len(node[1]) == len(indent):
+                self.position += 1
+                operations.append(self._operation(node[2], line[node.end() :], indent))
+            elif len(line) - len(line.lstrip()) < len(indent):
+                break
+            else:
+                self.others.append(line)
+                self.position += 1
+        return Body(head, tuple(operations), ())
+
+    def _operation(self, op: str, rest: str, indent: str) -> Operation:
+        uses, _, tail = rest.partition(" :")
+        types, _, attributes = tail.partition(" | ")
+        regions: list[Body] = []
+        while self.line.startswith(f"{indent}  region"):
+            head = self.line.strip()
+            self.position += 1
+            regions.append(self.body(head, f"{indent}    "))
+        return Operation(op, tuple(_uses(uses)), tuple(read_types(types)), attributes, tuple(regions))
+
+
+def _uses(text: str) -> Iterator[Use]:
+    for name, result, view in _USE.findall(text):
+        yield Use(name, int(result or 0), view)

@@ -1,0 +1,170 @@
+"""Sentences for what differs between two operations. "Here" is the asked graph, "there" the stored one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kcache_compiler.difference.frontier import COMMUTATIVE, Numbered, is_constant
+from kcache_compiler.difference.literal import literal
+from kcache_compiler.difference.outline import Operation, Use
+
+#: A difference before its place is put in front of its sentence.
+_Piece = tuple[str, str, str, str]
+
+#: Longest piece of an attribute that a sentence quotes.
+_QUOTED = 120
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that differs: ``name``, its value in both, and a sentence that says so."""
+
+    name: str
+    yours: str
+    theirs: str
+    sentence: str
+
+
+class Side:
+    """One graph's operations in words. Values that both graphs have go by the names of the asked graph."""
+
+    def __init__(self, numbered: Numbered, shared_names: dict[int, str] | None = None) -> None:
+        self.numbered = numbered
+        self._shared = shared_names or {}
+
+    @property
+    def names(self) -> dict[int, str]:
+        """The name of each value, by number."""
+        return {number: name for name, number in self.numbered.values.items()}
+
+    def operation(self, position: int) -> Operation:
+        """The operation at a position."""
+        return self.numbered.body.operations[position]
+
+    def use(self, use: Use) -> str:
+        """An operand: a constant by its value, ``argument 0``, ``%6``."""
+        if use.name.startswith("%"):
+            operation = self.operation(int(use.name[1:]))
+            if is_constant(operation) and operation.op == "constant" and operation.types:
+                return literal(operation.types[0].element, operation.attributes)
+            shared = self._shared.get(self.numbered.values[use.name])
+            return str(Use(shared or use.name, use.result, use.view))
+        return {"a": "argument", "k": "lifted constant", "p": "parameter", "q": "captured value"}.get(
+            use.name[0], use.name[0]
+        ) + f" {use.name[1:]}"
+
+    def phrase(self, position: int) -> str:
+        """``tanh of %6``; ``add of argument 0 and 0.5``."""
+        operation = self.operation(position)
+        operands = [self.use(use) for use in operation.uses]
+        if not operands:
+            return operation.op
+        if len(operands) > 4:
+            return f"{operation.op} of {len(operands)} values"
+        return f"{operation.op} of {' and '.join(operands)}"
+
+
+def operations_differ(here: Side, position: int, there: Side, other: int, where: str) -> Difference:
+    """Say what differs between two operations that stand in each other's place."""
+    mine, theirs = here.operation(position), there.operation(other)
+    yours, stored = here.phrase(position), there.phrase(other)
+    if mine.op != theirs.op:
+        sentence = f"{where}: yours is {yours}, the stored one is {stored}"
+        return Difference("operation", yours, stored, sentence)
+    pieces = [piece for piece in (_operands(here, mine, there, theirs), _details(mine, theirs)) if piece]
+    if not pieces:
+        return Difference(
+            "operation", yours, stored, f"{where}: yours is {yours}, the stored one is {stored}"
+        )
+    name, left, right, _ = pieces[0]
+    return Difference(name, left, right, f"{where}, {mine.op}: {'; '.join(piece[3] for piece in pieces)}")
+
+
+def only_here(here: Side, position: int, where: str) -> Difference:
+    """Say that an operation has no counterpart in the stored graph."""
+    phrase = here.phrase(position)
+    return Difference("operation", phrase, "", f"{where}: {phrase} is not in the stored graph")
+
+
+def only_there(there: Side, position: int, where: str) -> Difference:
+    """Say that an operation is only in the stored graph."""
+    phrase = there.phrase(position)
+    return Difference("operation", "", phrase, f"{where} of the stored graph: {phrase} is not in yours")
+
+
+def _operands(here: Side, mine: Operation, there: Side, theirs: Operation) -> _Piece | None:
+    if len(mine.uses) != len(theirs.uses):
+        left, right = str(len(mine.uses)), str(len(theirs.uses))
+        return "operands", left, right, f"it takes {left} operands here and {right} there"
+    ours, others = [here.use(use) for use in mine.uses], [there.use(use) for use in theirs.uses]
+    if ours != others and sorted(ours) == sorted(others) and not mine.regions:
+        left, right = ", ".join(ours), ", ".join(others)
+        return "operands", left, right, f"its operands are {left} here and {right} there: another order"
+    for index, other in _pairs(mine.op, ours, others):
+        left, right = ours[index], others[other]
+        if left == right:
+            continue
+        if _constant(here, mine.uses[index]) and _constant(there, theirs.uses[other]):
+            return "constant", left, right, f"a constant differs: {left} here, {right} there"
+        return "operand", left, right, f"operand {index} is {left} here and {right} there"
+    for index, (use, other) in enumerate(zip(mine.uses, theirs.uses, strict=True)):
+        if use.view != other.view:
+            left, right = f"{ours[index]}[{use.view}]", f"{others[index]}[{other.view}]"
+            text = f"operand {index} is read along other axes: {left} here, {right} there"
+            return "axes", left, right, text
+    return None
+
+
+def _pairs(op: str, ours: list[str], others: list[str]) -> list[tuple[int, int]]:
+    """Positions of operands to compare: as they stand, or where order means nothing what is left over."""
+    if op not in COMMUTATIVE:
+        return list(zip(range(len(ours)), range(len(others)), strict=True))
+    mine = [index for index, text in enumerate(ours) if text not in others]
+    theirs = [index for index, text in enumerate(others) if text not in ours]
+    return list(zip(mine, theirs, strict=False))
+
+
+def _constant(side: Side, use: Use) -> bool:
+    return use.name.startswith("%") and is_constant(side.operation(int(use.name[1:])))
+
+
+def _details(mine: Operation, theirs: Operation) -> _Piece | None:
+    if mine.attributes != theirs.attributes:
+        left, right = _differing(mine.attributes, theirs.attributes)
+        return "attribute", left, right, f"{left or 'nothing'} here, {right or 'nothing'} there"
+    if mine.types != theirs.types:
+        left, right = (" ".join(map(str, types)) for types in (mine.types, theirs.types))
+        return "type", left, right, f"it gives {left} here and {right} there"
+    return None
+
+
+def _differing(mine: str, theirs: str) -> tuple[str, str]:
+    """The attributes of two lists that differ, shortened."""
+    ours, others = split_attributes(mine), split_attributes(theirs)
+    left = ", ".join(part for part in ours if part not in others) or mine
+    right = ", ".join(part for part in others if part not in ours) or theirs
+    return _shortened(left), _shortened(right)
+
+
+def split_attributes(text: str) -> list[str]:
+    """Cut ``a = 1, b = [2, 3]`` at the commas between attributes: outside of brackets and quotes."""
+    parts, depth, start, quoted = [""], 0, 0, False
+    for index, char in enumerate(text):
+        if char == '"' and text[index - 1 : index] != "\\":
+            quoted = not quoted
+        elif quoted:
+            continue
+        elif char in "([{<":
+            depth += 1
+        elif char in ")]}" or (char == ">" and text[index - 1 : index] != "-"):
+            depth -= 1
+        elif char == "," and depth == 0:
+            parts[-1] = text[start:index].strip()
+            parts.append("")
+            start = index + 1
+    parts[-1] = text[start:].strip()
+    return [part for part in parts if part]
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _QUOTED else f"{text[:_QUOTED]}..."
