@@ -11,6 +11,7 @@ from kcache_grpc.storage.records import (
     Failure,
     GraphDraft,
     KernelDraft,
+    KernelRecord,
     Lease,
     MappingDraft,
     Namespace,
@@ -128,6 +129,13 @@ def kernel(draft: KernelDraft) -> None:
         raise InvalidValue("a kernel has at least one artifact, and one of a kind")
     for artifact in draft.artifacts:
         named_bytes(f"artifact {artifact.kind}", artifact.digest, artifact.content)
+
+
+def wanted(record: KernelRecord, limit: int) -> None:
+    """A kernel that others may be compared with."""
+    digest("toolchain", record.toolchain)
+    number("key or limit", record.key, limit)
+    text("kernel", record.arg_spec, record.guard, record.target, record.options)
 
 
 def events(batch: Iterable[AuditEvent]) -> None:

@@ -23,6 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 
+from kcache_grpc.storage.nearby import NearbyStore
 from kcache_grpc.storage.records import (
     AuditEvent,
     AuditRecord,
@@ -330,7 +331,7 @@ class LedgerStore(ABC):
         """Counts. Reads indexes from end to end: not for hot paths."""
 
 
-class Store(NamespaceStore, GraphStore, BlobStore, KernelStore, LeaseStore, LedgerStore):
+class Store(NamespaceStore, GraphStore, BlobStore, KernelStore, LeaseStore, LedgerStore, NearbyStore):
     """A whole store. See the module's docstring for what holds everywhere."""
 
     @property

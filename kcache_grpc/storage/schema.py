@@ -24,7 +24,7 @@ from sqlalchemy import (
 from kcache_migrations.naming import NAMING_CONVENTION
 
 #: The Alembic revision that this version reads and writes.
-SCHEMA_REVISION = "0001"
+SCHEMA_REVISION = "0002"
 
 #: ``PRAGMA application_id`` of our SQLite files: "KCCH".
 APPLICATION_ID = 0x4B434348
@@ -96,6 +96,8 @@ specs = Table(
     PrimaryKeyConstraint("namespace_id", "key"),
     UniqueConstraint("namespace_id", "spec_digest"),
     CheckConstraint("key >= 1", name="key"),
+    # Specs of about the same size, without touching the pages that hold texts.
+    Index("ix_specs_text_size", "namespace_id", "text_size"),
     *_is_digest("spec_digest"),
 )
 
@@ -223,6 +225,7 @@ kernels = Table(
     ForeignKeyConstraint(["namespace_id", "key"], ["specs.namespace_id", "specs.key"]),
     Index("ix_kernels_variants", "namespace_id", "epoch", "key", "target", "options", "toolchain"),
     Index("ix_kernels_toolchain", "namespace_id", "toolchain"),
+    Index("ix_kernels_key", "namespace_id", "key"),
     # Covers counts and sums, which would read every manifest else.
     Index("ix_kernels_compile_us", "namespace_id", "epoch", "compile_us"),
     *_is_digest("kernel_digest", "toolchain"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
@@ -16,14 +18,24 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from kcache_grpc.storage import migrate, open_store
 from kcache_grpc.storage.schema import APPLICATION_ID, METADATA, SCHEMA_REVISION, TRIGGERS
-from kcache_grpc.storage.sql import blobs, graphs, kernels, leases, ledger, namespaces, publish, store
+from kcache_grpc.storage.sql import (
+    blobs,
+    graphs,
+    kernels,
+    leases,
+    ledger,
+    namespaces,
+    nearby,
+    publish,
+    store,
+)
 from kcache_grpc.storage.sql.sqlite import sqlite_engine
 from kcache_migrations import LOCATION
 from tests.storage.drafts import Time, kernel, mapping, program, sha256, spec
 from tests.storage.dump import SCHEMAS, load
-from tests.storage.inside import database, path_of, raw, rows
+from tests.storage.inside import contents, database, path_of, raw, rows
 
-MODULES = (blobs, graphs, kernels, leases, ledger, namespaces, publish, store)
+MODULES = (blobs, graphs, kernels, leases, ledger, namespaces, nearby, publish, store)
 STATEMENTS = {
     f"{module.__name__.rpartition('.')[2]}.{name}": value
     for module in MODULES
@@ -127,6 +139,57 @@ def test_views_are_made_for_people(tmp_path):
         assert connection.execute(query).fetchall() == [(program(0).hex(), 1), (program(7).hex(), 2)]
         query = "SELECT kind, actor, key, spec_digest FROM v_audit ORDER BY id"
         assert connection.execute(query).fetchall() == [("store", "job", 1, None), ("publish", "", 1, None)]
+
+
+def test_ingredients_and_failures_are_shown_to_people(tmp_path):
+    load((SCHEMAS / "0001.sql").read_text(), tmp_path / "store.sqlite")
+    url = f"sqlite:///{tmp_path}/store.sqlite"
+    migrate(url)
+    with open_store(url, clock=Time().clock) as opened:
+        ns = opened.get_or_create_namespace("default")
+        draft = kernel(5)
+        opened.publish_kernel(ns, replace(draft, ingredients=(("spec", "another"), ("guard", ""))))
+    with raw(tmp_path / "store.sqlite") as connection:
+        query = "SELECT namespace, epoch, key, kernel_digest, name, value, created_at FROM v_key_ingredients"
+        assert connection.execute(f"{query} WHERE kernel_id = 1 ORDER BY position").fetchall() == [
+            (
+                "default",
+                1,
+                1,
+                kernel(1).kernel.kernel_digest.hex(),
+                name,
+                value,
+                "2025-06-15T15:06:40.000000Z",
+            )
+            for name, value in kernel(1).ingredients
+        ]
+        query = "SELECT kernel_digest, other_digest, name, value, other_value FROM v_key_differences"
+        digests = (kernel(1).kernel.kernel_digest.hex(), kernel(5).kernel.kernel_digest.hex())
+        assert connection.execute(f"{query} WHERE kernel_id = 1 ORDER BY position").fetchall() == [
+            (*digests, "spec", kernel(1).ingredients[0][1], "another"),
+            (*digests, "target", "x86-64-v3", None),
+        ]
+        query = "SELECT kernel_digest, reason, stage, count, last_at FROM v_failures"
+        (failure,) = connection.execute(query).fetchall()
+        assert failure[:4] == (kernel(3).kernel.kernel_digest.hex(), "COMPILE_FAILED", "lower", 1)
+
+
+def test_a_migration_can_be_taken_back(tmp_path, template):
+    """0002 adds indexes and views only: without it the schema is that of 0001, whose rows are all there."""
+    old, new = tmp_path / "old.sqlite", tmp_path / "new.sqlite"
+    for path in (old, new):
+        load((SCHEMAS / "0001.sql").read_text(), path)
+    migrate(f"sqlite:///{new}")
+    config = Config()
+    config.set_main_option("script_location", str(LOCATION))
+    with sqlite_engine(new).connect() as connection, connection.begin():
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0001")
+    kinds = ("table", "index", "trigger", "view")
+    assert schema_of(new, kinds) == schema_of(old, kinds)
+    assert contents(new) == contents(old)
+    migrate(f"sqlite:///{new}")
+    assert schema_of(new, kinds) == schema_of(template, kinds)
 
 
 def test_there_are_statements_to_look_at():

@@ -9,11 +9,19 @@ from kcache_grpc.storage.memory.graphs import MemoryGraphs, MemoryNamespaces
 from kcache_grpc.storage.memory.kernels import MemoryKernels
 from kcache_grpc.storage.memory.leases import MemoryLeases
 from kcache_grpc.storage.memory.ledger import MemoryLedger
+from kcache_grpc.storage.memory.nearby import MemoryNearby
 from kcache_grpc.storage.memory.state import State
 
 
 class MemoryStore(
-    MemoryNamespaces, MemoryGraphs, MemoryBlobs, MemoryKernels, MemoryLeases, MemoryLedger, Store
+    MemoryNamespaces,
+    MemoryGraphs,
+    MemoryBlobs,
+    MemoryKernels,
+    MemoryLeases,
+    MemoryLedger,
+    MemoryNearby,
+    Store,
 ):
     """``Store`` in this process's memory. Durable for as long as the process; not shared with others."""
 

@@ -19,11 +19,12 @@ from kcache_grpc.storage.sql.kernels import SqlKernels
 from kcache_grpc.storage.sql.leases import SqlLeases
 from kcache_grpc.storage.sql.ledger import SqlLedger
 from kcache_grpc.storage.sql.namespaces import SqlNamespaces
+from kcache_grpc.storage.sql.nearby import SqlNearby
 
 _ID = select(store_meta.c.value).where(store_meta.c.name == "store_id")
 
 
-class SqlStore(SqlNamespaces, SqlGraphs, SqlBlobs, SqlKernels, SqlLeases, SqlLedger, Store):
+class SqlStore(SqlNamespaces, SqlGraphs, SqlBlobs, SqlKernels, SqlLeases, SqlLedger, SqlNearby, Store):
     """``Store`` on a database that has our schema. ``on_close`` runs once, after the database is closed."""
 
     def __init__(

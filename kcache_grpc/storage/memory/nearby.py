@@ -1,0 +1,52 @@
+"""What is stored near something, in memory."""
+
+from __future__ import annotations
+
+from kcache_grpc.storage import checks
+from kcache_grpc.storage.memory.state import HeldKernel, MemoryPart
+from kcache_grpc.storage.nearby import WEIGHTS, NearbyStore, NearKernel, SpecSize
+from kcache_grpc.storage.records import KernelRecord, MappingRecord, Namespace
+
+
+class MemoryNearby(MemoryPart, NearbyStore):
+    """``NearbyStore`` in memory."""
+
+    def list_mappings(self, namespace: Namespace, key: int, limit: int = 100) -> tuple[MappingRecord, ...]:
+        checks.number("key or limit", key, limit)
+        here = (namespace.id, namespace.epoch)
+        with self._state as state:
+            found = [record for name, record in state.mappings.items() if name[:2] == here]
+        return tuple(record for record in found if record.key == key)[:limit]
+
+    def list_spec_sizes(self, namespace: Namespace, text_size: int, limit: int) -> tuple[SpecSize, ...]:
+        checks.number("size or limit", text_size, limit)
+        with self._state as state:
+            found = [
+                SpecSize(spec.key, len(spec.text.encode())) for spec in state.specs.get(namespace.id, [])
+            ]
+        found.sort(key=lambda spec: (abs(spec.text_size - text_size), -spec.key))
+        return tuple(found[:limit])
+
+    def list_near_kernels(
+        self, namespace: Namespace, wanted: KernelRecord, limit: int
+    ) -> tuple[NearKernel, ...]:
+        checks.wanted(wanted, limit)
+        with self._state as state:
+            held = [each for name, each in state.kernels.items() if name[0] == namespace.id]
+        near = [_near(each, namespace, wanted) for each in held if each.kernel.key == wanted.key]
+        near.sort(key=lambda kernel: (kernel.distance, -kernel.id))
+        return tuple(near[:limit])
+
+
+def _near(held: HeldKernel, namespace: Namespace, wanted: KernelRecord) -> NearKernel:
+    here = held.kernel
+    differs = {
+        "guard": here.guard != wanted.guard,
+        "arg_spec": here.arg_spec != wanted.arg_spec,
+        "options": here.options != wanted.options,
+        "target": here.target != wanted.target,
+        "toolchain": here.toolchain != wanted.toolchain,
+        "epoch": held.epoch != namespace.epoch,
+    }
+    distance = sum(WEIGHTS[name] for name, differing in differs.items() if differing)
+    return NearKernel(held.id, here, held.ingredients, held.epoch, held.created_at, distance)

@@ -1,0 +1,141 @@
+"""What is stored near something, on SQL."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from sqlalchemy import ColumnElement, bindparam, case, select
+
+from kcache_grpc.storage import checks
+from kcache_grpc.storage.nearby import WEIGHTS, NearbyStore, NearKernel, SpecSize
+from kcache_grpc.storage.records import (
+    Ingredients,
+    KernelRecord,
+    MappingRecord,
+    Namespace,
+    SignedBytes,
+)
+from kcache_grpc.storage.schema import graph_mappings, kernel_ingredients, kernels, specs
+from kcache_grpc.storage.sql.part import SqlPart, batches
+
+_MAPPINGS = (
+    select(
+        graph_mappings.c.program_digest,
+        graph_mappings.c.numerics,
+        graph_mappings.c.key,
+        graph_mappings.c.binding,
+        graph_mappings.c.signature,
+        graph_mappings.c.epoch,
+        graph_mappings.c.created_at,
+    )
+    .where(
+        graph_mappings.c.namespace_id == bindparam("ns"),
+        graph_mappings.c.key == bindparam("key"),
+        graph_mappings.c.epoch == bindparam("epoch"),
+    )
+    .order_by(graph_mappings.c.id)
+    .limit(bindparam("most"))
+)
+
+_SIZES = select(specs.c.key, specs.c.text_size).where(specs.c.namespace_id == bindparam("ns"))
+_LARGER = (
+    _SIZES.where(specs.c.text_size >= bindparam("size"))
+    .order_by(specs.c.text_size, specs.c.key.desc())
+    .limit(bindparam("most"))
+)
+_SMALLER = (
+    _SIZES.where(specs.c.text_size < bindparam("size"))
+    .order_by(specs.c.text_size.desc(), specs.c.key.desc())
+    .limit(bindparam("most"))
+)
+
+_PARTS: list[ColumnElement[int]] = [
+    case((kernels.c[name] != bindparam(name), weight), else_=0) for name, weight in WEIGHTS.items()
+]
+_DISTANCE = functools.reduce(lambda total, part: total + part, _PARTS).label("distance")
+_NEAR_KERNELS = (
+    select(
+        kernels.c.id,
+        kernels.c.kernel_digest,
+        kernels.c.key,
+        kernels.c.arg_spec,
+        kernels.c.guard,
+        kernels.c.target,
+        kernels.c.options,
+        kernels.c.toolchain,
+        kernels.c.epoch,
+        kernels.c.created_at,
+        _DISTANCE,
+    )
+    .where(kernels.c.namespace_id == bindparam("ns"), kernels.c.key == bindparam("key"))
+    .order_by(_DISTANCE, kernels.c.id.desc())
+    .limit(bindparam("most"))
+)
+_INGREDIENTS_OF = (
+    select(kernel_ingredients.c.kernel_id, kernel_ingredients.c.name, kernel_ingredients.c.value)
+    .where(kernel_ingredients.c.kernel_id.in_(bindparam("kernels", expanding=True)))
+    .order_by(kernel_ingredients.c.kernel_id, kernel_ingredients.c.position)
+)
+
+
+class SqlNearby(SqlPart, NearbyStore):
+    """``NearbyStore`` on SQL."""
+
+    def list_mappings(self, namespace: Namespace, key: int, limit: int = 100) -> tuple[MappingRecord, ...]:
+        checks.number("key or limit", key, limit)
+        values = {"ns": namespace.id, "epoch": namespace.epoch, "key": key, "most": limit}
+        return tuple(
+            MappingRecord(
+                row.program_digest,
+                row.numerics,
+                row.key,
+                SignedBytes(row.binding, row.signature),
+                row.epoch,
+                row.created_at,
+            )
+            for row in self._db.fetch(_MAPPINGS, values)
+        )
+
+    def list_spec_sizes(self, namespace: Namespace, text_size: int, limit: int) -> tuple[SpecSize, ...]:
+        checks.number("size or limit", text_size, limit)
+        values = {"ns": namespace.id, "size": text_size, "most": limit}
+        rows = [*self._db.fetch(_LARGER, values), *self._db.fetch(_SMALLER, values)]
+        found = [SpecSize(row.key, row.text_size) for row in rows]
+        found.sort(key=lambda spec: (abs(spec.text_size - text_size), -spec.key))
+        return tuple(found[:limit])
+
+    def list_near_kernels(
+        self, namespace: Namespace, wanted: KernelRecord, limit: int
+    ) -> tuple[NearKernel, ...]:
+        checks.wanted(wanted, limit)
+        ingredients = {name: getattr(wanted, name) for name in WEIGHTS if name != "epoch"}
+        here = {"ns": namespace.id, "epoch": namespace.epoch, "key": wanted.key, "most": limit}
+        rows = self._db.fetch(_NEAR_KERNELS, {**ingredients, **here})
+        found = self._ingredients([row.id for row in rows])
+        return tuple(
+            NearKernel(
+                id=row.id,
+                kernel=KernelRecord(
+                    row.kernel_digest,
+                    row.key,
+                    row.arg_spec,
+                    row.guard,
+                    row.target,
+                    row.options,
+                    row.toolchain,
+                ),
+                ingredients=found.get(row.id, ()),
+                epoch=row.epoch,
+                created_at=row.created_at,
+                distance=row.distance,
+            )
+            for row in rows
+        )
+
+    def _ingredients(self, ids: Sequence[int]) -> dict[int, Ingredients]:
+        found: dict[int, Ingredients] = {}
+        for batch in batches(ids):
+            for row in self._db.fetch(_INGREDIENTS_OF, {"kernels": batch}):
+                found[row.kernel_id] = (*found.get(row.kernel_id, ()), (row.name, row.value))
+        return found
