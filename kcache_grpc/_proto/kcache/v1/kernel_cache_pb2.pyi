@@ -3,6 +3,7 @@ import datetime
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from kcache_grpc._proto.kcache.v1 import common_pb2 as _common_pb2
+from kcache_grpc._proto.kcache.v1 import explain_pb2 as _explain_pb2
 from kcache_grpc._proto.kcache.v1 import manifest_pb2 as _manifest_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper

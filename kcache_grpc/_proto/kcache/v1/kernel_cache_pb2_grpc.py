@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from kcache_grpc._proto.kcache.v1 import explain_pb2 as kcache_dot_v1_dot_explain__pb2
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as kcache_dot_v1_dot_kernel__cache__pb2
 
 GRPC_GENERATED_VERSION = '1.75.1'
@@ -94,6 +95,11 @@ class KernelCacheStub(object):
                 '/kcache.v1.KernelCache/ReadArtifact',
                 request_serializer=kcache_dot_v1_dot_kernel__cache__pb2.ReadArtifactRequest.SerializeToString,
                 response_deserializer=kcache_dot_v1_dot_kernel__cache__pb2.ReadArtifactResponse.FromString,
+                _registered_method=True)
+        self.Explain = channel.unary_unary(
+                '/kcache.v1.KernelCache/Explain',
+                request_serializer=kcache_dot_v1_dot_explain__pb2.ExplainRequest.SerializeToString,
+                response_deserializer=kcache_dot_v1_dot_explain__pb2.ExplainResponse.FromString,
                 _registered_method=True)
         self.GetStats = channel.unary_unary(
                 '/kcache.v1.KernelCache/GetStats',
@@ -192,6 +198,13 @@ class KernelCacheServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Explain(self, request, context):
+        """Says why a request finds its kernel, or how it differs from the nearest stored ones. Stores and compiles nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetStats(self, request, context):
         """Counters of a namespace.
         """
@@ -261,6 +274,11 @@ def add_KernelCacheServicer_to_server(servicer, server):
                     servicer.ReadArtifact,
                     request_deserializer=kcache_dot_v1_dot_kernel__cache__pb2.ReadArtifactRequest.FromString,
                     response_serializer=kcache_dot_v1_dot_kernel__cache__pb2.ReadArtifactResponse.SerializeToString,
+            ),
+            'Explain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Explain,
+                    request_deserializer=kcache_dot_v1_dot_explain__pb2.ExplainRequest.FromString,
+                    response_serializer=kcache_dot_v1_dot_explain__pb2.ExplainResponse.SerializeToString,
             ),
             'GetStats': grpc.unary_unary_rpc_method_handler(
                     servicer.GetStats,
@@ -593,6 +611,33 @@ class KernelCache(object):
             '/kcache.v1.KernelCache/ReadArtifact',
             kcache_dot_v1_dot_kernel__cache__pb2.ReadArtifactRequest.SerializeToString,
             kcache_dot_v1_dot_kernel__cache__pb2.ReadArtifactResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Explain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kcache.v1.KernelCache/Explain',
+            kcache_dot_v1_dot_explain__pb2.ExplainRequest.SerializeToString,
+            kcache_dot_v1_dot_explain__pb2.ExplainResponse.FromString,
             options,
             channel_credentials,
             insecure,

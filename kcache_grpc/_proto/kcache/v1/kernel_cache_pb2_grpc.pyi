@@ -6,6 +6,7 @@ from typing import Any, overload
 import grpc
 import grpc.aio
 
+from kcache_grpc._proto.kcache.v1 import explain_pb2
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2
 
 class KernelCacheStub:
@@ -25,6 +26,7 @@ class KernelCacheStub:
     CompileKernel: grpc.UnaryStreamMultiCallable[kernel_cache_pb2.CompileKernelRequest, kernel_cache_pb2.CompileKernelResponse]
     ListKernels: grpc.UnaryUnaryMultiCallable[kernel_cache_pb2.ListKernelsRequest, kernel_cache_pb2.ListKernelsResponse]
     ReadArtifact: grpc.UnaryStreamMultiCallable[kernel_cache_pb2.ReadArtifactRequest, kernel_cache_pb2.ReadArtifactResponse]
+    Explain: grpc.UnaryUnaryMultiCallable[explain_pb2.ExplainRequest, explain_pb2.ExplainResponse]
     GetStats: grpc.UnaryUnaryMultiCallable[kernel_cache_pb2.GetStatsRequest, kernel_cache_pb2.GetStatsResponse]
 
 class KernelCacheAsyncStub:
@@ -40,6 +42,7 @@ class KernelCacheAsyncStub:
     CompileKernel: grpc.aio.UnaryStreamMultiCallable[kernel_cache_pb2.CompileKernelRequest, kernel_cache_pb2.CompileKernelResponse]
     ListKernels: grpc.aio.UnaryUnaryMultiCallable[kernel_cache_pb2.ListKernelsRequest, kernel_cache_pb2.ListKernelsResponse]
     ReadArtifact: grpc.aio.UnaryStreamMultiCallable[kernel_cache_pb2.ReadArtifactRequest, kernel_cache_pb2.ReadArtifactResponse]
+    Explain: grpc.aio.UnaryUnaryMultiCallable[explain_pb2.ExplainRequest, explain_pb2.ExplainResponse]
     GetStats: grpc.aio.UnaryUnaryMultiCallable[kernel_cache_pb2.GetStatsRequest, kernel_cache_pb2.GetStatsResponse]
 
 class KernelCacheServicer:
@@ -55,6 +58,7 @@ class KernelCacheServicer:
     def CompileKernel(self, request: kernel_cache_pb2.CompileKernelRequest, context: Any) -> Iterator[kernel_cache_pb2.CompileKernelResponse] | AsyncIterator[kernel_cache_pb2.CompileKernelResponse]: ...
     def ListKernels(self, request: kernel_cache_pb2.ListKernelsRequest, context: Any) -> kernel_cache_pb2.ListKernelsResponse | Awaitable[kernel_cache_pb2.ListKernelsResponse]: ...
     def ReadArtifact(self, request: kernel_cache_pb2.ReadArtifactRequest, context: Any) -> Iterator[kernel_cache_pb2.ReadArtifactResponse] | AsyncIterator[kernel_cache_pb2.ReadArtifactResponse]: ...
+    def Explain(self, request: explain_pb2.ExplainRequest, context: Any) -> explain_pb2.ExplainResponse | Awaitable[explain_pb2.ExplainResponse]: ...
     def GetStats(self, request: kernel_cache_pb2.GetStatsRequest, context: Any) -> kernel_cache_pb2.GetStatsResponse | Awaitable[kernel_cache_pb2.GetStatsResponse]: ...
 
 def add_KernelCacheServicer_to_server(servicer: KernelCacheServicer, server: grpc.Server | grpc.aio.Server) -> None: ...
