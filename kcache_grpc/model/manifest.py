@@ -220,10 +220,12 @@ class Binding:
     symbols: tuple[SymbolSpec, ...]
     symbol_values: tuple[int, ...]
     constants: tuple[ConstantBinding, ...]
+    symbolic_inputs: tuple[TensorSpec, ...] = ()
+    canonicalizer: int = 1
 
     @property
     def arg_spec(self) -> str:
-        """Text of the inputs, an ingredient of the kernel's identity."""
+        """Text of the inputs, with the program's own sizes."""
         return ";".join(map(str, self.inputs))
 
     def to_bytes(self) -> bytes:
@@ -241,6 +243,8 @@ class Binding:
             symbols=_symbols_to_proto(self.symbols),
             symbol_values=self.symbol_values,
             constants=[constant_to_proto(constant) for constant in self.constants],
+            symbolic_inputs=_tensors_to_proto(self.symbolic_inputs),
+            canonicalizer=self.canonicalizer,
         ).SerializeToString(deterministic=True)
 
     @classmethod
@@ -271,6 +275,8 @@ class Binding:
             symbols=_symbols_from_proto(message.symbols),
             symbol_values=tuple(message.symbol_values),
             constants=tuple(constant_from_proto(constant) for constant in message.constants),
+            symbolic_inputs=_tensors_from_proto(message.symbolic_inputs),
+            canonicalizer=message.canonicalizer or 1,
         )
 
 

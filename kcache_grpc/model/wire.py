@@ -9,6 +9,7 @@ from kcache_grpc._proto.kcache.v1 import common_pb2, manifest_pb2
 from kcache_grpc.errors import ArgumentError, IntegrityError, InvalidProgram
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.program import ProgramFormat
+from kcache_grpc.model.shapes import AUTO, DYNAMIC, EXACT, STATIC, Axis, Dim, ShapeWish
 from kcache_grpc.model.target import Target
 
 #: dtype name -> enum value; the enum's names are DATA_TYPE_<NAME>.
@@ -38,6 +39,15 @@ _NUMERICS: Mapping[str, common_pb2.Numerics] = {
 }
 _NUMERICS_NAMES: Mapping[int, str] = {int(number): name for name, number in _NUMERICS.items()} | {
     0: "default"
+}
+
+_SHAPE_MODES: Mapping[str, common_pb2.DynamicMode] = {
+    STATIC: common_pb2.DYNAMIC_MODE_STATIC,
+    DYNAMIC: common_pb2.DYNAMIC_MODE_DYNAMIC,
+    AUTO: common_pb2.DYNAMIC_MODE_AUTO,
+}
+_SHAPE_MODE_NAMES: Mapping[int, str] = {int(number): name for name, number in _SHAPE_MODES.items()} | {
+    0: STATIC
 }
 
 
@@ -117,6 +127,35 @@ def target_from_proto(message: common_pb2.Target) -> Target:
             f"target {target.isa!r} has the triple {target.triple!r}, not {message.cpu.triple!r}"
         )
     return target
+
+
+def shapes_to_proto(shapes: ShapeWish) -> common_pb2.DynamicShapes:
+    """To the wire."""
+    return common_pb2.DynamicShapes(
+        mode=_SHAPE_MODES[shapes.mode],
+        axes=[
+            common_pb2.SymbolAxis(
+                arg=at.arg, axis=at.axis, min=dim.min, max=dim.max, multiple_of=dim.multiple_of
+            )
+            for at, dim in shapes.axes
+        ],
+    )
+
+
+def shapes_from_proto(message: common_pb2.DynamicShapes) -> ShapeWish:
+    """Unset means static. Raises ``ArgumentError`` for an unknown mode, and for what no size meets."""
+    if message.mode not in _SHAPE_MODE_NAMES:
+        raise ArgumentError(f"unknown dynamic mode number {message.mode}")
+    if not message.axes and _SHAPE_MODE_NAMES[message.mode] == STATIC:
+        return EXACT
+    axes = (
+        (
+            Axis(one.arg, one.axis),
+            Dim(one.min, one.max if one.HasField("max") else None, one.multiple_of or 1),
+        )
+        for one in message.axes
+    )
+    return ShapeWish(_SHAPE_MODE_NAMES[message.mode], tuple(axes))
 
 
 def format_to_proto(format: ProgramFormat) -> common_pb2.ProgramFormat:

@@ -96,7 +96,7 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
         results = await self._service.get_kernels(
             context.caller(request.header),
             [query.program_digest for query in request.queries],
-            translate.kernel_wish(request.target, request.options),
+            translate.kernel_wish(request.target, request.options, request.shapes),
             translate.kinds(request.artifact_kinds),
             request.inline_budget_bytes,
         )
@@ -109,7 +109,7 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
         """Finds or compiles one kernel."""
         caller = context.caller(request.header)
         source = translate.graph_source(request.graph, self._service.limits)
-        wish = translate.kernel_wish(request.target, request.options)
+        wish = translate.kernel_wish(request.target, request.options, request.shapes)
         kinds = translate.kinds(request.artifact_kinds)
         events = self._service.compile(caller, source, wish, request.retry_failed)
         async with aclosing(with_pauses(events, self._heartbeat)) as paced:
@@ -125,6 +125,15 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
                             reading = await self._service.open_artifact(caller, ref.sha256, 0, 0)
                             async for offset, data in reading.parts:
                                 yield translate.chunk(ref, offset, data)
+
+    async def ListKernels(  # noqa: N802
+        self, request: pb.ListKernelsRequest, context: Call
+    ) -> pb.ListKernelsResponse:
+        """The kernels of a key."""
+        page = await self._service.list_kernels(
+            context.caller(request.header), request.key, request.page_size, request.page_token
+        )
+        return translate.kernel_page(page)
 
     async def ReadArtifact(  # noqa: N802
         self, request: pb.ReadArtifactRequest, context: Call

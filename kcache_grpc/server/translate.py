@@ -10,6 +10,7 @@ from kcache_grpc._proto.kcache.v1 import common_pb2, kernel_cache_pb2, manifest_
 from kcache_grpc.errors import ArgumentError, ResourceExhausted
 from kcache_grpc.model.manifest import (
     ArtifactRef,
+    Manifest,
     artifact_ref_to_proto,
     constant_to_proto,
     symbol_to_proto,
@@ -23,6 +24,8 @@ from kcache_grpc.model.wire import (
     format_to_proto,
     numerics_to_proto,
     options_from_proto,
+    options_to_proto,
+    shapes_from_proto,
     target_from_proto,
     target_to_proto,
 )
@@ -31,13 +34,15 @@ from kcache_grpc.service.values import (
     Compiled,
     Found,
     GraphSource,
+    KernelPage,
     KernelWish,
     Limits,
     Missing,
     Normalized,
     Origin,
+    StoredSpec,
 )
-from kcache_grpc.storage.records import FailureRecord, SpecRecord, Stats
+from kcache_grpc.storage.records import FailureRecord, Stats, StoredKernel
 
 #: Parts of texts and artifacts in streams.
 CHUNK_BYTES = 1 << 20
@@ -75,9 +80,11 @@ def graph_source(message: common_pb2.GraphSource, limits: Limits) -> GraphSource
     return Program(format_from_proto(message.program.format), message.program.body)
 
 
-def kernel_wish(target: common_pb2.Target, options: common_pb2.Options) -> KernelWish:
-    """Target and options of a request. Raises ``ArgumentError``."""
-    return KernelWish(target_from_proto(target), options_from_proto(options))
+def kernel_wish(
+    target: common_pb2.Target, options: common_pb2.Options, shapes: common_pb2.DynamicShapes
+) -> KernelWish:
+    """Target, options and sizes of a request. Raises ``ArgumentError``."""
+    return KernelWish(target_from_proto(target), options_from_proto(options), shapes_from_proto(shapes))
 
 
 def kinds(values: Iterable[int]) -> frozenset[str]:
@@ -142,13 +149,16 @@ def normalized(value: Normalized) -> Iterator[kernel_cache_pb2.NormalizeGraphRes
         symbols=map(symbol_to_proto, binding.symbols),
         arg_names=binding.arg_names,
         constants=map(constant_to_proto, binding.constants),
+        symbol_values=binding.symbol_values or [-1] * len(binding.symbols),
+        symbolic_inputs=map(tensor_to_proto, binding.symbolic_inputs or binding.inputs),
     )
     for start in range(CHUNK_BYTES, len(text), CHUNK_BYTES):
         yield kernel_cache_pb2.NormalizeGraphResponse(text_chunk=text[start : start + CHUNK_BYTES])
 
 
-def spec_summary(spec: SpecRecord) -> kernel_cache_pb2.SpecSummary:
+def spec_summary(value: StoredSpec) -> kernel_cache_pb2.SpecSummary:
     """A spec without its text."""
+    spec = value.record
     return kernel_cache_pb2.SpecSummary(
         key=spec.key,
         spec_digest=spec.spec_digest,
@@ -156,15 +166,37 @@ def spec_summary(spec: SpecRecord) -> kernel_cache_pb2.SpecSummary:
         canonicalizer=spec.canonicalizer,
         create_time=timestamp(spec.created_at),
         text_size_bytes=len(spec.text.encode()),
+        current_key=value.current_key,
     )
 
 
-def spec(value: SpecRecord) -> Iterator[kernel_cache_pb2.GetSpecResponse]:
+def spec(value: StoredSpec) -> Iterator[kernel_cache_pb2.GetSpecResponse]:
     """A spec, in parts."""
-    text = value.text.encode()
+    text = value.record.text.encode()
     yield kernel_cache_pb2.GetSpecResponse(spec=spec_summary(value), text_chunk=text[:CHUNK_BYTES])
     for start in range(CHUNK_BYTES, len(text), CHUNK_BYTES):
         yield kernel_cache_pb2.GetSpecResponse(text_chunk=text[start : start + CHUNK_BYTES])
+
+
+def kernel_page(page: KernelPage) -> kernel_cache_pb2.ListKernelsResponse:
+    """Some kernels of a key."""
+    return kernel_cache_pb2.ListKernelsResponse(
+        kernels=map(_kernel_summary, page.kernels), next_page_token=page.next_token
+    )
+
+
+def _kernel_summary(kernel: StoredKernel) -> kernel_cache_pb2.KernelSummary:
+    manifest = Manifest.from_bytes(kernel.manifest.payload)
+    return kernel_cache_pb2.KernelSummary(
+        kernel_digest=kernel.kernel.kernel_digest,
+        arg_spec=kernel.kernel.arg_spec,
+        guard=kernel.kernel.guard,
+        target=target_to_proto(manifest.target),
+        options=options_to_proto(manifest.options),
+        toolchain_digest=kernel.kernel.toolchain,
+        create_time=timestamp(kernel.created_at),
+        compile_duration=duration(kernel.compile_us / 1e6),
+    )
 
 
 def kernel_results(results: Iterable[Found | Missing]) -> Iterator[bytes]:

@@ -20,11 +20,11 @@ from kcache_grpc.model.signing import MANIFEST_DOMAIN, Signer
 from kcache_grpc.service import describe
 from kcache_grpc.service.failures import Failures, as_error
 from kcache_grpc.service.flight import Flight, Flights
-from kcache_grpc.service.graphs import parsed_binding
 from kcache_grpc.service.kernels import Kernels
 from kcache_grpc.service.leases import LeaseKeeper
 from kcache_grpc.service.threads import StoreThreads
 from kcache_grpc.service.values import Caller, KernelWish, KnownGraph, KnownKernel
+from kcache_grpc.service.variants import Variants
 from kcache_grpc.storage.contract import Store
 from kcache_grpc.storage.errors import LeaseLost
 from kcache_grpc.storage.records import (
@@ -76,6 +76,7 @@ class Compiles:
         pool: WorkerPool,
         signer: Signer,
         kernels: Kernels,
+        variants: Variants,
         failures: Failures,
         keeper: LeaseKeeper,
         compile_seconds: float,
@@ -86,6 +87,7 @@ class Compiles:
         self._pool = pool
         self._signer = signer
         self._kernels = kernels
+        self._variants = variants
         self._failures = failures
         self._keeper = keeper
         self._compile_seconds = compile_seconds
@@ -158,7 +160,7 @@ class Compiles:
             raise NotFound(f"the spec under key {order.graph.key} is gone", key=str(order.graph.key))
         job = codec.compile_job(
             spec.text,
-            describe.compiler_arg_spec(parsed_binding(order.graph)),
+            describe.compiler_arg_spec(order.identity.arg_spec),
             str(order.wish.target),
             describe.compiler_options(order.wish.options),
         )
@@ -173,6 +175,7 @@ class Compiles:
             logger.error("kernel %s was compiled twice to different bytes", order.identity.digest.hex())
         for artifact in draft.artifacts:
             self._kernels.remember_blob(order.namespace, artifact.digest, artifact.content)
+        self._variants.forget(order.namespace, order.graph, order.wish)
         kernel = describe.known_kernel(published.stored, self._signer.key_id)
         return self._kernels.remember(order.namespace, kernel)
 
@@ -183,6 +186,7 @@ class Compiles:
         )
         manifest = describe.manifest(
             kernel,
+            order.identity,
             order.graph,
             order.wish,
             order.namespace,

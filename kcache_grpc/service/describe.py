@@ -13,7 +13,8 @@ from kcache_compiler.types import (
     Symbol,
     TensorType,
 )
-from kcache_grpc.model.identity import Ingredients, KernelIdentity, ingredients_digest, toolchain_digest
+from kcache_grpc.errors import KcacheError
+from kcache_grpc.model.identity import Ingredients, KernelIdentity, ingredients_digest
 from kcache_grpc.model.manifest import (
     ArtifactRef,
     Binding,
@@ -25,17 +26,27 @@ from kcache_grpc.model.manifest import (
 )
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.program import Program
+from kcache_grpc.model.shapes import DYNAMIC
 from kcache_grpc.model.signing import Signed
+from kcache_grpc.model.variants import Shape, exact_shape, parse_arg_spec, spec_sizes, wished_shape
+from kcache_grpc.service.interface import interface_of
 from kcache_grpc.service.values import KernelWish, KnownGraph, KnownKernel
 from kcache_grpc.storage.records import Blob, MappingRecord, Namespace, SignedBytes, StoredKernel
 
 
-def identity(graph: KnownGraph, wish: KernelWish, toolchain: bytes) -> KernelIdentity:
-    """What the kernel of a graph is named by. Guards come with symbolic shapes."""
+def shape(graph: KnownGraph, wish: KernelWish) -> Shape:
+    """Of the kernel for exactly these sizes or for all that are wished. Raises ``ArgumentError``."""
+    if wish.shapes.mode == DYNAMIC:
+        return wished_shape(graph.sizes, wish.shapes.axes)
+    return Shape(graph.arg_spec)
+
+
+def identity(graph: KnownGraph, shape: Shape, wish: KernelWish, toolchain: bytes) -> KernelIdentity:
+    """What the kernel of a graph is named by."""
     return KernelIdentity(
         spec_digest=graph.spec_digest,
-        arg_spec=graph.arg_spec,
-        guard="",
+        arg_spec=shape.arg_spec,
+        guard=shape.guard,
         target=str(wish.target),
         options=str(wish.options),
         toolchain_digest=toolchain,
@@ -48,9 +59,16 @@ def unreadable(program_digest: bytes, numerics: str, toolchain: bytes) -> bytes:
     return ingredients_digest("kcache.unreadable.v1", pairs)
 
 
-def binding(canonical: Canonical, program: Program, numerics: str, namespace: Namespace, key: int) -> Binding:
+def binding(
+    canonical: Canonical,
+    program: Program,
+    numerics: str,
+    namespace: Namespace,
+    key: int,
+    canonicalizer: int,
+) -> Binding:
     """How ``program`` uses the spec under ``key``."""
-    return Binding(
+    made = Binding(
         program_digest=program.digest,
         numerics=numerics,
         namespace=namespace.name,
@@ -61,11 +79,26 @@ def binding(canonical: Canonical, program: Program, numerics: str, namespace: Na
         arg_names=canonical.arg_names,
         outputs=_tensors(canonical.results),
         symbols=_symbols(canonical.symbols),
-        symbol_values=(),
+        symbol_values=canonical.symbol_values,
         constants=tuple(
             ConstantBinding(_tensor(c.type), c.digest, len(c.content)) for c in canonical.constants
         ),
+        symbolic_inputs=_tensors(canonical.symbolic_args),
+        canonicalizer=canonicalizer,
     )
+    _require_same_sizes(made)
+    return made
+
+
+def _require_same_sizes(binding: Binding) -> None:
+    """A spec's symbols give back the program's sizes, or the canonicalizer is wrong: nothing is stored."""
+    sizes = spec_sizes(binding)
+    found = exact_shape(sizes).arg_spec
+    if found != binding.arg_spec and len(sizes.known) == len(sizes.symbols):
+        raise KcacheError(
+            f"the canonical form of this program is for {found}, the program for {binding.arg_spec}: "
+            "this is a bug in kcache"
+        )
 
 
 def constants(canonical: Canonical) -> tuple[Blob, ...]:
@@ -75,6 +108,7 @@ def constants(canonical: Canonical) -> tuple[Blob, ...]:
 
 def manifest(
     kernel: CompiledKernel,
+    identity: KernelIdentity,
     graph: KnownGraph,
     wish: KernelWish,
     namespace: Namespace,
@@ -85,21 +119,20 @@ def manifest(
     compile_seconds: float,
 ) -> Manifest:
     """What a caller must know to run ``kernel``."""
-    interface = kernel.interface
-    digest = toolchain_digest(toolchain)
+    interface = interface_of(kernel.interface, identity.arg_spec)
     return Manifest(
-        kernel_digest=identity(graph, wish, digest).digest,
+        kernel_digest=identity.digest,
         spec_digest=graph.spec_digest,
         key=graph.key,
         namespace=namespace.name,
         epoch=namespace.epoch,
         target=wish.target,
         options=wish.options,
-        toolchain_digest=digest,
-        guard="",
-        arg_spec=graph.arg_spec,
+        toolchain_digest=identity.toolchain_digest,
+        guard=identity.guard,
+        arg_spec=identity.arg_spec,
         abi=interface.abi,
-        inputs=_tensors(interface.inputs),
+        inputs=parse_arg_spec(identity.arg_spec),
         constants=_tensors(interface.constants),
         outputs=_tensors(interface.outputs),
         symbols=_symbols(interface.symbols),
@@ -118,12 +151,14 @@ def manifest(
 def known_graph(record: MappingRecord, key_id: bytes) -> KnownGraph:
     """A stored mapping as the service keeps it in memory."""
     parsed = Binding.from_bytes(record.binding.payload)
+    sizes = spec_sizes(parsed)
     return KnownGraph(
         program_digest=record.program_digest,
         key=record.key,
         spec_digest=parsed.spec_digest,
-        arg_spec=parsed.arg_spec,
+        arg_spec=exact_shape(sizes).arg_spec,
         binding=signed(record.binding, key_id),
+        sizes=sizes,
     )
 
 
@@ -142,12 +177,12 @@ def signed(stored: SignedBytes, key_id: bytes) -> Signed:
     return Signed(stored.payload, stored.signature, key_id)
 
 
-def compiler_arg_spec(binding: Binding) -> ArgSpec:
-    """The inputs as the compiler takes them: static dimensions are integers."""
+def compiler_arg_spec(text: str) -> ArgSpec:
+    """An arg spec as the compiler takes it: static dimensions are integers."""
     return ArgSpec(
         tuple(
             TensorType(tensor.dtype, tuple(int(dim) if dim.isdigit() else dim for dim in tensor.dims))
-            for tensor in binding.inputs
+            for tensor in parse_arg_spec(text)
         )
     )
 

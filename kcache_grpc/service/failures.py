@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timezone
 
 from kcache_grpc.errors import CompileFailed, CompileTimeout, KcacheError, UnsupportedOp, from_reason
@@ -63,6 +64,16 @@ def lasting(error: KcacheError) -> bool:
     if isinstance(error, CompileFailed):
         return error.metadata.get("signal") not in _FOREIGN_SIGNALS
     return isinstance(error, UnsupportedOp | CompileTimeout)
+
+
+@contextmanager
+def suppress_lasting() -> Generator[None]:
+    """Goes on after an error that the same request would meet again."""
+    try:
+        yield
+    except KcacheError as error:
+        if not lasting(error):
+            raise
 
 
 def as_error(record: FailureRecord) -> KcacheError:

@@ -127,7 +127,8 @@ class Graphs:
         self, namespace: Namespace, program: Program, numerics: str, canonical: Canonical, caller: Caller
     ) -> Stored:
         def bind(key: int) -> SignedBytes:
-            payload = describe.binding(canonical, program, numerics, namespace, key).to_bytes()
+            made = describe.binding(canonical, program, numerics, namespace, key, self._pool.canonicalizer)
+            payload = made.to_bytes()
             return SignedBytes(payload, self._signer.sign(BINDING_DOMAIN, payload).signature)
 
         spec = SpecDraft(

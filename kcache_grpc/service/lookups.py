@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kcache_grpc.model.manifest import ArtifactRef
+from kcache_grpc.model.shapes import AUTO
 from kcache_grpc.service import describe
 from kcache_grpc.service.failures import Failures
 from kcache_grpc.service.graphs import Graphs
@@ -13,6 +14,7 @@ from kcache_grpc.service.kernels import MEMORY_WINDOW, Kernels
 from kcache_grpc.service.memory import ByteLru
 from kcache_grpc.service.threads import StoreThreads
 from kcache_grpc.service.values import Found, KernelWish, KnownGraph, KnownKernel, Missing
+from kcache_grpc.service.variants import Variants
 from kcache_grpc.storage.contract import Store
 from kcache_grpc.storage.records import Namespace, StoredKernel
 
@@ -56,6 +58,7 @@ class Lookups:
         threads: StoreThreads,
         graphs: Graphs,
         kernels: Kernels,
+        variants: Variants,
         failures: Failures,
         toolchain: bytes,
         key_id: bytes,
@@ -65,6 +68,7 @@ class Lookups:
         self._key_id = key_id
         self._graphs = graphs
         self._kernels = kernels
+        self._variants = variants
         self._failures = failures
         self._toolchain = toolchain
         self._answers: ByteLru[tuple[int, int, bytes, KernelWish, frozenset[str]], Found] = ByteLru(
@@ -86,7 +90,10 @@ class Lookups:
 
     async def find(self, query: Query, program_digests: Sequence[bytes]) -> list[Found | Missing]:
         """One answer a digest, in order."""
-        read = await self._read(query, program_digests)
+        choosing = query.wish.shapes.mode == AUTO
+        read = await (
+            self._choose(query, program_digests) if choosing else self._read(query, program_digests)
+        )
         answers: dict[bytes, Found | Missing] = {}
         for digest, graph in read.graphs.items():
             kernel = read.kernels.get(read.names[digest])
@@ -94,6 +101,20 @@ class Lookups:
         answers.update(await self._find_failures(query, program_digests, answers, read.names))
         results = [answers.get(digest, Missing(None)) for digest in program_digests]
         return await self._inline(query, results, read.blobs)
+
+    async def _choose(self, query: Query, program_digests: Sequence[bytes]) -> _Read:
+        """The most special kernels; where there is none, the name of the one that is tried last."""
+        space, wish, read = query.namespace, query.wish, _Read()
+        graphs = await self._graphs.find(space, program_digests, wish.options.numerics)
+        for digest, graph in graphs.items():
+            choice = await self._variants.choose(space, graph, wish)
+            if choice.kernel is not None:
+                read.add(digest, graph, choice.kernel.digest)
+                read.kernels[choice.kernel.digest] = choice.kernel
+            else:
+                name = describe.identity(graph, choice.shapes[-1], wish, self._toolchain).digest
+                read.add(digest, graph, name)
+        return read
 
     async def _read(self, query: Query, program_digests: Sequence[bytes]) -> _Read:
         """What is in memory, and the rest from the store in one trip to its threads."""
@@ -137,7 +158,7 @@ class Lookups:
         return [(graph, read.kernels.get(read.names[d])) for d, graph in read.graphs.items()]
 
     def _name(self, graph: KnownGraph, wish: KernelWish) -> bytes:
-        return describe.identity(graph, wish, self._toolchain).digest
+        return describe.identity(graph, describe.shape(graph, wish), wish, self._toolchain).digest
 
     async def _find_failures(
         self,
@@ -183,10 +204,10 @@ class Lookups:
     def _complete(
         self, query: Query, found: Found, refs: Sequence[ArtifactRef], contents: dict[bytes, bytes]
     ) -> Found:
-        """The answer with its bytes; remembered when it has all that was asked for."""
+        """The answer with its bytes; remembered when it is whole, and no better one may come."""
         inline = tuple((ref, contents[ref.sha256]) for ref in refs if ref.sha256 in contents)
         found = replace(found, inline=inline)
-        if len(inline) == len(found.kernel.wanted(query.kinds)):
+        if len(inline) == len(found.kernel.wanted(query.kinds)) and query.wish.shapes.mode != AUTO:
             space = query.namespace
             key = (space.id, space.epoch, found.graph.program_digest, query.wish, query.kinds)
             size = found.inline_bytes + len(found.kernel.manifest.payload) + len(found.graph.binding.payload)

@@ -11,11 +11,13 @@ from pathlib import Path
 from kcache_grpc.errors import ArgumentError, InvalidProgram, NotFound, ResourceExhausted
 from kcache_grpc.model.identity import toolchain_digest
 from kcache_grpc.model.program import Program
+from kcache_grpc.model.shapes import AUTO
 from kcache_grpc.model.signing import Signer
 from kcache_grpc.model.target import CPU_TARGETS, Target
+from kcache_grpc.model.variants import Shape
 from kcache_grpc.service import describe
 from kcache_grpc.service.compiles import Compiles, Order
-from kcache_grpc.service.failures import Failures, as_error
+from kcache_grpc.service.failures import Failures, as_error, suppress_lasting
 from kcache_grpc.service.graphs import Graphs, parsed_binding
 from kcache_grpc.service.kernels import Kernels
 from kcache_grpc.service.leases import LeaseKeeper
@@ -30,6 +32,7 @@ from kcache_grpc.service.values import (
     Compiled,
     Found,
     GraphSource,
+    KernelPage,
     KernelWish,
     KnownGraph,
     Limits,
@@ -39,13 +42,17 @@ from kcache_grpc.service.values import (
     ProgramRequired,
     Stage,
     Stored,
+    StoredSpec,
 )
+from kcache_grpc.service.variants import Choice, Variants
 from kcache_grpc.storage.contract import Store
-from kcache_grpc.storage.records import Namespace, SpecRecord, Stats
+from kcache_grpc.storage.records import Namespace, Stats
 from kcache_grpc.worker import WorkerPool
 
 #: Formats that the frontends of this version read.
 FORMATS = ("stablehlo", "linalg")
+#: Kernels on a page of ``list_kernels``: where the caller says nothing, and at most.
+_PAGE, _MOST_PAGE = 100, 1000
 
 
 @dataclass(frozen=True)
@@ -80,8 +87,16 @@ class KernelService:
         self._failures = Failures(store, threads, config.failure_ttl)
         self._graphs = Graphs(store, threads, pool, signer, self._failures, self.limits)
         self._kernels = Kernels(store, threads, signer.key_id)
+        self._variants = Variants(store, threads, self._kernels, self._toolchain, signer.key_id)
         self._lookups = Lookups(
-            store, threads, self._graphs, self._kernels, self._failures, self._toolchain, signer.key_id
+            store,
+            threads,
+            self._graphs,
+            self._kernels,
+            self._variants,
+            self._failures,
+            self._toolchain,
+            signer.key_id,
         )
         self._keeper = LeaseKeeper(store, config.lease_ttl)
         self._compiles = Compiles(
@@ -90,6 +105,7 @@ class KernelService:
             pool,
             signer,
             self._kernels,
+            self._variants,
             self._failures,
             self._keeper,
             self.limits.compile_seconds,
@@ -153,9 +169,9 @@ class KernelService:
                 return Normalized(spec.text, parsed_binding(graph))
         program = await self._program(namespace, source)
         canonical = await self._graphs.canonicalize(namespace, program, numerics)
-        return Normalized(
-            canonical.spec_text, describe.binding(canonical, program, numerics, namespace, key=0)
-        )
+        version = self._pool.canonicalizer
+        binding = describe.binding(canonical, program, numerics, namespace, key=0, canonicalizer=version)
+        return Normalized(canonical.spec_text, binding)
 
     async def store(self, caller: Caller, source: GraphSource, numerics: str) -> Stored:
         """Gives the key of a graph, a new one if its spec is not known. Idempotent."""
@@ -166,23 +182,38 @@ class KernelService:
         program = await self._program(namespace, source)
         return await self._graphs.store(namespace, program, numerics, caller).result()
 
-    async def lookup(self, caller: Caller, source: GraphSource, numerics: str) -> SpecRecord | None:
+    async def lookup(self, caller: Caller, source: GraphSource, numerics: str) -> StoredSpec | None:
         """The spec of a graph if it is stored. Stores nothing."""
         namespace = await self._namespaces.get(caller.namespace)
         graph = await self._find_graph(namespace, source, numerics)
         if graph is not None:
-            return await self._threads(self._store.get_spec, namespace, graph.key)
+            return await self._threads(self._read_spec, namespace, graph.key)
         program = await self._program(namespace, source)
         canonical = await self._graphs.canonicalize(namespace, program, numerics)
-        return await self._threads(self._store.find_spec, namespace, canonical.spec_digest)
+        spec = await self._threads(self._store.find_spec, namespace, canonical.spec_digest)
+        return None if spec is None else await self._threads(self._read_spec, namespace, spec.key)
 
-    async def get_spec(self, caller: Caller, key: int) -> SpecRecord:
-        """A spec by key. Raises ``NotFound``."""
+    async def get_spec(self, caller: Caller, key: int) -> StoredSpec:
+        """A spec by key, and the key that this one stands for now. Raises ``NotFound``."""
         namespace = await self._namespaces.get(caller.namespace)
-        spec = await self._threads(self._store.get_spec, namespace, key) if key > 0 else None
+        spec = await self._threads(self._read_spec, namespace, key) if key > 0 else None
         if spec is None:
-            raise NotFound(f"namespace {namespace.name} has no key {key}", key=str(key))
+            raise _no_key(namespace, key)
         return spec
+
+    def _read_spec(self, namespace: Namespace, key: int) -> StoredSpec | None:
+        spec = self._store.get_spec(namespace, key)
+        return None if spec is None else StoredSpec(spec, self._store.resolve_key(namespace, key))
+
+    async def list_kernels(self, caller: Caller, key: int, page_size: int, page_token: str) -> KernelPage:
+        """The kernels of a key, youngest first. Raises ``NotFound``, ``ArgumentError``."""
+        namespace = await self._namespaces.get(caller.namespace)
+        before, most = _page_start(page_token), min(page_size or _PAGE, _MOST_PAGE)
+        if await self._threads(self._store.get_spec, namespace, key) is None:
+            raise _no_key(namespace, key)
+        kernels = await self._threads(self._store.list_kernels, namespace, key, most + 1, before)
+        more = len(kernels) > most
+        return KernelPage(kernels[:most], str(kernels[most - 1].id) if more else "")
 
     async def count(self, caller: Caller) -> int:
         """How many specs the namespace has."""
@@ -235,7 +266,36 @@ class KernelService:
             async for stage in storing.stages():
                 yield Stage(stage)
             graph = (await storing.result()).graph
-        identity = describe.identity(graph, wish, self._toolchain)
+        choice = await self._choose(namespace, graph, wish)
+        if choice.kernel is not None:
+            self._ledger.served(namespace, caller, graph, choice.kernel, "stored")
+            yield Compiled(graph, choice.kernel, Origin.STORED)
+            return
+        *preferred, last = choice.shapes
+        for shape in preferred:
+            with suppress_lasting():
+                async for event in self._obtain(namespace, graph, shape, wish, caller, retry_failed):
+                    yield event
+                return
+        async for event in self._obtain(namespace, graph, last, wish, caller, retry_failed):
+            yield event
+
+    async def _choose(self, namespace: Namespace, graph: KnownGraph, wish: KernelWish) -> Choice:
+        if wish.shapes.mode == AUTO:
+            return await self._variants.choose(namespace, graph, wish)
+        return Choice(None, (describe.shape(graph, wish),))
+
+    async def _obtain(
+        self,
+        namespace: Namespace,
+        graph: KnownGraph,
+        shape: Shape,
+        wish: KernelWish,
+        caller: Caller,
+        retry_failed: bool,
+    ) -> AsyncIterator[Stage | Compiled]:
+        """The kernel of one shape: stored, or compiled here or by another."""
+        identity = describe.identity(graph, shape, wish, self._toolchain)
         stored = await self._kernels.find(namespace, [identity.digest])
         if stored:
             kernel = stored[identity.digest]
@@ -309,6 +369,19 @@ class Reading:
 
     size: int
     parts: AsyncIterator[tuple[int, bytes]]
+
+
+def _no_key(namespace: Namespace, key: int) -> NotFound:
+    return NotFound(f"namespace {namespace.name} has no key {key}", key=str(key))
+
+
+def _page_start(token: str) -> int | None:
+    """The id that a page begins below. Raises ``ArgumentError``."""
+    if not token:
+        return None
+    if not (token.isascii() and token.isdigit() and len(token) < 19):
+        raise ArgumentError("page_token is not one that this method gave", field="page_token")
+    return int(token)
 
 
 def _check_digest(digest: bytes, field: str) -> bytes:

@@ -10,9 +10,11 @@ from kcache_grpc.model.identity import Ingredients
 from kcache_grpc.model.manifest import ArtifactRef, Binding
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.program import Program
+from kcache_grpc.model.shapes import EXACT, ShapeWish
 from kcache_grpc.model.signing import Signed
 from kcache_grpc.model.target import Target
-from kcache_grpc.storage.records import FailureRecord
+from kcache_grpc.model.variants import SpecSizes
+from kcache_grpc.storage.records import FailureRecord, SpecRecord, StoredKernel
 
 
 class ProgramRequired(NotFound):
@@ -59,13 +61,14 @@ class Limits:
 
 @dataclass(frozen=True)
 class KnownGraph:
-    """A stored mapping: what a repeat of a program needs."""
+    """A stored mapping: what a repeat of a program needs. ``arg_spec`` is for exactly its own sizes."""
 
     program_digest: bytes
     key: int
     spec_digest: bytes
     arg_spec: str
     binding: Signed
+    sizes: SpecSizes = SpecSizes()
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,22 @@ class Missing:
     failure: FailureRecord | None = None
 
 
+@dataclass(frozen=True)
+class StoredSpec:
+    """A stored spec, and the key that its key stands for now."""
+
+    record: SpecRecord
+    current_key: int
+
+
+@dataclass(frozen=True)
+class KernelPage:
+    """Some kernels of a key, youngest first, and what asks for the next ones."""
+
+    kernels: tuple[StoredKernel, ...]
+    next_token: str
+
+
 class Origin(enum.Enum):
     """Where the kernel of a compile came from."""
 
@@ -169,3 +188,4 @@ class KernelWish:
 
     target: Target
     options: Options
+    shapes: ShapeWish = EXACT

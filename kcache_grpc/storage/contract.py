@@ -231,8 +231,10 @@ class KernelStore(ABC):
         """Variants of a spec for a target, options and toolchain, oldest first: any arg spec and guard."""
 
     @abstractmethod
-    def list_kernels(self, namespace: Namespace, key: int, limit: int = 100) -> tuple[StoredKernel, ...]:
-        """Kernels of a spec, youngest first."""
+    def list_kernels(
+        self, namespace: Namespace, key: int, limit: int = 100, before: int | None = None
+    ) -> tuple[StoredKernel, ...]:
+        """Kernels of a spec, youngest first; with ``before`` those with smaller ids only."""
 
     @abstractmethod
     def list_ingredients(self, namespace: Namespace, kernel_digest: bytes) -> Ingredients:

@@ -146,6 +146,9 @@ class TestPublish:
         assert [stored.kernel.guard for stored in found] == ["s0 % 8 == 0", "", "s0 == 16"]
         assert store.list_kernels(ns, 1) == found[::-1]
         assert store.list_kernels(ns, 1, limit=1) == (found[-1],)
+        assert store.list_kernels(ns, 1, before=found[-1].id) == found[1::-1]
+        assert store.list_kernels(ns, 1, limit=1, before=found[1].id) == (found[0],)
+        assert store.list_kernels(ns, 1, before=found[0].id) == ()
         for other in (
             (2, target, options, toolchain),
             (1, "x86-64-v4", options, toolchain),

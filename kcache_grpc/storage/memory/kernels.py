@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.contract import KernelStore
@@ -88,13 +89,17 @@ class MemoryKernels(MemoryPart, KernelStore):
             lambda kernel: (kernel.key, kernel.target, kernel.options, kernel.toolchain) == wanted,
         )
 
-    def list_kernels(self, namespace: Namespace, key: int, limit: int = 100) -> tuple[StoredKernel, ...]:
-        checks.number("key or limit", key, limit)
+    def list_kernels(
+        self, namespace: Namespace, key: int, limit: int = 100, before: int | None = None
+    ) -> tuple[StoredKernel, ...]:
+        before = checks.MAX_INT if before is None else before
+        checks.number("key, limit or before", key, limit, before)
         with self._state as state:
             held = [
                 held for name, held in state.kernels.items() if name[:2] == (namespace.id, namespace.epoch)
             ]
-            youngest = [each for each in reversed(held) if each.kernel.key == key][:limit]
+            older = (each for each in reversed(held) if each.kernel.key == key and each.id < before)
+            youngest = list(islice(older, limit))
             stored = [_stored(state, namespace, each) for each in youngest]
         return tuple(kernel for kernel in stored if kernel is not None)
 

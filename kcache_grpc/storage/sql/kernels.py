@@ -89,6 +89,7 @@ _BY_KEY = _HERE.where(
             _OF_KEY.c.namespace_id == bindparam("ns"),
             _OF_KEY.c.epoch == bindparam("epoch"),
             _OF_KEY.c.key == bindparam("key"),
+            _OF_KEY.c.id < bindparam("before"),
         )
         .order_by(_OF_KEY.c.id.desc())
         .limit(bindparam("most"))
@@ -156,9 +157,13 @@ class SqlKernels(SqlPart, KernelStore):
         values = {**here, "target": target, "options": options, "toolchain": toolchain}
         return _stored(self._db.fetch(_VARIANTS, values))
 
-    def list_kernels(self, namespace: Namespace, key: int, limit: int = 100) -> tuple[StoredKernel, ...]:
-        checks.number("key or limit", key, limit)
-        values = {"ns": namespace.id, "epoch": namespace.epoch, "key": key, "most": limit}
+    def list_kernels(
+        self, namespace: Namespace, key: int, limit: int = 100, before: int | None = None
+    ) -> tuple[StoredKernel, ...]:
+        before = checks.MAX_INT if before is None else before
+        checks.number("key, limit or before", key, limit, before)
+        here = {"ns": namespace.id, "epoch": namespace.epoch, "key": key}
+        values = {**here, "most": limit, "before": before}
         return _stored(self._db.fetch(_BY_KEY, values))[::-1]
 
     def list_ingredients(self, namespace: Namespace, kernel_digest: bytes) -> Ingredients:

@@ -1,0 +1,97 @@
+"""The stored kernels of a spec, and which of them serves a program's sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kcache_grpc.model.variants import Shape, SpecSizes, most_special, variant, wished_shape
+from kcache_grpc.service import describe
+from kcache_grpc.service.kernels import Kernels
+from kcache_grpc.service.memory import ByteLru
+from kcache_grpc.service.threads import StoreThreads
+from kcache_grpc.service.values import KernelWish, KnownGraph, KnownKernel
+from kcache_grpc.storage.contract import Store
+from kcache_grpc.storage.records import Namespace
+
+#: Seconds after which kernels that other processes published are seen at the latest.
+_WINDOW = 1.0
+_MEMORY_BYTES = 32 << 20
+
+_Listed = tuple[tuple[int, Shape, KnownKernel], ...]
+_Name = tuple[int, int, int, str, str]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A stored kernel, or the shapes to compile: the second one when the first cannot be compiled."""
+
+    kernel: KnownKernel | None
+    shapes: tuple[Shape, ...]
+
+
+class Variants:
+    """Chooses for callers that leave the choice to the service. One event loop."""
+
+    def __init__(
+        self, store: Store, threads: StoreThreads, kernels: Kernels, toolchain: bytes, key_id: bytes
+    ) -> None:
+        self._store = store
+        self._threads = threads
+        self._kernels = kernels
+        self._toolchain = toolchain
+        self._key_id = key_id
+        self._listed: ByteLru[_Name, _Listed] = ByteLru(_MEMORY_BYTES, _WINDOW)
+
+    async def choose(self, namespace: Namespace, graph: KnownGraph, wish: KernelWish) -> Choice:
+        """The most special stored kernel for the program's sizes, whatever its mode.
+
+        If there is none: static while no kernel of this key, target, options and toolchain is for another
+        size of a symbol, else dynamic, and static where that cannot be compiled. Raises ``ArgumentError``.
+        """
+        wished = wished_shape(graph.sizes, wish.shapes.axes)
+        exact = Shape(graph.arg_spec)
+        name = describe.identity(graph, exact, wish, self._toolchain).digest
+        known = self._kernels.remembered(namespace, name)
+        if known is not None:  # nothing is more special
+            return Choice(known, ())
+        listed = await self._list(namespace, graph, wish)
+        kernel = most_special(graph.sizes, listed)
+        if kernel is not None:
+            return Choice(self._kernels.remember(namespace, kernel), ())
+        if wished != exact and _other_size(graph.sizes, wished, listed):
+            return Choice(None, (wished, exact))
+        return Choice(None, (exact,))
+
+    def forget(self, namespace: Namespace, graph: KnownGraph, wish: KernelWish) -> None:
+        """A kernel of this spec was published here."""
+        self._listed.drop(self._name(namespace, graph, wish))
+
+    async def _list(self, namespace: Namespace, graph: KnownGraph, wish: KernelWish) -> _Listed:
+        name = self._name(namespace, graph, wish)
+        listed = self._listed.get(name)
+        if listed is None:
+            target, options = str(wish.target), str(wish.options)
+            records = await self._threads(
+                self._store.find_variants, namespace, graph.key, target, options, self._toolchain
+            )
+            listed = tuple(
+                (
+                    record.id,
+                    Shape(record.kernel.arg_spec, record.kernel.guard),
+                    describe.known_kernel(record, self._key_id),
+                )
+                for record in records
+            )
+            self._listed.put(name, listed, sum(len(kernel.manifest.payload) for _, _, kernel in listed))
+        return listed
+
+    def _name(self, namespace: Namespace, graph: KnownGraph, wish: KernelWish) -> _Name:
+        return (namespace.id, namespace.epoch, graph.key, str(wish.target), str(wish.options))
+
+
+def _other_size(spec: SpecSizes, wished: Shape, listed: _Listed) -> bool:
+    """Whether one of the kernels is for another size of an axis that may be a symbol."""
+    here = variant(spec, wished)
+    assert here is not None
+    others = (variant(spec, shape) for _, shape, _ in listed)
+    return any(other is not None and other.other_size(spec, here.free) for other in others)
