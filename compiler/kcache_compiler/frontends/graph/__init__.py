@@ -1,0 +1,13 @@
+"""The graph format: a protobuf graph of documented operations, for clients without any MLIR.
+
+    GraphProgram    program.py      plain values; the worker decodes the message into them
+    OPS             operations.py   the op set: a table for checks, lowering and documentation
+    lower_graph     lower.py        GraphProgram -> text of a StableHLO module
+
+docs/graph-format.md is made from the table.
+"""
+
+from kcache_compiler.frontends.graph.lower import lower_graph
+from kcache_compiler.frontends.graph.program import GraphProgram
+
+__all__ = ["GraphProgram", "lower_graph"]

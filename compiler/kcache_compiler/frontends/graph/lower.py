@@ -1,0 +1,215 @@
+"""A graph program to the text of a StableHLO module, checked node by node."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+
+from kcache_compiler.errors import InvalidProgram, LimitExceeded, UnsupportedOp
+from kcache_compiler.frontends.graph.arguments import attributes_of, did_you_mean, operands_of
+from kcache_compiler.frontends.graph.creation import constant
+from kcache_compiler.frontends.graph.emitter import Emitter, mlir_type
+from kcache_compiler.frontends.graph.extent import Size, symbol
+from kcache_compiler.frontends.graph.operations import FORMAT, OPS
+from kcache_compiler.frontends.graph.program import Dim, GraphNode, GraphProgram, GraphTensor, GraphType
+from kcache_compiler.frontends.graph.values import OpenAxis, Type, Value
+from kcache_compiler.frontends.limits import Limits, check
+from kcache_compiler.types import DTYPE_BYTES
+
+_MAX_NAME = 256
+_SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_PLAIN = re.compile(r"[^\x20-\x7e]|[\"\\]")
+
+
+def lower_graph(program: GraphProgram, limits: Limits) -> str:
+    """Return the module's text.
+
+    Raises ``InvalidProgram``, ``UnsupportedOp`` or ``LimitExceeded``, naming the node.
+    """
+    if program.format != FORMAT:
+        raise InvalidProgram(
+            f"the graph's format is {program.format[:64]!r}, and this version reads {FORMAT!r}"
+        )
+    check("number of operations", len(program.nodes), limits.operations)
+    check("number of arguments", len(program.inputs), limits.arguments)
+    check("number of results", len(program.outputs), limits.arguments)
+    check("bytes of all constants", _constant_bytes(program), limits.constant_bytes)
+    return _Lowering(program, limits).module()
+
+
+def _constant_bytes(program: GraphProgram) -> int:
+    total = sum(len(constant.value.content) for constant in program.constants)
+    for node in program.nodes:
+        for _, value in node.attributes:
+            if isinstance(value, GraphTensor):
+                total += len(value.content)
+    return total
+
+
+class _Lowering:
+    """One program, used once."""
+
+    def __init__(self, program: GraphProgram, limits: Limits) -> None:
+        self._program = program
+        self._limits = limits
+        self._emitter = Emitter(limits)
+        self._values: dict[str, Value] = {}
+        self._places: dict[str, str] = {}
+
+    def module(self) -> str:
+        arguments = [self._input(index, given) for index, given in enumerate(self._program.inputs)]
+        for index, given in enumerate(self._program.constants):
+            with self._at(f"constant {index} {_quoted(given.name)}", given.name):
+                _check_dtype(given.value.dtype)
+                made = constant(self._emitter, value=given.value)
+                self._define(given.name, made, f"constant {index}")
+        for index, node in enumerate(self._program.nodes):
+            self._node(index, node)
+        results = self._results()
+        self._check_expected()
+        types = ", ".join(mlir_type(value.type) for value in results)
+        names = ", ".join(value.ssa for value in results)
+        lines = [
+            "module {",
+            f"func.func public @main({', '.join(arguments)}) -> ({types}) {{",
+            *self._emitter.lines,
+            f'"func.return"({names}) : ({types}) -> ()',
+            "}",
+            "}",
+        ]
+        return "\n".join(lines) + "\n"
+
+    def _input(self, index: int, given: GraphType) -> str:
+        with self._at(f"input {index} {_quoted(given.name)}", given.name):
+            _check_dtype(given.dtype)
+            check("rank of a tensor", len(given.dims), self._limits.rank)
+            dims = tuple(_input_size(index, axis, dim) for axis, dim in enumerate(given.dims))
+            value = Value(f"%a{index}", Type(given.dtype, dims))
+            for axis, dim in enumerate(given.dims):
+                if not isinstance(dim, int):
+                    self._emitter.bind(dim or _anonymous(index, axis), value, axis)
+            self._emitter.check(value.type)
+            self._define(given.name, value, f"input {index}")
+        return f"{value.ssa}: {mlir_type(value.type)}{_location(given.name)}"
+
+    def _node(self, index: int, node: GraphNode) -> None:
+        name = node.results[0] if node.results else ""
+        with self._at(f"node {index} {_quoted(name)} ({node.op[:64]})", name):
+            op = OPS.get(node.op)
+            if op is None:
+                raise InvalidProgram(f"there is no operation {node.op[:64]!r}{did_you_mean(node.op, OPS)}")
+            operands = operands_of(op, [self._value(operand) for operand in node.operands])
+            attributes = attributes_of(op, node.attributes)
+            if len(node.results) != len(op.results):
+                raise InvalidProgram(
+                    f"{op.name} has the results {', '.join(op.results)}, and {len(node.results)} are named"
+                )
+            made = op.build(self._emitter, *operands, **attributes)
+            for result, value in zip(node.results, made if isinstance(made, tuple) else (made,), strict=True):
+                self._define(result, value, f"node {index} ({op.name})")
+
+    def _value(self, name: str) -> Value | None:
+        if not name:
+            return None
+        value = self._values.get(name)
+        if value is not None:
+            return value
+        for index, node in enumerate(self._program.nodes):
+            if name in node.results:
+                raise InvalidProgram(
+                    f"its operand {_quoted(name)} is a result of node {index} ({node.op[:64]}), which is not "
+                    "before it: nodes stand behind what they use, and graphs have no cycles"
+                )
+        raise InvalidProgram(f"nothing defines its operand {_quoted(name)}{did_you_mean(name, self._values)}")
+
+    def _define(self, name: str, value: Value, place: str) -> None:
+        if not name:
+            raise InvalidProgram("it has no name")
+        if len(name.encode()) > _MAX_NAME:
+            raise InvalidProgram(f"its name has {len(name.encode())} bytes, above the limit of {_MAX_NAME}")
+        if name in self._values:
+            raise InvalidProgram(f"the name {_quoted(name)} is that of {self._places[name]} already")
+        self._values[name] = Value(value.ssa, value.type, name)
+        self._places[name] = place
+
+    def _results(self) -> list[Value]:
+        if not self._program.outputs:
+            raise InvalidProgram("the graph has no outputs: name a value at least")
+        for index, name in enumerate(self._program.outputs):
+            if name not in self._values:
+                hint = did_you_mean(name, self._values)
+                raise InvalidProgram(f"nothing defines output {index}, {_quoted(name)}{hint}")
+        return [self._values[name] for name in self._program.outputs]
+
+    def _check_expected(self) -> None:
+        for given in self._program.expected:
+            value = self._values.get(given.name)
+            if value is None:
+                raise InvalidProgram(f"a type is expected of {_quoted(given.name)}, which nothing defines")
+            if given.dtype != value.dtype or not _fits(given.dims, value.dims):
+                text = f"[{','.join('?' if dim is None else str(dim) for dim in given.dims)}]"
+                raise InvalidProgram(
+                    f"{_quoted(given.name)}, {self._places[given.name]}, is {value.type}, and "
+                    f"{given.dtype}{text} is expected of it"
+                )
+
+    @contextmanager
+    def _at(self, where: str, name: str) -> Generator[None]:
+        """Names the place in every error that is raised inside."""
+        self._emitter.location = _location(name)
+        try:
+            yield
+        except OpenAxis as error:
+            raise UnsupportedOp(f"graph.{where.rpartition('(')[2].rstrip(')')}", str(error), where) from None
+        except InvalidProgram as error:
+            raise InvalidProgram(f"{where}: {error}") from None
+        except LimitExceeded as error:
+            what = error.what if error.what == "number of operations" else f"{error.what} at {where}"
+            raise LimitExceeded(what, error.actual, error.limit) from None
+
+
+def _fits(expected: Sequence[Dim], dims: Sequence[Size]) -> bool:
+    """Whether sizes are what is expected; an unset dimension expects an open axis, whichever."""
+
+    def fits(dim: Dim, size: Size) -> bool:
+        if dim is None:
+            return not isinstance(size, int)
+        return size == (symbol(dim) if isinstance(dim, str) else dim)
+
+    return len(expected) == len(dims) and all(map(fits, expected, dims))
+
+
+def _input_size(index: int, axis: int, dim: Dim) -> Size:
+    if dim is None:
+        return symbol(_anonymous(index, axis))
+    if isinstance(dim, str):
+        if not _SYMBOL.fullmatch(dim):
+            raise InvalidProgram(
+                f"axis {axis} has the symbol {dim[:80]!r}: use a word of letters, digits and _"
+            )
+        return symbol(dim)
+    if dim < 0:
+        raise InvalidProgram(f"axis {axis} has the size {dim}: sizes are from 0, and open axes have none")
+    return dim
+
+
+def _anonymous(index: int, axis: int) -> str:
+    return f"?{index}.{axis}"
+
+
+def _check_dtype(dtype: str) -> None:
+    if dtype not in DTYPE_BYTES:
+        raise InvalidProgram(f"it has the dtype {dtype[:64]!r}: use one of {', '.join(DTYPE_BYTES)}")
+
+
+def _quoted(name: str) -> str:
+    return repr(name if len(name) <= 80 else f"{name[:77]}...")
+
+
+def _location(name: str) -> str:
+    """MLIR's location with that name."""
+    if not name:
+        return ""
+    escape: Callable[[re.Match[str]], str] = lambda m: "".join(f"\\{b:02X}" for b in m[0].encode())  # noqa: E731
+    return f' loc("{_PLAIN.sub(escape, name[:_MAX_NAME])}")'

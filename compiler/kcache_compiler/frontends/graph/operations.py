@@ -1,0 +1,36 @@
+"""The op set: every operation of ``kcache.graph.v1``, by group and by name."""
+
+from __future__ import annotations
+
+from kcache_compiler.frontends.graph.composites import COMPOSITES
+from kcache_compiler.frontends.graph.creation import CREATION
+from kcache_compiler.frontends.graph.elementwise import BINARY, DTYPES, UNARY
+from kcache_compiler.frontends.graph.indexing import INDEXING
+from kcache_compiler.frontends.graph.ordering import SORTING
+from kcache_compiler.frontends.graph.parts import PARTS
+from kcache_compiler.frontends.graph.products import PRODUCTS
+from kcache_compiler.frontends.graph.reductions import REDUCTIONS
+from kcache_compiler.frontends.graph.shaping import SHAPES
+from kcache_compiler.frontends.graph.table import Op
+from kcache_compiler.frontends.graph.windows import WINDOWS
+
+#: The version of the op set. Operations are only ever added under one version.
+FORMAT = "kcache.graph.v1"
+
+GROUPS = (
+    UNARY,
+    BINARY,
+    DTYPES,
+    CREATION,
+    SHAPES,
+    PARTS,
+    INDEXING,
+    REDUCTIONS,
+    PRODUCTS,
+    WINDOWS,
+    SORTING,
+    COMPOSITES,
+)
+
+OPS: dict[str, Op] = {op.name: op for group in GROUPS for op in group.ops}
+assert len(OPS) == sum(len(group.ops) for group in GROUPS)

@@ -1,0 +1,110 @@
+"""Sorting."""
+
+from __future__ import annotations
+
+from kcache_compiler.errors import InvalidProgram
+from kcache_compiler.frontends.graph.emitter import Emitter, mlir_type
+from kcache_compiler.frontends.graph.table import Attribute, Group, Op, Operand
+from kcache_compiler.frontends.graph.values import (
+    FLOATS,
+    INTEGERS,
+    REALS,
+    SIGNED,
+    Type,
+    Value,
+    axis_of,
+    require_static,
+)
+
+
+def _sorted(
+    e: Emitter, values: tuple[Value, ...], axis: int, descending: bool, stable: bool
+) -> tuple[Value, ...]:
+    x = values[0]
+    at = axis_of(axis, len(x.dims))
+    if not x.dims:
+        raise InvalidProgram(f"{x} has no axis to sort along")
+    types = [mlir_type(Type(value.dtype, ())) for value in values]
+    params = ", ".join(f"%l{i}: {type}, %r{i}: {type}" for i, type in enumerate(types))
+    kind = "TOTALORDER" if x.dtype in FLOATS else "SIGNED" if x.dtype in SIGNED else "UNSIGNED"
+    region = (
+        f"^bb0({params}):\n"
+        f'  %s = "stablehlo.compare"(%l0, %r0) {{comparison_direction = #stablehlo<comparison_direction '
+        f"{'GT' if descending else 'LT'}>, compare_type = #stablehlo<comparison_type {kind}>}} : "
+        f"({types[0]}, {types[0]}) -> tensor<i1>\n"
+        '  "stablehlo.return"(%s) : (tensor<i1>) -> ()'
+    )
+    attributes = f"dimension = {at} : i64, is_stable = {'true' if stable else 'false'}"
+    return e.emit_all("sort", values, [value.type for value in values], attributes, region)
+
+
+def sort(e: Emitter, x: Value, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Value:
+    """In order along an axis."""
+    return _sorted(e, (x,), axis, descending, stable)[0]
+
+
+def argsort(
+    e: Emitter,
+    x: Value,
+    *,
+    axis: int = -1,
+    descending: bool = False,
+    stable: bool = True,
+    dtype: str = "i32",
+) -> Value:
+    """Where the elements come from when they are sorted."""
+    places = e.iota(dtype, x.dims, axis_of(axis, len(x.dims))) if x.dims else x
+    return _sorted(e, (x, places), axis, descending, stable)[1]
+
+
+def top_k(e: Emitter, x: Value, *, k: int) -> tuple[Value, ...]:
+    """The largest along the last axis."""
+    if not x.dims:
+        raise InvalidProgram(f"{x} has no axis to search along")
+    own = require_static(x, len(x.dims) - 1, "top_k needs its size")
+    if not 0 <= k <= own:
+        raise InvalidProgram(f"k is {k}, and the last axis of {x} has {own} elements")
+    dims = (*x.dims[:-1], k)
+    return e.emit_all("chlo.top_k", (x,), (Type(x.dtype, dims), Type("i32", dims)), f"k = {k} : i64")
+
+
+_ORDERED = ("i1", *REALS)
+_SORT = (
+    Attribute("axis", "int", "The axis.", -1),
+    Attribute("descending", "bool", "Largest first.", False),
+    Attribute("stable", "bool", "Whether equal elements keep their order.", True),
+)
+
+SORTING = Group(
+    "Sorting",
+    (
+        Op(
+            "sort",
+            "Elements in order along an axis; floats in the total order of IEEE 754, so that NaN comes last.",
+            (Operand("x", _ORDERED),),
+            sort,
+            "the shape and dtype of `x`",
+            "`stablehlo.sort`",
+            _SORT,
+        ),
+        Op(
+            "argsort",
+            "Where the elements of the sorted value come from.",
+            (Operand("x", _ORDERED),),
+            argsort,
+            "the shape of `x` in `dtype`",
+            "`stablehlo.sort` of `x` and an `iota`",
+            (*_SORT, Attribute("dtype", "dtype", "The dtype of the result, integers.", "i32", INTEGERS)),
+        ),
+        Op(
+            "top_k",
+            "The k largest along the last axis, largest first, and their indices.",
+            (Operand("x", REALS),),
+            top_k,
+            "the shape of `x` with `k` as the last size: in the dtype of `x`, and in i32",
+            "`chlo.top_k`",
+            (Attribute("k", "int", "How many."),),
+            ("values", "indices"),
+        ),
+    ),
+)

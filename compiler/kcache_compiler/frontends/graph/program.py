@@ -1,0 +1,77 @@
+"""A graph program as plain values: what the compiler takes in place of the protobuf message.
+
+Whoever decodes the message (``kcache_grpc.worker.graph_program``) makes these. Nothing here is checked: names
+may be missing or defined twice, sizes negative, contents of any length. ``lower`` refuses all that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+#: Elements of an axis; the name of a symbol; None for an open axis with a symbol of its own.
+Dim = int | str | None
+
+
+@dataclass(frozen=True)
+class GraphTensor:
+    """A tensor by value: little endian, row major; one element where all are equal."""
+
+    dtype: str
+    dims: tuple[int, ...]
+    content: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class GraphType:
+    """A named value with its type: an input, or what the client expects of a value."""
+
+    name: str
+    dtype: str
+    dims: tuple[Dim, ...]
+
+
+@dataclass(frozen=True)
+class GraphConstant:
+    """A named constant."""
+
+    name: str
+    value: GraphTensor
+
+
+@dataclass(frozen=True)
+class DtypeValue:
+    """An attribute that is a dtype, told from one that is a string."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class ShapeValue:
+    """An attribute that is a shape."""
+
+    dims: tuple[Dim, ...]
+
+
+AttributeValue = int | float | bool | str | tuple[int, ...] | DtypeValue | ShapeValue | GraphTensor
+
+
+@dataclass(frozen=True)
+class GraphNode:
+    """One operation; an operand that is left out has the empty name."""
+
+    op: str
+    operands: tuple[str, ...]
+    attributes: tuple[tuple[str, AttributeValue], ...]
+    results: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class GraphProgram:
+    """A whole program; ``format`` names the version of the op set."""
+
+    format: str
+    inputs: tuple[GraphType, ...]
+    constants: tuple[GraphConstant, ...]
+    nodes: tuple[GraphNode, ...]
+    outputs: tuple[str, ...]
+    expected: tuple[GraphType, ...] = ()

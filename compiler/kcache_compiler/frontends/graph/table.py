@@ -1,0 +1,104 @@
+"""What an operation of the graph format is: checked, lowered and documented from one entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kcache_compiler.frontends.graph.values import (
+    ANY,
+    BITS,
+    COMPLEX,
+    FLOATS,
+    INTEGERS,
+    NUMBERS,
+    REALS,
+    SIGNED,
+    UNSIGNED,
+    Value,
+)
+
+#: Names of classes of dtypes, in the documentation and in messages.
+DTYPE_CLASSES: dict[tuple[str, ...], str] = {
+    ANY: "any",
+    BITS: "i1 or integers",
+    COMPLEX: "complex",
+    FLOATS: "floats",
+    (*FLOATS, *COMPLEX): "floats or complex",
+    INTEGERS: "integers",
+    NUMBERS: "numbers",
+    REALS: "integers or floats",
+    ("i1", *REALS): "i1, integers or floats",
+    SIGNED: "signed",
+    (*SIGNED, *FLOATS): "signed or floats",
+    (*SIGNED, *FLOATS, *COMPLEX): "signed, floats or complex",
+    UNSIGNED: "unsigned",
+    ("i1",): "i1",
+    ("f32", "f64"): "f32 or f64",
+}
+
+
+class Required:
+    """The default of an attribute that has none."""
+
+    def __repr__(self) -> str:
+        return "required"
+
+
+REQUIRED = Required()
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An operand. ``optional``: may be left out. ``many``: any number of them, from one."""
+
+    name: str
+    dtypes: tuple[str, ...] = ANY
+    optional: bool = False
+    many: bool = False
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """An attribute. ``kind`` is that of ``GraphAttribute`` ("number" takes an int, a float or a bool).
+
+    A default of None means that the operation derives it, as ``doc`` says.
+    """
+
+    name: str
+    kind: str
+    doc: str
+    default: Any = REQUIRED
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Op:
+    """An operation.
+
+    ``build(emitter, *operands, **attributes)`` checks shapes and emits; it gives as many values as
+    ``results`` names. Operands have the dtypes that they document and attributes their kinds by then.
+    """
+
+    name: str
+    doc: str
+    operands: tuple[Operand, ...]
+    build: Callable[..., Value | tuple[Value, ...]] = field(repr=False)
+    #: Shape and dtype of the results.
+    rule: str
+    #: What it is emitted as.
+    stablehlo: str
+    attributes: tuple[Attribute, ...] = ()
+    results: tuple[str, ...] = ("y",)
+    #: Which composites it is, in a formula that uses other operations of the format.
+    composite: bool = False
+
+
+@dataclass(frozen=True)
+class Group:
+    """Operations under one title of the documentation."""
+
+    title: str
+    ops: tuple[Op, ...]
+    note: str = ""
