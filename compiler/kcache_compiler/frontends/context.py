@@ -88,6 +88,20 @@ def child_operations(parent: Native) -> list[Native]:
     return children
 
 
+def all_operations(root: Native) -> list[Native]:
+    """Return the operations inside ``root``, in order, nested ones behind the one that holds them."""
+    native = native_ir()
+    found: list[Native] = []
+
+    def visit(operation: Native) -> Native:
+        if operation != root:
+            found.append(operation)
+        return native.WalkResult.ADVANCE
+
+    root.walk(visit, native.WalkOrder.PRE_ORDER)
+    return found
+
+
 def describe_location(location: Native, budget: int = 32) -> str:
     """Say where an operation is: the innermost file, or else the name, of its location.
 

@@ -1,10 +1,15 @@
-"""From program bytes to one verified module with one entry function."""
+"""From program bytes to one verified module with one entry function.
+
+Programs in MLIR are parsed here; those of other formats are turned into a module by their importer. Every
+format but ``linalg`` ends as StableHLO.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 
 from kcache_compiler.errors import InvalidProgram, LimitExceeded, UnsupportedOp
 from kcache_compiler.frontends import context as mlir
@@ -12,8 +17,9 @@ from kcache_compiler.frontends.context import Native
 from kcache_compiler.frontends.legalize import generalize_linalg, legalize_chlo
 from kcache_compiler.frontends.limits import Limits, check
 from kcache_compiler.frontends.scan import check_bytes, is_bytecode, is_portable_artifact
+from kcache_compiler.frontends.torch_lowering import lower_torch_to_stablehlo
 
-#: format -> (dialects that its programs may use, a word for messages).
+#: Formats in MLIR -> (dialects that its programs may use, a word for messages).
 _DIALECTS: dict[str, tuple[frozenset[str], str]] = {
     "stablehlo": (
         frozenset({"builtin", "func", "stablehlo", "chlo", "arith", "tensor", "shape"}),
@@ -25,8 +31,13 @@ _DIALECTS: dict[str, tuple[frozenset[str], str]] = {
         ),
         "linalg on tensors",
     ),
+    "torch": (frozenset({"builtin", "func", "torch"}), "Torch dialect"),
 }
-FORMATS = tuple(_DIALECTS)
+#: Other formats -> module and function that makes of bytes and limits a StableHLO module, verified, in a
+#: context of ``context.new_context``. It checks the size of the bytes itself, and raises ``InvalidProgram``,
+#: ``UnsupportedOp`` or ``LimitExceeded``. Loaded when the format is first read.
+_IMPORTERS: dict[str, tuple[str, str]] = {}
+FORMATS = (*_DIALECTS, *_IMPORTERS)
 
 #: The parser calls its buffer ``-``.
 _PLACE = re.compile(r'"-":(\d+):(\d+)')
@@ -37,7 +48,10 @@ _CLOSED = re.compile(r"dialect '(\w+)' does not implement the bytecode interface
 
 @dataclass(frozen=True)
 class Program:
-    """A parsed program: the entry function and all functions by name. Owns its native module."""
+    """A parsed program: the entry function and all functions by name. Owns its native module.
+
+    ``format`` is what the module is now: ``stablehlo`` or ``linalg``.
+    """
 
     format: str
     module: Native
@@ -51,11 +65,24 @@ def read_program(program: bytes, format: str, limits: Limits) -> Program:
     Raises ``InvalidProgram``, ``UnsupportedOp`` or ``LimitExceeded``. CHLO that has no node of its
     own is legalized; named linalg ops are generalized; nothing is folded or simplified.
     """
-    if format not in _DIALECTS:
+    if format not in FORMATS:
         raise InvalidProgram(f"unknown format {format!r}; known are {', '.join(map(repr, FORMATS))}")
-    check_bytes(program, limits)
-    module = _parse(program, format)
-    names = _inspect(module, format, limits)
+    if format in _IMPORTERS:
+        home, name = _IMPORTERS[format]
+        importer: Callable[[bytes, Limits], Native] = getattr(import_module(home), name)
+        module = importer(program, limits)
+    else:
+        check_bytes(program, limits)
+        module = _parse(program, format)
+        names = _inspect(module, format, limits)
+        if format in ("stablehlo", "linalg"):
+            return _finished(module, format, names)
+        lower_torch_to_stablehlo(module)
+    return _finished(module, "stablehlo", _inspect(module, "stablehlo", limits))
+
+
+def _finished(module: Native, format: str, names: set[str]) -> Program:
+    """Legalize a module of one public function, which may call others. ``names`` are its operations."""
     functions = _functions(module)
     entry = _entry(functions)
     _refuse_recursion(functions)

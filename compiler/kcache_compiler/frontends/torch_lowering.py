@@ -1,0 +1,104 @@
+"""Torch dialect to StableHLO, in place. Shared by the frontends that arrive at the Torch dialect."""
+
+from __future__ import annotations
+
+import re
+from typing import NoReturn
+
+from kcache_compiler.errors import InvalidProgram, UnsupportedOp
+from kcache_compiler.frontends import context as mlir
+from kcache_compiler.frontends.context import Native
+from kcache_compiler.frontends.tidy import tidy
+from kcache_compiler.frontends.torch_variance import VARIANCES, decompose_variances
+
+#: Raw import to the backend contract: values instead of mutation, composite ops in their parts. Variances
+#: stay: torch-mlir would compute them in f64.
+_TO_CONTRACT = (
+    "builtin.module(func.func(torch-match-quantized-custom-ops),"
+    "torchdynamo-export-to-torch-backend-pipeline{backend-legal-ops="
+    + ",".join(sorted(name.removeprefix("torch.") for name in VARIANCES))
+    + "})"
+)
+#: torch-mlir's own pipeline without what looks at sizes (canonicalization, CSE), and without the legalization
+#: of CHLO, which would make polynomials of ``erf`` and its like.
+_TO_STABLEHLO = (
+    "builtin.module("
+    "func.func(convert-torch-to-stablehlo,convert-torch-to-arith,trivial-dce),"
+    "torch-func-backend-type-conversion-for-stablehlo,"
+    "func.func(torch-finalizing-backend-type-conversion-for-stablehlo,trivial-dce))"
+)
+
+#: Dialects of what the pipeline makes.
+_LOWERED = frozenset({"func", "stablehlo", "chlo", "arith", "tensor", "shape"})
+#: Ops of the Torch dialect that make no tensor: never the reason why a program does not lower.
+_STRUCTURE = re.compile(
+    r"torch\.(constant\.|prim\.ListConstruct|prim\.TupleConstruct|aten\.size|aten\.Int)|torch_c\."
+)
+_ILLEGAL = re.compile(r"failed to legalize operation '([\w.]+)'")
+_OPERATOR = re.compile(r'name = "([\w.]+)"')
+
+
+def lower_torch_to_stablehlo(module: Native) -> None:
+    """Lower the functions of ``module``, raw or in torch-mlir's backend contract, to StableHLO, in place.
+
+    The caller owns the module; after an error it is in no defined state. Raises ``UnsupportedOp`` with the op
+    of the Torch dialect that does not lower, and its location; ``InvalidProgram`` where no op is to blame.
+    """
+    _refuse_custom_ops(module)
+    _run(module, _TO_CONTRACT)
+    decompose_variances(module)
+    _run(module, _TO_STABLEHLO)
+    _refuse_leftovers(module)
+    tidy(module)
+
+
+def _run(module: Native, pipeline: str) -> None:
+    try:
+        mlir.run_passes(module, pipeline)
+    except mlir.mlir_error() as error:
+        _explain(module, error)
+
+
+def _refuse_custom_ops(module: Native) -> None:
+    """Raise for the ops of extensions of PyTorch: of what they compute, the program says nothing."""
+    for operation in mlir.all_operations(module.operation):
+        if operation.name == "torch.operator":
+            name = operation.attributes["name"].value
+            if not name.startswith(("torch.aten.", "torch.prims.", "torch.prim.", "torch.onnx.", "onnx.")):
+                reason = "a custom op, and the program does not hold its definition; write it with ATen ops"
+                raise UnsupportedOp(name, reason, mlir.describe_location(operation.location))
+
+
+def _refuse_leftovers(module: Native) -> None:
+    for operation in mlir.all_operations(module.operation):
+        if operation.name.partition(".")[0] not in _LOWERED:
+            raise _unsupported(operation)
+
+
+def _explain(module: Native, error: Exception) -> NoReturn:
+    """Raise for a pipeline that failed: the op that it named, or else the first one that is left."""
+    native: Native = error
+    diagnostics = list(native.error_diagnostics)
+    text = "; ".join(str(d.message).strip() for d in diagnostics) or str(error)
+    illegal = _ILLEGAL.search(text)
+    if illegal and not _STRUCTURE.match(illegal[1]):
+        operator = _OPERATOR.search(text) if illegal[1] == "torch.operator" else None
+        where = mlir.describe_location(diagnostics[0].location) if diagnostics else ""
+        raise UnsupportedOp(operator[1] if operator else illegal[1], _NO_LOWERING, where) from None
+    for operation in mlir.all_operations(module.operation):
+        if operation.name.startswith("torch.") and not _STRUCTURE.match(operation.name):
+            raise _unsupported(operation) from None
+    raise InvalidProgram(f"the Torch program does not lower to StableHLO: {text[:2000]}") from None
+
+
+_NO_LOWERING = (
+    "torch-mlir has no lowering of it to StableHLO, with these operands at least; decompose it before the "
+    "export (ExportedProgram.run_decompositions), or write it with other ops"
+)
+
+
+def _unsupported(operation: Native) -> UnsupportedOp:
+    name = operation.name
+    if name == "torch.operator":
+        name = operation.attributes["name"].value
+    return UnsupportedOp(name, _NO_LOWERING, mlir.describe_location(operation.location))
