@@ -1,4 +1,4 @@
-"""Why a request finds its kernel, or how it differs from the nearest stored ones: frozen values, and the wire."""
+"""Why a request finds its kernel, or how it differs from the nearest stored ones; and that on the wire."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ HITS = ("FOUND_BY_PROGRAM", "FOUND_BY_SPEC")
 class Difference:
     """One ingredient that differs between a request and a stored kernel."""
 
-    #: ``"toolchain.llvm"``, ``"target"``, ``"options.opt_level"``, ``"arg_spec"``, ``"guard"``, ``"epoch"``; under
-    #: another spec ``"numerics"``, ``"argument 0"``, ``"operation"``, ``"constant"`` and the like.
+    #: ``"toolchain.llvm"``, ``"target"``, ``"options.opt_level"``, ``"arg_spec"``, ``"guard"``, ``"epoch"``;
+    #: under another spec ``"numerics"``, ``"argument 0"``, ``"operation"``, ``"constant"`` and the like.
     name: str
     #: Its value in the request; empty where it has none.
     yours: str
@@ -83,9 +83,9 @@ class FailedBefore:
 class Explanation:
     """What becomes of a request at the service, and why. ``str()`` of it is for people."""
 
-    #: Where the look-up ended. Hits: ``"FOUND_BY_PROGRAM"``, ``"FOUND_BY_SPEC"``. Misses: ``"NAMESPACE_EMPTY"``,
-    #: ``"SPEC_UNKNOWN"``, ``"NO_KERNEL"``, ``"EPOCH"``, ``"TOOLCHAIN"``, ``"TARGET"``, ``"OPTIONS"``, ``"SIZES"``,
-    #: ``"GUARD"``, ``"FAILED"``, ``"COMPILING"``, ``"BYTES_LOST"``.
+    #: Where the look-up ended. Hits: ``"FOUND_BY_PROGRAM"``, ``"FOUND_BY_SPEC"``. Misses:
+    #: ``"NAMESPACE_EMPTY"``, ``"SPEC_UNKNOWN"``, ``"NO_KERNEL"``, ``"EPOCH"``, ``"TOOLCHAIN"``, ``"TARGET"``,
+    #: ``"OPTIONS"``, ``"SIZES"``, ``"GUARD"``, ``"FAILED"``, ``"COMPILING"``, ``"BYTES_LOST"``.
     step: str
     #: The answer in one sentence.
     summary: str
@@ -97,7 +97,7 @@ class Explanation:
     key: int
     #: SHA-256 of the program's spec, 32 bytes; empty when the program cannot be read.
     spec_digest: bytes
-    #: The kernel that was found, or the name of the one that would be compiled; empty without a key.
+    #: The kernel that was found, or the name of the one that would be compiled first; empty as above.
     kernel_digest: bytes = b""
     #: Arg spec and guard of that kernel.
     arg_spec: str = ""

@@ -10,9 +10,10 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, suppress
 from typing import TypeVar, cast
 
+from kcache_grpc._proto.kcache.v1 import explain_pb2, kernel_cache_pb2_grpc
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
-from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2_grpc
 from kcache_grpc.errors import ArgumentError, ResourceExhausted
+from kcache_grpc.model.explanation import explanation_to_proto
 from kcache_grpc.model.wire import format_from_proto, numerics_from_proto
 from kcache_grpc.server import translate
 from kcache_grpc.server.guard import Call
@@ -134,6 +135,15 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
             context.caller(request.header), request.key, request.page_size, request.page_token
         )
         return translate.kernel_page(page)
+
+    async def Explain(  # noqa: N802
+        self, request: explain_pb2.ExplainRequest, context: Call
+    ) -> explain_pb2.ExplainResponse:
+        """Why a request hits or misses."""
+        source = translate.graph_source(request.graph, self._service.limits)
+        wish = translate.kernel_wish(request.target, request.options, request.shapes)
+        caller = context.caller(request.header)
+        return explanation_to_proto(await self._service.explain(caller, source, wish, request.max_neighbours))
 
     async def ReadArtifact(  # noqa: N802
         self, request: pb.ReadArtifactRequest, context: Call

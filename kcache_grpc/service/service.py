@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kcache_grpc.errors import ArgumentError, InvalidProgram, NotFound, ResourceExhausted
+from kcache_grpc.model.explanation import Explanation
 from kcache_grpc.model.identity import toolchain_digest
 from kcache_grpc.model.program import Program
 from kcache_grpc.model.shapes import AUTO
@@ -17,6 +18,7 @@ from kcache_grpc.model.target import CPU_TARGETS, Target
 from kcache_grpc.model.variants import Shape
 from kcache_grpc.service import describe
 from kcache_grpc.service.compiles import Compiles, Order
+from kcache_grpc.service.explain import Explains, checked_most
 from kcache_grpc.service.failures import Failures, as_error, suppress_lasting
 from kcache_grpc.service.graphs import Graphs, parsed_binding
 from kcache_grpc.service.kernels import Kernels
@@ -112,6 +114,17 @@ class KernelService:
             config.server_version,
         )
         self._ledger = Ledger(store, threads, self._toolchain)
+        self._explains = Explains(
+            store,
+            threads,
+            pool,
+            self._graphs,
+            self._kernels,
+            self._failures,
+            self._choose,
+            signer.key_id,
+            self.limits.normalize_seconds,
+        )
 
     @classmethod
     async def start(
@@ -315,6 +328,18 @@ class KernelService:
             return
         self._ledger.served(namespace, caller, graph, made.kernel, "joined")
         yield Compiled(graph, made.kernel, Origin.JOINED)
+
+    async def explain(
+        self, caller: Caller, source: GraphSource, wish: KernelWish, neighbours: int
+    ) -> Explanation:
+        """Why a request finds its kernel, or how it differs from the nearest stored ones. Stores nothing."""
+        most = checked_most(neighbours)
+        namespace = await self._namespaces.get(caller.namespace)
+        graph = await self._find_graph(namespace, source, wish.options.numerics)
+        if graph is not None:
+            return await self._explains.known(namespace, graph, wish, most)
+        program = await self._program(namespace, source)
+        return await self._explains.new(namespace, program, wish, most)
 
     async def open_artifact(self, caller: Caller, digest: bytes, offset: int, limit: int) -> Reading:
         """Opens an artifact or constant. Raises ``NotFound``, and ``ArgumentError`` beyond its end."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kcache_compiler.difference import Difference, Neighbour
 from kcache_compiler.types import (
     ArgSpec,
     Canonical,
@@ -131,6 +132,29 @@ def decode_kernel(frame: Frame) -> CompiledKernel:
     )
     artifacts = dict(zip(frame.header["kinds"], frame.blobs, strict=True))
     return CompiledKernel(artifacts, interface, frame.header["stage_seconds"])
+
+
+def compare_job(spec_text: str, candidates: Sequence[str], most: int) -> Frame:
+    """Asks which candidates are nearest to a spec, and what differs."""
+    texts = (spec_text, *candidates)
+    return Frame({"type": "compare", "most": most}, tuple(text.encode() for text in texts))
+
+
+def encode_neighbours(neighbours: Sequence[Neighbour]) -> Frame:
+    """The reply to a ``compare`` job."""
+    found = [
+        [each.index, each.distance, [[d.name, d.yours, d.theirs, d.sentence] for d in each.differences]]
+        for each in neighbours
+    ]
+    return Frame({"type": "result", "neighbours": found})
+
+
+def decode_neighbours(frame: Frame) -> tuple[Neighbour, ...]:
+    """The value of ``encode_neighbours``."""
+    return tuple(
+        Neighbour(index, distance, tuple(Difference(*texts) for texts in differences))
+        for index, distance, differences in frame.header["neighbours"]
+    )
 
 
 def _tensor(tensor: TensorType) -> list[Any]:

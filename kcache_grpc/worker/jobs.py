@@ -12,6 +12,7 @@ from typing import Any
 
 import kcache_compiler
 from kcache_compiler.canonical import CANONICALIZER_VERSION
+from kcache_compiler.difference import nearest_specs
 from kcache_compiler.types import Canonical, CompileOptions
 from kcache_grpc.worker import codec
 from kcache_grpc.worker.frames import Frame
@@ -61,7 +62,15 @@ def compile_spec(request: Frame, on_stage: OnStage) -> Frame:
     return codec.encode_kernel(kcache_compiler.compile_spec(spec_text, arg_spec, target, options, on_stage))
 
 
+def compare(request: Frame, on_stage: OnStage) -> Frame:
+    """A ``codec.compare_job``."""
+    on_stage("compare")
+    yours, *candidates = (blob.decode() for blob in request.blobs)
+    return codec.encode_neighbours(nearest_specs(yours, candidates, request.header["most"]))
+
+
 JOBS: Mapping[str, Callable[[Frame, OnStage], Frame]] = {
     "canonicalize": canonicalize,
     "compile": compile_spec,
+    "compare": compare,
 }

@@ -55,7 +55,10 @@ class Side:
 
     def phrase(self, position: int) -> str:
         """``tanh of %6``; ``add of argument 0 and 0.5``."""
-        operation = self.operation(position)
+        return self.words(self.operation(position))
+
+    def words(self, operation: Operation) -> str:
+        """The same, of an operation itself."""
         operands = [self.use(use) for use in operation.uses]
         if not operands:
             return operation.op
@@ -100,19 +103,34 @@ def _operands(here: Side, mine: Operation, there: Side, theirs: Operation) -> _P
     if ours != others and sorted(ours) == sorted(others) and not mine.regions:
         left, right = ", ".join(ours), ", ".join(others)
         return "operands", left, right, f"its operands are {left} here and {right} there: another order"
-    for index, other in _pairs(mine.op, ours, others):
-        left, right = ours[index], others[other]
-        if left == right:
-            continue
-        if _constant(here, mine.uses[index]) and _constant(there, theirs.uses[other]):
-            return "constant", left, right, f"a constant differs: {left} here, {right} there"
-        return "operand", left, right, f"operand {index} is {left} here and {right} there"
+    pairs = [(i, j) for i, j in _pairs(mine.op, ours, others) if ours[i] != others[j]]
+    if pairs:
+        return _unequal(here, mine, there, theirs, pairs)
     for index, (use, other) in enumerate(zip(mine.uses, theirs.uses, strict=True)):
         if use.view != other.view:
             left, right = f"{ours[index]}[{use.view}]", f"{others[index]}[{other.view}]"
             text = f"operand {index} is read along other axes: {left} here, {right} there"
             return "axes", left, right, text
     return None
+
+
+def _unequal(
+    here: Side, mine: Operation, there: Side, theirs: Operation, pairs: list[tuple[int, int]]
+) -> _Piece | None:
+    """Of operands that differ: the one, if it is one; else the operations as wholes."""
+    (index, other), *more = pairs
+    left, right = here.use(mine.uses[index]), there.use(theirs.uses[other])
+    constants = _constant(here, mine.uses[index]), _constant(there, theirs.uses[other])
+    if constants == (True, True) and not more:
+        return "constant", left, right, f"a constant differs: {left} here, {right} there"
+    if constants == (False, False) and not more:
+        return "operand", left, right, f"operand {index} is {left} here and {right} there"
+    ours, others = here.words(mine), there.words(theirs)
+    return (
+        ("operation", ours, others, f"yours is {ours}, the stored one is {others}")
+        if ours != others
+        else None
+    )
 
 
 def _pairs(op: str, ours: list[str], others: list[str]) -> list[tuple[int, int]]:
