@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from kcache_grpc.client.values import CanonicalGraph, Spec, Stats
     from kcache_grpc.model.manifest import Manifest
     from kcache_grpc.model.options import Options
+    from kcache_grpc.model.shapes import Dim
     from kcache_grpc.runtime import Kernel
 
     __version__: str
@@ -48,6 +49,7 @@ __all__ = [
     "CompileFailed",
     "CompileTimeout",
     "Conflict",
+    "Dim",
     "IntegrityError",
     "InvalidProgram",
     "KcacheError",
@@ -69,6 +71,7 @@ __all__ = [
 _HOMES = {
     "CanonicalGraph": "kcache_grpc.client.values",
     "Client": "kcache_grpc.client.client",
+    "Dim": "kcache_grpc.model.shapes",
     "KcacheWarning": "kcache_grpc.client.disk",
     "Kernel": "kcache_grpc.runtime",
     "Manifest": "kcache_grpc.model.manifest",

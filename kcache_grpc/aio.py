@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
-from kcache_grpc.client.arguments import require_this_version
+from kcache_grpc.client.arguments import Dynamic, Layouts, Symbols, shape_wish
 from kcache_grpc.client.asynchronous import AsyncIo
 from kcache_grpc.client.config import Tls, from_environment
 from kcache_grpc.client.core import Core
@@ -54,18 +54,18 @@ class Client:
         program: ProgramLike,
         format: str | None = None,
         target: str = "host",
-        layouts: None = None,
-        symbols: None = None,
-        dynamic: bool = False,
+        layouts: Layouts = None,
+        symbols: Symbols = None,
+        dynamic: Dynamic = False,
         options: Options | None = None,
         on_progress: Callable[[str, float], None] | None = None,
     ) -> Kernel:
         """See ``kcache_grpc.Client.compile``. A hit in memory returns without yielding to the loop."""
-        require_this_version(layouts, symbols, dynamic)
-        kernel = self._core.recall(program, format, target, options)
+        shapes = shape_wish(layouts, symbols, dynamic)
+        kernel = self._core.recall(program, format, target, options, shapes)
         if kernel is not None:
             return kernel
-        return await self._core.compile(program, format, target, options, on_progress)
+        return await self._core.compile(program, format, target, options, on_progress, shapes)
 
     async def compile_many(
         self,
@@ -74,9 +74,12 @@ class Client:
         target: str = "host",
         options: Options | None = None,
         on_progress: Callable[[str, float], None] | None = None,
+        symbols: Symbols = None,
+        dynamic: Dynamic = False,
     ) -> list[Kernel]:
         """See ``kcache_grpc.Client.compile_many``."""
-        return await self._core.compile_many(programs, format, target, options, on_progress)
+        shapes = shape_wish(None, symbols, dynamic)
+        return await self._core.compile_many(programs, format, target, options, on_progress, shapes)
 
     async def normalize(
         self, program: ProgramLike, format: str | None = None, *, numerics: str = "default"

@@ -1,18 +1,86 @@
-"""Arguments that later versions give a meaning."""
+"""``layouts``, ``symbols`` and ``dynamic`` of ``compile``, as users write them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, cast
+
 from kcache_grpc.errors import ArgumentError
+from kcache_grpc.model.shapes import AUTO, DYNAMIC, EXACT, STATIC, Axis, Dim, ShapeWish
+
+#: Row-major, for all arguments or one by one.
+Layouts = str | Iterable[str | None] | None
+#: Which (argument, axis) are symbols; a mapping gives their bounds.
+Symbols = Iterable[tuple[int, int]] | Mapping[tuple[int, int], Dim | None] | None
+Dynamic = bool | Literal["auto"]
+
+_MODES: Mapping[bool | str, str] = {False: STATIC, True: DYNAMIC, "auto": AUTO}
+_ROW_MAJOR = (None, "row-major")
 
 
-def require_this_version(layouts: object, symbols: object, dynamic: object) -> None:
-    """Raises ``ArgumentError`` for anything but the documented defaults."""
+def shape_wish(layouts: Layouts, symbols: Symbols, dynamic: Dynamic) -> ShapeWish:
+    """For which sizes a kernel is wanted. Raises ``ArgumentError`` for anything that is not documented."""
     if layouts is None and symbols is None and dynamic is False:
+        return EXACT
+    _require_row_major(layouts)
+    mode = _mode(dynamic)
+    if symbols is None:
+        return ShapeWish(mode)
+    axes = _axes(symbols)
+    if not axes:
+        raise ArgumentError(
+            "symbols names no axis; leave it out for all that may be symbols, or compile with dynamic=False",
+            argument="symbols",
+        )
+    return ShapeWish(mode, axes)
+
+
+def _axes(symbols: Any) -> tuple[tuple[Axis, Dim], ...]:
+    if isinstance(symbols, str) or not isinstance(symbols, Iterable):
+        raise ArgumentError(
+            f"symbols is {symbols!r}; use (argument, axis) pairs, or a mapping of them to kcache.Dim",
+            argument="symbols",
+        )
+    if isinstance(symbols, Mapping):
+        bounds = cast("Mapping[Any, Any]", symbols)
+        return tuple((_axis(pair), _dim(pair, dim)) for pair, dim in bounds.items())
+    return tuple((_axis(pair), Dim()) for pair in cast("Iterable[Any]", symbols))
+
+
+def _axis(pair: Any) -> Axis:
+    if isinstance(pair, (tuple, list)):
+        numbers = list(cast("Iterable[Any]", pair))
+        if len(numbers) == 2 and all(type(number) is int and 0 <= number < 1 << 31 for number in numbers):
+            return Axis(*numbers)
+    raise ArgumentError(
+        f"symbols names {pair!r}; use (argument, axis), two ints that count from 0", argument="symbols"
+    )
+
+
+def _dim(pair: Any, dim: Any) -> Dim:
+    if dim is None:
+        return Dim()
+    if not isinstance(dim, Dim):
+        raise ArgumentError(
+            f"symbols[{pair!r}] is {dim!r}; use kcache.Dim(min=, max=, multiple_of=)", argument="symbols"
+        )
+    return dim
+
+
+def _require_row_major(layouts: Any) -> None:
+    if layouts is None or layouts == "row-major":
         return
-    given = {"layouts": (layouts, None), "symbols": (symbols, None), "dynamic": (dynamic, False)}
-    for name, (value, default) in given.items():
-        if value is not default:
-            raise ArgumentError(
-                f"{name}={value!r} is not in this version of kcache, which takes {name}={default} only",
-                argument=name,
-            )
+    given = cast("Iterable[Any]", layouts)
+    if isinstance(layouts, (list, tuple)) and all(one in _ROW_MAJOR for one in given):
+        return
+    raise ArgumentError(
+        f"layouts is {layouts!r}; kernels of this version take row-major contiguous arguments only: leave "
+        "layouts out, and pass np.ascontiguousarray(x) or x.contiguous()",
+        argument="layouts",
+    )
+
+
+def _mode(dynamic: Any) -> str:
+    if isinstance(dynamic, (bool, str)) and dynamic in _MODES:
+        return _MODES[dynamic]
+    raise ArgumentError(f'dynamic is {dynamic!r}; use False, True or "auto"', argument="dynamic")

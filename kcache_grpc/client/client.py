@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
-from kcache_grpc.client.arguments import require_this_version
+from kcache_grpc.client.arguments import Dynamic, Layouts, Symbols, shape_wish
 from kcache_grpc.client.blocking import BlockingIo, run
 from kcache_grpc.client.config import Tls, from_environment
 from kcache_grpc.client.core import Core
@@ -64,9 +64,9 @@ class Client:
         program: ProgramLike,
         format: str | None = None,
         target: str = "host",
-        layouts: None = None,
-        symbols: None = None,
-        dynamic: bool = False,
+        layouts: Layouts = None,
+        symbols: Symbols = None,
+        dynamic: Dynamic = False,
         options: Options | None = None,
         on_progress: Callable[[str, float], None] | None = None,
     ) -> Kernel:
@@ -77,16 +77,22 @@ class Client:
         content. ``target``: ``"host"`` or a name such as ``"x86-64-v3"``.
         ``on_progress(stage, seconds)`` is called when a stage of a compile begins and while it lasts; in the
         thread of the caller who asked first, when several wait for one kernel.
-        ``layouts``, ``symbols`` and ``dynamic`` take only their defaults in this version.
+
+        ``dynamic``: ``False`` for a kernel for exactly the program's sizes (axes that it leaves open stay
+        open); ``True`` for one for all sizes of the symbols; ``"auto"`` for the most special one that the
+        service has for the program's sizes, else static for the first sizes, dynamic from the second on.
+        ``symbols``: which axes are symbols, as ``(argument, axis)``; a mapping gives each a ``kcache.Dim``,
+        whose bounds become the kernel's guard. ``None``: all that may be. Others keep the program's sizes.
+        ``layouts``: ``None`` or ``"row-major"``, the only layout of this version.
 
         Raises ``ArgumentError``, ``InvalidProgram``, ``UnsupportedOp``, ``CompileFailed``,
         ``CompileTimeout``, ``ResourceExhausted``, ``IntegrityError``, ``PermissionDenied``, ``Unavailable``.
         """
-        require_this_version(layouts, symbols, dynamic)
-        kernel = self._core.recall(program, format, target, options)
+        shapes = shape_wish(layouts, symbols, dynamic)
+        kernel = self._core.recall(program, format, target, options, shapes)
         if kernel is not None:
             return kernel
-        return run(self._core.compile(program, format, target, options, on_progress))
+        return run(self._core.compile(program, format, target, options, on_progress, shapes))
 
     def compile_many(
         self,
@@ -95,9 +101,12 @@ class Client:
         target: str = "host",
         options: Options | None = None,
         on_progress: Callable[[str, float], None] | None = None,
+        symbols: Symbols = None,
+        dynamic: Dynamic = False,
     ) -> list[Kernel]:
         """One kernel for each program, in order: one question for all, and compiles side by side."""
-        return run(self._core.compile_many(programs, format, target, options, on_progress))
+        shapes = shape_wish(None, symbols, dynamic)
+        return run(self._core.compile_many(programs, format, target, options, on_progress, shapes))
 
     def normalize(
         self, program: ProgramLike, format: str | None = None, *, numerics: str = "default"

@@ -24,6 +24,7 @@ from kcache_grpc.errors import ArgumentError, KcacheError
 from kcache_grpc.model.manifest import ArtifactRef
 from kcache_grpc.model.options import NUMERICS, Options
 from kcache_grpc.model.program import Program
+from kcache_grpc.model.shapes import EXACT, ShapeWish
 from kcache_grpc.model.target import parse_target
 from kcache_grpc.runtime import Kernel
 
@@ -44,10 +45,15 @@ class Core:
     # Kernels.
 
     def recall(
-        self, program: ProgramLike, format: str | None, target: str, options: Options | None
+        self,
+        program: ProgramLike,
+        format: str | None,
+        target: str,
+        options: Options | None,
+        shapes: ShapeWish = EXACT,
     ) -> Kernel | None:
         """The kernel of a text or of bytes that were compiled before; never waits, hashes nothing."""
-        kept = None if self._closed else self._table.by_program(program, format, target, options)
+        kept = None if self._closed else self._table.by_program(program, format, target, options, shapes)
         if kept is None or not self._services.holds(kept.generation):
             return None
         self._counters.add("memory_kernels")
@@ -60,10 +66,11 @@ class Core:
         target: str,
         options: Options | None,
         progress: Progress | None,
+        shapes: ShapeWish = EXACT,
     ) -> Kernel:
         """See ``Client.compile``."""
-        [(key, kernel)] = await self._resolve([program], format, target, options, progress)
-        self._table.name_program(program, format, target, options, key)
+        [(key, kernel)] = await self._resolve([program], format, target, options, progress, shapes)
+        self._table.name_program(program, format, target, options, key, shapes)
         return kernel
 
     async def compile_many(
@@ -73,11 +80,12 @@ class Core:
         target: str,
         options: Options | None,
         progress: Progress | None,
+        shapes: ShapeWish = EXACT,
     ) -> list[Kernel]:
         """See ``Client.compile_many``."""
-        resolved = await self._resolve(programs, format, target, options, progress)
+        resolved = await self._resolve(programs, format, target, options, progress, shapes)
         for program, (key, _) in zip(programs, resolved, strict=True):
-            self._table.name_program(program, format, target, options, key)
+            self._table.name_program(program, format, target, options, key, shapes)
         return [kernel for _, kernel in resolved]
 
     async def _resolve(
@@ -87,13 +95,14 @@ class Core:
         target: str,
         options: Options | None,
         progress: Progress | None,
+        shapes: ShapeWish = EXACT,
     ) -> list[tuple[AskKey, Kernel]]:
         self._require_open()
         deadline = Deadline(self.config.timeout)
         machine, chosen = parse_target(target), _options(options)
 
         def read() -> list[Ask]:
-            return [Ask(read_program(program, format), machine, chosen) for program in programs]
+            return [Ask(read_program(program, format), machine, chosen, shapes) for program in programs]
 
         asks = [(ask_key(ask), ask) for ask in await self._io.blocking(read)]
         unique = dict(asks)

@@ -70,6 +70,7 @@ def entry_name(state: ServerState, namespace: str, ask: Ask) -> str:
             ("program", ask.program.digest.hex()),
             ("target", str(ask.target)),
             ("options", str(ask.options)),
+            ("shapes", str(ask.shapes)),
         ),
     ).hex()
 

@@ -11,16 +11,17 @@ from kcache_grpc.client.source import ProgramLike
 from kcache_grpc.client.trust import Ask
 from kcache_grpc.errors import KcacheError
 from kcache_grpc.model.options import Options
+from kcache_grpc.model.shapes import EXACT, ShapeWish
 from kcache_grpc.runtime import Kernel
 
 Generation = tuple[str, int, bytes]
-AskKey = tuple[bytes, str, Options]
-_ProgramKey = tuple[str | bytes, str | None, str, Options | None]
+AskKey = tuple[bytes, str, Options, ShapeWish]
+_ProgramKey = tuple[str | bytes, str | None, str, Options | None, ShapeWish | None]
 
 
 def ask_key(ask: Ask) -> AskKey:
     """What makes two asks the same."""
-    return (ask.program.digest, str(ask.target), ask.options)
+    return (ask.program.digest, str(ask.target), ask.options, ask.shapes)
 
 
 class Kept:
@@ -56,13 +57,18 @@ class KernelTable:
         return self._by_digest.get(key)
 
     def by_program(
-        self, program: ProgramLike, format: str | None, target: str, options: Options | None
+        self,
+        program: ProgramLike,
+        format: str | None,
+        target: str,
+        options: Options | None,
+        shapes: ShapeWish = EXACT,
     ) -> Kept | None:
         """By an equal text or equal bytes; Python caches their hashes."""
         if type(program) is not str and type(program) is not bytes:
             return None
         try:
-            return self._by_program.get((program, format, target, options))
+            return self._by_program.get((program, format, target, options, _quick(shapes)))
         except TypeError:  # an argument of a wrong, unhashable type: refused where it is read
             return None
 
@@ -71,12 +77,18 @@ class KernelTable:
         self._by_digest.put(key, Kept(generation, kernel))
 
     def name_program(
-        self, program: Any, format: str | None, target: str, options: Options | None, key: AskKey
+        self,
+        program: Any,
+        format: str | None,
+        target: str,
+        options: Options | None,
+        key: AskKey,
+        shapes: ShapeWish = EXACT,
     ) -> None:
         """Lets an equal text find the kernel of ``key``."""
         kept = self._by_digest.get(key)
         if kept is not None and (type(program) is str or type(program) is bytes):
-            self._by_program.put((program, format, target, options), kept, len(program))
+            self._by_program.put((program, format, target, options, _quick(shapes)), kept, len(program))
 
     def clear(self) -> None:
         """Forgets all kernels; those that callers hold stay usable."""
@@ -87,3 +99,8 @@ class KernelTable:
         """See ``Lru.after_fork``."""
         self._by_digest.after_fork()
         self._by_program.after_fork()
+
+
+def _quick(shapes: ShapeWish) -> ShapeWish | None:
+    """``None`` stands for the usual wish, and costs no hash."""
+    return None if shapes is EXACT else shapes

@@ -17,7 +17,7 @@ from kcache_grpc.client.transfer import download, with_program
 from kcache_grpc.client.trust import Ask, Judge, check_bytes
 from kcache_grpc.client.wire import COMPILE_KERNEL, GET_KERNELS, Io, Wire
 from kcache_grpc.errors import IntegrityError, NotFound, Unavailable
-from kcache_grpc.model.wire import options_to_proto, target_to_proto
+from kcache_grpc.model.wire import options_to_proto, shapes_to_proto, target_to_proto
 
 #: Most bytes of artifacts inside one answer about many kernels; the rest is read one by one.
 _INLINE_BUDGET = 8 << 20
@@ -56,7 +56,7 @@ class Obtainer:
         self._counters = counters
 
     async def obtain(self, asks: Sequence[Ask], deadline: Deadline, progress: Progress) -> list[Obtained]:
-        """One kernel for each, in order. All asks have the same target and options."""
+        """One kernel for each, in order. All asks have the same target, options and wish of sizes."""
         return await self.connection.renewed(lambda: self._obtain(asks, deadline, progress), deadline)
 
     async def _obtain(self, asks: Sequence[Ask], deadline: Deadline, progress: Progress) -> list[Obtained]:
@@ -99,6 +99,7 @@ class Obtainer:
             options=options_to_proto(asks[0].options),
             artifact_kinds=_CODE,
             inline_budget_bytes=_INLINE_BUDGET,
+            shapes=shapes_to_proto(asks[0].shapes),
         )
         answers: dict[int, pb.KernelResult] = {}
         for reply in await self.connection.line.collect(GET_KERNELS, request, deadline):
@@ -143,6 +144,7 @@ class Obtainer:
                 target=target_to_proto(ask.target),
                 options=options_to_proto(ask.options),
                 artifact_kinds=_CODE,
+                shapes=shapes_to_proto(ask.shapes),
             )
 
             async def once(wire: Wire) -> None:

@@ -20,8 +20,10 @@ from kcache_grpc.model.identity import KernelIdentity, toolchain_digest
 from kcache_grpc.model.manifest import Binding, Manifest
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.program import Program
+from kcache_grpc.model.shapes import AUTO, EXACT, STATIC, ShapeWish
 from kcache_grpc.model.signing import BINDING_DOMAIN, MANIFEST_DOMAIN, Signed, Verifier
 from kcache_grpc.model.target import Target
+from kcache_grpc.model.variants import Shape, SpecSizes, exact_shape, spec_sizes, variant, wished_shape
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Ask:
     program: Program
     target: Target
     options: Options
+    shapes: ShapeWish = EXACT
 
 
 class Pins:
@@ -125,15 +128,27 @@ class Judge:
         self._same("manifest", "key", str(manifest.key), str(binding.key))
         self._same("manifest", "target", str(manifest.target), str(ask.target))
         self._same("manifest", "options", str(manifest.options), str(ask.options))
-        self._same("manifest", "arg spec", manifest.arg_spec, binding.arg_spec)
-        self._same("manifest", "guard", manifest.guard, "")
-        self._same("manifest", "inputs", _texts(manifest.inputs), _texts(binding.inputs))
+        self._shape(manifest, spec_sizes(binding), ask.shapes)
+        self._same("manifest", "inputs", _texts(manifest.inputs), manifest.arg_spec)
         constants = tuple(constant.type for constant in binding.constants)
         self._same("manifest", "constants", _texts(manifest.constants), _texts(constants))
         toolchain = toolchain_digest(manifest.toolchain)
         self._same("manifest", "toolchain digest", manifest.toolchain_digest.hex(), toolchain.hex())
         self._same("manifest", "kernel digest", manifest.kernel_digest.hex(), identity(manifest).digest.hex())
         return binding, manifest
+
+    def _shape(self, manifest: Manifest, sizes: SpecSizes, wish: ShapeWish) -> None:
+        """The kernel is for the sizes that were asked for; one that the server chose takes the program's."""
+        if wish.mode == AUTO:
+            found = variant(sizes, Shape(manifest.arg_spec, manifest.guard))
+            if found is None or not found.takes(sizes):
+                got = " if ".join(filter(None, (manifest.arg_spec, manifest.guard)))
+                asked = exact_shape(sizes).arg_spec
+                raise IntegrityError(f"the server sent a kernel for {got}, which does not take {asked}")
+            return
+        expected = exact_shape(sizes) if wish.mode == STATIC else wished_shape(sizes, wish.axes)
+        self._same("manifest", "arg spec", manifest.arg_spec, expected.arg_spec)
+        self._same("manifest", "guard", manifest.guard, expected.guard)
 
     def _payload(self, domain: bytes, message: common_pb2.SignedBytes) -> bytes:
         """What was signed. Nothing is parsed before its signature held."""

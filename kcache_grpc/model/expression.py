@@ -23,6 +23,7 @@ from kcache_grpc.errors import IntegrityError
 Formula = Callable[[Mapping[str, int]], int]
 
 _TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_]\w*)|([-+*%(),]))")
+_NAME = re.compile(r"[A-Za-z_]\w*")
 _MAX_TEXT = 4096
 _MAX_DEPTH = 100
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
@@ -76,6 +77,11 @@ def parse(text: str) -> Formula:
         value = int(text)
         return lambda _: value
     return _Parser(text).formula()
+
+
+def symbols_of(text: str) -> list[str]:
+    """The symbols that a formula names, without repetitions, in order."""
+    return [name for name in dict.fromkeys(_NAME.findall(text)) if name not in _FUNCTIONS]
 
 
 class _Parser:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from kcache_grpc.errors import ArgumentError, IntegrityError
-from kcache_grpc.model.expression import evaluate
+from kcache_grpc.model.expression import evaluate, symbols_of
 from kcache_grpc.model.guard import ANY, Guard, Sizes, guard_of, parse_guard, sizes
 from kcache_grpc.model.manifest import Binding, SymbolSpec, TensorSpec
 from kcache_grpc.model.shapes import Axis, Dim
@@ -22,8 +22,6 @@ K = TypeVar("K")
 
 _TENSOR = re.compile(r"(\w+)\[([^\[\]]*)\]", re.ASCII)
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-#: Words of formulas that are no symbols.
-_FUNCTIONS = frozenset({"ceildiv", "min", "max", "roundup"})
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,7 @@ def _free_symbols(spec: SpecSizes, axes: tuple[tuple[Axis, Dim], ...]) -> dict[s
 def _named(spec: SpecSizes, at: Axis, dim: Dim) -> list[tuple[str, Sizes]]:
     """The symbols that an axis is made of, and their sizes."""
     formula = _formula(spec, at)
-    names = _symbols_of(formula)
+    names = symbols_of(formula)
     if not names:
         raise ArgumentError(f"{at} is fixed at {formula} by the program: it cannot be a symbol")
     if dim == Dim():
@@ -214,7 +212,7 @@ def parse_arg_spec(text: str) -> tuple[TensorSpec, ...]:
 
 def substitute(formula: str, fixed: Mapping[str, int]) -> str:
     """A size with some of its symbols replaced: ``2*s0*s1`` with s1 = 8 is ``16*s0``."""
-    names = _symbols_of(formula)
+    names = symbols_of(formula)
     if not any(name in fixed for name in names):
         return formula
     if all(name in fixed for name in names):
@@ -233,11 +231,6 @@ def _text(inputs: Iterable[TensorSpec], fixed: Mapping[str, int]) -> str:
         str(TensorSpec(tensor.dtype, tuple(substitute(dim, fixed) for dim in tensor.dims)))
         for tensor in inputs
     )
-
-
-def _symbols_of(formula: str) -> list[str]:
-    """Without repetitions, in order."""
-    return [name for name in dict.fromkeys(_NAME.findall(formula)) if name not in _FUNCTIONS]
 
 
 def _coefficient(formula: str, names: list[str]) -> int | None:

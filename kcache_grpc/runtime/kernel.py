@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kcache_grpc.errors import ArgumentError, IntegrityError, NotFound
-from kcache_grpc.model.expression import FormulaOverflow, evaluate
+from kcache_grpc.model.expression import FormulaOverflow, evaluate, symbols_of
+from kcache_grpc.model.guard import parse_guard
 from kcache_grpc.model.manifest import ArtifactRef, Binding, Manifest, TensorSpec
 from kcache_grpc.runtime import results, short
 from kcache_grpc.runtime._abi import Library
@@ -110,9 +111,8 @@ class Kernel:
 
     def __repr__(self) -> str:
         outputs = ";".join(map(str, self.manifest.outputs))
-        return (
-            f"<Kernel {self.key} {self.manifest.arg_spec} -> {outputs} {self.manifest.target} {self.origin}>"
-        )
+        sizes = " if ".join(filter(None, (self.manifest.arg_spec, self.manifest.guard)))
+        return f"<Kernel {self.key} {sizes} -> {outputs} {self.manifest.target} {self.origin}>"
 
     def _call(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
         """The long way: any framework, and every check with its text."""
@@ -157,13 +157,33 @@ class Kernel:
                 if size != evaluate(dim, symbols):
                     raise self._wrong(index, spec, self._wrong_size(buffer, axis, dim, symbols))
 
+    def _check_guard(self, buffers: list[Buffer]) -> None:
+        symbols = {symbol.name: buffers[symbol.arg].shape[symbol.axis] for symbol in self.manifest.symbols}
+        broken = parse_guard(self.manifest.guard).broken(symbols)
+        if broken is not None:
+            raise self._outside(*broken, symbols)
+
+    def _outside(self, symbol: str, atom: str, symbols: dict[str, int]) -> ArgumentError:
+        source = next(one for one in self.manifest.symbols if one.name == symbol)
+        guard = self.manifest.guard
+        whole = "" if guard == atom else f" (its guard: {guard})"
+        return ArgumentError(
+            f"argument {source.arg} ({self._name(source.arg)}): axis {source.axis} ({symbol}) is "
+            f"{symbols[symbol]}, and this kernel is for {atom} only{whole}; compile another one with wider "
+            "bounds in symbols",
+            argument=str(source.arg),
+            name=self._name(source.arg),
+            axis=str(source.axis),
+            guard=guard,
+        )
+
     def _wrong_size(self, buffer: Buffer, axis: int, dim: str, symbols: dict[str, int]) -> str:
         wanted = evaluate(dim, symbols)
         text = f"got shape {buffer.shape}: axis {axis} is {buffer.shape[axis]} instead of {wanted}"
         sources = [
             f"{symbol.name} = {symbols[symbol.name]} from axis {symbol.axis} of argument {symbol.arg}"
             for symbol in self.manifest.symbols
-            if symbol.name in dim
+            if symbol.name in symbols_of(dim)
         ]
         return f"{text} ({', '.join(sources)})" if sources else text
 
@@ -197,6 +217,7 @@ class Kernel:
     def _new_plan(self, buffers: list[Buffer]) -> Plan:
         self._check(buffers)
         self.load()
+        self._check_guard(buffers)
         library = self._library
         assert library is not None
         threads = self._threads or shared_pool()

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kcache_grpc.errors import ArgumentError, IntegrityError, KcacheError
+from kcache_grpc.model.guard import parse_guard
 from kcache_grpc.model.manifest import Manifest
 from kcache_grpc.model.target import missing_features
 from kcache_grpc.runtime._abi import Library, ffi
@@ -37,9 +38,10 @@ def require_runnable(manifest: Manifest) -> None:
             f"the kernel has version {manifest.abi} of the C ABI, this runtime calls {known}; "
             "install a kcache-grpc as new as the server"
         )
-    if manifest.guard:
+    unknown = _unknown_guard(manifest)
+    if unknown:
         raise ArgumentError(
-            f"the kernel has the guard {manifest.guard!r}, which this runtime cannot evaluate; "
+            f"the kernel has the guard {manifest.guard!r}, which this runtime cannot evaluate ({unknown}); "
             "install a kcache-grpc as new as the server"
         )
     missing = missing_features(manifest.target.triple, manifest.required_isa)
@@ -50,6 +52,16 @@ def require_runnable(manifest: Manifest) -> None:
             target=str(manifest.target),
             missing=" ".join(missing),
         )
+
+
+def _unknown_guard(manifest: Manifest) -> str:
+    """Why the guard cannot be evaluated; empty when it can."""
+    try:
+        guard = parse_guard(manifest.guard)
+    except (IntegrityError, ArgumentError) as error:
+        return error.message
+    unknown = guard.symbols - {symbol.name for symbol in manifest.symbols}
+    return f"it names {', '.join(sorted(unknown))}" if unknown else ""
 
 
 def load_library(shared_object: bytes, name: str, abi: int) -> Library:

@@ -105,7 +105,7 @@ def test_errors_are_the_same(fake: FakeServer, cache_dir: Path, service: FakeSer
             with pytest.raises(kcache.IntegrityError):
                 await client.compile(PROGRAM)
             with pytest.raises(kcache.ArgumentError):
-                await client.compile(PROGRAM, dynamic=True)
+                await client.compile(PROGRAM, symbols=[(0, 0)])
         async with kcache.aio.Client("127.0.0.1:1", cache_dir=cache_dir, strict=True, timeout=0.5) as client:
             with pytest.raises(kcache.Unavailable):
                 await client.count()

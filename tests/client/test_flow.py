@@ -320,10 +320,15 @@ def test_graph_operations(client: kcache.Client, service: FakeService) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"layouts": {}}, {"symbols": ()}, {"dynamic": True}, {"dynamic": "auto"}, {"options": "fast"},
-     {"target": "sm_90"}, {"format": "onnx"}, {"format": ["x"]}],
+    [{"layouts": {}}, {"layouts": "column-major"}, {"layouts": [(1, 4)]}, {"symbols": ()},
+     {"symbols": [(0, 0)]}, {"dynamic": "sometimes"}, {"dynamic": 1}, {"dynamic": None},
+     {"dynamic": True, "symbols": ()}, {"dynamic": True, "symbols": [(0,)]},
+     {"dynamic": True, "symbols": [(0, -1)]}, {"dynamic": True, "symbols": ["00"]},
+     {"dynamic": True, "symbols": "00"}, {"dynamic": True, "symbols": {(0, 0): 8}},
+     {"dynamic": "auto", "symbols": [(0, 0), (0, 0)]}, {"options": "fast"},
+     {"target": "sm_90"}, {"format": ["x"]}],
 )  # fmt: skip
-def test_arguments_of_other_versions_are_refused(
+def test_wrong_arguments_are_refused_before_anything_is_sent(
     client: kcache.Client, service: FakeService, wrong: dict[str, Any]
 ) -> None:
     with pytest.raises(kcache.ArgumentError):
