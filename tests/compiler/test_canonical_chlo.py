@@ -164,5 +164,5 @@ def test_legalized_programs_compute_the_same() -> None:
     )
     form = canonicalize(text.encode(), "stablehlo")
     arguments = [special(form.arg_spec.args[0], 5)]
-    first, second = evaluate([(text, arguments), (render(form.spec_text), arguments)])
+    first, second = evaluate([(text, arguments), (render(form.spec_text, form.arg_spec), arguments)])
     assert first == second

@@ -42,7 +42,7 @@ def test_all_at_once_keeps_the_key(name: str, seed: int) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_rendering_and_reading_back_is_the_same_spec(name: str) -> None:
-    assert key(render(original(name).spec_text)) == original(name).spec_text
+    assert key(render(original(name).spec_text, original(name).arg_spec)) == original(name).spec_text
 
 
 @pytest.mark.parametrize("name", NAMES)

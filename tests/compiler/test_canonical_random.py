@@ -57,7 +57,7 @@ def same_programs(seed: int, mutations: int) -> list[tuple[str, list[str]]]:
         special(TensorType(element, dims), seed + i) for i, (element, dims) in enumerate(program.arguments)
     ]
     form = canonicalize(program.text.encode(), "stablehlo")
-    again = render(form.spec_text)
+    again = render(form.spec_text, form.arg_spec)
     assert canonicalize(again.encode(), "stablehlo").spec_text == form.spec_text, program.text
     promoted = random_program(seed, promoted=True)
     assert _digest(promoted.text) == form.spec_digest, program.text

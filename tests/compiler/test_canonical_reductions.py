@@ -31,7 +31,7 @@ COLUMNS = "%o = stablehlo.transpose %x, dims = [1, 0] : (tensor<2x3xi32>) -> ten
 def both_ways(text: str, arguments: list[str]) -> list[str]:
     """What the interpreter says of a program, after it said the same of its spec."""
     form = canonicalize(text.encode(), "stablehlo")
-    again = render(form.spec_text)
+    again = render(form.spec_text, form.arg_spec)
     assert canonicalize(again.encode(), "stablehlo").spec_text == form.spec_text
     one, other = evaluate([(text, arguments), (again, arguments)])
     assert one == other

@@ -20,7 +20,7 @@ def jobs(text: str, seed: int, integers: int = 5) -> list[tuple[str, list[str]]]
     form = canonical(text)
     arguments = [special(t, seed + i, integers) for i, t in enumerate(form.arg_spec.args)]
     constants = [literal(c.type, c.content) for c in form.constants]
-    return [(text, arguments), (render(form.spec_text), arguments + constants)]
+    return [(text, arguments), (render(form.spec_text, form.arg_spec), arguments + constants)]
 
 
 def read_back(text: str) -> str:
@@ -28,7 +28,7 @@ def read_back(text: str) -> str:
     form = canonical(text)
     inputs = len(form.arg_spec.args)
     lifted = {inputs + c.position: c.digest for c in form.constants}
-    return canonicalize(render(form.spec_text).encode(), "stablehlo", lifted=lifted).spec_text
+    return canonicalize(render(form.spec_text, form.arg_spec).encode(), "stablehlo", lifted=lifted).spec_text
 
 
 def program(body: str, arguments: str, results: str) -> str:

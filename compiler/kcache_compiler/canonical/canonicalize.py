@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from kcache_compiler.canonical.builder import FinishedRegion
 from kcache_compiler.canonical.graph import DYNAMIC, Graph, ValueType
 from kcache_compiler.canonical.linalg_import import LinalgImporter
+from kcache_compiler.canonical.sizes import evaluate, is_symbolic, size_text
 from kcache_compiler.canonical.spec_text import write_spec
 from kcache_compiler.canonical.stablehlo_import import StablehloImporter
 from kcache_compiler.errors import InvalidProgram, UnsupportedOp
@@ -15,6 +16,7 @@ from kcache_compiler.frontends import Limits, Program, read_program
 from kcache_compiler.frontends import context as mlir
 from kcache_compiler.frontends.context import Native
 from kcache_compiler.frontends.limits import check
+from kcache_compiler.frontends.program import Source
 from kcache_compiler.types import (
     DTYPE_BYTES,
     NUMERICS,
@@ -29,60 +31,66 @@ _DEFAULT_LIMITS = Limits()
 
 
 def canonicalize(
-    program: bytes,
+    program: Source,
     format: str,
     numerics: str = "default",
     limits: Limits = _DEFAULT_LIMITS,
     lifted: Mapping[int, bytes] | None = None,
+    erasing: bool = True,
 ) -> Canonical:
     """Return the canonical form of a program: a pure function of its arguments.
 
     ``lifted`` reads a *rendered* spec back: it gives, for each of the last arguments, by its index, the
-    digest of
-    the lifted constant that it stands for. Such a result has no ``constants``: their bytes are not in the
-    program.
+    digest of the lifted constant that it stands for. Such a result has no ``constants``: their bytes are not
+    in the program. Without ``erasing`` every size stays in the spec: what instantiation is compared with.
     Raises ``InvalidProgram``, ``UnsupportedOp`` or ``LimitExceeded``.
     """
     if numerics not in NUMERICS:
         raise InvalidProgram(f"unknown numerics class {numerics!r}; known are {', '.join(NUMERICS)}")
     read = read_program(program, format, limits)
-    if format == "stablehlo":
+    if read.format == "stablehlo":
         importer = StablehloImporter(read, limits, numerics, dict(lifted or {}))
     else:
         importer = LinalgImporter(read, limits, dict(lifted or {}))
-    finished, results = importer.run()
+    finished, inputs, results = importer.run(erasing)
     arguments = list(read.entry.regions[0].blocks[0].arguments)
     check("number of arguments", len(arguments), limits.arguments)
     check("number of results", len(results), limits.arguments)
     region = finished.region
-    text = write_spec(Graph(format, numerics, region))
-    args, symbols = _arguments(read, region.params)
+    text = write_spec(Graph(read.format, numerics, region))
     return Canonical(
         spec_text=text,
         spec_digest=hashlib.sha256(text.encode()).digest(),
-        arg_spec=ArgSpec(args),
+        arg_spec=ArgSpec(_arguments(read, inputs, region.params, importer.shapes.values)),
         results=tuple(_tensor(read, t, f"result {i}") for i, t in enumerate(results)),
-        symbols=symbols,
+        symbols=tuple(Symbol(f"s{i}", arg, axis) for i, (arg, axis) in enumerate(importer.shapes.symbols)),
         constants=_constants(finished, importer.contents),
         arg_names=_names(arguments[: len(region.params)]),
         operations=len(region.nodes),
+        symbol_values=tuple(importer.shapes.values),
+        symbolic_args=tuple(_erased(type) for type in region.params),
     )
 
 
 def _arguments(
-    read: Program, params: Sequence[ValueType]
-) -> tuple[tuple[TensorType, ...], tuple[Symbol, ...]]:
-    symbols: list[Symbol] = []
+    read: Program, stated: Sequence[ValueType], params: Sequence[ValueType], values: Sequence[int]
+) -> tuple[TensorType, ...]:
+    """Return the arguments as the program states them. An axis that it leaves open is named by its symbol,
+    or has the size that the program states elsewhere.
+    """
+    known = {index: value for index, value in enumerate(values) if value != DYNAMIC}
     types: list[TensorType] = []
-    for index, type in enumerate(params):
+    for index, (type, param) in enumerate(zip(stated, params, strict=False)):
         tensor = _tensor(read, type, f"argument {index}")
-        dims = list(tensor.dims)
-        for axis, dim in enumerate(dims):
-            if dim == "?":
-                dims[axis] = f"s{len(symbols)}"
-                symbols.append(Symbol(f"s{len(symbols)}", index, axis))
-        types.append(TensorType(tensor.dtype, tuple(dims)))
-    return tuple(types), tuple(symbols)
+        erased = _erased(ValueType(param.element, tuple(evaluate(d, known) for d in param.dims or ())))
+        dims = tuple(e if d == "?" else d for d, e in zip(tensor.dims, erased.dims, strict=True))
+        types.append(TensorType(tensor.dtype, dims))
+    return tuple(types)
+
+
+def _erased(type: ValueType) -> TensorType:
+    """Return a type with its erased sizes as formulas over the symbols."""
+    return TensorType(type.element, tuple(size_text(d) if is_symbolic(d) else d for d in type.dims or ()))
 
 
 def _tensor(read: Program, type: ValueType, what: str) -> TensorType:

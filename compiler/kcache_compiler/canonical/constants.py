@@ -65,6 +65,15 @@ class Constant:
         tokens += ["0"] * (parts - len(tokens))
         return Constant(b"".join(_part(t, element, code) for t in tokens).hex(), splat=True)
 
+    @staticmethod
+    def number(value: float, element: str) -> Constant:
+        """Return a number, rounded to the element once, shown at every index."""
+        code, parts = _CODES[element]
+        own = _part(repr(value), element, code) if code in _FLOATS or element == "bf16" else b""
+        if not own:
+            own = (int(value) % (1 << 8 * struct.calcsize(code))).to_bytes(struct.calcsize(code), "little")
+        return Constant((own + bytes(len(own)) * (parts - 1)).hex(), splat=True)
+
     @property
     def size(self) -> int:
         """Bytes that the content stands for, or characters of a literal."""

@@ -6,6 +6,7 @@ import math
 import re
 
 from kcache_compiler.canonical.graph import DYNAMIC, ValueType
+from kcache_compiler.canonical.sizes import is_symbolic
 from kcache_compiler.errors import InvalidProgram
 from kcache_compiler.frontends.context import Native
 from kcache_compiler.frontends.limits import Limits, check
@@ -56,5 +57,5 @@ def mlir_type(type: ValueType) -> str:
     """Return MLIR's text of a type."""
     if type.dims is None:
         return type.element
-    dims = "".join("?x" if d == DYNAMIC else f"{d}x" for d in type.dims)
+    dims = "".join("?x" if d == DYNAMIC or is_symbolic(d) else f"{d}x" for d in type.dims)
     return f"tensor<{dims}{mlir_element(type.element)}>"

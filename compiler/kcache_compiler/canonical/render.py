@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from kcache_compiler.canonical.graph import Graph
+from kcache_compiler.canonical.instantiate import instantiate
 from kcache_compiler.canonical.render_stablehlo import LinalgRenderer, StablehloRenderer
 from kcache_compiler.canonical.spec_text import parse_spec
+from kcache_compiler.canonical.specialize import fixed_sizes
 from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.types import ArgSpec
 
 
-def render(spec_text: str) -> str:
-    """Return the module text of a spec: StableHLO (with CHLO), or linalg on tensors, after its family."""
-    return render_graph(parse_spec(spec_text))
+def render(spec_text: str, args: ArgSpec) -> str:
+    """Return the module text of a spec for these arguments: StableHLO (with CHLO), or linalg on tensors."""
+    graph = parse_spec(spec_text)
+    return render_graph(instantiate(graph, fixed_sizes(graph, args)))
 
 
 def render_graph(graph: Graph) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from kcache_compiler.canonical.builder import Builder
 from kcache_compiler.canonical.graph import Ref, ValueType, spread
 from kcache_compiler.canonical.label import permuted
+from kcache_compiler.canonical.sizes import is_symbolic, product, quotient, read_size, size_text
 
 #: (view entry, size) of each dim that goes in; (size, dim of the result) of each that comes out.
 _Ins = list[tuple[int, int]]
@@ -21,9 +22,9 @@ _Group = tuple[_Ins, _Outs]
 
 
 def reshape(builder: Builder, ref: Ref, new: tuple[int, ...]) -> Ref:
-    """Return ``ref`` with sizes ``new``; all sizes static and of equal product."""
+    """Return ``ref`` with sizes ``new``; all sizes known, or erased, and of equal product."""
     old = builder.viewed_type(ref).dims or ()
-    if 0 in old:
+    if 0 in old or None in (product(old), product(new)):
         return builder.opaque("reshape", "", [ref], (ValueType(builder.type_of(ref).element, new),))[0]
     ins = [(entry, size) for entry, size in zip(ref.view, old, strict=True) if size != 1]
     outs = [(size, dim) for dim, size in enumerate(new) if size != 1]
@@ -46,17 +47,26 @@ def _split(ins: _Ins, outs: _Outs) -> list[_Group]:
         group: _Group = ([ins[i]], [outs[j]])
         have, want = ins[i][1], outs[j][0]
         while have != want:
-            if have < want:
+            few, many = quotient(want, have) is not None, quotient(have, want) is not None
+            if few or not many:
                 i += 1
                 group[0].append(ins[i])
-                have *= ins[i][1]
-            else:
+                have = _times(have, ins[i][1])
+            if many or not few:
                 j += 1
                 group[1].append(outs[j])
-                want *= outs[j][0]
+                want = _times(want, outs[j][0])
         groups.append(group)
         i, j = i + 1, j + 1
     return groups
+
+
+def _times(a: int, b: int) -> int:
+    if not is_symbolic(a) and not is_symbolic(b):
+        return a * b
+    found = product((a, b))
+    assert found is not None
+    return found
 
 
 def _settle(groups: list[_Group], template: list[int]) -> list[_Group]:
@@ -137,7 +147,9 @@ def _add(builder: Builder, source: Ref, template: list[int], groups: list[_Group
     view = (*best[0][0], *(e for ins, _ in image for e, _ in ins))  # pyright: ignore
     outs = [out for _, outs in image for out in outs]
     sizes = (*(axes[a] for a in pass_order), *(size for size, _ in outs))
-    text = ", ".join(f"{len(ins)} > {' x '.join(str(s) for s, _ in group_outs)}" for ins, group_outs in image)
+    text = ", ".join(
+        f"{len(ins)} > {' x '.join(size_text(s) for s, _ in group_outs)}" for ins, group_outs in image
+    )
     use = Ref(source.node, source.result, view)
     index = builder.node(
         "reshape", f"groups = [{text}]", (use,), (), (ValueType(builder.type_of(source).element, sizes),)
@@ -156,7 +168,7 @@ def read_groups(attributes: str) -> list[tuple[int, list[int]]]:
     groups: list[tuple[int, list[int]]] = []
     for text in body.split(", "):
         count, _, sizes = text.partition(" > ")
-        groups.append((int(count), [int(size) for size in sizes.split(" x ")]))
+        groups.append((int(count), [read_size(size) for size in sizes.split(" x ")]))
     return groups
 
 

@@ -1,12 +1,13 @@
 """The text of a spec: one line a node, in order; ``parse_spec`` reads what ``write_spec`` writes.
 
-    kcache.spec v1 canonicalizer=1 numerics=default family=stablehlo
-    arg a0 f32[2,8]
-    const k0 f32[512,512]
-    %0 = add a0[0,1] k0[*2,0] : f32[2,8]
+    kcache.spec v1 canonicalizer=2 numerics=default family=stablehlo
+    arg a0 f32[s0,8]
+    const k0 f32[8]
+    %0 = add a0[0,1] k0[*s0,0] : f32[s0,8]
     return %0[0,1]
 
-``x[0,*4]`` is a view: dim 0 is axis 0 of ``x``, dim 1 a broadcast of size 4. Constants hold their bytes in
+``x[0,*4]`` is a view: dim 0 is axis 0 of ``x``, dim 1 a broadcast of size 4. Sizes are numbers, symbols or
+products of them (``2*s0*s1``). Constants hold their bytes in
 hex,
 or after ``=`` a literal. Leaves of a region are ``p0`` (parameters) and ``q0`` (captured, the last operands
 of the node).
@@ -16,12 +17,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from kcache_compiler.canonical.graph import DYNAMIC, Graph, Node, Ref, Region, ValueType, spread, spread_size
+from kcache_compiler.canonical.graph import Graph, Node, Ref, Region, ValueType, spread, spread_size
+from kcache_compiler.canonical.sizes import read_size, size_text
 from kcache_compiler.errors import InvalidProgram
 
-CANONICALIZER_VERSION = 1
+CANONICALIZER_VERSION = 2
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
 _HEADER = re.compile(r"kcache\.spec v1 canonicalizer=(\d+) numerics=(\w+) family=(\w+)\Z")
@@ -40,8 +42,7 @@ def write_spec(graph: Graph) -> str:
         f"numerics={graph.numerics} family={graph.family}"
     ]
     body = graph.body
-    symbols = iter(range(1 << 30))
-    lines += [f"arg a{i} {_type_text(t, symbols)}" for i, t in enumerate(body.params)]
+    lines += [f"arg a{i} {_type_text(t)}" for i, t in enumerate(body.params)]
     lines += [f"const k{i} {_type_text(t)}" for i, t in enumerate(body.captures)]
     _write_body(body, "ak", "", lines)
     return "\n".join(lines) + "\n"
@@ -66,20 +67,15 @@ def _write_body(region: Region, leaves: str, indent: str, lines: list[str]) -> N
 
 def _ref_text(ref: Ref, names: Sequence[str]) -> str:
     result = f".{ref.result}" if ref.result else ""
-    entries = ",".join(str(e) if e >= 0 else f"*{_size_text(spread_size(e))}" for e in ref.view)
+    entries = ",".join(str(e) if e >= 0 else f"*{size_text(spread_size(e))}" for e in ref.view)
     return f"{names[ref.node]}{result}[{entries}]"
 
 
-def _size_text(size: int) -> str:
-    return "?" if size == DYNAMIC else str(size)
-
-
-def _type_text(type: ValueType, symbols: Iterator[int] | None = None) -> str:
+def _type_text(type: ValueType) -> str:
     element = type.element if _PLAIN.match(type.element) else json.dumps(type.element)
     if type.dims is None:
         return element
-    dims = (f"s{next(symbols)}" if symbols and d == DYNAMIC else _size_text(d) for d in type.dims)
-    return f"{element}[{','.join(dims)}]"
+    return f"{element}[{','.join(map(size_text, type.dims))}]"
 
 
 def parse_spec(text: str) -> Graph:
@@ -147,8 +143,7 @@ def _read_types(text: str) -> list[ValueType]:
         if match[2] is None:
             types.append(ValueType(element, None))
             continue
-        dims = [d for d in match[2].split(",") if d]
-        types.append(ValueType(element, tuple(int(d) if d.isdigit() else DYNAMIC for d in dims)))
+        types.append(ValueType(element, tuple(_read_size(d) for d in match[2].split(",") if d)))
     return types
 
 
@@ -163,4 +158,11 @@ def _read_refs(text: str, base: dict[str, int]) -> tuple[Ref, ...]:
 def _read_entry(text: str) -> int:
     if not text.startswith("*"):
         return int(text)
-    return spread(DYNAMIC if text == "*?" else int(text[1:]))
+    return spread(_read_size(text[1:]))
+
+
+def _read_size(text: str) -> int:
+    try:
+        return read_size(text)
+    except ValueError as error:
+        raise InvalidProgram(str(error)) from None

@@ -21,9 +21,10 @@ from kcache_compiler.canonical.graph import (
 from kcache_compiler.canonical.importer import Importer, Scope
 from kcache_compiler.canonical.linalg_import import lift
 from kcache_compiler.canonical.ops import COMBINERS, ELEMENTWISE, IDENTITY_CALLS, fits, native_chlo
-from kcache_compiler.canonical.reduction import ReductionInput, add_reduction, is_combiner, runs_over
+from kcache_compiler.canonical.reduction import ReductionInput, add_reduction, is_combiner
 from kcache_compiler.canonical.reshape import reshape
-from kcache_compiler.canonical.rewrites import Site, simplest
+from kcache_compiler.canonical.rewrites import Site, reduce, simplest
+from kcache_compiler.canonical.sizes import size_text
 from kcache_compiler.frontends import context as mlir
 from kcache_compiler.frontends.chlo_definition import chlo_definition
 from kcache_compiler.frontends.context import Native
@@ -72,6 +73,9 @@ class StablehloImporter(Importer):
             "stablehlo.custom_call": self._custom_call,
             "stablehlo.composite": self._composite,
             "stablehlo.concatenate": self._concatenate,
+            "stablehlo.slice": self._slice,
+            "stablehlo.gather": self._sized_slice,
+            "stablehlo.dynamic_slice": self._sized_slice,
             "stablehlo.reverse": self._reverse,
             "stablehlo.rng": self._rng,
         }
@@ -117,11 +121,29 @@ class StablehloImporter(Importer):
             self.draws, self._constant_bytes = kept
         return given == defined and not given.captures
 
-    def _operation(self, scope: Scope, name: str, operation: Native, operands: list[Ref]) -> Sequence[Ref]:
+    def _operation(
+        self, scope: Scope, name: str, operation: Native, operands: list[Ref], types: list[ValueType]
+    ) -> Sequence[Ref]:
         if name.startswith("chlo.broadcast_"):
             given = _optional(operation.attributes, "broadcast_dimensions")
-            return self._implicit_broadcast(scope, operation, name, given, operands)
-        return super()._operation(scope, name, operation, operands)
+            return self._implicit_broadcast(scope, operation, name, given, operands, types[0])
+        return super()._operation(scope, name, operation, operands, types)
+
+    def refuse(self, name: str, operation: Native) -> None:
+        """Raise for an operation that no kernel does, whether its results are needed or not."""
+        super().refuse(name, operation)
+        if name != "stablehlo.custom_call":
+            return
+        attributes = operation.attributes
+        target = attributes["call_target_name"].value
+        if target == "shape_assertion":
+            raise self.unsupported(operation, _SHAPE_ASSERTION)
+        if target in IDENTITY_CALLS or target.startswith("chlo.broadcast_"):
+            return
+        if "has_side_effect" in attributes and attributes["has_side_effect"].value:
+            raise self.unsupported(operation, f"the custom call @{target} has side effects")
+        if "called_computations" in attributes and len(attributes["called_computations"]):
+            raise self.unsupported(operation, f"the custom call @{target} calls functions of the program")
 
     # -- element by element
 
@@ -186,10 +208,15 @@ class StablehloImporter(Importer):
         return self.generic(scope, operation, operands, types)
 
     def _implicit_broadcast(
-        self, scope: Scope, operation: Native, name: str, given: Native, operands: list[Ref]
+        self,
+        scope: Scope,
+        operation: Native,
+        name: str,
+        given: Native,
+        operands: list[Ref],
+        type: ValueType,
     ) -> Sequence[Ref]:
         """CHLO's broadcasting ops over static shapes: views, and the op itself."""
-        type = self.read_type(operation.results[0].type)
         op = name.removeprefix("chlo.broadcast_")
         shapes = [scope.builder.viewed_type(o).dims or () for o in operands]
         if any(d < 0 for dims in (*shapes, type.dims or ()) for d in dims):
@@ -313,7 +340,7 @@ class StablehloImporter(Importer):
             return self.generic(scope, operation, operands, types)
         half = len(operands) // 2
         dims = frozenset(operation.attributes["dimensions"])
-        (region,) = self.regions(scope, operation)
+        (region,) = self.regions(scope)
         simple = is_combiner(region.region, COMBINERS) if half == 1 else None
         inputs, initial = (
             [self._widened(scope, ref, type) for ref, type in zip(part, types, strict=True)]
@@ -321,17 +348,9 @@ class StablehloImporter(Importer):
         )
         source = ReductionInput(inputs, initial, dims)
         elements = [t.element for t in types]
-        if simple and not runs_over(source):
-            return self._combine(scope, simple, source, types[0])
         if simple:
-            return add_reduction(scope.builder, "reduce", f"combiner = {simple}", source, elements)
+            return [reduce(scope.builder, self.numerics, simple, source, types[0])]
         return add_reduction(scope.builder, "reduce", "", source, elements, region)
-
-    def _combine(self, scope: Scope, op: str, source: ReductionInput, type: ValueType) -> list[Ref]:
-        """Reduce over nothing but dims of size 1: combine the initial value with each element, once."""
-        (value,), (initial,) = source.inputs, source.initial
-        kept = tuple(entry for dim, entry in enumerate(value.view) if dim not in source.reduced)
-        return self._build(scope, op, "", type, [initial, value._replace(view=kept)])
 
     def _widened(self, scope: Scope, ref: Ref, type: ValueType) -> Ref:
         """Convert to the element of ``type``; what a reduction or contraction promotes, it promotes first."""
@@ -374,9 +393,7 @@ class StablehloImporter(Importer):
         product = self._build(scope, "multiply", "", ValueType(result.element, space), factors)
         zero = scope.builder.constant(Constant.scalar("0", result.element).content, result.element, (), ())
         source = ReductionInput(product, [zero], reduced)
-        if not runs_over(source):
-            return self._combine(scope, "add", source, result)
-        return add_reduction(scope.builder, "reduce", "combiner = add", source, [result.element])
+        return [reduce(scope.builder, self.numerics, "add", source, result)]
 
     # -- the rest
 
@@ -396,6 +413,39 @@ class StablehloImporter(Importer):
     ) -> Sequence[Ref]:
         """One operand is itself."""
         return operands if len(operands) == 1 else self.generic(scope, operation, operands, types)
+
+    def _slice(
+        self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
+    ) -> Sequence[Ref]:
+        """Dims that are taken whole say so by their size, which may be erased; all of them is the operand."""
+        (source,) = operands
+        shown = scope.builder.viewed_type(source).dims or ()
+        starts, limits, strides = (
+            list(operation.attributes[f"{name}s"]) for name in ("start_indice", "limit_indice", "stride")
+        )
+        stated = self.read_type(operation.operands[0].type).dims or ()
+        taken = [
+            (start, stride) == (0, 1) and limit == size != DYNAMIC
+            for start, limit, stride, size in zip(starts, limits, strides, stated, strict=True)
+        ]
+        if all(taken) and self._plain(scope, operands, types):
+            return operands
+        ends = [size if all_ else limit for all_, size, limit in zip(taken, shown, limits, strict=True)]
+        text = f"array<i64: {', '.join(map(size_text, ends))}>"
+        return self.generic(scope, operation, operands, types, {"limit_indices": text})
+
+    def _sized_slice(
+        self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
+    ) -> Sequence[Ref]:
+        """Sizes of slices that are whole axes are those axes' sizes, which may be erased."""
+        shown = scope.builder.viewed_type(operands[0]).dims or ()
+        stated = self.read_type(operation.operands[0].type).dims or ()
+        given = list(operation.attributes["slice_sizes"])
+        if not given:
+            return self.generic(scope, operation, operands, types)
+        sizes = [a if n == s else n for n, s, a in zip(given, stated, shown, strict=True)]
+        text = f"array<i64: {', '.join(map(size_text, sizes))}>"
+        return self.generic(scope, operation, operands, types, {"slice_sizes": text})
 
     def _reverse(
         self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
@@ -428,19 +478,13 @@ class StablehloImporter(Importer):
         if target.startswith("chlo.broadcast_"):
             given = _optional(attributes, "mhlo.attributes")
             dims = _optional(given, "broadcast_dimensions") if given is not None else None
-            return self._implicit_broadcast(scope, operation, target, dims, operands)
+            return self._implicit_broadcast(scope, operation, target, dims, operands, types[0])
         if target in IDENTITY_CALLS:
             if given != types:
                 raise self.unsupported(
                     operation, f"@{target} changes the shape of a value; a kernel runs on one device"
                 )
             return operands
-        if target == "shape_assertion":
-            raise self.unsupported(operation, _SHAPE_ASSERTION)
-        if "has_side_effect" in attributes and attributes["has_side_effect"].value:
-            raise self.unsupported(operation, f"the custom call @{target} has side effects")
-        if "called_computations" in attributes and len(attributes["called_computations"]):
-            raise self.unsupported(operation, f"the custom call @{target} calls functions of the program")
         return self.generic(scope, operation, operands, types)
 
     def _composite(
