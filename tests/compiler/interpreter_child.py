@@ -30,7 +30,7 @@ def evaluate(text: str, arguments: list[str]) -> list[str]:
             run_passes(module, DEPRECATED)
         values = [ir.Attribute.parse(argument, context) for argument in arguments]
         return [
-            re.sub(r"0x[7F]F[8-9A-F]\w+|0x7FC\w*|0xFFC\w*", "nan", str(r))
+            re.sub(r"0x[7F]F[8-9A-F]\w+|0x7FC\w*|0xFFC\w*|0x[7F][DE]\w\w\b", "nan", str(r))
             for r in _stablehlo.eval_module(module, values)
         ]
 

@@ -1,320 +1,53 @@
-"""Rewrites of elementwise values, in two tiers.
+"""The rewrites of elementwise values, in two tiers.
 
 ``EXACT`` rewrites give the same bits for every input, signed zeros and infinities included, and apply under
 every numerics class. Which NaN a NaN is (sign, payload, quiet or signalling) is not specified by StableHLO
-and
-does not count. Each holds for all sizes: none looks at a shape.
+and does not count. Each holds for all sizes: none looks at a shape.
 
-Rejected, because not exact: ``x + 0.0`` is ``x`` (-0.0 becomes 0.0; ``x + -0.0`` is fine), ``select(x > 0,
-x, 0)``
-is ``maximum(x, 0)`` (NaN becomes 0), ``select(x < 0, 0, x)`` is it (-0.0 stays), ``x * 0``, ``x - x``, ``x *
-1`` for complex
-(infinities). Rejected, because they would see a size that is a power of two: ``x / 2^k`` is ``x * 2^-k``.
+``VALUE_CHANGING`` rewrites raise the forms that frameworks write one function in to one form, and apply under
+``default`` and ``fast`` only. Each says by how much the two forms differ; none is worse than the worst of
+the forms that it merges.
+
+Rejected, because not exact: ``x + 0.0`` is ``x`` (-0.0 becomes 0.0; ``x + -0.0`` is fine),
+``select(x > 0, x, 0)`` is ``maximum(x, 0)`` (NaN becomes 0), ``select(x < 0, 0, x)`` is it (-0.0 stays),
+``x * 0``, ``x - x``, ``x * 1`` for complex (infinities). Rejected, because they would see a size that is a
+power of two: ``x / 2^k`` is ``x * 2^-k``.
 """
 
 from __future__ import annotations
 
-import math
-import struct
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from kcache_compiler.canonical.builder import Builder
-from kcache_compiler.canonical.elements import is_complex, is_float, is_integer, limits_of, lossless
-from kcache_compiler.canonical.graph import Node, Ref, ValueType, compose
-from kcache_compiler.canonical.label import least_view
+from kcache_compiler.canonical.graph import Ref, ValueType, spread
+from kcache_compiler.canonical.raising.activations import ACTIVATIONS
+from kcache_compiler.canonical.raising.basic import BASIC
+from kcache_compiler.canonical.raising.elementary import ELEMENTARY
+from kcache_compiler.canonical.raising.expansions import EXPANSIONS
+from kcache_compiler.canonical.raising.folding import FOLDING
+from kcache_compiler.canonical.raising.moments import MOMENTS
+from kcache_compiler.canonical.raising.optimizers import OPTIMIZERS
+from kcache_compiler.canonical.raising.roots import ROOTS
+from kcache_compiler.canonical.raising.signs import SIGNS
+from kcache_compiler.canonical.raising.site import Rewrite, Rules, Site, apply
+from kcache_compiler.canonical.raising.sums import merged
+from kcache_compiler.canonical.reduction import ReductionInput, add_reduction, runs_over
+
+EXACT: tuple[Rewrite, ...] = (*FOLDING, *BASIC, *SIGNS, *ELEMENTARY)
+
+_RAISING: tuple[Rewrite, ...] = (*EXPANSIONS, *OPTIMIZERS, *MOMENTS, *ACTIVATIONS, *ROOTS)
+
+#: Rewrites that change values within the tolerance of a numerics class, by class. They run after ``EXACT``,
+#: and never under ``strict``.
+VALUE_CHANGING: dict[str, tuple[Rewrite, ...]] = {"strict": (), "default": _RAISING, "fast": _RAISING}
 
 
-@dataclass(frozen=True)
-class Site:
-    """An elementwise operation about to be built: its operands are views over the result's dims."""
-
-    builder: Builder
-    numerics: str
-    op: str
-    attributes: str
-    type: ValueType
-    operands: tuple[Ref, ...]
-
-    def node(self, ref: Ref) -> Node:
-        """Return the node that an operand views."""
-        return self.builder.nodes[ref.node]
-
-    def element(self, ref: Ref) -> str:
-        """Return the element type of an operand."""
-        return self.builder.type_of(ref).element
-
-    def same(self, left: Ref, right: Ref) -> bool:
-        """Whether two operands are one value, by the automorphisms of the node that they view."""
-        group = self.builder.groups[left.node]
-        return left[:2] == right[:2] and least_view(left.view, group) == least_view(right.view, group)
-
-    def make(self, op: str, element: str, operands: Sequence[Ref]) -> Ref:
-        """Return another operation in the dims of this one, itself as simple as it gets."""
-        type = ValueType(element, self.type.dims)
-        return simplest(Site(self.builder, self.numerics, op, "", type, tuple(operands)))
-
-    def inner(self, ref: Ref, op: str, index: int = 0) -> Ref | None:
-        """Return operand ``index`` of the node that ``ref`` views, in the dims of ``ref``, if that node is
-        an ``op``.
-        """
-        node = self.node(ref)
-        if node.op != op:
-            return None
-        source = node.operands[index]
-        return source._replace(view=compose(ref.view, source.view))
-
-    def scalar(self, ref: Ref) -> float | int | None:
-        """Return the value of an operand that is one real constant everywhere (zeros keep their sign)."""
-        node = self.node(ref)
-        if node.op != "constant" or node.results[0].dims != ():
-            return None
-        return read_scalar(node.attributes, node.results[0].element)
-
-
-@dataclass(frozen=True)
-class Rewrite:
-    """``apply`` returns the simpler value, or None; ``proof`` says why the bits are the same."""
-
-    name: str
-    ops: tuple[str, ...]
-    proof: str
-    apply: Callable[[Site], Ref | None]
-
-
-_READERS = {"f16": "<e", "f32": "<f", "f64": "<d"}
-
-
-def read_scalar(content: str, element: str) -> float | int | None:
-    """Return the number that a scalar constant's hex content is; None for complex and unsettled formats."""
-    if content.startswith("=") or not content or is_complex(element):
-        return None
-    raw = bytes.fromhex(content)
-    if element == "bf16":
-        return struct.unpack("<f", b"\0\0" + raw)[0]
-    if element in _READERS:
-        return struct.unpack(_READERS[element], raw)[0]
-    return int.from_bytes(raw, "little", signed=element.startswith("i") and element != "i1")
-
-
-def _same_bits(a: float | int | None, b: float | int) -> bool:
-    """Whether ``a`` is ``b``, telling 0.0 from -0.0."""
-    return a is not None and a == b and math.copysign(1, a) == math.copysign(1, b)
-
-
-def _converted(site: Site) -> Ref | None:
-    """Skip a conversion that changes nothing, and one that loses nothing before another."""
-    (source,) = site.operands
-    first = site.inner(source, "convert")
-    if first is not None and lossless(site.element(first), site.element(source)):
-        source = first
-    if site.element(source) == site.type.element:
-        return source
-    if source is site.operands[0]:
-        return None
-    return site.make("convert", site.type.element, [source])
-
-
-def _involution(site: Site) -> Ref | None:
-    return site.inner(site.operands[0], site.op)
-
-
-def _absolute(site: Site) -> Ref | None:
-    inner = site.inner(site.operands[0], "negate")
-    if inner is not None:
-        return site.make("abs", site.type.element, [inner])
-    return None if is_complex(site.element(site.operands[0])) else _if_same_op(site)
-
-
-def _if_same_op(site: Site) -> Ref | None:
-    return site.operands[0] if site.node(site.operands[0]).op == site.op else None
-
-
-def _neutral(site: Site) -> Ref | None:
-    """Drop an operand that is the neutral element, on the right, or on either side where the operation
-    commutes.
-    """
-    left, right = site.operands
-    if _is_neutral(site, right):
-        return left
-    if site.op in _COMMUTING and _is_neutral(site, left):
-        return right
-    return None
-
-
-_COMMUTING = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
-
-
-def _is_neutral(site: Site, ref: Ref) -> bool:
-    value = site.scalar(ref)
-    if value is None:
-        return False
-    element = site.element(ref)
-    wanted = _FLOAT_NEUTRAL.get(site.op) if is_float(element) else _integer_neutral(site.op, element)
-    return wanted is not None and _same_bits(value, wanted)
-
-
-_FLOAT_NEUTRAL = {
-    "add": -0.0,
-    "subtract": 0.0,
-    "multiply": 1.0,
-    "divide": 1.0,
-    "maximum": -math.inf,
-    "minimum": math.inf,
-}
-
-
-def _integer_neutral(op: str, element: str) -> int | None:
-    if not is_integer(element):
-        return None
-    low, high = limits_of(element)
-    if op in ("maximum", "minimum"):
-        return low if op == "maximum" else high
-    if op == "and":
-        return high if low == 0 else -1
-    if op in ("multiply", "divide"):
-        return 1
-    return 0
-
-
-def _idempotent(site: Site) -> Ref | None:
-    left, right = site.operands
-    return left if site.same(left, right) else None
-
-
-def _selected(site: Site) -> Ref | None:
-    predicate, on_true, on_false = site.operands
-    if site.same(on_true, on_false):
-        return on_true
-    value = site.scalar(predicate)
-    if value is None:
-        return None
-    return on_true if value else on_false
-
-
-def _select_extremum(site: Site) -> Ref | None:
-    """``select(a <= b, b, a)``: a maximum for integers, and for floats where ``b`` is a fit constant."""
-    predicate, on_true, on_false = site.operands
-    node = site.node(predicate)
-    if node.op != "compare" or node.attributes not in ("LT", "LE"):
-        return None
-    low, high = (r._replace(view=compose(predicate.view, r.view)) for r in node.operands)
-    if site.same(on_true, high) and site.same(on_false, low):
-        op = "maximum"
-    elif site.same(on_true, low) and site.same(on_false, high):
-        op = "minimum"
-    else:
-        return None
-    element = site.element(low)
-    if is_float(element):
-        bound = site.scalar(on_true)
-        unfit = -0.0 if op == "maximum" else 0.0
-        if node.attributes != "LE" or bound is None or math.isnan(bound) or _same_bits(bound, unfit):
-            return None
-    elif not is_integer(element):
-        return None
-    return site.make(op, element, [low, high])
-
-
-def _part(site: Site) -> Ref | None:
-    return site.inner(site.operands[0], "complex", 0 if site.op == "real" else 1)
-
-
-def _rebuilt(site: Site) -> Ref | None:
-    real, imaginary = (site.inner(ref, op) for ref, op in zip(site.operands, ("real", "imag"), strict=True))
-    if (
-        real is None
-        or imaginary is None
-        or not site.same(real, imaginary)
-        or not is_complex(site.element(real))
-    ):
-        return None
-    return real if site.element(real) == site.type.element else None
-
-
-def _squared(site: Site) -> Ref | None:
-    (source,) = site.operands
-    if is_complex(site.element(source)):
-        return None
-    return site.make("multiply", site.type.element, [source, source])
-
-
-EXACT: tuple[Rewrite, ...] = (
-    Rewrite(
-        "convert",
-        ("convert",),
-        "A conversion to the same type is the identity. One that loses nothing leaves the value, which is "
-        "all that a second conversion depends on.",
-        _converted,
-    ),
-    Rewrite(
-        "involution",
-        ("negate", "not"),
-        "negate flips the sign bit, or subtracts from 0 modulo 2^n; not flips every bit; twice is nothing.",
-        _involution,
-    ),
-    Rewrite(
-        "absolute",
-        ("abs",),
-        "abs ignores the sign that negate flips (modulo 2^n for integers), and clears it once for all.",
-        _absolute,
-    ),
-    Rewrite(
-        "round_twice",
-        ("ceil", "floor", "round_nearest_afz", "round_nearest_even", "sign"),
-        "Each maps its own results (integers, infinities, NaN, signed zeros; signs) to themselves.",
-        _if_same_op,
-    ),
-    Rewrite(
-        "neutral_arithmetic",
-        ("add", "subtract", "multiply", "divide"),
-        "x + -0.0, x - 0.0, x * 1 and x / 1 are x for all reals: zeros keep their sign, nothing rounds. "
-        "Integers: x + 0, x - 0, x * 1, x / 1.",
-        _neutral,
-    ),
-    Rewrite(
-        "neutral_extremum",
-        ("maximum", "minimum"),
-        "IEEE 754 maximum: NaN stays NaN, and nothing lies below -inf (nor below an integer type's "
-        "least value); minimum alike.",
-        _neutral,
-    ),
-    Rewrite(
-        "neutral_bits",
-        ("and", "or", "xor", "shift_left", "shift_right_arithmetic", "shift_right_logical"),
-        "Ones for and; zeros for or, xor and shifts.",
-        _neutral,
-    ),
-    Rewrite("idempotent", ("maximum", "minimum", "and", "or"), "op(x, x) is x, bit for bit.", _idempotent),
-    Rewrite(
-        "select_constant", ("select",), "Both branches are one value, or the predicate is known.", _selected
-    ),
-    Rewrite(
-        "select_extremum",
-        ("select",),
-        "select(x <= c, c, x) is maximum(x, c) for floats where c is a constant, not NaN and not -0.0: a NaN "
-        "x is not <= c and stays NaN; x = -0.0, c = 0.0 gives 0.0 as IEEE maximum does; equal values are "
-        "equal bits otherwise. select(c <= x, c, x) is minimum(x, c) for c not NaN and not 0.0. Integers are "
-        "totally ordered: every form holds.",
-        _select_extremum,
-    ),
-    Rewrite("part_of_complex", ("real", "imag"), "complex keeps both parts.", _part),
-    Rewrite("complex_of_parts", ("complex",), "A complex number is its two parts.", _rebuilt),
-    Rewrite("square", ("chlo.square",), "The square of a real is defined as x * x.", _squared),
-)
-
-#: Rewrites that change values within the tolerance of a numerics class (composites of frameworks' GELU,
-#: softmax, norms), by
-#: class. Empty in this canonicalizer version; they run after ``EXACT``, and never under ``strict``.
-VALUE_CHANGING: dict[str, tuple[Rewrite, ...]] = {"strict": (), "default": (), "fast": ()}
-
-
-def _by_op(rewrites: tuple[Rewrite, ...]) -> dict[str, tuple[Rewrite, ...]]:
+def _by_op(rewrites: tuple[Rewrite, ...]) -> Rules:
     ops = {op for rewrite in rewrites for op in rewrite.ops}
     return {op: tuple(r for r in rewrites if op in r.ops) for op in ops}
 
 
-_TABLES = {numerics: _by_op(EXACT + more) for numerics, more in VALUE_CHANGING.items()}
+_RULES = {numerics: _by_op(EXACT + more) for numerics, more in VALUE_CHANGING.items()}
 
 
 def simplest(site: Site) -> Ref:
@@ -322,9 +55,26 @@ def simplest(site: Site) -> Ref:
 
     What a rewrite builds is rewritten too; each makes fewer operations, or a more basic one.
     """
-    for rewrite in _TABLES[site.numerics].get(site.op, ()):
-        found = rewrite.apply(site)
-        if found is not None:
-            return found
-    rank = len(site.type.dims or ())
-    return site.builder.elementwise(site.op, site.attributes, site.type.element, site.operands, rank)
+    rules = _RULES[site.numerics]
+    return apply(replace(site, rules=rules) if site.op in rules else site)
+
+
+def combine(builder: Builder, numerics: str, op: str, source: ReductionInput, type: ValueType) -> Ref:
+    """Reduce over nothing but dims of size 1: combine the initial value with each element, once."""
+    (value,), (initial,) = source.inputs, source.initial
+    dims = type.dims or ()
+    kept = value._replace(view=tuple(e for dim, e in enumerate(value.view) if dim not in source.reduced))
+    shown = initial._replace(view=tuple(map(spread, dims)))
+    return simplest(Site(builder, numerics, op, "", type, (shown, kept)))
+
+
+def reduce(builder: Builder, numerics: str, combiner: str, source: ReductionInput, type: ValueType) -> Ref:
+    """Return a reduction by a named combiner, ``type`` being that of its result, as simple as it gets."""
+    if not runs_over(source):
+        return combine(builder, numerics, combiner, source, type)
+    site = Site(builder, numerics, "reduce", f"combiner = {combiner}", type, tuple(source.inputs))
+    source = merged(site, combiner, source) or source
+    return add_reduction(builder, "reduce", f"combiner = {combiner}", source, [type.element])[0]
+
+
+__all__ = ["EXACT", "VALUE_CHANGING", "Rewrite", "Site", "combine", "reduce", "simplest"]

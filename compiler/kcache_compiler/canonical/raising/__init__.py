@@ -1,0 +1,1 @@
+"""Rewrites of canonical nodes as they are built, by subject; ``canonical.rewrites`` lists them."""
