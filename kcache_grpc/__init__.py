@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from kcache_grpc.client.client import Client
     from kcache_grpc.client.disk import KcacheWarning
     from kcache_grpc.client.values import CanonicalGraph, Spec, Stats
+    from kcache_grpc.graph import Graph
+    from kcache_grpc.model.explanation import Explanation
     from kcache_grpc.model.manifest import Manifest
     from kcache_grpc.model.options import Options
     from kcache_grpc.model.shapes import Dim
@@ -50,6 +52,8 @@ __all__ = [
     "CompileTimeout",
     "Conflict",
     "Dim",
+    "Graph",
+    "Explanation",
     "IntegrityError",
     "InvalidProgram",
     "KcacheError",
@@ -72,7 +76,9 @@ _HOMES = {
     "CanonicalGraph": "kcache_grpc.client.values",
     "Client": "kcache_grpc.client.client",
     "Dim": "kcache_grpc.model.shapes",
+    "Explanation": "kcache_grpc.model.explanation",
     "KcacheWarning": "kcache_grpc.client.disk",
+    "Graph": "kcache_grpc.graph",
     "Kernel": "kcache_grpc.runtime",
     "Manifest": "kcache_grpc.model.manifest",
     "Options": "kcache_grpc.model.options",

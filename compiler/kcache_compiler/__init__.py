@@ -18,6 +18,7 @@ from kcache_compiler.errors import (
     LimitExceeded,
     UnsupportedOp,
 )
+from kcache_compiler.frontends.graph.program import GraphProgram
 from kcache_compiler.frontends.limits import Limits
 from kcache_compiler.types import (
     ArgSpec,
@@ -35,9 +36,11 @@ _DEFAULT_LIMITS = Limits()
 
 
 def canonicalize(
-    program: bytes, format: str, numerics: str = "default", limits: Limits = _DEFAULT_LIMITS
+    program: bytes | GraphProgram, format: str, numerics: str = "default", limits: Limits = _DEFAULT_LIMITS
 ) -> Canonical:
-    """Return the canonical form of a program of ``format`` (``stablehlo`` or ``linalg``).
+    """Return the canonical form of a program of ``format``, one of ``frontends.FORMATS``.
+
+    A program is bytes; of format ``graph`` it is the ``GraphProgram`` that its message was decoded into.
 
     A pure function of its arguments. Raises ``InvalidProgram``, ``UnsupportedOp`` or ``LimitExceeded``.
     """
@@ -76,6 +79,7 @@ __all__ = [
     "CompileOptions",
     "CompiledKernel",
     "CompilerError",
+    "GraphProgram",
     "InvalidProgram",
     "KernelInterface",
     "Launch",

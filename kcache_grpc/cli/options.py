@@ -30,15 +30,18 @@ def numerics_classes() -> list[str]:
 
 def formats() -> list[str]:
     """For shell completion."""
-    return ["stablehlo", "linalg"]
+    return ["stablehlo", "linalg", "graph"]
 
 
 ProgramFile = Annotated[
-    str, typer.Argument(metavar="FILE", help="Program: MLIR text or bytecode; - reads standard input.")
+    str,
+    typer.Argument(
+        metavar="FILE", help="Program: MLIR text or bytecode, or a graph; - reads standard input."
+    ),
 ]
 Format = Annotated[
     str | None,
-    typer.Option(help="stablehlo or linalg; without it the content decides.", autocompletion=formats),
+    typer.Option(help="stablehlo, linalg or graph; without it the content decides.", autocompletion=formats),
 ]
 TargetName = Annotated[
     str, typer.Option("--target", help="host, or a target by name.", autocompletion=targets)

@@ -1,6 +1,6 @@
 """What a caller calls a program, read into a format and bytes.
 
-Formats are told apart by content: MLIR bytecode by its first four bytes, text by the dialect of its
+Formats are told apart by content: MLIR bytecode and graphs by their first bytes, text by the dialect of its
 operations. Nothing is parsed here; the service does that, in a worker.
 """
 
@@ -14,13 +14,16 @@ from typing import Any, cast
 from kcache_grpc.client.exported import portable_artifact
 from kcache_grpc.client.locations import strip_locations
 from kcache_grpc.errors import ArgumentError, InvalidProgram, KcacheError, NotFound
+from kcache_grpc.graph import Graph
 from kcache_grpc.model.program import Program, ProgramFormat
 
 #: What ``Client`` takes as a program; ``jax.export.Exported`` is told by its type, without importing JAX.
 ProgramLike = str | bytes | os.PathLike[str] | Any
 
 _BYTECODE = b"ML\xefR"
-_ACCEPTED = (ProgramFormat.STABLEHLO, ProgramFormat.LINALG)
+#: Field 1 of a serialized ``kcache.v1.Graph``, which every library writes first.
+_GRAPH = b"\x0a\x0fkcache.graph.v1"
+_ACCEPTED = (ProgramFormat.STABLEHLO, ProgramFormat.LINALG, ProgramFormat.GRAPH)
 #: An operation's dialect: at the start of a line or behind its results, in quotes in the generic form.
 _OPERATION = re.compile(
     rb'(?:^[ \t]*|%[\w$.-]+(?::\d+)?[ \t]*=[ \t]*)"?'
@@ -29,7 +32,7 @@ _OPERATION = re.compile(
 )
 _STABLEHLO = frozenset((b"stablehlo", b"chlo", b"vhlo"))
 _LATER = {b"torch": "Torch dialect", b"onnx": "ONNX dialect"}
-_PATH_SUFFIXES = (".mlir", ".mlirbc", ".bc", ".vhlo", ".onnx", ".pt2", ".pb", ".txt")
+_PATH_SUFFIXES = (".kgraph", ".mlir", ".mlirbc", ".bc", ".vhlo", ".onnx", ".pt2", ".pb", ".txt")
 
 
 def read_program(program: ProgramLike, format: str | None) -> Program:
@@ -42,6 +45,8 @@ def read_program(program: ProgramLike, format: str | None) -> Program:
     body = _body(program)
     if not body:
         raise InvalidProgram("the program is empty")
+    if stated is ProgramFormat.GRAPH or (stated is None and body.startswith(_GRAPH)):
+        return Program(ProgramFormat.GRAPH, body)
     if body.startswith(_BYTECODE):
         return Program(stated or _bytecode_format(body), body)
     if stated is None:
@@ -105,6 +110,8 @@ def _file_body(path: Path) -> bytes:
 
 
 def _object_body(program: Any) -> bytes:
+    if isinstance(program, Graph):
+        return program.to_bytes()
     cls = cast("type[object]", type(program))
     package = cls.__module__.partition(".")[0]
     if package == "jax" and cls.__name__ == "Exported":
@@ -114,7 +121,8 @@ def _object_body(program: Any) -> bytes:
             f"{package}.{cls.__qualname__} is not taken by this version of kcache; export it to StableHLO"
         )
     raise ArgumentError(
-        f"a program is a str, bytes, a path or a jax.export.Exported, not {cls.__module__}.{cls.__qualname__}"
+        "a program is a str, bytes, a path, a kcache.Graph or a jax.export.Exported, not "
+        f"{cls.__module__}.{cls.__qualname__}"
     )
 
 

@@ -16,6 +16,7 @@ from kcache_compiler.difference import nearest_specs
 from kcache_compiler.types import Canonical, CompileOptions
 from kcache_grpc.worker import codec
 from kcache_grpc.worker.frames import Frame
+from kcache_grpc.worker.graph_program import decode_graph
 
 OnStage = Callable[[str], None]
 
@@ -50,9 +51,9 @@ def canonicalize(request: Frame, on_stage: OnStage) -> Frame:
     header = request.header
     on_stage("canonicalize")
     limits = dataclasses.replace(kcache_compiler.Limits(), **header["limits"])
-    canonical: Canonical = kcache_compiler.canonicalize(
-        request.blobs[0], header["format"], header["numerics"], limits
-    )
+    body, format = request.blobs[0], header["format"]
+    program = decode_graph(body, limits) if format == "graph" else body
+    canonical: Canonical = kcache_compiler.canonicalize(program, format, header["numerics"], limits)
     return codec.encode_canonical(canonical)
 
 

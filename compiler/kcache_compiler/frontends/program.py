@@ -14,6 +14,7 @@ from importlib import import_module
 from kcache_compiler.errors import InvalidProgram, LimitExceeded, UnsupportedOp
 from kcache_compiler.frontends import context as mlir
 from kcache_compiler.frontends.context import Native
+from kcache_compiler.frontends.graph.program import GraphProgram
 from kcache_compiler.frontends.legalize import generalize_linalg, legalize_chlo
 from kcache_compiler.frontends.limits import Limits, check
 from kcache_compiler.frontends.scan import check_bytes, is_bytecode, is_portable_artifact
@@ -36,8 +37,11 @@ _DIALECTS: dict[str, tuple[frozenset[str], str]] = {
 #: Other formats -> module and function that makes of bytes and limits a StableHLO module, verified, in a
 #: context of ``context.new_context``. It checks the size of the bytes itself, and raises ``InvalidProgram``,
 #: ``UnsupportedOp`` or ``LimitExceeded``. Loaded when the format is first read.
-_IMPORTERS: dict[str, tuple[str, str]] = {}
+_IMPORTERS: dict[str, tuple[str, str]] = {"graph": ("kcache_compiler.frontends.graph.module", "read_graph")}
 FORMATS = (*_DIALECTS, *_IMPORTERS)
+
+#: A program as its format has it: bytes, or for ``graph`` the values that its message was decoded into.
+Source = bytes | GraphProgram
 
 #: The parser calls its buffer ``-``.
 _PLACE = re.compile(r'"-":(\d+):(\d+)')
@@ -59,7 +63,7 @@ class Program:
     functions: dict[str, Native]
 
 
-def read_program(program: bytes, format: str, limits: Limits) -> Program:
+def read_program(program: Source, format: str, limits: Limits) -> Program:
     """Parse, verify and legalize ``program``.
 
     Raises ``InvalidProgram``, ``UnsupportedOp`` or ``LimitExceeded``. CHLO that has no node of its
@@ -69,8 +73,10 @@ def read_program(program: bytes, format: str, limits: Limits) -> Program:
         raise InvalidProgram(f"unknown format {format!r}; known are {', '.join(map(repr, FORMATS))}")
     if format in _IMPORTERS:
         home, name = _IMPORTERS[format]
-        importer: Callable[[bytes, Limits], Native] = getattr(import_module(home), name)
+        importer: Callable[[Source, Limits], Native] = getattr(import_module(home), name)
         module = importer(program, limits)
+    elif not isinstance(program, bytes):
+        raise InvalidProgram(f"a GraphProgram has the format 'graph', and was sent as {format!r}")
     else:
         check_bytes(program, limits)
         module = _parse(program, format)

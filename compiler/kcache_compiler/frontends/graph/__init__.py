@@ -6,8 +6,3 @@
 
 docs/graph-format.md is made from the table.
 """
-
-from kcache_compiler.frontends.graph.lower import lower_graph
-from kcache_compiler.frontends.graph.program import GraphProgram
-
-__all__ = ["GraphProgram", "lower_graph"]

@@ -26,6 +26,7 @@ def constant(e: Emitter, *, value: GraphTensor) -> Value:
     if any(size < 0 for size in value.dims):
         raise InvalidProgram(f"the constant has the shape {shape_text(value.dims)}: sizes are from 0")
     type = Type(value.dtype, value.dims)
+    e.check(type)
     each, count = DTYPE_BYTES[value.dtype], 1
     for size in value.dims:
         count *= size

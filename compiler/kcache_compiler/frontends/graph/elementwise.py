@@ -326,11 +326,11 @@ DTYPES = Group(
     (
         Op(
             "convert",
-            "The nearest value in another dtype: to i1 whether it is not 0, from floats to integers "
-            "truncated, from complex the real part.",
+            "The same number in another dtype, or the nearest.",
             (Operand("x", ANY),),
             convert,
-            "the shape of `x` in `dtype`",
+            "the shape of `x` in `dtype`: i1 says whether it is not 0, floats are truncated to integers, of "
+            "complex the real part stays",
             "`stablehlo.convert`; nothing where `x` has that dtype",
             (Attribute("dtype", "dtype", "The dtype of the result."),),
         ),
