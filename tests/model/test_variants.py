@@ -143,7 +143,7 @@ def test_of_two_that_differ_in_size_one_is_more_special(
         assert (older_one, older_two) == (one, two)
 
 
-small_dims = st.builds(Dim, st.integers(1, 5), st.integers(5, 8), st.sampled_from([1, 1, 2]))
+small_dims = st.builds(Dim, st.integers(1, 5), st.integers(6, 8), st.sampled_from([1, 1, 2]))
 small = st.tuples(*[st.none() | small_dims] * 3).map(
     lambda chosen: tuple(
         (axis, dim)
