@@ -16,6 +16,7 @@ from kcache_grpc.client.config import Tls, from_environment
 from kcache_grpc.client.core import Core
 from kcache_grpc.client.source import ProgramLike
 from kcache_grpc.client.values import CanonicalGraph, Spec, Stats
+from kcache_grpc.model.explanation import Explanation
 from kcache_grpc.model.options import Options
 from kcache_grpc.runtime import Kernel
 
@@ -106,6 +107,21 @@ class Client:
     async def count(self) -> int:
         """See ``kcache_grpc.Client.count``."""
         return await self._core.count()
+
+    async def explain(
+        self,
+        program: ProgramLike,
+        format: str | None = None,
+        target: str = "host",
+        layouts: Layouts = None,
+        symbols: Symbols = None,
+        dynamic: Dynamic = False,
+        options: Options | None = None,
+        neighbours: int = 3,
+    ) -> Explanation:
+        """See ``kcache_grpc.Client.explain``."""
+        shapes = shape_wish(layouts, symbols, dynamic)
+        return await self._core.explain(program, format, target, options, shapes, neighbours)
 
     async def stats(self) -> Stats:
         """See ``kcache_grpc.Client.stats``."""

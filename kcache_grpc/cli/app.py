@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from kcache_grpc.cli import compiling, diagnosis, exits, graphs, output, running, serving
+from kcache_grpc.cli import compiling, diagnosis, exits, explaining, graphs, output, running, serving
 from kcache_grpc.errors import KcacheError
 
 #: ``click.ClickException``, from whichever click this typer uses.
@@ -34,6 +34,7 @@ def application() -> typer.Typer:
     app.command("run")(running.run)
     app.command("lookup")(graphs.lookup)
     app.command("show")(graphs.show)
+    app.command("explain")(explaining.explain)
     app.command("stats")(graphs.stats)
     app.command("migrate")(serving.migrate)
     app.command("doctor")(diagnosis.doctor)

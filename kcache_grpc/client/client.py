@@ -12,6 +12,7 @@ from kcache_grpc.client.config import Tls, from_environment
 from kcache_grpc.client.core import Core
 from kcache_grpc.client.source import ProgramLike
 from kcache_grpc.client.values import CanonicalGraph, Spec, Stats
+from kcache_grpc.model.explanation import Explanation
 from kcache_grpc.model.options import Options
 from kcache_grpc.runtime import Kernel
 
@@ -131,6 +132,25 @@ class Client:
     def count(self) -> int:
         """How many canonical graphs the namespace has."""
         return run(self._core.count())
+
+    def explain(
+        self,
+        program: ProgramLike,
+        format: str | None = None,
+        target: str = "host",
+        layouts: Layouts = None,
+        symbols: Symbols = None,
+        dynamic: Dynamic = False,
+        options: Options | None = None,
+        neighbours: int = 3,
+    ) -> Explanation:
+        """Why ``compile`` with these arguments hits or misses at the service; nothing is stored or compiled.
+
+        A miss is compared with the nearest ``neighbours`` stored kernels, at most 20. The tiers of this
+        client in memory and on disk are not asked, and no fallback answers.
+        """
+        shapes = shape_wish(layouts, symbols, dynamic)
+        return run(self._core.explain(program, format, target, options, shapes, neighbours))
 
     def stats(self) -> Stats:
         """Counters of the namespace at the service, and of this client."""

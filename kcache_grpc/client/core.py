@@ -11,6 +11,7 @@ from kcache_grpc.client import graphs
 from kcache_grpc.client.clock import Deadline, OutOfTime
 from kcache_grpc.client.config import ClientConfig
 from kcache_grpc.client.counters import Counters
+from kcache_grpc.client.explain import explain
 from kcache_grpc.client.kept import AskKey, KernelTable, ask_key
 from kcache_grpc.client.memory import Abandoned, Flight, Flights, Progress
 from kcache_grpc.client.obtain import Obtained, Obtainer
@@ -21,6 +22,7 @@ from kcache_grpc.client.trust import Ask
 from kcache_grpc.client.values import CanonicalGraph, Spec, Stats
 from kcache_grpc.client.wire import Io
 from kcache_grpc.errors import ArgumentError, KcacheError
+from kcache_grpc.model.explanation import Explanation
 from kcache_grpc.model.manifest import ArtifactRef
 from kcache_grpc.model.options import NUMERICS, Options
 from kcache_grpc.model.program import Program
@@ -222,6 +224,22 @@ class Core:
     async def stats(self) -> Stats:
         """See ``Client.stats``."""
         return await graphs.stats(self._services.main, self._new_deadline(), self._counters.snapshot())
+
+    async def explain(
+        self,
+        program: ProgramLike,
+        format: str | None,
+        target: str,
+        options: Options | None,
+        shapes: ShapeWish,
+        neighbours: int,
+    ) -> Explanation:
+        """See ``Client.explain``."""
+        deadline = self._new_deadline()
+        machine, chosen = parse_target(target), _options(options)
+        graph = await self._io.blocking(lambda: read_program(program, format))
+        ask = Ask(graph, machine, chosen, shapes)
+        return await explain(self._services.main, ask, neighbours, deadline)
 
     async def _graph(
         self, program: ProgramLike, format: str | None, numerics: str

@@ -14,6 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
+from kcache_grpc._proto.kcache.v1 import explain_pb2
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.client.address import Endpoint
 
@@ -50,6 +51,7 @@ UPLOAD_PROGRAM = Method("UploadProgram", pb.UploadProgramRequest, pb.UploadProgr
 GET_UPLOAD = Method("GetUpload", pb.GetUploadRequest, pb.GetUploadResponse)
 COMPILE_KERNEL = Method("CompileKernel", pb.CompileKernelRequest, pb.CompileKernelResponse)
 READ_ARTIFACT = Method("ReadArtifact", pb.ReadArtifactRequest, pb.ReadArtifactResponse)
+EXPLAIN = Method("Explain", explain_pb2.ExplainRequest, explain_pb2.ExplainResponse)
 GET_STATS = Method("GetStats", pb.GetStatsRequest, pb.GetStatsResponse)
 
 

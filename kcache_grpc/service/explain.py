@@ -230,6 +230,8 @@ class Explains:
         if not near:
             return Neighbour(spec.key, spec.spec_digest, b"", at(spec.created_at), far, said)
         rest = differences(asked, near[0], sizes=False)
+        # The numerics class is part of the spec, which has said so.
+        rest = tuple(each for each in rest if each.name != "options.numerics")
         return replace(neighbour(near[0], spec.spec_digest, said + rest), distance=far)
 
 

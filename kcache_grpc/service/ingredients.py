@@ -93,7 +93,7 @@ def _options(asked: Asked, near: NearKernel) -> Iterator[Difference]:
     for name in dict.fromkeys([*here, *there]):
         ours, theirs = here.get(name, ""), there.get(name, "")
         if ours != theirs:
-            text = f"compiled with {name} {theirs or 'unknown'}, you asked for {ours or 'none'}"
+            text = f"compiled with {name} {theirs or 'unknown'}, you asked for {name} {ours or 'none'}"
             yield Difference(f"options.{name}", ours, theirs, text)
 
 

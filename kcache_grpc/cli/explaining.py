@@ -1,0 +1,123 @@
+"""``kcache explain``: why a program hits or misses, and what the nearest stored kernels have instead."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kcache_grpc.cli import options as o
+from kcache_grpc.cli import output
+from kcache_grpc.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from kcache_grpc import Explanation
+    from kcache_grpc.model.explanation import Neighbour
+
+DynamicMode = Annotated[
+    str,
+    typer.Option(
+        "--dynamic",
+        help="no: for exactly the program's sizes. yes: for all sizes. auto: the best that is stored.",
+        autocompletion=lambda: ["no", "yes", "auto"],
+    ),
+]
+Neighbours = Annotated[int, typer.Option(min=1, max=20, help="Stored kernels to compare a miss with.")]
+
+
+def explain(
+    file: o.ProgramFile,
+    format: o.Format = None,
+    target: o.TargetName = "host",
+    numerics: o.Numerics = "default",
+    opt_level: o.OptLevel = 3,
+    dynamic: DynamicMode = "no",
+    neighbours: Neighbours = 3,
+    json: o.Json = False,
+    addr: o.Addr = None,
+    namespace: o.Namespace = None,
+    token_file: o.TokenFile = None,
+    tls: o.Tls = None,
+    timeout: o.Timeout = None,
+    cache_dir: o.CacheDir = None,
+    debug: o.Debug = False,
+) -> None:
+    """Say why compiling a program hits or misses at the service; nothing is stored or compiled."""
+    from kcache_grpc.model.options import Options
+
+    modes: dict[str, Any] = {"no": False, "yes": True, "auto": "auto"}
+    if dynamic not in modes:
+        raise ArgumentError(f"--dynamic is {dynamic!r}; use no, yes or auto")
+    with o.connect(addr, namespace, token_file, tls, timeout, cache_dir) as client:
+        found = client.explain(
+            o.read_file(file),
+            format=format,
+            target=target,
+            options=Options(numerics=numerics, opt_level=opt_level),
+            dynamic=modes[dynamic],
+            neighbours=neighbours,
+        )
+    output.show(_described(found), json, lambda: _page(found))
+
+
+def _described(found: Explanation) -> dict[str, Any]:
+    """As JSON: digests in hex, times in ISO 8601."""
+    described: dict[str, Any] = _plain(asdict(found))
+    return {"hit": found.hit, **described}
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case bytes():
+            return value.hex()
+        case dict():
+            return {name: _plain(each) for name, each in value.items()}  # pyright: ignore[reportUnknownVariableType]
+        case list() | tuple():
+            return [_plain(each) for each in value]  # pyright: ignore[reportUnknownVariableType]
+        case _:
+            return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+def _page(found: Explanation) -> RenderableType:
+    from rich.console import Group
+    from rich.markup import escape
+    from rich.text import Text
+
+    word, style = ("hit", "bold green") if found.hit else ("miss", "bold yellow")
+    head = Text.assemble((word, style), f": {found.summary}")
+    parts: list[Any] = [head, "", output.pairs(_head(found))]
+    if found.failure is not None and found.failure.message:
+        parts += ["", f"[bold]failed in stage {escape(found.failure.stage or '-')}[/]"]
+        parts.append(escape(found.failure.message))
+    for number, near in enumerate(found.nearest, start=1):
+        parts += ["", *_neighbour(number, near)]
+    return Group(*parts)
+
+
+def _head(found: Explanation) -> dict[str, Any]:
+    others = [each for each in found.mappings if not each.own]
+    head = {
+        "key": found.key or None,
+        "kernel": found.kernel_digest.hex()[:16],
+        "sizes": found.arg_spec,
+        "guard": found.guard,
+        "program": found.program_digest.hex()[:16] + (" (known)" if found.program_known else " (new here)"),
+        "same spec": [
+            f"{each.program_digest.hex()[:16]} of {each.created:%Y-%m-%d %H:%M}" for each in others
+        ],
+    }
+    return {name: value for name, value in head.items() if value}
+
+
+def _neighbour(number: int, near: Neighbour) -> list[Any]:
+    from rich.markup import escape
+    from rich.padding import Padding
+
+    from kcache_grpc.model.explanation import describe_neighbour
+
+    lines = [f"[bold]{number}.[/] {escape(describe_neighbour(near))}"]
+    said = [Padding(f"- {escape(each.sentence)}", (0, 0, 0, 3)) for each in near.differences]
+    return [*lines, *said]
