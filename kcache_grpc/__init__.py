@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kcache_grpc import aio
     from kcache_grpc.client.client import Client
     from kcache_grpc.client.disk import KcacheWarning
-    from kcache_grpc.client.values import CanonicalGraph, Spec, Stats
+    from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Spec, Stats
     from kcache_grpc.graph import Graph
     from kcache_grpc.model.explanation import Explanation
     from kcache_grpc.model.manifest import Manifest
@@ -59,6 +59,7 @@ __all__ = [
     "KcacheError",
     "KcacheWarning",
     "Kernel",
+    "KernelSummary",
     "Manifest",
     "NotFound",
     "Options",
@@ -80,6 +81,7 @@ _HOMES = {
     "KcacheWarning": "kcache_grpc.client.disk",
     "Graph": "kcache_grpc.graph",
     "Kernel": "kcache_grpc.runtime",
+    "KernelSummary": "kcache_grpc.client.values",
     "Manifest": "kcache_grpc.model.manifest",
     "Options": "kcache_grpc.model.options",
     "Spec": "kcache_grpc.client.values",

@@ -15,7 +15,7 @@ from kcache_grpc.client.asynchronous import AsyncIo
 from kcache_grpc.client.config import Tls, from_environment
 from kcache_grpc.client.core import Core
 from kcache_grpc.client.source import ProgramLike
-from kcache_grpc.client.values import CanonicalGraph, Spec, Stats
+from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Spec, Stats
 from kcache_grpc.model.explanation import Explanation
 from kcache_grpc.model.options import Options
 from kcache_grpc.runtime import Kernel
@@ -103,6 +103,10 @@ class Client:
     async def retrieve(self, key: int) -> Spec | None:
         """See ``kcache_grpc.Client.retrieve``."""
         return await self._core.retrieve(key)
+
+    async def kernels(self, key: int) -> tuple[KernelSummary, ...]:
+        """See ``kcache_grpc.Client.kernels``."""
+        return await self._core.kernels(key)
 
     async def count(self) -> int:
         """See ``kcache_grpc.Client.count``."""

@@ -11,7 +11,7 @@ from kcache_grpc.client.blocking import BlockingIo, run
 from kcache_grpc.client.config import Tls, from_environment
 from kcache_grpc.client.core import Core
 from kcache_grpc.client.source import ProgramLike
-from kcache_grpc.client.values import CanonicalGraph, Spec, Stats
+from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Spec, Stats
 from kcache_grpc.model.explanation import Explanation
 from kcache_grpc.model.options import Options
 from kcache_grpc.runtime import Kernel
@@ -128,6 +128,10 @@ class Client:
     def retrieve(self, key: int) -> Spec | None:
         """The canonical graph of a key; ``None`` for a key that was never given."""
         return run(self._core.retrieve(key))
+
+    def kernels(self, key: int) -> tuple[KernelSummary, ...]:
+        """The stored kernels of a key, youngest first: which sizes and which guard each one has."""
+        return run(self._core.kernels(key))
 
     def count(self) -> int:
         """How many canonical graphs the namespace has."""

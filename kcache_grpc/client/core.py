@@ -19,7 +19,7 @@ from kcache_grpc.client.place import Place, RemotePlace
 from kcache_grpc.client.services import Services
 from kcache_grpc.client.source import ProgramLike, read_program
 from kcache_grpc.client.trust import Ask
-from kcache_grpc.client.values import CanonicalGraph, Spec, Stats
+from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Spec, Stats
 from kcache_grpc.client.wire import Io
 from kcache_grpc.errors import ArgumentError, KcacheError
 from kcache_grpc.model.explanation import Explanation
@@ -216,6 +216,10 @@ class Core:
     async def retrieve(self, key: int) -> Spec | None:
         """See ``Client.retrieve``."""
         return await graphs.retrieve(self._services.main, key, self._new_deadline())
+
+    async def kernels(self, key: int) -> tuple[KernelSummary, ...]:
+        """See ``Client.kernels``."""
+        return await graphs.kernels(self._services.main, key, self._new_deadline())
 
     async def count(self) -> int:
         """See ``Client.count``."""

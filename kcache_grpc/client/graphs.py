@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 from datetime import datetime, timedelta, timezone
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from kcache_grpc._proto.kcache.v1 import common_pb2
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.client.clock import Deadline
 from kcache_grpc.client.connection import Connection
 from kcache_grpc.client.transfer import with_program
-from kcache_grpc.client.values import CanonicalGraph, Spec, Stats
+from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Spec, Stats
 from kcache_grpc.client.wire import (
     COUNT_SPECS,
     GET_SPEC,
     GET_STATS,
+    LIST_KERNELS,
     LOOKUP_GRAPH,
     NORMALIZE_GRAPH,
     STORE_GRAPH,
@@ -22,10 +25,16 @@ from kcache_grpc.client.wire import (
 from kcache_grpc.errors import ArgumentError, IntegrityError, NotFound
 from kcache_grpc.model.manifest import constant_from_proto, symbol_from_proto, tensor_from_proto
 from kcache_grpc.model.program import Program
-from kcache_grpc.model.wire import numerics_from_proto, numerics_to_proto
+from kcache_grpc.model.wire import (
+    numerics_from_proto,
+    numerics_to_proto,
+    options_from_proto,
+    target_from_proto,
+)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MAX_KEY = 2**63 - 1
+_PAGE = 1000
 
 
 async def normalize(
@@ -53,6 +62,8 @@ async def normalize(
         outputs=tuple(map(tensor_from_proto, first.outputs)),
         arg_names=tuple(first.arg_names),
         constants=tuple(map(constant_from_proto, first.constants)),
+        symbol_values=tuple(first.symbol_values),
+        symbolic_inputs=tuple(map(tensor_from_proto, first.symbolic_inputs)),
     )
 
 
@@ -93,9 +104,7 @@ async def lookup(connection: Connection, program: Program, numerics: str, deadli
 
 async def retrieve(connection: Connection, key: int, deadline: Deadline) -> Spec | None:
     """The spec of a key; ``None`` for a key that was never given."""
-    if isinstance(key, bool) or not isinstance(key, int):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ArgumentError(f"a key is an int, not {key!r}")
-    if not 0 < key <= _MAX_KEY:
+    if not _may_be_key(key):
         return None
     request = pb.GetSpecRequest(header=connection.header(), key=key)
     try:
@@ -106,15 +115,56 @@ async def retrieve(connection: Connection, key: int, deadline: Deadline) -> Spec
         raise IntegrityError(f"the server answered the question for key {key} with something else")
     summary = replies[0].spec
     content = b"".join(reply.text_chunk for reply in replies)
-    created = summary.create_time
     return Spec(
         key=key,
         digest=summary.spec_digest,
         text=_text(content, summary.text_size_bytes, summary.spec_digest),
         numerics=numerics_from_proto(summary.numerics),
         canonicalizer=summary.canonicalizer,
-        created=_EPOCH + timedelta(seconds=created.seconds, microseconds=created.nanos // 1000),
+        created=_time(summary.create_time),
+        current_key=summary.current_key or key,
     )
+
+
+async def kernels(connection: Connection, key: int, deadline: Deadline) -> tuple[KernelSummary, ...]:
+    """The stored kernels of a key, youngest first; none for a key that was never given."""
+    found: list[KernelSummary] = []
+    request = pb.ListKernelsRequest(header=connection.header(), key=key, page_size=_PAGE)
+    while _may_be_key(key):
+        try:
+            page = await connection.line.unary(LIST_KERNELS, request, deadline)
+        except NotFound:
+            break
+        found += map(_summary, page.kernels)
+        request.page_token = page.next_page_token
+        if not page.next_page_token:
+            break
+    return tuple(found)
+
+
+def _summary(kernel: pb.KernelSummary) -> KernelSummary:
+    duration = kernel.compile_duration
+    return KernelSummary(
+        digest=kernel.kernel_digest,
+        arg_spec=kernel.arg_spec,
+        guard=kernel.guard,
+        target=target_from_proto(kernel.target),
+        options=options_from_proto(kernel.options),
+        toolchain_digest=kernel.toolchain_digest,
+        created=_time(kernel.create_time),
+        compile_seconds=duration.seconds + duration.nanos / 1e9,
+    )
+
+
+def _time(stamp: Timestamp) -> datetime:
+    return _EPOCH + timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1000)
+
+
+def _may_be_key(key: int) -> bool:
+    """Raises ``ArgumentError`` for what is no int."""
+    if isinstance(key, bool) or not isinstance(key, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ArgumentError(f"a key is an int, not {key!r}")
+    return 0 < key <= _MAX_KEY
 
 
 async def count(connection: Connection, deadline: Deadline) -> int:

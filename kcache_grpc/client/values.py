@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from kcache_grpc.model.manifest import ConstantBinding, SymbolSpec, TensorSpec
+from kcache_grpc.model.options import Options
+from kcache_grpc.model.target import Target
 
 
 @dataclass(frozen=True)
@@ -17,7 +19,7 @@ class CanonicalGraph:
     text: str = field(repr=False)
     #: SHA-256 of the text, 32 bytes: equal for programs that share a key.
     digest: bytes
-    #: Sizes that are known when a kernel is called.
+    #: Sizes that are not part of the graph, each with the axis that it is read from.
     symbols: tuple[SymbolSpec, ...]
     #: Dtype and shape of every argument, such as ``f32[4,8];i32[]``.
     arg_spec: str
@@ -27,6 +29,10 @@ class CanonicalGraph:
     arg_names: tuple[str, ...]
     #: Large constants that became arguments, in buffer order.
     constants: tuple[ConstantBinding, ...]
+    #: Sizes of the symbols in this program, in their order; -1 where it leaves the axis open.
+    symbol_values: tuple[int, ...]
+    #: The inputs as the text has them: equal symbols are equal sizes.
+    symbolic_inputs: tuple[TensorSpec, ...]
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,27 @@ class Spec:
     canonicalizer: int
     #: When its key was given, UTC.
     created: datetime
+    #: The key that this one stands for now: a lower one where a newer canonicalizer made two keys one.
+    current_key: int
+
+
+@dataclass(frozen=True)
+class KernelSummary:
+    """What tells a stored kernel from the others of its key."""
+
+    #: SHA-256 over spec, arg spec, guard, target, options and toolchain, 32 bytes.
+    digest: bytes
+    #: The sizes that it was compiled for, such as ``f32[4,8]`` or ``f32[s0,8]``.
+    arg_spec: str
+    #: For which values of the symbols it may be used; empty: for all.
+    guard: str
+    target: Target
+    options: Options
+    #: SHA-256 over the toolchain's ingredients, 32 bytes.
+    toolchain_digest: bytes
+    #: When it was published, UTC.
+    created: datetime
+    compile_seconds: float
 
 
 @dataclass(frozen=True)

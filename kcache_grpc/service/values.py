@@ -68,7 +68,7 @@ class KnownGraph:
     spec_digest: bytes
     arg_spec: str
     binding: Signed
-    sizes: SpecSizes = SpecSizes()
+    sizes: SpecSizes = field(default_factory=SpecSizes)
 
 
 @dataclass(frozen=True)
