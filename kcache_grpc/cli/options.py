@@ -30,7 +30,7 @@ def numerics_classes() -> list[str]:
 
 def formats() -> list[str]:
     """For shell completion."""
-    return ["stablehlo", "linalg", "graph"]
+    return ["stablehlo", "linalg", "torch", "graph"]
 
 
 ProgramFile = Annotated[
@@ -41,7 +41,9 @@ ProgramFile = Annotated[
 ]
 Format = Annotated[
     str | None,
-    typer.Option(help="stablehlo, linalg or graph; without it the content decides.", autocompletion=formats),
+    typer.Option(
+        help="stablehlo, linalg, torch or graph; without it the content decides.", autocompletion=formats
+    ),
 ]
 TargetName = Annotated[
     str, typer.Option("--target", help="host, or a target by name.", autocompletion=targets)

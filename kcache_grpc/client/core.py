@@ -17,7 +17,7 @@ from kcache_grpc.client.memory import Abandoned, Flight, Flights, Progress
 from kcache_grpc.client.obtain import Obtained, Obtainer
 from kcache_grpc.client.place import Place, RemotePlace
 from kcache_grpc.client.services import Services
-from kcache_grpc.client.source import ProgramLike, read_program
+from kcache_grpc.client.source import ProgramLike, read_program, read_source
 from kcache_grpc.client.trust import Ask
 from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Spec, Stats
 from kcache_grpc.client.wire import Io
@@ -29,6 +29,7 @@ from kcache_grpc.model.program import Program
 from kcache_grpc.model.shapes import EXACT, ShapeWish
 from kcache_grpc.model.target import parse_target
 from kcache_grpc.runtime import Kernel
+from kcache_grpc.runtime.bound import BoundKernel
 
 
 class Core:
@@ -103,15 +104,18 @@ class Core:
         deadline = Deadline(self.config.timeout)
         machine, chosen = parse_target(target), _options(options)
 
-        def read() -> list[Ask]:
-            return [Ask(read_program(program, format), machine, chosen, shapes) for program in programs]
-
-        asks = [(ask_key(ask), ask) for ask in await self._io.blocking(read)]
-        unique = dict(asks)
+        sources = await self._io.blocking(lambda: [read_source(program, format) for program in programs])
+        asks = [Ask(source.program, machine, chosen, shapes) for source in sources]
+        keys = [ask_key(ask) for ask in asks]
+        unique = dict(zip(keys, asks, strict=True))
         kernels = {key: kernel for key in unique if (kernel := self._kept(key)) is not None}
         while missing := {key: ask for key, ask in unique.items() if key not in kernels}:
             kernels.update(await self._fly(missing, deadline, progress))
-        return [(key, kernels[key]) for key, _ in asks]
+        bound = [source.arguments for source in sources]
+        return [
+            (key, kernels[key] if arguments is None else BoundKernel(kernels[key], arguments))
+            for key, arguments in zip(keys, bound, strict=True)
+        ]
 
     def _kept(self, key: AskKey) -> Kernel | None:
         kept = self._table.by_digest(key)

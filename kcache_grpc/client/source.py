@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from kcache_grpc.client.exported import portable_artifact
 from kcache_grpc.client.locations import strip_locations
+from kcache_grpc.client.torch_program import torch_program
 from kcache_grpc.errors import ArgumentError, InvalidProgram, KcacheError, NotFound
 from kcache_grpc.graph import Graph
 from kcache_grpc.model.program import Program, ProgramFormat
+from kcache_grpc.runtime.bound import BoundArguments
 
-#: What ``Client`` takes as a program; ``jax.export.Exported`` is told by its type, without importing JAX.
+#: What ``Client`` takes as a program; objects of frameworks are told by their type, which imports none.
 ProgramLike = str | bytes | os.PathLike[str] | Any
 
 _BYTECODE = b"ML\xefR"
 #: Field 1 of a serialized ``kcache.v1.Graph``, which every library writes first.
 _GRAPH = b"\x0a\x0fkcache.graph.v1"
-_ACCEPTED = (ProgramFormat.STABLEHLO, ProgramFormat.LINALG, ProgramFormat.GRAPH)
+_ACCEPTED = (ProgramFormat.STABLEHLO, ProgramFormat.LINALG, ProgramFormat.TORCH, ProgramFormat.GRAPH)
 #: An operation's dialect: at the start of a line or behind its results, in quotes in the generic form.
 _OPERATION = re.compile(
     rb'(?:^[ \t]*|%[\w$.-]+(?::\d+)?[ \t]*=[ \t]*)"?'
@@ -31,18 +34,41 @@ _OPERATION = re.compile(
     re.MULTILINE,
 )
 _STABLEHLO = frozenset((b"stablehlo", b"chlo", b"vhlo"))
-_LATER = {b"torch": "Torch dialect", b"onnx": "ONNX dialect"}
+_LATER = {b"onnx": "ONNX dialect"}
 _PATH_SUFFIXES = (".kgraph", ".mlir", ".mlirbc", ".bc", ".vhlo", ".onnx", ".pt2", ".pb", ".txt")
 
 
+@dataclass(frozen=True)
+class Source:
+    """A program, and the arguments that it brings: of a framework's object its weights."""
+
+    program: Program
+    arguments: BoundArguments | None = None
+
+
 def read_program(program: ProgramLike, format: str | None) -> Program:
-    """Format and bytes, locations taken out of text.
+    """What ``read_source`` reads, without the arguments that it brings."""
+    return read_source(program, format).program
+
+
+def read_source(program: ProgramLike, format: str | None) -> Source:
+    """Format and bytes, locations taken out of text, weights lifted out of objects.
 
     Raises ``ArgumentError`` for a format or type that this version does not take, ``InvalidProgram`` for
     bytes that cannot be a program, ``NotFound`` for a missing file.
     """
     stated = None if format is None else _stated_format(format)
-    body = _body(program)
+    lifted = _lifted(program)
+    if lifted is not None:
+        if stated not in (None, lifted.program.format):
+            raise ArgumentError(
+                f"this program has the format {lifted.program.format.value!r}, not {format!r}"
+            )
+        return lifted
+    return Source(_plain(_body(program), stated))
+
+
+def _plain(body: bytes, stated: ProgramFormat | None) -> Program:
     if not body:
         raise InvalidProgram("the program is empty")
     if stated is ProgramFormat.GRAPH or (stated is None and body.startswith(_GRAPH)):
@@ -109,6 +135,15 @@ def _file_body(path: Path) -> bytes:
         raise ArgumentError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
+def _lifted(program: Any) -> Source | None:
+    """A framework's object as a program whose weights are arguments; ``None`` for all else."""
+    cls = cast("type[object]", type(program))
+    if cls.__name__ == "ExportedProgram" and cls.__module__.partition(".")[0] == "torch":
+        body, arguments = torch_program(program)
+        return Source(Program(ProgramFormat.TORCH, body), arguments)
+    return None
+
+
 def _object_body(program: Any) -> bytes:
     if isinstance(program, Graph):
         return program.to_bytes()
@@ -116,7 +151,11 @@ def _object_body(program: Any) -> bytes:
     package = cls.__module__.partition(".")[0]
     if package == "jax" and cls.__name__ == "Exported":
         return portable_artifact(program)
-    if package in ("torch", "onnx"):
+    if package == "torch":
+        raise ArgumentError(
+            f"{package}.{cls.__qualname__} is no program yet: pass torch.export.export(module, inputs)"
+        )
+    if package == "onnx":
         raise ArgumentError(
             f"{package}.{cls.__qualname__} is not taken by this version of kcache; export it to StableHLO"
         )
@@ -127,7 +166,9 @@ def _object_body(program: Any) -> bytes:
 
 
 def _bytecode_format(body: bytes) -> ProgramFormat:
-    """By the dialect names in the string section; StableHLO, unless only linalg is there."""
+    """By the dialect names in the string section; StableHLO, unless only another one is there."""
+    if b"!torch.vtensor" in body and b"stablehlo" not in body:
+        return ProgramFormat.TORCH
     if b"linalg" in body and b"stablehlo" not in body and b"vhlo" not in body:
         return ProgramFormat.LINALG
     return ProgramFormat.STABLEHLO
@@ -142,6 +183,8 @@ def _text_format(body: bytes) -> ProgramFormat:
         if family in _STABLEHLO:
             return ProgramFormat.STABLEHLO
         families.add(family)
+    if b"torch" in families:
+        return ProgramFormat.TORCH
     later = sorted(_LATER[family] for family in families if family in _LATER)
     if later:
         raise ArgumentError(f"programs in the {later[0]} are not taken by this version of kcache")
@@ -150,7 +193,9 @@ def _text_format(body: bytes) -> ProgramFormat:
 
 def _unreadable(body: bytes) -> KcacheError:
     if body.startswith(b"PK\x03\x04"):
-        return ArgumentError("a zip archive (torch.export?) is not taken by this version of kcache")
+        return ArgumentError(
+            "a zip archive is no program: of an archive of torch.export pass torch.export.load(path)"
+        )
     return InvalidProgram(
         "neither MLIR text nor MLIR bytecode; for ONNX and other formats export to StableHLO first"
     )

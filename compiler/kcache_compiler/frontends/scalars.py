@@ -118,6 +118,9 @@ class Scalars:
 
     def sizes(self, value: Native) -> tuple[int, ...] | None:
         """The elements of a list of sizes, if they are known."""
+        number = self._known.get(value)
+        if isinstance(number, int) and list(value.type.shape) == [1]:
+            return (number,)
         return self._lists.get(value)
 
     def fold(self, module: Native) -> None:

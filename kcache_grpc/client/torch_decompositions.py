@@ -1,0 +1,106 @@
+"""Which composite operations of PyTorch are taken apart before a program is sent, and how."""
+
+from __future__ import annotations
+
+import functools
+import math
+from importlib import import_module
+from typing import Any
+
+#: Ops that the service lowers better whole: products without a detour over flattened axes.
+_KEPT = ("linear.default", "matmul.default")
+
+
+@functools.cache
+def decompositions() -> dict[Any, Any]:
+    """torch-mlir's table, with our own rows for what it takes apart badly."""
+    util: Any = import_module("torch_mlir.extras.fx_decomp_util")
+    aten: Any = import_module("torch").ops.aten
+    kept = {_overload(aten, name) for name in _KEPT}
+    table = {op: how for op, how in util.get_decomposition_table().items() if op not in kept}
+    table[aten.native_group_norm.default] = _group_norm
+    table[aten._native_batch_norm_legit_no_training.default] = _batch_norm
+    table[aten.scaled_dot_product_attention.default] = _attention
+    return table
+
+
+def _overload(aten: Any, name: str) -> Any:
+    packet, overload = name.split(".")
+    return getattr(getattr(aten, packet), overload)
+
+
+def _attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """``aten.scaled_dot_product_attention`` as it is written out."""
+    torch: Any = import_module("torch")
+    if enable_gqa:
+        key, value = (_repeat_heads(x, query.shape[-3]) for x in (key, value))
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scores = torch.matmul(query, key.transpose(-2, -1)) * factor
+    if is_causal:
+        rows = torch.arange(query.shape[-2], device=query.device).unsqueeze(1)
+        columns = torch.arange(key.shape[-2], device=query.device)
+        scores = torch.where(columns <= rows, scores, -math.inf)
+    if attn_mask is None:
+        weights = torch.softmax(scores, -1)
+    else:
+        # A row that is masked as a whole gives zeros.
+        boolean = attn_mask.dtype == torch.bool
+        scores = torch.where(attn_mask, scores, -math.inf) if boolean else scores + attn_mask
+        weights = torch.ops.aten._safe_softmax(scores, -1)
+    return torch.matmul(torch.dropout(weights, dropout_p, True) if dropout_p else weights, value)
+
+
+def _repeat_heads(x: Any, heads: int) -> Any:
+    """Each head of keys or values next to itself, until there are as many as of queries."""
+    groups = x.shape[-3]
+    spread = x.unsqueeze(-3).expand(*x.shape[:-3], groups, heads // groups, *x.shape[-2:])
+    return spread.reshape(*x.shape[:-3], heads, *x.shape[-2:])
+
+
+def _computed_in(x: Any) -> Any:
+    """The dtype that PyTorch computes a norm of ``x`` in."""
+    torch: Any = import_module("torch")
+    return torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
+
+
+def _group_norm(
+    x: Any, weight: Any, bias: Any, n: int, channels: int, spatial: int, groups: int, eps: float
+) -> tuple[Any, Any, Any]:
+    """``aten.native_group_norm``, without the gathers of PyTorch's own decomposition."""
+    torch: Any = import_module("torch")
+    wide = x.to(_computed_in(x)).reshape(n, groups, channels // groups, spatial)
+    variance, mean = torch.var_mean(wide, dim=(2, 3), correction=0, keepdim=True)
+    scale = torch.rsqrt(variance + eps)
+    result = ((wide - mean) * scale).reshape(x.shape)
+    shape = (1, channels) + (1,) * (x.dim() - 2)
+    if weight is not None:
+        result = result * weight.reshape(shape)
+    if bias is not None:
+        result = result + bias.reshape(shape)
+    small = x.dtype
+    return result.to(small), mean.reshape(n, groups).to(small), scale.reshape(n, groups).to(small)
+
+
+def _batch_norm(
+    x: Any, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, eps: float
+) -> tuple[Any, Any, Any]:
+    """``aten._native_batch_norm_legit_no_training``: centered, times ``rsqrt(variance + eps)``, affine."""
+    torch: Any = import_module("torch")
+    wide = _computed_in(x)
+    shape = (1, x.shape[1]) + (1,) * (x.dim() - 2)
+    scale = torch.rsqrt(variance.to(wide) + eps)
+    result = (x.to(wide) - mean.to(wide).reshape(shape)) * scale.reshape(shape)
+    if weight is not None:
+        result = result * weight.to(wide).reshape(shape)
+    if bias is not None:
+        result = result + bias.to(wide).reshape(shape)
+    return result.to(x.dtype), x.new_empty((0,)), x.new_empty((0,))

@@ -1,0 +1,233 @@
+"""Programs as ``torch.export.ExportedProgram``: the Torch dialect's text of the exported graph.
+
+Parameters, buffers and constants are arguments behind the inputs. The text holds no weights, no names and no
+source locations: other weights give the same digest. PyTorch is the caller's, never imported for him.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+from kcache_grpc.client.torch_decompositions import decompositions
+from kcache_grpc.errors import ArgumentError, UnsupportedOp
+from kcache_grpc.runtime.bound import BoundArguments
+
+#: Tracing and import use state of PyTorch that all threads share.
+_ONE_AT_A_TIME = threading.Lock()
+_INSTALL = "pip install 'kcache-grpc[torch]'"
+
+
+def torch_program(exported: Any) -> tuple[bytes, BoundArguments]:
+    """The text of an exported program, and the arguments that it brings.
+
+    A kernel of it takes the program's inputs, in order, and gives a tuple of tensors. Raises
+    ``ArgumentError`` for programs that change their inputs or buffers, and where torch-mlir is missing;
+    ``UnsupportedOp`` for operations that torch-mlir cannot read.
+    """
+    torch_mlir = _torch_mlir()
+    with _ONE_AT_A_TIME, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = _decomposed(exported)
+        _refuse_mutation(program.graph_signature)
+        signature = _Signature(program)
+        graph = _functional(program.graph, signature)
+        return _text(torch_mlir, graph).encode(), signature.bound(exported)
+
+
+def _torch_mlir() -> Any:
+    """The namespace of what is used of torch-mlir."""
+    try:
+        importer = import_module("torch_mlir.extras.fx_importer")
+        return importer, import_module("torch_mlir.ir"), import_module("torch_mlir.dialects.torch")
+    except ImportError as error:
+        raise ArgumentError(
+            f"torch.export programs need torch-mlir, which is not installed here ({error}): {_INSTALL}"
+        ) from error
+
+
+def _decomposed(exported: Any) -> Any:
+    """The program in ATen ops that torch-mlir lowers, without mutation inside."""
+    try:
+        return exported.run_decompositions(decompositions())
+    except Exception as error:  # code of another project
+        raise ArgumentError(f"PyTorch cannot decompose this program: {error}") from error
+
+
+def _refuse_mutation(signature: Any) -> None:
+    changed = [*signature.buffers_to_mutate.values()]
+    if changed:
+        raise ArgumentError(
+            f"the program changes its buffers {', '.join(sorted(changed))}, and kernels change nothing: "
+            "export the module in inference mode (module.eval()), or return the new values as results"
+        )
+    inputs = [
+        *signature.user_inputs_to_mutate.values(),
+        *getattr(signature, "parameters_to_mutate", {}).values(),
+    ]
+    if inputs:
+        raise ArgumentError(
+            f"the program changes its arguments {', '.join(sorted(inputs))} in place, and kernels change "
+            "nothing: use the out-of-place operations (add instead of add_), and return the new values"
+        )
+
+
+class _Signature:
+    """What the graph's placeholders are: inputs, values that never change, and what the program brings."""
+
+    def __init__(self, program: Any) -> None:
+        self.program = program
+        nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+        self.inputs: list[Any] = []
+        self.fixed: list[Any] = []
+        self.brought: list[tuple[Any, Any]] = []
+        #: One for each leaf of the inputs: its node, or the value that the export fixed.
+        self.leaves: list[tuple[Any, Any]] = []
+        for spec in program.graph_signature.input_specs:
+            self._sort(spec, nodes[spec.arg.name])
+
+    def _sort(self, spec: Any, node: Any) -> None:
+        kind, form = spec.kind.name, type(spec.arg).__name__
+        if kind == "USER_INPUT" and form == "TensorArgument":
+            self.inputs.append(node)
+            self.leaves.append((node, None))
+        elif kind == "USER_INPUT" and form == "ConstantArgument":
+            self.fixed.append(node)
+            self.leaves.append((None, spec.arg.value))
+        elif kind in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR"):
+            if node.users:
+                self.brought.append((node, spec))
+            else:
+                self.fixed.append(node)
+        else:
+            raise ArgumentError(
+                f"the program's input {spec.arg.name} is a {form} ({kind.lower()}); kernels take tensors: "
+                "pass it as a tensor, or make it a constant of the module"
+            )
+
+    def bound(self, exported: Any) -> BoundArguments:
+        """The arguments behind the inputs, from the program as its caller has it."""
+        names = [node.name for node in self.inputs]
+        names += [spec.target for _, spec in self.brought]
+        values = tuple(_value(exported, spec) for _, spec in self.brought)
+        return BoundArguments(
+            tuple(names), values, None if self._is_flat(exported) else self._flatten(exported)
+        )
+
+    def _is_flat(self, exported: Any) -> bool:
+        """Whether the inputs are tensors, side by side."""
+        if len(self.inputs) != len(self.leaves):
+            return False
+        spec = exported.call_spec.in_spec
+        if spec is None or spec.num_leaves != len(self.leaves):
+            return False
+        positional, named = _children(spec)
+        return not _children(named) and all(child.is_leaf() for child in _children(positional))
+
+    def _flatten(self, exported: Any) -> Any:
+        """From a call's arguments, nested as in the export or flat, to the tensors among them."""
+        leaves: Sequence[tuple[Any, Any]] = tuple(self.leaves)
+        tensors = len(self.inputs)
+        pytree: Any = import_module("torch.utils._pytree")
+
+        def flatten(arrays: tuple[Any, ...]) -> Sequence[Any]:
+            given: list[Any] = pytree.tree_leaves(arrays)
+            if len(given) != len(leaves):
+                given = [value for value in given if value is not None]
+                if len(given) != tensors:
+                    raise ArgumentError(
+                        f"the program takes {tensors} tensors"
+                        f"{_fixed_text(leaves)}, nested as in its export or flat; got {len(given)}"
+                    )
+                return given
+            for index, (value, (node, fixed)) in enumerate(zip(given, leaves, strict=True)):
+                if node is None and (type(value) is not type(fixed) or value != fixed):
+                    raise ArgumentError(
+                        f"input {index} is {value!r}, and the program was exported for {fixed!r} only: "
+                        "export it again for another value",
+                        argument=str(index),
+                    )
+            return [value for value, (node, _) in zip(given, leaves, strict=True) if node is not None]
+
+        return flatten
+
+
+def _children(spec: Any) -> list[Any]:
+    """The parts of a tree's description; its name changed between versions of PyTorch."""
+    parts: Any = getattr(spec, "children_specs", None)
+    if parts is None:
+        parts = spec.children()
+    return list(parts)
+
+
+def _fixed_text(leaves: Sequence[tuple[Any, Any]]) -> str:
+    fixed = [repr(value) for node, value in leaves if node is None]
+    return f" (and the fixed values {', '.join(fixed)})" if fixed else ""
+
+
+def _value(exported: Any, spec: Any) -> Any:
+    """The tensor that an argument is bound to: the caller's own memory, unless it is not contiguous."""
+    stores: tuple[Mapping[str, Any], ...] = (exported.state_dict, exported.constants)
+    value = next((store[spec.target] for store in stores if spec.target in store), None)
+    if value is None:
+        raise ArgumentError(f"the exported program does not hold the value of {spec.target}")
+    return value.detach().contiguous()
+
+
+def _functional(graph: Any, signature: _Signature) -> Any:
+    """The graph as a function of the inputs, then of what the program brings; only tensors come back."""
+    for node in signature.fixed:
+        if node.users:
+            raise ArgumentError(f"the program computes with its input {node.name}, which is no tensor")
+        graph.erase_node(node)
+    ordered = [*signature.inputs, *(node for node, _ in signature.brought)]
+    first = next(iter(graph.nodes))
+    for node in ordered:
+        if node is not first:
+            first.prepend(node)
+        else:
+            first = node.next
+    for node in graph.nodes:
+        # Source files and lines: they change with every edit.
+        node.meta.pop("stack_trace", None)
+    _keep_tensors(graph)
+    return graph
+
+
+def _keep_tensors(graph: Any) -> None:
+    output = next(node for node in reversed(graph.nodes) if node.op == "output")
+    results = [result for result in output.args[0] if result is not None]
+    for index, result in enumerate(results):
+        value = getattr(result, "meta", {}).get("val")
+        if not hasattr(value, "dtype"):
+            raise ArgumentError(
+                f"result {index} of the program is {result!r}, which is no tensor; kernels give tensors only"
+            )
+    output.args = (tuple(results),)
+
+
+def _text(torch_mlir: Any, graph: Any) -> str:
+    importer, ir, dialect = torch_mlir
+    context = ir.Context()
+    dialect.register_dialect(context)
+    try:
+        made = importer.FxImporter(context=context)
+        function = made.import_stateless_graph(graph)
+        with context:
+            # Sizes that the export found equal are equal: no checks of that in the program.
+            function.attributes["torch.assume_strict_symbolic_shapes"] = ir.UnitAttr.get()
+        return str(made.module)
+    except Exception as error:  # code of another project
+        raise _unreadable(graph, error) from error
+
+
+def _unreadable(graph: Any, error: Exception) -> Exception:
+    for node in graph.nodes:
+        if node.op == "call_function" and type(node.target).__module__.startswith("torch._higher_order_ops"):
+            name = f"torch.ops.higher_order.{node.target}"
+            reason = "torch-mlir does not read it; write the program without control flow over tensors"
+            return UnsupportedOp(f"unsupported op {name}: {reason}", op=name)
+    return ArgumentError(f"torch-mlir cannot read this program: {type(error).__name__}: {error}")
