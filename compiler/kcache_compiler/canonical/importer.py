@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 
 from kcache_compiler.canonical.attributes import canonical_attributes
 from kcache_compiler.canonical.builder import Builder, FinishedRegion
+from kcache_compiler.canonical.constants import Constant
+from kcache_compiler.canonical.extents import find_extents
 from kcache_compiler.canonical.graph import DYNAMIC, Ref, Region, ValueType, spread
 from kcache_compiler.canonical.native_types import TypeReader
 from kcache_compiler.canonical.ops import SIDE_EFFECTS
@@ -68,6 +70,9 @@ class Importer:
         #: Bytes of lifted constants by their digest.
         self.contents: dict[bytes, bytes] = {}
         self.shapes: Shapes
+        #: Constants that were read, and those that are sizes, by number of the value.
+        self.constants: dict[Native, Constant] = {}
+        self.extents: dict[int, str] = {}
         self._lifted = lifted or {}
 
     def run(
@@ -79,6 +84,7 @@ class Importer:
         tape = self.record(self.program.entry)
         stated = list(tape.types)
         self.shapes = erase(tape, len(self._lifted)) if erasing else keep(tape)
+        self.extents = find_extents(tape, self.shapes, self.constants)
         builder = Builder()
         finished = self._import(tape, builder)
         arguments = tuple(stated[v] for v in tape.body.parameters)

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from kcache_compiler.canonical.builder import Builder, FinishedRegion
 from kcache_compiler.canonical.constants import Constant
 from kcache_compiler.canonical.contraction import read_ints
+from kcache_compiler.canonical.extents import extent_value
 from kcache_compiler.canonical.graph import (
     Graph,
     Node,
@@ -47,15 +48,6 @@ def instantiate(graph: Graph, sizes: Mapping[int, int], constants: Sequence[byte
     """
     body = _Replay(graph.numerics, sizes).run(graph.body, constants)
     return Graph(graph.family, graph.numerics, body)
-
-
-def extent_constant(attributes: str, element: str, sizes: Mapping[int, int]) -> Constant | None:
-    """Return the constant that an ``extent`` is at these sizes, None while some size is open."""
-    inverse = attributes.startswith("1/")
-    size = evaluate(read_size(attributes.removeprefix("1/").strip("()")), sizes)
-    if is_symbolic(size):
-        return None
-    return Constant.number(1.0 / size if inverse else size, element)
 
 
 class _Replay:
@@ -109,9 +101,10 @@ class _Replay:
             index = builder.node(node.op, node.attributes, (), (), types)
             return [Ref(index, 0, whole(types[0].dims))]
         if node.op == "extent":
-            found = extent_constant(node.attributes, types[0].element, self.sizes)
-            if found is not None:
-                return [builder.constant(found.content, types[0].element, (), ())]
+            number = extent_value(node.attributes, dict(self.sizes))
+            if number is not None:
+                content = Constant.number(number, types[0].element).content
+                return [builder.constant(content, types[0].element, (), ())]
         if is_elementwise(node):
             site = Site(builder, self.numerics, node.op, node.attributes, types[0], tuple(operands))
             return [simplest(site)]

@@ -243,7 +243,17 @@ class StablehloImporter(Importer):
         type = types[0]
         if "!" in type.element:
             return self.generic(scope, operation, operands, types)
-        return [self._place(scope, read_constant(operation, type), type)]
+        extent = self.extents.get(scope.entry.results[0])
+        if extent is not None:
+            index = scope.builder.node("extent", extent, (), (), (ValueType(type.element, ()),))
+            return [Ref(index, 0, tuple(map(spread, type.dims or ())))]
+        constant = self.constants.get(operation)
+        if constant is None:
+            constant = read_constant(operation, self.read_type(operation.results[0].type))
+            self.constants[operation] = constant
+            self._constant_bytes += constant.size
+            check("bytes of constants", self._constant_bytes, self.limits.constant_bytes)
+        return [self._place(scope, constant, type)]
 
     def _scalar_or_constant(
         self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
@@ -256,8 +266,6 @@ class StablehloImporter(Importer):
     def _place(self, scope: Scope, constant: Constant, type: ValueType) -> Ref:
         assert type.dims is not None
         builder = scope.builder
-        self._constant_bytes += constant.size
-        check("bytes of constants", self._constant_bytes, self.limits.constant_bytes)
         if constant.splat:
             return builder.constant(constant.content, type.element, (), type.dims)
         if constant.size <= INLINE_CONSTANT_BYTES or constant.content.startswith("="):

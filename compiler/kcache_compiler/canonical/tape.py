@@ -18,11 +18,14 @@ from kcache_compiler.frontends.context import Native
 from kcache_compiler.frontends.limits import Limits, check
 from kcache_compiler.frontends.program import Program
 
-#: Operations that show an iota in other dims, or in another type.
+#: Operations that are constants.
+CONSTANTS = frozenset({"stablehlo.constant", "arith.constant", "chlo.constant"})
+
+#: Operations that show an iota or a constant in other dims, or in another type.
 _VIEWS = frozenset(
     {"stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose", "stablehlo.convert"}
 )
-#: Most operations between an iota and a use of it that are written again for the use.
+#: Most operations between an iota or constant and a use of it that are written again for the use.
 _CHAIN = 8
 
 
@@ -111,8 +114,8 @@ class Recorder:
         #: Random numbers drawn so far: what draws is not the same value when it is called again.
         self._draws = 0
         self._bodies: dict[str, list[Native]] = {}
-        #: results that are an iota, or a view of one, and how many operations from it
-        self._iotas: dict[int, tuple[Entry, int]] = {}
+        #: results that are an iota, a constant of one element or a view of one, and how many operations from it
+        self._rewritten: dict[int, tuple[Entry, int]] = {}
 
     def run(self, function: Native) -> Tape:
         """Record a function of one block."""
@@ -207,26 +210,32 @@ class Recorder:
         self._refuse(name, operation)
         if name == "stablehlo.rng":
             self._draws += 1
-        used = tuple([self._used(block, value) for value in operands] if self._iotas else operands)
+        used = tuple([self._used(block, value) for value in operands] if self._rewritten else operands)
         entry = Entry(operation, name, used, ())
         if len(operation.regions):
             entry.regions = self._regions(operation, values, depth)
         entry.results = tuple([self._value(result.type) for result in operation.results])
         block.entries.append(entry)
-        self._remember_iota(entry)
+        self._remember(entry)
         return entry.results
 
-    def _remember_iota(self, entry: Entry) -> None:
-        if entry.name == "stablehlo.iota":
-            self._iotas[entry.results[0]] = (entry, 0)
-        elif entry.name in _VIEWS and entry.operands[0] in self._iotas:
-            steps = self._iotas[entry.operands[0]][1] + 1
+    def _remember(self, entry: Entry) -> None:
+        if entry.name == "stablehlo.iota" or (entry.name in CONSTANTS and self._is_one(entry)):
+            self._rewritten[entry.results[0]] = (entry, 0)
+        elif entry.name in _VIEWS and entry.operands[0] in self._rewritten:
+            steps = self._rewritten[entry.operands[0]][1] + 1
             if steps < _CHAIN:
-                self._iotas[entry.results[0]] = (entry, steps)
+                self._rewritten[entry.results[0]] = (entry, steps)
+
+    def _is_one(self, constant: Entry) -> bool:
+        dims = self._types[constant.results[0]].dims
+        return dims is not None and all(size in (0, 1) for size in dims) or is_splat(constant.operation)
 
     def _used(self, block: Block, value: int) -> int:
-        """Return a value where it is used: an iota is written again, so that its uses share no dims."""
-        known = self._iotas.get(value)
+        """Return a value where it is used: iotas and constants are written again, so that uses share no dims
+        and one may be a size where another is not.
+        """
+        known = self._rewritten.get(value)
         if known is None:
             return value
         entry = known[0]
@@ -234,7 +243,7 @@ class Recorder:
         self._types.append(self._types[value])
         copy = Entry(entry.operation, entry.name, operands, (len(self._types) - 1,))
         block.entries.append(copy)
-        self._iotas[copy.results[0]] = (copy, known[1])
+        self._rewritten[copy.results[0]] = (copy, known[1])
         return copy.results[0]
 
     def _regions(self, operation: Native, values: _Values, depth: int) -> tuple[Block, ...]:
@@ -273,6 +282,14 @@ def mark_live(block: Block, live: set[int] | None = None) -> None:
             for region in entry.regions:
                 mark_live(region, live)
             live.update(entry.operands)
+
+
+def is_splat(operation: Native) -> bool:
+    """Whether a constant repeats one element, as far as the bindings can tell (they know no complex ones)."""
+    try:
+        return bool(getattr(operation.attributes["value"], "is_splat", False))
+    except TypeError:
+        return False
 
 
 def _unsupported(operation: Native, reason: str) -> UnsupportedOp:

@@ -14,7 +14,7 @@ from kcache_compiler.canonical.graph import DYNAMIC, ValueType
 from kcache_compiler.canonical.ops import ELEMENTWISE, IDENTITY_CALLS, native_chlo
 from kcache_compiler.canonical.shapes.groups import reshape_groups
 from kcache_compiler.canonical.shapes.solver import Solver
-from kcache_compiler.canonical.tape import Block
+from kcache_compiler.canonical.tape import Block, is_splat
 from kcache_compiler.frontends.context import Native, native_stablehlo
 
 Dims = tuple[int, ...]
@@ -111,17 +111,10 @@ def constant(step: Step) -> None:
     """A splat has the sizes of its use; the sizes of anything else are part of it."""
     (result,) = step.results
     empty = any(step.solver.size(dim) == 0 for dim in result)
-    if step.plain and (empty or _is_splat(step.attributes)):
+    if step.plain and (empty or is_splat(step)):
         step.loose_out = [frozenset(range(len(result)))]
     else:
         step.pin(result)
-
-
-def _is_splat(attributes: Native) -> bool:
-    try:
-        return bool(getattr(attributes["value"], "is_splat", False))
-    except TypeError:  # the bindings know no complex elements
-        return False
 
 
 def constant_like(step: Step) -> None:

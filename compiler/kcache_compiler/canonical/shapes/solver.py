@@ -217,10 +217,13 @@ class Solver:
             if found is None:
                 unknown.append(root)
                 continue
-            for base in found[1]:
-                if base not in rest:
-                    return False
-                rest.remove(base)
+            if all(found[1].count(base) <= rest.count(base) for base in found[1]):
+                for base in found[1]:
+                    rest.remove(base)
+            elif len(found[1]) == 1 and found[0] == 1:
+                unknown.append(root)
+            else:
+                return False
         if len(unknown) == 1 and (len(rest) > 1 or len(open_side) == 1):
             return self._rest(unknown[0], rest, determined, open_side)
         for root in list(unknown):

@@ -1,0 +1,199 @@
+"""Constants that are sizes: the N of a mean, a variance or their gradients, which erasure must not keep.
+
+A constant is an extent where the dataflow says so, not where a number happens to agree. As a divisor it is the
+number of elements that a sum below it runs over, or that a broadcast above it repeats (the sum's gradient);
+as a factor it is one over that number. Between constant and sum there may be conversions, views and
+arithmetic with other constants only. N - 1, of variances without bias, counts too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kcache_compiler.canonical.constants import Constant, read_constant
+from kcache_compiler.canonical.elements import is_float, is_integer
+from kcache_compiler.canonical.graph import DYNAMIC
+from kcache_compiler.canonical.shapes import Shapes
+from kcache_compiler.canonical.sizes import evaluate, is_symbolic, product, read_size, size_text
+from kcache_compiler.canonical.tape import CONSTANTS, Block, Entry, Tape
+from kcache_compiler.frontends.context import Native
+
+#: Operations that hand on what a constant or a sum is, but for rounding and sign.
+_PASSING = frozenset(
+    f"stablehlo.{op}"
+    for op in ("convert", "negate", "reshape", "broadcast_in_dim", "transpose", "optimization_barrier")
+)
+_ARITHMETIC = frozenset(f"stablehlo.{op}" for op in ("add", "subtract", "multiply", "divide"))
+
+#: Most operations between a constant and a sum that are looked through, each way.
+_STEPS = 8
+
+
+def extent_value(text: str, sizes: dict[int, int]) -> float | int | None:
+    """Return the number that an extent is, None while one of its sizes is open."""
+    inverse = text.startswith("1/")
+    body = text.removeprefix("1/").removeprefix("(").removesuffix(")")
+    size, minus, _ = body.partition("-")
+    count = evaluate(read_size(size), sizes)
+    if is_symbolic(count):
+        return None
+    count -= 1 if minus else 0
+    if not inverse:
+        return count
+    return 1.0 / count if count else float("inf")
+
+
+def find_extents(tape: Tape, shapes: Shapes, constants: dict[Native, Constant]) -> dict[int, str]:
+    """Return the text of the extent that a constant is, by number of its value."""
+    if not shapes.symbols:
+        return {}
+    return _Search(tape, shapes, constants).run()
+
+
+class _Search:
+    def __init__(self, tape: Tape, shapes: Shapes, constants: dict[Native, Constant]) -> None:
+        self.stated = tape.types
+        self.types = shapes.types
+        self.sizes = {i: v for i, v in enumerate(shapes.values) if v != DYNAMIC}
+        self.constants = constants
+        self.made: dict[int, Entry] = {}
+        self.users: dict[int, list[tuple[Entry, int]]] = {}
+        #: values that depend on constants only
+        self.constant: set[int] = set()
+        self._index(tape.body)
+
+    def _index(self, block: Block) -> None:
+        for entry in block.entries:
+            if not entry.live:
+                continue
+            for region in entry.regions:
+                self._index(region)
+            for value in entry.results:
+                self.made[value] = entry
+            for position, value in enumerate(entry.operands):
+                self.users.setdefault(value, []).append((entry, position))
+            if entry.name in CONSTANTS or (
+                entry.name in (_PASSING | _ARITHMETIC) and all(v in self.constant for v in entry.operands)
+            ):
+                self.constant.update(entry.results)
+
+    def run(self) -> dict[int, str]:
+        found: dict[int, str] = {}
+        for value, entry in self.made.items():
+            if entry.name in CONSTANTS:
+                text = self._extent(value, entry)
+                if text is not None:
+                    found[value] = text
+        return found
+
+    def _extent(self, value: int, entry: Entry) -> str | None:
+        element = self.types[value].element
+        if not (is_float(element) or (is_integer(element) and element != "i1")):
+            return None
+        known = self.constants.get(entry.operation)
+        if known is None:
+            known = read_constant(entry.operation, self.stated[value])
+            self.constants[entry.operation] = known
+        if not known.splat or known.content.startswith("=") or not known.content.strip("0"):
+            return None
+        for code, inverse in self._contexts(value, 0, _STEPS):
+            for form in ("{}", "{}-1"):
+                text = form.format(size_text(code))
+                if inverse:
+                    text = f"1/({text})"
+                number = extent_value(text, self.sizes)
+                if number is not None and Constant.number(number, element).content == known.content:
+                    return text
+        return None
+
+    # -- from the constant up to where it meets a value
+
+    def _contexts(self, value: int, divisors: int, steps: int) -> Iterator[tuple[int, bool]]:
+        """Yield the sizes that a constant may be, and whether it would be one over them."""
+        if not steps or divisors > 1:
+            return
+        for entry, position in self.users.get(value, ()):
+            if entry.name in _PASSING:
+                yield from self._contexts(entry.results[0], divisors, steps - 1)
+            elif entry.name in _ARITHMETIC:
+                divides = divisors + (entry.name == "stablehlo.divide" and position == 1)
+                if entry.results[0] in self.constant:
+                    yield from self._contexts(entry.results[0], divides, steps - 1)
+                elif entry.name in ("stablehlo.multiply", "stablehlo.divide"):
+                    yield from self._sink(entry, position, divides)
+
+    def _sink(self, entry: Entry, position: int, divisors: int) -> Iterator[tuple[int, bool]]:
+        if divisors > 1:
+            return
+        inverse = divisors == 0
+        if inverse and entry.name == "stablehlo.divide":
+            return
+        for code in self._sums(entry.operands[1 - position], _STEPS):
+            yield code, inverse
+        for code in self._repeats(entry.results[0], _STEPS):
+            yield code, inverse
+        if entry.name == "stablehlo.multiply":
+            whole = _symbolic_product(self.types[entry.results[0]].dims or ())
+            if whole is not None:
+                yield whole, inverse
+
+    # -- what is summed below, what is repeated above
+
+    def _sums(self, value: int, steps: int) -> Iterator[int]:
+        """Yield the number of elements of the sums that a value is, the nearest alone first."""
+        entry = self.made.get(value)
+        if entry is None or not steps:
+            return
+        if entry.name == "stablehlo.reduce" and len(entry.results) == 1:
+            own = self._reduced(entry)
+            if own is None:
+                return
+            yield own
+            for inner in self._sums(entry.operands[0], steps - 1):
+                both = product((own, inner))
+                if both is not None:
+                    yield both
+        elif entry.name in _PASSING:
+            yield from self._sums(entry.operands[0], steps - 1)
+        elif entry.name in _ARITHMETIC:
+            varying = [v for v in entry.operands if v not in self.constant]
+            if len(varying) == 1:
+                yield from self._sums(varying[0], steps - 1)
+
+    def _reduced(self, entry: Entry) -> int | None:
+        body = entry.regions[0]
+        if [inner.name for inner in body.entries if inner.live] != ["stablehlo.add"]:
+            return None
+        sizes = entry.uses[0] if entry.uses else self.types[entry.operands[0]].dims or ()
+        return _symbolic_product([sizes[d] for d in entry.operation.attributes["dimensions"]])
+
+    def _repeats(self, value: int, steps: int) -> Iterator[int]:
+        """Yield the number of times that a value is repeated where it is used."""
+        if not steps:
+            return
+        for entry, position in self.users.get(value, ()):
+            if entry.name == "stablehlo.broadcast_in_dim":
+                yield from self._repeated(entry, position)
+            if entry.name in _PASSING:
+                yield from self._repeats(entry.results[0], steps - 1)
+
+    def _repeated(self, entry: Entry, position: int) -> Iterator[int]:
+        shown = self.types[entry.operands[position]].dims or ()
+        kept = {
+            target
+            for d, target in enumerate(entry.operation.attributes["broadcast_dimensions"])
+            if shown[d] != 1
+        }
+        for user, at in self.users.get(entry.results[0], ()):
+            sizes = user.uses[at] if user.uses else ()
+            code = _symbolic_product([size for d, size in enumerate(sizes) if d not in kept])
+            if code is not None:
+                yield code
+
+
+def _symbolic_product(sizes: Sequence[int]) -> int | None:
+    """Return a product of sizes some of which are erased, else None."""
+    if any(size < 1 for size in sizes):
+        return None
+    code = product(sizes)
+    return code if code is not None and is_symbolic(code) else None
