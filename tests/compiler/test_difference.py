@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import kcache_compiler
-from kcache_compiler.difference import compare_specs, nearest_specs
+from kcache_compiler.difference import compare_specs, nearest, nearest_specs
 from kcache_compiler.difference.literal import literal
 from kcache_compiler.difference.nearest import distance
 
@@ -226,3 +226,13 @@ def test_the_nearest_come_first():
     assert all(each.differences for each in found)
     assert distance(yours, yours) == 0
     assert distance(yours, yours.replace("family=stablehlo", "family=linalg")) == 1000
+
+
+def test_of_many_large_graphs_only_the_nearest_is_compared_to_the_end(monkeypatch):
+    yours = spec(BODY)
+    candidates = [spec(BODY.replace("<0.5>", f"<{value}>")) for value in ("0.25", "0.75")]
+    monkeypatch.setattr(nearest, "COMPARED_CHARACTERS", len(yours))
+    first, second = nearest_specs(yours, [*candidates, spec(BODY, "f64")], 3)[:2]
+    assert "a constant differs" in first.differences[0].sentence
+    (difference,) = second.differences
+    assert difference.sentence == "the graphs are too large to be compared operation by operation"

@@ -17,13 +17,19 @@ def compare_specs(yours: str, theirs: str) -> tuple[Difference, ...]:
     if yours == theirs:
         return ()
     here, there = read_outline(yours), read_outline(theirs)
-    found = [*_headers(here, there), *_leaves("argument", here.arguments, there.arguments)]
-    found += _leaves("lifted constant", here.constants, there.constants)
+    found = [*compare_interfaces(here, there)]
     loose = (here.arguments, here.constants) != (there.arguments, there.constants)
     found += _bodies(here, there, loose)
     if not found:
         found += _lines(here, there) or [_unnamed(yours, theirs)]
     return tuple(found)
+
+
+def compare_interfaces(here: Outline, there: Outline) -> Iterator[Difference]:
+    """What differs before the first operation: header, arguments, lifted constants."""
+    yield from _headers(here, there)
+    yield from _leaves("argument", here.arguments, there.arguments)
+    yield from _leaves("lifted constant", here.constants, there.constants)
 
 
 def _headers(here: Outline, there: Outline) -> Iterator[Difference]:
@@ -75,7 +81,7 @@ def _first(numbering: Numbering, mine: Numbered, others: Numbered, inside: str) 
     """The first operation that differs, from the view of both graphs."""
     ours, theirs = frontier(mine, others), frontier(others, mine)
     here = Side(mine)
-    there = Side(others, here.names)
+    there = Side(others, here.names())
     if not ours:
         return [only_there(there, theirs[0], f"{inside}operation {theirs[0]}")] if theirs else []
     first = ours[0]
@@ -118,7 +124,7 @@ def _results(numbering: Numbering, mine: Numbered, others: Numbered, inside: str
         text = f"{inside}it gives {len(ours)} results here and {len(theirs)} there"
         return [Difference("results", str(len(ours)), str(len(theirs)), text)]
     here = Side(mine)
-    there = Side(others, here.names)
+    there = Side(others, here.names())
     for index, (a, b) in enumerate(zip(ours, theirs, strict=True)):
         if a == b:
             continue

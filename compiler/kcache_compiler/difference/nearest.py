@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from kcache_compiler.difference.compare import compare_specs
-from kcache_compiler.difference.outline import Type, read_types
+from kcache_compiler.difference.compare import compare_interfaces, compare_specs
+from kcache_compiler.difference.outline import Type, read_outline, read_types
 from kcache_compiler.difference.words import Difference
 
 K = TypeVar("K")
@@ -18,6 +18,8 @@ _HEADER = re.compile(r"kcache\.spec \S+ canonicalizer=\S+ numerics=(\S+) family=
 _ARGUMENT = re.compile(r"(?m)^(?:arg|const) \S+ (.*)$")
 _OPERATION = re.compile(r"(?m)^ *%\d+ = (\S+)[^|\n]*(?:\| (.*))?$")
 
+#: Texts that are compared operation by operation, all together; the nearest always is.
+COMPARED_CHARACTERS = 4 << 20
 #: What each part of the distance weighs; the whole is at most their sum.
 ARGUMENTS, OPERATIONS, ATTRIBUTES, NUMERICS, FAMILY = 300, 450, 250, 50, 1000
 
@@ -42,10 +44,21 @@ def nearest_specs(yours: str, candidates: Sequence[str], most: int) -> tuple[Nei
     """The ``most`` candidates nearest to a spec text, nearest first; of equals those that come first."""
     mine = _sketch(yours)
     distances = [(_distance(mine, _sketch(text)), index) for index, text in enumerate(candidates)]
-    return tuple(
-        Neighbour(index, distance, compare_specs(yours, candidates[index]))
-        for distance, index in sorted(distances)[:most]
-    )
+    found: list[Neighbour] = []
+    characters = 0
+    for distance, index in sorted(distances)[:most]:
+        characters += len(yours) + len(candidates[index])
+        whole = not found or characters <= COMPARED_CHARACTERS
+        compare = compare_specs if whole else _compare_large
+        found.append(Neighbour(index, distance, compare(yours, candidates[index])))
+    return tuple(found)
+
+
+def _compare_large(yours: str, theirs: str) -> tuple[Difference, ...]:
+    """What differs before the first operation, and that the rest was not looked at."""
+    here, there = (read_outline(text[: text.find("\n%") + 1] or text) for text in (yours, theirs))
+    text = "the graphs are too large to be compared operation by operation"
+    return (*compare_interfaces(here, there), Difference("operations", "", "", text))
 
 
 def distance(yours: str, theirs: str) -> int:

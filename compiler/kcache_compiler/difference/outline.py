@@ -6,9 +6,11 @@ sizes, views and attributes stay texts, and a line of no known form is kept as i
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 _HEADER = re.compile(r"kcache\.spec v\d+ canonicalizer=(\d+) numerics=(\S+) family=(\S+)")
 _LEAF = re.compile(r"(arg|const) \S+ (\S.*)\Z")
@@ -17,8 +19,7 @@ _TYPE = re.compile(r'("(?:[^"\\]|\\.)*"|[^\s\["]+)(?:\[([^\]]*)\])?')
 _USE = re.compile(r"([%apkq]\d+)(?:\.(\d+))?(?:\[([^\]]*)\])?")
 
 
-@dataclass(frozen=True)
-class Type:
+class Type(NamedTuple):
     """Element and dimensions as they are written; ``None`` for a value that is no tensor."""
 
     element: str
@@ -28,8 +29,7 @@ class Type:
         return self.element if self.dims is None else f"{self.element}[{','.join(self.dims)}]"
 
 
-@dataclass(frozen=True)
-class Use:
+class Use(NamedTuple):
     """An operand: the name of a leaf (``a0``) or operation (``%3``), its result, the view of it."""
 
     name: str
@@ -40,8 +40,7 @@ class Use:
         return f"{self.name}.{self.result}" if self.result else self.name
 
 
-@dataclass(frozen=True)
-class Operation:
+class Operation(NamedTuple):
     """One line of a body, and the regions under it."""
 
     op: str
@@ -51,8 +50,7 @@ class Operation:
     regions: tuple[Body, ...] = ()
 
 
-@dataclass(frozen=True)
-class Body:
+class Body(NamedTuple):
     """The operations of a region in order, what it returns, and ``head``: how it takes its leaves."""
 
     head: str
@@ -88,11 +86,13 @@ def read_outline(text: str) -> Outline:
     return Outline(canonicalizer, numerics, family, arguments, constants, body, tuple(reader.others))
 
 
-def read_types(text: str) -> Iterator[Type]:
-    """Yield the types of a list of types with blanks between."""
-    for match in _TYPE.finditer(text):
-        dims = match[2]
-        yield Type(match[1], None if dims is None else tuple(d for d in dims.split(",") if d))
+@functools.lru_cache(maxsize=1024)
+def read_types(text: str) -> tuple[Type, ...]:
+    """Return the types of a list of types with blanks between."""
+    return tuple(
+        Type(match[1], None if match[2] is None else tuple(d for d in match[2].split(",") if d))
+        for match in _TYPE.finditer(text)
+    )
 
 
 class _Reader:
@@ -133,7 +133,7 @@ class _Reader:
             head = self.line.strip()
             self.position += 1
             regions.append(self.body(head, f"{indent}    "))
-        return Operation(op, tuple(_uses(uses)), tuple(read_types(types)), attributes, tuple(regions))
+        return Operation(op, tuple(_uses(uses)), read_types(types), attributes, tuple(regions))
 
 
 def _uses(text: str) -> Iterator[Use]:

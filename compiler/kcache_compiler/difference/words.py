@@ -32,7 +32,6 @@ class Side:
         self.numbered = numbered
         self._shared = shared_names or {}
 
-    @property
     def names(self) -> dict[int, str]:
         """The name of each value, by number."""
         return {number: name for name, number in self.numbered.values.items()}
