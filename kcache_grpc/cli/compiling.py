@@ -36,6 +36,8 @@ def compile_program(
     target: o.TargetName = "host",
     numerics: o.Numerics = "default",
     opt_level: o.OptLevel = 3,
+    dynamic: o.Dynamic = "no",
+    symbols: o.Symbols = None,
     emit: Emit = None,
     destination: Destination = None,
     json: o.Json = False,
@@ -49,8 +51,9 @@ def compile_program(
 ) -> None:
     """Compile a program, or find its kernel, and say what came of it."""
     _check_emit(emit, destination)
+    sizes = o.sizes(dynamic, symbols)
     with o.connect(addr, namespace, token_file, tls, timeout, cache_dir) as client:
-        kernel, stages = obtain(client, file, format, target, numerics, opt_level)
+        kernel, stages = obtain(client, file, format, target, numerics, opt_level, sizes)
         if emit is not None and destination is None:
             sys.stdout.buffer.write(kernel.artifact(emit))
             return
@@ -61,7 +64,13 @@ def compile_program(
 
 
 def obtain(
-    client: Client, file: str, format: str | None, target: str, numerics: str, opt_level: int
+    client: Client,
+    file: str,
+    format: str | None,
+    target: str,
+    numerics: str,
+    opt_level: int,
+    sizes: dict[str, Any],
 ) -> tuple[Kernel, list[dict[str, Any]]]:
     """The kernel of a program, and the stages that it went through, with their seconds."""
     from kcache_grpc.model.options import Options
@@ -73,6 +82,7 @@ def obtain(
             target=target,
             options=Options(numerics=numerics, opt_level=opt_level),
             on_progress=report,
+            **sizes,
         )
     return kernel, stages
 
@@ -90,6 +100,7 @@ def describe(kernel: Kernel) -> dict[str, Any]:
         "options": str(manifest.options),
         "inputs": {name: str(spec) for name, spec in zip(_names(kernel), manifest.inputs, strict=True)},
         "outputs": [str(spec) for spec in manifest.outputs],
+        "guard": manifest.guard,
         "launches": len(manifest.launches),
         "artifacts": {ref.kind: ref.size for ref in manifest.artifacts},
         "compile_seconds": manifest.compile_seconds,
@@ -107,7 +118,7 @@ def _names(kernel: Kernel) -> list[str]:
 
 def _for_people(described: dict[str, Any]) -> dict[str, Any]:
     """Without what is only for programs."""
-    short = {name: value for name, value in described.items() if value not in (None, [])}
+    short = {name: value for name, value in described.items() if value not in (None, [], "")}
     short["inputs"] = ", ".join(f"{name}: {spec}" for name, spec in described["inputs"].items()) or "none"
     short["artifacts"] = ", ".join(f"{kind} {size:,} B" for kind, size in described["artifacts"].items())
     short["compile_seconds"] = f"{described['compile_seconds']:.3f}"

@@ -9,7 +9,6 @@ import typer
 
 from kcache_grpc.cli import options as o
 from kcache_grpc.cli import output
-from kcache_grpc.errors import ArgumentError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -17,14 +16,6 @@ if TYPE_CHECKING:
     from kcache_grpc import Explanation
     from kcache_grpc.model.explanation import Neighbour
 
-DynamicMode = Annotated[
-    str,
-    typer.Option(
-        "--dynamic",
-        help="no: for exactly the program's sizes. yes: for all sizes. auto: the best that is stored.",
-        autocompletion=lambda: ["no", "yes", "auto"],
-    ),
-]
 Neighbours = Annotated[int, typer.Option(min=1, max=20, help="Stored kernels to compare a miss with.")]
 
 
@@ -34,7 +25,8 @@ def explain(
     target: o.TargetName = "host",
     numerics: o.Numerics = "default",
     opt_level: o.OptLevel = 3,
-    dynamic: DynamicMode = "no",
+    dynamic: o.Dynamic = "no",
+    symbols: o.Symbols = None,
     neighbours: Neighbours = 3,
     json: o.Json = False,
     addr: o.Addr = None,
@@ -48,17 +40,15 @@ def explain(
     """Say why compiling a program hits or misses at the service; nothing is stored or compiled."""
     from kcache_grpc.model.options import Options
 
-    modes: dict[str, Any] = {"no": False, "yes": True, "auto": "auto"}
-    if dynamic not in modes:
-        raise ArgumentError(f"--dynamic is {dynamic!r}; use no, yes or auto")
+    sizes = o.sizes(dynamic, symbols)
     with o.connect(addr, namespace, token_file, tls, timeout, cache_dir) as client:
         found = client.explain(
             o.read_file(file),
             format=format,
             target=target,
             options=Options(numerics=numerics, opt_level=opt_level),
-            dynamic=modes[dynamic],
             neighbours=neighbours,
+            **sizes,
         )
     output.show(_described(found), json, lambda: _page(found))
 

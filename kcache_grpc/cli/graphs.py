@@ -12,7 +12,7 @@ from kcache_grpc.cli import output
 from kcache_grpc.errors import NotFound
 
 if TYPE_CHECKING:
-    from kcache_grpc import Spec
+    from kcache_grpc import KernelSummary, Spec
 
 #: How a spec's text looks on a terminal.
 _STYLES = {r"(?m)^(?:kcache\.spec.*|arg|return)": "bold", r"%\d+|\ba\d+\b": "cyan", r" : .*": "green"}
@@ -56,12 +56,15 @@ def show(
     cache_dir: o.CacheDir = None,
     debug: o.Debug = False,
 ) -> None:
-    """Print the canonical text that is stored under a key."""
+    """Print the canonical text that is stored under a key, and which kernels it has."""
     with o.connect(addr, namespace, token_file, tls, timeout, cache_dir) as client:
-        spec = client.retrieve(key)
+        spec, kernels = client.retrieve(key), client.kernels(key)
     if spec is None:
         raise NotFound(f"key {key} was never given", key=str(key))
-    output.show(_described(spec) | {"text": spec.text}, json, lambda: _page(spec))
+    listed = [_listed(kernel) for kernel in kernels]
+    output.show(
+        _described(spec) | {"text": spec.text, "kernels": listed}, json, lambda: _page(spec, listed)
+    )
 
 
 def stats(
@@ -89,14 +92,36 @@ def _described(spec: Spec) -> dict[str, Any]:
         "canonicalizer": spec.canonicalizer,
         "created": spec.created.isoformat(),
         "bytes": len(spec.text.encode()),
+    } | ({} if spec.current_key == spec.key else {"current_key": spec.current_key})
+
+
+def _listed(kernel: KernelSummary) -> dict[str, Any]:
+    """What tells it from the others of its key."""
+    return {
+        "kernel_digest": kernel.digest.hex(),
+        "arg_spec": kernel.arg_spec,
+        "guard": kernel.guard,
+        "target": str(kernel.target),
+        "options": str(kernel.options),
+        "toolchain": kernel.toolchain_digest.hex(),
+        "created": kernel.created.isoformat(),
+        "compile_seconds": kernel.compile_seconds,
     }
 
 
-def _page(spec: Spec) -> Any:
+def _for_people(kernel: dict[str, Any]) -> dict[str, Any]:
+    """Digests as far as people compare them."""
+    short = {"kernel_digest": kernel["kernel_digest"][:12], "toolchain": kernel["toolchain"][:12]}
+    return {**kernel, **short, "guard": kernel["guard"] or None, "created": kernel["created"][:19]}
+
+
+def _page(spec: Spec, kernels: list[dict[str, Any]]) -> Any:
     from rich.console import Group
     from rich.text import Text
 
     text = Text(spec.text.rstrip("\n"), no_wrap=True, overflow="ignore")
     for pattern, style in _STYLES.items():
         text.highlight_regex(pattern, style)
-    return Group(output.pairs(_described(spec)), "", text)
+    if not kernels:
+        return Group(output.pairs(_described(spec)), "", text)
+    return Group(output.pairs(_described(spec)), "", text, "", output.rows(list(map(_for_people, kernels))))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -13,9 +15,12 @@ from kcache_grpc.model.options import NUMERICS
 from kcache_grpc.model.target import CPU_TARGETS
 
 if TYPE_CHECKING:
-    from kcache_grpc import Client
+    from kcache_grpc import Client, Dim
 
 _SERVICE = "The service"
+_PLACE = re.compile(r"(?P<arg>[0-9]{1,9})[.](?P<axis>[0-9]{1,9})")
+_BOUND = re.compile(r"(?P<name>min|max|multiple_of)=(?P<size>[0-9]{1,18})")
+_DYNAMIC: Mapping[str, bool | Literal["auto"]] = {"no": False, "yes": True, "auto": "auto"}
 
 
 def targets() -> list[str]:
@@ -50,6 +55,21 @@ TargetName = Annotated[
 ]
 Numerics = Annotated[str, typer.Option(help="strict, default or fast.", autocompletion=numerics_classes)]
 OptLevel = Annotated[int, typer.Option(help="0 to 3.")]
+Dynamic = Annotated[
+    str,
+    typer.Option(
+        "--dynamic",
+        help="no: for exactly the program's sizes. yes: for all sizes. auto: the best that is stored.",
+        autocompletion=lambda: list(_DYNAMIC),
+    ),
+]
+Symbols = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ARG.AXIS[:min=N][:max=N][:multiple_of=N],...",
+        help="Which axes are symbols, and their bounds; without it all that may be.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 Addr = Annotated[
@@ -107,6 +127,32 @@ def connect(
         timeout=timeout,
         strict=True,
     )
+
+
+def sizes(dynamic: str, symbols: str | None) -> dict[str, Any]:
+    """``dynamic`` and ``symbols`` as ``Client.compile`` takes them."""
+    if dynamic not in _DYNAMIC:
+        raise typer.BadParameter(f"use one of {', '.join(_DYNAMIC)}", param_hint="--dynamic")
+    if symbols is None:
+        return {"dynamic": _DYNAMIC[dynamic]}
+    if dynamic == "no":
+        raise typer.BadParameter("it needs --dynamic yes or --dynamic auto", param_hint="--symbols")
+    return {"dynamic": _DYNAMIC[dynamic], "symbols": dict(map(_symbol, symbols.split(",")))}
+
+
+def _symbol(text: str) -> tuple[tuple[int, int], Dim]:
+    """``0.1`` or ``0.1:min=2:max=64:multiple_of=8``."""
+    from kcache_grpc import Dim
+
+    place, *bounds = text.strip().split(":")
+    found = _PLACE.fullmatch(place)
+    given = [_BOUND.fullmatch(bound) for bound in bounds]
+    if found is None or None in given:
+        raise typer.BadParameter(
+            f"{text!r} is not like 0.1 or 0.1:min=2:max=64:multiple_of=8", param_hint="--symbols"
+        )
+    named = {bound["name"]: int(bound["size"]) for bound in given if bound is not None}
+    return (int(found["arg"]), int(found["axis"])), Dim(**named)
 
 
 def read_token(path: Path | None) -> str | None:

@@ -40,6 +40,8 @@ def run(
     format: o.Format = None,
     numerics: o.Numerics = "default",
     opt_level: o.OptLevel = 3,
+    dynamic: o.Dynamic = "no",
+    symbols: o.Symbols = None,
     json: o.Json = False,
     addr: o.Addr = None,
     namespace: o.Namespace = None,
@@ -50,8 +52,9 @@ def run(
     debug: o.Debug = False,
 ) -> None:
     """Compile a program for this machine and run it, on given or random arguments."""
+    sizes = o.sizes(dynamic, symbols)
     with o.connect(addr, namespace, token_file, tls, timeout, cache_dir) as client:
-        kernel, _ = compiling.obtain(client, file, format, "host", numerics, opt_level)
+        kernel, _ = compiling.obtain(client, file, format, "host", numerics, opt_level, sizes)
         arrays = _arguments(kernel, inputs or [], seed, size)
         results = kernel(*arrays)
         milliseconds = sorted(_timed(kernel, arrays) for _ in range(repeat))
@@ -97,7 +100,7 @@ def _sizes(kernel: Kernel, given: list[NDArray[Any]], size: int) -> dict[str, in
         for argument, array in enumerate(given)
         for axis, length in enumerate(array.shape)
     }
-    return {s.name: sizes.get((s.arg, s.axis), size) for s in kernel.manifest.symbols}
+    return {s.name: sizes.get((s.arg, s.axis), size) for s in kernel.binding.symbols}
 
 
 def _load(file: Path) -> list[NDArray[Any]]:
