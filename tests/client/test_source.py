@@ -86,12 +86,6 @@ def test_lone_surrogate() -> None:
         read_program("module {\n}\ud800", None)
 
 
-@pytest.mark.parametrize("format", ["onnx"])
-def test_later_formats(format: str) -> None:
-    with pytest.raises(ArgumentError, match="not taken by this version"):
-        read_program("x\n", format)
-
-
 def test_unknown_format() -> None:
     with pytest.raises(ArgumentError, match="'stablehlo', 'linalg'"):
         read_program("x\n", "hlo")

@@ -1,0 +1,52 @@
+"""Every operation of the graph format means what NumPy computes, interpreted and compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.frontends.graph.operations import OPS
+from tests.graph.cases import Case, all_cases
+from tests.graph.running import graph_of, interpret, run
+from tests.ops.reference import ReferenceInterpreter
+
+CASES = all_cases()
+
+
+@pytest.fixture(scope="module")
+def interpreter() -> Iterator[ReferenceInterpreter]:
+    made = ReferenceInterpreter()
+    yield made
+    made.close()
+
+
+def test_every_operation_has_a_case():
+    assert {case.op for case in CASES} == set(OPS)
+    assert len({case.id for case in CASES}) == len(CASES)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_an_operation_means_what_numpy_computes(case: Case, interpreter: ReferenceInterpreter):
+    graph = graph_of(case.build, case.arrays)
+    if case.interpreted:
+        compare(case, interpret(interpreter, graph, case.arrays))
+    if case.refused:
+        with pytest.raises(UnsupportedOp):
+            run(graph, case.arrays)
+    else:
+        compare(case, run(graph, case.arrays))
+
+
+def compare(case: Case, got: list[np.ndarray]) -> None:
+    expected = case.expected(*case.arrays)
+    wanted = list(expected) if isinstance(expected, tuple) else [expected]
+    assert len(got) == len(wanted)
+    for one, other in zip(got, wanted, strict=True):
+        assert one.shape == np.shape(other)
+        if one.dtype.kind in "fc":
+            np.testing.assert_allclose(one, other, case.tolerance, case.tolerance)
+        else:
+            np.testing.assert_array_equal(one, other)
