@@ -91,7 +91,7 @@ def _head(found: Explanation) -> dict[str, Any]:
     others = [each for each in found.mappings if not each.own]
     head = {
         "key": found.key or None,
-        "kernel": found.kernel_digest.hex()[:16],
+        "kernel" if found.hit else "missing kernel": found.kernel_digest.hex()[:16],
         "sizes": found.arg_spec,
         "guard": found.guard,
         "program": found.program_digest.hex()[:16] + (" (known)" if found.program_known else " (new here)"),
