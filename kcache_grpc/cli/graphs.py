@@ -62,9 +62,7 @@ def show(
     if spec is None:
         raise NotFound(f"key {key} was never given", key=str(key))
     listed = [_listed(kernel) for kernel in kernels]
-    output.show(
-        _described(spec) | {"text": spec.text, "kernels": listed}, json, lambda: _page(spec, listed)
-    )
+    output.show(_described(spec) | {"text": spec.text, "kernels": listed}, json, lambda: _page(spec, listed))
 
 
 def stats(
@@ -110,9 +108,14 @@ def _listed(kernel: KernelSummary) -> dict[str, Any]:
 
 
 def _for_people(kernel: dict[str, Any]) -> dict[str, Any]:
-    """Digests as far as people compare them."""
-    short = {"kernel_digest": kernel["kernel_digest"][:12], "toolchain": kernel["toolchain"][:12]}
-    return {**kernel, **short, "guard": kernel["guard"] or None, "created": kernel["created"][:19]}
+    """What fits a line; --json has the rest."""
+    return {
+        "kernel": kernel["kernel_digest"][:12],
+        "arg_spec": kernel["arg_spec"],
+        "guard": kernel["guard"] or None,
+        "target": kernel["target"],
+        "compiled": kernel["created"][:19],
+    }
 
 
 def _page(spec: Spec, kernels: list[dict[str, Any]]) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kcache_grpc.errors import NotFound
+from kcache_grpc.errors import ArgumentError, NotFound
 from kcache_grpc.model.options import NUMERICS
 from kcache_grpc.model.target import CPU_TARGETS
 
@@ -130,14 +130,17 @@ def connect(
 
 
 def sizes(dynamic: str, symbols: str | None) -> dict[str, Any]:
-    """``dynamic`` and ``symbols`` as ``Client.compile`` takes them."""
+    """``dynamic`` and ``symbols`` as ``Client.compile`` takes them. Raises ``ArgumentError``."""
     if dynamic not in _DYNAMIC:
-        raise typer.BadParameter(f"use one of {', '.join(_DYNAMIC)}", param_hint="--dynamic")
+        raise ArgumentError(f"--dynamic is {dynamic!r}; use one of {', '.join(_DYNAMIC)}")
     if symbols is None:
         return {"dynamic": _DYNAMIC[dynamic]}
     if dynamic == "no":
-        raise typer.BadParameter("it needs --dynamic yes or --dynamic auto", param_hint="--symbols")
-    return {"dynamic": _DYNAMIC[dynamic], "symbols": dict(map(_symbol, symbols.split(",")))}
+        raise ArgumentError("--symbols needs --dynamic yes or --dynamic auto")
+    pairs = [_symbol(text) for text in symbols.split(",")]
+    if len(dict(pairs)) < len(pairs):
+        raise ArgumentError(f"--symbols {symbols} names an axis twice")
+    return {"dynamic": _DYNAMIC[dynamic], "symbols": dict(pairs)}
 
 
 def _symbol(text: str) -> tuple[tuple[int, int], Dim]:
@@ -148,9 +151,7 @@ def _symbol(text: str) -> tuple[tuple[int, int], Dim]:
     found = _PLACE.fullmatch(place)
     given = [_BOUND.fullmatch(bound) for bound in bounds]
     if found is None or None in given:
-        raise typer.BadParameter(
-            f"{text!r} is not like 0.1 or 0.1:min=2:max=64:multiple_of=8", param_hint="--symbols"
-        )
+        raise ArgumentError(f"--symbols: {text!r} is not like 0.1 or 0.1:min=2:max=64:multiple_of=8")
     named = {bound["name"]: int(bound["size"]) for bound in given if bound is not None}
     return (int(found["arg"]), int(found["axis"])), Dim(**named)
 
