@@ -16,8 +16,6 @@ power of two: ``x / 2^k`` is ``x * 2^-k``.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kcache_compiler.canonical.builder import Builder
 from kcache_compiler.canonical.graph import Ref, ValueType, spread
 from kcache_compiler.canonical.raising.activations import ACTIVATIONS
@@ -25,6 +23,7 @@ from kcache_compiler.canonical.raising.basic import BASIC
 from kcache_compiler.canonical.raising.elementary import ELEMENTARY
 from kcache_compiler.canonical.raising.expansions import EXPANSIONS
 from kcache_compiler.canonical.raising.folding import FOLDING
+from kcache_compiler.canonical.raising.merges import kept_apart, merge_of
 from kcache_compiler.canonical.raising.moments import MOMENTS
 from kcache_compiler.canonical.raising.optimizers import OPTIMIZERS
 from kcache_compiler.canonical.raising.roots import ROOTS
@@ -32,6 +31,7 @@ from kcache_compiler.canonical.raising.signs import SIGNS
 from kcache_compiler.canonical.raising.site import Rewrite, Rules, Site, apply
 from kcache_compiler.canonical.raising.sums import merged
 from kcache_compiler.canonical.reduction import ReductionInput, add_reduction, runs_over
+from kcache_compiler.canonical.reshape import reshape
 
 EXACT: tuple[Rewrite, ...] = (*FOLDING, *BASIC, *SIGNS, *ELEMENTARY)
 
@@ -56,7 +56,7 @@ def simplest(site: Site) -> Ref:
     What a rewrite builds is rewritten too; each makes fewer operations, or a more basic one.
     """
     rules = _RULES[site.numerics]
-    return apply(replace(site, rules=rules) if site.op in rules else site)
+    return apply(site._replace(rules=rules) if site.op in rules else site)
 
 
 def combine(builder: Builder, numerics: str, op: str, source: ReductionInput, type: ValueType) -> Ref:
@@ -72,6 +72,14 @@ def reduce(builder: Builder, numerics: str, combiner: str, source: ReductionInpu
     """Return a reduction by a named combiner, ``type`` being that of its result, as simple as it gets."""
     if not runs_over(source):
         return combine(builder, numerics, combiner, source, type)
+    space = builder.viewed_type(source.inputs[0]).dims or ()
+    merge = merge_of(builder, space, source.inputs)
+    if merge is not None:
+        reduced = kept_apart(merge, source.reduced)
+        kept = tuple(size for dim, size in enumerate(merge.dims) if dim not in reduced)
+        apart = ReductionInput(merge.split, source.initial, reduced)
+        found = reduce(builder, numerics, combiner, apart, ValueType(type.element, kept))
+        return found if merge.dim in source.reduced else reshape(builder, found, type.dims or ())
     site = Site(builder, numerics, "reduce", f"combiner = {combiner}", type, tuple(source.inputs))
     source = merged(site, combiner, source) or source
     return add_reduction(builder, "reduce", f"combiner = {combiner}", source, [type.element])[0]

@@ -182,6 +182,7 @@ ACTIVATIONS: tuple[Rewrite, ...] = (
         "1 / (1 + exp(-x)) in f16 and bf16: to 3 ulp, and 0 where exp overflows; logistic is within 1 ulp "
         "there.",
         logistic,
+        "exponential",
     ),
     Rewrite(
         "complement_of_erf",
@@ -189,6 +190,7 @@ ACTIVATIONS: tuple[Rewrite, ...] = (
         "1 + erf(x) is erfc(-x). The sum is off by half an ulp of 1 (2^-24 in f32) and that of erf; erfc "
         "by 2 ulp of itself, so the two differ by no more than 2^-22 in f32, and erfc is the better one.",
         _complement,
+        "chlo.erf",
     ),
     Rewrite(
         "half_of_one_plus_tanh",
@@ -197,6 +199,7 @@ ACTIVATIONS: tuple[Rewrite, ...] = (
         "ulp of itself: they differ by no more than 2^-22 in f32. Halving first or last differs only below "
         "the normal numbers.",
         _tanh,
+        "add",
     ),
     Rewrite(
         "gelu_erf",
@@ -204,6 +207,7 @@ ACTIVATIONS: tuple[Rewrite, ...] = (
         "Constants within 4 ulp of sqrt(1/2): erfc's argument differs by 5 ulp, the result by 2^-21 of |x| "
         "in f32.",
         _gelu_erf,
+        "chlo.erfc",
     ),
     Rewrite(
         "gelu_tanh",
@@ -211,5 +215,6 @@ ACTIVATIONS: tuple[Rewrite, ...] = (
         "Constants within 8 ulp of those of the definition: the argument of logistic differs by 12 ulp, "
         "the result by 2^-20 of |x| in f32.",
         _gelu_tanh,
+        "logistic",
     ),
 )

@@ -64,6 +64,7 @@ ELEMENTARY: tuple[Rewrite, ...] = (
         "StableHLO defines logistic of floats as 1 / (1 + exp(-x)), and leaves the rounding of exp to the "
         "implementation. f32 and f64 only: in f16 and bf16 the steps round so far that it shows.",
         _logistic,
+        "exponential",
     ),
     Rewrite("clamp", ("clamp",), "StableHLO defines clamp as minimum(maximum(operand, min), max).", _clamp),
 )

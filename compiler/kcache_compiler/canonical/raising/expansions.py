@@ -118,11 +118,13 @@ EXPANSIONS: tuple[Rewrite, ...] = (
         ("minimum",),
         "The toolchain's polynomial for erf in f32 is within 6 ulp of it, ours within 2.",
         _erf,
+        "maximum",
     ),
     Rewrite(
         "erfc_expansion",
         ("select",),
         "The toolchain's polynomials for erfc in f32 are within 2^-22 of it, ours within 2 ulp.",
         _erfc,
+        "abs",
     ),
 )

@@ -109,6 +109,7 @@ MOMENTS: tuple[Rewrite, ...] = (
         "float and not in f64: it differs by n + 4 units of rounding at most, as every framework's own of "
         "that float does.",
         _narrowed,
+        "divide",
     ),
     Rewrite(
         "variance_from_centre",
@@ -116,5 +117,6 @@ MOMENTS: tuple[Rewrite, ...] = (
         "mean(x^2) - mean(x)^2 is off by n units of rounding of mean(x^2); the sum of squared deviations "
         "is off by n of itself, which is never more: the two differ by 2 n units of rounding of mean(x^2).",
         _centred,
+        "divide",
     ),
 )

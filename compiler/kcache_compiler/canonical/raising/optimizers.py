@@ -115,6 +115,7 @@ OPTIMIZERS: tuple[Rewrite, ...] = (
         "a + w (b - a) is w b + (1 - w) a, for a constant w between 0 and 1: each is off by 3 units of "
         "rounding of |a| + |b|. The sum overflows where its result does, the difference may before.",
         _lerp,
+        "subtract",
     ),
     Rewrite(
         "average_of_squares",
@@ -122,6 +123,7 @@ OPTIMIZERS: tuple[Rewrite, ...] = (
         "In b v + ((1 - b) g) g the square is taken first: 1 ulp. It overflows sooner, for |g| above the "
         "root of the largest number, as optax's does.",
         _average_of_squares,
+        "multiply",
     ),
     Rewrite(
         "corrected_root",
@@ -129,17 +131,20 @@ OPTIMIZERS: tuple[Rewrite, ...] = (
         "sqrt(v) / sqrt(1 - b^t) is sqrt(v / (1 - b^t)): 2 ulp. The quotient overflows sooner, by the "
         "correction, as optax's does.",
         _corrected_root,
+        "sqrt",
     ),
     Rewrite(
         "corrected_step",
         ("multiply",),
         "(m / d) (r / c) is r ((m / c) / d): each rounds four times, so they differ by 4 ulp.",
         _step,
+        "divide",
     ),
     Rewrite(
         "scaled_step",
         ("divide",),
         "(r (m / c)) / d is r ((m / c) / d): each rounds three times, so they differ by 3 ulp.",
         _step_of_scaled,
+        "sqrt",
     ),
 )

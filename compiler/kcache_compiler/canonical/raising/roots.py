@@ -70,6 +70,7 @@ ROOTS: tuple[Rewrite, ...] = (
         "a / sqrt(b) is a * rsqrt(b): each rounds twice, rsqrt to 2 ulp, so they differ by 3 ulp; at "
         "zeros, infinities and numbers below zero both are the same.",
         _quotient,
+        "sqrt",
     ),
     Rewrite("constant_rsqrt", ("rsqrt",), "The root of a constant, rounded once: 2 ulp.", _constant),
     Rewrite(
@@ -78,5 +79,6 @@ ROOTS: tuple[Rewrite, ...] = (
         "Products of x, rsqrt(v + epsilon) and a scale in another order: 2 ulp, with no overflow that the "
         "result does not have while |x| is below sqrt(epsilon) of the largest number.",
         _normalized,
+        "rsqrt",
     ),
 )

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from kcache_compiler.canonical.builder import Builder
 from kcache_compiler.canonical.graph import Node, Ref, ValueType, compose, spread
 from kcache_compiler.canonical.label import least_view
+from kcache_compiler.canonical.raising.merges import merge_of
 from kcache_compiler.canonical.raising.numbers import encode, read_scalar
 from kcache_compiler.canonical.reduction import ReductionInput, add_reduction
+from kcache_compiler.canonical.reshape import reshape
 
 
-@dataclass(frozen=True)
-class Site:
+class Site(NamedTuple):
     """An elementwise operation about to be built: its operands are views over the result's dims.
 
     ``rules``: the rewrites of the numerics class, by the operation that they start from.
@@ -71,7 +73,7 @@ class Site:
     def make(self, op: str, element: str, operands: Sequence[Ref], attributes: str = "") -> Ref:
         """Return another operation in the dims of this one, itself as simple as it gets."""
         type = ValueType(element, self.type.dims)
-        return apply(replace(self, op=op, attributes=attributes, type=type, operands=tuple(operands)))
+        return apply(self._replace(op=op, attributes=attributes, type=type, operands=tuple(operands)))
 
     def put(self, op: str, *operands: Ref) -> Ref:
         """``make`` in the element of this site."""
@@ -89,7 +91,7 @@ class Site:
 
     def over(self, dims: tuple[int, ...]) -> Site:
         """Return a site over other dims, to make operations there."""
-        return replace(self, type=ValueType(self.type.element, dims))
+        return self._replace(type=ValueType(self.type.element, dims))
 
     def sum(self, ref: Ref, reduced: frozenset[int]) -> Ref:
         """Return the sum of ``ref``, an operand over this site's dims, over some of them."""
@@ -105,13 +107,15 @@ class Site:
 @dataclass(frozen=True)
 class Rewrite:
     """``apply`` returns the simpler value, or None. ``proof`` says why the bits are the same, or by how much
-    they differ where the rewrite changes values.
+    they differ where the rewrite changes values. ``near`` is an operation without which it never applies: an
+    operand, or an operand of one.
     """
 
     name: str
     ops: tuple[str, ...]
     proof: str
     apply: Callable[[Site], Ref | None]
+    near: str = ""
 
 
 #: Rewrites by the operation at their root, in the order in which they are tried.
@@ -120,9 +124,30 @@ Rules = Mapping[str, tuple[Rewrite, ...]]
 
 def apply(site: Site) -> Ref:
     """Return the value of what is about to be built: a simpler one if a rewrite applies, else its node."""
-    for rewrite in (site.rules or {}).get(site.op, ()):
-        found = rewrite.apply(site)
+    merge = merge_of(site.builder, site.type.dims or (), site.operands)
+    if merge is not None:
+        apart = site._replace(type=ValueType(site.type.element, merge.dims), operands=merge.split)
+        return reshape(site.builder, apply(apart), site.type.dims or ())
+    rewrites = (site.rules or {}).get(site.op, ())
+    near = _near(site) if rewrites else _NONE
+    for rewrite in rewrites:
+        found = rewrite.apply(site) if not rewrite.near or rewrite.near in near else None
         if found is not None:
             return found
     rank = len(site.type.dims or ())
     return site.builder.elementwise(site.op, site.attributes, site.type.element, site.operands, rank)
+
+
+_NONE: frozenset[str] = frozenset()
+
+
+def _near(site: Site) -> set[str]:
+    """Return the operations of the operands and of their operands."""
+    nodes = site.builder.nodes
+    found: set[str] = set()
+    for ref in site.operands:
+        node = nodes[ref.node]
+        found.add(node.op)
+        for inner in node.operands:
+            found.add(nodes[inner.node].op)
+    return found
