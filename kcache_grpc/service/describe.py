@@ -159,6 +159,7 @@ def known_graph(record: MappingRecord, key_id: bytes) -> KnownGraph:
         arg_spec=exact_shape(sizes).arg_spec,
         binding=signed(record.binding, key_id),
         sizes=sizes,
+        canonicalizer=parsed.canonicalizer,
     )
 
 

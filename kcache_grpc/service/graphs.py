@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kcache_compiler.types import Canonical
 from kcache_grpc.errors import CompileFailed, CompileTimeout
@@ -14,6 +15,7 @@ from kcache_grpc.service import describe
 from kcache_grpc.service.failures import Failures
 from kcache_grpc.service.flight import Flight, Flights
 from kcache_grpc.service.memory import ByteLru
+from kcache_grpc.service.succession import Succession
 from kcache_grpc.service.threads import StoreThreads
 from kcache_grpc.service.values import Caller, KnownGraph, Limits, Stored
 from kcache_grpc.storage.contract import Store
@@ -33,6 +35,7 @@ class Graphs:
         pool: WorkerPool,
         signer: Signer,
         failures: Failures,
+        succession: Succession,
         limits: Limits,
     ) -> None:
         self._store = store
@@ -40,6 +43,7 @@ class Graphs:
         self._pool = pool
         self._signer = signer
         self._failures = failures
+        self._succession = succession
         self._limits = limits
         self._toolchain = toolchain_digest(pool.toolchain)
         self._known: ByteLru[tuple[int, int, bytes, str], KnownGraph] = ByteLru(_MEMORY_BYTES)
@@ -64,10 +68,14 @@ class Graphs:
         if missing:
             records = await self._threads(self._store.find_mappings, namespace, missing, numerics)
             for digest, record in records.items():
-                found[digest] = self.remember(
-                    namespace, describe.known_graph(record, self._signer.key_id), numerics
-                )
+                graph = describe.known_graph(record, self._signer.key_id)
+                if self.is_ours(graph):
+                    found[digest] = self.remember(namespace, graph, numerics)
         return found
+
+    def is_ours(self, graph: KnownGraph) -> bool:
+        """Whether this service's canonicalizer wrote the spec; the compiler reads no others."""
+        return graph.canonicalizer == self._pool.canonicalizer
 
     async def canonicalize(
         self, namespace: Namespace, program: Program, numerics: str, retry_failed: bool = False
@@ -150,7 +158,13 @@ class Graphs:
         )
         draft = GraphDraft(spec, program.digest, bind, describe.constants(canonical))
         stored = await self._threads(self._store.put_graph, namespace, draft, event)
+        if stored.new_mapping and namespace.epoch > 1:
+            await self._threads(self._succession.join, namespace, program.digest, numerics, stored.spec)
         graph = describe.known_graph(stored.mapping, self._signer.key_id)
+        if not self.is_ours(graph):
+            # Another server's canonicalizer wrote the mapping in this epoch: ours is kept in memory only.
+            ours = replace(stored.mapping, key=stored.spec.key, binding=bind(stored.spec.key))
+            graph = describe.known_graph(ours, self._signer.key_id)
         return Stored(self.remember(namespace, graph, numerics), stored.new_spec)
 
     def remember(self, namespace: Namespace, graph: KnownGraph, numerics: str) -> KnownGraph:

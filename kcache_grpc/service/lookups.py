@@ -143,7 +143,8 @@ class Lookups:
         if read.missing:
             for digest, mapping in self._store.find_mappings(space, list(read.missing), numerics).items():
                 graph = describe.known_graph(mapping, self._key_id)
-                read.add(digest, graph, self._name(graph, query.wish))
+                if self._graphs.is_ours(graph):
+                    read.add(digest, graph, self._name(graph, query.wish))
         wanted = [name for name in read.names.values() if name not in read.kernels]
         loaded: Mapping[bytes, StoredKernel] = self._store.find_kernels(space, wanted) if wanted else {}
         budget = query.budget

@@ -19,7 +19,7 @@ _MOST_KNOWN = 10_000
 
 class Namespaces:
     """Name -> namespace in its present epoch, at most ``max_age`` seconds old: the window in which a rising
-    epoch may go unnoticed.
+    epoch may go unnoticed. ``enter`` sees each namespace once, before it is used.
     """
 
     def __init__(
@@ -28,11 +28,14 @@ class Namespaces:
         threads: StoreThreads,
         max_age: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
+        enter: Callable[[Namespace], Namespace] = lambda namespace: namespace,
     ) -> None:
         self._store = store
         self._threads = threads
         self._max_age = max_age
         self._clock = clock
+        self._enter = enter
+        self._entered: set[int] = set()
         self._known: dict[str, tuple[Namespace, float]] = {}
 
     async def get(self, name: str) -> Namespace:
@@ -46,8 +49,13 @@ class Namespaces:
                 field="namespace",
             )
         now = self._clock()
-        namespace = await self._threads(self._store.get_or_create_namespace, name)
+        namespace = await self._threads(self._load, name)
+        self._entered.add(namespace.id)
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
         self._known[name] = (namespace, now)
         return namespace
+
+    def _load(self, name: str) -> Namespace:
+        namespace = self._store.get_or_create_namespace(name)
+        return namespace if namespace.id in self._entered else self._enter(namespace)

@@ -26,6 +26,7 @@ from kcache_grpc.service.leases import LeaseKeeper
 from kcache_grpc.service.ledger import Ledger
 from kcache_grpc.service.lookups import Lookups, Query
 from kcache_grpc.service.namespaces import Namespaces
+from kcache_grpc.service.succession import Succession
 from kcache_grpc.service.threads import StoreThreads
 from kcache_grpc.service.uploads import Progress, UploadPlan, Uploads, too_large
 from kcache_grpc.service.values import (
@@ -85,9 +86,10 @@ class KernelService:
         )
         self._toolchain = toolchain_digest(pool.toolchain)
         self._threads = threads = StoreThreads(config.store_threads)
-        self._namespaces = Namespaces(store, threads)
+        succession = Succession(store, pool.canonicalizer)
+        self._namespaces = Namespaces(store, threads, enter=succession.enter)
         self._failures = Failures(store, threads, config.failure_ttl)
-        self._graphs = Graphs(store, threads, pool, signer, self._failures, self.limits)
+        self._graphs = Graphs(store, threads, pool, signer, self._failures, succession, self.limits)
         self._kernels = Kernels(store, threads, signer.key_id)
         self._variants = Variants(store, threads, self._kernels, self._toolchain, signer.key_id)
         self._lookups = Lookups(

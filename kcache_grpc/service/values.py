@@ -69,6 +69,7 @@ class KnownGraph:
     arg_spec: str
     binding: Signed
     sizes: SpecSizes = field(default_factory=SpecSizes)
+    canonicalizer: int = 1
 
 
 @dataclass(frozen=True)

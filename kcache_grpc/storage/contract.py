@@ -149,6 +149,10 @@ class GraphStore(ABC):
         """
 
     @abstractmethod
+    def list_aliases(self, namespace: Namespace, key: int) -> tuple[int, ...]:
+        """All keys that stand for ``key``, through any chain of aliases, lowest first."""
+
+    @abstractmethod
     def resolve_key(self, namespace: Namespace, key: int) -> int:
         """The key that ``key`` stands for, through any chain of aliases: itself where there is none."""
 

@@ -222,6 +222,7 @@ class TestAliases:
         assert store.add_alias(ns, 3, 2) == 2
         assert store.add_alias(ns, 2, 1) == 1
         assert [store.resolve_key(ns, key) for key in (1, 2, 3)] == [1, 1, 1]
+        assert [store.list_aliases(ns, key) for key in (1, 2, 3, 0, 2**70)] == [(2, 3), (3,), (), (), ()]
         assert store.get_spec(ns, 3) is not None
 
     def test_an_alias_stands_for_one_key_for_good(self, store, ns):

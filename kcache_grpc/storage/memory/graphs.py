@@ -149,6 +149,16 @@ class MemoryGraphs(MemoryPart, GraphStore):
                 raise Conflict(f"key {alias} stands for {stored}, not for {key}")
             return self.resolve_key(namespace, key)
 
+    def list_aliases(self, namespace: Namespace, key: int) -> tuple[int, ...]:
+        with self._state as state:
+            found, latest = set[int](), {key}
+            while latest:
+                latest = {
+                    alias for (space, alias), of in state.aliases.items() if space == namespace.id and of in latest
+                }
+                found |= latest
+            return tuple(sorted(found))
+
     def resolve_key(self, namespace: Namespace, key: int) -> int:
         with self._state as state:
             while (namespace.id, key) in state.aliases:

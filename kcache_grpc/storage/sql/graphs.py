@@ -82,6 +82,9 @@ _CONSTANT_EXISTS = select(constants.c.digest).where(
 _ALIAS = select(key_aliases.c.key).where(
     key_aliases.c.namespace_id == _NS, key_aliases.c.alias == bindparam("alias")
 )
+_ALIASES = select(key_aliases.c.alias).where(
+    key_aliases.c.namespace_id == _NS, key_aliases.c.key.in_(bindparam("keys", expanding=True))
+)
 _INSERT_ALIAS = insert_once(key_aliases)
 
 
@@ -230,6 +233,14 @@ class SqlGraphs(SqlPart, GraphStore):
             numbers = (number.to_bytes(8, "big") for number in (alias, stored, key))
             insert_conflict(connection, namespace, "alias", *numbers, now=now)
         return int(stored)
+
+    def list_aliases(self, namespace: Namespace, key: int) -> tuple[int, ...]:
+        found: list[int] = []
+        latest = [key] if 1 <= key <= checks.MAX_INT else []
+        while latest:
+            latest = [row.alias for row in self._db.fetch(_ALIASES, {"ns": namespace.id, "keys": latest})]
+            found += latest
+        return tuple(sorted(found))
 
     def resolve_key(self, namespace: Namespace, key: int) -> int:
         while 1 <= key <= checks.MAX_INT:
