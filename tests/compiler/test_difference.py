@@ -167,7 +167,7 @@ def test_symbols_and_lines_of_other_versions_are_read_too():
     assert sentences(SYMBOLIC, other) == ["argument 1 is f32[s1,2*s0] here and f32[s1,s2] there"]
     axes = SYMBOLIC.replace("a0[0,1]", "a0[1,0]")
     assert sentences(SYMBOLIC, axes) == [
-        "operation 0, add: operand 0 is read along other axes: argument 0[0,1] here, argument 0[1,0] there"
+        "operation 0, add: operand 0, argument 0, is read as [0,1] here and as [1,0] there: other axes"
     ]
     older = SYMBOLIC.replace("canonicalizer=2", "canonicalizer=1")
     assert sentences(SYMBOLIC, older) == ["the stored graph was made by canonicalizer 1, yours by 2"]
@@ -186,9 +186,11 @@ def test_no_text_is_too_odd_to_compare(text):
 
 def test_results_are_compared():
     two = SYMBOLIC.replace("return %0[0,1]", "return %0[0,1] a0[0,1]")
-    assert sentences(SYMBOLIC, two) == ["it gives 1 results here and 2 there"]
+    assert sentences(SYMBOLIC, two) == ["results: 1 here, 2 there"]
     turned = SYMBOLIC.replace("return %0[0,1]", "return %0[1,0]")
-    assert sentences(SYMBOLIC, turned) == ["result 0 is %0[0,1] here and %0[1,0] there"]
+    assert sentences(SYMBOLIC, turned) == [
+        "result 0, %0, is read as [0,1] here and as [1,0] there: other axes"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -236,3 +238,74 @@ def test_of_many_large_graphs_only_the_nearest_is_compared_to_the_end(monkeypatc
     assert "a constant differs" in first.differences[0].sentence
     (difference,) = second.differences
     assert difference.sentence == "the graphs are too large to be compared operation by operation"
+
+
+MEAN = (
+    HEAD.format(2)
+    + """arg a0 f32[s0,s1]
+%0 = constant : f32[] | 00000000
+%1 = reduce a0[0,1] %0[] : f32[s0] | combiner = add, dimensions = [1]
+%2 = extent : f32[] | s1
+%3 = divide %1[0] %2[*s0] : f32[s0]
+%4 = iota : f32[s0]
+%5 = add %3[0] %4[0] : f32[s0]
+return %5[0]
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "%2 = extent : f32[] | s1",
+            "%2 = extent : f32[] | s1-1",
+            "operation 3, divide: a constant differs: the size s1 here, the size s1-1 there",
+        ),
+        (
+            "%2 = extent : f32[] | s1",
+            "%2 = constant : f32[] | 00000041",
+            "operation 3, divide: a constant differs: the size s1 here, 8 there",
+        ),
+        (
+            "%4 = iota : f32[s0]",
+            "%4 = iota : f32[s1]",
+            "operation 5, add: a constant differs: iota f32[s0] here, iota f32[s1] there",
+        ),
+        (
+            "dimensions = [1]",
+            "dimensions = [0]",
+            "operation 1, reduce: dimensions = [1] here, dimensions = [0] there",
+        ),
+        (
+            "combiner = add",
+            "combiner = maximum",
+            "operation 1, reduce: combiner = add here, combiner = maximum there",
+        ),
+        (
+            "f32[s0] | comb",
+            "f32[s1] | comb",
+            "operation 1, reduce: it gives f32[s0] here and f32[s1] there",
+        ),
+    ],
+)
+def test_sizes_attributes_and_types(old, new, said):
+    theirs = MEAN.replace(old, new)
+    assert theirs != MEAN
+    assert sentences(MEAN, theirs) == [said]
+
+
+def test_arguments_are_counted():
+    theirs = SYMBOLIC.replace("arg a1", "arg a1 f32[s0]\narg a2")
+    first, second, *_ = sentences(SYMBOLIC, theirs)
+    assert first == "arguments: 2 here, 3 there"
+    assert second == "argument 1 has rank 2 here and rank 1 there (f32[s1,2*s0] here, f32[s0] there)"
+    many = HEAD.format(2) + "".join(f"arg a{i} f32[]\n" for i in range(9)) + "return a0[]\n"
+    *said, last = sentences(many, many.replace("f32[]", "f64[]"))
+    assert (len(said), last) == (4, "5 more arguments differ")
+
+
+def test_long_texts_are_cut():
+    theirs = SYMBOLIC.replace("return", "odd " + "x" * 5000 + "\nreturn")
+    (sentence,) = sentences(SYMBOLIC, theirs)
+    assert len(sentence) < 400

@@ -6,7 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from kcache_compiler.difference.frontier import Numbered, Numbering, frontier, partner
 from kcache_compiler.difference.outline import Body, Outline, Type, read_outline
-from kcache_compiler.difference.words import Difference, Side, only_here, only_there, operations_differ
+from kcache_compiler.difference.words import (
+    Difference,
+    Side,
+    only_here,
+    only_there,
+    operations_differ,
+    shortened,
+)
 
 #: Differing arguments that get a sentence each; the rest is counted.
 _ARGUMENTS = 4
@@ -48,7 +55,7 @@ def _headers(here: Outline, there: Outline) -> Iterator[Difference]:
 
 def _leaves(what: str, here: Sequence[Type], there: Sequence[Type]) -> Iterator[Difference]:
     if len(here) != len(there):
-        text = f"it takes {len(here)} {what}s here and {len(there)} there"
+        text = f"{what}s: {len(here)} here, {len(there)} there"
         yield Difference(f"{what}s", str(len(here)), str(len(there)), text)
     differing = [index for index, (a, b) in enumerate(zip(here, there, strict=False)) if a != b]
     for index in differing[:_ARGUMENTS]:
@@ -121,7 +128,7 @@ def _region(numbering: Numbering, ours: Body, theirs: Body, inside: str) -> list
 def _results(numbering: Numbering, mine: Numbered, others: Numbered, inside: str = "") -> list[Difference]:
     ours, theirs = numbering.returned(mine), numbering.returned(others)
     if len(ours) != len(theirs):
-        text = f"{inside}it gives {len(ours)} results here and {len(theirs)} there"
+        text = f"{inside}results: {len(ours)} here, {len(theirs)} there"
         return [Difference("results", str(len(ours)), str(len(theirs)), text)]
     here = Side(mine)
     there = Side(others, here.names())
@@ -130,9 +137,10 @@ def _results(numbering: Numbering, mine: Numbered, others: Numbered, inside: str
             continue
         use, other = mine.body.results[index], others.body.results[index]
         left, right = here.use(use), there.use(other)
-        if left == right:
-            left, right = f"{left}[{use.view}]", f"{right}[{other.view}]"
         text = f"{inside}result {index} is {left} here and {right} there"
+        if left == right:
+            what, left, right = left, f"[{use.view}]", f"[{other.view}]"
+            text = f"{inside}result {index}, {what}, is read as {left} here and as {right} there: other axes"
         return [Difference("result", left, right, text)]
     return []
 
@@ -144,11 +152,16 @@ def _lines(here: Outline, there: Outline) -> list[Difference]:
     if not ours and not theirs:
         return []
     left, right = (lines[0] if lines else "" for lines in (ours, theirs))
-    return [Difference("line", left, right, f"a line differs: {left!r} here, {right!r} there")]
+    return [_line(left, right)]
 
 
 def _unnamed(yours: str, theirs: str) -> Difference:
     """The first line that differs, where no sentence above fits."""
     pairs = zip([*yours.splitlines(), ""], [*theirs.splitlines(), ""], strict=False)
     left, right = next((pair for pair in pairs if pair[0] != pair[1]), ("", ""))
-    return Difference("line", left, right, f"line {left!r} here, {right!r} there")
+    return _line(left, right)
+
+
+def _line(left: str, right: str) -> Difference:
+    left, right = shortened(left), shortened(right)
+    return Difference("line", left, right, f"a line differs: {left!r} here, {right!r} there")

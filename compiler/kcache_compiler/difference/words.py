@@ -44,8 +44,8 @@ class Side:
         """An operand: a constant by its value, ``argument 0``, ``%6``."""
         if use.name.startswith("%"):
             operation = self.operation(int(use.name[1:]))
-            if is_constant(operation) and operation.op == "constant" and operation.types:
-                return literal(operation.types[0].element, operation.attributes)
+            if is_constant(operation):
+                return _leaf(operation)
             shared = self._shared.get(self.numbered.values[use.name])
             return str(Use(shared or use.name, use.result, use.view))
         return {"a": "argument", "k": "lifted constant", "p": "parameter", "q": "captured value"}.get(
@@ -75,9 +75,10 @@ def operations_differ(here: Side, position: int, there: Side, other: int, where:
         return Difference("operation", yours, stored, sentence)
     pieces = [piece for piece in (_operands(here, mine, there, theirs), _details(mine, theirs)) if piece]
     if not pieces:
-        return Difference(
-            "operation", yours, stored, f"{where}: yours is {yours}, the stored one is {stored}"
-        )
+        text = f"yours is {yours}, the stored one is {stored}"
+        if yours == stored:
+            text = f"{yours} is of other types or sizes there"
+        return Difference("operation", yours, stored, f"{where}: {text}")
     name, left, right, _ = pieces[0]
     return Difference(name, left, right, f"{where}, {mine.op}: {'; '.join(piece[3] for piece in pieces)}")
 
@@ -107,10 +108,20 @@ def _operands(here: Side, mine: Operation, there: Side, theirs: Operation) -> _P
         return _unequal(here, mine, there, theirs, pairs)
     for index, (use, other) in enumerate(zip(mine.uses, theirs.uses, strict=True)):
         if use.view != other.view:
-            left, right = f"{ours[index]}[{use.view}]", f"{others[index]}[{other.view}]"
-            text = f"operand {index} is read along other axes: {left} here, {right} there"
+            left, right = f"[{use.view}]", f"[{other.view}]"
+            text = f"operand {index}, {ours[index]}, is read as {left} here and as {right} there: other axes"
             return "axes", left, right, text
     return None
+
+
+def _leaf(operation: Operation) -> str:
+    """A value that takes no operands: a constant, a size, ``iota i32[8]``."""
+    if operation.op == "constant" and operation.types:
+        return shortened(literal(operation.types[0].element, operation.attributes))
+    if operation.op == "extent":
+        return f"the size {operation.attributes}"
+    words = [operation.op, *map(str, operation.types)]
+    return " ".join(words) + (f" ({shortened(operation.attributes)})" if operation.attributes else "")
 
 
 def _unequal(
@@ -160,7 +171,7 @@ def _differing(mine: str, theirs: str) -> tuple[str, str]:
     ours, others = split_attributes(mine), split_attributes(theirs)
     left = ", ".join(part for part in ours if part not in others) or mine
     right = ", ".join(part for part in others if part not in ours) or theirs
-    return _shortened(left), _shortened(right)
+    return shortened(left), shortened(right)
 
 
 def split_attributes(text: str) -> list[str]:
@@ -183,5 +194,6 @@ def split_attributes(text: str) -> list[str]:
     return [part for part in parts if part]
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
+    """The beginning of a long text."""
     return text if len(text) <= _QUOTED else f"{text[:_QUOTED]}..."
