@@ -35,7 +35,7 @@ def numerics_classes() -> list[str]:
 
 def formats() -> list[str]:
     """For shell completion."""
-    return ["stablehlo", "linalg", "torch", "graph"]
+    return ["stablehlo", "linalg", "torch", "onnx", "graph"]
 
 
 ProgramFile = Annotated[
@@ -47,7 +47,8 @@ ProgramFile = Annotated[
 Format = Annotated[
     str | None,
     typer.Option(
-        help="stablehlo, linalg, torch or graph; without it the content decides.", autocompletion=formats
+        help="stablehlo, linalg, torch, onnx or graph; without it the content decides.",
+        autocompletion=formats,
     ),
 ]
 TargetName = Annotated[

@@ -1,7 +1,7 @@
 """What a caller calls a program, read into a format and bytes.
 
-Formats are told apart by content: MLIR bytecode and graphs by their first bytes, text by the dialect of its
-operations. Nothing is parsed here; the service does that, in a worker.
+Formats are told apart by content: MLIR bytecode and graphs by their first bytes, ONNX models by their fields,
+text by the dialect of its operations. Nothing is parsed here; the service does that, in a worker.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from kcache_grpc.client.exported import portable_artifact
 from kcache_grpc.client.locations import strip_locations
+from kcache_grpc.client.onnx_program import is_model, model_bytes, model_of
 from kcache_grpc.client.torch_program import torch_program
 from kcache_grpc.errors import ArgumentError, InvalidProgram, KcacheError, NotFound
 from kcache_grpc.graph import Graph
@@ -26,7 +27,6 @@ ProgramLike = str | bytes | os.PathLike[str] | Any
 _BYTECODE = b"ML\xefR"
 #: Field 1 of a serialized ``kcache.v1.Graph``, which every library writes first.
 _GRAPH = b"\x0a\x0fkcache.graph.v1"
-_ACCEPTED = (ProgramFormat.STABLEHLO, ProgramFormat.LINALG, ProgramFormat.TORCH, ProgramFormat.GRAPH)
 #: An operation's dialect: at the start of a line or behind its results, in quotes in the generic form.
 _OPERATION = re.compile(
     rb'(?:^[ \t]*|%[\w$.-]+(?::\d+)?[ \t]*=[ \t]*)"?'
@@ -34,7 +34,7 @@ _OPERATION = re.compile(
     re.MULTILINE,
 )
 _STABLEHLO = frozenset((b"stablehlo", b"chlo", b"vhlo"))
-_LATER = {b"onnx": "ONNX dialect"}
+_LATER = {b"onnx": "ONNX dialect (send the model itself, an onnx.ModelProto)"}
 _PATH_SUFFIXES = (".kgraph", ".mlir", ".mlirbc", ".bc", ".vhlo", ".onnx", ".pt2", ".pb", ".txt")
 
 
@@ -73,6 +73,8 @@ def _plain(body: bytes, stated: ProgramFormat | None) -> Program:
         raise InvalidProgram("the program is empty")
     if stated is ProgramFormat.GRAPH or (stated is None and body.startswith(_GRAPH)):
         return Program(ProgramFormat.GRAPH, body)
+    if stated is ProgramFormat.ONNX or (stated is None and is_model(body)):
+        return Program(ProgramFormat.ONNX, body)
     if body.startswith(_BYTECODE):
         return Program(stated or _bytecode_format(body), body)
     if stated is None:
@@ -82,13 +84,10 @@ def _plain(body: bytes, stated: ProgramFormat | None) -> Program:
 
 def _stated_format(format: str) -> ProgramFormat:
     try:
-        stated = ProgramFormat(format)
+        return ProgramFormat(format)
     except ValueError as error:
-        names = ", ".join(repr(known.value) for known in _ACCEPTED)
+        names = ", ".join(repr(known.value) for known in ProgramFormat)
         raise ArgumentError(f"unknown format {format!r}; use {names}, or None to tell by content") from error
-    if stated not in _ACCEPTED:
-        raise ArgumentError(f"programs of format {format!r} are not taken by this version of kcache")
-    return stated
 
 
 def _body(program: ProgramLike) -> bytes:
@@ -141,7 +140,8 @@ def _lifted(program: Any) -> Source | None:
     if cls.__name__ == "ExportedProgram" and cls.__module__.partition(".")[0] == "torch":
         body, arguments = torch_program(program)
         return Source(Program(ProgramFormat.TORCH, body), arguments)
-    return None
+    model = model_of(program)
+    return None if model is None else Source(Program(ProgramFormat.ONNX, model_bytes(model)))
 
 
 def _object_body(program: Any) -> bytes:
@@ -156,9 +156,7 @@ def _object_body(program: Any) -> bytes:
             f"{package}.{cls.__qualname__} is no program yet: pass torch.export.export(module, inputs)"
         )
     if package == "onnx":
-        raise ArgumentError(
-            f"{package}.{cls.__qualname__} is not taken by this version of kcache; export it to StableHLO"
-        )
+        raise ArgumentError(f"{package}.{cls.__qualname__} is no program: pass an onnx.ModelProto")
     raise ArgumentError(
         "a program is a str, bytes, a path, a kcache.Graph or a jax.export.Exported, not "
         f"{cls.__module__}.{cls.__qualname__}"
@@ -197,5 +195,5 @@ def _unreadable(body: bytes) -> KcacheError:
             "a zip archive is no program: of an archive of torch.export pass torch.export.load(path)"
         )
     return InvalidProgram(
-        "neither MLIR text nor MLIR bytecode; for ONNX and other formats export to StableHLO first"
+        "neither MLIR text nor MLIR bytecode, nor a serialized kcache.Graph or onnx.ModelProto"
     )

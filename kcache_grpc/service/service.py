@@ -53,7 +53,7 @@ from kcache_grpc.storage.records import Namespace, Stats
 from kcache_grpc.worker import WorkerPool
 
 #: Formats that the frontends of this version read.
-FORMATS = ("stablehlo", "linalg", "torch", "graph")
+FORMATS = ("stablehlo", "linalg", "torch", "onnx", "graph")
 #: Kernels on a page of ``list_kernels``: where the caller says nothing, and at most.
 _PAGE, _MOST_PAGE = 100, 1000
 

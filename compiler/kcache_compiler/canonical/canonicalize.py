@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from kcache_compiler.canonical.builder import FinishedRegion
 from kcache_compiler.canonical.graph import DYNAMIC, Graph, ValueType
 from kcache_compiler.canonical.linalg_import import LinalgImporter
+from kcache_compiler.canonical.opened import opened
 from kcache_compiler.canonical.sizes import evaluate, is_symbolic, size_text
 from kcache_compiler.canonical.spec_text import write_spec
 from kcache_compiler.canonical.stablehlo_import import StablehloImporter
@@ -48,10 +49,23 @@ def canonicalize(
     if numerics not in NUMERICS:
         raise InvalidProgram(f"unknown numerics class {numerics!r}; known are {', '.join(NUMERICS)}")
     read = read_program(program, format, limits)
+    made = _canonical(read, numerics, limits, lifted, erasing)
+    if read.other is None or not erasing:
+        return made
+    return opened(made, _canonical(read.other(), numerics, limits, lifted, erasing), read.open_axes)
+
+
+def _canonical(
+    read: Program, numerics: str, limits: Limits, lifted: Mapping[int, bytes] | None, erasing: bool
+) -> Canonical:
+    # A bound weight is named by its place: other weights leave every order as it is.
+    names = {index: hashlib.sha256(b"bound %d" % index).digest() for index in read.bound}
+    lifted = {**names, **(lifted or {})}
     if read.format == "stablehlo":
-        importer = StablehloImporter(read, limits, numerics, dict(lifted or {}))
+        importer = StablehloImporter(read, limits, numerics, lifted)
     else:
-        importer = LinalgImporter(read, limits, dict(lifted or {}))
+        importer = LinalgImporter(read, limits, lifted)
+    importer.contents.update({name: read.bound[index] for index, name in names.items()})
     finished, inputs, results = importer.run(erasing)
     arguments = list(read.entry.regions[0].blocks[0].arguments)
     check("number of arguments", len(arguments), limits.arguments)
@@ -117,9 +131,9 @@ def _constants(finished: FinishedRegion, contents: Mapping[bytes, bytes]) -> tup
         if digest not in contents:
             continue
         type = node.results[0]
-        lifted.append(
-            LiftedConstant(position, TensorType(type.element, type.dims or ()), digest, contents[digest])
-        )
+        content = contents[digest]
+        digest = hashlib.sha256(content).digest()
+        lifted.append(LiftedConstant(position, TensorType(type.element, type.dims or ()), digest, content))
     return tuple(lifted)
 
 

@@ -7,14 +7,15 @@ format but ``linalg`` ends as StableHLO.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 
 from kcache_compiler.errors import InvalidProgram, LimitExceeded, UnsupportedOp
 from kcache_compiler.frontends import context as mlir
 from kcache_compiler.frontends.context import Native
 from kcache_compiler.frontends.graph.program import GraphProgram
+from kcache_compiler.frontends.imported import Imported
 from kcache_compiler.frontends.legalize import generalize_linalg, legalize_chlo
 from kcache_compiler.frontends.limits import Limits, check
 from kcache_compiler.frontends.scan import check_bytes, is_bytecode, is_portable_artifact
@@ -37,7 +38,11 @@ _DIALECTS: dict[str, tuple[frozenset[str], str]] = {
 #: Other formats -> module and function that makes of bytes and limits a StableHLO module, verified, in a
 #: context of ``context.new_context``. It checks the size of the bytes itself, and raises ``InvalidProgram``,
 #: ``UnsupportedOp`` or ``LimitExceeded``. Loaded when the format is first read.
-_IMPORTERS: dict[str, tuple[str, str]] = {"graph": ("kcache_compiler.frontends.graph.module", "read_graph")}
+#: One that binds weights or chooses sizes gives an ``Imported``.
+_IMPORTERS: dict[str, tuple[str, str]] = {
+    "graph": ("kcache_compiler.frontends.graph.module", "read_graph"),
+    "onnx": ("kcache_compiler.frontends.onnx_model", "read_onnx"),
+}
 FORMATS = (*_DIALECTS, *_IMPORTERS)
 
 #: A program as its format has it: bytes, or for ``graph`` the values that its message was decoded into.
@@ -54,13 +59,17 @@ _CLOSED = re.compile(r"dialect '(\w+)' does not implement the bytecode interface
 class Program:
     """A parsed program: the entry function and all functions by name. Owns its native module.
 
-    ``format`` is what the module is now: ``stablehlo`` or ``linalg``.
+    ``format`` is what the module is now: ``stablehlo`` or ``linalg``. ``bound`` and ``open_axes`` are those
+    of ``Imported``; ``other`` reads the same program with other sizes for its open axes.
     """
 
     format: str
     module: Native
     entry: Native
     functions: dict[str, Native]
+    bound: Mapping[int, bytes] = field(default_factory=dict[int, bytes], repr=False)
+    open_axes: Mapping[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str])
+    other: Callable[[], Program] | None = None
 
 
 def read_program(program: Source, format: str, limits: Limits) -> Program:
@@ -75,6 +84,8 @@ def read_program(program: Source, format: str, limits: Limits) -> Program:
         home, name = _IMPORTERS[format]
         importer: Callable[[Source, Limits], Native] = getattr(import_module(home), name)
         module = importer(program, limits)
+        if isinstance(module, Imported):
+            return _imported(module, limits)
     elif not isinstance(program, bytes):
         raise InvalidProgram(f"a GraphProgram has the format 'graph', and was sent as {format!r}")
     else:
@@ -85,6 +96,19 @@ def read_program(program: Source, format: str, limits: Limits) -> Program:
             return _finished(module, format, names)
         lower_torch_to_stablehlo(module)
     return _finished(module, "stablehlo", _inspect(module, "stablehlo", limits))
+
+
+def _imported(imported: Imported, limits: Limits) -> Program:
+    def finished(module: Native) -> Program:
+        return _finished(module, "stablehlo", _inspect(module, "stablehlo", limits))
+
+    again = imported.other
+    return replace(
+        finished(imported.module),
+        bound=imported.bound,
+        open_axes=imported.open_axes,
+        other=None if again is None else lambda: replace(finished(again()), bound=imported.bound),
+    )
 
 
 def _finished(module: Native, format: str, names: set[str]) -> Program:

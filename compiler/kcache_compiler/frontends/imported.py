@@ -1,0 +1,23 @@
+"""What an importer may say beyond a module: weights that it bound, sizes that it chose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from kcache_compiler.frontends.context import Native
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A StableHLO module whose last arguments may be bound to weights.
+
+    ``bound``: argument index -> content, little-endian and row-major. ``open_axes``: (argument, axis) whose
+    size the program leaves open, and the module has chosen -> its name in the program. ``other`` imports the
+    same program with other such sizes.
+    """
+
+    module: Native
+    bound: Mapping[int, bytes] = field(default_factory=dict[int, bytes], repr=False)
+    open_axes: Mapping[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str])
+    other: Callable[[], Native] | None = None

@@ -1,0 +1,116 @@
+"""Values that do not depend on the inputs, computed: what shapes, axes and slices are made of."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from kcache_compiler.frontends.onnx_ops.emit import ELEMENTS, Value
+from kcache_compiler.frontends.onnx_ops.site import Site
+from kcache_compiler.frontends.onnx_proto import Array, Proto, onnx
+
+#: Elements of the largest value that is computed: shapes are far smaller.
+_MOST = 1024
+
+#: Operators that shapes are computed with.
+_OPS = frozenset(
+    {
+        "Abs",
+        "Add",
+        "And",
+        "Cast",
+        "CastLike",
+        "Ceil",
+        "Concat",
+        "Constant",
+        "ConstantOfShape",
+        "Div",
+        "Equal",
+        "Expand",
+        "Flatten",
+        "Floor",
+        "Gather",
+        "GatherElements",
+        "Greater",
+        "GreaterOrEqual",
+        "Identity",
+        "Less",
+        "LessOrEqual",
+        "Max",
+        "Min",
+        "Mod",
+        "Mul",
+        "Neg",
+        "Not",
+        "Or",
+        "Pow",
+        "Range",
+        "Reciprocal",
+        "ReduceMax",
+        "ReduceMin",
+        "ReduceProd",
+        "ReduceSum",
+        "Reshape",
+        "Round",
+        "ScatterElements",
+        "ScatterND",
+        "Shape",
+        "Size",
+        "Slice",
+        "Split",
+        "Sqrt",
+        "Squeeze",
+        "Sub",
+        "Tile",
+        "Transpose",
+        "Unsqueeze",
+        "Where",
+        "Xor",
+    }
+)
+
+
+def fold(
+    site: Site, results: list[Value | None], attributes: Mapping[str, Proto], opset: int
+) -> list[Value | None]:
+    """Note the elements of results whose inputs are all known, as ONNX's reference computes them.
+
+    What was emitted for them stays: as data they are what the node says, not numbers of this size.
+    """
+    if site.op not in _OPS or all(r is None or r.known is not None for r in results):
+        return results
+    arrays = [None if value is None else value.known for value in site.inputs]
+    given = [value is not None for value in site.inputs]
+    if any(there and array is None for there, array in zip(given, arrays, strict=True)):
+        return results
+    if any(r is not None and np.prod(r.dims, dtype=np.float64) > _MOST for r in results):
+        return results
+    computed = _evaluate(site, [a for a in arrays if a is not None], given, attributes, opset)
+    return [_noted(result, array) for result, array in zip(results, computed, strict=False)]
+
+
+def _noted(result: Value | None, array: Array) -> Value | None:
+    array = np.asarray(array)
+    if result is None or result.dims != array.shape or ELEMENTS.get(array.dtype.name) != result.element:
+        return result
+    return result._replace(known=array)
+
+
+def _evaluate(
+    site: Site, arrays: Sequence[Array], given: Sequence[bool], attributes: Mapping[str, Proto], opset: int
+) -> list[Array]:
+    helper = onnx().helper
+    inputs = [f"i{i}" if there else "" for i, there in enumerate(given)]
+    outputs = [name and f"o{i}" for i, name in enumerate(site.outputs)]
+    node = helper.make_node(site.op, inputs, outputs)
+    node.attribute.extend(attributes.values())
+    names = [name for name in inputs if name]
+    function = helper.make_function(
+        "kcache", "fold", names, [o for o in outputs if o], [node], [helper.make_opsetid("", opset)]
+    )
+    evaluator = onnx().reference.ReferenceEvaluator(function)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return list(evaluator.run(None, dict(zip(names, arrays, strict=True)), attributes={}))

@@ -1,0 +1,178 @@
+"""ONNX models as StableHLO: weights become bound arguments, open dims take a size to be translated at."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from kcache_compiler.canonical.constants import INLINE_CONSTANT_BYTES
+from kcache_compiler.errors import InvalidProgram, LimitExceeded
+from kcache_compiler.frontends import context as mlir
+from kcache_compiler.frontends.context import Native
+from kcache_compiler.frontends.graph.program import GraphProgram
+from kcache_compiler.frontends.imported import Imported
+from kcache_compiler.frontends.limits import Limits, check
+from kcache_compiler.frontends.onnx_checks import graphs, parse, tensor_type
+from kcache_compiler.frontends.onnx_ops.build import Build
+from kcache_compiler.frontends.onnx_ops.emit import ELEMENTS, Array, Value, content_of, known, quoted
+from kcache_compiler.frontends.onnx_proto import Proto, tensor_array
+from kcache_compiler.frontends.onnx_translate import Scope, Translator
+
+#: Before this IR version every initializer had to be an input too; since then such an input is the caller's.
+_INITIALIZERS_ALONE = 4
+
+#: Initializers that sizes depend on, though they are floats: op -> inputs.
+_SHAPE_LIKE = {"Resize": (1, 2, 3), "Upsample": (1,), "OneHot": (1,), "Range": (0, 1, 2)}
+
+#: Elements whose initializers are weights whatever their size; wider integers may be shapes.
+_WEIGHTS = frozenset(
+    {"f16", "bf16", "f32", "f64", "complex<f32>", "complex<f64>", "i8", "ui8", "i16", "ui16"}
+)
+
+
+@dataclass(frozen=True)
+class Translation:
+    """StableHLO of a model.
+
+    ``bound``: argument index -> content of a weight, little-endian and row-major; these are the last
+    arguments. ``open_axes``: (argument, axis) whose size the model leaves open -> its name there, the same
+    for sizes that are equal; ``text`` has a size in its place.
+    """
+
+    text: str
+    bound: dict[int, bytes] = field(repr=False)
+    open_axes: dict[tuple[int, int], str]
+
+
+def read_onnx(program: bytes | GraphProgram, limits: Limits) -> Imported:
+    """Return a model as a verified module.
+
+    Raises ``InvalidProgram``, ``UnsupportedOp`` or ``LimitExceeded``.
+    """
+    if not isinstance(program, bytes):
+        raise InvalidProgram("a GraphProgram has the format 'graph', and was sent as 'onnx'")
+    check("program size in bytes", len(program), limits.program_bytes)
+    found = translate(program, limits)
+    if not found.open_axes:
+        return Imported(_module(found.text), found.bound)
+
+    def other() -> Native:
+        return _module(translate(program, limits, sample=1).text)
+
+    return Imported(_module(found.text), found.bound, found.open_axes, other)
+
+
+def _module(text: str) -> Native:
+    try:
+        return mlir.parse_module(text, mlir.new_context())
+    except mlir.mlir_error() as error:
+        raise InvalidProgram(f"the model does not make valid StableHLO: {str(error)[:2000]}") from None
+
+
+def translate(program: bytes, limits: Limits, sample: int = 0) -> Translation:
+    """Return a model as StableHLO text with one function ``@main``.
+
+    ``sample``: which of several sizes open dims are given. Raises ``InvalidProgram``, ``UnsupportedOp`` or
+    ``LimitExceeded``.
+    """
+    model = parse(program)
+    check("number of arguments", len(model.graph.input) + len(model.graph.initializer), limits.arguments)
+    return _Main(model, limits, sample).translation()
+
+
+class _Main:
+    def __init__(self, model: Proto, limits: Limits, sample: int) -> None:
+        self.model = model
+        self.fresh = _sizes(model, sample)
+        self.limits = limits
+        self.build = Build(limits)
+        self.signature: list[str] = []
+        self.open_axes: dict[tuple[int, int], str] = {}
+        self.sizes: dict[str, int] = {}
+
+    def translation(self) -> Translation:
+        graph, build = self.model.graph, self.build
+        opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in self.model.opset_import}
+        scope = Scope(opsets, {})
+        initializers = {tensor.name: tensor for tensor in graph.initializer}
+        declared = {info.name for info in graph.input}
+        lone = self.model.ir_version >= _INITIALIZERS_ALONE
+        for info in graph.input:
+            if lone or info.name not in initializers:
+                scope.values[info.name] = self._input(info)
+        bound = self._initializers(
+            scope, [t for name, t in initializers.items() if not (lone and name in declared)]
+        )
+        results = Translator(build, self.limits, self.model.functions).graph(graph, scope)
+        results = [build.named(value) for value in results]
+        build.emit_many("func.return", results, [])
+        types = ", ".join(value.type for value in results)
+        text = (
+            f"module {{\nfunc.func public @main({', '.join(self.signature)}) -> ({types}) {{\n"
+            f"{build.text()}\n}}\n}}\n"
+        )
+        return Translation(text, bound, self.open_axes)
+
+    def _argument(self, name: str, element: str, dims: tuple[int, ...]) -> Value:
+        value = self.build.parameter(element, dims)
+        self.signature.append(f"{value.name}: {value.type} loc({quoted(name)})")
+        return value
+
+    def _input(self, info: Proto) -> Value:
+        element, dims = tensor_type(info, self.limits)
+        index = len(self.signature)
+        fixed: list[int] = []
+        for axis, dim in enumerate(dims):
+            if isinstance(dim, int):
+                fixed.append(dim)
+                continue
+            name = dim or f"{info.name}.{axis}"
+            self.open_axes[index, axis] = name
+            if name not in self.sizes:
+                self.sizes[name] = next(self.fresh)
+            fixed.append(self.sizes[name])
+        return self._argument(info.name, element, tuple(fixed))
+
+    def _initializers(self, scope: Scope, tensors: Iterable[Proto]) -> dict[int, bytes]:
+        """Bind weights as arguments; what may be a shape stays a constant."""
+        shapes = _shape_like(self.model)
+        bound: dict[int, bytes] = {}
+        total = 0
+        for tensor in tensors:
+            array = tensor_array(tensor, f"the initializer {tensor.name!r}")
+            total += array.nbytes
+            if total > self.limits.constant_bytes:
+                raise LimitExceeded("bytes of constants", total, self.limits.constant_bytes)
+            if tensor.name not in shapes and _is_weight(array):
+                bound[len(self.signature)] = content_of(array)
+                value = self._argument(tensor.name, ELEMENTS[array.dtype.name], array.shape)
+            else:
+                value = known(array)
+            scope.values[tensor.name] = value
+        return bound
+
+
+def _sizes(model: Proto, sample: int) -> Iterator[int]:
+    """Yield sizes for open dims: no two alike, none that the model has itself, all of many divisors."""
+    taken = {dim.dim_value for info in model.graph.input for dim in info.type.tensor_type.shape.dim} | {
+        size for tensor in model.graph.initializer for size in tensor.dims
+    }
+    for size in itertools.count(48 + 720 * sample, 24):
+        if size not in taken:
+            yield size
+
+
+def _is_weight(array: Array) -> bool:
+    return array.size > 1 and (ELEMENTS[array.dtype.name] in _WEIGHTS or array.nbytes > INLINE_CONSTANT_BYTES)
+
+
+def _shape_like(model: Proto) -> set[str]:
+    """Return the names that sizes are read from, whatever their element."""
+    names: set[str] = set()
+    for graph in graphs(model):
+        for node in graph.node:
+            for index in _SHAPE_LIKE.get(node.op_type, ()):
+                if index < len(node.input):
+                    names.add(node.input[index])
+    return names

@@ -1,0 +1,94 @@
+"""Quantized arithmetic, in the integers that hold it."""
+
+from __future__ import annotations
+
+from kcache_compiler.frontends.onnx_ops.contractions import product
+from kcache_compiler.frontends.onnx_ops.convolution import convolved
+from kcache_compiler.frontends.onnx_ops.elementwise import element_of, saturated
+from kcache_compiler.frontends.onnx_ops.emit import INTEGERS, Value
+from kcache_compiler.frontends.onnx_ops.site import Site, legalizes
+
+
+def _like(n: Site, parameter: Value, x: Value) -> Value:
+    """Show a scale or zero point, one for all or one for each index of an axis, as ``x``."""
+    b = n.b
+    if n.int("block_size", 0):
+        n.unsupported("blocks of an axis with a scale each")
+    if parameter.rank == 0 or parameter.dims == (1,):
+        return b.broadcast(b.reshape(parameter, ()), x.dims)
+    return b.broadcast_in_dim(parameter, [n.axis(n.int("axis", 1), x.rank)], x.dims)
+
+
+@legalizes(QuantizeLinear=28)
+def quantize_linear(n: Site) -> Value:
+    b, x, zero = n.b, n[0], n.get(2)
+    element = "ui8" if zero is None else zero.element
+    if zero is None and n.int("output_dtype", 0):
+        element = element_of(n, n.int("output_dtype"))
+    if element not in INTEGERS:
+        n.unsupported(f"quantization to {element}")
+    if x.element in INTEGERS:
+        x = b.convert(x, n[1].element)
+    scaled = b.unary("round_nearest_even", b.binary("divide", x, _like(n, b.convert(n[1], x.element), x)))
+    if zero is not None:
+        scaled = b.binary("add", scaled, _like(n, b.convert(zero, x.element), x))
+    return saturated(n, scaled, element)
+
+
+@legalizes(DequantizeLinear=28)
+def dequantize_linear(n: Site) -> Value:
+    b, x, scale, zero = n.b, n[0], n[1], n.get(2)
+    if x.element not in INTEGERS:
+        n.unsupported(f"dequantization from {x.element}")
+    element = element_of(n, n.int("output_dtype")) if n.int("output_dtype", 0) else scale.element
+    wide = b.convert(x, "i32")
+    if zero is not None:
+        wide = b.binary("subtract", wide, _like(n, b.convert(zero, "i32"), x))
+    y = b.binary("multiply", b.convert(wide, scale.element), _like(n, scale, x))
+    return b.convert(y, element)
+
+
+def _less_zero(n: Site, x: Value, zero: Value | None, axis: int) -> Value:
+    """Return ``x`` in i32 less its zero point: one for all, or one for each index of an axis."""
+    b, wide = n.b, n.b.convert(x, "i32")
+    if zero is None:
+        return wide
+    zero = b.convert(zero, "i32")
+    if zero.rank == 1 and zero.dims != (1,):
+        return b.binary("subtract", wide, b.broadcast_in_dim(zero, [axis], wide.dims))
+    if zero.rank > 1:
+        return b.binary("subtract", wide, zero)
+    return b.binary("subtract", wide, b.reshape(zero, ()))
+
+
+@legalizes(MatMulInteger=10, ConvInteger=10)
+def integer_product(n: Site) -> Value:
+    if n.op == "ConvInteger":
+        return convolved(n, _less_zero(n, n[0], n.get(2), 1), _less_zero(n, n[1], n.get(3), 0))
+    x, y = n[0], n[1]
+    return product(n, _less_zero(n, x, n.get(2), max(0, x.rank - 2)), _less_zero(n, y, n.get(3), y.rank - 1))
+
+
+@legalizes(QLinearMatMul=21, QLinearConv=10)
+def quantized_product(n: Site) -> Value:
+    b, x, y, zero = n.b, n[0], n[3], n[7]
+    if n.op == "QLinearConv":
+        total = convolved(n, _less_zero(n, x, n[2], 1), _less_zero(n, y, n[5], 0))
+        if n.get(8) is not None:
+            total = b.binary("add", total, b.broadcast_in_dim(n[8], [1], total.dims))
+        axis = 1
+    else:
+        rows = _less_zero(n, x, n[2], max(0, x.rank - 2))
+        total = product(n, rows, _less_zero(n, y, n[5], y.rank - 1))
+        axis = total.rank - 1
+    scale = b.binary("divide", b.binary("multiply", _flat(n, n[1]), _flat(n, n[4])), _flat(n, n[6]))
+    scale = b.broadcast_in_dim(scale, [axis] if scale.rank else [], total.dims)
+    scaled = b.unary("round_nearest_even", b.binary("multiply", b.convert(total, scale.element), scale))
+    shifted = b.binary("add", scaled, b.broadcast(b.reshape(b.convert(zero, scale.element), ()), total.dims))
+    return saturated(n, shifted, zero.element)
+
+
+def _flat(n: Site, scale: Value) -> Value:
+    if scale.rank > 1:
+        n.unsupported("scales of more than one axis")
+    return n.b.reshape(scale, ()) if scale.dims == (1,) else scale
