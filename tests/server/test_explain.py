@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -23,6 +25,7 @@ from kcache_grpc.storage.records import (
     Namespace,
     StoredKernel,
 )
+from tests.server import gated_jobs
 from tests.server.programs import (
     ISA,
     TARGET,
@@ -33,7 +36,7 @@ from tests.server.programs import (
     header,
     inline,
 )
-from tests.server.running import Running
+from tests.server.running import Running, config_in, running
 
 OTHER_TARGET = common_pb2.Target(cpu=common_pb2.CpuTarget(isa="x86-64-v2"))
 BODY = """
@@ -320,6 +323,35 @@ class TestUnknownSpecs:
         space.explain(chain(op="cosine"))
         after = space.stats()
         assert (after.specs, after.mappings, after.kernels) == (before.specs, before.mappings, before.kernels)
+
+
+class TestCrashes:
+    @pytest.fixture
+    def crashing(self, tmp_path: Path) -> Iterator[Space]:
+        settings = gated_jobs.write_module(tmp_path / "jobs")
+        (tmp_path / "jobs" / "open").touch()
+        with running(config_in(tmp_path, worker=settings)) as server:
+            yield Space(server, "crashes")
+
+    def test_a_compile_that_crashed(self, crashing: Space) -> None:
+        body = add(gated_jobs.SEGFAULT)
+        with pytest.raises(grpc.RpcError):
+            crashing.compile(body)
+        found = crashing.explain(body)
+        assert (found.step, found.key, found.program_known) == ("FAILED", 1, True)
+        assert found.failure is not None
+        assert (found.failure.reason, found.failure.stage) == ("COMPILE_FAILED", "waiting")
+        assert found.failure.retry > found.failure.last
+
+    def test_a_program_that_breaks_its_parser(self, crashing: Space) -> None:
+        body = add(71) + b"// poison\n"
+        with pytest.raises(grpc.RpcError):
+            crashing.compile(body)
+        found = crashing.explain(body)
+        assert (found.step, found.key, found.spec_digest) == ("FAILED", 0, b"")
+        assert found.program_digest == digest(body)
+        assert found.summary.startswith("reading it failed once")
+        assert found.failure is not None
 
 
 class TestErrors:
