@@ -62,7 +62,9 @@ class Succession:
                 return
             if self._is_split(namespace, roots):
                 logger.error(
-                    "key %d of namespace %s was given to programs that are not the same", old.key, namespace.name
+                    "key %d of namespace %s was given to programs that are not the same",
+                    old.key,
+                    namespace.name,
                 )
                 return
             self._store.add_alias(namespace, max(roots), min(roots))

@@ -154,7 +154,9 @@ class MemoryGraphs(MemoryPart, GraphStore):
             found, latest = set[int](), {key}
             while latest:
                 latest = {
-                    alias for (space, alias), of in state.aliases.items() if space == namespace.id and of in latest
+                    alias
+                    for (space, alias), of in state.aliases.items()
+                    if space == namespace.id and of in latest
                 }
                 found |= latest
             return tuple(sorted(found))
