@@ -27,16 +27,34 @@ def _convert(site: Site) -> Ref | None:
 
 
 def _convert_extent(site: Site) -> Ref | None:
-    """An extent is a number that its element holds rounded: of an integer, it is another element's too."""
+    """Integers and f64 hold every number of elements, so another element's extent is theirs, rounded."""
     node = site.node(site.operands[0])
-    if node.op != "extent" or not is_integer(node.results[0].element) or not is_float(site.type.element):
+    source = node.results[0].element if node.results else ""
+    if node.op != "extent" or not is_float(site.type.element):
         return None
-    return _extent(site, node)
+    exact = is_integer(source) or (source == "f64" and not node.attributes.startswith("1/"))
+    return _extent(site, node, node.attributes) if exact else None
 
 
-def _extent(site: Site, node: Node) -> Ref:
+def _one_less(site: Site) -> Ref | None:
+    """``N - 1``, of variances without bias."""
+    if site.type.element not in ("i32", "i64", "f64"):
+        return None
+    return one_less(site)
+
+
+def one_less(site: Site) -> Ref | None:
+    """Return the extent that is one less than an extent."""
+    left, right = site.operands
+    node = site.node(left)
+    if node.op != "extent" or site.scalar(right) != 1 or "/" in node.attributes or "-" in node.attributes:
+        return None
+    return _extent(site, node, f"{node.attributes}-1")
+
+
+def _extent(site: Site, node: Node, text: str) -> Ref:
     type = node.results[0]._replace(element=site.type.element)
-    index = site.builder.node(node.op, node.attributes, (), (), (type,))
+    index = site.builder.node(node.op, text, (), (), (type,))
     return site.shown(Ref(index, 0, ()))
 
 
@@ -172,7 +190,7 @@ def _least(site: Site, ref: Ref) -> float | None:
     """Return what an extent, or an extent less a constant, is at least: a symbol stands for 2 or more."""
     node = site.node(ref)
     if node.op == "extent":
-        return None if node.attributes.startswith("1/") else 2
+        return None if "/" in node.attributes else 1 if "-" in node.attributes else 2
     parts = site.inners(ref, "subtract")
     if parts is None:
         return None
@@ -185,7 +203,7 @@ FOLDING: tuple[Rewrite, ...] = (
         "convert_constant",
         ("convert",),
         "A conversion rounds to nearest even, once; integers wrap modulo 2^n. An extent of an integer type "
-        "is its number, of a float type that number rounded.",
+        "or f64 is its number, of a float type that number rounded.",
         _convert,
     ),
     Rewrite(
@@ -194,6 +212,13 @@ FOLDING: tuple[Rewrite, ...] = (
         "IEEE 754 rounds the exact result to nearest even, once: here it is computed as a fraction. Zeros "
         "keep the sign that the operation gives them; integers wrap.",
         _arithmetic,
+    ),
+    Rewrite(
+        "extent_less_one",
+        ("subtract",),
+        "Integers and f64 hold every number of elements exactly, and one less.",
+        _one_less,
+        "extent",
     ),
     Rewrite(
         "constant_root",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kcache_compiler.canonical.elements import is_float
 from kcache_compiler.canonical.graph import Ref
+from kcache_compiler.canonical.raising.folding import one_less
 from kcache_compiler.canonical.raising.site import Rewrite, Site
 from kcache_compiler.canonical.raising.sums import summed
 from kcache_compiler.canonical.sizes import product, size_text
@@ -101,7 +102,19 @@ def _variance(site: Site, value: Ref, centre: Ref, divisor: Ref) -> Ref:
     return site.put("divide", inside.sum(squares, gone), divisor)
 
 
+def _one_less(site: Site) -> Ref | None:
+    return one_less(site) if is_float(site.type.element) else None
+
+
 MOMENTS: tuple[Rewrite, ...] = (
+    Rewrite(
+        "narrow_extent_less_one",
+        ("subtract",),
+        "N - 1 of N rounded to f32, f16 or bf16 is N - 1 rounded: the same to 2^24, 2^11 and 2^8, else 1 "
+        "ulp.",
+        _one_less,
+        "extent",
+    ),
     Rewrite(
         "variance_without_f64",
         ("convert",),
