@@ -1,14 +1,15 @@
 """Constants that are sizes: the N of a mean, a variance or their gradients, which erasure must not keep.
 
-A constant is an extent where the dataflow says so, not where a number happens to agree. As a divisor it is the
-number of elements that a sum below it runs over, or that a broadcast above it repeats (the sum's gradient);
-as a factor it is one over that number. Between constant and sum there may be conversions, views and
+A constant is an extent where the dataflow says so, not where a number happens to agree. As a divisor it is
+the number of elements that a sum below it runs over, or that a broadcast above it repeats (the sum's
+gradient); as a factor it is one over that number. Between constant and sum there may be conversions, views and
 arithmetic with other constants only. N - 1, of variances without bias, counts too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from kcache_compiler.canonical.constants import Constant, read_constant
 from kcache_compiler.canonical.elements import is_float, is_integer
@@ -24,6 +25,21 @@ _PASSING = frozenset(
     for op in ("convert", "negate", "reshape", "broadcast_in_dim", "transpose", "optimization_barrier")
 )
 _ARITHMETIC = frozenset(f"stablehlo.{op}" for op in ("add", "subtract", "multiply", "divide"))
+
+#: Arithmetic of two constants that leaves one of them, by position, what it is to whoever uses the result.
+_HANDING_ON = frozenset(
+    {
+        ("stablehlo.multiply", 0),
+        ("stablehlo.multiply", 1),
+        ("stablehlo.divide", 1),
+        ("stablehlo.subtract", 0),
+    }
+)
+
+#: Operations that write a value where others look it up: gradients of sums over what was read there.
+_PLACING = frozenset(
+    f"stablehlo.{op}" for op in ("scatter", "select", "dynamic_update_slice", "pad", "concatenate")
+)
 
 #: Most operations between a constant and a sum that are looked through, each way.
 _STEPS = 8
@@ -43,8 +59,20 @@ def extent_value(text: str, sizes: dict[int, int]) -> float | int | None:
     return 1.0 / count if count else float("inf")
 
 
-def find_extents(tape: Tape, shapes: Shapes, constants: dict[Native, Constant]) -> dict[int, str]:
-    """Return the text of the extent that a constant is, by number of its value."""
+#: A size, whether a constant would be one over it, and whether a sum runs over it.
+_Context = tuple[int, bool, bool]
+
+
+@dataclass(frozen=True)
+class Extent:
+    """What an ``extent`` node says, and whether the constant is less than zero: the negative of it."""
+
+    text: str
+    negative: bool
+
+
+def find_extents(tape: Tape, shapes: Shapes, constants: dict[Native, Constant]) -> dict[int, Extent]:
+    """Return the extents that constants are, by number of the value."""
     if not shapes.symbols:
         return {}
     return _Search(tape, shapes, constants).run()
@@ -77,16 +105,16 @@ class _Search:
             ):
                 self.constant.update(entry.results)
 
-    def run(self) -> dict[int, str]:
-        found: dict[int, str] = {}
+    def run(self) -> dict[int, Extent]:
+        found: dict[int, Extent] = {}
         for value, entry in self.made.items():
             if entry.name in CONSTANTS:
-                text = self._extent(value, entry)
-                if text is not None:
-                    found[value] = text
+                extent = self._extent(value, entry)
+                if extent is not None:
+                    found[value] = extent
         return found
 
-    def _extent(self, value: int, entry: Entry) -> str | None:
+    def _extent(self, value: int, entry: Entry) -> Extent | None:
         element = self.types[value].element
         if not (is_float(element) or (is_integer(element) and element != "i1")):
             return None
@@ -96,20 +124,23 @@ class _Search:
             self.constants[entry.operation] = known
         if not known.splat or known.content.startswith("=") or not known.content.strip("0"):
             return None
-        for code, inverse in self._contexts(value, 0, _STEPS):
-            for form in ("{}", "{}-1"):
+        for code, inverse, summed in self._contexts(value, 0, _STEPS):
+            for form in ("{}", "{}-1") if summed else ("{}",):
                 text = form.format(size_text(code))
                 if inverse:
                     text = f"1/({text})"
                 number = extent_value(text, self.sizes)
-                if number is not None and Constant.number(number, element).content == known.content:
-                    return text
+                if number is None or (inverse and number == 1):
+                    continue
+                for sign in (1, -1) if is_float(element) else (1,):
+                    if Constant.number(sign * number, element).content == known.content:
+                        return Extent(text, sign < 0)
         return None
 
     # -- from the constant up to where it meets a value
 
-    def _contexts(self, value: int, divisors: int, steps: int) -> Iterator[tuple[int, bool]]:
-        """Yield the sizes that a constant may be, and whether it would be one over them."""
+    def _contexts(self, value: int, divisors: int, steps: int) -> Iterator[_Context]:
+        """Yield the sizes that a constant may be."""
         if not steps or divisors > 1:
             return
         for entry, position in self.users.get(value, ()):
@@ -118,24 +149,29 @@ class _Search:
             elif entry.name in _ARITHMETIC:
                 divides = divisors + (entry.name == "stablehlo.divide" and position == 1)
                 if entry.results[0] in self.constant:
-                    yield from self._contexts(entry.results[0], divides, steps - 1)
+                    if (entry.name, position) in _HANDING_ON:
+                        yield from self._contexts(entry.results[0], divides, steps - 1)
                 elif entry.name in ("stablehlo.multiply", "stablehlo.divide"):
                     yield from self._sink(entry, position, divides)
+            elif entry.name in _PLACING and entry.uses:
+                whole = _symbolic_product(entry.uses[position])
+                if whole is not None:
+                    yield whole, not divisors, False
 
-    def _sink(self, entry: Entry, position: int, divisors: int) -> Iterator[tuple[int, bool]]:
+    def _sink(self, entry: Entry, position: int, divisors: int) -> Iterator[_Context]:
         if divisors > 1:
             return
         inverse = divisors == 0
         if inverse and entry.name == "stablehlo.divide":
             return
         for code in self._sums(entry.operands[1 - position], _STEPS):
-            yield code, inverse
+            yield code, inverse, True
         for code in self._repeats(entry.results[0], _STEPS):
-            yield code, inverse
+            yield code, inverse, False
         if entry.name == "stablehlo.multiply":
             whole = _symbolic_product(self.types[entry.results[0]].dims or ())
             if whole is not None:
-                yield whole, inverse
+                yield whole, inverse, False
 
     # -- what is summed below, what is repeated above
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from kcache_compiler.canonical.attributes import canonical_attributes
 from kcache_compiler.canonical.builder import Builder, FinishedRegion
 from kcache_compiler.canonical.constants import Constant
-from kcache_compiler.canonical.extents import find_extents
+from kcache_compiler.canonical.extents import Extent, find_extents
 from kcache_compiler.canonical.graph import DYNAMIC, Ref, Region, ValueType, spread
 from kcache_compiler.canonical.native_types import TypeReader
 from kcache_compiler.canonical.ops import SIDE_EFFECTS
@@ -72,7 +72,7 @@ class Importer:
         self.shapes: Shapes
         #: Constants that were read, and those that are sizes, by number of the value.
         self.constants: dict[Native, Constant] = {}
-        self.extents: dict[int, str] = {}
+        self.extents: dict[int, Extent] = {}
         self._lifted = lifted or {}
 
     def run(

@@ -30,7 +30,7 @@ from kcache_compiler.canonical.ops import is_elementwise, is_structured
 from kcache_compiler.canonical.reduction import ReductionInput, add_reduction
 from kcache_compiler.canonical.reshape import reshape
 from kcache_compiler.canonical.rewrites import Site, reduce, simplest
-from kcache_compiler.canonical.sizes import evaluate, is_symbolic, read_size, size_text
+from kcache_compiler.canonical.sizes import evaluate, read_size, size_text
 
 #: Operations whose attributes name erased sizes.
 _SIZED = frozenset({"slice", "gather", "dynamic_slice"})

@@ -245,8 +245,9 @@ class StablehloImporter(Importer):
             return self.generic(scope, operation, operands, types)
         extent = self.extents.get(scope.entry.results[0])
         if extent is not None:
-            index = scope.builder.node("extent", extent, (), (), (ValueType(type.element, ()),))
-            return [Ref(index, 0, tuple(map(spread, type.dims or ())))]
+            index = scope.builder.node("extent", extent.text, (), (), (ValueType(type.element, ()),))
+            shown = Ref(index, 0, tuple(map(spread, type.dims or ())))
+            return self._build(scope, "negate", "", type, [shown]) if extent.negative else [shown]
         constant = self.constants.get(operation)
         if constant is None:
             constant = read_constant(operation, self.read_type(operation.results[0].type))

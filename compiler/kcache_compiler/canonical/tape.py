@@ -114,7 +114,7 @@ class Recorder:
         #: Random numbers drawn so far: what draws is not the same value when it is called again.
         self._draws = 0
         self._bodies: dict[str, list[Native]] = {}
-        #: results that are an iota, a constant of one element or a view of one, and how many operations from it
+        #: iotas, constants of one element and views of them, and how many operations from them
         self._rewritten: dict[int, tuple[Entry, int]] = {}
 
     def run(self, function: Native) -> Tape:
@@ -229,7 +229,7 @@ class Recorder:
 
     def _is_one(self, constant: Entry) -> bool:
         dims = self._types[constant.results[0]].dims
-        return dims is not None and all(size in (0, 1) for size in dims) or is_splat(constant.operation)
+        return (dims is not None and all(d in (0, 1) for d in dims)) or is_splat(constant.operation)
 
     def _used(self, block: Block, value: int) -> int:
         """Return a value where it is used: iotas and constants are written again, so that uses share no dims
