@@ -50,7 +50,7 @@ def gelu(e: Emitter, x: Value, *, approximate: str = "none") -> Value:
 
 def softmax(e: Emitter, x: Value, *, axis: int = -1) -> Value:
     """exp(x), divided by its sum along an axis."""
-    along = (axis_of(axis, len(x.dims)),) if x.dims else ()
+    along = (axis_of(axis, len(x.dims)),)
     top = reduce_(e, x, "max", along)
     powers = el.exp(e, el.subtract(e, x, spread(e, top, x, along)))
     return el.divide(e, powers, spread(e, reduce_(e, powers, "sum", along), x, along))
@@ -58,7 +58,7 @@ def softmax(e: Emitter, x: Value, *, axis: int = -1) -> Value:
 
 def log_softmax(e: Emitter, x: Value, *, axis: int = -1) -> Value:
     """log(softmax(x)) without a division."""
-    along = (axis_of(axis, len(x.dims)),) if x.dims else ()
+    along = (axis_of(axis, len(x.dims)),)
     shifted = el.subtract(e, x, spread(e, reduce_(e, x, "max", along), x, along))
     total = el.log(e, reduce_(e, el.exp(e, shifted), "sum", along))
     return el.subtract(e, shifted, spread(e, total, x, along))
@@ -108,7 +108,7 @@ def batch_norm_inference(
     epsilon: float = 1e-5,
 ) -> Value:
     """Known mean and variance of each channel made 0 and 1, then scaled and moved."""
-    at = (axis_of(axis, len(x.dims)),) if x.dims else ()
+    at = (axis_of(axis, len(x.dims)),)
     centered = el.subtract(e, x, _along(e, mean, x, at, "mean"))
     spreading = el.rsqrt(e, el.add(e, variance, e.scalar(x.dtype, epsilon)))
     result = el.multiply(e, centered, _along(e, spreading, x, at, "variance"))

@@ -53,14 +53,12 @@ def scalar_like(e: Emitter, x: Value, *, value: Number) -> Value:
 def iota(e: Emitter, *, dtype: str, shape: ShapeValue, axis: int = 0) -> Value:
     """Indices along an axis."""
     dims = sizes_of(e, shape.dims)
-    if not dims:
-        raise InvalidProgram("a scalar has no axis to count along")
     return e.iota(dtype, dims, axis_of(axis, len(dims)))
 
 
 def size(e: Emitter, x: Value, *, axis: int, dtype: str = "i32") -> Value:
     """The size of an axis as a number."""
-    found = x.dims[axis_of(axis, len(x.dims))] if x.dims else axis_of(axis, 0)
+    found = x.dims[axis_of(axis, len(x.dims))]
     if isinstance(found, int):
         return e.scalar(dtype, found)
     return convert(e, e.size(found), dtype=dtype)

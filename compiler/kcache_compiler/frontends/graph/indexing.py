@@ -169,8 +169,6 @@ def scatter(
 def take(e: Emitter, x: Value, indices: Value, *, axis: int = 0) -> Value:
     """Entries of one axis."""
     at = axis_of(axis, len(x.dims))
-    if not x.dims:
-        raise InvalidProgram(f"{x} has no axis to take from")
     count = len(indices.dims)
     sizes = tuple(1 if a == at else require_static(x, a, "take needs its size") for a in range(len(x.dims)))
     offsets = (*range(at), *range(at + count, len(x.dims) - 1 + count))
@@ -207,7 +205,7 @@ def take_along_axis(e: Emitter, x: Value, indices: Value, *, axis: int = -1) -> 
     )
 
 
-def one_hot(e: Emitter, x: Value, *, depth: int, dtype: str) -> Value:
+def one_hot(e: Emitter, x: Value, *, depth: int, dtype: str = "f32") -> Value:
     """A new last axis with a one at the place that ``x`` says."""
     dims = (*x.dims, depth)
     places = e.iota(x.dtype, dims, len(x.dims))

@@ -22,8 +22,6 @@ def _sorted(
 ) -> tuple[Value, ...]:
     x = values[0]
     at = axis_of(axis, len(x.dims))
-    if not x.dims:
-        raise InvalidProgram(f"{x} has no axis to sort along")
     types = [mlir_type(Type(value.dtype, ())) for value in values]
     params = ", ".join(f"%l{i}: {type}, %r{i}: {type}" for i, type in enumerate(types))
     kind = "TOTALORDER" if x.dtype in FLOATS else "SIGNED" if x.dtype in SIGNED else "UNSIGNED"
@@ -53,15 +51,13 @@ def argsort(
     dtype: str = "i32",
 ) -> Value:
     """Where the elements come from when they are sorted."""
-    places = e.iota(dtype, x.dims, axis_of(axis, len(x.dims))) if x.dims else x
+    places = e.iota(dtype, x.dims, axis_of(axis, len(x.dims)))
     return _sorted(e, (x, places), axis, descending, stable)[1]
 
 
 def top_k(e: Emitter, x: Value, *, k: int) -> tuple[Value, ...]:
     """The largest along the last axis."""
-    if not x.dims:
-        raise InvalidProgram(f"{x} has no axis to search along")
-    own = require_static(x, len(x.dims) - 1, "top_k needs its size")
+    own = require_static(x, axis_of(-1, len(x.dims)), "top_k needs its size")
     if not 0 <= k <= own:
         raise InvalidProgram(f"k is {k}, and the last axis of {x} has {own} elements")
     dims = (*x.dims[:-1], k)

@@ -90,7 +90,8 @@ def _bounds(x: Value, axis: int, own: int, start: int, limit: int, stride: int) 
     begin = start + own if start < 0 else start
     end = limit + own if limit < 0 else min(limit, own)
     if not 0 <= begin <= own or end < begin:
-        raise InvalidProgram(f"{start} to {limit} is not within axis {axis} of {x}")
+        shown = "the end" if limit >= own else str(limit)
+        raise InvalidProgram(f"{start} to {shown} is not within axis {axis} of {x}")
     return begin, end, stride
 
 

@@ -144,8 +144,6 @@ def logsumexp(e: Emitter, x: Value, *, axes: Axes = None, keepdims: bool = False
 def extreme_index(e: Emitter, x: Value, largest: bool, axis: int, keepdims: bool, dtype: str) -> Value:
     """Where the largest or smallest element is: the first NaN, else the first of equals."""
     at = axis_of(axis, len(x.dims))
-    if not x.dims:
-        raise InvalidProgram(f"{x} has no axis to search along")
     if x.dims[at] == 0:
         raise InvalidProgram(
             f"axis {at} of {x} is empty: no element is the {'largest' if largest else 'smallest'}"
@@ -206,8 +204,6 @@ def cumulative(kind: str) -> Callable[..., Value]:
 
     def build(e: Emitter, x: Value, *, axis: int = -1, reverse: bool = False) -> Value:
         at = axis_of(axis, len(x.dims))
-        if not x.dims:
-            raise InvalidProgram(f"{x} has no axis to run along")
         length = require_static(x, at, "a running reduction has no form for it")
         if length == 0:
             return x

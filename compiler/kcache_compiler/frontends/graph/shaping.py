@@ -51,10 +51,11 @@ def reshape(e: Emitter, x: Value, *, shape: ShapeValue) -> Value:
     if sum(dim == -1 for dim in shape.dims) > 1:
         raise InvalidProgram(f"the shape of {x} has several sizes of -1: one at most follows from the others")
     known = sizes_of(e, [1 if dim == -1 else dim for dim in shape.dims])
-    rest = quotient(total, product(known)) if -1 in shape.dims else None
-    if -1 in shape.dims and (rest is None or rest == 0):
-        given = ",".join("-1" if dim == -1 else str(dim) for dim in shape.dims)
-        raise InvalidProgram(f"no size fits the -1 of [{given}] for the {total} elements of {x}")
+    given = product(known)
+    rest = quotient(total, given) if -1 in shape.dims and given != 0 else None
+    if -1 in shape.dims and rest is None:
+        text = ",".join("-1" if dim == -1 else str(dim) for dim in shape.dims)
+        raise InvalidProgram(f"no size fits the -1 of [{text}] for the {total} elements of {x}")
     dims = tuple(
         rest if dim == -1 and rest is not None else own for dim, own in zip(shape.dims, known, strict=True)
     )
@@ -107,8 +108,6 @@ def concatenate(e: Emitter, *xs: Value, axis: int = 0) -> Value:
     """One after the other along an axis."""
     dtype, first = same_dtype(*xs), xs[0]
     at = axis_of(axis, len(first.dims))
-    if not first.dims:
-        raise InvalidProgram(f"{first} has no axis to concatenate along: use expand_dims first")
     total: Size = 0
     for value in xs:
         if len(value.dims) != len(first.dims) or any(

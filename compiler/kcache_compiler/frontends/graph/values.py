@@ -81,9 +81,11 @@ def same_dtype(*values: Value) -> str:
 
 def axis_of(axis: int, rank: int, what: str = "axis") -> int:
     """An axis counted from 0, given from either end."""
+    if rank == 0:
+        raise InvalidProgram(f"{what} is {axis}, and a scalar has no axes")
     if not -rank <= axis < rank:
         raise InvalidProgram(f"{what} is {axis}, of a value of rank {rank}: use {-rank} to {rank - 1}")
-    return axis % rank if rank else 0
+    return axis % rank
 
 
 def axes_of(axes: Sequence[int], rank: int, what: str = "axes") -> tuple[int, ...]:
