@@ -12,13 +12,13 @@ TARGET = common_pb2.Target(cpu=common_pb2.CpuTarget(isa=ISA))
 SO = 1
 
 
-def add(rows: int, columns: int = 8, names: tuple[str, str] = ("a", "b")) -> bytes:
-    """``a + b`` for f32[rows,columns]: another size is another key while specs are static."""
+def add(rows: int, columns: int = 8, names: tuple[str, str] = ("a", "b"), op: str = "add") -> bytes:
+    """``a + b`` for f32[rows,columns], or another operation of two: another size is another kernel."""
     a, b = names
     kind = f"tensor<{rows}x{columns}xf32>"
     return (
         f"module {{ func.func @main(%{a}: {kind}, %{b}: {kind}) -> {kind} {{\n"
-        f"  %r = stablehlo.add %{a}, %{b} : {kind}\n  return %r : {kind}\n}} }}\n"
+        f"  %r = stablehlo.{op} %{a}, %{b} : {kind}\n  return %r : {kind}\n}} }}\n"
     ).encode()
 
 

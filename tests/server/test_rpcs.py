@@ -80,14 +80,16 @@ def test_store_gives_the_same_key_again_and_signs_the_binding(server: Running) -
     assert binding.arg_spec == "f32[4,8];f32[4,8]"
 
 
-def test_a_renamed_graph_meets_the_same_key_and_another_graph_the_next(server: Running) -> None:
+def test_renamed_and_resized_graphs_meet_one_key_and_another_graph_the_next(server: Running) -> None:
     def store(body: bytes) -> pb.StoreGraphResponse:
         return server.stub.StoreGraph(pb.StoreGraphRequest(header=header("keys"), graph=inline(body)))
 
-    first, renamed, other = store(add(4)), store(add(4, names=("x", "y"))), store(add(5))
-    assert (first.key, renamed.key, other.key) == (1, 1, 2)
+    first, renamed, resized = store(add(4)), store(add(4, names=("x", "y"))), store(add(5))
+    other = store(add(4, op="multiply"))
+    assert (first.key, renamed.key, resized.key, other.key) == (1, 1, 1, 2)
     assert not renamed.created
-    assert renamed.binding.payload != first.binding.payload
+    assert not resized.created
+    assert len({reply.binding.payload for reply in (first, renamed, resized)}) == 3
     assert server.stub.CountSpecs(pb.CountSpecsRequest(header=header("keys"))).count == 2
 
 
@@ -172,9 +174,10 @@ def test_a_renamed_graph_gets_the_kernel_of_the_first(server: Running) -> None:
 
 
 def test_get_kernels_answers_every_query_once_and_says_what_is_missing(server: Running) -> None:
-    server.stub.StoreGraph(pb.StoreGraphRequest(header=header("batch"), graph=inline(add(3))))
+    other = add(3, op="multiply")
+    server.stub.StoreGraph(pb.StoreGraphRequest(header=header("batch"), graph=inline(other)))
     list(server.stub.CompileKernel(compile_request(inline(add(4)), "batch")))
-    bodies = [add(4), add(99), add(3), add(4)]
+    bodies = [add(4), add(99), other, add(4)]
     results = [r for reply in server.stub.GetKernels(kernels_request(bodies, "batch")) for r in reply.results]
     statuses = {result.index: result.status for result in results}
     assert statuses == {

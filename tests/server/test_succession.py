@@ -1,4 +1,4 @@
-"""Stores of an older canonicalizer: nothing of them is served, and their keys are joined with the new ones."""
+"""Stores of an older canonicalizer: nothing of them is served, their keys are joined with the new ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.server.running import Running, config_in, running
 
 #: The same computation at three sizes, which canonicalizer 1 told apart; and another one.
 FOUR, FIVE, SIX = add(4), add(5), add(6)
-OTHER = add(4).replace(b"stablehlo.add", b"stablehlo.multiply")
+OTHER = add(4, op="multiply")
 
 
 def put_old(store: Store, namespace: Namespace, program: bytes, text: str) -> int:
