@@ -105,6 +105,11 @@ def lower_module(
     unit = Unit(module_text, n_inputs, target_named(target), options)
     with mlir.new_context(), mlir.unknown_location():
         seconds = run(PIPELINE, unit, on_stage)
+    return kernel_of(unit, seconds)
+
+
+def kernel_of(unit: Unit, seconds: dict[str, float]) -> CompiledKernel:
+    """What a unit that went through the pipeline became."""
     interface = KernelInterface(
         inputs=unit.inputs,
         constants=unit.constants,
@@ -149,7 +154,17 @@ def compile_spec(
     ``on_stage`` is told the name of each stage as it begins. Raises ``UnsupportedOp``,
     ``LimitExceeded`` or ``CompileFailed``. Equal arguments give equal bytes under one toolchain.
     """
-    from kcache_compiler.canonical import render
+    from kcache_compiler.canonical.instantiate import instantiate
+    from kcache_compiler.canonical.open_sizes import has_open_sizes, open_graph
+    from kcache_compiler.canonical.render import render_graph
+    from kcache_compiler.canonical.spec_text import parse_spec
+    from kcache_compiler.canonical.specialize import fixed_sizes
+    from kcache_compiler.dynamic import lower_open
 
     on_stage("render")
-    return lower_module(render(spec_text), len(arg_spec.args), target, options, on_stage)
+    graph = parse_spec(spec_text)
+    graph = instantiate(graph, fixed_sizes(graph, arg_spec))
+    n_inputs = len(arg_spec.args)
+    if not has_open_sizes(graph.body):
+        return lower_module(render_graph(graph), n_inputs, target, options, on_stage)
+    return lower_open(open_graph(graph), n_inputs, target, options, on_stage)

@@ -12,7 +12,7 @@ from kcache_compiler.canonical.ops import is_elementwise, is_structured, termina
 from kcache_compiler.errors import UnsupportedOp
 
 
-class _Body:
+class Body:
     """One region while it is rendered: names of leaves and nodes, and of the views made of them so far."""
 
     def __init__(self, region: Region, leaves: Sequence[str], indent: str) -> None:
@@ -35,16 +35,27 @@ class StablehloRenderer:
         body = arrange(body)
         types = (*body.params, *body.captures)
         names = [f"%a{i}" for i in range(len(body.params))] + [f"%k{i}" for i in range(len(body.captures))]
-        arguments = ", ".join(f"{n}: {mlir_type(t)}" for n, t in zip(names, types, strict=True))
+        arguments = ", ".join(
+            [f"{n}: {mlir_type(t)}" for n, t in zip(names, types, strict=True)] + self._more_arguments(body)
+        )
         results = ", ".join(mlir_type(body.viewed_type(r)) for r in body.results)
         self._lines = ["module {", f"  func.func public @main({arguments}) -> ({results}) {{"]
-        self._body(_Body(body, names, "    "), "func.return")
+        self._lines += self._preamble()
+        self._body(Body(body, names, "    "), "func.return")
         self._lines += ["  }", "}"]
         return "\n".join(self._lines) + "\n"
 
+    def _more_arguments(self, body: Region) -> list[str]:
+        """Return arguments after those of the program."""
+        return []
+
+    def _preamble(self) -> list[str]:
+        """Return what stands before the program."""
+        return []
+
     # -- emission
 
-    def _body(self, body: _Body, terminator: str) -> None:
+    def _body(self, body: Body, terminator: str) -> None:
         for node, needed in zip(body.region.nodes, body.needed, strict=True):
             body.names.append(self._node(body, node) if needed else [""] * len(node.results))
         values = [self._value(body, ref) for ref in body.region.results]
@@ -53,7 +64,7 @@ class StablehloRenderer:
 
     def _emit(
         self,
-        body: _Body,
+        body: Body,
         op: str,
         operands: Sequence[tuple[str, ValueType]],
         results: Sequence[ValueType],
@@ -77,11 +88,11 @@ class StablehloRenderer:
             self._lines.append(f"{body.indent}}}){signature}")
         return [f"{name}#{i}" for i in range(len(results))] if len(results) > 1 else [name]
 
-    def _region(self, body: _Body, region: Region, captured: Sequence[str], terminator: str) -> None:
+    def _region(self, body: Body, region: Region, captured: Sequence[str], terminator: str) -> None:
         params = [self._fresh() for _ in region.params]
         header = ", ".join(f"{n}: {mlir_type(t)}" for n, t in zip(params, region.params, strict=True))
         self._lines.append(f"{body.indent}^bb0({header}):" if params else f"{body.indent}^bb0:")
-        self._body(_Body(arrange(region), [*params, *captured], body.indent + "  "), terminator)
+        self._body(Body(arrange(region), [*params, *captured], body.indent + "  "), terminator)
 
     def _fresh(self) -> str:
         self._count += 1
@@ -89,17 +100,17 @@ class StablehloRenderer:
 
     # -- views
 
-    def _value(self, body: _Body, ref: Ref) -> str:
+    def _value(self, body: Body, ref: Ref) -> str:
         """Return the name of the value that ``ref`` denotes, made of transposes, reshapes and broadcasts."""
         known = body.views.get(ref)
         if known is None:
             known = body.views[ref] = self._view(body, ref)
         return known
 
-    def _typed(self, body: _Body, ref: Ref) -> tuple[str, ValueType]:
+    def _typed(self, body: Body, ref: Ref) -> tuple[str, ValueType]:
         return self._value(body, ref), body.region.viewed_type(ref)
 
-    def _view(self, body: _Body, ref: Ref) -> str:
+    def _view(self, body: Body, ref: Ref) -> str:
         type = body.region.type_of(ref)
         axes = type.dims
         if axes is None or ref.view == whole(axes):
@@ -140,7 +151,7 @@ class StablehloRenderer:
             body, "stablehlo.broadcast_in_dim", [source], [ValueType(type.element, shape)], attributes
         )[0]
 
-    def _reshape(self, body: _Body, source: tuple[str, ValueType], shape: tuple[int, ...]) -> str:
+    def _reshape(self, body: Body, source: tuple[str, ValueType], shape: tuple[int, ...]) -> str:
         type = ValueType(source[1].element, shape)
         if source[1].dims == shape:
             return source[0]
@@ -150,7 +161,7 @@ class StablehloRenderer:
             )
         return self._emit(body, "stablehlo.reshape", [source], [type])[0]
 
-    def _name(self, body: _Body, ref: Ref) -> str:
+    def _name(self, body: Body, ref: Ref) -> str:
         """Return the name of the viewed result; constants are written where they are first used."""
         names = body.names[ref.node]
         if not names[ref.result]:
@@ -160,22 +171,22 @@ class StablehloRenderer:
         return names[ref.result]
 
     @staticmethod
-    def _node_of(body: _Body, index: int) -> Node | None:
+    def _node_of(body: Body, index: int) -> Node | None:
         position = index - len(body.region.params) - len(body.region.captures)
         return body.region.nodes[position] if position >= 0 else None
 
-    def _leaf_constant(self, body: _Body, ref: Ref) -> str | None:
+    def _leaf_constant(self, body: Body, ref: Ref) -> str | None:
         node = self._node_of(body, ref.node)
         return node.attributes if node is not None and node.op == "constant" else None
 
-    def _constant(self, body: _Body, content: str, type: ValueType) -> str:
+    def _constant(self, body: Body, content: str, type: ValueType) -> str:
         return self._emit(
             body, "stablehlo.constant", [], [type], f"value = {_dense(content, type)} : {mlir_type(type)}"
         )[0]
 
     # -- nodes
 
-    def _node(self, body: _Body, node: Node) -> list[str]:
+    def _node(self, body: Body, node: Node) -> list[str]:
         if node.op == "constant":
             return [""]
         if is_elementwise(node):
@@ -192,21 +203,21 @@ class StablehloRenderer:
             case _:
                 return self._opaque(body, node)
 
-    def _elementwise(self, body: _Body, node: Node) -> list[str]:
+    def _elementwise(self, body: Body, node: Node) -> list[str]:
         op = node.op if node.op.startswith("chlo.") else f"stablehlo.{node.op}"
         attributes = _comparison(node.attributes) if node.op == "compare" else node.attributes
         operands = [self._as_scalar(body, node, position) for position in range(len(node.operands))]
         return self._emit(body, op, [self._typed(body, ref) for ref in operands], node.results, attributes)
 
     @staticmethod
-    def _as_scalar(body: _Body, node: Node, position: int) -> Ref:
+    def _as_scalar(body: Body, node: Node, position: int) -> Ref:
         """Operand ``position``, as a scalar where the op takes one and its repetition has a dynamic shape."""
         ref = node.operands[position]
         allowed = {"clamp": (0, 2), "select": (0,)}.get(node.op, ())
         repeated = DYNAMIC in (body.region.viewed_type(ref).dims or ()) and not body.region.type_of(ref).dims
         return ref._replace(view=()) if position in allowed and repeated else ref
 
-    def _opaque(self, body: _Body, node: Node) -> list[str]:
+    def _opaque(self, body: Body, node: Node) -> list[str]:
         explicit, captured = split_captures(node)
         regions = [
             (region, [self._value(body, ref) for ref in refs])
@@ -216,7 +227,7 @@ class StablehloRenderer:
         operands = [self._typed(body, ref) for ref in explicit]
         return self._emit(body, op, operands, node.results, node.attributes, regions)
 
-    def _reduce(self, body: _Body, node: Node) -> list[str]:
+    def _reduce(self, body: Body, node: Node) -> list[str]:
         found = as_contraction(node, body.region)
         if found is not None:
             return [self._contract(body, found, node.results[0])]
@@ -234,7 +245,7 @@ class StablehloRenderer:
             regions = [(Region((scalar, scalar), (), (inner,), (Ref(2, 0, ()),)), [])]
         return self._emit(body, "stablehlo.reduce", operands, node.results, attributes, regions)
 
-    def _contract(self, body: _Body, found: Contraction, result: ValueType) -> str:
+    def _contract(self, body: Body, found: Contraction, result: ValueType) -> str:
         """Emit a ``dot_general`` whose factors keep their own axis order, and put the result's dims in
         order.
         """
@@ -299,5 +310,5 @@ def _ints(values: Sequence[int]) -> str:
 class LinalgRenderer(StablehloRenderer):
     """Renders a linalg program: every node is an operation taken whole."""
 
-    def _node(self, body: _Body, node: Node) -> list[str]:
+    def _node(self, body: Body, node: Node) -> list[str]:
         return self._opaque(body, node)

@@ -14,11 +14,13 @@ from kcache_compiler.codegen.formula import Formula, text
 from kcache_compiler.codegen.launch import Outlined, Schedule, outline
 from kcache_compiler.codegen.memory import emit_formula, i64, pointer_type
 from kcache_compiler.codegen.nest import Check
+from kcache_compiler.codegen.place import OpenSizes, address_of, place_of
 from kcache_compiler.codegen.shape import Shapes, row_major
+from kcache_compiler.codegen.signature import stated
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.codegen.workspace import plan
 from kcache_compiler.errors import UnsupportedOp
-from kcache_compiler.types import Dim, Launch, TensorType
+from kcache_compiler.types import Launch, TensorType
 
 #: The error code of sizes that do not agree.
 SIZES_DISAGREE = 1
@@ -75,9 +77,10 @@ def build_entry(unit: Unit, schedule: Schedule) -> None:
     """Turn the bufferized ``main`` of ``unit`` into slice functions, their tasks and ``kcache_run``."""
     main = mlir.main_function(unit.module)
     known, output_sizes, checks = _known_sizes(unit, main)
-    shapes = Shapes(known)
+    shapes = Shapes(known, unit.codes)
+    open_sizes = OpenSizes(main, shapes)
     unit.outputs = tuple(
-        TensorType(output.dtype, tuple(_dim(size) for size in sizes))
+        TensorType(output.dtype, tuple(map(stated, sizes)))
         for output, sizes in zip(unit.outputs, output_sizes, strict=True)
     )
     cast_checks = _cast_checks(main, shapes)
@@ -92,7 +95,8 @@ def build_entry(unit: Unit, schedule: Schedule) -> None:
         _task(unit.module, launch)
     mlir.splice(unit.module, _SUPPORT)
     _refuse_leftovers(main)
-    frame = _Frame(main, shapes, max((len(_words(launch)) for _, launch in launches), default=1))
+    frame = _Frame(unit, main, shapes, max((len(_words(launch)) for _, launch in launches), default=1))
+    frame.bind_sizes(open_sizes)
     for buffer, sizes in known.items():
         frame.bind_argument(buffer, sizes)
     frame.require((*checks, *cast_checks))
@@ -100,13 +104,9 @@ def build_entry(unit: Unit, schedule: Schedule) -> None:
         frame.bind_allocation(alloc, offset)
     for generic, launch in launches:
         frame.call(generic, launch)
-    _byte_booleans(main, shapes)
+    frame.own_accesses()
     frame.end_loops()
     frame.finish()
-
-
-def _dim(size: Formula) -> Dim:
-    return size if isinstance(size, int) else text(size)
 
 
 def _known_sizes(
@@ -115,17 +115,21 @@ def _known_sizes(
     """Sizes of all buffers, of the outputs alone, and checks; ``main`` returns what they are made of."""
     arguments = list(mlir.block_of(main).arguments)
     given = (*unit.inputs, *unit.constants)
+    codes = unit.codes
+    stated_dims = unit.given or [kind.dims for kind in given]
     known: dict[Any, list[Formula]] = {
-        argument: list(kind.dims) for argument, kind in zip(arguments, given, strict=False)
+        argument: list(dims) for argument, dims in zip(arguments, stated_dims, strict=False)
     }
+    known |= {argument: [] for argument in arguments[len(given) : len(given) + len(unit.extents)]}
     returned = mlir.operations(mlir.block_of(main))[-1]
-    shapes = Shapes(known)
+    shapes = Shapes(known, codes)
     sizes = iter([shapes.formula(operand) for operand in returned.operands])
     outputs: list[list[Formula]] = []
-    for argument in arguments[len(given) :]:
-        outputs.append([next(sizes) if size is None else size for size in mlir.sizes_of(argument.type)])
+    for argument in arguments[len(known) :]:
+        static = mlir.sizes_of(argument.type)
+        outputs.append([next(sizes) if size is None else codes(size) for size in static])
         known[argument] = outputs[-1]
-    checks = [Check(next(sizes), next(sizes), equal) for equal in unit.size_checks]
+    checks = [*unit.bounds, *(Check(next(sizes), next(sizes), equal) for equal in unit.size_checks)]
     return known, outputs, tuple(check for check in checks if not check.holds)
 
 
@@ -133,12 +137,13 @@ def _cast_checks(main: mlir.Op, shapes: Shapes) -> tuple[Check, ...]:
     """A cast from an unknown to a known size is true only when the sizes are equal."""
     found: dict[Check, None] = {}
     for cast in mlir.named(main, "memref.cast"):
-        source, stated = cast.operands[0], mlir.sizes_of(cast.results[0].type)
+        source, casted = cast.operands[0], mlir.sizes_of(cast.results[0].type)
         if None not in mlir.sizes_of(source.type):
             continue
-        for size, wanted in zip(shapes.sizes(source), stated, strict=True):
-            if wanted is not None and size != wanted:
-                found[Check(size, wanted, equal=True)] = None
+        for size, wanted in zip(shapes.sizes(source), casted, strict=True):
+            check = Check(size, 0 if wanted is None else shapes.codes(wanted), equal=True)
+            if wanted is not None and not check.holds:
+                found[check] = None
     return tuple(found)
 
 
@@ -188,7 +193,8 @@ def _refuse_leftovers(main: mlir.Op) -> None:
 class _Frame:
     """The entry function while it is written: its arguments, its closure and what buffers became."""
 
-    def __init__(self, main: mlir.Op, shapes: Shapes, words: int) -> None:
+    def __init__(self, unit: Unit, main: mlir.Op, shapes: Shapes, words: int) -> None:
+        self.extents = dict(enumerate(unit.extents, len(unit.inputs) + len(unit.constants)))
         self.main = main
         self.shapes = shapes
         self.body = mlir.block_of(main)
@@ -209,13 +215,25 @@ class _Frame:
         attributes = {"elem_type": mlir.type_attr(mlir.type_of(kind)), "alignment": mlir.int_attr(8)}
         return mlir.create("llvm.alloca", [mlir.constant(count)], [pointer_type()], attributes).results[0]
 
+    def bind_sizes(self, open_sizes: OpenSizes) -> None:
+        open_sizes.bind(self._size)
+
     def bind_argument(self, buffer: mlir.Value, sizes: list[Formula]) -> None:
         with mlir.before(self.first):
-            slot = memory.advance(self.buffers, pointer_type(), mlir.constant(self.old.index(buffer)))
-            base = mlir.value("llvm.load", [slot], pointer_type())
+            base = self._base(self.old.index(buffer))
             bound = self._descriptor(base, buffer.type, sizes)
         buffer.replace_all_uses_with(bound)
         self.shapes.rename(buffer, bound)
+
+    def _base(self, position: int) -> mlir.Value:
+        """The pointer to argument ``position`` of ``main``: the caller's buffer, or an extent of our own."""
+        if position in self.extents:
+            slot = self._stack("i64", 1)
+            mlir.create("llvm.store", [self._size(self.extents[position]), slot])
+            return slot
+        given = position - sum(extent < position for extent in self.extents)
+        slot = memory.advance(self.buffers, pointer_type(), mlir.constant(given))
+        return mlir.value("llvm.load", [slot], pointer_type())
 
     def bind_allocation(self, alloc: mlir.Op, offset: Formula) -> None:
         buffer = alloc.results[0]
@@ -227,7 +245,8 @@ class _Frame:
         self.dead.append(alloc)
 
     def _size(self, formula: Formula) -> mlir.Value:
-        return emit_formula(formula, self.dims, self.cache)
+        with mlir.before(self.first):
+            return emit_formula(formula, self.dims, self.cache)
 
     def _descriptor(self, base: mlir.Value, kind: mlir.Type, sizes: list[Formula]) -> mlir.Value:
         """A row-major memref of ``sizes`` at ``base``."""
@@ -252,7 +271,7 @@ class _Frame:
     def call(self, generic: mlir.Op, launch: Outlined) -> None:
         with mlir.before(generic):
             words = [self.dims]
-            words += [address_of(self.shapes.current(buffer)) for buffer in launch.buffers]
+            words += [self._address(self.shapes.current(buffer)) for buffer in launch.buffers]
             for scalar in launch.scalars:
                 words += memory.pass_scalar(scalar)
             for number, word in enumerate(words):
@@ -268,6 +287,30 @@ class _Frame:
             arguments = [self.host, self.code, extent, grain, task, self.closure]
             mlir.call_llvm("kcache_dispatch", arguments)
         generic.erase()
+
+    def _address(self, buffer: mlir.Value) -> mlir.Value:
+        if not self.shapes.codes:
+            return address_of(buffer)
+        return place_of(buffer, self.shapes, self._size)
+
+    def own_accesses(self) -> None:
+        """Address what ``main`` itself reads and writes, as launches do: i1 elements are bytes."""
+        for access in mlir.named(self.main, "memref.load", "memref.store"):
+            buffer = access.operands[1 if mlir.name_of(access) == "memref.store" else 0]
+            if self.shapes.codes or str(buffer.type.element_type) == "i1":
+                with mlir.before(access):
+                    pointer = memory.Pointer(
+                        self._address(buffer),
+                        buffer.type.element_type,
+                        [self._step(stride) for stride in self.shapes.strides(buffer)],
+                    )
+                    _access(access, pointer)
+                access.erase()
+
+    def _step(self, stride: Formula) -> mlir.Value:
+        if not isinstance(stride, int) and not self.shapes.codes:
+            raise UnsupportedOp("memref.load", "a boolean at a dynamic stride")
+        return mlir.constant(stride) if isinstance(stride, int) else self._size(stride)
 
     def require(self, checks: tuple[Check, ...]) -> None:
         """Set the error code before the first launch when ``checks`` do not hold."""
@@ -315,41 +358,14 @@ class _Frame:
         self.main.attributes["sym_visibility"] = mlir.string_attr("public")
 
 
-def address_of(buffer: mlir.Value) -> mlir.Value:
-    """The pointer to the first element of a buffer, as IR at the current point."""
-    kind = buffer.type
-    rank = kind.rank
-    base_type = mlir.type_of(f"memref<{kind.element_type}>")
-    index = mlir.index_type()
-    described = mlir.create(
-        "memref.extract_strided_metadata", [buffer], [base_type, index, *[index] * (2 * rank)]
-    )
-    base, offset = described.results[0], described.results[1]
-    start = mlir.value("memref.extract_aligned_pointer_as_index", [base], index)
-    width = mlir.constant(memory.element_bytes(kind.element_type), "index")
-    moved = mlir.value("arith.addi", [start, mlir.value("arith.muli", [offset, width], index)], index)
-    number = mlir.value("arith.index_cast", [moved], i64())
-    return mlir.value("llvm.inttoptr", [number], pointer_type())
-
-
-def _byte_booleans(main: mlir.Op, shapes: Shapes) -> None:
-    """Read and write the i1 elements that ``main`` itself touches as bytes."""
-    for access in mlir.named(main, "memref.load", "memref.store"):
-        writes = mlir.name_of(access) == "memref.store"
-        buffer = access.operands[1 if writes else 0]
-        if str(buffer.type.element_type) != "i1":
-            continue
-        indices = list(access.operands)[2 if writes else 1 :]
-        with mlir.before(access):
-            pointer = memory.Pointer(address_of(buffer), buffer.type.element_type, [])
-            offset = mlir.constant(0)
-            for index, stride in zip(indices, shapes.strides(buffer), strict=True):
-                if not isinstance(stride, int):
-                    raise UnsupportedOp("memref.load", "a boolean at a dynamic stride")
-                step = mlir.value("arith.index_cast", [index], i64())
-                offset = memory.plus(offset, memory.times(step, mlir.constant(stride)))
-            if writes:
-                memory.store(pointer, offset, access.operands[0])
-            else:
-                access.results[0].replace_all_uses_with(memory.load(pointer, offset))
-        access.erase()
+def _access(access: mlir.Op, pointer: memory.Pointer) -> None:
+    """Replace a load or store, at the current point, by one through ``pointer``."""
+    writes = mlir.name_of(access) == "memref.store"
+    offset = mlir.constant(0)
+    for index, step in zip(list(access.operands)[2 if writes else 1 :], pointer.steps, strict=True):
+        position = mlir.value("arith.index_cast", [index], i64())
+        offset = memory.plus(offset, memory.times(position, step))
+    if writes:
+        memory.store(pointer, offset, access.operands[0])
+    else:
+        access.results[0].replace_all_uses_with(memory.load(pointer, offset))

@@ -20,7 +20,7 @@ def forward_results(unit: Unit) -> None:
     """
     main = mlir.main_function(unit.module)
     body = mlir.block_of(main)
-    outputs = list(body.arguments)[len(unit.inputs) + len(unit.constants) :]
+    outputs = list(body.arguments)[len(unit.inputs) + len(unit.constants) + len(unit.extents) :]
     for output in outputs:
         found = [owner for owner, _ in mlir.uses(output)]
         if len(found) == 1 and mlir.name_of(found[0]) == "memref.copy":

@@ -47,7 +47,7 @@ def read_nest(generic: mlir.Op, shapes: Shapes) -> tuple[Nest, list[int]]:
         if not mlir.is_memref(operand.type):
             continue
         bounds += zip(index_map.results, shapes.sizes(operand), strict=True)
-        strides, offset = linear(index_map, shapes.strides(operand), len(kinds))
+        strides, offset = linear(index_map, shapes.strides(operand), len(kinds), shapes.codes)
         accesses.append(Access(tuple(strides), offset, number >= inputs))
         numbers.append(number)
         for result, size in zip(index_map.results, shapes.sizes(operand), strict=True):
@@ -62,11 +62,11 @@ def read_nest(generic: mlir.Op, shapes: Shapes) -> tuple[Nest, list[int]]:
     fixed = {
         mlir.int_of(op.attributes["dim"]) for op in mlir.walk(generic) if mlir.name_of(op) == "linalg.index"
     }
-    checks = _checks(bounds, [axis.size for axis in axes])
+    checks = _checks(bounds, [axis.size for axis in axes], shapes)
     return Nest(tuple(axes), tuple(accesses), frozenset(fixed), checks), numbers
 
 
-def _checks(bounds: list[tuple[Any, Formula]], sizes: list[Formula]) -> tuple[Check, ...]:
+def _checks(bounds: list[tuple[Any, Formula]], sizes: list[Formula], shapes: Shapes) -> tuple[Check, ...]:
     """What the types do not say: a size that is not the loop's, an index beyond a dynamic size."""
     found: dict[Check, None] = {}
     for expression, size in bounds:
@@ -75,14 +75,14 @@ def _checks(bounds: list[tuple[Any, Formula]], sizes: list[Formula]) -> tuple[Ch
             if size != sizes[axis]:
                 found[Check(size, sizes[axis], equal=True)] = None
             continue
-        coefficients, last = affine(expression, len(sizes))
-        reached: Formula = last + 1
+        coefficients, last = affine(expression, len(sizes), shapes.codes)
+        reached = add(last, 1)
         for coefficient, extent in zip(coefficients, sizes, strict=True):
-            if coefficient > 0:
+            if not isinstance(coefficient, int) or coefficient > 0:
                 reached = add(reached, mul(coefficient, apply("-", extent, 1)))
         if not (isinstance(reached, int) and isinstance(size, int)):
             found[Check(reached, size, equal=False)] = None
-    return tuple(found)
+    return tuple(check for check in found if not check.holds)
 
 
 @dataclass

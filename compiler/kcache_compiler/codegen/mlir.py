@@ -124,13 +124,7 @@ def before(operation: Op) -> Any:
 
 
 def after(operation: Op) -> Any:
-    block = operation.operation.block
-    following = False
-    for candidate in block.operations:
-        if following:
-            return ir.InsertionPoint(candidate)
-        following = candidate.operation == operation.operation
-    return ir.InsertionPoint(block)
+    return ir.InsertionPoint.after(operation.operation)
 
 
 def at_start(block: Block) -> Any:

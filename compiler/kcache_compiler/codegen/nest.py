@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kcache_compiler.codegen.formula import Formula, apply, product
+from kcache_compiler.codegen.polynomial import settled
 
 #: Scalar operations below which a slice is not worth a thread.
 SLICE_WORK = 32768
@@ -38,10 +39,8 @@ class Check:
 
     @property
     def holds(self) -> bool:
-        """It is known to hold without any size."""
-        if isinstance(self.left, int) and isinstance(self.right, int) and not self.equal:
-            return self.left <= self.right
-        return self.left == self.right
+        """It is known to hold for all sizes."""
+        return settled(self.left, self.right, self.equal)
 
 
 @dataclass(frozen=True)

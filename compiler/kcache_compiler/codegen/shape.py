@@ -9,6 +9,7 @@ from typing import Any
 
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.formula import Formula, add, apply, mul
+from kcache_compiler.codegen.samples import SizeCodes
 from kcache_compiler.errors import UnsupportedOp
 
 _ARITH = {
@@ -30,10 +31,15 @@ _ROW_MAJOR = ("memref.alloc", "memref.get_global")
 
 
 class Shapes:
-    """Memoized sizes and strides; ``known`` gives the sizes of the function's own buffers."""
+    """Memoized sizes and strides; ``known`` gives the sizes of the function's own buffers, ``codes`` what
+    numbers of the code stand for.
+    """
 
-    def __init__(self, known: dict[Any, list[Formula]]) -> None:
+    def __init__(self, known: dict[Any, list[Formula]], codes: SizeCodes | None = None) -> None:
+        self.codes = codes or SizeCodes()
         self._sizes: dict[Any, list[Formula]] = dict(known)
+        #: Index values made of open sizes, in place of constants.
+        self.numbers: dict[Any, Formula] = {}
         self._strides: dict[Any, list[Formula]] = {}
         self._renamed: dict[Any, Any] = {}
 
@@ -53,7 +59,9 @@ class Shapes:
         """The formula of an integer or index value; raises ``UnsupportedOp`` when it depends on data."""
         literal = mlir.constant_int(number)
         if literal is not None:
-            return literal
+            return self.codes(literal)
+        if number in self.numbers:
+            return self.numbers[number]
         operation = mlir.defining(number)
         name = "block argument" if operation is None else mlir.name_of(operation)
         if operation is not None:
@@ -85,7 +93,7 @@ class Shapes:
     def _read_sizes(self, buffer: mlir.Value) -> list[Formula]:
         static = mlir.sizes_of(buffer.type)
         if None not in static:
-            return [size for size in static if size is not None]
+            return [self.codes(size) for size in static if size is not None]
         operation = mlir.defining(buffer)
         name = "block argument" if operation is None else mlir.name_of(operation)
         if operation is None:
@@ -109,12 +117,12 @@ class Shapes:
             dynamic = iter(operands[start : start + segments[2]])
         else:
             raise UnsupportedOp(name, "a buffer of unknown size", mlir.location_of(operation))
-        return [self.formula(next(dynamic)) if size is None else size for size in static]
+        return [self.formula(next(dynamic)) if size is None else self.codes(size) for size in static]
 
     def _subview_sizes(self, operation: mlir.Op, dynamic: list[mlir.Value]) -> list[Formula]:
         given = list(operation.attributes["static_sizes"])
         values = iter(dynamic)
-        full: list[Formula] = [size if size >= 0 else self.formula(next(values)) for size in given]
+        full = [self.codes(int(size)) if size >= 0 else self.formula(next(values)) for size in given]
         kept = _kept_axes(operation)
         return [full[axis] for axis in kept]
 
@@ -130,7 +138,7 @@ class Shapes:
 
     def _read_strides(self, buffer: mlir.Value) -> list[Formula]:
         strides, _ = mlir.strides_of(buffer.type)
-        if None not in strides:
+        if None not in strides and not self.codes:
             return [stride for stride in strides if stride is not None]
         operation = mlir.defining(buffer)
         name = "block argument" if operation is None else mlir.name_of(operation)
@@ -140,10 +148,12 @@ class Shapes:
             source = self.strides(operation.operands[0])
             steps = [int(step) for step in operation.attributes["static_strides"]]
             if min(steps, default=1) >= 0:
-                full = [mul(stride, step) for stride, step in zip(source, steps, strict=True)]
+                full = [mul(stride, self.codes(step)) for stride, step in zip(source, steps, strict=True)]
                 return [full[axis] for axis in _kept_axes(operation)]
         if str(buffer.type).count("strided") == 0:
             return self._row_major(buffer)
+        if None not in strides:
+            return [self.codes(stride) for stride in strides if stride is not None]
         raise UnsupportedOp(name, "a buffer of unknown strides")
 
     def _row_major(self, buffer: mlir.Value) -> list[Formula]:
@@ -181,31 +191,33 @@ def _kept_axes(operation: mlir.Op) -> list[int]:
     return kept
 
 
-def affine(expression: Any, dims: int) -> tuple[list[int], int]:
+def affine(expression: Any, dims: int, codes: SizeCodes) -> tuple[list[Formula], Formula]:
     """Coefficients and constant of a linear affine expression; raises ``UnsupportedOp`` for others."""
     match mlir.affine_parts(expression):
         case ("constant", number):
-            return [0] * dims, number
+            return [0] * dims, codes(number)
         case ("dim", position):
             return [int(axis == position) for axis in range(dims)], 0
         case ("add", lhs, rhs):
-            (left, a), (right, b) = affine(lhs, dims), affine(rhs, dims)
-            return [x + y for x, y in zip(left, right, strict=True)], a + b
+            (left, a), (right, b) = affine(lhs, dims, codes), affine(rhs, dims, codes)
+            return [add(x, y) for x, y in zip(left, right, strict=True)], add(a, b)
         case ("mul", lhs, rhs):
-            (left, a), (right, b) = affine(lhs, dims), affine(rhs, dims)
+            (left, a), (right, b) = affine(lhs, dims, codes), affine(rhs, dims, codes)
             if not any(right):
-                return [x * b for x in left], a * b
+                return [mul(x, b) for x in left], mul(a, b)
         case _:
             pass
     raise UnsupportedOp("linalg.generic", f"indexing expression {expression}")
 
 
-def linear(map_attribute: Any, strides: list[Formula], dims: int) -> tuple[list[Formula], Formula]:
+def linear(
+    map_attribute: Any, strides: list[Formula], dims: int, codes: SizeCodes
+) -> tuple[list[Formula], Formula]:
     """Strides by loop axis and constant offset of an access through ``map_attribute``."""
     by_axis: list[Formula] = [0] * dims
     offset: Formula = 0
     for result, stride in zip(map_attribute.results, strides, strict=True):
-        coefficients, constant = affine(result, dims)
+        coefficients, constant = affine(result, dims, codes)
         offset = add(offset, mul(constant, stride))
         for axis, coefficient in enumerate(coefficients):
             by_axis[axis] = add(by_axis[axis], mul(coefficient, stride))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.formula import Formula, text
+from kcache_compiler.codegen.polynomial import text_of
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.errors import InvalidProgram, UnsupportedOp
 from kcache_compiler.types import DTYPE_BYTES, Dim, Symbol, TensorType
@@ -38,11 +40,15 @@ def read_signature(unit: Unit) -> None:
     for position, argument in enumerate(mlir.block_of(main).arguments):
         dims: list[Dim] = []
         for axis, size in enumerate(_sizes(argument.type)):
+            if unit.given:
+                dims.append(stated(unit.given[position][axis]))
+                continue
             if size is None:
                 symbols.append(Symbol(f"s{len(symbols)}", position, axis))
             dims.append(symbols[-1].name if size is None else size)
         types.append(TensorType(dtype_of(argument.type.element_type), tuple(dims)))
-    unit.inputs, unit.constants = tuple(types[: unit.n_inputs]), tuple(types[unit.n_inputs :])
+    buffers = len(types) - len(unit.extents)
+    unit.inputs, unit.constants = tuple(types[: unit.n_inputs]), tuple(types[unit.n_inputs : buffers])
     unit.symbols = tuple(symbols)
     returned = mlir.operations(mlir.block_of(main))[-1]
     unit.outputs = tuple(
@@ -52,6 +58,11 @@ def read_signature(unit: Unit) -> None:
         )
         for operand in returned.operands
     )
+
+
+def stated(size: Formula) -> Dim:
+    """A size as interfaces say it."""
+    return size if isinstance(size, int) else text_of(size) or text(size)
 
 
 def _sizes(kind: mlir.Type) -> list[int | None]:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.formula import Formula
+from kcache_compiler.codegen.nest import Check
+from kcache_compiler.codegen.samples import SizeCodes
 from kcache_compiler.errors import CompileFailed, CompilerError, UnsupportedOp
 from kcache_compiler.package.target import Target
 from kcache_compiler.types import CompileOptions, Launch, Symbol, TensorType
@@ -32,6 +34,14 @@ class Unit:
     outputs: tuple[TensorType, ...] = ()
     symbols: tuple[Symbol, ...] = ()
     size_checks: list[bool] = field(default_factory=list[bool])
+    #: Sizes of the arguments of ``main`` where some are open; without, each open axis is a symbol.
+    given: tuple[tuple[Formula, ...], ...] = ()
+    #: What sizes of the module stand for, when it is lowered at samples of its open sizes.
+    codes: SizeCodes = field(default_factory=SizeCodes)
+    #: Values of the last arguments of ``main``, i64 scalars that no caller passes.
+    extents: tuple[Formula, ...] = ()
+    #: What must hold of the open sizes.
+    bounds: tuple[Check, ...] = ()
     launches: list[Launch] = field(default_factory=list[Launch])
     workspace: Formula = 0
     llvm_ir: str = ""

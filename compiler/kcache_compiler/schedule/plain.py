@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from kcache_compiler.codegen.formula import Formula, mul
 from kcache_compiler.codegen.nest import Axis, Nest
+from kcache_compiler.codegen.polynomial import settled
 
 
 def schedule(nest: Nest) -> Nest:
@@ -75,7 +76,8 @@ def _mergeable(nest: Nest, position: int) -> bool:
     if outer.parallel != inner.parallel or nest.fixed & {*outer.sources, *inner.sources}:
         return False
     return all(
-        access.strides[position] == mul(inner.size, access.strides[position + 1]) for access in nest.accesses
+        settled(access.strides[position], mul(inner.size, access.strides[position + 1]), equal=True)
+        for access in nest.accesses
     )
 
 

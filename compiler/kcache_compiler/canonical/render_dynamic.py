@@ -1,0 +1,118 @@
+"""StableHLO text of a graph at a sample of its open sizes.
+
+What the program computes *from* sizes must not be folded at the sample, so it comes from arguments that
+follow those of the program, i64 scalars, one for each size that some ``extent`` names; and one that is 0 at
+run time, which hides constant indices from whoever would clamp them to the sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kcache_compiler.canonical.graph import Node, Region, ValueType
+from kcache_compiler.canonical.native_types import mlir_element, mlir_type
+from kcache_compiler.canonical.open_sizes import OpenGraph, substitute
+from kcache_compiler.canonical.render_stablehlo import Body, StablehloRenderer
+from kcache_compiler.canonical.sizes import read_size
+
+#: Operand from which on an operation's operands are indices that are clamped to what they index.
+_CLAMPED = {"gather": 1, "dynamic_slice": 1, "dynamic_update_slice": 2}
+
+
+def extent_sizes(graph: OpenGraph) -> tuple[int, ...]:
+    """Return the sizes that ``main`` takes as its last arguments, in order; 0 where it takes a zero."""
+    found: dict[int, None] = {}
+    for node in _nodes(graph.graph.body):
+        if node.op == "extent":
+            found[read_extent(node.attributes)[0]] = None
+        elif node.op in _CLAMPED:
+            found[0] = None
+    return tuple(found)
+
+
+def read_extent(attributes: str) -> tuple[int, bool]:
+    """Return the size that an extent's text names, and whether it is the inverse of it."""
+    inverse = attributes.startswith("1/")
+    return read_size(attributes.removeprefix("1/").strip("()")), inverse
+
+
+def render_sample(graph: OpenGraph, values: Mapping[int, int]) -> str:
+    """Return the module text at these sizes of all open symbols."""
+    renderer = SampleRenderer(extent_sizes(graph))
+    return renderer.module(substitute(graph.graph, values).body)
+
+
+class SampleRenderer(StablehloRenderer):
+    """Renders one module; use once. Its graph has literal sizes, but for the texts of extents."""
+
+    def __init__(self, extents: Sequence[int]) -> None:
+        super().__init__()
+        self._extents = extents
+        self._made: dict[tuple[str, ValueType], str] = {}
+
+    def _more_arguments(self, body: Region) -> list[str]:
+        made = {(node.attributes, node.results[0]): None for node in _nodes(body) if node.op == "extent"}
+        self._made = {key: f"%e{number}" for number, key in enumerate(made)}
+        return [f"%n{position}: tensor<i64>" for position in range(len(self._extents))]
+
+    def _preamble(self) -> list[str]:
+        return [line for key, name in self._made.items() for line in self._extent(name, *key)]
+
+    def _extent(self, name: str, attributes: str, type: ValueType) -> list[str]:
+        """The size, or its inverse, in f64, then rounded to the type; integers directly."""
+        size, inverse = read_extent(attributes)
+        source, kind = f"%n{self._extents.index(size)}", "tensor<i64>"
+        lines: list[str] = []
+
+        def step(op: str, operands: str, kinds: str, to: str, result: str) -> None:
+            lines.append(f'    {result} = "stablehlo.{op}"({operands}) : ({kinds}) -> {to}')
+
+        if inverse or mlir_element(type.element)[0] in "fbc":
+            step("convert", source, kind, "tensor<f64>", f"{name}f")
+            source, kind = f"{name}f", "tensor<f64>"
+        if inverse:
+            one = '"stablehlo.constant"() {value = dense<1.0> : tensor<f64>} : () -> tensor<f64>'
+            lines.append(f"    {name}o = {one}")
+            step("divide", f"{name}o, {source}", f"{kind}, {kind}", kind, f"{name}i")
+            source = f"{name}i"
+        step("convert", source, kind, mlir_type(type), name)
+        return lines
+
+    def _node(self, body: Body, node: Node) -> list[str]:
+        if node.op == "extent":
+            return [self._made[node.attributes, node.results[0]]]
+        return super()._node(body, node)
+
+    def _emit(
+        self,
+        body: Body,
+        op: str,
+        operands: Sequence[tuple[str, ValueType]],
+        results: Sequence[ValueType],
+        attributes: str = "",
+        regions: Sequence[tuple[Region, Sequence[str]]] = (),
+    ) -> list[str]:
+        first = _CLAMPED.get(op.removeprefix("stablehlo."))
+        if first is not None:
+            operands = [*operands[:first], *(self._hidden(body, *index) for index in operands[first:])]
+        return super()._emit(body, op, operands, results, attributes, regions)
+
+    def _hidden(self, body: Body, name: str, type: ValueType) -> tuple[str, ValueType]:
+        """The same indices, plus a zero that is not known before the call."""
+        zero = f"%n{self._extents.index(0)}"
+        scalar = ValueType(type.element, ())
+        (zero,) = super()._emit(body, "stablehlo.convert", [(zero, ValueType("i64", ()))], [scalar])
+        where = "broadcast_dimensions = array<i64>"
+        if type.dims:
+            (zero,) = super()._emit(body, "stablehlo.broadcast_in_dim", [(zero, scalar)], [type], where)
+        (moved,) = super()._emit(body, "stablehlo.add", [(name, type), (zero, type)], [type])
+        return moved, type
+
+
+def _nodes(region: Region) -> list[Node]:
+    found: list[Node] = []
+    for node in region.nodes:
+        found.append(node)
+        for inner in node.regions:
+            found += _nodes(inner)
+    return found

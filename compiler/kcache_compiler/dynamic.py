@@ -1,0 +1,177 @@
+"""One kernel for all sizes of the open symbols of a spec: the pipeline at samples of them.
+
+See ``kcache_compiler.codegen.samples`` for why that is the same for all sizes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from kcache_compiler.canonical.open_sizes import OpenGraph, assignments, computes_sizes, forget
+from kcache_compiler.canonical.render import render_graph
+from kcache_compiler.canonical.render_dynamic import extent_sizes, render_sample
+from kcache_compiler.canonical.sizes import factors
+from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.formula import Formula
+from kcache_compiler.codegen.nest import Check
+from kcache_compiler.codegen.polynomial import formula_of
+from kcache_compiler.codegen.samples import Ambiguous, Samples, SizeCodes
+from kcache_compiler.codegen.stage import Unit, run
+from kcache_compiler.errors import CompileFailed, InvalidProgram, UnsupportedOp
+from kcache_compiler.package.target import target_named
+from kcache_compiler.types import CompiledKernel, CompileOptions, Symbol, TensorType
+
+#: How many samples each attempt takes: sums of several sizes need more to be told apart.
+ATTEMPTS = (3, 5, 5, 5)
+
+#: Samples that are lowered to the end of the entry, to prove that they give the same code.
+PROOF = 2
+_SYMBOL = re.compile(r"\bs(\d+)\b")
+
+
+def lower_open(
+    graph: OpenGraph, n_inputs: int, target: str, options: CompileOptions, on_stage: Callable[[str], None]
+) -> CompiledKernel:
+    """Compile a graph some of whose sizes are open. Raises what ``compile_spec`` raises."""
+    symbols = _symbols(graph)
+    if graph.graph.family != "stablehlo" or computes_sizes(graph.graph.body):
+        return _lower_unknown(graph, symbols, n_inputs, target, options, on_stage)
+    for attempt, count in enumerate(ATTEMPTS):
+        samples = assignments(graph, count, attempt)
+        if samples is None:
+            raise UnsupportedOp("func.func", "its tensors have too many open sizes, or no sizes fit")
+        units = [_unit(graph, sample, n_inputs, target, options) for sample in samples]
+        try:
+            with mlir.new_context(), mlir.unknown_location():
+                unit, seconds = _run(units, samples, on_stage)
+        except Ambiguous:
+            continue
+        return _with_sample(_named(unit, seconds, graph, symbols), graph, samples[0])
+    raise CompileFailed("sizes", "code for some sizes tells nothing of code for others")
+
+
+def _with_sample(compiled: CompiledKernel, graph: OpenGraph, sample: Sequence[int]) -> CompiledKernel:
+    """The kernel with a word on the sizes that its module shows."""
+    shown = ", ".join(f"{name} = {size}" for name, size in zip(graph.names, sample, strict=True))
+    module = f"// One kernel for all sizes, shown at {shown}.\n".encode() + compiled.artifacts["mlir"]
+    return replace(compiled, artifacts=compiled.artifacts | {"mlir": module})
+
+
+def _symbols(graph: OpenGraph) -> tuple[Symbol, ...]:
+    """Where the caller reads each open size."""
+    found: dict[int, Symbol] = {}
+    for arg, kind in enumerate(graph.graph.body.params):
+        for axis, size in enumerate(kind.dims or ()):
+            coefficient, indices = factors(size)
+            if coefficient == 1 and len(indices) == 1:
+                found.setdefault(indices[0], Symbol(graph.names[indices[0]], arg, axis))
+    for position, name in enumerate(graph.names):
+        if position not in found:
+            raise InvalidProgram(f"no argument has an axis of size {name}: give all sizes")
+    return tuple(found[position] for position in range(len(graph.names)))
+
+
+def _unit(
+    graph: OpenGraph, sample: Sequence[int], n_inputs: int, target: str, options: CompileOptions
+) -> Unit:
+    text = render_sample(graph, dict(enumerate(sample)))
+    unit = Unit(text, n_inputs, target_named(target), options, given=_given(graph))
+    unit.extents = tuple(map(_formula, extent_sizes(graph)))
+    unit.bounds = tuple(Check(_formula(a), _formula(b), equal=False) for a, b in graph.limits)
+    return unit
+
+
+def _given(graph: OpenGraph) -> tuple[tuple[Formula, ...], ...]:
+    body = graph.graph.body
+    return tuple(tuple(map(_formula, kind.dims or ())) for kind in (*body.params, *body.captures))
+
+
+def _lower_unknown(
+    graph: OpenGraph,
+    symbols: tuple[Symbol, ...],
+    n_inputs: int,
+    target: str,
+    options: CompileOptions,
+    on_stage: Callable[[str], None],
+) -> CompiledKernel:
+    """Compile a program that computes sizes itself: open ones are ``?`` in its module."""
+    from kcache_compiler.compile import PIPELINE
+
+    text = render_graph(forget(graph.graph))
+    unit = Unit(text, n_inputs, target_named(target), options, given=_given(graph))
+    with mlir.new_context(), mlir.unknown_location():
+        seconds = run(PIPELINE, unit, on_stage)
+    return _named(unit, seconds, graph, symbols)
+
+
+def _formula(size: int) -> Formula:
+    coefficient, indices = factors(size)
+    return formula_of({tuple(f"s{index}" for index in indices): coefficient} if coefficient else {})
+
+
+def _run(
+    units: list[Unit], samples: Samples, on_stage: Callable[[str], None]
+) -> tuple[Unit, dict[str, float]]:
+    """Lower all samples until sizes are read back, two to the end of the entry, the first to the end."""
+    from kcache_compiler.compile import PIPELINE
+
+    names = [stage.name for stage in PIPELINE]
+    read_back, proved = names.index("launches"), names.index("seam")
+    seconds: dict[str, float] = {}
+
+    def go(unit: Unit, first: int, last: int | None) -> None:
+        tell = on_stage if unit is units[0] else _quiet
+        for name, spent in run(PIPELINE[first:last], unit, tell).items():
+            seconds[name] = seconds.get(name, 0.0) + spent
+
+    for unit in units:
+        go(unit, 0, read_back)
+    texts = [unit.module.operation.get_asm(large_elements_limit=8) for unit in units]
+    for number, unit in enumerate(units[:PROOF]):
+        order = [*range(number, len(units)), *range(number)]
+        unit.codes = SizeCodes([samples[k] for k in order], [texts[k] for k in order])
+        go(unit, read_back, proved)
+    if len({(unit.llvm_ir, str(_facts(unit))) for unit in units[:PROOF]}) != 1:
+        raise CompileFailed("sizes", "the code depends on a size in a way that is not understood")
+    go(units[0], proved, None)
+    return units[0], seconds
+
+
+def _quiet(_: str) -> None:
+    """Nobody is told of the stages of further samples."""
+
+
+def _facts(unit: Unit) -> tuple[object, ...]:
+    return unit.inputs, unit.constants, unit.outputs, unit.workspace, unit.launches
+
+
+def _named(
+    unit: Unit, seconds: dict[str, float], graph: OpenGraph, symbols: tuple[Symbol, ...]
+) -> CompiledKernel:
+    """The kernel with the spec's own names for the open sizes."""
+    from kcache_compiler.compile import kernel_of
+
+    def named(text: str) -> str:
+        return _SYMBOL.sub(lambda match: graph.names[int(match[1])], text)
+
+    def types(kinds: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+        return tuple(
+            replace(kind, dims=tuple(dim if isinstance(dim, int) else named(dim) for dim in kind.dims))
+            for kind in kinds
+        )
+
+    compiled = kernel_of(unit, seconds)
+    interface = replace(
+        compiled.interface,
+        inputs=types(unit.inputs),
+        constants=types(unit.constants),
+        outputs=types(unit.outputs),
+        symbols=symbols,
+        workspace=named(compiled.interface.workspace),
+        launches=tuple(
+            replace(one, extent=named(one.extent), grain=named(one.grain)) for one in unit.launches
+        ),
+    )
+    return replace(compiled, interface=interface)
