@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ few = st.integers(0, 3)
 keys = st.integers(0, 4)
 contents = st.sampled_from([b"", b"object 1", b"shared IR", b"weights", b"x" * 3000])
 events = st.one_of(st.none(), st.builds(AuditEvent, kind=st.sampled_from(["store", "publish"])))
+guards = st.sampled_from(["", "s0 % 8 == 0"])
 ttls = st.sampled_from([1.0, 10.0])
 
 
@@ -106,9 +108,12 @@ class Stores(RuleBasedStateMachine):
     def quarantine(self, which: int, content: bytes) -> None:
         self.both(lambda store: store.quarantine_artifact(self.ns(which), sha256(content), "why"))
 
-    @rule(which=few, number=few, key=keys, so=st.one_of(st.none(), contents), event=events)
-    def publish(self, which: int, number: int, key: int, so: bytes | None, event: AuditEvent | None) -> None:
-        self.both(lambda store: store.publish_kernel(self.ns(which), kernel(number, key, so=so), None, event))
+    @rule(which=few, number=few, key=keys, so=st.one_of(st.none(), contents), guard=guards, event=events)
+    def publish(
+        self, which: int, number: int, key: int, so: bytes | None, guard: str, event: AuditEvent | None
+    ) -> None:
+        draft = kernel(number, key, so=so, guard=guard)
+        self.both(lambda store: store.publish_kernel(self.ns(which), draft, None, event))
 
     @rule(which=few, number=few, holder=st.sampled_from("ab"), ttl=ttls)
     def acquire(self, which: int, number: int, holder: str, ttl: float) -> None:
@@ -170,6 +175,9 @@ def look(store: Store, ns: Namespace) -> list[Any]:
         dict(store.find_kernels(ns, kernels)),
         [store.find_variants(ns, key, "x86-64-v3", "numerics=default", sha256("toolchain"))],
         [store.list_kernels(ns, key, 2), [store.list_ingredients(ns, digest) for digest in kernels]],
+        [store.list_mappings(ns, number, 3) for number in range(6)],
+        [store.list_spec_sizes(ns, size, 3) for size in (0, 40, 10**6)],
+        [store.list_near_kernels(ns, replace(kernel(0).kernel, key=number), 3) for number in range(6)],
         dict(store.find_leases(ns, kernels)),
         dict(store.find_failures(ns, kernels)),
         dict(store.find_usage(ns, "kernel", [sha256("0"), sha256("1")])),
