@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kcache_grpc import Graph
 from kcache_grpc.model.expression import evaluate
 from kcache_grpc.model.target import host_target
 from tests.serving import ServerProcess
@@ -55,6 +56,20 @@ def fetched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, A
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return folder / "kernel.so", json.loads(done.stdout)
+
+
+@pytest.mark.skipif(not (HERE / "node" / "node_modules").exists(), reason="needs the packages of Node.js")
+def test_a_graph_made_in_javascript_has_the_key_of_its_stablehlo(tmp_path: Path) -> None:
+    program = tmp_path / "program.mlir"
+    program.write_text(PROGRAM)
+    with ServerProcess(tmp_path) as server:
+        command = [NODE, HERE / "node" / "graph.js", server.address, PROTOS, program]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    assert seen["graph"] == seen["text"] == 1
+    assert seen["error"] == "node 0 'y' (softmax): axis is 7, of a value of rank 2: use -2 to 1"
+    assert [value.name for value in Graph.from_bytes(bytes.fromhex(seen["body"])).outputs] == ["y"]
 
 
 def test_a_javascript_client_compiles_verifies_and_resumes(fetched: tuple[Path, dict[str, Any]]) -> None:
