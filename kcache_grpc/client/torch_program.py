@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from kcache_grpc.client.torch_decompositions import decompositions
+from kcache_grpc.client.torch_sizes import OpenAxis, at_sizes, open_axes, samples_of, symbols_of
 from kcache_grpc.errors import ArgumentError, UnsupportedOp
 from kcache_grpc.runtime.bound import BoundArguments
 
@@ -33,9 +34,14 @@ def torch_program(exported: Any) -> tuple[bytes, BoundArguments]:
         warnings.simplefilter("ignore")
         program = _decomposed(exported)
         _refuse_mutation(program.graph_signature)
-        signature = _Signature(program)
-        graph = _functional(program.graph, signature)
-        return _text(torch_mlir, graph).encode(), signature.bound(exported)
+        symbols = symbols_of(program)
+        if not symbols:
+            signature = _Signature(program, program.graph)
+            return _text(torch_mlir, [signature], []), signature.bound(exported)
+        axes = open_axes(_Signature(program, program.graph).inputs)
+        samples = [at_sizes(program, sizes) for sizes in samples_of(program.graph, symbols)]
+        signatures = [_Signature(program, graph) for graph in samples]
+        return _text(torch_mlir, signatures, axes), signatures[0].bound(exported)
 
 
 def _torch_mlir() -> Any:
@@ -78,16 +84,16 @@ def _refuse_mutation(signature: Any) -> None:
 class _Signature:
     """What the graph's placeholders are: inputs, values that never change, and what the program brings."""
 
-    def __init__(self, program: Any) -> None:
-        self.program = program
-        nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    def __init__(self, program: Any, graph: Any) -> None:
+        self.graph = graph
+        nodes = [node for node in graph.nodes if node.op == "placeholder"]
         self.inputs: list[Any] = []
         self.fixed: list[Any] = []
         self.brought: list[tuple[Any, Any]] = []
         #: One for each leaf of the inputs: its node, or the value that the export fixed.
         self.leaves: list[tuple[Any, Any]] = []
-        for spec in program.graph_signature.input_specs:
-            self._sort(spec, nodes[spec.arg.name])
+        for spec, node in zip(program.graph_signature.input_specs, nodes, strict=True):
+            self._sort(spec, node)
 
     def _sort(self, spec: Any, node: Any) -> None:
         kind, form = spec.kind.name, type(spec.arg).__name__
@@ -177,8 +183,9 @@ def _value(exported: Any, spec: Any) -> Any:
     return value.detach().contiguous()
 
 
-def _functional(graph: Any, signature: _Signature) -> Any:
-    """The graph as a function of the inputs, then of what the program brings; only tensors come back."""
+def _make_functional(signature: _Signature) -> None:
+    """Make the graph a function of the inputs, then of what the program brings; only tensors come back."""
+    graph = signature.graph
     for node in signature.fixed:
         if node.users:
             raise ArgumentError(f"the program computes with its input {node.name}, which is no tensor")
@@ -194,7 +201,6 @@ def _functional(graph: Any, signature: _Signature) -> Any:
         # Source files and lines: they change with every edit.
         node.meta.pop("stack_trace", None)
     _keep_tensors(graph)
-    return graph
 
 
 def _keep_tensors(graph: Any) -> None:
@@ -209,19 +215,24 @@ def _keep_tensors(graph: Any) -> None:
     output.args = (tuple(results),)
 
 
-def _text(torch_mlir: Any, graph: Any) -> str:
+def _text(torch_mlir: Any, signatures: Sequence[_Signature], axes: Sequence[OpenAxis]) -> bytes:
+    """The program; where axes are open it is written at two sizes, and says which axes these are."""
     importer, ir, dialect = torch_mlir
     context = ir.Context()
+    context.allow_unregistered_dialects = True
     dialect.register_dialect(context)
-    try:
-        made = importer.FxImporter(context=context)
-        function = made.import_stateless_graph(graph)
-        with context:
-            # Sizes that the export found equal are equal: no checks of that in the program.
-            function.attributes["torch.assume_strict_symbolic_shapes"] = ir.UnitAttr.get()
-        return str(made.module)
-    except Exception as error:  # code of another project
-        raise _unreadable(graph, error) from error
+    made = importer.FxImporter(context=context)
+    for name, signature in zip(("main", "main_at_other_sizes"), signatures, strict=False):
+        _make_functional(signature)
+        try:
+            made.import_stateless_graph(signature.graph, func_name=name)
+        except Exception as error:  # code of another project
+            raise _unreadable(signature.graph, error) from error
+    if axes:
+        listed = [f'[{axis.argument}, {axis.axis}, "{axis.name}"]' for axis in axes]
+        attribute = ir.Attribute.parse(f"[{', '.join(listed)}]", context)
+        made.module.operation.attributes["kcache.open_axes"] = attribute
+    return str(made.module).encode()
 
 
 def _unreadable(graph: Any, error: Exception) -> Exception:

@@ -52,7 +52,7 @@ def canonicalize(
     made = _canonical(read, numerics, limits, lifted, erasing)
     if read.other is None or not erasing:
         return made
-    return opened(made, _canonical(read.other(), numerics, limits, lifted, erasing), read.open_axes)
+    return opened(made, _canonical(read.other(), numerics, limits, lifted, erasing), read.open_axes, format)
 
 
 def _canonical(

@@ -12,16 +12,19 @@ from kcache_compiler.types import ArgSpec, Canonical, Dim, TensorType
 _SYMBOL = re.compile(r"s(\d+)")
 
 
-def opened(made: Canonical, other: Canonical, open_axes: Mapping[tuple[int, int], str]) -> Canonical:
+def opened(
+    made: Canonical, other: Canonical, open_axes: Mapping[tuple[int, int], str], format: str
+) -> Canonical:
     """Return ``made`` with its open axes as symbols of unknown size.
 
-    ``other`` is the same program at other sizes. Raises ``UnsupportedOp`` where the spec depends on one.
+    ``other`` is the same program, of ``format``, at other sizes. Raises ``UnsupportedOp`` where the spec
+    depends on one.
     """
     for (arg, axis), name in open_axes.items():
         if isinstance(made.symbolic_args[arg].dims[axis], int):
-            raise _fixed([name])
+            raise _fixed([name], format)
     if made.spec_text != other.spec_text:
-        raise _fixed(sorted(set(open_axes.values())))
+        raise _fixed(sorted(set(open_axes.values())), format)
     unknown: set[int] = set()
     args: list[TensorType] = []
     for arg, (type, erased) in enumerate(zip(made.arg_spec.args, made.symbolic_args, strict=True)):
@@ -42,10 +45,16 @@ def _common(one: TensorType, other: TensorType) -> TensorType:
     return TensorType(one.dtype, dims)
 
 
-def _fixed(names: list[str]) -> UnsupportedOp:
+#: Format -> what an open size is there, and how to give it a value.
+_ADVICE = {
+    "onnx": ("onnx.dim_param", "give the model a size for it, as onnx.tools.update_model_dims does"),
+    "torch": ("torch.sym_size", "export it without dynamic_shapes, once for each size"),
+}
+
+
+def _fixed(names: list[str], format: str) -> UnsupportedOp:
     dims = ", ".join(map(repr, names))
+    op, advice = _ADVICE[format]
     return UnsupportedOp(
-        "onnx.dim_param",
-        f"the graph depends on the size of {dims}, which the model leaves open: give the model a size "
-        "for it, as onnx.tools.update_model_dims does",
+        op, f"the program computes with the size of {dims}, or fixes it, and leaves it open: {advice}"
     )

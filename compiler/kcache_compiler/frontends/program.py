@@ -19,7 +19,7 @@ from kcache_compiler.frontends.imported import Imported
 from kcache_compiler.frontends.legalize import generalize_linalg, legalize_chlo
 from kcache_compiler.frontends.limits import Limits, check
 from kcache_compiler.frontends.scan import check_bytes, is_bytecode, is_portable_artifact
-from kcache_compiler.frontends.torch_lowering import lower_torch_to_stablehlo
+from kcache_compiler.frontends.torch_dialect import import_torch
 
 #: Formats in MLIR -> (dialects that its programs may use, a word for messages).
 _DIALECTS: dict[str, tuple[frozenset[str], str]] = {
@@ -94,7 +94,7 @@ def read_program(program: Source, format: str, limits: Limits) -> Program:
         names = _inspect(module, format, limits)
         if format in ("stablehlo", "linalg"):
             return _finished(module, format, names)
-        lower_torch_to_stablehlo(module)
+        return _imported(import_torch(module), limits)
     return _finished(module, "stablehlo", _inspect(module, "stablehlo", limits))
 
 

@@ -15,6 +15,27 @@ from kcache_compiler.frontends.scalars import Scalars
 #: Op -> the number that, as an operand, leaves the other one as it is.
 _NEUTRAL = {"multiply": 1, "add": 0, "subtract": 0, "divide": 1, "power": 1}
 _COMMUTE = frozenset({"multiply", "add"})
+#: Elementwise CHLO ops with a StableHLO op of the same name and attributes.
+_SPREADING = frozenset(
+    f"chlo.broadcast_{op}"
+    for op in [
+        "add",
+        "and",
+        "atan2",
+        "compare",
+        "complex",
+        "divide",
+        "maximum",
+        "minimum",
+        "multiply",
+        "or",
+        "power",
+        "remainder",
+        "select",
+        "subtract",
+        "xor",
+    ]
+)
 _ELEMENTWISE = ("stablehlo.", "chlo.broadcast_")
 
 
@@ -28,6 +49,9 @@ def tidy(module: Native) -> None:
         for operation in mlir.all_operations(module.operation):
             if operation.name.startswith(_ELEMENTWISE) and len(operation.operands) == 2:
                 _tidy_elementwise(operation, scalars)
+        for operation in mlir.all_operations(module.operation):
+            if operation.name in _SPREADING:
+                _spread(operation)
     mlir.run_passes(module, "builtin.module(func.func(trivial-dce))")
 
 
@@ -72,6 +96,40 @@ def _tidy_power(operation: Native, exponent: float | None) -> None:
         return
     result.replace_all_uses_with(new)
     operation.erase()
+
+
+def _spread(operation: Native) -> None:
+    """Broadcast the operands of a CHLO op whose shapes are static, as JAX does."""
+    result = operation.results[0]
+    operands = list(operation.operands)
+    if not _is_static(operation) or not all(operand.type.has_static_shape for operand in operands):
+        return
+    if "broadcast_dimensions" in operation.attributes:
+        return
+    native = mlir.native_ir()
+    shape = list(result.type.shape)
+    whole = [_broadcast(native, operand, shape, operation) for operand in operands]
+    attributes = {
+        name: native.Attribute.parse(str(operation.attributes[name]).replace("#chlo<", "#stablehlo<"))
+        for name in operation.attributes
+    }
+    name = "stablehlo." + operation.name.removeprefix("chlo.broadcast_")
+    _swap(operation, _emit(name, whole, operation, **attributes))
+
+
+def _broadcast(native: Native, operand: Native, shape: list[int], near: Native) -> Native:
+    own = list(operand.type.shape)
+    if own == shape:
+        return operand
+    first = len(shape) - len(own)
+    return native.Operation.create(
+        "stablehlo.broadcast_in_dim",
+        results=[native.RankedTensorType.get(shape, operand.type.element_type, loc=near.location)],
+        operands=[operand],
+        attributes={"broadcast_dimensions": native.DenseI64ArrayAttr.get(list(range(first, len(shape))))},
+        loc=near.location,
+        ip=native.InsertionPoint(near),
+    ).result
 
 
 def _emit(name: str, operands: list[Native], near: Native, **attributes: Native) -> Native:

@@ -1,0 +1,196 @@
+"""Exported programs with open sizes, as programs at sample sizes.
+
+The service erases sizes from programs: one at sample sizes has the key of all. That a program is the same at
+all sizes is not taken for granted: it is written at two samples, and the service wants one key of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from kcache_grpc.errors import ArgumentError
+
+#: Samples are primes from here on: no constant of a usual program, and no product of others.
+_FIRST_SAMPLE = 11
+#: PyTorch exports for sizes from 2 on.
+_LEAST = 2
+
+
+class OpenAxis(NamedTuple):
+    """An axis of an argument whose size is open; equal names are equal sizes."""
+
+    argument: int
+    axis: int
+    name: str
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A size that an export left open, and its bounds."""
+
+    name: str
+    low: int
+    high: int | None
+
+
+def open_axes(inputs: list[Any]) -> list[OpenAxis]:
+    """The axes of the inputs that a program leaves open. ``inputs`` are its placeholders."""
+    found: list[OpenAxis] = []
+    names: dict[str, str] = {}
+    for position, node in enumerate(inputs):
+        for axis, size in enumerate(node.meta["val"].shape):
+            if not isinstance(size, int):
+                name = names.setdefault(str(size.node.expr), f"axis {axis} of input {position}")
+                found.append(OpenAxis(position, axis, name))
+    return found
+
+
+def symbols_of(program: Any) -> dict[str, Symbol]:
+    """The open sizes of a program's placeholders, by name."""
+    bounds = {str(name): limits for name, limits in program.range_constraints.items()}
+    found: dict[str, Symbol] = {}
+    for node in program.graph.nodes:
+        if node.op != "placeholder":
+            continue
+        for size in getattr(node.meta.get("val"), "shape", ()):
+            names = () if isinstance(size, int) else size.node.expr.free_symbols
+            for name in sorted(map(str, names)):
+                found.setdefault(name, _symbol(name, bounds.get(name)))
+    return found
+
+
+def _symbol(name: str, limits: Any) -> Symbol:
+    if limits is None:
+        return Symbol(name, _LEAST, None)
+    high = int(limits.upper) if limits.upper.is_number and limits.upper.is_finite else None
+    if high is not None and high >= 1 << 60:
+        high = None
+    return Symbol(name, max(_LEAST, int(limits.lower)), high)
+
+
+def samples_of(graph: Any, symbols: Mapping[str, Symbol]) -> tuple[dict[str, int], dict[str, int]]:
+    """Two sizes for each symbol, all different, and none a number of the program."""
+    taken = set(_numbers(graph))
+    first: dict[str, int] = {}
+    second: dict[str, int] = {}
+    for symbol in symbols.values():
+        for sizes in (first, second):
+            size = _sample(symbol, taken)
+            taken.add(size)
+            sizes[symbol.name] = size
+    return first, second
+
+
+def _sample(symbol: Symbol, taken: set[int]) -> int:
+    high = symbol.high if symbol.high is not None else 1 << 20
+    start = max(symbol.low, _FIRST_SAMPLE)
+    for size in (*range(start, min(high, start + 4096) + 1), *range(symbol.low, min(high, start) + 1)):
+        if size not in taken and _is_prime(size):
+            return size
+    for size in range(symbol.low, min(high, symbol.low + 4096) + 1):
+        if size not in taken:
+            return size
+    raise ArgumentError(
+        f"the program's size {symbol.name} has no two values from {symbol.low} to {symbol.high} that are not "
+        "numbers of the program: export it without dynamic_shapes"
+    )
+
+
+def _is_prime(number: int) -> bool:
+    return number > 1 and all(number % divisor for divisor in range(2, int(number**0.5) + 1))
+
+
+def _numbers(graph: Any) -> Iterator[int]:
+    """The numbers that stand in a program: its constants and stated sizes."""
+    for node in graph.nodes:
+        for value in _leaves([node.args, list(node.kwargs.values())]):
+            if isinstance(value, (int, float)) and value == value and abs(value) < 1 << 60:
+                yield int(value)
+        for size in getattr(node.meta.get("val"), "shape", ()):
+            if isinstance(size, int):
+                yield size
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, (list, tuple)):
+        items: list[Any] = list(value)  # pyright: ignore[reportUnknownArgumentType]
+        for item in items:
+            yield from _leaves(item)
+    else:
+        yield value
+
+
+def at_sizes(program: Any, sizes: Mapping[str, int]) -> Any:
+    """A copy of a program's graph in which every size is a number. Raises ``ArgumentError``."""
+    fx: Any = import_module("torch.fx")
+    fake: Any = import_module("torch._subclasses.fake_tensor")
+    graph = fx.Graph()
+    output = graph.graph_copy(program.graph, {}, return_output_node=True)
+    graph.output(output[0] if isinstance(output, tuple) else output)
+    run = _Run(program, fx, fake.FakeTensorMode(allow_non_fake_inputs=True), sizes)
+    try:
+        for node in list(graph.nodes):
+            run.visit(node)
+    except ArgumentError:
+        raise
+    except Exception as error:  # code of another project
+        at = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+        raise ArgumentError(
+            f"the program does not run at {at}, which its dynamic_shapes allow: {error}"
+        ) from error
+    for node in reversed(list(graph.nodes)):
+        if node in run.numbers:
+            graph.erase_node(node)
+    return graph
+
+
+class _Run:
+    """Runs a graph over tensors without data."""
+
+    def __init__(self, program: Any, fx: Any, mode: Any, sizes: Mapping[str, int]) -> None:
+        self._module = program.graph_module
+        self._map: Any = fx.node.map_arg
+        self._mode = mode
+        self._sizes = sizes
+        self._values: dict[Any, Any] = {}
+        #: Nodes that are no tensors once sizes are known; nothing refers to them any more.
+        self.numbers: dict[Any, Any] = {}
+
+    def visit(self, node: Any) -> None:
+        """Give ``node`` its value, and to its arguments numbers instead of sizes."""
+        if node.op == "placeholder":
+            value = self._placeholder(node.meta.get("val"))
+        elif node.op == "get_attr":
+            value = getattr(self._module, node.target)
+        else:
+            node.args = self._map(node.args, self._number)
+            node.kwargs = self._map(node.kwargs, self._number)
+            if node.op == "output":
+                return
+            value = self._called(node)
+            if value is None or isinstance(value, (bool, int, float)):
+                self.numbers[node] = value
+        self._values[node] = value
+        node.meta = {"val": value}
+
+    def _number(self, node: Any) -> Any:
+        return self.numbers.get(node, node)
+
+    def _placeholder(self, value: Any) -> Any:
+        torch: Any = import_module("torch")
+        if not isinstance(value, torch.Tensor):
+            return value
+        shape = [size if isinstance(size, int) else self._size(size.node.expr) for size in value.shape]
+        with self._mode:
+            return torch.empty(shape, dtype=value.dtype, device=value.device)
+
+    def _size(self, formula: Any) -> int:
+        return int(formula.subs({symbol: self._sizes[str(symbol)] for symbol in formula.free_symbols}))
+
+    def _called(self, node: Any) -> Any:
+        args, kwargs = self._map((node.args, node.kwargs), self._values.__getitem__)
+        with self._mode:
+            return node.target(*args, **kwargs)
