@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from kcache_grpc.errors import ResourceExhausted
+from kcache_grpc.errors import CompileFailed, CompileTimeout, ResourceExhausted
 from kcache_grpc.model.explanation import (
     Difference,
     Explanation,
@@ -173,14 +173,18 @@ class Explains:
             summary = f"nothing was ever stored in namespace {namespace.name}"
             return explanation(request, "NAMESPACE_EMPTY", summary, ())
         job = codec.compare_job(text, [spec.text for spec in candidates], request.most)
-        reply = await self._pool.canonicalize(job, self._seconds)
+        summary = "no stored program has the same spec"
+        try:
+            reply = await self._pool.canonicalize(job, self._seconds)
+        except (CompileFailed, CompileTimeout):
+            summary = f"{summary}, and comparing it with those of about its size was given up"
+            return explanation(request, "SPEC_UNKNOWN", summary, ())
         asked = self._asked(request)
         nearest: list[Neighbour] = []
         for found in codec.decode_neighbours(reply):
             said = tuple(Difference(d.name, d.yours, d.theirs, d.sentence) for d in found.differences)
             spec = candidates[found.index]
             nearest.append(await self._threads(self._of_spec, asked, spec, found.distance, said))
-        summary = "no stored program has the same spec"
         return replace(explanation(request, "SPEC_UNKNOWN", summary, ()), nearest=tuple(nearest))
 
     def _asked(self, request: Request) -> Asked:

@@ -25,6 +25,7 @@ from kcache_grpc.storage.records import (
     Namespace,
     StoredKernel,
 )
+from kcache_grpc.worker import WorkerSettings
 from tests.server import gated_jobs
 from tests.server.programs import (
     ISA,
@@ -352,6 +353,22 @@ class TestCrashes:
         assert found.program_digest == digest(body)
         assert found.summary.startswith("reading it failed once")
         assert found.failure is not None
+
+    def test_a_comparison_that_is_killed(self, tmp_path: Path) -> None:
+        (tmp_path / "weak_jobs.py").write_text(
+            "import os\n"
+            "from kcache_grpc.worker import jobs\n"
+            "hello, warm = jobs.hello, jobs.warm\n"
+            "JOBS = {**jobs.JOBS, 'compare': lambda request, on_stage: os.abort()}\n"
+        )
+        settings = WorkerSettings(memory_bytes=4 << 30, jobs="weak_jobs", extra_path=(str(tmp_path),))
+        with running(config_in(tmp_path, worker=settings)) as server:
+            space = Space(server, "weak")
+            space.compile(add(4))
+            found = space.explain(chain())
+            assert (found.step, found.nearest) == ("SPEC_UNKNOWN", ())
+            assert "was given up" in found.summary
+            assert space.explain(add(4)).hit
 
 
 class TestErrors:
