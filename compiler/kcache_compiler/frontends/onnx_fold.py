@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from kcache_compiler.frontends.onnx_ops.emit import ELEMENTS, Value
+from kcache_compiler.frontends.onnx_ops.emit import ELEMENTS, Value, known
 from kcache_compiler.frontends.onnx_ops.site import Site
 from kcache_compiler.frontends.onnx_proto import Array, Proto, onnx
 
@@ -71,13 +71,18 @@ _OPS = frozenset(
     }
 )
 
+#: Those that make a tensor of a shape; what is computed of their results is data too.
+_SPREADING = frozenset({"ConstantOfShape", "Expand", "Range", "Tile"})
+
 
 def fold(
     site: Site, results: list[Value | None], attributes: Mapping[str, Proto], opset: int
 ) -> list[Value | None]:
     """Note the elements of results whose inputs are all known, as ONNX's reference computes them.
 
-    What was emitted for them stays: as data they are what the node says, not numbers of this size.
+    Numbers made of numbers become constants: what a size of the model leads to may not depend on the others
+    that stand beside it in a shape. What spreads them over a shape stays as it was emitted: as data it is what
+    the node says, not elements of this size.
     """
     if site.op not in _OPS or all(r is None or r.known is not None for r in results):
         return results
@@ -87,15 +92,19 @@ def fold(
         return results
     if any(r is not None and np.prod(r.dims, dtype=np.float64) > _MOST for r in results):
         return results
-    computed = _evaluate(site, [a for a in arrays if a is not None], given, attributes, opset)
-    return [_noted(result, array) for result, array in zip(results, computed, strict=False)]
+    try:
+        computed = _evaluate(site, [a for a in arrays if a is not None], given, attributes, opset)
+    except Exception:  # noqa: BLE001 - the reference raises as it likes; nothing is known then
+        return results
+    spreads = site.op in _SPREADING or any(value is not None and value.name for value in site.inputs)
+    return [_noted(result, array, spreads) for result, array in zip(results, computed, strict=False)]
 
 
-def _noted(result: Value | None, array: Array) -> Value | None:
+def _noted(result: Value | None, array: Array, spreads: bool) -> Value | None:
     array = np.asarray(array)
     if result is None or result.dims != array.shape or ELEMENTS.get(array.dtype.name) != result.element:
         return result
-    return result._replace(known=array)
+    return result._replace(known=array) if spreads else known(array)
 
 
 def _evaluate(

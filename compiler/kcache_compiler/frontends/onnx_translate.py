@@ -17,6 +17,9 @@ from kcache_compiler.frontends.onnx_proto import Proto, data_type, element_name,
 
 Names = dict[str, Value]
 
+#: What arithmetic on attributes that fit no operator ends in.
+_MISFITS = (ValueError, TypeError, IndexError, KeyError, ArithmeticError)
+
 
 class Scope:
     """Values by name in a graph or function body; sub-graphs see those outside."""
@@ -87,7 +90,12 @@ class Translator:
         self._nodes += 1
         check("number of nodes", self._nodes, self.limits.operations)
         with self.b.at(node.name or self.b.location):
-            results = self._results(node, scope)
+            try:
+                results = self._results(node, scope)
+            except _MISFITS as error:
+                raise InvalidProgram(
+                    f"{node.op_type} at {_where(node)}: inputs or attributes do not fit it ({error})"
+                ) from None
         if len(results) < sum(1 for name in node.output if name):
             kinds = [name for name in node.output[len(results) :] if name]
             self._missing(node, kinds)
@@ -125,15 +133,16 @@ class Translator:
         if op in onnx_control.OPS:
             return onnx_control.OPS[op](self, site, scope)
         entry = TABLE.get(op)
-        if entry is None or schema.since_version > entry[0]:
-            body = _definition(schema, node, opset, inputs, attributes)
-            if body is None:
-                since = f"as of opset {schema.since_version} " if entry else ""
-                site.unsupported(f"the operator {since}has no legalization")
-            return self._call(body, inputs, attributes, scope, (), _defaults(schema))
-        made = entry[1](site)
-        results: list[Value | None] = [made] if isinstance(made, Value) else list(made)
-        return fold(site, results, attributes, opset)
+        if entry is not None and schema.since_version <= entry[0]:
+            made = entry[1](site)
+            if made is not None:
+                results: list[Value | None] = [made] if isinstance(made, Value) else list(made)
+                return fold(site, results, attributes, opset)
+        body = _definition(schema, node, opset, inputs, attributes)
+        if body is None:
+            since = f"as of opset {schema.since_version} " if entry else ""
+            site.unsupported(f"the operator {since}has no legalization")
+        return self._call(body, inputs, attributes, scope, (), _defaults(schema))
 
     def _input(self, node: Proto, name: str, scope: Scope) -> Value | None:
         if not name:

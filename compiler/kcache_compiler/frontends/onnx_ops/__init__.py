@@ -2,6 +2,7 @@
 
 from kcache_compiler.frontends.onnx_ops import (
     activations,
+    attention,
     constants,
     contractions,
     convolution,
@@ -19,6 +20,7 @@ from kcache_compiler.frontends.onnx_ops.site import TABLE
 __all__ = [
     "TABLE",
     "activations",
+    "attention",
     "constants",
     "contractions",
     "convolution",

@@ -14,12 +14,15 @@ _ACTIVATIONS = {"sigmoid": "logistic", "tanh": "tanh"}
 @legalizes(RNN=22, GRU=22, LSTM=22)
 def recurrent(n: Site) -> Results:
     x, b = n[0], n.b
-    if n.get(4) is not None:
+    if n.int("layout", 0):
+        x = b.transpose(x, [1, 0, 2])
+    if x.rank != 3 or n[1].rank != 3:
+        n.invalid(f"X and W have shapes {list(x.dims)} and {list(n[1].dims)}")
+    lengths = n.get(4)
+    if lengths is not None and (lengths.known is None or (lengths.known != x.dims[0]).any()):
         n.unsupported("sequence_lens: sequences of different lengths")
     if n.has("clip") or n.int("input_forget", 0):
         n.unsupported("clip and input_forget")
-    if n.int("layout", 0):
-        n.unsupported("layout = 1: put time first")
     direction = n.text("direction", "forward")
     ways = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}.get(direction)
     if ways is None:
@@ -30,7 +33,10 @@ def recurrent(n: Site) -> Results:
         b.concatenate([b.reshape(way[1 + i], (1, *way[1 + i].dims)) for way in made], 0)
         for i in range(len(made[0]) - 1)
     ]
-    return [b.concatenate(every, 1), *last]
+    states = b.concatenate(every, 1)
+    if n.int("layout", 0):
+        return [b.transpose(states, [2, 0, 1, 3]), *(b.transpose(v, [1, 0, 2]) for v in last)]
+    return [states, *last]
 
 
 def _activations(n: Site, way: int) -> list[str]:
@@ -49,7 +55,7 @@ def _activations(n: Site, way: int) -> list[str]:
 def _one_way(n: Site, x: Value, way: int, back: bool) -> list[Value]:
     """Return all states, and the last ones."""
     b, gates, hidden = n.b, _GATES[n.op], n.int("hidden_size")
-    if x.rank != 3 or n[1].rank != 3 or n[1].dims[1] != gates * hidden:
+    if n[1].dims[1] != gates * hidden:
         n.invalid(f"X and W have shapes {list(x.dims)} and {list(n[1].dims)}")
     acts = _activations(n, way)
 
@@ -57,11 +63,17 @@ def _one_way(n: Site, x: Value, way: int, back: bool) -> list[Value]:
         value = n.get(index)
         return None if value is None else b.reshape(b.along(value, 0, way, way + 1), value.dims[1:])
 
+    def state(index: int) -> Value | None:
+        value = n.get(index)
+        if value is None or not n.int("layout", 0):
+            return own(index)
+        return b.reshape(b.along(value, 1, way, way + 1), (value.dims[0], value.dims[2]))
+
     weight, recurrence, bias = own(1), own(2), own(3)
     assert weight is not None
     assert recurrence is not None
     zero = b.full(0, x.element, (x.dims[1], hidden))
-    start = [own(5) or zero, *([own(6) or zero] if n.op == "LSTM" else [])]
+    start = [state(5) or zero, *([state(6) or zero] if n.op == "LSTM" else [])]
     peep = own(7) if n.op == "LSTM" else None
     cell = _Cell(n, hidden, recurrence, bias, peep, acts)
     # The input's part of every gate, for all times at once.
@@ -69,8 +81,8 @@ def _one_way(n: Site, x: Value, way: int, back: bool) -> list[Value]:
     if bias is not None:
         wide = b.binary("add", wide, b.along(bias, 0, 0, gates * hidden))
 
-    def turn(state: list[Value], slices: list[Value]) -> tuple[list[Value], list[Value]]:
-        after = cell.step(slices[0], state)
+    def turn(before: list[Value], slices: list[Value]) -> tuple[list[Value], list[Value]]:
+        after = cell.step(slices[0], before)
         return after, [after[0]]
 
     last, (every,) = turns(b, x.dims[0], start, [(wide, back)], turn)

@@ -8,6 +8,7 @@ from typing import cast
 
 import numpy as np
 
+from kcache_compiler.frontends.limits import check
 from kcache_compiler.frontends.onnx_ops.emit import FLOATS, Array, Value, astype, known
 from kcache_compiler.frontends.onnx_ops.site import Site, legalizes
 
@@ -19,6 +20,7 @@ def upsample(n: Site) -> Value:
     mode = n.text("mode", "nearest")
     for axis, scale in enumerate(scales):
         size = math.floor(x.dims[axis] * scale)
+        _check(n, x, axis, size)
         places = np.arange(size) / scale
         x = _interpolated(n, x, axis, places, "linear" if mode != "nearest" else "nearest", "floor", False)
     return x
@@ -43,11 +45,19 @@ def resize(n: Site) -> Value:
     mode = n.text("mode", "nearest")
     rounding = n.text("nearest_mode", "round_prefer_floor" if n.version >= 11 else "floor")
     for axis, size, factor in zip(axes, wanted, factors, strict=True):
+        _check(n, x, axis, size)
         if size == x.dims[axis] and factor == 1:
             continue
         places = _places(n, x.dims[axis], size, factor)
         x = _interpolated(n, x, axis, places, mode, rounding, bool(n.int("exclude_outside", 0)))
     return x
+
+
+def _check(n: Site, x: Value, axis: int, size: int) -> None:
+    """Raise where the weights of an axis are more than constants may be."""
+    if size < 0 or not x.dims[axis]:
+        n.invalid(f"axis {axis} of shape {list(x.dims)} does not become {size}")
+    check("bytes of constants", 8 * size * x.dims[axis], n.b.limits.constant_bytes)
 
 
 def _by_sizes(n: Site, x: Value, axes: Sequence[int], sizes: list[int]) -> tuple[list[int], list[float]]:

@@ -7,9 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kcache_compiler.frontends.limits import check
 from kcache_compiler.frontends.onnx_ops.build import broadcast_dims
 from kcache_compiler.frontends.onnx_ops.emit import Value, known
 from kcache_compiler.frontends.onnx_ops.site import Results, Site, legalizes
+
+#: Pads of an axis by elements of its own: each is a place in a list.
+_MOST_PADS = 1 << 20
 
 
 @legalizes(Identity=25)
@@ -98,6 +102,8 @@ def split(n: Site) -> Results:
     x = n[0]
     axis = n.axis(n.int("axis", 0), x.rank)
     size, count = x.dims[axis], n.int("num_outputs", len(n.outputs))
+    if count != len(n.outputs):
+        n.invalid(f"num_outputs = {count} of {len(n.outputs)} outputs")
     if n.has("split"):
         parts = n.ints("split")
     elif n.get(1) is not None:
@@ -187,6 +193,7 @@ def _extended(n: Site, x: Value, axis: int, low: int, high: int, mode: str) -> V
     if low > 0 or high > 0:
         if not size:
             n.invalid(f"axis {axis} has no elements to pad with")
+        check("elements to pad with", max(0, low) + max(0, high), _MOST_PADS)
         before = _runs(range(-low, 0), size, mode)
         after = _runs(range(size, size + high), size, mode)
         parts = [_run(n, x, axis, run) for run in before] + [x] + [_run(n, x, axis, run) for run in after]
@@ -231,7 +238,8 @@ def depth_space(n: Site) -> Value:
     batch, depth, height, width = x.dims
     if n.op == "SpaceToDepth":
         x = b.reshape(x, (batch, depth, height // block, block, width // block, block))
-        x = b.transpose(x, [0, 3, 5, 1, 2, 4])
+        dcr = n.text("mode", "DCR") == "DCR"
+        x = b.transpose(x, [0, 3, 5, 1, 2, 4] if dcr else [0, 1, 3, 5, 2, 4])
         return b.reshape(x, (batch, depth * block * block, height // block, width // block))
     depth //= block * block
     if n.text("mode", "DCR") == "DCR":

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from kcache_compiler.errors import InvalidProgram, UnsupportedOp
+from kcache_compiler.frontends.limits import check
 from kcache_compiler.frontends.onnx_ops.build import Build
 from kcache_compiler.frontends.onnx_ops.emit import Array, Value
 
@@ -88,12 +89,14 @@ class Site:
         """Return the elements of an input that must be constant."""
         array = self[index].known
         if array is None:
-            self.unsupported(f"its {what} depends on the inputs: it must be a constant")
+            self.unsupported(f"it needs {what} as a constant, and the model computes this from its inputs")
         return array
 
     def numbers(self, index: int, what: str) -> list[int]:
         """Return the integers of an input that must be constant."""
-        return [int(number) for number in self.known(index, what).reshape(-1)]
+        array = self.known(index, what)
+        check(f"numbers in {what} of {self.op}", array.size, self.b.limits.arguments)
+        return [int(number) for number in array.reshape(-1)]
 
     def axis(self, axis: int, rank: int) -> int:
         """Return an axis counted from the front."""
@@ -130,7 +133,8 @@ class Site:
         raise UnsupportedOp(f"onnx.{self.op}", reason, self.where())
 
 
-Legalization = Callable[[Site], Results]
+#: ``None``: by the definition that the standard gives the operator.
+Legalization = Callable[[Site], "Results | None"]
 
 #: op of the default domain -> (newest version that is known here, its legalization).
 TABLE: dict[str, tuple[int, Legalization]] = {}
