@@ -38,13 +38,9 @@ def _open_kernel(program: OpenProgram) -> Kernel:
 
 def _fits(kernel: Kernel, arrays: list[Any]) -> bool:
     """The program at these sizes has the spec's axes of given size."""
-    pairs = zip(kernel.interface.inputs, arrays, strict=True)
-    return all(
-        dim == size
-        for kind, array in pairs
-        for dim, size in zip(kind.dims, array.shape, strict=True)
-        if isinstance(dim, int)
-    )
+    stated = [dim for kind in kernel.interface.inputs for dim in kind.dims]
+    sizes = [size for array in arrays for size in array.shape]
+    return all(dim == size for dim, size in zip(stated, sizes, strict=True) if isinstance(dim, int))
 
 
 def _tuples(program: OpenProgram, count: int) -> list[tuple[int, ...]]:
@@ -52,13 +48,11 @@ def _tuples(program: OpenProgram, count: int) -> list[tuple[int, ...]]:
     generator = random.Random(program.name)
     kernel = _open_kernel(program)
     least = [size for size in SIZES if size >= program.least]
-    free = [
-        all(
-            _fits(kernel, program.draw((*program.sizes[:i], size, *program.sizes[i + 1 :]), 0))
-            for size in (least[0], 8)
-        )
-        for i in range(len(program.sizes))
-    ]
+
+    def may_be(i: int, size: int) -> bool:
+        return _fits(kernel, program.draw((*program.sizes[:i], size, *program.sizes[i + 1 :]), 0))
+
+    free = [may_be(i, least[0]) and may_be(i, 8) for i in range(len(program.sizes))]
     drawn = [[least[0]] * len(free), [1] * len(free), [8] * len(free)]
     drawn += [generator.choices(least[:2], k=len(free)) for _ in range(3)]
     drawn += [generator.choices(least, k=len(free)) for _ in range(count)]
@@ -214,7 +208,10 @@ def test_a_program_that_computes_its_sizes_keeps_them_open() -> None:
 
 
 def test_open_axes_that_must_agree_are_one_symbol() -> None:
-    text = f"func.func @main(%a: {_OPEN}, %b: {_OPEN}) -> {_OPEN} {{\n%r = stablehlo.add %a, %b : {_OPEN}\nreturn %r : {_OPEN}\n}}"
+    text = f"""func.func @main(%a: {_OPEN}, %b: {_OPEN}) -> {_OPEN} {{
+      %r = stablehlo.add %a, %b : {_OPEN}
+      return %r : {_OPEN}
+    }}"""
     canonical = canonicalize(text.encode(), "stablehlo", "strict")
     kernel = Kernel(_compile(canonical.spec_text, canonical.arg_spec.args))
     assert [symbol.name for symbol in kernel.interface.symbols] == ["s0", "s1"]
