@@ -19,6 +19,7 @@ from kcache_compiler.frontends.graph.program import (
     ShapeValue,
 )
 from kcache_compiler.frontends.limits import Limits, check
+from kcache_compiler.frontends.scan import is_bytecode
 from kcache_grpc._proto.kcache.v1 import common_pb2
 from kcache_grpc._proto.kcache.v1 import graph_pb2 as pb
 
@@ -41,11 +42,9 @@ def decode_graph(body: bytes, limits: Limits) -> GraphProgram:
     try:
         message = pb.Graph.FromString(body)
     except DecodeError:
-        raise InvalidProgram(
-            "the program is no serialized message kcache.v1.Graph, which format 'graph' takes"
-        ) from None
+        raise InvalidProgram(f"the program is no serialized message kcache.v1.Graph{_other(body)}") from None
     if not message.format:
-        raise InvalidProgram("the program is no kcache.v1.Graph, or its field format is not set")
+        raise InvalidProgram(f"the program is no kcache.v1.Graph with a format{_other(body)}")
     return GraphProgram(
         format=message.format,
         inputs=tuple(_type(each, limits) for each in message.inputs),
@@ -72,6 +71,13 @@ def _count_entries(body: bytes, limits: Limits) -> None:
         count += 1
         if count > most:
             check("number of operations", count, most)
+
+
+def _other(body: bytes) -> str:
+    """A hint where the bytes look like a program of another format."""
+    if is_bytecode(body) or b"func.func" in body[:65536]:
+        return ": it looks like MLIR, which has a format of its own, such as 'stablehlo'"
+    return ""
 
 
 def _varint(body: bytes, position: int) -> tuple[int, int]:

@@ -61,9 +61,9 @@ def node(op: str, operands: list[str], results: list[str], **attributes: pb.Grap
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"", "no kcache.v1.Graph"),
+        (b"", "no kcache.v1.Graph with a format"),
         (b"\xff", "no serialized message"),
-        (b"module {}\n", "no kcache.v1.Graph"),
+        (b"func.func @main() {}", "looks like MLIR"),
         (b"\x08\x07", "no kcache.v1.Graph"),
         (message(format="kcache.graph.v2"), "'kcache.graph.v2', and this version reads 'kcache.graph.v1'"),
         (message()[:-5], "no serialized message"),

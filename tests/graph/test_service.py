@@ -98,10 +98,10 @@ def test_what_is_wrong_is_said_of_the_node(client: Client):
     graph.softmax(graph["x"], axis=5, name="h")
     with pytest.raises(InvalidProgram, match=r"node 2 'h' \(softmax\): axis is 5, of a value of rank 2"):
         client.compile(graph)
-    with pytest.raises(InvalidProgram, match=r"kcache\.v1\.Graph"):
+    with pytest.raises(InvalidProgram, match=r"no kcache\.v1\.Graph|no serialized .* looks like MLIR"):
         client.compile(TEXT, format="graph")
-    with pytest.raises(InvalidProgram, match="neither MLIR bytecode"):
-        client.compile(b"\xff" + layer().to_bytes(), format="stablehlo")
+    with pytest.raises(InvalidProgram, match="send it as a program of format 'graph'"):
+        client.compile(layer(), format="stablehlo")
     sliced = Graph()
     sliced.output(sliced.input("x", "f32", ("n",))[1:])
     with pytest.raises(UnsupportedOp, match=r"graph\.slice at node 0 'slice_0'") as caught:

@@ -10,6 +10,8 @@ from kcache_compiler.errors import InvalidProgram
 from kcache_compiler.frontends.limits import Limits, check
 
 BYTECODE_MAGIC = b"ML\xefR"
+#: The first field of a serialized ``kcache.v1.Graph``: its format.
+GRAPH_MAGIC = b"\n\x0fkcache.graph.v1"
 
 _STRINGS_AND_COMMENTS = re.compile(rb'"(?:[^"\\\n]|\\.)*"|//[^\n]*')
 #: A result with its operation; what a region binds (``%i = %0``) is not one. Strings are ``"`` here.
@@ -62,6 +64,8 @@ def check_bytes(program: bytes, limits: Limits) -> None:
         raise InvalidProgram("the program is empty")
     if is_bytecode(program):
         return
+    if program.startswith(GRAPH_MAGIC):
+        raise InvalidProgram("the program is a kcache.v1.Graph: send it as a program of format 'graph'")
     try:
         program.decode("utf-8")
     except UnicodeDecodeError as error:
