@@ -16,7 +16,7 @@ from tests.serving import ServerProcess
 
 
 def program(tmp_path: Path, rows: int, name: str = "program.mlir") -> Path:
-    """The sum of two f32[rows,8]: each test has a graph of its own."""
+    """The sum of two f32[rows,8]: each test has a kernel of its own."""
     path = tmp_path / name
     path.write_text(ADD.replace("4x8", f"{rows}x8"))
     return path
@@ -134,14 +134,15 @@ def test_random_arguments_of_every_kind(served: Run, tmp_path: Path) -> None:
 
 def test_lookup_stores_nothing(served: Run, tmp_path: Path) -> None:
     file = program(tmp_path, 18)
-    before = served("stats", "--json").json()
-    assert served("lookup", file, "--json").code == 9
-    assert served("stats", "--json").json()["specs"] == before["specs"]
-    key = served("compile", file, "--json").json()["key"]
-    found = served("lookup", file, "--json").json()
-    assert found["key"] == key
-    assert str(key) in served("lookup", file).out
-    assert served("lookup", file, "--numerics", "strict").code == 9
+    here = ("--namespace", "lookups")
+    assert served("lookup", file, *here, "--json").code == 9
+    assert served("stats", *here, "--json").json()["specs"] == 0
+    key = served("compile", file, *here, "--json").json()["key"]
+    found = served("lookup", file, *here, "--json").json()
+    assert found["key"] == key == 1
+    assert str(key) in served("lookup", file, *here).out
+    assert served("lookup", program(tmp_path, 19, "resized.mlir"), *here, "--json").json() == found
+    assert served("lookup", file, *here, "--numerics", "strict").code == 9
 
 
 def test_show_gives_the_text_back(served: Run, tmp_path: Path) -> None:
@@ -156,20 +157,22 @@ def test_namespaces_have_keys_of_their_own(served: Run, tmp_path: Path) -> None:
     file = program(tmp_path, 20)
     made = served("compile", file, "--namespace", "elsewhere", "--json").json()
     assert (made["key"], made["namespace"]) == (1, "elsewhere")
-    assert served("lookup", file).code == 9
+    assert served("lookup", file, "--namespace", "nowhere").code == 9
     assert served("stats", "--namespace", "elsewhere", "--json").json()["specs"] == 1
 
 
 def test_stats_count(served: Run, tmp_path: Path) -> None:
-    before = served("stats", "--json").json()
-    served("compile", program(tmp_path, 21))
-    after = served("stats", "--json").json()
-    assert {name: after[name] - before[name] for name in ("specs", "kernels", "compiles")} == {
+    here = ("--namespace", "stats")
+    for rows in (21, 22):
+        served("compile", program(tmp_path, rows), *here)
+    counted = served("stats", *here, "--json").json()
+    assert {name: counted[name] for name in ("specs", "mappings", "kernels", "compiles")} == {
         "specs": 1,
-        "kernels": 1,
-        "compiles": 1,
+        "mappings": 2,
+        "kernels": 2,
+        "compiles": 2,
     }
-    assert "seconds saved" in served("stats").out
+    assert "seconds saved" in served("stats", *here).out
 
 
 FAILURES = [
@@ -272,9 +275,12 @@ def test_run_draws_arguments_of_open_sizes(served: Run, tmp_path: Path) -> None:
     assert shapes() == ["16x4"] * 3
     assert shapes("--size", "3") == ["3x4"] * 3
     assert shapes("-i", array, "-i", array) == ["5x4"] * 3
-    disagreeing = served("run", file, "--json", "-i", array).error()
+    assert shapes("-i", array, "--size", "3") == ["5x4"] * 3, "what is drawn fits what is given"
+    other = tmp_path / "b.npy"
+    np.save(other, np.ones((6, 4), np.float32))
+    disagreeing = served("run", file, "--json", "-i", array, "-i", other).error()
     assert disagreeing["type"] == "ArgumentError"
-    assert "axis 0 of argument 0 is 5, axis 0 of argument 1 is 16" in disagreeing["message"]
+    assert "axis 0 is 6 instead of 5 (s0 = 5 from axis 0 of argument 0)" in disagreeing["message"]
 
 
 def test_tables_in_pipes_end_with_their_text(served: Run) -> None:
