@@ -2,8 +2,9 @@
 
 A constant is an extent where the dataflow says so, not where a number happens to agree. As a divisor it is
 the number of elements that a sum below it runs over, or that a broadcast above it repeats (the sum's
-gradient); as a factor it is one over that number. Between constant and sum there may be conversions, views and
-arithmetic with other constants only. N - 1, of variances without bias, counts too.
+gradient); as a factor it is one over the number that a sum below it runs over. Between constant and sum there
+may be conversions, views and arithmetic with other constants only. N - 1, of variances without bias, counts
+too.
 """
 
 from __future__ import annotations
@@ -166,6 +167,8 @@ class _Search:
             return
         for code in self._sums(entry.operands[1 - position], _STEPS):
             yield code, inverse, True
+        if inverse:
+            return  # x * 0.5 over two elements is no mean
         for code in self._repeats(entry.results[0], _STEPS):
             yield code, inverse, False
         if entry.name == "stablehlo.multiply":
@@ -201,7 +204,7 @@ class _Search:
         if [inner.name for inner in body.entries if inner.live] != ["stablehlo.add"]:
             return None
         sizes = entry.uses[0] if entry.uses else self.types[entry.operands[0]].dims or ()
-        return _symbolic_product([sizes[d] for d in entry.operation.attributes["dimensions"]])
+        return _symbolic_product([sizes[int(d)] for d in entry.operation.attributes["dimensions"]])
 
     def _repeats(self, value: int, steps: int) -> Iterator[int]:
         """Yield the number of times that a value is repeated where it is used."""

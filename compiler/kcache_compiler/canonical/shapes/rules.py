@@ -347,7 +347,7 @@ def gather(step: Step) -> None:
     numbers = native_stablehlo().GatherDimensionNumbers(step.attributes["dimension_numbers"])
     operand, indices, (result,) = step.operands[0], step.operands[1], step.results
     sizes = step.ints("slice_sizes")
-    offsets = list(numbers.offset_dims)
+    offsets: list[int] = list(numbers.offset_dims)
     dropped = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
     window = [d for d in range(len(operand)) if d not in dropped]
     for d, at in zip(window, offsets, strict=True):
@@ -360,7 +360,7 @@ def gather(step: Step) -> None:
     for i, at in zip(batch, places, strict=True):
         step.same(indices[i], result[at])
     for a, b in zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True):
-        step.same(operand[a], indices[b])
+        step.same(operand[int(a)], indices[int(b)])
     _pin_vector(step, indices, numbers.index_vector_dim)
 
 
@@ -375,7 +375,7 @@ def scatter(step: Step) -> None:
     numbers = native_stablehlo().ScatterDimensionNumbers(step.attributes["scatter_dimension_numbers"])
     count = len(step.results)
     inputs, indices, updates = step.operands[:count], step.operands[count], step.operands[count + 1 :]
-    windows = list(numbers.update_window_dims)
+    windows: list[int] = list(numbers.update_window_dims)
     dropped = {*numbers.inserted_window_dims, *numbers.input_batching_dims}
     for dims, update, result in zip(inputs, updates, step.results, strict=True):
         step.match(inputs[0], dims)
@@ -388,7 +388,7 @@ def scatter(step: Step) -> None:
         for i, at in zip(batch, places, strict=True):
             step.same(indices[i], update[at])
     for a, b in zip(numbers.input_batching_dims, numbers.scatter_indices_batching_dims, strict=True):
-        step.same(inputs[0][a], indices[b])
+        step.same(inputs[0][int(a)], indices[int(b)])
     _pin_vector(step, indices, numbers.index_vector_dim)
 
 
@@ -399,11 +399,11 @@ def convolution(step: Step) -> None:
     grouped = step.attributes["feature_group_count"].value != 1
     batched = step.attributes["batch_group_count"].value != 1
     pairs = [
-        (image[n.input_batch_dimension], result[n.output_batch_dimension], batched),
-        (image[n.input_feature_dimension], kernel[n.kernel_input_feature_dimension], grouped),
+        (image[int(n.input_batch_dimension)], result[int(n.output_batch_dimension)], batched),
+        (image[int(n.input_feature_dimension)], kernel[int(n.kernel_input_feature_dimension)], grouped),
         (
-            kernel[n.kernel_output_feature_dimension],
-            result[n.output_feature_dimension],
+            kernel[int(n.kernel_output_feature_dimension)],
+            result[int(n.output_feature_dimension)],
             grouped or batched,
         ),
     ]
@@ -412,7 +412,7 @@ def convolution(step: Step) -> None:
             step.pin((a, b))
         else:
             step.same(a, b)
-    spatial = zip(
+    spatial: zip[tuple[int, int, int]] = zip(
         n.input_spatial_dimensions, n.kernel_spatial_dimensions, n.output_spatial_dimensions, strict=True
     )
     strides, dilation = step.ints("window_strides"), step.ints("lhs_dilation")
@@ -473,13 +473,6 @@ def sort(step: Step) -> None:
 def map_(step: Step) -> None:
     """All operands and results have one shape."""
     sort(step)
-
-
-def top_k(step: Step) -> None:
-    """All dims but the last agree; the last of the results is k."""
-    for result in step.results:
-        step.match(step.operands[0][:-1], result[:-1])
-        step.pin(result[-1:])
 
 
 def while_(step: Step) -> None:
@@ -635,7 +628,6 @@ RULES: dict[str, Rule] = {
     "stablehlo.select_and_scatter": select_and_scatter,
     "stablehlo.sort": sort,
     "stablehlo.map": map_,
-    "chlo.top_k": top_k,
     "stablehlo.while": while_,
     "stablehlo.case": branches,
     "stablehlo.if": branches,

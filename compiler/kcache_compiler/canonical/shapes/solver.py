@@ -105,7 +105,15 @@ class Solver:
                     self.pin(*(dim for ins, outs in left for dim in (*ins, *outs)))
             pending = left
         self._products = []
+        self._pin_factors()
         return self._number()
+
+    def _pin_factors(self) -> None:
+        """A product that keeps its size has factors that keep theirs."""
+        for root, parts in self._defined.items():
+            found = self._multiplied(parts) if self._pinned[root] and self._size[root] != DYNAMIC else None
+            if found is not None:
+                self.pin(*found[1])
 
     def _number(self) -> tuple[list[Place], list[int]]:
         bases: dict[int, None] = {}
