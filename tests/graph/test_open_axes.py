@@ -12,7 +12,7 @@ import pytest
 from kcache_compiler.frontends.graph.extent import plus, product, quotient, symbol, times
 from kcache_grpc import Graph
 from kcache_grpc.runtime.dtypes import numpy_dtype
-from tests.graph.running import Build, canonical_of, compiled, graph_of, text_of
+from tests.graph.running import Build, canonical_of, compiled, digest_of, graph_of, text_of
 from tests.ops import native
 
 SIZES = ((3, 5), (1, 1), (2, 2), (7, 6))
@@ -20,12 +20,16 @@ SIZES = ((3, 5), (1, 1), (2, 2), (7, 6))
 
 @dataclass(frozen=True)
 class Open:
-    """``build`` on inputs of these shapes, in which n and m are open, is what ``expected`` makes of them."""
+    """``build`` on inputs of these shapes, in which n and m are open, is what ``expected`` makes of them.
+
+    ``alone``: no graph of fixed sizes is the same; it computes with sizes or names a symbol.
+    """
 
     name: str
     build: Build
     dims: tuple[tuple[Any, ...], ...]
     expected: Callable[..., Any]
+    alone: bool = False
 
 
 def softmax(x: np.ndarray) -> np.ndarray:
@@ -58,20 +62,29 @@ OPEN = (
         lambda g, x: g.tanh(x.reshape("m", -1)),
         (("n", "m"),),
         lambda x: np.tanh(x.reshape(x.shape[1], -1)),
+        alone=True,
     ),
     Open(
         "concatenate",
         lambda g, x, y: g.concatenate(x, y) * 2.0,
         (("n", 4), ("m", 4)),
         lambda x, y: np.concatenate([x, y]) * 2,
+        alone=True,
     ),
     Open(
         "iota",
         lambda g, x: x * g.iota("f32", ("n", 4)),
         (("n", 4),),
         lambda x: x * np.arange(len(x), dtype="f4")[:, None],
+        alone=True,
     ),
-    Open("size", lambda g, x: x / g.size(x, 0, "f32"), (("n", 4),), lambda x: x / len(x)),
+    Open(
+        "size",
+        lambda g, x: x / g.size(x, 0, "f32"),
+        (("n", 4),),
+        lambda x: x / len(x),
+        alone=True,
+    ),
     Open(
         "attention",
         lambda g, q, k, v: g.softmax(q @ g.transpose(k, (0, 2, 1))) @ v,
@@ -81,6 +94,15 @@ OPEN = (
     Open("argmax", lambda g, x: g.argmax(x), (("n", 4),), lambda x: x.argmax(-1)),
     Open("unnamed", lambda g, x: g.tanh(x) + 1, ((None, None),), lambda x: np.tanh(x) + 1),
 )
+
+
+@pytest.mark.parametrize("case", [case for case in OPEN if not case.alone], ids=lambda case: case.name)
+def test_open_and_fixed_axes_have_one_key(case: Open):
+    digests: set[bytes] = set()
+    for n, m in ((None, None), (3, 5), (24, 6)):
+        dims = [[{"n": n or "n", "m": m or "m", None: n}.get(d, d) for d in shape] for shape in case.dims]
+        digests.add(digest_of(graph_of(case.build, [np.zeros(0, "f4")] * len(dims), dims)))
+    assert len(digests) == 1
 
 
 @pytest.mark.parametrize("case", OPEN, ids=lambda case: case.name)

@@ -52,7 +52,13 @@ def canonicalize(
     made = _canonical(read, numerics, limits, lifted, erasing)
     if read.other is None or not erasing:
         return made
-    return opened(made, _canonical(read.other(), numerics, limits, lifted, erasing), read.open_axes, format)
+    try:
+        other = _canonical(read.other(), numerics, limits, lifted, erasing)
+        return opened(made, other, read.open_axes, format)
+    except UnsupportedOp:
+        if read.dynamic is None:
+            raise
+    return _canonical(read.dynamic(), numerics, limits, lifted, erasing)
 
 
 def _canonical(

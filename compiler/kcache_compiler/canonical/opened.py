@@ -47,6 +47,7 @@ def _common(one: TensorType, other: TensorType) -> TensorType:
 
 #: Format -> what an open size is there, and how to give it a value.
 _ADVICE = {
+    "graph": ("kcache.v1.Graph", "give the axis a size"),
     "onnx": ("onnx.dim_param", "give the model a size for it, as onnx.tools.update_model_dims does"),
     "torch": ("torch.sym_size", "export it without dynamic_shapes, once for each size"),
 }

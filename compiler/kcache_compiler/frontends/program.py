@@ -60,7 +60,8 @@ class Program:
     """A parsed program: the entry function and all functions by name. Owns its native module.
 
     ``format`` is what the module is now: ``stablehlo`` or ``linalg``. ``bound`` and ``open_axes`` are those
-    of ``Imported``; ``other`` reads the same program with other sizes for its open axes.
+    of ``Imported``; ``other`` reads the same program with other sizes for its open axes, ``dynamic`` with
+    unknown ones.
     """
 
     format: str
@@ -70,6 +71,7 @@ class Program:
     bound: Mapping[int, bytes] = field(default_factory=dict[int, bytes], repr=False)
     open_axes: Mapping[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str])
     other: Callable[[], Program] | None = None
+    dynamic: Callable[[], Program] | None = None
 
 
 def read_program(program: Source, format: str, limits: Limits) -> Program:
@@ -102,12 +104,13 @@ def _imported(imported: Imported, limits: Limits) -> Program:
     def finished(module: Native) -> Program:
         return _finished(module, "stablehlo", _inspect(module, "stablehlo", limits))
 
-    again = imported.other
+    again, dynamic = imported.other, imported.dynamic
     return replace(
         finished(imported.module),
         bound=imported.bound,
         open_axes=imported.open_axes,
         other=None if again is None else lambda: replace(finished(again()), bound=imported.bound),
+        dynamic=None if dynamic is None else lambda: replace(finished(dynamic()), bound=imported.bound),
     )
 
 

@@ -1,20 +1,22 @@
-"""StableHLO text, line by line, with the dynamic form of an operation wherever an axis is open.
+"""StableHLO text, line by line.
 
-What is emitted for open axes is what JAX emits for symbolic shapes.
+Open axes have sample sizes, or are dynamic: then what is emitted for them is what JAX emits for symbolic
+shapes. Checks are over their symbols either way.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kcache_compiler.errors import InvalidProgram
-from kcache_compiler.frontends.graph.extent import Extent, Size, symbol
+from kcache_compiler.frontends.graph.extent import Extent, Size, evaluate, symbol
 from kcache_compiler.frontends.graph.values import (
     COMPLEX,
     FLOATS,
     INTEGERS,
     SIGNED,
+    NeedsSizes,
     Type,
     Value,
     broadcast_dims,
@@ -30,10 +32,9 @@ _NAN = {"f16": 0x7E00, "bf16": 0x7FC0, "f32": 0x7FC00000, "f64": 0x7FF8000000000
 _WIDTH = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
 
 
-def mlir_type(type: Type) -> str:
-    """``tensor<4x?xf32>``."""
-    sizes = "".join(f"{size}x" if isinstance(size, int) else "?x" for size in type.dims)
-    return f"tensor<{sizes}{_ELEMENTS.get(type.dtype, type.dtype)}>"
+def scalar_type(dtype: str) -> str:
+    """``tensor<f32>``."""
+    return f"tensor<{_ELEMENTS.get(dtype, dtype)}>"
 
 
 def integers(values: Sequence[int]) -> str:
@@ -42,12 +43,16 @@ def integers(values: Sequence[int]) -> str:
 
 
 class Emitter:
-    """The body of one function. Operations are counted as they are emitted."""
+    """The body of one function. Operations are counted as they are emitted.
 
-    def __init__(self, limits: Limits) -> None:
+    ``samples`` are sizes for all symbols of the inputs; without them open axes are dynamic.
+    """
+
+    def __init__(self, limits: Limits, samples: Mapping[str, int] | None = None) -> None:
         self.lines: list[str] = []
         self.location = ""
         self._limits = limits
+        self._samples = None if samples is None else dict(samples)
         self._count = 0
         self._fresh = 0
         #: symbol -> the value and the axis that have its size
@@ -84,8 +89,8 @@ class Emitter:
         name = self.name()
         head = f"{name}:{len(results)}" if len(results) > 1 else name
         full = op if "." in op else f"stablehlo.{op}"
-        types = ", ".join(mlir_type(operand.type) for operand in operands)
-        given = ", ".join(mlir_type(type) for type in results)
+        types = ", ".join(self.type_text(operand.type) for operand in operands)
+        given = ", ".join(self.type_text(type) for type in results)
         body = f" ({{\n{region}\n}})" if region else ""
         dictionary = f" {{{attributes}}}" if attributes else ""
         arguments = ", ".join(operand.ssa for operand in operands)
@@ -109,6 +114,23 @@ class Emitter:
                 raise InvalidProgram(f"a result would have the shape {shape_text(type.dims)}")
         fixed = math.prod(size for size in type.dims if isinstance(size, int))
         check("elements of one tensor", fixed, self._limits.tensor_elements)
+        if self._samples is not None:
+            sampled = math.prod(self.sample(size) for size in type.dims)
+            if sampled > self._limits.tensor_elements:
+                raise NeedsSizes
+
+    def type_text(self, type: Type) -> str:
+        """``tensor<4x?xf32>``."""
+        sizes = "".join(f"{self.sample(size)}x" if self.fixed((size,)) else "?x" for size in type.dims)
+        return f"tensor<{sizes}{_ELEMENTS.get(type.dtype, type.dtype)}>"
+
+    def fixed(self, dims: Sequence[Size]) -> bool:
+        """Whether sizes are numbers in the text."""
+        return self._samples is not None or all(isinstance(size, int) for size in dims)
+
+    def sample(self, size: Size) -> int:
+        """The number that a fixed size is."""
+        return evaluate(size, self._samples or {})
 
     # -- constants
 
@@ -122,7 +144,7 @@ class Emitter:
         return self._constant(_literal(dtype, number), Type(dtype, ()))
 
     def _constant(self, literal: str, type: Type) -> Value:
-        return self.emit("constant", (), type, f"value = dense<{literal}> : {mlir_type(type)}")
+        return self.emit("constant", (), type, f"value = dense<{literal}> : {self.type_text(type)}")
 
     def like(self, value: Value, number: Number) -> Value:
         """A number in the dtype and shape of a value."""
@@ -139,12 +161,19 @@ class Emitter:
         self._sources.setdefault(name, (value, axis))
         return symbol(name)
 
+    def define(self, name: str, size: int) -> None:
+        """Give a symbol that no input has its sample."""
+        if self._samples is not None:
+            self._samples[name] = size
+
     def knows(self, name: str) -> bool:
         """Whether a symbol is read from somewhere."""
         return name in self._sources
 
     def size(self, size: Size) -> Value:
-        """A size as a scalar i32."""
+        """A size as a scalar i32. Raises ``NeedsSizes`` where an open one is a sample."""
+        if self._samples is not None and not isinstance(size, int):
+            raise NeedsSizes
         known = self._sizes.get(size)
         if known is None:
             known = self._sizes[size] = self._size(size)
@@ -191,7 +220,7 @@ class Emitter:
         """``value``, whose axis ``i`` is axis ``axes[i]`` of the result, repeated along the others."""
         type = Type(value.dtype, dims)
         attribute = f"broadcast_dimensions = {integers(axes)}"
-        if is_static(dims):
+        if self.fixed(dims):
             return self.emit("broadcast_in_dim", (value,), type, attribute)
         return self.emit("dynamic_broadcast_in_dim", (value, self.shape(dims)), type, attribute)
 
@@ -211,26 +240,21 @@ class Emitter:
         if value.dims == dims:
             return value
         type = Type(value.dtype, dims)
-        if is_static(dims):
+        if self.fixed(dims):
             return self.emit("reshape", (value,), type)
         return self.emit("dynamic_reshape", (value, self.shape(dims)), type)
 
     def iota(self, dtype: str, dims: tuple[Size, ...], axis: int) -> Value:
         """Indices along ``axis``."""
         type, attribute = Type(dtype, dims), f"iota_dimension = {axis} : i64"
-        if is_static(dims):
+        if self.fixed(dims):
             return self.emit("iota", (), type, attribute)
         return self.emit("dynamic_iota", (self.shape(dims),), type, attribute)
 
 
-def is_static(dims: Sequence[Size]) -> bool:
-    """Whether no axis is open."""
-    return all(isinstance(size, int) for size in dims)
-
-
 def combiner(op: str, dtype: str) -> str:
     """A region that combines two scalars by a StableHLO operation."""
-    scalar = mlir_type(Type(dtype, ()))
+    scalar = scalar_type(dtype)
     return (
         f"^bb0(%l: {scalar}, %r: {scalar}):\n"
         f'  %s = "stablehlo.{op}"(%l, %r) : ({scalar}, {scalar}) -> {scalar}\n'

@@ -7,6 +7,7 @@ strided windows, say) are symbols whose name is the formula.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kcache_compiler.errors import InvalidProgram, LimitExceeded
@@ -88,6 +89,18 @@ def quotient(left: Size, right: Size) -> Size | None:
             return None
         found[tuple(rest)] = factor // own
     return _size(found)
+
+
+def evaluate(size: Size, values: Mapping[str, int]) -> int:
+    """The number that a size is for these values of its symbols."""
+    if isinstance(size, int):
+        return size
+    total = 0
+    for monomial, factor in size.terms:
+        for name in monomial:
+            factor *= values[name]
+        total += factor
+    return total
 
 
 def _terms(size: Size) -> tuple[tuple[Monomial, int], ...]:

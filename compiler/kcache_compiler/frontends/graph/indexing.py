@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kcache_compiler.errors import InvalidProgram
 from kcache_compiler.frontends.graph.elementwise import compare, convert
-from kcache_compiler.frontends.graph.emitter import Emitter, combiner, integers, mlir_type
+from kcache_compiler.frontends.graph.emitter import Emitter, combiner, integers, scalar_type
 from kcache_compiler.frontends.graph.extent import Size
 from kcache_compiler.frontends.graph.shaping import expand_dims
 from kcache_compiler.frontends.graph.table import Attribute, Group, Op, Operand
@@ -261,7 +261,7 @@ def _numbers(**lists: tuple[int, ...]) -> str:
 
 
 def _replace(dtype: str) -> str:
-    scalar = mlir_type(Type(dtype, ()))
+    scalar = scalar_type(dtype)
     return f'^bb0(%l: {scalar}, %r: {scalar}):\n  "stablehlo.return"(%r) : ({scalar}) -> ()'
 
 

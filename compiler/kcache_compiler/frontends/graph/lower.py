@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 
 from kcache_compiler.errors import InvalidProgram, LimitExceeded, UnsupportedOp
 from kcache_compiler.frontends.graph.arguments import attributes_of, did_you_mean, operands_of
 from kcache_compiler.frontends.graph.creation import constant
-from kcache_compiler.frontends.graph.emitter import Emitter, mlir_type
+from kcache_compiler.frontends.graph.emitter import Emitter
 from kcache_compiler.frontends.graph.extent import Size, symbol
 from kcache_compiler.frontends.graph.operations import FORMAT, OPS
 from kcache_compiler.frontends.graph.program import Dim, GraphNode, GraphProgram, GraphTensor, GraphType
@@ -22,10 +22,12 @@ _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _PLAIN = re.compile(r"[^\x20-\x7e]|[\"\\]")
 
 
-def lower_graph(program: GraphProgram, limits: Limits) -> str:
+def lower_graph(program: GraphProgram, limits: Limits, samples: Mapping[str, int] | None = None) -> str:
     """Return the module's text.
 
-    Raises ``InvalidProgram``, ``UnsupportedOp`` or ``LimitExceeded``, naming the node.
+    ``samples`` are sizes for the open axes, by ``open_axes``; without them they are dynamic.
+    Raises ``InvalidProgram``, ``UnsupportedOp`` or ``LimitExceeded``, naming the node; ``NeedsSizes`` where
+    samples do not do.
     """
     if program.format != FORMAT:
         raise InvalidProgram(
@@ -35,7 +37,17 @@ def lower_graph(program: GraphProgram, limits: Limits) -> str:
     check("number of arguments", len(program.inputs), limits.arguments)
     check("number of results", len(program.outputs), limits.arguments)
     check("bytes of all constants", _constant_bytes(program), limits.constant_bytes)
-    return _Lowering(program, limits).module()
+    return _Lowering(program, limits, samples).module()
+
+
+def open_axes(program: GraphProgram) -> dict[tuple[int, int], str]:
+    """The axes that a graph leaves open: (input, axis) -> symbol, one of their own for those without."""
+    return {
+        (index, axis): dim or _anonymous(index, axis)
+        for index, given in enumerate(program.inputs)
+        for axis, dim in enumerate(given.dims)
+        if not isinstance(dim, int)
+    }
 
 
 def _constant_bytes(program: GraphProgram) -> int:
@@ -50,10 +62,10 @@ def _constant_bytes(program: GraphProgram) -> int:
 class _Lowering:
     """One program, used once."""
 
-    def __init__(self, program: GraphProgram, limits: Limits) -> None:
+    def __init__(self, program: GraphProgram, limits: Limits, samples: Mapping[str, int] | None) -> None:
         self._program = program
         self._limits = limits
-        self._emitter = Emitter(limits)
+        self._emitter = Emitter(limits, samples)
         self._values: dict[str, Value] = {}
         self._places: dict[str, str] = {}
 
@@ -68,7 +80,7 @@ class _Lowering:
             self._node(index, node)
         results = self._results()
         self._check_expected()
-        types = ", ".join(mlir_type(value.type) for value in results)
+        types = ", ".join(self._emitter.type_text(value.type) for value in results)
         names = ", ".join(value.ssa for value in results)
         lines = [
             "module {",
@@ -91,7 +103,7 @@ class _Lowering:
                     self._emitter.bind(dim or _anonymous(index, axis), value, axis)
             self._emitter.check(value.type)
             self._define(given.name, value, f"input {index}")
-        return f"{value.ssa}: {mlir_type(value.type)}{_location(given.name)}"
+        return f"{value.ssa}: {self._emitter.type_text(value.type)}{_location(given.name)}"
 
     def _node(self, index: int, node: GraphNode) -> None:
         name = node.results[0] if node.results else ""

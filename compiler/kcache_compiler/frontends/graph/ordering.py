@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kcache_compiler.errors import InvalidProgram
-from kcache_compiler.frontends.graph.emitter import Emitter, mlir_type
+from kcache_compiler.frontends.graph.emitter import Emitter, scalar_type
 from kcache_compiler.frontends.graph.table import Attribute, Group, Op, Operand
 from kcache_compiler.frontends.graph.values import (
     FLOATS,
@@ -22,7 +22,7 @@ def _sorted(
 ) -> tuple[Value, ...]:
     x = values[0]
     at = axis_of(axis, len(x.dims))
-    types = [mlir_type(Type(value.dtype, ())) for value in values]
+    types = [scalar_type(value.dtype) for value in values]
     params = ", ".join(f"%l{i}: {type}, %r{i}: {type}" for i, type in enumerate(types))
     kind = "TOTALORDER" if x.dtype in FLOATS else "SIGNED" if x.dtype in SIGNED else "UNSIGNED"
     region = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kcache_compiler.errors import InvalidProgram
 from kcache_compiler.frontends.graph.emitter import Emitter, integers
 from kcache_compiler.frontends.graph.extent import Extent, Size, plus, times
@@ -77,11 +79,22 @@ def slice_(
         dims = tuple(
             max(0, -(-(stop - start) // stride)) for start, stop, stride in zip(begin, end, step, strict=True)
         )
-        attributes = (
-            f"start_indices = {integers(begin)}, limit_indices = {integers(end)}, strides = {integers(step)}"
-        )
-        return e.emit("slice", (x,), Type(x.dtype, dims), attributes)
+        return _emit_slice(e, x, dims, begin, end, step)
     return _slice_open(e, x, {a: (s, m, t) for a, s, m, t in zip(along, starts, limits, steps, strict=True)})
+
+
+def _emit_slice(
+    e: Emitter,
+    x: Value,
+    dims: tuple[Size, ...],
+    begin: Sequence[int],
+    end: Sequence[int],
+    step: Sequence[int],
+) -> Value:
+    attributes = (
+        f"start_indices = {integers(begin)}, limit_indices = {integers(end)}, strides = {integers(step)}"
+    )
+    return e.emit("slice", (x,), Type(x.dtype, dims), attributes)
 
 
 def _bounds(x: Value, axis: int, own: int, start: int, limit: int, stride: int) -> tuple[int, int, int]:
@@ -116,6 +129,8 @@ def _slice_open(e: Emitter, x: Value, wanted: dict[int, tuple[int, int, int]]) -
         -(-(stop - start) // stride) if isinstance(stop, int) else stop
         for start, stop, stride in zip(begin, end, step, strict=True)
     )
+    if e.fixed(end):
+        return _emit_slice(e, x, dims, begin, [e.sample(stop) for stop in end], step)
     operands = (x, e.shape(tuple(begin)), e.shape(tuple(end)), e.shape(tuple(step)))
     return e.emit("real_dynamic_slice", operands, Type(x.dtype, dims))
 

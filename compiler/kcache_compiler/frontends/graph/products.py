@@ -136,6 +136,7 @@ def convolution(
     batch, features = _groups(x, kernel, source, weights, groups, batch_groups)
     window = [require_static(kernel, weights[letter], "kernels have fixed sizes") for letter in axes]
     sizes, formulas = windows(
+        e,
         x,
         [source[letter] for letter in axes],
         window,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from kcache_compiler.errors import InvalidProgram
 from kcache_compiler.frontends.graph import elementwise as el
-from kcache_compiler.frontends.graph.emitter import Emitter, Number, combiner, integers, mlir_type
+from kcache_compiler.frontends.graph.emitter import Emitter, Number, combiner, integers, scalar_type
 from kcache_compiler.frontends.graph.extent import product
 from kcache_compiler.frontends.graph.table import Attribute, Group, Op, Operand
 from kcache_compiler.frontends.graph.values import (
@@ -109,8 +109,8 @@ def reduction(kind: str) -> Callable[..., Value]:
 def count(e: Emitter, x: Value, axes: Sequence[int], less: int = 0) -> Value:
     """How many elements a reduction combines, minus ``less``, as a scalar of the dtype of ``x``."""
     total = product(tuple(x.dims[axis] for axis in axes))
-    if isinstance(total, int):
-        return e.scalar(x.dtype, total - less)
+    if e.fixed((total,)):
+        return e.scalar(x.dtype, e.sample(total) - less)
     found = el.convert(e, e.size(total), dtype=x.dtype)
     return found if not less else el.subtract(e, found, e.scalar(x.dtype, less))
 
@@ -159,7 +159,7 @@ def extreme_index(e: Emitter, x: Value, largest: bool, axis: int, keepdims: bool
 
 def _index_region(dtype: str, index: str, largest: bool) -> str:
     """The combiner of JAX's argmax and argmin."""
-    value, place, bit = (mlir_type(Type(name, ())) for name in (dtype, index, "i1"))
+    value, place, bit = (scalar_type(name) for name in (dtype, index, "i1"))
     kind = "FLOAT" if dtype in FLOATS else "SIGNED" if dtype in SIGNED else "UNSIGNED"
     order = "SIGNED" if index in SIGNED else "UNSIGNED"
 

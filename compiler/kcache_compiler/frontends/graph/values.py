@@ -65,6 +65,10 @@ class OpenAxis(Exception):
     """An operation whose StableHLO needs the size of an axis that the program leaves open."""
 
 
+class NeedsSizes(Exception):
+    """A graph whose open axes cannot be given sample sizes: it computes with them, or they are too large."""
+
+
 def shape_text(dims: Sequence[Size]) -> str:
     """``[4,n]``."""
     return f"[{','.join(map(str, dims))}]"

@@ -86,6 +86,7 @@ def reduce_window(
         if len(values) != rank:
             raise InvalidProgram(f"{name} has {len(values)} entries, and {x} has {rank} axes: one for each")
     dims, formulas = windows(
+        e,
         x,
         range(rank),
         window,
@@ -107,17 +108,21 @@ def reduce_window(
     )
 
 
-def windows(x: Value, axes: Sequence[int], *parameters: Sequence[int]) -> tuple[list[Size], dict[int, str]]:
+def windows(
+    e: Emitter, x: Value, axes: Sequence[int], *parameters: Sequence[int]
+) -> tuple[list[Size], dict[int, str]]:
+    """How often a window fits along each axis; the names of sizes that are no polynomials, by place."""
     dims: list[Size] = []
     formulas: dict[int, str] = {}
     for place, axis in enumerate(axes):
         window, stride, low, high, base, dilation = (values[place] for values in parameters)
-        size, formula = window_size(
-            f"axis {axis} of {x}", x.dims[axis], window, stride, low, high, base, dilation
-        )
+        rest = (window, stride, low, high, base, dilation)
+        size, formula = window_size(f"axis {axis} of {x}", x.dims[axis], *rest)
         dims.append(size)
         if formula:
             formulas[place] = formula
+            if e.fixed((x.dims[axis],)):
+                e.define(formula, e.sample(window_size("", e.sample(x.dims[axis]), *rest)[0]))
     return dims, formulas
 
 
