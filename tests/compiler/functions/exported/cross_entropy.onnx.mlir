@@ -1,0 +1,25 @@
+module {
+  func.func @main(%arg0: tensor<6x10xf32>, %arg1: tensor<6x10xf32>) -> tensor<f32> {
+    %cst = stablehlo.constant dense<0xFF800000> : tensor<f32>
+    %cst_0 = stablehlo.constant dense<0.000000e+00> : tensor<f32>
+    %cst_1 = arith.constant dense<6> : tensor<1xi64>
+    %0 = stablehlo.reduce(%arg0 init: %cst) applies stablehlo.maximum across dimensions = [1] : (tensor<6x10xf32>, tensor<f32>) -> tensor<6xf32>
+    %1 = stablehlo.reshape %0 : (tensor<6xf32>) -> tensor<6x1xf32>
+    %2 = stablehlo.broadcast_in_dim %1, dims = [0, 1] : (tensor<6x1xf32>) -> tensor<6x10xf32>
+    %3 = stablehlo.subtract %arg0, %2 : tensor<6x10xf32>
+    %4 = stablehlo.exponential %3 : tensor<6x10xf32>
+    %5 = stablehlo.reduce(%4 init: %cst_0) applies stablehlo.add across dimensions = [1] : (tensor<6x10xf32>, tensor<f32>) -> tensor<6xf32>
+    %6 = stablehlo.reshape %5 : (tensor<6xf32>) -> tensor<6x1xf32>
+    %7 = stablehlo.log %6 : tensor<6x1xf32>
+    %8 = stablehlo.broadcast_in_dim %7, dims = [0, 1] : (tensor<6x1xf32>) -> tensor<6x10xf32>
+    %9 = stablehlo.subtract %3, %8 : tensor<6x10xf32>
+    %10 = stablehlo.multiply %arg1, %9 : tensor<6x10xf32>
+    %11 = stablehlo.reduce(%10 init: %cst_0) applies stablehlo.add across dimensions = [1] : (tensor<6x10xf32>, tensor<f32>) -> tensor<6xf32>
+    %12 = stablehlo.reduce(%11 init: %cst_0) applies stablehlo.add across dimensions = [0] : (tensor<6xf32>, tensor<f32>) -> tensor<f32>
+    %13 = stablehlo.convert %cst_1 : (tensor<1xi64>) -> tensor<1xf32>
+    %14 = stablehlo.reshape %13 : (tensor<1xf32>) -> tensor<f32>
+    %15 = stablehlo.divide %12, %14 : tensor<f32>
+    %16 = stablehlo.negate %15 : tensor<f32>
+    return %16 : tensor<f32>
+  }
+}
