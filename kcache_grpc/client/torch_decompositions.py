@@ -9,6 +9,15 @@ from typing import Any
 
 #: Ops that the service lowers better whole: products without a detour over flattened axes.
 _KEPT = ("linear.default", "matmul.default")
+#: Ops that the service cannot lower, and that PyTorch takes apart.
+_ADDED = (
+    "upsample_nearest1d",
+    "upsample_nearest2d",
+    "upsample_nearest3d",
+    "_upsample_nearest_exact1d",
+    "_upsample_nearest_exact2d",
+    "_upsample_nearest_exact3d",
+)
 
 
 @functools.cache
@@ -16,8 +25,12 @@ def decompositions() -> dict[Any, Any]:
     """torch-mlir's table, with our own rows for what it takes apart badly."""
     util: Any = import_module("torch_mlir.extras.fx_decomp_util")
     aten: Any = import_module("torch").ops.aten
+    decomp: Any = import_module("torch._decomp")
     kept = {_overload(aten, name) for name in _KEPT}
     table = {op: how for op, how in util.get_decomposition_table().items() if op not in kept}
+    table.update(decomp.get_decompositions([getattr(aten, name) for name in _ADDED]))
+    table[aten.roll.default] = _roll
+    table[aten.diagonal.default] = _diagonal
     table[aten.native_group_norm.default] = _group_norm
     table[aten._native_batch_norm_legit_no_training.default] = _batch_norm
     table[aten.scaled_dot_product_attention.default] = _attention
@@ -64,6 +77,29 @@ def _repeat_heads(x: Any, heads: int) -> Any:
     groups = x.shape[-3]
     spread = x.unsqueeze(-3).expand(*x.shape[:-3], groups, heads // groups, *x.shape[-2:])
     return spread.reshape(*x.shape[:-3], heads, *x.shape[-2:])
+
+
+def _roll(x: Any, shifts: Any, dims: Any = ()) -> Any:
+    """``aten.roll`` in slices."""
+    torch: Any = import_module("torch")
+    if not dims:
+        return _roll(x.flatten(), shifts, [0]).reshape(x.shape)
+    for shift, dim in zip(shifts, dims, strict=True):
+        size = x.shape[dim]
+        first = -shift % size if size else 0
+        if first:
+            x = torch.cat([x.narrow(dim, first, size - first), x.narrow(dim, 0, first)], dim)
+    return x
+
+
+def _diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """``aten.diagonal`` as elements at equal indices."""
+    torch: Any = import_module("torch")
+    rows = x.movedim((dim1, dim2), (0, 1))
+    above, below = max(offset, 0), max(-offset, 0)
+    count = max(min(rows.shape[0] - below, rows.shape[1] - above), 0)
+    index = torch.arange(count, device=x.device)
+    return rows[index + below, index + above].movedim(0, -1)
 
 
 def _computed_in(x: Any) -> Any:

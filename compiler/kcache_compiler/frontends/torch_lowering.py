@@ -9,6 +9,7 @@ from kcache_compiler.errors import InvalidProgram, UnsupportedOp
 from kcache_compiler.frontends import context as mlir
 from kcache_compiler.frontends.context import Native
 from kcache_compiler.frontends.tidy import tidy
+from kcache_compiler.frontends.torch_ops import LOWERED, lower_ops, name_of
 from kcache_compiler.frontends.torch_variance import VARIANCES, decompose_variances
 
 #: Raw import to the backend contract: values instead of mutation, composite ops in their parts. Variances
@@ -16,7 +17,7 @@ from kcache_compiler.frontends.torch_variance import VARIANCES, decompose_varian
 _TO_CONTRACT = (
     "builtin.module(func.func(torch-match-quantized-custom-ops),"
     "torchdynamo-export-to-torch-backend-pipeline{backend-legal-ops="
-    + ",".join(sorted(name.removeprefix("torch.") for name in VARIANCES))
+    + ",".join(sorted(name.removeprefix("torch.") for name in VARIANCES | LOWERED))
     + "})"
 )
 #: torch-mlir's own pipeline without what looks at sizes (canonicalization, CSE), and without the legalization
@@ -45,8 +46,10 @@ def lower_torch_to_stablehlo(module: Native) -> None:
     of the Torch dialect that does not lower, and its location; ``InvalidProgram`` where no op is to blame.
     """
     _refuse_custom_ops(module)
+    lower_ops(module, registered=False)
     _run(module, _TO_CONTRACT)
     decompose_variances(module)
+    lower_ops(module, registered=True)
     _run(module, _TO_STABLEHLO)
     _refuse_leftovers(module)
     tidy(module)
@@ -98,7 +101,4 @@ _NO_LOWERING = (
 
 
 def _unsupported(operation: Native) -> UnsupportedOp:
-    name = operation.name
-    if name == "torch.operator":
-        name = operation.attributes["name"].value
-    return UnsupportedOp(name, _NO_LOWERING, mlir.describe_location(operation.location))
+    return UnsupportedOp(name_of(operation), _NO_LOWERING, mlir.describe_location(operation.location))

@@ -1,0 +1,174 @@
+"""Ops of the Torch dialect that are lowered here: torch-mlir has no lowering of them, or another meaning.
+
+torch-mlir takes ``aten.remainder`` for C's remainder, where PyTorch's has the sign of the divisor, and
+divides integers in f64, which is not exact above 2^53.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.frontends import context as mlir
+from kcache_compiler.frontends.context import Native
+
+_TENSOR = re.compile(r"!torch\.vtensor<\[([^\]]*)\],([^>]+)>")
+_CONSTANTS = ("torch.constant.int", "torch.constant.float", "torch.constant.bool")
+
+
+def lower_ops(module: Native, registered: bool) -> None:
+    """Lower the ops of ``_LOWERINGS`` in place: those that torch-mlir has an op for, or the others."""
+    native = mlir.native_ir()
+    with module.context:
+        for operation in mlir.all_operations(module.operation):
+            lowering = _LOWERINGS.get(name_of(operation))
+            if lowering is None or registered == (operation.name == "torch.operator"):
+                continue
+            with native.InsertionPoint(operation), operation.location:
+                result = lowering(_Site(operation))
+            if result is not None:
+                operation.results[0].replace_all_uses_with(result)
+                operation.erase()
+
+
+def name_of(operation: Native) -> str:
+    """An op's name; that of what it stands for where torch-mlir has no op for it."""
+    name: str = operation.name
+    return operation.attributes["name"].value if name == "torch.operator" else name
+
+
+class _Site:
+    """Where an op is lowered: makes StableHLO and CHLO at the current insertion point."""
+
+    def __init__(self, operation: Native) -> None:
+        self.native = mlir.native_ir()
+        self.operation = operation
+        self.dims, self.element = self._type(operation.results[0])
+
+    def _type(self, value: Native) -> tuple[str, str]:
+        """Dimensions, as ``4x?x``, and element type of a tensor, as builtin types have them."""
+        match = _TENSOR.fullmatch(str(value.type))
+        if match is None:
+            raise UnsupportedOp(
+                name_of(self.operation),
+                f"it has a value of type {value.type}; tensors need a known rank and element type",
+                mlir.describe_location(self.operation.location),
+            )
+        dims = "".join(f"{size}x" for size in match[1].split(",") if size)
+        return dims, match[2].replace("si", "i")
+
+    def op(self, name: str, operands: Sequence[Native], type: str, **attributes: str) -> Native:
+        parsed = {key: self.native.Attribute.parse(text) for key, text in attributes.items()}
+        return self.native.Operation.create(
+            name, results=[self.native.Type.parse(type)], operands=list(operands), attributes=parsed
+        ).result
+
+    def tensor(self, value: Native) -> Native:
+        """An operand as a builtin tensor of the result's element type; numbers have rank 0."""
+        if getattr(value.owner, "name", "") in _CONSTANTS:
+            number = value.owner.attributes["value"].value
+            text = repr(float(number)) if self.is_float else str(int(number))
+            return self.op(
+                "stablehlo.constant",
+                (),
+                f"tensor<{self.element}>",
+                value=f"dense<{text}> : tensor<{self.element}>",
+            )
+        dims, element = self._type(value)
+        whole = self.op("torch_c.to_builtin_tensor", [value], f"tensor<{dims}{element}>")
+        return whole if element == self.element else self.convert(whole, dims)
+
+    def convert(self, value: Native, dims: str) -> Native:
+        return self.op("stablehlo.convert", [value], f"tensor<{dims}{self.element}>")
+
+    def elementwise(
+        self, op: str, operands: Sequence[Native], element: str = "", **attributes: str
+    ) -> Native:
+        """An op with the result's shape; its operands are broadcast."""
+        return self.op(
+            f"chlo.broadcast_{op}", operands, f"tensor<{self.dims}{element or self.element}>", **attributes
+        )
+
+    def compare(self, direction: str, left: Native, right: Native) -> Native:
+        return self.elementwise(
+            "compare",
+            [left, right],
+            "i1",
+            comparison_direction=f"#chlo<comparison_direction {direction}>",
+            compare_type=f"#chlo<comparison_type {'FLOAT' if self.is_float else self._order}>",
+        )
+
+    @property
+    def is_float(self) -> bool:
+        return self.element in ("f16", "bf16", "f32", "f64")
+
+    @property
+    def _order(self) -> str:
+        return "UNSIGNED" if self.element.startswith("ui") or self.element == "i1" else "SIGNED"
+
+    def result(self, value: Native) -> Native:
+        type = str(self.operation.results[0].type)
+        return self.op("torch_c.from_builtin_tensor", [value], type)
+
+
+def _remainder(site: _Site) -> Native:
+    """With the sign of the divisor."""
+    left, right = (site.tensor(operand) for operand in site.operation.operands)
+    rest = site.elementwise("remainder", [left, right])
+    moved = site.elementwise("add", [rest, right])
+    return site.result(site.elementwise("select", [_signs_differ(site, rest, right), moved, rest]))
+
+
+def _signs_differ(site: _Site, rest: Native, right: Native) -> Native:
+    """Whether a remainder is not 0 and has another sign than the divisor."""
+    text = f"0.0 : {site.element}" if site.is_float else f"0 : {site.element}"
+    zero = site.op("chlo.constant_like", [rest], str(rest.type), value=text)
+    negative = [site.compare("LT", value, zero) for value in (rest, right)]
+    apart = site.elementwise("xor", negative, "i1")
+    return site.elementwise("and", [apart, site.compare("NE", rest, zero)], "i1")
+
+
+def _fmod(site: _Site) -> Native:
+    return site.result(site.elementwise("remainder", [site.tensor(x) for x in site.operation.operands]))
+
+
+def _divide(site: _Site) -> Native | None:
+    """Division of integers, rounded down or to zero; of floats torch-mlir's own."""
+    *operands, mode = site.operation.operands
+    if site.is_float or getattr(mode.owner, "name", "") != "torch.constant.str":
+        return None
+    left, right = (site.tensor(operand) for operand in operands)
+    quotient = site.elementwise("divide", [left, right])
+    if mode.owner.attributes["value"].value == "floor":
+        rest = site.elementwise("remainder", [left, right])
+        type = f"tensor<{site.element}>"
+        one = site.op("stablehlo.constant", (), type, value=f"dense<1> : {type}")
+        lower = site.elementwise("subtract", [quotient, one])
+        quotient = site.elementwise("select", [_signs_differ(site, rest, right), lower, quotient])
+    return site.result(quotient)
+
+
+def _chlo(name: str) -> Callable[[_Site], Native]:
+    def lower(site: _Site) -> Native:
+        operand = site.tensor(site.operation.operands[0])
+        return site.result(site.op(name, [operand], f"tensor<{site.dims}{site.element}>"))
+
+    return lower
+
+
+_LOWERINGS: dict[str, Callable[[_Site], Native | None]] = {
+    "torch.aten.remainder.Scalar": _remainder,
+    "torch.aten.remainder.Tensor": _remainder,
+    "torch.aten.remainder.Scalar_Tensor": _remainder,
+    "torch.aten.fmod.Scalar": _fmod,
+    "torch.aten.fmod.Tensor": _fmod,
+    "torch.aten.div.Tensor_mode": _divide,
+    "torch.aten.div.Scalar_mode": _divide,
+    "torch.aten.erfinv": _chlo("chlo.erf_inv"),
+    "torch.aten.lgamma": _chlo("chlo.lgamma"),
+    "torch.aten.digamma": _chlo("chlo.digamma"),
+    "torch.aten.erfc": _chlo("chlo.erfc"),
+}
+#: What the backend contract has to leave alone.
+LOWERED = frozenset(_LOWERINGS)
