@@ -31,6 +31,10 @@ def parse(program: bytes) -> Proto:
     _versions(model)
     _storage(model)
     _no_recursion(model)
+    for info in model.graph.output:
+        # Models state no shape for outputs where it is unknown; the checker wants one. Nothing reads it.
+        if info.type.HasField("tensor_type"):
+            info.type.tensor_type.shape.SetInParent()
     try:
         onnx().checker.check_model(model)
     except (onnx().checker.ValidationError, onnx().shape_inference.InferenceError) as error:

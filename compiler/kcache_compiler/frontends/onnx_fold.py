@@ -81,8 +81,8 @@ def fold(
     """Note the elements of results whose inputs are all known, as ONNX's reference computes them.
 
     Numbers made of numbers become constants: what a size of the model leads to may not depend on the others
-    that stand beside it in a shape. What spreads them over a shape stays as it was emitted: as data it is what
-    the node says, not elements of this size.
+    that stand beside it in a shape. What spreads them over a shape stays as it was emitted: as data it is
+    what the node says, not elements of this size.
     """
     if site.op not in _OPS or all(r is None or r.known is not None for r in results):
         return results

@@ -1,0 +1,193 @@
+"""ONNX models: their specs, the weights that are bound to them, and what their kernels compute."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from kcache_compiler import canonicalize, compile_spec
+from kcache_compiler.canonical.canonicalize import canonicalize as canonicalize_at
+from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.types import Canonical, CompileOptions
+from tests.compiler.codegen_harness import NUMPY, Kernel
+from tests.onnx_models.build import (
+    Array,
+    arrays_for,
+    assert_close,
+    ints,
+    model,
+    node,
+    reference,
+    reweighted,
+    weight,
+)
+from tests.onnx_models.corpus import CORPUS, OPEN, attention_block, mlp
+
+
+def canonical(made: onnx.ModelProto, numerics: str = "default") -> Canonical:
+    return canonicalize(made.SerializeToString(), "onnx", numerics)
+
+
+def run(found: Canonical, arrays: list[Array]) -> tuple[Array, ...]:
+    """The kernel of a spec at the sizes of these inputs."""
+    at_sizes = found.arg_spec.args
+    assert all(isinstance(d, int) for arg in at_sizes for d in arg.dims)
+    kernel = Kernel(
+        compile_spec(found.spec_text, found.arg_spec, "x86-64-v3", CompileOptions(), lambda _: None)
+    )
+    constants = [np.frombuffer(c.content, NUMPY[c.type.dtype]).reshape(c.type.dims) for c in found.constants]
+    return kernel(*arrays, *constants)
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_kernels_compute_what_the_reference_does(name: str) -> None:
+    made = CORPUS[name]()
+    arrays = arrays_for(made)
+    assert_close(run(canonical(made), arrays), reference(made, arrays))
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_other_weights_have_the_same_spec(name: str) -> None:
+    made = CORPUS[name]()
+    other = reweighted(made)
+    assert canonical(made).spec_text == canonical(other).spec_text
+    assert other == made or [c.digest for c in canonical(other).constants] != [
+        c.digest for c in canonical(made).constants
+    ]
+
+
+def test_weights_of_one_content_stay_apart() -> None:
+    made, zeroed = mlp(), reweighted(mlp(), np.zeros_like)
+    assert canonical(zeroed).spec_text == canonical(made).spec_text
+    same = reweighted(made, lambda array: np.full_like(array, 0.5))
+    arrays = arrays_for(same)
+    assert_close(run(canonical(same), arrays), reference(same, arrays))
+
+
+def test_weights_are_bound_with_their_bytes() -> None:
+    made = mlp()
+    found = canonical(made)
+    contents = {numpy_helper.to_array(tensor).tobytes() for tensor in made.graph.initializer}
+    assert {constant.content for constant in found.constants} == contents
+    assert [constant.position for constant in found.constants] == [0, 1, 2, 3]
+    assert found.arg_names == ("x",)
+    assert [str(arg) for arg in found.arg_spec.args] == ["f32[4,8]"]
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_open_dims_are_symbols_of_the_spec_of_any_size(name: str) -> None:
+    make, names, sizes = OPEN[name]
+    opened = canonical(make(*names))
+    assert -1 in opened.symbol_values
+    large = [at for at in sizes if min(at.values()) > 1]
+    for at in large:
+        fixed = canonical(make(*(at[n] for n in names)))
+        assert fixed.spec_text == opened.spec_text
+        assert fixed.symbolic_args == opened.symbolic_args
+        assert -1 not in fixed.symbol_values
+
+
+def test_one_name_is_one_symbol() -> None:
+    nodes = [node("Mul", ["x", "z"], ["y"])]
+    same = canonical(model(nodes, {"x": ["N", 3], "z": ["N", 3]}, ["y"]))
+    assert len({str(arg.dims[0]) for arg in same.symbolic_args}) == 1
+    assert same.symbol_values[0] == -1
+    products = [node("MatMul", ["x", "z"], ["y"])]
+    apart = canonical(model(products, {"x": ["N", "K"], "z": ["K", "M"]}, ["y"]))
+    assert [str(arg) for arg in apart.symbolic_args] == ["f32[s0,s1]", "f32[s1,s2]"]
+
+
+def test_a_size_that_the_graph_fixes_cannot_be_open() -> None:
+    nodes = [node("Slice", ["x", "a", "b"], ["y"])]
+    with pytest.raises(UnsupportedOp, match=r"'N'.*update_model_dims"):
+        canonical(model(nodes, {"x": ["N", 3]}, ["y"], {"a": ints(-2), "b": ints(9999)}))
+
+
+def test_names_and_order_do_not_matter() -> None:
+    made = attention_block()
+    other = onnx.ModelProto()
+    other.CopyFrom(made)
+    other.producer_name = "another"
+    other.graph.name = "renamed"
+    for i, n in enumerate(other.graph.node):
+        n.name = f"node {i}"
+        for names in (n.input, n.output):
+            for j, name in enumerate(names):
+                names[j] = name and f"renamed_{name}"
+    for item in (*other.graph.initializer, *other.graph.input, *other.graph.output):
+        item.name = f"renamed_{item.name}"
+    tensors = list(other.graph.initializer)
+    random.Random(5).shuffle(tensors)
+    del other.graph.initializer[:]
+    other.graph.initializer.extend(tensors)
+    assert canonical(other).spec_text == canonical(made).spec_text
+
+
+def test_nothing_goes_through_f64() -> None:
+    for name in ("normalizations", "attention_block", "losses", "activations"):
+        assert "f64" not in canonical(CORPUS[name]()).spec_text
+
+
+def test_an_operator_means_what_its_parts_mean() -> None:
+    whole = model([node("Softmax", ["x"], ["y"])], {"x": [4, 7]}, ["y"])
+    parts = [
+        node("ReduceMax", ["x", "axis"], ["m"]),
+        node("Sub", ["x", "m"], ["d"]),
+        node("Exp", ["d"], ["e"]),
+        node("ReduceSum", ["e", "axis"], ["s"]),
+        node("Div", ["e", "s"], ["y"]),
+    ]
+    written = model(parts, {"x": [4, 7]}, ["y"], {"axis": ints(-1)})
+    for numerics in ("strict", "default"):
+        assert canonical(whole, numerics).spec_text == canonical(written, numerics).spec_text
+
+
+def test_specs_meet_those_of_stablehlo() -> None:
+    text = b"""func.func @main(
+        %x: tensor<4x8xf32>, %w: tensor<8x3xf32>, %b: tensor<3xf32>) -> tensor<4x3xf32> {
+      %p = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+        : (tensor<4x8xf32>, tensor<8x3xf32>) -> tensor<4x3xf32>
+      %c = stablehlo.broadcast_in_dim %b, dims = [1] : (tensor<3xf32>) -> tensor<4x3xf32>
+      %s = stablehlo.add %p, %c : tensor<4x3xf32>
+      %z = stablehlo.constant dense<0.0> : tensor<4x3xf32>
+      %r = stablehlo.maximum %s, %z : tensor<4x3xf32>
+      return %r : tensor<4x3xf32> }"""
+    nodes = [node("Gemm", ["x", "w", "b"], ["h"]), node("Relu", ["h"], ["y"])]
+    made = model(nodes, {"x": [4, 8], "w": [8, 3], "b": [3]}, ["y"])
+    assert canonical(made, "strict").spec_text == canonicalize(text, "stablehlo", "strict").spec_text
+
+
+def test_initializers_that_are_inputs_are_the_callers_since_ir_4() -> None:
+    nodes = [node("Add", ["x", "w"], ["y"])]
+    made = model(nodes, {"x": [4, 3], "w": [4, 3]}, ["y"], {"w": weight(4, 3)})
+    found = canonical(made)
+    assert (len(found.arg_spec.args), len(found.constants)) == (2, 0)
+    made.ir_version = 3
+    old = canonical(made)
+    assert (len(old.arg_spec.args), len(old.constants)) == (1, 1)
+
+
+@pytest.mark.parametrize("opset", [7, 9, 11, 13, 17, 21, 24])
+def test_opsets(opset: int) -> None:
+    """Axes and limits were attributes before they were inputs."""
+    weights = {"shape": ints(2, 6), "axes": ints(1), "low": np.array(-0.5, np.float32)}
+    reduce = (
+        node("ReduceSum", ["c", "axes"], ["r"]) if opset >= 13 else node("ReduceSum", ["c"], ["r"], axes=[1])
+    )
+    clip = node("Clip", ["x", "low"], ["c"]) if opset >= 11 else node("Clip", ["x"], ["c"], min=-0.5)
+    nodes = [clip, reduce, node("Softmax", ["c"], ["s"], axis=1), node("Reshape", ["s", "shape"], ["y"])]
+    used = {name: array for name, array in weights.items() if any(name in n.input for n in nodes)}
+    made = model(nodes, {"x": [3, 4]}, ["r", "y"], used, opset=opset)
+    made.ir_version = 8
+    arrays = arrays_for(made)
+    assert_close(run(canonical(made), arrays), reference(made, arrays))
+
+
+def test_sizes_can_be_kept() -> None:
+    """What instantiation is compared with: without erasure every size stays in the spec."""
+    found = canonicalize_at(mlp().SerializeToString(), "onnx", erasing=False)
+    assert "f32[4,8]" in found.spec_text
