@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -385,6 +386,46 @@ def test_kernels_of_a_key_are_listed_in_pages(server: Running, client: kcache.Cl
     assert second.next_page_token == ""
     assert [kernel.arg_spec for kernel in client.kernels(guarded.key)] == [arg_spec for arg_spec, _ in shapes]
     assert client.kernels(99) == ()
+
+
+def test_repeats_parse_nothing(client: kcache.Client) -> None:
+    for rows in (2, 3):
+        client.compile(matmul(rows, 9, 9), dynamic="auto")
+    client.compile(matmul(2, 9, 9), dynamic=True)
+    parsed = client.stats().programs_parsed
+    with kcache.Client(
+        client._core.config.address,  # pyright: ignore[reportPrivateUsage]
+        namespace=client_namespace(client),
+        cache_dir=client._core.config.cache_dir / "another",  # pyright: ignore[reportPrivateUsage]
+        strict=True,
+    ) as another:
+        for rows in (2, 3):
+            wishes: list[dict[str, Any]] = [{"dynamic": "auto"}, {"dynamic": True}]
+            for wish in wishes:
+                assert another.compile(matmul(rows, 9, 9), **wish).origin == "remote"
+    assert client.stats().programs_parsed == parsed
+
+
+def test_many_programs_are_asked_for_at_once(client: kcache.Client) -> None:
+    kernels = client.compile_many([matmul(rows, 2, 5) for rows in range(2, 8)], dynamic=True)
+    assert {kernel.manifest.kernel_digest for kernel in kernels} == {kernels[0].manifest.kernel_digest}
+    assert [kernel.binding.symbol_values for kernel in kernels] == [(rows, 2, 5) for rows in range(2, 8)]
+    assert client.stats().kernels == 1
+
+
+def test_the_asynchronous_client_does_the_same(server: Running, tmp_path: Path) -> None:
+    async def main() -> None:
+        settings: dict[str, Any] = {"namespace": "async", "cache_dir": tmp_path, "strict": True}
+        async with kcache.aio.Client(server.address, **settings) as client:
+            wish: dict[str, Any] = {"dynamic": True, "symbols": {(0, 0): Dim(max=9)}}
+            kernels = await asyncio.gather(*(client.compile(matmul(n, 2, 2), **wish) for n in (3, 4, 5)))
+            assert {shape(kernel) for kernel in kernels} == {("f32[s0,2];f32[2,2]", "s0 <= 9")}
+            assert sum(kernel.origin == "compiled" for kernel in kernels) >= 1
+            assert len(await client.kernels(kernels[0].key)) == 1
+            with pytest.raises(kcache.ArgumentError, match="10 in the program"):
+                await client.compile(matmul(10, 2, 2), **wish)
+
+    asyncio.run(main())
 
 
 def test_the_binding_says_what_the_sizes_of_a_spec_are(server: Running) -> None:
