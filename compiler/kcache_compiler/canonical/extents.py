@@ -22,25 +22,15 @@ from kcache_compiler.frontends.context import Native
 
 #: Operations that hand on what a constant or a sum is, but for rounding and sign.
 _PASSING = frozenset(
-    f"stablehlo.{op}"
-    for op in ("convert", "negate", "reshape", "broadcast_in_dim", "transpose", "optimization_barrier")
+    {"convert", "negate", "reshape", "broadcast_in_dim", "transpose", "optimization_barrier"}
 )
-_ARITHMETIC = frozenset(f"stablehlo.{op}" for op in ("add", "subtract", "multiply", "divide"))
+_ARITHMETIC = frozenset({"add", "subtract", "multiply", "divide"})
 
 #: Arithmetic of two constants that leaves one of them, by position, what it is to whoever uses the result.
-_HANDING_ON = frozenset(
-    {
-        ("stablehlo.multiply", 0),
-        ("stablehlo.multiply", 1),
-        ("stablehlo.divide", 1),
-        ("stablehlo.subtract", 0),
-    }
-)
+_HANDING_ON = frozenset({("multiply", 0), ("multiply", 1), ("divide", 1), ("subtract", 0)})
 
 #: Operations that write a value where others look it up: gradients of sums over what was read there.
-_PLACING = frozenset(
-    f"stablehlo.{op}" for op in ("scatter", "select", "dynamic_update_slice", "pad", "concatenate")
-)
+_PLACING = frozenset({"scatter", "select", "dynamic_update_slice", "pad", "concatenate"})
 
 #: Most operations between a constant and a sum that are looked through, each way.
 _STEPS = 8
@@ -87,6 +77,8 @@ class _Search:
         self.constants = constants
         self.made: dict[int, Entry] = {}
         self.users: dict[int, list[tuple[Entry, int]]] = {}
+        #: the sizes over which there is a mean
+        self.means: set[str] = set()
         #: values that depend on constants only
         self.constant: set[int] = set()
         self._index(tape.body)
@@ -102,20 +94,23 @@ class _Search:
             for position, value in enumerate(entry.operands):
                 self.users.setdefault(value, []).append((entry, position))
             if entry.name in CONSTANTS or (
-                entry.name in (_PASSING | _ARITHMETIC) and all(v in self.constant for v in entry.operands)
+                _kind(entry) in (_PASSING | _ARITHMETIC) and all(v in self.constant for v in entry.operands)
             ):
                 self.constant.update(entry.results)
 
     def run(self) -> dict[int, Extent]:
         found: dict[int, Extent] = {}
-        for value, entry in self.made.items():
-            if entry.name in CONSTANTS:
-                extent = self._extent(value, entry)
+        constants = [value for value, entry in self.made.items() if entry.name in CONSTANTS]
+        for written in (False, True):
+            for value in constants:
+                extent = None if value in found else self._extent(value, self.made[value], written)
                 if extent is not None:
                     found[value] = extent
+            self.means = {extent.text.removeprefix("1/").strip("()") for extent in found.values()}
         return found
 
-    def _extent(self, value: int, entry: Entry) -> Extent | None:
+    def _extent(self, value: int, entry: Entry, written: bool) -> Extent | None:
+        """Return what a constant is; one over a size beside no sum only where ``written`` and there is a mean."""
         element = self.types[value].element
         if not (is_float(element) or (is_integer(element) and element != "i1")):
             return None
@@ -126,6 +121,8 @@ class _Search:
         if not known.splat or known.content.startswith("=") or not known.content.strip("0"):
             return None
         for code, inverse, summed in self._contexts(value, 0, _STEPS):
+            if inverse and not summed and not (written and size_text(code) in self.means):
+                continue
             for form in ("{}", "{}-1") if summed else ("{}",):
                 text = form.format(size_text(code))
                 if inverse:
@@ -154,16 +151,16 @@ class _Search:
                         yield from self._contexts(entry.results[0], divides, steps - 1)
                 elif entry.name in ("stablehlo.multiply", "stablehlo.divide"):
                     yield from self._sink(entry, position, divides)
-            elif entry.name in _PLACING and entry.uses:
+            elif entry.name in _PLACING and entry.uses and divisors:
                 whole = _symbolic_product(entry.uses[position])
                 if whole is not None:
-                    yield whole, not divisors, False
+                    yield whole, False, False
 
     def _sink(self, entry: Entry, position: int, divisors: int) -> Iterator[_Context]:
         if divisors > 1:
             return
         inverse = divisors == 0
-        if inverse and entry.name == "stablehlo.divide":
+        if inverse and _kind(entry) == "divide":
             return
         for code in self._sums(entry.operands[1 - position], _STEPS):
             yield code, inverse, True
@@ -171,7 +168,7 @@ class _Search:
             return  # x * 0.5 over two elements is no mean
         for code in self._repeats(entry.results[0], _STEPS):
             yield code, inverse, False
-        if entry.name == "stablehlo.multiply":
+        if _kind(entry) == "multiply":
             whole = _symbolic_product(self.types[entry.results[0]].dims or ())
             if whole is not None:
                 yield whole, inverse, False
@@ -192,9 +189,9 @@ class _Search:
                 both = product((own, inner))
                 if both is not None:
                     yield both
-        elif entry.name in _PASSING:
+        elif _kind(entry) in _PASSING:
             yield from self._sums(entry.operands[0], steps - 1)
-        elif entry.name in _ARITHMETIC:
+        elif _kind(entry) in _ARITHMETIC:
             varying = [v for v in entry.operands if v not in self.constant]
             if len(varying) == 1:
                 yield from self._sums(varying[0], steps - 1)
@@ -213,7 +210,7 @@ class _Search:
         for entry, position in self.users.get(value, ()):
             if entry.name == "stablehlo.broadcast_in_dim":
                 yield from self._repeated(entry, position)
-            if entry.name in _PASSING:
+            if _kind(entry) in _PASSING:
                 yield from self._repeats(entry.results[0], steps - 1)
 
     def _repeated(self, entry: Entry, position: int) -> Iterator[int]:
@@ -228,6 +225,11 @@ class _Search:
             code = _symbolic_product([size for d, size in enumerate(sizes) if d not in kept])
             if code is not None:
                 yield code
+
+
+def _kind(entry: Entry) -> str:
+    """Return the operation, whether it broadcasts its operands or not."""
+    return entry.name.removeprefix("stablehlo.").removeprefix("chlo.broadcast_")
 
 
 def _symbolic_product(sizes: Sequence[int]) -> int | None:

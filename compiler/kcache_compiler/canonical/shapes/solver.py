@@ -31,6 +31,8 @@ class Solver:
         self._pinned: list[bool] = []
         self._place: list[Place | None] = []
         self._products: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+        self._symbols: dict[int, int] = {}
+        self._codes: dict[int, int] = {}
         #: root -> the classes that it is the product of
         self._defined: dict[int, list[int]] = {}
 
@@ -83,9 +85,11 @@ class Solver:
             self._defined.setdefault(a, inherited)
 
     def pin(self, *dims: int) -> None:
-        """Say that dims keep their sizes."""
+        """Say that dims keep their sizes, and what they are products of."""
         for dim in dims:
-            self._pinned[self.root(dim)] = True
+            root = self.root(dim)
+            self._pinned[root] = True
+            self.pin(*self._defined.pop(root, ()))
 
     def product(self, ins: Sequence[int], outs: Sequence[int]) -> None:
         """Say that two lists of dims have the same product."""
@@ -102,7 +106,8 @@ class Solver:
                 self._pin_stuck(left)
                 left = [found for found in left if not self._settle(*found)]
                 if len(left) == len(pending):
-                    self.pin(*(dim for ins, outs in left for dim in (*ins, *outs)))
+                    dims = [dim for ins, outs in left for dim in (*ins, *outs)]
+                    self.pin(*(dim for dim in dims if self._expression(dim) is None))
             pending = left
         self._products = []
         self._pin_factors()
@@ -132,6 +137,12 @@ class Solver:
     def code(self, dim: int) -> int:
         """Return the size of a dim after ``solve``: a number, or a monomial of symbols."""
         root = self.root(dim)
+        code = self._codes.get(root)
+        if code is None:
+            code = self._codes[root] = self._code(root)
+        return code
+
+    def _code(self, root: int) -> int:
         found = self._expression(root)
         if found is None:
             return self._size[root]
@@ -218,12 +229,22 @@ class Solver:
 
     def _match(self, whole: _Product, determined: list[int], open_side: list[int]) -> bool:
         """Give the open classes of one side the factors of the other that have their sizes."""
-        rest = list(whole[1])
+        coefficient, rest = whole[0], list(whole[1])
         unknown: list[int] = []
         for root in open_side:
             found = self._expression(root)
             if found is None:
                 unknown.append(root)
+                continue
+            if not found[1] and coefficient % found[0]:
+                base = next((b for b in rest if self._size[b] == found[0]), None)
+                if base is None:
+                    return False
+                rest.remove(base)
+                self.union(base, root)
+                continue
+            if not found[1]:
+                coefficient //= found[0]
                 continue
             if all(found[1].count(base) <= rest.count(base) for base in found[1]):
                 for base in found[1]:

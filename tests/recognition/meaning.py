@@ -1,0 +1,129 @@
+"""Whether two programs compute the same, on random arguments, by StableHLO's reference interpreter."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.recognition import edit
+
+Arrays = list[np.ndarray]
+
+#: Relative error, against the largest value of a result, up to which results are the same: sums may be taken
+#: in another order.
+TOLERANCE = 1e-5
+
+
+class Interpreter:
+    """A process that evaluates programs; replaced when it dies."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Interpreter:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        if self._process is not None:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._process.wait(60)
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+
+    def __call__(self, text: str, arguments: Arrays) -> Arrays | str:
+        """Return the results, or why there are none."""
+        if self._process is None or self._process.poll() is not None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.recognition.meaning_child"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                cwd=Path(__file__).parents[2],
+            )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        sent = [(str(a.dtype), list(a.shape), a.tobytes().hex()) for a in arguments]
+        self._process.stdin.write(json.dumps([text, sent]) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            self.__exit__()
+            self._process = None
+            return "the interpreter died"
+        answer: Any = json.loads(line)
+        if isinstance(answer, dict):
+            return str(answer["error"])
+        return [np.frombuffer(bytes.fromhex(h), np.dtype(d)).reshape(dims) for d, dims, h in answer]
+
+
+_NUMPY = {
+    "f32": np.float32,
+    "f64": np.float64,
+    "i32": np.int32,
+    "i64": np.int64,
+    "i1": np.bool_,
+    "f16": np.float16,
+}
+
+
+def arguments(text: str, seed: int) -> Arrays:
+    """Return random arguments: floats between 0.2 and 1.7 for even seeds, of both signs for odd ones; small
+    integers.
+    """
+    module = edit.parse(text)
+    rng = np.random.default_rng(seed)
+    found: Arrays = []
+    for argument in edit.body(edit.main_of(module)).arguments:
+        match = re.fullmatch(r"tensor<((?:\d+x)*)(\w+)>", str(argument.type))
+        assert match, argument.type
+        dims = [int(d) for d in match[1].split("x") if d]
+        kind = np.dtype(_NUMPY[match[2]])
+        if kind.kind == "f":
+            values = rng.uniform(0.2, 1.7, dims) if seed % 2 == 0 else rng.standard_normal(dims)
+        else:
+            values = rng.integers(0, 2 if kind == np.bool_ else 4, dims)
+        found.append(np.asarray(values).astype(kind))
+    return found
+
+
+def same(one: Arrays, other: Arrays, tolerance: float = TOLERANCE) -> bool:
+    """Whether two results are the same but for rounding."""
+    if len(one) != len(other):
+        return False
+    return all(_same(a, b, tolerance) for a, b in zip(one, other, strict=True))
+
+
+def _same(one: np.ndarray, other: np.ndarray, tolerance: float) -> bool:
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    if one.dtype.kind != "f":
+        return bool(np.array_equal(one, other))
+    finite = np.isfinite(one)
+    if not np.array_equal(np.where(finite, 0, one), np.where(np.isfinite(other), 0, other), equal_nan=True):
+        return False
+    scale = float(np.max(np.abs(one[finite]), initial=0.0)) + 1e-30
+    return bool(np.all(np.abs(one[finite] - other[finite]) <= tolerance * scale))
+
+
+def differ(interpreter: Interpreter, text: str, other: str) -> bool | None:
+    """Whether two programs of the same arguments compute different results; None: the interpreter does not
+    say.
+    """
+    cannot = False
+    for seed in range(4):
+        given = arguments(text, seed)
+        one, two = interpreter(text, given), interpreter(other, given)
+        if isinstance(one, str) or isinstance(two, str):
+            cannot = True
+            continue
+        if not same(one, two):
+            return True
+    return None if cannot else False

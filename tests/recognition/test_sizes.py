@@ -1,0 +1,79 @@
+"""Which numbers of a program are sizes: those that sums say, and no others."""
+
+from __future__ import annotations
+
+import pytest
+
+from kcache_compiler.canonical import canonicalize
+from tests.recognition.measured import key
+
+
+def scaled(op: str, number: float, *dims: int) -> str:
+    type = f"tensor<{'x'.join(map(str, dims))}xf32>"
+    return f"""func.func @main(%x: {type}) -> {type} {{
+      %c = stablehlo.constant dense<{number:.9e}> : {type}
+      %r = stablehlo.{op} %x, %c : {type}
+      return %r : {type} }}"""
+
+
+@pytest.mark.parametrize("op", ["multiply", "divide", "add", "power"])
+@pytest.mark.parametrize("number", [2, 3, 4, 6, 1 / 2, 1 / 3, 1 / 4, 1 / 6])
+def test_a_number_that_scales_is_no_size(op: str, number: float) -> None:
+    assert len({key(scaled(op, number, size)) for size in (2, 3, 4, 6, 7)}) == 1
+    assert len({key(scaled(op, number, *dims)) for dims in ((2, 2), (2, 3), (3, 2), (5, 7))}) == 1
+
+
+def test_a_factor_before_a_broadcast_is_no_size() -> None:
+    def program(rows: int, columns: int) -> str:
+        wide = f"tensor<{rows}x{columns}xf32>"
+        return f"""func.func @main(%x: tensor<{columns}xf32>, %y: {wide}) -> {wide} {{
+          %c = stablehlo.constant dense<0.5> : tensor<{columns}xf32>
+          %h = stablehlo.multiply %x, %c : tensor<{columns}xf32>
+          %b = stablehlo.broadcast_in_dim %h, dims = [1] : (tensor<{columns}xf32>) -> {wide}
+          %r = stablehlo.add %b, %y : {wide}
+          return %r : {wide} }}"""
+
+    assert len({key(program(*dims)) for dims in ((2, 2), (2, 5), (3, 2), (4, 7))}) == 1
+
+
+def mean(rows: int, columns: int, over: float, way: str) -> str:
+    wide, long = f"tensor<{rows}x{columns}xf32>", f"tensor<{rows}xf32>"
+    return f"""func.func @main(%x: {wide}) -> {long} {{
+      %z = stablehlo.constant dense<0.0> : tensor<f32>
+      %c = stablehlo.constant dense<{over:.9e}> : {long}
+      %s = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [1]
+        : ({wide}, tensor<f32>) -> {long}
+      %r = stablehlo.{way} %s, %c : {long}
+      return %r : {long} }}"""
+
+
+def test_means_have_one_key_and_other_quotients_another() -> None:
+    sizes = [(2, 2), (2, 3), (5, 7), (4, 11)]
+    means = {key(mean(rows, columns, columns, "divide")) for rows, columns in sizes}
+    scaled_sums = {key(mean(rows, columns, 1 / columns, "multiply")) for rows, columns in sizes}
+    halves = {key(mean(rows, columns, 2.0, "divide")) for rows, columns in sizes[2:]}
+    assert len(means) == len(scaled_sums) == len(halves) == 1
+    assert not means & halves
+
+
+def test_a_product_that_keeps_its_size_has_factors_that_keep_theirs() -> None:
+    text = """func.func @main(%x: tensor<2x3x3xf32>) -> tensor<3x6x3xf32> {
+      %a = stablehlo.reshape %x : (tensor<2x3x3xf32>) -> tensor<6x3xf32>
+      %b = stablehlo.broadcast_in_dim %a, dims = [1, 2] : (tensor<6x3xf32>) -> tensor<3x6x3xf32>
+      %c = stablehlo.reshape %b : (tensor<3x6x3xf32>) -> tensor<18x3xf32>
+      %d = stablehlo.abs %c : tensor<18x3xf32>
+      %e = stablehlo.reshape %d : (tensor<18x3xf32>) -> tensor<3x6x3xf32>
+      return %e : tensor<3x6x3xf32> }"""
+    assert canonicalize(text.encode(), "stablehlo").results[0].dims == (3, 6, 3)
+
+
+@pytest.mark.parametrize("number", [2, 4, 1 / 2, 1 / 4])
+def test_a_number_that_stands_in_for_others_is_no_size(number: float) -> None:
+    def program(size: int) -> str:
+        type = f"tensor<{size}xf32>"
+        return f"""func.func @main(%p: tensor<{size}xi1>, %x: {type}) -> {type} {{
+          %c = stablehlo.constant dense<{number:.9e}> : {type}
+          %r = stablehlo.select %p, %x, %c : tensor<{size}xi1>, {type}
+          return %r : {type} }}"""
+
+    assert len({key(program(size)) for size in (2, 4, 5)}) == 1
