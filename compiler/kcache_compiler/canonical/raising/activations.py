@@ -32,6 +32,20 @@ def _power(site: Site) -> Ref | None:
     return site.put("multiply", site.put("multiply", base, base), base)
 
 
+def _narrow(site: Site) -> Ref | None:
+    """``erf`` of a half, computed in f32."""
+    (wide,) = site.operands
+    element = site.type.element
+    for op in ("chlo.erf", "chlo.erfc"):
+        argument = (
+            site.inner(wide, op) if element in ("f16", "bf16") and site.element(wide) == "f32" else None
+        )
+        half = None if argument is None else site.inner(argument, "convert")
+        if half is not None and site.element(half) == element:
+            return site.put(op, half)
+    return None
+
+
 def _complement(site: Site) -> Ref | None:
     """``1 + erf(x)`` and ``1 - erf(x)``."""
     if not is_float(site.type.element):
@@ -183,6 +197,13 @@ ACTIVATIONS: tuple[Rewrite, ...] = (
         "there.",
         logistic,
         "exponential",
+    ),
+    Rewrite(
+        "narrow_erf",
+        ("convert",),
+        "erf and erfc of f16 and bf16 are those of f32, rounded: within 1 ulp of each other.",
+        _narrow,
+        "convert",
     ),
     Rewrite(
         "complement_of_erf",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kcache_compiler.canonical.elements import is_float
+from kcache_compiler.canonical.elements import is_float, lossless
 from kcache_compiler.canonical.graph import Ref
 from kcache_compiler.canonical.raising.folding import one_less
 from kcache_compiler.canonical.raising.site import Rewrite, Site
@@ -48,7 +48,7 @@ def _deviations(site: Site, square: Ref, kept: int) -> tuple[Ref, Ref] | None:
 
 
 def _narrowed(site: Site) -> Ref | None:
-    """A variance in f64 of values of a narrower float, rounded to it."""
+    """A variance in f64 of values that a narrower float holds, rounded to it."""
     (wide,) = site.operands
     element = site.type.element
     found = _mean(site, wide) if site.element(wide) == "f64" and is_float(element) else None
@@ -59,8 +59,9 @@ def _narrowed(site: Site) -> Ref | None:
     inside = site.over(site.builder.viewed_type(square).dims or ())
     parts = _deviations(inside, square, kept)
     narrow = None if parts is None else site.inner(parts[0], "convert")
-    if parts is None or narrow is None or site.element(narrow) != element:
+    if parts is None or narrow is None or not lossless(site.element(narrow), element):
         return None
+    narrow = inside.make("convert", element, [narrow])
     divisors = [site.put("convert", site.shown(ref)) for ref in (parts[1], divisor)]
     return _variance(site, narrow, divisors[0], divisors[1])
 
