@@ -7,7 +7,14 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 
-from kcache_grpc.errors import CompileFailed, CompileTimeout, KcacheError, UnsupportedOp, from_reason
+from kcache_grpc.errors import (
+    CompileFailed,
+    CompileTimeout,
+    InvalidProgram,
+    KcacheError,
+    UnsupportedOp,
+    from_reason,
+)
 from kcache_grpc.service.threads import StoreThreads
 from kcache_grpc.storage.contract import Store
 from kcache_grpc.storage.errors import LeaseLost, StorageError
@@ -68,11 +75,11 @@ def lasting(error: KcacheError) -> bool:
 
 @contextmanager
 def suppress_lasting() -> Generator[None]:
-    """Goes on after an error that the same request would meet again."""
+    """Goes on after an error that the same request would meet again, one that says it is the program's too."""
     try:
         yield
     except KcacheError as error:
-        if not lasting(error):
+        if not (lasting(error) or isinstance(error, InvalidProgram)):
             raise
 
 
