@@ -56,6 +56,7 @@ def text(name: str, value: str | None) -> pb.GraphAttribute | None:
         return None
     if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ArgumentError(f"{name} is {value!r}, not a str")
+    convert.encoded(value, name)
     return pb.GraphAttribute(name=name, string_value=value)
 
 

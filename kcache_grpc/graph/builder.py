@@ -16,6 +16,7 @@ from kcache_grpc.graph.ops import Operations
 from kcache_grpc.graph.value import Value
 
 FORMAT = "kcache.graph.v1"
+_MAX_NAME = 256
 #: How every serialized graph begins: field 1, its length, the format.
 MAGIC = b"\x0a" + bytes([len(FORMAT)]) + FORMAT.encode()
 
@@ -141,6 +142,8 @@ class Graph(Operations):
             raise ArgumentError(f"a value's name is a str that is not empty, not {name!r}")
         if name in self._values:
             raise ArgumentError(f"the graph has a value {name!r} already")
+        if len(convert.encoded(name, "the name of a value")) > _MAX_NAME:
+            raise ArgumentError(f"the name of a value has more than {_MAX_NAME} bytes: {name[:40]!r}...")
         value = self._values[name] = Value(self, name)
         return value
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -29,6 +30,7 @@ Dims: TypeAlias = Sequence[Dim]
 ArrayLike: TypeAlias = npt.ArrayLike
 
 _MAX_INT = 2**63 - 1
+_SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
 def dtype_of(dtype: DtypeLike) -> common_pb2.DataType:
@@ -64,6 +66,8 @@ def _dimension(dim: Any, what: str, lowest: int) -> pb.GraphDimension:
     if dim is None:
         return pb.GraphDimension()
     if isinstance(dim, str):
+        if not _SYMBOL.fullmatch(dim):
+            raise ArgumentError(f"the symbol {dim[:80]!r} in {what} is no word of letters, digits and _")
         return pb.GraphDimension(symbol=dim)
     size = integer(dim, f"a size of {what}")
     if size < lowest:
@@ -71,6 +75,14 @@ def _dimension(dim: Any, what: str, lowest: int) -> pb.GraphDimension:
             f"a size of {what} is {size}: sizes are from {lowest}, and open axes are None or a name"
         )
     return pb.GraphDimension(size=size)
+
+
+def encoded(text: str, what: str) -> bytes:
+    """A text as the message holds it. Raises ``ArgumentError`` for one that is not valid Unicode."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise ArgumentError(f"{what} is not valid Unicode: {error}") from None
 
 
 def integer(value: Any, what: str) -> int:

@@ -937,6 +937,39 @@ class Operations(ABC):
         values, indices = self.node("top_k", (x,), at.given(at.integer("k", k)), 2, name)
         return values, indices
 
+    def fft(self, x: ValueLike, kind: str, length: Sequence[int], *, name: str | None = None) -> Value:
+        """Discrete Fourier transform over the last one to three axes."""
+        return self.node("fft", (x,), at.given(at.text("kind", kind), at.ints("length", length)), 1, name)[0]
+
+    def cholesky(self, x: ValueLike, lower: bool = True, *, name: str | None = None) -> Value:
+        """Cholesky factor of symmetric positive definite matrices, in the last two axes."""
+        return self.node("cholesky", (x,), at.given(at.flag("lower", lower)), 1, name)[0]
+
+    def triangular_solve(
+        self,
+        matrix: ValueLike,
+        rhs: ValueLike,
+        left_side: bool = True,
+        lower: bool = True,
+        unit_diagonal: bool = False,
+        transpose: str = "none",
+        *,
+        name: str | None = None,
+    ) -> Value:
+        """The solution y of matrix @ y = rhs, or of y @ matrix = rhs, for triangular matrices."""
+        return self.node(
+            "triangular_solve",
+            (matrix, rhs),
+            at.given(
+                at.flag("left_side", left_side),
+                at.flag("lower", lower),
+                at.flag("unit_diagonal", unit_diagonal),
+                at.text("transpose", transpose),
+            ),
+            1,
+            name,
+        )[0]
+
     def relu(self, x: ValueLike, *, name: str | None = None) -> Value:
         """The positive part."""
         return self.node("relu", (x,), at.given(), 1, name)[0]

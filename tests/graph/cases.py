@@ -18,7 +18,7 @@ _RNG = np.random.default_rng(20)
 class Case:
     """``build`` on inputs like ``arrays`` is what ``expected`` makes of them.
 
-    ``refused``: not compiled yet. ``interpreted``: unless the interpreter takes total order for plain order.
+    ``refused``: not compiled yet. ``interpreted``: unless the interpreter lacks it, or total order.
     """
 
     op: str
@@ -58,7 +58,7 @@ def _method(name: str) -> Build:
 def all_cases() -> list[Case]:
     """Every case, in a stable order."""
     families = (_unary, _binary, _dtypes, _creation, _shapes, _parts, _indexing, _reductions, _products)
-    later = (_windows, _sorting, _composites)
+    later = (_windows, _sorting, _linear, _composites)
     return [case for family in (*families, *later) for case in family()]
 
 
@@ -623,6 +623,60 @@ def _sorting() -> list[Case]:
             lambda g, v: g.top_k(v, 2),
             [x],
             lambda v: (-np.sort(-v, -1)[:, :2], np.argsort(-v, -1, kind="stable")[:, :2]),
+            refused=True,
+        ),
+    ]
+
+
+def _linear() -> list[Case]:
+    square = floats(3, 3)
+    positive = (square @ square.T + np.eye(3)).astype("f4")
+    lower, rhs = np.tril(positive), floats(3, 2)
+    return [
+        Case(
+            "fft",
+            lambda g, v: g.fft(v, "fft", (2, 4)),
+            [complexes(3, 2, 4)],
+            lambda v: np.fft.fft2(v),
+            1e-5,
+            refused=True,
+            interpreted=False,
+        ),
+        Case(
+            "fft",
+            lambda g, v: g.fft(v, "rfft", (5,)),
+            [floats(2, 5)],
+            lambda v: np.fft.rfft(v),
+            1e-5,
+            "real",
+            refused=True,
+            interpreted=False,
+        ),
+        Case(
+            "fft",
+            lambda g, v: g.fft(v, "irfft", (6,)),
+            [complexes(2, 4)],
+            lambda v: np.fft.irfft(v, 6),
+            1e-5,
+            "inverse",
+            refused=True,
+            interpreted=False,
+        ),
+        Case(
+            "cholesky",
+            lambda g, v: g.cholesky(v),
+            [positive],
+            np.linalg.cholesky,
+            1e-5,
+            refused=True,
+            interpreted=False,
+        ),
+        Case(
+            "triangular_solve",
+            lambda g, m, v: g.triangular_solve(m, v),
+            [lower, rhs],
+            np.linalg.solve,
+            1e-4,
             refused=True,
         ),
     ]

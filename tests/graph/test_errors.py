@@ -324,6 +324,15 @@ RULES: list[tuple[str, Callable[..., Any], list[tuple[str, tuple[Any, ...]]], st
         [("f32", (3,)), ("i32", (2, 1)), ("f32", (5,))],
         "the updates 'z' (f32[5]) do not fit",
     ),
+    ("fft", lambda g, x: g.fft(x, "fft", (4,)), [("f32", (4,))], "fft takes complex, and x is 'x' (f32[4])"),
+    ("fft-length", lambda g, x: g.fft(x, "irfft", (4,)), [("c64", (4,))], "length [4] of irfft does not fit"),
+    ("square", lambda g, x: g.cholesky(x), [("f32", (4, 3))], "holds no square matrices"),
+    (
+        "solve",
+        lambda g, x, y: g.triangular_solve(x, y),
+        [("f32", (3, 3)), ("f32", (4, 2))],
+        "does not fit the matrices",
+    ),
     (
         "index",
         lambda g, x, y: g.gather(x, y, (), (0,), (0,), 5, (1,)),

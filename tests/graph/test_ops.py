@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.frontends.graph.operations import OPS
 from tests.graph.cases import Case, all_cases
-from tests.graph.running import graph_of, interpret, run
+from tests.graph.running import canonical_of, graph_of, interpret, run
 from tests.ops.reference import ReferenceInterpreter
 
 CASES = all_cases()
@@ -31,6 +32,7 @@ def test_every_operation_has_a_case():
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_an_operation_means_what_numpy_computes(case: Case, interpreter: ReferenceInterpreter):
     graph = graph_of(case.build, case.arrays)
+    assert [type.dims for type in canonical_of(graph).results] == [np.shape(each) for each in wanted(case)]
     if case.interpreted:
         compare(case, interpret(interpreter, graph, case.arrays))
     if case.refused:
@@ -41,12 +43,14 @@ def test_an_operation_means_what_numpy_computes(case: Case, interpreter: Referen
 
 
 def compare(case: Case, got: list[np.ndarray]) -> None:
-    expected = case.expected(*case.arrays)
-    wanted = list(expected) if isinstance(expected, tuple) else [expected]
-    assert len(got) == len(wanted)
-    for one, other in zip(got, wanted, strict=True):
+    for one, other in zip(got, wanted(case), strict=True):
         assert one.shape == np.shape(other)
         if one.dtype.kind in "fc":
             np.testing.assert_allclose(one, other, case.tolerance, case.tolerance)
         else:
             np.testing.assert_array_equal(one, other)
+
+
+def wanted(case: Case) -> list[Any]:
+    expected = case.expected(*case.arrays)
+    return list(expected) if isinstance(expected, tuple) else [expected]

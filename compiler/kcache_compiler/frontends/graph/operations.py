@@ -6,6 +6,7 @@ from kcache_compiler.frontends.graph.composites import COMPOSITES
 from kcache_compiler.frontends.graph.creation import CREATION
 from kcache_compiler.frontends.graph.elementwise import BINARY, DTYPES, UNARY
 from kcache_compiler.frontends.graph.indexing import INDEXING
+from kcache_compiler.frontends.graph.linear import LINEAR
 from kcache_compiler.frontends.graph.ordering import SORTING
 from kcache_compiler.frontends.graph.parts import PARTS
 from kcache_compiler.frontends.graph.products import PRODUCTS
@@ -29,6 +30,7 @@ GROUPS = (
     PRODUCTS,
     WINDOWS,
     SORTING,
+    LINEAR,
     COMPOSITES,
 )
 

@@ -36,6 +36,7 @@ DTYPE_CLASSES: dict[tuple[str, ...], str] = {
     UNSIGNED: "unsigned",
     ("i1",): "i1",
     ("f32", "f64"): "f32 or f64",
+    ("f32", "f64", *COMPLEX): "f32, f64 or complex",
 }
 
 
