@@ -2,9 +2,9 @@
 
 A constant is an extent where the dataflow says so, not where a number happens to agree. As a divisor it is
 the number of elements that a sum below it runs over, or that a broadcast above it repeats (the sum's
-gradient); as a factor it is one over the number that a sum below it runs over. Between constant and sum there
-may be conversions, views and arithmetic with other constants only. N - 1, of variances without bias, counts
-too.
+gradient); as a factor it is one over the number that a sum below it runs over, or, beside no sum, one over a
+number that is an extent elsewhere. Between constant and sum there may be conversions, views and arithmetic
+with other constants only. N - 1, of variances without bias, counts too.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class _Search:
         return found
 
     def _extent(self, value: int, entry: Entry, written: bool) -> Extent | None:
-        """Return what a constant is; one over a size beside no sum only where ``written`` and there is a mean."""
+        """Return what a constant is; one over a size beside no sum only if ``written``, and there is a mean."""
         element = self.types[value].element
         if not (is_float(element) or (is_integer(element) and element != "i1")):
             return None
@@ -142,19 +142,20 @@ class _Search:
         if not steps or divisors > 1:
             return
         for entry, position in self.users.get(value, ()):
-            if entry.name in _PASSING:
+            kind = _kind(entry)
+            if kind in _PASSING:
                 yield from self._contexts(entry.results[0], divisors, steps - 1)
-            elif entry.name in _ARITHMETIC:
-                divides = divisors + (entry.name == "stablehlo.divide" and position == 1)
+            elif kind in _ARITHMETIC:
+                divides = divisors + (kind == "divide" and position == 1)
                 if entry.results[0] in self.constant:
-                    if (entry.name, position) in _HANDING_ON:
+                    if (kind, position) in _HANDING_ON:
                         yield from self._contexts(entry.results[0], divides, steps - 1)
-                elif entry.name in ("stablehlo.multiply", "stablehlo.divide"):
+                elif kind in ("multiply", "divide"):
                     yield from self._sink(entry, position, divides)
-            elif entry.name in _PLACING and entry.uses and divisors:
+            elif kind in _PLACING and entry.uses:
                 whole = _symbolic_product(entry.uses[position])
                 if whole is not None:
-                    yield whole, False, False
+                    yield whole, not divisors, False
 
     def _sink(self, entry: Entry, position: int, divisors: int) -> Iterator[_Context]:
         if divisors > 1:
@@ -164,8 +165,6 @@ class _Search:
             return
         for code in self._sums(entry.operands[1 - position], _STEPS):
             yield code, inverse, True
-        if inverse:
-            return  # x * 0.5 over two elements is no mean
         for code in self._repeats(entry.results[0], _STEPS):
             yield code, inverse, False
         if _kind(entry) == "multiply":
