@@ -57,6 +57,16 @@ def bracket_depth(bare: bytes) -> int:
     return int((level - floor).max())
 
 
+def _refuse_unclosed_resources(bare: bytes) -> None:
+    """Raise for a text that ends inside its resources, as a truncated one does: the native parser crashes."""
+    start = bare.rfind(b"{-#")
+    if start >= 0 and bare.find(b"#-}", start) < 0:
+        line = bare.count(b"\n", 0, start) + 1
+        raise InvalidProgram(
+            f"line {line}: the text ends inside the resources that begin here: no #-}} closes them"
+        )
+
+
 def check_bytes(program: bytes, limits: Limits) -> None:
     """Raise on what no parser should be given: too large, empty, not text, too deep."""
     check("program size in bytes", len(program), limits.program_bytes)
@@ -76,5 +86,6 @@ def check_bytes(program: bytes, limits: Limits) -> None:
     if b"\0" in program:
         raise InvalidProgram(f"the program text holds a NUL at byte {program.index(0)}")
     bare = bare_text(program)
+    _refuse_unclosed_resources(bare)
     check("nesting of brackets", bracket_depth(bare), limits.bracket_depth)
     check("number of operations", operation_count(bare), limits.operations)

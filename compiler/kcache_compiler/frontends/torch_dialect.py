@@ -88,7 +88,7 @@ def _open_axes(attribute: Native, shapes: list[list[list[str]]]) -> dict[tuple[i
 def _alone(module: Native, name: str) -> Native:
     """A copy of the module in which ``name`` is the entry and the other program is gone."""
     native = mlir.native_ir()
-    copy = native.Module.parse(module.operation.get_asm(binary=True), module.context)
+    copy = native.Module.parse(module.operation.get_asm(), module.context)
     functions = _functions(copy)
     functions[_OTHER if name == _MAIN else _MAIN].erase()
     if name == _OTHER:

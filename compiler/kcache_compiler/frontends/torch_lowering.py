@@ -46,20 +46,33 @@ def lower_torch_to_stablehlo(module: Native) -> None:
     of the Torch dialect that does not lower, and its location; ``InvalidProgram`` where no op is to blame.
     """
     _refuse_custom_ops(module)
+    places = _places(module)
     lower_ops(module, registered=False)
-    _run(module, _TO_CONTRACT)
+    _run(module, _TO_CONTRACT, places)
     decompose_variances(module)
     lower_ops(module, registered=True)
-    _run(module, _TO_STABLEHLO)
-    _refuse_leftovers(module)
+    _run(module, _TO_STABLEHLO, places)
+    for operation in mlir.all_operations(module.operation):
+        if operation.name.partition(".")[0] not in _LOWERED:
+            raise _unsupported(operation, places)
     tidy(module)
 
 
-def _run(module: Native, pipeline: str) -> None:
+def _places(module: Native) -> dict[str, str]:
+    """Where each op first occurs. Passes lose the locations of what they move."""
+    places: dict[str, str] = {}
+    for operation in mlir.all_operations(module.operation):
+        name = name_of(operation)
+        if name not in places:
+            places[name] = mlir.describe_location(operation.location)
+    return places
+
+
+def _run(module: Native, pipeline: str, places: dict[str, str]) -> None:
     try:
         mlir.run_passes(module, pipeline)
     except mlir.mlir_error() as error:
-        _explain(module, error)
+        _explain(module, error, places)
 
 
 def _refuse_custom_ops(module: Native) -> None:
@@ -72,13 +85,7 @@ def _refuse_custom_ops(module: Native) -> None:
                 raise UnsupportedOp(name, reason, mlir.describe_location(operation.location))
 
 
-def _refuse_leftovers(module: Native) -> None:
-    for operation in mlir.all_operations(module.operation):
-        if operation.name.partition(".")[0] not in _LOWERED:
-            raise _unsupported(operation)
-
-
-def _explain(module: Native, error: Exception) -> NoReturn:
+def _explain(module: Native, error: Exception, places: dict[str, str]) -> NoReturn:
     """Raise for a pipeline that failed: the op that it named, or else the first one that is left."""
     native: Native = error
     diagnostics = list(native.error_diagnostics)
@@ -87,10 +94,11 @@ def _explain(module: Native, error: Exception) -> NoReturn:
     if illegal and not _STRUCTURE.match(illegal[1]):
         operator = _OPERATOR.search(text) if illegal[1] == "torch.operator" else None
         where = mlir.describe_location(diagnostics[0].location) if diagnostics else ""
-        raise UnsupportedOp(operator[1] if operator else illegal[1], _NO_LOWERING, where) from None
+        name = operator[1] if operator else illegal[1]
+        raise UnsupportedOp(name, _NO_LOWERING, where or places.get(name, "")) from None
     for operation in mlir.all_operations(module.operation):
         if operation.name.startswith("torch.") and not _STRUCTURE.match(operation.name):
-            raise _unsupported(operation) from None
+            raise _unsupported(operation, places) from None
     raise InvalidProgram(f"the Torch program does not lower to StableHLO: {text[:2000]}") from None
 
 
@@ -100,5 +108,7 @@ _NO_LOWERING = (
 )
 
 
-def _unsupported(operation: Native) -> UnsupportedOp:
-    return UnsupportedOp(name_of(operation), _NO_LOWERING, mlir.describe_location(operation.location))
+def _unsupported(operation: Native, places: dict[str, str]) -> UnsupportedOp:
+    name = name_of(operation)
+    where = mlir.describe_location(operation.location) or places.get(name, "")
+    return UnsupportedOp(name, _NO_LOWERING, where)

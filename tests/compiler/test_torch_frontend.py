@@ -1,0 +1,287 @@
+"""Programs in the Torch dialect: as torch-mlir's importer writes them, and as nobody should."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from kcache_compiler import InvalidProgram, UnsupportedOp, canonicalize
+from kcache_compiler.frontends import context as mlir
+from kcache_compiler.frontends.tidy import tidy
+from kcache_compiler.frontends.torch_lowering import lower_torch_to_stablehlo
+from tests.compiler.torch_modules import Function, Mlp, bytecode_of, text_of
+
+X = torch.randn(4, 16)
+
+SMALL = """
+func.func @main(%a: !torch.vtensor<[4,16],f32>) -> !torch.vtensor<[4,16],f32> {
+  %0 = torch.aten.relu %a : !torch.vtensor<[4,16],f32> -> !torch.vtensor<[4,16],f32>
+  return %0 : !torch.vtensor<[4,16],f32>
+}
+"""
+
+
+def lowered(program: bytes | str) -> str:
+    """The StableHLO of a text."""
+    module = mlir.parse_module(program, mlir.new_context())
+    lower_torch_to_stablehlo(module)
+    return str(module)
+
+
+# What is read.
+
+
+def test_a_torch_program_has_the_key_of_its_stablehlo() -> None:
+    stablehlo = """
+    func.func @main(%a: tensor<4x16xf32>) -> tensor<4x16xf32> {
+      %zero = stablehlo.constant dense<0.0> : tensor<4x16xf32>
+      %0 = stablehlo.maximum %a, %zero : tensor<4x16xf32>
+      return %0 : tensor<4x16xf32>
+    }"""
+    ours = canonicalize(SMALL.encode(), "torch", "strict")
+    assert ours.spec_digest == canonicalize(stablehlo.encode(), "stablehlo", "strict").spec_digest
+    assert str(ours.arg_spec) == "f32[4,16]"
+
+
+def test_raw_and_backend_form_text_and_bytecode_are_one_spec() -> None:
+    module = Mlp()
+    forms = [text_of(module, X), bytecode_of(module, X), text_of(module, X, output_type="torch")]
+    assert forms[1].startswith(b"ML\xefR")
+    assert len({canonicalize(form, "torch").spec_digest for form in forms}) == 1
+
+
+def test_a_bias_is_not_multiplied_by_one() -> None:
+    text = lowered(text_of(Mlp(), X))
+    assert "stablehlo.multiply" not in text
+    assert text.count("stablehlo.dot") == 2
+
+
+def test_erf_stays_an_operation() -> None:
+    assert "chlo.erf" in lowered(text_of(nn.GELU(), X))
+
+
+def test_equal_sizes_do_not_make_two_masks_one() -> None:
+    """Rows and columns of a square are numbered apart, so the key is that of every other rectangle."""
+    mask = Function(lambda x: torch.tril(x))
+    digests = {
+        canonicalize(text_of(mask, torch.randn(*shape)), "torch").spec_digest
+        for shape in [(8, 8), (4, 16), (16, 4)]
+    }
+    assert len(digests) == 1
+
+
+# Precision.
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.LayerNorm(16),
+        nn.LayerNorm(16).bfloat16(),
+        nn.GroupNorm(4, 16),
+        nn.BatchNorm1d(16, track_running_stats=False),
+        nn.BatchNorm1d(16).eval(),
+        Function(lambda x: x.var(-1)),
+        Function(lambda x: torch.var(x, correction=0)),
+        Function(lambda x: x.std(0, keepdim=True)),
+        Function(lambda x: torch.var_mean(x, (0, 1))),
+        Function(lambda x: torch.std_mean(x, -1, correction=0)),
+        Function(lambda x: functional.layer_norm(x, (4, 16))),
+    ],
+    ids=lambda module: type(module).__name__,
+)
+def test_variances_do_not_go_through_f64(module: nn.Module) -> None:
+    x = X.to(next(module.parameters()).dtype) if list(module.parameters()) else X
+    text = lowered(text_of(module, x))
+    assert "f64" not in text
+    assert "stablehlo.subtract" in text
+
+
+def test_a_program_that_asks_for_f64_gets_it() -> None:
+    text = lowered(text_of(Function(lambda x: x.double().var(-1).float()), X))
+    assert "tensor<4x16xf64>" in text
+
+
+@pytest.mark.parametrize("number", [0.1, 1e-5, 1 / 3, 3.4e38, 1e-42])
+def test_numbers_are_rounded_once(number: float) -> None:
+    text = lowered(text_of(Function(lambda x: x + number), X))
+    (literal,) = re.findall(r"constant dense<([^>]+)> : tensor<f32>", text)
+    expected = torch.tensor(number, dtype=torch.float32)
+    assert torch.tensor(float(literal), dtype=torch.float32) == expected
+
+
+@pytest.mark.parametrize(
+    ("function", "op"),
+    [
+        (lambda x: x**2, "stablehlo.multiply"),
+        (lambda x: x**3, "stablehlo.multiply"),
+        (lambda x: x**0.5, "stablehlo.sqrt"),
+        (lambda x: x**-0.5, "stablehlo.rsqrt"),
+        (lambda x: x**1.7, "stablehlo.power"),
+    ],
+)
+def test_powers_are_what_pytorch_computes(function: Any, op: str) -> None:
+    text = lowered(text_of(Function(function), X))
+    assert op in text
+    assert ("power" in text) == (op == "stablehlo.power")
+
+
+def tidied(body: str, result: str = "%1") -> str:
+    module = mlir.parse_module(
+        f"func.func @main(%a: tensor<4xf32>, %i: tensor<4xi64>) -> tensor<4xf32> {{\n{body}\n"
+        f"  return {result} : tensor<4xf32>\n}}",
+        mlir.new_context(),
+    )
+    tidy(module)
+    return str(module)
+
+
+def test_what_changes_a_value_is_not_dropped() -> None:
+    """``x + 0.0`` turns -0.0 into 0.0, ``0.0 - x`` is no ``x``; ``x * 1.0`` is ``x``."""
+    zero = "  %0 = stablehlo.constant dense<0.0> : tensor<4xf32>\n"
+    one = "  %0 = stablehlo.constant dense<1.0> : tensor<4xf32>\n"
+    for op in ("add %a, %0", "subtract %0, %a", "subtract %a, %0"):
+        assert f"stablehlo.{op.split()[0]}" in tidied(zero + f"  %1 = stablehlo.{op} : tensor<4xf32>")
+    for op in ("divide %0, %a", "power %0, %a"):
+        assert f"stablehlo.{op.split()[0]}" in tidied(one + f"  %1 = stablehlo.{op} : tensor<4xf32>")
+    for op in ("multiply %a, %0", "multiply %0, %a", "divide %a, %0", "power %a, %0"):
+        assert "stablehlo" not in tidied(one + f"  %1 = stablehlo.{op} : tensor<4xf32>")
+
+
+def test_integers_that_overflow_are_not_folded() -> None:
+    big = "  %0 = stablehlo.constant dense<9223372036854775807> : tensor<4xi64>\n"
+    text = tidied(
+        big + "  %s = stablehlo.add %0, %0 : tensor<4xi64>\n"
+        "  %1 = stablehlo.convert %s : (tensor<4xi64>) -> tensor<4xf32>"
+    )
+    assert "stablehlo.add" in text
+
+
+# Open sizes.
+
+
+def opened(axes: str, other: str = "5") -> bytes:
+    body = """(%a: !torch.vtensor<[{0},16],f32>) -> !torch.vtensor<[{0},16],f32> {{
+      %0 = torch.aten.relu %a : !torch.vtensor<[{0},16],f32> -> !torch.vtensor<[{0},16],f32>
+      return %0 : !torch.vtensor<[{0},16],f32>
+    }}"""
+    return (
+        f"module attributes {{kcache.open_axes = {axes}}} {{\n"
+        f"func.func @main{body.format('3')}\nfunc.func @main_at_other_sizes{body.format(other)}\n}}"
+    ).encode()
+
+
+def test_open_axes_are_symbols_of_unknown_size() -> None:
+    open_one = canonicalize(opened('[[0, 0, "rows"]]'), "torch")
+    assert str(open_one.arg_spec) == "f32[s0,16]"
+    assert open_one.symbol_values == (-1, 16)
+    assert open_one.spec_digest == canonicalize(SMALL.encode(), "torch").spec_digest
+
+
+@pytest.mark.parametrize(
+    ("axes", "says"),
+    [
+        ('[[0, 1, "columns"]]', "has the size 16 in both"),
+        ('[[0, 2, "z"]]', "naming axes of"),
+        ('[[7, 0, "z"]]', "naming axes of"),
+        ('[[-1, 0, "z"]]', "from 0"),
+        ("[0, 0]", "is a list of"),
+        ('"rows"', "is a list of"),
+        ('[["x", 0, "z"]]', "is a list of"),
+    ],
+)
+def test_open_axes_that_cannot_be(axes: str, says: str) -> None:
+    with pytest.raises(InvalidProgram, match=says):
+        canonicalize(opened(axes), "torch")
+
+
+def test_open_axes_need_both_programs() -> None:
+    alone = SMALL.replace("func.func", "module attributes {kcache.open_axes = []} {\nfunc.func") + "}"
+    with pytest.raises(InvalidProgram, match="@main and @main_at_other_sizes"):
+        canonicalize(alone.encode(), "torch")
+
+
+def test_a_program_that_differs_between_its_sizes_is_refused() -> None:
+    different = opened('[[0, 0, "rows"]]').decode()
+    head, tail = different.rsplit("torch.aten.relu", 1)
+    with pytest.raises(UnsupportedOp, match="computes with the size of 'rows'"):
+        canonicalize(f"{head}torch.aten.sigmoid{tail}".encode(), "torch")
+
+
+# What is refused.
+
+
+def test_truncated_text_names_the_line() -> None:
+    text = text_of(Mlp(), X)
+    for cut in (len(text) // 2, len(text) - 3, 40):
+        with pytest.raises(InvalidProgram, match="line "):
+            canonicalize(text[:cut], "torch")
+
+
+def test_one_format_sent_as_another() -> None:
+    stablehlo = b"""func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
+      %0 = stablehlo.abs %a : tensor<4xf32>
+      return %0 : tensor<4xf32>
+    }"""
+    with pytest.raises(InvalidProgram, match="format 'torch', and was sent as 'stablehlo'"):
+        canonicalize(SMALL.encode(), "stablehlo")
+    with pytest.raises(
+        InvalidProgram, match=r"stablehlo\.abs at .*format 'stablehlo', and was sent as 'torch'"
+    ):
+        canonicalize(stablehlo, "torch")
+    with pytest.raises(InvalidProgram, match="format 'torch', and was sent as 'linalg'"):
+        canonicalize(SMALL.encode(), "linalg")
+
+
+CUSTOM = """
+func.func @main(%a: !torch.vtensor<[4],f32>) -> !torch.vtensor<[4],f32> {
+  %0 = torch.operator "torch.mylib.fast_relu"(%a) : (!torch.vtensor<[4],f32>) -> !torch.vtensor<[4],f32>
+  return %0 : !torch.vtensor<[4],f32>
+}
+"""
+
+
+def test_custom_ops_are_named_with_their_place() -> None:
+    with pytest.raises(UnsupportedOp, match="custom op") as caught:
+        canonicalize(CUSTOM.encode(), "torch")
+    assert caught.value.op == "torch.mylib.fast_relu"
+    assert caught.value.location == "-:3:8"
+
+
+def test_ops_without_a_lowering_are_named_with_their_place() -> None:
+    with pytest.raises(UnsupportedOp, match="no lowering of it to StableHLO") as caught:
+        canonicalize(text_of(Function(lambda x: x.cumprod(0)), X), "torch")
+    assert caught.value.op == "torch.aten.cumprod"
+    assert re.fullmatch(r"-:\d+:\d+", caught.value.location)
+
+
+def test_ops_that_do_not_exist_are_named() -> None:
+    with pytest.raises(InvalidProgram, match=r"line 3.*torch\.aten\.relux"):
+        canonicalize(SMALL.replace("aten.relu ", "aten.relux ").encode(), "torch")
+
+
+def test_arguments_that_can_be_written_to_are_refused() -> None:
+    text = SMALL.replace("!torch.vtensor", "!torch.tensor")
+    with pytest.raises(UnsupportedOp, match="kernels change nothing") as caught:
+        canonicalize(text.encode(), "torch")
+    assert caught.value.op == "torch.overwrite.tensor.contents"
+
+
+def test_open_dims_in_types_are_read_or_refused_by_name() -> None:
+    one = canonicalize(SMALL.replace("[4,16]", "[?,16]").encode(), "torch")
+    assert one.symbol_values[0] == -1
+    softmax = text_of(
+        Function(lambda x: torch.softmax(x, -1)),
+        X,
+        dynamic_shapes=(({0: torch.export.Dim("rows")},),),
+    )
+    with pytest.raises(UnsupportedOp, match="not static"):
+        canonicalize(softmax, "torch")
