@@ -110,7 +110,7 @@ class _Search:
         return found
 
     def _extent(self, value: int, entry: Entry, written: bool) -> Extent | None:
-        """Return what a constant is; one over a size beside no sum only if ``written``, and there is a mean."""
+        """Return what a constant is; if ``written``, it may be one over the size of a mean, beside no sum."""
         element = self.types[value].element
         if not (is_float(element) or (is_integer(element) and element != "i1")):
             return None
