@@ -75,7 +75,7 @@ def lasting(error: KcacheError) -> bool:
 
 @contextmanager
 def suppress_lasting() -> Generator[None]:
-    """Goes on after an error that the same request would meet again, one that says it is the program's too."""
+    """Goes on after an error that the same request would meet again, and after a program's own."""
     try:
         yield
     except KcacheError as error:

@@ -8,18 +8,17 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from kcache_grpc.errors import ArgumentError, InvalidProgram, NotFound, ResourceExhausted
+from kcache_grpc.errors import ArgumentError, InvalidProgram, ResourceExhausted
 from kcache_grpc.model.explanation import Explanation
 from kcache_grpc.model.identity import toolchain_digest
 from kcache_grpc.model.program import Program
-from kcache_grpc.model.shapes import AUTO
 from kcache_grpc.model.signing import Signer
 from kcache_grpc.model.target import CPU_TARGETS, Target
-from kcache_grpc.model.variants import Shape
 from kcache_grpc.service import describe
-from kcache_grpc.service.compiles import Compiles, Order
+from kcache_grpc.service.catalog import Catalog
+from kcache_grpc.service.compiles import Compiles
 from kcache_grpc.service.explain import Explains, checked_most
-from kcache_grpc.service.failures import Failures, as_error, suppress_lasting
+from kcache_grpc.service.failures import Failures
 from kcache_grpc.service.graphs import Graphs, parsed_binding
 from kcache_grpc.service.kernels import Kernels
 from kcache_grpc.service.leases import LeaseKeeper
@@ -27,6 +26,7 @@ from kcache_grpc.service.ledger import Ledger
 from kcache_grpc.service.lookups import Lookups, Query
 from kcache_grpc.service.namespaces import Namespaces
 from kcache_grpc.service.succession import Succession
+from kcache_grpc.service.supply import Supply
 from kcache_grpc.service.threads import StoreThreads
 from kcache_grpc.service.uploads import Progress, UploadPlan, Uploads, too_large
 from kcache_grpc.service.values import (
@@ -41,21 +41,18 @@ from kcache_grpc.service.values import (
     Limits,
     Missing,
     Normalized,
-    Origin,
     ProgramRequired,
     Stage,
     Stored,
     StoredSpec,
 )
-from kcache_grpc.service.variants import Choice, Variants
+from kcache_grpc.service.variants import Variants
 from kcache_grpc.storage.contract import Store
 from kcache_grpc.storage.records import Namespace, Stats
 from kcache_grpc.worker import WorkerPool
 
 #: Formats that the frontends of this version read.
 FORMATS = ("stablehlo", "linalg", "torch", "onnx", "graph")
-#: Kernels on a page of ``list_kernels``: where the caller says nothing, and at most.
-_PAGE, _MOST_PAGE = 100, 1000
 
 
 @dataclass(frozen=True)
@@ -91,13 +88,14 @@ class KernelService:
         self._failures = Failures(store, threads, config.failure_ttl)
         self._graphs = Graphs(store, threads, pool, signer, self._failures, succession, self.limits)
         self._kernels = Kernels(store, threads, signer.key_id)
-        self._variants = Variants(store, threads, self._kernels, self._toolchain, signer.key_id)
+        self._catalog = Catalog(store)
+        variants = Variants(store, threads, self._kernels, self._toolchain, signer.key_id)
         self._lookups = Lookups(
             store,
             threads,
             self._graphs,
             self._kernels,
-            self._variants,
+            variants,
             self._failures,
             self._toolchain,
             signer.key_id,
@@ -109,13 +107,16 @@ class KernelService:
             pool,
             signer,
             self._kernels,
-            self._variants,
+            variants,
             self._failures,
             self._keeper,
             self.limits.compile_seconds,
             config.server_version,
         )
         self._ledger = Ledger(store, threads, self._toolchain)
+        self._supply = Supply(
+            self._kernels, variants, self._failures, self._compiles, self._ledger, self._toolchain
+        )
         self._explains = Explains(
             store,
             threads,
@@ -123,7 +124,7 @@ class KernelService:
             self._graphs,
             self._kernels,
             self._failures,
-            self._choose,
+            self._supply.choose,
             signer.key_id,
             self.limits.normalize_seconds,
         )
@@ -202,33 +203,20 @@ class KernelService:
         namespace = await self._namespaces.get(caller.namespace)
         graph = await self._find_graph(namespace, source, numerics)
         if graph is not None:
-            return await self._threads(self._read_spec, namespace, graph.key)
+            return await self._threads(self._catalog.spec, namespace, graph.key)
         program = await self._program(namespace, source)
         canonical = await self._graphs.canonicalize(namespace, program, numerics)
-        spec = await self._threads(self._store.find_spec, namespace, canonical.spec_digest)
-        return None if spec is None else await self._threads(self._read_spec, namespace, spec.key)
+        return await self._threads(self._catalog.find_spec, namespace, canonical.spec_digest)
 
     async def get_spec(self, caller: Caller, key: int) -> StoredSpec:
         """A spec by key, and the key that this one stands for now. Raises ``NotFound``."""
         namespace = await self._namespaces.get(caller.namespace)
-        spec = await self._threads(self._read_spec, namespace, key) if key > 0 else None
-        if spec is None:
-            raise _no_key(namespace, key)
-        return spec
-
-    def _read_spec(self, namespace: Namespace, key: int) -> StoredSpec | None:
-        spec = self._store.get_spec(namespace, key)
-        return None if spec is None else StoredSpec(spec, self._store.resolve_key(namespace, key))
+        return await self._threads(self._catalog.spec, namespace, key)
 
     async def list_kernels(self, caller: Caller, key: int, page_size: int, page_token: str) -> KernelPage:
         """The kernels of a key, youngest first. Raises ``NotFound``, ``ArgumentError``."""
         namespace = await self._namespaces.get(caller.namespace)
-        before, most = _page_start(page_token), min(page_size or _PAGE, _MOST_PAGE)
-        if await self._threads(self._store.get_spec, namespace, key) is None:
-            raise _no_key(namespace, key)
-        kernels = await self._threads(self._store.list_kernels, namespace, key, most + 1, before)
-        more = len(kernels) > most
-        return KernelPage(kernels[:most], str(kernels[most - 1].id) if more else "")
+        return await self._threads(self._catalog.kernels, namespace, key, page_size, page_token)
 
     async def count(self, caller: Caller) -> int:
         """How many specs the namespace has."""
@@ -281,55 +269,8 @@ class KernelService:
             async for stage in storing.stages():
                 yield Stage(stage)
             graph = (await storing.result()).graph
-        choice = await self._choose(namespace, graph, wish)
-        if choice.kernel is not None:
-            self._ledger.served(namespace, caller, graph, choice.kernel, "stored")
-            yield Compiled(graph, choice.kernel, Origin.STORED)
-            return
-        *preferred, last = choice.shapes
-        for shape in preferred:
-            with suppress_lasting():
-                async for event in self._obtain(namespace, graph, shape, wish, caller, retry_failed):
-                    yield event
-                return
-        async for event in self._obtain(namespace, graph, last, wish, caller, retry_failed):
+        async for event in self._supply.kernel(namespace, graph, wish, caller, retry_failed):
             yield event
-
-    async def _choose(self, namespace: Namespace, graph: KnownGraph, wish: KernelWish) -> Choice:
-        if wish.shapes.mode == AUTO:
-            return await self._variants.choose(namespace, graph, wish)
-        return Choice(None, (describe.shape(graph, wish),))
-
-    async def _obtain(
-        self,
-        namespace: Namespace,
-        graph: KnownGraph,
-        shape: Shape,
-        wish: KernelWish,
-        caller: Caller,
-        retry_failed: bool,
-    ) -> AsyncIterator[Stage | Compiled]:
-        """The kernel of one shape: stored, or compiled here or by another."""
-        identity = describe.identity(graph, shape, wish, self._toolchain)
-        stored = await self._kernels.find(namespace, [identity.digest])
-        if stored:
-            kernel = stored[identity.digest]
-            self._ledger.served(namespace, caller, graph, kernel, "stored")
-            yield Compiled(graph, kernel, Origin.STORED)
-            return
-        failure = (await self._failures.find(namespace, [identity.digest])).get(identity.digest)
-        if failure is not None and not retry_failed:
-            raise as_error(failure)
-        order = Order(namespace, graph, wish, identity, caller, graph.program_digest)
-        flight, ours = self._compiles.make(order, failure)
-        async for stage in flight.stages():
-            yield Stage(stage)
-        made = await flight.result()
-        if ours and made.here:
-            yield Compiled(graph, made.kernel, Origin.COMPILED)
-            return
-        self._ledger.served(namespace, caller, graph, made.kernel, "joined")
-        yield Compiled(graph, made.kernel, Origin.JOINED)
 
     async def explain(
         self, caller: Caller, source: GraphSource, wish: KernelWish, neighbours: int
@@ -396,19 +337,6 @@ class Reading:
 
     size: int
     parts: AsyncIterator[tuple[int, bytes]]
-
-
-def _no_key(namespace: Namespace, key: int) -> NotFound:
-    return NotFound(f"namespace {namespace.name} has no key {key}", key=str(key))
-
-
-def _page_start(token: str) -> int | None:
-    """The id that a page begins below. Raises ``ArgumentError``."""
-    if not token:
-        return None
-    if not (token.isascii() and token.isdigit() and len(token) < 19):
-        raise ArgumentError("page_token is not one that this method gave", field="page_token")
-    return int(token)
 
 
 def _check_digest(digest: bytes, field: str) -> bytes:

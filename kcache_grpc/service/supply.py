@@ -1,0 +1,90 @@
+"""The kernel for a graph: the stored one, another request's, or a new one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from kcache_grpc.model.shapes import AUTO
+from kcache_grpc.model.variants import Shape
+from kcache_grpc.service import describe
+from kcache_grpc.service.compiles import Compiles, Order
+from kcache_grpc.service.failures import Failures, as_error, suppress_lasting
+from kcache_grpc.service.kernels import Kernels
+from kcache_grpc.service.ledger import Ledger
+from kcache_grpc.service.values import Caller, Compiled, KernelWish, KnownGraph, Origin, Stage
+from kcache_grpc.service.variants import Choice, Variants
+from kcache_grpc.storage.records import Namespace
+
+
+class Supply:
+    """Chooses a shape, then finds, joins or starts its compile. One event loop."""
+
+    def __init__(
+        self,
+        kernels: Kernels,
+        variants: Variants,
+        failures: Failures,
+        compiles: Compiles,
+        ledger: Ledger,
+        toolchain: bytes,
+    ) -> None:
+        self._kernels = kernels
+        self._variants = variants
+        self._failures = failures
+        self._compiles = compiles
+        self._ledger = ledger
+        self._toolchain = toolchain
+
+    async def choose(self, namespace: Namespace, graph: KnownGraph, wish: KernelWish) -> Choice:
+        """A stored kernel, or what to compile. Raises ``ArgumentError`` for a wish that cannot be met."""
+        if wish.shapes.mode == AUTO:
+            return await self._variants.choose(namespace, graph, wish)
+        return Choice(None, (describe.shape(graph, wish),))
+
+    async def kernel(
+        self, namespace: Namespace, graph: KnownGraph, wish: KernelWish, caller: Caller, retry_failed: bool
+    ) -> AsyncIterator[Stage | Compiled]:
+        """Stages as they come, then the kernel. Where several shapes would do, the first that compiles."""
+        choice = await self.choose(namespace, graph, wish)
+        if choice.kernel is not None:
+            self._ledger.served(namespace, caller, graph, choice.kernel, "stored")
+            yield Compiled(graph, choice.kernel, Origin.STORED)
+            return
+        *preferred, last = choice.shapes
+        for shape in preferred:
+            with suppress_lasting():
+                async for event in self._obtain(namespace, graph, shape, wish, caller, retry_failed):
+                    yield event
+                return
+        async for event in self._obtain(namespace, graph, last, wish, caller, retry_failed):
+            yield event
+
+    async def _obtain(
+        self,
+        namespace: Namespace,
+        graph: KnownGraph,
+        shape: Shape,
+        wish: KernelWish,
+        caller: Caller,
+        retry_failed: bool,
+    ) -> AsyncIterator[Stage | Compiled]:
+        identity = describe.identity(graph, shape, wish, self._toolchain)
+        stored = await self._kernels.find(namespace, [identity.digest])
+        if stored:
+            kernel = stored[identity.digest]
+            self._ledger.served(namespace, caller, graph, kernel, "stored")
+            yield Compiled(graph, kernel, Origin.STORED)
+            return
+        failure = (await self._failures.find(namespace, [identity.digest])).get(identity.digest)
+        if failure is not None and not retry_failed:
+            raise as_error(failure)
+        order = Order(namespace, graph, wish, identity, caller, graph.program_digest)
+        flight, ours = self._compiles.make(order, failure)
+        async for stage in flight.stages():
+            yield Stage(stage)
+        made = await flight.result()
+        if ours and made.here:
+            yield Compiled(graph, made.kernel, Origin.COMPILED)
+            return
+        self._ledger.served(namespace, caller, graph, made.kernel, "joined")
+        yield Compiled(graph, made.kernel, Origin.JOINED)
