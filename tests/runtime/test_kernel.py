@@ -161,6 +161,39 @@ def test_sizes_that_only_the_kernel_can_compare(warm):
             kernel(np.ones((7, 4), np.float32), np.ones((4, 5), np.float32))
 
 
+def test_guards_and_products_are_checked_before_the_call():
+    """Of a vector of rows*columns elements, and only for an even number of rows."""
+    symbols = [("s0", 0, 0), ("s1", 0, 1)]
+    guard = "2 <= s0 & s0 % 2 == 0 & s1 <= 8"
+    kernel = make(
+        "RUN { ((int64_t *)b[2])[0] = dims[0] * 100 + dims[1]; return 0; }",
+        ["i8[s0,s1]", "i8[2*s0*s1]"], ["i64[]"], symbols=symbols, guard=guard,
+    )  # fmt: skip
+
+    def call(rows: int, columns: int, flat: int) -> int:
+        (result,) = kernel(np.zeros((rows, columns), np.int8), np.zeros(flat, np.int8))
+        return int(result)
+
+    assert [call(2, 3, 12), call(4, 8, 64), call(2, 0, 0)] == [203, 408, 200]
+    for sizes, says in {
+        (3, 3, 18): r"axis 0 \(s0\) is 3, and this kernel is for s0 % 2 == 0 only \(its guard: 2 <= s0 & .*\)",
+        (0, 3, 0): r"axis 0 \(s0\) is 0, and this kernel is for 2 <= s0 only",
+        (2, 9, 36): r"axis 1 \(s1\) is 9, and this kernel is for s1 <= 8 only",
+        (2, 3, 6): r"argument 1 .* axis 0 is 6 instead of 12 \(s0 = 2 from axis 0 of argument 0, s1 = 3 from axis 1",
+    }.items():
+        with pytest.raises(ArgumentError, match=says):
+            call(*sizes)
+    assert call(2, 3, 12) == 203
+    assert "i8[s0,s1];i8[2*s0*s1] if 2 <= s0" in repr(kernel)
+
+
+@pytest.mark.parametrize("guard", ["s0 is even", "s1 == 4", "s0 == 4 & s0 == 5"])
+def test_a_guard_that_is_not_understood_is_not_ignored(guard):
+    kernel = make("RUN { return 0; }", ["i8[s0]"], [], symbols=[("s0", 0, 0)], guard=guard)
+    with pytest.raises(ArgumentError, match="cannot evaluate"):
+        kernel(np.zeros(4, np.int8))
+
+
 def test_sizes_whose_product_has_no_value():
     symbols = [("s0", 0, 0), ("s1", 1, 0)]
     kernel = make("RUN { return 0; }", ["i8[s0,0]", "i8[s1,0]"], ["i8[s0*s1]"], symbols=symbols)
