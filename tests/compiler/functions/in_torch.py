@@ -38,6 +38,15 @@ def adam_written_out(p, g, m, v, t):
     return p - 1e-3 * (m / (1 - 0.9**t)) / (torch.sqrt(v / (1 - 0.999**t)) + 1e-8), m, v
 
 
+def adam_captured(p, g, m, v, t):
+    """The same with ``capturable=True``: the step is part of the denominator."""
+    m = m.lerp(g, 1 - 0.9)
+    v = v.mul(0.999).addcmul(g, g, value=1 - 0.999)
+    negative = (1e-3 / (1 - 0.9**t)).neg()
+    denominator = (v.sqrt() / ((1 - 0.999**t).sqrt() * negative)).add(1e-8 / negative)
+    return p.addcdiv(m, denominator), m, v
+
+
 CASES: dict[str, Case] = {
     "bias_relu": (lambda x, b: f.relu(x + b), (X, ROW)),
     "matmul_bias_relu": (lambda x, w, b: f.relu(x @ w + b), (X, (10, 14), (14,))),
@@ -65,6 +74,7 @@ CASES: dict[str, Case] = {
     "cross_entropy": (f.cross_entropy, (X, X)),
     "cross_entropy_labels": (f.cross_entropy, (X, (-6,))),
     "adam": (adam_single_tensor, (X, X, X, X, SCALAR)),
+    "adam.captured": (adam_captured, (X, X, X, X, SCALAR)),
     "adam.written": (adam_written_out, (X, X, X, X, SCALAR)),
 }
 

@@ -167,7 +167,8 @@ OPTIMIZERS: tuple[Rewrite, ...] = (
         "weighted_mean",
         ("add",),
         "a + w (b - a) is w b + (1 - w) a, for a constant w between 0 and 1: each is off by 3 units of "
-        "rounding of |a| + |b|. The sum overflows where its result does, the difference may before.",
+        "rounding of |a| + |b|. The sum "
+        "overflows where its result does, the difference may before; an infinite a stays so instead of NaN.",
         _lerp,
         "subtract",
     ),

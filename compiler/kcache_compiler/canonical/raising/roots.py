@@ -49,13 +49,12 @@ def _normalized(site: Site) -> Ref | None:
     """Multiply what is normalized, of more axes, first, then the scale."""
     if not is_float(site.type.element):
         return None
-    for norm, left, right in _factors(site):
-        if not _is_norm(site, norm) or _is_norm(site, left) or _is_norm(site, right):
-            continue
-        first, second = (left, right) if _rank(site, left) >= _rank(site, right) else (right, left)
-        inner = site.plain("multiply", first, norm)
-        return site.plain("multiply", inner, second)
-    return None
+    ways = [way for way in _factors(site) if [_is_norm(site, ref) for ref in way] == [True, False, False]]
+    if not ways:
+        return None
+    norm, left, right = min(ways, key=lambda way: _rank(site, way[0]))
+    first, second = (left, right) if _rank(site, left) >= _rank(site, right) else (right, left)
+    return site.plain("multiply", site.plain("multiply", first, norm), second)
 
 
 def _rank(site: Site, ref: Ref) -> tuple[int, bytes, bytes]:

@@ -55,7 +55,7 @@ def _difference(site: Site) -> Ref | None:
         return None
     left, right = site.operands
     positive = _opposite(site, right)
-    return None if positive is None or _opposite(site, left) is not None else site.put("add", left, positive)
+    return None if positive is None else site.put("add", left, positive)
 
 
 def not_negative(site: Site, ref: Ref, depth: int = _DEPTH) -> bool:
