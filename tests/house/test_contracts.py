@@ -19,7 +19,7 @@ MODULES = [
     "kcache_grpc/_proto/__init__.py",
     *(
         f"kcache_grpc/{part}/__init__.py"
-        for part in ("model", "storage", "service", "server", "worker", "client", "runtime", "cli")
+        for part in ("model", "storage", "service", "server", "worker", "client", "runtime", "graph", "cli")
     ),
     "kcache_grpc/client/remote.py",
     "kcache_compiler/__init__.py",
@@ -29,6 +29,8 @@ ALLOWED = [
     ("kcache_grpc.client.remote", "kcache_grpc.embedded"),
     ("kcache_grpc.client.remote", "kcache_grpc._proto"),
     ("kcache_grpc.client.remote", "kcache_grpc.runtime"),
+    ("kcache_grpc.client.remote", "kcache_grpc.graph"),
+    ("kcache_grpc.graph", "kcache_grpc._proto"),
     ("kcache_grpc.aio", "kcache_grpc.client"),
     ("kcache_grpc.embedded", "kcache_grpc.service"),
     ("kcache_grpc.embedded", "kcache_grpc.storage"),
@@ -58,6 +60,7 @@ FORBIDDEN = [
     ("kcache_grpc.client.remote", "kcache_compiler"),
     ("kcache_grpc.runtime", "kcache_grpc.storage"),
     ("kcache_grpc.runtime", "kcache_grpc.embedded"),
+    ("kcache_grpc.graph", "kcache_compiler"),
     ("kcache_grpc.model", "kcache_grpc.server"),
     ("kcache_grpc.model", "grpc"),
     ("kcache_grpc.server", "kcache_grpc.embedded"),
