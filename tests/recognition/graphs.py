@@ -71,4 +71,8 @@ GRAPHS: tuple[Graph, ...] = (
     _graph("patch_embedding", "torch", "batch", {"height": 4, "width": 8}),
     _graph("cosine_similarity", "torch", "batch others width"),
     _graph("global_average_pool", "torch", "batch width height breadth"),
+    _graph("onnx_mlp", "onnx", "batch"),
+    _graph("onnx_convolutions", "onnx", "batch"),
+    _graph("onnx_normalizations", "onnx", "batch"),
+    _graph("onnx_attention_block", "onnx", "batch time"),
 )
