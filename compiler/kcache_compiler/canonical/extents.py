@@ -114,6 +114,8 @@ class _Search:
         element = self.types[value].element
         if not (is_float(element) or (is_integer(element) and element != "i1")):
             return None
+        if self.stated[value].dims is None:  # a scalar of a linalg program, not a tensor
+            return None
         known = self.constants.get(entry.operation)
         if known is None:
             known = read_constant(entry.operation, self.stated[value])
