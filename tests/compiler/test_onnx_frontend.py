@@ -173,6 +173,15 @@ def test_specs_meet_those_of_stablehlo() -> None:
     assert canonical(made, "strict").spec_text == canonicalize(text, "stablehlo", "strict").spec_text
 
 
+def test_weights_in_constant_nodes_are_weights() -> None:
+    def made(seed: int) -> onnx.ModelProto:
+        constant = node("Constant", [], ["w"], value=numpy_helper.from_array(weight(8, 3, seed=seed)))
+        return model([constant, node("MatMul", ["x", "w"], ["y"])], {"x": [4, 8]}, ["y"])
+
+    assert canonical(made(1)).spec_text == canonical(made(2)).spec_text
+    assert [str(c.type) for c in canonical(made(1)).constants] == ["f32[8,3]"]
+
+
 def test_initializers_that_are_inputs_are_the_callers_since_ir_4() -> None:
     nodes = [node("Add", ["x", "w"], ["y"])]
     made = model(nodes, {"x": [4, 3], "w": [4, 3]}, ["y"], {"w": weight(4, 3)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from kcache_compiler.canonical.constants import INLINE_CONSTANT_BYTES
@@ -101,11 +101,9 @@ class _Main:
         for info in graph.input:
             if lone or info.name not in initializers:
                 scope.values[info.name] = self._input(info)
-        bound = self._initializers(
-            scope, [t for name, t in initializers.items() if not (lone and name in declared)]
-        )
-        results = Translator(build, self.limits, self.model.functions).graph(graph, scope)
-        results = [build.named(value) for value in results]
+        tensors = {name: t for name, t in initializers.items() if not (lone and name in declared)}
+        bound = self._initializers(scope, {**tensors, **_constants(graph)})
+        results = [build.named(value) for value in self._results(scope)]
         build.emit_many("func.return", results, [])
         types = ", ".join(value.type for value in results)
         text = (
@@ -113,6 +111,17 @@ class _Main:
             f"{build.text()}\n}}\n}}\n"
         )
         return Translation(text, bound, self.open_axes)
+
+    def _results(self, scope: Scope) -> list[Value]:
+        try:
+            return Translator(self.build, self.limits, self.model.functions).graph(self.model.graph, scope)
+        except InvalidProgram as error:
+            if not self.sizes:
+                raise
+            chosen = ", ".join(f"{name} = {size}" for name, size in self.sizes.items())
+            raise InvalidProgram(
+                f"{error} (the model leaves sizes open, and was read with {chosen}: state those it needs)"
+            ) from None
 
     def _argument(self, name: str, element: str, dims: tuple[int, ...]) -> Value:
         value = self.build.parameter(element, dims)
@@ -134,23 +143,34 @@ class _Main:
             fixed.append(self.sizes[name])
         return self._argument(info.name, element, tuple(fixed))
 
-    def _initializers(self, scope: Scope, tensors: Iterable[Proto]) -> dict[int, bytes]:
+    def _initializers(self, scope: Scope, tensors: Mapping[str, Proto]) -> dict[int, bytes]:
         """Bind weights as arguments; what may be a shape stays a constant."""
         shapes = _shape_like(self.model)
         bound: dict[int, bytes] = {}
         total = 0
-        for tensor in tensors:
-            array = tensor_array(tensor, f"the initializer {tensor.name!r}")
+        for name, tensor in tensors.items():
+            array = tensor_array(tensor, f"the initializer {name!r}")
             total += array.nbytes
             if total > self.limits.constant_bytes:
                 raise LimitExceeded("bytes of constants", total, self.limits.constant_bytes)
-            if tensor.name not in shapes and _is_weight(array):
+            if name not in shapes and _is_weight(array):
                 bound[len(self.signature)] = content_of(array)
-                value = self._argument(tensor.name, ELEMENTS[array.dtype.name], array.shape)
+                value = self._argument(name, ELEMENTS[array.dtype.name], array.shape)
             else:
                 value = known(array)
-            scope.values[tensor.name] = value
+            scope.values[name] = value
         return bound
+
+
+def _constants(graph: Proto) -> dict[str, Proto]:
+    """Return the tensors of a graph's ``Constant`` nodes: some exporters keep weights there."""
+    return {
+        node.output[0]: attribute.t
+        for node in graph.node
+        if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and len(node.output)
+        for attribute in node.attribute
+        if attribute.name == "value"
+    }
 
 
 def _sizes(model: Proto, sample: int) -> Iterator[int]:

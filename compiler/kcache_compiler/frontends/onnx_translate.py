@@ -89,6 +89,8 @@ class Translator:
     def _node(self, node: Proto, scope: Scope) -> None:
         self._nodes += 1
         check("number of nodes", self._nodes, self.limits.operations)
+        if node.op_type == "Constant" and all(name in scope.values for name in node.output):
+            return  # bound as a weight
         with self.b.at(node.name or self.b.location):
             try:
                 results = self._results(node, scope)

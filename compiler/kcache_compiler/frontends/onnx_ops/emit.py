@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kcache_compiler.frontends.limits import Limits, check
+from kcache_compiler.frontends.onnx_proto import data_type, onnx
 
 #: A NumPy array: its own types say too little for strict checks.
 Array = Any
@@ -192,11 +193,7 @@ class Emitter:
 
 
 def _dtype(element: str) -> Any:
-    if element == "bf16":
-        import ml_dtypes
-
-        return ml_dtypes.bfloat16
-    return np.dtype(NUMPY[element])
+    return onnx().helper.tensor_dtype_to_np_dtype(data_type(element))
 
 
 def astype(array: Array, element: str) -> Array:
