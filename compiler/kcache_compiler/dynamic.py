@@ -36,7 +36,7 @@ def lower_open(
 ) -> CompiledKernel:
     """Compile a graph some of whose sizes are open. Raises what ``compile_spec`` raises."""
     symbols = _symbols(graph)
-    if graph.graph.family != "stablehlo" or computes_sizes(graph.graph.body):
+    if computes_sizes(graph.graph.body):
         return _lower_unknown(graph, symbols, n_inputs, target, options, on_stage)
     for attempt, count in enumerate(ATTEMPTS):
         samples = assignments(graph, count, attempt)

@@ -15,6 +15,7 @@ _SIZE = re.compile(r'"(?:[^"\\]|\\.)*"|(?<![\w.])((?:\d+\*)?s\d+(?:\*s\d+)*)\b')
 _COMPUTING = frozenset(
     {f"dynamic_{op}" for op in ("broadcast_in_dim", "conv", "gather", "iota", "pad", "reshape")}
     | {"real_dynamic_slice", "get_dimension_size", "set_dimension_size"}
+    | {"tensor.dim", "tensor.rank", "tensor.generate", "tensor.reshape"}
 )
 _LIST = re.compile(r"(slice_sizes|limit_indices) = array<i64: ([^>]*)>")
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from kcache_compiler.canonical.graph import Node, Region, ValueType
 from kcache_compiler.canonical.native_types import mlir_element, mlir_type
 from kcache_compiler.canonical.open_sizes import OpenGraph, substitute
-from kcache_compiler.canonical.render_stablehlo import Body, StablehloRenderer
+from kcache_compiler.canonical.render_stablehlo import Body, LinalgRenderer, StablehloRenderer
 from kcache_compiler.canonical.sizes import read_size
 
 #: Operand from which on an operation's operands are indices that are clamped to what they index.
@@ -38,8 +38,10 @@ def read_extent(attributes: str) -> tuple[int, bool]:
 
 def render_sample(graph: OpenGraph, values: Mapping[int, int]) -> str:
     """Return the module text at these sizes of all open symbols."""
-    renderer = SampleRenderer(extent_sizes(graph))
-    return renderer.module(substitute(graph.graph, values).body)
+    sample = substitute(graph.graph, values)
+    if sample.family == "linalg":
+        return LinalgRenderer().module(sample.body)
+    return SampleRenderer(extent_sizes(graph)).module(sample.body)
 
 
 class SampleRenderer(StablehloRenderer):
