@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from kcache_compiler.frontends.graph.table import DTYPE_CLASSES, REQUIRED, Op
 from kcache_grpc import Graph
 from kcache_grpc.graph.builder import FORMAT as CLIENT_FORMAT
 from scripts.generate_graph_format import METHODS, PAGE, methods, page
+from tests.graph.running import canonical_of
 
 
 def test_the_documentation_is_fresh():
@@ -55,3 +58,10 @@ def test_an_entry_is_documented(op: Op):
 def test_groups_are_disjoint_and_complete():
     names = [op.name for group in GROUPS for op in group.ops]
     assert len(names) == len(set(names)) == len(OPS)
+
+
+def test_the_example_of_the_page_is_a_graph():
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(example.partition("kernel = ")[0], names)
+    assert len(canonical_of(names["g"]).results) == 2
