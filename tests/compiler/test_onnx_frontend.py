@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -14,6 +16,8 @@ from kcache_compiler.canonical.canonicalize import canonicalize as canonicalize_
 from kcache_compiler.canonical.instantiate import instantiate
 from kcache_compiler.canonical.spec_text import parse_spec, write_spec
 from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.frontends.onnx_control import OPS
+from kcache_compiler.frontends.onnx_ops import TABLE
 from kcache_compiler.types import Canonical, CompileOptions
 from tests.compiler.codegen_harness import NUMPY, Kernel
 from tests.onnx_models.build import (
@@ -206,3 +210,11 @@ def test_opsets(opset: int) -> None:
     made.ir_version = 8
     arrays = arrays_for(made)
     assert_close(run(canonical(made), arrays), reference(made, arrays))
+
+
+def test_the_documentation_lists_the_operators() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "frontends.md").read_text()
+    listed = re.search(r"(?s) Known:\n\n(.*?)\.\n", text)
+    assert listed is not None
+    random_ops = {op for op in TABLE if op.startswith("Random")} | {"Bernoulli", "Multinomial"}
+    assert set(re.findall(r"`(\w+)`", listed[1])) == (set(TABLE) - random_ops) | set(OPS)
