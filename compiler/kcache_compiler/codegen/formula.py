@@ -86,7 +86,8 @@ def text(formula: Formula, outer: int = 0) -> str:
     if operator not in _INFIX:
         return f"{operator}({text(a)},{text(b)})"
     level = _INFIX[operator]
-    written = f"{text(a, level)} {operator} {text(b, level + 1)}"
+    chained = operator in "+*" and isinstance(b, tuple) and b[0] == operator
+    written = f"{text(a, level)} {operator} {text(b, level if chained else level + 1)}"
     return f"({written})" if level < outer else written
 
 

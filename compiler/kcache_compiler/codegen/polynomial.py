@@ -51,6 +51,12 @@ def formula_of(terms: Polynomial) -> Formula:
     return total
 
 
+def normal(formula: Formula) -> Formula:
+    """The formula as every equal polynomial has it; itself where it is none."""
+    terms = polynomial(formula)
+    return formula if terms is None else formula_of(terms)
+
+
 def settled(left: Formula, right: Formula, equal: bool) -> bool:
     """Whether ``left`` equals ``right``, or is at most ``right``, for all sizes: a sufficient test."""
     if left == right:

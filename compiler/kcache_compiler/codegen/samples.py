@@ -95,10 +95,11 @@ class SizeCodes:
         pure = self._monomial(numbers)
         if pure is not None:
             return {pure[0]: pure[1]}
+        near = [names for names in self._monomials if _value(names, self._samples[0]) <= 2 * numbers[0]]
         for count in range(1, _TERMS + 1):
             found = [
                 terms
-                for monomials in combinations(self._monomials, count)
+                for monomials in combinations(near, count)
                 if (terms := self._sum_of(monomials, numbers)) is not None
             ]
             if len(found) > 1:

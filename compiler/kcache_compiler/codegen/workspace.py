@@ -2,7 +2,7 @@
 
 A buffer lives from the first to the last statement of the function's block that touches it or a
 view of it; buffers inside a loop or branch live as long as that whole statement. Slots are used
-again by buffers whose lives do not meet; slots of symbolic size only by buffers of equal size.
+again by buffers whose lives do not meet; slots of symbolic size only by buffers that never need more.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.formula import Formula, add, apply, mul, product
+from kcache_compiler.codegen.polynomial import normal, settled
 from kcache_compiler.codegen.shape import Shapes
 
 ALIGNMENT = 64
@@ -44,14 +45,27 @@ def plan(main: mlir.Op, shapes: Shapes) -> Plan:
     total: Formula = 0
     for slot in slots:
         offsets.append(total)
-        total = add(total, slot.size)
-    return Plan([(alloc, offsets[slot]) for alloc, slot in placed], total)
+        total = add(total, aligned(slot.size))
+    return Plan([(alloc, offsets[slot]) for alloc, slot in placed], _sum([aligned(s.size) for s in slots]))
+
+
+def aligned(size: Formula) -> Formula:
+    return apply("roundup", size, ALIGNMENT)
+
+
+def _sum(sizes: list[Formula]) -> Formula:
+    """All sizes, equal ones as one product: manifests hold it as text."""
+    total: Formula = 0
+    for size in dict.fromkeys(sizes):
+        total = add(total, mul(sizes.count(size), size))
+    return total
 
 
 def _bytes_of(alloc: mlir.Op, shapes: Shapes) -> Formula:
     buffer = alloc.results[0]
     width = memory.element_bytes(buffer.type.element_type)
-    return apply("roundup", mul(width, product(shapes.sizes(buffer))), ALIGNMENT)
+    size = normal(mul(width, product(shapes.sizes(buffer))))
+    return aligned(size) if isinstance(size, int) else size
 
 
 def _place(slots: list[_Slot], size: Formula, first: int, last: int) -> int:
@@ -70,7 +84,10 @@ def _place(slots: list[_Slot], size: Formula, first: int, last: int) -> int:
 def _choose(slots: list[_Slot], free: list[int], size: Formula) -> int | None:
     """The free slot that fits best: the smallest large enough, else the largest."""
     if not isinstance(size, int):
-        return next((number for number in free if slots[number].size == size), None)
+        equal = next((number for number in free if slots[number].size == size), None)
+        if equal is not None:
+            return equal
+        return next((number for number in free if settled(size, slots[number].size, equal=False)), None)
     static = [(slots[number].size, number) for number in free]
     known = [(have, number) for have, number in static if isinstance(have, int)]
     enough = [entry for entry in known if entry[0] >= size]
