@@ -151,15 +151,16 @@ def _object_body(program: Any) -> bytes:
     package = cls.__module__.partition(".")[0]
     if package == "jax" and cls.__name__ == "Exported":
         return portable_artifact(program)
-    if package == "torch":
+    if package == "torch" or any(base.__module__ == "torch.nn.modules.module" for base in cls.__mro__):
         raise ArgumentError(
-            f"{package}.{cls.__qualname__} is no program yet: pass torch.export.export(module, inputs)"
+            f"{cls.__module__}.{cls.__qualname__} is no program yet: pass torch.export.export(module, inputs)"
         )
     if package == "onnx":
         raise ArgumentError(f"{package}.{cls.__qualname__} is no program: pass an onnx.ModelProto")
     raise ArgumentError(
-        "a program is a str, bytes, a path, a kcache.Graph or a jax.export.Exported, not "
-        f"{cls.__module__}.{cls.__qualname__}"
+        "a program is a str, bytes, a path, a kcache.Graph, an onnx.ModelProto, a "
+        "torch.export.ExportedProgram or a jax.export.Exported, "
+        f"not {cls.__module__}.{cls.__qualname__}"
     )
 
 

@@ -65,10 +65,10 @@ def symbols_of(program: Any) -> dict[str, Symbol]:
 def _symbol(name: str, limits: Any) -> Symbol:
     if limits is None:
         return Symbol(name, _LEAST, None)
-    high = int(limits.upper) if limits.upper.is_number and limits.upper.is_finite else None
-    if high is not None and high >= 1 << 60:
-        high = None
-    return Symbol(name, max(_LEAST, int(limits.lower)), high)
+    # What is not an integer is infinite.
+    low = int(limits.lower) if limits.lower.is_Integer else _LEAST
+    high = int(limits.upper) if limits.upper.is_Integer else None
+    return Symbol(name, max(_LEAST, low), high)
 
 
 def samples_of(graph: Any, symbols: Mapping[str, Symbol]) -> tuple[dict[str, int], dict[str, int]]:
