@@ -77,3 +77,20 @@ def test_a_number_that_stands_in_for_others_is_no_size(number: float) -> None:
           return %r : {type} }}"""
 
     assert len({key(program(size)) for size in (2, 4, 5)}) == 1
+
+
+def test_a_size_is_one_behind_many_views() -> None:
+    def program(rows: int, columns: int, views: int) -> str:
+        wide, long = f"tensor<{rows}x{columns}xf32>", f"tensor<{rows}xf32>"
+        turns = [f"%v{i + 1} = stablehlo.reshape %v{i} : (tensor<f32>) -> tensor<f32>" for i in range(views)]
+        return f"""func.func @main(%x: {wide}) -> {long} {{
+          %z = stablehlo.constant dense<0.0> : tensor<f32>
+          %v0 = stablehlo.constant dense<{columns}.0> : tensor<f32>
+          {" ".join(turns)}
+          %c = stablehlo.broadcast_in_dim %v{views}, dims = [] : (tensor<f32>) -> {long}
+          %s = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [1]
+            : ({wide}, tensor<f32>) -> {long}
+          %r = stablehlo.divide %s, %c : {long}
+          return %r : {long} }}"""
+
+    assert len({key(program(5, 7, 0)), key(program(5, 7, 20)), key(program(3, 11, 20))}) == 1

@@ -32,8 +32,9 @@ _HANDING_ON = frozenset({("multiply", 0), ("multiply", 1), ("divide", 1), ("subt
 #: Operations that write a value where others look it up: gradients of sums over what was read there.
 _PLACING = frozenset({"scatter", "select", "dynamic_update_slice", "pad", "concatenate"})
 
-#: Most operations between a constant and a sum that are looked through, each way.
-_STEPS = 8
+#: How far is looked between a constant and a sum, each way, in conversions and views; arithmetic counts more.
+_STEPS = 64
+_STEP = 8
 
 
 def extent_value(text: str, sizes: dict[int, int]) -> float | int | None:
@@ -141,7 +142,7 @@ class _Search:
 
     def _contexts(self, value: int, divisors: int, steps: int) -> Iterator[_Context]:
         """Yield the sizes that a constant may be."""
-        if not steps or divisors > 1:
+        if steps <= 0 or divisors > 1:
             return
         for entry, position in self.users.get(value, ()):
             kind = _kind(entry)
@@ -151,7 +152,7 @@ class _Search:
                 divides = divisors + (kind == "divide" and position == 1)
                 if entry.results[0] in self.constant:
                     if (kind, position) in _HANDING_ON:
-                        yield from self._contexts(entry.results[0], divides, steps - 1)
+                        yield from self._contexts(entry.results[0], divides, steps - _STEP)
                 elif kind in ("multiply", "divide"):
                     yield from self._sink(entry, position, divides)
             elif kind in _PLACING and entry.uses:
@@ -179,14 +180,14 @@ class _Search:
     def _sums(self, value: int, steps: int) -> Iterator[int]:
         """Yield the number of elements of the sums that a value is, the nearest alone first."""
         entry = self.made.get(value)
-        if entry is None or not steps:
+        if entry is None or steps <= 0:
             return
         if entry.name == "stablehlo.reduce" and len(entry.results) == 1:
             own = self._reduced(entry)
             if own is None:
                 return
             yield own
-            for inner in self._sums(entry.operands[0], steps - 1):
+            for inner in self._sums(entry.operands[0], steps - _STEP):
                 both = product((own, inner))
                 if both is not None:
                     yield both
@@ -195,7 +196,7 @@ class _Search:
         elif _kind(entry) in _ARITHMETIC:
             varying = [v for v in entry.operands if v not in self.constant]
             if len(varying) == 1:
-                yield from self._sums(varying[0], steps - 1)
+                yield from self._sums(varying[0], steps - _STEP)
 
     def _reduced(self, entry: Entry) -> int | None:
         body = entry.regions[0]
@@ -206,7 +207,7 @@ class _Search:
 
     def _repeats(self, value: int, steps: int) -> Iterator[int]:
         """Yield the number of times that a value is repeated where it is used."""
-        if not steps:
+        if steps <= 0:
             return
         for entry, position in self.users.get(value, ()):
             if entry.name == "stablehlo.broadcast_in_dim":
