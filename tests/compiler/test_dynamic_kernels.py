@@ -152,6 +152,14 @@ def test_an_arg_spec_that_contradicts_the_spec_names_the_axis() -> None:
         _compile(canonical.spec_text, args)
 
 
+def test_a_product_is_given_with_the_sizes_that_it_is_made_of() -> None:
+    program = _named("flat")
+    canonical = _canonical(program, program.sizes)
+    args = (TensorType("f32", ("s0", "s1")), TensorType("f32", (12,)))
+    with pytest.raises(InvalidProgram, match=r"argument 1 has size 12 along axis 0, .* s0\*s1"):
+        _compile(canonical.spec_text, args)
+
+
 def test_a_row_of_nothing_is_an_error_code() -> None:
     kernel = _open_kernel(_named("row-of"))
     with pytest.raises(RuntimeError, match="sizes of the arguments do not fit"):

@@ -30,7 +30,12 @@ def fixed_sizes(graph: Graph, args: ArgSpec) -> dict[int, int]:
     for index, (param, given) in enumerate(zip(params, args.args, strict=True)):
         for axis, (size, dim) in enumerate(zip(param.dims or (), given.dims, strict=True)):
             wanted = evaluate(size, fixed)
-            if isinstance(dim, int) and not is_symbolic(wanted) and dim != wanted:
+            if isinstance(dim, int) and is_symbolic(wanted):
+                raise InvalidProgram(
+                    f"argument {index} has size {dim} along axis {axis}, where the spec has {size_text(size)}: "
+                    f"give the sizes that it is made of, or leave it open"
+                )
+            if isinstance(dim, int) and dim != wanted:
                 raise InvalidProgram(
                     f"argument {index} has size {dim} along axis {axis}, where the spec has "
                     f"{size_text(size)}{'' if wanted == size else f' = {wanted}'}"
