@@ -32,8 +32,8 @@ def fixed_sizes(graph: Graph, args: ArgSpec) -> dict[int, int]:
             wanted = evaluate(size, fixed)
             if isinstance(dim, int) and is_symbolic(wanted):
                 raise InvalidProgram(
-                    f"argument {index} has size {dim} along axis {axis}, where the spec has {size_text(size)}: "
-                    f"give the sizes that it is made of, or leave it open"
+                    f"argument {index} has size {dim} along axis {axis}, where the spec has "
+                    f"{size_text(size)}: give the sizes that it is made of, or leave it open"
                 )
             if isinstance(dim, int) and dim != wanted:
                 raise InvalidProgram(
