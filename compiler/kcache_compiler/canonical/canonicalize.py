@@ -9,10 +9,13 @@ from kcache_compiler.canonical.builder import FinishedRegion
 from kcache_compiler.canonical.graph import DYNAMIC, Graph, ValueType
 from kcache_compiler.canonical.linalg_import import LinalgImporter
 from kcache_compiler.canonical.opened import opened
+from kcache_compiler.canonical.render import render_graph
+from kcache_compiler.canonical.settle import settled
+from kcache_compiler.canonical.shapes import Shapes
 from kcache_compiler.canonical.sizes import evaluate, is_symbolic, size_text
 from kcache_compiler.canonical.spec_text import write_spec
 from kcache_compiler.canonical.stablehlo_import import StablehloImporter
-from kcache_compiler.errors import InvalidProgram, UnsupportedOp
+from kcache_compiler.errors import InvalidProgram, LimitExceeded, UnsupportedOp
 from kcache_compiler.frontends import Limits, Program, read_program
 from kcache_compiler.frontends import context as mlir
 from kcache_compiler.frontends.context import Native
@@ -29,6 +32,9 @@ from kcache_compiler.types import (
 )
 
 _DEFAULT_LIMITS = Limits()
+
+#: Most times that a graph is imported again.
+_ROUNDS = 3
 
 
 def canonicalize(
@@ -73,6 +79,9 @@ def _canonical(
         importer = LinalgImporter(read, limits, lifted)
     importer.contents.update({name: read.bound[index] for index, name in names.items()})
     finished, inputs, results = importer.run(erasing)
+    shapes = importer.shapes
+    if erasing and read.format == "stablehlo":
+        finished, shapes = _settled(finished, shapes, numerics, limits)
     arguments = list(read.entry.regions[0].blocks[0].arguments)
     check("number of arguments", len(arguments), limits.arguments)
     check("number of results", len(results), limits.arguments)
@@ -81,15 +90,37 @@ def _canonical(
     return Canonical(
         spec_text=text,
         spec_digest=hashlib.sha256(text.encode()).digest(),
-        arg_spec=ArgSpec(_arguments(read, inputs, region.params, importer.shapes.values)),
+        arg_spec=ArgSpec(_arguments(read, inputs, region.params, shapes.values)),
         results=tuple(_tensor(read, t, f"result {i}") for i, t in enumerate(results)),
-        symbols=tuple(Symbol(f"s{i}", arg, axis) for i, (arg, axis) in enumerate(importer.shapes.symbols)),
+        symbols=tuple(Symbol(f"s{i}", arg, axis) for i, (arg, axis) in enumerate(shapes.symbols)),
         constants=_constants(finished, importer.contents),
         arg_names=_names(arguments[: len(region.params)]),
         operations=len(region.nodes),
-        symbol_values=tuple(importer.shapes.values),
+        symbol_values=tuple(shapes.values),
         symbolic_args=tuple(_erased(type) for type in region.params),
     )
+
+
+def _settled(
+    finished: FinishedRegion, shapes: Shapes, numerics: str, limits: Limits
+) -> tuple[FinishedRegion, Shapes]:
+    """Import again what building the graph changed, until it changes nothing."""
+    for _ in range(_ROUNDS):
+        if DYNAMIC in shapes.values or not shapes.symbols:
+            break
+        written = settled(Graph("stablehlo", numerics, finished.region), dict(enumerate(shapes.values)))
+        if written is None:
+            break
+        inputs = len(finished.region.params)
+        digests = [bytes.fromhex(finished.builder.nodes[leaf].attributes) for leaf in finished.leaves]
+        try:
+            read = read_program(render_graph(written).encode(), "stablehlo", limits)
+        except LimitExceeded:
+            break
+        again = StablehloImporter(read, limits, numerics, {inputs + i: d for i, d in enumerate(digests)})
+        finished, _, _ = again.run()
+        shapes = again.shapes
+    return finished, shapes
 
 
 def _arguments(

@@ -51,6 +51,19 @@ def instantiate(graph: Graph, sizes: Mapping[int, int], constants: Sequence[byte
     return Graph(graph.family, graph.numerics, body)
 
 
+def evaluated_attributes(node: Node, sizes: Mapping[int, int]) -> str:
+    """Return the attributes of a node that names sizes in them, at these sizes."""
+    if node.op not in _SIZED:
+        return node.attributes
+    return _SIZE.sub(lambda m: size_text(evaluate(read_size(m[0]), sizes)), node.attributes)
+
+
+def extent_content(attributes: str, element: str, sizes: Mapping[int, int]) -> str | None:
+    """Return the content of the constant that an extent is, None while one of its sizes is open."""
+    number = extent_value(attributes, dict(sizes))
+    return None if number is None else Constant.number(number, element).content
+
+
 def _apart(digests: Sequence[bytes]) -> list[bytes]:
     """Return a name for each constant: those of one content that the spec keeps apart are two weights."""
     names: dict[bytes, None] = {}
@@ -97,11 +110,6 @@ class _Replay:
         source = values[ref.node][ref.result]
         return source._replace(view=compose(self._view(ref.view), source.view))
 
-    def _attributes(self, node: Node) -> str:
-        if node.op not in _SIZED:
-            return node.attributes
-        return _SIZE.sub(lambda m: size_text(evaluate(read_size(m[0]), self.sizes)), node.attributes)
-
     # -- nodes
 
     def _node(self, builder: Builder, node: Node, operands: list[Ref]) -> list[Ref]:
@@ -110,9 +118,8 @@ class _Replay:
             index = builder.node(node.op, node.attributes, (), (), types)
             return [Ref(index, 0, whole(types[0].dims))]
         if node.op == "extent":
-            number = extent_value(node.attributes, dict(self.sizes))
-            if number is not None:
-                content = Constant.number(number, types[0].element).content
+            content = extent_content(node.attributes, types[0].element, self.sizes)
+            if content is not None:
                 return [builder.constant(content, types[0].element, (), ())]
         if is_elementwise(node):
             site = Site(builder, self.numerics, node.op, node.attributes, types[0], tuple(operands))
@@ -164,7 +171,7 @@ class _Replay:
             stop = start + len(region.captures)
             regions.append(self._region(builder, region, operands[start:stop]))
             start = stop
-        return builder.opaque(node.op, self._attributes(node), operands[:end], types, regions)
+        return builder.opaque(node.op, evaluated_attributes(node, self.sizes), operands[:end], types, regions)
 
     def _region(self, parent: Builder, region: Region, captured: Sequence[Ref]) -> FinishedRegion:
         builder = Builder(parent)

@@ -93,6 +93,7 @@ def evaluate(size: int, values: Mapping[int, int]) -> int:
     return found
 
 
+@lru_cache(4096)
 def size_text(size: int) -> str:
     """Write a size: ``12``, ``s0``, ``2*s0*s1``; ``?`` where it is unknown."""
     if size < 0:

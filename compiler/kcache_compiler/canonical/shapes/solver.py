@@ -208,6 +208,11 @@ class Solver:
             if len(side) == 1 and self._is_base(side[0]) and side[0] not in bases and bases:
                 self._define(side[0], other)
                 return
+        these, those = self._elements(left), self._elements(right)
+        if [self._size[root] for root in these] == [self._size[root] for root in those]:
+            for x, y in zip(these, those, strict=True):
+                self.union(x, y)
+            return
         if len(a[1]) == len(b[1]) and all(
             self._size[x] == self._size[y] for x, y in zip(a[1], b[1], strict=True)
         ):
@@ -216,6 +221,14 @@ class Solver:
             if a[0] == b[0]:
                 return
         self.pin(*a[1], *b[1])
+
+    def _elements(self, roots: Sequence[int]) -> list[int]:
+        """Return the classes that a product is of, in order, those that keep their sizes among them."""
+        found: list[int] = []
+        for root in map(self.root, roots):
+            parts = None if self._pinned[root] else self._defined.get(root)
+            found += [root] if parts is None else self._elements(parts)
+        return found
 
     def _define(self, root: int, parts: Sequence[int]) -> None:
         found = self._multiplied(parts)
