@@ -73,9 +73,11 @@ class Client:
     ) -> Kernel:
         """A kernel for ``program``: from memory, disk or the service, which compiles it if nobody did before.
 
-        ``program``: text, bytes, a path, a ``kcache.Graph``, or a ``jax.export.Exported`` (one device, one
-        platform; the kernel takes the module's arguments). ``format``: one of docs/frontends.md, such as
-        ``"stablehlo"``, or ``None`` to tell by type and content. ``target``: ``"host"`` or a name such as ``"x86-64-v3"``.
+        ``program``: text, bytes, a path, a ``kcache.Graph``, an ``onnx.ModelProto``, a
+        ``torch.export.ExportedProgram`` (its weights stay here, bound to the kernel, which takes its inputs),
+        or a ``jax.export.Exported`` (one device, one platform; the kernel takes the module's arguments).
+        ``format``: one of docs/frontends.md, such as ``"stablehlo"``; ``None``: told by type and content.
+        ``target``: ``"host"`` or a name such as ``"x86-64-v3"``.
         ``on_progress(stage, seconds)`` is called when a stage of a compile begins and while it lasts; in the
         thread of the caller who asked first, when several wait for one kernel.
 

@@ -6,6 +6,7 @@ source locations: other weights give the same digest. PyTorch is the caller's, n
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
@@ -17,8 +18,17 @@ from kcache_grpc.client.torch_sizes import OpenAxis, at_sizes, open_axes, sample
 from kcache_grpc.errors import ArgumentError, UnsupportedOp
 from kcache_grpc.runtime.bound import BoundArguments
 
-#: Tracing and import use state of PyTorch that all threads share.
-_ONE_AT_A_TIME = threading.Lock()
+
+class _Turns:
+    """Tracing and import use state of PyTorch that all threads share: one at a time."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        # Another thread may hold it when this process forks.
+        os.register_at_fork(after_in_child=lambda: setattr(self, "lock", threading.Lock()))
+
+
+_TURNS = _Turns()
 _INSTALL = "pip install 'kcache-grpc[torch]'"
 
 
@@ -30,7 +40,7 @@ def torch_program(exported: Any) -> tuple[bytes, BoundArguments]:
     ``UnsupportedOp`` for operations that torch-mlir cannot read.
     """
     torch_mlir = _torch_mlir()
-    with _ONE_AT_A_TIME, warnings.catch_warnings():
+    with _TURNS.lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = _decomposed(exported)
         _refuse_mutation(program.graph_signature)
