@@ -72,6 +72,13 @@ OPEN = (
         alone=True,
     ),
     Open(
+        "pad",
+        lambda g, x: g.pad(x, g.constant(3, "f32"), low=(2, 0), high=(1, 1)),
+        (("n", 4),),
+        lambda x: np.pad(x, ((2, 1), (0, 1)), constant_values=3),
+        alone=True,
+    ),
+    Open(
         "iota",
         lambda g, x: x * g.iota("f32", ("n", 4)),
         (("n", 4),),

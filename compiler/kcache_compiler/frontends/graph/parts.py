@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from kcache_compiler.errors import InvalidProgram
 from kcache_compiler.frontends.graph.emitter import Emitter, integers
 from kcache_compiler.frontends.graph.extent import Extent, Size, plus, times
+from kcache_compiler.frontends.graph.shaping import concatenate
 from kcache_compiler.frontends.graph.table import Attribute, Group, Op, Operand
 from kcache_compiler.frontends.graph.values import (
     ANY,
@@ -48,11 +49,24 @@ def pad(
         if isinstance(made, int) and made < 0:
             raise InvalidProgram(f"axis {axis} of {x} would have the size {made}")
         dims.append(made)
+    if not e.fixed(dims) and not any(between) and min(*low, *high) >= 0:
+        return _surrounded(e, x, value, low, high)
     attributes = (
         f"edge_padding_low = {integers(low)}, edge_padding_high = {integers(high)}, "
         f"interior_padding = {integers(between)}"
     )
     return e.emit("pad", (x, value), Type(x.dtype, tuple(dims)), attributes)
+
+
+def _surrounded(e: Emitter, x: Value, value: Value, low: Sequence[int], high: Sequence[int]) -> Value:
+    """Padding axis by axis: what is compiled for open axes, where a pad is not."""
+    for axis, widths in enumerate(zip(low, high, strict=True)):
+        before, after = (
+            [e.full(value, (*x.dims[:axis], width, *x.dims[axis + 1 :]))] if width else [] for width in widths
+        )
+        if before or after:
+            x = concatenate(e, *before, x, *after, axis=axis)
+    return x
 
 
 def slice_(
@@ -165,7 +179,7 @@ PARTS = Group(
             pad,
             "along each axis low + size + high + interior * (size - 1); `padding` is a scalar of the dtype "
             "of `x`, 0 where it is left out",
-            "`stablehlo.pad`",
+            "`stablehlo.pad`; where it is along an open axis `stablehlo.concatenate`",
             (
                 Attribute("low", "ints", "For each axis how many in front; negative takes away."),
                 Attribute("high", "ints", "For each axis how many behind; negative takes away."),
