@@ -94,3 +94,38 @@ def test_a_size_is_one_behind_many_views() -> None:
           return %r : {long} }}"""
 
     assert len({key(program(5, 7, 0)), key(program(5, 7, 20)), key(program(3, 11, 20))}) == 1
+
+
+def test_a_split_beside_pinned_sizes_takes_the_factors_in_order() -> None:
+    def program(batch: int, there_and_back: str) -> str:
+        turned = f"tensor<12x{batch}xf32>"
+        return f"""func.func @f(%x: tensor<{batch}x3xf32>, %w: tensor<3x12xf32>, %y: tensor<{batch}x12xf32>)
+            -> tensor<{batch}x3xf32> {{
+          %a = stablehlo.dot_general %w, %x, contracting_dims = [0] x [1]
+            : (tensor<3x12xf32>, tensor<{batch}x3xf32>) -> {turned}
+          {there_and_back}
+          %d = stablehlo.transpose %c, dims = [1, 0] : ({turned}) -> tensor<{batch}x12xf32>
+          %e = stablehlo.add %d, %y : tensor<{batch}x12xf32>
+          %r = stablehlo.slice %e [0:{batch}, 0:3] : (tensor<{batch}x12xf32>) -> tensor<{batch}x3xf32>
+          return %r : tensor<{batch}x3xf32> }}"""
+
+    merged = """%b = stablehlo.reshape %a : (tensor<12x2xf32>) -> tensor<24xf32>
+      %c = stablehlo.reshape %b : (tensor<24xf32>) -> tensor<12x2xf32>"""
+    plain = "%c = stablehlo.optimization_barrier %a : tensor<12x5xf32>"
+    assert key(program(2, merged)) == key(program(5, plain))
+
+
+def test_the_gradient_of_a_mean_divides_by_a_size() -> None:
+    def program(rows: int, columns: int) -> str:
+        wide, thin = f"tensor<{rows}x{columns}xf32>", f"tensor<{rows}x1xf32>"
+        return f"""func.func @main(%x: {wide}, %g: {thin}) -> {wide} {{
+          %z = stablehlo.constant dense<0.0> : tensor<f32>
+          %n = stablehlo.constant dense<{columns}.0> : {thin}
+          %q = stablehlo.divide %g, %n : {thin}
+          %s = stablehlo.reduce(%q init: %z) applies stablehlo.add across dimensions = [1]
+            : ({thin}, tensor<f32>) -> tensor<{rows}xf32>
+          %b = stablehlo.broadcast_in_dim %s, dims = [0] : (tensor<{rows}xf32>) -> {wide}
+          %r = stablehlo.add %b, %x : {wide}
+          return %r : {wide} }}"""
+
+    assert len({key(program(*sizes)) for sizes in ((2, 2), (3, 5), (7, 4))}) == 1

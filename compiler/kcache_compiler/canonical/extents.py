@@ -212,8 +212,15 @@ class _Search:
         for entry, position in self.users.get(value, ()):
             if entry.name == "stablehlo.broadcast_in_dim":
                 yield from self._repeated(entry, position)
-            if _kind(entry) in _PASSING:
+            if _kind(entry) in _PASSING or self._drops_units(entry):
                 yield from self._repeats(entry.results[0], steps - 1)
+
+    def _drops_units(self, entry: Entry) -> bool:
+        """Whether an operation reduces one value over nothing but dims of size 1."""
+        if entry.name != "stablehlo.reduce" or len(entry.results) != 1:
+            return False
+        sizes = self.types[entry.operands[0]].dims or ()
+        return all(sizes[int(d)] == 1 for d in entry.operation.attributes["dimensions"])
 
     def _repeated(self, entry: Entry, position: int) -> Iterator[int]:
         shown = self.types[entry.operands[position]].dims or ()
