@@ -75,7 +75,7 @@ def _array(given: Any) -> np.ndarray | None:
 def _sized(made: onnx.ModelProto, inputs: Sequence[Any]) -> onnx.ModelProto:
     made = copy.deepcopy(made)
     for info, array in zip(made.graph.input, inputs, strict=True):
-        for dim, size in zip(info.type.tensor_type.shape.dim, np.shape(array), strict=True):
+        for dim, size in zip(info.type.tensor_type.shape.dim, np.shape(array), strict=False):
             dim.dim_value = size
     return made
 
