@@ -52,6 +52,14 @@ def one_less(site: Site) -> Ref | None:
     return _extent(site, node, f"{node.attributes}-1")
 
 
+def inverse_extent(site: Site) -> Ref | None:
+    """Return the extent that is one over an extent."""
+    node = site.node(site.operands[1])
+    if node.op != "extent" or "/" in node.attributes:
+        return None
+    return _extent(site, node, f"1/({node.attributes})")
+
+
 def _extent(site: Site, node: Node, text: str) -> Ref:
     type = node.results[0]._replace(element=site.type.element)
     index = site.builder.node(node.op, text, (), (), (type,))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kcache_compiler.canonical.elements import is_float, lossless
 from kcache_compiler.canonical.graph import Ref
-from kcache_compiler.canonical.raising.folding import one_less
+from kcache_compiler.canonical.raising.folding import inverse_extent, one_less
 from kcache_compiler.canonical.raising.site import Rewrite, Site
 from kcache_compiler.canonical.raising.sums import summed
 from kcache_compiler.canonical.sizes import product, size_text
@@ -104,16 +104,28 @@ def _variance(site: Site, value: Ref, centre: Ref, divisor: Ref) -> Ref:
 
 
 def _one_less(site: Site) -> Ref | None:
-    return one_less(site) if is_float(site.type.element) else None
+    return one_less(site) if site.type.element == "f32" else None
+
+
+def _inverse(site: Site) -> Ref | None:
+    """``1 / N``."""
+    exact = site.type.element in ("f32", "f64") and site.scalar(site.operands[0]) == 1
+    return inverse_extent(site) if exact else None
 
 
 MOMENTS: tuple[Rewrite, ...] = (
     Rewrite(
         "narrow_extent_less_one",
         ("subtract",),
-        "N - 1 of N rounded to f32, f16 or bf16 is N - 1 rounded: the same to 2^24, 2^11 and 2^8, else 1 "
-        "ulp.",
+        "N - 1 of N rounded to f32 is N - 1 rounded: the same to 2^24, else 1 ulp.",
         _one_less,
+        "extent",
+    ),
+    Rewrite(
+        "inverse_of_extent",
+        ("divide",),
+        "1 / N of N rounded is 1 / N rounded: the same to 2^24 in f32, to 2^53 in f64, else 1 ulp.",
+        _inverse,
         "extent",
     ),
     Rewrite(
