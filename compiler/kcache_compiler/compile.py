@@ -153,7 +153,8 @@ def compile_spec(
     open, and the kernel takes every size of their symbols.
 
     ``on_stage`` is told the name of each stage as it begins. Raises ``UnsupportedOp``,
-    ``LimitExceeded``, ``CompileFailed``, or ``InvalidProgram`` where ``arg_spec`` contradicts the spec. Equal arguments give equal bytes under one toolchain.
+    ``LimitExceeded``, ``CompileFailed``, or ``InvalidProgram`` where ``arg_spec`` contradicts the spec.
+    Equal arguments give equal bytes under one toolchain.
     """
     from kcache_compiler.canonical.instantiate import instantiate
     from kcache_compiler.canonical.open_sizes import has_open_sizes, open_graph
