@@ -123,6 +123,27 @@ def test_a_size_that_the_graph_fixes_cannot_be_open() -> None:
         canonical(model(nodes, {"x": ["N", 3]}, ["y"], {"a": ints(-2), "b": ints(9999)}))
 
 
+def test_a_graph_that_pads_to_a_multiple_is_not_one_for_all_sizes() -> None:
+    """At sizes that are multiples already it would be."""
+    nodes = [
+        node("Shape", ["x"], ["s"], start=0, end=1),
+        node("Mod", ["s", "eight"], ["over"]),
+        node("Sub", ["eight", "over"], ["short"]),
+        node("Mod", ["short", "eight"], ["missing"]),
+        node("Concat", ["zeros", "missing", "zero"], ["pads"], axis=0),
+        node("Pad", ["x", "pads"], ["y"]),
+    ]
+    weights = {"eight": ints(8), "zeros": ints(0, 0), "zero": ints(0)}
+    with pytest.raises(UnsupportedOp, match="'N'"):
+        canonical(model(nodes, {"x": ["N", 3]}, ["y"], weights))
+
+
+def test_a_split_of_an_open_size_is_refused_by_its_name() -> None:
+    halves = model([node("Reshape", ["x", "s"], ["y"])], {"x": ["N", 3]}, ["y"], {"s": ints(-1, 2, 3)})
+    with pytest.raises(UnsupportedOp, match="'N'"):
+        canonical(halves)
+
+
 def test_names_and_order_do_not_matter() -> None:
     made = attention_block()
     other = onnx.ModelProto()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -58,7 +59,11 @@ def read_onnx(program: bytes | GraphProgram, limits: Limits) -> Imported:
         return Imported(_module(found.text), found.bound)
 
     def other() -> Native:
-        return _module(translate(program, limits, sample=1).text)
+        try:
+            return _module(translate(program, limits, sample=1).text)
+        except InvalidProgram:
+            # A graph may split an open size: it is none at primes.
+            return _module(translate(program, limits, sample=2).text)
 
     return Imported(_module(found.text), found.bound, found.open_axes, other)
 
@@ -174,13 +179,20 @@ def _constants(graph: Proto) -> dict[str, Proto]:
 
 
 def _sizes(model: Proto, sample: int) -> Iterator[int]:
-    """Yield sizes for open dims: no two alike, none that the model has itself, all of many divisors."""
+    """Yield sizes for open dims: no two alike, and none that the model has itself.
+
+    Samples 0 and 2 have many divisors. Sample 1 is primes: a graph that asks whether a size is even, or pads
+    it to a multiple, is another there.
+    """
     taken = {dim.dim_value for info in model.graph.input for dim in info.type.tensor_type.shape.dim} | {
         size for tensor in model.graph.initializer for size in tensor.dims
     }
-    for size in itertools.count(48 + 720 * sample, 24):
-        if size not in taken:
-            yield size
+    candidates = _primes(53) if sample == 1 else itertools.count(48 + 360 * sample, 24)
+    return (size for size in candidates if size not in taken)
+
+
+def _primes(start: int) -> Iterator[int]:
+    return (n for n in itertools.count(start) if all(n % d for d in range(2, math.isqrt(n) + 1)))
 
 
 def _is_weight(array: Array) -> bool:
