@@ -82,8 +82,8 @@ class _Evaluation:
             raw = np.frombuffer(bytes.fromhex(node.attributes), NUMPY[type.element])
             return _wide(np.broadcast_to(raw[0], dims) if raw.size == 1 else raw.reshape(dims))
         if node.op == "extent":
-            size, inverse = read_extent(node.attributes)
-            number = np.float64(evaluate(size, self.sizes))
+            size, less, inverse = read_extent(node.attributes)
+            number = np.float64(evaluate(size, self.sizes) - less)
             return (1 / number if inverse else number).astype(_kind(type))
         operands = [self._shown(ref) for ref in node.operands]
         if node.op in _ELEMENTWISE:

@@ -30,10 +30,11 @@ def extent_sizes(graph: OpenGraph) -> tuple[int, ...]:
     return tuple(found)
 
 
-def read_extent(attributes: str) -> tuple[int, bool]:
-    """Return the size that an extent's text names, and whether it is the inverse of it."""
+def read_extent(attributes: str) -> tuple[int, bool, bool]:
+    """Return the size that an extent's text names, whether it is one less, and whether that is inverted."""
     inverse = attributes.startswith("1/")
-    return read_size(attributes.removeprefix("1/").strip("()")), inverse
+    size, less, _ = attributes.removeprefix("1/").strip("()").partition("-")
+    return read_size(size), bool(less), inverse
 
 
 def render_sample(graph: OpenGraph, values: Mapping[int, int]) -> str:
@@ -61,14 +62,19 @@ class SampleRenderer(StablehloRenderer):
         return [line for key, name in self._made.items() for line in self._extent(name, *key)]
 
     def _extent(self, name: str, attributes: str, type: ValueType) -> list[str]:
-        """The size, or its inverse, in f64, then rounded to the type; integers directly."""
-        size, inverse = read_extent(attributes)
+        """The size, or one less, or the inverse, in f64, then rounded to the type; integers directly."""
+        size, less, inverse = read_extent(attributes)
         source, kind = f"%n{self._extents.index(size)}", "tensor<i64>"
         lines: list[str] = []
 
         def step(op: str, operands: str, kinds: str, to: str, result: str) -> None:
             lines.append(f'    {result} = "stablehlo.{op}"({operands}) : ({kinds}) -> {to}')
 
+        if less:
+            one = '"stablehlo.constant"() {value = dense<1> : tensor<i64>} : () -> tensor<i64>'
+            lines.append(f"    {name}m = {one}")
+            step("subtract", f"{source}, {name}m", f"{kind}, {kind}", kind, f"{name}l")
+            source = f"{name}l"
         if inverse or mlir_element(type.element)[0] in "fbc":
             step("convert", source, kind, "tensor<f64>", f"{name}f")
             source, kind = f"{name}f", "tensor<f64>"
