@@ -156,3 +156,17 @@ def test_what_the_toolchain_cannot_lower_is_refused_by_name() -> None:
             return %r : tensor<4x5xf32>
           }}""")
     assert refusal.value.location
+
+
+@pytest.mark.parametrize("element", ["f32", "bf16", "i32", "complex<f64>"])
+def test_a_convolution_of_no_channels_is_zero(element: str) -> None:
+    image, filters, result = (f"tensor<{dims}x{element}>" for dims in ("2x4x4x0", "3x3x0x5", "2x4x4x5"))
+    numbers = "[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]"
+    groups = "batch_group_count = 1 : i64, feature_group_count = 1 : i64"
+    line = (
+        f"%r = stablehlo.convolution(%a, %b) dim_numbers = {numbers}, window = {{pad = [[1, 1], [1, 1]]}} "
+        f"{{{groups}}} : ({image}, {filters}) -> {result}"
+    )
+    (got,) = _kernel([image, filters], result, line)(np.zeros((2, 4, 4, 0)), np.zeros((3, 3, 0, 5)))
+    assert got.shape == (2, 4, 4, 5)
+    assert not got.any()

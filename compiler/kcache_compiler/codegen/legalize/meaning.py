@@ -150,8 +150,13 @@ def _refuse_dynamic_size(op: mlir.Op) -> None:
 
 
 def _convolution(op: mlir.Op) -> None:
-    """Reverse the kernel itself: the toolchain forgets window reversal in grouped convolutions."""
+    """Reverse the kernel itself: the toolchain forgets window reversal in grouped convolutions. Sums over no
+    elements are 0: the toolchain would look behind the end of the padding.
+    """
     _refuse_boolean_sum(op)
+    if any(0 in mlir.sizes_of(operand.type) for operand in op.operands):
+        _fill(op, [_zero_of(op)])
+        return
     if "window_reversal" not in op.attributes:
         return
     flags = [bool(flag) for flag in op.attributes["window_reversal"]]
@@ -163,6 +168,18 @@ def _convolution(op: mlir.Op) -> None:
         with mlir.before(op):
             op.operands[1] = mlir.value("stablehlo.reverse", [kernel], kernel.type, dimensions=dimensions)
     del op.attributes["window_reversal"]
+
+
+def _zero_of(op: mlir.Op) -> mlir.Value:
+    """A scalar 0 of the element of the result of ``op``, before it."""
+    element_type = op.results[0].type.element_type
+    whole = mlir.type_of(f"tensor<{element_type}>")
+    pair = str(element_type).startswith("complex")  # of which the bindings read no constant
+    kind = mlir.type_of(f"tensor<{element_type.element_type}>") if pair else whole
+    number = "0.0" if "f" in str(kind.element_type) else "0"
+    with mlir.before(op):
+        zero = mlir.value("stablehlo.constant", (), kind, value=mlir.attribute(f"dense<{number}> : {kind}"))
+        return mlir.value("stablehlo.complex", [zero, zero], whole) if pair else zero
 
 
 def _reduce_nothing(op: mlir.Op) -> None:
