@@ -129,3 +129,19 @@ def test_the_gradient_of_a_mean_divides_by_a_size() -> None:
           return %r : {wide} }}"""
 
     assert len({key(program(*sizes)) for sizes in ((2, 2), (3, 5), (7, 4))}) == 1
+
+
+def test_a_broadcast_merged_and_split_again_is_a_broadcast() -> None:
+    def program(batch: int, there_and_back: str) -> str:
+        wide, x = f"tensor<{batch}x7x7xf32>", f"tensor<{batch}x3x7xf32>"
+        return f"""func.func @f(%x: {x}, %w: tensor<7x7xf32>) -> {x} {{
+          %a = stablehlo.broadcast_in_dim %w, dims = [1, 2] : (tensor<7x7xf32>) -> {wide}
+          {there_and_back}
+          %r = stablehlo.dot_general %x, %b, batching_dims = [0] x [0], contracting_dims = [2] x [1]
+            : ({x}, {wide}) -> {x}
+          return %r : {x} }}"""
+
+    merged = """%m = stablehlo.reshape %a : (tensor<2x7x7xf32>) -> tensor<98xf32>
+      %b = stablehlo.reshape %m : (tensor<98xf32>) -> tensor<2x7x7xf32>"""
+    plain = "%b = stablehlo.optimization_barrier %a : tensor<5x7x7xf32>"
+    assert key(program(2, merged)) == key(program(5, plain))

@@ -18,6 +18,9 @@ Place = tuple[int, int]
 #: Coefficient and base classes: a class as a product.
 _Product = tuple[int, tuple[int, ...]]
 
+#: Dims in, dims out.
+_Equation = tuple[tuple[int, ...], tuple[int, ...]]
+
 _MAX_FACTORS = 8
 
 
@@ -30,7 +33,7 @@ class Solver:
         self._size: list[int] = []
         self._pinned: list[bool] = []
         self._place: list[Place | None] = []
-        self._products: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+        self._products: list[_Equation] = []
         self._symbols: dict[int, int] = {}
         self._codes: dict[int, int] = {}
         #: root -> the classes that it is the product of
@@ -99,10 +102,12 @@ class Solver:
 
     def solve(self) -> tuple[list[Place], list[int]]:
         """Settle all products; return, for each symbol, where it is read from and its size."""
-        pending = self._products
+        pending: list[_Equation] = self._products
         while pending:
-            left = [found for found in pending if not self._settle(*found)]
+            left: list[_Equation] = [found for found in pending if not self._settle(*found)]
             if len(left) == len(pending):
+                if self._joined(left):
+                    continue
                 self._pin_stuck(left)
                 left = [found for found in left if not self._settle(*found)]
                 if len(left) == len(pending):
@@ -112,6 +117,19 @@ class Solver:
         self._products = []
         self._pin_factors()
         return self._number()
+
+    def _joined(self, pending: Sequence[_Equation]) -> bool:
+        """Make one of products that are one open class, merged and split again; whether any were apart."""
+        known: dict[int, tuple[int, ...]] = {}
+        joined = False
+        for ins, outs in pending:
+            for one, other in ((ins, outs), (outs, ins)):
+                if len(one) != 1:
+                    continue
+                first = known.setdefault(self.root(one[0]), other)
+                apart = self._elements(first) != self._elements(other)
+                joined = (apart and self._same_in_order(first, other)) or joined
+        return joined
 
     def _pin_factors(self) -> None:
         """A product that keeps its size has factors that keep theirs."""
@@ -208,10 +226,7 @@ class Solver:
             if len(side) == 1 and self._is_base(side[0]) and side[0] not in bases and bases:
                 self._define(side[0], other)
                 return
-        these, those = self._elements(left), self._elements(right)
-        if [self._size[root] for root in these] == [self._size[root] for root in those]:
-            for x, y in zip(these, those, strict=True):
-                self.union(x, y)
+        if self._same_in_order(left, right):
             return
         if len(a[1]) == len(b[1]) and all(
             self._size[x] == self._size[y] for x, y in zip(a[1], b[1], strict=True)
@@ -221,6 +236,15 @@ class Solver:
             if a[0] == b[0]:
                 return
         self.pin(*a[1], *b[1])
+
+    def _same_in_order(self, left: Sequence[int], right: Sequence[int]) -> bool:
+        """Make one of the elements of two products, where their sizes agree in order; whether they do."""
+        these, those = self._elements(left), self._elements(right)
+        if [self._size[root] for root in these] != [self._size[root] for root in those]:
+            return False
+        for x, y in zip(these, those, strict=True):
+            self.union(x, y)
+        return True
 
     def _elements(self, roots: Sequence[int]) -> list[int]:
         """Return the classes that a product is of, in order, those that keep their sizes among them."""
@@ -242,6 +266,8 @@ class Solver:
 
     def _match(self, whole: _Product, determined: list[int], open_side: list[int]) -> bool:
         """Give the open classes of one side the factors of the other that have their sizes."""
+        if self._same_in_order(determined, open_side):
+            return True
         coefficient, rest = whole[0], list(whole[1])
         unknown: list[int] = []
         for root in open_side:
@@ -297,7 +323,7 @@ class Solver:
         self._define(root, [constant, *rest])
         return True
 
-    def _pin_stuck(self, pending: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> None:
+    def _pin_stuck(self, pending: Sequence[_Equation]) -> None:
         """Pin what a split takes apart that nothing else does: open classes beside determined ones."""
         stuck: list[int] = []
         for ins, outs in pending:
