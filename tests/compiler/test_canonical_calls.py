@@ -6,7 +6,6 @@ import pytest
 
 from kcache_compiler import canonicalize
 from kcache_compiler.canonical import render
-from kcache_compiler.errors import UnsupportedOp
 
 
 def _regions(count: int, call: str) -> bytes:

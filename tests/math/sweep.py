@@ -25,7 +25,10 @@ CHUNK = 1 << 22
 
 
 NEAR_ZERO = frozenset(f.name for f in functions() if f.near_zero)
-AROUND = np.linspace(-0.1, 0.1, 41)
+#: Where a change of sign is looked for: zeros of lgamma lie closer than 1 / n! on both sides of -n.
+AROUND = np.concatenate(
+    [np.linspace(-0.1, 0.1, 41), *(sign * 0.1 * 2.0 ** -np.arange(1, 40) for sign in (1, -1))]
+)
 
 
 def distance_of(name: str, x: np.ndarray, got: np.ndarray, want: np.ndarray) -> np.ndarray:
