@@ -294,7 +294,7 @@ class StablehloImporter(Importer):
         self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
     ) -> Sequence[Ref]:
         # A dim of unknown size may turn out to be 1, and is then repeated: no view says that.
-        unknown = DYNAMIC in (scope.builder.viewed_type(operands[0]).dims or ())
+        unknown = DYNAMIC in (self.read_type(operation.operands[0].type).dims or ())
         if unknown or not self._plain(scope, operands, types):
             return self.generic(scope, operation, operands, types)
         dims = tuple(operation.attributes["broadcast_dimensions"])
