@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -165,6 +166,17 @@ def test_one_embedded_service_a_process(tmp_path: Path) -> None:
     output = python(EMBEDDED_LIFE, str(tmp_path / "cache"), DOUBLE, timeout=200).split()
     assert output[:3] == ["disk", "1", "1"]
     assert not Path(output[3]).exists()
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(output[4]), 0)
+    assert _ends(int(output[4]))
     assert (tmp_path / "cache" / "embedded" / "signing.key").stat().st_mode & 0o777 == 0o600
+
+
+def _ends(pid: int) -> bool:
+    """Whether a process that is told to end does so, on a machine that may be busy."""
+    try:
+        watched = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([watched], [], [], 60)[0])
+    finally:
+        os.close(watched)
