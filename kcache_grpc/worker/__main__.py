@@ -31,7 +31,9 @@ def main(arguments: list[str]) -> int:
     channel.set_inheritable(False)  # a linker that a job starts must not hold it open
     jobs = importlib.import_module(settings["jobs"])
     send(channel, Frame({"type": "hello", **jobs.hello()}))
-    os.nice(19)  # after the imports: a service that starts is waited for, a compile is not
+    os.setpriority(
+        os.PRIO_PROCESS, 0, 19
+    )  # after the imports: a service that starts is waited for, a compile is not
     _warm(jobs)
     while (request := receive(channel)) is not None:
         if not _serve(channel, jobs, request):

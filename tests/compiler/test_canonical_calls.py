@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from kcache_compiler import canonicalize
-from kcache_compiler.canonical import render
 
 
 def _regions(count: int, call: str) -> bytes:
@@ -50,14 +49,17 @@ def test_a_size_that_only_the_result_states_is_the_size_of_the_arguments() -> No
     assert [str(t) for t in form.symbolic_args] == ["f32[s0]", "f32[s0]"]
 
 
-def test_scalars_of_a_dynamic_clamp_stay_scalars() -> None:
-    canonical = canonicalize(
-        b"func.func @main(%low: tensor<f32>, %a: tensor<?xf32>) -> tensor<?xf32> {"
-        b"%high = stablehlo.constant dense<1.0> : tensor<f32>"
-        b"%r = stablehlo.clamp %low, %a, %high : (tensor<f32>, tensor<?xf32>, tensor<f32>) -> tensor<?xf32>"
-        b"return %r : tensor<?xf32> }",
+@pytest.mark.parametrize("size", ["?", "5"])
+def test_a_clamp_by_scalars_has_one_key_whether_its_size_is_open(size: str) -> None:
+    tensor = f"tensor<{size}xf32>"
+    form = canonicalize(
+        f"func.func @main(%low: tensor<f32>, %a: {tensor}) -> {tensor} {{"
+        "%high = stablehlo.constant dense<1.0> : tensor<f32>"
+        f"%r = stablehlo.clamp %low, %a, %high : (tensor<f32>, {tensor}, tensor<f32>) -> {tensor}"
+        f"return %r : {tensor} }}".encode(),
         "stablehlo",
     )
-    text = render(canonical.spec_text, canonical.arg_spec)
-    assert "(tensor<f32>, tensor<?xf32>, tensor<f32>)" in text
-    assert canonicalize(text.encode(), "stablehlo").spec_digest == canonical.spec_digest
+    assert [str(t) for t in form.symbolic_args] == ["f32[]", "f32[s0]"]
+    assert form.symbol_values == ((-1,) if size == "?" else (5,))
+    operations = [line.split()[2] for line in form.spec_text.splitlines() if line.startswith("%")]
+    assert sorted(operations) == ["constant", "maximum", "minimum"]

@@ -9,15 +9,11 @@ Program = tuple[str, bytes]
 
 def from_jax(name: str) -> Iterator[tuple[str, Program]]:
     """``jax.export``, serialized as the client takes it."""
-    import jax
-    from jax import export
-
     from tests.compiler.functions import in_jax
 
     for case, (function, arguments) in in_jax.CASES.items():
         if case.partition(".")[0] == name:
-            exported = export.export(jax.jit(function))(*arguments)
-            yield f"{case}.jax", ("stablehlo", exported.mlir_module_serialized)
+            yield f"{case}.jax", ("stablehlo", in_jax.exported(function, arguments).mlir_module_serialized)
 
 
 def from_torch(name: str) -> Iterator[tuple[str, Program]]:

@@ -9,6 +9,7 @@ from kcache_compiler.canonical.graph import DYNAMIC, Node, Ref, Region, ValueTyp
 from kcache_compiler.canonical.layout import arrange
 from kcache_compiler.canonical.native_types import mlir_type
 from kcache_compiler.canonical.ops import is_elementwise, is_structured, terminator_of
+from kcache_compiler.canonical.sizes import is_symbolic
 from kcache_compiler.errors import UnsupportedOp
 
 
@@ -214,7 +215,9 @@ class StablehloRenderer:
         """Operand ``position``, as a scalar where the op takes one and its repetition has a dynamic shape."""
         ref = node.operands[position]
         allowed = {"clamp": (0, 2), "select": (0,)}.get(node.op, ())
-        repeated = DYNAMIC in (body.region.viewed_type(ref).dims or ()) and not body.region.type_of(ref).dims
+        shown = body.region.viewed_type(ref).dims or ()
+        open_ = any(size == DYNAMIC or is_symbolic(size) for size in shown)
+        repeated = open_ and not body.region.type_of(ref).dims
         return ref._replace(view=()) if position in allowed and repeated else ref
 
     def _opaque(self, body: Body, node: Node) -> list[str]:

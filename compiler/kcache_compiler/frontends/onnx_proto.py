@@ -36,7 +36,6 @@ _ELEMENTS = {
 @functools.cache
 def onnx() -> Proto:
     """Return the package, imported at first use, with the modules that are used."""
-    importlib.import_module("onnx.reference")
     return importlib.import_module("onnx")
 
 

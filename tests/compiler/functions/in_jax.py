@@ -12,8 +12,6 @@ from jax.lax import rsqrt
 
 from kcache_compiler.frontends.context import new_context, parse_module
 
-jax.config.update("jax_enable_x64", True)
-
 Case = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
@@ -103,10 +101,16 @@ CASES: dict[str, Case] = {
 }
 
 
+def exported(function: Callable[..., Any], arguments: tuple[Any, ...]) -> export.Exported:
+    """Export a function of arguments that may have 64 bits."""
+    with jax.enable_x64(True):
+        return export.export(jax.jit(function))(*arguments)
+
+
 def texts() -> dict[str, str]:
     found = {name: jax.jit(f).lower(*arguments).as_text() for name, (f, arguments) in CASES.items()}
     function, arguments = CASES["gelu_erf"]
-    module = export.export(jax.jit(function))(*arguments).mlir_module()
+    module = exported(function, arguments).mlir_module()
     # Printed again, its locations are gone.
     found["gelu_erf.exported"] = str(parse_module(module, new_context()))
     return found
