@@ -51,7 +51,8 @@ IN_F64: dict[str, Callable[[Array], Array]] = {
     "rsqrt": lambda x: 1.0 / np.sqrt(x),
     "erf": special.erf,
     "erfc": special.erfc,
-    "erf_inv": lambda x: np.copysign(special.erfinv(x), x),
+    # Outside of its domain scipy takes microseconds a value.
+    "erf_inv": lambda x: np.copysign(special.erfinv(np.where(np.abs(x) <= 1, x, np.nan)), x),
     "lgamma": _lgamma,
     "digamma": _digamma,
     "bessel_i1e": lambda x: np.copysign(special.i1e(x), x),
