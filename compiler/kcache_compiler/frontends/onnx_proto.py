@@ -36,6 +36,8 @@ _ELEMENTS = {
 @functools.cache
 def onnx() -> Proto:
     """Return the package, imported at first use, with the modules that are used."""
+    import onnx.reference  # noqa: F401  # pyright: ignore[reportUnusedImport]
+
     return importlib.import_module("onnx")
 
 
