@@ -80,14 +80,18 @@ DYNAMIC_MODE_DYNAMIC: DynamicMode
 DYNAMIC_MODE_AUTO: DynamicMode
 
 class RequestHeader(_message.Message):
-    __slots__ = ("namespace", "client_version", "request_id")
+    __slots__ = ("namespace", "client_version", "request_id", "actor", "job")
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     CLIENT_VERSION_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
     namespace: str
     client_version: str
     request_id: str
-    def __init__(self, namespace: _Optional[str] = ..., client_version: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
+    actor: str
+    job: str
+    def __init__(self, namespace: _Optional[str] = ..., client_version: _Optional[str] = ..., request_id: _Optional[str] = ..., actor: _Optional[str] = ..., job: _Optional[str] = ...) -> None: ...
 
 class Program(_message.Message):
     __slots__ = ("format", "body")

@@ -453,7 +453,7 @@ class GetStatsRequest(_message.Message):
     def __init__(self, header: _Optional[_Union[_common_pb2.RequestHeader, _Mapping]] = ...) -> None: ...
 
 class GetStatsResponse(_message.Message):
-    __slots__ = ("specs", "mappings", "kernels", "artifacts", "artifact_bytes", "hits", "compiles", "remembered_failures", "time_saved", "programs_parsed", "memory_hits")
+    __slots__ = ("specs", "mappings", "kernels", "artifacts", "artifact_bytes", "hits", "compiles", "remembered_failures", "time_saved", "programs_parsed", "memory_hits", "audit_events", "audit_dropped")
     SPECS_FIELD_NUMBER: _ClassVar[int]
     MAPPINGS_FIELD_NUMBER: _ClassVar[int]
     KERNELS_FIELD_NUMBER: _ClassVar[int]
@@ -465,6 +465,8 @@ class GetStatsResponse(_message.Message):
     TIME_SAVED_FIELD_NUMBER: _ClassVar[int]
     PROGRAMS_PARSED_FIELD_NUMBER: _ClassVar[int]
     MEMORY_HITS_FIELD_NUMBER: _ClassVar[int]
+    AUDIT_EVENTS_FIELD_NUMBER: _ClassVar[int]
+    AUDIT_DROPPED_FIELD_NUMBER: _ClassVar[int]
     specs: int
     mappings: int
     kernels: int
@@ -476,4 +478,6 @@ class GetStatsResponse(_message.Message):
     time_saved: _duration_pb2.Duration
     programs_parsed: int
     memory_hits: int
-    def __init__(self, specs: _Optional[int] = ..., mappings: _Optional[int] = ..., kernels: _Optional[int] = ..., artifacts: _Optional[int] = ..., artifact_bytes: _Optional[int] = ..., hits: _Optional[int] = ..., compiles: _Optional[int] = ..., remembered_failures: _Optional[int] = ..., time_saved: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., programs_parsed: _Optional[int] = ..., memory_hits: _Optional[int] = ...) -> None: ...
+    audit_events: int
+    audit_dropped: int
+    def __init__(self, specs: _Optional[int] = ..., mappings: _Optional[int] = ..., kernels: _Optional[int] = ..., artifacts: _Optional[int] = ..., artifact_bytes: _Optional[int] = ..., hits: _Optional[int] = ..., compiles: _Optional[int] = ..., remembered_failures: _Optional[int] = ..., time_saved: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., programs_parsed: _Optional[int] = ..., memory_hits: _Optional[int] = ..., audit_events: _Optional[int] = ..., audit_dropped: _Optional[int] = ...) -> None: ...
