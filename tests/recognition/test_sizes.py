@@ -145,3 +145,39 @@ def test_a_broadcast_merged_and_split_again_is_a_broadcast() -> None:
       %b = stablehlo.reshape %m : (tensor<98xf32>) -> tensor<2x7x7xf32>"""
     plain = "%b = stablehlo.optimization_barrier %a : tensor<5x7x7xf32>"
     assert key(program(2, merged)) == key(program(5, plain))
+
+
+@pytest.mark.parametrize(
+    "views",
+    [
+        "%b = stablehlo.broadcast_in_dim %q, dims = [0, 1] : (tensor<4x1xf32>) -> tensor<4x8xf32>",
+        """%a = stablehlo.broadcast_in_dim %q, dims = [0, 1] : (tensor<4x1xf32>) -> tensor<4x8xf32>
+        %b = stablehlo.transpose %a, dims = [0, 1] : (tensor<4x8xf32>) -> tensor<4x8xf32>""",
+        """%a = stablehlo.broadcast_in_dim %q, dims = [1, 0] : (tensor<4x1xf32>) -> tensor<8x4xf32>
+        %b = stablehlo.transpose %a, dims = [1, 0] : (tensor<8x4xf32>) -> tensor<4x8xf32>""",
+        """%a = stablehlo.broadcast_in_dim %q, dims = [0, 1] : (tensor<4x1xf32>) -> tensor<4x8xf32>
+        %m = stablehlo.reshape %a : (tensor<4x8xf32>) -> tensor<32xf32>
+        %b = stablehlo.reshape %m : (tensor<32xf32>) -> tensor<4x8xf32>""",
+        """%t = stablehlo.transpose %q, dims = [1, 0] : (tensor<4x1xf32>) -> tensor<1x4xf32>
+        %u = stablehlo.reshape %t : (tensor<1x4xf32>) -> tensor<4xf32>
+        %b = stablehlo.broadcast_in_dim %u, dims = [0] : (tensor<4xf32>) -> tensor<4x8xf32>""",
+    ],
+)
+def test_a_size_is_one_before_any_views_of_what_is_repeated(views: str) -> None:
+    def program(views: str, divisor: float) -> str:
+        return f"""func.func @main(%x: tensor<4x8xf32>, %g: tensor<4x1xf32>)
+            -> (tensor<4x8xf32>, tensor<4xf32>) {{
+          %n = stablehlo.constant dense<{divisor}> : tensor<4x1xf32>
+          %z = stablehlo.constant dense<0.0> : tensor<f32>
+          %q = stablehlo.divide %g, %n : tensor<4x1xf32>
+          {views}
+          %r = stablehlo.add %b, %x : tensor<4x8xf32>
+          %s = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [1]
+            : (tensor<4x8xf32>, tensor<f32>) -> tensor<4xf32>
+          return %r, %s : tensor<4x8xf32>, tensor<4xf32> }}"""
+
+    plain = "%b = stablehlo.broadcast_in_dim %q, dims = [0, 1] : (tensor<4x1xf32>) -> tensor<4x8xf32>"
+    form = canonicalize(program(views, 8.0).encode(), "stablehlo")
+    assert form.spec_text == canonicalize(program(plain, 8.0).encode(), "stablehlo").spec_text
+    assert "extent : f32[] | s1" in form.spec_text
+    assert "extent" not in canonicalize(program(views, 7.0).encode(), "stablehlo").spec_text

@@ -9,12 +9,13 @@ with other constants only. N - 1, of variances without bias, counts too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kcache_compiler.canonical.constants import Constant, read_constant
 from kcache_compiler.canonical.elements import is_float, is_integer
 from kcache_compiler.canonical.graph import DYNAMIC
+from kcache_compiler.canonical.repeats import Repeats, symbolic_product
 from kcache_compiler.canonical.shapes import Shapes
 from kcache_compiler.canonical.sizes import evaluate, is_symbolic, product, read_size, size_text
 from kcache_compiler.canonical.tape import CONSTANTS, Block, Entry, Tape
@@ -51,8 +52,11 @@ def extent_value(text: str, sizes: dict[int, int]) -> float | int | None:
     return 1.0 / count if count else float("inf")
 
 
-#: A size, whether a constant would be one over it, and whether a sum runs over it.
-_Context = tuple[int, bool, bool]
+#: How near a size is, the size, whether a constant would be one over it, and whether a sum runs over it.
+_Context = tuple[int, int, bool, bool]
+
+#: How near what is repeated above counts, and what a product is over: less than any sum below.
+_REPEATED, _WHOLE = _STEPS, _STEPS + 1
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,7 @@ class _Search:
         #: values that depend on constants only
         self.constant: set[int] = set()
         self._index(tape.body)
+        self.repeats = Repeats(self.users, self.types, self.stated)
 
     def _index(self, block: Block) -> None:
         for entry in block.entries:
@@ -123,7 +128,8 @@ class _Search:
             self.constants[entry.operation] = known
         if not known.splat or known.content.startswith("=") or not known.content.strip("0"):
             return None
-        for code, inverse, summed in self._contexts(value, 0, _STEPS):
+        found: list[tuple[int, str, bool]] = []
+        for near, code, inverse, summed in self._contexts(value, 0, _STEPS):
             if inverse and not summed and not (written and size_text(code) in self.means):
                 continue
             for form in ("{}", "{}-1") if summed else ("{}",):
@@ -133,10 +139,13 @@ class _Search:
                 number = extent_value(text, self.sizes)
                 if number is None or (inverse and number == 1):
                     continue
-                for sign in (1, -1) if is_float(element) else (1,):
-                    if Constant.number(sign * number, element).content == known.content:
-                        return Extent(text, sign < 0)
-        return None
+                found += [
+                    (near, text, sign < 0)
+                    for sign in ((1, -1) if is_float(element) else (1,))
+                    if Constant.number(sign * number, element).content == known.content
+                ]
+        # Where several sizes agree, the choice must not depend on the order of the program.
+        return Extent(*min(found)[1:]) if found else None
 
     # -- from the constant up to where it meets a value
 
@@ -156,9 +165,9 @@ class _Search:
                 elif kind in ("multiply", "divide"):
                     yield from self._sink(entry, position, divides)
             elif kind in _PLACING and entry.uses:
-                whole = _symbolic_product(entry.uses[position])
+                whole = symbolic_product(entry.uses[position])
                 if whole is not None:
-                    yield whole, not divisors, False
+                    yield _WHOLE, whole, not divisors, False
 
     def _sink(self, entry: Entry, position: int, divisors: int) -> Iterator[_Context]:
         if divisors > 1:
@@ -166,14 +175,14 @@ class _Search:
         inverse = divisors == 0
         if inverse and _kind(entry) == "divide":
             return
-        for code in self._sums(entry.operands[1 - position], _STEPS):
-            yield code, inverse, True
-        for code in self._repeats(entry.results[0], _STEPS):
-            yield code, inverse, False
+        for near, code in enumerate(self._sums(entry.operands[1 - position], _STEPS)):
+            yield near, code, inverse, True
+        for code in self.repeats.codes(entry.results[0], _STEPS):
+            yield _REPEATED, code, inverse, False
         if _kind(entry) == "multiply":
-            whole = _symbolic_product(self.types[entry.results[0]].dims or ())
+            whole = symbolic_product(self.types[entry.results[0]].dims or ())
             if whole is not None:
-                yield whole, inverse, False
+                yield _WHOLE, whole, inverse, False
 
     # -- what is summed below, what is repeated above
 
@@ -203,47 +212,9 @@ class _Search:
         if [inner.name for inner in body.entries if inner.live] != ["stablehlo.add"]:
             return None
         sizes = entry.uses[0] if entry.uses else self.types[entry.operands[0]].dims or ()
-        return _symbolic_product([sizes[int(d)] for d in entry.operation.attributes["dimensions"]])
-
-    def _repeats(self, value: int, steps: int) -> Iterator[int]:
-        """Yield the number of times that a value is repeated where it is used."""
-        if steps <= 0:
-            return
-        for entry, position in self.users.get(value, ()):
-            if entry.name == "stablehlo.broadcast_in_dim":
-                yield from self._repeated(entry, position)
-            if _kind(entry) in _PASSING or self._drops_units(entry):
-                yield from self._repeats(entry.results[0], steps - 1)
-
-    def _drops_units(self, entry: Entry) -> bool:
-        """Whether an operation reduces one value over nothing but dims of size 1."""
-        if entry.name != "stablehlo.reduce" or len(entry.results) != 1:
-            return False
-        sizes = self.types[entry.operands[0]].dims or ()
-        return all(sizes[int(d)] == 1 for d in entry.operation.attributes["dimensions"])
-
-    def _repeated(self, entry: Entry, position: int) -> Iterator[int]:
-        shown = self.types[entry.operands[position]].dims or ()
-        kept = {
-            target
-            for d, target in enumerate(entry.operation.attributes["broadcast_dimensions"])
-            if shown[d] != 1
-        }
-        for user, at in self.users.get(entry.results[0], ()):
-            sizes = user.uses[at] if user.uses else ()
-            code = _symbolic_product([size for d, size in enumerate(sizes) if d not in kept])
-            if code is not None:
-                yield code
+        return symbolic_product([sizes[int(d)] for d in entry.operation.attributes["dimensions"]])
 
 
 def _kind(entry: Entry) -> str:
     """Return the operation, whether it broadcasts its operands or not."""
     return entry.name.removeprefix("stablehlo.").removeprefix("chlo.broadcast_")
-
-
-def _symbolic_product(sizes: Sequence[int]) -> int | None:
-    """Return a product of sizes some of which are erased, else None."""
-    if any(size < 1 for size in sizes):
-        return None
-    code = product(sizes)
-    return code if code is not None and is_symbolic(code) else None
