@@ -32,6 +32,7 @@ from kcache_grpc.errors import (
 
 if TYPE_CHECKING:
     from kcache_grpc import aio
+    from kcache_grpc.client.audit import AuditEvent
     from kcache_grpc.client.client import Client
     from kcache_grpc.client.disk import KcacheWarning
     from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Spec, Stats
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ArgumentError",
+    "AuditEvent",
     "CanonicalGraph",
     "Client",
     "CompileFailed",
@@ -74,6 +76,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AuditEvent": "kcache_grpc.client.audit",
     "CanonicalGraph": "kcache_grpc.client.values",
     "Client": "kcache_grpc.client.client",
     "Dim": "kcache_grpc.model.shapes",

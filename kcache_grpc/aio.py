@@ -7,11 +7,12 @@ artifact that did not come with the kernel.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
 
 from kcache_grpc.client.arguments import Dynamic, Layouts, Symbols, shape_wish
 from kcache_grpc.client.asynchronous import AsyncIo
+from kcache_grpc.client.audit import AuditEvent, AuditHeads, Question
 from kcache_grpc.client.config import Tls, from_environment
 from kcache_grpc.client.core import Core
 from kcache_grpc.client.source import ProgramLike
@@ -37,6 +38,8 @@ class Client:
         timeout: float | None = None,
         strict: bool = False,
         server_id: str | None = None,
+        actor: str | None = None,
+        job: str | None = None,
     ) -> None:
         config = from_environment(
             address,
@@ -47,6 +50,8 @@ class Client:
             timeout=timeout,
             strict=strict,
             server_id=server_id,
+            actor=actor,
+            job=job,
         )
         self._core = Core(config, AsyncIo())
 
@@ -130,6 +135,26 @@ class Client:
     async def stats(self) -> Stats:
         """See ``kcache_grpc.Client.stats``."""
         return await self._core.stats()
+
+    def audit(
+        self, filter: str = "", *, newest_first: bool = False, limit: int | None = None
+    ) -> AsyncIterator[AuditEvent]:
+        """See ``kcache_grpc.Client.audit``; an asynchronous iterator."""
+        return self._audit(Question(filter, newest_first, limit))
+
+    async def _audit(self, question: Question) -> AsyncIterator[AuditEvent]:
+        given, token = 0, ""
+        while True:
+            events, token = await self._core.audit_page(question, given, token)
+            given += len(events)
+            for event in events:
+                yield event
+            if not token:
+                return
+
+    async def audit_heads(self) -> AuditHeads:
+        """See ``kcache_grpc.Client.audit_heads``."""
+        return await self._core.audit_heads()
 
     async def close(self) -> None:
         """See ``kcache_grpc.Client.close``."""

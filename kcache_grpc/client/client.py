@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 
 from kcache_grpc.client.arguments import Dynamic, Layouts, Symbols, shape_wish
+from kcache_grpc.client.audit import AuditEvent, AuditHeads, Question
 from kcache_grpc.client.blocking import BlockingIo, run
 from kcache_grpc.client.config import Tls, from_environment
 from kcache_grpc.client.core import Core
@@ -28,7 +29,8 @@ class Client:
     PEM as bytes or file, or ``False``. ``cache_dir``: folder of the local tiers, yours alone (0700).
     ``timeout``: seconds for one call, retries included. ``strict``: raise ``Unavailable`` when the service is
     away, instead of compiling on this machine. ``server_id``: the server's identity, instead of the one that
-    is pinned at first contact.
+    is pinned at first contact. ``actor`` and ``job``: who asks and what for, in the service's audit log
+    (``$KCACHE_ACTOR``, else the user's name; ``$KCACHE_JOB``).
 
     A raised epoch or a new toolchain of the service reaches a client with its next question to the service,
     and kernels in memory or on disk at the latest a minute later (one hour in the embedded service).
@@ -47,6 +49,8 @@ class Client:
         timeout: float | None = None,
         strict: bool = False,
         server_id: str | None = None,
+        actor: str | None = None,
+        job: str | None = None,
     ) -> None:
         config = from_environment(
             address,
@@ -57,6 +61,8 @@ class Client:
             timeout=timeout,
             strict=strict,
             server_id=server_id,
+            actor=actor,
+            job=job,
         )
         self._core = Core(config, BlockingIo())
 
@@ -161,6 +167,30 @@ class Client:
     def stats(self) -> Stats:
         """Counters of the namespace at the service, and of this client."""
         return run(self._core.stats())
+
+    def audit(
+        self, filter: str = "", *, newest_first: bool = False, limit: int | None = None
+    ) -> Iterator[AuditEvent]:
+        """Events of the service's audit log in the client's namespace, oldest first; read page by page.
+
+        ``filter``: such as ``'job = "train-7" AND kind = serve'``; docs/audit.md has grammar and fields.
+        ``limit``: most events. What comes in while the log is read may or may not be among them.
+        """
+        question = Question(filter, newest_first, limit)
+        return self._audit(question)
+
+    def _audit(self, question: Question) -> Iterator[AuditEvent]:
+        given, token = 0, ""
+        while True:
+            events, token = run(self._core.audit_page(question, given, token))
+            given += len(events)
+            yield from events
+            if not token:
+                return
+
+    def audit_heads(self) -> AuditHeads:
+        """The heads of the chains that seal the audit log: what ``kcache audit verify`` compares with."""
+        return run(self._core.audit_heads())
 
     def close(self) -> None:
         """Ends connections. Kernels stay usable; other calls raise ``ArgumentError``."""

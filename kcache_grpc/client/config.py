@@ -8,11 +8,14 @@ KCACHE_TLS          ``system``, or a PEM file with the authorities to trust
 KCACHE_CACHE_DIR    folder of the local tiers, ``$XDG_CACHE_HOME/kcache``
 KCACHE_SERVER_ID    the server's identity, instead of the one pinned at first contact
 KCACHE_TIMEOUT      seconds that one call may take, 600
+KCACHE_ACTOR        who asks, for the service's audit log; the name of the user
+KCACHE_JOB          what for, such as the id of a training job
 ============== =========================================================================
 """
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 from collections.abc import Mapping
@@ -27,6 +30,8 @@ Tls = bool | bytes | str | os.PathLike[str] | None
 
 _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
 _SERVER_ID = re.compile(r"[0-9a-f]{64}")
+#: Bytes of what a caller says of itself.
+_MOST_SAID = 128
 
 DEFAULT_TIMEOUT = 600.0
 
@@ -47,6 +52,9 @@ class ClientConfig:
     timeout: float = DEFAULT_TIMEOUT
     #: Never falls back to the embedded service.
     strict: bool = False
+    #: Who asks and what for: sent with every request, for the audit log of the service.
+    actor: str = ""
+    job: str = ""
     #: Kernels kept in memory, and bytes of program texts kept as their names.
     memory_kernels: int = 1024
     memory_program_bytes: int = 64 << 20
@@ -67,6 +75,9 @@ class ClientConfig:
             raise ArgumentError(f"server_id {self.server_id!r} is not 64 lower-case hex digits")
         if not 0 < self.timeout < float("inf"):
             raise ArgumentError(f"timeout is {self.timeout!r}; use a number of seconds above 0")
+        for name, text in (("actor", self.actor), ("job", self.job)):
+            if "\0" in text or len(text.encode("utf-8", "replace")) > _MOST_SAID:
+                raise ArgumentError(f"{name} {text[:40]!r}: use at most {_MOST_SAID} bytes, without NUL")
 
 
 def from_environment(
@@ -79,6 +90,8 @@ def from_environment(
     timeout: float | None = None,
     strict: bool = False,
     server_id: str | None = None,
+    actor: str | None = None,
+    job: str | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> ClientConfig:
     """What was given, else what the environment says, else the defaults. Empty variables count as unset."""
@@ -93,6 +106,8 @@ def from_environment(
         server_id=server_id or variables.get("KCACHE_SERVER_ID") or None,
         timeout=timeout if timeout is not None else _seconds(variables.get("KCACHE_TIMEOUT")),
         strict=strict,
+        actor=actor if actor is not None else variables.get("KCACHE_ACTOR") or _user(),
+        job=job if job is not None else variables.get("KCACHE_JOB") or "",
         patience_new=3.0 if strict else ClientConfig.patience_new,
         patience_known=30.0 if strict else ClientConfig.patience_known,
     )
@@ -100,6 +115,15 @@ def from_environment(
 
 def _tls(text: str | None) -> Tls:
     return True if text == "system" else text or None
+
+
+def _user() -> str:
+    """The user's name, as far as the system knows it and it can be sent."""
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return ""
+    return name if name.isprintable() and len(name.encode("utf-8", "replace")) <= _MOST_SAID else ""
 
 
 def _seconds(text: str | None) -> float:

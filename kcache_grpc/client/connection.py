@@ -57,6 +57,8 @@ class Connection:
             namespace=self._config.namespace,
             client_version=f"kcache-python/{package_version()}",
             request_id=uuid.uuid4().hex,
+            actor=self._config.actor,
+            job=self._config.job,
         )
 
     @property

@@ -7,7 +7,7 @@ import os
 import weakref
 from collections.abc import Sequence
 
-from kcache_grpc.client import graphs
+from kcache_grpc.client import audit, graphs
 from kcache_grpc.client.clock import Deadline, OutOfTime
 from kcache_grpc.client.config import ClientConfig
 from kcache_grpc.client.counters import Counters
@@ -232,6 +232,19 @@ class Core:
     async def stats(self) -> Stats:
         """See ``Client.stats``."""
         return await graphs.stats(self._services.main, self._new_deadline(), self._counters.snapshot())
+
+    async def audit_page(
+        self, question: audit.Question, given: int, token: str
+    ) -> tuple[Sequence[audit.AuditEvent], str]:
+        """Some events of ``Client.audit``, after those ``given``, and the token of the next ones."""
+        size = question.page_size(given)
+        if size < 1:
+            return (), ""
+        return await audit.page(self._services.main, question, size, token, self._new_deadline())
+
+    async def audit_heads(self) -> audit.AuditHeads:
+        """See ``Client.audit_heads``."""
+        return await audit.heads(self._services.main, self._new_deadline())
 
     async def explain(
         self,

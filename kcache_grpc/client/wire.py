@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
-from kcache_grpc._proto.kcache.v1 import explain_pb2
+from kcache_grpc._proto.kcache.v1 import audit_pb2, explain_pb2
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.client.address import Endpoint
 
@@ -28,16 +28,17 @@ Metadata = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Method(Generic[Request, Reply]):
-    """One method of ``kcache.v1.KernelCache``: its name and what it answers with."""
+    """One method of a service of ``kcache.v1``: its name and what it answers with."""
 
     name: str
     request: type[Request]
     reply: type[Reply]
+    service: str = "KernelCache"
 
     @property
     def path(self) -> str:
         """As HTTP/2 sees it."""
-        return f"/kcache.v1.KernelCache/{self.name}"
+        return f"/kcache.v1.{self.service}/{self.name}"
 
 
 GET_CAPABILITIES = Method("GetCapabilities", pb.GetCapabilitiesRequest, pb.GetCapabilitiesResponse)
@@ -54,6 +55,8 @@ LIST_KERNELS = Method("ListKernels", pb.ListKernelsRequest, pb.ListKernelsRespon
 READ_ARTIFACT = Method("ReadArtifact", pb.ReadArtifactRequest, pb.ReadArtifactResponse)
 EXPLAIN = Method("Explain", explain_pb2.ExplainRequest, explain_pb2.ExplainResponse)
 GET_STATS = Method("GetStats", pb.GetStatsRequest, pb.GetStatsResponse)
+LIST_EVENTS = Method("ListEvents", audit_pb2.ListEventsRequest, audit_pb2.ListEventsResponse, "Audit")
+GET_HEADS = Method("GetHeads", audit_pb2.GetHeadsRequest, audit_pb2.GetHeadsResponse, "Audit")
 
 
 class Replies(Protocol[ReplyOut]):

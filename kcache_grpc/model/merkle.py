@@ -1,4 +1,4 @@
-"""Merkle trees as RFC 6962, section 2.1, has them: SHA-256, leaves and nodes hashed in domains of their own."""
+"""Merkle trees of RFC 6962, section 2.1: SHA-256, leaves and nodes hashed in domains of their own."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def inclusion_path(leaves: Sequence[bytes], index: int) -> list[bytes]:
 
 
 def root_of_path(leaf: bytes, index: int, size: int, path: Sequence[bytes]) -> bytes | None:
-    """The root of a tree of ``size`` leaves that has ``leaf`` at ``index``; ``None`` for an impossible path."""
+    """The root of a tree of ``size`` leaves with ``leaf`` at ``index``; ``None`` for an impossible path."""
     if not 0 <= index < size:
         return None
     siblings = iter(path)

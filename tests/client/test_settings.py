@@ -18,6 +18,8 @@ EVERYTHING = {
     "KCACHE_SERVER_ID": "a" * 64,
     "KCACHE_TIMEOUT": "2.5",
     "KCACHE_TLS": "/ca.pem",
+    "KCACHE_ACTOR": "ada",
+    "KCACHE_JOB": "train-7",
 }
 
 
@@ -26,6 +28,7 @@ def test_environment_is_read() -> None:
     assert (config.address, config.namespace, config.token) == ("localhost:1", "team", "secret")
     assert (config.cache_dir, config.server_id, config.timeout) == (Path("/c"), "a" * 64, 2.5)
     assert config.tls == "/ca.pem"
+    assert (config.actor, config.job) == ("ada", "train-7")
     assert "secret" not in repr(config)
 
 
@@ -44,6 +47,16 @@ def test_arguments_win() -> None:
     )
     assert (config.address, config.namespace, config.token) == ("unix:/s", "n", "t")
     assert (config.cache_dir, config.timeout) == (Path("/d"), 1)
+    config = from_environment(actor="", job="other", environment=EVERYTHING)
+    assert (config.actor, config.job) == ("", "other")
+
+
+def test_who_asks_is_the_user_unless_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", "grace")
+    assert from_environment(environment={}).actor == "grace"
+    assert from_environment(environment={}).job == ""
+    monkeypatch.setenv("LOGNAME", "x" * 200)
+    assert from_environment(environment={}).actor == ""
 
 
 def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +69,8 @@ def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "bad",
     [{"namespace": "Team"}, {"namespace": "-a"}, {"namespace": "a" * 129}, {"timeout": 0}, {"timeout": -1},
-     {"timeout": float("inf")}, {"timeout": float("nan")}, {"server_id": "abc"}],
+     {"timeout": float("inf")}, {"timeout": float("nan")}, {"server_id": "abc"},
+     {"actor": "a\0b"}, {"job": "ä" * 65}],
 )  # fmt: skip
 def test_impossible_values(bad: dict[str, object]) -> None:
     with pytest.raises(ArgumentError):
