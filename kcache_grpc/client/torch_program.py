@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from kcache_grpc.client.torch_decompositions import decompositions
-from kcache_grpc.client.torch_sizes import OpenAxis, at_sizes, open_axes, samples_of, symbols_of
+from kcache_grpc.client.torch_sizes import OpenAxis, at_sizes, open_axes, refuse_steps, samples_of, symbols_of
 from kcache_grpc.errors import ArgumentError, UnsupportedOp
 from kcache_grpc.runtime.bound import BoundArguments
 
@@ -48,6 +48,7 @@ def torch_program(exported: Any) -> tuple[bytes, BoundArguments]:
         if not symbols:
             signature = _Signature(program, program.graph)
             return _text(torch_mlir, [signature], []), signature.bound(exported)
+        refuse_steps(program.graph)
         axes = open_axes(_Signature(program, program.graph).inputs)
         samples = [at_sizes(program, sizes) for sizes in samples_of(program.graph, symbols)]
         signatures = [_Signature(program, graph) for graph in samples]

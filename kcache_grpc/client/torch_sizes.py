@@ -11,12 +11,35 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from kcache_grpc.errors import ArgumentError
+from kcache_grpc.errors import ArgumentError, UnsupportedOp
 
 #: Samples are primes from here on: no constant of a usual program, and no product of others.
 _FIRST_SAMPLE = 11
+#: The second samples are above all numbers of the program up to this: a program may compare a size with one.
+_LARGEST_NUMBER = 1 << 16
 #: PyTorch exports for sizes from 2 on.
 _LEAST = 2
+
+#: Functions of sizes that samples say nothing about: they may be one at both, and another elsewhere.
+_CHOOSING = frozenset({"Max", "Min", "Piecewise", "Where"})
+_STEPPING = frozenset(
+    {
+        "CeilDiv",
+        "CeilToInt",
+        "FloorDiv",
+        "FloorToInt",
+        "LShift",
+        "Mod",
+        "ModularIndexing",
+        "PythonMod",
+        "RShift",
+        "RoundDecimal",
+        "RoundToInt",
+        "TruncToInt",
+        "ceiling",
+        "floor",
+    }
+)
 
 
 class OpenAxis(NamedTuple):
@@ -71,23 +94,60 @@ def _symbol(name: str, limits: Any) -> Symbol:
     return Symbol(name, max(_LEAST, low), high)
 
 
+def refuse_steps(graph: Any) -> None:
+    """Raise ``UnsupportedOp`` where remainders, quotients or bounds of open sizes are computed with."""
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if hasattr(value, "shape"):
+            for size in value.shape:
+                _refuse(node, size, _CHOOSING)
+        elif any(hasattr(_value(user), "shape") for user in node.users):
+            _refuse(node, value, _CHOOSING | _STEPPING)
+
+
+def _value(node: Any) -> Any:
+    value = node.meta.get("val")
+    return value[0] if isinstance(value, (list, tuple)) and value else value  # pyright: ignore[reportUnknownVariableType]
+
+
+def _refuse(node: Any, size: Any, functions: frozenset[str]) -> None:
+    formula = getattr(getattr(size, "node", None), "expr", None)
+    if formula is None or isinstance(size, (int, float)):
+        return
+    relational = getattr(formula, "is_Relational", False) or getattr(formula, "is_Boolean", False)
+    if relational or any(type(part).__name__ in functions for part in _parts(formula)):
+        raise UnsupportedOp(
+            f"unsupported op torch.sym_size: {node.name} computes {formula} of sizes that the program leaves "
+            "open: export it without dynamic_shapes, once for each size",
+            op="torch.sym_size",
+        )
+
+
+def _parts(formula: Any) -> Iterator[Any]:
+    yield formula
+    for part in formula.args:
+        yield from _parts(part)
+
+
 def samples_of(graph: Any, symbols: Mapping[str, Symbol]) -> tuple[dict[str, int], dict[str, int]]:
-    """Two sizes for each symbol, all different, and none a number of the program."""
+    """Two sizes for each symbol, all different, and none a number of the program: a small and a large one."""
     taken = set(_numbers(graph))
+    large = max((number for number in taken if number <= _LARGEST_NUMBER), default=0)
     first: dict[str, int] = {}
     second: dict[str, int] = {}
     for symbol in symbols.values():
-        for sizes in (first, second):
-            size = _sample(symbol, taken)
+        for sizes, least in ((first, _FIRST_SAMPLE), (second, max(_FIRST_SAMPLE, large))):
+            size = _sample(symbol, taken, least)
             taken.add(size)
             sizes[symbol.name] = size
     return first, second
 
 
-def _sample(symbol: Symbol, taken: set[int]) -> int:
+def _sample(symbol: Symbol, taken: set[int], least: int) -> int:
     high = symbol.high if symbol.high is not None else 1 << 20
-    start = max(symbol.low, _FIRST_SAMPLE)
-    for size in (*range(start, min(high, start + 4096) + 1), *range(symbol.low, min(high, start) + 1)):
+    start = max(symbol.low, min(least, high))
+    below = range(start, max(symbol.low, start - 4096) - 1, -1)
+    for size in (*range(start, min(high, start + 4096) + 1), *below):
         if size not in taken and _is_prime(size):
             return size
     for size in range(symbol.low, min(high, symbol.low + 4096) + 1):

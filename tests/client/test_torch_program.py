@@ -259,3 +259,28 @@ def test_the_callers_program_stays_as_it_was() -> None:
     first = hashlib.sha256(torch_program(exported)[0]).digest()
     assert str(exported.graph) == before
     assert hashlib.sha256(torch_program(exported)[0]).digest() == first
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * (1 + x.shape[0] % 2),
+        lambda x: x + x.shape[0] // 64,
+        lambda x: x * torch.sym_min(x.shape[0], 512),
+    ],
+    ids=["remainder", "quotient", "bound"],
+)
+def test_steps_of_open_sizes_are_refused(function: Any) -> None:
+    rows = torch.export.Dim.DYNAMIC
+    exported = export(function, X, dynamic_shapes=(({0: rows},),))
+    with pytest.raises(UnsupportedOp, match="of sizes that the program leaves open"):
+        torch_program(exported)
+
+
+def test_one_sample_is_above_the_numbers_of_the_program() -> None:
+    rows = torch.export.Dim.DYNAMIC
+    text = text_of(
+        lambda x: torch.where(torch.full((1,), x.shape[0]) > 100, x, -x), X, dynamic_shapes=(({0: rows},),)
+    )
+    assert "[11,16]" in text
+    assert "[101,16]" in text or "[103,16]" in text
