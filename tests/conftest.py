@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
+from tests import postgres
+
 # Deterministic in CI and by default: the same cases every run, no wall-clock deadline on a shared machine.
 hypothesis.settings.register_profile("kcache", derandomize=True, deadline=None, max_examples=60)
 hypothesis.settings.register_profile("search", derandomize=False, deadline=None, max_examples=2000)
@@ -22,3 +24,10 @@ def _no_ambient_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
             patch.delenv(name)
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("xdg-cache")))
         yield
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[postgres.PostgresServer]:
+    """One Postgres for all tests that ask for a database."""
+    with postgres.running() as server:
+        yield server

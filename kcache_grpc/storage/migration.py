@@ -14,19 +14,16 @@ from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
-from sqlalchemy import Connection
+from sqlalchemy import URL, Connection
 
 from kcache_grpc.storage.errors import CorruptStore, SchemaMismatch, StorageError, StoreUnavailable
 from kcache_grpc.storage.revision import UPGRADE_COMMAND
-from kcache_grpc.storage.schema import APPLICATION_ID, SCHEMA_REVISION, TRIGGERS
+from kcache_grpc.storage.schema import APPLICATION_ID, SCHEMA_REVISION, triggers
+from kcache_grpc.storage.sql import postgres_schema, sqlite_file
 from kcache_grpc.storage.sql.faults import translated
+from kcache_grpc.storage.sql.postgres import postgres_engine
 from kcache_grpc.storage.sql.sqlite import driver, sqlite_engine
-from kcache_grpc.storage.sql.sqlite_file import (
-    create_folder,
-    create_private,
-    refuse_missing_triggers,
-    schema_revision,
-)
+from kcache_grpc.storage.sql.sqlite_file import create_folder, create_private, schema_revision
 from kcache_migrations import LOCATION
 
 
@@ -41,6 +38,52 @@ def migrate_sqlite(path: Path, url: str) -> None:
         engine = sqlite_engine(path)
         with translated(), engine.connect() as connection:
             _upgrade(connection, path, url)
+
+
+def migrate_postgres(url: URL, shown: str) -> None:
+    """Make or upgrade the schema; safe to call from many servers at once, which wait for one another.
+
+    Raises ``ForeignDatabase``, ``UnsupportedStore``, ``SchemaMismatch`` for a schema from the future.
+    """
+    engine = postgres_engine(url, connections=1)
+    try:
+        with translated(), engine.connect() as connection:
+            postgres_schema.refuse_unfit(connection)
+            # An upgrade of a large store takes long, and so does waiting for somebody else's.
+            connection.exec_driver_sql("SET statement_timeout = 0")
+            connection.exec_driver_sql("SET lock_timeout = 0")
+            connection.exec_driver_sql("SET idle_in_transaction_session_timeout = 0")
+            _upgrade_postgres(connection, shown)
+    finally:
+        engine.dispose()
+
+
+#: Names the lock that migrations of one database take: "kcache" in ASCII.
+_ADVISORY_LOCK = 0x6B6361636865
+
+
+def _upgrade_postgres(connection: Connection, shown: str) -> None:
+    # Alembic leaves a transaction alone that SQLAlchemy knows of; in autocommit SQLAlchemy begins none.
+    connection.rollback()
+    with connection.begin():
+        connection.exec_driver_sql("BEGIN")
+        try:
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
+            current = postgres_schema.revision_of(connection, shown)
+            if current != SCHEMA_REVISION:
+                _refuse_future(current)
+                _run(connection, shown)
+                connection.exec_driver_sql(
+                    "INSERT INTO store_meta VALUES ('store_id', %(id)s) ON CONFLICT DO NOTHING",
+                    {"id": secrets.token_hex(16)},
+                )
+                postgres_schema.refuse_missing_triggers(connection)
+                _refuse_early_end(postgres_schema.revision_of(connection, shown))
+        except BaseException:
+            if not connection.invalidated:
+                connection.exec_driver_sql("ROLLBACK")
+            raise
+        connection.exec_driver_sql("COMMIT")
 
 
 @contextmanager
@@ -63,9 +106,7 @@ def _upgrade(connection: Connection, path: Path, url: str) -> None:
     current = schema_revision(raw)
     if current == SCHEMA_REVISION:
         return
-    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
-    if current and current not in known:
-        raise SchemaMismatch(current, SCHEMA_REVISION, UPGRADE_COMMAND)
+    _refuse_future(current)
     (mode,) = raw.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise StoreUnavailable(f"{path} cannot use a write-ahead log, only {mode}")
@@ -76,6 +117,17 @@ def _upgrade(connection: Connection, path: Path, url: str) -> None:
         raw.execute("BEGIN IMMEDIATE")
         _run(connection, url)
         _finish(raw)
+
+
+def _refuse_future(current: str) -> None:
+    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
+    if current and current not in known:
+        raise SchemaMismatch(current, SCHEMA_REVISION, UPGRADE_COMMAND)
+
+
+def _refuse_early_end(revision: str) -> None:
+    if revision != SCHEMA_REVISION:
+        raise StorageError(f"the migrations end at {revision}, not at {SCHEMA_REVISION}")
 
 
 def _config() -> Config:
@@ -97,8 +149,7 @@ def _finish(raw: sqlite3.Connection) -> None:
     """Mark the file as ours, name it, and look whether the schema is what we say it is."""
     raw.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     raw.execute("INSERT OR IGNORE INTO store_meta VALUES ('store_id', ?)", (secrets.token_hex(16),))
-    refuse_missing_triggers(raw, TRIGGERS)
-    if schema_revision(raw) != SCHEMA_REVISION:
-        raise StorageError(f"the migrations end at {schema_revision(raw)}, not at {SCHEMA_REVISION}")
+    sqlite_file.refuse_missing_triggers(raw, triggers("sqlite"))
+    _refuse_early_end(schema_revision(raw))
     if raw.execute("PRAGMA foreign_key_check").fetchone() is not None:
         raise CorruptStore("rows refer to rows that are not there")

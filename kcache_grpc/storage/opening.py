@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
+import importlib
 import sqlite3
 import tempfile
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kcache_grpc.storage.clock import Clock
 from kcache_grpc.storage.contract import Store
 from kcache_grpc.storage.errors import InvalidValue, UnsupportedStore
 
+if TYPE_CHECKING:
+    from sqlalchemy import URL
+
 _MEMORY = "memory:"
+_POSTGRES = ("postgresql", "postgres", "postgresql+psycopg")
 
 
 def open_store(url: str, *, migrate: bool = False, clock: Clock | None = None) -> Store:
     """The store at ``url``.
 
     ``memory:`` is a new store in this process; ``sqlite://`` a new one in a temporary file that goes with it;
-    ``sqlite:///relative`` and ``sqlite:////absolute`` are files. With ``migrate`` the schema is made or
-    upgraded first; else a store without this version's schema is refused: ``SchemaMismatch`` says what to
-    type. Raises ``UnsupportedStore``, ``ForeignDatabase``, ``CorruptStore``, ``StoreUnavailable`` too.
+    ``sqlite:///relative`` and ``sqlite:////absolute`` are files; ``postgresql://user@host/database`` is
+    shared by any number of servers. With ``migrate`` the schema is made or upgraded first; else a store
+    without this version's schema is refused: ``SchemaMismatch`` says what to type. Raises
+    ``UnsupportedStore``, ``ForeignDatabase``, ``CorruptStore``, ``StoreUnavailable`` too.
     """
     clock = clock or Clock.system()
     if url == _MEMORY:
         from kcache_grpc.storage.memory import MemoryStore
 
         return MemoryStore(clock)
-    path = _sqlite_path(url)
+    parsed = _parse(url)
+    if parsed.drivername in _POSTGRES:
+        return _open_postgres(parsed, migrate, clock)
+    path = _sqlite_path(parsed)
     if path is None:
         return _open_temporary(clock)
     if migrate:
@@ -39,7 +49,14 @@ def migrate(url: str) -> None:
     """Make or upgrade the schema of the store at ``url``. Safe to call at once; whole or not at all."""
     if url == _MEMORY:
         return
-    path = _sqlite_path(url)
+    parsed = _parse(url)
+    if parsed.drivername in _POSTGRES:
+        _postgres_driver()
+        from kcache_grpc.storage.migration import migrate_postgres
+
+        migrate_postgres(parsed, parsed.render_as_string())
+        return
+    path = _sqlite_path(parsed)
     if path is None:
         raise InvalidValue(f"{url} is a new store each time: there is nothing to migrate")
     _migrate(path, url)
@@ -55,23 +72,66 @@ def embedded_url(cache_dir: Path) -> str:
     return URL.create("sqlite", database=str(path)).render_as_string()
 
 
-def _sqlite_path(url: str) -> Path | None:
-    """The file of an SQLite URL, none for a temporary one."""
+def _parse(url: str) -> URL:
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
 
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError) as error:
-        raise InvalidValue(f"{url!r} is not the URL of a store") from error
-    if parsed.drivername != "sqlite":
+        raise InvalidValue(
+            "this is not the URL of a store: sqlite:///FILE or postgresql://HOST/NAME"
+        ) from error
+    if parsed.drivername not in ("sqlite", *_POSTGRES):
         raise UnsupportedStore(
-            f"no store is known for {parsed.drivername}: this version has memory: and sqlite:"
+            f"no store is known for {parsed.drivername}: this version has memory:, sqlite: and postgresql:"
         )
+    return parsed
+
+
+def _sqlite_path(parsed: URL) -> Path | None:
+    """The file of an SQLite URL, none for a temporary one."""
     if parsed.host or parsed.username or parsed.query:
         raise InvalidValue("an SQLite URL has a path only: sqlite:///relative or sqlite:////absolute")
     database = parsed.database
     return Path(database) if database and database != ":memory:" else None
+
+
+def _postgres_driver() -> None:
+    """Raises ``UnsupportedStore`` with the command to type where psycopg is not installed."""
+    try:
+        importlib.import_module("psycopg")
+    except ImportError as error:
+        raise UnsupportedStore(
+            "Postgres needs its driver; run: pip install 'kcache-grpc[postgres]'"
+        ) from error
+
+
+def _open_postgres(parsed: URL, migrating: bool, clock: Clock) -> Store:
+    _postgres_driver()
+    from kcache_grpc.storage.revision import refuse_other_revision
+    from kcache_grpc.storage.schema import SCHEMA_REVISION
+    from kcache_grpc.storage.sql import postgres_schema
+    from kcache_grpc.storage.sql.faults import translated
+    from kcache_grpc.storage.sql.postgres import PostgresDatabase, postgres_engine
+    from kcache_grpc.storage.sql.store import SqlStore
+
+    shown = parsed.render_as_string()
+    engine = postgres_engine(parsed, connections=1)
+    try:
+        with translated(), engine.connect() as connection:
+            postgres_schema.refuse_unfit(connection)
+            revision = postgres_schema.revision_of(connection, shown)
+            if migrating and revision != SCHEMA_REVISION:
+                from kcache_grpc.storage.migration import migrate_postgres
+
+                migrate_postgres(parsed, shown)
+            else:
+                refuse_other_revision(revision, shown)
+            postgres_schema.refuse_missing_triggers(connection)
+    finally:
+        engine.dispose()
+    return SqlStore(PostgresDatabase(parsed), shown, clock)
 
 
 def _migrate(path: Path, url: str) -> None:
@@ -108,13 +168,13 @@ def _open_sqlite(
 
 def _refuse_unusable(path: Path, url: str) -> None:
     from kcache_grpc.storage.revision import refuse_other_revision
-    from kcache_grpc.storage.schema import TRIGGERS
+    from kcache_grpc.storage.schema import triggers
     from kcache_grpc.storage.sql.faults import translated
     from kcache_grpc.storage.sql.sqlite_file import refuse_missing_triggers
 
     refuse_other_revision(_revision_of(path), url)
     with translated(), closing(sqlite3.connect(path, timeout=20)) as connection:
-        refuse_missing_triggers(connection, TRIGGERS)
+        refuse_missing_triggers(connection, triggers("sqlite"))
 
 
 def _revision_of(path: Path) -> str:

@@ -10,16 +10,34 @@ from collections.abc import Iterator, Sequence
 
 Names = Sequence[Sequence[str]]
 
+#: The role of Postgres that alone may delete; it owns the function that does (``collector.py``).
+COLLECTOR = "kcache_collector"
+
+#: What the triggers of Postgres call. Their argument is ``permanent`` or ``collectable``.
+REFUSE_FUNCTION = f"""
+CREATE FUNCTION kcache_refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'DELETE' AND TG_ARGV[0] = 'collectable' AND current_user = '{COLLECTOR}' THEN
+        RETURN OLD;
+    END IF;
+    RAISE EXCEPTION 'kcache: rows of % are never %', TG_TABLE_NAME,
+        CASE TG_OP WHEN 'UPDATE' THEN 'changed' ELSE 'deleted' END
+        USING ERRCODE = 'integrity_constraint_violation';
+END $$
+"""
+
 
 def guard_statements(dialect: str, table: str, names: Names, permanent: bool) -> Iterator[str]:
     """Statements that make rows of ``table`` immutable.
 
-    ``names`` are the sets of columns that name a row. An insert under a taken name is refused, which leaves
-    REPLACE nothing to replace even where the connection's triggers do not recurse. Rows of a ``permanent``
-    table are never deleted, others only while a row in ``gc_permits`` allows it.
+    ``names`` are the sets of columns that name a row. On SQLite an insert under a taken name is refused,
+    which leaves REPLACE nothing to replace even where the connection's triggers do not recurse. Rows of a
+    ``permanent`` table are never deleted; others on SQLite only while a row in ``gc_permits`` allows it, on
+    Postgres only by ``COLLECTOR``.
     """
-    if dialect != "sqlite":
-        raise NotImplementedError(f"no triggers are known for {dialect}")
+    if dialect == "postgresql":
+        yield from _postgres(table, permanent)
+        return
     permit = "" if permanent else " WHEN NOT EXISTS (SELECT 1 FROM gc_permits)"
     yield from (
         f"CREATE TRIGGER {table}_refuse_update BEFORE UPDATE ON {table} "
@@ -29,6 +47,15 @@ def guard_statements(dialect: str, table: str, names: Names, permanent: bool) ->
         f"CREATE TRIGGER {table}_refuse_insert BEFORE INSERT ON {table} WHEN {_taken(table, names)} "
         f"BEGIN SELECT RAISE(ABORT, 'kcache: rows of {table} are never replaced'); END",
     )
+
+
+def _postgres(table: str, permanent: bool) -> Iterator[str]:
+    """Triggers that fire on replicas and under ``session_replication_role`` too."""
+    call = f"EXECUTE FUNCTION kcache_refuse('{'permanent' if permanent else 'collectable'}')"
+    for verb, each in (("update", "ROW"), ("delete", "ROW"), ("truncate", "STATEMENT")):
+        name = f"{table}_refuse_{verb}"
+        yield f"CREATE TRIGGER {name} BEFORE {verb.upper()} ON {table} FOR EACH {each} {call}"
+        yield f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER {name}"
 
 
 def _taken(table: str, names: Names) -> str:

@@ -10,12 +10,14 @@ import pytest
 
 from kcache_grpc.storage import Store, migrate, open_store
 from kcache_grpc.storage.records import Namespace
+from tests.postgres import PostgresServer
 from tests.storage.drafts import Time
+from tests.storage.inside import call_on_close, date_leases_by
 
 Opener = Callable[[Path, Time], Store]
 
 #: A store that joins later adds one entry here and one to ``_openers``.
-STORES = ("memory", "sqlite")
+STORES = ("memory", "sqlite", "postgres")
 
 
 @pytest.fixture(scope="session")
@@ -27,8 +29,10 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def openers(template: Path) -> dict[str, Opener]:
+def openers(template: Path, postgres_server: PostgresServer) -> dict[str, Opener]:
     """How to make a new store in a folder."""
+    #: Databases of closed stores, empty again: making one takes a second.
+    free: list[str] = []
 
     def memory(_: Path, time: Time) -> Store:
         return open_store("memory:", clock=time.clock)
@@ -37,7 +41,20 @@ def openers(template: Path) -> dict[str, Opener]:
         shutil.copy(template, folder / "store.sqlite")
         return open_store(f"sqlite:///{folder}/store.sqlite", clock=time.clock)
 
-    return {"memory": memory, "sqlite": sqlite}
+    def postgres(_: Path, time: Time) -> Store:
+        url = free.pop() if free else postgres_server.create()
+        migrate(url)
+
+        def give_back() -> None:
+            postgres_server.empty(url)
+            free.append(url)
+
+        opened = open_store(url, clock=time.clock)
+        date_leases_by(opened, time)
+        call_on_close(opened, give_back)
+        return opened
+
+    return {"memory": memory, "sqlite": sqlite, "postgres": postgres}
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from kcache_grpc.storage import Store
 from kcache_grpc.storage.sql.database import Database
 from kcache_grpc.storage.sql.sqlite import SqliteDatabase, driver
 from kcache_grpc.storage.sql.store import SqlStore
+from tests.storage.drafts import Time
 
 
 def database(store: Store) -> SqliteDatabase:
@@ -74,6 +75,18 @@ def assert_sound(path: Path) -> None:
                 "SELECT key FROM specs WHERE namespace_id = ? ORDER BY key", (namespace,)
             ).fetchall()
             assert [key for (key,) in keys] == list(range(1, last + 1))
+
+
+def date_leases_by(store: Store, time: Time) -> None:
+    """Put ``time`` in the place of the database's clock, which tests cannot turn."""
+    assert isinstance(store, SqlStore)
+    store._db.lease_time = lambda connection=None: (time.boot, time.steady)  # type: ignore[method-assign]
+
+
+def call_on_close(store: Store, call: Callable[[], None]) -> None:
+    """Once, after the database is closed."""
+    assert isinstance(store, SqlStore)
+    store._on_close = call
 
 
 def hurry(store: Store) -> None:

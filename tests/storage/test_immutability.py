@@ -32,6 +32,14 @@ def filled(sqlite):
             "(writer, sequence, previous_root, root, event_ids, signature, created_at) "
             f"VALUES ('w', 1, {root}, {root}, x'', x'', 0)"
         )
+        connection.execute(
+            "INSERT INTO audit_writers (writer, public_key, host, started_at) VALUES ('w', x'', '', 0)"
+        )
+        connection.execute(
+            "INSERT INTO audit_checkpoints "
+            "(writer, sequence, root, events, first_at, last_at, signature, created_at) "
+            f"VALUES ('w', 1, {root}, 1, 0, 0, x'', 0)"
+        )
     return path
 
 
@@ -107,5 +115,10 @@ def test_every_table_that_only_grows_is_protected():
         "autotune_timings",
         "usage",
         "gc_permits",
+        "quotas",
+        "pins",
+        "disowned_toolchains",
+        "dead_objects",
+        "transfers",
     }
     assert set(METADATA.tables) - mutable == set(IMMUTABLE)

@@ -2,16 +2,48 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Executable
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Removal:
+    """Why rows are removed, and what the audit event of it says. ``at``: UTC microseconds."""
+
+    namespace_id: int
+    epoch: int
+    writer: str
+    at: int
+    reason: str
+
+
 #: A row: columns are attributes. SQLAlchemy would type it by its columns, which statements do not tell.
 Row = Any
 Rows = Sequence[Row]
+
+
+def removal_event(removal: Removal, table: str, rows: int) -> dict[str, Any]:
+    """The audit row of a removal. ``kcache_collect`` writes the same on Postgres."""
+    words = dict.fromkeys(("origin", "actor", "peer", "request_id", "target"), "")
+    numbers = dict.fromkeys(("duration_us", "byte_count", "saved_us"), 0)
+    return {
+        **words,
+        **numbers,
+        "namespace_id": removal.namespace_id,
+        "epoch": removal.epoch,
+        "at": removal.at,
+        "writer": removal.writer,
+        "kind": "collect",
+        "outcome": "ok",
+        "detail": json.dumps({"table": table, "rows": rows, "reason": removal.reason}),
+    }
 
 
 class Database(ABC):
@@ -33,8 +65,21 @@ class Database(ABC):
         """
 
     @abstractmethod
-    def lease_time(self) -> tuple[str, int]:
-        """The clock that dates leases: its boot, and its time in microseconds."""
+    def collect(
+        self, connection: Connection, table: str, column: str, ids: Sequence[int], removal: Removal
+    ) -> int:
+        """Delete the rows of an immutable ``table`` whose ``column`` is one of ``ids``; how many there were.
+
+        Within the caller's transaction, which gets an audit event of kind ``"collect"`` when rows went. The
+        only path that deletes: the triggers refuse every other.
+        """
+
+    @abstractmethod
+    def lease_time(self, connection: Connection | None = None) -> tuple[str, int]:
+        """The clock that dates leases: its boot, and its time in microseconds.
+
+        The database's own clock where it has one: read on ``connection`` if given.
+        """
 
     @abstractmethod
     def close(self) -> None:

@@ -111,7 +111,7 @@ class SqlLeases(SqlPart, LeaseStore):
 
         def work(connection: Connection) -> Lease | LeaseState:
             # Read in the transaction: a time from before a wait would be older than the row.
-            boot, now = self._db.lease_time()
+            boot, now = self._db.lease_time(connection)
             times = {"boot": boot, "renewed_at": now, "expires_at": now + duration}
             token = connection.execute(_TAKE_LEASE, values | times).scalar()
             if token is not None:
@@ -125,7 +125,7 @@ class SqlLeases(SqlPart, LeaseStore):
         duration = checks.ttl(ttl)
 
         def work(connection: Connection) -> None:
-            boot, now = self._db.lease_time()
+            boot, now = self._db.lease_time(connection)
             values = {**_own(lease), "on_boot": boot, "now": now, "until": now + duration}
             _require(connection.execute(_RENEW, values).rowcount, lease)
 

@@ -6,16 +6,29 @@ import os
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import URL, Connection, Engine, Executable, NullPool, create_engine, event
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    Executable,
+    NullPool,
+    bindparam,
+    create_engine,
+    delete,
+    event,
+    insert,
+)
 
 from kcache_grpc.storage.clock import Clock
 from kcache_grpc.storage.errors import StoreUnavailable
-from kcache_grpc.storage.sql.database import Database, Rows
+from kcache_grpc.storage.schema import METADATA, audit_events
+from kcache_grpc.storage.sql.database import Database, Removal, Rows, removal_event
 from kcache_grpc.storage.sql.faults import translated
+from kcache_grpc.storage.sql.part import batches
 
 T = TypeVar("T")
 
@@ -145,7 +158,20 @@ class SqliteDatabase(Database):
             self._writer = None
             writer.close()
 
-    def lease_time(self) -> tuple[str, int]:
+    def collect(
+        self, connection: Connection, table: str, column: str, ids: Sequence[int], removal: Removal
+    ) -> int:
+        raw = driver(connection)
+        raw.execute("INSERT INTO gc_permits (reason, created_at) VALUES (?, ?)", (removal.reason, removal.at))
+        named = METADATA.tables[table].c[column]
+        deleting = delete(named.table).where(named.in_(bindparam("ids", expanding=True)))
+        removed = sum(connection.execute(deleting, {"ids": batch}).rowcount for batch in batches(ids))
+        raw.execute("DELETE FROM gc_permits")
+        if removed:
+            connection.execute(insert(audit_events), removal_event(removal, table, removed))
+        return removed
+
+    def lease_time(self, connection: Connection | None = None) -> tuple[str, int]:
         return self._clock.boot, self._clock.steady()
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from kcache_migrations.guards import guard_statements
+from kcache_migrations.guards import REFUSE_FUNCTION, guard_statements
 from kcache_migrations.views import hexadecimal, iso_time
 
 revision = "0001"
@@ -82,6 +82,8 @@ def upgrade() -> None:
     _kernels_and_leases()
     _ledger()
     dialect = op.get_bind().dialect.name
+    if dialect == "postgresql":
+        op.execute(REFUSE_FUNCTION)
     for table, names in _IMMUTABLE.items():
         for statement in guard_statements(dialect, table, names, table in _PERMANENT):
             op.execute(statement)

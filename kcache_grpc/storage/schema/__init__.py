@@ -1,0 +1,89 @@
+"""The tables, as statements are built from them. ``kcache_migrations`` makes them; a test compares both.
+
+Times are UTC microseconds, durations microseconds, sizes bytes, digests 32 bytes.
+"""
+
+from __future__ import annotations
+
+from kcache_grpc.storage.schema.blobs import (
+    artifact_chunks,
+    artifacts,
+    constants,
+    dead_objects,
+    programs,
+    quarantine,
+)
+from kcache_grpc.storage.schema.columns import METADATA
+from kcache_grpc.storage.schema.graphs import graph_mappings, key_aliases, mapping_constants, specs
+from kcache_grpc.storage.schema.immutable import IMMUTABLE, PERMANENT, triggers
+from kcache_grpc.storage.schema.kernels import (
+    autotune_timings,
+    failures,
+    kernel_artifacts,
+    kernel_ingredients,
+    kernels,
+    leases,
+)
+from kcache_grpc.storage.schema.ledger import (
+    audit_checkpoints,
+    audit_events,
+    audit_seals,
+    audit_writers,
+    conflicts,
+    gc_permits,
+    transfers,
+    usage,
+)
+from kcache_grpc.storage.schema.namespaces import (
+    disowned_toolchains,
+    key_counters,
+    namespaces,
+    pins,
+    quotas,
+    store_meta,
+)
+
+#: The Alembic revision that this version reads and writes.
+SCHEMA_REVISION = "0003"
+
+#: ``PRAGMA application_id`` of our SQLite files: "KCCH".
+APPLICATION_ID = 0x4B434348
+
+__all__ = [
+    "APPLICATION_ID",
+    "IMMUTABLE",
+    "METADATA",
+    "PERMANENT",
+    "SCHEMA_REVISION",
+    "artifact_chunks",
+    "artifacts",
+    "audit_checkpoints",
+    "audit_events",
+    "audit_seals",
+    "audit_writers",
+    "autotune_timings",
+    "conflicts",
+    "constants",
+    "dead_objects",
+    "disowned_toolchains",
+    "failures",
+    "gc_permits",
+    "graph_mappings",
+    "kernel_artifacts",
+    "kernel_ingredients",
+    "kernels",
+    "key_aliases",
+    "key_counters",
+    "leases",
+    "mapping_constants",
+    "namespaces",
+    "pins",
+    "programs",
+    "quarantine",
+    "quotas",
+    "specs",
+    "store_meta",
+    "transfers",
+    "triggers",
+    "usage",
+]

@@ -1,0 +1,37 @@
+"""Rows that are written once, and the triggers that see to it."""
+
+from __future__ import annotations
+
+#: Rows that are written once. The columns that name a row: a second insert under them is refused, so that
+#: REPLACE finds nothing to replace on any connection, whatever its pragmas.
+IMMUTABLE: dict[str, tuple[tuple[str, ...], ...]] = {
+    "specs": (("namespace_id", "key"), ("namespace_id", "spec_digest")),
+    "key_aliases": (("namespace_id", "alias"),),
+    "programs": (("namespace_id", "program_digest"),),
+    "constants": (("namespace_id", "digest"),),
+    "graph_mappings": (("id",), ("namespace_id", "epoch", "program_digest", "numerics")),
+    "mapping_constants": (("mapping_id", "position"),),
+    "kernels": (("id",), ("namespace_id", "epoch", "kernel_digest")),
+    "kernel_ingredients": (("kernel_id", "position"),),
+    "kernel_artifacts": (("kernel_id", "position"), ("kernel_id", "kind")),
+    "artifacts": (("id",), ("namespace_id", "digest")),
+    "artifact_chunks": (("artifact_id", "generation", "seq"),),
+    "audit_events": (("id",),),
+    "audit_seals": (("id",), ("writer", "sequence")),
+    "audit_writers": (("writer",),),
+    "audit_checkpoints": (("id",), ("writer", "sequence")),
+    "conflicts": (("id",),),
+}
+
+#: Never deleted, not even by collection.
+PERMANENT = frozenset({"specs", "key_aliases"})
+
+
+def triggers(dialect: str) -> frozenset[tuple[str, str]]:
+    """(trigger, table) as they must be found after every migration and at every opening.
+
+    SQLite's REPLACE deletes without a trigger on some connections: there, inserts are looked at too. Postgres
+    has no REPLACE, but TRUNCATE, which row triggers do not see.
+    """
+    verbs = ("update", "delete", "insert" if dialect == "sqlite" else "truncate")
+    return frozenset((f"{table}_refuse_{verb}", table) for table in IMMUTABLE for verb in verbs)

@@ -1,0 +1,208 @@
+"""Postgres: a small pool of connections in driver autocommit, transactions by explicit BEGIN."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, cast
+
+from sqlalchemy import URL, Connection, Engine, Executable, QueuePool, create_engine, event, exc, text
+
+from kcache_grpc.storage.errors import StoreUnavailable
+from kcache_grpc.storage.sql.database import Database, Removal, Rows
+from kcache_grpc.storage.sql.faults import translated
+
+logger = logging.getLogger("kcache.storage")
+T = TypeVar("T")
+
+#: Connections of one process, at most.
+MAX_CONNECTIONS = 16
+
+#: Seconds. A server that freezes inside a transaction holds a namespace's counter for at most that long.
+IDLE_IN_TRANSACTION_SECONDS = 5
+LOCK_SECONDS = 10
+STATEMENT_SECONDS = 60
+#: Seconds until a peer that no longer answers counts as gone.
+SILENCE_SECONDS = 10
+CONNECT_SECONDS = 5
+
+#: SQLSTATEs after which the whole transaction is worth another try: serialization failure, deadlock.
+_REPEATABLE = ("40001", "40P01")
+_TRIES = 5
+
+_SETTINGS = f"""
+SET statement_timeout = '{STATEMENT_SECONDS}s';
+SET lock_timeout = '{LOCK_SECONDS}s';
+SET idle_in_transaction_session_timeout = '{IDLE_IN_TRANSACTION_SECONDS}s';
+SET tcp_user_timeout = '{SILENCE_SECONDS}s';
+SET default_transaction_isolation = 'read committed';
+SET timezone = 'UTC'
+"""
+_COLLECT = text("SELECT kcache_collect(:target, :named_by, :ids, :namespace, :epoch, :writer, :at, :reason)")
+_NOW = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
+
+
+class Driver(Protocol):
+    """What we use of a connection of psycopg."""
+
+    def execute(self, query: str) -> object: ...
+
+    def close(self) -> None: ...
+
+
+def postgres_url(url: URL) -> URL:
+    """``url`` for psycopg 3, with timeouts unless it has its own."""
+    timeouts = {
+        "connect_timeout": str(CONNECT_SECONDS),
+        "tcp_user_timeout": str(SILENCE_SECONDS * 1000),
+        "keepalives_idle": "5",
+        "keepalives_interval": "2",
+        "keepalives_count": "3",
+        "application_name": "kcache",
+    }
+    return url.set(drivername="postgresql+psycopg", query={**timeouts, **url.query})
+
+
+def postgres_engine(url: URL, connections: int = MAX_CONNECTIONS) -> Engine:
+    """An engine in driver autocommit, whose sessions give up in time."""
+    engine = create_engine(
+        postgres_url(url),
+        isolation_level="AUTOCOMMIT",
+        poolclass=QueuePool,
+        pool_size=connections,
+        max_overflow=0,
+        pool_timeout=LOCK_SECONDS,
+        pool_use_lifo=True,
+        # In autocommit there is nothing to roll back when a connection returns.
+        pool_reset_on_return=None,
+    )
+
+    def prepare(connection: Driver, _record: object) -> None:
+        connection.execute(_SETTINGS)
+
+    event.listen(engine, "connect", prepare)
+    return engine
+
+
+class PostgresDatabase(Database):
+    """A database that exists and has our schema. Close it to free its connections."""
+
+    def __init__(self, url: URL) -> None:
+        self._engine = postgres_engine(url)
+        self._process = os.getpid()
+        self._closed = False
+
+    def _connect(self) -> Connection:
+        if self._process != os.getpid():
+            # In the child of a fork: the connections are the parent's.
+            self._engine.dispose(close=False)
+            self._process = os.getpid()
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
+        return self._engine.connect()
+
+    def fetch(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> Rows:
+        with translated():
+            try:
+                return self._fetch(statement, parameters)
+            except exc.DBAPIError as error:
+                # The connection may be from before a restart of the database: one try with a new one.
+                if not error.connection_invalidated:
+                    raise
+            return self._fetch(statement, parameters)
+
+    def _fetch(self, statement: Executable, parameters: Mapping[str, Any] | None) -> Rows:
+        with self._connect() as connection:
+            return connection.execute(statement, parameters).all()
+
+    def transact(self, work: Callable[[Connection], T], *, durable: bool = True) -> T:
+        with translated():
+            for attempt in range(1, _TRIES):
+                try:
+                    return self._transact(work, durable)
+                except exc.DBAPIError as error:
+                    if not _repeatable(error):
+                        raise
+                    logger.info("a transaction is repeated: %s", error.orig)
+                time.sleep(random.uniform(0, 0.01 * 2**attempt))  # noqa: S311 (spreads those who collided)
+            return self._transact(work, durable)
+
+    def _transact(self, work: Callable[[Connection], T], durable: bool) -> T:
+        with self._connect() as connection:
+            raw = driver(connection)
+            try:
+                _begin(connection, durable)
+                result = work(connection)
+            except BaseException:
+                _roll_back(connection, raw)
+                raise
+            _commit(connection)
+            return result
+
+    def collect(
+        self, connection: Connection, table: str, column: str, ids: Sequence[int], removal: Removal
+    ) -> int:
+        values = {
+            "target": table,
+            "named_by": column,
+            "ids": list(ids),
+            "namespace": removal.namespace_id,
+            "epoch": removal.epoch,
+            "writer": removal.writer,
+            "at": removal.at,
+            "reason": removal.reason,
+        }
+        return int(connection.execute(_COLLECT, values).scalar_one())
+
+    def lease_time(self, connection: Connection | None = None) -> tuple[str, int]:
+        """The database's clock: one for all replicas, whatever theirs say."""
+        if connection is not None:
+            return "", int(connection.execute(_NOW).scalar_one())
+        return "", int(self.fetch(_NOW)[0][0])
+
+    def close(self) -> None:
+        self._closed = True
+        self._engine.dispose(close=self._process == os.getpid())
+
+
+def driver(connection: Connection) -> Driver:
+    """The driver's connection."""
+    return cast("Driver", connection.connection.driver_connection)
+
+
+def _begin(connection: Connection, durable: bool) -> None:
+    connection.exec_driver_sql("BEGIN")
+    if not durable:
+        connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
+
+
+def _commit(connection: Connection) -> None:
+    """Raises ``StoreUnavailable`` when the connection is lost meanwhile: nobody knows then what happened.
+
+    Repeating the whole call is right for what is written once, and left to the caller for what is not.
+    """
+    try:
+        connection.exec_driver_sql("COMMIT")
+    except exc.DBAPIError as error:
+        connection.invalidate()
+        if error.connection_invalidated:
+            raise StoreUnavailable("the database was lost while it committed: ask again") from error
+        raise
+
+
+def _roll_back(connection: Connection, raw: Driver) -> None:
+    """Undo. A connection that cannot even do that is closed, which undoes too."""
+    if connection.invalidated:
+        return
+    try:
+        raw.execute("ROLLBACK")
+    except Exception:  # noqa: BLE001 (whatever it is, the connection is not used again)
+        connection.invalidate()
+
+
+def _repeatable(error: exc.DBAPIError) -> bool:
+    """Whether the transaction is undone for sure, and may succeed when it is repeated."""
+    return error.connection_invalidated or getattr(error.orig, "sqlstate", None) in _REPEATABLE

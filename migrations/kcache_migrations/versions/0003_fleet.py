@@ -1,0 +1,208 @@
+"""What a fleet asks for: quotas, pins, disowned toolchains, dead objects, audit writers and checkpoints.
+
+Revision ID: 0003
+"""
+
+# ruff: noqa: S608 (the statements are put together from our own names)
+from __future__ import annotations
+
+from alembic import op
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    PrimaryKeyConstraint,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+from kcache_migrations.collector import collector_removal, collector_statements
+from kcache_migrations.guards import guard_statements
+from kcache_migrations.views import hexadecimal, iso_time
+
+revision = "0003"
+down_revision = "0002"
+branch_labels = None
+depends_on = None
+
+_IMMUTABLE = {
+    "audit_writers": (("writer",),),
+    "audit_checkpoints": (("id",), ("writer", "sequence")),
+}
+
+#: What collection may delete on Postgres, and by which column of ids.
+_COLLECTABLE = {
+    "graph_mappings": ("id",),
+    "mapping_constants": ("mapping_id",),
+    "kernels": ("id",),
+    "kernel_ingredients": ("kernel_id",),
+    "kernel_artifacts": ("kernel_id",),
+    "programs": ("artifact_id",),
+    "constants": ("artifact_id",),
+    "artifacts": ("id",),
+    "artifact_chunks": ("artifact_id",),
+    "quarantine": ("artifact_id",),
+    "audit_events": ("id",),
+    "audit_seals": ("id",),
+}
+
+_RowId = BigInteger().with_variant(Integer(), "sqlite")
+
+
+def _namespace() -> Column[int]:
+    return Column("namespace_id", BigInteger, ForeignKey("namespaces.id"), nullable=False)
+
+
+def _int(name: str, default: str | None = None) -> Column[int]:
+    return Column(name, BigInteger, nullable=False, server_default=default)
+
+
+def _text(name: str) -> Column[str]:
+    return Column(name, Text, nullable=False)
+
+
+def _bytes(name: str) -> Column[bytes]:
+    return Column(name, LargeBinary, nullable=False)
+
+
+def _is_digest(name: str) -> CheckConstraint:
+    return CheckConstraint(f"length({name}) = 32", name=name)
+
+
+def upgrade() -> None:
+    """Add tables, a column and indexes; no table is rebuilt, so that all triggers stay."""
+    dialect = op.get_bind().dialect.name
+    _limits()
+    _ledger()
+    for table, names in _IMMUTABLE.items():
+        for statement in guard_statements(dialect, table, names, permanent=False):
+            op.execute(statement)
+    op.execute("DROP VIEW v_audit")
+    for name, select in _views(dialect).items():
+        op.execute(f"CREATE VIEW {name} AS {select}")
+    if dialect == "postgresql":
+        _postgres()
+
+
+def downgrade() -> None:
+    """Take it all away again, with what these tables say."""
+    dialect = op.get_bind().dialect.name
+    if dialect == "postgresql":
+        for statement in collector_removal(_COLLECTABLE):
+            op.execute(statement)
+        op.execute("ALTER TABLE artifact_chunks ALTER COLUMN content SET STORAGE EXTENDED")
+    op.execute("DROP VIEW v_audit")
+    for table in ("audit_checkpoints", "audit_writers", "transfers", "dead_objects"):
+        op.drop_table(table)
+    for table in ("disowned_toolchains", "pins", "quotas"):
+        op.drop_table(table)
+    op.drop_index("ix_audit_events_kernel", "audit_events")
+    op.drop_index("ix_audit_events_job", "audit_events")
+    op.drop_column("audit_events", "job")
+    op.execute(f"CREATE VIEW v_audit AS {_views(dialect)['v_audit'].replace('t.job, ', '')}")
+
+
+def _postgres() -> None:
+    # Slices of a chunk are read without decompressing the whole.
+    op.execute("ALTER TABLE artifact_chunks ALTER COLUMN content SET STORAGE EXTERNAL")
+    schema = op.get_bind().exec_driver_sql("SELECT quote_ident(current_schema())").scalar_one()
+    for statement in collector_statements(schema, _COLLECTABLE):
+        op.execute(statement)
+
+
+def _limits() -> None:
+    op.create_table(
+        "quotas",
+        _namespace(),
+        _text("resource"),
+        _int("most"),
+        _int("updated_at"),
+        PrimaryKeyConstraint("namespace_id", "resource"),
+        CheckConstraint("most >= 0", name="most"),
+    )
+    op.create_table(
+        "pins",
+        _namespace(),
+        _text("subject"),
+        _bytes("digest"),
+        _text("reason"),
+        _int("created_at"),
+        PrimaryKeyConstraint("namespace_id", "subject", "digest"),
+        _is_digest("digest"),
+    )
+    op.create_table(
+        "disowned_toolchains",
+        _namespace(),
+        _bytes("toolchain"),
+        _text("reason"),
+        _int("created_at"),
+        PrimaryKeyConstraint("namespace_id", "toolchain"),
+        _is_digest("toolchain"),
+    )
+    op.create_table(
+        "dead_objects",
+        Column("location", Text, primary_key=True),
+        _int("size"),
+        _int("dead_at"),
+        Index("ix_dead_objects_dead_at", "dead_at"),
+    )
+    op.create_table(
+        "transfers",
+        _text("source_id"),
+        _text("table_name"),
+        _text("position"),
+        _int("row_count"),
+        _int("finished_at", "0"),
+        _int("updated_at"),
+        PrimaryKeyConstraint("source_id", "table_name"),
+    )
+
+
+def _ledger() -> None:
+    op.add_column("audit_events", Column("job", Text, nullable=False, server_default=text("''")))
+    op.create_index("ix_audit_events_job", "audit_events", ["namespace_id", "job", "id"])
+    op.create_index("ix_audit_events_kernel", "audit_events", ["namespace_id", "kernel_digest", "id"])
+    op.create_table(
+        "audit_writers",
+        Column("writer", Text, primary_key=True),
+        _bytes("public_key"),
+        _text("host"),
+        _int("started_at"),
+    )
+    op.create_table(
+        "audit_checkpoints",
+        Column("id", _RowId, primary_key=True, autoincrement=True),
+        _text("writer"),
+        _int("sequence"),
+        _bytes("root"),
+        _int("events"),
+        _int("first_at"),
+        _int("last_at"),
+        _bytes("signature"),
+        _int("created_at"),
+        UniqueConstraint("writer", "sequence"),
+        _is_digest("root"),
+        sqlite_autoincrement=True,
+    )
+
+
+def _views(dialect: str) -> dict[str, str]:
+    def hexa(column: str) -> str:
+        return f"{hexadecimal(dialect, column)} AS {column.split('.')[-1]}"
+
+    def time(column: str) -> str:
+        return f"{iso_time(dialect, column)} AS {column.split('.')[-1]}"
+
+    return {
+        "v_audit": f"""
+            SELECT t.id, n.name AS namespace, t.epoch, {time("t.at")}, t.kind, t.outcome, t.origin, t.actor,
+                   t.job, t.peer, t.request_id, {hexa("t.program_digest")}, {hexa("t.spec_digest")}, t.key,
+                   {hexa("t.kernel_digest")}, t.target, {hexa("t.toolchain")}, t.duration_us, t.byte_count,
+                   t.saved_us, t.detail
+            FROM audit_events t LEFT JOIN namespaces n ON n.id = t.namespace_id""",
+    }

