@@ -12,6 +12,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
 from kcache_grpc.storage.schema.columns import (
@@ -39,7 +40,8 @@ artifacts = Table(
     sqlite_autoincrement=True,
 )
 
-#: One row holds ``size`` bytes from ``seq`` MiB on, here (``content``) or in an object store (``location``).
+#: One row holds ``size`` bytes from ``seq`` MiB on, here (``content``) or in an object that holds the whole
+#: generation (``location``). ``digest`` is theirs; rows of schemas before 0003 have none.
 artifact_chunks = Table(
     "artifact_chunks",
     METADATA,
@@ -49,10 +51,18 @@ artifact_chunks = Table(
     int_column("size"),
     Column("location", Text),
     bytes_column("content", nullable=True),
+    bytes_column("digest", nullable=True),
     PrimaryKeyConstraint("artifact_id", "generation", "seq"),
     CheckConstraint("(content IS NULL) <> (location IS NULL)", name="place"),
     # Covers "is it whole?": the sum of sizes without touching the pages that hold bytes.
     Index("ix_artifact_chunks_whole", "artifact_id", "generation", "size"),
+    # Whether a row names an object, which a sweep asks of every one.
+    Index(
+        "ix_artifact_chunks_location",
+        "location",
+        sqlite_where=text("location IS NOT NULL"),
+        postgresql_where=text("location IS NOT NULL"),
+    ),
 )
 
 programs = Table(

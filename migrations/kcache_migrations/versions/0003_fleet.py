@@ -78,6 +78,8 @@ def upgrade() -> None:
     """Add tables, a column and indexes; no table is rebuilt, so that all triggers stay."""
     dialect = op.get_bind().dialect.name
     _limits()
+    _collection()
+    _bytes_beside()
     _ledger()
     for table, names in _IMMUTABLE.items():
         for statement in guard_statements(dialect, table, names, permanent=False):
@@ -101,6 +103,9 @@ def downgrade() -> None:
         op.drop_table(table)
     for table in ("disowned_toolchains", "pins", "quotas"):
         op.drop_table(table)
+    op.drop_column("namespaces", "removals")
+    op.drop_index("ix_artifact_chunks_location", "artifact_chunks")
+    op.drop_column("artifact_chunks", "digest")
     op.drop_index("ix_audit_events_kernel", "audit_events")
     op.drop_index("ix_audit_events_job", "audit_events")
     op.drop_column("audit_events", "job")
@@ -122,6 +127,8 @@ def _limits() -> None:
         _text("resource"),
         _int("most"),
         _int("updated_at"),
+        Column("policy", Text, nullable=False, server_default=text("'evict'")),
+        _int("used", "0"),
         PrimaryKeyConstraint("namespace_id", "resource"),
         CheckConstraint("most >= 0", name="most"),
     )
@@ -160,6 +167,33 @@ def _limits() -> None:
         _int("finished_at", "0"),
         _int("updated_at"),
         PrimaryKeyConstraint("source_id", "table_name"),
+    )
+
+
+def _collection() -> None:
+    """What eviction asks for: removals that memories of a namespace notice, and a use of everything stored."""
+    op.add_column("namespaces", _int("removals", "0"))
+    for table, subject, digest in (
+        ("kernels", "kernel", "kernel_digest"),
+        ("graph_mappings", "mapping", "program_digest"),
+    ):
+        op.execute(
+            "INSERT INTO usage (namespace_id, subject, digest, hits, saved_us, last_used_at) "
+            f"SELECT namespace_id, '{subject}', {digest}, 0, 0, max(created_at) FROM {table} "
+            f"WHERE true GROUP BY namespace_id, {digest} ON CONFLICT DO NOTHING"
+        )
+
+
+def _bytes_beside() -> None:
+    """What objects need: digests of chunks, so that ranges are checked, and who names an object."""
+    op.add_column("artifact_chunks", Column("digest", LargeBinary, nullable=True))
+    named = text("location IS NOT NULL")
+    op.create_index(
+        "ix_artifact_chunks_location",
+        "artifact_chunks",
+        ["location"],
+        sqlite_where=named,
+        postgresql_where=named,
     )
 
 

@@ -11,15 +11,15 @@ CREATE TABLE artifact_chunks (
 	seq BIGINT NOT NULL, 
 	size BIGINT NOT NULL, 
 	location TEXT, 
-	content BLOB, 
+	content BLOB, digest BLOB, 
 	CONSTRAINT pk_artifact_chunks PRIMARY KEY (artifact_id, generation, seq), 
 	CONSTRAINT ck_artifact_chunks_place CHECK ((content IS NULL) <> (location IS NULL)), 
 	CONSTRAINT fk_artifact_chunks_artifacts FOREIGN KEY(artifact_id) REFERENCES artifacts (id)
 );
-INSERT INTO "artifact_chunks" VALUES(1,1,0,7,NULL,X'77656967687473');
-INSERT INTO "artifact_chunks" VALUES(2,1,0,9,NULL,X'736861726564204952');
-INSERT INTO "artifact_chunks" VALUES(3,1,0,8,NULL,X'6F626A6563742031');
-INSERT INTO "artifact_chunks" VALUES(4,1,0,0,NULL,X'');
+INSERT INTO "artifact_chunks" VALUES(1,1,0,7,NULL,X'77656967687473',NULL);
+INSERT INTO "artifact_chunks" VALUES(2,1,0,9,NULL,X'736861726564204952',NULL);
+INSERT INTO "artifact_chunks" VALUES(3,1,0,8,NULL,X'6F626A6563742031',NULL);
+INSERT INTO "artifact_chunks" VALUES(4,1,0,0,NULL,X'',NULL);
 CREATE TABLE artifacts (
 	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
 	namespace_id BIGINT NOT NULL, 
@@ -71,8 +71,8 @@ CREATE TABLE audit_events (
 	saved_us BIGINT NOT NULL, 
 	detail TEXT NOT NULL
 , job TEXT DEFAULT '' NOT NULL);
-INSERT INTO "audit_events" VALUES(1,1,1,1750000000000000,'25674-91eb8e917a798e37','store','','','job','','',NULL,NULL,1,NULL,'',NULL,0,0,0,'','');
-INSERT INTO "audit_events" VALUES(2,1,1,1750000000000000,'25674-91eb8e917a798e37','publish','','','','','',NULL,NULL,1,NULL,'',NULL,0,0,0,'','');
+INSERT INTO "audit_events" VALUES(1,1,1,1750000000000000,'28418-466e5bec64dd9696','store','','','job','','',NULL,NULL,1,NULL,'',NULL,0,0,0,'','');
+INSERT INTO "audit_events" VALUES(2,1,1,1750000000000000,'28418-466e5bec64dd9696','publish','','','','','',NULL,NULL,1,NULL,'',NULL,0,0,0,'','');
 CREATE TABLE audit_seals (
 	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
 	writer TEXT NOT NULL, 
@@ -350,7 +350,7 @@ CREATE TABLE store_meta (
 	value TEXT NOT NULL, 
 	CONSTRAINT pk_store_meta PRIMARY KEY (name)
 );
-INSERT INTO "store_meta" VALUES('store_id','9c79af27a4aec211cd009eeef5759bda');
+INSERT INTO "store_meta" VALUES('store_id','eb681d7bdb7ee86091e5a31d83819b66');
 CREATE TABLE transfers (
 	source_id TEXT NOT NULL, 
 	table_name TEXT NOT NULL, 
@@ -377,15 +377,15 @@ CREATE INDEX ix_programs_artifact_id ON programs (artifact_id);
 CREATE INDEX ix_constants_artifact_id ON constants (artifact_id);
 CREATE INDEX ix_graph_mappings_key ON graph_mappings (namespace_id, "key");
 CREATE INDEX ix_mapping_constants_digest ON mapping_constants (namespace_id, digest);
-CREATE INDEX ix_kernels_variants ON kernels (namespace_id, epoch, "key", target, options, toolchain);
-CREATE INDEX ix_kernels_compile_us ON kernels (namespace_id, epoch, compile_us);
 CREATE INDEX ix_kernels_toolchain ON kernels (namespace_id, toolchain);
+CREATE INDEX ix_kernels_compile_us ON kernels (namespace_id, epoch, compile_us);
+CREATE INDEX ix_kernels_variants ON kernels (namespace_id, epoch, "key", target, options, toolchain);
 CREATE INDEX ix_kernel_artifacts_artifact_id ON kernel_artifacts (artifact_id);
 CREATE INDEX ix_conflicts_namespace_id ON conflicts (namespace_id, id);
 CREATE INDEX ix_usage_last_used_at ON usage (namespace_id, subject, last_used_at);
 CREATE INDEX ix_audit_events_writer ON audit_events (writer, id);
-CREATE INDEX ix_audit_events_at ON audit_events (namespace_id, at);
 CREATE INDEX ix_audit_events_namespace_id ON audit_events (namespace_id, id);
+CREATE INDEX ix_audit_events_at ON audit_events (namespace_id, at);
 CREATE TRIGGER specs_refuse_update BEFORE UPDATE ON specs BEGIN SELECT RAISE(ABORT, 'kcache: rows of specs are never changed'); END;
 CREATE TRIGGER specs_refuse_delete BEFORE DELETE ON specs BEGIN SELECT RAISE(ABORT, 'kcache: rows of specs are never deleted'); END;
 CREATE TRIGGER specs_refuse_insert BEFORE INSERT ON specs WHEN EXISTS (SELECT 1 FROM specs WHERE rowid = NEW.rowid) OR EXISTS (SELECT 1 FROM specs WHERE namespace_id = NEW.namespace_id AND key = NEW.key) OR EXISTS (SELECT 1 FROM specs WHERE namespace_id = NEW.namespace_id AND spec_digest = NEW.spec_digest) BEGIN SELECT RAISE(ABORT, 'kcache: rows of specs are never replaced'); END;
@@ -463,6 +463,7 @@ CREATE VIEW v_failures AS
                    t.count, strftime('%Y-%m-%dT%H:%M:%S', t.first_at / 1000000, 'unixepoch') || printf('.%06dZ', t.first_at % 1000000) AS first_at, strftime('%Y-%m-%dT%H:%M:%S', t.last_at / 1000000, 'unixepoch') || printf('.%06dZ', t.last_at % 1000000) AS last_at, strftime('%Y-%m-%dT%H:%M:%S', t.expires_at / 1000000, 'unixepoch') || printf('.%06dZ', t.expires_at % 1000000) AS expires_at
             FROM failures t JOIN namespaces n ON n.id = t.namespace_id;
 CREATE INDEX ix_dead_objects_dead_at ON dead_objects (dead_at);
+CREATE INDEX ix_artifact_chunks_location ON artifact_chunks (location) WHERE location IS NOT NULL;
 CREATE INDEX ix_audit_events_job ON audit_events (namespace_id, job, id);
 CREATE INDEX ix_audit_events_kernel ON audit_events (namespace_id, kernel_digest, id);
 CREATE TRIGGER audit_writers_refuse_update BEFORE UPDATE ON audit_writers BEGIN SELECT RAISE(ABORT, 'kcache: rows of audit_writers are never changed'); END;
