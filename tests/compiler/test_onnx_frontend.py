@@ -239,3 +239,44 @@ def test_the_documentation_lists_the_operators() -> None:
     assert listed is not None
     random_ops = {op for op in TABLE if op.startswith("Random")} | {"Bernoulli", "Multinomial"}
     assert set(re.findall(r"`(\w+)`", listed[1])) == (set(TABLE) - random_ops) | set(OPS)
+
+
+def _of_the_size(*nodes: onnx.NodeProto, **weights: Array) -> onnx.ModelProto:
+    """A model that computes ``q`` of ``d``, the size of its open axis, and adds it to the input."""
+    made = [
+        node("Shape", ["x"], ["d"], start=0, end=1),
+        *nodes,
+        node("Cast", ["q"], ["f"], to=1),
+        node("Add", ["x", "f"], ["y"]),
+    ]
+    return model(made, {"x": ["N", 3]}, ["y"], weights)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        _of_the_size(node("Div", ["d", "k"], ["q"]), k=ints(1000)),
+        _of_the_size(node("Mod", ["d", "k"], ["q"]), k=ints(5)),
+        _of_the_size(node("Greater", ["d", "k"], ["q"]), k=ints(20)),
+        _of_the_size(node("Less", ["d", "k"], ["q"]), k=ints(300)),
+        model(
+            [node("Slice", ["x", "a", "b"], ["y"])], {"x": ["N", 3]}, ["y"], {"a": ints(0), "b": ints(512)}
+        ),
+        model(
+            [node("Slice", ["x", "a", "b"], ["y"])], {"x": ["N", 3]}, ["y"], {"a": ints(-99), "b": ints(9999)}
+        ),
+    ],
+    ids=["quotient", "remainder", "above", "below", "head", "tail"],
+)
+def test_a_size_that_the_graph_holds_against_a_number_cannot_be_open(made: onnx.ModelProto) -> None:
+    """It is one program on one side of the number, and another on the other."""
+    with pytest.raises(UnsupportedOp, match="'N'"):
+        canonical(made)
+
+
+def test_numbers_that_no_size_meets_do_not_matter() -> None:
+    whole = model(
+        [node("Slice", ["x", "a", "b"], ["y"])], {"x": ["N", 3]}, ["y"], {"a": ints(0), "b": ints(2**62)}
+    )
+    same = model([node("Identity", ["x"], ["y"])], {"x": ["N", 3]}, ["y"])
+    assert canonical(whole).spec_text == canonical(same).spec_text

@@ -56,11 +56,16 @@ def canonicalize(
         raise InvalidProgram(f"unknown numerics class {numerics!r}; known are {', '.join(NUMERICS)}")
     read = read_program(program, format, limits)
     made = _canonical(read, numerics, limits, lifted, erasing)
-    if read.other is None or not erasing:
+    if not read.others or not erasing:
         return made
     try:
-        other = _canonical(read.other(), numerics, limits, lifted, erasing)
-        return opened(made, other, read.open_axes, format)
+        found = made
+        for again in read.others:
+            other = again()
+            if other is not None:
+                there = _canonical(other, numerics, limits, lifted, erasing)
+                found = opened(made, there, read.open_axes, format)
+        return found
     except UnsupportedOp:
         if read.dynamic is None:
             raise

@@ -13,13 +13,13 @@ class Imported:
     """A StableHLO module whose last arguments may be bound to weights.
 
     ``bound``: argument index -> content, little-endian and row-major. ``open_axes``: (argument, axis) whose
-    size the program leaves open, and the module has chosen -> its name in the program. ``other`` imports the
-    same program with other such sizes. ``dynamic`` imports it with unknown ones, for programs
-    that compute with them.
+    size the program leaves open, and the module has chosen -> its name in the program. ``others`` import the
+    same program with other such sizes, or give None where it has none of these. ``dynamic`` imports it with
+    unknown ones, for programs that compute with them.
     """
 
     module: Native
     bound: Mapping[int, bytes] = field(default_factory=dict[int, bytes], repr=False)
     open_axes: Mapping[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str])
-    other: Callable[[], Native] | None = None
+    others: tuple[Callable[[], Native | None], ...] = ()
     dynamic: Callable[[], Native] | None = None

@@ -106,6 +106,13 @@ def nodes(graph: Proto) -> Iterator[Proto]:
         pending.extend(_inner(body))
 
 
+def all_nodes(model: Proto) -> Iterator[Proto]:
+    """Yield the nodes of all graphs and functions of a model."""
+    yield from nodes(model.graph)
+    for function in model.functions:
+        yield from _function_nodes(function)
+
+
 def _storage(model: Proto) -> None:
     """Refuse elements in other files, before anything looks for the files."""
     external = onnx().TensorProto.EXTERNAL
@@ -116,12 +123,10 @@ def _storage(model: Proto) -> None:
         for tensor in graph.initializer:
             if tensor.data_location == external or len(tensor.external_data):
                 tensor_array(tensor, f"the initializer {tensor.name!r}")
-    bodies = [nodes(model.graph), *(_function_nodes(f) for f in model.functions)]
-    for body in bodies:
-        for node in body:
-            for a in node.attribute:
-                if a.HasField("t") and (a.t.data_location == external or len(a.t.external_data)):
-                    tensor_array(a.t, f'node "{node.name}"')
+    for node in all_nodes(model):
+        for a in node.attribute:
+            if a.HasField("t") and (a.t.data_location == external or len(a.t.external_data)):
+                tensor_array(a.t, f'node "{node.name}"')
 
 
 def _function_nodes(function: Proto) -> Iterator[Proto]:

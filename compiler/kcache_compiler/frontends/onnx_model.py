@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from kcache_compiler.canonical.constants import INLINE_CONSTANT_BYTES
-from kcache_compiler.errors import InvalidProgram, LimitExceeded
+from kcache_compiler.errors import CompilerError, InvalidProgram, LimitExceeded
 from kcache_compiler.frontends import context as mlir
 from kcache_compiler.frontends.context import Native
 from kcache_compiler.frontends.graph.program import GraphProgram
@@ -18,6 +17,12 @@ from kcache_compiler.frontends.onnx_checks import graphs, parse, tensor_type
 from kcache_compiler.frontends.onnx_ops.build import Build
 from kcache_compiler.frontends.onnx_ops.emit import ELEMENTS, Array, Value, content_of, known, quoted
 from kcache_compiler.frontends.onnx_proto import Proto, tensor_array
+from kcache_compiler.frontends.onnx_samples import (
+    further_sizes,
+    main_sizes,
+    prime_sizes,
+    splittable_sizes,
+)
 from kcache_compiler.frontends.onnx_translate import Scope, Translator
 
 #: Before this IR version every initializer had to be an input too; since then such an input is the caller's.
@@ -54,18 +59,33 @@ def read_onnx(program: bytes | GraphProgram, limits: Limits) -> Imported:
     if not isinstance(program, bytes):
         raise InvalidProgram("a GraphProgram has the format 'graph', and was sent as 'onnx'")
     check("program size in bytes", len(program), limits.program_bytes)
-    found = translate(program, limits)
+    model = parse(program)
+    check("number of arguments", len(model.graph.input) + len(model.graph.initializer), limits.arguments)
+
+    def at(sizes: Iterator[int]) -> Translation:
+        return _Main(model, limits, sizes).translation()
+
+    found = at(main_sizes(model))
     if not found.open_axes:
         return Imported(_module(found.text), found.bound)
 
-    def other() -> Native:
+    def second() -> Native:
         try:
-            return _module(translate(program, limits, sample=1).text)
+            return _module(at(prime_sizes(model)).text)
         except InvalidProgram:
-            # A graph may split an open size: it is none at primes.
-            return _module(translate(program, limits, sample=2).text)
+            return _module(at(splittable_sizes(model)).text)
 
-    return Imported(_module(found.text), found.bound, found.open_axes, other)
+    def tried(sizes: Iterator[int]) -> Native | None:
+        try:
+            return _module(at(sizes).text)
+        except CompilerError:
+            return None  # nothing that has these sizes
+
+    def further(choices: Sequence[Iterator[int]]) -> Native | None:
+        return next((module for module in map(tried, choices) if module is not None), None)
+
+    others = [second, *(partial(further, choices) for choices in further_sizes(model))]
+    return Imported(_module(found.text), found.bound, found.open_axes, tuple(others))
 
 
 def _module(text: str) -> Native:
@@ -75,21 +95,10 @@ def _module(text: str) -> Native:
         raise InvalidProgram(f"the model does not make valid StableHLO: {str(error)[:2000]}") from None
 
 
-def translate(program: bytes, limits: Limits, sample: int = 0) -> Translation:
-    """Return a model as StableHLO text with one function ``@main``.
-
-    ``sample``: which of several sizes open dims are given. Raises ``InvalidProgram``, ``UnsupportedOp`` or
-    ``LimitExceeded``.
-    """
-    model = parse(program)
-    check("number of arguments", len(model.graph.input) + len(model.graph.initializer), limits.arguments)
-    return _Main(model, limits, sample).translation()
-
-
 class _Main:
-    def __init__(self, model: Proto, limits: Limits, sample: int) -> None:
+    def __init__(self, model: Proto, limits: Limits, sizes: Iterator[int]) -> None:
         self.model = model
-        self.fresh = _sizes(model, sample)
+        self.fresh = sizes
         self.limits = limits
         self.build = Build(limits)
         self.signature: list[str] = []
@@ -176,23 +185,6 @@ def _constants(graph: Proto) -> dict[str, Proto]:
         for attribute in node.attribute
         if attribute.name == "value"
     }
-
-
-def _sizes(model: Proto, sample: int) -> Iterator[int]:
-    """Yield sizes for open dims: no two alike, and none that the model has itself.
-
-    Samples 0 and 2 have many divisors. Sample 1 is primes: a graph that asks whether a size is even, or pads
-    it to a multiple, is another there.
-    """
-    taken = {dim.dim_value for info in model.graph.input for dim in info.type.tensor_type.shape.dim} | {
-        size for tensor in model.graph.initializer for size in tensor.dims
-    }
-    candidates = _primes(53) if sample == 1 else itertools.count(48 + 360 * sample, 24)
-    return (size for size in candidates if size not in taken)
-
-
-def _primes(start: int) -> Iterator[int]:
-    return (n for n in itertools.count(start) if all(n % d for d in range(2, math.isqrt(n) + 1)))
 
 
 def _is_weight(array: Array) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
 
 from kcache_compiler.errors import InvalidProgram, LimitExceeded, UnsupportedOp
@@ -60,8 +61,8 @@ class Program:
     """A parsed program: the entry function and all functions by name. Owns its native module.
 
     ``format`` is what the module is now: ``stablehlo`` or ``linalg``. ``bound`` and ``open_axes`` are those
-    of ``Imported``; ``other`` reads the same program with other sizes for its open axes, ``dynamic`` with
-    unknown ones.
+    of ``Imported``; ``others`` read the same program with other sizes for its open axes, or give None
+    where it has none of these; ``dynamic`` reads it with unknown ones.
     """
 
     format: str
@@ -70,7 +71,7 @@ class Program:
     functions: dict[str, Native]
     bound: Mapping[int, bytes] = field(default_factory=dict[int, bytes], repr=False)
     open_axes: Mapping[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str])
-    other: Callable[[], Program] | None = None
+    others: tuple[Callable[[], Program | None], ...] = ()
     dynamic: Callable[[], Program] | None = None
 
 
@@ -104,12 +105,16 @@ def _imported(imported: Imported, limits: Limits) -> Program:
     def finished(module: Native) -> Program:
         return _finished(module, "stablehlo", _inspect(module, "stablehlo", limits))
 
-    again, dynamic = imported.other, imported.dynamic
+    def again(read: Callable[[], Native | None]) -> Program | None:
+        module = read()
+        return None if module is None else replace(finished(module), bound=imported.bound)
+
+    dynamic = imported.dynamic
     return replace(
         finished(imported.module),
         bound=imported.bound,
         open_axes=imported.open_axes,
-        other=None if again is None else lambda: replace(finished(again()), bound=imported.bound),
+        others=tuple(partial(again, read) for read in imported.others),
         dynamic=None if dynamic is None else lambda: replace(finished(dynamic()), bound=imported.bound),
     )
 

@@ -37,7 +37,7 @@ def import_torch(module: Native) -> Imported:
         lower_torch_to_stablehlo(other)
         return other
 
-    return Imported(main, open_axes=axes, other=lowered)
+    return Imported(main, open_axes=axes, others=(lowered,))
 
 
 def _refuse_mutable(module: Native) -> None:

@@ -40,7 +40,7 @@ def read_graph(program: bytes | GraphProgram, limits: Limits) -> Native | Import
     except NeedsSizes:
         return _parsed(dynamic)
     return Imported(
-        _parsed(one), open_axes=axes, other=lambda: _parsed(other), dynamic=lambda: _parsed(dynamic)
+        _parsed(one), open_axes=axes, others=(lambda: _parsed(other),), dynamic=lambda: _parsed(dynamic)
     )
 
 
