@@ -3,7 +3,7 @@
 Obligations that hold for every method:
 
 - **Threads.** A store may be called from any thread at any time; calls block, none calls back except
-  ``GraphDraft.bind``. No transaction outlives a call. After a fork the child may go on using it.
+  ``GraphDraft.bind`` and ``watch``. No transaction outlives a call. After a fork the child may go on using it.
 - **Durability.** When a writing call returns, its effect survives SIGKILL and power loss, but for
   ``memory:``; leases (whose holders a power loss ends too) and usage survive SIGKILL. A call that raises,
   or whose process dies, leaves all of its effect or none.
@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 
 from kcache_grpc.storage.nearby import NearbyStore
+from kcache_grpc.storage.notices import NoticeStore
 from kcache_grpc.storage.records import (
     AuditEvent,
     AuditRecord,
@@ -245,8 +246,8 @@ class KernelStore(ABC):
         """The parts of a kernel's key, in order; empty for an unknown kernel."""
 
 
-class LeaseStore(ABC):
-    """Leases, and what became of compiles that failed."""
+class LeaseStore(NoticeStore):
+    """Leases, what became of compiles that failed, and notices of both."""
 
     @abstractmethod
     def acquire_lease(

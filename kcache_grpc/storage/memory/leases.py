@@ -9,11 +9,15 @@ from kcache_grpc.storage.clock import STEADY_SLACK
 from kcache_grpc.storage.contract import LeaseStore
 from kcache_grpc.storage.errors import LeaseLost
 from kcache_grpc.storage.memory.state import HeldLease, MemoryPart, Name, State
+from kcache_grpc.storage.notices import Tell, Watch
 from kcache_grpc.storage.records import Failure, FailureRecord, Lease, LeaseState, Namespace
 
 
 class MemoryLeases(MemoryPart, LeaseStore):
     """``LeaseStore`` in memory."""
+
+    def watch(self, tell: Tell) -> Watch | None:
+        return None
 
     def acquire_lease(
         self, namespace: Namespace, kernel_digest: bytes, holder: str, ttl: float

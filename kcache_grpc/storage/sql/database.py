@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Executable
 
+from kcache_grpc.storage.notices import Tell, Watch
+
 T = TypeVar("T")
 
 
@@ -80,6 +82,10 @@ class Database(ABC):
 
         The database's own clock where it has one: read on ``connection`` if given.
         """
+
+    def watch(self, tell: Tell) -> Watch | None:
+        """As ``NoticeStore.watch``. This one tells nothing."""
+        return None
 
     @abstractmethod
     def close(self) -> None:

@@ -13,6 +13,7 @@ from kcache_grpc.storage import checks
 from kcache_grpc.storage.clock import STEADY_SLACK
 from kcache_grpc.storage.contract import LeaseStore
 from kcache_grpc.storage.errors import LeaseLost
+from kcache_grpc.storage.notices import Tell, Watch
 from kcache_grpc.storage.records import Failure, FailureRecord, Lease, LeaseState, Namespace
 from kcache_grpc.storage.schema import failures, leases
 from kcache_grpc.storage.sql.database import Row
@@ -93,6 +94,9 @@ _CLEAR_FAILURE = delete(failures).where(
 
 class SqlLeases(SqlPart, LeaseStore):
     """``LeaseStore`` on SQL."""
+
+    def watch(self, tell: Tell) -> Watch | None:
+        return self._db.watch(tell)
 
     def acquire_lease(
         self, namespace: Namespace, kernel_digest: bytes, holder: str, ttl: float

@@ -12,8 +12,10 @@ from typing import Any, Protocol, TypeVar, cast
 from sqlalchemy import URL, Connection, Engine, Executable, QueuePool, create_engine, event, exc, text
 
 from kcache_grpc.storage.errors import StoreUnavailable
+from kcache_grpc.storage.notices import Tell, Watch
 from kcache_grpc.storage.sql.database import Database, Removal, Rows
 from kcache_grpc.storage.sql.faults import translated
+from kcache_grpc.storage.sql.listener import Listener
 
 logger = logging.getLogger("kcache.storage")
 T = TypeVar("T")
@@ -94,6 +96,7 @@ class PostgresDatabase(Database):
         self._engine = postgres_engine(url)
         self._process = os.getpid()
         self._closed = False
+        self._listeners: list[Listener] = []
 
     def _connect(self) -> Connection:
         if self._process != os.getpid():
@@ -163,8 +166,17 @@ class PostgresDatabase(Database):
             return "", int(connection.execute(_NOW).scalar_one())
         return "", int(self.fetch(_NOW)[0][0])
 
+    def watch(self, tell: Tell) -> Watch:
+        _, arguments = self._engine.dialect.create_connect_args(self._engine.url)
+        listener = Listener({**arguments, "application_name": "kcache-listener"}, tell)
+        self._listeners.append(listener)
+        return listener
+
     def close(self) -> None:
         self._closed = True
+        if self._process == os.getpid():
+            for listener in self._listeners:
+                listener.close()
         self._engine.dispose(close=self._process == os.getpid())
 
 

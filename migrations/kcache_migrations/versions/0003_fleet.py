@@ -23,6 +23,7 @@ from sqlalchemy import (
 
 from kcache_migrations.collector import collector_removal, collector_statements
 from kcache_migrations.guards import guard_statements
+from kcache_migrations.notices import notice_removal, notice_statements
 from kcache_migrations.views import hexadecimal, iso_time
 
 revision = "0003"
@@ -95,7 +96,7 @@ def downgrade() -> None:
     """Take it all away again, with what these tables say."""
     dialect = op.get_bind().dialect.name
     if dialect == "postgresql":
-        for statement in collector_removal(_COLLECTABLE):
+        for statement in (*collector_removal(_COLLECTABLE), *notice_removal()):
             op.execute(statement)
         op.execute("ALTER TABLE artifact_chunks ALTER COLUMN content SET STORAGE EXTENDED")
     op.execute("DROP VIEW v_audit")
@@ -116,7 +117,7 @@ def _postgres() -> None:
     # Slices of a chunk are read without decompressing the whole.
     op.execute("ALTER TABLE artifact_chunks ALTER COLUMN content SET STORAGE EXTERNAL")
     schema = op.get_bind().exec_driver_sql("SELECT quote_ident(current_schema())").scalar_one()
-    for statement in collector_statements(schema, _COLLECTABLE):
+    for statement in (*collector_statements(schema, _COLLECTABLE), *notice_statements()):
         op.execute(statement)
 
 

@@ -1,0 +1,87 @@
+"""LISTEN on Postgres: one connection of its own, in a thread, made again whenever it breaks."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import psycopg
+
+from kcache_grpc.storage.notices import KernelPublished, LeaseChanged, Missed, NamespaceChanged, Notice, Tell
+
+logger = logging.getLogger("kcache.storage")
+
+#: As in ``kcache_migrations.notices``.
+CHANNEL = "kcache"
+#: Seconds between two attempts to connect: the first, the most.
+_FIRST_PAUSE, _LAST_PAUSE = 0.05, 1.0
+#: Seconds of silence after which the connection is tried.
+_SILENCE = 10.0
+#: Seconds that closing waits for a thread that hangs in a database that does not answer.
+_PATIENCE = 2.0
+
+
+class Listener:
+    """Tells what is heard until it is closed."""
+
+    def __init__(self, arguments: Mapping[str, Any], tell: Tell) -> None:
+        self._arguments = arguments
+        self._tell = tell
+        self._closing = threading.Event()
+        self._wake_reader, self._wake_writer = os.pipe()
+        self._thread = threading.Thread(target=self._run, name="kcache-listener", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        os.write(self._wake_writer, b".")
+        self._thread.join(_PATIENCE)
+
+    def _run(self) -> None:
+        pause = _FIRST_PAUSE
+        while not self._closing.is_set():
+            try:
+                with psycopg.connect(**self._arguments, autocommit=True) as connection:
+                    connection.execute(f"LISTEN {CHANNEL}".encode())
+                    pause = _FIRST_PAUSE
+                    self._tell(Missed())
+                    self._follow(connection)
+            except psycopg.Error as error:
+                logger.info("notices of the database are not heard: %s", " ".join(str(error).split()))
+            self._closing.wait(pause)
+            pause = min(pause * 2, _LAST_PAUSE)
+        os.close(self._wake_reader)
+        os.close(self._wake_writer)
+
+    def _follow(self, connection: psycopg.Connection[Any]) -> None:
+        while not self._closing.is_set():
+            ready, _, _ = select.select([connection, self._wake_reader], [], [], _SILENCE)
+            if not ready:
+                connection.execute(b"SELECT 1")  # raises when nobody is there any more
+            for heard in connection.notifies(timeout=0):
+                notice = parse(heard.payload)
+                if notice is not None:
+                    self._tell(notice)
+
+
+def parse(payload: str) -> Notice | None:
+    """The notice; ``None`` for one of another version."""
+    kind, *rest = payload.split(":")
+    try:
+        match kind, rest:
+            case "lease", [namespace, digest]:
+                return LeaseChanged(int(namespace), bytes.fromhex(digest))
+            case "kernel", [namespace, key]:
+                return KernelPublished(int(namespace), int(key))
+            case "namespace", [namespace]:
+                return NamespaceChanged(int(namespace))
+            case _:
+                return None
+    except ValueError:
+        return None

@@ -1,0 +1,49 @@
+"""Triggers of Postgres that tell listeners what changed: ids only, sent when the transaction commits.
+
+Whatever statement changes a row, every replica hears of it, and nothing is sent for a read or a heartbeat.
+Not to be heard costs time only: who listens looks for itself too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+#: What servers listen on. Payloads: ``lease:NAMESPACE:DIGEST``, ``kernel:NAMESPACE:KEY``, ``namespace:ID``.
+CHANNEL = "kcache"
+
+_FUNCTION = f"""
+CREATE FUNCTION kcache_tell() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE what text;
+BEGIN
+    CASE TG_TABLE_NAME
+        WHEN 'leases' THEN what := format('lease:%s:%s', NEW.namespace_id, encode(NEW.kernel_digest, 'hex'));
+        WHEN 'kernels' THEN what := format('kernel:%s:%s', NEW.namespace_id, NEW.key);
+        WHEN 'namespaces' THEN what := format('namespace:%s', NEW.id);
+        ELSE what := format('namespace:%s', coalesce(NEW.namespace_id, OLD.namespace_id));
+    END CASE;
+    PERFORM pg_notify('{CHANNEL}', what);
+    RETURN NULL;
+END $$
+"""
+
+#: Table -> what happens to a row of it that others wait for, or remember otherwise.
+_EVENTS = {
+    "leases": "UPDATE ON leases FOR EACH ROW WHEN ((OLD.holder, OLD.stages) <> (NEW.holder, NEW.stages))",
+    "kernels": "INSERT ON kernels FOR EACH ROW",
+    "namespaces": "UPDATE ON namespaces FOR EACH ROW",
+    "disowned_toolchains": "INSERT OR DELETE ON disowned_toolchains FOR EACH ROW",
+}
+
+
+def notice_statements() -> Iterator[str]:
+    """Statements that make the function and its triggers."""
+    yield _FUNCTION
+    for table, event in _EVENTS.items():
+        yield f"CREATE TRIGGER {table}_tell AFTER {event} EXECUTE FUNCTION kcache_tell()"
+
+
+def notice_removal() -> Iterator[str]:
+    """Statements that take them away."""
+    for table in _EVENTS:
+        yield f"DROP TRIGGER {table}_tell ON {table}"
+    yield "DROP FUNCTION kcache_tell()"

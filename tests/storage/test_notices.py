@@ -1,0 +1,153 @@
+"""Notices: what a store tells of its own accord, on Postgres; and that nothing depends on them."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from kcache_grpc.storage import Store, open_store
+from kcache_grpc.storage.notices import KernelPublished, LeaseChanged, Missed, NamespaceChanged, Notice
+from kcache_grpc.storage.records import Failure, Namespace
+from kcache_grpc.storage.sql.listener import parse
+from tests.postgres import PostgresServer
+from tests.storage.drafts import kernel, sha256, spec
+
+KERNEL = kernel(1).kernel.kernel_digest
+#: Seconds within which a notice is heard, on a busy machine too.
+SOON = 30.0
+
+
+class Heard:
+    """Notices as they come."""
+
+    def __init__(self) -> None:
+        self._notices: queue.Queue[Notice] = queue.Queue()
+
+    def __call__(self, notice: Notice) -> None:
+        self._notices.put(notice)
+
+    def next(self) -> Notice:
+        return self._notices.get(timeout=SOON)
+
+    def until(self, notice: Notice) -> list[Notice]:
+        """What was heard before it."""
+        before: list[Notice] = []
+        while (heard := self.next()) != notice:
+            before.append(heard)
+        return before
+
+
+@pytest.fixture
+def url(postgres_server: PostgresServer) -> Iterator[str]:
+    url = postgres_server.create()
+    yield url
+    postgres_server.drop(url)
+
+
+@pytest.fixture
+def one(url: str) -> Iterator[Store]:
+    with open_store(url, migrate=True) as store:
+        yield store
+
+
+@pytest.fixture
+def two(url: str, one: Store) -> Iterator[Store]:
+    with open_store(url) as store:
+        yield store
+
+
+@pytest.fixture
+def ns(one: Store) -> Namespace:
+    return one.get_or_create_namespace("default")
+
+
+@pytest.fixture
+def heard(two: Store, ns: Namespace) -> Iterator[Heard]:
+    """What another replica hears, from the moment that it listens."""
+    heard = Heard()
+    watch = two.watch(heard)
+    assert watch is not None
+    assert heard.next() == Missed()
+    yield heard
+    watch.close()
+    watch.close()
+
+
+def test_waiters_hear_of_stages_and_of_the_end_but_not_of_heartbeats(one, ns, heard):
+    changed = LeaseChanged(ns.id, KERNEL)
+    lease = one.acquire_lease(ns, KERNEL, "a", ttl=10)
+    one.heartbeat_lease(lease, 10)
+    one.report_stage(lease, "lower")
+    assert heard.until(changed) == []
+    one.heartbeat_lease(lease, 10)
+    one.release_lease(lease)
+    assert heard.until(changed) == []
+    lease = one.acquire_lease(ns, KERNEL, "b", ttl=10)
+    assert heard.until(changed) == []
+    one.record_failure(ns, KERNEL, Failure("COMPILE_FAILED", "", ""), 10, lease)
+    assert heard.until(changed) == []
+
+
+def test_a_published_kernel_is_told_under_its_key_and_ends_its_lease(one, ns, heard):
+    one.put_spec(ns, spec(0))
+    lease = one.acquire_lease(ns, KERNEL, "a", ttl=10)
+    one.publish_kernel(ns, kernel(1), lease)
+    told = {heard.next(), heard.next()}
+    assert told == {KernelPublished(ns.id, 1), LeaseChanged(ns.id, KERNEL)}
+
+
+def test_what_makes_memories_stale_is_told(one, ns, heard):
+    changed = NamespaceChanged(ns.id)
+    one.raise_epoch(ns)
+    assert heard.until(changed) == []
+    one.disown_toolchain(ns, sha256("toolchain"))
+    assert heard.until(changed) == []
+    one.readmit_toolchain(ns, sha256("toolchain"))
+    assert heard.until(changed) == []
+
+
+def test_nothing_is_told_of_what_is_undone(one, ns, heard):
+    one.put_spec(ns, spec(0))
+    lost = one.acquire_lease(ns, KERNEL, "a", ttl=10)
+    one.release_lease(lost)
+    heard.until(LeaseChanged(ns.id, KERNEL))
+    with pytest.raises(Exception, match="no longer holds"):
+        one.publish_kernel(ns, kernel(1), lost)
+    one.raise_epoch(ns)
+    assert heard.until(NamespaceChanged(ns.id)) == []
+
+
+def test_a_listener_that_was_cut_off_says_so_and_hears_again(url, one, ns, heard):
+    with psycopg.connect(url, autocommit=True) as administrator:
+        query = (
+            b"SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            b"WHERE application_name = 'kcache-listener' AND datname = current_database()"
+        )
+        assert administrator.execute(query).fetchall() == [(True,)]
+    assert heard.until(Missed()) == []
+    one.raise_epoch(ns)
+    heard.until(NamespaceChanged(ns.id))
+
+
+def test_a_closed_store_tells_nothing_more(url, one, ns):
+    heard = Heard()
+    with open_store(url) as other:
+        other.watch(heard)
+        assert heard.next() == Missed()
+    one.raise_epoch(ns)
+    with pytest.raises(queue.Empty):
+        heard._notices.get_nowait()
+
+
+@pytest.mark.parametrize("opened", ["memory:", "sqlite://"])
+def test_other_stores_tell_nothing(opened):
+    with open_store(opened) as store:
+        assert store.watch(Heard()) is None
+
+
+@pytest.mark.parametrize("payload", ["", "lease", "lease:1:zz", "kernel:x:1", "kernel:1", "later:1:2:3"])
+def test_what_another_version_tells_is_not_understood_and_does_no_harm(payload):
+    assert parse(payload) is None
