@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import combinations, permutations
 from typing import Any
 
 from tests.recognition import edit
@@ -98,24 +99,67 @@ def _exchanged(text: str, places: list[re.Match[str]], rng: random.Random) -> st
 
 
 def other_axis(op: Any, rng: random.Random) -> bool:
-    """Reduce, broadcast, transpose or contract another axis: where sizes coincide, the type stays."""
-    names = {
-        "stablehlo.reduce": "dimensions",
-        "stablehlo.broadcast_in_dim": "broadcast_dimensions",
-        "stablehlo.transpose": "permutation",
-    }
-    if op.name not in names:
+    """Reduce, broadcast or transpose another axis: where sizes coincide, the type stays."""
+    if op.name not in _AXES:
         return False
-    name = names[op.name]
-    old = list(op.attributes[name])
-    rank = len((op.results[0] if op.name == "stablehlo.broadcast_in_dim" else op.operands[0]).type.shape)
-    if not old or rank < 2:
+    name, candidates = _AXES[op.name]
+    old = tuple(op.attributes[name])
+    operand, result = edit.shape(op.operands[0]), edit.shape(op.results[0])
+    found = [new for new in candidates(len(old), operand, result) if new != old]
+    if not found:
         return False
-    new = rng.sample(range(rank), len(old))
-    if op.name == "stablehlo.reduce":
-        new.sort()
-    op.attributes[name] = ir.Attribute.parse(edit.ints(new))
-    return new != old
+    op.attributes[name] = ir.Attribute.parse(edit.ints(rng.choice(found)))
+    return True
+
+
+_Axes = Iterator[tuple[int, ...]]
+
+
+def _reduced(count: int, operand: list[int], result: list[int]) -> _Axes:
+    for axes in combinations(range(len(operand)), count):
+        if [size for d, size in enumerate(operand) if d not in axes] == result:
+            yield axes
+
+
+def _placed(count: int, operand: list[int], result: list[int]) -> _Axes:
+    for axes in permutations(range(len(result)), count):
+        if all(size in (1, result[d]) for size, d in zip(operand, axes, strict=True)):
+            yield axes
+
+
+def _permuted(count: int, operand: list[int], result: list[int]) -> _Axes:
+    for axes in permutations(range(count)):
+        if [operand[d] for d in axes] == result:
+            yield axes
+
+
+_AXES: dict[str, tuple[str, Callable[[int, list[int], list[int]], _Axes]]] = {
+    "stablehlo.reduce": ("dimensions", _reduced),
+    "stablehlo.broadcast_in_dim": ("broadcast_dimensions", _placed),
+    "stablehlo.transpose": ("permutation", _permuted),
+}
+
+
+def other_part(op: Any, rng: random.Random) -> bool:
+    """Take a slice elsewhere."""
+    if op.name != "stablehlo.slice":
+        return False
+    starts, limits = list(op.attributes["start_indices"]), list(op.attributes["limit_indices"])
+    sizes = edit.shape(op.operands[0])
+    moves = [
+        (d, by)
+        for d, size in enumerate(sizes)
+        for by in range(-starts[d], size - limits[d] + 1)
+        if by and starts[d] < limits[d]
+    ]
+    if not moves:
+        return False
+    d, by = rng.choice(moves)
+    starts[d] += by
+    limits[d] += by
+    op.attributes["start_indices"] = ir.Attribute.parse(edit.ints(starts))
+    op.attributes["limit_indices"] = ir.Attribute.parse(edit.ints(limits))
+    return True
 
 
 def other_constant(op: Any, rng: random.Random) -> bool:
@@ -152,6 +196,30 @@ def other_element_type(op: Any, rng: random.Random) -> bool:
     point = ir.InsertionPoint(op)
     narrow = edit.make("stablehlo.convert", [value], ir.RankedTensorType.get(value.type.shape, small), point)
     op.operands[number] = edit.make("stablehlo.convert", [narrow], value.type, point)
+    return True
+
+
+def other_argument_type(op: Any, rng: random.Random) -> bool:
+    """Take an argument in another float, and convert it first."""
+    module = op
+    while module.name != "builtin.module":
+        module = module.parent.operation
+    function = edit.main_of(module)
+    block = edit.body(function)
+    places = [i for i, a in enumerate(block.arguments) if edit.is_float(a)]
+    if not places:
+        return False
+    argument = block.arguments[rng.choice(places)]
+    old = argument.type
+    elements = [e for e in (ir.F16Type.get(), ir.F64Type.get()) if e != old.element_type]
+    before = edit.uses(argument)
+    argument.set_type(ir.RankedTensorType.get(old.shape, rng.choice(elements)))
+    edit.redirect(
+        before, edit.make("stablehlo.convert", [argument], old, ir.InsertionPoint.at_block_begin(block))
+    )
+    type = function.attributes["function_type"].value
+    changed_type = ir.FunctionType.get([a.type for a in block.arguments], type.results)
+    function.attributes["function_type"] = ir.TypeAttr.get(changed_type)
     return True
 
 
@@ -265,8 +333,10 @@ CHANGES: dict[str, Change] = {
     "other operation": other_operation,
     "other attribute": other_attribute,
     "other axis": other_axis,
+    "other part": other_part,
     "other constant": other_constant,
     "other element type": other_element_type,
+    "other argument type": other_argument_type,
     "swapped operands": swapped_operands,
     "rewired": rewired,
     "dropped": dropped,
@@ -276,19 +346,23 @@ CHANGES: dict[str, Change] = {
 }
 
 
-def changed(text: str, seed: int) -> tuple[str, str]:
-    """Return a verified program that differs from ``text`` in one place, and what was done where."""
+def changed(text: str, seed: int) -> tuple[str, str, str]:
+    """Return a verified program that differs from ``text`` in one place, which change it is, and where.
+
+    Each change is as likely as any other, as far as the program has a place for it.
+    """
     rng = random.Random(seed)
     while True:
+        name = rng.choice(list(CHANGES))
         module = edit.parse(text)
         everywhere = _reached(module)
-        for _ in range(40):
-            name = rng.choice(list(CHANGES))
-            op = rng.choice(everywhere)
+        rng.shuffle(everywhere)
+        for op in everywhere:
+            where: str = op.name
             with edit.editing(module):
                 done = CHANGES[name](op, rng)
             if done and _verifies(module):
-                return module.operation.get_asm(), f"{name} at {op.name}"
+                return module.operation.get_asm(), name, where
             if done:
                 break
 

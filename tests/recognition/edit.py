@@ -42,9 +42,28 @@ ELEMENTWISE = (
 TERMINATORS = ("func.return", "stablehlo.return")
 
 
+class _Contexts:
+    """One context for many modules, for making one takes longer than parsing; it keeps all it ever saw."""
+
+    most = 50
+
+    def __init__(self) -> None:
+        self.left = 0
+        self.context: Any = None
+
+    def __call__(self) -> Any:
+        if not self.left:
+            self.left, self.context = self.most, new_context()
+        self.left -= 1
+        return self.context
+
+
+_contexts = _Contexts()
+
+
 def parse(text: str | bytes) -> Any:
-    """Return a module in a context of its own."""
-    return parse_module(text, new_context())
+    """Return a module."""
+    return parse_module(text, _contexts())
 
 
 @contextmanager

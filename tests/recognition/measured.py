@@ -31,55 +31,81 @@ class Same:
         return f"{self.tried - len(self.lost)} of {self.tried} writings have the key"
 
 
-def write_differently(entry: Entry, seeds: range) -> Same:
+def write_differently(entry: Entry, seeds: range, numerics: str = "default") -> Same:
     """Compare the keys of random writings, at all sizes of the corpus, with the key at the first sizes."""
     found = Same()
-    wanted = key(entry.texts[0])
+    wanted = key(entry.texts[0], numerics)
     for seed in seeds:
         index = random.Random(seed).randrange(len(entry.texts))
         program, applied = rewritten(entry.texts[index], seed)
         found.tried += 1
-        if key(program) != wanted:
+        if key(program, numerics) != wanted:
             found.lost.append(f"{entry.name} seed {seed} at {entry.sizes[index]}: {', '.join(applied)}")
     return found
 
 
 @dataclass
 class Different:
-    """Random changes of one graph's meaning: ``collisions`` have its key and compute something else."""
+    """Random changes of one graph: how many by what became of them, and how many by the kind of change.
+
+    ``collisions`` have the key of the graph, or of another change of it, and compute something else.
+    """
 
     count: Counter[str] = field(default_factory=Counter[str])
+    kinds: Counter[str] = field(default_factory=Counter[str])
     collisions: list[str] = field(default_factory=list[str])
 
     def __str__(self) -> str:
         return ", ".join(f"{number} {word}" for word, number in sorted(self.count.items()))
 
 
+#: What a kernel is made for: two programs that agree here get one kernel.
+_Identity = tuple[str, object, tuple[bytes, ...]]
+
+
+def _identity(text: str) -> _Identity:
+    form = canonicalize(text.encode(), "stablehlo")
+    return form.spec_digest.hex(), form.arg_spec, tuple(constant.digest for constant in form.constants)
+
+
 def change(entry: Entry, wanted: int, interpreter: meaning.Interpreter, confirm: bool) -> Different:
     """Change the graph until ``wanted`` changes were seen that change what it means.
 
     ``confirm``: a change counts only if the interpreter computes something else; else also if its key
-    differs.
-    A program with the graph's key is a collision unless it computes the same.
+    differs. A program with the graph's key, or at the same sizes with that of an earlier change, is a
+    collision unless it computes the same. Other lifted constants are no other key, but not the same program.
     """
     found = Different()
-    keys = {key(text) for text in entry.texts}
+    known = {_identity(text): text for text in reversed(entry.texts)}
+    (digest,) = {digest for digest, _, _ in known}
     seed = 0
     while found.count["different"] < wanted:
         index = random.Random(seed).randrange(len(entry.texts))
         text = entry.texts[index]
-        other, what = changed(text, seed)
+        other, kind, where = changed(text, seed)
+        place = f"{entry.name} seed {seed} at {entry.sizes[index]}: {kind} at {where}"
         seed += 1
         try:
-            collides = key(other) in keys
+            identity = _identity(other)
         except CompilerError:
             found.count["refused"] += 1
             continue
-        if not collides and not confirm:
+        twin = known.setdefault(identity, other)
+        collides = identity[0] == digest
+        if collides or confirm:
+            differs = meaning.differ(interpreter, text, other)
+            word = "different" if differs else "the same" if differs is False else "not evaluated"
+            if collides and differs is not False:
+                if identity[2] != _identity(text)[2]:
+                    word = "other weights"
+                else:
+                    found.collisions.append(place)
+            found.count[word] += 1
+            found.kinds[kind] += word == "different"
+        else:
             found.count["different"] += 1
-            continue
-        differs = meaning.differ(interpreter, text, other)
-        found.count["different" if differs else "the same" if differs is False else "not evaluated"] += 1
-        if collides and differs is not False:
-            found.collisions.append(f"{entry.name} seed {seed - 1} at {entry.sizes[index]}: {what}")
+        if not collides and twin is not other and twin != other:
+            found.count["pairs with one key"] += 1
+            if meaning.differ(interpreter, twin, other):
+                found.collisions.append(f"{place}: the key of another change")
     return found

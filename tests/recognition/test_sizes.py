@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kcache_compiler.canonical import canonicalize
+from kcache_compiler.canonical import canonicalize, render
 from tests.recognition.measured import key
 
 
@@ -181,3 +181,60 @@ def test_a_size_is_one_before_any_views_of_what_is_repeated(views: str) -> None:
     assert form.spec_text == canonicalize(program(plain, 8.0).encode(), "stablehlo").spec_text
     assert "extent : f32[] | s1" in form.spec_text
     assert "extent" not in canonicalize(program(views, 7.0).encode(), "stablehlo").spec_text
+
+
+def divided(batch: int, features: int, divisor: float) -> str:
+    wide, long = f"tensor<{batch}x{features}xf32>", f"tensor<{features}xf32>"
+    return f"""func.func @main(%x: {wide}, %b: {long}) -> {wide} {{
+      %c = stablehlo.constant dense<{divisor}> : {long}
+      %h = stablehlo.divide %b, %c : {long}
+      %w = stablehlo.broadcast_in_dim %h, dims = [1] : ({long}) -> {wide}
+      %r = stablehlo.add %x, %w : {wide}
+      return %r : {wide} }}"""
+
+
+def test_a_divisor_of_what_is_repeated_is_no_size_where_there_is_no_sum() -> None:
+    assert len({key(divided(*sizes, 2.0)) for sizes in ((2, 5), (3, 5), (2, 2), (2, 7))}) == 1
+
+
+def total(size: int, divisor: float) -> str:
+    return f"""func.func @main(%x: tensor<{size}xf32>) -> tensor<f32> {{
+      %z = stablehlo.constant dense<0.0> : tensor<f32>
+      %c = stablehlo.constant dense<{divisor}> : tensor<f32>
+      %s = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [0]
+        : (tensor<{size}xf32>, tensor<f32>) -> tensor<f32>
+      %r = stablehlo.divide %s, %c : tensor<f32>
+      return %r : tensor<f32> }}"""
+
+
+def test_one_less_than_a_size_is_a_number_where_there_is_no_mean() -> None:
+    assert len({key(total(size, 2.0)) for size in (3, 5, 7)}) == 1
+    assert key(total(2, 2.0)) == key(total(7, 7.0)) != key(total(7, 2.0))
+
+
+def test_a_sum_over_what_is_repeated_has_the_size_that_divides_it() -> None:
+    """The gradient of a mean whose cotangent is the same along the axis, as JAX has it of normalized rows."""
+
+    def program(rows: int, columns: int) -> str:
+        wide, long = f"tensor<{rows}x{columns}xf32>", f"tensor<{rows}xf32>"
+        return f"""func.func @main(%x: {wide}) -> {wide} {{
+          %z = stablehlo.constant dense<0.0> : tensor<f32>
+          %n = stablehlo.constant dense<{columns}.0> : {long}
+          %s = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [1]
+            : ({wide}, tensor<f32>) -> {long}
+          %e = stablehlo.exponential %s : {long}
+          %w = stablehlo.broadcast_in_dim %e, dims = [0] : ({long}) -> {wide}
+          %t = stablehlo.reduce(%w init: %z) applies stablehlo.add across dimensions = [1]
+            : ({wide}, tensor<f32>) -> {long}
+          %d = stablehlo.divide %t, %n : {long}
+          %b = stablehlo.broadcast_in_dim %d, dims = [0] : ({long}) -> {wide}
+          %r = stablehlo.add %b, %x : {wide}
+          return %r : {wide} }}"""
+
+    sizes = ((2, 2), (3, 5), (7, 4), (4, 7), (6, 6))
+    assert len({key(program(*each)) for each in sizes}) == 1
+    for each in sizes:
+        form = canonicalize(program(*each).encode(), "stablehlo")
+        kept = canonicalize(program(*each).encode(), "stablehlo", erasing=False)
+        rendered = render(form.spec_text, form.arg_spec).encode()
+        assert canonicalize(rendered, "stablehlo", erasing=False).spec_text == kept.spec_text

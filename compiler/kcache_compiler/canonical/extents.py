@@ -2,22 +2,33 @@
 
 A constant is an extent where the dataflow says so, not where a number happens to agree. As a divisor it is
 the number of elements that a sum below it runs over, or that a broadcast above it repeats (the sum's
-gradient); as a factor it is one over the number that a sum below it runs over, or, beside no sum, one over a
+gradient) where the program shows that there is a sum: one over the same axes, or one that gathers the
+gradient. As a factor it is one over the number that a sum below it runs over, or, beside no sum, one over a
 number that is an extent elsewhere. Between constant and sum there may be conversions, views and arithmetic
-with other constants only. N - 1, of variances without bias, counts too.
+with other constants only. N - 1, of variances without bias, counts below sums, beside a mean over N.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 
 from kcache_compiler.canonical.constants import Constant, read_constant
+from kcache_compiler.canonical.contracted_space import dot_numbers
 from kcache_compiler.canonical.elements import is_float, is_integer
 from kcache_compiler.canonical.graph import DYNAMIC
 from kcache_compiler.canonical.repeats import Repeats, symbolic_product
-from kcache_compiler.canonical.shapes import Shapes
-from kcache_compiler.canonical.sizes import evaluate, is_symbolic, product, read_size, size_text
+from kcache_compiler.canonical.shapes import Shapes, Ties
+from kcache_compiler.canonical.sizes import (
+    evaluate,
+    factors,
+    is_symbolic,
+    monomial,
+    product,
+    read_size,
+    size_text,
+)
 from kcache_compiler.canonical.tape import CONSTANTS, Block, Entry, Tape
 from kcache_compiler.frontends.context import Native
 
@@ -52,8 +63,16 @@ def extent_value(text: str, sizes: dict[int, int]) -> float | int | None:
     return 1.0 / count if count else float("inf")
 
 
-#: How near a size is, the size, whether a constant would be one over it, and whether a sum runs over it.
-_Context = tuple[int, int, bool, bool]
+class _Reason(Enum):
+    """Why a constant may be a size."""
+
+    SUM = "a sum over it is below"
+    GRADIENT = "a gradient is shared out over it"
+    REPEATED = "what it divides is repeated so often"
+
+
+#: How near a size is, the size, whether a constant would be one over it, and why.
+_Context = tuple[int, int, bool, _Reason]
 
 #: How near what is repeated above counts, and what a product is over: less than any sum below.
 _REPEATED, _WHOLE = _STEPS, _STEPS + 1
@@ -67,11 +86,19 @@ class Extent:
     negative: bool
 
 
-def find_extents(tape: Tape, shapes: Shapes, constants: dict[Native, Constant]) -> dict[int, Extent]:
-    """Return the extents that constants are, by number of the value."""
+def find_extents(
+    tape: Tape, shapes: Shapes, constants: dict[Native, Constant]
+) -> tuple[dict[int, Extent], Ties]:
+    """Return the extents that constants are, by number of the value; and sizes that follow from them.
+
+    A sum over what is repeated, divided by an extent, repeats it as often as the extent says: nothing else
+    says how often.
+    """
     if not shapes.symbols:
-        return {}
-    return _Search(tape, shapes, constants).run()
+        return {}, {}
+    search = _Search(tape, shapes, constants)
+    found = search.run()
+    return found, search.ties(found)
 
 
 class _Search:
@@ -84,10 +111,12 @@ class _Search:
         self.users: dict[int, list[tuple[Entry, int]]] = {}
         #: the sizes over which there is a mean
         self.means: set[str] = set()
+        #: the symbols that each sum or contraction runs over
+        self.summed: set[tuple[int, ...]] = set()
         #: values that depend on constants only
         self.constant: set[int] = set()
         self._index(tape.body)
-        self.repeats = Repeats(self.users, self.types, self.stated)
+        self.repeats = Repeats(self.users, self.stated, self._is_zero)
 
     def _index(self, block: Block) -> None:
         for entry in block.entries:
@@ -103,6 +132,9 @@ class _Search:
                 _kind(entry) in (_PASSING | _ARITHMETIC) and all(v in self.constant for v in entry.operands)
             ):
                 self.constant.update(entry.results)
+            code = self._runs_over(entry)
+            if code is not None:
+                self.summed.add(factors(code)[1])
 
     def run(self) -> dict[int, Extent]:
         found: dict[int, Extent] = {}
@@ -122,17 +154,17 @@ class _Search:
             return None
         if self.stated[value].dims is None:  # a scalar of a linalg program, not a tensor
             return None
-        known = self.constants.get(entry.operation)
-        if known is None:
-            known = read_constant(entry.operation, self.stated[value])
-            self.constants[entry.operation] = known
+        known = self._read(value, entry)
         if not known.splat or known.content.startswith("=") or not known.content.strip("0"):
             return None
         found: list[tuple[int, str, bool]] = []
-        for near, code, inverse, summed in self._contexts(value, 0, _STEPS):
-            if inverse and not summed and not (written and size_text(code) in self.means):
+        for near, code, inverse, reason in self._contexts(value, 0, _STEPS):
+            mean = written and size_text(code) in self.means
+            if reason is not _Reason.SUM and inverse and not mean:
                 continue
-            for form in ("{}", "{}-1") if summed else ("{}",):
+            if reason is _Reason.REPEATED and not self._is_summed(code):
+                continue
+            for form in ("{}", "{}-1") if reason is _Reason.SUM and mean else ("{}",):
                 text = form.format(size_text(code))
                 if inverse:
                     text = f"1/({text})"
@@ -146,6 +178,57 @@ class _Search:
                 ]
         # Where several sizes agree, the choice must not depend on the order of the program.
         return Extent(*min(found)[1:]) if found else None
+
+    def _read(self, value: int, constant: Entry) -> Constant:
+        known = self.constants.get(constant.operation)
+        if known is None:
+            known = read_constant(constant.operation, self.stated[value])
+            self.constants[constant.operation] = known
+        return known
+
+    def _source(self, value: int) -> tuple[int, Entry | None]:
+        """Return what a value is a view of, or a conversion, and what made that."""
+        made = self.made.get(value)
+        while made is not None and _kind(made) in _PASSING:
+            value = made.operands[0]
+            made = self.made.get(value)
+        return value, made
+
+    def _is_zero(self, value: int) -> bool:
+        value, made = self._source(value)
+        if value not in self.constant or made is None or made.name not in CONSTANTS:
+            return False
+        known = self._read(value, made)
+        return known.splat and not known.content.strip("0")
+
+    # -- sums over what is repeated
+
+    def ties(self, found: Mapping[int, Extent]) -> Ties:
+        """Return the symbols of dims that sums run over without any, by entry."""
+        ties: dict[int, tuple[int, int]] = {}
+        for value, entry in self.made.items():
+            if entry.name != "stablehlo.reduce" or not entry.uses or not _is_sum(entry):
+                continue
+            dims: list[int] = list(entry.operation.attributes["dimensions"])
+            fixed = [dim for dim in dims if entry.uses[0][dim] != 1]
+            if len(fixed) != 1 or is_symbolic(entry.uses[0][fixed[0]]):
+                continue
+            size = entry.uses[0][fixed[0]]
+            named = {size_text(monomial(1, [i]) or 0): i for i, n in self.sizes.items() if n == size}
+            symbols = {named[text] for text in self._divisors(value, found, _STEPS) if text in named}
+            if len(symbols) == 1:
+                ties[id(entry)] = fixed[0], symbols.pop()
+        return ties
+
+    def _divisors(self, value: int, found: Mapping[int, Extent], steps: int) -> Iterator[str]:
+        """Yield the extents by which a sum is divided."""
+        for entry, position in self.users.get(value, ()) if steps > 0 else ():
+            if _kind(entry) in _PASSING:
+                yield from self._divisors(entry.results[0], found, steps - 1)
+            elif _kind(entry) == "divide" and position == 0:
+                divisor, _ = self._source(entry.operands[1])
+                if divisor in found:
+                    yield found[divisor].text
 
     # -- from the constant up to where it meets a value
 
@@ -167,7 +250,7 @@ class _Search:
             elif kind in _PLACING and entry.uses:
                 whole = symbolic_product(entry.uses[position])
                 if whole is not None:
-                    yield _WHOLE, whole, not divisors, False
+                    yield _WHOLE, whole, not divisors, _Reason.GRADIENT
 
     def _sink(self, entry: Entry, position: int, divisors: int) -> Iterator[_Context]:
         if divisors > 1:
@@ -176,13 +259,13 @@ class _Search:
         if inverse and _kind(entry) == "divide":
             return
         for near, code in enumerate(self._sums(entry.operands[1 - position], _STEPS)):
-            yield near, code, inverse, True
-        for code in self.repeats.codes(entry.results[0], _STEPS):
-            yield _REPEATED, code, inverse, False
+            yield near, code, inverse, _Reason.SUM
+        for code, gathered in self.repeats.codes(entry.results[0], _STEPS):
+            yield _REPEATED, code, inverse, _Reason.GRADIENT if gathered else _Reason.REPEATED
         if _kind(entry) == "multiply":
             whole = symbolic_product(self.types[entry.results[0]].dims or ())
             if whole is not None:
-                yield _WHOLE, whole, inverse, False
+                yield _WHOLE, whole, inverse, _Reason.GRADIENT
 
     # -- what is summed below, what is repeated above
 
@@ -207,12 +290,30 @@ class _Search:
             if len(varying) == 1:
                 yield from self._sums(varying[0], steps - _STEP)
 
+    def _is_summed(self, code: int) -> bool:
+        """Whether some sum runs over the symbols of a size, and perhaps more."""
+        wanted = factors(code)[1]
+        return any(all(wanted.count(s) <= summed.count(s) for s in wanted) for summed in self.summed)
+
+    def _runs_over(self, entry: Entry) -> int | None:
+        """Return the number of elements that a sum or a contraction adds up."""
+        if entry.name == "stablehlo.reduce" and len(entry.results) == 1:
+            return self._reduced(entry)
+        if entry.name == "stablehlo.dot_general" and entry.uses:
+            _, _, dims, _ = dot_numbers(entry.operation.attributes["dot_dimension_numbers"])
+            return symbolic_product([entry.uses[0][d] for d in dims])
+        return None
+
     def _reduced(self, entry: Entry) -> int | None:
-        body = entry.regions[0]
-        if [inner.name for inner in body.entries if inner.live] != ["stablehlo.add"]:
+        if not _is_sum(entry):
             return None
         sizes = entry.uses[0] if entry.uses else self.types[entry.operands[0]].dims or ()
         return symbolic_product([sizes[int(d)] for d in entry.operation.attributes["dimensions"]])
+
+
+def _is_sum(reduce: Entry) -> bool:
+    """Whether a reduction of one value adds."""
+    return [inner.name for inner in reduce.regions[0].entries if inner.live] == ["stablehlo.add"]
 
 
 def _kind(entry: Entry) -> str:

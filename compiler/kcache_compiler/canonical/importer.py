@@ -84,7 +84,10 @@ class Importer:
         tape = self.record(self.program.entry)
         stated = list(tape.types)
         self.shapes = erase(tape, len(self._lifted)) if erasing else keep(tape)
-        self.extents = find_extents(tape, self.shapes, self.constants)
+        self.extents, ties = find_extents(tape, self.shapes, self.constants)
+        if ties:
+            self.shapes = erase(tape, len(self._lifted), self.shapes, ties)
+            self.extents, _ = find_extents(tape, self.shapes, self.constants)
         builder = Builder()
         finished = self._import(tape, builder)
         arguments = tuple(stated[v] for v in tape.body.parameters)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kcache_compiler.canonical.graph import DYNAMIC, ValueType
 from kcache_compiler.canonical.shapes.groups import reshape_groups
@@ -12,26 +12,32 @@ from kcache_compiler.canonical.tape import Entry
 #: Operations whose result has the dims of their operand.
 _ALIKE = frozenset({"convert", "negate"})
 
+_ADDING = frozenset({"stablehlo.add", "stablehlo.subtract"})
+
 #: A dim as the run of sizes that it is the product of, and whether the value is repeated along each.
 _Dim = tuple[tuple[int, bool], ...]
 _Dims = tuple[_Dim, ...]
 
 
 class Repeats:
-    """The uses of the values of one tape. ``types`` hold erased sizes, ``stated`` those of the program."""
+    """The uses of the values of one tape. ``stated`` are their types in the program; ``is_zero`` says which
+    are zeros.
+    """
 
     def __init__(
         self,
         users: Mapping[int, Sequence[tuple[Entry, int]]],
-        types: Sequence[ValueType],
         stated: Sequence[ValueType],
+        is_zero: Callable[[int], bool],
     ) -> None:
         self._users = users
-        self._types = types
         self._stated = stated
+        self._is_zero = is_zero
 
-    def codes(self, value: int, steps: int) -> list[int]:
-        """Return the numbers of times that a value is repeated, with erased sizes in them, in order.
+    def codes(self, value: int, steps: int) -> list[tuple[int, bool]]:
+        """Return the numbers of times that a value is repeated, with erased sizes in them, in order, and
+        whether it went through a sum over dims of size 1, or what is left of one, the addition of zero:
+        gradients do, where a result kept such dims.
 
         ``steps``: how many views are followed.
         """
@@ -39,17 +45,23 @@ class Repeats:
         if any(size < 1 for size in dims):
             return []
         whole = tuple(((size, False),) if size != 1 else () for size in dims)
-        return sorted(set(self._below(value, whole, steps)))
+        return sorted(set(self._below(value, whole, steps, False)))
 
-    def _below(self, value: int, dims: _Dims, steps: int) -> Iterator[int]:
+    def _below(self, value: int, dims: _Dims, steps: int, gathered: bool) -> Iterator[tuple[int, bool]]:
         for entry, position in self._users.get(value, ()):
             code = self._code(entry, position, dims)
             if code is not None:
-                yield code
-            made = self._shown(entry, dims) if steps > 0 else None
+                yield code, gathered
+            if steps <= 0:
+                continue
+            if entry.name in _ADDING and self._is_zero(entry.operands[1 - position]):
+                yield from self._below(entry.results[0], dims, steps - 1, True)
+                continue
+            made = self._shown(entry, dims)
             if made is not None:
                 number = position if entry.name == "stablehlo.optimization_barrier" else 0
-                yield from self._below(entry.results[number], made, steps - 1)
+                summed = gathered or entry.name == "stablehlo.reduce"
+                yield from self._below(entry.results[number], made, steps - 1, summed)
 
     @staticmethod
     def _code(entry: Entry, position: int, dims: _Dims) -> int | None:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from kcache_compiler.canonical.shapes.erase import Shapes, erase, keep
+from kcache_compiler.canonical.shapes.erase import Shapes, Ties, erase, keep
 
-__all__ = ["Shapes", "erase", "keep"]
+__all__ = ["Shapes", "Ties", "erase", "keep"]

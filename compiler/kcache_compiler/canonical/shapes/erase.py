@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kcache_compiler.canonical.graph import ValueType
@@ -11,6 +11,7 @@ from kcache_compiler.canonical.shapes.solver import Place, Solver
 from kcache_compiler.canonical.tape import Block, Entry, Tape, mark_live
 
 _NOTHING: frozenset[int] = frozenset()
+_NONE: Mapping[int, tuple[int, int]] = {}
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,19 @@ def keep(tape: Tape) -> Shapes:
     return Shapes(tape.types, [], [])
 
 
-def erase(tape: Tape, fixed_arguments: int = 0) -> Shapes:
-    """Apply the rules to what the results need. The last ``fixed_arguments`` (constants) keep their sizes."""
+#: By ``id`` of an entry: a dim of its first operand, and the number of the symbol that it is.
+Ties = Mapping[int, tuple[int, int]]
+
+
+def erase(tape: Tape, fixed_arguments: int = 0, known: Shapes | None = None, ties: Ties = _NONE) -> Shapes:
+    """Apply the rules to what the results need. The last ``fixed_arguments`` (constants) keep their sizes.
+
+    ``ties``: what is ``known`` of dims along which a value is repeated, and no rule says.
+    """
     mark_live(tape.body)
     walk = _Walk(tape)
+    if known is not None:
+        walk.ties = {entry: (dim, known.symbols[symbol]) for entry, (dim, symbol) in ties.items()}
     parameters = tape.body.parameters
     for index, value in enumerate(parameters):
         dims = walk.dims[value]
@@ -51,6 +61,8 @@ class _Walk:
     def __init__(self, tape: Tape) -> None:
         self.solver = Solver()
         self.types = tape.types
+        self.parameters = tape.body.parameters
+        self.ties: Mapping[int, tuple[int, Place]] = {}
         #: dims of each value that is met, by number
         self.dims: dict[int, tuple[int, ...]] = {}
         self.loose: dict[int, frozenset[int]] = {}
@@ -87,6 +99,10 @@ class _Walk:
             blocks.append((region, parameters, region.uses))
         types = [self.types[v] for v in (*entry.operands, *entry.results)]
         loose = [self.loose.get(v, _NOTHING) for v in entry.operands]
+        if id(entry) in self.ties:
+            dim, (argument, axis) = self.ties[id(entry)]
+            if dim in loose[0]:
+                self.solver.union(self.dims[self.parameters[argument]][axis], entry.uses[0][dim])
         step = Step(self.solver, entry.operation.attributes, entry.uses, results, loose, types, blocks)
         rule_of(entry.name)(step)
         for value, found in zip(entry.results, step.loose_out, strict=True):
