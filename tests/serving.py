@@ -76,7 +76,7 @@ class ServerProcess:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith("{") and (event := json.loads(line)).get("event") == "listening":
-                return next(address for address in event["addresses"] if not address.startswith("unix:"))
+                return next(each for each in event["addresses"] if not each.startswith(("unix:", "http:")))
         raise AssertionError(f"the server did not start:\n{self.log()[-4000:]}")
 
     def __enter__(self) -> Self:

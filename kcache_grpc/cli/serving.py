@@ -57,6 +57,7 @@ def serve(
     failure_ttl: Annotated[float | None, typer.Option(help="Seconds a failed compile is remembered.")] = None,
     spool_bytes: Annotated[int | None, typer.Option(help="Bytes of uploads under way.")] = None,
     spool_ttl: Annotated[float | None, typer.Option(help="Seconds an upload may rest.")] = None,
+    metrics: Annotated[str | None, typer.Option(help="host:port for Prometheus, plain HTTP.")] = None,
     log_format: Annotated[
         str | None, typer.Option(help="text or json.", autocompletion=lambda: ["text", "json"])
     ] = None,
@@ -91,6 +92,7 @@ def serve(
         "failure_ttl": failure_ttl,
         "spool_bytes": spool_bytes,
         "spool_ttl": spool_ttl,
+        "metrics": metrics,
         "log_format": log_format,
         "ready_file": ready_file,
     }

@@ -28,6 +28,7 @@ class ServerConfig:
     that another key signed, whose kernels are then compiled anew.
     ``listen``: addresses ``host:port``; port 0 takes a free one. ``socket``: path of a Unix socket, in a
     directory of mode 0700 that is made if need be; ``None``: no socket.
+    ``metrics``: ``host:port`` where Prometheus may scrape, in plain HTTP; empty: nowhere.
     ``workers``: compilers; 0: as many as CPUs. One more worker only parses. ``worker``: how they are started.
     """
 
@@ -51,6 +52,7 @@ class ServerConfig:
     max_concurrent: int = 10_000
     heartbeat: float = 5.0
     limits: Limits = field(default_factory=Limits)
+    metrics: str = ""
     log_format: str = "text"
     ready_file: Path | None = None
     worker: WorkerSettings = field(default_factory=WorkerSettings)
@@ -138,6 +140,7 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "spool_bytes": int,
     "spool_ttl": float,
     "max_concurrent": int,
+    "metrics": str,
     "log_format": str,
     "ready_file": Path,
 }

@@ -20,6 +20,7 @@ import grpc.aio
 
 from kcache_grpc._proto.kcache.v1 import common_pb2
 from kcache_grpc.errors import ArgumentError, KcacheError, PermissionDenied
+from kcache_grpc.server.metrics import Metrics
 from kcache_grpc.server.requestlog import Request, RequestLog
 from kcache_grpc.server.status import to_status
 from kcache_grpc.service import Caller
@@ -37,10 +38,13 @@ _MAX_HEADER_TEXT = 128
 class Guard(grpc.aio.ServerInterceptor):
     """Wraps every handler once."""
 
-    def __init__(self, token: str, default_deadline: float, log: RequestLog) -> None:
+    def __init__(
+        self, token: str, default_deadline: float, log: RequestLog, metrics: Metrics | None = None
+    ) -> None:
         self._token = f"Bearer {token}".encode() if token else b""
         self._default_deadline = default_deadline
         self._log = log
+        self._metrics = metrics
         self._wrapped: dict[str, Handler] = {}
         self._request_ids = itertools.count()
         self._request_prefix = os.urandom(6).hex()
@@ -140,8 +144,10 @@ class Guard(grpc.aio.ServerInterceptor):
         return self._default_deadline
 
     def write(self, request: Request) -> None:
-        """One line of the request log."""
+        """One line of the request log, one observation of the metrics."""
         self._log.add(request)
+        if self._metrics is not None:
+            self._metrics.observe(request.method, request.outcome, request.milliseconds / 1e3)
 
 
 def _unless_bytes(serialize: Callable[[Any], bytes] | None) -> Callable[[Any], bytes]:

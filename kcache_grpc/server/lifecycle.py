@@ -16,6 +16,7 @@ from kcache_grpc.server import listen
 from kcache_grpc.server.config import ServerConfig
 from kcache_grpc.server.guard import Guard
 from kcache_grpc.server.health import Health, add_reflection
+from kcache_grpc.server.metrics import Metrics
 from kcache_grpc.server.requestlog import RequestLog
 from kcache_grpc.server.servicer import KernelCacheServicer
 from kcache_grpc.service import KernelService, ServiceConfig
@@ -28,7 +29,7 @@ _SERVICE = kernel_cache_pb2.DESCRIPTOR.services_by_name["KernelCache"].full_name
 
 
 class ServerHandle:
-    """A running server. ``addresses``: ``host:port`` with real ports, then ``unix:PATH``."""
+    """A running server. ``addresses``: ``host:port`` with real ports, ``unix:PATH``, then that of metrics."""
 
     def __init__(
         self,
@@ -75,7 +76,8 @@ async def start_server(config: ServerConfig) -> ServerHandle:
         log = RequestLog(config.log_format)
         log.start()
         resources.push_async_callback(log.close)
-        server = _server(config, log)
+        metrics = Metrics() if config.metrics else None
+        server = _server(config, log, metrics)
         resources.push_async_callback(server.stop, None)
         addresses = listen.bind(server, config)
         if config.socket is not None:
@@ -84,15 +86,20 @@ async def start_server(config: ServerConfig) -> ServerHandle:
             addresses.append(socket.bind(server))
         service = await _start_service(config)
         resources.push_async_callback(service.close, 0.0)
+        if metrics is not None:
+            metrics.watch(service.counters, server_version(), service.toolchain.hex()[:16])
+            endpoint = await asyncio.to_thread(metrics.serve, config.metrics)
+            resources.push_async_callback(asyncio.to_thread, endpoint.close)
+            addresses.append(f"http://{endpoint.address}/metrics")
         health = _register(server, service, config)
         await server.start()
         return ServerHandle(tuple(addresses), service, server, health, resources.pop_all())
     raise AssertionError("unreachable")
 
 
-def _server(config: ServerConfig, log: RequestLog) -> grpc.aio.Server:
+def _server(config: ServerConfig, log: RequestLog, metrics: Metrics | None) -> grpc.aio.Server:
     return grpc.aio.server(
-        interceptors=[Guard(config.token, config.limits.default_deadline_seconds, log)],
+        interceptors=[Guard(config.token, config.limits.default_deadline_seconds, log, metrics)],
         options=(
             ("grpc.so_reuseport", 0),  # else a second server binds a taken port without an error
             ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),

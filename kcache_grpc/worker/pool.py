@@ -104,6 +104,16 @@ class WorkerPool:
         """Process ids of the workers."""
         return [worker.pid for worker in self._workers]
 
+    def counters(self) -> dict[str, int]:
+        """What the pool does now, and how many workers it replaced."""
+        idle = sum(len(lane.idle) for lane in self._lanes.values())
+        return {
+            "workers": len(self._workers),
+            "workers_busy": max(len(self._workers) - idle, 0),
+            "jobs_waiting": sum(len(lane.waiting) for lane in self._lanes.values()),
+            "worker_restarts": self.restarts,
+        }
+
     async def _run(self, lane: _Lane, job: Frame, timeout: float, on_stage: OnStage | None) -> Frame:
         worker = await self._acquire(lane)
         try:

@@ -1,0 +1,93 @@
+"""deploy/nginx.conf in front of real servers on one Postgres, where nginx is installed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+
+from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
+from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2_grpc
+from tests.house.sources import ROOT
+from tests.postgres import PostgresServer
+from tests.server.programs import TARGET, add, by_digest, header, inline
+from tests.serving import ServerProcess
+
+NGINX = shutil.which("nginx")
+pytestmark = pytest.mark.skipif(NGINX is None, reason="nginx is not installed (Debian package nginx)")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextmanager
+def balancer(folder: Path, replicas: list[str]) -> Iterator[str]:
+    """The address of nginx in front of ``replicas``, with the configuration of the composition."""
+    port = free_port()
+    text = (ROOT / "deploy" / "nginx.conf").read_text()
+    for number, address in enumerate(replicas, 1):
+        text = text.replace(f"kcache-{number}:7420", address)
+    text = text.replace("listen 7420", f"listen 127.0.0.1:{port}").replace("/tmp/nginx", f"{folder}/nginx")
+    if os.geteuid() == 0:
+        text = "user root;\n" + text
+    (folder / "nginx.conf").write_text(re.sub(r"worker_processes auto", "worker_processes 1", text))
+    assert NGINX is not None
+    command = [NGINX, "-c", str(folder / "nginx.conf"), "-p", str(folder), "-g", "daemon off;"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            grpc.channel_ready_future(channel).result(timeout=30)
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+@pytest.fixture
+def replicas(tmp_path: Path, postgres_server: PostgresServer) -> Iterator[list[ServerProcess]]:
+    url = postgres_server.create()
+    key = tmp_path / "identity" / "signing.key"
+    with ExitStack() as stack:
+        started = []
+        for number in range(3):
+            folder = tmp_path / f"r{number}"
+            folder.mkdir()
+            server = ServerProcess(folder, "--db", url, "--key-file", str(key), "--workers", "1")
+            started.append(stack.enter_context(server))
+        yield started
+    postgres_server.drop(url)
+
+
+def test_any_replica_answers_and_a_killed_one_is_passed_over(
+    tmp_path: Path, replicas: list[ServerProcess]
+) -> None:
+    with (
+        balancer(tmp_path, [replica.address for replica in replicas]) as address,
+        grpc.insecure_channel(address) as channel,
+    ):
+        stub = kernel_cache_pb2_grpc.KernelCacheStub(channel)
+        request = pb.CompileKernelRequest(header=header(), graph=inline(add(4)), target=TARGET)
+        first = [each for each in stub.CompileKernel(request, timeout=120) if each.HasField("compiled")]
+        assert len(first) == 1
+        query = pb.CompileKernelRequest(header=header(), graph=by_digest(add(4)), target=TARGET)
+        for _ in range(6):
+            (again,) = [each for each in stub.CompileKernel(query, timeout=60) if each.HasField("compiled")]
+            assert again.compiled.manifest == first[0].compiled.manifest
+        served = [("rpc=CompileKernel" in replica.log()) for replica in replicas]
+        replicas[served.index(True)].kill()
+        started = time.monotonic()
+        for _ in range(6):
+            assert stub.CountSpecs(pb.CountSpecsRequest(header=header()), timeout=30).count == 1
+        assert time.monotonic() - started < 30
