@@ -156,16 +156,15 @@ def compile_spec(
     ``LimitExceeded``, ``CompileFailed``, or ``InvalidProgram`` where ``arg_spec`` contradicts the spec.
     Equal arguments give equal bytes under one toolchain.
     """
-    from kcache_compiler.canonical.instantiate import instantiate
     from kcache_compiler.canonical.open_sizes import has_open_sizes, open_graph
     from kcache_compiler.canonical.render import render_graph
     from kcache_compiler.canonical.spec_text import parse_spec
-    from kcache_compiler.canonical.specialize import fixed_sizes
+    from kcache_compiler.canonical.specialize import fixed_sizes, specialized
     from kcache_compiler.dynamic import lower_open
 
     on_stage("render")
     graph = parse_spec(spec_text)
-    graph = instantiate(graph, fixed_sizes(graph, arg_spec))
+    graph = specialized(graph, fixed_sizes(graph, arg_spec))
     n_inputs = len(arg_spec.args)
     if not has_open_sizes(graph.body):
         return lower_module(render_graph(graph), n_inputs, target, options, on_stage)

@@ -1,143 +1,132 @@
-"""Graphs of the corpus at random sizes: one kernel against NumPy, and against kernels of given sizes."""
+"""Graphs of the corpus at random sizes: one kernel against PyTorch, and against kernels of given sizes."""
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 import pytest
 
-from kcache_compiler import canonicalize, compile_spec
-from kcache_compiler.canonical.graph import Graph
-from kcache_compiler.canonical.open_sizes import open_graph
-from kcache_compiler.canonical.sizes import evaluate
-from kcache_compiler.canonical.spec_text import parse_spec
+pytest.importorskip("torch")
+
+import torch
+
 from kcache_compiler.errors import UnsupportedOp
-from kcache_compiler.types import ArgSpec, Canonical, CompileOptions, TensorType
-from tests.compiler.codegen_harness import NUMPY, Kernel
+from tests.compiler.codegen_harness import Kernel
 from tests.compiler.numpy_graph import evaluate_graph
-from tests.recognition.corpus import NAMES, read
+from tests.compiler.open_corpus import COMPILED, REFUSED, Case, Sizes, case
+from tests.recognition.eager import evaluate
+from tests.recognition.eager.close import largest_share
 
-STRICT = CompileOptions(numerics="strict")
-TARGET = "x86-64-v2"
-#: Graphs with an operation that has no lowering yet, at any size.
-REFUSED = {"cross_entropy": "stablehlo.scatter"}
 #: The quick ones, for every change; all of them in the long run.
-QUICK = ("softmax", "layer_norm", "rotary", "conv_block", "gpt_logits")
-
-Array = Any
+QUICK = ("softmax", "layer_norm", "rotary", "conv_block", "gpt_logits", "mse_gradient")
 
 
-@dataclass(frozen=True)
-class Case:
-    """A graph of the corpus: its spec, its kernel of all sizes, its constants."""
-
-    graph: Graph
-    canonical: Canonical
-    kernel: Kernel
-    constants: tuple[Array, ...]
-
-    def sizes(self, generator: random.Random) -> dict[int, int]:
-        """Sizes of all symbols; small ones often."""
-        limits = open_graph(self.graph).limits
-        while True:
-            drawn = {
-                index: generator.choice((0, 1, 1, 2, 3, 5, 8, 9))
-                for index in range(len(self.canonical.symbols))
-            }
-            if all(evaluate(a, drawn) <= evaluate(b, drawn) for a, b in limits):
-                return drawn
-
-    def arguments(self, sizes: dict[int, int], seed: int) -> list[Array]:
-        generator = np.random.default_rng(seed)
-        found: list[Array] = []
-        for kind in self.graph.body.params:
-            shape = tuple(evaluate(dim, sizes) for dim in kind.dims or ())
-            dtype = NUMPY[kind.element]
-            drawn = (
-                generator.integers(0, 4, shape)
-                if np.dtype(dtype).kind in "iub"
-                else generator.uniform(0.1, 1, shape)
-            )
-            found.append(np.asarray(drawn).astype(dtype))
-        return [*found, *self.constants]
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Arrays this small are no work for several threads, which wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
-@cache
-def _case(name: str) -> Case:
-    canonical = canonicalize(read(name).texts[1].encode(), "stablehlo", "strict")
-    compiled = compile_spec(
-        canonical.spec_text, ArgSpec(canonical.symbolic_args), TARGET, STRICT, lambda _: None
-    )
-    constants = tuple(
-        np.frombuffer(one.content, NUMPY[one.type.dtype]).reshape([int(dim) for dim in one.type.dims])
-        for one in canonical.constants
-    )
-    return Case(parse_spec(canonical.spec_text), canonical, Kernel(compiled), constants)
+def _agree(case: Case, count: int) -> None:
+    """Compare a kernel with the function at so many sizes.
 
-
-def _agree(name: str, count: int) -> None:
-    case, generator = _case(name), random.Random(name)
-    for seed in range(count):
-        sizes = case.sizes(generator)
+    Errors beyond what is allowed pass where PyTorch's own in f32 are half as large or larger: there the
+    function itself magnifies rounding, as layer norm does of two numbers that are nearly equal.
+    """
+    for seed, sizes in enumerate(islice(case.sizes(0), count)):
         arguments = case.arguments(sizes, seed)
-        expected = evaluate_graph(case.graph, sizes, arguments)
-        for got, wanted in zip(case.kernel(*arguments), expected, strict=True):
-            finite = np.abs(wanted[np.isfinite(wanted)])
-            scale = max(1.0, float(finite.max())) if finite.size else 1.0
-            np.testing.assert_allclose(
-                got, wanted, rtol=1e-3, atol=1e-4 * scale, err_msg=f"{name} at {sizes}"
-            )
+        wanted = evaluate(case.name, arguments)
+        found = largest_share(case.kernel(*arguments, *case.constants), wanted)
+        if found > 1:
+            found /= 2 * largest_share(evaluate(case.name, arguments, np.float32), wanted)
+        assert found <= 1, f"{case.name} at {sizes}, seed {seed}: {found} of what is allowed"
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_a_kernel_of_all_sizes_agrees_with_numpy(name: str) -> None:
-    _agree(name, 40)
+def test_a_kernel_of_all_sizes_agrees_with_pytorch(name: str) -> None:
+    _agree(case(name), 40)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in REFUSED])
-def test_a_kernel_of_all_sizes_agrees_with_numpy_on_a_thousand(name: str) -> None:
-    _agree(name, 1000)
+@pytest.mark.parametrize("numerics", ["strict", "default"])
+@pytest.mark.parametrize("name", COMPILED)
+def test_a_kernel_of_all_sizes_agrees_with_pytorch_at_a_thousand(name: str, numerics: str) -> None:
+    _agree(case(name, numerics), 1000)
 
 
-def _same_bits(name: str, count: int) -> None:
-    case, generator = _case(name), random.Random(name)
-    for seed in range(count):
-        sizes = case.sizes(generator)
-        args = [
-            TensorType(kind.element, tuple(evaluate(dim, sizes) for dim in kind.dims or ()))
-            for kind in case.graph.body.params
-        ]
+@pytest.mark.parametrize("name", QUICK)
+def test_a_spec_evaluated_with_numpy_agrees_with_pytorch(name: str) -> None:
+    """Where kernels disagree, this tells erased sizes from code."""
+    made = case(name)
+    for seed, sizes in enumerate(islice(made.sizes(0), 40)):
+        arguments = made.arguments(sizes, seed)
+        results = evaluate_graph(made.graph, sizes, [*arguments, *made.constants])
+        assert largest_share(results, evaluate(name, arguments)) <= 1, f"{name} at {sizes}, seed {seed}"
+
+
+def _same_bits(case: Case, count: int) -> None:
+    """Compare with kernels of so many sizes, one each."""
+    compared = 0
+    for seed, sizes in enumerate(case.sizes(1)):
+        if compared == count:
+            return
         try:
-            static = Kernel(
-                compile_spec(case.canonical.spec_text, ArgSpec(tuple(args)), TARGET, STRICT, lambda _: None)
-            )
+            static = case.kernel_at(sizes)
         except UnsupportedOp:  # windows over nothing
             assert 0 in sizes.values()
             continue
-        arguments = case.arguments(sizes, seed)
-        for got, wanted in zip(case.kernel(*arguments), static(*arguments), strict=True):
-            assert got.shape == wanted.shape
-            assert got.tobytes() == wanted.tobytes(), f"{name} at {sizes}"
+        _same_bits_at(case, static, sizes, seed)
+        compared += 1
+
+
+def _same_bits_at(case: Case, kernel: Kernel, sizes: Sizes, seed: int) -> None:
+    arguments = [*case.arguments(sizes, seed), *case.constants]
+    for got, wanted in zip(case.kernel(*arguments), kernel(*arguments), strict=True):
+        assert got.shape == wanted.shape
+        assert got.tobytes() == wanted.tobytes(), f"{case.name} at {sizes}, seed {seed}"
+
+
+def _same_bits_in_part(case: Case, count: int) -> None:
+    """Compare with kernels some of whose sizes are given, at four sizes of the others."""
+    generator = random.Random(case.name)
+    for sizes in islice(case.sizes(2), count):
+        given = generator.sample(sorted(sizes), generator.randrange(1, len(sizes)))
+        fixed = {symbol: sizes[symbol] or 1 for symbol in given}
+        kernel = case.kernel_at(fixed)
+        for seed, others in enumerate(islice(case.sizes(3), 4)):
+            _same_bits_at(case, kernel, others | fixed, seed)
 
 
 @pytest.mark.parametrize("name", QUICK)
 def test_kernels_of_given_sizes_give_the_same_bits(name: str) -> None:
-    _same_bits(name, 2)
+    _same_bits(case(name), 2)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in REFUSED])
+@pytest.mark.parametrize("name", COMPILED)
 def test_kernels_of_twenty_given_sizes_give_the_same_bits(name: str) -> None:
-    _same_bits(name, 20)
+    _same_bits(case(name), 20)
+
+
+@pytest.mark.parametrize("name", ["softmax", "mse_gradient"])
+def test_kernels_of_some_given_sizes_give_the_same_bits(name: str) -> None:
+    _same_bits_in_part(case(name), 2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", COMPILED)
+def test_kernels_of_some_given_sizes_give_the_same_bits_for_every_graph(name: str) -> None:
+    _same_bits_in_part(case(name), 4)
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_has_no_lowering_has_none_for_open_sizes(name: str) -> None:
     with pytest.raises(UnsupportedOp) as refusal:
-        _case(name)
+        case(name)
     assert refusal.value.op == REFUSED[name]

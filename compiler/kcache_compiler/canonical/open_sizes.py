@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kcache_compiler.canonical.graph import DYNAMIC, Graph, Node, Ref, Region, ValueType, spread, spread_size
+from kcache_compiler.canonical.instantiate import extent_content
 from kcache_compiler.canonical.sizes import evaluate, factors, is_symbolic, read_size, size_text, symbol
 
 _SIZE = re.compile(r'"(?:[^"\\]|\\.)*"|(?<![\w.])((?:\d+\*)?s\d+(?:\*s\d+)*)\b')
@@ -25,6 +26,27 @@ def substitute(graph: Graph, values: Mapping[int, int]) -> Graph:
     nothing is merged or ordered anew. Extents keep their texts.
     """
     return Graph(graph.family, graph.numerics, _substitute(graph.body, values))
+
+
+def substitute_all(graph: Graph, values: Mapping[int, int]) -> Graph:
+    """``substitute``, extents too: those that have no open size left are constants."""
+    return Graph(graph.family, graph.numerics, _evaluated_extents(_substitute(graph.body, values), values))
+
+
+def _evaluated_extents(region: Region, values: Mapping[int, int]) -> Region:
+    def text(match: re.Match[str]) -> str:
+        return size_text(evaluate(read_size(match[1]), values))
+
+    def changed(node: Node) -> Node:
+        if node.op != "extent":
+            inner = tuple(_evaluated_extents(region, values) for region in node.regions)
+            return node._replace(regions=inner)
+        content = extent_content(node.attributes, node.results[0].element, values)
+        if content is not None:
+            return node._replace(op="constant", attributes=content)
+        return node._replace(attributes=_SIZE.sub(text, node.attributes))
+
+    return region._replace(nodes=tuple(map(changed, region.nodes)))
 
 
 def _substitute(region: Region, values: Mapping[int, int]) -> Region:
@@ -99,26 +121,7 @@ def open_graph(graph: Graph) -> OpenGraph:
             found |= set(factors(read_size(match[1]))[1]) if match[1] else set()
     indices = sorted(found)
     renamed = {index: symbol(position) for position, index in enumerate(indices)}
-    moved = substitute(graph, renamed)
-    if any(index != position for position, index in enumerate(indices)):
-        moved = _rename_extents(moved, renamed)
-    return OpenGraph(moved, tuple(f"s{index}" for index in indices))
-
-
-def _rename_extents(graph: Graph, renamed: Mapping[int, int]) -> Graph:
-    def text(match: re.Match[str]) -> str:
-        return size_text(evaluate(read_size(match[1]), renamed))
-
-    def region(body: Region) -> Region:
-        nodes = [
-            node._replace(attributes=_SIZE.sub(text, node.attributes))
-            if node.op == "extent"
-            else node._replace(regions=tuple(map(region, node.regions)))
-            for node in body.nodes
-        ]
-        return body._replace(nodes=tuple(nodes))
-
-    return graph.__class__(graph.family, graph.numerics, region(graph.body))
+    return OpenGraph(substitute_all(graph, renamed), tuple(f"s{index}" for index in indices))
 
 
 def has_open_sizes(region: Region) -> bool:

@@ -1,8 +1,12 @@
-"""Which sizes an arg spec gives the symbols of a spec."""
+"""Which sizes an arg spec gives the symbols of a spec, and the graph that is compiled for them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kcache_compiler.canonical.graph import Graph
+from kcache_compiler.canonical.instantiate import instantiate
+from kcache_compiler.canonical.open_sizes import computes_sizes, substitute_all
 from kcache_compiler.canonical.sizes import evaluate, factors, is_symbolic, size_text
 from kcache_compiler.errors import InvalidProgram
 from kcache_compiler.types import ArgSpec
@@ -41,3 +45,15 @@ def fixed_sizes(graph: Graph, args: ArgSpec) -> dict[int, int]:
                     f"{size_text(size)}{'' if wanted == size else f' = {wanted}'}"
                 )
     return fixed
+
+
+def specialized(graph: Graph, sizes: Mapping[int, int]) -> Graph:
+    """Return the graph to compile for these sizes of its symbols, by index; the others stay open.
+
+    It is built again, so that what is one at these sizes is computed once, and axes of size 1 are gone. That
+    may give axes another order, and sums run in the order of axes: under ``strict`` every node stays as it
+    is, so that a kernel for given sizes has the bits of one for all.
+    """
+    if graph.numerics == "strict" and not computes_sizes(graph.body):
+        return substitute_all(graph, sizes)
+    return instantiate(graph, sizes)
