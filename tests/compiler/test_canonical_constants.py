@@ -115,3 +115,24 @@ def test_empty_constants_of_every_element_read_back(element: str) -> None:
 def test_arguments_that_no_buffer_holds(type: str, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         canonicalize(f"func.func @main(%x: {type}) -> {type} {{ return %x : {type} }}".encode(), "stablehlo")
+
+
+@pytest.mark.parametrize(
+    ("literal", "type"),
+    [
+        ("true", "tensor<i1>"),
+        ("[true, false]", "tensor<2xi1>"),
+        ("1.5", "tensor<bf16>"),
+        ("7", "tensor<3xui8>"),
+        ("(1.0, 2.0)", "tensor<complex<f32>>"),
+    ],
+)
+@pytest.mark.parametrize("note", ['"jax.value = 2"', '"}> : "', "3 : i32", '"dense_resource<a>"'])
+def test_annotations_of_constants_are_not_read(literal: str, type: str, note: str) -> None:
+    def text(annotation: str) -> bytes:
+        return f"""func.func @main() -> {type} {{
+          %c = stablehlo.constant {annotation} dense<{literal}> : {type}
+          return %c : {type} }}""".encode()
+
+    plain = canonicalize(text(""), "stablehlo")
+    assert canonicalize(text(f"{{a.note = {note}}}"), "stablehlo").spec_text == plain.spec_text

@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from torch_mlir._mlir_libs import _stablehlo  # pyright: ignore
+
 _NAME = re.compile(r"%([A-Za-z0-9_$.-]+)")
 _SYMBOL = re.compile(r"@(?!main\b)([A-Za-z_]\w*)")
 _MAIN = re.compile(r"@main\(([^\n]*)\) ->")
@@ -55,10 +57,24 @@ def bytecode(module: Any, rng: random.Random) -> bytes:
     return buffer.getvalue()
 
 
+def portable(module: Any, rng: random.Random) -> bytes:
+    """As StableHLO's portable artifact, of this version or an older one; what has none, as bytecode."""
+    text = module.operation.get_asm(print_generic_op_form=True)
+    if not _FOREIGN.isdisjoint(_DIALECT.findall(text)) or "dense_resource<" in text:
+        return bytecode(module, rng)
+    return _stablehlo.serialize_portable_artifact(module, rng.choice(_VERSIONS))
+
+
+_VERSIONS = [str(_stablehlo.get_current_version()), "1.5.0"]
+_DIALECT = re.compile(r'"(\w+)\.\w+"\(')
+#: Dialects of operations that no portable artifact has.
+_FOREIGN = frozenset({"arith", "chlo", "shape", "tensor", "mhlo"})
+
 FORMS: dict[str, Callable[[Any, random.Random], bytes]] = {
     "printed": plain,
     "renamed": renamed,
     "relocated": located,
     "generic": generic,
     "bytecode": bytecode,
+    "portable": portable,
 }

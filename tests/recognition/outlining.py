@@ -1,4 +1,4 @@
-"""Moves parts of programs into private functions, and calls back in line."""
+"""Moves parts of programs into private functions and calls back in line; other parameters for the former."""
 
 from __future__ import annotations
 
@@ -120,4 +120,43 @@ def inlined(module: Any, rng: random.Random) -> None:
         _clone_all(inside, known, ir.InsertionPoint(call))
         for old, value in zip(call.results, end.operands, strict=True):
             old.replace_all_uses_with(known[value])
+        call.erase()
+
+
+def resigned(module: Any, rng: random.Random) -> None:
+    """Let a private function take its parameters in another order, one of them twice, and give its results
+    in another order.
+    """
+    calls = [op for op in edit.everywhere(module) if op.name == "func.call"]
+    if not calls:
+        return
+    name = rng.choice(calls).attributes["callee"].value
+    function = next(f for f in edit.functions(module) if edit.name_of(f) == name)
+    block = edit.body(function)
+    given, (*_, end) = list(block.arguments), edit.operations(block)
+    order = rng.sample(range(len(given)), len(given))
+    order += rng.sample(order, min(1, len(order)))
+    shown = rng.sample(range(len(end.operands)), len(end.operands))
+    for old in order:
+        made = block.add_argument(given[old].type, ir.Location.unknown())
+        if rng.random() < 0.5 or old not in order[: len(block.arguments) - len(given) - 1]:
+            given[old].replace_all_uses_with(made)
+    for _ in given:
+        block.erase_argument(0)
+    returned = list(end.operands)
+    _create("func.return", [returned[i] for i in shown], [], {}, ir.InsertionPoint(end))
+    end.erase()
+    type = ir.FunctionType.get([a.type for a in block.arguments], [returned[i].type for i in shown])
+    function.attributes["function_type"] = ir.TypeAttr.get(type)
+    for attribute in ("arg_attrs", "res_attrs"):
+        if attribute in function.attributes:
+            del function.attributes[attribute]
+    for call in calls:
+        if call.attributes["callee"].value != name:
+            continue
+        operands = [call.operands[i] for i in order]
+        callee = {"callee": call.attributes["callee"]}
+        made = _create("func.call", operands, list(type.results), callee, ir.InsertionPoint(call))
+        for place, i in enumerate(shown):
+            call.results[i].replace_all_uses_with(made.results[place])
         call.erase()

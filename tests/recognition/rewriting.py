@@ -120,6 +120,13 @@ def other_weights(module: Any, rng: random.Random) -> None:
         op.attributes["value"] = made[key]
 
 
+def annotated(module: Any, rng: random.Random) -> None:
+    """Add attributes of dialects that no one reads: they promise nothing about values."""
+    for op in edit.some(rng, edit.everywhere(module), 0.2):
+        name = rng.choice(["mhlo.frontend_attributes", "jax.note", "mhlo.sharding"])
+        op.attributes[name] = ir.StringAttr.get(f"note {rng.randrange(100)}")
+
+
 REWRITES: dict[str, Rewrite] = {
     "reordered": reordered,
     "commuted": commuted,
@@ -127,6 +134,8 @@ REWRITES: dict[str, Rewrite] = {
     "dead code": dead,
     "outlined": outlining.outlined,
     "inlined": outlining.inlined,
+    "signatures changed": outlining.resigned,
+    "annotated": annotated,
     "other weights": other_weights,
     "transposed twice": views.transposed_twice,
     "computed transposed": views.computed_transposed,

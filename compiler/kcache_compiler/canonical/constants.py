@@ -87,13 +87,13 @@ def read_constant(operation: Native, type: ValueType) -> Constant:
     fast = _from_buffer(operation, type, count)
     if fast is not None:
         return fast
-    text: str = operation.get_asm(print_generic_op_form=True, assume_verified=True)
-    resource = _RESOURCE.search(text)
+    text = _literal(operation)
+    resource = _RESOURCE.match(text)
     if resource:
         content = _resource_bytes(operation, resource[1])
         _check_resource(content, resource[1], type, count)
         return _collapsed(content, type.element, count)
-    return _from_text(_literal(text), type, count)
+    return _from_text(text, type, count)
 
 
 def is_resource(operation: Native) -> bool:
@@ -122,10 +122,17 @@ def _from_buffer(operation: Native, type: ValueType, count: int) -> Constant | N
     return _collapsed(memoryview(attribute).tobytes() if count else b"", type.element, count)
 
 
-def _literal(text: str) -> str:
+def _literal(operation: Native) -> str:
+    try:
+        return str(operation.attributes["value"])
+    except TypeError:  # the bindings know no complex elements
+        plain = operation.clone()
+    for name in list(plain.attributes):
+        if name != "value":
+            del plain.attributes[name]
+    text: str = plain.get_asm(print_generic_op_form=True, assume_verified=True)
     start = text.index("value = ") + len("value = ")
-    end = text.rindex("}> : ") if "}> : " in text else text.rindex("} : ")
-    return text[start:end]
+    return text[start : text.rindex("}> : " if "}> : " in text else "} : ")]
 
 
 def _from_text(literal: str, type: ValueType, count: int) -> Constant:
