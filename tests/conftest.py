@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
-from tests import postgres
+from tests import postgres, s3
 
 # Deterministic in CI and by default: the same cases every run, no wall-clock deadline on a shared machine.
 hypothesis.settings.register_profile("kcache", derandomize=True, deadline=None, max_examples=60)
@@ -30,4 +30,13 @@ def _no_ambient_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 def postgres_server() -> Iterator[postgres.PostgresServer]:
     """One Postgres for all tests that ask for a database."""
     with postgres.running() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3.S3Server]:
+    """One S3-compatible server for all tests, where the environment says it is."""
+    with s3.s3_server(tmp_path_factory.mktemp("s3")) as server, pytest.MonkeyPatch.context() as patch:
+        for name, value in s3.environment(server.endpoint).items():
+            patch.setenv(name, value)
         yield server

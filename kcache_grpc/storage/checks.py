@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable
 
 from kcache_grpc.storage.errors import DigestMismatch, InvalidValue
+from kcache_grpc.storage.lifecycle import EVICT, PINNABLE, REFUSE, RESOURCES, Step
 from kcache_grpc.storage.records import (
     AuditEvent,
     Failure,
@@ -154,6 +155,32 @@ def usage(delta: UsageDelta) -> None:
     indexed("subject", delta.subject)
     digest("digest", delta.digest)
     number("usage", delta.hits, delta.saved_us, delta.last_used_at)
+
+
+def quota(resource: str, most: int, policy: str) -> None:
+    """A quota that may be set."""
+    if resource not in RESOURCES:
+        raise InvalidValue(f"there is no quota of {resource!r}: use {', '.join(RESOURCES)}")
+    if policy not in (EVICT, REFUSE):
+        raise InvalidValue(f"a quota's policy is {EVICT} or {REFUSE}, not {policy!r}")
+    if (resource, policy) == ("specs", EVICT):
+        raise InvalidValue(f"specs are never removed: their quota has the policy {REFUSE}")
+    number("quota", most)
+
+
+def pin(subject: str, value: bytes, reason: str) -> None:
+    """A pin that may be set."""
+    if subject not in PINNABLE:
+        raise InvalidValue(f"{subject!r} is not pinned: use {', '.join(PINNABLE)}")
+    digest(subject, value)
+    text("reason", reason)
+
+
+def step(wanted: Step) -> None:
+    """A step of a collection."""
+    number("limit", wanted.limit, least=1)
+    number("time", wanted.before)
+    text("reason", wanted.reason)
 
 
 def ttl(seconds: float) -> int:

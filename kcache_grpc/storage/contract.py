@@ -3,7 +3,8 @@
 Obligations that hold for every method:
 
 - **Threads.** A store may be called from any thread at any time; calls block, none calls back except
-  ``GraphDraft.bind`` and ``watch``. No transaction outlives a call. After a fork the child may go on using it.
+  ``GraphDraft.bind`` and ``watch``. No transaction outlives a call, none waits for an object store. After a
+  fork the child may go on using it, all but bytes in an object store.
 - **Durability.** When a writing call returns, its effect survives SIGKILL and power loss, but for
   ``memory:``; leases (whose holders a power loss ends too) and usage survive SIGKILL. A call that raises,
   or whose process dies, leaves all of its effect or none.
@@ -14,7 +15,7 @@ Obligations that hold for every method:
   given; specs, keys and bytes span epochs.
 - **Order.** What a call wrote, every later call on any store of the same database sees.
 - **Errors.** ``storage.errors`` only: ``InvalidValue`` before anything is touched; ``StoreUnavailable`` when
-  the database cannot be used now. Methods say what they raise beyond these two.
+  the database or the object store cannot be used now. Methods say what they raise beyond these two.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 
+from kcache_grpc.storage.lifecycle import LifecycleStore
 from kcache_grpc.storage.nearby import NearbyStore
 from kcache_grpc.storage.notices import NoticeStore
 from kcache_grpc.storage.records import (
@@ -46,6 +48,7 @@ from kcache_grpc.storage.records import (
     Stats,
     StoredGraph,
     StoredKernel,
+    Swept,
     UsageDelta,
     UsageRecord,
 )
@@ -187,12 +190,22 @@ class BlobStore(ABC):
     ) -> bytes | None:
         """Bytes from ``offset``, at most ``length`` and at most to the end; ``None`` when not stored whole.
 
-        Reads the chunks that it needs and no others. Not hashed here: the reader of the whole verifies.
+        Reads the chunks that it needs and no others, and checks them: bytes that fail are quarantined, and so
+        are those whose object is gone. (A blob of several chunks that an older version stored in rows is
+        checked when all of it is read.)
         """
 
     @abstractmethod
     def verify_artifact(self, namespace: Namespace, digest: bytes) -> bool:
         """Hash what is stored. Bytes that do not match are quarantined; true when a whole copy is left."""
+
+    @abstractmethod
+    def sweep_objects(self, grace: float, *, dry_run: bool = False, now: int | None = None) -> Swept:
+        """Delete from the object store, if there is one, what has been dead for ``grace`` seconds.
+
+        Dead are objects whose rows were collected, and those of publishes that failed. ``now`` is the time
+        there in microseconds, ``None`` asks. Raises ``InvalidValue`` below an hour. Safe to call again.
+        """
 
     @abstractmethod
     def quarantine_artifact(self, namespace: Namespace, digest: bytes, reason: str) -> bool:
@@ -268,8 +281,8 @@ class LeaseStore(NoticeStore):
         """
 
     @abstractmethod
-    def report_stage(self, lease: Lease, stage: str) -> None:
-        """Append a stage for those who wait. Raises ``LeaseLost``."""
+    def report_stage(self, lease: Lease, *stages: str) -> None:
+        """Append stages for those who wait. Raises ``LeaseLost``."""
 
     @abstractmethod
     def release_lease(self, lease: Lease) -> None:
@@ -338,13 +351,20 @@ class LedgerStore(ABC):
         """Counts. Reads indexes from end to end: not for hot paths."""
 
 
-class Store(NamespaceStore, GraphStore, BlobStore, KernelStore, LeaseStore, LedgerStore, NearbyStore):
+class Store(
+    NamespaceStore, GraphStore, BlobStore, KernelStore, LeaseStore, LedgerStore, NearbyStore, LifecycleStore
+):
     """A whole store. See the module's docstring for what holds everywhere."""
 
     @property
     @abstractmethod
     def url(self) -> str:
         """Where the store is, without credentials."""
+
+    @property
+    @abstractmethod
+    def objects_url(self) -> str | None:
+        """Where the bytes beside the database are, without credentials; ``None`` when all are in it."""
 
     @property
     @abstractmethod

@@ -8,8 +8,11 @@
      +-- LeaseLost          the lease was taken over, released or given out again
      +-- SchemaMismatch     the database has another schema revision; ``.command`` is what to type
      +-- SignerMismatch     another key signed what the store holds (PermissionDenied)
+     +-- QuotaExceeded      the namespace holds as much as its quota allows (ResourceExhausted)
+     +-- ToolchainDisowned  kernels of that toolchain are not taken any longer (PermissionDenied)
      +-- ForeignDatabase    the file or database is not a store of kcache
      +-- UnsupportedStore   this store cannot work there: a network file system, an unknown engine
+     +-- ObjectStoreMismatch   bytes are in another object store than the one given (ArgumentError)
      +-- CorruptStore       the database itself is damaged or was edited (IntegrityError)
      +-- StoreUnavailable   full disk, read-only, locked, closed: worth a retry (Unavailable)
 
@@ -65,12 +68,45 @@ class SignerMismatch(StorageError, errors.PermissionDenied):
     """Another key signed what the store holds: clients would refuse it under this one."""
 
 
+class QuotaExceeded(StorageError, errors.ResourceExhausted):
+    """The insert would pass a quota of the namespace. What is stored is served as before."""
+
+    def __init__(self, namespace: str, resource: str, most: int, wanted: int, policy: str) -> None:
+        place = f"namespace {namespace} may hold {most} {resource.replace('_', ' ')}, and would hold {wanted}"
+        super().__init__(
+            f"{place}; raise the quota (kcache quota set {namespace} {resource} NUMBER) "
+            f"or remove what is not used (kcache gc --namespace {namespace})",
+            limit=f"quota.{resource}",
+            namespace=namespace,
+            most=str(most),
+        )
+        self.resource = resource
+        self.most = most
+        self.wanted = wanted
+        self.policy = policy
+
+
+class ToolchainDisowned(StorageError, errors.PermissionDenied):
+    """The namespace does not take or serve kernels of that toolchain any longer."""
+
+    def __init__(self, namespace: str, toolchain: bytes) -> None:
+        super().__init__(
+            f"namespace {namespace} has disowned toolchain {toolchain.hex()}: upgrade this server, or take "
+            f"that back (kcache disown --undo --namespace {namespace} --toolchain {toolchain.hex()})",
+            toolchain=toolchain.hex(),
+        )
+
+
 class ForeignDatabase(StorageError):
     """What is there was not made by kcache, and is left alone."""
 
 
 class UnsupportedStore(StorageError, errors.ArgumentError):
     """The store cannot be kept safely at that place, or by that engine."""
+
+
+class ObjectStoreMismatch(StorageError, errors.ArgumentError):
+    """The rows of the store point to another object store, or that one is another store's."""
 
 
 class CorruptStore(StorageError, errors.IntegrityError):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from kcache_grpc.storage.clock import Clock
 from kcache_grpc.storage.contract import Store
 from kcache_grpc.storage.errors import InvalidValue, UnsupportedStore
+from kcache_grpc.storage.objects import INLINE_BYTES, ObjectStore, open_objects
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -20,7 +21,14 @@ _MEMORY = "memory:"
 _POSTGRES = ("postgresql", "postgres", "postgresql+psycopg")
 
 
-def open_store(url: str, *, migrate: bool = False, clock: Clock | None = None) -> Store:
+def open_store(
+    url: str,
+    *,
+    migrate: bool = False,
+    clock: Clock | None = None,
+    objects: str | None = None,
+    inline_bytes: int = INLINE_BYTES,
+) -> Store:
     """The store at ``url``.
 
     ``memory:`` is a new store in this process; ``sqlite://`` a new one in a temporary file that goes with it;
@@ -28,21 +36,27 @@ def open_store(url: str, *, migrate: bool = False, clock: Clock | None = None) -
     shared by any number of servers. With ``migrate`` the schema is made or upgraded first; else a store
     without this version's schema is refused: ``SchemaMismatch`` says what to type. Raises
     ``UnsupportedStore``, ``ForeignDatabase``, ``CorruptStore``, ``StoreUnavailable`` too.
+
+    ``objects``: URL of the object store for blobs of more than ``inline_bytes`` bytes. A store that has one
+    is opened with it ever after: ``ObjectStoreMismatch`` says which.
     """
     clock = clock or Clock.system()
+    if url == _MEMORY and objects is not None:
+        raise UnsupportedStore("memory: keeps all bytes in memory: it has no object store")
     if url == _MEMORY:
         from kcache_grpc.storage.memory import MemoryStore
 
         return MemoryStore(clock)
     parsed = _parse(url)
+    beside = None if objects is None else open_objects(objects, inline_bytes)
     if parsed.drivername in _POSTGRES:
-        return _open_postgres(parsed, migrate, clock)
+        return _open_postgres(parsed, migrate, clock, beside)
     path = _sqlite_path(parsed)
     if path is None:
-        return _open_temporary(clock)
+        return _open_temporary(clock, beside)
     if migrate:
         _migrate(path, url)
-    return _open_sqlite(path, url, clock)
+    return _open_sqlite(path, url, clock, beside)
 
 
 def migrate(url: str) -> None:
@@ -107,7 +121,7 @@ def _postgres_driver() -> None:
         ) from error
 
 
-def _open_postgres(parsed: URL, migrating: bool, clock: Clock) -> Store:
+def _open_postgres(parsed: URL, migrating: bool, clock: Clock, objects: ObjectStore | None) -> Store:
     _postgres_driver()
     from kcache_grpc.storage.revision import refuse_other_revision
     from kcache_grpc.storage.schema import SCHEMA_REVISION
@@ -131,7 +145,7 @@ def _open_postgres(parsed: URL, migrating: bool, clock: Clock) -> Store:
             postgres_schema.refuse_missing_triggers(connection)
     finally:
         engine.dispose()
-    return SqlStore(PostgresDatabase(parsed), shown, clock)
+    return SqlStore(PostgresDatabase(parsed), shown, clock, objects=objects)
 
 
 def _migrate(path: Path, url: str) -> None:
@@ -145,25 +159,30 @@ def _migrate(path: Path, url: str) -> None:
     migrate_sqlite(path, url)
 
 
-def _open_temporary(clock: Clock) -> Store:
+def _open_temporary(clock: Clock, objects: ObjectStore | None) -> Store:
     folder = tempfile.TemporaryDirectory(prefix="kcache-")
     path = Path(folder.name) / "store.sqlite"
     try:
         _migrate(path, "sqlite://")
-        return _open_sqlite(path, "sqlite://", clock, folder)
+        return _open_sqlite(path, "sqlite://", clock, objects, folder)
     except BaseException:
         folder.cleanup()
         raise
 
 
 def _open_sqlite(
-    path: Path, url: str, clock: Clock, folder: tempfile.TemporaryDirectory[str] | None = None
+    path: Path,
+    url: str,
+    clock: Clock,
+    objects: ObjectStore | None,
+    folder: tempfile.TemporaryDirectory[str] | None = None,
 ) -> Store:
     from kcache_grpc.storage.sql.sqlite import SqliteDatabase
     from kcache_grpc.storage.sql.store import SqlStore
 
     _refuse_unusable(path, url)
-    return SqlStore(SqliteDatabase(path.absolute(), clock), url, clock, folder.cleanup if folder else None)
+    on_close = folder.cleanup if folder else None
+    return SqlStore(SqliteDatabase(path.absolute(), clock), url, clock, on_close, objects)
 
 
 def _refuse_unusable(path: Path, url: str) -> None:

@@ -14,11 +14,16 @@ Ingredients = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Namespace:
-    """A key space. ``epoch`` is the one that the holder of this value reads and writes in."""
+    """A key space. ``epoch`` is the one that the holder of this value reads and writes in.
+
+    ``removals`` rises with every transaction that removes or quarantines something: what was remembered under
+    another count is stale.
+    """
 
     id: int
     name: str
     epoch: int
+    removals: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -298,6 +303,22 @@ class ConflictRecord:
     stored: bytes
     offered: bytes
     at: int
+
+
+@dataclass(frozen=True)
+class Swept:
+    """Objects that a sweep deleted, or would have, and their bytes; ``waiting``: dead, but too young."""
+
+    objects: int = 0
+    object_bytes: int = 0
+    waiting: int = 0
+
+    def __add__(self, other: Swept) -> Swept:
+        return Swept(
+            self.objects + other.objects,
+            self.object_bytes + other.object_bytes,
+            self.waiting + other.waiting,
+        )
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from kcache_grpc.storage import Store, migrate, open_store
 from kcache_grpc.storage.records import Namespace
 from tests.postgres import PostgresServer
+from tests.s3 import S3Server
 from tests.storage.drafts import Time
 from tests.storage.inside import call_on_close, date_leases_by
 
@@ -18,6 +20,8 @@ Opener = Callable[[Path, Time], Store]
 
 #: A store that joins later adds one entry here and one to ``_openers``.
 STORES = ("memory", "sqlite", "postgres")
+#: A database with an object store beside it, which takes every byte.
+OBJECT_STORES = ("sqlite+file", "sqlite+s3", "postgres+s3")
 
 
 @pytest.fixture(scope="session")
@@ -29,19 +33,23 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def openers(template: Path, postgres_server: PostgresServer) -> dict[str, Opener]:
+def openers(
+    template: Path, postgres_server: PostgresServer, request: pytest.FixtureRequest
+) -> dict[str, Opener]:
     """How to make a new store in a folder."""
+    prefixes = count()
     #: Databases of closed stores, empty again: making one takes a second.
     free: list[str] = []
 
     def memory(_: Path, time: Time) -> Store:
         return open_store("memory:", clock=time.clock)
 
-    def sqlite(folder: Path, time: Time) -> Store:
+    def sqlite(folder: Path, time: Time, objects: str | None = None) -> Store:
         shutil.copy(template, folder / "store.sqlite")
-        return open_store(f"sqlite:///{folder}/store.sqlite", clock=time.clock)
+        url = f"sqlite:///{folder}/store.sqlite"
+        return open_store(url, clock=time.clock, objects=objects, inline_bytes=0)
 
-    def postgres(_: Path, time: Time) -> Store:
+    def postgres(_: Path, time: Time, objects: str | None = None) -> Store:
         url = free.pop() if free else postgres_server.create()
         migrate(url)
 
@@ -49,12 +57,24 @@ def openers(template: Path, postgres_server: PostgresServer) -> dict[str, Opener
             postgres_server.empty(url)
             free.append(url)
 
-        opened = open_store(url, clock=time.clock)
+        opened = open_store(url, clock=time.clock, objects=objects, inline_bytes=0)
         date_leases_by(opened, time)
         call_on_close(opened, give_back)
         return opened
 
-    return {"memory": memory, "sqlite": sqlite, "postgres": postgres}
+    def prefix() -> str:
+        """In the one bucket of all tests. The server starts with the first test that wants it."""
+        server: S3Server = request.getfixturevalue("s3_server")
+        return f"s3://{server.shared_bucket}/{next(prefixes)}"
+
+    return {
+        "memory": memory,
+        "sqlite": sqlite,
+        "postgres": postgres,
+        "sqlite+file": lambda folder, time: sqlite(folder, time, f"file://{folder}/objects"),
+        "sqlite+s3": lambda folder, time: sqlite(folder, time, prefix()),
+        "postgres+s3": lambda folder, time: postgres(folder, time, prefix()),
+    }
 
 
 @pytest.fixture

@@ -117,7 +117,12 @@ def test_an_interruption_at_any_instruction_leaves_nothing(sqlite, ns, name):
             budget[0] -= 1
             return int(budget[0] == 0)
 
+        def trace(statement: str, budget: list[int] = budget) -> None:
+            if statement == "COMMIT":  # after which SQLite looks at the handler once more
+                budget[0] = -1
+
         connection.set_progress_handler(spend, 1)
+        connection.set_trace_callback(trace)
         try:
             call(sqlite, ns)
             break
@@ -125,6 +130,7 @@ def test_an_interruption_at_any_instruction_leaves_nothing(sqlite, ns, name):
             instructions = instructions * 5 // 4 + 1
         finally:
             connection.set_progress_handler(None, 0)
+            connection.set_trace_callback(None)
         assert contents(path) == before
     assert contents(path) != before
     assert_sound(path)

@@ -14,7 +14,10 @@ from kcache_grpc.storage.errors import (
     SignerMismatch,
 )
 from kcache_grpc.storage.records import AuditEvent, Namespace, SignedBytes
+from tests.storage.conftest import STORES
 from tests.storage.drafts import blob, graph, mapping, program, sha256, spec
+
+pytestmark = pytest.mark.parametrize("store", [*STORES, "sqlite+file", "sqlite+s3"], indirect=True)
 
 
 class TestNamespaces:

@@ -10,7 +10,10 @@ import pytest
 from kcache_grpc.storage import CHUNK_BYTES
 from kcache_grpc.storage.errors import Conflict, DigestMismatch, InvalidValue, LeaseLost, MissingReference
 from kcache_grpc.storage.records import ArtifactRef, AuditEvent, Failure, Lease
+from tests.storage.conftest import OBJECT_STORES, STORES
 from tests.storage.drafts import blob, kernel, sha256, spec
+
+pytestmark = pytest.mark.parametrize("store", STORES + OBJECT_STORES, indirect=True)
 
 
 @pytest.fixture(autouse=True)

@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from kcache_grpc.storage import Store, open_store
 from kcache_grpc.storage.errors import StorageError
+from kcache_grpc.storage.lifecycle import PINNABLE, RESOURCES, Collected, Step, What
 from kcache_grpc.storage.records import AuditEvent, Failure, Lease, Namespace, UsageDelta
 from tests.storage.drafts import Time, blob, graph, kernel, mapping, program, sha256, spec
 from tests.storage.inside import assert_sound, hurry
@@ -151,11 +152,61 @@ class Stores(RuleBasedStateMachine):
         ]
         self.both(lambda store: store.add_usage(self.ns(which), deltas))
 
+    @rule(which=few, resource=st.sampled_from(RESOURCES), most=st.sampled_from([0, 1, 3, 40]))
+    def limit(self, which: int, resource: str, most: int) -> None:
+        self.both(lambda store: store.set_quota(self.ns(which), resource, most, "refuse"))
+
+    @rule(which=few, resource=st.sampled_from(RESOURCES))
+    def lift_limit(self, which: int, resource: str) -> None:
+        self.both(lambda store: store.remove_quota(self.ns(which), resource))
+
+    @rule(which=few, number=few, subject=st.sampled_from(PINNABLE), on=st.booleans())
+    def pin(self, which: int, number: int, subject: str, on: bool) -> None:
+        names = (kernel(number).kernel.kernel_digest, program(number), spec(number).spec_digest)
+        digest = names[PINNABLE.index(subject)]
+        self.both(lambda store: (store.pin if on else store.unpin)(self.ns(which), subject, digest))
+
+    @rule(which=few, on=st.booleans())
+    def disown(self, which: int, on: bool) -> None:
+        toolchain = kernel(0).kernel.toolchain
+        self.both(
+            lambda store: (store.disown_toolchain if on else store.readmit_toolchain)(
+                self.ns(which), toolchain
+            )
+        )
+
+    @rule(
+        which=few,
+        what=st.sampled_from(What),
+        limit=st.integers(1, 5),
+        age=st.sampled_from([-100, 0, 3, 10]),
+        dry_run=st.booleans(),
+    )
+    def collect(self, which: int, what: What, limit: int, age: int, dry_run: bool) -> None:
+        """To the end of a kind: nothing that anything refers to is gone afterwards (``assert_sound``)."""
+        before, after = max(0, self.time.wall - age * 1_000_000), None
+        while True:
+            step = Step(what, limit, before, after, dry_run)
+            done = self.both(lambda store, step=step: plain(store.collect(self.ns(which), step)))
+            if isinstance(done, type) or (after := done.after) is None:
+                return
+
+    @rule(which=few, number=few)
+    def discard(self, which: int, number: int) -> None:
+        event = AuditEvent("verify", outcome="differs")
+        names = ([kernel(number).kernel.kernel_digest], [(program(number), "default")])
+        self.both(lambda store: store.discard(self.ns(which), *names, event))
+
     @invariant()
     def looks_the_same(self) -> None:
         if hasattr(self, "namespaces"):
             for namespace in self.namespaces:
                 self.both(lambda store, ns=namespace: look(store, ns))
+
+
+def plain(done: Collected) -> Collected:
+    """The references in any order."""
+    return replace(done, uses=tuple(sorted(done.uses, key=lambda use: use.digest)))
 
 
 def look(store: Store, ns: Namespace) -> list[Any]:
@@ -181,9 +232,12 @@ def look(store: Store, ns: Namespace) -> list[Any]:
         dict(store.find_leases(ns, kernels)),
         dict(store.find_failures(ns, kernels)),
         dict(store.find_usage(ns, "kernel", [sha256("0"), sha256("1")])),
-        store.list_audit(ns, limit=1000),
+        # Engines tell more or less of a collection.
+        [each.event for each in store.list_audit(ns, limit=1000) if each.event.kind != "collect"],
+        (dict(store.list_quotas(ns)), store.list_pins(ns), store.list_disowned(ns)),
+        (store.page_kernels(ns, 0, 9), store.page_mappings(ns, None, 9)),
         store.list_conflicts(ns, limit=1000),
-        store.stats(ns),
+        replace(store.stats(ns), audit_events=0),
     ]
 
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.contract import BlobStore
+from kcache_grpc.storage.memory.limits import note_removal, require_room
 from kcache_grpc.storage.memory.state import HeldBlob, MemoryPart, State
-from kcache_grpc.storage.records import Blob, Namespace
+from kcache_grpc.storage.records import Blob, Namespace, Swept
 
 
 class MemoryBlobs(MemoryPart, BlobStore):
@@ -18,17 +19,22 @@ class MemoryBlobs(MemoryPart, BlobStore):
         for constant in constants:
             checks.named_bytes("constant", constant.digest, constant.content)
         with self._state as state:
+            sizes = {constant.digest: len(constant.content) for constant in constants}
+            require_room(state, namespace, {}, sizes)
             for constant in constants:
-                hold_blob(state, namespace, constant.digest, constant.content)
-                state.constants.add((namespace.id, constant.digest))
+                hold_constant(state, namespace, constant)
 
     def put_program(self, namespace: Namespace, program_digest: bytes, format: str, body: bytes) -> None:
         checks.digest("program digest", program_digest)
         checks.indexed("format", format)
         digest = hashlib.sha256(body).digest()
         with self._state as state:
-            kept = state.programs.setdefault((namespace.id, program_digest), (format, digest))
+            name = (namespace.id, program_digest)
+            kept = state.programs.get(name, (format, digest))
             if kept[1] == digest:
+                require_room(state, namespace, {}, {digest: len(body)})
+                state.programs[name] = kept
+                state.program_times.setdefault(name, state.clock.wall())
                 hold_blob(state, namespace, digest, body)
 
     def get_program(self, namespace: Namespace, program_digest: bytes) -> tuple[str, bytes] | None:
@@ -58,6 +64,9 @@ class MemoryBlobs(MemoryPart, BlobStore):
     def verify_artifact(self, namespace: Namespace, digest: bytes) -> bool:
         return self.artifact_size(namespace, digest) is not None
 
+    def sweep_objects(self, grace: float, *, dry_run: bool = False, now: int | None = None) -> Swept:
+        return Swept()
+
     def quarantine_artifact(self, namespace: Namespace, digest: bytes, reason: str) -> bool:
         checks.digest("digest", digest)
         checks.text("reason", reason)
@@ -67,6 +76,7 @@ class MemoryBlobs(MemoryPart, BlobStore):
             generations = state.blobs[namespace.id, digest].generations
             newest = max(index for index, content in enumerate(generations) if content is not None)
             generations[newest] = None
+            note_removal(state, namespace.id)
             return True
 
 
@@ -78,8 +88,15 @@ def whole_blob(state: State, namespace: Namespace, digest: bytes) -> bytes | Non
 
 def hold_blob(state: State, namespace: Namespace, digest: bytes, content: bytes) -> bool:
     """Hold the bytes unless they are held whole; whether that was needed."""
-    held = state.blobs.setdefault((namespace.id, digest), HeldBlob(len(content)))
+    new = HeldBlob(len(content), state.clock.wall())
+    held = state.blobs.setdefault((namespace.id, digest), new)
     if held.whole is not None:
         return False
     held.generations.append(content)
     return True
+
+
+def hold_constant(state: State, namespace: Namespace, constant: Blob) -> None:
+    """Hold a constant and its bytes."""
+    hold_blob(state, namespace, constant.digest, constant.content)
+    state.constants.setdefault((namespace.id, constant.digest), state.clock.wall())

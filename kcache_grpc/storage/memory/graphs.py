@@ -8,8 +8,9 @@ from dataclasses import replace
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.contract import GraphStore, NamespaceStore
 from kcache_grpc.storage.errors import Conflict, InvalidValue, MissingReference, SignerMismatch
-from kcache_grpc.storage.memory.blobs import hold_blob
+from kcache_grpc.storage.memory.blobs import hold_constant
 from kcache_grpc.storage.memory.ledger import hold_conflict, hold_events
+from kcache_grpc.storage.memory.limits import require_room, touch
 from kcache_grpc.storage.memory.state import MemoryPart, State
 from kcache_grpc.storage.records import (
     AuditEvent,
@@ -122,14 +123,19 @@ class MemoryGraphs(MemoryPart, GraphStore):
             key = known or len(_specs(state, namespace)) + 1
             name = (namespace.id, namespace.epoch, graph.program_digest, graph.spec.numerics)
             binding = None if name in state.mappings else graph.bind(key)
+            added = {"specs": int(known is None), "mappings": int(binding is not None)}
+            sizes = {constant.digest: len(constant.content) for constant in graph.constants}
+            require_room(state, namespace, added, sizes)
             for constant in graph.constants:
-                hold_blob(state, namespace, constant.digest, constant.content)
-                state.constants.add((namespace.id, constant.digest))
+                hold_constant(state, namespace, constant)
             spec, new_spec = _hold_spec(state, namespace, graph.spec)
             mapping = state.mappings.get(name)
             if binding is not None:
-                draft = MappingDraft(graph.program_digest, spec.numerics, spec.key, binding)
+                digests = tuple(constant.digest for constant in graph.constants)
+                draft = MappingDraft(graph.program_digest, graph.spec.numerics, spec.key, binding, digests)
                 mapping, _ = _hold_mapping(state, namespace, draft)
+            else:
+                touch(state, namespace, "mapping", graph.program_digest)
             assert mapping is not None
             if event is not None and (new_spec or binding):
                 hold_events(state, namespace, [replace(event, key=spec.key)])
@@ -185,6 +191,7 @@ def _hold_spec(state: State, namespace: Namespace, spec: SpecDraft) -> tuple[Spe
     known = state.keys.get((namespace.id, spec.spec_digest))
     if known is not None:
         return specs[known - 1], False
+    require_room(state, namespace, {"specs": 1}, {})
     key = len(specs) + 1
     now = state.clock.wall()
     specs.append(
@@ -202,6 +209,9 @@ def _hold_mapping(state: State, namespace: Namespace, mapping: MappingDraft) -> 
     for digest in mapping.constants:
         if (namespace.id, digest) not in state.constants:
             raise MissingReference(f"constant {digest.hex()} is not stored")
+    require_room(state, namespace, {"mappings": 1}, {})
+    state.mapping_constants[name] = mapping.constants
+    touch(state, namespace, "mapping", mapping.program_digest)
     state.mappings[name] = MappingRecord(
         mapping.program_digest,
         mapping.numerics,

@@ -13,6 +13,7 @@ from kcache_grpc.storage.memory.blobs import hold_blob, whole_blob
 from kcache_grpc.storage.memory.graphs import require_key
 from kcache_grpc.storage.memory.leases import own, release
 from kcache_grpc.storage.memory.ledger import hold_conflict, hold_events
+from kcache_grpc.storage.memory.limits import require_owned, require_room, touch
 from kcache_grpc.storage.memory.state import HeldKernel, MemoryPart, Name, State
 from kcache_grpc.storage.records import (
     ArtifactRef,
@@ -43,6 +44,7 @@ class MemoryKernels(MemoryPart, KernelStore):
         with self._state as state:
             if lease is not None:
                 own(state, lease)
+            require_owned(state, namespace, draft.kernel.toolchain)
             name = _name(namespace, draft.kernel.kernel_digest)
             inserted = name not in state.kernels
             repaired = _hold(state, namespace, name, draft)
@@ -54,6 +56,7 @@ class MemoryKernels(MemoryPart, KernelStore):
                     b"".join(digest for _, digest in sorted(pairs)) for pairs in (held.artifacts, offered)
                 )
                 hold_conflict(state, namespace, "kernel", draft.kernel.kernel_digest, *digests)
+            touch(state, namespace, "kernel", draft.kernel.kernel_digest)
             state.failures.pop(name, None)
             if lease is not None:
                 release(state, lease)
@@ -130,8 +133,11 @@ def _hold(state: State, namespace: Namespace, name: Name, draft: KernelDraft) ->
     held = state.kernels.get(name)
     if held is None:
         require_key(state, namespace, draft.kernel.key)
+        sizes = {artifact.digest: len(artifact.content) for artifact in draft.artifacts}
+        require_room(state, namespace, {"kernels": 1}, sizes)
+        state.last_kernel_id += 1
         held = HeldKernel(
-            id=len(state.kernels) + 1,
+            id=state.last_kernel_id,
             kernel=draft.kernel,
             manifest=draft.manifest,
             artifacts=tuple((artifact.kind, artifact.digest) for artifact in draft.artifacts),
@@ -147,12 +153,15 @@ def _hold(state: State, namespace: Namespace, name: Name, draft: KernelDraft) ->
 
 def _stored(state: State, namespace: Namespace, held: HeldKernel) -> StoredKernel | None:
     """The kernel as others see it: not at all when bytes are lost."""
-    refs: list[ArtifactRef] = []
-    for kind, digest in held.artifacts:
-        content = whole_blob(state, namespace, digest)
-        if content is None:
-            return None
-        refs.append(ArtifactRef(kind, digest, len(content)))
+    whole = all(whole_blob(state, namespace, digest) is not None for _, digest in held.artifacts)
+    return stored_kernel(state, namespace, held) if whole else None
+
+
+def stored_kernel(state: State, namespace: Namespace, held: HeldKernel) -> StoredKernel:
+    """The kernel, whether its bytes are there or not."""
+    refs = tuple(
+        ArtifactRef(kind, digest, state.blobs[namespace.id, digest].size) for kind, digest in held.artifacts
+    )
     return StoredKernel(
-        held.id, held.kernel, held.manifest, tuple(refs), held.epoch, held.compile_us, held.created_at
+        held.id, held.kernel, held.manifest, refs, held.epoch, held.compile_us, held.created_at
     )

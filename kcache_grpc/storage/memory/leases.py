@@ -43,11 +43,12 @@ class MemoryLeases(MemoryPart, LeaseStore):
             held.boot, held.renewed_at = state.clock.boot, state.clock.steady()
             held.expires_at = held.renewed_at + duration
 
-    def report_stage(self, lease: Lease, stage: str) -> None:
-        checks.stage(stage)
+    def report_stage(self, lease: Lease, *stages: str) -> None:
+        for stage in stages:
+            checks.stage(stage)
         with self._state as state:
             held = own(state, lease)
-            held.stages = (*held.stages, stage)
+            held.stages = (*held.stages, *stages)
 
     def release_lease(self, lease: Lease) -> None:
         with self._state as state:

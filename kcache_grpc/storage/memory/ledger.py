@@ -43,7 +43,8 @@ class MemoryLedger(MemoryPart, LedgerStore):
         checks.text("subject", subject)
         with self._state as state:
             names = {digest: (namespace.id, subject, digest) for digest in digests}
-            return {digest: state.usage[name] for digest, name in names.items() if name in state.usage}
+            found = {digest: state.usage[name] for digest, name in names.items() if name in state.usage}
+            return {digest: record for digest, record in found.items() if record.hits}
 
     def append_audit(self, namespace: Namespace, batch: Sequence[AuditEvent]) -> None:
         checks.events(batch)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from kcache_grpc.storage.clock import Clock
 from kcache_grpc.storage.errors import StoreUnavailable
+from kcache_grpc.storage.lifecycle import Disowned, Pin
 from kcache_grpc.storage.records import (
     AuditRecord,
     ConflictRecord,
@@ -30,6 +31,7 @@ class HeldBlob:
     """Bytes by generation; ``None`` for one in quarantine."""
 
     size: int
+    created_at: int
     generations: list[bytes | None] = field(default_factory=list[bytes | None])
 
     @property
@@ -80,13 +82,20 @@ class State:
         self.aliases: dict[tuple[int, int], int] = {}
         self.mappings: dict[Name, MappingRecord] = {}
         self.blobs: dict[tuple[int, bytes], HeldBlob] = {}
-        self.constants: set[tuple[int, bytes]] = set()
+        #: When each was made.
+        self.constants: dict[tuple[int, bytes], int] = {}
+        self.mapping_constants: dict[Name, tuple[bytes, ...]] = {}
         self.programs: dict[tuple[int, bytes], tuple[str, bytes]] = {}
+        self.program_times: dict[tuple[int, bytes], int] = {}
         self.kernels: dict[Name, HeldKernel] = {}
+        self.last_kernel_id = 0
         self.leases: dict[Name, HeldLease] = {}
         self.failures: dict[Name, FailureRecord] = {}
         self.usage: dict[tuple[int, str, bytes], UsageRecord] = {}
         self.audit: list[tuple[int, AuditRecord]] = []
+        self.quotas: dict[tuple[int, str], tuple[int, str]] = {}
+        self.pins: dict[tuple[int, str, bytes], Pin] = {}
+        self.disowned: dict[tuple[int, bytes], Disowned] = {}
         self.conflicts: list[tuple[int, ConflictRecord]] = []
 
     def __enter__(self) -> State:

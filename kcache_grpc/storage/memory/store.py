@@ -5,6 +5,7 @@ from __future__ import annotations
 from kcache_grpc.storage.clock import Clock
 from kcache_grpc.storage.contract import Store
 from kcache_grpc.storage.memory.blobs import MemoryBlobs
+from kcache_grpc.storage.memory.collection import MemoryLifecycle
 from kcache_grpc.storage.memory.graphs import MemoryGraphs, MemoryNamespaces
 from kcache_grpc.storage.memory.kernels import MemoryKernels
 from kcache_grpc.storage.memory.leases import MemoryLeases
@@ -21,6 +22,7 @@ class MemoryStore(
     MemoryLeases,
     MemoryLedger,
     MemoryNearby,
+    MemoryLifecycle,
     Store,
 ):
     """``Store`` in this process's memory. Durable for as long as the process; not shared with others."""
@@ -31,6 +33,10 @@ class MemoryStore(
     @property
     def url(self) -> str:
         return "memory:"
+
+    @property
+    def objects_url(self) -> str | None:
+        return None
 
     @property
     def id(self) -> str:

@@ -32,6 +32,8 @@ namespaces = Table(
     text_column("name"),
     int_column("epoch", "1"),
     int_column("created_at"),
+    #: Rises with every transaction that removes or quarantines what may be remembered.
+    int_column("removals", "0"),
     UniqueConstraint("name"),
     CheckConstraint("epoch >= 1", name="epoch"),
     sqlite_autoincrement=True,
@@ -46,7 +48,7 @@ key_counters = Table(
 )
 
 
-#: The most that a namespace may hold of a resource.
+#: The most that a namespace may hold of a resource, what is done about more, and what it holds.
 quotas = Table(
     "quotas",
     METADATA,
@@ -54,6 +56,8 @@ quotas = Table(
     text_column("resource"),
     int_column("most"),
     int_column("updated_at"),
+    text_column("policy", "'evict'"),
+    int_column("used", "0"),
     PrimaryKeyConstraint("namespace_id", "resource"),
     CheckConstraint("most >= 0", name="most"),
 )

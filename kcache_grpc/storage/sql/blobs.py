@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
-from sqlalchemy import BindParameter, Connection, and_, bindparam, func, select
+from sqlalchemy import BindParameter, Connection, bindparam, func, select
 
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.contract import CHUNK_BYTES, BlobStore
-from kcache_grpc.storage.records import Blob, Namespace
-from kcache_grpc.storage.schema import artifact_chunks, artifacts, constants, programs, quarantine
-from kcache_grpc.storage.sql.part import SqlPart, insert_once
+from kcache_grpc.storage.objects import Lost
+from kcache_grpc.storage.objects.placing import Placing, chunk_digests
+from kcache_grpc.storage.records import Blob, Namespace, Swept
+from kcache_grpc.storage.schema import (
+    artifact_chunks,
+    artifacts,
+    constants,
+    dead_objects,
+    programs,
+    quarantine,
+)
+from kcache_grpc.storage.sql.generations import KEEP_ARTIFACT, WHOLE, SqlGenerations
+from kcache_grpc.storage.sql.limits import Charge
+from kcache_grpc.storage.sql.objects import require_bound, sweep
+from kcache_grpc.storage.sql.part import batches, insert_once
 
 _NS: BindParameter[int] = bindparam("ns")
 _CHUNK = artifact_chunks.c
@@ -22,43 +33,21 @@ _ARTIFACT = select(artifacts.c.id, artifacts.c.size).where(
 _INSERT_ARTIFACT = insert_once(artifacts).returning(artifacts.c.id)
 _INSERT_CHUNK = insert_once(artifact_chunks)
 
-#: A chunk and the quarantine that may hang over its generation.
-IN_QUARANTINE = and_(
-    quarantine.c.artifact_id == artifact_chunks.c.artifact_id,
-    quarantine.c.generation == artifact_chunks.c.generation,
-)
-#: The youngest generation that is whole and not in quarantine.
-_WHOLE = (
-    select(artifacts.c.id, artifacts.c.size, _CHUNK.generation)
-    .join_from(artifacts, artifact_chunks, _CHUNK.artifact_id == artifacts.c.id)
-    .outerjoin(quarantine, IN_QUARANTINE)
-    .where(
-        artifacts.c.namespace_id == _NS,
-        artifacts.c.digest == bindparam("digest"),
-        quarantine.c.artifact_id.is_(None),
-    )
-    .group_by(artifacts.c.id, artifacts.c.size, _CHUNK.generation)
-    .having(func.sum(_CHUNK.size) == artifacts.c.size)
-    .order_by(_CHUNK.generation.desc())
-    .limit(1)
-)
 _NEWEST_CHUNK = select(func.max(_CHUNK.generation)).where(_CHUNK.artifact_id == bindparam("artifact_id"))
 _NEWEST_BAD = select(func.max(quarantine.c.generation)).where(
     quarantine.c.artifact_id == bindparam("artifact_id")
 )
-_READ = (
-    select(_CHUNK.seq, _CHUNK.content)
-    .where(
-        _CHUNK.artifact_id == bindparam("artifact_id"),
-        _CHUNK.generation == bindparam("generation"),
-        _CHUNK.seq.between(bindparam("first"), bindparam("last")),
-    )
-    .order_by(_CHUNK.seq)
+_OBJECTS = (
+    select(_CHUNK.location, func.sum(_CHUNK.size).label("size"))
+    .where(_CHUNK.artifact_id.in_(bindparam("ids", expanding=True)), _CHUNK.location.is_not(None))
+    .group_by(_CHUNK.location)
 )
-_INSERT_QUARANTINE = insert_once(quarantine)
+_INSERT_DEAD = insert_once(dead_objects)
 _INSERT_CONSTANT = insert_once(constants)
-_CONSTANT_EXISTS = select(constants.c.digest).where(
-    constants.c.namespace_id == _NS, constants.c.digest == bindparam("digest")
+_CONSTANT_EXISTS = (
+    select(constants.c.digest)
+    .where(constants.c.namespace_id == _NS, constants.c.digest == bindparam("digest"))
+    .with_for_update(read=True, key_share=True)
 )
 _PROGRAM = (
     select(programs.c.format, artifacts.c.digest)
@@ -68,43 +57,49 @@ _PROGRAM = (
 _INSERT_PROGRAM = insert_once(programs)
 
 
-class SqlBlobs(SqlPart, BlobStore):
-    """``BlobStore`` on SQL."""
+class SqlBlobs(SqlGenerations, BlobStore):
+    """``BlobStore`` on SQL, with an object store beside it or without."""
 
     def put_constants(self, namespace: Namespace, constants: Sequence[Blob]) -> None:
         for constant in constants:
             checks.named_bytes("constant", constant.digest, constant.content)
         now = self._clock.wall()
-        self._db.transact(lambda connection: store_constants(connection, namespace, constants, now))
+
+        def work(connection: Connection, placing: Placing) -> None:
+            charge = Charge(connection, namespace)
+            charge.blobs({constant.digest: len(constant.content) for constant in constants})
+            store_constants(connection, namespace, constants, now, placing)
+            charge.settle()
+
+        self._transact_with(namespace, constants, work)
 
     def put_program(self, namespace: Namespace, program_digest: bytes, format: str, body: bytes) -> None:
         checks.digest("program digest", program_digest)
         checks.indexed("format", format)
 
-        def work(connection: Connection) -> None:
+        blob = Blob(hashlib.sha256(body).digest(), body)
+
+        def work(connection: Connection, placing: Placing) -> None:
             name = {"ns": namespace.id, "digest": program_digest}
             found = connection.execute(_PROGRAM, name).first()
-            blob = Blob(hashlib.sha256(body).digest(), body)
             if found is not None and found.digest != blob.digest:
                 return
             now = self._clock.wall()
-            artifact_id, _ = store_blob(connection, namespace, blob, now)
+            charge = Charge(connection, namespace)
+            charge.blobs({blob.digest: len(body)})
+            artifact_id, _ = store_blob(connection, namespace, blob, now, placing)
+            charge.settle()
             if found is None:
                 values = {"namespace_id": namespace.id, "program_digest": program_digest, "format": format}
                 connection.execute(_INSERT_PROGRAM, {**values, "artifact_id": artifact_id, "created_at": now})
 
-        self._db.transact(work)
+        self._transact_with(namespace, [blob], work)
 
     def get_program(self, namespace: Namespace, program_digest: bytes) -> tuple[str, bytes] | None:
         checks.digest("program digest", program_digest)
         rows = self._db.fetch(_PROGRAM, {"ns": namespace.id, "digest": program_digest})
         body = self.read_artifact(namespace, rows[0].digest) if rows else None
         return None if body is None else (rows[0].format, body)
-
-    def _whole(self, namespace: Namespace, digest: bytes) -> Any:
-        checks.digest("digest", digest)
-        rows = self._db.fetch(_WHOLE, {"ns": namespace.id, "digest": digest})
-        return rows[0] if rows else None
 
     def artifact_size(self, namespace: Namespace, digest: bytes) -> int | None:
         whole = self._whole(namespace, digest)
@@ -114,78 +109,103 @@ class SqlBlobs(SqlPart, BlobStore):
         self, namespace: Namespace, digest: bytes, offset: int = 0, length: int | None = None
     ) -> bytes | None:
         checks.number("offset", offset, 0 if length is None else length)
-        whole = self._whole(namespace, digest)
-        if whole is None:
-            return None
-        end = whole.size if length is None else min(whole.size, offset + length)
-        if offset >= end:
-            return b""
-        first = offset // CHUNK_BYTES
-        span = {"first": first, "last": (end - 1) // CHUNK_BYTES}
-        place = {"artifact_id": whole.id, "generation": whole.generation}
-        rows = self._db.fetch(_READ, {**place, **span})
-        start = first * CHUNK_BYTES
-        if len(rows) == 1 and offset == start and len(rows[0].content) == end - start:
-            return rows[0].content
-        content = b"".join(row.content for row in rows)[offset - start : end - start]
-        return content if len(content) == end - offset else None
+        while (whole := self._whole(namespace, digest)) is not None:
+            end = whole.size if length is None else min(whole.size, offset + length)
+            if offset >= end:
+                return b""
+            first = offset // CHUNK_BYTES
+            try:
+                chunks = self._read(whole, digest, first, (end - 1) // CHUNK_BYTES)
+            except Lost as loss:
+                self._quarantine(namespace, whole.id, whole.generation, loss.message)
+                continue
+            if chunks is None:  # collected meanwhile
+                return None
+            start = first * CHUNK_BYTES
+            content = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            exact = offset == start and len(content) == end - start
+            return content if exact else content[offset - start : end - start]
+        return None
 
     def verify_artifact(self, namespace: Namespace, digest: bytes) -> bool:
         while (whole := self._whole(namespace, digest)) is not None:
-            if self._hash(whole) == digest:
+            fault = self._fault(whole, digest)
+            if not fault:
                 return True
-            self._quarantine(whole.id, whole.generation, "the bytes do not hash to their digest")
+            self._quarantine(namespace, whole.id, whole.generation, fault)
         return False
 
-    def _hash(self, whole: Any) -> bytes:
-        place = {"artifact_id": whole.id, "generation": whole.generation}
-        hashed = hashlib.sha256()
-        for seq in range(-(-whole.size // CHUNK_BYTES)):
-            for row in self._db.fetch(_READ, {**place, "first": seq, "last": seq}):
-                hashed.update(row.content)
-        return hashed.digest()
+    def sweep_objects(self, grace: float, *, dry_run: bool = False, now: int | None = None) -> Swept:
+        if self._objects is None:
+            return Swept()
+        return sweep(self._db, self._clock, self._objects, grace, dry_run, now)
 
     def quarantine_artifact(self, namespace: Namespace, digest: bytes, reason: str) -> bool:
         checks.text("reason", reason)
         whole = self._whole(namespace, digest)
         if whole is None:
             return False
-        self._quarantine(whole.id, whole.generation, reason)
+        self._quarantine(namespace, whole.id, whole.generation, reason)
         return True
 
-    def _quarantine(self, artifact_id: int, generation: int, reason: str) -> None:
-        values = {"artifact_id": artifact_id, "generation": generation, "reason": reason}
-        values = {**values, "created_at": self._clock.wall()}
-        self._db.transact(lambda connection: connection.execute(_INSERT_QUARANTINE, values).rowcount)
 
-
-def store_constants(connection: Connection, namespace: Namespace, drafts: Iterable[Blob], now: int) -> None:
+def store_constants(
+    connection: Connection,
+    namespace: Namespace,
+    drafts: Iterable[Blob],
+    now: int,
+    placing: Placing | None = None,
+) -> None:
     """Store constants that are not there, in digest order, so that two writers never wait for each other."""
     for digest, draft in sorted({draft.digest: draft for draft in drafts}.items()):
-        artifact_id, _ = store_blob(connection, namespace, draft, now)
+        artifact_id, _ = store_blob(connection, namespace, draft, now, placing)
         if connection.execute(_CONSTANT_EXISTS, {"ns": namespace.id, "digest": digest}).first() is None:
             values = {"namespace_id": namespace.id, "digest": digest, "artifact_id": artifact_id}
             connection.execute(_INSERT_CONSTANT, {**values, "created_at": now})
 
 
-def store_blob(connection: Connection, namespace: Namespace, blob: Blob, now: int) -> tuple[int, bool]:
-    """The blob's row, and whether its bytes were written: they are unless a whole generation is there."""
+def store_blob(
+    connection: Connection, namespace: Namespace, blob: Blob, now: int, placing: Placing | None = None
+) -> tuple[int, bool]:
+    """The blob's row, and whether its bytes were written: they are unless a whole generation is there.
+
+    ``placing``: where bytes lie; ``None``: all in rows. Raises ``NotPlacedError`` for those that belong into
+    the object store and were not put there.
+    """
     name = {"ns": namespace.id, "digest": blob.digest}
-    whole = connection.execute(_WHOLE, name).first()
-    if whole is not None:
+    whole = connection.execute(WHOLE, name).first()
+    if whole is not None and _keep(connection, whole.id):
         return whole.id, False
+    location = None if placing is None else placing.location(blob)
+    if placing is not None and location is not None:
+        require_bound(connection, placing.objects_id)
     found = connection.execute(_ARTIFACT, name).first()
-    if found is None:
+    if found is None or not _keep(connection, found.id):
         values = {"namespace_id": namespace.id, "digest": blob.digest, "size": len(blob.content)}
         connection.execute(_INSERT_ARTIFACT, {**values, "created_at": now})
         found = connection.execute(_ARTIFACT, name).one()
     of = {"artifact_id": found.id}
     newest = (connection.execute(statement, of).scalar() or 0 for statement in (_NEWEST_CHUNK, _NEWEST_BAD))
     generation = max(newest) + 1
-    for seq, content in enumerate(_cut(blob.content)):
+    digests = chunk_digests(blob) if placing is None else placing.parts(blob)
+    for seq, (content, digest) in enumerate(zip(_cut(blob.content), digests, strict=True)):
         values = {"artifact_id": found.id, "generation": generation, "seq": seq, "size": len(content)}
-        connection.execute(_INSERT_CHUNK, {**values, "location": None, "content": content})
+        place = {"location": location, "content": content if location is None else None, "digest": digest}
+        connection.execute(_INSERT_CHUNK, {**values, **place})
     return found.id, True
+
+
+def _keep(connection: Connection, artifact_id: int) -> bool:
+    """False when a collection was faster."""
+    return connection.execute(KEEP_ARTIFACT, {"artifact_id": artifact_id}).first() is not None
+
+
+def bury(connection: Connection, artifact_ids: Sequence[int], now: int) -> None:
+    """Objects of blobs that are about to be removed, in the same transaction: to be deleted later."""
+    for batch in batches(artifact_ids):
+        for row in connection.execute(_OBJECTS, {"ids": batch}).all():
+            values = {"location": row.location, "size": int(row.size), "dead_at": now}
+            connection.execute(_INSERT_DEAD, values)
 
 
 def _cut(content: bytes) -> Iterator[bytes | memoryview]:

@@ -12,6 +12,7 @@ from sqlalchemy import BindParameter, Connection, bindparam, select, update
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.contract import GraphStore
 from kcache_grpc.storage.errors import Conflict, CorruptStore, InvalidValue, MissingReference
+from kcache_grpc.storage.objects.placing import Placing
 from kcache_grpc.storage.records import (
     AuditEvent,
     GraphDraft,
@@ -33,8 +34,10 @@ from kcache_grpc.storage.schema import (
 )
 from kcache_grpc.storage.sql.blobs import store_constants
 from kcache_grpc.storage.sql.database import Row
+from kcache_grpc.storage.sql.generations import SqlGenerations
 from kcache_grpc.storage.sql.ledger import insert_conflict, insert_events
-from kcache_grpc.storage.sql.part import SqlPart, batches, insert_once
+from kcache_grpc.storage.sql.limits import Charge, touch
+from kcache_grpc.storage.sql.part import batches, insert_once
 
 _NS: BindParameter[int] = bindparam("ns")
 _SPEC = select(
@@ -75,8 +78,11 @@ _MAPPINGS_BY_DIGEST = _MAPPING.where(
 )
 _INSERT_MAPPING = insert_once(graph_mappings).returning(graph_mappings.c.id)
 _INSERT_MAPPING_CONSTANTS = insert_once(mapping_constants)
-_CONSTANT_EXISTS = select(constants.c.digest).where(
-    constants.c.namespace_id == _NS, constants.c.digest == bindparam("digest")
+#: Kept from collection until the transaction ends.
+_CONSTANT_EXISTS = (
+    select(constants.c.digest)
+    .where(constants.c.namespace_id == _NS, constants.c.digest == bindparam("digest"))
+    .with_for_update(read=True, key_share=True)
 )
 
 _ALIAS = select(key_aliases.c.key).where(
@@ -88,7 +94,7 @@ _ALIASES = select(key_aliases.c.alias).where(
 _INSERT_ALIAS = insert_once(key_aliases)
 
 
-class SqlGraphs(SqlPart, GraphStore):
+class SqlGraphs(SqlGenerations, GraphStore):
     """``GraphStore`` on SQL."""
 
     def put_spec(self, namespace: Namespace, spec: SpecDraft) -> SpecRecord:
@@ -96,10 +102,17 @@ class SqlGraphs(SqlPart, GraphStore):
         found = self.find_spec(namespace, spec.spec_digest)
         if found is not None:
             return found
-        return self._db.transact(lambda connection: self._insert_spec(connection, namespace, spec)[0])
+
+        def work(connection: Connection) -> SpecRecord:
+            charge = Charge(connection, namespace)
+            stored, _ = self._insert_spec(connection, namespace, spec, charge)
+            charge.settle()
+            return stored
+
+        return self._db.transact(work)
 
     def _insert_spec(
-        self, connection: Connection, namespace: Namespace, spec: SpecDraft
+        self, connection: Connection, namespace: Namespace, spec: SpecDraft, charge: Charge
     ) -> tuple[SpecRecord, bool]:
         """Lock the counter, look again, insert, advance: a loser leaves the counter untouched."""
         last = connection.execute(_LOCK_COUNTER, {"ns": namespace.id}).scalar()
@@ -112,6 +125,7 @@ class SqlGraphs(SqlPart, GraphStore):
         values = _spec_values(namespace, spec, key, self._clock.wall())
         connection.execute(_INSERT_SPEC, values)
         connection.execute(_ADVANCE, {"ns": namespace.id, "advanced": key})
+        charge.add("specs")
         return _spec_draft_record(spec, key, values["created_at"]), True
 
     def get_spec(self, namespace: Namespace, key: int) -> SpecRecord | None:
@@ -134,19 +148,28 @@ class SqlGraphs(SqlPart, GraphStore):
         found = self.find_mapping(namespace, mapping.program_digest, mapping.numerics)
         if found is not None:
             return found
-        return self._db.transact(lambda connection: self._insert_mapping(connection, namespace, mapping)[0])
+
+        def work(connection: Connection) -> MappingRecord:
+            charge = Charge(connection, namespace)
+            stored, _ = self._insert_mapping(connection, namespace, mapping, charge)
+            charge.settle()
+            return stored
+
+        return self._db.transact(work)
 
     def _insert_mapping(
-        self, connection: Connection, namespace: Namespace, mapping: MappingDraft
+        self, connection: Connection, namespace: Namespace, mapping: MappingDraft, charge: Charge
     ) -> tuple[MappingRecord, bool]:
         name = _mapping_name(namespace, mapping.program_digest, mapping.numerics)
         found = connection.execute(_MAPPING_BY_DIGEST, name).first()
         if found is not None:
-            return _mapping(found), False
+            return mapping_record(found), False
         require_key(connection, namespace, mapping.key)
         _require_constants(connection, namespace, mapping.constants)
         created = connection.execute(_INSERT_MAPPING, _mapping_values(namespace, mapping, self._clock.wall()))
         mapping_id = created.scalar()
+        charge.add("mappings", int(mapping_id is not None))
+        touch(connection, namespace, [("mapping", mapping.program_digest)], self._clock.wall())
         if mapping_id is not None and mapping.constants:
             rows = [
                 {
@@ -158,7 +181,7 @@ class SqlGraphs(SqlPart, GraphStore):
                 for position, digest in enumerate(mapping.constants)
             ]
             connection.execute(_INSERT_MAPPING_CONSTANTS, rows)
-        return _mapping(connection.execute(_MAPPING_BY_DIGEST, name).one()), mapping_id is not None
+        return mapping_record(connection.execute(_MAPPING_BY_DIGEST, name).one()), mapping_id is not None
 
     def find_mapping(
         self, namespace: Namespace, program_digest: bytes, numerics: str
@@ -166,7 +189,7 @@ class SqlGraphs(SqlPart, GraphStore):
         checks.digest("program digest", program_digest)
         checks.text("numerics", numerics)
         rows = self._db.fetch(_MAPPING_BY_DIGEST, _mapping_name(namespace, program_digest, numerics))
-        return _mapping(rows[0]) if rows else None
+        return mapping_record(rows[0]) if rows else None
 
     def find_mappings(
         self, namespace: Namespace, program_digests: Sequence[bytes], numerics: str
@@ -177,7 +200,7 @@ class SqlGraphs(SqlPart, GraphStore):
         found: dict[bytes, MappingRecord] = {}
         for batch in batches(program_digests):
             for row in self._db.fetch(_MAPPINGS_BY_DIGEST, {**values, "digests": batch}):
-                found[row.program_digest] = _mapping(row)
+                found[row.program_digest] = mapping_record(row)
         return found
 
     def put_graph(
@@ -185,28 +208,41 @@ class SqlGraphs(SqlPart, GraphStore):
     ) -> StoredGraph:
         checks.graph(graph)
         checks.events([] if event is None else [event])
-        return self._db.transact(lambda connection: self._insert_graph(connection, namespace, graph, event))
+        return self._transact_with(
+            namespace,
+            graph.constants,
+            lambda connection, placing: self._insert_graph(connection, namespace, graph, event, placing),
+        )
 
     def _insert_graph(
-        self, connection: Connection, namespace: Namespace, graph: GraphDraft, event: AuditEvent | None
+        self,
+        connection: Connection,
+        namespace: Namespace,
+        graph: GraphDraft,
+        event: AuditEvent | None,
+        placing: Placing,
     ) -> StoredGraph:
+        charge = Charge(connection, namespace)
+        charge.blobs({constant.digest: len(constant.content) for constant in graph.constants})
         # Bytes first: nobody waits for the counter while they are written.
-        store_constants(connection, namespace, graph.constants, self._clock.wall())
-        spec, new_spec = self._insert_spec(connection, namespace, graph.spec)
+        store_constants(connection, namespace, graph.constants, self._clock.wall(), placing)
+        spec, new_spec = self._insert_spec(connection, namespace, graph.spec, charge)
         name = _mapping_name(namespace, graph.program_digest, graph.spec.numerics)
         found = connection.execute(_MAPPING_BY_DIGEST, name).first()
         if found is not None:
-            mapping, new_mapping = _mapping(found), False
+            mapping, new_mapping = mapping_record(found), False
+            touch(connection, namespace, [("mapping", graph.program_digest)], self._clock.wall())
         else:
             digests = tuple(constant.digest for constant in graph.constants)
             draft = MappingDraft(
                 graph.program_digest, graph.spec.numerics, spec.key, graph.bind(spec.key), digests
             )
-            mapping, new_mapping = self._insert_mapping(connection, namespace, draft)
+            mapping, new_mapping = self._insert_mapping(connection, namespace, draft, charge)
         if event is not None and (new_spec or new_mapping):
             insert_events(
                 connection, namespace, [replace(event, key=spec.key)], self._writer, self._clock.wall()
             )
+        charge.settle()
         return StoredGraph(spec, mapping, new_spec, new_mapping)
 
     def add_alias(self, namespace: Namespace, alias: int, key: int) -> int:
@@ -306,7 +342,7 @@ def _mapping_name(namespace: Namespace, program_digest: bytes, numerics: str) ->
     }
 
 
-def _mapping(row: Row) -> MappingRecord:
+def mapping_record(row: Row) -> MappingRecord:
     return MappingRecord(
         row.program_digest,
         row.numerics,

@@ -12,6 +12,7 @@ from kcache_grpc.storage.errors import Conflict
 from kcache_grpc.storage.records import (
     ArtifactRef,
     AuditEvent,
+    Blob,
     Ingredients,
     KernelDraft,
     KernelRecord,
@@ -29,9 +30,9 @@ from kcache_grpc.storage.schema import (
     kernels,
     quarantine,
 )
-from kcache_grpc.storage.sql.blobs import IN_QUARANTINE
 from kcache_grpc.storage.sql.database import Row, Rows
-from kcache_grpc.storage.sql.part import SqlPart, batches
+from kcache_grpc.storage.sql.generations import IN_QUARANTINE, SqlGenerations
+from kcache_grpc.storage.sql.part import batches
 from kcache_grpc.storage.sql.publish import publish
 
 #: A row for each kernel, artifact and generation: ``stored`` bytes there, ``bad`` when in quarantine. One
@@ -95,6 +96,20 @@ _BY_KEY = _HERE.where(
         .limit(bindparam("most"))
     )
 )
+_IN_EPOCH = kernels.alias("in_epoch")
+#: Kernels by rising id, page by page.
+PAGE = _HERE.where(
+    kernels.c.id.in_(
+        select(_IN_EPOCH.c.id)
+        .where(
+            _IN_EPOCH.c.namespace_id == bindparam("ns"),
+            _IN_EPOCH.c.epoch == bindparam("epoch"),
+            _IN_EPOCH.c.id > bindparam("after"),
+        )
+        .order_by(_IN_EPOCH.c.id)
+        .limit(bindparam("most"))
+    )
+)
 _INGREDIENTS = (
     select(kernel_ingredients.c.name, kernel_ingredients.c.value)
     .join_from(kernel_ingredients, kernels, kernels.c.id == kernel_ingredients.c.kernel_id)
@@ -107,7 +122,7 @@ _INGREDIENTS = (
 )
 
 
-class SqlKernels(SqlPart, KernelStore):
+class SqlKernels(SqlGenerations, KernelStore):
     """``KernelStore`` on SQL."""
 
     def publish_kernel(
@@ -121,8 +136,12 @@ class SqlKernels(SqlPart, KernelStore):
         checks.lease(lease, namespace, draft.kernel.kernel_digest)
         checks.events([] if event is None else [event])
         now = self._clock.wall()
-        outcome = self._db.transact(
-            lambda connection: publish(connection, namespace, draft, lease, event, self._writer, now)
+        outcome = self._transact_with(
+            namespace,
+            (Blob(artifact.digest, artifact.content) for artifact in draft.artifacts),
+            lambda connection, placing: publish(
+                connection, namespace, draft, lease, event, self._writer, now, placing
+            ),
         )
         stored = self.find_kernel(namespace, draft.kernel.kernel_digest)
         if stored is None:
@@ -133,7 +152,7 @@ class SqlKernels(SqlPart, KernelStore):
     def find_kernel(self, namespace: Namespace, kernel_digest: bytes) -> StoredKernel | None:
         checks.digest("kernel digest", kernel_digest)
         values = {"ns": namespace.id, "epoch": namespace.epoch, "digest": kernel_digest}
-        found = _stored(self._db.fetch(_BY_DIGEST, values))
+        found = stored_kernels(self._db.fetch(_BY_DIGEST, values))
         return found[0] if found else None
 
     def find_kernels(
@@ -143,7 +162,7 @@ class SqlKernels(SqlPart, KernelStore):
         found: dict[bytes, StoredKernel] = {}
         for batch in batches(kernel_digests):
             values = {"ns": namespace.id, "epoch": namespace.epoch, "digests": batch}
-            for stored in _stored(self._db.fetch(_BY_DIGESTS, values)):
+            for stored in stored_kernels(self._db.fetch(_BY_DIGESTS, values)):
                 found[stored.kernel.kernel_digest] = stored
         return found
 
@@ -155,7 +174,7 @@ class SqlKernels(SqlPart, KernelStore):
         checks.number("key", key)
         here = {"ns": namespace.id, "epoch": namespace.epoch, "key": key}
         values = {**here, "target": target, "options": options, "toolchain": toolchain}
-        return _stored(self._db.fetch(_VARIANTS, values))
+        return stored_kernels(self._db.fetch(_VARIANTS, values))
 
     def list_kernels(
         self, namespace: Namespace, key: int, limit: int = 100, before: int | None = None
@@ -164,7 +183,7 @@ class SqlKernels(SqlPart, KernelStore):
         checks.number("key, limit or before", key, limit, before)
         here = {"ns": namespace.id, "epoch": namespace.epoch, "key": key}
         values = {**here, "most": limit, "before": before}
-        return _stored(self._db.fetch(_BY_KEY, values))[::-1]
+        return stored_kernels(self._db.fetch(_BY_KEY, values))[::-1]
 
     def list_ingredients(self, namespace: Namespace, kernel_digest: bytes) -> Ingredients:
         checks.digest("kernel digest", kernel_digest)
@@ -172,8 +191,8 @@ class SqlKernels(SqlPart, KernelStore):
         return tuple((row.name, row.value) for row in self._db.fetch(_INGREDIENTS, values))
 
 
-def _stored(rows: Rows) -> tuple[StoredKernel, ...]:
-    """The kernels whose bytes are all there, oldest first."""
+def stored_kernels(rows: Rows, *, lost_too: bool = False) -> tuple[StoredKernel, ...]:
+    """The kernels whose bytes are all there, or all kernels, oldest first."""
     whole: dict[int, dict[ArtifactRef, bool]] = {}
     first: dict[int, Row] = {}
     for row in rows:
@@ -182,7 +201,9 @@ def _stored(rows: Rows) -> tuple[StoredKernel, ...]:
         ref = ArtifactRef(row.kind, row.digest, row.size)
         refs[ref] = refs.get(ref, False) or (row.bad is None and row.stored == row.size)
     return tuple(
-        _stored_kernel(first[kernel], tuple(refs)) for kernel, refs in whole.items() if all(refs.values())
+        _stored_kernel(first[kernel], tuple(refs))
+        for kernel, refs in whole.items()
+        if lost_too or all(refs.values())
     )
 
 

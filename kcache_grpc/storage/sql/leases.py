@@ -135,9 +135,10 @@ class SqlLeases(SqlPart, LeaseStore):
 
         self._db.transact(work, durable=False)
 
-    def report_stage(self, lease: Lease, stage: str) -> None:
-        checks.stage(stage)
-        values = {**_own(lease), "line": f"{stage}\n"}
+    def report_stage(self, lease: Lease, *stages: str) -> None:
+        for stage in stages:
+            checks.stage(stage)
+        values = {**_own(lease), "line": "".join(f"{stage}\n" for stage in stages)}
 
         def work(connection: Connection) -> None:
             _require(connection.execute(_REPORT, values).rowcount, lease)

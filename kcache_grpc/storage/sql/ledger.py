@@ -50,7 +50,7 @@ _CONFLICTS = (
 )
 
 _ADD = insert(usage)
-_ADD_USAGE = _ADD.on_conflict_do_update(
+ADD_USAGE = _ADD.on_conflict_do_update(
     index_elements=["namespace_id", "subject", "digest"],
     set_={
         "hits": usage.c.hits + _ADD.excluded.hits,
@@ -65,6 +65,8 @@ _USAGE = select(usage.c.digest, usage.c.hits, usage.c.saved_us, usage.c.last_use
     usage.c.namespace_id == _NS,
     usage.c.subject == bindparam("subject"),
     usage.c.digest.in_(bindparam("digests", expanding=True)),
+    # Rows without hits say only since when something has been there.
+    usage.c.hits > 0,
 )
 
 _HERE = (kernels.c.namespace_id == _NS, kernels.c.epoch == bindparam("epoch"))
@@ -125,7 +127,7 @@ class SqlLedger(SqlPart, LedgerStore):
             }
             for delta in deltas
         ]
-        self._db.transact(lambda connection: connection.execute(_ADD_USAGE, rows).rowcount, durable=False)
+        self._db.transact(lambda connection: connection.execute(ADD_USAGE, rows).rowcount, durable=False)
 
     def find_usage(
         self, namespace: Namespace, subject: str, digests: Sequence[bytes]

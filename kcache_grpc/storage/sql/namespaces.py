@@ -12,7 +12,7 @@ from kcache_grpc.storage.schema import key_counters, namespaces, store_meta
 from kcache_grpc.storage.sql.database import Row
 from kcache_grpc.storage.sql.part import SqlPart, insert_once
 
-_COLUMNS = (namespaces.c.id, namespaces.c.name, namespaces.c.epoch)
+_COLUMNS = (namespaces.c.id, namespaces.c.name, namespaces.c.epoch, namespaces.c.removals)
 _FIND = select(*_COLUMNS).where(namespaces.c.name == bindparam("name"))
 _LIST = select(*_COLUMNS).order_by(namespaces.c.id)
 _INSERT = insert_once(namespaces).returning(namespaces.c.id)
@@ -80,4 +80,4 @@ def _claim(connection: Connection, key_id: str, *, disown: bool) -> None:
 
 
 def _namespace(row: Row) -> Namespace:
-    return Namespace(row.id, row.name, row.epoch)
+    return Namespace(row.id, row.name, row.epoch, row.removals)

@@ -11,6 +11,7 @@ from sqlalchemy import Table
 from sqlalchemy.dialects.postgresql import Insert, insert
 
 from kcache_grpc.storage.clock import Clock
+from kcache_grpc.storage.objects.client import ObjectStore
 from kcache_grpc.storage.sql.database import Database
 
 T = TypeVar("T")
@@ -20,10 +21,15 @@ BATCH = 500
 
 
 class SqlPart:
-    """The database, the clock, and the name under which this store writes audit events."""
+    """The database, the object store beside it if there is one, the clock, and the name under which this
+    store writes audit events.
+    """
 
-    def __init__(self, database: Database, clock: Clock, writer: str) -> None:
+    def __init__(
+        self, database: Database, clock: Clock, writer: str, objects: ObjectStore | None = None
+    ) -> None:
         self._db = database
+        self._objects = objects
         self._clock = clock
         self._writer = writer
 

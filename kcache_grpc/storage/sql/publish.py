@@ -7,12 +7,14 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, select
 
+from kcache_grpc.storage.objects.placing import Placing
 from kcache_grpc.storage.records import AuditEvent, Blob, KernelDraft, Lease, Namespace
 from kcache_grpc.storage.schema import artifacts, kernel_artifacts, kernel_ingredients, kernels
 from kcache_grpc.storage.sql.blobs import store_blob
 from kcache_grpc.storage.sql.graphs import require_key
 from kcache_grpc.storage.sql.leases import forget_failure, lock, release
 from kcache_grpc.storage.sql.ledger import insert_conflict, insert_events
+from kcache_grpc.storage.sql.limits import Charge, require_owned, touch
 from kcache_grpc.storage.sql.part import insert_once
 
 _KERNEL_ID = select(kernels.c.id).where(
@@ -20,6 +22,8 @@ _KERNEL_ID = select(kernels.c.id).where(
     kernels.c.epoch == bindparam("epoch"),
     kernels.c.kernel_digest == bindparam("digest"),
 )
+#: Kept from collection until the transaction ends.
+_KEEP_KERNEL = _KERNEL_ID.with_for_update(read=True, key_share=True)
 _INSERT_KERNEL = insert_once(kernels).returning(kernels.c.id)
 _INSERT_INGREDIENTS = insert_once(kernel_ingredients)
 _INSERT_ARTIFACTS = insert_once(kernel_artifacts)
@@ -48,40 +52,53 @@ def publish(
     event: AuditEvent | None,
     writer: str,
     now: int,
+    placing: Placing | None = None,
 ) -> Outcome:
-    """Everything or nothing, in the caller's transaction."""
+    """Everything or nothing, in the caller's transaction. ``placing``: where bytes lie; ``None``: in rows."""
     if lease is not None:
         lock(connection, lease)
+    require_owned(connection, namespace, draft.kernel.toolchain)
+    charge = Charge(connection, namespace)
     name = {"ns": namespace.id, "epoch": namespace.epoch, "digest": draft.kernel.kernel_digest}
     outcome = None
-    if connection.execute(_KERNEL_ID, name).scalar() is None:
-        outcome = _insert(connection, namespace, draft, lease, now)
+    if connection.execute(_KEEP_KERNEL, name).scalar() is None:
+        outcome = _insert(connection, namespace, draft, lease, now, charge, placing)
     if outcome is None:
-        kernel_id = connection.execute(_KERNEL_ID, name).scalar_one()
-        outcome = _repair(connection, namespace, draft, kernel_id, now)
+        kernel_id = connection.execute(_KEEP_KERNEL, name).scalar_one()
+        outcome = _repair(connection, namespace, draft, kernel_id, now, placing)
+    touch(connection, namespace, [("kernel", draft.kernel.kernel_digest)], now)
     forget_failure(connection, namespace, draft.kernel.kernel_digest)
     if lease is not None:
         release(connection, lease)
     if event is not None and (outcome.inserted or outcome.repaired):
         insert_events(connection, namespace, [replace(event, key=draft.kernel.key)], writer, now)
+    charge.settle()
     return outcome
 
 
 def _insert(
-    connection: Connection, namespace: Namespace, draft: KernelDraft, lease: Lease | None, now: int
+    connection: Connection,
+    namespace: Namespace,
+    draft: KernelDraft,
+    lease: Lease | None,
+    now: int,
+    charge: Charge,
+    placing: Placing | None,
 ) -> Outcome | None:
     """``None`` when another writer was faster."""
     require_key(connection, namespace, draft.kernel.key)
     ids: dict[bytes, int] = {}
+    charge.blobs({artifact.digest: len(artifact.content) for artifact in draft.artifacts})
     # In digest order: two publishers of shared bytes never wait for each other.
     for artifact in sorted(draft.artifacts, key=lambda artifact: artifact.digest):
         ids[artifact.digest], _ = store_blob(
-            connection, namespace, Blob(artifact.digest, artifact.content), now
+            connection, namespace, Blob(artifact.digest, artifact.content), now, placing
         )
     token = 0 if lease is None else lease.fencing_token
     kernel_id = connection.execute(_INSERT_KERNEL, _kernel_values(namespace, draft, token, now)).scalar()
     if kernel_id is None:
         return None
+    charge.add("kernels")
     links = [
         {
             "kernel_id": kernel_id,
@@ -102,14 +119,20 @@ def _insert(
 
 
 def _repair(
-    connection: Connection, namespace: Namespace, draft: KernelDraft, kernel_id: int, now: int
+    connection: Connection,
+    namespace: Namespace,
+    draft: KernelDraft,
+    kernel_id: int,
+    now: int,
+    placing: Placing | None,
 ) -> Outcome:
     """Give artifacts of the stored kernel that have lost their bytes those that the draft brings."""
     linked = {row.kind: row.digest for row in connection.execute(_LINKED, {"kernel": kernel_id})}
     repaired = 0
     for artifact in sorted(draft.artifacts, key=lambda artifact: artifact.digest):
         if linked.get(artifact.kind) == artifact.digest:
-            _, wrote = store_blob(connection, namespace, Blob(artifact.digest, artifact.content), now)
+            blob = Blob(artifact.digest, artifact.content)
+            _, wrote = store_blob(connection, namespace, blob, now, placing)
             repaired += wrote
     offered = {artifact.kind: artifact.digest for artifact in draft.artifacts}
     differs = any(linked.get(kind) != digest for kind, digest in offered.items())

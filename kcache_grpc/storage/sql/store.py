@@ -11,8 +11,10 @@ from sqlalchemy import select
 from kcache_grpc.storage.clock import Clock
 from kcache_grpc.storage.contract import Store
 from kcache_grpc.storage.errors import CorruptStore
+from kcache_grpc.storage.objects.client import ObjectStore
 from kcache_grpc.storage.schema import store_meta
 from kcache_grpc.storage.sql.blobs import SqlBlobs
+from kcache_grpc.storage.sql.collection import SqlLifecycle
 from kcache_grpc.storage.sql.database import Database
 from kcache_grpc.storage.sql.graphs import SqlGraphs
 from kcache_grpc.storage.sql.kernels import SqlKernels
@@ -20,20 +22,33 @@ from kcache_grpc.storage.sql.leases import SqlLeases
 from kcache_grpc.storage.sql.ledger import SqlLedger
 from kcache_grpc.storage.sql.namespaces import SqlNamespaces
 from kcache_grpc.storage.sql.nearby import SqlNearby
+from kcache_grpc.storage.sql.objects import attach
 
 _ID = select(store_meta.c.value).where(store_meta.c.name == "store_id")
 
 
-class SqlStore(SqlNamespaces, SqlGraphs, SqlBlobs, SqlKernels, SqlLeases, SqlLedger, SqlNearby, Store):
+class SqlStore(
+    SqlNamespaces, SqlGraphs, SqlBlobs, SqlKernels, SqlLeases, SqlLedger, SqlNearby, SqlLifecycle, Store
+):
     """``Store`` on a database that has our schema. ``on_close`` runs once, after the database is closed."""
 
     def __init__(
-        self, database: Database, url: str, clock: Clock, on_close: Callable[[], None] | None = None
+        self,
+        database: Database,
+        url: str,
+        clock: Clock,
+        on_close: Callable[[], None] | None = None,
+        objects: ObjectStore | None = None,
     ) -> None:
-        super().__init__(database, clock, writer=f"{os.getpid()}-{secrets.token_hex(8)}")
+        super().__init__(database, clock, f"{os.getpid()}-{secrets.token_hex(8)}", objects)
         self._url = url
         self._on_close = on_close
-        self._id = self._read_id()
+        try:
+            self._id = self._read_id()
+            attach(database, self._id, objects)
+        except BaseException:
+            self._db.close()
+            raise
 
     @property
     def url(self) -> str:
@@ -43,8 +58,14 @@ class SqlStore(SqlNamespaces, SqlGraphs, SqlBlobs, SqlKernels, SqlLeases, SqlLed
     def id(self) -> str:
         return self._id
 
+    @property
+    def objects_url(self) -> str | None:
+        return None if self._objects is None else self._objects.url
+
     def check(self) -> None:
         self._read_id()
+        if self._objects is not None:
+            self._objects.check()
 
     def _read_id(self) -> str:
         rows = self._db.fetch(_ID)

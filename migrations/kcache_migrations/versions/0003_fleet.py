@@ -105,6 +105,7 @@ def downgrade() -> None:
     for table in ("disowned_toolchains", "pins", "quotas"):
         op.drop_table(table)
     op.drop_column("namespaces", "removals")
+    op.execute("DELETE FROM usage WHERE hits = 0 AND saved_us = 0")
     op.drop_index("ix_artifact_chunks_location", "artifact_chunks")
     op.drop_column("artifact_chunks", "digest")
     op.drop_index("ix_audit_events_kernel", "audit_events")

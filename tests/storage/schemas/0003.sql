@@ -16,10 +16,10 @@ CREATE TABLE artifact_chunks (
 	CONSTRAINT ck_artifact_chunks_place CHECK ((content IS NULL) <> (location IS NULL)), 
 	CONSTRAINT fk_artifact_chunks_artifacts FOREIGN KEY(artifact_id) REFERENCES artifacts (id)
 );
-INSERT INTO "artifact_chunks" VALUES(1,1,0,7,NULL,X'77656967687473',NULL);
-INSERT INTO "artifact_chunks" VALUES(2,1,0,9,NULL,X'736861726564204952',NULL);
-INSERT INTO "artifact_chunks" VALUES(3,1,0,8,NULL,X'6F626A6563742031',NULL);
-INSERT INTO "artifact_chunks" VALUES(4,1,0,0,NULL,X'',NULL);
+INSERT INTO "artifact_chunks" VALUES(1,1,0,7,NULL,X'77656967687473',X'9A129038D9A00AED0CF6A7EA059CA50A813449061AB87848CF1A13EAFDF33B2C');
+INSERT INTO "artifact_chunks" VALUES(2,1,0,9,NULL,X'736861726564204952',X'464788EC592EF750B57BF67A000CD5CE95C2BEF6850CA1E399B0D344FA75EB8E');
+INSERT INTO "artifact_chunks" VALUES(3,1,0,8,NULL,X'6F626A6563742031',X'7591168325EE4E53348662E67DDFE78704595CDBEE277397AFD26FF6FA8A9554');
+INSERT INTO "artifact_chunks" VALUES(4,1,0,0,NULL,X'',X'E3B0C44298FC1C149AFBF4C8996FB92427AE41E4649B934CA495991B7852B855');
 CREATE TABLE artifacts (
 	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
 	namespace_id BIGINT NOT NULL, 
@@ -71,8 +71,8 @@ CREATE TABLE audit_events (
 	saved_us BIGINT NOT NULL, 
 	detail TEXT NOT NULL
 , job TEXT DEFAULT '' NOT NULL);
-INSERT INTO "audit_events" VALUES(1,1,1,1750000000000000,'28418-466e5bec64dd9696','store','','','job','','',NULL,NULL,1,NULL,'',NULL,0,0,0,'','');
-INSERT INTO "audit_events" VALUES(2,1,1,1750000000000000,'28418-466e5bec64dd9696','publish','','','','','',NULL,NULL,1,NULL,'',NULL,0,0,0,'','');
+INSERT INTO "audit_events" VALUES(1,1,1,1750000000000000,'2446-efaea6c42013d776','store','','','job','','',NULL,NULL,1,NULL,'',NULL,0,0,0,'','');
+INSERT INTO "audit_events" VALUES(2,1,1,1750000000000000,'2446-efaea6c42013d776','publish','','','','','',NULL,NULL,1,NULL,'',NULL,0,0,0,'','');
 CREATE TABLE audit_seals (
 	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
 	writer TEXT NOT NULL, 
@@ -279,12 +279,12 @@ CREATE TABLE namespaces (
 	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
 	name TEXT NOT NULL, 
 	epoch BIGINT DEFAULT '1' NOT NULL, 
-	created_at BIGINT NOT NULL, 
+	created_at BIGINT NOT NULL, removals BIGINT DEFAULT '0' NOT NULL, 
 	CONSTRAINT uq_namespaces_name UNIQUE (name), 
 	CONSTRAINT ck_namespaces_epoch CHECK (epoch >= 1)
 );
-INSERT INTO "namespaces" VALUES(1,'default',1,1750000000000000);
-INSERT INTO "namespaces" VALUES(2,'other',2,1750000000000000);
+INSERT INTO "namespaces" VALUES(1,'default',1,1750000000000000,0);
+INSERT INTO "namespaces" VALUES(2,'other',2,1750000000000000,0);
 CREATE TABLE pins (
 	namespace_id BIGINT NOT NULL, 
 	subject TEXT NOT NULL, 
@@ -319,6 +319,8 @@ CREATE TABLE quotas (
 	resource TEXT NOT NULL, 
 	most BIGINT NOT NULL, 
 	updated_at BIGINT NOT NULL, 
+	policy TEXT DEFAULT 'evict' NOT NULL, 
+	used BIGINT DEFAULT '0' NOT NULL, 
 	CONSTRAINT pk_quotas PRIMARY KEY (namespace_id, resource), 
 	CONSTRAINT ck_quotas_most CHECK (most >= 0), 
 	CONSTRAINT fk_quotas_namespaces FOREIGN KEY(namespace_id) REFERENCES namespaces (id)
@@ -350,7 +352,7 @@ CREATE TABLE store_meta (
 	value TEXT NOT NULL, 
 	CONSTRAINT pk_store_meta PRIMARY KEY (name)
 );
-INSERT INTO "store_meta" VALUES('store_id','eb681d7bdb7ee86091e5a31d83819b66');
+INSERT INTO "store_meta" VALUES('store_id','269a2a5b881427f6ea318bfc0a7a884b');
 CREATE TABLE transfers (
 	source_id TEXT NOT NULL, 
 	table_name TEXT NOT NULL, 
@@ -371,21 +373,23 @@ CREATE TABLE usage (
 	CONSTRAINT ck_usage_digest CHECK (length(digest) = 32), 
 	CONSTRAINT fk_usage_namespaces FOREIGN KEY(namespace_id) REFERENCES namespaces (id)
 );
+INSERT INTO "usage" VALUES(1,'mapping',X'0412ABCCF010A11CBF602F8CF3813FF35CCAECD9F17A503BC99216FB3616F0AE',0,0,1750000000000000);
+INSERT INTO "usage" VALUES(1,'mapping',X'200C57D749C928F462A4302760B2E29B02548946E46BE191CB8C5682A5D0E3CB',0,0,1750000000000000);
 INSERT INTO "usage" VALUES(1,'kernel',X'7633FF3BF7B49E3D613EFE233691EF7D21136E0EFF72BBC6938E11938E2FDDE5',3,4500,1750000000000000);
 CREATE INDEX ix_artifact_chunks_whole ON artifact_chunks (artifact_id, generation, size);
 CREATE INDEX ix_programs_artifact_id ON programs (artifact_id);
 CREATE INDEX ix_constants_artifact_id ON constants (artifact_id);
 CREATE INDEX ix_graph_mappings_key ON graph_mappings (namespace_id, "key");
 CREATE INDEX ix_mapping_constants_digest ON mapping_constants (namespace_id, digest);
+CREATE INDEX ix_kernels_variants ON kernels (namespace_id, epoch, "key", target, options, toolchain);
 CREATE INDEX ix_kernels_toolchain ON kernels (namespace_id, toolchain);
 CREATE INDEX ix_kernels_compile_us ON kernels (namespace_id, epoch, compile_us);
-CREATE INDEX ix_kernels_variants ON kernels (namespace_id, epoch, "key", target, options, toolchain);
 CREATE INDEX ix_kernel_artifacts_artifact_id ON kernel_artifacts (artifact_id);
 CREATE INDEX ix_conflicts_namespace_id ON conflicts (namespace_id, id);
 CREATE INDEX ix_usage_last_used_at ON usage (namespace_id, subject, last_used_at);
+CREATE INDEX ix_audit_events_at ON audit_events (namespace_id, at);
 CREATE INDEX ix_audit_events_writer ON audit_events (writer, id);
 CREATE INDEX ix_audit_events_namespace_id ON audit_events (namespace_id, id);
-CREATE INDEX ix_audit_events_at ON audit_events (namespace_id, at);
 CREATE TRIGGER specs_refuse_update BEFORE UPDATE ON specs BEGIN SELECT RAISE(ABORT, 'kcache: rows of specs are never changed'); END;
 CREATE TRIGGER specs_refuse_delete BEFORE DELETE ON specs BEGIN SELECT RAISE(ABORT, 'kcache: rows of specs are never deleted'); END;
 CREATE TRIGGER specs_refuse_insert BEFORE INSERT ON specs WHEN EXISTS (SELECT 1 FROM specs WHERE rowid = NEW.rowid) OR EXISTS (SELECT 1 FROM specs WHERE namespace_id = NEW.namespace_id AND key = NEW.key) OR EXISTS (SELECT 1 FROM specs WHERE namespace_id = NEW.namespace_id AND spec_digest = NEW.spec_digest) BEGIN SELECT RAISE(ABORT, 'kcache: rows of specs are never replaced'); END;

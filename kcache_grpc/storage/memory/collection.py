@@ -1,0 +1,340 @@
+"""Collection in memory: the contract in its plainest form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kcache_grpc.storage import checks
+from kcache_grpc.storage.lifecycle import BlobUse, Collected, Cursor, Step, What
+from kcache_grpc.storage.memory.kernels import stored_kernel
+from kcache_grpc.storage.memory.ledger import hold_events
+from kcache_grpc.storage.memory.limits import MemoryLimits, note_removal
+from kcache_grpc.storage.memory.state import HeldKernel, Name, State
+from kcache_grpc.storage.records import AuditEvent, MappingRecord, Namespace, StoredKernel, UsageRecord
+
+#: As on SQL: a lease that nobody has held for so long is forgotten, in microseconds.
+LEASE_REST = 3_600_000_000
+GONE = bytes(32)
+_KERNELS = (What.EPOCH_KERNELS, What.DISOWNED_KERNELS, What.IDLE_KERNELS)
+_MAPPINGS = (What.EPOCH_MAPPINGS, What.IDLE_MAPPINGS)
+
+
+@dataclass(frozen=True)
+class _Victim:
+    """``place`` in the order of its kind; ``goes`` is false for what a step only looks at."""
+
+    place: Cursor
+    name: Any
+    goes: bool = True
+
+
+class MemoryLifecycle(MemoryLimits):
+    """``LifecycleStore`` in memory."""
+
+    def collect(self, namespace: Namespace, step: Step) -> Collected:
+        checks.step(step)
+        with self._state as state:
+            candidates = sorted(_candidates(state, namespace, step), key=lambda victim: victim.place)
+            behind = [each for each in candidates if step.after is None or each.place > step.after]
+            chosen, after = _cut(step, behind)
+            victims = [each for each in chosen if each.goes]
+            if step.dry_run:
+                return _count(state, namespace, step, victims, after)
+            removing = _Removing(state, namespace, step.reason or step.what.value)
+            removing.remove(step.what, [each.name for each in victims])
+            return Collected(removing.rows, removing.blobs, removing.blob_bytes, after)
+
+    def discard(
+        self,
+        namespace: Namespace,
+        kernels: Sequence[bytes],
+        mappings: Sequence[tuple[bytes, str]],
+        event: AuditEvent,
+    ) -> int:
+        checks.digests("kernel or program digest", [*kernels, *(digest for digest, _ in mappings)])
+        checks.events([event])
+        here = (namespace.id, namespace.epoch)
+        with self._state as state:
+            removing = _Removing(state, namespace, event.outcome)
+            names: list[Name] = [(*here, digest) for digest in kernels]
+            removing.remove(What.IDLE_KERNELS, [name for name in names if name in state.kernels])
+            names = [(*here, *mapping) for mapping in mappings]
+            removing.remove(What.IDLE_MAPPINGS, [name for name in names if name in state.mappings])
+            if removing.rows:
+                hold_events(state, namespace, [event])
+            return removing.rows
+
+    def page_kernels(self, namespace: Namespace, after_id: int, limit: int) -> tuple[StoredKernel, ...]:
+        checks.number("id or limit", after_id, limit)
+        with self._state as state:
+            here = [
+                held for name, held in state.kernels.items() if name[:2] == (namespace.id, namespace.epoch)
+            ]
+            page = sorted((each for each in here if each.id > after_id), key=lambda each: each.id)[:limit]
+            return tuple(stored_kernel(state, namespace, each) for each in page)
+
+    def page_mappings(
+        self, namespace: Namespace, after: tuple[bytes, str] | None, limit: int
+    ) -> tuple[MappingRecord, ...]:
+        checks.number("limit", limit)
+        with self._state as state:
+            here = [
+                record
+                for name, record in state.mappings.items()
+                if name[:2] == (namespace.id, namespace.epoch)
+            ]
+        here.sort(key=lambda record: (record.program_digest, record.numerics))
+        behind = [each for each in here if (each.program_digest, each.numerics) > (after or (b"", ""))]
+        return tuple(behind[:limit])
+
+
+class _Removing:
+    """One step."""
+
+    def __init__(self, state: State, namespace: Namespace, reason: str) -> None:
+        self._state = state
+        self._namespace = namespace
+        self._reason = reason
+        self.rows = self.blobs = self.blob_bytes = 0
+
+    def remove(self, what: What, names: Sequence[Any]) -> None:
+        if not names:
+            return
+        blobs: set[bytes] = set()
+        state, space = self._state, self._namespace.id
+        for name in names:
+            match what:
+                case What.EPOCH_MAPPINGS | What.IDLE_MAPPINGS:
+                    del state.mappings[name]
+                    state.mapping_constants.pop(name, None)
+                    self._fold("mapping", name[2], state.mappings)
+                case What.EPOCH_KERNELS | What.DISOWNED_KERNELS | What.IDLE_KERNELS:
+                    blobs.update(digest for _, digest in state.kernels.pop(name).artifacts)
+                    self._fold("kernel", name[2], state.kernels)
+                case What.CONSTANTS:
+                    state.constants.pop((space, name))
+                    blobs.add(name)
+                case What.PROGRAMS:
+                    blobs.add(state.programs.pop((space, name))[1])
+                case What.BLOBS:
+                    blobs.add(name)
+                case What.FAILURES:
+                    del state.failures[name]
+                case What.LEASES:
+                    del state.leases[name]
+        freed = self._unused(blobs)
+        self.rows += freed if what is What.BLOBS else len(names)
+        if what in (What.FAILURES, What.LEASES):
+            return
+        note_removal(state, space)
+        detail = json.dumps({"reason": self._reason, "rows": len(names)})
+        hold_events(state, self._namespace, [AuditEvent("collect", outcome=what.value, detail=detail)])
+
+    def _unused(self, digests: Iterable[bytes]) -> int:
+        unused = [digest for digest in digests if not references(self._state, self._namespace, digest)]
+        for digest in unused:
+            self.blob_bytes += self._state.blobs.pop((self._namespace.id, digest)).size
+        self.blobs += len(unused)
+        return len(unused)
+
+    def _fold(self, subject: str, digest: bytes, rows: dict[Name, Any]) -> None:
+        space = self._namespace
+        if any(name[:3] == (space.id, space.epoch, digest) for name in rows):
+            return
+        record = self._state.usage.pop((space.id, subject, digest), None)
+        if record is None or not (record.hits or record.saved_us):
+            return
+        total = self._state.usage.get((space.id, subject, GONE), UsageRecord(subject, GONE, 0, 0, 0))
+        self._state.usage[space.id, subject, GONE] = replace(
+            total, hits=total.hits + record.hits, saved_us=total.saved_us + record.saved_us
+        )
+
+
+def references(state: State, namespace: Namespace, digest: bytes) -> int:
+    """How many rows refer to a blob."""
+    kernels = sum(
+        link == digest
+        for name, held in state.kernels.items()
+        if name[0] == namespace.id
+        for _, link in held.artifacts
+    )
+    programs = sum(
+        body == digest for (owner, _), (_, body) in state.programs.items() if owner == namespace.id
+    )
+    return kernels + programs + ((namespace.id, digest) in state.constants)
+
+
+def _count(
+    state: State, namespace: Namespace, step: Step, victims: Sequence[_Victim], after: Cursor | None
+) -> Collected:
+    if step.what is What.BLOBS:
+        size = sum(state.blobs[namespace.id, victim.name].size for victim in victims)
+        return Collected(len(victims), len(victims), size, after)
+    uses: list[BlobUse] = []
+    for victim in victims if step.what in _KERNELS else ():
+        for _, digest in state.kernels[victim.name].artifacts:
+            size = state.blobs[namespace.id, digest].size
+            uses.append(BlobUse(digest, size, references(state, namespace, digest)))
+    return Collected(len(victims), after=after, uses=tuple(uses))
+
+
+def _cut(step: Step, candidates: Sequence[_Victim]) -> tuple[Sequence[_Victim], Cursor | None]:
+    ties = 2 if step.what in _MAPPINGS else 0
+    if len(candidates) < step.limit + ties:
+        return candidates, None
+    last = candidates[step.limit - 1].place
+    end = step.limit
+    while end < len(candidates) and candidates[end].place == last:
+        end += 1
+    return candidates[:end], last
+
+
+def _candidates(state: State, namespace: Namespace, step: Step) -> list[_Victim]:
+    find: dict[What, Callable[[State, Namespace, Step], list[_Victim]]] = {
+        What.EPOCH_KERNELS: _epoch_kernels,
+        What.DISOWNED_KERNELS: _disowned_kernels,
+        What.IDLE_KERNELS: _idle_kernels,
+        What.EPOCH_MAPPINGS: _epoch_mappings,
+        What.IDLE_MAPPINGS: _idle_mappings,
+        What.FAILURES: _failures,
+        What.LEASES: _leases,
+        What.CONSTANTS: _constants,
+        What.PROGRAMS: _programs,
+        What.BLOBS: _blobs,
+    }
+    return find[step.what](state, namespace, step)
+
+
+def _kernels_of(state: State, namespace: Namespace) -> list[tuple[Name, HeldKernel]]:
+    return [(name, held) for name, held in state.kernels.items() if name[0] == namespace.id]
+
+
+def _epoch_kernels(state: State, namespace: Namespace, _: Step) -> list[_Victim]:
+    return [
+        _Victim((held.epoch, held.kernel.kernel_digest), name)
+        for name, held in _kernels_of(state, namespace)
+        if held.epoch < namespace.epoch
+    ]
+
+
+def _disowned_kernels(state: State, namespace: Namespace, _: Step) -> list[_Victim]:
+    return [
+        _Victim((held.id,), name)
+        for name, held in _kernels_of(state, namespace)
+        if held.epoch == namespace.epoch and (namespace.id, held.kernel.toolchain) in state.disowned
+    ]
+
+
+def _idle_kernels(state: State, namespace: Namespace, step: Step) -> list[_Victim]:
+    return [
+        _Victim((used_at, held.kernel.kernel_digest), name)
+        for name, held in _kernels_of(state, namespace)
+        if held.epoch == namespace.epoch
+        and (used_at := _used_at(state, namespace, "kernel", held.kernel.kernel_digest)) is not None
+        and used_at < step.before
+        and (namespace.id, held.kernel.toolchain) not in state.disowned
+        and not _pinned(state, namespace, "kernel", held.kernel.kernel_digest, held.kernel.key)
+    ]
+
+
+def _epoch_mappings(state: State, namespace: Namespace, step: Step) -> list[_Victim]:
+    specs = state.specs.get(namespace.id, [])
+    newest = specs[-1].canonicalizer if specs else 0
+
+    def tells_old_key(name: Name, record: MappingRecord) -> bool:
+        used_at = _used_at(state, namespace, "mapping", record.program_digest)
+        return (
+            specs[record.key - 1].canonicalizer < newest
+            and (namespace.id, namespace.epoch, *name[2:]) not in state.mappings
+            and (record.created_at >= step.before or (used_at is not None and used_at >= step.before))
+        )
+
+    return [
+        _Victim((record.epoch, record.program_digest), name)
+        for name, record in state.mappings.items()
+        if name[0] == namespace.id and record.epoch < namespace.epoch and not tells_old_key(name, record)
+    ]
+
+
+def _idle_mappings(state: State, namespace: Namespace, step: Step) -> list[_Victim]:
+    return [
+        _Victim((used_at, record.program_digest), name)
+        for name, record in state.mappings.items()
+        if name[:2] == (namespace.id, namespace.epoch)
+        and (used_at := _used_at(state, namespace, "mapping", record.program_digest)) is not None
+        and used_at < step.before
+        and not _pinned(state, namespace, "mapping", record.program_digest, record.key)
+    ]
+
+
+def _failures(state: State, namespace: Namespace, _: Step) -> list[_Victim]:
+    now = state.clock.wall()
+    return [
+        _Victim((epoch, digest), name)
+        for name, record in state.failures.items()
+        if name[0] == namespace.id
+        and isinstance(epoch := name[1], int)
+        and isinstance(digest := name[2], bytes)
+        and (record.expires_at <= now or epoch < namespace.epoch)
+    ]
+
+
+def _leases(state: State, namespace: Namespace, _: Step) -> list[_Victim]:
+    before = state.clock.wall() - LEASE_REST
+    expired_before = state.clock.steady() - LEASE_REST
+    return [
+        _Victim((epoch, digest), name)
+        for name, held in state.leases.items()
+        if name[0] == namespace.id
+        and isinstance(epoch := name[1], int)
+        and isinstance(digest := name[2], bytes)
+        and held.acquired_at < before
+        and (held.boot != state.clock.boot or held.expires_at < expired_before)
+    ]
+
+
+def _constants(state: State, namespace: Namespace, step: Step) -> list[_Victim]:
+    lifted = {
+        digest
+        for name, digests in state.mapping_constants.items()
+        if name[0] == namespace.id
+        for digest in digests
+    }
+    return [
+        _Victim((digest,), digest, made < step.before and digest not in lifted)
+        for (owner, digest), made in state.constants.items()
+        if owner == namespace.id
+    ]
+
+
+def _programs(state: State, namespace: Namespace, step: Step) -> list[_Victim]:
+    mapped = {name[2] for name in state.mappings if name[:2] == (namespace.id, namespace.epoch)}
+    mine = {digest: kept for (owner, digest), kept in state.programs.items() if owner == namespace.id}
+    wanted = {body for digest, (_, body) in mine.items() if digest in mapped}
+    return [
+        _Victim(
+            (digest,), digest, state.program_times[namespace.id, digest] < step.before and body not in wanted
+        )
+        for digest, (_, body) in mine.items()
+    ]
+
+
+def _blobs(state: State, namespace: Namespace, step: Step) -> list[_Victim]:
+    return [
+        _Victim((digest,), digest, held.created_at < step.before and not references(state, namespace, digest))
+        for (owner, digest), held in state.blobs.items()
+        if owner == namespace.id
+    ]
+
+
+def _used_at(state: State, namespace: Namespace, subject: str, digest: bytes) -> int | None:
+    record = state.usage.get((namespace.id, subject, digest))
+    return None if record is None else record.last_used_at
+
+
+def _pinned(state: State, namespace: Namespace, subject: str, digest: bytes, key: int) -> bool:
+    spec = state.specs[namespace.id][key - 1].spec_digest
+    return any((namespace.id, *name) in state.pins for name in ((subject, digest), ("spec", spec)))

@@ -1,0 +1,247 @@
+"""One object store: put, read, list, delete. Foreign errors become those of the store here, nowhere else."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from kcache_grpc.storage.errors import StorageError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore as Backend
+
+T = TypeVar("T")
+
+#: All objects of bytes lie below it.
+FOLDER = "objects"
+#: Says whose objects these are.
+MARKER = "kcache-store.json"
+#: Written to learn what time it is there.
+CLOCK = "kcache-clock"
+#: Most bytes of one request.
+_SPAN = 16 << 20
+#: Signatures of Azure are in the URL.
+_QUERY = re.compile(r"\?\S+")
+
+
+class Lost(StorageError):
+    """The object is gone, or it is not what was put: a new generation must take its place."""
+
+
+@dataclass(frozen=True)
+class ObjectStat:
+    """An object; ``modified`` is in UTC microseconds on the clock of the object store."""
+
+    name: str
+    size: int
+    modified: int
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whose objects these are: the id of a database, and one of this object store."""
+
+    store_id: str
+    objects_id: str
+
+
+class ObjectStore:
+    """Objects by name, below the URL. Safe to use from any thread, but not in the child of a fork.
+
+    Every call raises ``StoreUnavailable`` when the object store refuses, hangs or is another one by now.
+    """
+
+    def __init__(self, url: str, backend: Backend, inline_bytes: int, folder: Path | None = None) -> None:
+        self.url = url
+        self.inline_bytes = inline_bytes
+        self._backend = backend
+        self._folder = folder
+        self._process = os.getpid()
+        self._owner: Owner | None = None
+
+    def put(self, name: str, content: bytes) -> None:
+        """Store an object whole, durably. Its name was never used before."""
+        import obstore
+
+        self._call("put", name, lambda: obstore.put(self._backend, name, content))
+        if self._folder is not None:
+            self._flush(self._folder / name)
+        found = self.stat(name)
+        if found is None or found.size != len(content):
+            there = "nothing" if found is None else f"{found.size} bytes"
+            raise StoreUnavailable(f"{self.url} took {name} of {len(content)} bytes and has {there}")
+
+    def read(self, name: str, start: int, end: int, size: int) -> bytes:
+        """Bytes from ``start`` to ``end`` of an object of ``size`` bytes, by requests for ranges.
+
+        Raises ``Lost`` for an object that is gone or has another size.
+        """
+        parts = [
+            self._range(name, at, min(at + _SPAN, end), size) for at in range(start, end, _SPAN) or (start,)
+        ]
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _range(self, name: str, start: int, end: int, size: int) -> bytes:
+        import obstore
+
+        if end <= start:  # no request has an empty range
+            self.require(name, size)
+            return b""
+        try:
+            found = self._call(
+                "read", name, lambda: bytes(obstore.get_range(self._backend, name, start=start, end=end))
+            )
+        except StoreUnavailable:
+            self.require(name, size)  # refused because it is shorter?
+            raise
+        if found is None or len(found) != end - start:
+            self.require(name, size)
+            raise StoreUnavailable(f"{self.url} sent other bytes of {name} than it was asked for")
+        return found
+
+    def require(self, name: str, size: int) -> None:
+        """Raises ``Lost`` unless the object is there and has ``size`` bytes."""
+        found = self.stat(name)
+        if found is not None and found.size == size:
+            return
+        self.check()
+        if found is None:
+            raise Lost("the object is gone")
+        raise Lost(f"the object has {found.size} bytes instead of {size}")
+
+    def stat(self, name: str) -> ObjectStat | None:
+        """Size and time of an object, ``None`` when there is none."""
+        import obstore
+
+        found = self._call("look at", name, lambda: obstore.head(self._backend, name))
+        if found is None:
+            return None
+        return ObjectStat(name, found["size"], _microseconds(found["last_modified"]))
+
+    def delete(self, name: str) -> None:
+        """Delete an object; one that is not there is fine."""
+        import obstore
+
+        self._call("delete", name, lambda: obstore.delete(self._backend, name))
+
+    def pages(self) -> Iterator[list[ObjectStat]]:
+        """All objects of bytes, some hundred at a time."""
+        import obstore
+
+        listed: Any = obstore  # its stubs speak of Arrow, which is not installed
+        stream = self._call("list", FOLDER, lambda: listed.list(self._backend, FOLDER, chunk_size=500))
+        while stream is not None:
+            page = self._call("list", FOLDER, lambda: next(stream, None))
+            if page is None:
+                return
+            yield [
+                ObjectStat(each["path"], each["size"], _microseconds(each["last_modified"])) for each in page
+            ]
+
+    def now(self) -> int:
+        """What the object store's clock says, in UTC microseconds: objects are as old as it thinks."""
+        self.put(CLOCK, b"")
+        found = self.stat(CLOCK)
+        if found is None:
+            raise StoreUnavailable(f"{self.url} lost {CLOCK}")
+        return found.modified
+
+    def owner(self) -> Owner | None:
+        """Who claimed this place, ``None`` while nobody did. ``StoreUnavailable`` for a foreign marker."""
+        import obstore
+
+        content = self._call("read", MARKER, lambda: bytes(obstore.get(self._backend, MARKER).bytes()))
+        return None if content is None else self._parse(content)
+
+    def claim(self, owner: Owner) -> Owner:
+        """Take this place for a database unless it is taken; whose it is now."""
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+
+        content = json.dumps({"kcache": 1, "store": owner.store_id, "objects": owner.objects_id}).encode()
+
+        def create() -> bool:
+            try:
+                obstore.put(self._backend, MARKER, content, mode="create")
+            except AlreadyExistsError:
+                return False
+            return True
+
+        if self._call("put", MARKER, create) is None:
+            raise StoreUnavailable(f"{self.url} does not exist")
+        if self._folder is not None:
+            self._flush(self._folder / MARKER)
+        found = self.owner()
+        if found is None:
+            raise StoreUnavailable(f"{self.url} took {MARKER} and does not have it")
+        return found
+
+    def bind(self, owner: Owner) -> None:
+        """Whose place it must be from now on; see ``check``."""
+        self._owner = owner
+
+    @property
+    def id(self) -> str:
+        """Names this place for good. Once it is bound."""
+        assert self._owner is not None
+        return self._owner.objects_id
+
+    def check(self) -> None:
+        """Raises ``StoreUnavailable`` unless this is still the place that was bound: a disk that is not
+        mounted, or a bucket that was emptied, is no reason to give up every object.
+        """
+        found = self.owner()
+        if found is None or found != self._owner:
+            raise StoreUnavailable(
+                f"{self.url} is not the object store that this store was opened with: {MARKER} is "
+                f"{'gone' if found is None else 'another'}; is the disk mounted, the bucket the right one?"
+            )
+
+    def _parse(self, content: bytes) -> Owner:
+        try:
+            fields = json.loads(content)
+            return Owner(str(fields["store"]), str(fields["objects"]))
+        except (ValueError, TypeError, KeyError) as error:
+            raise StoreUnavailable(f"{self.url}/{MARKER} is damaged or not of kcache") from error
+
+    def _call(self, verb: str, name: str, call: Callable[[], T]) -> T | None:
+        """The result; ``None`` for an object that is not there. The library has retried by itself."""
+        from obstore.exceptions import BaseError
+
+        if self._process != os.getpid():
+            raise StoreUnavailable(
+                f"{self.url} cannot be used in a forked process: its connections are the parent's"
+            )
+        try:
+            return call()
+        except FileNotFoundError:
+            return None
+        except (BaseError, OSError, ValueError) as error:
+            self._fail(verb, name, error)
+
+    def _fail(self, verb: str, name: str, error: Exception) -> NoReturn:
+        reason = _QUERY.sub("?...", str(error).splitlines()[0] if str(error) else type(error).__name__)
+        raise StoreUnavailable(f"could not {verb} {name} at {self.url}: {reason[:400]}") from error
+
+    def _flush(self, path: Path) -> None:
+        """To the disk: the file, and the folders that lead to it."""
+        assert self._folder is not None
+        try:
+            for each in (path, *path.relative_to(self._folder).parents):
+                file = os.open(self._folder / each, os.O_RDONLY)
+                try:
+                    os.fsync(file)
+                finally:
+                    os.close(file)
+        except OSError as error:
+            raise StoreUnavailable(f"{path} cannot be written to the disk: {error.strerror}") from error
+
+
+def _microseconds(time: datetime) -> int:
+    return round(time.timestamp() * 1_000_000)
