@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import psycopg
@@ -33,11 +33,18 @@ def binaries() -> Path:
 class PostgresServer:
     """A server that listens on a Unix socket in its own folder, and on TCP when it has a ``port``."""
 
-    def __init__(self, folder: Path, port: int | None = None, settings: tuple[str, ...] = _SETTINGS) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        port: int | None = None,
+        settings: tuple[str, ...] = _SETTINGS,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._folder = folder
         self._data = folder / "data"
         self._port = port
         self._settings = settings
+        self._environment = {**os.environ, **(environment or {})}
         if os.geteuid() == 0:
             # Postgres refuses to run as root.
             shutil.chown(folder, "nobody")
@@ -50,7 +57,13 @@ class PostgresServer:
         # A file, not a pipe: the server that pg_ctl leaves behind would keep a pipe open.
         with (self._folder / "output").open("a+b") as output:
             done = subprocess.run(
-                command, check=False, cwd=self._folder, stdout=output, stderr=output, **user
+                command,
+                check=False,
+                cwd=self._folder,
+                stdout=output,
+                stderr=output,
+                env=self._environment,
+                **user,
             )
             if done.returncode != 0:
                 output.seek(0)
@@ -118,11 +131,13 @@ def database_name(url: str) -> str:
 
 
 @contextlib.contextmanager
-def running(port: int | None = None) -> Iterator[PostgresServer]:
+def running(
+    port: int | None = None, environment: Mapping[str, str] | None = None
+) -> Iterator[PostgresServer]:
     """A server while the block runs. Its socket's path must be short, hence not pytest's folder."""
     with tempfile.TemporaryDirectory(prefix="kc-pg-") as folder:
         Path(folder).chmod(0o755)
-        server = PostgresServer(Path(folder), port)
+        server = PostgresServer(Path(folder), port, environment=environment)
         try:
             yield server
         finally:

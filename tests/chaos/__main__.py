@@ -1,0 +1,35 @@
+"""``python -m tests.chaos --seed 7 --hours 3``: by hand. Exit status 1 when anything was wrong."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.chaos.nemesis import run
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--operations", type=int, default=5000, help="answered questions in each run")
+    parser.add_argument("--hours", type=float, default=0, help="repeat with the next seed for so long")
+    chosen = parser.parse_args()
+    until = time.monotonic() + chosen.hours * 3600
+    failed = 0
+    for seed in itertools.count(chosen.seed):
+        with tempfile.TemporaryDirectory(prefix="kc-chaos-") as folder:
+            report = asyncio.run(run(Path(folder), seed, chosen.operations))
+        print(report, flush=True)
+        failed += bool(report.problems)
+        if time.monotonic() >= until:
+            return 1 if failed else 0
+    raise AssertionError("unreachable")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""Servers on one Postgres, all real processes, and everything that can happen to them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import psycopg
+
+from kcache_grpc.storage import migrate
+from tests.chaos.proxy import Proxy
+from tests.chaos.shim import Switches, build
+from tests.postgres import PostgresServer, running
+
+SERVERS = 3
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Server:
+    """One replica, which keeps its address through all of its lives."""
+
+    def __init__(self, folder: Path, url: str, key: Path, switches: Switches, *options: str) -> None:
+        folder.mkdir()
+        self.folder = folder
+        self.address = f"127.0.0.1:{free_port()}"
+        self.switches = switches
+        self._command = [sys.executable, "-m", "kcache_grpc", "serve", "--listen", self.address, "--db", url]
+        self._command += ["--socket", str(folder / "run" / "s"), "--state-dir", str(folder / "state")]
+        self._command += ["--key-file", str(key), "--workers", "1", "--lease-ttl", "3", *options]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None
+        return self._process
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Does not wait until it serves."""
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("KCACHE_")}
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, stdout=log, stderr=log, env={**clean, **self.switches.environment}
+            )
+
+    def signal(self, number: signal.Signals) -> None:
+        if self.alive:
+            self.process.send_signal(number)
+
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        self.process.wait()
+
+    def workers(self) -> list[int]:
+        """Process ids of its workers."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        with contextlib.suppress(OSError):
+            return [int(child) for child in children.read_text().split()]
+        return []
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text(errors="replace")
+
+
+class Cluster:
+    """Made by ``cluster``."""
+
+    def __init__(
+        self, postgres: PostgresServer, proxy: Proxy, database: Switches, servers: list[Server], direct: str
+    ) -> None:
+        self.postgres = postgres
+        self.proxy = proxy
+        self.database = database
+        self.servers = servers
+        #: The database's URL past the proxy.
+        self.direct = direct
+
+    def heal(self) -> None:
+        """Nothing is broken any more; who died lives again."""
+        self.proxy.refuse(False)
+        for switches in (self.database, *(server.switches for server in self.servers)):
+            switches.heal()
+        self.start_postgres()
+        for server in self.servers:
+            for pid in server.workers():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+            server.signal(signal.SIGCONT)
+            if not server.alive:
+                server.start()
+
+    def start_postgres(self) -> None:
+        """If it is not there: as a machine's init would."""
+        with contextlib.suppress(psycopg.OperationalError):
+            self.postgres.execute("SELECT 1")
+            return
+        with contextlib.suppress(AssertionError):
+            self.postgres.stop("immediate")
+        self.postgres.start()
+
+    def rows(self, query: str) -> list[tuple[object, ...]]:
+        """What the database says, past proxy and servers."""
+        with psycopg.connect(self.direct) as connection:
+            return connection.execute(query.encode()).fetchall()
+
+
+@contextmanager
+def cluster(folder: Path, servers: int = SERVERS, options: tuple[str, ...] = ()) -> Iterator[Cluster]:
+    """A database behind a proxy, and servers, all under the shim."""
+    shim = build(folder)
+    shim.chmod(0o755)
+    with ExitStack() as stack:
+        database = Switches(shim, folder / "database.switches")
+        folder.chmod(0o755)
+        # Real durability: a killed database must keep what it acknowledged. A crash of Postgres loses no page
+        # that the system has, so that fsync itself is not asked for.
+        port = free_port()
+        postgres = stack.enter_context(running(port=port, environment=database.environment))
+        direct = postgres.create()
+        migrate(direct)
+        proxy = Proxy(port)
+        stack.callback(proxy.close)
+        url = direct.replace(f":{port}/", f":{proxy.port}/")
+        made = []
+        for number in range(servers):
+            switches = Switches(shim, folder / f"server-{number}.switches")
+            made.append(Server(folder / f"server-{number}", url, folder / "signing.key", switches, *options))
+            made[-1].start()
+            stack.callback(made[-1].kill)
+        yield Cluster(postgres, proxy, database, made, direct)
