@@ -130,8 +130,9 @@ def _claim(store: Store, signer: Signer, config: ServerConfig) -> None:
         store.claim_signer(signer.key_id, disown=config.disown)
     except SignerMismatch as error:
         raise PermissionDenied(
-            f"{error.message} in {config.signing_key}: bring that key file back, or start with --disown to "
-            "raise the epoch of every namespace, so that its kernels are compiled anew under this key",
+            f"{error.message} in {config.signing_key}: all servers of a store share one key (--key-file); "
+            "bring that key file back, or start with --disown to raise the epoch of every namespace, so that "
+            "its kernels are compiled anew under this key",
             **error.metadata,
         ) from None
 

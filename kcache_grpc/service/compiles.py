@@ -20,13 +20,15 @@ from kcache_grpc.model.signing import MANIFEST_DOMAIN, Signer
 from kcache_grpc.service import describe
 from kcache_grpc.service.failures import Failures, as_error
 from kcache_grpc.service.flight import Flight, Flights
+from kcache_grpc.service.following import Follower
 from kcache_grpc.service.kernels import Kernels
 from kcache_grpc.service.leases import LeaseKeeper
+from kcache_grpc.service.signals import Signals
 from kcache_grpc.service.threads import StoreThreads
 from kcache_grpc.service.values import Caller, KernelWish, KnownGraph, KnownKernel
 from kcache_grpc.service.variants import Variants
 from kcache_grpc.storage.contract import Store
-from kcache_grpc.storage.errors import LeaseLost
+from kcache_grpc.storage.errors import LeaseLost, StorageError, StoreUnavailable
 from kcache_grpc.storage.records import (
     ArtifactDraft,
     AuditEvent,
@@ -34,16 +36,18 @@ from kcache_grpc.storage.records import (
     KernelDraft,
     KernelRecord,
     Lease,
-    LeaseState,
     Namespace,
+    Published,
     SignedBytes,
 )
 from kcache_grpc.worker import WorkerPool, codec
 
 logger = logging.getLogger("kcache.service")
 
-#: Seconds between two looks at a lease that another process holds: the first, the factor, the last.
-_POLL_FIRST, _POLL_FACTOR, _POLL_LAST = 0.02, 1.5, 0.5
+#: Seconds for which a compiled kernel waits for a store that is away: a restart throws no work away.
+_PATIENCE = 15.0
+#: Seconds between two attempts to publish: the first, the last.
+_FIRST_PAUSE, _LAST_PAUSE = 0.05, 1.0
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,7 @@ class Compiles:
         variants: Variants,
         failures: Failures,
         keeper: LeaseKeeper,
+        signals: Signals,
         compile_seconds: float,
         server_version: str,
     ) -> None:
@@ -90,10 +95,14 @@ class Compiles:
         self._variants = variants
         self._failures = failures
         self._keeper = keeper
+        self._signals = signals
+        self._follower = Follower(store, threads, signals)
         self._compile_seconds = compile_seconds
         self._server_version = server_version
         self._toolchain = toolchain_digest(pool.toolchain)
         self._flights: Flights[tuple[int, int, bytes], Made] = Flights()
+        #: Compiles that this process began.
+        self.started = 0
         self._host = f"{socket.gethostname()}:{os.getpid()}"
 
     def make(self, order: Order, known_failure: FailureRecord | None) -> tuple[Flight[Made], bool]:
@@ -105,6 +114,11 @@ class Compiles:
         key = (order.namespace.id, order.namespace.epoch, order.identity.digest)
         return self._flights.join(key, lambda flight: self._make(flight, order, known_failure))
 
+    @property
+    def running(self) -> int:
+        """Kernels in the making."""
+        return len(self._flights)
+
     async def drain(self, grace: float) -> None:
         """Lets what runs finish within ``grace`` seconds; gives all leases back."""
         await self._flights.drain(grace)
@@ -112,21 +126,22 @@ class Compiles:
     async def _make(self, flight: Flight[Made], order: Order, known_failure: FailureRecord | None) -> Made:
         digest = order.identity.digest
         flight.report("queued")
-        while True:
-            holder = f"{self._host}:{os.urandom(8).hex()}"
-            lease = await self._threads(
-                self._store.acquire_lease, order.namespace, digest, holder, self._keeper.ttl
-            )
-            if isinstance(lease, Lease):
-                made = await self._make_as_holder(flight, order, lease)
-                if made is not None:
-                    return made
-            else:
-                await self._wait(flight, order, lease)
-                await self._raise_new_failure(order, known_failure)
-            stored = await self._kernels.find(order.namespace, [digest])
-            if stored:
-                return Made(stored[digest], here=False)
+        with self._signals.expecting(order.namespace.id, digest) as changed:
+            while True:
+                holder = f"{self._host}:{os.urandom(8).hex()}"
+                lease = await self._threads(
+                    self._store.acquire_lease, order.namespace, digest, holder, self._keeper.ttl
+                )
+                if isinstance(lease, Lease):
+                    made = await self._make_as_holder(flight, order, lease)
+                    if made is not None:
+                        return made
+                else:
+                    await self._follower.follow(order.namespace, lease, changed, flight.report)
+                    await self._raise_new_failure(order, known_failure)
+                stored = await self._kernels.find(order.namespace, [digest])
+                if stored:
+                    return Made(stored[digest], here=False)
 
     async def _make_as_holder(self, flight: Flight[Made], order: Order, lease: Lease) -> Made | None:
         """Compiles and publishes; ``None`` when another process took over meanwhile."""
@@ -148,7 +163,13 @@ class Compiles:
         finally:
             self._keeper.let_go(lease)
             if not given_back:
-                await asyncio.shield(self._threads(self._store.release_lease, lease))
+                await asyncio.shield(self._give_back(lease))
+
+    async def _give_back(self, lease: Lease) -> None:
+        try:
+            await self._threads(self._store.release_lease, lease)
+        except StorageError as error:
+            logger.warning("the lease on %s is left to expire: %s", lease.kernel_digest.hex()[:12], error)
 
     async def _compile(self, flight: Flight[Made], order: Order, lease: Lease) -> KnownKernel:
         def on_stage(stage: str) -> None:
@@ -164,13 +185,14 @@ class Compiles:
             str(order.wish.target),
             describe.compiler_options(order.wish.options),
         )
+        self.started += 1
         started, began = datetime.now(timezone.utc), time.monotonic()
         reply = await self._pool.compile(job, self._compile_seconds, on_stage)
         seconds = time.monotonic() - began
         on_stage("publish")
         draft = self._draft(order, codec.decode_kernel(reply), started, seconds)
         event = self._event(order, "publish", "ok", seconds, sum(len(a.content) for a in draft.artifacts))
-        published = await self._threads(self._store.publish_kernel, order.namespace, draft, lease, event)
+        published = await self._publish(order.namespace, draft, lease, event)
         if published.differs:
             logger.error("kernel %s was compiled twice to different bytes", order.identity.digest.hex())
         for artifact in draft.artifacts:
@@ -178,6 +200,21 @@ class Compiles:
         self._variants.forget(order.namespace, order.graph, order.wish)
         kernel = describe.known_kernel(published.stored, self._signer.key_id)
         return self._kernels.remember(order.namespace, kernel)
+
+    async def _publish(
+        self, namespace: Namespace, draft: KernelDraft, lease: Lease, event: AuditEvent
+    ) -> Published:
+        """Publishes, again while the store is away and nobody took the lease over."""
+        deadline, pause = time.monotonic() + _PATIENCE, _FIRST_PAUSE
+        while True:
+            try:
+                return await self._threads(self._store.publish_kernel, namespace, draft, lease, event)
+            except StoreUnavailable as error:
+                if time.monotonic() > deadline:
+                    raise
+                logger.warning("kernel %s waits to be published: %s", lease.kernel_digest.hex()[:12], error)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LAST_PAUSE)
 
     def _draft(self, order: Order, kernel: CompiledKernel, started: datetime, seconds: float) -> KernelDraft:
         artifacts = tuple(
@@ -222,24 +259,6 @@ class Compiles:
             await self._threads(self._store.append_audit, order.namespace, [event])
         except KcacheError as problem:
             logger.warning("a failure was not written to the audit log: %s", problem)
-
-    async def _wait(self, flight: Flight[Made], order: Order, state: LeaseState) -> None:
-        """Follows another process's compile until its lease is free."""
-        digest = order.identity.digest
-        seen, token, delay = 0, state.fencing_token, _POLL_FIRST
-        while state.held:
-            if state.fencing_token != token:
-                seen, token = 0, state.fencing_token
-            for stage in state.stages[seen:]:
-                flight.report(stage)
-                delay = _POLL_FIRST
-            seen = len(state.stages)
-            await asyncio.sleep(min(delay, state.expires_in / 1e6 + _POLL_FIRST))
-            delay = min(delay * _POLL_FACTOR, _POLL_LAST)
-            states = await self._threads(self._store.find_leases, order.namespace, [digest])
-            if digest not in states:
-                return
-            state = states[digest]
 
     async def _raise_new_failure(self, order: Order, known: FailureRecord | None) -> None:
         digest = order.identity.digest

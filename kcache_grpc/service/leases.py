@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
-from typing import TypeVar
+from functools import partial
 
 from kcache_grpc.storage.contract import Store
 from kcache_grpc.storage.errors import LeaseLost, StorageError
@@ -15,7 +14,8 @@ from kcache_grpc.storage.records import Lease
 
 logger = logging.getLogger("kcache.service")
 
-T = TypeVar("T")
+#: A heartbeat that failed is tried again after this part of the time to live: the store may be restarting.
+_HURRY = 15
 
 
 class LeaseKeeper:
@@ -26,7 +26,7 @@ class LeaseKeeper:
         self.ttl = ttl
         self._changed = threading.Condition()
         self._held: set[Lease] = set()
-        self._stages: deque[tuple[Lease, str]] = deque()
+        self._stages: dict[Lease, list[str]] = {}
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="kcache-leases", daemon=True)
         self._thread.start()
@@ -44,7 +44,7 @@ class LeaseKeeper:
     def report(self, lease: Lease, stage: str) -> None:
         """Writes a stage for those who wait in other processes. Returns at once."""
         with self._changed:
-            self._stages.append((lease, stage))
+            self._stages.setdefault(lease, []).append(stage)
             self._changed.notify()
 
     def close(self) -> None:
@@ -62,20 +62,27 @@ class LeaseKeeper:
                     self._changed.wait(max(0.0, due - time.monotonic()))
                 if self._closed:
                     return
-                stages, self._stages = self._stages, deque()
+                stages, self._stages = self._stages, {}
                 held = set(self._held)
-            for lease, stage in stages:
+            for lease, names in stages.items():
                 if lease in held:
-                    self._try(lease, self._store.report_stage, stage)
+                    self._try(lease, partial(self._store.report_stage, lease, *names))
             if time.monotonic() >= due:
-                due = time.monotonic() + self.ttl / 3
-                for lease in held:
-                    self._try(lease, self._store.heartbeat_lease, self.ttl)
+                renewed = [
+                    self._try(lease, partial(self._store.heartbeat_lease, lease, self.ttl)) for lease in held
+                ]
+                due = time.monotonic() + self.ttl / (3 if all(renewed) else _HURRY)
 
-    def _try(self, lease: Lease, call: Callable[[Lease, T], None], argument: T) -> None:
+    def _try(self, lease: Lease, call: Callable[[], None]) -> bool:
+        """Whether nothing is left to be done. Never raises: the thread serves all leases."""
         try:
-            call(lease, argument)
+            call()
         except LeaseLost:
             self.let_go(lease)  # publishing will say so, by the fencing token
         except StorageError as error:
             logger.warning("lease on %s: %s", lease.kernel_digest.hex()[:12], error)
+            return False
+        except Exception:
+            logger.exception("lease on %s", lease.kernel_digest.hex()[:12])
+            return False
+        return True

@@ -56,5 +56,10 @@ class ByteLru(Generic[K, V]):
         if entry is not None:
             self.size -= entry[1]
 
+    def drop_all(self, unwanted: Callable[[K], bool]) -> None:
+        """Forgets the values under all keys of a kind."""
+        for key in [key for key in self._entries if unwanted(key)]:
+            self.drop(key)
+
     def __len__(self) -> int:
         return len(self._entries)

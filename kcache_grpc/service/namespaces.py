@@ -56,6 +56,12 @@ class Namespaces:
         self._known[name] = (namespace, now)
         return namespace
 
+    def forget(self, namespace_id: int | None) -> None:
+        """Looks at a namespace again when it is asked for next; at all of them: ``None``."""
+        stale = [name for name, (known, _) in self._known.items() if namespace_id in (None, known.id)]
+        for name in stale:
+            del self._known[name]
+
     def _load(self, name: str) -> Namespace:
         namespace = self._store.get_or_create_namespace(name)
         return namespace if namespace.id in self._entered else self._enter(namespace)

@@ -25,6 +25,7 @@ from kcache_grpc.service.leases import LeaseKeeper
 from kcache_grpc.service.ledger import Ledger
 from kcache_grpc.service.lookups import Lookups, Query
 from kcache_grpc.service.namespaces import Namespaces
+from kcache_grpc.service.signals import Signals
 from kcache_grpc.service.succession import Succession
 from kcache_grpc.service.supply import Supply
 from kcache_grpc.service.threads import StoreThreads
@@ -101,6 +102,9 @@ class KernelService:
             signer.key_id,
         )
         self._keeper = LeaseKeeper(store, config.lease_ttl)
+        self._signals = Signals(store)
+        self._signals.on_published(variants.published)
+        self._signals.on_changed(self._namespaces.forget)
         self._compiles = Compiles(
             store,
             threads,
@@ -110,6 +114,7 @@ class KernelService:
             variants,
             self._failures,
             self._keeper,
+            self._signals,
             self.limits.compile_seconds,
             config.server_version,
         )
@@ -146,6 +151,7 @@ class KernelService:
         except BaseException:
             await pool.close()
             raise
+        service._signals.start()
         service._ledger.start()
         return service
 
@@ -157,6 +163,7 @@ class KernelService:
         await self._ledger.close()
         await self._pool.close()
         await asyncio.to_thread(self._keeper.close)
+        await asyncio.to_thread(self._signals.close)
         await asyncio.to_thread(self._threads.close)
         self._store.close()
 
@@ -229,6 +236,22 @@ class KernelService:
         await self._ledger.flush()
         stats = await self._threads(self._store.stats, namespace)
         return stats, self._graphs.programs_parsed, self._kernels.memory_hits
+
+    @property
+    def toolchain(self) -> bytes:
+        """Digest of what compiles here."""
+        return self._toolchain
+
+    def counters(self) -> dict[str, int]:
+        """What this process did since it started, and does now. Asks nobody: for metrics."""
+        return {
+            **self._pool.counters(),
+            "programs_parsed": self._graphs.programs_parsed,
+            "memory_hits": self._kernels.memory_hits,
+            "compiles": self._compiles.started,
+            "compiles_running": self._compiles.running,
+            "audit_dropped": self._ledger.dropped,
+        }
 
     async def get_kernels(
         self,

@@ -66,6 +66,10 @@ class Variants:
         """A kernel of this spec was published here."""
         self._listed.drop(self._name(namespace, graph, wish))
 
+    def published(self, namespace_id: int, key: int) -> None:
+        """A kernel of this spec was published anywhere."""
+        self._listed.drop_all(lambda name: name[0] == namespace_id and name[2] == key)
+
     async def _list(self, namespace: Namespace, graph: KnownGraph, wish: KernelWish) -> _Listed:
         name = self._name(namespace, graph, wish)
         listed = self._listed.get(name)

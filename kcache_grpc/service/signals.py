@@ -1,0 +1,86 @@
+"""What other processes did to the store, brought into the event loop: memories drop it, waiters wake.
+
+Signals save time and decide nothing: what they would tell is looked up from time to time anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+
+from kcache_grpc.storage.contract import Store
+from kcache_grpc.storage.notices import KernelPublished, LeaseChanged, Missed, NamespaceChanged, Notice, Watch
+
+
+class Signals:
+    """One event loop. ``start`` listens; ``close`` ends it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._watch: Watch | None = None
+        self._waiting: dict[tuple[int, bytes], set[asyncio.Event]] = {}
+        self._published: list[Callable[[int, int], None]] = []
+        self._changed: list[Callable[[int | None], None]] = []
+
+    @property
+    def heard(self) -> bool:
+        """Whether the store tells anything."""
+        return self._watch is not None
+
+    def on_published(self, call: Callable[[int, int], None]) -> None:
+        """``call(namespace_id, key)`` for every kernel that anybody publishes."""
+        self._published.append(call)
+
+    def on_changed(self, call: Callable[[int | None], None]) -> None:
+        """``call(namespace_id)`` when memories of it may be stale; ``None``: those of all namespaces."""
+        self._changed.append(call)
+
+    def start(self) -> None:
+        """Listens from now on."""
+        loop = asyncio.get_running_loop()
+
+        def tell(notice: Notice) -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._take, notice)
+
+        self._watch = self._store.watch(tell)
+
+    @contextmanager
+    def expecting(self, namespace_id: int, kernel_digest: bytes) -> Generator[asyncio.Event]:
+        """An event that is set when the lease for a kernel changes."""
+        changed = asyncio.Event()
+        waiting = self._waiting.setdefault((namespace_id, kernel_digest), set())
+        waiting.add(changed)
+        try:
+            yield changed
+        finally:
+            waiting.discard(changed)
+            if not waiting:
+                self._waiting.pop((namespace_id, kernel_digest), None)
+
+    def close(self) -> None:
+        """Hears no more. May wait a moment: not for the event loop."""
+        if self._watch is not None:
+            self._watch.close()
+
+    def _take(self, notice: Notice) -> None:
+        match notice:
+            case LeaseChanged(namespace_id, digest):
+                self._wake(self._waiting.get((namespace_id, digest), ()))
+            case KernelPublished(namespace_id, key):
+                for published in self._published:
+                    published(namespace_id, key)
+            case NamespaceChanged(namespace_id):
+                for changed in self._changed:
+                    changed(namespace_id)
+            case Missed():
+                for waiting in self._waiting.values():
+                    self._wake(waiting)
+                for changed in self._changed:
+                    changed(None)
+
+    @staticmethod
+    def _wake(events: set[asyncio.Event] | tuple[()]) -> None:
+        for event in events:
+            event.set()
