@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -16,11 +16,13 @@ from kcache_compiler.canonical.open_sizes import open_graph
 from kcache_compiler.canonical.sizes import evaluate, is_symbolic, size_text
 from kcache_compiler.canonical.spec_text import parse_spec
 from kcache_compiler.types import ArgSpec, Canonical, CompileOptions, TensorType
+from kcache_grpc.model.target import host_target
 from tests.compiler.codegen_harness import NUMPY, Kernel
 from tests.recognition.corpus import NAMES, read
 from tests.recognition.eager import draw
 
-TARGET = "x86-64-v2"
+#: This machine's level.
+TARGET = host_target().isa
 #: Graphs with an operation that has no lowering yet, at any size.
 REFUSED = {"cross_entropy": "stablehlo.scatter"}
 COMPILED = [name for name in NAMES if name not in REFUSED]
@@ -85,6 +87,11 @@ class Case:
     def kernel_at(self, sizes: Sizes) -> Kernel:
         """The kernel of these sizes, and of all sizes of the symbols that are not given; same options."""
         return _compile(self.canonical, ArgSpec(self.types(sizes)), self.options)
+
+    def with_spec(self, spec_text: str) -> Case:
+        """The same arguments, with the kernel of another spec."""
+        canonical = replace(self.canonical, spec_text=spec_text)
+        return replace(self, kernel=_compile(canonical, ArgSpec(canonical.symbolic_args), self.options))
 
 
 def _compile(canonical: Canonical, args: ArgSpec, options: CompileOptions) -> Kernel:

@@ -16,7 +16,7 @@ import torch
 from kcache_compiler.errors import UnsupportedOp
 from tests.compiler.codegen_harness import Kernel
 from tests.compiler.numpy_graph import evaluate_graph
-from tests.compiler.open_corpus import COMPILED, REFUSED, Case, Sizes, case
+from tests.compiler.open_corpus import COMPILED, REFUSED, Array, Case, Sizes, case
 from tests.recognition.eager import evaluate
 from tests.recognition.eager.close import largest_share
 
@@ -36,21 +36,45 @@ def one_thread() -> Iterator[None]:
 def _agree(case: Case, count: int) -> None:
     """Compare a kernel with the function at so many sizes.
 
-    Errors beyond what is allowed pass where PyTorch's own in f32 are half as large or larger: there the
-    function itself magnifies rounding, as layer norm does of two numbers that are nearly equal.
+    Errors beyond what is allowed pass up to four times PyTorch's own: there the function itself magnifies
+    rounding, as layer norm does of two numbers that are nearly equal.
     """
+    largest, magnified = 0.0, 0
     for seed, sizes in enumerate(islice(case.sizes(0), count)):
         arguments = case.arguments(sizes, seed)
         wanted = evaluate(case.name, arguments)
         found = largest_share(case.kernel(*arguments, *case.constants), wanted)
         if found > 1:
-            found /= 2 * largest_share(evaluate(case.name, arguments, np.float32), wanted)
+            found /= 4 * _pytorch_in_f32(case, arguments, wanted)
+            magnified += 1
         assert found <= 1, f"{case.name} at {sizes}, seed {seed}: {found} of what is allowed"
+        largest = max(largest, found)
+    print(f"{case.name}: {count} tuples, error {largest:.3f} of what is allowed, {magnified} magnified")
+
+
+def _pytorch_in_f32(case: Case, arguments: list[Array], wanted: list[Array]) -> float:
+    """The largest error of PyTorch in f32, at arguments each of which is one rounding away."""
+    generator, ends = np.random.default_rng(0), np.array([-np.inf, np.inf], np.float32)
+
+    def moved(array: Array) -> Array:
+        return np.nextafter(array, generator.choice(ends, array.shape)) if array.dtype.kind == "f" else array
+
+    near = [list(map(moved, arguments)) for _ in range(8)]
+    return max(largest_share(evaluate(case.name, one, np.float32), wanted) for one in near)
 
 
 @pytest.mark.parametrize("name", QUICK)
 def test_a_kernel_of_all_sizes_agrees_with_pytorch(name: str) -> None:
     _agree(case(name), 40)
+
+
+@pytest.mark.parametrize("wrong", ["s0*s2", "s0*s1", "s1", "6"])
+def test_a_wrong_size_in_a_spec_is_found_out(wrong: str) -> None:
+    right = case("mse_gradient")
+    text = right.canonical.spec_text
+    assert text.count("| s1*s2\n") == 1
+    with pytest.raises(AssertionError, match="of what is allowed"):
+        _agree(right.with_spec(text.replace("| s1*s2\n", f"| {wrong}\n")), 40)
 
 
 @pytest.mark.long
