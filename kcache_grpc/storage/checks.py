@@ -144,6 +144,8 @@ def events(batch: Iterable[AuditEvent]) -> None:
     for event in batch:
         texts = (event.outcome, event.origin, event.actor, event.peer, event.request_id, event.target)
         text("audit event", event.kind, event.detail, *texts)
+        indexed("job", event.job)
+        number("audit requests", event.request_count, least=1)
         number("audit number", event.duration_us, event.byte_count, event.saved_us, event.at)
         number("audit key", event.key or 0)
         names = (event.program_digest, event.spec_digest, event.kernel_digest, event.toolchain)

@@ -24,6 +24,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 
+from kcache_grpc.storage.audit.contract import AuditStore
 from kcache_grpc.storage.lifecycle import LifecycleStore
 from kcache_grpc.storage.nearby import NearbyStore
 from kcache_grpc.storage.notices import NoticeStore
@@ -352,7 +353,15 @@ class LedgerStore(ABC):
 
 
 class Store(
-    NamespaceStore, GraphStore, BlobStore, KernelStore, LeaseStore, LedgerStore, NearbyStore, LifecycleStore
+    NamespaceStore,
+    GraphStore,
+    BlobStore,
+    KernelStore,
+    LeaseStore,
+    LedgerStore,
+    AuditStore,
+    NearbyStore,
+    LifecycleStore,
 ):
     """A whole store. See the module's docstring for what holds everywhere."""
 

@@ -263,16 +263,19 @@ class UsageRecord:
 class AuditEvent:
     """One thing that happened. Empty text, ``None`` and 0 mean "does not apply".
 
-    ``kind`` is ``"store"``, ``"publish"``, ``"serve"``, ``"failure"``; ``outcome`` and ``origin``
-    are words of the service. ``at`` 0 is filled in by the store. ``detail`` is a JSON text.
+    ``kind``, ``outcome`` and ``origin`` are words of the service (docs/audit.md). ``actor`` and ``job`` are
+    what the caller says of itself, ``peer`` is what the server saw. ``request_count`` is above 1 where one
+    event stands for several equal requests. ``at`` 0 is filled in by the store. ``detail`` is a JSON text.
     """
 
     kind: str
     outcome: str = ""
     origin: str = ""
     actor: str = ""
+    job: str = ""
     peer: str = ""
     request_id: str = ""
+    request_count: int = 1
     program_digest: bytes | None = None
     spec_digest: bytes | None = None
     key: int | None = None
@@ -288,10 +291,13 @@ class AuditEvent:
 
 @dataclass(frozen=True)
 class AuditRecord:
-    """A stored event. ``id`` rises; ids of one store may have gaps."""
+    """A stored event. ``id`` rises, with gaps. ``writer`` is the process that appended it."""
 
     id: int
     event: AuditEvent
+    namespace_id: int = 0
+    epoch: int = 0
+    writer: str = ""
 
 
 @dataclass(frozen=True)

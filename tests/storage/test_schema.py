@@ -19,8 +19,10 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from kcache_grpc.storage import migrate, open_store
 from kcache_grpc.storage.schema import APPLICATION_ID, METADATA, SCHEMA_REVISION, triggers
 from kcache_grpc.storage.sql import (
+    audit,
     blobs,
     graphs,
+    journal,
     kernels,
     leases,
     ledger,
@@ -35,7 +37,7 @@ from tests.storage.drafts import Time, kernel, mapping, program, sha256, spec
 from tests.storage.dump import SCHEMAS, load
 from tests.storage.inside import contents, database, path_of, raw, rows
 
-MODULES = (blobs, graphs, kernels, leases, ledger, namespaces, nearby, publish, store)
+MODULES = (audit, blobs, graphs, journal, kernels, leases, ledger, namespaces, nearby, publish, store)
 STATEMENTS = {
     f"{module.__name__.rpartition('.')[2]}.{name}": value
     for module in MODULES
@@ -43,7 +45,7 @@ STATEMENTS = {
     if isinstance(value, Executable)
 }
 #: Whole tables of one row a namespace, and counts that are not for hot paths.
-SCANS = {"namespaces._LIST", "namespaces._RAISE_ALL", "store._ID"}
+SCANS = {"audit._REGISTERED", "namespaces._LIST", "namespaces._RAISE_ALL", "store._ID"}
 SEARCHES = sorted(name for name in set(STATEMENTS) - SCANS if not isinstance(STATEMENTS[name], Insert))
 
 

@@ -57,7 +57,9 @@ class MemoryLedger(MemoryPart, LedgerStore):
         checks.number("limit or id", after_id, limit)
         with self._state as state:
             events = [
-                record for owner, record in state.audit if owner == namespace.id and record.id > after_id
+                record
+                for record in state.audit.values()
+                if record.namespace_id == namespace.id and record.id > after_id
             ]
         return tuple(events[:limit])
 
@@ -89,15 +91,23 @@ class MemoryLedger(MemoryPart, LedgerStore):
                 saved_us=sum(record.saved_us for record in used),
                 compile_us=sum(held.compile_us for held in kernels),
                 failures=sum(record.expires_at > now for record in failures),
-                audit_events=sum(owner == namespace.id for owner, _ in state.audit),
+                audit_events=sum(record.namespace_id == namespace.id for record in state.audit.values()),
             )
 
 
 def hold_events(state: State, namespace: Namespace, batch: Sequence[AuditEvent]) -> None:
     """Append events; times that are missing are now."""
     for event in batch:
-        dated = replace(event, at=event.at or state.clock.wall())
-        state.audit.append((namespace.id, AuditRecord(len(state.audit) + 1, dated)))
+        hold_event(state, namespace, event)
+
+
+def hold_event(state: State, namespace: Namespace, event: AuditEvent) -> None:
+    """Append one event."""
+    dated = replace(event, at=event.at or state.clock.wall())
+    number, state.next_event = state.next_event, state.next_event + 1
+    state.audit[number] = AuditRecord(number, dated, namespace.id, namespace.epoch, state.writer)
+    if state.sealing:
+        state.unsealed.add(number)
 
 
 def hold_conflict(

@@ -6,6 +6,7 @@ import secrets
 import threading
 from dataclasses import dataclass, field
 
+from kcache_grpc.storage.audit.sealing import Checkpoint, Seal, Writer
 from kcache_grpc.storage.clock import Clock
 from kcache_grpc.storage.errors import StoreUnavailable
 from kcache_grpc.storage.lifecycle import Disowned, Pin
@@ -92,7 +93,15 @@ class State:
         self.leases: dict[Name, HeldLease] = {}
         self.failures: dict[Name, FailureRecord] = {}
         self.usage: dict[tuple[int, str, bytes], UsageRecord] = {}
-        self.audit: list[tuple[int, AuditRecord]] = []
+        #: By id, rising; ``next_event`` is never taken back.
+        self.audit: dict[int, AuditRecord] = {}
+        self.next_event = 1
+        self.writer = f"memory-{secrets.token_hex(8)}"
+        self.sealing = False
+        self.unsealed: set[int] = set()
+        self.seals: list[tuple[Seal, bytes]] = []
+        self.checkpoints: list[Checkpoint] = []
+        self.audit_writers: dict[str, Writer] = {}
         self.quotas: dict[tuple[int, str], tuple[int, str]] = {}
         self.pins: dict[tuple[int, str, bytes], Pin] = {}
         self.disowned: dict[tuple[int, bytes], Disowned] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kcache_grpc.storage.clock import Clock
 from kcache_grpc.storage.contract import Store
+from kcache_grpc.storage.memory.audit import MemoryAudit
 from kcache_grpc.storage.memory.blobs import MemoryBlobs
 from kcache_grpc.storage.memory.collection import MemoryLifecycle
 from kcache_grpc.storage.memory.graphs import MemoryGraphs, MemoryNamespaces
@@ -21,6 +22,7 @@ class MemoryStore(
     MemoryKernels,
     MemoryLeases,
     MemoryLedger,
+    MemoryAudit,
     MemoryNearby,
     MemoryLifecycle,
     Store,

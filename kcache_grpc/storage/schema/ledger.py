@@ -69,6 +69,7 @@ audit_events = Table(
     int_column("saved_us"),
     text_column("detail"),
     text_column("job", "''"),
+    int_column("request_count", "1"),
     Index("ix_audit_events_namespace_id", "namespace_id", "id"),
     Index("ix_audit_events_at", "namespace_id", "at"),
     Index("ix_audit_events_writer", "writer", "id"),
@@ -89,6 +90,8 @@ audit_seals = Table(
     bytes_column("event_ids"),
     bytes_column("signature"),
     int_column("created_at"),
+    # The first bytes of each event's hash: they tell which one was changed.
+    bytes_column("leaf_marks", nullable=True),
     UniqueConstraint("writer", "sequence"),
     *is_digest("previous_root", "root"),
     sqlite_autoincrement=True,

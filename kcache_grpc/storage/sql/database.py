@@ -6,11 +6,13 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Executable
 
 from kcache_grpc.storage.notices import Tell, Watch
+from kcache_grpc.storage.sql.journal import Journal
 
 T = TypeVar("T")
 
@@ -53,6 +55,11 @@ class Database(ABC):
 
     Errors are those of ``storage.errors``.
     """
+
+    @cached_property
+    def journal(self) -> Journal:
+        """The audit events of committed transactions, until they are sealed."""
+        return Journal()
 
     @abstractmethod
     def fetch(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> Rows:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from typing import Any
 
 from sqlalchemy import BindParameter, Connection, bindparam, case, func, select
 from sqlalchemy.dialects.postgresql import insert
@@ -30,17 +28,17 @@ from kcache_grpc.storage.schema import (
     key_counters,
     usage,
 )
+from kcache_grpc.storage.sql.journal import insert_events as insert_events
+from kcache_grpc.storage.sql.journal import record_of, select_events
 from kcache_grpc.storage.sql.part import SqlPart, batches, insert_once
 
 _NS: BindParameter[int] = bindparam("ns")
-_EVENT_FIELDS = tuple(each.name for each in fields(AuditEvent))
 _EVENTS = (
-    select(audit_events.c.id, *(audit_events.c[name] for name in _EVENT_FIELDS))
+    select_events()
     .where(audit_events.c.namespace_id == _NS, audit_events.c.id > bindparam("after"))
     .order_by(audit_events.c.id)
     .limit(bindparam("most"))
 )
-_INSERT_EVENT = insert_once(audit_events)
 _INSERT_CONFLICT = insert_once(conflicts)
 _CONFLICTS = (
     select(conflicts)
@@ -154,7 +152,7 @@ class SqlLedger(SqlPart, LedgerStore):
     ) -> tuple[AuditRecord, ...]:
         checks.number("limit or id", after_id, limit)
         rows = self._db.fetch(_EVENTS, {"ns": namespace.id, "after": after_id, "most": limit})
-        return tuple(AuditRecord(row[0], AuditEvent(*row[1:])) for row in rows)
+        return tuple(map(record_of, rows))
 
     def list_conflicts(self, namespace: Namespace, limit: int = 100) -> tuple[ConflictRecord, ...]:
         checks.number("limit", limit)
@@ -197,18 +195,6 @@ def sum_usage(batch: Sequence[UsageDelta], now: int) -> list[UsageDelta]:
             last_used_at=max(used_at, before.last_used_at if before else 0),
         )
     return [summed[name] for name in sorted(summed)]
-
-
-def insert_events(
-    connection: Connection, namespace: Namespace, batch: Sequence[AuditEvent], writer: str, now: int
-) -> None:
-    """Append events in the caller's transaction."""
-    here: dict[str, Any] = {"namespace_id": namespace.id, "epoch": namespace.epoch, "writer": writer}
-    rows = [
-        {**here, **{name: getattr(event, name) for name in _EVENT_FIELDS}, "at": event.at or now}
-        for event in batch
-    ]
-    connection.execute(_INSERT_EVENT, rows)
 
 
 def insert_conflict(

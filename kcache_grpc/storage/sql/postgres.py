@@ -15,6 +15,7 @@ from kcache_grpc.storage.errors import StoreUnavailable
 from kcache_grpc.storage.notices import Tell, Watch
 from kcache_grpc.storage.sql.database import Database, Removal, Rows
 from kcache_grpc.storage.sql.faults import translated
+from kcache_grpc.storage.sql.journal import note_last
 from kcache_grpc.storage.sql.listener import Listener
 
 logger = logging.getLogger("kcache.storage")
@@ -138,11 +139,13 @@ class PostgresDatabase(Database):
             raw = driver(connection)
             try:
                 _begin(connection, durable)
-                result = work(connection)
+                with self.journal.listening(connection) as appended:
+                    result = work(connection)
             except BaseException:
                 _roll_back(connection, raw)
                 raise
             _commit(connection)
+            self.journal.committed(appended)
             return result
 
     def collect(
@@ -158,7 +161,10 @@ class PostgresDatabase(Database):
             "at": removal.at,
             "reason": removal.reason,
         }
-        return int(connection.execute(_COLLECT, values).scalar_one())
+        removed = int(connection.execute(_COLLECT, values).scalar_one())
+        if removed:
+            note_last(connection, removal.writer)
+        return removed
 
     def lease_time(self, connection: Connection | None = None) -> tuple[str, int]:
         """The database's clock: one for all replicas, whatever theirs say."""

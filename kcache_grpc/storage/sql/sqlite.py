@@ -20,14 +20,14 @@ from sqlalchemy import (
     create_engine,
     delete,
     event,
-    insert,
 )
 
 from kcache_grpc.storage.clock import Clock
 from kcache_grpc.storage.errors import StoreUnavailable
-from kcache_grpc.storage.schema import METADATA, audit_events
+from kcache_grpc.storage.schema import METADATA
 from kcache_grpc.storage.sql.database import Database, Removal, Rows, removal_event
 from kcache_grpc.storage.sql.faults import translated
+from kcache_grpc.storage.sql.journal import insert_rows
 from kcache_grpc.storage.sql.part import batches
 
 T = TypeVar("T")
@@ -136,9 +136,11 @@ class SqliteDatabase(Database):
             with translated():
                 self._synchronize(writer, durable)
                 driver(writer).execute("BEGIN IMMEDIATE")
-                result = work(writer)
+                with self.journal.listening(writer) as appended:
+                    result = work(writer)
                 driver(writer).execute("COMMIT")
-                return result
+            self.journal.committed(appended)
+            return result
         except BaseException:
             self._roll_back(writer)
             raise
@@ -168,7 +170,7 @@ class SqliteDatabase(Database):
         removed = sum(connection.execute(deleting, {"ids": batch}).rowcount for batch in batches(ids))
         raw.execute("DELETE FROM gc_permits")
         if removed:
-            connection.execute(insert(audit_events), removal_event(removal, table, removed))
+            insert_rows(connection, [removal_event(removal, table, removed)])
         return removed
 
     def lease_time(self, connection: Connection | None = None) -> tuple[str, int]:

@@ -13,6 +13,7 @@ from kcache_grpc.storage.contract import Store
 from kcache_grpc.storage.errors import CorruptStore
 from kcache_grpc.storage.objects.client import ObjectStore
 from kcache_grpc.storage.schema import store_meta
+from kcache_grpc.storage.sql.audit import SqlAudit
 from kcache_grpc.storage.sql.blobs import SqlBlobs
 from kcache_grpc.storage.sql.collection import SqlLifecycle
 from kcache_grpc.storage.sql.database import Database
@@ -28,7 +29,16 @@ _ID = select(store_meta.c.value).where(store_meta.c.name == "store_id")
 
 
 class SqlStore(
-    SqlNamespaces, SqlGraphs, SqlBlobs, SqlKernels, SqlLeases, SqlLedger, SqlNearby, SqlLifecycle, Store
+    SqlNamespaces,
+    SqlGraphs,
+    SqlBlobs,
+    SqlKernels,
+    SqlLeases,
+    SqlLedger,
+    SqlAudit,
+    SqlNearby,
+    SqlLifecycle,
+    Store,
 ):
     """``Store`` on a database that has our schema. ``on_close`` runs once, after the database is closed."""
 

@@ -111,6 +111,8 @@ def downgrade() -> None:
     op.drop_index("ix_audit_events_kernel", "audit_events")
     op.drop_index("ix_audit_events_job", "audit_events")
     op.drop_column("audit_events", "job")
+    op.drop_column("audit_events", "request_count")
+    op.drop_column("audit_seals", "leaf_marks")
     op.execute(f"CREATE VIEW v_audit AS {_views(dialect)['v_audit'].replace('t.job, ', '')}")
 
 
@@ -201,6 +203,8 @@ def _bytes_beside() -> None:
 
 def _ledger() -> None:
     op.add_column("audit_events", Column("job", Text, nullable=False, server_default=text("''")))
+    op.add_column("audit_events", _int("request_count", "1"))
+    op.add_column("audit_seals", Column("leaf_marks", LargeBinary))
     op.create_index("ix_audit_events_job", "audit_events", ["namespace_id", "job", "id"])
     op.create_index("ix_audit_events_kernel", "audit_events", ["namespace_id", "kernel_digest", "id"])
     op.create_table(

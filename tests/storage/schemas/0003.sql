@@ -70,9 +70,9 @@ CREATE TABLE audit_events (
 	byte_count BIGINT NOT NULL, 
 	saved_us BIGINT NOT NULL, 
 	detail TEXT NOT NULL
-, job TEXT DEFAULT '' NOT NULL);
-INSERT INTO "audit_events" VALUES(1,1,1,1750000000000000,'2446-efaea6c42013d776','store','','','job','','',NULL,NULL,1,NULL,'',NULL,0,0,0,'','');
-INSERT INTO "audit_events" VALUES(2,1,1,1750000000000000,'2446-efaea6c42013d776','publish','','','','','',NULL,NULL,1,NULL,'',NULL,0,0,0,'','');
+, job TEXT DEFAULT '' NOT NULL, request_count BIGINT DEFAULT '1' NOT NULL);
+INSERT INTO "audit_events" VALUES(1,1,1,1750000000000000,'2020-efe6264a3042d442','store','','','job','','',NULL,NULL,1,NULL,'',NULL,0,0,0,'','',1);
+INSERT INTO "audit_events" VALUES(2,1,1,1750000000000000,'2020-efe6264a3042d442','publish','','','','','',NULL,NULL,1,NULL,'',NULL,0,0,0,'','',1);
 CREATE TABLE audit_seals (
 	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
 	writer TEXT NOT NULL, 
@@ -81,7 +81,7 @@ CREATE TABLE audit_seals (
 	root BLOB NOT NULL, 
 	event_ids BLOB NOT NULL, 
 	signature BLOB NOT NULL, 
-	created_at BIGINT NOT NULL, 
+	created_at BIGINT NOT NULL, leaf_marks BLOB, 
 	CONSTRAINT uq_audit_seals_writer_sequence UNIQUE (writer, sequence), 
 	CONSTRAINT ck_audit_seals_previous_root CHECK (length(previous_root) = 32), 
 	CONSTRAINT ck_audit_seals_root CHECK (length(root) = 32)
@@ -352,7 +352,7 @@ CREATE TABLE store_meta (
 	value TEXT NOT NULL, 
 	CONSTRAINT pk_store_meta PRIMARY KEY (name)
 );
-INSERT INTO "store_meta" VALUES('store_id','269a2a5b881427f6ea318bfc0a7a884b');
+INSERT INTO "store_meta" VALUES('store_id','18d4b581471ff7c2fe02d11c5d508858');
 CREATE TABLE transfers (
 	source_id TEXT NOT NULL, 
 	table_name TEXT NOT NULL, 
@@ -381,14 +381,14 @@ CREATE INDEX ix_programs_artifact_id ON programs (artifact_id);
 CREATE INDEX ix_constants_artifact_id ON constants (artifact_id);
 CREATE INDEX ix_graph_mappings_key ON graph_mappings (namespace_id, "key");
 CREATE INDEX ix_mapping_constants_digest ON mapping_constants (namespace_id, digest);
-CREATE INDEX ix_kernels_variants ON kernels (namespace_id, epoch, "key", target, options, toolchain);
 CREATE INDEX ix_kernels_toolchain ON kernels (namespace_id, toolchain);
+CREATE INDEX ix_kernels_variants ON kernels (namespace_id, epoch, "key", target, options, toolchain);
 CREATE INDEX ix_kernels_compile_us ON kernels (namespace_id, epoch, compile_us);
 CREATE INDEX ix_kernel_artifacts_artifact_id ON kernel_artifacts (artifact_id);
 CREATE INDEX ix_conflicts_namespace_id ON conflicts (namespace_id, id);
 CREATE INDEX ix_usage_last_used_at ON usage (namespace_id, subject, last_used_at);
-CREATE INDEX ix_audit_events_at ON audit_events (namespace_id, at);
 CREATE INDEX ix_audit_events_writer ON audit_events (writer, id);
+CREATE INDEX ix_audit_events_at ON audit_events (namespace_id, at);
 CREATE INDEX ix_audit_events_namespace_id ON audit_events (namespace_id, id);
 CREATE TRIGGER specs_refuse_update BEFORE UPDATE ON specs BEGIN SELECT RAISE(ABORT, 'kcache: rows of specs are never changed'); END;
 CREATE TRIGGER specs_refuse_delete BEFORE DELETE ON specs BEGIN SELECT RAISE(ABORT, 'kcache: rows of specs are never deleted'); END;

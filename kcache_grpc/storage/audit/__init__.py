@@ -1,0 +1,1 @@
+"""Audit events: how they are filtered, sealed and proven. No database here."""

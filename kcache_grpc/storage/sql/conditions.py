@@ -1,0 +1,80 @@
+"""Filters as SQLAlchemy expressions: columns of the table, values as parameters, no text of SQL."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, Text, and_, false, literal, or_, true
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+
+from kcache_grpc.storage.audit.fields import Kind, Span
+from kcache_grpc.storage.audit.filter import And, Comparison, Filter, Not, Or
+from kcache_grpc.storage.schema import audit_events
+
+_OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">", ":": "!="}
+
+
+class _Position(FunctionElement[int]):
+    """Where a text occurs in another, from 1; 0: nowhere. Upper and lower case differ."""
+
+    name = "kcache_position"
+    inherit_cache = True
+
+
+@compiles(_Position)
+def _sqlite_position(element: _Position, compiler: SQLCompiler, **options: Any) -> str:
+    return f"instr({compiler.process(element.clauses, **options)})"
+
+
+@compiles(_Position, "postgresql")
+def _postgres_position(element: _Position, compiler: SQLCompiler, **options: Any) -> str:
+    return f"strpos({compiler.process(element.clauses, **options)})"
+
+
+def passing(statement: Select[Any], condition: Filter) -> Select[Any]:
+    """``statement`` over ``audit_events``, with ``condition`` beside what it asks already."""
+    return statement.where(_where(condition, negated=False))
+
+
+def _where(condition: Filter, negated: bool) -> ColumnElement[bool]:
+    """Negations are pushed down to comparisons, which answer yes or no for NULL too."""
+    match condition:
+        case Not(operand):
+            return _where(operand, not negated)
+        case And(operands):
+            parts = [_where(operand, negated) for operand in operands]
+            return or_(false(), *parts) if negated else and_(true(), *parts)
+        case Or(operands):
+            parts = [_where(operand, negated) for operand in operands]
+            return and_(true(), *parts) if negated else or_(false(), *parts)
+        case Comparison():
+            return _comparison(condition, negated)
+
+
+def _comparison(test: Comparison, negated: bool) -> ColumnElement[bool]:
+    column: ColumnElement[Any] = audit_events.c[test.field.column]
+    nullable = audit_events.c[test.field.column].nullable
+    if test.value is None:
+        return _is_set(column, test.field.kind, negated)
+    if isinstance(test.value, Span):
+        inside = column.between(test.value.first, test.value.last)
+        return or_(column.is_(None), ~inside) if negated else inside
+    if test.operator == ":" and test.field.kind is Kind.TEXT:
+        place = _Position(column, literal(test.value, Text))
+        return place == 0 if negated else place > 0
+    relation = "=" if test.operator == ":" else test.operator
+    relation = _OPPOSITE[relation] if negated else relation
+    compared = column.op(relation, is_comparison=True)(test.value)
+    unset_passes = (test.operator == "!=") != negated
+    return or_(column.is_(None), compared) if nullable and unset_passes else compared
+
+
+def _is_set(column: ColumnElement[Any], kind: Kind, negated: bool) -> ColumnElement[bool]:
+    if kind is Kind.DIGEST:
+        return column.is_(None) if negated else column.is_not(None)
+    nothing = "" if kind is Kind.TEXT else 0
+    if negated:
+        return or_(column.is_(None), column == nothing)
+    return column != nothing
