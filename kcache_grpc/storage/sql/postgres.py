@@ -65,6 +65,7 @@ def postgres_url(url: URL) -> URL:
         "keepalives_interval": "2",
         "keepalives_count": "3",
         "application_name": "kcache",
+        "client_encoding": "utf8",
     }
     return url.set(drivername="postgresql+psycopg", query={**timeouts, **url.query})
 
