@@ -6,12 +6,12 @@ import os
 import random
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from kcache_grpc.storage import CHUNK_BYTES, Store, open_store
+from kcache_grpc.storage import CHUNK_BYTES, Store, migrate, open_store
 from kcache_grpc.storage.errors import (
     InvalidValue,
     ObjectStoreMismatch,
@@ -87,8 +87,9 @@ class TestPlaces:
         assert file.parent.name == digest[:2]
         assert file.name.startswith(f"{digest}-")
         assert file.read_bytes() == BIG
-        found = rows(path_of(store), "SELECT seq, size, content IS NULL FROM artifact_chunks WHERE size > 8")
-        assert found[:1] + found[-1:] == [(0, CHUNK_BYTES, 1), (3, 100, 1)] or (0, 9, 0) in found
+        named = "SELECT seq, size, content FROM artifact_chunks WHERE location = ? ORDER BY seq"
+        found = rows(path_of(store), named, [str(file.relative_to(beside.objects))])
+        assert found == [(seq, CHUNK_BYTES if seq < 3 else 100, None) for seq in range(4)]
 
     def test_equal_bytes_of_two_kernels_are_one_object(self, store, ns, beside):
         store.publish_kernel(ns, kernel(1, so=BIG))
@@ -256,8 +257,10 @@ class TestBelonging:
         with pytest.raises(ObjectStoreMismatch, match="moved"):
             beside.open(None)
 
-    def test_it_belongs_to_one_store(self, store, beside, tmp_path, template, time):
-        other = Beside(tmp_path / "other", template, time)
+    def test_it_belongs_to_one_store(self, store, beside, tmp_path, time):
+        other = Beside(tmp_path, tmp_path / "another.sqlite", time)
+        migrate(f"sqlite:///{other.template}")
+        other = replace(other, folder=tmp_path / "other")
         other.folder.mkdir()
         with pytest.raises(ObjectStoreMismatch, match="another store"):
             other.open(beside.objects)

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -93,17 +94,19 @@ class ObjectStore:
         if end <= start:  # no request has an empty range
             self.require(name, size)
             return b""
-        try:
-            found = self._call(
-                "read", name, lambda: bytes(obstore.get_range(self._backend, name, start=start, end=end))
-            )
-        except StoreUnavailable:
-            self.require(name, size)  # refused because it is shorter?
-            raise
-        if found is None or len(found) != end - start:
+        for _ in range(2):
+            try:
+                found = self._call(
+                    "read", name, lambda: bytes(obstore.get_range(self._backend, name, start=start, end=end))
+                )
+            except StoreUnavailable:
+                with suppress(StoreUnavailable):
+                    self.require(name, size)  # refused because it is shorter?
+                raise
+            if found is not None and len(found) == end - start:
+                return found
             self.require(name, size)
-            raise StoreUnavailable(f"{self.url} sent other bytes of {name} than it was asked for")
-        return found
+        raise StoreUnavailable(f"could not read {name} at {self.url}: it sends other bytes than asked for")
 
     def require(self, name: str, size: int) -> None:
         """Raises ``Lost`` unless the object is there and has ``size`` bytes."""

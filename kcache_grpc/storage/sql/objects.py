@@ -16,8 +16,10 @@ from kcache_grpc.storage.objects.placing import PUBLISH_WITHIN, is_name
 from kcache_grpc.storage.records import Swept
 from kcache_grpc.storage.schema import artifact_chunks, dead_objects, store_meta
 from kcache_grpc.storage.sql.database import Database
-from kcache_grpc.storage.sql.part import BATCH, insert_once
+from kcache_grpc.storage.sql.part import insert_once
 
+#: Dead objects that are looked at in one step.
+_PAGE = 200
 #: Least grace of a sweep, in microseconds: six times as long as a publisher may take.
 LEAST_GRACE = 6 * PUBLISH_WITHIN
 
@@ -37,9 +39,13 @@ _NAMED = union(
     ),
     select(dead_objects.c.location).where(dead_objects.c.location.in_(bindparam("names", expanding=True))),
 )
-_ALIVE = select(artifact_chunks.c.location.distinct()).where(
-    artifact_chunks.c.location.in_(bindparam("names", expanding=True)),
-    artifact_chunks.c.location.is_not(None),
+_ALIVE = (
+    select(artifact_chunks.c.location)
+    .where(
+        artifact_chunks.c.location.in_(bindparam("names", expanding=True)),
+        artifact_chunks.c.location.is_not(None),
+    )
+    .distinct()
 )
 _DEAD = (
     select(dead_objects.c.location, dead_objects.c.dead_at)
@@ -51,7 +57,7 @@ _DEAD = (
         ),
     )
     .order_by(dead_objects.c.dead_at, dead_objects.c.location)
-    .limit(BATCH)
+    .limit(bindparam("most"))
 )
 _FORGET = delete(dead_objects).where(dead_objects.c.location.in_(bindparam("names", expanding=True)))
 
@@ -137,7 +143,7 @@ def _sweep_dead(
 ) -> Swept:
     total = Swept()
     place: dict[str, Any] = {"at": -1, "name": ""}
-    while rows := database.fetch(_DEAD, {**place, "before": dead_before}):
+    while rows := database.fetch(_DEAD, {**place, "before": dead_before, "most": _PAGE}):
         place = {"at": rows[-1].dead_at, "name": rows[-1].location}
         names = [row.location for row in rows]
         alive = _names(database, _ALIVE, names)
