@@ -205,7 +205,7 @@ class _Search:
 
     def ties(self, found: Mapping[int, Extent]) -> Ties:
         """Return the symbols of dims that sums run over without any, by entry."""
-        ties: dict[int, tuple[int, int]] = {}
+        ties: dict[int, list[tuple[int, int | None]]] = {}
         for value, entry in self.made.items():
             if entry.name != "stablehlo.reduce" or not entry.uses or not _is_sum(entry):
                 continue
@@ -217,7 +217,7 @@ class _Search:
             named = {size_text(monomial(1, [i]) or 0): i for i, n in self.sizes.items() if n == size}
             symbols = {named[text] for text in self._divisors(value, found, _STEPS) if text in named}
             if len(symbols) == 1:
-                ties[id(entry)] = fixed[0], symbols.pop()
+                ties[id(entry)] = [(fixed[0], symbols.pop())]
         return ties
 
     def _divisors(self, value: int, found: Mapping[int, Extent], steps: int) -> Iterator[str]:

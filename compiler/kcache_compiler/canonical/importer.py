@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from kcache_compiler.canonical.attributes import canonical_attributes
 from kcache_compiler.canonical.builder import Builder, FinishedRegion
 from kcache_compiler.canonical.constants import Constant
+from kcache_compiler.canonical.counted import counted_axes
 from kcache_compiler.canonical.extents import Extent, find_extents
 from kcache_compiler.canonical.graph import DYNAMIC, Ref, Region, ValueType, spread
 from kcache_compiler.canonical.native_types import TypeReader
@@ -84,9 +85,10 @@ class Importer:
         tape = self.record(self.program.entry)
         stated = list(tape.types)
         self.shapes = erase(tape, len(self._lifted)) if erasing else keep(tape)
+        counted = counted_axes(tape, self.shapes, self.constants)
         self.extents, ties = find_extents(tape, self.shapes, self.constants)
-        if ties:
-            self.shapes = erase(tape, len(self._lifted), self.shapes, ties)
+        if ties or counted:
+            self.shapes = erase(tape, len(self._lifted), self.shapes, {**ties, **counted})
             self.extents, _ = find_extents(tape, self.shapes, self.constants)
         builder = Builder()
         finished = self._import(tape, builder)

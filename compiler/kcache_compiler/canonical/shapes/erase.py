@@ -11,7 +11,7 @@ from kcache_compiler.canonical.shapes.solver import Place, Solver
 from kcache_compiler.canonical.tape import Block, Entry, Tape, mark_live
 
 _NOTHING: frozenset[int] = frozenset()
-_NONE: Mapping[int, tuple[int, int]] = {}
+_NONE: Mapping[int, Sequence[tuple[int, int | None]]] = {}
 
 
 @dataclass(frozen=True)
@@ -32,19 +32,20 @@ def keep(tape: Tape) -> Shapes:
     return Shapes(tape.types, [], [])
 
 
-#: By ``id`` of an entry: a dim of its first operand, and the number of the symbol that it is.
-Ties = Mapping[int, tuple[int, int]]
+#: By ``id`` of an entry: dims of its first operand, and the numbers of the symbols that they are: no rule
+#: says of what is repeated how often. None: the dim keeps its size.
+Ties = Mapping[int, Sequence[tuple[int, int | None]]]
 
 
 def erase(tape: Tape, fixed_arguments: int = 0, known: Shapes | None = None, ties: Ties = _NONE) -> Shapes:
     """Apply the rules to what the results need. The last ``fixed_arguments`` (constants) keep their sizes.
 
-    ``ties``: what is ``known`` of dims along which a value is repeated, and no rule says.
+    ``ties``: what is ``known`` of some dims from an erasure without it.
     """
     mark_live(tape.body)
     walk = _Walk(tape)
     if known is not None:
-        walk.ties = {entry: (dim, known.symbols[symbol]) for entry, (dim, symbol) in ties.items()}
+        walk.ties, walk.symbols = ties, known.symbols
     parameters = tape.body.parameters
     for index, value in enumerate(parameters):
         dims = walk.dims[value]
@@ -62,7 +63,8 @@ class _Walk:
         self.solver = Solver()
         self.types = tape.types
         self.parameters = tape.body.parameters
-        self.ties: Mapping[int, tuple[int, Place]] = {}
+        self.ties = _NONE
+        self.symbols: Sequence[Place] = ()
         #: dims of each value that is met, by number
         self.dims: dict[int, tuple[int, ...]] = {}
         self.loose: dict[int, frozenset[int]] = {}
@@ -99,9 +101,11 @@ class _Walk:
             blocks.append((region, parameters, region.uses))
         types = [self.types[v] for v in (*entry.operands, *entry.results)]
         loose = [self.loose.get(v, _NOTHING) for v in entry.operands]
-        if id(entry) in self.ties:
-            dim, (argument, axis) = self.ties[id(entry)]
-            if dim in loose[0]:
+        for dim, symbol in self.ties.get(id(entry), ()):
+            if symbol is None:
+                self.solver.pin(entry.uses[0][dim])
+            elif dim in loose[0]:
+                argument, axis = self.symbols[symbol]
                 self.solver.union(self.dims[self.parameters[argument]][axis], entry.uses[0][dim])
         step = Step(self.solver, entry.operation.attributes, entry.uses, results, loose, types, blocks)
         rule_of(entry.name)(step)
