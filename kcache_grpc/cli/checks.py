@@ -53,7 +53,7 @@ class Service:
         return (self.addr, self.namespace, self.token_file, self.tls, timeout, self.cache_dir)
 
 
-def everything(service: Service, db: str | None) -> list[Check]:
+def everything(service: Service, db: str | None, objects: str | None = None) -> list[Check]:
     """All checks, in order."""
     checks: list[tuple[str, Callable[[], Check]]] = [
         ("python", _python),
@@ -63,7 +63,7 @@ def everything(service: Service, db: str | None) -> list[Check]:
         ("threads", _threads),
         ("linker", _linker),
         ("cache folder", lambda: _cache_folder(service)),
-        ("store", lambda: _store(db)),
+        ("store", lambda: _store(db, objects)),
         ("health", lambda: health(service)),
         ("service", lambda: _service(service)),
     ]
@@ -196,15 +196,18 @@ def _cache_folder(service: Service) -> Check:
     return Check("cache folder", "ok", f"{folder}, {free >> 30} GiB free")
 
 
-def _store(db: str | None) -> Check:
+def _store(db: str | None, objects: str | None) -> Check:
     if db is None:
         return Check("store", "skipped", "no store is named; set KCACHE_DB or --db")
     if missing_extra():
         return Check("store", "skipped", "needs the server extra")
     from kcache_grpc.storage import open_store
 
-    open_store(db).close()
-    return Check("store", "ok", f"{db} opens, its schema is that of this version")
+    with open_store(db, objects=objects) as store:
+        store.check()
+        shown = f"{store.url} opens, its schema is that of this version"
+        beside = f"; bytes are at {store.objects_url}" if store.objects_url else ""
+    return Check("store", "ok", shown + beside)
 
 
 def _service(service: Service) -> Check:

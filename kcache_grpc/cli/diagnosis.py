@@ -14,11 +14,15 @@ Health = Annotated[
     bool, typer.Option("--health", help="Only ask the service whether it serves: a probe for containers.")
 ]
 Db = Annotated[str | None, typer.Option(envvar="KCACHE_DB", help="Store to check too.")]
+Objects = Annotated[
+    str | None, typer.Option(envvar="KCACHE_OBJECTS", help="Object store of that store, if it has one.")
+]
 
 
 def doctor(
     health: Health = False,
     db: Db = None,
+    objects: Objects = None,
     json: o.Json = False,
     addr: o.Addr = None,
     namespace: o.Namespace = None,
@@ -30,7 +34,7 @@ def doctor(
 ) -> None:
     """Check this installation, its cache folder, a store, and the service. Exits with 1 if a check fails."""
     service = checks.Service(addr, namespace, token_file, tls, timeout, cache_dir)
-    found = [checks.health(service)] if health else checks.everything(service, db)
+    found = [checks.health(service)] if health else checks.everything(service, db, objects)
     failed = [check for check in found if check.state == "failed"]
     described = {"healthy": not failed, "checks": [asdict(check) for check in found]}
     output.show(described, json, lambda: _table(described["checks"]))

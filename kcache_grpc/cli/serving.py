@@ -23,6 +23,10 @@ _EXTRA = ("kcache_compiler", "torch_mlir", "llvmlite", "sqlalchemy", "alembic", 
 Db = Annotated[
     str | None, typer.Option(help="Store, such as sqlite:///kcache.sqlite. Default: in the state directory.")
 ]
+Objects = Annotated[
+    str | None,
+    typer.Option(help="Object store for artifacts, s3://bucket/prefix or file:///folder. Default: in --db."),
+]
 Listen = Annotated[
     list[str] | None, typer.Option(help="host:port; repeat it for several. Default: 127.0.0.1:7420.")
 ]
@@ -30,6 +34,10 @@ Listen = Annotated[
 
 def serve(
     db: Db = None,
+    objects: Objects = None,
+    objects_inline_bytes: Annotated[
+        int | None, typer.Option(min=0, help="Artifacts of at most so many bytes stay in --db, 65536.")
+    ] = None,
     listen: Listen = None,
     socket: Annotated[Path | None, typer.Option(help="Unix socket, in a directory of mode 0700.")] = None,
     state_dir: Annotated[Path | None, typer.Option(help="Folder of signing key and uploads.")] = None,
@@ -74,6 +82,8 @@ def serve(
 
     overrides: dict[str, Any] = {
         "db": db,
+        "objects": objects,
+        "objects_inline_bytes": objects_inline_bytes,
         "listen": tuple(listen) if listen else None,
         "socket": socket,
         "state_dir": state_dir,

@@ -12,6 +12,7 @@ import platformdirs
 
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.service.values import Limits
+from kcache_grpc.storage import INLINE_BYTES
 from kcache_grpc.worker import WorkerSettings
 
 DEFAULT_PORT = 7420
@@ -24,7 +25,8 @@ class ServerConfig:
     """How a server runs. Times in seconds, sizes in bytes, paths may be relative to the working directory.
 
     ``db``: a store's URL, such as ``sqlite:///kcache.sqlite``; a new one gets its schema, an older one is
-    upgraded only with ``migrate``. ``state_dir`` holds signing key and spool. ``disown``: take over a store
+    upgraded only with ``migrate``. ``objects``: URL of the object store for artifacts of more than
+    ``objects_inline_bytes``; ``None``: all bytes are in ``db``. ``state_dir`` holds signing key and spool. ``disown``: take over a store
     that another key signed, whose kernels are then compiled anew.
     ``listen``: addresses ``host:port``; port 0 takes a free one. ``socket``: path of a Unix socket, in a
     directory of mode 0700 that is made if need be; ``None``: no socket.
@@ -34,6 +36,8 @@ class ServerConfig:
 
     db: str
     state_dir: Path
+    objects: str | None = None
+    objects_inline_bytes: int = INLINE_BYTES
     migrate: bool = False
     disown: bool = False
     listen: tuple[str, ...] = (f"127.0.0.1:{DEFAULT_PORT}",)
@@ -122,6 +126,8 @@ def _flag(text: str) -> bool:
 
 _READERS: Mapping[str, Callable[[str], Any]] = {
     "db": str,
+    "objects": str,
+    "objects_inline_bytes": int,
     "state_dir": Path,
     "listen": _paths,
     "socket": Path,

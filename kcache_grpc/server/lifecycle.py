@@ -6,6 +6,7 @@ import asyncio
 import time
 from contextlib import AsyncExitStack
 from importlib import metadata
+from typing import TypedDict
 
 import grpc.aio
 
@@ -115,14 +116,20 @@ def _server(config: ServerConfig, log: RequestLog, metrics: Metrics | None) -> g
     )
 
 
+class _Beside(TypedDict):
+    objects: str | None
+    inline_bytes: int
+
+
 def _open(config: ServerConfig) -> Store:
     """The store. A new database gets its schema; an old one only when ``config.migrate`` says so."""
+    beside: _Beside = {"objects": config.objects, "inline_bytes": config.objects_inline_bytes}
     try:
-        return open_store(config.db)
+        return open_store(config.db, **beside)
     except SchemaMismatch as error:
         if error.current and not config.migrate:
             raise
-    return open_store(config.db, migrate=True)
+    return open_store(config.db, migrate=True, **beside)
 
 
 def _claim(store: Store, signer: Signer, config: ServerConfig) -> None:
