@@ -26,8 +26,8 @@ class ServerConfig:
 
     ``db``: a store's URL, such as ``sqlite:///kcache.sqlite``; a new one gets its schema, an older one is
     upgraded only with ``migrate``. ``objects``: URL of the object store for artifacts of more than
-    ``objects_inline_bytes``; ``None``: all bytes are in ``db``. ``state_dir`` holds signing key and spool. ``disown``: take over a store
-    that another key signed, whose kernels are then compiled anew.
+    ``objects_inline_bytes``; ``None``: all bytes are in ``db``. ``state_dir`` holds signing key and spool.
+    ``disown``: take over a store that another key signed, whose kernels are then compiled anew.
     ``listen``: addresses ``host:port``; port 0 takes a free one. ``socket``: path of a Unix socket, in a
     directory of mode 0700 that is made if need be; ``None``: no socket.
     ``metrics``: ``host:port`` where Prometheus may scrape, in plain HTTP; empty: nowhere.
