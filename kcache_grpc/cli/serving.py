@@ -11,7 +11,7 @@ import typer
 
 from kcache_grpc.cli import options as o
 from kcache_grpc.cli import output
-from kcache_grpc.errors import NotFound
+from kcache_grpc.errors import ArgumentError, NotFound
 
 ENVIRONMENT = (
     "Every option has an environment variable, KCACHE_ and its name: --db is KCACHE_DB. Lists have commas; "
@@ -63,6 +63,9 @@ def serve(
     grace: Annotated[float | None, typer.Option(help="Seconds to drain after SIGTERM, 30.")] = None,
     lease_ttl: Annotated[float | None, typer.Option(help="Seconds a silent compile stays reserved.")] = None,
     failure_ttl: Annotated[float | None, typer.Option(help="Seconds a failed compile is remembered.")] = None,
+    evict_min_age: Annotated[
+        float | None, typer.Option(help="Seconds since its last use before a full quota evicts, 300.")
+    ] = None,
     spool_bytes: Annotated[int | None, typer.Option(help="Bytes of uploads under way.")] = None,
     spool_ttl: Annotated[float | None, typer.Option(help="Seconds an upload may rest.")] = None,
     metrics: Annotated[str | None, typer.Option(help="host:port for Prometheus, plain HTTP.")] = None,
@@ -100,6 +103,7 @@ def serve(
         "grace": grace,
         "lease_ttl": lease_ttl,
         "failure_ttl": failure_ttl,
+        "evict_min_age": evict_min_age,
         "spool_bytes": spool_bytes,
         "spool_ttl": spool_ttl,
         "metrics": metrics,
@@ -111,11 +115,23 @@ def serve(
 
 def migrate(
     db: Db = None,
+    source: Annotated[
+        str | None, typer.Option("--from", help="Move this store, such as sqlite:///FILE,")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option("--to", help="into this empty database, such as postgresql://HOST/NAME.")
+    ] = None,
     json: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
-    """Bring a store to the schema of this version. Stop its servers first."""
+    """Bring a store to the schema of this version, or move it. Stop its servers first.
+
+    A move that was interrupted goes on when it is typed again; at the end all rows are compared.
+    """
     _require_extra("migrate")
+    if source is not None or target is not None:
+        _move(source, target, json)
+        return
     from kcache_grpc.server import ServerConfig
     from kcache_grpc.storage import migrate as bring_up_to_date
 
@@ -123,6 +139,20 @@ def migrate(
     bring_up_to_date(url)
     described = {"db": url, "migrated": True}
     output.show(described, json, lambda: f"{url} has the schema of this version")
+
+
+def _move(source: str | None, target: str | None, json: bool) -> None:
+    if source is None or target is None:
+        raise ArgumentError("a move needs both --from and --to")
+    from rich.console import Console
+
+    from kcache_grpc.storage.transfer import move_store
+
+    console = Console(stderr=True)
+    with console.status("moving") as status:
+        moved = move_store(source, target, lambda table, rows: status.update(f"moving {table}: {rows} rows"))
+    total = sum(moved.rows.values())
+    output.show({"moved": True, "rows": dict(moved.rows)}, json, lambda: f"moved and compared {total} rows")
 
 
 def _require_extra(command: str) -> None:

@@ -17,6 +17,8 @@ from kcache_grpc.storage.objects import INLINE_BYTES, ObjectStore, open_objects
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
+    from kcache_grpc.storage.sql.database import Database
+
 _MEMORY = "memory:"
 _POSTGRES = ("postgresql", "postgres", "postgresql+psycopg")
 
@@ -76,6 +78,22 @@ def migrate(url: str) -> None:
     _migrate(path, url)
 
 
+def open_database(url: str) -> Database:
+    """The database at ``url``, with this version's schema and without a store around it: for moving stores.
+
+    Raises what ``open_store`` raises, and ``InvalidValue`` for stores that last no longer than their process.
+    """
+    if url == _MEMORY:
+        raise InvalidValue("memory: has no database")
+    parsed = _parse(url)
+    if parsed.drivername in _POSTGRES:
+        return _postgres_database(parsed, migrating=False)
+    path = _sqlite_path(parsed)
+    if path is None:
+        raise InvalidValue(f"{url} is a new store each time")
+    return _sqlite_database(path, url, Clock.system())
+
+
 def embedded_url(cache_dir: Path) -> str:
     """The embedded service's store: a file named by its schema, so that versions side by side do not meet."""
     from sqlalchemy import URL
@@ -122,13 +140,19 @@ def _postgres_driver() -> None:
 
 
 def _open_postgres(parsed: URL, migrating: bool, clock: Clock, objects: ObjectStore | None) -> Store:
+    database = _postgres_database(parsed, migrating)
+    from kcache_grpc.storage.sql.store import SqlStore
+
+    return SqlStore(database, parsed.render_as_string(), clock, objects=objects)
+
+
+def _postgres_database(parsed: URL, migrating: bool) -> Database:
     _postgres_driver()
     from kcache_grpc.storage.revision import refuse_other_revision
     from kcache_grpc.storage.schema import SCHEMA_REVISION
     from kcache_grpc.storage.sql import postgres_schema
     from kcache_grpc.storage.sql.faults import translated
     from kcache_grpc.storage.sql.postgres import PostgresDatabase, postgres_engine
-    from kcache_grpc.storage.sql.store import SqlStore
 
     shown = parsed.render_as_string()
     engine = postgres_engine(parsed, connections=1)
@@ -145,7 +169,7 @@ def _open_postgres(parsed: URL, migrating: bool, clock: Clock, objects: ObjectSt
             postgres_schema.refuse_missing_triggers(connection)
     finally:
         engine.dispose()
-    return SqlStore(PostgresDatabase(parsed), shown, clock, objects=objects)
+    return PostgresDatabase(parsed)
 
 
 def _migrate(path: Path, url: str) -> None:
@@ -177,12 +201,17 @@ def _open_sqlite(
     objects: ObjectStore | None,
     folder: tempfile.TemporaryDirectory[str] | None = None,
 ) -> Store:
-    from kcache_grpc.storage.sql.sqlite import SqliteDatabase
     from kcache_grpc.storage.sql.store import SqlStore
 
-    _refuse_unusable(path, url)
     on_close = folder.cleanup if folder else None
-    return SqlStore(SqliteDatabase(path.absolute(), clock), url, clock, on_close, objects)
+    return SqlStore(_sqlite_database(path, url, clock), url, clock, on_close, objects)
+
+
+def _sqlite_database(path: Path, url: str, clock: Clock) -> Database:
+    from kcache_grpc.storage.sql.sqlite import SqliteDatabase
+
+    _refuse_unusable(path, url)
+    return SqliteDatabase(path.absolute(), clock)
 
 
 def _refuse_unusable(path: Path, url: str) -> None:
