@@ -127,13 +127,16 @@ class GraphStore(ABC):
     def find_mapping(
         self, namespace: Namespace, program_digest: bytes, numerics: str
     ) -> MappingRecord | None:
-        """The mapping of a program under a numerics class."""
+        """The mapping of a program under a numerics class.
+
+        ``None`` while one of its constants is lost: storing the graph again brings it back.
+        """
 
     @abstractmethod
     def find_mappings(
         self, namespace: Namespace, program_digests: Sequence[bytes], numerics: str
     ) -> Mapping[bytes, MappingRecord]:
-        """The mappings that exist, by program digest, at the cost of one look-up and a little each."""
+        """Those that ``find_mapping`` would find, by program digest, for one look-up and a little each."""
 
     @abstractmethod
     def put_graph(

@@ -20,6 +20,35 @@ from tests.storage.drafts import blob, graph, mapping, program, sha256, spec
 pytestmark = pytest.mark.parametrize("store", [*STORES, "sqlite+file", "sqlite+s3"], indirect=True)
 
 
+class TestLostConstants:
+    def test_a_mapping_is_not_found_while_one_of_its_constants_is_lost(self, store, ns):
+        lost, plain = graph(1, [b"weights", b"bias"]), graph(2)
+        first = store.put_graph(ns, lost)
+        store.put_graph(ns, plain)
+        digests = [lost.program_digest, plain.program_digest]
+        assert set(store.find_mappings(ns, digests, "default")) == set(digests)
+        store.quarantine_artifact(ns, sha256(b"bias"), "for a test")
+        assert store.find_mapping(ns, lost.program_digest, "default") is None
+        assert set(store.find_mappings(ns, digests, "default")) == {plain.program_digest}
+        again = store.put_graph(ns, lost, AuditEvent("store"))
+        assert (again.mapping, again.new_spec, again.new_mapping) == (first.mapping, False, False)
+        assert store.find_mapping(ns, lost.program_digest, "default") == first.mapping
+        assert store.read_artifact(ns, sha256(b"bias")) == b"bias"
+
+    def test_an_older_whole_copy_is_enough(self, store, ns):
+        draft = graph(1, [b"weights"])
+        stored = store.put_graph(ns, draft)
+        for _ in range(2):
+            store.quarantine_artifact(ns, sha256(b"weights"), "for a test")
+            store.put_constants(ns, [blob(b"weights")])
+        assert store.find_mapping(ns, draft.program_digest, "default") == stored.mapping
+
+    def test_putting_the_mapping_alone_gives_the_stored_one(self, store, ns):
+        store.put_graph(ns, graph(1, [b"weights"]))
+        store.quarantine_artifact(ns, sha256(b"weights"), "for a test")
+        assert store.put_mapping(ns, mapping(1, 1, [sha256(b"weights")])).key == 1
+
+
 class TestNamespaces:
     def test_one_name_is_one_namespace(self, store):
         first = store.get_or_create_namespace("default")

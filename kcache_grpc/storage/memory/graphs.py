@@ -8,7 +8,7 @@ from dataclasses import replace
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.contract import GraphStore, NamespaceStore
 from kcache_grpc.storage.errors import Conflict, InvalidValue, MissingReference, SignerMismatch
-from kcache_grpc.storage.memory.blobs import hold_constant
+from kcache_grpc.storage.memory.blobs import hold_constant, whole_blob
 from kcache_grpc.storage.memory.ledger import hold_conflict, hold_events
 from kcache_grpc.storage.memory.limits import require_room, touch
 from kcache_grpc.storage.memory.state import MemoryPart, State
@@ -110,7 +110,11 @@ class MemoryGraphs(MemoryPart, GraphStore):
         checks.text("numerics", numerics)
         with self._state as state:
             names = {digest: (namespace.id, namespace.epoch, digest, numerics) for digest in program_digests}
-            return {digest: state.mappings[name] for digest, name in names.items() if name in state.mappings}
+            return {
+                digest: state.mappings[name]
+                for digest, name in names.items()
+                if name in state.mappings and _is_usable(state, namespace, state.mapping_constants[name])
+            }
 
     def put_graph(
         self, namespace: Namespace, graph: GraphDraft, event: AuditEvent | None = None
@@ -172,6 +176,10 @@ class MemoryGraphs(MemoryPart, GraphStore):
             while (namespace.id, key) in state.aliases:
                 key = state.aliases[namespace.id, key]
             return key
+
+
+def _is_usable(state: State, namespace: Namespace, constants: Sequence[bytes]) -> bool:
+    return all(whole_blob(state, namespace, digest) is not None for digest in constants)
 
 
 def require_key(state: State, namespace: Namespace, key: int) -> None:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import BindParameter, Connection, and_, bindparam, func, select
+from sqlalchemy import BindParameter, ColumnElement, Connection, and_, bindparam, func, select
 
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.contract import CHUNK_BYTES
@@ -14,7 +14,7 @@ from kcache_grpc.storage.errors import StoreUnavailable
 from kcache_grpc.storage.objects import Lost, ObjectStore
 from kcache_grpc.storage.objects.placing import NotPlacedError, Placing, is_name
 from kcache_grpc.storage.records import Blob, Namespace
-from kcache_grpc.storage.schema import artifact_chunks, artifacts, quarantine
+from kcache_grpc.storage.schema import artifact_chunks, artifacts, constants, mapping_constants, quarantine
 from kcache_grpc.storage.sql.database import Rows
 from kcache_grpc.storage.sql.limits import note_removal
 from kcache_grpc.storage.sql.part import SqlPart, insert_once
@@ -70,6 +70,31 @@ _LOCATION = (
     .limit(1)
 )
 _INSERT_QUARANTINE = insert_once(quarantine)
+
+
+def lost_constants(mapping_id: ColumnElement[int]) -> ColumnElement[bool]:
+    """Whether a constant of a mapping has no whole generation. One probe of an index where it has none."""
+    whole = (
+        select(_CHUNK.generation)
+        .outerjoin(quarantine, IN_QUARANTINE)
+        .where(_CHUNK.artifact_id == artifacts.c.id, quarantine.c.artifact_id.is_(None))
+        .group_by(_CHUNK.generation)
+        .having(func.sum(_CHUNK.size) == artifacts.c.size)
+        .correlate(artifacts)
+    )
+    return (
+        select(mapping_constants.c.position)
+        .join(
+            constants,
+            and_(
+                constants.c.namespace_id == mapping_constants.c.namespace_id,
+                constants.c.digest == mapping_constants.c.digest,
+            ),
+        )
+        .join(artifacts, artifacts.c.id == constants.c.artifact_id)
+        .where(mapping_constants.c.mapping_id == mapping_id, ~whole.exists())
+        .exists()
+    )
 
 
 class SqlGenerations(SqlPart):

@@ -34,7 +34,7 @@ from kcache_grpc.storage.schema import (
 )
 from kcache_grpc.storage.sql.blobs import store_constants
 from kcache_grpc.storage.sql.database import Row
-from kcache_grpc.storage.sql.generations import SqlGenerations
+from kcache_grpc.storage.sql.generations import SqlGenerations, lost_constants
 from kcache_grpc.storage.sql.ledger import insert_conflict, insert_events
 from kcache_grpc.storage.sql.limits import Charge, touch
 from kcache_grpc.storage.sql.part import batches, insert_once
@@ -73,8 +73,11 @@ _MAPPING = select(
     graph_mappings.c.numerics == bindparam("numerics"),
 )
 _MAPPING_BY_DIGEST = _MAPPING.where(graph_mappings.c.program_digest == bindparam("digest"))
-_MAPPINGS_BY_DIGEST = _MAPPING.where(
-    graph_mappings.c.program_digest.in_(bindparam("digests", expanding=True))
+#: Those whose constants are all there.
+_USABLE_BY_DIGEST = _MAPPING_BY_DIGEST.where(~lost_constants(graph_mappings.c.id))
+_USABLE_BY_DIGESTS = _MAPPING.where(
+    graph_mappings.c.program_digest.in_(bindparam("digests", expanding=True)),
+    ~lost_constants(graph_mappings.c.id),
 )
 _INSERT_MAPPING = insert_once(graph_mappings).returning(graph_mappings.c.id)
 _INSERT_MAPPING_CONSTANTS = insert_once(mapping_constants)
@@ -188,7 +191,7 @@ class SqlGraphs(SqlGenerations, GraphStore):
     ) -> MappingRecord | None:
         checks.digest("program digest", program_digest)
         checks.text("numerics", numerics)
-        rows = self._db.fetch(_MAPPING_BY_DIGEST, _mapping_name(namespace, program_digest, numerics))
+        rows = self._db.fetch(_USABLE_BY_DIGEST, _mapping_name(namespace, program_digest, numerics))
         return mapping_record(rows[0]) if rows else None
 
     def find_mappings(
@@ -199,7 +202,7 @@ class SqlGraphs(SqlGenerations, GraphStore):
         values = {"ns": namespace.id, "epoch": namespace.epoch, "numerics": numerics}
         found: dict[bytes, MappingRecord] = {}
         for batch in batches(program_digests):
-            for row in self._db.fetch(_MAPPINGS_BY_DIGEST, {**values, "digests": batch}):
+            for row in self._db.fetch(_USABLE_BY_DIGESTS, {**values, "digests": batch}):
                 found[row.program_digest] = mapping_record(row)
         return found
 
