@@ -478,13 +478,15 @@ def test_what_a_rewrite_builds_is_rewritten_too(first: str, second: str) -> None
 
 @pytest.mark.parametrize("element", ["f64", "f32"])
 def test_one_less_than_a_size_is_one_constant_where_its_type_holds_it(element: str) -> None:
-    head = f"""func.func @main(%x: tensor<4x7x{element}>) -> tensor<4x{element}> {{
+    head = f"""func.func @main(%x: tensor<4x7x{element}>) -> (tensor<4x{element}>, tensor<4x{element}>) {{
       %z = stablehlo.constant dense<0.0> : tensor<{element}>
+      %k = stablehlo.constant dense<7.0> : tensor<4x{element}>
       %s = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [1] : (tensor<4x7x{element}>, tensor<{element}>) -> tensor<4x{element}>
     """
     tail = f"""
+      %m = stablehlo.divide %s, %k : tensor<4x{element}>
       %r = stablehlo.divide %s, %n : tensor<4x{element}>
-      return %r : tensor<4x{element}> }}"""
+      return %m, %r : tensor<4x{element}>, tensor<4x{element}> }}"""
     computed = f"""%c = stablehlo.constant dense<7.0> : tensor<4x{element}>
       %o = stablehlo.constant dense<1.0> : tensor<4x{element}>
       %n = stablehlo.subtract %c, %o : tensor<4x{element}>"""

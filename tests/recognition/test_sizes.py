@@ -238,3 +238,33 @@ def test_a_sum_over_what_is_repeated_has_the_size_that_divides_it() -> None:
         kept = canonicalize(program(*each).encode(), "stablehlo", erasing=False)
         rendered = render(form.spec_text, form.arg_spec).encode()
         assert canonicalize(rendered, "stablehlo", erasing=False).spec_text == kept.spec_text
+
+
+def batch_mean(batch: int, classes: int, factor: float | None = None) -> str:
+    """A batch's mean of sums of squares, and its gradient, in which one over the batch is a factor."""
+    wide, long = f"tensor<{batch}x{classes}xf32>", f"tensor<{batch}xf32>"
+    quotient = "stablehlo.divide %one, %n : tensor<f32>"
+    given = quotient if factor is None else f"stablehlo.constant dense<{factor:.9e}> : tensor<f32>"
+    return f"""func.func @main(%x: {wide}) -> (tensor<f32>, {wide}) {{
+      %z = stablehlo.constant dense<0.0> : tensor<f32>
+      %one = stablehlo.constant dense<1.0> : tensor<f32>
+      %n = stablehlo.constant dense<{batch}.0> : tensor<f32>
+      %y = stablehlo.multiply %x, %x : {wide}
+      %s = stablehlo.reduce(%y init: %z) applies stablehlo.add across dimensions = [1]
+        : ({wide}, tensor<f32>) -> {long}
+      %t = stablehlo.reduce(%s init: %z) applies stablehlo.add across dimensions = [0]
+        : ({long}, tensor<f32>) -> tensor<f32>
+      %m = stablehlo.divide %t, %n : tensor<f32>
+      %q = {given}
+      %b = stablehlo.broadcast_in_dim %q, dims = [] : (tensor<f32>) -> {wide}
+      %g = stablehlo.multiply %b, %x : {wide}
+      return %m, %g : tensor<f32>, {wide} }}"""
+
+
+def test_the_gradient_of_a_batch_mean_has_one_key_for_all_sizes() -> None:
+    sizes = ((2, 2), (2, 5), (3, 5), (5, 3), (4, 4), (7, 2), (8, 16))
+    assert len({key(batch_mean(*each)) for each in sizes}) == 1
+
+
+def test_a_factor_that_no_division_made_is_a_number_beside_a_batch_mean() -> None:
+    assert len({key(batch_mean(*each, factor=0.5)) for each in ((2, 5), (3, 5), (2, 3), (7, 4))}) == 1

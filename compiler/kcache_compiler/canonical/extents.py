@@ -4,8 +4,10 @@ A constant is an extent where the dataflow says so, not where a number happens t
 the number of elements that a sum below it runs over, or that a broadcast above it repeats (the sum's
 gradient) where the program shows that there is a sum: one over the same axes, or one that gathers the
 gradient. As a factor it is one over the number that a sum below it runs over, or, beside no sum, one over a
-number that is an extent elsewhere. Between constant and sum there may be conversions, views and arithmetic
-with other constants only. N - 1, of variances without bias, counts below sums, beside a mean over N.
+number that is an extent elsewhere; a quotient of constants with such a divisor may be a factor of more than
+the mean is of, as in gradients of a batch's mean. Between constant and sum there may be conversions, views
+and arithmetic with other constants only. N - 1, of variances without bias, counts below sums, beside a mean
+over N.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from itertools import combinations
 
 from kcache_compiler.canonical.constants import Constant, read_constant
 from kcache_compiler.canonical.contracted_space import dot_numbers
@@ -74,8 +77,9 @@ class _Reason(Enum):
 #: How near a size is, the size, whether a constant would be one over it, and why.
 _Context = tuple[int, int, bool, _Reason]
 
-#: How near what is repeated above counts, and what a product is over: less than any sum below.
-_REPEATED, _WHOLE = _STEPS, _STEPS + 1
+#: How near what is repeated above counts, what a product is over, and a part of that over which there is a
+#: mean or a sum: less than any sum below.
+_REPEATED, _WHOLE, _MEAN, _PART = range(_STEPS, _STEPS + 4)
 
 
 @dataclass(frozen=True)
@@ -164,6 +168,10 @@ class _Search:
                 continue
             if reason is _Reason.REPEATED and not self._is_summed(code):
                 continue
+            if near == _PART:
+                if not written:
+                    continue
+                near = _MEAN if mean else near
             for form in ("{}", "{}-1") if reason is _Reason.SUM and mean else ("{}",):
                 text = form.format(size_text(code))
                 if inverse:
@@ -266,6 +274,9 @@ class _Search:
             whole = symbolic_product(self.types[entry.results[0]].dims or ())
             if whole is not None:
                 yield _WHOLE, whole, inverse, _Reason.GRADIENT
+                if not inverse:
+                    for part in _parts(whole):
+                        yield _PART, part, inverse, _Reason.REPEATED
 
     # -- what is summed below, what is repeated above
 
@@ -309,6 +320,13 @@ class _Search:
             return None
         sizes = entry.uses[0] if entry.uses else self.types[entry.operands[0]].dims or ()
         return symbolic_product([sizes[int(d)] for d in entry.operation.attributes["dimensions"]])
+
+
+def _parts(size: int) -> list[int]:
+    """Return the products of some of the symbols of a size."""
+    symbols = factors(size)[1]
+    chosen = {part for count in range(1, len(symbols)) for part in combinations(symbols, count)}
+    return sorted(code for part in chosen if (code := monomial(1, part)) is not None)
 
 
 def _is_sum(reduce: Entry) -> bool:

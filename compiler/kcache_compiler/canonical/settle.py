@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kcache_compiler.canonical.constants import Constant
 from kcache_compiler.canonical.contraction import read_ints
+from kcache_compiler.canonical.extents import extent_value
 from kcache_compiler.canonical.graph import Graph, Node, Ref, Region, ValueType, spread, spread_size
 from kcache_compiler.canonical.instantiate import evaluated_attributes, extent_content
 from kcache_compiler.canonical.ops import is_elementwise, is_structured
@@ -149,6 +151,9 @@ class _Ties:
 
 # -- the graph at sizes
 
+#: The first number that an element may not hold exactly.
+_EXACT = {"bf16": 1 << 8, "f16": 1 << 11, "f32": 1 << 24, "f64": 1 << 53}
+
 
 class _Writer:
     def __init__(self, sizes: Mapping[int, int]) -> None:
@@ -162,6 +167,11 @@ class _Writer:
         nodes: list[Node] = []
         known: dict[Node, list[tuple[Node, int]]] = {}
         for node in region.nodes:
+            quotient = self._quotient(node, base + len(nodes))
+            if quotient:
+                nodes += quotient
+                number.append(base + len(nodes) - 1)
+                continue
             made = self._node(node, number)
             twin = next((i for other, i in known.get(made, ()) if _alike(node, other)), None)
             if twin is None:
@@ -175,6 +185,20 @@ class _Writer:
         types = (tuple(map(self._type, region.params)), tuple(map(self._type, region.captures)))
         results = tuple(self._ref(ref, number) for ref in region.results)
         return Region(*types, tuple(nodes), results)
+
+    def _quotient(self, node: Node, at: int) -> list[Node]:
+        """Return one over an extent as the division that it was, as gradients have it: 1/N alone may be any
+        number.
+        """
+        if node.op != "extent" or not node.attributes.startswith("1/"):
+            return []
+        body, element = node.attributes.removeprefix("1/").strip("()"), node.results[0].element
+        count = extent_value(body, dict(self.sizes))
+        if count is None or count >= _EXACT.get(element, 0):
+            return []
+        numbers = [Constant.number(value, element).content for value in (1.0, count)]
+        leaves = [Node("constant", content, (), (), node.results) for content in numbers]
+        return [*leaves, Node("divide", "", (Ref(at, 0, ()), Ref(at + 1, 0, ())), (), node.results)]
 
     def _node(self, node: Node, number: Sequence[int]) -> Node:
         results = tuple(map(self._type, node.results))
