@@ -354,17 +354,29 @@ def changed(text: str, seed: int) -> tuple[str, str, str]:
     rng = random.Random(seed)
     while True:
         name = rng.choice(list(CHANGES))
-        module = edit.parse(text)
-        everywhere = _reached(module)
-        rng.shuffle(everywhere)
-        for op in everywhere:
-            where: str = op.name
-            with edit.editing(module):
-                done = CHANGES[name](op, rng)
-            if done and _verifies(module):
-                return module.operation.get_asm(), name, where
-            if done:
+        for _ in range(_TRIES):
+            module = edit.parse(text)
+            where = _change(module, CHANGES[name], rng)
+            if where is None:
                 break
+            if _verifies(module):
+                return module.operation.get_asm(), name, where
+
+
+#: How often a kind of change is tried before another: many numbers in attributes leave no valid program.
+_TRIES = 8
+
+
+def _change(module: Any, change: Change, rng: random.Random) -> str | None:
+    """Apply a change somewhere; return the operation's name, None if there is no place for it."""
+    everywhere = _reached(module)
+    rng.shuffle(everywhere)
+    for op in everywhere:
+        where: str = op.name
+        with edit.editing(module):
+            if change(op, rng):
+                return where
+    return None
 
 
 def _reached(module: Any) -> list[Any]:
