@@ -15,6 +15,8 @@ from kcache_grpc.errors import IntegrityError, PermissionDenied
 
 MANIFEST_DOMAIN = b"kcache.manifest.v1\0"
 BINDING_DOMAIN = b"kcache.binding.v1\0"
+SEAL_DOMAIN = b"kcache.audit.seal.v1\0"
+CHECKPOINT_DOMAIN = b"kcache.audit.checkpoint.v1\0"
 
 
 @dataclass(frozen=True)

@@ -22,15 +22,6 @@ class EventPage:
     cursor: int | None
 
 
-@dataclass(frozen=True)
-class WrittenEvent:
-    """An event of a writer as sealing sees it."""
-
-    id: int
-    kind: str
-    at: int
-
-
 class AuditStore(ABC):
     """The audit log. Seals, checkpoints and writers span namespaces."""
 
@@ -82,8 +73,8 @@ class AuditStore(ABC):
         """The largest id of all; 0 in an empty log."""
 
     @abstractmethod
-    def list_written(self, writer: str, after_id: int, limit: int) -> Sequence[WrittenEvent]:
-        """Events of a writer with larger ids than ``after_id``, rising."""
+    def list_event_ids(self, writer: str, after_id: int, limit: int) -> Sequence[int]:
+        """Ids of events of a writer beyond ``after_id``, rising."""
 
     @abstractmethod
     def list_writers(self) -> Sequence[Writer]:

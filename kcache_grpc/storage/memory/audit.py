@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
 from kcache_grpc.storage import checks
-from kcache_grpc.storage.audit.contract import SPAN, AuditStore, EventPage, WrittenEvent
+from kcache_grpc.storage.audit.contract import SPAN, AuditStore, EventPage
 from kcache_grpc.storage.audit.filter import Filter, matches
 from kcache_grpc.storage.audit.sealing import Checkpoint, Seal, Writer, event_leaf
 from kcache_grpc.storage.errors import Conflict
@@ -86,16 +86,13 @@ class MemoryAudit(MemoryPart, AuditStore):
         with self._state as state:
             return next(reversed(state.audit), 0)
 
-    def list_written(self, writer: str, after_id: int, limit: int) -> Sequence[WrittenEvent]:
+    def list_event_ids(self, writer: str, after_id: int, limit: int) -> Sequence[int]:
         checks.text("writer", writer)
         checks.number("limit or id", after_id, limit)
         with self._state as state:
-            written = [
-                WrittenEvent(record.id, record.event.kind, record.event.at)
-                for record in state.audit.values()
-                if record.writer == writer and record.id > after_id
-            ]
-        return written[:limit]
+            events = state.audit.values()
+            ids = [record.id for record in events if record.writer == writer and record.id > after_id]
+        return ids[:limit]
 
     def list_writers(self) -> Sequence[Writer]:
         with self._state as state:

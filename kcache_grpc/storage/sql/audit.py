@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Column, ColumnElement, Connection, LargeBinary, bindparam, func, select
 
 from kcache_grpc.storage import checks
-from kcache_grpc.storage.audit.contract import SPAN, AuditStore, EventPage, WrittenEvent
+from kcache_grpc.storage.audit.contract import SPAN, AuditStore, EventPage
 from kcache_grpc.storage.audit.filter import Filter
 from kcache_grpc.storage.audit.sealing import Checkpoint, Seal, Writer, pack_ids, unpack_ids
 from kcache_grpc.storage.errors import Conflict
@@ -31,7 +31,7 @@ _HERE = (
 _BY_ID = select_events().where(audit_events.c.id.in_(bindparam("ids", expanding=True)))
 _LAST_ID = select(func.max(audit_events.c.id).label("id"))
 _OF_WRITER = (
-    select(audit_events.c.id, audit_events.c.kind, audit_events.c.at)
+    select(audit_events.c.id)
     .where(audit_events.c.writer == bindparam("of"), audit_events.c.id > bindparam("after"))
     .order_by(audit_events.c.id)
     .limit(bindparam("most"))
@@ -88,7 +88,9 @@ class SqlAudit(SqlPart, AuditStore):
             "host": host,
             "started_at": self._clock.wall(),
         }
-        self._db.transact(lambda connection: connection.execute(_REGISTER, row).rowcount)
+        known = {writer.writer for writer in self.list_writers() if writer.public_key}
+        if self._writer not in known:
+            self._db.transact(lambda connection: connection.execute(_REGISTER, row).rowcount)
         self._db.journal.keep()
 
     def unsealed(self, most: int) -> Sequence[tuple[int, bytes]]:
@@ -158,11 +160,11 @@ class SqlAudit(SqlPart, AuditStore):
         rows = self._db.fetch(_LAST_ID)
         return rows[0].id or 0
 
-    def list_written(self, writer: str, after_id: int, limit: int) -> Sequence[WrittenEvent]:
+    def list_event_ids(self, writer: str, after_id: int, limit: int) -> Sequence[int]:
         checks.text("writer", writer)
         checks.number("limit or id", after_id, limit)
         rows = self._db.fetch(_OF_WRITER, {"of": writer, "after": after_id, "most": limit})
-        return [WrittenEvent(row.id, row.kind, row.at) for row in rows]
+        return [row.id for row in rows]
 
     def list_writers(self) -> Sequence[Writer]:
         known = {row.writer: row for row in self._db.fetch(_REGISTERED)}
@@ -198,7 +200,9 @@ class SqlAudit(SqlPart, AuditStore):
         removal = Removal(0, 0, self._writer, self._clock.wall(), f"audit prune {checkpoint.writer}")
 
         def work(connection: Connection) -> int:
-            if connection.execute(_INSERT_CHECKPOINT, row).rowcount != 1:
+            below_it = connection.execute(_LAST_CHECKPOINT, {"of": checkpoint.writer}).first()
+            taken = below_it is not None and below_it.sequence >= checkpoint.sequence
+            if taken or connection.execute(_INSERT_CHECKPOINT, row).rowcount != 1:
                 raise Conflict(
                     f"the chain of {checkpoint.writer} has a checkpoint at seal {checkpoint.sequence} already"
                 )

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import Connection, Select, bindparam, insert, select
+from sqlalchemy import Connection, Select, bindparam, func, insert, select
 
 from kcache_grpc.storage.audit.sealing import event_leaf
 from kcache_grpc.storage.records import AuditEvent, AuditRecord, Namespace
@@ -20,6 +20,7 @@ EVENT_FIELDS = tuple(each.name for each in fields(AuditEvent))
 #: Where a connection has the list of what its transaction appends.
 _APPENDED = "kcache.appended"
 _INSERT = insert(audit_events)
+_LAST_ID = select(func.max(audit_events.c.id))
 _INSERT_NUMBERED = _INSERT.returning(audit_events.c.id, sort_by_parameter_order=True)
 
 
@@ -116,10 +117,19 @@ def insert_rows(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
     if appended is None:
         connection.execute(_INSERT, rows)
         return
-    numbers = connection.execute(_INSERT_NUMBERED, rows).scalars()
-    for row, number in zip(rows, numbers, strict=True):
+    for row, number in zip(rows, _insert_numbered(connection, rows), strict=True):
         event = AuditEvent(**{name: row[name] for name in EVENT_FIELDS if name in row})
         appended.append(AuditRecord(number, event, row["namespace_id"], row["epoch"], row["writer"]))
+
+
+def _insert_numbered(connection: Connection, rows: Sequence[dict[str, Any]]) -> Sequence[int]:
+    """The ids that the rows got, in their order."""
+    if connection.dialect.name != "sqlite":
+        return connection.execute(_INSERT_NUMBERED, rows).scalars().all()
+    # SQLite has one writer at a time, and numbers without gaps: several times faster than RETURNING.
+    connection.execute(_INSERT, rows)
+    last = connection.execute(_LAST_ID).scalar_one()
+    return range(last - len(rows) + 1, last + 1)
 
 
 def note_last(connection: Connection, writer: str) -> None:
