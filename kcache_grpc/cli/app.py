@@ -9,7 +9,19 @@ from typing import Any
 
 import typer
 
-from kcache_grpc.cli import compiling, diagnosis, exits, explaining, graphs, output, running, serving
+from kcache_grpc.cli import (
+    backing,
+    collecting,
+    compiling,
+    diagnosis,
+    exits,
+    explaining,
+    graphs,
+    output,
+    running,
+    serving,
+    verifying,
+)
 from kcache_grpc.errors import KcacheError
 
 #: ``click.ClickException``, from whichever click this typer uses.
@@ -38,7 +50,29 @@ def application() -> typer.Typer:
     app.command("stats")(graphs.stats)
     app.command("migrate")(serving.migrate)
     app.command("doctor")(diagnosis.doctor)
+    _add_administration(app)
     return app
+
+
+def _add_administration(app: typer.Typer) -> None:
+    """Commands that work on a store directly."""
+    app.command("gc")(collecting.gc)
+    app.command("verify")(verifying.verify)
+    app.command("disown")(collecting.disown)
+    app.command("pin")(collecting.pin)
+    app.command("unpin")(collecting.unpin)
+    app.command("pins")(collecting.pins)
+    app.command("backup")(backing.backup)
+    app.command("restore")(backing.restore)
+    quota = typer.Typer(help="Limits of namespaces: show, set, remove.", no_args_is_help=True)
+    quota.command("list")(collecting.quota_list)
+    quota.command("set")(collecting.quota_set)
+    quota.command("remove")(collecting.quota_remove)
+    app.add_typer(quota, name="quota")
+    epoch = typer.Typer(help="Epochs of namespaces: show, raise.", no_args_is_help=True)
+    epoch.command("list")(collecting.epoch_list)
+    epoch.command("raise")(collecting.epoch_raise)
+    app.add_typer(epoch, name="epoch")
 
 
 def run(arguments: list[str]) -> int:

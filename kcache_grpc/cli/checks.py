@@ -63,11 +63,20 @@ def everything(service: Service, db: str | None, objects: str | None = None) -> 
         ("threads", _threads),
         ("linker", _linker),
         ("cache folder", lambda: _cache_folder(service)),
-        ("store", lambda: _store(db, objects)),
+    ]
+    asked: list[tuple[str, Callable[[], Check]]] = [
         ("health", lambda: health(service)),
         ("service", lambda: _service(service)),
     ]
-    return [_guarded(name, check) for name, check in checks]
+    try:
+        stored = store_checks(db, objects)
+    except Exception as error:  # noqa: BLE001 - as in ``_guarded``
+        stored = [Check("store", "failed", str(error) or type(error).__name__)]
+    return [
+        *(_guarded(name, check) for name, check in checks),
+        *stored,
+        *(_guarded(name, check) for name, check in asked),
+    ]
 
 
 def health(service: Service) -> Check:
@@ -196,18 +205,21 @@ def _cache_folder(service: Service) -> Check:
     return Check("cache folder", "ok", f"{folder}, {free >> 30} GiB free")
 
 
-def _store(db: str | None, objects: str | None) -> Check:
+def store_checks(db: str | None, objects: str | None) -> list[Check]:
+    """What is found out about a store."""
     if db is None:
-        return Check("store", "skipped", "no store is named; set KCACHE_DB or --db")
+        return [Check("store", "skipped", "no store is named; set KCACHE_DB or --db")]
     if missing_extra():
-        return Check("store", "skipped", "needs the server extra")
-    from kcache_grpc.storage import open_store
+        return [Check("store", "skipped", "needs the server extra")]
+    from kcache_grpc.cli.stores import settings
+    from kcache_grpc.model.signing import Signer
+    from kcache_grpc.storage.examination import examine
 
-    with open_store(db, objects=objects) as store:
-        store.check()
-        shown = f"{store.url} opens, its schema is that of this version"
-        beside = f"; bytes are at {store.objects_url}" if store.objects_url else ""
-    return Check("store", "ok", shown + beside)
+    config = settings(db)
+    key = config.signing_key
+    key_id = Signer.from_file(key).key_id if key.exists() else b""
+    found = examine(config.db, key_id, objects)
+    return [Check(f"store: {each.name}", each.state, each.detail, each.advice) for each in found]
 
 
 def _service(service: Service) -> Check:

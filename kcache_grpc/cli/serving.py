@@ -79,7 +79,7 @@ def serve(
 
     Prints one JSON line with its addresses once it serves; logs go to standard error.
     """
-    _require_extra("serve")
+    require_extra("serve")
     from kcache_grpc.server import ServerConfig
     from kcache_grpc.server import serve as run_server
 
@@ -128,7 +128,7 @@ def migrate(
 
     A move that was interrupted goes on when it is typed again; at the end all rows are compared.
     """
-    _require_extra("migrate")
+    require_extra("migrate")
     if source is not None or target is not None:
         _move(source, target, json)
         return
@@ -155,7 +155,7 @@ def _move(source: str | None, target: str | None, json: bool) -> None:
     output.show({"moved": True, "rows": dict(moved.rows)}, json, lambda: f"moved and compared {total} rows")
 
 
-def _require_extra(command: str) -> None:
+def require_extra(command: str) -> None:
     missing = missing_extra()
     if missing:
         raise NotFound(

@@ -61,7 +61,8 @@ def read_state(reply: pb.GetCapabilitiesResponse, fetched: float) -> ServerState
         server_id=reply.server_id,
         public_key=reply.public_key,
         epoch=reply.epoch,
-        toolchain_digest=reply.toolchain_digest,
+        # What is held of a disowned toolchain is of no generation that is served.
+        toolchain_digest=b"" if reply.toolchain_disowned else reply.toolchain_digest,
         max_program_bytes=limits.max_program_bytes,
         max_inline_program_bytes=min(limits.max_inline_program_bytes or _INLINE_PROGRAM, 3 << 20),
         max_queries=limits.max_queries or _MAX_QUERIES,

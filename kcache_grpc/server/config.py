@@ -11,6 +11,7 @@ from typing import Any
 import platformdirs
 
 from kcache_grpc.errors import ArgumentError
+from kcache_grpc.service.collection import MIN_AGE
 from kcache_grpc.service.values import Limits
 from kcache_grpc.storage import INLINE_BYTES
 from kcache_grpc.worker import WorkerSettings
@@ -51,6 +52,7 @@ class ServerConfig:
     grace: float = 30.0
     lease_ttl: float = 10.0
     failure_ttl: float = 3600.0
+    evict_min_age: float = MIN_AGE
     spool_bytes: int = 4 << 30
     spool_ttl: float = 3600.0
     max_concurrent: int = 10_000
@@ -143,6 +145,7 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "grace": float,
     "lease_ttl": float,
     "failure_ttl": float,
+    "evict_min_age": float,
     "spool_bytes": int,
     "spool_ttl": float,
     "max_concurrent": int,

@@ -10,10 +10,16 @@ from typing import TypedDict
 
 import grpc.aio
 
-from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2, kernel_cache_pb2_grpc
+from kcache_grpc._proto.kcache.v1 import (
+    admin_pb2,
+    admin_pb2_grpc,
+    kernel_cache_pb2,
+    kernel_cache_pb2_grpc,
+)
 from kcache_grpc.errors import PermissionDenied
 from kcache_grpc.model.signing import Signer
 from kcache_grpc.server import listen
+from kcache_grpc.server.admin import AdminServicer
 from kcache_grpc.server.config import ServerConfig
 from kcache_grpc.server.guard import Guard
 from kcache_grpc.server.health import Health, add_reflection
@@ -26,6 +32,7 @@ from kcache_grpc.storage.errors import SchemaMismatch, SignerMismatch
 from kcache_grpc.worker import WorkerPool
 
 _MAX_MESSAGE_BYTES = 4 << 20
+_ADMIN = admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name
 _SERVICE = kernel_cache_pb2.DESCRIPTOR.services_by_name["KernelCache"].full_name
 
 
@@ -155,6 +162,7 @@ async def _start_service(config: ServerConfig) -> KernelService:
             limits=config.limits,
             lease_ttl=config.lease_ttl,
             failure_ttl=config.failure_ttl,
+            evict_min_age=config.evict_min_age,
             spool_bytes=config.spool_bytes,
             spool_ttl=config.spool_ttl,
             server_version=server_version(),
@@ -169,7 +177,10 @@ def _register(server: grpc.aio.Server, service: KernelService, config: ServerCon
     kernel_cache_pb2_grpc.add_KernelCacheServicer_to_server(
         KernelCacheServicer(service, config.heartbeat), server
     )
-    add_reflection(server, _SERVICE)
+    admin_pb2_grpc.add_AdminServicer_to_server(
+        AdminServicer(service.admin, guarded=bool(config.token)), server
+    )
+    add_reflection(server, _SERVICE, _ADMIN)
     return Health(server)
 
 

@@ -123,7 +123,7 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
                     case Compiled():
                         yield translate.compiled(event)
                         for ref in event.kernel.wanted(kinds):
-                            reading = await self._service.open_artifact(caller, ref.sha256, 0, 0)
+                            reading = await self._service.open_served(caller, ref.sha256)
                             async for offset, data in reading.parts:
                                 yield translate.chunk(ref, offset, data)
 

@@ -134,6 +134,7 @@ def capabilities(value: Capabilities) -> kernel_cache_pb2.GetCapabilitiesRespons
         ),
         abis=[1],
         canonicalizer=value.canonicalizer,
+        toolchain_disowned=value.toolchain_disowned,
     )
 
 

@@ -23,6 +23,7 @@ from kcache_grpc.service.flight import Flight, Flights
 from kcache_grpc.service.following import Follower
 from kcache_grpc.service.kernels import Kernels
 from kcache_grpc.service.leases import LeaseKeeper
+from kcache_grpc.service.quotas import Room
 from kcache_grpc.service.signals import Signals
 from kcache_grpc.service.threads import StoreThreads
 from kcache_grpc.service.values import Caller, KernelWish, KnownGraph, KnownKernel
@@ -86,6 +87,7 @@ class Compiles:
         signals: Signals,
         compile_seconds: float,
         server_version: str,
+        room: Room,
     ) -> None:
         self._store = store
         self._threads = threads
@@ -99,6 +101,7 @@ class Compiles:
         self._follower = Follower(store, threads, signals)
         self._compile_seconds = compile_seconds
         self._server_version = server_version
+        self._room = room
         self._toolchain = toolchain_digest(pool.toolchain)
         self._flights: Flights[tuple[int, int, bytes], Made] = Flights()
         #: Compiles that this process began.
@@ -151,6 +154,7 @@ class Compiles:
             stored = await self._kernels.find(order.namespace, [order.identity.digest])
             if stored:
                 return Made(stored[order.identity.digest], here=False)
+            await self._threads(self._room.require, order.namespace, "kernels")
             kernel = await self._compile(flight, order, lease)
             given_back = True  # by the publishing transaction
             return Made(kernel, here=True)
@@ -208,7 +212,9 @@ class Compiles:
         deadline, pause = time.monotonic() + _PATIENCE, _FIRST_PAUSE
         while True:
             try:
-                return await self._threads(self._store.publish_kernel, namespace, draft, lease, event)
+                return await self._threads(
+                    self._room.making, self._store.publish_kernel, namespace, draft, lease, event
+                )
             except StoreUnavailable as error:
                 if time.monotonic() > deadline:
                     raise

@@ -15,6 +15,7 @@ from kcache_grpc.service import describe
 from kcache_grpc.service.failures import Failures
 from kcache_grpc.service.flight import Flight, Flights
 from kcache_grpc.service.memory import ByteLru
+from kcache_grpc.service.quotas import Room
 from kcache_grpc.service.succession import Succession
 from kcache_grpc.service.threads import StoreThreads
 from kcache_grpc.service.values import Caller, KnownGraph, Limits, Stored
@@ -37,6 +38,7 @@ class Graphs:
         failures: Failures,
         succession: Succession,
         limits: Limits,
+        room: Room,
     ) -> None:
         self._store = store
         self._threads = threads
@@ -45,15 +47,16 @@ class Graphs:
         self._failures = failures
         self._succession = succession
         self._limits = limits
+        self._room = room
         self._toolchain = toolchain_digest(pool.toolchain)
-        self._known: ByteLru[tuple[int, int, bytes, str], KnownGraph] = ByteLru(_MEMORY_BYTES)
+        self._known: ByteLru[tuple[int, int, int, bytes, str], KnownGraph] = ByteLru(_MEMORY_BYTES)
         self._parsing: Flights[tuple[bytes, str], Canonical] = Flights()
         self._storing: Flights[tuple[int, int, bytes, str], Stored] = Flights()
         self.programs_parsed = 0
 
     def remembered(self, namespace: Namespace, program_digest: bytes, numerics: str) -> KnownGraph | None:
         """The mapping if it is in memory."""
-        return self._known.get((namespace.id, namespace.epoch, program_digest, numerics))
+        return self._known.get((namespace.id, namespace.epoch, namespace.removals, program_digest, numerics))
 
     async def find(
         self, namespace: Namespace, program_digests: Sequence[bytes], numerics: str
@@ -157,7 +160,7 @@ class Graphs:
             byte_count=len(program.body),
         )
         draft = GraphDraft(spec, program.digest, bind, describe.constants(canonical))
-        stored = await self._threads(self._store.put_graph, namespace, draft, event)
+        stored = await self._threads(self._room.making, self._store.put_graph, namespace, draft, event)
         if stored.new_mapping and namespace.epoch > 1:
             await self._threads(self._succession.join, namespace, program.digest, numerics, stored.spec)
         graph = describe.known_graph(stored.mapping, self._signer.key_id)
@@ -169,7 +172,7 @@ class Graphs:
 
     def remember(self, namespace: Namespace, graph: KnownGraph, numerics: str) -> KnownGraph:
         """Keeps a mapping in memory."""
-        key = (namespace.id, namespace.epoch, graph.program_digest, numerics)
+        key = (namespace.id, namespace.epoch, namespace.removals, graph.program_digest, numerics)
         self._known.put(key, graph, len(graph.binding.payload) + len(graph.arg_spec))
         return graph
 

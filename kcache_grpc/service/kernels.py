@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
-from kcache_grpc.errors import NotFound
+from kcache_grpc.errors import NotFound, Unavailable
 from kcache_grpc.model.manifest import ArtifactRef
 from kcache_grpc.service import describe
 from kcache_grpc.service.memory import ByteLru
@@ -15,7 +15,8 @@ from kcache_grpc.storage.records import Namespace
 
 _MANIFEST_BYTES = 64 << 20
 _BLOB_BYTES = 256 << 20
-#: Seconds after which a quarantine or a collection is seen at the latest.
+#: Seconds for which memory is trusted. Removals and quarantines are seen within a second: what is remembered
+#: is remembered under the namespace's count of them.
 MEMORY_WINDOW = 30.0
 
 
@@ -26,13 +27,15 @@ class Kernels:
         self._store = store
         self._threads = threads
         self._key_id = key_id
-        self._known: ByteLru[tuple[int, int, bytes], KnownKernel] = ByteLru(_MANIFEST_BYTES, MEMORY_WINDOW)
-        self._blobs: ByteLru[tuple[int, bytes], bytes] = ByteLru(_BLOB_BYTES, MEMORY_WINDOW)
+        self._known: ByteLru[tuple[int, int, int, bytes], KnownKernel] = ByteLru(
+            _MANIFEST_BYTES, MEMORY_WINDOW
+        )
+        self._blobs: ByteLru[tuple[int, int, bytes], bytes] = ByteLru(_BLOB_BYTES, MEMORY_WINDOW)
         self.memory_hits = 0
 
     def remembered(self, namespace: Namespace, digest: bytes) -> KnownKernel | None:
         """The kernel if it is in memory."""
-        known = self._known.get((namespace.id, namespace.epoch, digest))
+        known = self._known.get((namespace.id, namespace.epoch, namespace.removals, digest))
         if known is not None:
             self.memory_hits += 1
         return known
@@ -53,21 +56,21 @@ class Kernels:
 
     def remember(self, namespace: Namespace, kernel: KnownKernel) -> KnownKernel:
         """Keeps a kernel in memory."""
-        key = (namespace.id, namespace.epoch, kernel.digest)
+        key = (namespace.id, namespace.epoch, namespace.removals, kernel.digest)
         self._known.put(key, kernel, len(kernel.manifest.payload))
         return kernel
 
     def remember_blob(self, namespace: Namespace, digest: bytes, content: bytes) -> None:
         """Keeps the bytes of an artifact in memory, unless they are many."""
         if len(content) <= CHUNK_BYTES:
-            self._blobs.put((namespace.id, digest), content, len(content))
+            self._blobs.put((namespace.id, namespace.removals, digest), content, len(content))
 
     async def blobs(self, namespace: Namespace, refs: Sequence[ArtifactRef]) -> dict[bytes, bytes]:
         """Whole bytes of these artifacts, those that are not stored left out."""
         found: dict[bytes, bytes] = {}
         missing: list[bytes] = []
         for ref in refs:
-            content = self._blobs.get((namespace.id, ref.sha256))
+            content = self._blobs.get((namespace.id, namespace.removals, ref.sha256))
             if content is None:
                 missing.append(ref.sha256)
             else:
@@ -81,7 +84,7 @@ class Kernels:
 
     async def open(self, namespace: Namespace, digest: bytes, offset: int, limit: int) -> tuple[int, int]:
         """Size of a blob and the end of what is to be read. Raises ``NotFound``, ``ArgumentError``."""
-        content = self._blobs.get((namespace.id, digest))
+        content = self._blobs.get((namespace.id, namespace.removals, digest))
         size = (
             len(content)
             if content is not None
@@ -98,8 +101,11 @@ class Kernels:
     async def read(
         self, namespace: Namespace, digest: bytes, offset: int, end: int
     ) -> AsyncIterator[tuple[int, bytes]]:
-        """Bytes from ``offset`` to ``end`` in parts of at most 1 MiB, each with its offset."""
-        content = self._blobs.get((namespace.id, digest))
+        """Bytes from ``offset`` to ``end`` in parts of at most 1 MiB, each with its offset.
+
+        Raises ``Unavailable`` when they are removed or quarantined meanwhile.
+        """
+        content = self._blobs.get((namespace.id, namespace.removals, digest))
         while offset < end:
             length = min(CHUNK_BYTES, end - offset)
             if content is not None:
@@ -107,7 +113,10 @@ class Kernels:
             else:
                 part = await self._threads(self._store.read_artifact, namespace, digest, offset, length)
             if not part:
-                raise _unknown(digest)
+                raise Unavailable(
+                    f"artifact {digest.hex()} was removed while it was read; ask for its kernel again",
+                    sha256=digest.hex(),
+                )
             yield offset, part
             offset += len(part)
 

@@ -90,7 +90,7 @@ class Ledger:
         for use in uses:
             groups[use.namespace].append(use)
         for namespace, group in groups.items():
-            self._store.add_usage(namespace, [_delta(use) for use in group])
+            self._store.add_usage(namespace, [delta for use in group for delta in _deltas(use)])
             self._store.append_audit(namespace, [self._event(use, count) for use, count in _summed(group)])
 
     def _event(self, use: _Use, count: int) -> AuditEvent:
@@ -123,5 +123,9 @@ def _summed(uses: list[_Use]) -> list[tuple[_Use, int]]:
     return [(group[0], len(group)) for group in groups.values()]
 
 
-def _delta(use: _Use) -> UsageDelta:
-    return UsageDelta("kernel", use.kernel.digest, 1, use.kernel.compile_us, use.at)
+def _deltas(use: _Use) -> tuple[UsageDelta, UsageDelta]:
+    """A use of the kernel, and of the mapping that led to it: what eviction goes by."""
+    return (
+        UsageDelta("kernel", use.kernel.digest, 1, use.kernel.compile_us, use.at),
+        UsageDelta("mapping", use.graph.program_digest, 1, 0, use.at),
+    )

@@ -71,7 +71,7 @@ class Lookups:
         self._variants = variants
         self._failures = failures
         self._toolchain = toolchain
-        self._answers: ByteLru[tuple[int, int, bytes, KernelWish, frozenset[str]], Found] = ByteLru(
+        self._answers: ByteLru[tuple[int, int, int, bytes, KernelWish, frozenset[str]], Found] = ByteLru(
             _MEMORY_BYTES, MEMORY_WINDOW
         )
 
@@ -81,7 +81,9 @@ class Lookups:
         budget = query.budget
         answers: list[Found | Missing] = []
         for digest in program_digests:
-            answer = self._answers.get((space.id, space.epoch, digest, query.wish, query.kinds))
+            answer = self._answers.get(
+                (space.id, space.epoch, space.removals, digest, query.wish, query.kinds)
+            )
             if answer is None or (answer.inline and (budget := budget - answer.inline_bytes) < 0):
                 return None
             answers.append(answer)
@@ -210,7 +212,8 @@ class Lookups:
         found = replace(found, inline=inline)
         if len(inline) == len(found.kernel.wanted(query.kinds)) and query.wish.shapes.mode != AUTO:
             space = query.namespace
-            key = (space.id, space.epoch, found.graph.program_digest, query.wish, query.kinds)
+            name = found.graph.program_digest
+            key = (space.id, space.epoch, space.removals, name, query.wish, query.kinds)
             size = found.inline_bytes + len(found.kernel.manifest.payload) + len(found.graph.binding.payload)
             self._answers.put(key, found, size)
         return found

@@ -1,4 +1,4 @@
-"""Namespaces and their epochs, checked at most once a second."""
+"""Namespaces: their epochs, removals and disowned toolchains, looked at again after a second."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.service.threads import StoreThreads
 from kcache_grpc.storage.contract import Store
+from kcache_grpc.storage.errors import ToolchainDisowned
 from kcache_grpc.storage.records import Namespace
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}\Z")
@@ -19,7 +20,8 @@ _MOST_KNOWN = 10_000
 
 class Namespaces:
     """Name -> namespace in its present epoch, at most ``max_age`` seconds old: the window in which a rising
-    epoch may go unnoticed. ``enter`` sees each namespace once, before it is used.
+    epoch, a removal or a disowned toolchain may go unnoticed. Who remembers rows of a namespace remembers
+    them under its epoch and its count of removals. ``enter`` sees each namespace once, before it is used.
     """
 
     def __init__(
@@ -29,13 +31,17 @@ class Namespaces:
         max_age: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
         enter: Callable[[Namespace], Namespace] = lambda namespace: namespace,
+        toolchain: bytes = b"",
     ) -> None:
         self._store = store
         self._threads = threads
         self._max_age = max_age
         self._clock = clock
         self._enter = enter
+        self._toolchain = toolchain
         self._entered: set[int] = set()
+        #: Those that have disowned our toolchain.
+        self._closed: set[int] = set()
         self._known: dict[str, tuple[Namespace, float]] = {}
 
     async def get(self, name: str) -> Namespace:
@@ -49,12 +55,24 @@ class Namespaces:
                 field="namespace",
             )
         now = self._clock()
-        namespace = await self._threads(self._load, name)
+        namespace, disowned = await self._threads(self._load, name)
         self._entered.add(namespace.id)
+        (self._closed.add if disowned else self._closed.discard)(namespace.id)
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
         self._known[name] = (namespace, now)
         return namespace
+
+    async def serving(self, name: str) -> Namespace:
+        """The namespace, for a request that is served kernels. Raises ``ToolchainDisowned``."""
+        namespace = await self.get(name)
+        if namespace.id in self._closed:
+            raise ToolchainDisowned(namespace.name, self._toolchain)
+        return namespace
+
+    def disowns_us(self, namespace: Namespace) -> bool:
+        """Whether the namespace takes no kernels of our toolchain."""
+        return namespace.id in self._closed
 
     def forget(self, namespace_id: int | None) -> None:
         """Looks at a namespace again when it is asked for next; at all of them: ``None``."""
@@ -62,6 +80,9 @@ class Namespaces:
         for name in stale:
             del self._known[name]
 
-    def _load(self, name: str) -> Namespace:
+    def _load(self, name: str) -> tuple[Namespace, bool]:
         namespace = self._store.get_or_create_namespace(name)
-        return namespace if namespace.id in self._entered else self._enter(namespace)
+        if namespace.id not in self._entered:
+            namespace = self._enter(namespace)
+        disowned = self._store.list_disowned(namespace)
+        return namespace, any(each.toolchain == self._toolchain for each in disowned)

@@ -8,14 +8,16 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from kcache_grpc.errors import ArgumentError, InvalidProgram, ResourceExhausted
+from kcache_grpc.errors import ArgumentError, InvalidProgram, NotFound, ResourceExhausted, Unavailable
 from kcache_grpc.model.explanation import Explanation
 from kcache_grpc.model.identity import toolchain_digest
 from kcache_grpc.model.program import Program
 from kcache_grpc.model.signing import Signer
 from kcache_grpc.model.target import CPU_TARGETS, Target
 from kcache_grpc.service import describe
+from kcache_grpc.service.admin import Admin
 from kcache_grpc.service.catalog import Catalog
+from kcache_grpc.service.collection import MIN_AGE
 from kcache_grpc.service.compiles import Compiles
 from kcache_grpc.service.explain import Explains, checked_most
 from kcache_grpc.service.failures import Failures
@@ -25,6 +27,7 @@ from kcache_grpc.service.leases import LeaseKeeper
 from kcache_grpc.service.ledger import Ledger
 from kcache_grpc.service.lookups import Lookups, Query
 from kcache_grpc.service.namespaces import Namespaces
+from kcache_grpc.service.quotas import Room
 from kcache_grpc.service.signals import Signals
 from kcache_grpc.service.succession import Succession
 from kcache_grpc.service.supply import Supply
@@ -68,6 +71,7 @@ class ServiceConfig:
     spool_ttl: float = 3600.0
     store_threads: int = 4
     server_version: str = "0"
+    evict_min_age: float = MIN_AGE
 
 
 class KernelService:
@@ -85,9 +89,12 @@ class KernelService:
         self._toolchain = toolchain_digest(pool.toolchain)
         self._threads = threads = StoreThreads(config.store_threads)
         succession = Succession(store, pool.canonicalizer)
-        self._namespaces = Namespaces(store, threads, enter=succession.enter)
+        self._room = Room(store, config.evict_min_age)
+        self._namespaces = Namespaces(store, threads, enter=succession.enter, toolchain=self._toolchain)
         self._failures = Failures(store, threads, config.failure_ttl)
-        self._graphs = Graphs(store, threads, pool, signer, self._failures, succession, self.limits)
+        self._graphs = Graphs(
+            store, threads, pool, signer, self._failures, succession, self.limits, self._room
+        )
         self._kernels = Kernels(store, threads, signer.key_id)
         self._catalog = Catalog(store)
         variants = Variants(store, threads, self._kernels, self._toolchain, signer.key_id)
@@ -117,10 +124,20 @@ class KernelService:
             self._signals,
             self.limits.compile_seconds,
             config.server_version,
+            self._room,
         )
         self._ledger = Ledger(store, threads, self._toolchain)
         self._supply = Supply(
             self._kernels, variants, self._failures, self._compiles, self._ledger, self._toolchain
+        )
+        self.admin = Admin(
+            store,
+            threads,
+            self._namespaces,
+            pool,
+            signer.public_key,
+            self._toolchain,
+            self.limits.compile_seconds,
         )
         self._explains = Explains(
             store,
@@ -180,6 +197,7 @@ class KernelService:
             targets=tuple(map(Target, CPU_TARGETS)),
             limits=self.limits,
             canonicalizer=self._pool.canonicalizer,
+            toolchain_disowned=self._namespaces.disowns_us(namespace),
         )
 
     async def normalize(self, caller: Caller, source: GraphSource, numerics: str) -> Normalized:
@@ -269,7 +287,7 @@ class KernelService:
             )
         for digest in program_digests:
             _check_digest(digest, "program_digest")
-        namespace = await self._namespaces.get(caller.namespace)
+        namespace = await self._namespaces.serving(caller.namespace)
         query = Query(namespace, wish, kinds, min(inline_budget, self.limits.inline_artifact_bytes))
         results = self._lookups.remembered(query, program_digests)
         if results is None:
@@ -283,7 +301,7 @@ class KernelService:
         self, caller: Caller, source: GraphSource, wish: KernelWish, retry_failed: bool
     ) -> AsyncIterator[Stage | Compiled]:
         """Finds or makes one kernel: stages as they come, then the kernel. The work outlives its callers."""
-        namespace = await self._namespaces.get(caller.namespace)
+        namespace = await self._namespaces.serving(caller.namespace)
         numerics = wish.options.numerics
         graph = await self._find_graph(namespace, source, numerics)
         if graph is None:
@@ -313,6 +331,15 @@ class KernelService:
         namespace = await self._namespaces.get(caller.namespace)
         size, end = await self._kernels.open(namespace, digest, offset, limit)
         return Reading(size, self._kernels.read(namespace, digest, offset, end))
+
+    async def open_served(self, caller: Caller, digest: bytes) -> Reading:
+        """Opens an artifact of a kernel that was just handed out. Raises ``Unavailable`` when it is gone."""
+        try:
+            return await self.open_artifact(caller, digest, 0, 0)
+        except NotFound as error:
+            raise Unavailable(
+                f"{error.message}, it was removed meanwhile; ask for the kernel again"
+            ) from error
 
     async def upload(self, caller: Caller, plan: UploadPlan, parts: AsyncIterator[bytes]) -> Progress:
         """Takes a program in parts. What came before a break is kept, for an hour.

@@ -181,6 +181,7 @@ class Capabilities:
     targets: tuple[Target, ...]
     limits: Limits
     canonicalizer: int
+    toolchain_disowned: bool = False
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ _WINDOW = 1.0
 _MEMORY_BYTES = 32 << 20
 
 _Listed = tuple[tuple[int, Shape, KnownKernel], ...]
-_Name = tuple[int, int, int, str, str]
+_Name = tuple[int, int, int, int, str, str]
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,14 @@ class Variants:
         return listed
 
     def _name(self, namespace: Namespace, graph: KnownGraph, wish: KernelWish) -> _Name:
-        return (namespace.id, namespace.epoch, graph.key, str(wish.target), str(wish.options))
+        return (
+            namespace.id,
+            namespace.epoch,
+            graph.key,
+            namespace.removals,
+            str(wish.target),
+            str(wish.options),
+        )
 
 
 def _other_size(spec: SpecSizes, wished: Shape, listed: _Listed) -> bool:

@@ -100,7 +100,7 @@ class BlobUse:
 
 @dataclass(frozen=True)
 class Collected:
-    """What a step removed, or would have. ``after`` is ``None`` at the end.
+    """What a step removed, or would have. ``after`` is ``None`` at the end; ``last`` is where that was.
 
     ``blobs`` and ``blob_bytes``: those that went with the rows, as nothing else referred to them. A dry run
     cannot know them: it gives ``uses``, one entry a reference of the rows that would go.
@@ -110,6 +110,7 @@ class Collected:
     blobs: int = 0
     blob_bytes: int = 0
     after: Cursor | None = None
+    last: Cursor | None = None
     uses: tuple[BlobUse, ...] = ()
 
 
@@ -179,10 +180,12 @@ class LifecycleStore(ABC):
         kernels: Sequence[bytes],
         mappings: Sequence[tuple[bytes, str]],
         event: AuditEvent,
+        artifacts: Sequence[bytes] = (),
     ) -> int:
         """Remove kernels, and mappings by program digest and numerics, of this epoch, pinned or not.
 
-        For what verification found to be wrong: the next request makes it anew. How many rows went.
+        ``artifacts``: all kernels that have one of them, too. For what verification found to be wrong: the
+        next request makes it anew. Blobs stay for a later collection. How many rows went.
         """
 
     @abstractmethod

@@ -104,6 +104,21 @@ def embedded_url(cache_dir: Path) -> str:
     return URL.create("sqlite", database=str(path)).render_as_string()
 
 
+def sqlite_path(url: str) -> Path | None:
+    """The file of a store; ``None`` for what is none. Raises ``InvalidValue``, ``UnsupportedStore``."""
+    parsed = None if url == _MEMORY else _parse(url)
+    return None if parsed is None or parsed.drivername in _POSTGRES else _sqlite_path(parsed)
+
+
+def postgres_parsed(url: str) -> URL | None:
+    """The database of a store on Postgres; ``None`` for others. Raises as ``sqlite_path`` does."""
+    parsed = None if url == _MEMORY else _parse(url)
+    if parsed is None or parsed.drivername not in _POSTGRES:
+        return None
+    _postgres_driver()
+    return parsed
+
+
 def _parse(url: str) -> URL:
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError

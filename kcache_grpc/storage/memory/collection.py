@@ -39,13 +39,13 @@ class MemoryLifecycle(MemoryLimits):
         with self._state as state:
             candidates = sorted(_candidates(state, namespace, step), key=lambda victim: victim.place)
             behind = [each for each in candidates if step.after is None or each.place > step.after]
-            chosen, after = _cut(step, behind)
+            chosen, after, last = _cut(step, behind)
             victims = [each for each in chosen if each.goes]
             if step.dry_run:
-                return _count(state, namespace, step, victims, after)
+                return replace(_count(state, namespace, step, victims), after=after, last=last)
             removing = _Removing(state, namespace, step.reason or step.what.value)
             removing.remove(step.what, [each.name for each in victims])
-            return Collected(removing.rows, removing.blobs, removing.blob_bytes, after)
+            return Collected(removing.rows, removing.blobs, removing.blob_bytes, after, last)
 
     def discard(
         self,
@@ -53,14 +53,20 @@ class MemoryLifecycle(MemoryLimits):
         kernels: Sequence[bytes],
         mappings: Sequence[tuple[bytes, str]],
         event: AuditEvent,
+        artifacts: Sequence[bytes] = (),
     ) -> int:
-        checks.digests("kernel or program digest", [*kernels, *(digest for digest, _ in mappings)])
+        checks.digests("digest", [*kernels, *artifacts, *(digest for digest, _ in mappings)])
         checks.events([event])
         here = (namespace.id, namespace.epoch)
         with self._state as state:
-            removing = _Removing(state, namespace, event.outcome)
-            names: list[Name] = [(*here, digest) for digest in kernels]
-            removing.remove(What.IDLE_KERNELS, [name for name in names if name in state.kernels])
+            removing = _Removing(state, namespace, event.outcome, keep_blobs=True)
+            names: list[Name] = [
+                name
+                for name, held in state.kernels.items()
+                if name[:2] == here
+                and (name[2] in kernels or any(digest in artifacts for _, digest in held.artifacts))
+            ]
+            removing.remove(What.IDLE_KERNELS, names)
             names = [(*here, *mapping) for mapping in mappings]
             removing.remove(What.IDLE_MAPPINGS, [name for name in names if name in state.mappings])
             if removing.rows:
@@ -94,7 +100,8 @@ class MemoryLifecycle(MemoryLimits):
 class _Removing:
     """One step."""
 
-    def __init__(self, state: State, namespace: Namespace, reason: str) -> None:
+    def __init__(self, state: State, namespace: Namespace, reason: str, *, keep_blobs: bool = False) -> None:
+        self._keep_blobs = keep_blobs
         self._state = state
         self._namespace = namespace
         self._reason = reason
@@ -125,7 +132,7 @@ class _Removing:
                     del state.failures[name]
                 case What.LEASES:
                     del state.leases[name]
-        freed = self._unused(blobs)
+        freed = 0 if self._keep_blobs else self._unused(blobs)
         self.rows += freed if what is What.BLOBS else len(names)
         if what in (What.FAILURES, What.LEASES):
             return
@@ -167,29 +174,27 @@ def references(state: State, namespace: Namespace, digest: bytes) -> int:
     return kernels + programs + ((namespace.id, digest) in state.constants)
 
 
-def _count(
-    state: State, namespace: Namespace, step: Step, victims: Sequence[_Victim], after: Cursor | None
-) -> Collected:
+def _count(state: State, namespace: Namespace, step: Step, victims: Sequence[_Victim]) -> Collected:
     if step.what is What.BLOBS:
         size = sum(state.blobs[namespace.id, victim.name].size for victim in victims)
-        return Collected(len(victims), len(victims), size, after)
+        return Collected(len(victims), len(victims), size)
     uses: list[BlobUse] = []
     for victim in victims if step.what in _KERNELS else ():
         for _, digest in state.kernels[victim.name].artifacts:
             size = state.blobs[namespace.id, digest].size
             uses.append(BlobUse(digest, size, references(state, namespace, digest)))
-    return Collected(len(victims), after=after, uses=tuple(uses))
+    return Collected(len(victims), uses=tuple(uses))
 
 
-def _cut(step: Step, candidates: Sequence[_Victim]) -> tuple[Sequence[_Victim], Cursor | None]:
+def _cut(step: Step, candidates: Sequence[_Victim]) -> tuple[Sequence[_Victim], Cursor | None, Cursor | None]:
     ties = 2 if step.what in _MAPPINGS else 0
     if len(candidates) < step.limit + ties:
-        return candidates, None
+        return candidates, None, candidates[-1].place if candidates else step.after
     last = candidates[step.limit - 1].place
     end = step.limit
     while end < len(candidates) and candidates[end].place == last:
         end += 1
-    return candidates[:end], last
+    return candidates[:end], last, last
 
 
 def _candidates(state: State, namespace: Namespace, step: Step) -> list[_Victim]:

@@ -10,7 +10,16 @@ from sqlalchemy import BindParameter, Connection, bindparam, delete, or_, select
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.lifecycle import BlobUse, Collected, Cursor, Step, What
 from kcache_grpc.storage.records import AuditEvent, MappingRecord, Namespace, StoredKernel
-from kcache_grpc.storage.schema import failures, graph_mappings, kernels, leases, specs, usage
+from kcache_grpc.storage.schema import (
+    artifacts,
+    failures,
+    graph_mappings,
+    kernel_artifacts,
+    kernels,
+    leases,
+    specs,
+    usage,
+)
 from kcache_grpc.storage.sql import victims
 from kcache_grpc.storage.sql.database import Removal, Row
 from kcache_grpc.storage.sql.graphs import mapping_record
@@ -59,6 +68,17 @@ _KERNELS_BY_DIGEST = select(kernels.c.id, kernels.c.kernel_digest).where(
     kernels.c.epoch == _EPOCH,
     kernels.c.kernel_digest.in_(bindparam("digests", expanding=True)),
 )
+_KERNELS_BY_ARTIFACT = (
+    select(kernels.c.id, kernels.c.kernel_digest)
+    .join_from(kernels, kernel_artifacts, kernel_artifacts.c.kernel_id == kernels.c.id)
+    .join(artifacts, artifacts.c.id == kernel_artifacts.c.artifact_id)
+    .where(
+        kernels.c.namespace_id == _NS,
+        kernels.c.epoch == _EPOCH,
+        artifacts.c.namespace_id == _NS,
+        artifacts.c.digest.in_(bindparam("digests", expanding=True)),
+    )
+)
 _MAPPINGS_BY_DIGEST = select(
     graph_mappings.c.id, graph_mappings.c.program_digest, graph_mappings.c.numerics
 ).where(
@@ -93,20 +113,20 @@ class SqlLifecycle(SqlLimits):
 
     def _count(self, namespace: Namespace, step: Step) -> Collected:
         values = self._values(None, namespace, step)
-        rows, after = _cut(step, self._db.fetch(victims.SELECT[step.what], values))
+        rows, after, last = _cut(step, self._db.fetch(victims.SELECT[step.what], values))
         if step.what in _WINDOWS:
             rows = [row for row in rows if row.unused]
         if step.what is What.BLOBS:
-            return Collected(len(rows), len(rows), sum(row.size for row in rows), after)
+            return Collected(len(rows), len(rows), sum(row.size for row in rows), after, last)
         uses: tuple[BlobUse, ...] = ()
         if step.what in _KERNELS and rows:
             linked = self._db.fetch(victims.USES_OF_KERNELS, {"ids": [row.id for row in rows]})
             uses = tuple(BlobUse(row.digest, row.size, row.total) for row in linked)
-        return Collected(len(rows), after=after, uses=uses)
+        return Collected(len(rows), after=after, last=last, uses=uses)
 
     def _collect(self, connection: Connection, namespace: Namespace, step: Step) -> Collected:
         values = self._values(connection, namespace, step)
-        rows, after = _cut(step, connection.execute(victims.LOCK[step.what], values).all())
+        rows, after, last = _cut(step, connection.execute(victims.LOCK[step.what], values).all())
         removing = self._removing(connection, namespace, step.reason or step.what.value)
         match step.what:
             case What.IDLE_KERNELS:
@@ -126,9 +146,9 @@ class SqlLifecycle(SqlLimits):
             case What.FAILURES | What.LEASES:
                 named = [values | {"of_epoch": row.epoch, "of_digest": row.kernel_digest} for row in rows]
                 removed = sum(connection.execute(_FORGET[step.what], each).rowcount for each in named)
-                return Collected(removed, after=after)
+                return Collected(removed, after=after, last=last)
         removing.settle()
-        return Collected(removing.rows, removing.blobs, removing.blob_bytes, after)
+        return Collected(removing.rows, removing.blobs, removing.blob_bytes, after, last)
 
     def _values(self, connection: Connection | None, namespace: Namespace, step: Step) -> dict[str, Any]:
         """All that the statements of a kind ask for."""
@@ -162,15 +182,20 @@ class SqlLifecycle(SqlLimits):
         kernels: Sequence[bytes],
         mappings: Sequence[tuple[bytes, str]],
         event: AuditEvent,
+        artifacts: Sequence[bytes] = (),
     ) -> int:
-        checks.digests("kernel or program digest", [*kernels, *(digest for digest, _ in mappings)])
+        checks.digests("digest", [*kernels, *artifacts, *(digest for digest, _ in mappings)])
         checks.events([event])
         here = {"ns": namespace.id, "epoch": namespace.epoch}
 
         def work(connection: Connection) -> int:
             removing = self._removing(connection, namespace, event.outcome)
-            named = {**here, "digests": list(kernels)}
-            removing.kernels(connection.execute(_KERNELS_BY_DIGEST, named).all())
+            found = {
+                row.id: row
+                for statement, digests in ((_KERNELS_BY_DIGEST, kernels), (_KERNELS_BY_ARTIFACT, artifacts))
+                for row in connection.execute(statement, {**here, "digests": list(digests)})
+            }
+            removing.kernels(list(found.values()), keep_blobs=True)
             named = {**here, "digests": [digest for digest, _ in mappings]}
             rows = connection.execute(_MAPPINGS_BY_DIGEST, named).all()
             removing.mappings([row for row in rows if (row.program_digest, row.numerics) in mappings])
@@ -208,13 +233,13 @@ def _still_idle(
     return [row for row in rows if row.p2 in idle]
 
 
-def _cut(step: Step, rows: Sequence[Row]) -> tuple[Sequence[Row], Cursor | None]:
-    """The rows of this step, no place in the order cut in two, and where the next one goes on."""
+def _cut(step: Step, rows: Sequence[Row]) -> tuple[Sequence[Row], Cursor | None, Cursor | None]:
+    """The rows of this step, no place in the order cut in two; where the next goes on, and this one ends."""
     ties = _TIES if step.what in _MAPPINGS else 0
     if len(rows) < step.limit + ties:
-        return rows, None
+        return rows, None, victims.cursor(step.what, rows[-1]) if rows else step.after
     last = victims.cursor(step.what, rows[step.limit - 1])
     end = step.limit
     while end < len(rows) and victims.cursor(step.what, rows[end]) == last:
         end += 1
-    return rows[:end], last
+    return rows[:end], last, last

@@ -89,7 +89,7 @@ class Removing:
         self._counts: dict[str, int] = {}
         self.rows = self.blobs = self.blob_bytes = 0
 
-    def kernels(self, found: Sequence[Row]) -> None:
+    def kernels(self, found: Sequence[Row], *, keep_blobs: bool = False) -> None:
         """Kernels that are locked, and the blobs that were theirs alone."""
         ids = [row.id for row in found]
         if not ids:
@@ -99,7 +99,8 @@ class Removing:
             self._collect(table, "kernel_id", ids)
         removed = self._collect("kernels", "id", ids)
         self._count("kernels", removed)
-        self._unused_blobs(linked)
+        if not keep_blobs:
+            self._unused_blobs(linked)
         self._fold_usage("kernel", {row.kernel_digest for row in found})
         self._tell("kernels", [row.kernel_digest for row in found])
         self.rows += removed

@@ -1,0 +1,140 @@
+"""Copies of SQLite stores: taken while servers write, checked before they count, put back as files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kcache_grpc.storage.errors import CorruptStore, InvalidValue, StoreUnavailable, UnsupportedStore
+from kcache_grpc.storage.opening import sqlite_path
+from kcache_grpc.storage.revision import refuse_other_revision
+from kcache_grpc.storage.schema import triggers
+from kcache_grpc.storage.sql.faults import translated
+from kcache_grpc.storage.sql.sqlite_file import (
+    create_folder,
+    is_empty,
+    refuse_foreign,
+    refuse_missing_triggers,
+    schema_revision,
+)
+
+_COUNTERS = """
+SELECT n.name, c.last_key, coalesce(max(s.key), 0), count(s.key)
+FROM namespaces n LEFT JOIN key_counters c ON c.namespace_id = n.id LEFT JOIN specs s ON s.namespace_id = n.id
+GROUP BY n.id ORDER BY n.id
+"""
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy that was checked: its store, bytes of the file, and the last key of each namespace."""
+
+    store_id: str
+    size: int
+    last_keys: dict[str, int]
+
+
+def back_up(url: str, target: Path) -> Copy:
+    """Copy the store as it is at one moment to the new file ``target`` (0600), and check the copy.
+
+    Writers go on meanwhile; what they commit after the beginning is not in the copy. The file appears whole
+    or not at all. Raises ``UnsupportedStore`` for what is not a file of SQLite, ``InvalidValue`` for a target
+    that exists, ``StoreUnavailable`` and ``CorruptStore``.
+    """
+    source = _file(url)
+    _refuse_taken(target)
+    create_folder(target)
+    with _arriving(target) as temporary:
+        with translated(), closing(sqlite3.connect(source, timeout=20)) as reading:
+            refuse_foreign(reading, source)
+            refuse_other_revision(schema_revision(reading), url)
+            with closing(sqlite3.connect(temporary)) as writing:
+                # All pages in one step: one read transaction, which writers in WAL mode do not disturb.
+                reading.backup(writing, pages=-1)
+                # The copy is one file: nothing of it is in a log beside.
+                writing.execute("PRAGMA journal_mode = DELETE").fetchone()
+        return check_copy(temporary)
+
+
+def restore(source: Path, url: str) -> Copy:
+    """Put a checked copy in the place of a store that is not there. Raises as ``back_up`` does."""
+    target = _file(url)
+    _refuse_taken(target)
+    for log in (target.with_name(f"{target.name}-wal"), target.with_name(f"{target.name}-shm")):
+        if log.exists():
+            raise InvalidValue(f"{log} of the lost store is still there: move it away first")
+    if is_empty(source):
+        raise InvalidValue(f"there is no copy in {source}")
+    create_folder(target)
+    with _arriving(target) as temporary:
+        try:
+            shutil.copyfile(source, temporary)
+        except OSError as error:
+            raise StoreUnavailable(f"{source} cannot be copied: {error.strerror}") from error
+        return check_copy(temporary)
+
+
+def check_copy(path: Path) -> Copy:
+    """Raises ``CorruptStore`` unless the file is whole, protected, and counts its keys right."""
+    with translated(), closing(sqlite3.connect(path)) as connection:
+        refuse_foreign(connection, path)
+        refuse_other_revision(schema_revision(connection), f"sqlite:///{path}")
+        refuse_missing_triggers(connection, triggers("sqlite"))
+        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise CorruptStore(f"{path} is damaged: {verdict}")
+        if connection.execute("PRAGMA foreign_key_check").fetchone() is not None:
+            raise CorruptStore(f"rows of {path} refer to rows that are not there")
+        counters = connection.execute(_COUNTERS).fetchall()
+        for name, last, largest, count in counters:
+            if not last == largest == count:
+                found = f"its counter is at {last}, its largest key is {largest}, it has {count} specs"
+                raise CorruptStore(f"namespace {name} of {path} would give a key twice: {found}")
+        row = connection.execute("SELECT value FROM store_meta WHERE name = 'store_id'").fetchone()
+    if row is None:
+        raise CorruptStore(f"{path} has lost the id of its store")
+    return Copy(row[0], path.stat().st_size, {name: last for name, last, _, _ in counters})
+
+
+def _file(url: str) -> Path:
+    path = sqlite_path(url)
+    if path is None:
+        raise UnsupportedStore(
+            "only files of SQLite are copied; for Postgres: pg_dump --format=custom, pg_restore "
+            "(docs/operations.md)"
+        )
+    return path.absolute()
+
+
+def _refuse_taken(path: Path) -> None:
+    if path.exists() and path.stat().st_size:
+        raise InvalidValue(f"{path} exists: it is not overwritten")
+
+
+@contextmanager
+def _arriving(target: Path) -> Generator[Path]:
+    """A private file that takes its place when all went well, and goes when it did not."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        yield temporary
+        descriptor = os.open(temporary, os.O_RDWR)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        temporary.replace(target)
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise StoreUnavailable(f"{target} cannot be written: {error.strerror}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
