@@ -53,11 +53,31 @@ def write_until_killed(store: Store, ns: Namespace, chance: random.Random) -> It
         yield ["kernel", number, key]
 
 
+def race_step_by_step(store: Store, ns: Namespace, chance: random.Random) -> Iterator[list[object]]:
+    """For each number on standard input a graph and a kernel with bytes of one's own; what one was told."""
+    mark = chance.randbytes(8)
+    for line in sys.stdin:
+        number = int(line)
+        put = store.put_graph(ns, graph(number, [b"weights"]))
+        published = store.publish_kernel(ns, kernel(number, put.spec.key, so=mark))
+        so = published.stored.artifacts[0].digest.hex()
+        yield [[put.spec.key, so], [put.new_spec, put.new_mapping, published.inserted]]
+
+
+def put_until_killed(store: Store, ns: Namespace, chance: random.Random) -> Iterator[list[object]]:
+    """Specs without end, some of them others' too; the keys that were acknowledged."""
+    for _ in itertools.count():
+        number = chance.randrange(10**4)
+        yield [number, store.put_spec(ns, spec(number)).key]
+
+
 MODES = {
     "specs": race_for_specs,
     "kernels": race_for_kernels,
     "leases": race_for_leases,
     "endless": write_until_killed,
+    "endless specs": put_until_killed,
+    "steps": race_step_by_step,
 }
 
 

@@ -38,7 +38,7 @@ SCANS = {"audit._REGISTERED", "namespaces._LIST", "namespaces._RAISE_ALL", "stor
 SEARCHES = sorted(
     name
     for name in set(STATEMENTS) - SCANS
-    if not isinstance(STATEMENTS[name], Insert) and not name.startswith("postgres.")
+    if not isinstance(STATEMENTS[name], Insert) and not name.startswith("postgres")
 )
 #: What a plan may run through from end to end: one row, and the rows that a limit has cut off before.
 SHORT = ("CONSTANT ROW", "SCAN looked_at")

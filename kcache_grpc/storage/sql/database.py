@@ -74,6 +74,14 @@ class Database(ABC):
         """
 
     @abstractmethod
+    def add_spec(self, connection: Connection, values: Mapping[str, Any]) -> int | None:
+        """Insert a row of ``specs`` under the next key of its namespace, within the caller's transaction.
+
+        ``values`` has all columns but the key. The key; ``None`` when a spec of that digest is there, or the
+        namespace is not. Who comes next waits until the transaction ends.
+        """
+
+    @abstractmethod
     def collect(
         self, connection: Connection, table: str, column: str, ids: Sequence[int], removal: Removal
     ) -> int:

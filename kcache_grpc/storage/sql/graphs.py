@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import BindParameter, Connection, bindparam, select, update
+from sqlalchemy import BindParameter, Connection, bindparam, select
 
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.contract import GraphStore
@@ -52,12 +52,7 @@ _SPEC = select(
 _SPEC_BY_KEY = _SPEC.where(specs.c.key == bindparam("key"))
 _SPEC_BY_DIGEST = _SPEC.where(specs.c.spec_digest == bindparam("digest"))
 _KEY_EXISTS = select(specs.c.key).where(specs.c.namespace_id == _NS, specs.c.key == bindparam("key"))
-_INSERT_SPEC = insert_once(specs)
 _COUNT = select(key_counters.c.last_key).where(key_counters.c.namespace_id == _NS)
-_LOCK_COUNTER = _COUNT.with_for_update()
-_ADVANCE = (
-    update(key_counters).where(key_counters.c.namespace_id == _NS).values(last_key=bindparam("advanced"))
-)
 
 _MAPPING = select(
     graph_mappings.c.program_digest,
@@ -117,19 +112,16 @@ class SqlGraphs(SqlGenerations, GraphStore):
     def _insert_spec(
         self, connection: Connection, namespace: Namespace, spec: SpecDraft, charge: Charge
     ) -> tuple[SpecRecord, bool]:
-        """Lock the counter, look again, insert, advance: a loser leaves the counter untouched."""
-        last = connection.execute(_LOCK_COUNTER, {"ns": namespace.id}).scalar()
-        if last is None:
-            raise MissingReference(f"namespace {namespace.name!r} is not stored")
+        """The spec, and whether it is new: then the namespace's counter is locked from here on."""
+        values = _spec_values(namespace, spec, self._clock.wall())
+        key = self._db.add_spec(connection, values)
+        if key is not None:
+            charge.add("specs")
+            return _spec_draft_record(spec, key, values["created_at"]), True
         found = _find_spec(connection, namespace, spec.spec_digest)
-        if found is not None:
-            return found, False
-        key = last + 1
-        values = _spec_values(namespace, spec, key, self._clock.wall())
-        connection.execute(_INSERT_SPEC, values)
-        connection.execute(_ADVANCE, {"ns": namespace.id, "advanced": key})
-        charge.add("specs")
-        return _spec_draft_record(spec, key, values["created_at"]), True
+        if found is None:
+            raise MissingReference(f"namespace {namespace.name!r} is not stored")
+        return found, False
 
     def get_spec(self, namespace: Namespace, key: int) -> SpecRecord | None:
         if not 1 <= key <= checks.MAX_INT:
@@ -169,11 +161,20 @@ class SqlGraphs(SqlGenerations, GraphStore):
             return mapping_record(found), False
         require_key(connection, namespace, mapping.key)
         _require_constants(connection, namespace, mapping.constants)
-        created = connection.execute(_INSERT_MAPPING, _mapping_values(namespace, mapping, self._clock.wall()))
-        mapping_id = created.scalar()
-        charge.add("mappings", int(mapping_id is not None))
         touch(connection, namespace, [("mapping", mapping.program_digest)], self._clock.wall())
-        if mapping_id is not None and mapping.constants:
+        return self._add_mapping(connection, namespace, mapping, charge)
+
+    def _add_mapping(
+        self, connection: Connection, namespace: Namespace, mapping: MappingDraft, charge: Charge
+    ) -> tuple[MappingRecord, bool]:
+        """Insert a mapping whose key and constants are there; the stored one, and whether it is this."""
+        values = _mapping_values(namespace, mapping, self._clock.wall())
+        mapping_id = connection.execute(_INSERT_MAPPING, values).scalar()
+        if mapping_id is None:
+            name = _mapping_name(namespace, mapping.program_digest, mapping.numerics)
+            return mapping_record(connection.execute(_MAPPING_BY_DIGEST, name).one()), False
+        charge.add("mappings")
+        if mapping.constants:
             rows = [
                 {
                     "mapping_id": mapping_id,
@@ -184,7 +185,15 @@ class SqlGraphs(SqlGenerations, GraphStore):
                 for position, digest in enumerate(mapping.constants)
             ]
             connection.execute(_INSERT_MAPPING_CONSTANTS, rows)
-        return mapping_record(connection.execute(_MAPPING_BY_DIGEST, name).one()), mapping_id is not None
+        stored = MappingRecord(
+            mapping.program_digest,
+            mapping.numerics,
+            mapping.key,
+            mapping.binding,
+            namespace.epoch,
+            values["created_at"],
+        )
+        return stored, True
 
     def find_mapping(
         self, namespace: Namespace, program_digest: bytes, numerics: str
@@ -227,20 +236,22 @@ class SqlGraphs(SqlGenerations, GraphStore):
     ) -> StoredGraph:
         charge = Charge(connection, namespace)
         charge.blobs({constant.digest: len(constant.content) for constant in graph.constants})
-        # Bytes first: nobody waits for the counter while they are written.
+        # Nobody waits for the counter while this is done.
         store_constants(connection, namespace, graph.constants, self._clock.wall(), placing)
-        spec, new_spec = self._insert_spec(connection, namespace, graph.spec, charge)
         name = _mapping_name(namespace, graph.program_digest, graph.spec.numerics)
         found = connection.execute(_MAPPING_BY_DIGEST, name).first()
+        touch(connection, namespace, [("mapping", graph.program_digest)], self._clock.wall())
+        spec, new_spec = _find_spec(connection, namespace, graph.spec.spec_digest), False
+        if spec is None:
+            spec, new_spec = self._insert_spec(connection, namespace, graph.spec, charge)
         if found is not None:
             mapping, new_mapping = mapping_record(found), False
-            touch(connection, namespace, [("mapping", graph.program_digest)], self._clock.wall())
         else:
             digests = tuple(constant.digest for constant in graph.constants)
             draft = MappingDraft(
                 graph.program_digest, graph.spec.numerics, spec.key, graph.bind(spec.key), digests
             )
-            mapping, new_mapping = self._insert_mapping(connection, namespace, draft, charge)
+            mapping, new_mapping = self._add_mapping(connection, namespace, draft, charge)
         if event is not None and (new_spec or new_mapping):
             insert_events(
                 connection, namespace, [replace(event, key=spec.key)], self._writer, self._clock.wall()
@@ -322,10 +333,9 @@ def _spec_draft_record(spec: SpecDraft, key: int, created_at: int) -> SpecRecord
     )
 
 
-def _spec_values(namespace: Namespace, spec: SpecDraft, key: int, now: int) -> dict[str, Any]:
+def _spec_values(namespace: Namespace, spec: SpecDraft, now: int) -> dict[str, Any]:
     return {
         "namespace_id": namespace.id,
-        "key": key,
         "spec_digest": spec.spec_digest,
         "numerics": spec.numerics,
         "canonicalizer": spec.canonicalizer,

@@ -17,6 +17,7 @@ from kcache_grpc.storage.sql.database import Database, Removal, Rows
 from kcache_grpc.storage.sql.faults import translated
 from kcache_grpc.storage.sql.journal import note_last
 from kcache_grpc.storage.sql.listener import Listener
+from kcache_grpc.storage.sql.postgres_counters import add_at_once
 
 logger = logging.getLogger("kcache.storage")
 T = TypeVar("T")
@@ -148,6 +149,9 @@ class PostgresDatabase(Database):
             _commit(connection)
             self.journal.committed(appended)
             return result
+
+    def add_spec(self, connection: Connection, values: Mapping[str, Any]) -> int | None:
+        return add_at_once(connection, values)
 
     def collect(
         self, connection: Connection, table: str, column: str, ids: Sequence[int], removal: Removal
