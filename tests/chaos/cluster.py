@@ -8,6 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -89,9 +91,14 @@ class Cluster:
         self.servers = servers
         #: The database's URL past the proxy.
         self.direct = direct
+        self._healing = threading.Lock()
 
     def heal(self) -> None:
         """Nothing is broken any more; who died lives again."""
+        with self._healing:
+            self._heal()
+
+    def _heal(self) -> None:
         self.proxy.refuse(False)
         for switches in (self.database, *(server.switches for server in self.servers)):
             switches.heal()
@@ -109,9 +116,17 @@ class Cluster:
         with contextlib.suppress(psycopg.OperationalError):
             self.postgres.execute("SELECT 1")
             return
-        with contextlib.suppress(AssertionError):
-            self.postgres.stop("immediate")
-        self.postgres.start()
+        # It may be gone, or lie in its last moments, in which a new one does not start yet.
+        for attempt in range(5):
+            with contextlib.suppress(AssertionError):
+                self.postgres.stop("immediate")
+            try:
+                self.postgres.start()
+                return
+            except AssertionError:
+                if attempt == 4:
+                    raise
+                time.sleep(1)
 
     def rows(self, query: str) -> list[tuple[object, ...]]:
         """What the database says, past proxy and servers."""

@@ -141,8 +141,11 @@ async def run(
         report = Report(seed, workload.seen, nemesis.faults)
         await asyncio.to_thread(_require_recovery, broken, report)
         breaking = asyncio.create_task(nemesis.run())
-        await workload.run(clients, operations)
+        working = asyncio.create_task(workload.run(clients, operations))
+        await asyncio.wait({breaking, working}, return_when=asyncio.FIRST_COMPLETED)
         breaking.cancel()
+        workload.stopping = True
+        await working
         with contextlib.suppress(asyncio.CancelledError):
             await breaking
         await asyncio.to_thread(broken.heal)

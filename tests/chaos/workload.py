@@ -158,7 +158,7 @@ class Workload:
         for register in (("mapping", number, name), ("key", number), ("kernel", number)):
             self.seen.history.lost.append((register, asked))
         request = compile_request(inline(program(number, name)), artifact_kinds=[SO])
-        result, body = None, b""
+        result, body, digest = None, b"", b""
         async for reply in _patient(stub.CompileKernel(request, timeout=DEADLINE)):
             match reply.WhichOneof("event"):
                 case "result":
