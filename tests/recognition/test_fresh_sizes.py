@@ -1,0 +1,35 @@
+"""Graphs of the corpus, exported here at sizes that the corpus does not hold, have the key of the corpus."""
+
+from __future__ import annotations
+
+import importlib
+import random
+
+import pytest
+
+from tests.recognition.corpus import read
+from tests.recognition.graphs import GRAPHS, Graph, Sizes
+from tests.recognition.measured import key
+
+for framework in ("jax", "torch", "onnx"):
+    pytest.importorskip(framework)
+
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]
+
+
+def fresh(graph: Graph, count: int) -> list[Sizes]:
+    rng = random.Random(graph.name)
+    found: list[Sizes] = []
+    while len(found) < count:
+        sizes = {name: rng.randint(2, 17) for name in graph.free} | dict(graph.fixed)
+        if sizes not in graph.sizes and sizes not in found:
+            found.append(sizes)
+    return found
+
+
+@pytest.mark.parametrize("graph", GRAPHS, ids=lambda graph: graph.name)
+def test_other_sizes_have_the_key(graph: Graph) -> None:
+    wanted = key(read(graph.name).texts[0])
+    export = getattr(importlib.import_module(f"tests.recognition.exported_{graph.framework}"), graph.name)
+    lost = [sizes for sizes in fresh(graph, 8) if key(export(sizes)) != wanted]
+    assert lost == []
