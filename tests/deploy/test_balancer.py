@@ -19,7 +19,7 @@ from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2_grpc
 from tests.house.sources import ROOT
 from tests.postgres import PostgresServer
-from tests.server.programs import TARGET, add, by_digest, header, inline
+from tests.server.programs import add, by_digest, compile_request, header, inline, result_of
 from tests.serving import ServerProcess
 
 NGINX = shutil.which("nginx")
@@ -78,13 +78,10 @@ def test_any_replica_answers_and_a_killed_one_is_passed_over(
         grpc.insecure_channel(address) as channel,
     ):
         stub = kernel_cache_pb2_grpc.KernelCacheStub(channel)
-        request = pb.CompileKernelRequest(header=header(), graph=inline(add(4)), target=TARGET)
-        first = [each for each in stub.CompileKernel(request, timeout=120) if each.HasField("compiled")]
-        assert len(first) == 1
-        query = pb.CompileKernelRequest(header=header(), graph=by_digest(add(4)), target=TARGET)
+        first = result_of(stub.CompileKernel(compile_request(inline(add(4))), timeout=120))
         for _ in range(6):
-            (again,) = [each for each in stub.CompileKernel(query, timeout=60) if each.HasField("compiled")]
-            assert again.compiled.manifest == first[0].compiled.manifest
+            again = result_of(stub.CompileKernel(compile_request(by_digest(add(4))), timeout=60))
+            assert again.manifest == first.manifest
         served = [("rpc=CompileKernel" in replica.log()) for replica in replicas]
         replicas[served.index(True)].kill()
         started = time.monotonic()
