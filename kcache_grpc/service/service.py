@@ -329,7 +329,12 @@ class KernelService:
         """Opens an artifact or constant. Raises ``NotFound``, and ``ArgumentError`` beyond its end."""
         _check_digest(digest, "sha256")
         namespace = await self._namespaces.get(caller.namespace)
-        size, end = await self._kernels.open(namespace, digest, offset, limit)
+        try:
+            size, end = await self._kernels.open(namespace, digest, offset, limit)
+        except NotFound:
+            # Whoever asks next must not be told of a kernel that has just lost these bytes.
+            self._namespaces.forget(namespace.id)
+            raise
         return Reading(size, self._kernels.read(namespace, digest, offset, end))
 
     async def open_served(self, caller: Caller, digest: bytes) -> Reading:
