@@ -219,7 +219,11 @@ def store_checks(db: str | None, objects: str | None) -> list[Check]:
     key = config.signing_key
     key_id = Signer.from_file(key).key_id if key.exists() else b""
     found = examine(config.db, key_id, objects)
-    return [Check(f"store: {each.name}", each.state, each.detail, each.advice) for each in found]
+    return [Check(_named(each.name), each.state, each.detail, each.advice) for each in found]
+
+
+def _named(finding: str) -> str:
+    return finding if finding == "store" else f"store: {finding}"
 
 
 def _service(service: Service) -> Check:

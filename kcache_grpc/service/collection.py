@@ -62,10 +62,15 @@ class Report:
     unmet: list[str] = field(default_factory=list[str])
 
 
+def utc_now() -> int:
+    """Microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
 class Collector:
     """Collections of one store. Blocks; ``now`` is in UTC microseconds."""
 
-    def __init__(self, store: Store, now: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
+    def __init__(self, store: Store, now: Callable[[], int] = utc_now) -> None:
         self._store = store
         self._now = now
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, TypeVar
 
-from kcache_grpc.service.collection import MIN_AGE, Collector
+from kcache_grpc.service.collection import MIN_AGE, Collector, utc_now
 from kcache_grpc.storage.contract import Store
 from kcache_grpc.storage.errors import QuotaExceeded
 from kcache_grpc.storage.lifecycle import EVICT
@@ -26,9 +26,9 @@ _SPARE = 50
 class Room:
     """For the inserts of one service. Blocks; thread-safe."""
 
-    def __init__(self, store: Store, min_age: float = MIN_AGE) -> None:
+    def __init__(self, store: Store, min_age: float = MIN_AGE, now: Callable[[], int] = utc_now) -> None:
         self._store = store
-        self._collector = Collector(store)
+        self._collector = Collector(store, now)
         self._min_age = min_age
 
     def making(

@@ -98,7 +98,7 @@ def _connected(url: str) -> Generator[tuple[Connection, Path | None]]:
         raise UnsupportedStore(f"{url} is a new store each time: there is nothing to examine")
     sqlite_file.refuse_network_file_system(path)
     if sqlite_file.is_empty(path):
-        raise UnsupportedStore(f"there is no store in {path} yet: kcache serve makes one")
+        raise UnsupportedStore(f"there is no store in {path} yet; run: {migrate_command(url)}")
     with translated(), sqlite_engine(path).connect() as connection:
         sqlite_file.refuse_foreign(driver(connection), path)
         yield connection, path.absolute()
