@@ -22,6 +22,8 @@ from kcache_grpc.model.wire import options_to_proto, shapes_to_proto, target_to_
 #: Most bytes of artifacts inside one answer about many kernels; the rest is read one by one.
 _INLINE_BUDGET = 8 << 20
 _CODE = (manifest_pb2.ARTIFACT_KIND_SHARED_OBJECT,)
+#: Seconds before a kernel whose bytes are lost is asked for again: replicas hear of it within one.
+_PAUSES = (0.1, 0.5, 1.0)
 _ORIGINS = {
     pb.ORIGIN_STORED: "remote",
     pb.ORIGIN_COMPILED: "compiled",
@@ -34,6 +36,14 @@ class Obtained:
     """A verified kernel, and where it came from."""
 
     kernel: StoredKernel
+    origin: str
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """A kernel as the service sent it."""
+
+    kernel: pb.KernelResult
     origin: str
 
 
@@ -128,6 +138,24 @@ class Obtainer:
                 raise IntegrityError(f"the server answered with the unknown status {other}")
 
     async def _compiled(self, ask: Ask, known: bool, deadline: Deadline, progress: Progress) -> Obtained:
+        """A compiled kernel with all of its bytes. What the service finds lost as it sends it, it makes anew:
+        first the kernel, then the constants, for which it wants the program again.
+        """
+        pauses = list(_PAUSES)
+        while True:
+            answer, parts = await self._compile(ask, known, deadline, progress)
+            try:
+                kernel = await self._complete(ask, answer.kernel, parts, deadline)
+                return Obtained(kernel, answer.origin)
+            except NotFound:
+                if not pauses:
+                    raise
+                await self._io.sleep(deadline.left(pauses.pop(0)))
+
+    async def _compile(
+        self, ask: Ask, known: bool, deadline: Deadline, progress: Progress
+    ) -> tuple[_Answer, dict[bytes, bytes]]:
+        """What one compile came to: answer, and the bytes that came along."""
         began = time.monotonic()
         done = _Compile()
         header = self.connection.header()
@@ -165,8 +193,7 @@ class Obtainer:
         assert result is not None
         answer = pb.KernelResult(key=result.key, binding=result.binding, manifest=result.manifest)
         parts = {sha256: bytes(content) for sha256, content in done.parts.items()}
-        kernel = await self._complete(ask, answer, parts, deadline)
-        return Obtained(kernel, _ORIGINS.get(result.origin, "remote"))
+        return _Answer(answer, _ORIGINS.get(result.origin, "remote")), parts
 
     async def _complete(
         self, ask: Ask, answer: pb.KernelResult, sent: dict[bytes, bytes], deadline: Deadline
