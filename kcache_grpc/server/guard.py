@@ -157,6 +157,16 @@ def _unless_bytes(serialize: Callable[[Any], bytes] | None) -> Callable[[Any], b
     return lambda message: message if type(message) is bytes else serialize(message)
 
 
+def _check_header(header: common_pb2.RequestHeader) -> None:
+    """Raises ``ArgumentError`` for texts that are too long, or that no store keeps."""
+    for name in ("client_version", "request_id", "actor", "job"):
+        text = getattr(header, name)
+        if len(text.encode()) > _MAX_HEADER_TEXT:
+            raise ArgumentError(f"{name} is longer than {_MAX_HEADER_TEXT} bytes", field=name)
+        if "\0" in text:
+            raise ArgumentError(f"{name} contains a NUL character", field=name)
+
+
 class Call:
     """One RPC, as our servicers see it in place of gRPC's context."""
 
@@ -171,14 +181,21 @@ class Call:
 
     def caller(self, header: common_pb2.RequestHeader) -> Caller:
         """Who calls. Raises ``ArgumentError`` beyond a header's limits; namespaces are judged later."""
-        for name, text in (("client_version", header.client_version), ("request_id", header.request_id)):
-            if len(text) > _MAX_HEADER_TEXT:
-                raise ArgumentError(f"{name} is longer than {_MAX_HEADER_TEXT} bytes", field=name)
+        client, request, actor, job = header.client_version, header.request_id, header.actor, header.job
+        if (
+            len(client) + len(request) + len(actor) + len(job) > _MAX_HEADER_TEXT
+            or "\0" in (said := f"{client}{request}{actor}{job}")
+            or not said.isascii()
+        ):
+            _check_header(header)
         self._caller = Caller(
-            namespace=header.namespace or "default",
-            request_id=header.request_id or self._guard.new_request_id(),
-            client=header.client_version,
-            peer=self._context.peer(),
+            header.namespace or "default",
+            request or self._guard.new_request_id(),
+            client,
+            self._context.peer(),
+            actor,
+            job,
+            self._started,
         )
         return self._caller
 

@@ -13,6 +13,8 @@ import grpc.aio
 from kcache_grpc._proto.kcache.v1 import (
     admin_pb2,
     admin_pb2_grpc,
+    audit_pb2,
+    audit_pb2_grpc,
     kernel_cache_pb2,
     kernel_cache_pb2_grpc,
 )
@@ -20,6 +22,7 @@ from kcache_grpc.errors import PermissionDenied
 from kcache_grpc.model.signing import Signer
 from kcache_grpc.server import listen
 from kcache_grpc.server.admin import AdminServicer
+from kcache_grpc.server.audit import AuditServicer
 from kcache_grpc.server.config import ServerConfig
 from kcache_grpc.server.guard import Guard
 from kcache_grpc.server.health import Health, add_reflection
@@ -33,6 +36,7 @@ from kcache_grpc.worker import WorkerPool
 
 _MAX_MESSAGE_BYTES = 4 << 20
 _ADMIN = admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name
+_AUDIT = audit_pb2.DESCRIPTOR.services_by_name["Audit"].full_name
 _SERVICE = kernel_cache_pb2.DESCRIPTOR.services_by_name["KernelCache"].full_name
 
 
@@ -180,7 +184,8 @@ def _register(server: grpc.aio.Server, service: KernelService, config: ServerCon
     admin_pb2_grpc.add_AdminServicer_to_server(
         AdminServicer(service.admin, guarded=bool(config.token)), server
     )
-    add_reflection(server, _SERVICE, _ADMIN)
+    audit_pb2_grpc.add_AuditServicer_to_server(AuditServicer(service), server)
+    add_reflection(server, _SERVICE, _ADMIN, _AUDIT)
     return Health(server)
 
 

@@ -88,7 +88,9 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
         self, request: pb.GetStatsRequest, context: Call
     ) -> pb.GetStatsResponse:
         """Counters."""
-        return translate.stats(*await self._service.stats(context.caller(request.header)))
+        return translate.stats(
+            *await self._service.stats(context.caller(request.header)), self._service.audit_dropped
+        )
 
     async def GetKernels(  # noqa: N802
         self, request: pb.GetKernelsRequest, context: Call
@@ -112,7 +114,7 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
         source = translate.graph_source(request.graph, self._service.limits)
         wish = translate.kernel_wish(request.target, request.options, request.shapes)
         kinds = translate.kinds(request.artifact_kinds)
-        events = self._service.compile(caller, source, wish, request.retry_failed)
+        events = self._service.compile(caller, source, wish, request.retry_failed, kinds)
         async with aclosing(with_pauses(events, self._heartbeat)) as paced:
             async for event in paced:
                 match event:
@@ -149,7 +151,7 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
         self, request: pb.ReadArtifactRequest, context: Call
     ) -> AsyncIterator[pb.ReadArtifactResponse]:
         """Bytes of an artifact or constant."""
-        reading = await self._service.open_artifact(
+        reading = await self._service.read_artifact(
             context.caller(request.header), request.sha256, request.read_offset, request.read_limit
         )
         size: int | None = reading.size

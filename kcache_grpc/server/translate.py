@@ -306,7 +306,9 @@ def chunk(ref: ArtifactRef, offset: int, data: bytes) -> kernel_cache_pb2.Compil
     )
 
 
-def stats(value: Stats, programs_parsed: int, memory_hits: int) -> kernel_cache_pb2.GetStatsResponse:
+def stats(
+    value: Stats, programs_parsed: int, memory_hits: int, audit_dropped: int
+) -> kernel_cache_pb2.GetStatsResponse:
     """Counters."""
     return kernel_cache_pb2.GetStatsResponse(
         specs=value.specs,
@@ -320,4 +322,6 @@ def stats(value: Stats, programs_parsed: int, memory_hits: int) -> kernel_cache_
         time_saved=duration(value.saved_us / 1e6),
         programs_parsed=programs_parsed,
         memory_hits=memory_hits,
+        audit_events=value.audit_events,
+        audit_dropped=audit_dropped,
     )

@@ -23,6 +23,7 @@ from kcache_grpc.service.flight import Flight, Flights
 from kcache_grpc.service.following import Follower
 from kcache_grpc.service.kernels import Kernels
 from kcache_grpc.service.leases import LeaseKeeper
+from kcache_grpc.service.notes import client_detail
 from kcache_grpc.service.quotas import Room
 from kcache_grpc.service.signals import Signals
 from kcache_grpc.service.threads import StoreThreads
@@ -279,7 +280,8 @@ class Compiles:
             kind=kind,
             outcome=outcome,
             origin="compiled",
-            actor=order.caller.client,
+            actor=order.caller.actor,
+            job=order.caller.job,
             peer=order.caller.peer,
             request_id=order.caller.request_id,
             program_digest=order.program_digest,
@@ -290,5 +292,5 @@ class Compiles:
             toolchain=self._toolchain,
             duration_us=round(seconds * 1e6),
             byte_count=size,
-            detail=json.dumps({"message": detail}) if detail else "",
+            detail=json.dumps({"message": detail}) if detail else client_detail(order.caller.client),
         )

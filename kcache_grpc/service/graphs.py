@@ -15,6 +15,7 @@ from kcache_grpc.service import describe
 from kcache_grpc.service.failures import Failures
 from kcache_grpc.service.flight import Flight, Flights
 from kcache_grpc.service.memory import ByteLru
+from kcache_grpc.service.notes import client_detail
 from kcache_grpc.service.quotas import Room
 from kcache_grpc.service.succession import Succession
 from kcache_grpc.service.threads import StoreThreads
@@ -152,12 +153,14 @@ class Graphs:
         event = AuditEvent(
             kind="store",
             outcome="ok",
-            actor=caller.client,
+            actor=caller.actor,
+            job=caller.job,
             peer=caller.peer,
             request_id=caller.request_id,
             program_digest=program.digest,
             spec_digest=canonical.spec_digest,
             byte_count=len(program.body),
+            detail=client_detail(caller.client),
         )
         draft = GraphDraft(spec, program.digest, bind, describe.constants(canonical))
         stored = await self._threads(self._room.making, self._store.put_graph, namespace, draft, event)

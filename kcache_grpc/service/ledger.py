@@ -1,76 +1,110 @@
-"""Uses and served kernels, written down in batches off the hot path."""
+"""What was asked and what came of it, written down in batches off the hot path."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import time
-from collections import defaultdict
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
 
+from kcache_grpc.model.target import Target
+from kcache_grpc.service.notes import Batch, Entry, Lookup, Note, Use, batches
 from kcache_grpc.service.threads import StoreThreads
-from kcache_grpc.service.values import Caller, KnownGraph, KnownKernel
+from kcache_grpc.service.values import Caller, Found, KnownGraph, KnownKernel, Missing
 from kcache_grpc.storage.contract import Store
-from kcache_grpc.storage.errors import StorageError
-from kcache_grpc.storage.records import AuditEvent, Namespace, UsageDelta
+from kcache_grpc.storage.errors import InvalidValue, StorageError
+from kcache_grpc.storage.records import AuditEvent, Namespace
 
 logger = logging.getLogger("kcache.service")
 
-#: Entries kept while the store cannot be written; later ones are dropped and counted.
-_MAX_WAITING = 100_000
-_PERIOD = 0.2
-#: Up to so many uses in one batch get an event each: 500 a second.
-_SINGLE_EVENTS = 100
-
-
-@dataclass
-class _Use:
-    namespace: Namespace
-    caller: Caller
-    graph: KnownGraph
-    kernel: KnownKernel
-    origin: str
-    at: int
+#: Requests kept while the store cannot be written; later ones are dropped and counted.
+MOST_WAITING = 100_000
+#: Seconds between two writes: what a crash loses at most, together with the write under way.
+PERIOD = 0.2
 
 
 class Ledger:
-    """``served`` costs a microsecond; a task writes every 200 ms. One event loop."""
+    """Noting costs a microsecond or two; a task writes every 200 ms. One event loop."""
 
     def __init__(self, store: Store, threads: StoreThreads, toolchain_digest: bytes) -> None:
         self._store = store
         self._threads = threads
         self._toolchain = toolchain_digest
-        self._waiting: list[_Use] = []
+        self._waiting: list[Entry] = []
+        self._count = 0
+        self._unwritten: list[Batch] = []
+        self._lost: Counter[Namespace] = Counter()
         self._writing = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
+        #: Requests that were not written down since the start, as too many waited.
         self.dropped = 0
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait to be written down."""
+        return self._count
 
     def start(self) -> None:
         """Begins to write periodically."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
-    def served(
-        self, namespace: Namespace, caller: Caller, graph: KnownGraph, kernel: KnownKernel, origin: str
+    def looked_up(
+        self,
+        namespace: Namespace,
+        caller: Caller,
+        target: Target,
+        digests: Sequence[bytes],
+        results: Sequence[Found | Missing],
     ) -> None:
-        """A kernel was handed out without a compile."""
-        if len(self._waiting) >= _MAX_WAITING:
-            self.dropped += 1
+        """Kernels were looked up by program digest, and found or not."""
+        self._note(Lookup(namespace, caller, time.time_ns(), _since(caller), target, digests, results))
+
+    def served(
+        self,
+        namespace: Namespace,
+        caller: Caller,
+        graph: KnownGraph,
+        kernel: KnownKernel,
+        origin: str,
+        target: Target | None = None,
+        size: int = 0,
+    ) -> None:
+        """A kernel was handed out that this request did not compile, with so many bytes."""
+        self._note(
+            Use(namespace, caller, time.time_ns(), _since(caller), graph, kernel, origin, target, size)
+        )
+
+    def note(self, namespace: Namespace, caller: Caller, event: AuditEvent) -> None:
+        """Something else was done: ``event`` is filled with who, when and how long."""
+        self._note(Note(namespace, caller, time.time_ns(), _since(caller), event))
+
+    def _note(self, entry: Entry) -> None:
+        count = entry.count
+        if self._count + count > MOST_WAITING:
+            self.dropped += count
+            self._lost[entry.namespace] += count
             return
-        self._waiting.append(_Use(namespace, caller, graph, kernel, origin, time.time_ns() // 1000))
+        self._count += count
+        self._waiting.append(entry)
 
     async def flush(self) -> None:
         """Writes what waits. When the store cannot be written it goes on waiting."""
         async with self._writing:
-            uses, self._waiting = self._waiting, []
-            if not uses:
+            entries, self._waiting = self._waiting, []
+            lost, self._lost = self._lost, Counter()
+            if not (entries or lost or self._unwritten):
                 return
+            if lost:
+                logger.error("%d requests are not written to the audit log: too many wait", lost.total())
+            before = sum(batch.count for batch in self._unwritten)
+            made = sum(entry.count for entry in entries)
             try:
-                await self._threads(self._write, uses)
+                await self._threads(self._write, entries, lost)
             except StorageError as error:
-                logger.warning("%d uses are not written down yet: %s", len(uses), error)
-                self._waiting = uses + self._waiting
+                logger.warning("audit events and uses are not written down yet: %s", error)
+            self._count += sum(batch.count for batch in self._unwritten) - before - made
 
     async def close(self) -> None:
         """Stops the task and writes what waits."""
@@ -82,50 +116,26 @@ class Ledger:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(_PERIOD)
+            await asyncio.sleep(PERIOD)
             await asyncio.shield(self.flush())
 
-    def _write(self, uses: list[_Use]) -> None:
-        groups: dict[Namespace, list[_Use]] = defaultdict(list)
-        for use in uses:
-            groups[use.namespace].append(use)
-        for namespace, group in groups.items():
-            self._store.add_usage(namespace, [delta for use in group for delta in _deltas(use)])
-            self._store.append_audit(namespace, [self._event(use, count) for use, count in _summed(group)])
-
-    def _event(self, use: _Use, count: int) -> AuditEvent:
-        return AuditEvent(
-            kind="serve",
-            outcome="hit",
-            origin=use.origin,
-            actor=use.caller.client,
-            peer=use.caller.peer,
-            request_id=use.caller.request_id,
-            program_digest=use.graph.program_digest,
-            spec_digest=use.graph.spec_digest,
-            key=use.graph.key,
-            kernel_digest=use.kernel.digest,
-            toolchain=self._toolchain,
-            saved_us=use.kernel.compile_us * count,
-            detail=json.dumps({"count": count}) if count > 1 else "",
-            at=use.at,
-        )
+    def _write(self, entries: Sequence[Entry], lost: Counter[Namespace]) -> None:
+        """In a thread; each batch as far as it is not written yet."""
+        self._unwritten += batches(entries, lost, self._toolchain)
+        while self._unwritten:
+            batch = self._unwritten[0]
+            try:
+                if batch.uses:
+                    self._store.add_usage(batch.namespace, batch.uses)
+                    batch.uses = []
+                if batch.events:
+                    self._store.append_audit(batch.namespace, batch.events)
+            except InvalidValue:
+                # Never a reason to stand still: what callers say is checked where it comes in.
+                logger.exception("%d audit events cannot be stored, and are dropped", len(batch.events))
+            del self._unwritten[0]
 
 
-def _summed(uses: list[_Use]) -> list[tuple[_Use, int]]:
-    """One event a use; in a busy batch, one for all equal uses of one peer, under the first request's id."""
-    if len(uses) <= _SINGLE_EVENTS:
-        return [(use, 1) for use in uses]
-    groups: dict[tuple[bytes, bytes, str, str, str], list[_Use]] = defaultdict(list)
-    for use in uses:
-        who = use.caller
-        groups[use.kernel.digest, use.graph.program_digest, who.client, who.peer, use.origin].append(use)
-    return [(group[0], len(group)) for group in groups.values()]
-
-
-def _deltas(use: _Use) -> tuple[UsageDelta, UsageDelta]:
-    """A use of the kernel, and of the mapping that led to it: what eviction goes by."""
-    return (
-        UsageDelta("kernel", use.kernel.digest, 1, use.kernel.compile_us, use.at),
-        UsageDelta("mapping", use.graph.program_digest, 1, 0, use.at),
-    )
+def _since(caller: Caller) -> int:
+    """Microseconds since the request came in; 0 where nobody looked at the clock."""
+    return round((time.perf_counter() - caller.started) * 1e6) if caller.started else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from kcache_grpc.model.signing import Signer
 from kcache_grpc.model.target import CPU_TARGETS, Target
 from kcache_grpc.service import describe
 from kcache_grpc.service.admin import Admin
+from kcache_grpc.service.audit import AuditLog
 from kcache_grpc.service.catalog import Catalog
 from kcache_grpc.service.collection import MIN_AGE
 from kcache_grpc.service.compiles import Compiles
@@ -27,7 +29,9 @@ from kcache_grpc.service.leases import LeaseKeeper
 from kcache_grpc.service.ledger import Ledger
 from kcache_grpc.service.lookups import Lookups, Query
 from kcache_grpc.service.namespaces import Namespaces
+from kcache_grpc.service.noting import Noting
 from kcache_grpc.service.quotas import Room
+from kcache_grpc.service.sealer import Sealer, SealTask
 from kcache_grpc.service.signals import Signals
 from kcache_grpc.service.succession import Succession
 from kcache_grpc.service.supply import Supply
@@ -52,7 +56,7 @@ from kcache_grpc.service.values import (
 )
 from kcache_grpc.service.variants import Variants
 from kcache_grpc.storage.contract import Store
-from kcache_grpc.storage.records import Namespace, Stats
+from kcache_grpc.storage.records import AuditEvent, Namespace, Stats
 from kcache_grpc.worker import WorkerPool
 
 #: Formats that the frontends of this version read.
@@ -127,6 +131,8 @@ class KernelService:
             self._room,
         )
         self._ledger = Ledger(store, threads, self._toolchain)
+        self._seals = SealTask(Sealer(store, signer), threads)
+        self.audit = AuditLog(store, threads, self._namespaces, self._ledger.flush)
         self._supply = Supply(
             self._kernels, variants, self._failures, self._compiles, self._ledger, self._toolchain
         )
@@ -169,6 +175,11 @@ class KernelService:
             await pool.close()
             raise
         service._signals.start()
+        try:
+            await service._seals.start()
+        except BaseException:
+            await pool.close()
+            raise
         service._ledger.start()
         return service
 
@@ -178,18 +189,29 @@ class KernelService:
         await self._graphs.drain(deadline - time.monotonic())
         await self._compiles.drain(deadline - time.monotonic())
         await self._ledger.close()
+        await self._seals.close()
         await self._pool.close()
         await asyncio.to_thread(self._keeper.close)
         await asyncio.to_thread(self._signals.close)
         await asyncio.to_thread(self._threads.close)
         self._store.close()
 
+    @property
+    def public_key(self) -> bytes:
+        """The key that signs here: Ed25519, 32 bytes raw."""
+        return self._signer.public_key
+
+    @property
+    def audit_dropped(self) -> int:
+        """Requests that were not written to the audit log since the start, as too many waited."""
+        return self._ledger.dropped
+
     async def capabilities(self, caller: Caller) -> Capabilities:
         """What this service is, can do and allows."""
         namespace = await self._namespaces.get(caller.namespace)
         return Capabilities(
             server_version=self._config.server_version,
-            public_key=self._signer.public_key,
+            public_key=self.public_key,
             epoch=namespace.epoch,
             toolchain=self._pool.toolchain,
             toolchain_digest=self._toolchain,
@@ -203,40 +225,61 @@ class KernelService:
     async def normalize(self, caller: Caller, source: GraphSource, numerics: str) -> Normalized:
         """The canonical form of a graph. Stores nothing; parses nothing that is known."""
         namespace = await self._namespaces.get(caller.namespace)
-        graph = await self._find_graph(namespace, source, numerics)
-        if graph is not None:
-            spec = await self._threads(self._store.get_spec, namespace, graph.key)
-            if spec is not None:
-                return Normalized(spec.text, parsed_binding(graph))
-        program = await self._program(namespace, source)
-        canonical = await self._graphs.canonicalize(namespace, program, numerics)
-        version = self._pool.canonicalizer
-        binding = describe.binding(canonical, program, numerics, namespace, key=0, canonicalizer=version)
-        return Normalized(canonical.spec_text, binding)
+        with self._noting(namespace, caller, source, "normalize") as noted:
+            graph = await self._find_graph(namespace, source, numerics)
+            if graph is not None:
+                spec = await self._threads(self._store.get_spec, namespace, graph.key)
+                if spec is not None:
+                    noted.graph(graph)
+                    return Normalized(spec.text, parsed_binding(graph))
+            program = await self._program(namespace, source)
+            canonical = await self._graphs.canonicalize(namespace, program, numerics)
+            noted.spec(canonical.spec_digest, None)
+            version = self._pool.canonicalizer
+            binding = describe.binding(canonical, program, numerics, namespace, key=0, canonicalizer=version)
+            return Normalized(canonical.spec_text, binding)
 
     async def store(self, caller: Caller, source: GraphSource, numerics: str) -> Stored:
         """Gives the key of a graph, a new one if its spec is not known. Idempotent."""
         namespace = await self._namespaces.get(caller.namespace)
-        graph = await self._find_graph(namespace, source, numerics)
-        if graph is not None:
-            return Stored(graph, created=False)
-        program = await self._program(namespace, source)
-        return await self._graphs.store(namespace, program, numerics, caller).result()
+        with self._noting(namespace, caller, source, "store") as noted:
+            graph = await self._find_graph(namespace, source, numerics)
+            if graph is not None:
+                noted.graph(graph, "known")
+                return Stored(graph, created=False)
+            program = await self._program(namespace, source)
+            stored = await self._graphs.store(namespace, program, numerics, caller).result()
+            noted.elsewhere()
+            return stored
 
     async def lookup(self, caller: Caller, source: GraphSource, numerics: str) -> StoredSpec | None:
         """The spec of a graph if it is stored. Stores nothing."""
         namespace = await self._namespaces.get(caller.namespace)
-        graph = await self._find_graph(namespace, source, numerics)
-        if graph is not None:
-            return await self._threads(self._catalog.spec, namespace, graph.key)
-        program = await self._program(namespace, source)
-        canonical = await self._graphs.canonicalize(namespace, program, numerics)
-        return await self._threads(self._catalog.find_spec, namespace, canonical.spec_digest)
+        with self._noting(namespace, caller, source, "lookup") as noted:
+            graph = await self._find_graph(namespace, source, numerics)
+            if graph is not None:
+                noted.graph(graph, "found")
+                return await self._threads(self._catalog.spec, namespace, graph.key)
+            program = await self._program(namespace, source)
+            canonical = await self._graphs.canonicalize(namespace, program, numerics)
+            found = await self._threads(self._catalog.find_spec, namespace, canonical.spec_digest)
+            outcome, key = ("found", found.record.key) if found else ("absent", None)
+            noted.spec(canonical.spec_digest, key, outcome)
+            return found
 
     async def get_spec(self, caller: Caller, key: int) -> StoredSpec:
         """A spec by key, and the key that this one stands for now. Raises ``NotFound``."""
         namespace = await self._namespaces.get(caller.namespace)
-        return await self._threads(self._catalog.spec, namespace, key)
+        spec = await self._threads(self._catalog.spec, namespace, key)
+        event = AuditEvent(
+            "retrieve",
+            outcome="ok",
+            spec_digest=spec.record.spec_digest,
+            key=key,
+            byte_count=len(spec.record.text),
+        )
+        self._ledger.note(namespace, caller, event)
+        return spec
 
     async def list_kernels(self, caller: Caller, key: int, page_size: int, page_token: str) -> KernelPage:
         """The kernels of a key, youngest first. Raises ``NotFound``, ``ArgumentError``."""
@@ -292,26 +335,30 @@ class KernelService:
         results = self._lookups.remembered(query, program_digests)
         if results is None:
             results = await self._lookups.find(query, program_digests)
-        for result in results:
-            if isinstance(result, Found):
-                self._ledger.served(namespace, caller, result.graph, result.kernel, "stored")
+        self._ledger.looked_up(namespace, caller, wish.target, program_digests, results)
         return results
 
     async def compile(
-        self, caller: Caller, source: GraphSource, wish: KernelWish, retry_failed: bool
+        self,
+        caller: Caller,
+        source: GraphSource,
+        wish: KernelWish,
+        retry_failed: bool,
+        kinds: frozenset[str] = frozenset(),
     ) -> AsyncIterator[Stage | Compiled]:
         """Finds or makes one kernel: stages as they come, then the kernel. The work outlives its callers."""
         namespace = await self._namespaces.serving(caller.namespace)
         numerics = wish.options.numerics
-        graph = await self._find_graph(namespace, source, numerics)
-        if graph is None:
-            program = await self._program(namespace, source)
-            storing = self._graphs.store(namespace, program, numerics, caller, retry_failed)
-            async for stage in storing.stages():
-                yield Stage(stage)
-            graph = (await storing.result()).graph
-        async for event in self._supply.kernel(namespace, graph, wish, caller, retry_failed):
-            yield event
+        with self._noting(namespace, caller, source, "", str(wish.target)):
+            graph = await self._find_graph(namespace, source, numerics)
+            if graph is None:
+                program = await self._program(namespace, source)
+                storing = self._graphs.store(namespace, program, numerics, caller, retry_failed)
+                async for stage in storing.stages():
+                    yield Stage(stage)
+                graph = (await storing.result()).graph
+            async for event in self._supply.kernel(namespace, graph, wish, caller, retry_failed, kinds):
+                yield event
 
     async def explain(
         self, caller: Caller, source: GraphSource, wish: KernelWish, neighbours: int
@@ -319,11 +366,13 @@ class KernelService:
         """Why a request finds its kernel, or how it differs from the nearest stored ones. Stores nothing."""
         most = checked_most(neighbours)
         namespace = await self._namespaces.get(caller.namespace)
-        graph = await self._find_graph(namespace, source, wish.options.numerics)
-        if graph is not None:
-            return await self._explains.known(namespace, graph, wish, most)
-        program = await self._program(namespace, source)
-        return await self._explains.new(namespace, program, wish, most)
+        with self._noting(namespace, caller, source, "explain", str(wish.target)) as noted:
+            graph = await self._find_graph(namespace, source, wish.options.numerics)
+            if graph is not None:
+                noted.graph(graph)
+                return await self._explains.known(namespace, graph, wish, most)
+            program = await self._program(namespace, source)
+            return await self._explains.new(namespace, program, wish, most)
 
     async def open_artifact(self, caller: Caller, digest: bytes, offset: int, limit: int) -> Reading:
         """Opens an artifact or constant. Raises ``NotFound``, and ``ArgumentError`` beyond its end."""
@@ -346,6 +395,15 @@ class KernelService:
                 f"{error.message}, it was removed meanwhile; ask for the kernel again"
             ) from error
 
+    async def read_artifact(self, caller: Caller, digest: bytes, offset: int, limit: int) -> Reading:
+        """``open_artifact`` for a request of its own."""
+        reading = await self.open_artifact(caller, digest, offset, limit)
+        namespace = await self._namespaces.get(caller.namespace)
+        count = min(reading.size - offset, limit or reading.size)
+        detail = json.dumps({"sha256": digest.hex(), "client": caller.client})
+        self._ledger.note(namespace, caller, AuditEvent("read", "ok", byte_count=count, detail=detail))
+        return reading
+
     async def upload(self, caller: Caller, plan: UploadPlan, parts: AsyncIterator[bytes]) -> Progress:
         """Takes a program in parts. What came before a break is kept, for an hour.
 
@@ -353,13 +411,24 @@ class KernelService:
         """
         _check_digest(plan.digest, "program_digest")
         namespace = await self._namespaces.get(caller.namespace)
-        return await self._uploads.receive(namespace.name, plan, parts)
+        progress = await self._uploads.receive(namespace.name, plan, parts)
+        if progress.complete:
+            event = AuditEvent("upload", "ok", program_digest=plan.digest, byte_count=plan.size)
+            self._ledger.note(namespace, caller, event)
+        return progress
 
     async def upload_progress(self, caller: Caller, digest: bytes) -> Progress:
         """How much of a program is here."""
         _check_digest(digest, "program_digest")
         namespace = await self._namespaces.get(caller.namespace)
         return await asyncio.to_thread(self._uploads.progress, namespace.name, digest)
+
+    def _noting(
+        self, namespace: Namespace, caller: Caller, source: GraphSource, kind: str, target: str = ""
+    ) -> Noting:
+        digest = source.digest if isinstance(source, Program) else source
+        event = AuditEvent(kind, "ok", program_digest=digest if len(digest) == 32 else None, target=target)
+        return Noting(self._ledger, namespace, caller, event)
 
     async def _find_graph(
         self, namespace: Namespace, source: GraphSource, numerics: str

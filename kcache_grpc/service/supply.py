@@ -11,7 +11,7 @@ from kcache_grpc.service.compiles import Compiles, Order
 from kcache_grpc.service.failures import Failures, as_error, suppress_lasting
 from kcache_grpc.service.kernels import Kernels
 from kcache_grpc.service.ledger import Ledger
-from kcache_grpc.service.values import Caller, Compiled, KernelWish, KnownGraph, Origin, Stage
+from kcache_grpc.service.values import Caller, Compiled, KernelWish, KnownGraph, KnownKernel, Origin, Stage
 from kcache_grpc.service.variants import Choice, Variants
 from kcache_grpc.storage.records import Namespace
 
@@ -42,21 +42,30 @@ class Supply:
         return Choice(None, (describe.shape(graph, wish),))
 
     async def kernel(
-        self, namespace: Namespace, graph: KnownGraph, wish: KernelWish, caller: Caller, retry_failed: bool
+        self,
+        namespace: Namespace,
+        graph: KnownGraph,
+        wish: KernelWish,
+        caller: Caller,
+        retry_failed: bool,
+        kinds: frozenset[str] = frozenset(),
     ) -> AsyncIterator[Stage | Compiled]:
-        """Stages as they come, then the kernel. Where several shapes would do, the first that compiles."""
+        """Stages as they come, then the kernel. Where several shapes would do, the first that compiles.
+
+        ``kinds``: artifacts that the caller gets, for the audit log.
+        """
         choice = await self.choose(namespace, graph, wish)
         if choice.kernel is not None:
-            self._ledger.served(namespace, caller, graph, choice.kernel, "stored")
+            self._serve(namespace, caller, graph, choice.kernel, "stored", wish, kinds)
             yield Compiled(graph, choice.kernel, Origin.STORED)
             return
         *preferred, last = choice.shapes
         for shape in preferred:
             with suppress_lasting():
-                async for event in self._obtain(namespace, graph, shape, wish, caller, retry_failed):
+                async for event in self._obtain(namespace, graph, shape, wish, caller, retry_failed, kinds):
                     yield event
                 return
-        async for event in self._obtain(namespace, graph, last, wish, caller, retry_failed):
+        async for event in self._obtain(namespace, graph, last, wish, caller, retry_failed, kinds):
             yield event
 
     async def _obtain(
@@ -67,12 +76,13 @@ class Supply:
         wish: KernelWish,
         caller: Caller,
         retry_failed: bool,
+        kinds: frozenset[str],
     ) -> AsyncIterator[Stage | Compiled]:
         identity = describe.identity(graph, shape, wish, self._toolchain)
         stored = await self._kernels.find(namespace, [identity.digest])
         if stored:
             kernel = stored[identity.digest]
-            self._ledger.served(namespace, caller, graph, kernel, "stored")
+            self._serve(namespace, caller, graph, kernel, "stored", wish, kinds)
             yield Compiled(graph, kernel, Origin.STORED)
             return
         failure = (await self._failures.find(namespace, [identity.digest])).get(identity.digest)
@@ -86,5 +96,18 @@ class Supply:
         if ours and made.here:
             yield Compiled(graph, made.kernel, Origin.COMPILED)
             return
-        self._ledger.served(namespace, caller, graph, made.kernel, "joined")
+        self._serve(namespace, caller, graph, made.kernel, "joined", wish, kinds)
         yield Compiled(graph, made.kernel, Origin.JOINED)
+
+    def _serve(
+        self,
+        namespace: Namespace,
+        caller: Caller,
+        graph: KnownGraph,
+        kernel: KnownKernel,
+        origin: str,
+        wish: KernelWish,
+        kinds: frozenset[str],
+    ) -> None:
+        size = sum(ref.size for ref in kernel.wanted(kinds))
+        self._ledger.served(namespace, caller, graph, kernel, origin, wish.target, size)

@@ -36,12 +36,19 @@ GraphSource = Program | bytes
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks, for the audit log, and in which namespace."""
+    """Who asks, for the audit log, and in which namespace.
+
+    ``actor`` and ``job`` are what the caller says of itself, ``peer`` is what the server saw. ``started``:
+    ``time.perf_counter`` when the request came in; 0: unknown.
+    """
 
     namespace: str = "default"
     request_id: str = ""
     client: str = ""
     peer: str = ""
+    actor: str = ""
+    job: str = ""
+    started: float = 0.0
 
 
 @dataclass(frozen=True)

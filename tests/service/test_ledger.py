@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,11 +13,12 @@ import pytest
 
 from kcache_grpc import errors
 from kcache_grpc.model.signing import Signed
+from kcache_grpc.model.target import Target
 from kcache_grpc.service.failures import Failures, as_error, lasting
 from kcache_grpc.service.ledger import Ledger
 from kcache_grpc.service.namespaces import Namespaces
 from kcache_grpc.service.threads import StoreThreads
-from kcache_grpc.service.values import Caller, KnownGraph, KnownKernel
+from kcache_grpc.service.values import Caller, Found, KnownGraph, KnownKernel, Missing
 from kcache_grpc.storage import Store, open_store
 
 T = TypeVar("T")
@@ -91,14 +93,65 @@ def test_uses_are_written_in_batches_with_what_they_saved(store: Store, threads:
         ledger = Ledger(store, threads, name("toolchain"))
         namespace = store.get_or_create_namespace("default")
         for _ in range(3):
-            ledger.served(namespace, Caller(request_id="r", client="c"), GRAPH, kernel("k"), "stored")
+            caller = Caller(request_id="r", client="c", actor="ada", job="j")
+            ledger.served(namespace, caller, GRAPH, kernel("k"), "stored")
         assert not store.find_usage(namespace, "kernel", [name("k")])
         await ledger.close()
         usage = store.find_usage(namespace, "kernel", [name("k")])[name("k")]
         assert (usage.hits, usage.saved_us) == (3, 3000)
         events = [record.event for record in store.list_audit(namespace)]
         assert [event.kind for event in events] == ["serve"] * 3
-        assert (events[0].request_id, events[0].actor, events[0].key) == ("r", "c", 1)
+        assert (events[0].request_id, events[0].actor, events[0].job, events[0].key) == ("r", "ada", "j", 1)
+        assert events[0].detail == '{"client": "c"}'
+
+    run(body())
+
+
+def test_busy_moments_have_one_event_for_equal_requests(store: Store, threads: StoreThreads) -> None:
+    async def body() -> None:
+        ledger = Ledger(store, threads, name("toolchain"))
+        namespace = store.get_or_create_namespace("default")
+        target = Target("x86-64-v3")
+        missing = name("missing")
+        for turn in range(150):
+            caller = Caller(request_id=f"r{turn}", client="c", actor="ada" if turn % 3 else "bob")
+            results = [Found(GRAPH, kernel("k")), Missing(None)]
+            ledger.looked_up(namespace, caller, target, [GRAPH.program_digest, missing], results)
+        assert ledger.waiting == 300
+        await ledger.flush()
+        assert ledger.waiting == 0
+        events = [record.event for record in store.list_audit(namespace)]
+        counted = {(event.kind, event.outcome, event.actor): event.request_count for event in events}
+        assert counted == {
+            ("serve", "hit", "ada"): 100,
+            ("serve", "hit", "bob"): 50,
+            ("miss", "need_program", "ada"): 100,
+            ("miss", "need_program", "bob"): 50,
+        }
+        ids = {event.kind + event.actor: json.loads(event.detail)["request_ids"] for event in events}
+        assert sorted(ids["serveada"] + ids["servebob"]) == sorted(f"r{turn}" for turn in range(150))
+        assert sum(event.saved_us for event in events) == 150 * 1000
+        assert store.find_usage(namespace, "kernel", [name("k")])[name("k")].hits == 150
+
+    run(body())
+
+
+def test_what_a_full_queue_drops_is_counted_and_written_down(
+    store: Store, threads: StoreThreads, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body() -> None:
+        monkeypatch.setattr("kcache_grpc.service.ledger.MOST_WAITING", 3)
+        ledger = Ledger(store, threads, name("toolchain"))
+        namespace = store.get_or_create_namespace("default")
+        for _ in range(5):
+            ledger.served(namespace, Caller(), GRAPH, kernel("k"), "stored")
+        assert (ledger.dropped, ledger.waiting) == (2, 3)
+        await ledger.flush()
+        events = [record.event for record in store.list_audit(namespace)]
+        assert [(event.kind, event.request_count) for event in events] == [("serve", 1)] * 3 + [("drop", 2)]
+        ledger.served(namespace, Caller(), GRAPH, kernel("k"), "stored")
+        assert (ledger.dropped, ledger.waiting) == (2, 1)
+        assert "2 requests are not written" in caplog.text
 
     run(body())
 
@@ -124,8 +177,10 @@ def test_what_cannot_be_written_waits(store: Store, threads: StoreThreads, tmp_p
         ledger = Ledger(broken, threads, name("toolchain"))
         ledger.served(namespace, Caller(), GRAPH, kernel("k"), "stored")
         await ledger.flush()
+        assert ledger.waiting == 1
         ledger._store = store  # pyright: ignore[reportPrivateUsage]
         await ledger.flush()
+        assert ledger.waiting == 0
         assert store.find_usage(namespace, "kernel", [name("k")])[name("k")].hits == 1
 
     run(body())
