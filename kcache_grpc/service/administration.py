@@ -88,7 +88,8 @@ class Administration:
         event = AuditEvent(
             kind="admin",
             outcome=what,
-            actor=by.client,
+            actor=by.actor or by.client,
+            job=by.job,
             peer=by.peer,
             request_id=by.request_id,
             toolchain=toolchain,

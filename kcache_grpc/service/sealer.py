@@ -130,14 +130,19 @@ class SealTask:
         await self._threads(self._sealer.begin)
         self._task = asyncio.get_running_loop().create_task(self._run())
 
-    async def close(self) -> None:
-        """Seals what there is and stops."""
-        if self._task is None:
-            return
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+    async def now(self) -> None:
+        """Seals what there is."""
         await self._attempt(self._sealer.seal_own)
+
+    async def close(self) -> None:
+        """Seals what there is and stops. Idempotent."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await self.now()
 
     async def _run(self) -> None:
         adopted = -ADOPT_AFTER

@@ -201,6 +201,11 @@ class KernelService:
         """The key that signs here: Ed25519, 32 bytes raw."""
         return self._signer.public_key
 
+    async def seal(self) -> None:
+        """Seals now what the audit log has of this process."""
+        await self._ledger.flush()
+        await self._seals.now()
+
     @property
     def audit_dropped(self) -> int:
         """Requests that were not written to the audit log since the start, as too many waited."""

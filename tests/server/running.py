@@ -30,6 +30,8 @@ class Running:
     stub: Any
     channel: grpc.Channel
     stop: Callable[[float], None]
+    #: Seals the audit log now.
+    seal: Callable[[], None]
 
     @property
     def address(self) -> str:
@@ -50,7 +52,14 @@ def running(config: ServerConfig) -> Iterator[Running]:
         try:
             with grpc.insecure_channel(handle.addresses[0]) as channel:
                 stub = kernel_cache_pb2_grpc.KernelCacheStub(channel)
-                yield Running(config, handle.addresses, stub, channel, lambda grace: call(handle.stop(grace)))
+                yield Running(
+                    config,
+                    handle.addresses,
+                    stub,
+                    channel,
+                    lambda grace: call(handle.stop(grace)),
+                    lambda: call(handle.service.seal()),
+                )
         finally:
             call(handle.stop(0))
     finally:

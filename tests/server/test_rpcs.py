@@ -305,7 +305,9 @@ def test_the_audit_log_tells_who_stored_published_and_was_served(server: Running
     with open_store(server.config.db) as store:
         events = [record.event for record in store.list_audit(store.get_or_create_namespace("audit"))]
     assert [event.kind for event in events] == ["store", "publish", "serve"]
-    assert {(event.request_id, event.actor, event.key) for event in events} == {("request-1", "test/1", 1)}
+    assert {(event.request_id, event.detail, event.key) for event in events} == {
+        ("request-1", '{"client": "test/1"}', 1)
+    }
     assert events[1].duration_us > 0
     assert events[2].saved_us == events[1].duration_us
 
