@@ -11,7 +11,7 @@ from kcache_grpc.service.quotas import Room
 from kcache_grpc.storage import Store, open_store
 from kcache_grpc.storage.errors import QuotaExceeded
 from kcache_grpc.storage.lifecycle import What
-from kcache_grpc.storage.records import Namespace
+from kcache_grpc.storage.records import KernelDraft, Namespace
 from tests.storage.drafts import Time, graph, kernel, program
 
 HOUR = 3600
@@ -44,7 +44,7 @@ def ns(store: Store, time: Time) -> Namespace:
     return namespace
 
 
-def large(number: int) -> object:
+def large(number: int) -> KernelDraft:
     return kernel(number, so=f"{number:01000}".encode())
 
 

@@ -13,6 +13,7 @@ from kcache_grpc.storage.records import AuditEvent, Failure, SpecDraft, UsageDel
 from tests.storage.drafts import SECOND, blob, graph, kernel, mapping, program, sha256, spec
 
 HOUR = 3600
+IDLE = (What.IDLE_KERNELS, What.IDLE_MAPPINGS)
 
 
 def digest(number):
@@ -116,6 +117,15 @@ class TestIdle:
         assert store.collect(filled, step).rows == 1
         assert set(store.find_kernels(filled, [digest(n) for n in range(3)])) == {digest(0), digest(2)}
         assert store.collect(filled, replace(step, limit=2)).rows == 2
+
+    def test_a_step_takes_no_more_than_its_limit(self, store, filled, time):
+        store.put_mapping(filled, replace(mapping(0, 1), numerics="strict"))
+        done = [store.collect(filled, Step(what, limit=1, before=time.wall + 1)) for what in IDLE]
+        assert [each.rows for each in done] == [1, 1]
+        assert all(each.after is not None for each in done)
+        # Both mappings of the program that was just mapped once more are one place in the order.
+        step = Step(What.IDLE_MAPPINGS, limit=1, before=time.wall + 1)
+        assert [store.collect(filled, step).rows for _ in range(3)] == [1, 2, 0]
 
     def test_what_was_used_lately_stays(self, store, filled, time):
         assert store.collect(filled, Step(What.IDLE_KERNELS, before=time.wall - 2 * SECOND)).rows == 1

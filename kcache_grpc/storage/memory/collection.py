@@ -187,14 +187,14 @@ def _count(state: State, namespace: Namespace, step: Step, victims: Sequence[_Vi
 
 
 def _cut(step: Step, candidates: Sequence[_Victim]) -> tuple[Sequence[_Victim], Cursor | None, Cursor | None]:
-    ties = 2 if step.what in _MAPPINGS else 0
-    if len(candidates) < step.limit + ties:
-        return candidates, None, candidates[-1].place if candidates else step.after
-    last = candidates[step.limit - 1].place
-    end = step.limit
+    if not candidates:
+        return candidates, None, step.after
+    end = min(step.limit, len(candidates))
+    last = candidates[end - 1].place
     while end < len(candidates) and candidates[end].place == last:
         end += 1
-    return candidates[:end], last, last
+    more = end < len(candidates) or len(candidates) >= step.limit + (2 if step.what in _MAPPINGS else 0)
+    return candidates[:end], last if more else None, last
 
 
 def _candidates(state: State, namespace: Namespace, step: Step) -> list[_Victim]:

@@ -235,11 +235,11 @@ def _still_idle(
 
 def _cut(step: Step, rows: Sequence[Row]) -> tuple[Sequence[Row], Cursor | None, Cursor | None]:
     """The rows of this step, no place in the order cut in two; where the next goes on, and this one ends."""
-    ties = _TIES if step.what in _MAPPINGS else 0
-    if len(rows) < step.limit + ties:
-        return rows, None, victims.cursor(step.what, rows[-1]) if rows else step.after
-    last = victims.cursor(step.what, rows[step.limit - 1])
-    end = step.limit
+    if not rows:
+        return rows, None, step.after
+    end = min(step.limit, len(rows))
+    last = victims.cursor(step.what, rows[end - 1])
     while end < len(rows) and victims.cursor(step.what, rows[end]) == last:
         end += 1
-    return rows[:end], last, last
+    more = end < len(rows) or len(rows) >= step.limit + (_TIES if step.what in _MAPPINGS else 0)
+    return rows[:end], last if more else None, last
