@@ -22,8 +22,6 @@ from kcache_grpc.storage.records import Failure, FailureRecord, Lease, Namespace
 
 logger = logging.getLogger("kcache.service")
 
-#: A worker that one of these ended was stopped from outside: that says nothing about the program.
-_FOREIGN_SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
 _MAX_DIAGNOSTIC = 16_000
 
 
@@ -68,9 +66,7 @@ class Failures:
 
 def lasting(error: KcacheError) -> bool:
     """Whether the same request would fail again in the same way."""
-    if isinstance(error, CompileFailed):
-        return error.metadata.get("signal") not in _FOREIGN_SIGNALS
-    return isinstance(error, UnsupportedOp | CompileTimeout)
+    return isinstance(error, CompileFailed | UnsupportedOp | CompileTimeout)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from kcache_grpc.errors import (
     InvalidProgram,
     KcacheError,
     ResourceExhausted,
+    Unavailable,
     UnsupportedOp,
     from_reason,
 )
@@ -53,11 +54,22 @@ def out_of_memory(stage: str) -> ResourceExhausted:
     )
 
 
+#: Sent by operators, supervisors and the kernel when memory is short: they say nothing about the job.
+_FOREIGN_SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
+
+
 def crash(stage: str, returncode: int, tail: bytes) -> KcacheError:
-    """The public error for a worker that died inside a job; ``tail`` is the end of what it printed."""
+    """The public error for a worker that died inside a job; ``tail`` is the end of what it printed.
+
+    ``Unavailable`` when somebody ended it: the job may be given to another worker.
+    """
     if any(mark in tail for mark in _OUT_OF_MEMORY):
         return out_of_memory(stage)
     how = signal_name(returncode)
+    if how in _FOREIGN_SIGNALS:
+        return Unavailable(
+            f"the worker was ended from outside in stage {stage}: {how}", stage=stage, signal=how
+        )
     text = tail.decode(errors="replace").strip()
     return CompileFailed(
         f"the worker died in stage {stage}: {how}", stage=stage, signal=how, diagnostic=clip_end(text)

@@ -115,15 +115,20 @@ class WorkerPool:
         }
 
     async def _run(self, lane: _Lane, job: Frame, timeout: float, on_stage: OnStage | None) -> Frame:
-        worker = await self._acquire(lane)
-        try:
-            return await worker.run(job, timeout, on_stage)
-        except KcacheError:
-            if self._closed:
-                raise _closing() from None
-            raise
-        finally:
-            self._release(worker)
+        """Runs a job; again on another worker when somebody ends the one that has it."""
+        for last in (False, True):
+            worker = await self._acquire(lane)
+            try:
+                return await worker.run(job, timeout, on_stage)
+            except KcacheError as error:
+                if self._closed:
+                    raise _closing() from None
+                if last or not isinstance(error, Unavailable):
+                    raise
+                logger.warning("a job is given to another worker: %s", error.message)
+            finally:
+                self._release(worker)
+        raise AssertionError("unreachable")
 
     async def _acquire(self, lane: _Lane) -> WorkerProcess:
         if self._closed:

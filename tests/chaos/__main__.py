@@ -17,13 +17,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--operations", type=int, default=5000, help="answered questions in each run")
+    parser.add_argument("--objects", action="store_true", help="bytes in an object store that breaks too")
     parser.add_argument("--hours", type=float, default=0, help="repeat with the next seed for so long")
     chosen = parser.parse_args()
     until = time.monotonic() + chosen.hours * 3600
     failed = 0
     for seed in itertools.count(chosen.seed):
         with tempfile.TemporaryDirectory(prefix="kc-chaos-") as folder:
-            report = asyncio.run(run(Path(folder), seed, chosen.operations))
+            report = asyncio.run(run(Path(folder), seed, chosen.operations, objects=chosen.objects))
         print(report, flush=True)
         failed += bool(report.problems)
         if time.monotonic() >= until:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -20,6 +20,8 @@ from kcache_grpc.storage import migrate
 from tests.chaos.proxy import Proxy
 from tests.chaos.shim import Switches, build
 from tests.postgres import PostgresServer, running
+from tests.s3 import FaultyLine, s3_server
+from tests.s3 import environment as s3_environment
 
 SERVERS = 3
 
@@ -33,14 +35,17 @@ def free_port() -> int:
 class Server:
     """One replica, which keeps its address through all of its lives."""
 
-    def __init__(self, folder: Path, url: str, key: Path, switches: Switches, *options: str) -> None:
+    def __init__(
+        self, folder: Path, url: str, key: Path, switches: Switches, objects: Mapping[str, str]
+    ) -> None:
         folder.mkdir()
         self.folder = folder
         self.address = f"127.0.0.1:{free_port()}"
         self.switches = switches
+        self._objects = objects
         self._command = [sys.executable, "-m", "kcache_grpc", "serve", "--listen", self.address, "--db", url]
         self._command += ["--socket", str(folder / "run" / "s"), "--state-dir", str(folder / "state")]
-        self._command += ["--key-file", str(key), "--workers", "1", "--lease-ttl", "3", *options]
+        self._command += ["--key-file", str(key), "--workers", "1", "--lease-ttl", "3"]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -57,7 +62,10 @@ class Server:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("KCACHE_")}
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, stdout=log, stderr=log, env={**clean, **self.switches.environment}
+                self._command,
+                stdout=log,
+                stderr=log,
+                env={**clean, **self._objects, **self.switches.environment},
             )
 
     def signal(self, number: signal.Signals) -> None:
@@ -83,7 +91,13 @@ class Cluster:
     """Made by ``cluster``."""
 
     def __init__(
-        self, postgres: PostgresServer, proxy: Proxy, database: Switches, servers: list[Server], direct: str
+        self,
+        postgres: PostgresServer,
+        proxy: Proxy,
+        database: Switches,
+        servers: list[Server],
+        direct: str,
+        objects: FaultyLine | None,
     ) -> None:
         self.postgres = postgres
         self.proxy = proxy
@@ -91,6 +105,8 @@ class Cluster:
         self.servers = servers
         #: The database's URL past the proxy.
         self.direct = direct
+        #: The way to the object store, if bytes are there.
+        self.objects = objects
         self._healing = threading.Lock()
 
     def heal(self) -> None:
@@ -100,6 +116,8 @@ class Cluster:
 
     def _heal(self) -> None:
         self.proxy.refuse(False)
+        if self.objects is not None:
+            self.objects.heal()
         for switches in (self.database, *(server.switches for server in self.servers)):
             switches.heal()
         self.start_postgres()
@@ -135,8 +153,8 @@ class Cluster:
 
 
 @contextmanager
-def cluster(folder: Path, servers: int = SERVERS, options: tuple[str, ...] = ()) -> Iterator[Cluster]:
-    """A database behind a proxy, and servers, all under the shim."""
+def cluster(folder: Path, objects: bool, servers: int = SERVERS) -> Iterator[Cluster]:
+    """A database behind a proxy, and servers, all under the shim; with ``objects`` an S3 server for bytes."""
     shim = build(folder)
     shim.chmod(0o755)
     with ExitStack() as stack:
@@ -151,10 +169,23 @@ def cluster(folder: Path, servers: int = SERVERS, options: tuple[str, ...] = ())
         proxy = Proxy(port)
         stack.callback(proxy.close)
         url = direct.replace(f":{port}/", f":{proxy.port}/")
+        line, environment = None, {}
+        if objects:
+            store = stack.enter_context(s3_server(folder))
+            line = FaultyLine(store)
+            stack.callback(line.close)
+            environment = {
+                **s3_environment(line.endpoint),
+                "AWS_ALLOW_HTTP": "true",
+                "KCACHE_OBJECTS": f"s3://{store.bucket()}/artifacts",
+                "KCACHE_OBJECTS_INLINE_BYTES": "0",
+            }
         made = []
         for number in range(servers):
             switches = Switches(shim, folder / f"server-{number}.switches")
-            made.append(Server(folder / f"server-{number}", url, folder / "signing.key", switches, *options))
+            made.append(
+                Server(folder / f"server-{number}", url, folder / "signing.key", switches, environment)
+            )
             made[-1].start()
             stack.callback(made[-1].kill)
-        yield Cluster(postgres, proxy, database, made, direct)
+        yield Cluster(postgres, proxy, database, made, direct, line)

@@ -20,12 +20,17 @@ from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2_grpc
 from tests.chaos.cluster import Cluster, Server, cluster
 from tests.chaos.history import final_keys, violations
 from tests.chaos.workload import Observed, Workload
+from tests.s3 import Fault
 from tests.server.programs import header
 
 #: Seconds in which every server must answer again once nothing is broken any more.
 RECOVERY = 60.0
 #: Seconds in which a server may not know of what another one published.
 WINDOW = 2.0
+
+
+#: The object store refuses, breaks off, sends half and says that it is all, sends another byte.
+_OBJECT_FAULTS = (Fault.REFUSE, Fault.BUSY, Fault.CUT, Fault.SHORT, Fault.FLIP)
 
 
 @dataclass
@@ -56,6 +61,8 @@ class Nemesis:
         self._cluster = broken
         self._chance = random.Random(seed)
         self.faults: Counter[str] = Counter()
+        #: Set when the last kind of fault has had its turn.
+        self.tried_all = asyncio.Event()
 
     def faults_by_weight(self) -> dict[Callable[[], None], int]:
         """Each returns once the fault is in place; ``Cluster.heal`` takes it away."""
@@ -71,6 +78,7 @@ class Nemesis:
             self.fill_database_disk: 2,
             self.fill_server_disk: 2,
             self.shift_clocks: 3,
+            **({} if self._cluster.objects is None else {self.break_objects: 12}),
         }
 
     def _server(self) -> Server:
@@ -117,31 +125,41 @@ class Nemesis:
         for switches in (self._cluster.database, self._server().switches):
             switches.shift_clock(self._chance.choice((-3600, -20, 20, 3600)))
 
+    def break_objects(self) -> None:
+        assert self._cluster.objects is not None
+        self._cluster.objects.fail(self._chance.choice(_OBJECT_FAULTS))
+
     async def run(self) -> None:
         """Until it is cancelled."""
+        weights = self.faults_by_weight()
+        #: Each once, in some order, before any comes again.
+        once = self._chance.sample(list(weights), len(weights))
         while True:
-            weights = self.faults_by_weight()
-            (fault,) = self._chance.choices(list(weights), list(weights.values()))
+            (fault,) = [once.pop()] if once else self._chance.choices(list(weights), list(weights.values()))
             await asyncio.to_thread(fault)
             self.faults[fault.__name__] += 1
             await asyncio.sleep(self._chance.uniform(0.2, 4.0))
             await asyncio.to_thread(self._cluster.heal)
+            if not once:
+                self.tried_all.set()
             await asyncio.sleep(self._chance.uniform(0.5, 3.0))
 
 
-async def run(
-    folder: Path, seed: int, operations: int, clients: int = 12, options: tuple[str, ...] = ()
-) -> Report:
-    """``operations`` answered questions while things break, then a look at what is left."""
+async def run(folder: Path, seed: int, operations: int, clients: int = 12, objects: bool = False) -> Report:
+    """``operations`` answered questions while things break, then a look at what is left.
+
+    With ``objects`` bytes are in an object store that breaks too: what it spoils is quarantined, and a kernel
+    is absent until somebody asks for it to be compiled again. It is the same kernel then.
+    """
     began = time.monotonic()
-    with cluster(folder, options=options) as broken:
+    with cluster(folder, objects) as broken:
         addresses = [server.address for server in broken.servers]
-        workload = Workload(addresses, seed, programs=150, kernels=25)
+        workload = Workload(addresses, seed, programs=150, kernels=25, may_vanish=objects)
         nemesis = Nemesis(broken, seed)
         report = Report(seed, workload.seen, nemesis.faults)
         await asyncio.to_thread(_require_recovery, broken, report)
         breaking = asyncio.create_task(nemesis.run())
-        working = asyncio.create_task(workload.run(clients, operations))
+        working = asyncio.create_task(workload.run(clients, operations, nemesis.tried_all))
         await asyncio.wait({breaking, working}, return_when=asyncio.FIRST_COMPLETED)
         breaking.cancel()
         workload.stopping = True
@@ -151,10 +169,10 @@ async def run(
         await asyncio.to_thread(broken.heal)
         await asyncio.to_thread(_require_recovery, broken, report)
         # Everything once more, with nothing in the way: what was acknowledged is there, and whole.
-        last = Workload(addresses, seed + 1, programs=150, kernels=25)
+        last = Workload(addresses, seed + 1, programs=150, kernels=25, may_vanish=objects)
         last.seen.history = workload.seen.history
         last.seen.objects, last.seen.texts = workload.seen.objects, workload.seen.texts
-        await last.run(clients, 300)
+        await last.run(clients, 300, None)
         report.problems += [f"after healing: {problem}" for problem in last.seen.wrong]
         if last.seen.unanswered:
             report.problems.append(f"after healing {last.seen.unanswered} questions had no answer")

@@ -67,20 +67,30 @@ class Workload:
     """``clients`` tasks, each with a channel to one server at a time."""
 
     def __init__(
-        self, addresses: list[str], seed: int, programs: int, kernels: int, spellings: int = 3
+        self,
+        addresses: list[str],
+        seed: int,
+        programs: int,
+        kernels: int,
+        spellings: int = 3,
+        may_vanish: bool = False,
     ) -> None:
         self._addresses = addresses
         self._seed = seed
         self._programs = programs
         self._kernels = kernels
         self._spellings = spellings
+        #: Whether bytes may be lost, so that kernels and blobs are absent until they are made again.
+        self._may_vanish = may_vanish
         self._stubs: dict[str, Any] = {}
         self._channels: list[grpc.aio.Channel] = []
+        self._until: asyncio.Event | None = None
         self.seen = Observed()
         self.stopping = False
 
-    async def run(self, clients: int, operations: int) -> None:
-        """Returns when ``operations`` questions were answered, or ``stopping`` is set."""
+    async def run(self, clients: int, operations: int, until: asyncio.Event | None) -> None:
+        """Returns when ``operations`` questions were answered and ``until`` is set, or ``stopping`` is."""
+        self._until = until
         options = [("grpc.initial_reconnect_backoff_ms", 200), ("grpc.max_reconnect_backoff_ms", 1000)]
         for address in self._addresses:
             channel = grpc.aio.insecure_channel(address, options=options)
@@ -98,7 +108,9 @@ class Workload:
             self._store: 20, self._lookup: 25, self._compile: 12, self._find: 25,
             self._read: 8, self._retrieve: 5, self._count: 5,
         }  # fmt: skip
-        while not self.stopping and self.seen.answered < operations:
+        while not self.stopping and (
+            self.seen.answered < operations or not (self._until is None or self._until.is_set())
+        ):
             stub = self._stubs[chance.choice(self._addresses)]
             (question,) = chance.choices(list(ask), list(ask.values()))
             await self._timed(question, stub, chance)
@@ -114,7 +126,8 @@ class Workload:
             self.seen.wrong.append(f"{question.__name__} was kept waiting for {DEADLINE + SLACK} s")
         except grpc.RpcError as error:
             self.seen.unanswered += 1
-            if error.code() not in _AWAY:
+            lost = self._may_vanish and error.code() is grpc.StatusCode.NOT_FOUND
+            if error.code() not in _AWAY and not lost:
                 self.seen.wrong.append(f"{question.__name__}: {error.code()} {error.details()}")
             # A client that is told "not now" takes a breath.
             await asyncio.sleep(chance.random() * 0.2)
@@ -191,7 +204,8 @@ class Workload:
                 elif result.status == pb.KERNEL_STATUS_NEED_PROGRAM:
                     self._told(("mapping", number, name), None, asked, False)
                 elif result.status == pb.KERNEL_STATUS_NEED_COMPILE:
-                    self._told(("kernel", number), None, asked, False)
+                    if not self._may_vanish:
+                        self._told(("kernel", number), None, asked, False)
                 else:
                     self.seen.wrong.append(f"kernel {number}: a failure was remembered: {result.failure}")
 

@@ -53,7 +53,7 @@ def test_what_would_fail_again_is_remembered_with_all_it_said(store: Store, thre
     [
         (errors.CompileFailed("x", stage="lower"), True),
         (errors.CompileFailed("x", signal="SIGSEGV"), True),
-        (errors.CompileFailed("x", signal="SIGKILL"), False),
+        (errors.Unavailable("x", signal="SIGKILL"), False),
         (errors.UnsupportedOp("x"), True),
         (errors.CompileTimeout("x"), True),
         (errors.Unavailable("x"), False),

@@ -99,7 +99,7 @@ def test_a_worker_sees_nothing_of_the_server(monkeypatch: pytest.MonkeyPatch) ->
     os.close(descriptor)
 
 
-@pytest.mark.parametrize("signal", ["SIGSEGV", "SIGABRT", "SIGKILL", "SIGBUS"])
+@pytest.mark.parametrize("signal", ["SIGSEGV", "SIGABRT", "SIGBUS"])
 def test_a_crash_fails_its_own_request_and_names_stage_and_signal(signal: str) -> None:
     async def body() -> None:
         async with pool(compilers=2) as p:
@@ -111,6 +111,19 @@ def test_a_crash_fails_its_own_request_and_names_stage_and_signal(signal: str) -
             assert crashed.stage == "lower"
             assert crashed.metadata["signal"] == signal
             assert "the last words" in crashed.diagnostic
+            assert isinstance(await compile(p, "echo"), Frame)
+
+    run(body())
+
+
+def test_a_job_whose_worker_is_killed_is_given_to_another_one_once() -> None:
+    """A job that kills its worker, each time: the second death is told, as one that says nothing of the job."""
+
+    async def body() -> None:
+        async with pool(compilers=2) as p:
+            with pytest.raises(errors.Unavailable, match="ended from outside in stage lower: SIGKILL"):
+                await compile(p, "crash", signal="SIGKILL")
+            assert p.restarts == 2
             assert isinstance(await compile(p, "echo"), Frame)
 
     run(body())
