@@ -10,7 +10,13 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kcache_grpc.storage.errors import CorruptStore, InvalidValue, StoreUnavailable, UnsupportedStore
+from kcache_grpc.storage.errors import (
+    CorruptStore,
+    InvalidValue,
+    StorageError,
+    StoreUnavailable,
+    UnsupportedStore,
+)
 from kcache_grpc.storage.opening import sqlite_path
 from kcache_grpc.storage.revision import refuse_other_revision
 from kcache_grpc.storage.schema import triggers
@@ -122,19 +128,25 @@ def _arriving(target: Path) -> Generator[Path]:
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except OSError as error:
+        raise StoreUnavailable(f"{target} cannot be made: {error.strerror}") from error
+    try:
         yield temporary
-        descriptor = os.open(temporary, os.O_RDWR)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _settle(temporary)
         temporary.replace(target)
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        _settle(target.parent)
+    except StorageError:
+        raise  # which may be an OSError too
     except OSError as error:
         raise StoreUnavailable(f"{target} cannot be written: {error.strerror}") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _settle(path: Path) -> None:
+    """Wait until the disk has it."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
