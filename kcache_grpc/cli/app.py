@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from kcache_grpc.cli import (
+    audit,
     backing,
     collecting,
     compiling,
@@ -73,6 +74,7 @@ def _add_administration(app: typer.Typer) -> None:
     epoch.command("list")(collecting.epoch_list)
     epoch.command("raise")(collecting.epoch_raise)
     app.add_typer(epoch, name="epoch")
+    app.add_typer(audit.application(), name="audit")
 
 
 def run(arguments: list[str]) -> int:
