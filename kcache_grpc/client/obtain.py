@@ -142,11 +142,13 @@ class Obtainer:
         first the kernel, then the constants, for which it wants the program again.
         """
         pauses = list(_PAUSES)
+        origins = set[str]()
         while True:
             answer, parts = await self._compile(ask, known, deadline, progress)
+            origins.add(answer.origin)
             try:
                 kernel = await self._complete(ask, answer.kernel, parts, deadline)
-                return Obtained(kernel, answer.origin)
+                return Obtained(kernel, "compiled" if "compiled" in origins else answer.origin)
             except NotFound:
                 if not pauses:
                     raise
