@@ -30,7 +30,7 @@ from kcache_grpc.storage.errors import (
     StoreUnavailable,
     UnsupportedStore,
 )
-from kcache_grpc.storage.records import Lease
+from kcache_grpc.storage.records import AuditEvent, GraphDraft, Lease, SignedBytes
 from kcache_grpc.storage.schema import IMMUTABLE, METADATA, PERMANENT, SCHEMA_REVISION
 from kcache_grpc.storage.sql.postgres import postgres_engine
 from kcache_migrations import LOCATION
@@ -431,6 +431,25 @@ class TestTime:
                 )
                 assert store.put_spec(ns, spec(number)).key == number + 1
                 assert store.find_namespace("default") == ns
+
+    def test_a_transaction_whose_connection_is_cut_in_the_middle_is_repeated(self, url, postgres_server):
+        with open_store(url) as store:
+            ns = store.get_or_create_namespace("default")
+            cuts = [True, True]
+
+            def bind(key: int) -> SignedBytes:
+                if cuts:
+                    cuts.pop()
+                    postgres_server.execute(
+                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE "
+                        f"datname = '{database_name(url)}' AND state = 'idle in transaction'"
+                    )
+                return SignedBytes(b"binding", b"signature")
+
+            draft = GraphDraft(spec(1), program(1), bind)
+            assert store.put_graph(ns, draft, AuditEvent("store")).spec.key == 1
+            assert not cuts
+            assert len(store.list_audit(ns)) == 1
 
     def test_a_server_that_freezes_in_a_transaction_blocks_the_namespace_for_seconds_only(self, url):
         with open_store(url) as store:

@@ -71,11 +71,13 @@ class Journal:
         if self._process != os.getpid():
             yield appended
             return
-        connection.info[_APPENDED] = appended
+        # Taken hold of once: a connection that was lost meanwhile does not give it any more.
+        info = connection.info
+        info[_APPENDED] = appended
         try:
             yield appended
         finally:
-            del connection.info[_APPENDED]
+            info.pop(_APPENDED, None)
 
     def committed(self, appended: Sequence[AuditRecord]) -> None:
         """Their transaction has ended well."""
