@@ -284,3 +284,22 @@ def test_one_sample_is_above_the_numbers_of_the_program() -> None:
     )
     assert "[11,16]" in text
     assert "[101,16]" in text or "[103,16]" in text
+
+
+# Indices.
+
+
+@pytest.mark.parametrize(
+    ("function", "wrapped"),
+    [
+        (lambda x, i: x[i], True),
+        (lambda x, i: x[i.abs()], False),
+        (lambda x, i: x[torch.arange(3), i], True),
+        (lambda x, i: x[torch.arange(3).unsqueeze(1), i.clamp(min=0)], False),
+        (lambda x, i: x[x.argmax(0)], False),
+        (lambda x, i: x[i + torch.arange(3)], True),
+    ],
+)
+def test_indices_that_may_be_negative_count_from_the_end(function: Any, wrapped: bool) -> None:
+    text = text_of(function, X, torch.tensor([0, -1, 2]))
+    assert ("torch.aten.where" in text) == wrapped

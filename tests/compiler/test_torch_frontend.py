@@ -285,3 +285,39 @@ def test_open_dims_in_types_are_read_or_refused_by_name() -> None:
     )
     with pytest.raises(UnsupportedOp, match="not static"):
         canonicalize(softmax, "torch")
+
+
+# Where torch-mlir's lowering has another meaning.
+
+
+@pytest.mark.parametrize(("size", "window", "stride", "padding"), [(6, 3, 2, 1), (5, 2, 2, 0), (6, 3, 2, 0)])
+def test_a_pool_that_rounds_up_is_padded_behind(size: int, window: int, stride: int, padding: int) -> None:
+    pool = nn.MaxPool2d(window, stride, padding, ceil_mode=True)
+    x = torch.randn(1, 2, size, size)
+    count = pool(x).shape[-1]
+    behind = (count - 1) * stride + window - size - padding
+    around = (padding, behind, padding, behind)
+    written = Function(
+        lambda x: functional.max_pool2d(functional.pad(x, around, value=-torch.inf), window, stride)
+    )
+    ours, theirs = (canonicalize(text_of(f, x), "torch", "strict") for f in (pool, written))
+    assert ours.spec_text == theirs.spec_text
+
+
+def test_a_pool_that_has_nothing_to_round_is_the_plain_one() -> None:
+    x = torch.randn(1, 2, 7, 7)
+    forms = [text_of(nn.MaxPool2d(3, 2, 1, ceil_mode=ceiling), x) for ceiling in (False, True)]
+    assert len({canonicalize(form, "torch").spec_digest for form in forms}) == 1
+
+
+def test_a_mean_that_rounds_up_is_refused() -> None:
+    with pytest.raises(UnsupportedOp, match=r"avg_pool2d.*ceil_mode"):
+        canonicalize(text_of(nn.AvgPool2d(2, 2, ceil_mode=True), torch.randn(1, 2, 5, 5)), "torch")
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x: x + torch.rand(4, 16), lambda x: functional.dropout(x, 0.5, training=True)]
+)
+def test_random_numbers_are_refused(function: Any) -> None:
+    with pytest.raises(UnsupportedOp, match="random numbers"):
+        canonicalize(text_of(Function(function), X), "torch")

@@ -96,6 +96,8 @@ MODULES: dict[str, tuple[nn.Module, tuple[Any, ...]]] = {
     "embedding": (nn.Embedding(20, 8), (torch.randint(0, 20, (3, 5)),)),
     "cross entropy": (of(functional.cross_entropy), (rand(4, 10), torch.randint(0, 10, (4,)))),
     "max pool": (nn.MaxPool2d(2), (rand(2, 3, 8, 8),)),
+    "max pool that rounds up": (nn.MaxPool2d(3, 2, 1, ceil_mode=True), (rand(2, 3, 6, 6),)),
+    "negative indices": (of(lambda x, i: (x[i], x[:, i], x[i, i])), (rand(4, 5), torch.tensor([0, -1, -4]))),
     "lstm cell": (Cell(), (rand(4, 8), (rand(4, 8), rand(4, 8)))),
     "encoder layer": (nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval(), (rand(2, 5, 16),)),
     "upsampling": (nn.Upsample(scale_factor=2), (rand(1, 2, 3, 3),)),

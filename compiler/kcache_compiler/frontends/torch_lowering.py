@@ -10,6 +10,7 @@ from kcache_compiler.frontends import context as mlir
 from kcache_compiler.frontends.context import Native
 from kcache_compiler.frontends.tidy import tidy
 from kcache_compiler.frontends.torch_ops import LOWERED, lower_ops, name_of
+from kcache_compiler.frontends.torch_pools import pad_behind
 from kcache_compiler.frontends.torch_variance import VARIANCES, decompose_variances
 
 #: Raw import to the backend contract: values instead of mutation, composite ops in their parts. Variances
@@ -36,6 +37,11 @@ _STRUCTURE = re.compile(
     r"torch\.(constant\.|prim\.ListConstruct|prim\.TupleConstruct|aten\.size|aten\.Int)|torch_c\."
 )
 _ILLEGAL = re.compile(r"failed to legalize operation '([\w.]+)'")
+_RANDOM = re.compile(
+    r"torch\.aten\.(rand|bernoulli|uniform|normal|multinomial|exponential\b|exponential_|cauchy|geometric|log_normal"
+    r"|rrelu_with_noise)"
+)
+_DROPOUT = re.compile(r"torch\.aten\.(native_|feature_|alpha_)?dropout\b")
 _OPERATOR = re.compile(r'name = "([\w.]+)"')
 
 
@@ -45,8 +51,9 @@ def lower_torch_to_stablehlo(module: Native) -> None:
     The caller owns the module; after an error it is in no defined state. Raises ``UnsupportedOp`` with the op
     of the Torch dialect that does not lower, and its location; ``InvalidProgram`` where no op is to blame.
     """
-    _refuse_custom_ops(module)
+    _refuse(module)
     places = _places(module)
+    pad_behind(module)
     lower_ops(module, registered=False)
     _run(module, _TO_CONTRACT, places)
     decompose_variances(module)
@@ -75,14 +82,27 @@ def _run(module: Native, pipeline: str, places: dict[str, str]) -> None:
         _explain(module, error, places)
 
 
-def _refuse_custom_ops(module: Native) -> None:
-    """Raise for the ops of extensions of PyTorch: of what they compute, the program says nothing."""
+def _refuse(module: Native) -> None:
+    """Raise for the ops of extensions of PyTorch: of what they compute, the program says nothing; and for
+    those that draw random numbers: a kernel would draw the same in each call.
+    """
     for operation in mlir.all_operations(module.operation):
+        if _RANDOM.match(name_of(operation)) or _drops(operation):
+            reason = "it draws random numbers: draw them outside of the program, and pass them as an argument"
+            raise UnsupportedOp(name_of(operation), reason, mlir.describe_location(operation.location))
         if operation.name == "torch.operator":
             name = operation.attributes["name"].value
             if not name.startswith(("torch.aten.", "torch.prims.", "torch.prim.", "torch.onnx.", "onnx.")):
                 reason = "a custom op, and the program does not hold its definition; write it with ATen ops"
                 raise UnsupportedOp(name, reason, mlir.describe_location(operation.location))
+
+
+def _drops(operation: Native) -> bool:
+    """Whether an op is a dropout of training."""
+    if not _DROPOUT.match(name_of(operation)):
+        return False
+    train = operation.operands[2].owner
+    return getattr(train, "name", "") != "torch.constant.bool" or train.attributes["value"].value
 
 
 def _explain(module: Native, error: Exception, places: dict[str, str]) -> NoReturn:
