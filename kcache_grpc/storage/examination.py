@@ -249,15 +249,16 @@ def _objects(subject: Subject) -> Finding:
         return Finding("objects", "skipped", "some bytes are in an object store that is not named", advice)
     from kcache_grpc.storage.objects import INLINE_BYTES, Lost, open_objects
 
-    store, missing = open_objects(subject.objects, INLINE_BYTES), 0
+    store, missing = open_objects(subject.objects, INLINE_BYTES), list[str]()
     for location, size in named:
         try:
             store.require(location, int(size))
-        except Lost:
-            missing += 1
+        except (Lost, KcacheError) as loss:  # noqa: PERF203 (each is counted)
+            missing.append(str(loss))
     if missing:
-        advice = "run: kcache verify --all, which quarantines them; compiling again repairs them"
-        return Finding("objects", "failed", f"{missing} of {len(named)} objects cannot be read", advice)
+        detail = f"{len(missing)} of {len(named)} objects cannot be read, the first: {missing[0]}"
+        advice = "run: kcache verify --all; compiling again repairs what it quarantines"
+        return Finding("objects", "failed", detail, advice)
     return Finding("objects", "ok", f"{len(named)} objects are there")
 
 

@@ -288,7 +288,10 @@ class SqlGraphs(SqlGenerations, GraphStore):
         found: list[int] = []
         latest = [key] if 1 <= key <= checks.MAX_INT else []
         while latest:
+            above = min(latest)
             latest = [row.alias for row in self._db.fetch(_ALIASES, {"ns": namespace.id, "keys": latest})]
+            if latest and min(latest) <= above:
+                raise CorruptStore(f"keys {min(latest)} and {above} stand for each other: restore a backup")
             found += latest
         return tuple(sorted(found))
 
@@ -297,6 +300,8 @@ class SqlGraphs(SqlGenerations, GraphStore):
             rows = self._db.fetch(_ALIAS, {"ns": namespace.id, "alias": key})
             if not rows:
                 break
+            if rows[0].key >= key:
+                raise CorruptStore(f"keys {key} and {rows[0].key} stand for each other: restore a backup")
             key = rows[0].key
         return key
 
