@@ -21,6 +21,7 @@ from sqlalchemy import (
     text,
 )
 
+from kcache_migrations.audit_views import audit_views
 from kcache_migrations.collector import collector_removal, collector_statements
 from kcache_migrations.guards import guard_statements
 from kcache_migrations.notices import notice_removal, notice_statements
@@ -99,7 +100,8 @@ def downgrade() -> None:
         for statement in (*collector_removal(_COLLECTABLE), *notice_removal()):
             op.execute(statement)
         op.execute("ALTER TABLE artifact_chunks ALTER COLUMN content SET STORAGE EXTENDED")
-    op.execute("DROP VIEW v_audit")
+    for name in _views(dialect):
+        op.execute(f"DROP VIEW {name}")
     for table in ("audit_checkpoints", "audit_writers", "transfers", "dead_objects"):
         op.drop_table(table)
     for table in ("disowned_toolchains", "pins", "quotas"):
@@ -113,7 +115,8 @@ def downgrade() -> None:
     op.drop_column("audit_events", "job")
     op.drop_column("audit_events", "request_count")
     op.drop_column("audit_seals", "leaf_marks")
-    op.execute(f"CREATE VIEW v_audit AS {_views(dialect)['v_audit'].replace('t.job, ', '')}")
+    before = _views(dialect)["v_audit"].replace("t.job, ", "").replace("t.request_count, ", "")
+    op.execute(f"CREATE VIEW v_audit AS {before}")
 
 
 def _postgres() -> None:
@@ -175,7 +178,7 @@ def _limits() -> None:
 
 
 def _collection() -> None:
-    """What eviction asks for: removals that memories of a namespace notice, and a use of everything stored."""
+    """What eviction asks for: removals that memories of a namespace notice, a use of all that is stored."""
     op.add_column("namespaces", _int("removals", "0"))
     for table, subject, digest in (
         ("kernels", "kernel", "kernel_digest"),
@@ -241,8 +244,9 @@ def _views(dialect: str) -> dict[str, str]:
     return {
         "v_audit": f"""
             SELECT t.id, n.name AS namespace, t.epoch, {time("t.at")}, t.kind, t.outcome, t.origin, t.actor,
-                   t.job, t.peer, t.request_id, {hexa("t.program_digest")}, {hexa("t.spec_digest")}, t.key,
-                   {hexa("t.kernel_digest")}, t.target, {hexa("t.toolchain")}, t.duration_us, t.byte_count,
+                   t.job, t.peer, t.request_id, t.request_count, {hexa("t.program_digest")},
+                   {hexa("t.spec_digest")}, t.key, {hexa("t.kernel_digest")}, t.target, {hexa("t.toolchain")}, t.duration_us, t.byte_count,
                    t.saved_us, t.detail
             FROM audit_events t LEFT JOIN namespaces n ON n.id = t.namespace_id""",
+        **audit_views(dialect),
     }
