@@ -90,10 +90,10 @@ async def _noting(store: Store, namespace: Namespace) -> float:
     return round(statistics.median(times), 2)
 
 
-def _caller(**said: str) -> Callable[[], None]:
+def _caller(*said: str) -> Callable[[], None]:
     def make() -> None:
         for _ in range(_CALLS):
-            Caller("default", "r" * 32, "kcache-python/0.1.0", "ipv4:127.0.0.1:1", **said)
+            Caller("default", "r" * 32, "kcache-python/0.1.0", "ipv4:127.0.0.1:1", *said)
 
     return make
 
@@ -117,7 +117,7 @@ def main() -> None:
             began = time.thread_time()
             events = sum(chain.events for chain in Verification(store).all())
             proving = (time.thread_time() - began) / events * 1e6
-    saying = _cpu(_caller(actor="ada", job="train-7"), _CALLS) - _cpu(_caller(), _CALLS)
+    saying = _cpu(_caller("ada", "train-7"), _CALLS) - _cpu(_caller(), _CALLS)
     result = {
         "hit_us": {"noting": noting, "actor_and_job": round(saying, 2)},
         "append_us_per_event": {"plain": plain, "remembered_for_sealing": kept},

@@ -241,11 +241,12 @@ def _views(dialect: str) -> dict[str, str]:
     def time(column: str) -> str:
         return f"{iso_time(dialect, column)} AS {column.split('.')[-1]}"
 
+    asked = f"{hexa('t.program_digest')}, {hexa('t.spec_digest')}, t.key"
     return {
         "v_audit": f"""
             SELECT t.id, n.name AS namespace, t.epoch, {time("t.at")}, t.kind, t.outcome, t.origin, t.actor,
-                   t.job, t.peer, t.request_id, t.request_count, {hexa("t.program_digest")},
-                   {hexa("t.spec_digest")}, t.key, {hexa("t.kernel_digest")}, t.target, {hexa("t.toolchain")}, t.duration_us, t.byte_count,
+                   t.job, t.peer, t.request_id, t.request_count, {asked},
+                   {hexa("t.kernel_digest")}, t.target, {hexa("t.toolchain")}, t.duration_us, t.byte_count,
                    t.saved_us, t.detail
             FROM audit_events t LEFT JOIN namespaces n ON n.id = t.namespace_id""",
         **audit_views(dialect),

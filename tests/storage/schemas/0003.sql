@@ -71,8 +71,8 @@ CREATE TABLE audit_events (
 	saved_us BIGINT NOT NULL, 
 	detail TEXT NOT NULL
 , job TEXT DEFAULT '' NOT NULL, request_count BIGINT DEFAULT '1' NOT NULL);
-INSERT INTO "audit_events" VALUES(1,1,1,1750000000000000,'19853-e2eab513871ce0ad','store','','','job','','',NULL,NULL,1,NULL,'',NULL,0,0,0,'','',1);
-INSERT INTO "audit_events" VALUES(2,1,1,1750000000000000,'19853-e2eab513871ce0ad','publish','','','','','',NULL,NULL,1,NULL,'',NULL,0,0,0,'','',1);
+INSERT INTO "audit_events" VALUES(1,1,1,1750000000000000,'32291-0bba98e381ec1286','store','','','job','','',NULL,NULL,1,NULL,'',NULL,0,0,0,'','',1);
+INSERT INTO "audit_events" VALUES(2,1,1,1750000000000000,'32291-0bba98e381ec1286','publish','','','','','',NULL,NULL,1,NULL,'',NULL,0,0,0,'','',1);
 CREATE TABLE audit_seals (
 	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
 	writer TEXT NOT NULL, 
@@ -352,7 +352,7 @@ CREATE TABLE store_meta (
 	value TEXT NOT NULL, 
 	CONSTRAINT pk_store_meta PRIMARY KEY (name)
 );
-INSERT INTO "store_meta" VALUES('store_id','fa7cc035005e766d746cd855b48ff8d0');
+INSERT INTO "store_meta" VALUES('store_id','b441d45386df2d31602c6137453bdcfa');
 CREATE TABLE transfers (
 	source_id TEXT NOT NULL, 
 	table_name TEXT NOT NULL, 
@@ -381,15 +381,15 @@ CREATE INDEX ix_programs_artifact_id ON programs (artifact_id);
 CREATE INDEX ix_constants_artifact_id ON constants (artifact_id);
 CREATE INDEX ix_graph_mappings_key ON graph_mappings (namespace_id, "key");
 CREATE INDEX ix_mapping_constants_digest ON mapping_constants (namespace_id, digest);
-CREATE INDEX ix_kernels_compile_us ON kernels (namespace_id, epoch, compile_us);
 CREATE INDEX ix_kernels_toolchain ON kernels (namespace_id, toolchain);
+CREATE INDEX ix_kernels_compile_us ON kernels (namespace_id, epoch, compile_us);
 CREATE INDEX ix_kernels_variants ON kernels (namespace_id, epoch, "key", target, options, toolchain);
 CREATE INDEX ix_kernel_artifacts_artifact_id ON kernel_artifacts (artifact_id);
 CREATE INDEX ix_conflicts_namespace_id ON conflicts (namespace_id, id);
 CREATE INDEX ix_usage_last_used_at ON usage (namespace_id, subject, last_used_at);
+CREATE INDEX ix_audit_events_namespace_id ON audit_events (namespace_id, id);
 CREATE INDEX ix_audit_events_writer ON audit_events (writer, id);
 CREATE INDEX ix_audit_events_at ON audit_events (namespace_id, at);
-CREATE INDEX ix_audit_events_namespace_id ON audit_events (namespace_id, id);
 CREATE TRIGGER specs_refuse_update BEFORE UPDATE ON specs BEGIN SELECT RAISE(ABORT, 'kcache: rows of specs are never changed'); END;
 CREATE TRIGGER specs_refuse_delete BEFORE DELETE ON specs BEGIN SELECT RAISE(ABORT, 'kcache: rows of specs are never deleted'); END;
 CREATE TRIGGER specs_refuse_insert BEFORE INSERT ON specs WHEN EXISTS (SELECT 1 FROM specs WHERE rowid = NEW.rowid) OR EXISTS (SELECT 1 FROM specs WHERE namespace_id = NEW.namespace_id AND key = NEW.key) OR EXISTS (SELECT 1 FROM specs WHERE namespace_id = NEW.namespace_id AND spec_digest = NEW.spec_digest) BEGIN SELECT RAISE(ABORT, 'kcache: rows of specs are never replaced'); END;
