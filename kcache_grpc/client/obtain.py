@@ -163,6 +163,8 @@ class Obtainer:
         header = self.connection.header()
 
         def take(reply: pb.CompileKernelResponse) -> None:
+            for stage in reply.stage.earlier_stages:
+                progress(stage, time.monotonic() - began)
             _take(done, reply)
             if reply.WhichOneof("event") in ("stage", "heartbeat"):
                 progress(done.stage, time.monotonic() - began)

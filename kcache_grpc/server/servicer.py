@@ -120,8 +120,8 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
                 match event:
                     case None:
                         yield translate.heartbeat(context.elapsed)
-                    case Stage(name):
-                        yield translate.stage(name, context.elapsed)
+                    case Stage():
+                        yield translate.stage(event, context.elapsed)
                     case Compiled():
                         yield translate.compiled(event)
                         for ref in event.kernel.wanted(kinds):

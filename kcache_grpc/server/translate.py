@@ -40,6 +40,7 @@ from kcache_grpc.service.values import (
     Missing,
     Normalized,
     Origin,
+    Stage,
     StoredSpec,
 )
 from kcache_grpc.storage.records import FailureRecord, Stats, StoredKernel
@@ -273,10 +274,12 @@ def _failure(record: FailureRecord) -> kernel_cache_pb2.RememberedFailure:
     )
 
 
-def stage(name: str, elapsed: float) -> kernel_cache_pb2.CompileKernelResponse:
+def stage(value: Stage, elapsed: float) -> kernel_cache_pb2.CompileKernelResponse:
     """A stage began."""
     return kernel_cache_pb2.CompileKernelResponse(
-        stage=kernel_cache_pb2.CompileStage(stage=name, elapsed=duration(elapsed))
+        stage=kernel_cache_pb2.CompileStage(
+            stage=value.name, elapsed=duration(elapsed), earlier_stages=value.earlier
+        )
     )
 
 

@@ -118,6 +118,10 @@ class Compiles:
         key = (order.namespace.id, order.namespace.epoch, order.identity.digest)
         return self._flights.join(key, lambda flight: self._make(flight, order, known_failure))
 
+    def in_flight(self, namespace: Namespace, digest: bytes) -> bool:
+        """Whether this process is making or awaiting the kernel."""
+        return (namespace.id, namespace.epoch, digest) in self._flights
+
     @property
     def running(self) -> int:
         """Kernels in the making."""

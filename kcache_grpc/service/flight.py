@@ -35,6 +35,22 @@ class Flight(Generic[T]):
                 return
             await pulse.wait()
 
+    async def paced(self, pace: float) -> AsyncIterator[tuple[str, ...]]:
+        """As ``stages``, those that come within ``pace`` seconds together: for the many who only joined."""
+        seen = 0
+        while True:
+            pulse = self._pulse
+            if seen < len(self._stages):
+                new = tuple(self._stages[seen:])
+                seen += len(new)
+                yield new
+                if not self._task.done():
+                    await asyncio.wait({self._task}, timeout=pace)
+            elif self._task.done():
+                return
+            else:
+                await pulse.wait()
+
     async def result(self) -> T:
         """What came of it. Who waits may be cancelled, the work is not."""
         return await asyncio.shield(self._task)
@@ -81,6 +97,9 @@ class Flights(Generic[K, T]):
 
     def __len__(self) -> int:
         return len(self._flights)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._flights
 
     async def drain(self, grace: float) -> None:
         """Waits up to ``grace`` seconds for all to land, then cancels the rest and waits for that."""

@@ -19,7 +19,7 @@ from kcache_grpc.service.notes import client_detail
 from kcache_grpc.service.quotas import Room
 from kcache_grpc.service.succession import Succession
 from kcache_grpc.service.threads import StoreThreads
-from kcache_grpc.service.values import Caller, KnownGraph, Limits, Stored
+from kcache_grpc.service.values import Caller, GraphSource, KnownGraph, Limits, Stored
 from kcache_grpc.storage.contract import Store
 from kcache_grpc.storage.records import AuditEvent, GraphDraft, Namespace, SignedBytes, SpecDraft
 from kcache_grpc.worker import WorkerPool, codec
@@ -114,6 +114,11 @@ class Graphs:
 
         key = (namespace.id, namespace.epoch, program.digest, numerics)
         return self._storing.join(key, work)[0]
+
+    def is_storing(self, namespace: Namespace, source: GraphSource, numerics: str) -> bool:
+        """Whether this process is about to store the program."""
+        digest = source.digest if isinstance(source, Program) else source
+        return (namespace.id, namespace.epoch, digest, numerics) in self._storing
 
     async def drain(self, grace: float) -> None:
         """Waits for what is being parsed and stored."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from kcache_grpc.errors import NotFound, Unavailable
 from kcache_grpc.model.manifest import ArtifactRef
 from kcache_grpc.service import describe
+from kcache_grpc.service.flight import Flights
 from kcache_grpc.service.memory import ByteLru
 from kcache_grpc.service.threads import StoreThreads
 from kcache_grpc.service.values import BeyondEnd, KnownKernel
@@ -31,6 +32,8 @@ class Kernels:
             _MANIFEST_BYTES, MEMORY_WINDOW
         )
         self._blobs: ByteLru[tuple[int, int, bytes], bytes] = ByteLru(_BLOB_BYTES, MEMORY_WINDOW)
+        #: Many callers who wait for one compile read its bytes once.
+        self._opening: Flights[tuple[int, int, bytes], int | None] = Flights()
         self.memory_hits = 0
 
     def remembered(self, namespace: Namespace, digest: bytes) -> KnownKernel | None:
@@ -85,11 +88,11 @@ class Kernels:
     async def open(self, namespace: Namespace, digest: bytes, offset: int, limit: int) -> tuple[int, int]:
         """Size of a blob and the end of what is to be read. Raises ``NotFound``, ``ArgumentError``."""
         content = self._blobs.get((namespace.id, namespace.removals, digest))
-        size = (
-            len(content)
-            if content is not None
-            else await self._threads(self._store.artifact_size, namespace, digest)
-        )
+        if content is not None:
+            size: int | None = len(content)
+        else:
+            key = (namespace.id, namespace.removals, digest)
+            size = await self._opening.join(key, lambda _: self._load(namespace, digest))[0].result()
         if size is None:
             raise _unknown(digest)
         if offset > size:
@@ -119,6 +122,17 @@ class Kernels:
                 )
             yield offset, part
             offset += len(part)
+
+    async def _load(self, namespace: Namespace, digest: bytes) -> int | None:
+        """The size of what is stored whole; its bytes are in memory afterwards, unless they are many."""
+        size = await self._threads(self._store.artifact_size, namespace, digest)
+        if size is None or size > CHUNK_BYTES:
+            return size
+        content = await self._threads(self._store.read_artifact, namespace, digest)
+        if content is None:
+            return None
+        self.remember_blob(namespace, digest, content)
+        return size
 
     def _read_all(self, namespace: Namespace, digests: Sequence[bytes]) -> dict[bytes, bytes]:
         contents = {digest: self._store.read_artifact(namespace, digest) for digest in digests}

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from kcache_grpc.errors import ArgumentError
+from kcache_grpc.service.flight import Flights
 from kcache_grpc.service.threads import StoreThreads
 from kcache_grpc.storage.contract import Store
 from kcache_grpc.storage.errors import ToolchainDisowned
@@ -43,6 +44,8 @@ class Namespaces:
         #: Those that have disowned our toolchain.
         self._closed: set[int] = set()
         self._known: dict[str, tuple[Namespace, float]] = {}
+        #: Many callers whose window ends at once look once.
+        self._loading: Flights[str, Namespace] = Flights()
 
     async def get(self, name: str) -> Namespace:
         """The namespace, made on first use. Raises ``ArgumentError`` for a bad name."""
@@ -54,6 +57,10 @@ class Namespaces:
                 f"namespace {name[:140]!r}: use 1 to 128 of a-z 0-9 . _ -, a letter or digit first",
                 field="namespace",
             )
+        flight, _ = self._loading.join(name, lambda _: self._look(name))
+        return await flight.result()
+
+    async def _look(self, name: str) -> Namespace:
         now = self._clock()
         namespace, disowned = await self._threads(self._load, name)
         self._entered.add(namespace.id)

@@ -34,7 +34,7 @@ from kcache_grpc.service.quotas import Room
 from kcache_grpc.service.sealer import Sealer, SealTask
 from kcache_grpc.service.signals import Signals
 from kcache_grpc.service.succession import Succession
-from kcache_grpc.service.supply import Supply
+from kcache_grpc.service.supply import Supply, stages_of
 from kcache_grpc.service.threads import StoreThreads
 from kcache_grpc.service.uploads import Progress, UploadPlan, Uploads, too_large
 from kcache_grpc.service.values import (
@@ -355,12 +355,14 @@ class KernelService:
         namespace = await self._namespaces.serving(caller.namespace)
         numerics = wish.options.numerics
         with self._noting(namespace, caller, source, "", str(wish.target)):
-            graph = await self._find_graph(namespace, source, numerics)
+            joins = self._graphs.is_storing(namespace, source, numerics)
+            graph = None if joins else await self._find_graph(namespace, source, numerics)
             if graph is None:
                 program = await self._program(namespace, source)
+                joins = self._graphs.is_storing(namespace, source, numerics)
                 storing = self._graphs.store(namespace, program, numerics, caller, retry_failed)
-                async for stage in storing.stages():
-                    yield Stage(stage)
+                async for stage in stages_of(storing, each=not joins):
+                    yield stage
                 graph = (await storing.result()).graph
             async for event in self._supply.kernel(namespace, graph, wish, caller, retry_failed, kinds):
                 yield event

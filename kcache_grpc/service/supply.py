@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 from kcache_grpc.model.shapes import AUTO
 from kcache_grpc.model.variants import Shape
 from kcache_grpc.service import describe
 from kcache_grpc.service.compiles import Compiles, Order
 from kcache_grpc.service.failures import Failures, as_error, suppress_lasting
+from kcache_grpc.service.flight import Flight
 from kcache_grpc.service.kernels import Kernels
 from kcache_grpc.service.ledger import Ledger
 from kcache_grpc.service.values import Caller, Compiled, KernelWish, KnownGraph, KnownKernel, Origin, Stage
 from kcache_grpc.service.variants import Choice, Variants
 from kcache_grpc.storage.records import Namespace
+
+#: Seconds within which stages of a compile that somebody else asked for first are told together.
+_PACE = 0.1
+
+
+async def stages_of(flight: Flight[Any], *, each: bool) -> AsyncIterator[Stage]:
+    """The stages of a flight as they come: ``each`` by itself, or paced."""
+    if each:
+        async for stage in flight.stages():
+            yield Stage(stage)
+        return
+    async for earlier in flight.paced(_PACE):
+        yield Stage(earlier[-1], earlier[:-1])
 
 
 class Supply:
@@ -79,19 +94,21 @@ class Supply:
         kinds: frozenset[str],
     ) -> AsyncIterator[Stage | Compiled]:
         identity = describe.identity(graph, shape, wish, self._toolchain)
-        stored = await self._kernels.find(namespace, [identity.digest])
-        if stored:
-            kernel = stored[identity.digest]
-            self._serve(namespace, caller, graph, kernel, "stored", wish, kinds)
-            yield Compiled(graph, kernel, Origin.STORED)
-            return
-        failure = (await self._failures.find(namespace, [identity.digest])).get(identity.digest)
+        failure = None
+        if not self._compiles.in_flight(namespace, identity.digest):
+            stored = await self._kernels.find(namespace, [identity.digest])
+            if stored:
+                kernel = stored[identity.digest]
+                self._serve(namespace, caller, graph, kernel, "stored", wish, kinds)
+                yield Compiled(graph, kernel, Origin.STORED)
+                return
+            failure = (await self._failures.find(namespace, [identity.digest])).get(identity.digest)
         if failure is not None and not retry_failed:
             raise as_error(failure)
         order = Order(namespace, graph, wish, identity, caller, graph.program_digest)
         flight, ours = self._compiles.make(order, failure)
-        async for stage in flight.stages():
-            yield Stage(stage)
+        async for stage in stages_of(flight, each=ours):
+            yield stage
         made = await flight.result()
         if ours and made.here:
             yield Compiled(graph, made.kernel, Origin.COMPILED)

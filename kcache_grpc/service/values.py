@@ -161,9 +161,10 @@ class Origin(enum.Enum):
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage began."""
+    """A stage began, after ``earlier`` ones that nobody was told of yet."""
 
     name: str
+    earlier: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,30 @@ def test_equal_work_flies_once_and_everybody_sees_all_stages() -> None:
     run(body())
 
 
+def test_who_joined_is_told_all_stages_those_that_come_close_together_at_once() -> None:
+    async def body() -> None:
+        flights: Flights[str, int] = Flights()
+        gate = asyncio.Event()
+
+        async def work(flight: Flight[int]) -> int:
+            flight.report("one")
+            flight.report("two")
+            await gate.wait()
+            flight.report("three")
+            flight.report("four")
+            return 42
+
+        flight, _ = flights.join("key", work)
+        assert "key" in flights
+        told = flight.paced(3600.0)
+        assert await anext(told) == ("one", "two")
+        gate.set()
+        assert [stages async for stages in told] == [("three", "four")]
+        assert "key" not in flights
+
+    run(body())
+
+
 def test_a_passenger_who_leaves_does_not_end_the_flight() -> None:
     async def body() -> None:
         flights: Flights[str, int] = Flights()

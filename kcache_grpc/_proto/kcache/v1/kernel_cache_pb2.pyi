@@ -341,12 +341,14 @@ class CompileKernelRequest(_message.Message):
     def __init__(self, header: _Optional[_Union[_common_pb2.RequestHeader, _Mapping]] = ..., graph: _Optional[_Union[_common_pb2.GraphSource, _Mapping]] = ..., target: _Optional[_Union[_common_pb2.Target, _Mapping]] = ..., options: _Optional[_Union[_common_pb2.Options, _Mapping]] = ..., artifact_kinds: _Optional[_Iterable[_Union[_manifest_pb2.ArtifactKind, str]]] = ..., retry_failed: bool = ..., shapes: _Optional[_Union[_common_pb2.DynamicShapes, _Mapping]] = ...) -> None: ...
 
 class CompileStage(_message.Message):
-    __slots__ = ("stage", "elapsed")
+    __slots__ = ("stage", "elapsed", "earlier_stages")
     STAGE_FIELD_NUMBER: _ClassVar[int]
     ELAPSED_FIELD_NUMBER: _ClassVar[int]
+    EARLIER_STAGES_FIELD_NUMBER: _ClassVar[int]
     stage: str
     elapsed: _duration_pb2.Duration
-    def __init__(self, stage: _Optional[str] = ..., elapsed: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    earlier_stages: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, stage: _Optional[str] = ..., elapsed: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., earlier_stages: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ("elapsed",)

@@ -1,0 +1,117 @@
+"""A herd of clients on three servers that share one Postgres, and one client on one server beside it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
+from kcache_grpc.storage import migrate, open_store
+from tests.house.sources import ROOT
+from tests.postgres import PostgresServer
+from tests.server.running import process
+
+SERVERS, PROCESSES = 3, 4
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """``seconds`` from the first request to the last answer; ``replies`` as the clients wrote them."""
+
+    seconds: float
+    replies: list[list[Any]]
+
+
+@dataclass(frozen=True)
+class Herd:
+    """What came of the herd, and of one client that asked one server for as many other new kernels."""
+
+    alone: Outcome
+    together: Outcome
+    publishes: int
+    keys: int
+    compiles: int
+
+    @property
+    def ratio(self) -> float:
+        return self.together.seconds / self.alone.seconds
+
+
+def run(folder: Path, postgres: PostgresServer, *, clients: int, kernels: int, rounds: int = 1) -> list[Herd]:
+    """Several rounds, each with new kernels, on servers that are warm."""
+    herd_url, alone_url = postgres.create(), postgres.create()
+    for url in (herd_url, alone_url):
+        migrate(url)
+    with ExitStack() as stack, ThreadPoolExecutor(SERVERS + 1) as threads:
+        urls = [*[herd_url] * SERVERS, alone_url]
+        starting = [
+            process(_made(folder / name), KCACHE_DB=url, KCACHE_WORKERS="0") for name, url in _named(urls)
+        ]
+        running = list(threads.map(stack.enter_context, starting))
+        *addresses, alone = [address for _, address in running]
+        found: list[Herd] = []
+        for number in range(rounds + 1):
+            first = 1000 * (number + 1)
+            # The first round warms everything that a client meets for the first time.
+            size = kernels if number else 2
+            one = ask([alone], 1, first, size)
+            many = ask(addresses, clients, first, size)
+            if number:
+                found.append(_herd(herd_url, one, many))
+        return found
+
+
+def _named(urls: Sequence[str]) -> list[tuple[str, str]]:
+    """The herd's servers share a folder, and so a signing key."""
+    return [("herd" if url == urls[0] else "alone", url) for url in urls]
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def ask(addresses: Sequence[str], clients: int, first: int, kernels: int) -> Outcome:
+    """All clients at once, in a few processes that are connected before the clock starts."""
+    processes = min(PROCESSES, clients)
+    target = "ipv4:" + ",".join(addresses)
+    shares = [clients // processes + (index < clients % processes) for index in range(processes)]
+    command = [sys.executable, "-m", "tests.server.herd_client", target]
+    children = [
+        subprocess.Popen(
+            [*command, str(share), str(first), str(kernels)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for share in shares
+    ]
+    with ThreadPoolExecutor(processes) as threads:
+        for child in children:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+        started = time.perf_counter()
+        outputs = list(threads.map(lambda child: child.communicate("go\n", timeout=600)[0], children))
+        seconds = time.perf_counter() - started
+    assert [child.returncode for child in children] == [0] * processes
+    return Outcome(seconds, [json.loads(line) for output in outputs for line in output.splitlines()])
+
+
+def _herd(url: str, alone: Outcome, together: Outcome) -> Herd:
+    numbers = {number for number, *_ in together.replies}
+    keys = {key for _, key, *_ in together.replies}
+    with open_store(url) as store:
+        events = store.list_audit(store.get_or_create_namespace("default"), limit=100_000)
+    publishes = [record for record in events if record.event.kind == "publish" and record.event.key in keys]
+    compiles = sum(reply[2] == pb.ORIGIN_COMPILED for reply in together.replies)
+    assert len({json.dumps([*reply[:2], *reply[3:]]) for reply in together.replies}) == len(numbers)
+    return Herd(alone, together, len(publishes), len(keys), compiles)

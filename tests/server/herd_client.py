@@ -1,0 +1,67 @@
+"""A client process of the herd: ``python -m tests.server.herd_client TARGET CHANNELS FIRST COUNT``.
+
+Each channel asks for all kernels at once, over the servers in turn, in an order of its own. One JSON line a
+reply: number of the program, key, origin, digests of manifest and shared object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import random
+import sys
+from typing import Any
+
+import grpc.aio
+
+from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2_grpc, manifest_pb2
+from tests.e2e.programs import scale_and_shift
+from tests.server.programs import compile_request, inline
+
+ROUND_ROBIN = json.dumps({"loadBalancingConfig": [{"round_robin": {}}]})
+_SECONDS = 300.0
+
+
+async def main(target: str, channels: int, first: int, count: int) -> None:
+    options = [("grpc.service_config", ROUND_ROBIN), ("grpc.use_local_subchannel_pool", 1)]
+    opened = [grpc.aio.insecure_channel(target, options=options) for _ in range(channels)]
+    for channel in opened:
+        await channel.channel_ready()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    numbers = range(first, first + count)
+    replies = await asyncio.gather(*(_client(channel, numbers, seed) for seed, channel in enumerate(opened)))
+    for each in replies:
+        for reply in each:
+            print(json.dumps(reply))
+    for channel in opened:
+        await channel.close()
+
+
+async def _client(channel: grpc.aio.Channel, numbers: range, seed: int) -> list[list[Any]]:
+    stub: Any = kernel_cache_pb2_grpc.KernelCacheStub(channel)
+    order = random.Random(seed).sample(numbers, len(numbers))
+    return list(await asyncio.gather(*(_kernel(stub, number) for number in order)))
+
+
+async def _kernel(stub: Any, number: int) -> list[Any]:
+    request = compile_request(
+        inline(scale_and_shift(number).encode()), artifact_kinds=[manifest_pb2.ARTIFACT_KIND_SHARED_OBJECT]
+    )
+    result, code = None, b""
+    async for reply in stub.CompileKernel(request, timeout=_SECONDS):
+        match reply.WhichOneof("event"):
+            case "result":
+                result = reply.result
+            case "chunk":
+                code += reply.chunk.data
+            case _:
+                pass
+    assert result is not None
+    manifest = hashlib.sha256(result.manifest.payload).hexdigest()
+    return [number, result.key, result.origin, manifest, hashlib.sha256(code).hexdigest()]
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], *map(int, sys.argv[2:])))

@@ -1,0 +1,118 @@
+"""What a store tells reaches the event loop: waiters wake, memories drop what is stale."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from typing import Any
+
+from kcache_grpc.service.namespaces import Namespaces
+from kcache_grpc.service.signals import Signals
+from kcache_grpc.service.threads import StoreThreads
+from kcache_grpc.storage import Clock, Store
+from kcache_grpc.storage.memory import MemoryStore
+from kcache_grpc.storage.notices import KernelPublished, LeaseChanged, Missed, NamespaceChanged, Notice, Tell
+
+DIGEST = b"k" * 32
+
+
+class Telling(MemoryStore):
+    """A store that tells what a test says, and counts how often it is asked for a namespace."""
+
+    tell: Tell
+    asked: Counter[str]
+
+    def watch(self, tell: Tell) -> Telling:
+        self.tell = tell
+        return self
+
+    def get_or_create_namespace(self, name: str) -> Any:
+        self.asked[name] += 1
+        return super().get_or_create_namespace(name)
+
+
+def telling() -> Telling:
+    store = Telling(Clock.system())
+    store.asked = Counter()
+    return store
+
+
+def tell_from_elsewhere(store: Telling, *notices: Notice) -> None:
+    thread = threading.Thread(target=lambda: [store.tell(notice) for notice in notices])
+    thread.start()
+    thread.join()
+
+
+def test_only_who_waits_for_the_kernel_is_woken_and_everybody_when_something_was_missed() -> None:
+    async def body() -> None:
+        store = telling()
+        signals = Signals(store)
+        signals.start()
+        assert signals.heard
+        with signals.expecting(1, DIGEST) as ours, signals.expecting(2, DIGEST) as others:
+            tell_from_elsewhere(store, LeaseChanged(1, DIGEST))
+            await asyncio.wait_for(ours.wait(), 30)
+            assert not others.is_set()
+            ours.clear()
+            tell_from_elsewhere(store, Missed())
+            await asyncio.wait_for(asyncio.gather(ours.wait(), others.wait()), 30)
+        tell_from_elsewhere(store, LeaseChanged(1, DIGEST))
+
+    asyncio.run(body())
+
+
+def test_hooks_are_told_of_kernels_and_namespaces() -> None:
+    async def body() -> list[Any]:
+        store, last = telling(), asyncio.Event()
+        told: list[Any] = []
+        signals = Signals(store)
+        signals.on_published(lambda namespace, key: told.append((namespace, key)))
+        signals.on_changed(told.append)
+        signals.on_changed(lambda namespace: last.set() if namespace is None else None)
+        signals.start()
+        tell_from_elsewhere(store, KernelPublished(3, 7), NamespaceChanged(3), Missed())
+        await asyncio.wait_for(last.wait(), 30)
+        return told
+
+    assert asyncio.run(body()) == [(3, 7), 3, None]
+
+
+def test_a_store_that_tells_nothing_is_not_heard(store: Store) -> None:
+    async def body() -> bool:
+        signals = Signals(store)
+        signals.start()
+        signals.close()
+        return signals.heard
+
+    assert not asyncio.run(body())
+
+
+def test_what_comes_after_the_end_of_the_loop_does_no_harm() -> None:
+    store = telling()
+
+    async def body() -> None:
+        Signals(store).start()
+
+    asyncio.run(body())
+    tell_from_elsewhere(store, Missed())
+
+
+def test_many_who_ask_for_a_namespace_at_once_look_once_and_again_after_it_changed() -> None:
+    async def body() -> Counter[str]:
+        store, threads = telling(), StoreThreads(4)
+        namespaces = Namespaces(store, threads, max_age=3600.0)
+        found = await asyncio.gather(*(namespaces.get("default") for _ in range(50)))
+        assert len(set(found)) == 1
+        assert store.asked == {"default": 1}
+        namespaces.forget(found[0].id + 1)
+        await namespaces.get("default")
+        assert store.asked == {"default": 1}
+        namespaces.forget(found[0].id)
+        await namespaces.get("default")
+        namespaces.forget(None)
+        await namespaces.get("default")
+        threads.close()
+        return store.asked
+
+    assert asyncio.run(body()) == {"default": 3}
