@@ -67,8 +67,7 @@ class SqlBlobs(SqlGenerations, BlobStore):
 
         def work(connection: Connection, placing: Placing) -> None:
             charge = Charge(connection, namespace)
-            charge.blobs({constant.digest: len(constant.content) for constant in constants})
-            store_constants(connection, namespace, constants, now, placing)
+            store_constants(connection, namespace, constants, now, charge, placing)
             charge.settle()
 
         self._transact_with(namespace, constants, work)
@@ -86,8 +85,7 @@ class SqlBlobs(SqlGenerations, BlobStore):
                 return
             now = self._clock.wall()
             charge = Charge(connection, namespace)
-            charge.blobs({blob.digest: len(body)})
-            artifact_id, _ = store_blob(connection, namespace, blob, now, placing)
+            artifact_id, _ = store_blob(connection, namespace, blob, now, charge, placing)
             charge.settle()
             if found is None:
                 values = {"namespace_id": namespace.id, "program_digest": program_digest, "format": format}
@@ -154,18 +152,24 @@ def store_constants(
     namespace: Namespace,
     drafts: Iterable[Blob],
     now: int,
+    charge: Charge,
     placing: Placing | None = None,
 ) -> None:
     """Store constants that are not there, in digest order, so that two writers never wait for each other."""
     for digest, draft in sorted({draft.digest: draft for draft in drafts}.items()):
-        artifact_id, _ = store_blob(connection, namespace, draft, now, placing)
+        artifact_id, _ = store_blob(connection, namespace, draft, now, charge, placing)
         if connection.execute(_CONSTANT_EXISTS, {"ns": namespace.id, "digest": digest}).first() is None:
             values = {"namespace_id": namespace.id, "digest": digest, "artifact_id": artifact_id}
             connection.execute(_INSERT_CONSTANT, {**values, "created_at": now})
 
 
 def store_blob(
-    connection: Connection, namespace: Namespace, blob: Blob, now: int, placing: Placing | None = None
+    connection: Connection,
+    namespace: Namespace,
+    blob: Blob,
+    now: int,
+    charge: Charge,
+    placing: Placing | None = None,
 ) -> tuple[int, bool]:
     """The blob's row, and whether its bytes were written: they are unless a whole generation is there.
 
@@ -182,7 +186,8 @@ def store_blob(
     found = connection.execute(_ARTIFACT, name).first()
     if found is None or not _keep(connection, found.id):
         values = {"namespace_id": namespace.id, "digest": blob.digest, "size": len(blob.content)}
-        connection.execute(_INSERT_ARTIFACT, {**values, "created_at": now})
+        if connection.execute(_INSERT_ARTIFACT, {**values, "created_at": now}).scalar() is not None:
+            charge.add("artifact_bytes", len(blob.content))
         found = connection.execute(_ARTIFACT, name).one()
     of = {"artifact_id": found.id}
     newest = (connection.execute(statement, of).scalar() or 0 for statement in (_NEWEST_CHUNK, _NEWEST_BAD))

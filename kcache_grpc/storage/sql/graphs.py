@@ -235,9 +235,8 @@ class SqlGraphs(SqlGenerations, GraphStore):
         placing: Placing,
     ) -> StoredGraph:
         charge = Charge(connection, namespace)
-        charge.blobs({constant.digest: len(constant.content) for constant in graph.constants})
         # Nobody waits for the counter while this is done.
-        store_constants(connection, namespace, graph.constants, self._clock.wall(), placing)
+        store_constants(connection, namespace, graph.constants, self._clock.wall(), charge, placing)
         name = _mapping_name(namespace, graph.program_digest, graph.spec.numerics)
         found = connection.execute(_MAPPING_BY_DIGEST, name).first()
         touch(connection, namespace, [("mapping", graph.program_digest)], self._clock.wall())

@@ -23,7 +23,7 @@ from kcache_grpc.storage.schema import (
     quotas,
     usage,
 )
-from kcache_grpc.storage.sql.part import SqlPart, batches, insert_once
+from kcache_grpc.storage.sql.part import SqlPart, insert_once
 
 _HERE = quotas.c.namespace_id == bindparam("ns")
 _ONE = quotas.c.resource == bindparam("of")
@@ -58,11 +58,6 @@ _COUNTS = {
         artifacts.c.namespace_id == bindparam("ns")
     ),
 }
-_KNOWN_BLOBS = select(artifacts.c.digest).where(
-    artifacts.c.namespace_id == bindparam("ns"),
-    artifacts.c.digest.in_(bindparam("digests", expanding=True)),
-)
-
 _PINS = (
     select(pins.c.subject, pins.c.digest, pins.c.reason, pins.c.created_at)
     .where(pins.c.namespace_id == bindparam("ns"))
@@ -116,16 +111,6 @@ class Charge:
         """Rows that are inserted."""
         if resource in self._limited:
             self._added[resource] = self._added.get(resource, 0) + amount
-
-    def blobs(self, sizes: Mapping[bytes, int]) -> None:
-        """Blobs that are about to be stored; those that are there already count no more."""
-        if "artifact_bytes" not in self._limited or not sizes:
-            return
-        known: set[bytes] = set()
-        for batch in batches(list(sizes)):
-            values = {"ns": self._namespace.id, "digests": batch}
-            known.update(row.digest for row in self._connection.execute(_KNOWN_BLOBS, values))
-        self.add("artifact_bytes", sum(size for digest, size in sizes.items() if digest not in known))
 
     def settle(self) -> None:
         """Last in the transaction: the row is locked until it ends. Raises ``QuotaExceeded``."""

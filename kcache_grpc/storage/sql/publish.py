@@ -65,7 +65,7 @@ def publish(
         outcome = _insert(connection, namespace, draft, lease, now, charge, placing)
     if outcome is None:
         kernel_id = connection.execute(_KEEP_KERNEL, name).scalar_one()
-        outcome = _repair(connection, namespace, draft, kernel_id, now, placing)
+        outcome = _repair(connection, namespace, draft, kernel_id, now, charge, placing)
     touch(connection, namespace, [("kernel", draft.kernel.kernel_digest)], now)
     forget_failure(connection, namespace, draft.kernel.kernel_digest)
     if lease is not None:
@@ -88,11 +88,10 @@ def _insert(
     """``None`` when another writer was faster."""
     require_key(connection, namespace, draft.kernel.key)
     ids: dict[bytes, int] = {}
-    charge.blobs({artifact.digest: len(artifact.content) for artifact in draft.artifacts})
     # In digest order: two publishers of shared bytes never wait for each other.
     for artifact in sorted(draft.artifacts, key=lambda artifact: artifact.digest):
         ids[artifact.digest], _ = store_blob(
-            connection, namespace, Blob(artifact.digest, artifact.content), now, placing
+            connection, namespace, Blob(artifact.digest, artifact.content), now, charge, placing
         )
     token = 0 if lease is None else lease.fencing_token
     kernel_id = connection.execute(_INSERT_KERNEL, _kernel_values(namespace, draft, token, now)).scalar()
@@ -124,6 +123,7 @@ def _repair(
     draft: KernelDraft,
     kernel_id: int,
     now: int,
+    charge: Charge,
     placing: Placing | None,
 ) -> Outcome:
     """Give artifacts of the stored kernel that have lost their bytes those that the draft brings."""
@@ -132,7 +132,7 @@ def _repair(
     for artifact in sorted(draft.artifacts, key=lambda artifact: artifact.digest):
         if linked.get(artifact.kind) == artifact.digest:
             blob = Blob(artifact.digest, artifact.content)
-            _, wrote = store_blob(connection, namespace, blob, now, placing)
+            _, wrote = store_blob(connection, namespace, blob, now, charge, placing)
             repaired += wrote
     offered = {artifact.kind: artifact.digest for artifact in draft.artifacts}
     differs = any(linked.get(kind) != digest for kind, digest in offered.items())
