@@ -55,7 +55,7 @@ _AROUND = (
     .order_by(audit_seals.c.sequence)
     .limit(100)
 )
-_INSERT_SEAL = insert_once(audit_seals)
+_INSERT_SEAL = insert_once(audit_seals).returning(audit_seals.c.id)
 _CHECKPOINTS = (
     select(audit_checkpoints)
     .where(audit_checkpoints.c.writer == bindparam("of"))
@@ -67,7 +67,7 @@ _LAST_CHECKPOINT = (
     .order_by(audit_checkpoints.c.sequence.desc())
     .limit(1)
 )
-_INSERT_CHECKPOINT = insert_once(audit_checkpoints)
+_INSERT_CHECKPOINT = insert_once(audit_checkpoints).returning(audit_checkpoints.c.id)
 _SEALS_BELOW = select(audit_seals.c.id).where(
     audit_seals.c.writer == bindparam("of"), audit_seals.c.sequence <= bindparam("sequence")
 )
@@ -118,7 +118,7 @@ class SqlAudit(SqlPart, AuditStore):
             taken = max((found.sequence for found in (last, below) if found is not None), default=0)
             if seal.sequence != taken + 1:
                 return False
-            return connection.execute(_INSERT_SEAL, row).rowcount == 1
+            return connection.execute(_INSERT_SEAL, row).scalar() is not None
 
         stored = self._db.transact(work)
         if stored:
@@ -202,7 +202,7 @@ class SqlAudit(SqlPart, AuditStore):
         def work(connection: Connection) -> int:
             below_it = connection.execute(_LAST_CHECKPOINT, {"of": checkpoint.writer}).first()
             taken = below_it is not None and below_it.sequence >= checkpoint.sequence
-            if taken or connection.execute(_INSERT_CHECKPOINT, row).rowcount != 1:
+            if taken or connection.execute(_INSERT_CHECKPOINT, row).scalar() is None:
                 raise Conflict(
                     f"the chain of {checkpoint.writer} has a checkpoint at seal {checkpoint.sequence} already"
                 )
