@@ -10,6 +10,7 @@ only where nothing else tells operands apart.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import blake2b
 
 from kcache_compiler.canonical.graph import (
@@ -40,7 +41,16 @@ LEAVES = frozenset({"parameter", "capture", "lifted"})
 
 
 def _digest(value: object) -> bytes:
-    return blake2b(repr(value).encode(), digest_size=16).digest()
+    return _text_digest(repr(value))
+
+
+def _text_digest(text: str) -> bytes:
+    return blake2b(text.encode(), digest_size=16).digest()
+
+
+@lru_cache(4096)
+def _types_text(types: tuple[ValueType, ...]) -> str:
+    return repr(types)
 
 
 class Builder:
@@ -110,11 +120,12 @@ class Builder:
             return index
         digests, ties = self.digests, self.ties
         uses = [(digests[n], r, v) for n, r, v in operands]
-        digest = _digest((op, attributes, results, uses, [d for d, _ in region_digests]))
-        tie = digest
-        if any(ties[n] is not digests[n] for n, _, _ in operands) or any(t != d for d, t in region_digests):
-            uses = [(ties[n], r, v) for n, r, v in operands]
-            tie = _digest((op, attributes, results, uses, [t for _, t in region_digests]))
+        tied = [(ties[n], r, v) for n, r, v in operands]
+        inside, inside_tied = [d for d, _ in region_digests], [t for _, t in region_digests]
+        text = f"({op!r}, {attributes!r}, {_types_text(results)}, "
+        digest = tie = _text_digest(f"{text}{uses}, {inside})")
+        if tied != uses or inside_tied != inside:
+            tie = _text_digest(f"{text}{tied}, {inside_tied})")
         return self._append(node, digest, tie, group)
 
     def _append(self, node: Node, digest: bytes, tie: bytes, group: Group) -> int:
@@ -149,11 +160,11 @@ class Builder:
         operands = self.commuted(op, attributes, operands)
         found = self._label(operands, frozenset(), self._swappable(op, attributes, operands))
         dims = self.label_sizes(operands, found)
-        refs = tuple(Ref(o.node, o.result, v) for o, v in zip(operands, found.views, strict=True))
+        refs = tuple([Ref(n, r, v) for (n, r, _), v in zip(operands, found.views, strict=True)])
         index = self.node(op, attributes, refs, (), (ValueType(element, dims),), found.group)
-        label_of = {dim: lab for lab, dim in enumerate(found.order)}
-        first = operands[0]
-        view = [label_of.get(dim, first.view[dim]) for dim in range(rank)]
+        view = list(operands[0].view[:rank])
+        for lab, dim in enumerate(found.order):
+            view[dim] = lab
         return Ref(index, 0, tuple(view))
 
     def opaque(
@@ -183,7 +194,7 @@ class Builder:
 
     def commuted(self, op: str, attributes: str, operands: Sequence[Ref]) -> Sequence[Ref]:
         """Return the operands in canonical order."""
-        if not self._commutes(op, attributes) or len(operands) != 2:
+        if len(operands) != 2 or not self._commutes(op, attributes):
             return operands
         first, second = operands
         return operands if self._order(first) <= self._order(second) else (second, first)
@@ -210,8 +221,8 @@ class Builder:
         for operand, view in zip(operands, found.views, strict=True):
             axes = self.nodes[operand.node].results[operand.result].dims or ()
             for lab, entry in enumerate(view):
-                if entry >= 0 and axes[entry] != DYNAMIC:
-                    sizes[lab] = axes[entry]
+                if entry >= 0 and (size := axes[entry]) != DYNAMIC:
+                    sizes[lab] = size
         return tuple(sizes)
 
     def label_reduction(self, operands: Sequence[Ref], reduced: frozenset[int], swappable: bool) -> Labelling:
@@ -249,7 +260,7 @@ class Builder:
 
     @staticmethod
     def _renumbered(node: Node, number: dict[int, int]) -> Node:
-        operands = tuple(Ref(number[n], r, v) for n, r, v in node.operands)
+        operands = tuple([Ref(number[n], r, v) for n, r, v in node.operands])
         return Node(node.op, node.attributes, operands, node.regions, node.results)
 
     def _reachable(self, roots: Sequence[Ref]) -> tuple[list[int], list[int]]:
@@ -275,7 +286,7 @@ class Builder:
                     leaves.append(index)
                 continue
             stack.append((index, True))
-            stack.extend((ref.node, False) for ref in reversed(node.operands) if ref.node not in seen)
+            stack.extend([(ref.node, False) for ref in reversed(node.operands) if ref.node not in seen])
         return leaves, order
 
 

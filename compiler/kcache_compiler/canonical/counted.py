@@ -28,6 +28,7 @@ _ARITHMETIC = frozenset(
 )
 _PARTS = frozenset({"stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"})
 _LOOKUPS = frozenset({"stablehlo.gather", "stablehlo.scatter"})
+_INDEXING = _PARTS | _LOOKUPS
 
 #: Most values that are looked at for one index.
 _VALUES = 256
@@ -61,7 +62,7 @@ class _Search:
                 if entry.name == "stablehlo.while":
                     self.loops.update(dict.fromkeys(region.parameters, entry))
             self.made.update(dict.fromkeys(entry.results, entry))
-            if entry.name in _PARTS | _LOOKUPS and entry.uses:
+            if entry.name in _INDEXING and entry.uses:
                 self.indexing.append(entry)
 
     def run(self) -> dict[int, list[tuple[int, None]]]:

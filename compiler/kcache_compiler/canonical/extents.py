@@ -40,6 +40,7 @@ _PASSING = frozenset(
     {"convert", "negate", "reshape", "broadcast_in_dim", "transpose", "optimization_barrier"}
 )
 _ARITHMETIC = frozenset({"add", "subtract", "multiply", "divide"})
+_SIMPLE = _PASSING | _ARITHMETIC
 
 #: Arithmetic of two constants that leaves one of them, by position, what it is to whoever uses the result.
 _HANDING_ON = frozenset({("multiply", 0), ("multiply", 1), ("divide", 1), ("subtract", 0)})
@@ -133,7 +134,7 @@ class _Search:
             for position, value in enumerate(entry.operands):
                 self.users.setdefault(value, []).append((entry, position))
             if entry.name in CONSTANTS or (
-                _kind(entry) in (_PASSING | _ARITHMETIC) and all(v in self.constant for v in entry.operands)
+                _kind(entry) in _SIMPLE and self.constant.issuperset(entry.operands)
             ):
                 self.constant.update(entry.results)
             code = self._runs_over(entry)

@@ -98,7 +98,7 @@ def spread_size(entry: int) -> int:
 
 def view_dims(view: View, axes: tuple[int, ...]) -> tuple[int, ...]:
     """Return the sizes of a view of a result with sizes ``axes``."""
-    return tuple(axes[e] if e >= 0 else spread_size(e) for e in view)
+    return tuple([axes[e] if e >= 0 else spread_size(e) for e in view])
 
 
 def whole(dims: tuple[int, ...] | None) -> View:
@@ -110,7 +110,7 @@ def whole(dims: tuple[int, ...] | None) -> View:
 
 def compose(outer: View, inner: View) -> View:
     """Return ``outer`` of a value that is itself the view ``inner``."""
-    return tuple(inner[e] if e >= 0 else e for e in outer)
+    return tuple([inner[e] if e >= 0 else e for e in outer])
 
 
 def broadcast_in_dim(view: View, dimensions: tuple[int, ...], shape: tuple[int, ...]) -> View:

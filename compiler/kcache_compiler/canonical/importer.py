@@ -16,7 +16,7 @@ from kcache_compiler.canonical.extents import Extent, find_extents
 from kcache_compiler.canonical.graph import DYNAMIC, Ref, Region, ValueType, spread
 from kcache_compiler.canonical.native_types import TypeReader
 from kcache_compiler.canonical.ops import SIDE_EFFECTS
-from kcache_compiler.canonical.shapes import Shapes, erase, keep
+from kcache_compiler.canonical.shapes import Erasure, Shapes, keep
 from kcache_compiler.canonical.tape import Block, Entry, Recorder, Tape
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.frontends import context as mlir
@@ -84,11 +84,12 @@ class Importer:
         """
         tape = self.record(self.program.entry)
         stated = list(tape.types)
-        self.shapes = erase(tape, len(self._lifted)) if erasing else keep(tape)
+        erasure = Erasure(tape, len(self._lifted)) if erasing else None
+        self.shapes = erasure.shapes() if erasure else keep(tape)
         counted = counted_axes(tape, self.shapes, self.constants)
         self.extents, ties = find_extents(tape, self.shapes, self.constants)
-        if ties or counted:
-            self.shapes = erase(tape, len(self._lifted), self.shapes, {**ties, **counted})
+        if erasure and (ties or counted):
+            self.shapes = erasure.shapes({**ties, **counted}, self.shapes.symbols)
             self.extents, _ = find_extents(tape, self.shapes, self.constants)
         builder = Builder()
         finished = self._import(tape, builder)

@@ -31,15 +31,12 @@ class Labelling:
     permutes the labels.
     """
 
-    __slots__ = ("code", "group", "order", "views")
+    __slots__ = ("group", "order", "views")
 
-    def __init__(
-        self, order: tuple[int, ...], views: tuple[View, ...], group: Group, code: tuple[View, ...]
-    ) -> None:
+    def __init__(self, order: tuple[int, ...], views: tuple[View, ...], group: Group) -> None:
         self.order = order
         self.views = views
         self.group = group
-        self.code = code
 
 
 def label(
@@ -49,20 +46,13 @@ def label(
 
     ``swappable``: the first two operands are the same result of one node and may change places.
     """
-    first = operands[0][2]
-    if (
-        first == tuple(range(operands[0][0]))
-        and not reduced
-        and not any(g or v != first for _, g, v in operands)
-    ):
-        return Labelling(first, tuple([first] * len(operands)), (), ())
+    groups = [group for _, group, _ in operands]
+    if not any(groups) and (not swappable or operands[0][2] == operands[1][2]):
+        return _only_labelling(operands)
+    visit = sorted(range(len(operands)), key=lambda i: -_covered(operands[i][2]))
     orders = [tuple(operands)]
-    visit = sorted(range(len(operands)), key=lambda i: -sum(e >= 0 for e in operands[i][2]))
     if swappable and operands[0][2] != operands[1][2]:
         orders.append((operands[1], operands[0], *operands[2:]))
-    if len(orders) == 1 and not any(group for _, group, _ in operands):
-        order, code, views = _encode(orders[0], visit, reduced)
-        return Labelling(order, views, (), code)
     best: dict[tuple[int, ...], tuple[View, ...]] = {}
     least: tuple[View, ...] | None = None
     for candidate in orders:
@@ -88,7 +78,7 @@ def _choose(
                 for lab, dim in enumerate(other):
                     permutation[position[dim]] = lab
                 group.append(tuple(permutation))
-    return Labelling(order, _views_of(code, best[order]), tuple(sorted(group)), code)
+    return Labelling(order, _views_of(code, best[order]), tuple(sorted(group)))
 
 
 def _views_of(code: tuple[View, ...], written: tuple[View, ...]) -> tuple[View, ...]:
@@ -102,16 +92,21 @@ def _views_of(code: tuple[View, ...], written: tuple[View, ...]) -> tuple[View, 
     return tuple(views)
 
 
-def _encode(
-    operands: Sequence[Operand], visit: Sequence[int], reduced: frozenset[int]
-) -> tuple[tuple[int, ...], tuple[View, ...], tuple[View, ...]]:
+def _only_labelling(operands: Sequence[Operand]) -> Labelling:
     """The only labelling there is when nothing may be permuted."""
+    rank, _, first = operands[0]
+    if rank == len(first) and first == tuple(range(rank)):  # it is visited first, and labels all dims
+        return Labelling(first, tuple([view for _, _, view in operands]), ())
     labels: dict[int, int] = {}
-    code: list[View] = [()] * len(operands)
-    for i in visit:
-        code[i] = _operand_code(operands[i][0], operands[i][2], labels, reduced)
+    for rank, _, view in sorted(operands, key=lambda operand: -_covered(operand[2])):
+        _operand_code(rank, view, labels, frozenset())
     order = tuple(labels)
-    return order, tuple(code), tuple(tuple(v[d] for d in order) for _, _, v in operands)
+    return Labelling(order, tuple([tuple([view[dim] for dim in order]) for _, _, view in operands]), ())
+
+
+def _covered(view: View) -> int:
+    """Return how many dims a view is not a broadcast along."""
+    return sum([entry >= 0 for entry in view])
 
 
 def _operand_code(rank: int, view: View, labels: dict[int, int], reduced: frozenset[int]) -> View:

@@ -16,6 +16,11 @@ _SHORT = {"complex<f32>": "c64", "complex<f64>": "c128"}
 _LONG = {short: long for long, short in _SHORT.items()}
 
 
+def is_plain(type: ValueType) -> bool:
+    """Whether views may show such values: tensors whose type says nothing beyond element and sizes."""
+    return type.dims is not None and "!" not in type.element and "#" not in type.element
+
+
 class TypeReader:
     """Reads native types, each distinct one once, and checks sizes against the limits."""
 
@@ -24,11 +29,14 @@ class TypeReader:
         self._known: dict[Native, ValueType] = {}
         #: Some type had a dimension of unknown size.
         self.dynamic = False
+        #: All were tensors whose types say nothing beyond element and sizes (no quantized axis).
+        self.plain = True
 
     def __call__(self, type: Native) -> ValueType:
         known = self._known.get(type)
         if known is None:
             known = self._known[type] = self._read(str(type))
+            self.plain = self.plain and is_plain(known)
         return known
 
     def _read(self, text: str) -> ValueType:

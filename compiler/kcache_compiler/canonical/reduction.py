@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from kcache_compiler.canonical.builder import Builder, FinishedRegion
 from kcache_compiler.canonical.graph import Ref, Region, ValueType, spread_size
 from kcache_compiler.canonical.label import Group, Labelling
+from kcache_compiler.canonical.ops import COMBINERS
+from kcache_compiler.canonical.tape import Block
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,15 @@ def runs_over(source: ReductionInput) -> bool:
     first = source.inputs[0]
     entries = [ref.view[dim] for ref in source.inputs for dim in source.reduced]
     return any(entry >= 0 or spread_size(entry) != 1 for entry in entries) and bool(first.view)
+
+
+def combiner_of(block: Block) -> str | None:
+    """Return the operation where a region, not yet imported, is plainly it on the two parameters."""
+    live = [entry for entry in block.entries if entry.live]
+    if len(live) != 1 or len(block.parameters) != 2 or live[0].results != block.results:
+        return None
+    op = live[0].name.removeprefix("stablehlo.")
+    return op if op in COMBINERS and sorted(live[0].operands) == sorted(block.parameters) else None
 
 
 def is_combiner(region: Region, known: frozenset[str]) -> str | None:

@@ -55,8 +55,7 @@ def simplest(site: Site) -> Ref:
 
     What a rewrite builds is rewritten too; each makes fewer operations, or a more basic one.
     """
-    rules = _RULES[site.numerics]
-    return apply(site._replace(rules=rules) if site.op in rules else site)
+    return apply(site._replace(rules=_RULES[site.numerics]))
 
 
 def combine(builder: Builder, numerics: str, op: str, source: ReductionInput, type: ValueType) -> Ref:

@@ -12,7 +12,16 @@ from collections.abc import Mapping, Sequence
 from kcache_compiler.canonical.constants import Constant
 from kcache_compiler.canonical.contraction import read_ints
 from kcache_compiler.canonical.extents import extent_value
-from kcache_compiler.canonical.graph import Graph, Node, Ref, Region, ValueType, spread, spread_size
+from kcache_compiler.canonical.graph import (
+    Graph,
+    Node,
+    Ref,
+    Region,
+    ValueType,
+    View,
+    spread,
+    spread_size,
+)
 from kcache_compiler.canonical.instantiate import evaluated_attributes, extent_content
 from kcache_compiler.canonical.ops import is_elementwise, is_structured
 from kcache_compiler.canonical.reshape import read_groups
@@ -46,8 +55,8 @@ def _may_have_twins(body: Region, sizes: Mapping[int, int]) -> bool:
 # -- ties
 
 
-#: (leaf or node, result, axis, symbol)
-_Key = tuple[int, int, int, int]
+#: The symbols in the size of an axis, each with its number in the union-find; none in a fixed size.
+_Axis = tuple[tuple[int, int], ...]
 
 
 class _Ties:
@@ -55,98 +64,106 @@ class _Ties:
 
     def __init__(self, body: Region) -> None:
         self.body = body
-        self.parent: dict[_Key, _Key] = {}
+        #: By leaf or node, result and axis.
+        self.axes: list[list[list[_Axis]]] = []
+        self.parent: list[int] = []
+        #: The symbol of each number.
+        self.symbols: list[int] = []
         self.loose = False
 
     def hold(self) -> bool:
         """Whether every symbol is one class that an argument is in."""
         body = self.body
-        base = len(body.params) + len(body.captures)
-        for index, node in enumerate(body.nodes):
-            self._node(base + index, node)
+        for type in (*body.params, *body.captures):
+            self.axes.append([self._new(type)])
+        for node in body.nodes:
+            own = [self._new(type) for type in node.results]
+            self.axes.append(own)
+            self._node(node, own)
         for ref in body.results:
             self.loose = self.loose or any(e < 0 and is_symbolic(spread_size(e)) for e in ref.view)
         if self.loose:
             return False
-        read: dict[int, _Key] = {}
-        for leaf, type in enumerate(body.params):
-            for axis, size in enumerate(type.dims or ()):
-                for symbol in factors(size)[1]:
-                    root = self._root((leaf, 0, axis, symbol))
+        read: dict[int, int] = {}
+        for (leaf,) in self.axes[: len(body.params)]:
+            for axis in leaf:
+                for symbol, number in axis:
+                    root = self._root(number)
                     if read.setdefault(symbol, root) != root:
                         return False
-        return all(read.get(key[3]) == self._root(key) for key in list(self.parent))
+        return all(read.get(symbol) == self._root(number) for number, symbol in enumerate(self.symbols))
 
-    def _root(self, key: _Key) -> _Key:
+    def _new(self, type: ValueType) -> list[_Axis]:
+        axes: list[_Axis] = []
+        for size in type.dims or ():
+            symbols = set(factors(size)[1]) if is_symbolic(size) else ()
+            first = len(self.parent)
+            self.symbols.extend(symbols)
+            self.parent.extend(range(first, len(self.symbols)))
+            axes.append(tuple(zip(symbols, range(first, len(self.symbols)), strict=True)))
+        return axes
+
+    def _root(self, number: int) -> int:
         parent = self.parent
-        parent.setdefault(key, key)
-        while parent[key] != key:
-            parent[key] = parent[parent[key]]
-            key = parent[key]
-        return key
+        while parent[number] != number:
+            parent[number] = number = parent[parent[number]]
+        return number
 
-    def _tie(self, places: Sequence[tuple[int, int, int, int]]) -> None:
-        """Tie the axes, given as (leaf or node, result, axis, size), symbol by symbol."""
-        first: dict[int, _Key] = {}
-        for node, result, axis, size in places:
-            for symbol in set(factors(size)[1]):
-                key = (node, result, axis, symbol)
-                self.parent[self._root(key)] = self._root(first.setdefault(symbol, key))
+    def _tie(self, axes: Sequence[_Axis]) -> None:
+        """Tie axes, symbol by symbol."""
+        first: dict[int, int] = {}
+        for axis in axes:
+            for symbol, number in axis:
+                other = first.setdefault(symbol, number)
+                if other != number:
+                    self.parent[self._root(number)] = self._root(other)
 
-    def _axis(self, ref: Ref, dim: int) -> list[tuple[int, int, int, int]]:
-        entry = ref.view[dim]
-        if entry < 0:
-            return []
-        size = (self.body.type_of(ref).dims or ())[entry]
-        return [(ref.node, ref.result, entry, size)]
+    def _shown(self, refs: Sequence[Ref], dim: int) -> list[_Axis]:
+        """Return the axes that values show as one dim."""
+        return [self.axes[ref.node][ref.result][entry] for ref in refs if (entry := ref.view[dim]) >= 0]
 
-    def _node(self, index: int, node: Node) -> None:
+    def _node(self, node: Node, own: Sequence[list[_Axis]]) -> None:
         if is_elementwise(node):
-            for label, size in enumerate(node.results[0].dims or ()):
-                self._tie(
-                    [(index, 0, label, size), *(p for r in node.operands for p in self._axis(r, label))]
-                )
+            for label, axis in enumerate(own[0]):
+                self._tie([axis, *self._shown(node.operands, label)])
         elif is_structured(node):
-            self._reduction(index, node)
+            self._reduction(node, own)
         elif node.op == "reshape" and node.attributes:
-            self._reshape(index, node)
+            self._reshape(node, own[0])
         elif node.op not in ("constant", "extent"):
-            self._whole(index, node)
+            self._whole(node, own)
 
-    def _reduction(self, index: int, node: Node) -> None:
+    def _reduction(self, node: Node, own: Sequence[list[_Axis]]) -> None:
         reduced = read_ints(node.attributes.rpartition("dimensions = ")[2])
         rank = len(node.operands[0].view)
         inputs = [r for r in node.operands if len(r.view) == rank][: 2 if node.op == "dot_general" else None]
         kept = [label for label in range(rank) if label not in reduced]
         for label in range(rank):
-            places = [p for ref in inputs for p in self._axis(ref, label)]
-            if not places and is_symbolic(spread_size(inputs[0].view[label])):
+            axes = self._shown(inputs, label)
+            if not axes and is_symbolic(spread_size(inputs[0].view[label])):
                 self.loose = True
             if label in kept:
-                axis = kept.index(label)
-                places += [(index, i, axis, (t.dims or ())[axis]) for i, t in enumerate(node.results)]
-            self._tie(places)
+                axes += [result[kept.index(label)] for result in own]
+            self._tie(axes)
 
-    def _reshape(self, index: int, node: Node) -> None:
+    def _reshape(self, node: Node, own: Sequence[_Axis]) -> None:
         (ref,) = node.operands
-        dims = node.results[0].dims or ()
         groups = read_groups(node.attributes)
         passed = len(ref.view) - sum(count for count, _ in groups)
-        for axis in range(passed):
-            self._tie([(index, 0, axis, dims[axis]), *self._axis(ref, axis)])
+        for dim in range(passed):
+            self._tie([own[dim], *self._shown([ref], dim)])
         into = out = passed
         for count, sizes in groups:
-            places = [p for dim in range(into, into + count) for p in self._axis(ref, dim)]
-            places += [(index, 0, axis, dims[axis]) for axis in range(out, out + len(sizes))]
-            self._tie(places)
+            axes = [axis for dim in range(into, into + count) for axis in self._shown([ref], dim)]
+            self._tie([*axes, *own[out : out + len(sizes)]])
             into, out = into + count, out + len(sizes)
 
-    def _whole(self, index: int, node: Node) -> None:
+    def _whole(self, node: Node, own: Sequence[list[_Axis]]) -> None:
         """An operation taken whole ties what has one size."""
-        places = [p for ref in node.operands for dim in range(len(ref.view)) for p in self._axis(ref, dim)]
-        for result, type in enumerate(node.results):
-            places += [(index, result, axis, size) for axis, size in enumerate(type.dims or ())]
-        self._tie(places)
+        axes = [
+            axis for ref in node.operands for dim in range(len(ref.view)) for axis in self._shown([ref], dim)
+        ]
+        self._tie([*axes, *(axis for result in own for axis in result)])
 
 
 # -- the graph at sizes
@@ -159,6 +176,9 @@ class _Writer:
     def __init__(self, sizes: Mapping[int, int]) -> None:
         self.sizes = sizes
         self.twins = False
+        #: Types and views are few: what each is at the sizes.
+        self.types: dict[ValueType, ValueType] = {}
+        self.views: dict[View, View] = {}
 
     def region(self, region: Region) -> Region:
         """Return a region at the sizes."""
@@ -212,12 +232,17 @@ class _Writer:
         return Node(op, attributes, operands, tuple(map(self.region, node.regions)), results)
 
     def _type(self, type: ValueType) -> ValueType:
-        if type.dims is None:
-            return type
-        return ValueType(type.element, tuple(evaluate(d, self.sizes) for d in type.dims))
+        found = self.types.get(type)
+        if found is None:
+            dims = None if type.dims is None else tuple([evaluate(d, self.sizes) for d in type.dims])
+            found = self.types[type] = ValueType(type.element, dims)
+        return found
 
     def _ref(self, ref: Ref, number: Sequence[int]) -> Ref:
-        view = tuple(e if e >= 0 else spread(evaluate(spread_size(e), self.sizes)) for e in ref.view)
+        view = self.views.get(ref.view)
+        if view is None:
+            entries = [e if e >= 0 else spread(evaluate(spread_size(e), self.sizes)) for e in ref.view]
+            view = self.views[ref.view] = tuple(entries)
         return Ref(number[ref.node], ref.result, view)
 
 

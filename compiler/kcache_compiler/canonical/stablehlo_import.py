@@ -20,8 +20,9 @@ from kcache_compiler.canonical.graph import (
 )
 from kcache_compiler.canonical.importer import Importer, Scope
 from kcache_compiler.canonical.linalg_import import lift
+from kcache_compiler.canonical.native_types import is_plain
 from kcache_compiler.canonical.ops import COMBINERS, ELEMENTWISE, IDENTITY_CALLS, fits, native_chlo
-from kcache_compiler.canonical.reduction import ReductionInput, add_reduction, is_combiner
+from kcache_compiler.canonical.reduction import ReductionInput, add_reduction, combiner_of, is_combiner
 from kcache_compiler.canonical.reshape import reshape
 from kcache_compiler.canonical.rewrites import Site, reduce, simplest
 from kcache_compiler.canonical.sizes import size_text
@@ -174,13 +175,9 @@ class StablehloImporter(Importer):
             else ""
         )
 
-    @staticmethod
-    def _plain(scope: Scope, operands: list[Ref], types: list[ValueType]) -> bool:
-        """Whether views may show these: tensors whose type says nothing beyond element and sizes (no
-        quantized axis).
-        """
-        seen = [*types, *map(scope.builder.type_of, operands)]
-        return all(t.dims is not None and "!" not in t.element and "#" not in t.element for t in seen)
+    def _plain(self, scope: Scope, operands: list[Ref], types: list[ValueType]) -> bool:
+        """Whether views may show these."""
+        return self.read_type.plain or all(map(is_plain, [*types, *map(scope.builder.type_of, operands)]))
 
     def _compare(
         self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
@@ -294,7 +291,9 @@ class StablehloImporter(Importer):
         self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
     ) -> Sequence[Ref]:
         # A dim of unknown size may turn out to be 1, and is then repeated: no view says that.
-        unknown = DYNAMIC in (self.read_type(operation.operands[0].type).dims or ())
+        unknown = self.read_type.dynamic and DYNAMIC in (
+            self.read_type(operation.operands[0].type).dims or ()
+        )
         if unknown or not self._plain(scope, operands, types):
             return self.generic(scope, operation, operands, types)
         dims = tuple(operation.attributes["broadcast_dimensions"])
@@ -349,17 +348,19 @@ class StablehloImporter(Importer):
             return self.generic(scope, operation, operands, types)
         half = len(operands) // 2
         dims = frozenset(operation.attributes["dimensions"])
-        (region,) = self.regions(scope)
-        simple = is_combiner(region.region, COMBINERS) if half == 1 else None
+        (block,) = scope.entry.regions
+        simple = combiner_of(block) if half == 1 else None
+        region = None if simple else self.regions(scope)[0]
+        if region is not None and half == 1:
+            simple = is_combiner(region.region, COMBINERS)
         inputs, initial = (
             [self._widened(scope, ref, type) for ref, type in zip(part, types, strict=True)]
             for part in (operands[:half], operands[half:])
         )
         source = ReductionInput(inputs, initial, dims)
-        elements = [t.element for t in types]
         if simple:
             return [reduce(scope.builder, self.numerics, simple, source, types[0])]
-        return add_reduction(scope.builder, "reduce", "", source, elements, region)
+        return add_reduction(scope.builder, "reduce", "", source, [t.element for t in types], region)
 
     def _widened(self, scope: Scope, ref: Ref, type: ValueType) -> Ref:
         """Convert to the element of ``type``; what a reduction or contraction promotes, it promotes first."""

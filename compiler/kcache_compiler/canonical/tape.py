@@ -30,11 +30,11 @@ _CHAIN = 8
 
 
 class Entry:
-    """One operation: its operands and results by number. ``uses``: the dims of each operand, where it is
-    used.
+    """One operation: its operands and results by number. ``uses``: the sizes of each operand, where it is
+    used, which are those of its ``dims``, by number, after shapes are erased.
     """
 
-    __slots__ = ("live", "name", "operands", "operation", "regions", "results", "uses")
+    __slots__ = ("dims", "live", "name", "operands", "operation", "regions", "results", "splat", "uses")
 
     def __init__(
         self, operation: Native, name: str, operands: tuple[int, ...], results: tuple[int, ...]
@@ -45,18 +45,22 @@ class Entry:
         self.results = results
         self.regions: tuple[Block, ...] = ()
         self.live = False
+        #: A constant that repeats one element.
+        self.splat = False
+        self.dims: tuple[tuple[int, ...], ...] = ()
         self.uses: tuple[tuple[int, ...], ...] = ()
 
 
 class Block:
     """A function body or a region: parameters, operations, and what it returns."""
 
-    __slots__ = ("calls", "entries", "parameters", "results", "uses")
+    __slots__ = ("calls", "dims", "entries", "parameters", "results", "uses")
 
     def __init__(self, parameters: tuple[int, ...]) -> None:
         self.parameters = parameters
         self.entries: list[Entry] = []
         self.results: tuple[int, ...] = ()
+        self.dims: tuple[tuple[int, ...], ...] = ()
         self.uses: tuple[tuple[int, ...], ...] = ()
         #: (function, operands) of a call inlined here -> its results
         self.calls: dict[_Call, list[int]] = {}
@@ -161,8 +165,7 @@ class Recorder:
                 return operands
             callee = self._callee(name, operation)
             if callee is None:
-                results = self._entry(block, operation, name, operands, values, depth)
-                values.update(zip(operation.results, results, strict=True))
+                self._entry(block, operation, name, operands, values, depth)
                 continue
             key = (callee, tuple(operands))
             known = block.calls.get(key)
@@ -206,7 +209,7 @@ class Recorder:
         operands: Sequence[int],
         values: _Values,
         depth: int,
-    ) -> tuple[int, ...]:
+    ) -> None:
         self._refuse(name, operation)
         if name == "stablehlo.rng":
             self._draws += 1
@@ -214,12 +217,15 @@ class Recorder:
         entry = Entry(operation, name, used, ())
         if len(operation.regions):
             entry.regions = self._regions(operation, values, depth)
-        entry.results = tuple([self._value(result.type) for result in operation.results])
+        results: list[Native] = list(operation.results)
+        entry.results = tuple([self._value(result.type) for result in results])
+        values.update(zip(results, entry.results, strict=True))
         block.entries.append(entry)
         self._remember(entry)
-        return entry.results
 
     def _remember(self, entry: Entry) -> None:
+        if entry.name in CONSTANTS:
+            entry.splat = is_splat(entry.operation)
         if entry.name == "stablehlo.iota" or (entry.name in CONSTANTS and self._is_one(entry)):
             self._rewritten[entry.results[0]] = (entry, 0)
         elif entry.name in _VIEWS and entry.operands[0] in self._rewritten:
@@ -229,7 +235,7 @@ class Recorder:
 
     def _is_one(self, constant: Entry) -> bool:
         dims = self._types[constant.results[0]].dims
-        return (dims is not None and all(d in (0, 1) for d in dims)) or is_splat(constant.operation)
+        return constant.splat or (dims is not None and {0, 1}.issuperset(dims))
 
     def _used(self, block: Block, value: int) -> int:
         """Return a value where it is used: iotas and constants are written again, so that uses share no dims
@@ -242,6 +248,7 @@ class Recorder:
         operands = tuple(self._used(block, operand) for operand in entry.operands)
         self._types.append(self._types[value])
         copy = Entry(entry.operation, entry.name, operands, (len(self._types) - 1,))
+        copy.splat = entry.splat
         block.entries.append(copy)
         self._rewritten[copy.results[0]] = (copy, known[1])
         return copy.results[0]
@@ -277,7 +284,7 @@ def mark_live(block: Block, live: set[int] | None = None) -> None:
     live = set() if live is None else live
     live.update(block.results)
     for entry in reversed(block.entries):
-        if any(result in live for result in entry.results):
+        if not live.isdisjoint(entry.results):
             entry.live = True
             for region in entry.regions:
                 mark_live(region, live)

@@ -17,7 +17,10 @@ _LOADERS = "builtin.module(func.func(convert-torch-to-stablehlo),stablehlo-legal
 @functools.cache
 def native_ir() -> Native:
     """Return the module of native classes, imported at first use."""
-    return importlib.import_module("torch_mlir.ir")
+    native: Native = importlib.import_module("torch_mlir.ir")
+    bindings: Native = importlib.import_module("torch_mlir._mlir_libs._mlir")
+    bindings.globals.append_dialect_search_prefix("kcache_compiler.frontends.dialects")
+    return native
 
 
 @functools.cache

@@ -16,7 +16,7 @@ GRAPH_MAGIC = b"\n\x0fkcache.graph.v1"
 _STRINGS_AND_COMMENTS = re.compile(rb'"(?:[^"\\\n]|\\.)*"|//[^\n]*')
 #: A result with its operation; what a region binds (``%i = %0``) is not one. Strings are ``"`` here.
 _OPERATION = re.compile(rb'%[^\s=,()]+\s*=\s*["a-z]')
-_ARROWS = re.compile(rb"->|[<>]=")
+_ARROWS = (b"->", b"<=", b">=")
 _NOT_BRACKETS = bytes(b for b in range(256) if b not in b"()[]{}<>")
 _STEP = np.zeros(256, np.int8)
 for _open, _close in (b"()", b"[]", b"{}", b"<>"):
@@ -49,7 +49,9 @@ def bracket_depth(bare: bytes) -> int:
     An upper bound of the parser's recursion on every prefix that it accepts: closers that match
     nothing do not lower it, because the parser stops at the first of them.
     """
-    brackets = np.frombuffer(_ARROWS.sub(b"", bare).translate(None, _NOT_BRACKETS), np.uint8)
+    for arrow in _ARROWS:
+        bare = bare.replace(arrow, b" ")
+    brackets = np.frombuffer(bare.translate(None, _NOT_BRACKETS), np.uint8)
     if brackets.size == 0:
         return 0
     level = np.cumsum(_STEP[brackets], dtype=np.int64)

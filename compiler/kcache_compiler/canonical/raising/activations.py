@@ -189,6 +189,7 @@ ACTIVATIONS: tuple[Rewrite, ...] = (
         ("power",),
         "(x * x) * x rounds twice where x^3 rounds once: 1 ulp. It overflows and underflows where x^3 does.",
         _power,
+        "constant",
     ),
     Rewrite(
         "narrow_logistic",

@@ -183,6 +183,7 @@ BASIC: tuple[Rewrite, ...] = (
         "x + -0.0, x - 0.0, x * 1 and x / 1 are x for all reals: zeros keep their sign, nothing rounds. "
         "Integers: x + 0, x - 0, x * 1, x / 1.",
         _neutral,
+        "constant",
     ),
     Rewrite(
         "neutral_extremum",
@@ -190,12 +191,14 @@ BASIC: tuple[Rewrite, ...] = (
         "IEEE 754 maximum: NaN stays NaN, and nothing lies below -inf (nor below an integer type's "
         "least value); minimum alike.",
         _neutral,
+        "constant",
     ),
     Rewrite(
         "neutral_bits",
         ("and", "or", "xor", "shift_left", "shift_right_arithmetic", "shift_right_logical"),
         "Ones for and; zeros for or, xor and shifts.",
         _neutral,
+        "constant",
     ),
     Rewrite("idempotent", ("maximum", "minimum", "and", "or"), "op(x, x) is x, bit for bit.", _idempotent),
     Rewrite(

@@ -57,6 +57,7 @@ ELEMENTARY: tuple[Rewrite, ...] = (
         "nearest number for this exponent, and x * x has the values of IEEE 754's pow at zeros, infinities "
         "and NaN.",
         _power,
+        "constant",
     ),
     Rewrite(
         "logistic",

@@ -220,6 +220,7 @@ FOLDING: tuple[Rewrite, ...] = (
         "IEEE 754 rounds the exact result to nearest even, once: here it is computed as a fraction. Zeros "
         "keep the sign that the operation gives them; integers wrap.",
         _arithmetic,
+        "constant",
     ),
     Rewrite(
         "extent_less_one",
@@ -233,6 +234,7 @@ FOLDING: tuple[Rewrite, ...] = (
         ("sqrt",),
         "IEEE 754 rounds square roots correctly; here from more than 256 bits.",
         _sqrt,
+        "constant",
     ),
     Rewrite(
         "constant_comparison",

@@ -71,7 +71,13 @@ ROOTS: tuple[Rewrite, ...] = (
         _quotient,
         "sqrt",
     ),
-    Rewrite("constant_rsqrt", ("rsqrt",), "The root of a constant, rounded once: 2 ulp.", _constant),
+    Rewrite(
+        "constant_rsqrt",
+        ("rsqrt",),
+        "The root of a constant, rounded once: 2 ulp.",
+        _constant,
+        "constant",
+    ),
     Rewrite(
         "normalized_first",
         ("multiply",),

@@ -51,15 +51,16 @@ class Site(NamedTuple):
         node = self.node(ref)
         if node.op != op:
             return None
-        source = node.operands[index]
-        return source._replace(view=compose(ref.view, source.view))
+        inner, result, view = node.operands[index]
+        return Ref(inner, result, compose(ref.view, view))
 
     def inners(self, ref: Ref, op: str) -> tuple[Ref, ...] | None:
         """Return all operands of the node that ``ref`` views, in the dims of ``ref``, if it is an ``op``."""
         node = self.node(ref)
         if node.op != op:
             return None
-        return tuple(o._replace(view=compose(ref.view, o.view)) for o in node.operands)
+        view = ref.view
+        return tuple([Ref(n, result, compose(view, inner)) for n, result, inner in node.operands])
 
     def scalar(self, ref: Ref) -> float | int | None:
         """Return the value of an operand that is one real constant everywhere (zeros keep their sign)."""
@@ -73,7 +74,7 @@ class Site(NamedTuple):
     def make(self, op: str, element: str, operands: Sequence[Ref], attributes: str = "") -> Ref:
         """Return another operation in the dims of this one, itself as simple as it gets."""
         type = ValueType(element, self.type.dims)
-        return apply(self._replace(op=op, attributes=attributes, type=type, operands=tuple(operands)))
+        return apply(Site(self.builder, self.numerics, op, attributes, type, tuple(operands), self.rules))
 
     def put(self, op: str, *operands: Ref) -> Ref:
         """``make`` in the element of this site."""
@@ -124,30 +125,17 @@ Rules = Mapping[str, tuple[Rewrite, ...]]
 
 def apply(site: Site) -> Ref:
     """Return the value of what is about to be built: a simpler one if a rewrite applies, else its node."""
-    merge = merge_of(site.builder, site.type.dims or (), site.operands)
+    nodes, dims = site.builder.nodes, site.type.dims or ()
+    ops = {nodes[ref.node].op for ref in site.operands}
+    merge = merge_of(site.builder, dims, site.operands) if "reshape" in ops else None
     if merge is not None:
         apart = site._replace(type=ValueType(site.type.element, merge.dims), operands=merge.split)
-        return reshape(site.builder, apply(apart), site.type.dims or ())
-    rewrites = (site.rules or {}).get(site.op, ())
-    near = _near(site) if rewrites else _NONE
-    for rewrite in rewrites:
-        found = rewrite.apply(site) if not rewrite.near or rewrite.near in near else None
-        if found is not None:
-            return found
-    rank = len(site.type.dims or ())
-    return site.builder.elementwise(site.op, site.attributes, site.type.element, site.operands, rank)
-
-
-_NONE: frozenset[str] = frozenset()
-
-
-def _near(site: Site) -> set[str]:
-    """Return the operations of the operands and of their operands."""
-    nodes = site.builder.nodes
-    found: set[str] = set()
-    for ref in site.operands:
-        node = nodes[ref.node]
-        found.add(node.op)
-        for inner in node.operands:
-            found.add(nodes[inner.node].op)
-    return found
+        return reshape(site.builder, apply(apart), dims)
+    rewrites = site.rules.get(site.op) if site.rules else None
+    if rewrites:
+        ops.update([nodes[inner.node].op for ref in site.operands for inner in nodes[ref.node].operands])
+        for rewrite in rewrites:
+            found = rewrite.apply(site) if not rewrite.near or rewrite.near in ops else None
+            if found is not None:
+                return found
+    return site.builder.elementwise(site.op, site.attributes, site.type.element, site.operands, len(dims))

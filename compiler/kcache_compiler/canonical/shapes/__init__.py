@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from kcache_compiler.canonical.shapes.erase import Shapes, Ties, erase, keep
+from kcache_compiler.canonical.shapes.erase import Erasure, Shapes, Ties, keep
 
-__all__ = ["Shapes", "Ties", "erase", "keep"]
+__all__ = ["Erasure", "Shapes", "Ties", "keep"]

@@ -37,34 +37,47 @@ def keep(tape: Tape) -> Shapes:
 Ties = Mapping[int, Sequence[tuple[int, int | None]]]
 
 
-def erase(tape: Tape, fixed_arguments: int = 0, known: Shapes | None = None, ties: Ties = _NONE) -> Shapes:
-    """Apply the rules to what the results need. The last ``fixed_arguments`` (constants) keep their sizes.
+class Erasure:
+    """What the rules say of a tape, from which its shapes follow."""
 
-    ``ties``: what is ``known`` of some dims from an erasure without it.
-    """
-    mark_live(tape.body)
-    walk = _Walk(tape)
-    if known is not None:
-        walk.ties, walk.symbols = ties, known.symbols
-    parameters = tape.body.parameters
-    for index, value in enumerate(parameters):
-        dims = walk.dims[value]
-        if index >= len(parameters) - fixed_arguments:
-            walk.solver.pin(*dims)
-        for axis, dim in enumerate(dims):
-            walk.solver.read_from(dim, (index, axis))
-    walk.block(tape.body)
-    symbols, values = walk.solver.solve()
-    return Shapes(walk.sizes(tape.body), symbols, values)
+    def __init__(self, tape: Tape, fixed_arguments: int = 0) -> None:
+        """Apply the rules to what the results need. The last ``fixed_arguments`` (constants) keep their
+        sizes.
+        """
+        mark_live(tape.body)
+        self._walk = _Walk(tape)
+        self._tape = tape
+        parameters = tape.body.parameters
+        for index, value in enumerate(parameters):
+            dims = self._walk.dims[value]
+            if index >= len(parameters) - fixed_arguments:
+                self._walk.solver.pin(*dims)
+            for axis, dim in enumerate(dims):
+                self._walk.solver.read_from(dim, (index, axis))
+        self._walk.block(tape.body)
+
+    def shapes(self, ties: Ties = _NONE, symbols: Sequence[Place] = ()) -> Shapes:
+        """Return the shapes; ``ties`` say of some dims that they are ``symbols``, or none."""
+        walk = self._walk
+        solver = walk.solver.copy()
+        for entry in walk.entries if ties else ():
+            dims = entry.dims[0] if entry.dims else ()
+            for at, symbol in ties.get(id(entry), ()):
+                if symbol is None:
+                    solver.pin(dims[at])
+                elif at in walk.loose.get(entry.operands[0], _NOTHING):
+                    argument, axis = symbols[symbol]
+                    solver.union(walk.dims[self._tape.body.parameters[argument]][axis], dims[at])
+        found, values = solver.solve()
+        return Shapes(walk.sizes(self._tape.body, solver.codes()), found, values)
 
 
 class _Walk:
     def __init__(self, tape: Tape) -> None:
         self.solver = Solver()
         self.types = tape.types
-        self.parameters = tape.body.parameters
-        self.ties = _NONE
-        self.symbols: Sequence[Place] = ()
+        #: live operations, as they are met
+        self.entries: list[Entry] = []
         #: dims of each value that is met, by number
         self.dims: dict[int, tuple[int, ...]] = {}
         self.loose: dict[int, frozenset[int]] = {}
@@ -89,25 +102,20 @@ class _Walk:
         for entry in block.entries:
             if entry.live:
                 self._entry(entry)
-        block.uses = tuple([self._use(value) for value in block.results])
+        block.dims = tuple([self._use(value) for value in block.results])
 
     def _entry(self, entry: Entry) -> None:
-        entry.uses = tuple([self._use(value) for value in entry.operands])
+        self.entries.append(entry)
+        entry.dims = tuple([self._use(value) for value in entry.operands])
         results = [self._new(value) for value in entry.results]
         blocks: list[tuple[Block, Sequence[tuple[int, ...]], Sequence[tuple[int, ...]]]] = []
         for region in entry.regions:
             parameters = [self._new(value) for value in region.parameters]
             self.block(region)
-            blocks.append((region, parameters, region.uses))
+            blocks.append((region, parameters, region.dims))
         types = [self.types[v] for v in (*entry.operands, *entry.results)]
         loose = [self.loose.get(v, _NOTHING) for v in entry.operands]
-        for dim, symbol in self.ties.get(id(entry), ()):
-            if symbol is None:
-                self.solver.pin(entry.uses[0][dim])
-            elif dim in loose[0]:
-                argument, axis = self.symbols[symbol]
-                self.solver.union(self.dims[self.parameters[argument]][axis], entry.uses[0][dim])
-        step = Step(self.solver, entry.operation.attributes, entry.uses, results, loose, types, blocks)
+        step = Step(self.solver, entry, results, loose, types, blocks)
         rule_of(entry.name)(step)
         for value, found in zip(entry.results, step.loose_out, strict=True):
             if found:
@@ -115,21 +123,19 @@ class _Walk:
 
     # -- sizes
 
-    def sizes(self, body: Block) -> list[ValueType]:
-        """Return all types with their sizes after the solver is done; write those of the uses."""
-        code = self.solver.code
+    def sizes(self, body: Block, codes: Sequence[int]) -> list[ValueType]:
+        """Return all types with the sizes of their dims; write those of the uses."""
         types = list(self.types)
         for value, dims in self.dims.items():
             if dims:
-                types[value] = ValueType(types[value].element, tuple([code(dim) for dim in dims]))
-        self._uses(body)
+                types[value] = ValueType(types[value].element, tuple([codes[dim] for dim in dims]))
+        for entry in self.entries:
+            entry.uses = _sized(entry.dims, codes)
+            for region in entry.regions:
+                region.uses = _sized(region.dims, codes)
+        body.uses = _sized(body.dims, codes)
         return types
 
-    def _uses(self, block: Block) -> None:
-        code = self.solver.code
-        for entry in block.entries:
-            if entry.live:
-                entry.uses = tuple([tuple([code(dim) for dim in dims]) for dims in entry.uses])
-                for region in entry.regions:
-                    self._uses(region)
-        block.uses = tuple([tuple([code(dim) for dim in dims]) for dims in block.uses])
+
+def _sized(shapes: Sequence[tuple[int, ...]], codes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    return tuple([tuple([codes[dim] for dim in dims]) for dims in shapes])

@@ -14,55 +14,64 @@ from kcache_compiler.canonical.graph import DYNAMIC, ValueType
 from kcache_compiler.canonical.ops import ELEMENTWISE, IDENTITY_CALLS, native_chlo
 from kcache_compiler.canonical.shapes.groups import reshape_groups
 from kcache_compiler.canonical.shapes.solver import Solver
-from kcache_compiler.canonical.tape import Block, is_splat
+from kcache_compiler.canonical.tape import Block, Entry
 from kcache_compiler.frontends.context import Native, native_stablehlo
 
 Dims = tuple[int, ...]
+
+_NOTHING: frozenset[int] = frozenset()
 
 
 class Step:
     """One operation as a rule sees it: dims of operands as used here, of results, of its regions."""
 
     __slots__ = (
-        "_elements",
-        "attributes",
         "blocks",
+        "entry",
         "loose_in",
         "loose_out",
         "operands",
         "results",
         "solver",
+        "types",
     )
 
     def __init__(
         self,
         solver: Solver,
-        attributes: Native,
-        operands: Sequence[Dims],
+        entry: Entry,
         results: Sequence[Dims],
         loose_in: Sequence[frozenset[int]],
         types: Sequence[ValueType],
         blocks: Sequence[tuple[Block, Sequence[Dims], Sequence[Dims]]],
     ) -> None:
         self.solver = solver
-        self.attributes = attributes
-        self.operands = operands
+        self.entry = entry
+        self.operands: Sequence[Dims] = entry.dims
         self.results = results
         #: Loose dims of the operands; the rule fills in those of the results.
         self.loose_in = loose_in
         self.loose_out: list[frozenset[int]] = [frozenset()] * len(results)
         #: Regions with the dims of their parameters and of what they return.
         self.blocks = blocks
-        self._elements = [t.element for t in types]
+        self.types = types
+
+    @property
+    def attributes(self) -> Native:
+        """The attributes of the operation."""
+        return self.entry.operation.attributes
 
     @property
     def plain(self) -> bool:
         """Whether all elements are plain, so that views may show the values."""
-        return not any("!" in e or "#" in e for e in self._elements)
+        return not any("!" in t.element or "#" in t.element for t in self.types)
 
     def ints(self, name: str) -> list[int]:
         """Return an attribute that is a list of integers; empty when it is absent."""
-        return list(self.attributes[name]) if name in self.attributes else []
+        try:
+            return list(self.attributes[name])
+        except KeyError:
+            return []
 
     def pin(self, *shapes: Dims) -> None:
         """Let dims keep their sizes."""
@@ -75,8 +84,9 @@ class Step:
 
     def match(self, a: Dims, b: Dims) -> None:
         """Say that two shapes agree."""
+        union = self.solver.union
         for x, y in zip(a, b, strict=True):
-            self.solver.union(x, y)
+            union(x, y)
 
     def same_or_pinned(self, a: int, b: int) -> None:
         """Say that two dims agree where their sizes do: the whole axis is taken; else both keep theirs."""
@@ -99,19 +109,19 @@ def pinned(step: Step) -> None:
 def elementwise(step: Step) -> None:
     """All operands that are no scalars have the result's shape."""
     (result,) = step.results
-    loose = set(range(len(result))) if step.plain else set[int]()
+    loose = frozenset(range(len(result))) if step.plain else _NOTHING
     for dims, own in zip(step.operands, step.loose_in, strict=True):
         if len(dims) == len(result):
             step.match(dims, result)
             loose &= own
-    step.loose_out = [frozenset(loose)]
+    step.loose_out = [loose]
 
 
 def constant(step: Step) -> None:
     """A splat has the sizes of its use; the sizes of anything else are part of it."""
     (result,) = step.results
     empty = any(step.solver.size(dim) == 0 for dim in result)
-    if step.plain and (empty or is_splat(step)):
+    if step.plain and (empty or step.entry.splat):
         step.loose_out = [frozenset(range(len(result)))]
     else:
         step.pin(result)

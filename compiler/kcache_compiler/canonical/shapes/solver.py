@@ -35,23 +35,31 @@ class Solver:
         self._place: list[Place | None] = []
         self._products: list[_Equation] = []
         self._symbols: dict[int, int] = {}
-        self._codes: dict[int, int] = {}
         #: root -> the classes that it is the product of
         self._defined: dict[int, list[int]] = {}
+
+    def copy(self) -> Solver:
+        """Return a solver that knows what this one does, before it solves anything."""
+        other = Solver()
+        other._parent, other._size, other._pinned = self._parent[:], self._size[:], self._pinned[:]
+        other._place, other._products = self._place[:], self._products[:]
+        return other
 
     # -- what the rules say
 
     def new(self, size: int) -> int:
         """Return a new dim of this size. Sizes 0 and 1 are never erased."""
-        self._parent.append(len(self._parent))
-        self._size.append(size)
-        self._pinned.append(size in (0, 1))
-        self._place.append(None)
-        return len(self._parent) - 1
+        return self.shape((size,))[0]
 
     def shape(self, sizes: Sequence[int]) -> tuple[int, ...]:
         """Return a new dim for each size."""
-        return tuple([self.new(size) for size in sizes])
+        first = len(self._parent)
+        dims = range(first, first + len(sizes))
+        self._parent.extend(dims)
+        self._size.extend(sizes)
+        self._pinned.extend([size in (0, 1) for size in sizes])
+        self._place.extend([None] * len(sizes))
+        return tuple(dims)
 
     def size(self, dim: int) -> int:
         """Return the size of a dim in this program, as far as it is known by now."""
@@ -74,15 +82,17 @@ class Solver:
         a, b = self.root(a), self.root(b)
         if a == b:
             return
-        if self._size[a] != self._size[b] and DYNAMIC not in (self._size[a], self._size[b]):
-            self._pinned[a] = self._pinned[b] = True
+        size, pinned, place = self._size, self._pinned, self._place
+        if size[a] != size[b] and DYNAMIC not in (size[a], size[b]):
+            pinned[a] = pinned[b] = True
             return
         self._parent[b] = a
-        self._pinned[a] = self._pinned[a] or self._pinned[b]
-        if self._size[a] == DYNAMIC:
-            self._size[a] = self._size[b]
-        places = [place for place in (self._place[a], self._place[b]) if place is not None]
-        self._place[a] = min(places, default=None)
+        pinned[a] = pinned[a] or pinned[b]
+        if size[a] == DYNAMIC:
+            size[a] = size[b]
+        mine, other = place[a], place[b]
+        if other is not None:
+            place[a] = other if mine is None else min(mine, other)
         inherited = self._defined.pop(b, None)
         if inherited is not None:
             self._defined.setdefault(a, inherited)
@@ -152,13 +162,11 @@ class Solver:
             self._size[root] for _, root in placed[:MAX_SYMBOLS]
         ]
 
-    def code(self, dim: int) -> int:
-        """Return the size of a dim after ``solve``: a number, or a monomial of symbols."""
-        root = self.root(dim)
-        code = self._codes.get(root)
-        if code is None:
-            code = self._codes[root] = self._code(root)
-        return code
+    def codes(self) -> list[int]:
+        """Return the sizes of all dims after ``solve``: numbers, or monomials of symbols."""
+        roots = [self.root(dim) for dim in self._parent]
+        known = {root: self._code(root) for root in set(roots)}
+        return [known[root] for root in roots]
 
     def _code(self, root: int) -> int:
         found = self._expression(root)

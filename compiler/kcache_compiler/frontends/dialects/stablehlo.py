@@ -1,0 +1,1 @@
+"""No classes: see the package."""
