@@ -9,6 +9,7 @@ import pytest
 
 from kcache_grpc.storage import Store
 from kcache_grpc.storage.errors import InvalidValue, LeaseLost, StoreUnavailable
+from kcache_grpc.storage.lifecycle import Step, What
 from kcache_grpc.storage.objects import ObjectStore
 from kcache_grpc.storage.objects.placing import PUBLISH_WITHIN
 from kcache_grpc.storage.records import AuditEvent, Lease, Swept
@@ -50,8 +51,9 @@ def sweep(store: Store, hours: float, grace: float = GRACE, dry_run: bool = Fals
 
 
 def forget(store: Store, ns, number: int = 1) -> None:
-    """Collect a kernel and what only it refers to."""
+    """Collect a kernel, and blobs that nothing refers to."""
     assert store.discard(ns, [kernel(number).kernel.kernel_digest], [], AuditEvent("collect")) == 1
+    store.collect(ns, Step(What.BLOBS, before=2**62))
 
 
 def test_what_rows_name_stays_for_ever(store, ns):
