@@ -316,8 +316,19 @@ def test_a_mean_that_rounds_up_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "function", [lambda x: x + torch.rand(4, 16), lambda x: functional.dropout(x, 0.5, training=True)]
+    "function",
+    [
+        lambda x: x + torch.rand(4, 16),
+        lambda x: functional.dropout(x, 0.5, training=True),
+        lambda x: functional.rrelu(x, training=True),
+    ],
 )
 def test_random_numbers_are_refused(function: Any) -> None:
     with pytest.raises(UnsupportedOp, match="random numbers"):
         canonicalize(text_of(Function(function), X), "torch")
+
+
+def test_what_is_random_in_training_only_is_read() -> None:
+    plain = canonicalize(text_of(Function(lambda x: functional.rrelu(x)), X), "torch")
+    dropped = Function(lambda x: functional.rrelu(functional.dropout(x, 0.5, training=False)))
+    assert canonicalize(text_of(dropped, X), "torch").spec_text == plain.spec_text

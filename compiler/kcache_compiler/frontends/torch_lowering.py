@@ -38,10 +38,18 @@ _STRUCTURE = re.compile(
 )
 _ILLEGAL = re.compile(r"failed to legalize operation '([\w.]+)'")
 _RANDOM = re.compile(
-    r"torch\.aten\.(rand|bernoulli|uniform|normal|multinomial|exponential\b|exponential_|cauchy|geometric|log_normal"
-    r"|rrelu_with_noise)"
+    r"torch\.aten\.(rand|bernoulli|uniform|normal|multinomial|exponential\b|exponential_|cauchy|geometric|log_normal)"
 )
-_DROPOUT = re.compile(r"torch\.aten\.(native_|feature_|alpha_)?dropout\b")
+#: Ops that draw random numbers in training -> the operand that says whether this is.
+_TRAINING = {
+    "torch.aten.dropout": 2,
+    "torch.aten.native_dropout": 2,
+    "torch.aten.feature_dropout": 2,
+    "torch.aten.alpha_dropout": 2,
+    "torch.aten.rrelu": 3,
+    "torch.aten.rrelu_with_noise": 4,
+    "torch.aten.rrelu_with_noise_functional": 4,
+}
 _OPERATOR = re.compile(r'name = "([\w.]+)"')
 
 
@@ -87,7 +95,7 @@ def _refuse(module: Native) -> None:
     those that draw random numbers: a kernel would draw the same in each call.
     """
     for operation in mlir.all_operations(module.operation):
-        if _RANDOM.match(name_of(operation)) or _drops(operation):
+        if _RANDOM.match(name_of(operation)) or _trains(operation):
             reason = "it draws random numbers: draw them outside of the program, and pass them as an argument"
             raise UnsupportedOp(name_of(operation), reason, mlir.describe_location(operation.location))
         if operation.name == "torch.operator":
@@ -97,12 +105,13 @@ def _refuse(module: Native) -> None:
                 raise UnsupportedOp(name, reason, mlir.describe_location(operation.location))
 
 
-def _drops(operation: Native) -> bool:
-    """Whether an op is a dropout of training."""
-    if not _DROPOUT.match(name_of(operation)):
+def _trains(operation: Native) -> bool:
+    """Whether an op draws random numbers because it is one of training."""
+    position = _TRAINING.get(name_of(operation))
+    if position is None:
         return False
-    train = operation.operands[2].owner
-    return getattr(train, "name", "") != "torch.constant.bool" or train.attributes["value"].value
+    flag = operation.operands[position].owner
+    return getattr(flag, "name", "") != "torch.constant.bool" or flag.attributes["value"].value
 
 
 def _explain(module: Native, error: Exception, places: dict[str, str]) -> NoReturn:
