@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,10 +14,19 @@ import pytest
 
 import kcache_grpc as kcache
 from kcache_grpc._proto.kcache.v1 import audit_pb2 as pb
-from kcache_grpc._proto.kcache.v1 import audit_pb2_grpc, common_pb2, kernel_cache_pb2
+from kcache_grpc._proto.kcache.v1 import (
+    audit_pb2_grpc,
+    common_pb2,
+    kernel_cache_pb2,
+    kernel_cache_pb2_grpc,
+)
 from kcache_grpc.model.merkle import root_of_path
+from kcache_grpc.model.signing import Signer
+from kcache_grpc.service.sealer import Sealer
+from kcache_grpc.service.verification import Chain, Verification
+from kcache_grpc.storage import open_store
 from tests.server.programs import add, compile_request, header, inline, kernels_request
-from tests.server.running import Running
+from tests.server.running import Running, process
 
 Connect = Callable[..., kcache.Client]
 
@@ -183,3 +193,27 @@ def test_misses_of_a_look_up_have_reasons(server: Running, audit: audit_pb2_grpc
     assert [event.outcome for event in events] == ["need_compile", "need_program"]
     assert [event.key for event in events] == [1, 0]
     assert events[0].request_id == events[1].request_id
+
+
+def test_a_server_that_ends_leaves_nothing_unsealed_and_one_that_is_killed_is_cleared_up_after(
+    tmp_path: Path,
+) -> None:
+    database = f"sqlite:///{tmp_path}/kcache.sqlite"
+
+    def chains() -> list[Chain]:
+        with open_store(database) as store:
+            return Verification(store).all(overdue=2**62)
+
+    for number, end in ((3, signal.SIGTERM), (4, signal.SIGKILL)):
+        with process(tmp_path) as (child, address), grpc.insecure_channel(address) as channel:
+            stub = kernel_cache_pb2_grpc.KernelCacheStub(channel)
+            stub.StoreGraph(kernel_cache_pb2.StoreGraphRequest(header=header(), graph=inline(add(number))))
+            child.send_signal(end)
+            child.wait(60)
+        assert not [finding for chain in chains() for finding in chain.findings]
+        assert sum(chain.unsealed for chain in chains()) == (end == signal.SIGKILL)
+    with open_store(database) as store:
+        sealer = Sealer(store, Signer.from_file(tmp_path / "state" / "signing.key"))
+        assert sealer.adopt(before=2**62) == 1
+    assert [finding for chain in chains() for finding in chain.findings] == []
+    assert sum(chain.unsealed for chain in chains()) == 1  # the event that tells of it
