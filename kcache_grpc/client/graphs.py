@@ -188,6 +188,8 @@ async def stats(connection: Connection, deadline: Deadline, client: dict[str, in
         seconds_saved=reply.time_saved.seconds + reply.time_saved.nanos / 1e9,
         programs_parsed=reply.programs_parsed,
         memory_hits=reply.memory_hits,
+        audit_events=reply.audit_events,
+        audit_dropped=reply.audit_dropped,
         client=client,
     )
 

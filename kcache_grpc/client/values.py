@@ -92,5 +92,8 @@ class Stats:
     #: Since the service started: programs parsed, and hits from its memory.
     programs_parsed: int
     memory_hits: int
+    #: Events in the audit log, and requests that the service did not write there since it started.
+    audit_events: int
+    audit_dropped: int
     #: What this client counted, by name: hits by tier, retries, fallbacks, corrupt entries and so on.
     client: Mapping[str, int]

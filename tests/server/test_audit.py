@@ -79,6 +79,8 @@ def test_every_request_is_told_with_who_and_what_for(connect: Connect) -> None:
         assert served.peer.startswith(("ipv4:", "ipv6:"))
         assert json.loads(served.detail) == {"client": f"kcache-python/{kcache.__version__}"}
         assert served.duration < 5
+        stats = client.stats()
+        assert (stats.audit_events, stats.audit_dropped) == (len(events), 0)
 
 
 def test_filters_order_and_limit(connect: Connect) -> None:
