@@ -20,13 +20,20 @@ METHOD = "/echo.Echo/Answer"
 @contextmanager
 def echo_server(size: int) -> Iterator[grpc.UnaryStreamMultiCallable]:
     """A callable on raw bytes that is answered with ``size`` bytes."""
+    with echo_process(size) as (_, call):
+        yield call
+
+
+@contextmanager
+def echo_process(size: int) -> Iterator[tuple[int, grpc.UnaryStreamMultiCallable]]:
+    """The echo's process id, and the callable."""
     command = [sys.executable, "-m", "benchmarks.echo", str(size)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     port = int(process.stdout.readline())
     try:
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-            yield channel.unary_stream(METHOD)
+            yield process.pid, channel.unary_stream(METHOD)
     finally:
         process.kill()
         process.communicate()

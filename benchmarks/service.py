@@ -24,7 +24,7 @@ from benchmarks.environment import clear_and_restart, description
 from benchmarks.rounds import Contender, Sample, interleave, ratio
 from kcache_grpc._proto.kcache.v1 import common_pb2, kernel_cache_pb2, manifest_pb2
 from kcache_grpc.model.program import ProgramFormat, program_digest
-from kcache_grpc.model.target import host_target
+from kcache_grpc.model.target import parse_target
 from kcache_grpc.model.wire import target_to_proto
 from tests.e2e.programs import scale_and_shift
 from tests.serving import ServerProcess
@@ -34,7 +34,7 @@ RAW, RAW_ECHO = "server hit, manifest only (raw)", "bare echo of the same bytes,
 RAW_SO, RAW_SO_ECHO = "server hit with shared object (raw)", "bare echo of the same bytes, with shared object"
 #: Contender -> rival.
 RIVALS = {RAW: RAW_ECHO, RAW_SO: RAW_SO_ECHO}
-_METHOD = "/kcache.v1.KernelCache/GetKernels"
+METHOD = "/kcache.v1.KernelCache/GetKernels"
 
 
 def measure(rounds: int = 12, calls: int = 50, misses: int = 12) -> dict[str, Any]:
@@ -61,27 +61,30 @@ def _contenders(address: str, folder: Path) -> Iterator[dict[str, Contender]]:
             (RAW, RAW_ECHO, []),
             (RAW_SO, RAW_SO_ECHO, [manifest_pb2.ARTIFACT_KIND_SHARED_OBJECT]),
         ):
-            request = _request(program, kinds)
-            call = channel.unary_stream(_METHOD)
+            request = raw_request(program, kinds)
+            call = channel.unary_stream(METHOD)
             size = sum(len(reply) for reply in call(request))
             rival = stack.enter_context(echo_server(size))
-            found[name] = _raw(call, request)
-            found[echo] = _raw(rival, request)
+            found[name] = raw_call(call, request)
+            found[echo] = raw_call(rival, request)
         yield found
 
 
-def _request(program: str, kinds: list[manifest_pb2.ArtifactKind]) -> bytes:
+def raw_request(program: str, kinds: list[manifest_pb2.ArtifactKind], target: str = "host") -> bytes:
+    """A request for the kernel of one program, serialized."""
     digest = program_digest(ProgramFormat.STABLEHLO, program.encode())
     return kernel_cache_pb2.GetKernelsRequest(
         header=common_pb2.RequestHeader(client_version="benchmark"),
         queries=[kernel_cache_pb2.KernelQuery(program_digest=digest)],
-        target=target_to_proto(host_target()),
+        target=target_to_proto(parse_target(target)),
         artifact_kinds=kinds,
         inline_budget_bytes=1 << 20,
     ).SerializeToString()
 
 
-def _raw(call: Any, request: bytes) -> Contender:
+def raw_call(call: Any, request: bytes) -> Contender:
+    """Sends it, and parses nothing of what comes back."""
+
     def run(count: int) -> None:
         for _ in range(count):
             for _reply in call(request):

@@ -65,13 +65,14 @@ class Client:
         dynamic: Dynamic = False,
         options: Options | None = None,
         on_progress: Callable[[str, float], None] | None = None,
+        retry: bool = False,
     ) -> Kernel:
         """See ``kcache_grpc.Client.compile``. A hit in memory returns without yielding to the loop."""
         shapes = shape_wish(layouts, symbols, dynamic)
         kernel = self._core.recall(program, format, target, options, shapes)
         if kernel is not None:
             return kernel
-        return await self._core.compile(program, format, target, options, on_progress, shapes)
+        return await self._core.compile(program, format, target, options, on_progress, shapes, retry)
 
     async def compile_many(
         self,

@@ -40,6 +40,9 @@ def compile_program(
     symbols: o.Symbols = None,
     emit: Emit = None,
     destination: Destination = None,
+    retry: Annotated[
+        bool, typer.Option("--retry", help="Compile again although a failure is remembered.")
+    ] = False,
     json: o.Json = False,
     addr: o.Addr = None,
     namespace: o.Namespace = None,
@@ -51,9 +54,9 @@ def compile_program(
 ) -> None:
     """Compile a program, or find its kernel, and say what came of it."""
     _check_emit(emit, destination)
-    sizes = o.sizes(dynamic, symbols)
+    wish = {**o.sizes(dynamic, symbols), "retry": retry}
     with o.connect(addr, namespace, token_file, tls, timeout, cache_dir) as client:
-        kernel, stages = obtain(client, file, format, target, numerics, opt_level, sizes)
+        kernel, stages = obtain(client, file, format, target, numerics, opt_level, wish)
         if emit is not None and destination is None:
             sys.stdout.buffer.write(kernel.artifact(emit))
             return

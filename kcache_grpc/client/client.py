@@ -76,6 +76,7 @@ class Client:
         dynamic: Dynamic = False,
         options: Options | None = None,
         on_progress: Callable[[str, float], None] | None = None,
+        retry: bool = False,
     ) -> Kernel:
         """A kernel for ``program``: from memory, disk or the service, which compiles it if nobody did before.
 
@@ -93,6 +94,7 @@ class Client:
         ``symbols``: which axes are symbols, as ``(argument, axis)``; a mapping gives each a ``kcache.Dim``,
         whose bounds become the kernel's guard. ``None``: all that may be. Others keep the program's sizes.
         ``layouts``: ``None`` or ``"row-major"``, the only layout of this version.
+        ``retry``: compile again although the service remembers that it failed.
 
         Raises ``ArgumentError``, ``InvalidProgram``, ``UnsupportedOp``, ``CompileFailed``,
         ``CompileTimeout``, ``ResourceExhausted``, ``IntegrityError``, ``PermissionDenied``, ``Unavailable``.
@@ -101,7 +103,7 @@ class Client:
         kernel = self._core.recall(program, format, target, options, shapes)
         if kernel is not None:
             return kernel
-        return run(self._core.compile(program, format, target, options, on_progress, shapes))
+        return run(self._core.compile(program, format, target, options, on_progress, shapes, retry))
 
     def compile_many(
         self,

@@ -70,9 +70,10 @@ class Core:
         options: Options | None,
         progress: Progress | None,
         shapes: ShapeWish = EXACT,
+        retry: bool = False,
     ) -> Kernel:
         """See ``Client.compile``."""
-        [(key, kernel)] = await self._resolve([program], format, target, options, progress, shapes)
+        [(key, kernel)] = await self._resolve([program], format, target, options, progress, shapes, retry)
         self._table.name_program(program, format, target, options, key, shapes)
         return kernel
 
@@ -99,13 +100,14 @@ class Core:
         options: Options | None,
         progress: Progress | None,
         shapes: ShapeWish = EXACT,
+        retry: bool = False,
     ) -> list[tuple[AskKey, Kernel]]:
         self._require_open()
         deadline = Deadline(self.config.timeout)
         machine, chosen = parse_target(target), _options(options)
 
         sources = await self._io.blocking(lambda: [read_source(program, format) for program in programs])
-        asks = [Ask(source.program, machine, chosen, shapes) for source in sources]
+        asks = [Ask(source.program, machine, chosen, shapes, retry) for source in sources]
         keys = [ask_key(ask) for ask in asks]
         unique = dict(zip(keys, asks, strict=True))
         kernels = {key: kernel for key in unique if (kernel := self._kept(key)) is not None}

@@ -177,6 +177,7 @@ class Obtainer:
                 options=options_to_proto(ask.options),
                 artifact_kinds=_CODE,
                 shapes=shapes_to_proto(ask.shapes),
+                retry_failed=ask.retry,
             )
 
             async def once(wire: Wire) -> None:

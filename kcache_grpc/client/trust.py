@@ -34,6 +34,8 @@ class Ask:
     target: Target
     options: Options
     shapes: ShapeWish = EXACT
+    #: Compile again although a failure is remembered.
+    retry: bool = False
 
 
 class Pins:

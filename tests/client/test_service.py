@@ -185,6 +185,10 @@ def test_an_op_without_a_lowering_is_named(connect: Any) -> None:
     with pytest.raises(kcache.UnsupportedOp) as remembered:
         client.compile(text)
     assert remembered.value.op == "stablehlo.fft"
+    assert "remembered_until" in remembered.value.metadata
+    with pytest.raises(kcache.UnsupportedOp) as again:
+        client.compile(text, retry=True)
+    assert "remembered_until" not in again.value.metadata
     assert client.store(text) == 1
 
 

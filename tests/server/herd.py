@@ -55,7 +55,7 @@ def run(folder: Path, postgres: PostgresServer, *, clients: int, kernels: int, r
         starting = [
             process(_made(folder / name), KCACHE_DB=url, KCACHE_WORKERS="0") for name, url in _named(urls)
         ]
-        running = list(threads.map(stack.enter_context, starting))
+        running = list(threads.map(lambda each: stack.enter_context(each), starting))
         *addresses, alone = [address for _, address in running]
         found: list[Herd] = []
         for number in range(rounds + 1):

@@ -107,6 +107,9 @@ class SqlBlobs(SqlGenerations, BlobStore):
         self, namespace: Namespace, digest: bytes, offset: int = 0, length: int | None = None
     ) -> bytes | None:
         checks.number("offset", offset, 0 if length is None else length)
+        checks.digest("digest", digest)
+        if offset == 0 and length is None and (small := self._read_small(namespace, digest)) is not None:
+            return small
         while (whole := self._whole(namespace, digest)) is not None:
             end = whole.size if length is None else min(whole.size, offset + length)
             if offset >= end:
