@@ -96,6 +96,8 @@ class Fault(enum.Enum):
     KEEP = enum.auto()
     #: Lets requests wait for ``release``.
     HOLD = enum.auto()
+    #: All requests, those for the marker too.
+    HOLD_ALL = enum.auto()
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,8 @@ class FaultyLine:
         self.release.set()
 
     def next_fault(self, path: str) -> Fault:
+        if self.fault is Fault.HOLD_ALL:
+            return Fault.HOLD
         if "/objects" not in path or self.fault is Fault.NONE:
             return Fault.NONE
         if self.left is not None:

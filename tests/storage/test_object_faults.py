@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
@@ -192,8 +193,30 @@ def test_a_bucket_that_was_emptied_is_no_reason_to_give_up_all_objects(store, ns
     assert store.read_artifact(ns, sha256(BIG)) is None
 
 
-@pytest.mark.long
-def test_a_store_that_never_answers_costs_half_a_minute(store, ns, line):
-    line.fail(Fault.HOLD)
+def _fails(call: Callable[[], object]) -> None:
     with pytest.raises(StoreUnavailable):
-        store.publish_kernel(ns, kernel(1, so=BIG))
+        call()
+
+
+@pytest.mark.long
+def test_a_store_that_never_answers_costs_one_caller_its_time(store, ns, line):
+    store.publish_kernel(ns, kernel(1, so=BIG))
+    line.fail(Fault.HOLD)
+    began = monotonic()
+    with pytest.raises(StoreUnavailable):
+        store.read_artifact(ns, sha256(BIG))
+    assert monotonic() - began < 40
+    # From now on one call waits, and the others do not.
+    waiting = threading.Thread(target=_fails, args=(store.check,))
+    line.fail(Fault.HOLD_ALL)
+    while line.held.acquire(blocking=False):
+        pass
+    waiting.start()
+    assert line.held.acquire(timeout=30)
+    began = monotonic()
+    with pytest.raises(StoreUnavailable, match="another call is trying"):
+        store.read_artifact(ns, sha256(BIG))
+    assert monotonic() - began < 1
+    waiting.join(60)
+    line.heal()
+    assert store.read_artifact(ns, sha256(BIG)) == BIG

@@ -6,8 +6,10 @@ import os
 import random
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import time_ns
 
 import pytest
 
@@ -19,7 +21,7 @@ from kcache_grpc.storage.errors import (
     UnsupportedStore,
 )
 from kcache_grpc.storage.objects import INLINE_BYTES, open_objects
-from kcache_grpc.storage.records import Namespace
+from kcache_grpc.storage.records import Namespace, Swept
 from tests.storage.drafts import Time, blob, kernel, sha256, spec
 from tests.storage.inside import path_of, rows, tamper
 
@@ -344,6 +346,46 @@ class TestUrls:
             opened.put_constants(ns, [blob(BIG)])
             assert opened.read_artifact(ns, sha256(BIG)) == BIG
         assert (tmp_path / "a b" / "objects").is_dir()
+
+
+def test_what_a_killed_writer_left_in_the_folder_is_swept(store, ns, beside):
+    store.put_constants(ns, [blob(BIG)])
+    (file,) = beside.files()
+    part, young, other = (file.with_name(name) for name in (f"{file.name}#1", f"{file.name}#2", "readme#1"))
+    for path in (part, young, other):
+        path.write_bytes(b"half")
+    day = 24 * 3600
+    for path in (part, other):
+        os.utime(path, (path.stat().st_mtime - day, path.stat().st_mtime - day))
+    assert store.sweep_objects(3600, dry_run=True) == store.sweep_objects(3600) == Swept(1, 4)
+    assert set(beside.files()) == {file, young, other}
+
+
+def test_many_publish_the_same_at_once(store, ns, beside):
+    """Through two stores: one row, and every object but one is an orphan that a sweep finds."""
+    with beside.open(beside.objects) as second:
+        stores = [store, second] * 4
+        with ThreadPoolExecutor(len(stores)) as pool:
+            done = list(pool.map(lambda each: each.publish_kernel(ns, kernel(1, so=BIG)), stores))
+        assert sum(each.inserted for each in done) == 1
+        assert {each.stored for each in done} == {done[0].stored}
+        ((location,),) = rows(
+            path_of(store), "SELECT DISTINCT location FROM artifact_chunks WHERE size > 100"
+        )
+        assert [each.read_artifact(ns, sha256(BIG)) == BIG for each in stores] == [True] * len(stores)
+        day = 24 * 3600 * 1_000_000
+        store.sweep_objects(3600, now=time_ns() // 1000 + day)
+    assert [str(file.relative_to(beside.objects)) for file in beside.files()] == [location]
+
+
+def test_the_first_servers_of_a_store_agree_on_whose_place_it_is(beside):
+    with ThreadPoolExecutor(6) as pool:
+        opened = list(pool.map(lambda _: beside.open(beside.objects), range(6)))
+    ns = opened[0].get_or_create_namespace("default")
+    for number, store in enumerate(opened):
+        store.put_constants(ns, [blob(BIG + bytes([number]))])
+        store.close()
+    assert len(beside.files()) == 6
 
 
 def test_a_forked_child_is_told_that_it_cannot(store, ns):

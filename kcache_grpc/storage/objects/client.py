@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from kcache_grpc.storage.errors import StorageError, StoreUnavailable
+from kcache_grpc.storage.objects.patience import Patience
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as Backend
@@ -27,6 +28,8 @@ MARKER = "kcache-store.json"
 CLOCK = "kcache-clock"
 #: Most bytes of one request.
 _SPAN = 16 << 20
+#: What LocalFileSystem of object_store writes before it renames.
+_PART = re.compile(r"[0-9a-f]{64}-[0-9a-f]{16}#[0-9]+")
 #: Signatures of Azure are in the URL.
 _QUERY = re.compile(r"\?\S+")
 
@@ -65,6 +68,7 @@ class ObjectStore:
         self._folder = folder
         self._process = os.getpid()
         self._owner: Owner | None = None
+        self._patience = Patience(url)
 
     def put(self, name: str, content: bytes) -> None:
         """Store an object whole, durably. Its name was never used before."""
@@ -100,8 +104,9 @@ class ObjectStore:
                     "read", name, lambda: bytes(obstore.get_range(self._backend, name, start=start, end=end))
                 )
             except StoreUnavailable:
-                with suppress(StoreUnavailable):
-                    self.require(name, size)  # refused because it is shorter?
+                if not self._patience.silent:
+                    with suppress(StoreUnavailable):
+                        self.require(name, size)  # refused because it is shorter?
                 raise
             if found is not None and len(found) == end - start:
                 return found
@@ -146,6 +151,26 @@ class ObjectStore:
             yield [
                 ObjectStat(each["path"], each["size"], _microseconds(each["last_modified"])) for each in page
             ]
+
+    def unfinished(self, before: int) -> list[ObjectStat]:
+        """What writers that died left in a folder: the library writes beside the name, and lists it not."""
+        if self._folder is None:
+            return []
+        found = [
+            (path, path.stat())
+            for path in (self._folder / FOLDER).glob("*/*#*")
+            if _PART.fullmatch(path.name)
+        ]
+        return [
+            ObjectStat(str(path.relative_to(self._folder)), status.st_size, status.st_mtime_ns // 1000)
+            for path, status in found
+            if status.st_mtime_ns // 1000 < before
+        ]
+
+    def remove_unfinished(self, part: ObjectStat) -> None:
+        """Delete one of ``unfinished``."""
+        assert self._folder is not None
+        (self._folder / part.name).unlink(missing_ok=True)
 
     def now(self) -> int:
         """What the object store's clock says, in UTC microseconds: objects are as old as it thinks."""
@@ -221,12 +246,13 @@ class ObjectStore:
             raise StoreUnavailable(
                 f"{self.url} cannot be used in a forked process: its connections are the parent's"
             )
-        try:
-            return call()
-        except FileNotFoundError:
-            return None
-        except (BaseError, OSError, ValueError) as error:
-            self._fail(verb, name, error)
+        with self._patience.call():
+            try:
+                return call()
+            except FileNotFoundError:
+                return None
+            except (BaseError, OSError, ValueError) as error:
+                self._fail(verb, name, error)
 
     def _fail(self, verb: str, name: str, error: Exception) -> NoReturn:
         reason = _QUERY.sub("?...", str(error).splitlines()[0] if str(error) else type(error).__name__)

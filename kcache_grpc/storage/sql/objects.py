@@ -161,7 +161,10 @@ def _sweep_dead(
 
 def _sweep_orphans(database: Database, objects: ObjectStore, before: int, dry_run: bool) -> Swept:
     """What failed publishes left behind. Names that are not ours are left alone."""
-    total = Swept()
+    parts = objects.unfinished(before)
+    total = Swept(len(parts), sum(part.size for part in parts))
+    for part in () if dry_run else parts:
+        objects.remove_unfinished(part)
     for page in objects.pages():
         old = [each for each in page if each.modified < before and is_name(each.name)]
         named = _names(database, _NAMED, [each.name for each in old]) if old else set[str]()
