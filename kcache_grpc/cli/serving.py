@@ -134,11 +134,13 @@ def migrate(
         return
     from kcache_grpc.server import ServerConfig
     from kcache_grpc.storage import migrate as bring_up_to_date
+    from kcache_grpc.storage.opening import shown_url
 
     url = ServerConfig.from_env(os.environ, db=db).db
     bring_up_to_date(url)
-    described = {"db": url, "migrated": True}
-    output.show(described, json, lambda: f"{url} has the schema of this version")
+    shown = shown_url(url)
+    described = {"db": shown, "migrated": True}
+    output.show(described, json, lambda: f"{shown} has the schema of this version")
 
 
 def _move(source: str | None, target: str | None, json: bool) -> None:

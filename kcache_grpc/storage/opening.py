@@ -70,7 +70,7 @@ def migrate(url: str) -> None:
         _postgres_driver()
         from kcache_grpc.storage.migration import migrate_postgres
 
-        migrate_postgres(parsed, parsed.render_as_string())
+        migrate_postgres(parsed, _shown(parsed))
         return
     path = _sqlite_path(parsed)
     if path is None:
@@ -119,6 +119,17 @@ def postgres_parsed(url: str) -> URL | None:
     return parsed
 
 
+def shown_url(url: str) -> str:
+    """``url`` as it may be printed: without passwords. Raises ``InvalidValue``, ``UnsupportedStore``."""
+    return url if url == _MEMORY else _shown(_parse(url))
+
+
+def _shown(parsed: URL) -> str:
+    # libpq takes passwords as parameters too.
+    secret = {name: "***" for name in parsed.query if "password" in name.lower()}
+    return parsed.update_query_dict(secret).render_as_string()
+
+
 def _parse(url: str) -> URL:
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
@@ -158,7 +169,7 @@ def _open_postgres(parsed: URL, migrating: bool, clock: Clock, objects: ObjectSt
     database = _postgres_database(parsed, migrating)
     from kcache_grpc.storage.sql.store import SqlStore
 
-    return SqlStore(database, parsed.render_as_string(), clock, objects=objects)
+    return SqlStore(database, _shown(parsed), clock, objects=objects)
 
 
 def _postgres_database(parsed: URL, migrating: bool) -> Database:
@@ -169,7 +180,7 @@ def _postgres_database(parsed: URL, migrating: bool) -> Database:
     from kcache_grpc.storage.sql.faults import translated
     from kcache_grpc.storage.sql.postgres import PostgresDatabase, postgres_engine
 
-    shown = parsed.render_as_string()
+    shown = _shown(parsed)
     engine = postgres_engine(parsed, connections=1)
     try:
         with translated(), engine.connect() as connection:

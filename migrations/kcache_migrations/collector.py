@@ -77,6 +77,8 @@ def collector_statements(schema: str, columns: Columns) -> Iterator[str]:
     yield f"GRANT USAGE ON SEQUENCE audit_events_id_seq TO {COLLECTOR}"
     yield _function(columns)
     yield f"ALTER FUNCTION {_SIGNATURE} SET search_path = {schema}, pg_temp"
+    # It runs with its owner's rights: members of the role may call it, other users of the database may not.
+    yield f"REVOKE EXECUTE ON FUNCTION {_SIGNATURE} FROM PUBLIC"
     yield f"ALTER FUNCTION {_SIGNATURE} OWNER TO {COLLECTOR}"
     yield f"REVOKE CREATE ON SCHEMA {schema} FROM {COLLECTOR}"
 

@@ -6,8 +6,10 @@ import re
 import secrets
 import subprocess
 import sys
+import threading
 import time as clock
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,8 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
-from psycopg.errors import IntegrityConstraintViolation
-from sqlalchemy import Select, insert, make_url
+from psycopg.errors import InsufficientPrivilege, IntegrityConstraintViolation
+from sqlalchemy import Select, event, insert, make_url
 from sqlalchemy.dialects import postgresql
 
 from kcache_grpc.storage import migrate, migration, open_store
@@ -30,13 +32,15 @@ from kcache_grpc.storage.errors import (
     StoreUnavailable,
     UnsupportedStore,
 )
+from kcache_grpc.storage.lifecycle import Step, What
+from kcache_grpc.storage.opening import shown_url
 from kcache_grpc.storage.records import AuditEvent, GraphDraft, Lease, SignedBytes
 from kcache_grpc.storage.schema import IMMUTABLE, METADATA, PERMANENT, SCHEMA_REVISION
 from kcache_grpc.storage.sql.postgres import postgres_engine
 from kcache_migrations import LOCATION
 from tests.house.sources import ROOT
 from tests.postgres import PostgresServer, database_name
-from tests.storage.drafts import Time, kernel, mapping, program, sha256, spec
+from tests.storage.drafts import Time, graph, kernel, mapping, program, sha256, spec
 from tests.storage.dump import SCHEMAS, fill, load
 from tests.storage.inside import raw
 from tests.storage.test_schema import STATEMENTS
@@ -311,8 +315,35 @@ class TestImmutability:
             connection.execute("ALTER TABLE specs ENABLE ALWAYS TRIGGER specs_refuse_update")
         open_store(url).close()
 
+    def test_what_others_append_meanwhile_is_not_taken_for_the_event_of_a_removal(self, url):
+        with open_store(url) as store:
+            ns = store.get_or_create_namespace("default")
+            store.put_graph(ns, graph(0))
+            store.begin_sealing(b"k" * 32, "host")
+            meanwhile = threading.Event()
+
+            def append(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+                if "kcache_collect" in statement and "graph_mappings" in str(parameters):
+                    with ThreadPoolExecutor(1) as thread:
+                        thread.submit(store.append_audit, ns, [AuditEvent("serve")]).result()
+                    meanwhile.set()
+
+            event.listen(store._db._engine, "after_cursor_execute", append)
+            before = store.last_event_id()
+            store.collect(ns, Step(What.IDLE_MAPPINGS, 5, 2**62))
+            assert meanwhile.is_set()
+            written = store.list_event_ids(store.audit_writer, before, 100)
+            assert [number for number, _ in store.unsealed(100)] == written
+            assert len(written) == 3
+
 
 class TestRoles:
+    def test_a_stranger_in_the_database_cannot_remove_anything(self, filled, role, postgres_server):
+        with psycopg.connect(postgres_server.url(database_name(filled), role)) as stranger:
+            call = "SELECT kcache_collect('kernel_ingredients', 'kernel_id', '{1}', 1, 1, 'w', 7, 'test')"
+            with pytest.raises(InsufficientPrivilege):
+                stranger.execute(call)
+
     @pytest.fixture
     def role(self, postgres_server: PostgresServer) -> Iterator[str]:
         name = f"user_{secrets.token_hex(4)}"
@@ -383,6 +414,13 @@ class TestOpening:
         with pytest.raises(StoreUnavailable) as refused:
             open_store(url)
         assert "hunter2" not in str(refused.value)
+
+    def test_a_url_is_shown_without_its_passwords(self):
+        shown = shown_url(
+            "postgresql://kcache:hunter2@host/kcache?sslpassword=hunter3&host=/a&password=hunter4"
+        )
+        assert "hunter" not in shown
+        assert shown_url("postgresql://kcache@host/kcache") == "postgresql://kcache@host/kcache"
 
     def test_a_database_with_another_encoding_is_refused(self, postgres_server):
         name = f"ascii_{secrets.token_hex(4)}"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import Connection, Select, bindparam, func, insert, select
+from sqlalchemy import Connection, Select, func, insert, select
 
 from kcache_grpc.storage.audit.sealing import event_leaf
 from kcache_grpc.storage.records import AuditEvent, AuditRecord, Namespace
@@ -33,14 +33,6 @@ def select_events() -> Select[Any]:
         audit_events.c.writer,
         *(audit_events.c[name] for name in EVENT_FIELDS),
     )
-
-
-_LAST_OF_WRITER = (
-    select_events()
-    .where(audit_events.c.writer == bindparam("of"))
-    .order_by(audit_events.c.id.desc())
-    .limit(1)
-)
 
 
 def record_of(row: Any) -> AuditRecord:
@@ -134,8 +126,8 @@ def _insert_numbered(connection: Connection, rows: Sequence[dict[str, Any]]) -> 
     return range(last - len(rows) + 1, last + 1)
 
 
-def note_last(connection: Connection, writer: str) -> None:
-    """The database itself appended the last event of ``writer`` in the caller's transaction."""
+def note(connection: Connection, record: AuditRecord) -> None:
+    """The database itself appended an event in the caller's transaction."""
     appended: list[AuditRecord] | None = connection.info.get(_APPENDED)
     if appended is not None:
-        appended.append(record_of(connection.execute(_LAST_OF_WRITER, {"of": writer}).one()))
+        appended.append(record)

@@ -9,13 +9,26 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
-from sqlalchemy import URL, Connection, Engine, Executable, QueuePool, create_engine, event, exc, text
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    Executable,
+    QueuePool,
+    create_engine,
+    event,
+    exc,
+    func,
+    select,
+    text,
+)
 
 from kcache_grpc.storage.errors import StoreUnavailable
 from kcache_grpc.storage.notices import Tell, Watch
+from kcache_grpc.storage.schema import audit_events
 from kcache_grpc.storage.sql.database import Database, Removal, Rows
 from kcache_grpc.storage.sql.faults import translated
-from kcache_grpc.storage.sql.journal import note_last
+from kcache_grpc.storage.sql.journal import note, record_of, select_events
 from kcache_grpc.storage.sql.listener import Listener
 from kcache_grpc.storage.sql.postgres_counters import add_at_once
 
@@ -46,6 +59,10 @@ SET default_transaction_isolation = 'read committed';
 SET timezone = 'UTC'
 """
 _COLLECT = text("SELECT kcache_collect(:target, :named_by, :ids, :namespace, :epoch, :writer, :at, :reason)")
+#: What this session appended. Not the writer's largest id: its other threads append meanwhile.
+_LAST_EVENT = select_events().where(
+    audit_events.c.id == select(func.currval("audit_events_id_seq")).scalar_subquery()
+)
 _NOW = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
 
 
@@ -168,7 +185,7 @@ class PostgresDatabase(Database):
         }
         removed = int(connection.execute(_COLLECT, values).scalar_one())
         if removed:
-            note_last(connection, removal.writer)
+            note(connection, record_of(connection.execute(_LAST_EVENT).one()))
         return removed
 
     def lease_time(self, connection: Connection | None = None) -> tuple[str, int]:
