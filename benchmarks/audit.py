@@ -90,10 +90,10 @@ async def _noting(store: Store, namespace: Namespace) -> float:
     return round(statistics.median(times), 2)
 
 
-def _caller(*said: str) -> Callable[[], None]:
+def _caller(actor: str = "", job: str = "") -> Callable[[], None]:
     def make() -> None:
         for _ in range(_CALLS):
-            Caller("default", "r" * 32, "kcache-python/0.1.0", "ipv4:127.0.0.1:1", *said)
+            Caller("default", "r" * 32, "kcache-python/0.1.0", "ipv4:127.0.0.1:1", actor, job)
 
     return make
 

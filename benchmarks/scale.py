@@ -81,7 +81,7 @@ def fill(store: Store, count: int) -> Namespace:
     ns = store.get_or_create_namespace("default")
     database: Database = store._db  # type: ignore[attr-defined]
     for table, rows in _tables(ns, count):
-        for batch in itertools.batched(rows, _BATCH) if hasattr(itertools, "batched") else _batched(rows):
+        for batch in _batched(rows):
             database.transact(lambda connection, table=table, batch=batch: _insert(connection, table, batch))
     advance = key_counters.update().where(key_counters.c.namespace_id == ns.id).values(last_key=count)
     database.transact(lambda connection: connection.execute(advance).rowcount)

@@ -55,8 +55,9 @@ def run(folder: Path, postgres: PostgresServer, *, clients: int, kernels: int, r
         starting = [
             process(_made(folder / name), KCACHE_DB=url, KCACHE_WORKERS="0") for name, url in _named(urls)
         ]
-        running = list(threads.map(lambda each: stack.enter_context(each), starting))
-        *addresses, alone = [address for _, address in running]
+        running = list(threads.map(stack.enter_context, starting))
+        addresses: list[str] = [address for _, address in running]
+        alone = addresses.pop()
         found: list[Herd] = []
         for number in range(rounds + 1):
             first = 1000 * (number + 1)

@@ -117,7 +117,7 @@ def test_a_crash_fails_its_own_request_and_names_stage_and_signal(signal: str) -
 
 
 def test_a_job_whose_worker_is_killed_is_given_to_another_one_once() -> None:
-    """A job that kills its worker, each time: the second death is told, as one that says nothing of the job."""
+    """A job that kills its worker each time: the second death is told, and blamed on nobody's program."""
 
     async def body() -> None:
         async with pool(compilers=2) as p:
