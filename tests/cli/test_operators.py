@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,10 @@ from tests.storage.drafts import graph, kernel, program, spec
 from tests.storage.inside import raw, tamper
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with three kernels that look old."""
-    url = f"sqlite:///{tmp_path}/store/kcache.sqlite"
+    url = f"sqlite:///{tmp_path_factory.mktemp('made')}/kcache.sqlite"
     with open_store(url, migrate=True) as store:
         ns = store.get_or_create_namespace("default")
         for number in range(3):
@@ -24,7 +25,15 @@ def url(tmp_path: Path) -> str:
             store.publish_kernel(ns, kernel(number))
     with raw(path_of(url)) as connection:
         connection.execute("UPDATE usage SET last_used_at = 1000")
-    return url
+    return path_of(url)
+
+
+@pytest.fixture
+def url(made: Path, tmp_path: Path) -> str:
+    """A copy of that."""
+    (tmp_path / "store").mkdir()
+    shutil.copy(made, tmp_path / "store" / "kcache.sqlite")
+    return f"sqlite:///{tmp_path}/store/kcache.sqlite"
 
 
 def path_of(url: str) -> Path:

@@ -108,9 +108,10 @@ _DISOWNED_KERNELS = (
     select(*_KERNEL, kernels.c.id.label("p2"))
     .where(
         kernels.c.namespace_id == _NS,
-        kernels.c.epoch == _EPOCH,
+        # Not by the index of the epoch, which has all its kernels.
+        kernels.c.epoch + 0 == _EPOCH,
         _IS_DISOWNED,
-        _after(kernels.c.id),
+        _after(kernels.c.id + 0),
     )
     .order_by(kernels.c.id)
     .limit(_MOST)
@@ -241,11 +242,21 @@ _PROGRAMS = select(
     and_(
         _SEEN_PROGRAMS.c.created_at < _BEFORE,
         # A body under two formats is two programs of one blob, by which alone they are removed.
-        ~exists().where(
-            _OTHERS.c.artifact_id == _SEEN_PROGRAMS.c.artifact_id,
-            graph_mappings.c.namespace_id == _NS,
-            graph_mappings.c.epoch == _EPOCH,
-            graph_mappings.c.program_digest == _OTHERS.c.program_digest,
+        ~exists(
+            select(_OTHERS.c.artifact_id)
+            .where(
+                _OTHERS.c.artifact_id == _SEEN_PROGRAMS.c.artifact_id,
+                exists(
+                    select(graph_mappings.c.id)
+                    .where(
+                        graph_mappings.c.namespace_id == _NS,
+                        graph_mappings.c.epoch == _EPOCH,
+                        graph_mappings.c.program_digest == _OTHERS.c.program_digest,
+                    )
+                    .correlate(_OTHERS)
+                ),
+            )
+            .correlate(_SEEN_PROGRAMS)
         ),
     ).label("unused"),
 ).order_by(_SEEN_PROGRAMS.c.digest)
