@@ -209,6 +209,9 @@ class SqlGraphs(SqlGenerations, GraphStore):
         checks.digests("program digest", program_digests)
         checks.text("numerics", numerics)
         values = {"ns": namespace.id, "epoch": namespace.epoch, "numerics": numerics}
+        if len(program_digests) == 1:  # a list of parameters costs more than the statement
+            one = self.find_mapping(namespace, program_digests[0], numerics)
+            return {} if one is None else {one.program_digest: one}
         found: dict[bytes, MappingRecord] = {}
         for batch in batches(program_digests):
             for row in self._db.fetch(_USABLE_BY_DIGESTS, {**values, "digests": batch}):

@@ -160,6 +160,9 @@ class SqlKernels(SqlGenerations, KernelStore):
     ) -> Mapping[bytes, StoredKernel]:
         checks.digests("kernel digest", kernel_digests)
         found: dict[bytes, StoredKernel] = {}
+        if len(kernel_digests) == 1:  # a list of parameters costs more than the statement
+            one = self.find_kernel(namespace, kernel_digests[0])
+            return {} if one is None else {kernel_digests[0]: one}
         for batch in batches(kernel_digests):
             values = {"ns": namespace.id, "epoch": namespace.epoch, "digests": batch}
             for stored in stored_kernels(self._db.fetch(_BY_DIGESTS, values)):
