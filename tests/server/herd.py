@@ -55,7 +55,7 @@ def run(folder: Path, postgres: PostgresServer, *, clients: int, kernels: int, r
         starting = [
             process(_made(folder / name), KCACHE_DB=url, KCACHE_WORKERS="0") for name, url in _named(urls)
         ]
-        running = list(threads.map(stack.enter_context, starting))
+        running: list[tuple[object, str]] = list(threads.map(stack.enter_context, starting))
         addresses: list[str] = [address for _, address in running]
         alone = addresses.pop()
         found: list[Herd] = []
