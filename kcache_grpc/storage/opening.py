@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kcache_grpc.storage.clock import Clock
 from kcache_grpc.storage.contract import Store
-from kcache_grpc.storage.errors import InvalidValue, UnsupportedStore
+from kcache_grpc.storage.errors import CorruptStore, InvalidValue, UnsupportedStore
 from kcache_grpc.storage.objects import INLINE_BYTES, ObjectStore, open_objects
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def _postgres_driver() -> None:
 
 
 def _open_postgres(parsed: URL, migrating: bool, clock: Clock, objects: ObjectStore | None) -> Store:
-    database = _postgres_database(parsed, migrating)
+    database = _arrived(_postgres_database(parsed, migrating))
     from kcache_grpc.storage.sql.store import SqlStore
 
     return SqlStore(database, _shown(parsed), clock, objects=objects)
@@ -230,7 +230,7 @@ def _open_sqlite(
     from kcache_grpc.storage.sql.store import SqlStore
 
     on_close = folder.cleanup if folder else None
-    return SqlStore(_sqlite_database(path, url, clock), url, clock, on_close, objects)
+    return SqlStore(_arrived(_sqlite_database(path, url, clock)), url, clock, on_close, objects)
 
 
 def _sqlite_database(path: Path, url: str, clock: Clock) -> Database:
@@ -238,6 +238,24 @@ def _sqlite_database(path: Path, url: str, clock: Clock) -> Database:
 
     _refuse_unusable(path, url)
     return SqliteDatabase(path.absolute(), clock)
+
+
+def _arrived(database: Database) -> Database:
+    """Raises ``CorruptStore`` for what a move has not filled yet: its keys would be given twice."""
+    from sqlalchemy import select
+
+    from kcache_grpc.storage.schema import transfers
+
+    try:
+        if database.fetch(select(transfers.c.table_name).where(transfers.c.finished_at == 0).limit(1)):
+            raise CorruptStore(
+                "a store is being moved into this one, or that was interrupted: "
+                "type the same kcache migrate --from --to again"
+            )
+    except BaseException:
+        database.close()
+        raise
+    return database
 
 
 def _refuse_unusable(path: Path, url: str) -> None:

@@ -1,7 +1,8 @@
 """Moving a store into another database: row by row, resumable, compared at the end.
 
 The other database becomes the store: its rows, its keys, its id. Where it stopped stands in ``transfers``, in
-the transaction that wrote the rows, so that a move that was interrupted goes on when it is called again.
+the transaction that wrote the rows, so that a move that was interrupted goes on when it is called again. No
+server opens the target before all rows are compared.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from kcache_grpc.storage.opening import migrate, open_database
 from kcache_grpc.storage.schema import (
     METADATA,
     artifact_chunks,
+    audit_writers,
     gc_permits,
     leases,
     namespaces,
@@ -39,10 +41,13 @@ _ID = select(store_meta.c.value).where(store_meta.c.name == "store_id")
 _SET_ID = update(store_meta).where(store_meta.c.name == "store_id").values(value=bindparam("id"))
 _META = select(store_meta.c.name, store_meta.c.value).order_by(store_meta.c.name)
 _INSERT_META = insert_once(store_meta)
-_IS_EMPTY = select(func.count()).select_from(namespaces)
-_POSITIONS = select(
-    transfers.c.source_id, transfers.c.table_name, transfers.c.position, transfers.c.row_count
+#: What a server leaves in a store as soon as it starts, and its first request.
+_TRACES = (
+    select(store_meta.c.name).where(store_meta.c.name != "store_id").limit(1),
+    select(audit_writers.c.writer).limit(1),
+    select(namespaces.c.id).limit(1),
 )
+_POSITIONS = select(transfers)
 _BEGIN = insert_once(transfers)
 _ADVANCE = (
     update(transfers)
@@ -50,10 +55,10 @@ _ADVANCE = (
     .values(
         position=bindparam("at"),
         row_count=transfers.c.row_count + bindparam("rows"),
-        finished_at=bindparam("finished"),
         updated_at=bindparam("now"),
     )
 )
+_FINISH = update(transfers).values(finished_at=bindparam("now"))
 
 #: Called with the table and the rows that are done there.
 Tell = Callable[[str, int], None]
@@ -90,6 +95,16 @@ def move_store(source_url: str, target_url: str, tell: Tell = lambda table, rows
 def _move(source: Database, target: Database, tell: Tell) -> Moved:
     source_id: str = source.fetch(_ID)[0].value
     tables = [table for table in METADATA.sorted_tables if table.name not in _LEFT_BEHIND]
+    done = _finished(target, source_id)
+    if done:
+        # Servers may write to either by now: nothing is copied any more.
+        for table in tables:
+            if _digest(source, table) != _digest(target, table):
+                raise Conflict(
+                    f"this store has been moved into the target already, and table {table.name} of one of "
+                    "them was written to since: use the target, or move into an empty database"
+                )
+        return Moved(done)
     _begin(source, target, source_id, tables)
     rows: dict[str, int] = {}
     for table in tables:
@@ -97,13 +112,23 @@ def _move(source: Database, target: Database, tell: Tell) -> Moved:
         target.transact(lambda connection, table=table: _continue_numbers(connection, table))
     for table in tables:
         _compare(source, target, table)
+    now = time.time_ns() // 1000
+    target.transact(lambda connection: connection.execute(_FINISH, {"now": now}).rowcount)
     return Moved(rows)
+
+
+def _finished(target: Database, source_id: str) -> dict[str, int]:
+    """The rows by table of a move of this store that was finished; nothing if there was none."""
+    places = target.fetch(_POSITIONS)
+    if not all(place.source_id == source_id and place.finished_at for place in places):
+        return {}
+    return {place.table_name: place.row_count for place in places}
 
 
 def _begin(source: Database, target: Database, source_id: str, tables: Sequence[Table]) -> None:
     begun = {row.source_id for row in target.fetch(_POSITIONS)}
-    if begun - {source_id} or (not begun and target.fetch(_IS_EMPTY)[0][0]):
-        raise Conflict("the target is another store with rows of its own: move into an empty database")
+    if begun - {source_id} or (not begun and any(target.fetch(trace) for trace in _TRACES)):
+        raise Conflict("the target is another store, with rows of its own: move into an empty database")
     if begun:
         return
     meta = [{"name": row.name, "value": row.value} for row in source.fetch(_META)]
@@ -128,7 +153,7 @@ def _copy(source: Database, target: Database, source_id: str, table: Table, tell
     after = _read_position(position)
     for batch in _batches(source, table, after):
         last = _position(table, batch[-1])
-        values = {"source": source_id, "table": table.name, "at": last, "rows": len(batch), "finished": 0}
+        values = {"source": source_id, "table": table.name, "at": last, "rows": len(batch)}
         place = {**values, "now": time.time_ns() // 1000}
 
         def work(connection: Connection, batch: Sequence[Any] = batch, place: Any = place) -> None:
@@ -136,12 +161,8 @@ def _copy(source: Database, target: Database, source_id: str, table: Table, tell
             connection.execute(_ADVANCE, place)
 
         target.transact(work)
-        position = last
         done += len(batch)
         tell(table.name, done)
-    now = time.time_ns() // 1000
-    place = {"source": source_id, "table": table.name, "at": position, "rows": 0, "finished": now, "now": now}
-    target.transact(lambda connection: connection.execute(_ADVANCE, place).rowcount)
     return done
 
 

@@ -137,6 +137,39 @@ def test_a_target_with_rows_of_its_own_is_refused_and_left_alone(source, target)
         assert store.count_specs(ns) == 1
 
 
+def test_a_target_on_which_a_server_has_started_is_refused(source, target):
+    migrate(target)
+    with open_store(target) as store:
+        store.claim_signer(b"87654321")
+    with pytest.raises(Conflict, match="empty database"):
+        move_store(source, target)
+
+
+def test_nobody_opens_a_store_that_has_not_arrived(source, target):
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        move_store(source, target, stop)
+    with pytest.raises(CorruptStore, match="kcache migrate --from --to again"):
+        open_store(target)
+    move_store(source, target)
+    assert_moved(source, target)
+
+
+def test_a_finished_move_changes_nothing_when_it_is_typed_again(source, target):
+    first = move_store(source, target)
+    assert move_store(source, target) == first
+    with open_store(source) as store:
+        ns = store.get_or_create_namespace("default")
+        store.put_spec(ns, spec(5000))
+    with pytest.raises(Conflict, match="already"):
+        move_store(source, target)
+    with open_store(target) as store:
+        assert store.count_specs(ns) == KERNELS
+        assert store.put_spec(ns, spec(6000)).key == KERNELS + 1
+
+
 def test_a_half_moved_store_is_not_taken_over_by_another(source, target, tmp_path):
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -180,8 +213,8 @@ def test_back_again(source, postgres_server, tmp_path):
     move_store(url, back)
     with raw(tmp_path / "source.sqlite") as one, raw(tmp_path / "back.sqlite") as other:
         for table in ("specs", "kernels", "artifact_chunks", "audit_events", "usage", "key_counters"):
-            query = f"SELECT * FROM {table} ORDER BY 1, 2"
-            assert one.execute(query).fetchall() == other.execute(query).fetchall()
+            query = f"SELECT * FROM {table}"
+            assert sorted(one.execute(query)) == sorted(other.execute(query))
     database = open_database(url)
     assert database.fetch(text("SELECT count(*) FROM transfers WHERE finished_at = 0"))[0][0] == 0
     database.close()
