@@ -10,6 +10,7 @@ import pytest
 
 from kcache_grpc.service.collection import Collector, Wish
 from kcache_grpc.storage import open_store
+from kcache_grpc.storage.errors import StoreUnavailable
 from kcache_grpc.storage.lifecycle import Step, What
 from kcache_grpc.storage.records import Namespace
 from tests.postgres import PostgresServer
@@ -79,6 +80,25 @@ def assert_nothing_is_left_over(store, ns: Namespace) -> None:
     Collector(store, lambda: 2**62).run(ns, Wish(older_than=0.0, min_age=0.0))
     assert store.stats(ns).artifacts == 0
     assert store.publish_kernel(ns, kernel(0, so=b"bytes of all")).inserted
+
+
+def test_what_is_removed_as_soon_as_it_is_published_is_asked_for_again(url, monkeypatch):
+    with open_store(url, migrate=True) as store:
+        ns = store.get_or_create_namespace("default")
+        store.put_graph(ns, graph(0))
+        draft = kernel(0)
+        transact = store._transact_with
+
+        def and_lose(*arguments):
+            outcome = transact(*arguments)
+            store.quarantine_artifact(ns, draft.artifacts[0].digest, "for a test")
+            return outcome
+
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "_transact_with", and_lose)
+            with pytest.raises(StoreUnavailable, match="ask again"):
+                store.publish_kernel(ns, draft)
+        assert store.publish_kernel(ns, draft).repaired == 1
 
 
 def test_quotas_stay_right_while_all_write(url):

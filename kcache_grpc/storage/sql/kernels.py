@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, func, select
 
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.contract import KernelStore
-from kcache_grpc.storage.errors import Conflict
+from kcache_grpc.storage.errors import Conflict, StoreUnavailable
 from kcache_grpc.storage.records import (
     ArtifactRef,
     AuditEvent,
@@ -146,7 +146,9 @@ class SqlKernels(SqlGenerations, KernelStore):
         stored = self.find_kernel(namespace, draft.kernel.kernel_digest)
         if stored is None:
             name = draft.kernel.kernel_digest.hex()
-            raise Conflict(f"kernel {name} is stored with other artifacts, whose bytes are lost")
+            if outcome.differs:
+                raise Conflict(f"kernel {name} is stored with other artifacts, whose bytes are lost")
+            raise StoreUnavailable(f"kernel {name} was removed as soon as it was published: ask again")
         return Published(stored, outcome.inserted, outcome.repaired, outcome.differs)
 
     def find_kernel(self, namespace: Namespace, kernel_digest: bytes) -> StoredKernel | None:
