@@ -332,3 +332,18 @@ def test_what_is_random_in_training_only_is_read() -> None:
     plain = canonicalize(text_of(Function(lambda x: functional.rrelu(x)), X), "torch")
     dropped = Function(lambda x: functional.rrelu(functional.dropout(x, 0.5, training=False)))
     assert canonicalize(text_of(dropped, X), "torch").spec_text == plain.spec_text
+
+
+@pytest.mark.parametrize(
+    ("function", "plain"),
+    [
+        (lambda x: torch.where(torch.ones(4, 16) == 1, x, 0), lambda x: x),
+        (lambda x: torch.where(torch.zeros(4, 16) <= 0, x, 0), lambda x: x),
+        (lambda x: x * (torch.ones(4, 16) + -1 + 2), lambda x: x * 2),
+        (lambda x: x + torch.where(torch.ones(4, 16) > 0, 1.5, 2), lambda x: x + 1.5),
+    ],
+    ids=["equal", "less or equal", "negative", "where"],
+)
+def test_constants_are_computed_as_pytorch_does(function: Any, plain: Any) -> None:
+    specs = {canonicalize(text_of(Function(f), X), "torch", "strict").spec_text for f in (function, plain)}
+    assert len(specs) == 1

@@ -9,6 +9,7 @@ from kcache_compiler.errors import InvalidProgram, UnsupportedOp
 from kcache_compiler.frontends import context as mlir
 from kcache_compiler.frontends.context import Native
 from kcache_compiler.frontends.tidy import tidy
+from kcache_compiler.frontends.torch_constants import hide_constants, show_constants
 from kcache_compiler.frontends.torch_ops import LOWERED, lower_ops, name_of
 from kcache_compiler.frontends.torch_pools import pad_behind
 from kcache_compiler.frontends.torch_variance import VARIANCES, decompose_variances
@@ -62,6 +63,7 @@ def lower_torch_to_stablehlo(module: Native) -> None:
     _refuse(module)
     places = _places(module)
     pad_behind(module)
+    hide_constants(module)
     lower_ops(module, registered=False)
     _run(module, _TO_CONTRACT, places)
     decompose_variances(module)
@@ -70,6 +72,7 @@ def lower_torch_to_stablehlo(module: Native) -> None:
     for operation in mlir.all_operations(module.operation):
         if operation.name.partition(".")[0] not in _LOWERED:
             raise _unsupported(operation, places)
+    show_constants(module)
     tidy(module)
 
 
