@@ -40,8 +40,14 @@ class Endpoint:
 def parse_endpoint(
     address: str, *, tls: Tls = None, token: str | None = None, server_id: str | None = None
 ) -> Endpoint:
-    """Reads ``host:port`` or ``unix:/path``. Raises ``ArgumentError`` or ``PermissionDenied``."""
+    """Reads ``host:port``, ``unix:/path``, or ``ip:port,ip:port`` for servers of one store that take turns.
+
+    A host name whose look-up gives several addresses is such a list too. Raises ``ArgumentError`` or
+    ``PermissionDenied``.
+    """
     roots = _roots(tls)
+    if "," in address:
+        return _several(address, roots, token, server_id)
     if address.startswith("unix:"):
         path = address.removeprefix("unix:")
         path = path.removeprefix("//") if path.startswith("///") else path
@@ -55,6 +61,21 @@ def parse_endpoint(
     if token is not None and roots is None and not endpoint.local:
         raise PermissionDenied(f"a token is not sent to another host ({address}) in plaintext; use tls=...")
     return endpoint
+
+
+def _several(address: str, roots: bytes | None, token: str | None, server_id: str | None) -> Endpoint:
+    if roots is not None:
+        raise ArgumentError(
+            f"address {address!r}: with TLS use a host name whose look-up gives all servers, or a balancer"
+        )
+    each = [parse_endpoint(part.strip(), token=token) for part in address.split(",")]
+    try:
+        for endpoint in each:
+            ipaddress.IPv4Address(endpoint.target.rpartition(":")[0])
+    except ValueError as error:
+        raise ArgumentError(f"address {address!r}: a list has IPv4 addresses, as in 10.0.0.1:7420") from error
+    target = "ipv4:" + ",".join(endpoint.target for endpoint in each)
+    return Endpoint(target, all(endpoint.local for endpoint in each), None, token, server_id)
 
 
 def _is_loopback(host: str) -> bool:

@@ -126,14 +126,16 @@ class Io(Protocol):
         ...
 
 
-def channel_options(endpoint: Endpoint) -> list[tuple[str, int]]:
+def channel_options(endpoint: Endpoint) -> list[tuple[str, int | str]]:
     """How both kinds of channel are set up.
 
     A server that is silent on the wire for 30 s, with heartbeats due every 5 s, is pinged and then given up.
     Retries are ours, so that they share one deadline and one breaker. A channel without a server tries to
-    connect at least twice a second, so that no probe of the breaker is answered by an old failure.
+    connect at least twice a second, so that no probe of the breaker is answered by an old failure. Calls go
+    to all addresses of the target in turn, those that cannot be reached left out.
     """
-    options = [
+    options: list[tuple[str, int | str]] = [
+        ("grpc.lb_policy_name", "round_robin"),
         ("grpc.enable_retries", 0),
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.keepalive_time_ms", 30_000),

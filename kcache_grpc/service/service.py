@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ from pathlib import Path
 from kcache_grpc.errors import ArgumentError, InvalidProgram, NotFound, ResourceExhausted, Unavailable
 from kcache_grpc.model.explanation import Explanation
 from kcache_grpc.model.identity import toolchain_digest
-from kcache_grpc.model.program import Program
+from kcache_grpc.model.program import Program, ProgramFormat
 from kcache_grpc.model.signing import Signer
 from kcache_grpc.model.target import CPU_TARGETS, Target
 from kcache_grpc.service import describe
@@ -61,6 +62,9 @@ from kcache_grpc.worker import WorkerPool
 
 #: Formats that the frontends of this version read.
 FORMATS = ("stablehlo", "linalg", "torch", "onnx", "graph")
+
+
+logger = logging.getLogger("kcache.service")
 
 
 @dataclass(frozen=True)
@@ -420,9 +424,24 @@ class KernelService:
         namespace = await self._namespaces.get(caller.namespace)
         progress = await self._uploads.receive(namespace.name, plan, parts)
         if progress.complete:
+            await self._share(namespace, plan.digest)
             event = AuditEvent("upload", "ok", program_digest=plan.digest, byte_count=plan.size)
             self._ledger.note(namespace, caller, event)
         return progress
+
+    async def _share(self, namespace: Namespace, digest: bytes) -> None:
+        """Keep an upload where other servers find it: the call that needs it may go to any of them."""
+        if not self._store.shared:
+            return
+        program = await asyncio.to_thread(self._uploads.find, namespace.name, digest)
+        if program is None:
+            return
+        try:
+            await self._threads(
+                self._store.put_program, namespace, digest, program.format.value, program.body
+            )
+        except ResourceExhausted as error:
+            logger.warning("an upload stays on the server that has it: %s", error.message)
 
     async def upload_progress(self, caller: Caller, digest: bytes) -> Progress:
         """How much of a program is here."""
@@ -455,7 +474,10 @@ class KernelService:
 
     async def _uploaded(self, namespace: Namespace, digest: bytes) -> Program:
         program = await asyncio.to_thread(self._uploads.find, namespace.name, digest)
-        if program is None:
+        if program is None and self._store.shared:
+            kept = await self._threads(self._store.get_program, namespace, digest)
+            program = None if kept is None else Program(ProgramFormat(kept[0]), kept[1])
+        if program is None or program.digest != digest:
             raise ProgramRequired(
                 f"program {digest.hex()} is not known here; send its bytes", program_digest=digest.hex()
             )

@@ -374,6 +374,11 @@ class Store(
         """Where the store is, without credentials."""
 
     @property
+    def shared(self) -> bool:
+        """Whether servers of other machines may use it too: what they need must be in it."""
+        return False
+
+    @property
     @abstractmethod
     def objects_url(self) -> str | None:
         """Where the bytes beside the database are, without credentials; ``None`` when all are in it."""

@@ -102,6 +102,19 @@ def test_addresses(address: str, target: str, local: bool) -> None:
     assert (endpoint.target, endpoint.local) == (target, local)
 
 
+def test_several_addresses_are_one_target_of_servers_that_take_turns() -> None:
+    endpoint = parse_endpoint("127.0.0.1:1, 127.0.0.2:2", token="t")
+    assert (endpoint.target, endpoint.local) == ("ipv4:127.0.0.1:1,127.0.0.2:2", True)
+    assert not parse_endpoint("127.0.0.1:1,10.0.0.1:2").local
+    with pytest.raises(PermissionDenied, match="token"):
+        parse_endpoint("127.0.0.1:1,10.0.0.1:2", token="t")
+    with pytest.raises(ArgumentError, match="balancer"):
+        parse_endpoint("10.0.0.1:1,10.0.0.2:1", tls=b"PEM")
+    for bad in ("127.0.0.1:1,host:2", "127.0.0.1:1,", "127.0.0.1:1,unix:/s", "127.0.0.1,127.0.0.2"):
+        with pytest.raises(ArgumentError, match="address"):
+            parse_endpoint(bad)
+
+
 @pytest.mark.parametrize(
     "address",
     ["", "host", "host:", ":1", "host:0", "host:65536", "host:a", "http://host:1", "::1:7420", "unix:rel",

@@ -56,6 +56,9 @@ class Database(ABC):
     Errors are those of ``storage.errors``.
     """
 
+    #: Whether other machines reach it.
+    shared = False
+
     @cached_property
     def journal(self) -> Journal:
         """The audit events of committed transactions, until they are sealed."""

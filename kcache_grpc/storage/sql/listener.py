@@ -7,11 +7,12 @@ import os
 import select
 import threading
 from collections.abc import Mapping
-from typing import Any
-
-import psycopg
+from typing import TYPE_CHECKING, Any
 
 from kcache_grpc.storage.notices import KernelPublished, LeaseChanged, Missed, NamespaceChanged, Notice, Tell
+
+if TYPE_CHECKING:
+    import psycopg
 
 logger = logging.getLogger("kcache.storage")
 
@@ -44,6 +45,9 @@ class Listener:
         self._thread.join(_PATIENCE)
 
     def _run(self) -> None:
+        # The server extra has no driver of Postgres.
+        import psycopg
+
         pause = _FIRST_PAUSE
         while not self._closing.is_set():
             try:

@@ -112,6 +112,8 @@ def postgres_engine(url: URL, connections: int = MAX_CONNECTIONS) -> Engine:
 class PostgresDatabase(Database):
     """A database that exists and has our schema. Close it to free its connections."""
 
+    shared = True
+
     def __init__(self, url: URL) -> None:
         self._engine = postgres_engine(url)
         self._process = os.getpid()

@@ -65,6 +65,10 @@ class SqlStore(
         return self._url
 
     @property
+    def shared(self) -> bool:
+        return self._db.shared
+
+    @property
     def id(self) -> str:
         return self._id
 
