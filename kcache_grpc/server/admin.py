@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any
 
+from google.protobuf import duration_pb2
+
 from kcache_grpc._proto.kcache.v1 import admin_pb2 as pb
 from kcache_grpc._proto.kcache.v1 import admin_pb2_grpc, common_pb2
 from kcache_grpc.errors import ArgumentError, PermissionDenied
@@ -30,6 +32,8 @@ _SUBJECTS = {
     pb.PIN_SUBJECT_SPEC: "spec",
 }
 _MAX_REASON = 800
+#: Seconds: ten thousand years, the most that a Duration may say.
+_MOST_AGE = 315_576_000_000
 _PAGE, _MOST_PAGE = 100, 1000
 #: Peers on this machine, as gRPC names them.
 _LOCAL = ("unix:", "ipv4:127.", "ipv6:[::1]", "ipv6:%5B::1%5D")
@@ -48,15 +52,11 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         """Removes what is stale, unused or above limits."""
         caller = self._caller(request.header, context)
         wish = Wish(
-            older_than=request.older_than.ToTimedelta().total_seconds()
-            if request.HasField("older_than")
-            else None,
+            older_than=_age(request.older_than, "older_than") if request.HasField("older_than") else None,
             max_bytes=request.max_bytes if request.HasField("max_bytes") else None,
-            min_age=request.min_age.ToTimedelta().total_seconds() if request.HasField("min_age") else MIN_AGE,
+            min_age=_age(request.min_age, "min_age") if request.HasField("min_age") else MIN_AGE,
             dry_run=request.dry_run,
         )
-        if wish.min_age < 0 or (wish.older_than or 0) < 0:
-            raise ArgumentError("an age is not negative", field="min_age")
         last = Report(caller.namespace, wish.dry_run)
         async with aclosing(self._admin.collect(caller, wish)) as reports:
             async for last in reports:
@@ -194,6 +194,14 @@ def _known(names: Mapping[Any, str], number: int, field: str) -> str:
     if name is None:
         raise ArgumentError(f"{field} is not set, or not known to this version", field=field)
     return name
+
+
+def _age(duration: duration_pb2.Duration, field: str) -> float:
+    """In seconds."""
+    age = duration.seconds + duration.nanos / 1e9
+    if not 0 <= age <= _MOST_AGE:
+        raise ArgumentError(f"{field} is {age:g} s: an age is from 0 to {_MOST_AGE:g} s", field=field)
+    return age
 
 
 def _reason(text: str) -> str:

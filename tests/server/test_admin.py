@@ -60,6 +60,13 @@ def code_of(call: Callable[[], Any]) -> str:
     return caught.value.code().name
 
 
+@pytest.mark.parametrize("seconds", [-1, 2**62])
+def test_ages_that_are_none_are_refused(server: Running, seconds: int) -> None:
+    age = duration_pb2.Duration(seconds=seconds)
+    for request in (pb.CollectRequest(older_than=age), pb.CollectRequest(min_age=age)):
+        assert code_of(lambda request=request: list(admin(server).Collect(request))) == "INVALID_ARGUMENT"
+
+
 def test_quotas_are_set_listed_and_taken_away(server: Running) -> None:
     request = pb.SetQuotaRequest(header=header("quotas"), resource=pb.QUOTA_RESOURCE_KERNELS, most=5)
     quota = admin(server).SetQuota(request).quota
