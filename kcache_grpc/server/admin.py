@@ -71,7 +71,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         resource = _known(_RESOURCES, request.resource, "resource")
         usual = REFUSE if resource == "specs" else EVICT
         most = request.most if request.HasField("most") else None
-        policy = _POLICIES.get(request.policy, usual)
+        policy = _known(_POLICIES, request.policy, "policy") if request.policy else usual
         quota = await self._admin.set_quota(caller, resource, most, policy)
         return pb.SetQuotaResponse(quota=None if quota is None else _quota(quota))
 
