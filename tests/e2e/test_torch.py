@@ -99,6 +99,10 @@ MODULES: dict[str, tuple[nn.Module, tuple[Any, ...]]] = {
     "max pool that rounds up": (nn.MaxPool2d(3, 2, 1, ceil_mode=True), (rand(2, 3, 6, 6),)),
     "negative indices": (of(lambda x, i: (x[i], x[:, i], x[i, i])), (rand(4, 5), torch.tensor([0, -1, -4]))),
     "constants": (of(lambda x: x * (torch.full((4,), 2.0) % -1.5) + (torch.ones(4) == 1)), (rand(3, 4),)),
+    "bytes": (
+        of(lambda x: (x % -1, x % 100, torch.fmod(x, 7))),
+        (torch.tensor([3, 200], dtype=torch.uint8),),
+    ),
     "lstm cell": (Cell(), (rand(4, 8), (rand(4, 8), rand(4, 8)))),
     "encoder layer": (nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval(), (rand(2, 5, 16),)),
     "upsampling": (nn.Upsample(scale_factor=2), (rand(1, 2, 3, 3),)),

@@ -68,7 +68,7 @@ class _Site:
         """An operand as a builtin tensor of the result's element type; numbers have rank 0."""
         if getattr(value.owner, "name", "") in _CONSTANTS:
             number = value.owner.attributes["value"].value
-            text = repr(float(number)) if self.is_float else str(int(number))
+            text = repr(float(number)) if self.is_float else str(self._wrapped(int(number)))
             return self.op(
                 "stablehlo.constant",
                 (),
@@ -78,6 +78,14 @@ class _Site:
         dims, element = self._type(value)
         whole = self.op("torch_c.to_builtin_tensor", [value], f"tensor<{dims}{element}>")
         return whole if element == self.element else self.convert(whole, dims)
+
+    def _wrapped(self, number: int) -> int:
+        """A number as PyTorch gives it to an integer type: modulo 2^n."""
+        if self.element == "i1":
+            return number
+        signed, bits = not self.element.startswith("u"), int(self.element.lstrip("ui"))
+        low = -(1 << bits - 1) if signed else 0
+        return (number - low) % (1 << bits) + low
 
     def convert(self, value: Native, dims: str) -> Native:
         return self.op("stablehlo.convert", [value], f"tensor<{dims}{self.element}>")
