@@ -3,6 +3,7 @@
 # ruff: noqa: E501  (MLIR reads best unbroken)
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from functools import cache
 import pytest
 
 from kcache_compiler.canonical import canonicalize, render
+from kcache_compiler.errors import InvalidProgram
 from kcache_compiler.types import Canonical
 from tests.compiler.variants import NAMES, VARIANTS, mutants, text_of
 
@@ -214,3 +216,17 @@ def test_random_draws_stay_two() -> None:
     one = body + "%r = stablehlo.subtract %a, %a : tensor<4xf32>\nreturn %r : tensor<4xf32>"
     first, second = pair(one, two, "", "tensor<4xf32>")
     assert first != second
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_the_collector_is_left_as_it_was(running: bool) -> None:
+    was = gc.isenabled()
+    try:
+        (gc.enable if running else gc.disable)()
+        original.__wrapped__(NAMES[0])
+        assert gc.isenabled() == running
+        with pytest.raises(InvalidProgram):
+            canonicalize(b"func.func", "stablehlo")
+        assert gc.isenabled() == running
+    finally:
+        (gc.enable if was else gc.disable)()
