@@ -4,6 +4,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?=
+# Processes that run tests, each whole files of them; PYTEST_ARGS="-n 0" for one, as a debugger wants it.
+WORKERS ?= auto
 BIN := $(VENV)/bin
 PROTO_BIN := .venv-proto/bin
 PIP := -m pip --disable-pip-version-check --quiet
@@ -27,7 +29,7 @@ demo: $(SERVER) ## real server, three clients, three graphs, one crash: everythi
 
 .PHONY: test
 test: $(DEV) ## the tests that run on every change
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 .PHONY: test-long
 test-long: $(DEV) $(PROTO) ## the tests that take long or install packages

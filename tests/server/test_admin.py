@@ -75,8 +75,9 @@ def test_quotas_are_set_listed_and_taken_away(server: Running) -> None:
     assert admin(server).SetQuota(specs).quota.policy == pb.QUOTA_POLICY_REFUSE
     listed = admin(server).ListQuotas(pb.ListQuotasRequest(header=header("quotas"))).quotas
     assert {each.resource for each in listed} == {pb.QUOTA_RESOURCE_KERNELS, pb.QUOTA_RESOURCE_SPECS}
+    policy: Any = 77
     strange = pb.SetQuotaRequest(
-        header=header("quotas"), resource=pb.QUOTA_RESOURCE_KERNELS, most=5, policy=77
+        header=header("quotas"), resource=pb.QUOTA_RESOURCE_KERNELS, most=5, policy=policy
     )
     assert code_of(lambda: admin(server).SetQuota(strange)) == "INVALID_ARGUMENT"
     request.ClearField("most")
