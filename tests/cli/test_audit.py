@@ -36,7 +36,8 @@ def test_events_are_listed_and_exported(
     wrong = run("audit", "list", "job >", "--json", *asked)
     assert wrong.code == 5
     assert wrong.error()["metadata"]["field"] == "filter"
-    assert run("audit", "heads", "--json", *asked).json()["heads"] == []
+    # The server seals each minute: there is one head by now, or none.
+    assert len(run("audit", "heads", "--json", *asked).json()["heads"]) <= 1
 
 
 @pytest.fixture
