@@ -92,7 +92,11 @@ class Importer:
             self.shapes = erasure.shapes({**ties, **counted}, self.shapes.symbols)
             self.extents, _ = find_extents(tape, self.shapes, self.constants)
         builder = Builder()
-        finished = self._import(tape, builder)
+        try:
+            finished = self._import(tape, builder)
+        finally:
+            # Bound methods: with them the importer, and the module that it reads, would be a cycle.
+            self.handlers = {}
         arguments = tuple(stated[v] for v in tape.body.parameters)
         return finished, arguments, tuple(stated[v] for v in tape.body.results)
 
