@@ -4,7 +4,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?=
-# Processes that run tests, each whole files of them; PYTEST_ARGS="-n 0" for one, as a debugger wants it.
+# Processes that run tests, each whole files of them; PYTEST_ARGS="-n 0" for one, as a debugger wants it. One that
+# crashes ends the run: pytest-xdist waits for ever for the files that a crashed process had left.
 WORKERS ?= auto
 BIN := $(VENV)/bin
 PROTO_BIN := .venv-proto/bin
@@ -29,11 +30,11 @@ demo: $(SERVER) ## real server, three clients, three graphs, one crash: everythi
 
 .PHONY: test
 test: $(DEV) ## the tests that run on every change
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --max-worker-restart 0 $(PYTEST_ARGS)
 
 .PHONY: test-long
 test-long: $(DEV) $(PROTO) ## the tests that take long or install packages
-	$(BIN)/python -m pytest -m long --timeout 3600 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m long --timeout 3600 -o faulthandler_timeout=3700 $(PYTEST_ARGS)
 
 .PHONY: check
 check: $(DEV) $(PROTO) ## format, lint, types, import contracts, generated code
