@@ -19,6 +19,15 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}\Z")
 _MOST_KNOWN = 10_000
 
 
+def check_name(name: str) -> None:
+    """Raise ``ArgumentError`` for what no server takes as a namespace."""
+    if not _NAME.match(name):
+        raise ArgumentError(
+            f"namespace {name[:140]!r}: use 1 to 128 of a-z 0-9 . _ -, a letter or digit first",
+            field="namespace",
+        )
+
+
 class Namespaces:
     """Name -> namespace in its present epoch, at most ``max_age`` seconds old: the window in which a rising
     epoch, a removal or a disowned toolchain may go unnoticed. Who remembers rows of a namespace remembers
@@ -52,11 +61,7 @@ class Namespaces:
         known = self._known.get(name)
         if known is not None and self._clock() - known[1] < self._max_age:
             return known[0]
-        if not _NAME.match(name):
-            raise ArgumentError(
-                f"namespace {name[:140]!r}: use 1 to 128 of a-z 0-9 . _ -, a letter or digit first",
-                field="namespace",
-            )
+        check_name(name)
         flight, _ = self._loading.join(name, lambda _: self._look(name))
         return await flight.result()
 

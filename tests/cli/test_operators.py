@@ -137,6 +137,7 @@ def test_doctor_looks_at_the_store(run: Run, url: str) -> None:
         (["gc", "--max-bytes", "many"], 5),
         (["gc", "--namespace", "none"], 9),
         (["quota", "set", "default", "gold", "1"], 5),
+        (["quota", "set", "Bad Name", "kernels", "1"], 5),
         (["quota", "set", "default", "kernels", "1", "--policy", "hope"], 5),
         (["pin", "kernel", "abc"], 5),
         (["pin", "hope", "ab" * 32], 5),
