@@ -231,11 +231,11 @@ def test_pages_neither_repeat_nor_skip_while_events_come_in(store: Store, ns: Na
         there = {record.id for record in store.list_audit(ns, limit=1000) if record.event.kind == "miss"}
 
 
-def test_a_question_looks_at_so_many_ids_at_most(
+def test_a_question_looks_at_so_many_events_at_most(
     store: Store, ns: Namespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for module in ("memory", "sql"):
-        monkeypatch.setattr(f"kcache_grpc.storage.{module}.audit.SPAN", 10)
+    for module in ("memory.audit", "sql.searches"):
+        monkeypatch.setattr(f"kcache_grpc.storage.{module}.SPAN", 10)
     for at in range(35):
         store.append_audit(ns, [AuditEvent("serve", outcome="" if at else "first")])
     for newest_first, pages in ((False, 4), (True, 4)):

@@ -257,6 +257,21 @@ class TestToolchains:
         assert everything(store, filled, before=0) == {What.DISOWNED_KERNELS: 3}
         assert [each.reason for each in store.list_disowned(filled)] == ["miscompiles"]
 
+    def test_several_toolchains_are_collected_in_steps_of_any_size(self, store, filled):
+        toolchains = [sha256(f"toolchain {number}") for number in range(4)]
+        for number in range(10, 22):
+            draft = kernel(number)
+            store.publish_kernel(
+                filled, replace(draft, kernel=replace(draft.kernel, toolchain=toolchains[number % 4]))
+            )
+        for toolchain in (*toolchains[:3], sha256("nobody has kernels of this one")):
+            store.disown_toolchain(filled, toolchain)
+        for limit in (100, 2):
+            found = everything(store, filled, before=0, limit=limit, dry_run=True)
+            assert found == {What.DISOWNED_KERNELS: 9}
+        assert everything(store, filled, before=0, limit=2) == {What.DISOWNED_KERNELS: 9}
+        assert store.stats(filled).kernels == 6
+
     def test_it_can_be_taken_back(self, store, filled):
         toolchain = kernel(0).kernel.toolchain
         store.disown_toolchain(filled, toolchain)

@@ -189,7 +189,7 @@ def test_a_migration_can_be_taken_back(tmp_path, template):
         command.downgrade(config, "0001")
     kinds = ("table", "index", "trigger", "view")
     assert schema_of(new, kinds) == schema_of(old, kinds)
-    assert contents(new) == contents(old)
+    assert sorted(contents(new)) == sorted(contents(old))
     migrate(f"sqlite:///{new}")
     assert schema_of(new, kinds) == schema_of(template, kinds)
 

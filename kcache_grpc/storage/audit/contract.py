@@ -10,8 +10,8 @@ from kcache_grpc.storage.audit.filter import Filter
 from kcache_grpc.storage.audit.sealing import Checkpoint, Seal, Writer
 from kcache_grpc.storage.records import AuditRecord, Namespace
 
-#: Ids that one question looks at, at most: what bounds a filter that nothing passes.
-SPAN = 100_000
+#: Events that one question looks at, at most: what bounds a filter that nothing passes.
+SPAN = 2000
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,10 @@ class AuditStore(ABC):
         newest_first: bool = False,
         limit: int = 100,
     ) -> EventPage:
-        """Events with ids beyond ``cursor`` that pass, at most ``limit``, out of at most ``SPAN`` ids.
+        """Events with ids beyond ``cursor`` that pass, at most ``limit``, out of at most ``SPAN``.
 
+        These are counted where an index leads to them: a filter that asks for one job or kernel looks at its
+        events only, and one that asks for a short time at those of that time.
         Ids that are there at the first page are met once each, whatever is appended meanwhile.
         """
 

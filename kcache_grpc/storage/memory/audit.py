@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.audit.contract import SPAN, AuditStore, EventPage
@@ -59,22 +60,16 @@ class MemoryAudit(MemoryPart, AuditStore):
         checks.number("limit or cursor", limit, cursor or 0)
         with self._state as state:
             ids = list(state.audit)
-            last = ids[-1] if ids else 0
             if newest_first:
-                before = min(last + 1, checks.MAX_INT if cursor is None else cursor)
-                after = max(0, before - SPAN - 1)
-                end = after + 1 if after else None
+                beyond = ids if cursor is None else ids[: bisect_left(ids, cursor)]
+                beyond.reverse()
             else:
-                after = cursor or 0
-                before = min(after + SPAN, last) + 1
-                end = before - 1 if before <= last else None
-            looked_at = ids[bisect_right(ids, after) : bisect_right(ids, before - 1)]
-            events = (state.audit[number] for number in (looked_at[::-1] if newest_first else looked_at))
-            found = [
-                record
-                for record in events
-                if record.namespace_id == namespace.id and matches(condition, record)
-            ][:limit]
+                beyond = ids[bisect_right(ids, cursor or 0) :]
+            records = (state.audit[number] for number in beyond)
+            here = (record for record in records if record.namespace_id == namespace.id)
+            looked_at = list(islice(here, SPAN))
+        found = [record for record in looked_at if matches(condition, record)][:limit]
+        end = looked_at[-1].id if len(looked_at) == SPAN else None
         return EventPage(tuple(found), found[-1].id if found and len(found) == limit else end)
 
     def read_events(self, ids: Sequence[int]) -> Mapping[int, AuditRecord]:

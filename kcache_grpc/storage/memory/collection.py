@@ -194,6 +194,8 @@ def _cut(step: Step, candidates: Sequence[_Victim]) -> tuple[Sequence[_Victim], 
     while end < len(candidates) and candidates[end].place == last:
         end += 1
     more = end < len(candidates) or len(candidates) >= step.limit + (2 if step.what in _MAPPINGS else 0)
+    # Behind the last kernel of one toolchain may be those of the next: SQL looks at one at a time.
+    more = more or step.what is What.DISOWNED_KERNELS
     return candidates[:end], last if more else None, last
 
 
@@ -227,7 +229,7 @@ def _epoch_kernels(state: State, namespace: Namespace, _: Step) -> list[_Victim]
 
 def _disowned_kernels(state: State, namespace: Namespace, _: Step) -> list[_Victim]:
     return [
-        _Victim((held.id,), name)
+        _Victim((held.kernel.toolchain, held.id), name)
         for name, held in _kernels_of(state, namespace)
         if held.epoch == namespace.epoch and (namespace.id, held.kernel.toolchain) in state.disowned
     ]

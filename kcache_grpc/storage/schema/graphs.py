@@ -39,8 +39,8 @@ specs = Table(
     PrimaryKeyConstraint("namespace_id", "key"),
     UniqueConstraint("namespace_id", "spec_digest"),
     CheckConstraint("key >= 1", name="key"),
-    # Specs of about the same size, without touching the pages that hold texts.
-    Index("ix_specs_text_size", "namespace_id", "text_size"),
+    # Specs of about the same size, youngest first, without touching the pages that hold texts.
+    Index("ix_specs_text_size", "namespace_id", "text_size", "key"),
     *is_digest("spec_digest"),
 )
 

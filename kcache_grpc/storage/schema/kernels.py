@@ -44,7 +44,8 @@ kernels = Table(
     UniqueConstraint("namespace_id", "epoch", "kernel_digest"),
     ForeignKeyConstraint(["namespace_id", "key"], ["specs.namespace_id", "specs.key"]),
     Index("ix_kernels_variants", "namespace_id", "epoch", "key", "target", "options", "toolchain"),
-    Index("ix_kernels_toolchain", "namespace_id", "toolchain"),
+    # Kernels of a disowned toolchain, in the order in which they are collected.
+    Index("ix_kernels_toolchain", "namespace_id", "toolchain", "epoch", "id"),
     Index("ix_kernels_key", "namespace_id", "key"),
     # Covers counts and sums, which would read every manifest else.
     Index("ix_kernels_compile_us", "namespace_id", "epoch", "compile_us"),

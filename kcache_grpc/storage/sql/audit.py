@@ -8,26 +8,17 @@ from typing import Any
 from sqlalchemy import Column, ColumnElement, Connection, LargeBinary, bindparam, func, select
 
 from kcache_grpc.storage import checks
-from kcache_grpc.storage.audit.contract import SPAN, AuditStore, EventPage
+from kcache_grpc.storage.audit.contract import AuditStore, EventPage
 from kcache_grpc.storage.audit.filter import Filter
 from kcache_grpc.storage.audit.sealing import Checkpoint, Seal, Writer, pack_ids, unpack_ids
 from kcache_grpc.storage.errors import Conflict
 from kcache_grpc.storage.records import AuditRecord, Namespace
 from kcache_grpc.storage.schema import audit_checkpoints, audit_events, audit_seals, audit_writers
-from kcache_grpc.storage.sql.conditions import passing
 from kcache_grpc.storage.sql.database import Removal, Row
 from kcache_grpc.storage.sql.journal import record_of, select_events
 from kcache_grpc.storage.sql.part import SqlPart, batches, insert_once
+from kcache_grpc.storage.sql.searches import Search
 
-_HERE = (
-    select_events()
-    .where(
-        audit_events.c.namespace_id == bindparam("ns"),
-        audit_events.c.id > bindparam("after"),
-        audit_events.c.id < bindparam("before"),
-    )
-    .limit(bindparam("most"))
-)
 _BY_ID = select_events().where(audit_events.c.id.in_(bindparam("ids", expanding=True)))
 _LAST_ID = select(func.max(audit_events.c.id).label("id"))
 _OF_WRITER = (
@@ -135,19 +126,7 @@ class SqlAudit(SqlPart, AuditStore):
         limit: int = 100,
     ) -> EventPage:
         checks.number("limit or cursor", limit, cursor or 0)
-        last = self.last_event_id()
-        if newest_first:
-            before = min(last + 1, checks.MAX_INT if cursor is None else cursor)
-            after = max(0, before - SPAN - 1)
-            end, order = (after + 1 if after else None), audit_events.c.id.desc()
-        else:
-            after = cursor or 0
-            before = min(after + SPAN, last) + 1
-            end, order = (before - 1 if before <= last else None), audit_events.c.id
-        bounds = {"ns": namespace.id, "after": after, "before": before, "most": limit}
-        rows = self._db.fetch(passing(_HERE, condition).order_by(order), bounds)
-        records = tuple(map(record_of, rows))
-        return EventPage(records, records[-1].id if records and len(records) == limit else end)
+        return Search(self._db, namespace, condition, newest_first).page(cursor, limit)
 
     def read_events(self, ids: Sequence[int]) -> Mapping[int, AuditRecord]:
         checks.number("id", *ids)

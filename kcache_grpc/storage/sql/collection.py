@@ -164,13 +164,26 @@ class SqlLifecycle(SqlLimits):
             values["acquired_before"] = now - LEASE_REST
         elif step.what is What.EPOCH_MAPPINGS:
             of = {"ns": namespace.id}
-            last = (
-                self._db.fetch(_LAST_CANONICALIZER, of)
-                if connection is None
-                else connection.execute(_LAST_CANONICALIZER, of).all()
-            )
+            last = self._ask(connection, _LAST_CANONICALIZER, of)
             values["canonicalizer"] = last[0].canonicalizer if last else 0
+        elif step.what is What.DISOWNED_KERNELS:
+            values |= self._next_disowned(connection, here, values["c1"], values["c2"])
         return values
+
+    def _next_disowned(
+        self, connection: Connection | None, here: dict[str, Any], toolchain: bytes, after: int
+    ) -> dict[str, Any]:
+        """Whose kernels a step removes, and behind which of them it begins."""
+        values = {**here, "from_toolchain": toolchain, "from_id": after}
+        found = self._ask(connection, victims.NEXT_DISOWNED, values)
+        following = found[0].toolchain if found else toolchain
+        return {"of_toolchain": following, "after_id": after if following == toolchain else 0}
+
+    def _ask(self, connection: Connection | None, statement: Any, values: dict[str, Any]) -> Sequence[Row]:
+        """In the caller's transaction, if there is one."""
+        if connection is None:
+            return self._db.fetch(statement, values)
+        return connection.execute(statement, values).all()
 
     def _removing(self, connection: Connection, namespace: Namespace, reason: str) -> Removing:
         removal = Removal(namespace.id, namespace.epoch, self._writer, self._clock.wall(), reason)
@@ -242,4 +255,6 @@ def _cut(step: Step, rows: Sequence[Row]) -> tuple[Sequence[Row], Cursor | None,
     while end < len(rows) and victims.cursor(step.what, rows[end]) == last:
         end += 1
     more = end < len(rows) or len(rows) >= step.limit + (_TIES if step.what in _MAPPINGS else 0)
+    # Behind the last kernel of one toolchain come those of the next.
+    more = more or step.what is What.DISOWNED_KERNELS
     return rows[:end], last if more else None, last

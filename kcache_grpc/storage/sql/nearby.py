@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, bindparam, case, select
+from sqlalchemy import ColumnElement, bindparam, case, func, select
 
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.nearby import WEIGHTS, NearbyStore, NearKernel, SpecSize
@@ -39,11 +39,20 @@ _MAPPINGS = (
 )
 
 _SIZES = select(specs.c.key, specs.c.text_size).where(specs.c.namespace_id == bindparam("ns"))
-_LARGER = (
-    _SIZES.where(specs.c.text_size >= bindparam("size"))
-    .order_by(specs.c.text_size, specs.c.key.desc())
-    .limit(bindparam("most"))
+#: The size beyond which larger ones are not needed; NULL: there are fewer than that.
+_FARTHEST = (
+    select(specs.c.text_size)
+    .where(specs.c.namespace_id == bindparam("ns"), specs.c.text_size >= bindparam("size"))
+    .order_by(specs.c.text_size)
+    .offset(bindparam("last"))
+    .limit(1)
+    .scalar_subquery()
 )
+#: Fewer than are wanted, so that their order does not matter, and then the youngest of those farthest off.
+_LARGER = _SIZES.where(
+    specs.c.text_size >= bindparam("size"), specs.c.text_size < func.coalesce(_FARTHEST, checks.MAX_INT)
+)
+_AS_FAR = _SIZES.where(specs.c.text_size == _FARTHEST).order_by(specs.c.key.desc()).limit(bindparam("most"))
 _SMALLER = (
     _SIZES.where(specs.c.text_size < bindparam("size"))
     .order_by(specs.c.text_size.desc(), specs.c.key.desc())
@@ -99,8 +108,8 @@ class SqlNearby(SqlPart, NearbyStore):
 
     def list_spec_sizes(self, namespace: Namespace, text_size: int, limit: int) -> tuple[SpecSize, ...]:
         checks.number("size or limit", text_size, limit)
-        values = {"ns": namespace.id, "size": text_size, "most": limit}
-        rows = [*self._db.fetch(_LARGER, values), *self._db.fetch(_SMALLER, values)]
+        values = {"ns": namespace.id, "size": text_size, "most": limit, "last": max(limit - 1, 0)}
+        rows = [row for each in (_LARGER, _AS_FAR, _SMALLER) for row in self._db.fetch(each, values)]
         found = [SpecSize(row.key, row.text_size) for row in rows]
         found.sort(key=lambda spec: (abs(spec.text_size - text_size), -spec.key))
         return tuple(found[:limit])

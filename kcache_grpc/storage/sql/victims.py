@@ -104,14 +104,35 @@ _EPOCH_KERNELS = (
     .order_by(kernels.c.epoch, kernels.c.kernel_digest)
     .limit(_MOST)
 )
+_OF_TOOLCHAIN = (
+    kernels.c.namespace_id == _NS,
+    kernels.c.toolchain == disowned_toolchains.c.toolchain,
+    kernels.c.epoch == _EPOCH,
+)
+#: The first toolchain that has kernels behind the cursor: a step is about the kernels of one.
+NEXT_DISOWNED = (
+    select(disowned_toolchains.c.toolchain)
+    .where(
+        disowned_toolchains.c.namespace_id == _NS,
+        disowned_toolchains.c.toolchain >= bindparam("from_toolchain"),
+        or_(
+            exists().where(*_OF_TOOLCHAIN, kernels.c.id > bindparam("from_id")),
+            and_(
+                disowned_toolchains.c.toolchain > bindparam("from_toolchain"),
+                exists().where(*_OF_TOOLCHAIN),
+            ),
+        ),
+    )
+    .order_by(disowned_toolchains.c.toolchain)
+    .limit(1)
+)
 _DISOWNED_KERNELS = (
-    select(*_KERNEL, kernels.c.id.label("p2"))
+    select(*_KERNEL, kernels.c.toolchain.label("p1"), kernels.c.id.label("p2"))
     .where(
         kernels.c.namespace_id == _NS,
-        # Not by the index of the epoch, which has all its kernels.
-        kernels.c.epoch + 0 == _EPOCH,
-        _IS_DISOWNED,
-        _after(kernels.c.id + 0),
+        kernels.c.epoch == _EPOCH,
+        kernels.c.toolchain == bindparam("of_toolchain"),
+        kernels.c.id > bindparam("after_id"),
     )
     .order_by(kernels.c.id)
     .limit(_MOST)
@@ -306,7 +327,7 @@ LOCK: dict[What, Any] = SELECT | {
 }
 #: Before the first row. Numbers come first where a cursor has two parts.
 _START: dict[What, Cursor] = {
-    What.DISOWNED_KERNELS: (0,),
+    What.DISOWNED_KERNELS: (b"", 0),
     What.CONSTANTS: (b"",),
     What.PROGRAMS: (b"",),
     What.BLOBS: (b"",),
@@ -350,6 +371,4 @@ def cursor(what: What, row: Any) -> Cursor:
     """Where a row is."""
     if what in (What.CONSTANTS, What.PROGRAMS, What.BLOBS):
         return (row.digest,)
-    if what is What.DISOWNED_KERNELS:
-        return (row.p2,)
     return (row.p1, row.p2)

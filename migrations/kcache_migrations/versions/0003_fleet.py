@@ -53,6 +53,12 @@ _COLLECTABLE = {
     "audit_seals": ("id",),
 }
 
+#: Indexes of earlier revisions that get more columns: those before, and those since.
+_LONGER = {
+    "ix_kernels_toolchain": ("kernels", ["namespace_id", "toolchain"], ["epoch", "id"]),
+    "ix_specs_text_size": ("specs", ["namespace_id", "text_size"], ["key"]),
+}
+
 _RowId = BigInteger().with_variant(Integer(), "sqlite")
 
 
@@ -83,6 +89,9 @@ def upgrade() -> None:
     _collection()
     _bytes_beside()
     _ledger()
+    for name, (table, columns, more) in _LONGER.items():
+        op.drop_index(name, table)
+        op.create_index(name, table, [*columns, *more])
     for table, names in _IMMUTABLE.items():
         for statement in guard_statements(dialect, table, names, permanent=False):
             op.execute(statement)
@@ -106,6 +115,9 @@ def downgrade() -> None:
         op.drop_table(table)
     for table in ("disowned_toolchains", "pins", "quotas"):
         op.drop_table(table)
+    for name, (table, columns, _) in _LONGER.items():
+        op.drop_index(name, table)
+        op.create_index(name, table, columns)
     op.drop_column("namespaces", "removals")
     op.execute("DELETE FROM usage WHERE hits = 0 AND saved_us = 0")
     op.drop_index("ix_artifact_chunks_location", "artifact_chunks")

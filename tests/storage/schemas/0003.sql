@@ -71,8 +71,8 @@ CREATE TABLE audit_events (
 	saved_us BIGINT NOT NULL, 
 	detail TEXT NOT NULL
 , job TEXT DEFAULT '' NOT NULL, request_count BIGINT DEFAULT '1' NOT NULL);
-INSERT INTO "audit_events" VALUES(1,1,1,1750000000000000,'32291-0bba98e381ec1286','store','','','job','','',NULL,NULL,1,NULL,'',NULL,0,0,0,'','',1);
-INSERT INTO "audit_events" VALUES(2,1,1,1750000000000000,'32291-0bba98e381ec1286','publish','','','','','',NULL,NULL,1,NULL,'',NULL,0,0,0,'','',1);
+INSERT INTO "audit_events" VALUES(1,1,1,1750000000000000,'6261-043969c726d6eb16','store','','','job','','',NULL,NULL,1,NULL,'',NULL,0,0,0,'','',1);
+INSERT INTO "audit_events" VALUES(2,1,1,1750000000000000,'6261-043969c726d6eb16','publish','','','','','',NULL,NULL,1,NULL,'',NULL,0,0,0,'','',1);
 CREATE TABLE audit_seals (
 	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
 	writer TEXT NOT NULL, 
@@ -352,7 +352,7 @@ CREATE TABLE store_meta (
 	value TEXT NOT NULL, 
 	CONSTRAINT pk_store_meta PRIMARY KEY (name)
 );
-INSERT INTO "store_meta" VALUES('store_id','b441d45386df2d31602c6137453bdcfa');
+INSERT INTO "store_meta" VALUES('store_id','f0d11ecfab6ecb14aedda8255134e343');
 CREATE TABLE transfers (
 	source_id TEXT NOT NULL, 
 	table_name TEXT NOT NULL, 
@@ -381,7 +381,6 @@ CREATE INDEX ix_programs_artifact_id ON programs (artifact_id);
 CREATE INDEX ix_constants_artifact_id ON constants (artifact_id);
 CREATE INDEX ix_graph_mappings_key ON graph_mappings (namespace_id, "key");
 CREATE INDEX ix_mapping_constants_digest ON mapping_constants (namespace_id, digest);
-CREATE INDEX ix_kernels_toolchain ON kernels (namespace_id, toolchain);
 CREATE INDEX ix_kernels_compile_us ON kernels (namespace_id, epoch, compile_us);
 CREATE INDEX ix_kernels_variants ON kernels (namespace_id, epoch, "key", target, options, toolchain);
 CREATE INDEX ix_kernel_artifacts_artifact_id ON kernel_artifacts (artifact_id);
@@ -444,7 +443,6 @@ CREATE VIEW v_kernels AS
             SELECT t.id, n.name AS namespace, t.epoch, CASE WHEN t.kernel_digest IS NOT NULL THEN lower(hex(t.kernel_digest)) END AS kernel_digest, t.key, t.arg_spec, t.guard,
                    t.target, t.options, CASE WHEN t.toolchain IS NOT NULL THEN lower(hex(t.toolchain)) END AS toolchain, t.compile_us, strftime('%Y-%m-%dT%H:%M:%S', t.created_at / 1000000, 'unixepoch') || printf('.%06dZ', t.created_at % 1000000) AS created_at
             FROM kernels t JOIN namespaces n ON n.id = t.namespace_id;
-CREATE INDEX ix_specs_text_size ON specs (namespace_id, text_size);
 CREATE INDEX ix_kernels_key ON kernels (namespace_id, "key");
 CREATE VIEW v_key_ingredients AS 
             SELECT n.name AS namespace, k.epoch, k.key, k.id AS kernel_id, CASE WHEN k.kernel_digest IS NOT NULL THEN lower(hex(k.kernel_digest)) END AS kernel_digest,
@@ -470,6 +468,8 @@ CREATE INDEX ix_dead_objects_dead_at ON dead_objects (dead_at);
 CREATE INDEX ix_artifact_chunks_location ON artifact_chunks (location) WHERE location IS NOT NULL;
 CREATE INDEX ix_audit_events_job ON audit_events (namespace_id, job, id);
 CREATE INDEX ix_audit_events_kernel ON audit_events (namespace_id, kernel_digest, id);
+CREATE INDEX ix_kernels_toolchain ON kernels (namespace_id, toolchain, epoch, id);
+CREATE INDEX ix_specs_text_size ON specs (namespace_id, text_size, "key");
 CREATE TRIGGER audit_writers_refuse_update BEFORE UPDATE ON audit_writers BEGIN SELECT RAISE(ABORT, 'kcache: rows of audit_writers are never changed'); END;
 CREATE TRIGGER audit_writers_refuse_delete BEFORE DELETE ON audit_writers WHEN NOT EXISTS (SELECT 1 FROM gc_permits) BEGIN SELECT RAISE(ABORT, 'kcache: rows of audit_writers are never deleted'); END;
 CREATE TRIGGER audit_writers_refuse_insert BEFORE INSERT ON audit_writers WHEN EXISTS (SELECT 1 FROM audit_writers WHERE rowid = NEW.rowid) OR EXISTS (SELECT 1 FROM audit_writers WHERE writer = NEW.writer) BEGIN SELECT RAISE(ABORT, 'kcache: rows of audit_writers are never replaced'); END;
