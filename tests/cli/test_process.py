@@ -113,29 +113,18 @@ def test_a_reader_that_goes_away(server: ServerProcess, tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-def _interruptible() -> None:
-    """Processes begun in the background of a shell ignore interrupts, and so would their children."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 def test_an_interrupt_is_130(tmp_path: Path) -> None:
     """While it waits for a server that accepts and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(60)
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-        command = [
-            sys.executable,
-            "-m",
-            "kcache_grpc",
-            "stats",
-            "--addr",
-            address,
-            "--cache-dir",
-            str(tmp_path),
-        ]
-        process = subprocess.Popen(
-            command, stderr=subprocess.PIPE, text=True, cwd=ROOT, preexec_fn=_interruptible
-        )
+        # Processes begun in the background of a shell ignore interrupts, and so would their children. One
+        # process more sets that right: what other tests loaded into this one may not survive a fork.
+        listens = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
+        listens += "os.execv(sys.argv[1], sys.argv[1:])"
+        command = [sys.executable, "-c", listens, sys.executable, "-m", "kcache_grpc", "stats"]
+        command += ["--addr", address, "--cache-dir", str(tmp_path)]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT)
         connection, _ = listener.accept()
         with connection:
             connection.recv(1)

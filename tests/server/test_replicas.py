@@ -139,7 +139,8 @@ def test_a_holder_that_is_cut_off_from_the_database_is_taken_over_and_comes_back
 def test_a_compile_outlives_a_restart_of_the_database(tmp_path, gate, mode):
     with postgres.running() as server:
         url = server.create()
-        held = {"TEST_HELD_JOBS": str(gate), "KCACHE_LEASE_TTL": "3"}
+        # A lease that outlives any restart: nobody else may compile meanwhile.
+        held = {"TEST_HELD_JOBS": str(gate), "KCACHE_LEASE_TTL": "60"}
         with replicas(tmp_path, url, url, **held) as [(_, one), (_, two)]:
             call = compiled(one, 46)
             until(lambda: started(gate))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -22,6 +24,7 @@ from kcache_grpc.storage.errors import (
 )
 from kcache_grpc.storage.objects import INLINE_BYTES, open_objects
 from kcache_grpc.storage.records import Namespace, Swept
+from tests.house.sources import ROOT
 from tests.storage.drafts import Time, blob, kernel, sha256, spec
 from tests.storage.inside import path_of, rows, tamper
 
@@ -388,14 +391,31 @@ def test_the_first_servers_of_a_store_agree_on_whose_place_it_is(beside):
     assert len(beside.files()) == 6
 
 
-def test_a_forked_child_is_told_that_it_cannot(store, ns):
+FORK = """
+import os, sys, warnings
+warnings.filterwarnings("ignore", category=DeprecationWarning)  # 3.12: fork in a process with threads
+from hashlib import sha256
+from kcache_grpc.storage import open_store
+from kcache_grpc.storage.errors import StoreUnavailable
+from tests.storage.test_objects import BIG, INLINE_BYTES, blob
+url, objects = sys.argv[1:]
+with open_store(url, objects=objects, inline_bytes=INLINE_BYTES) as store:
+    ns = store.get_or_create_namespace("default")
     store.put_constants(ns, [blob(BIG)])
+    digest = sha256(BIG).digest()
     pid = os.fork()
     if pid == 0:
         try:
-            store.read_artifact(ns, sha256(BIG))
+            store.read_artifact(ns, digest)
         except StoreUnavailable:
             os._exit(7)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
-    assert store.read_artifact(ns, sha256(BIG)) == BIG
+    assert store.read_artifact(ns, digest) == BIG
+"""
+
+
+def test_a_forked_child_is_told_that_it_cannot(beside):
+    """In a process of its own: what other tests loaded into this one may not survive a fork."""
+    command = [sys.executable, "-W", "error", "-c", FORK, beside.url, f"file://{beside.objects}"]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=60)
