@@ -26,6 +26,7 @@ from kcache_compiler.codegen.narrow import (
 from kcache_compiler.codegen.pipeline import BUFFERIZE, EMIT, LOWER, launches
 from kcache_compiler.codegen.signature import read_signature
 from kcache_compiler.codegen.stage import Passes, Rewrite, Stage, Unit, run
+from kcache_compiler.codegen.threads import may_use_threads, pool_object, pool_text_digest
 from kcache_compiler.errors import InvalidProgram, UnsupportedOp
 from kcache_compiler.package import elf
 from kcache_compiler.package.link import link
@@ -57,7 +58,11 @@ def _expand_math(unit: Unit) -> None:
 
 
 def _link(unit: Unit) -> None:
-    unit.shared_object = link(unit.object_code, unit.target)
+    objects, exports = [unit.object_code], elf.EXPORTED
+    if may_use_threads(unit.launches):
+        objects.append(pool_object(unit.target))
+        exports |= elf.POOL_EXPORTED
+    unit.shared_object = link(objects, unit.target, exports)
     elf.check(unit.shared_object, unit.target)
 
 
@@ -90,7 +95,7 @@ PIPELINE: tuple[Stage, ...] = (
     launches(plain.schedule),
     *LOWER,
     *EMIT,
-    Rewrite("link", _link, verify=False),
+    Rewrite("link", _link, f"thread pool {pool_text_digest()}", verify=False),
 )
 
 

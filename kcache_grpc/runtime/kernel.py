@@ -16,8 +16,9 @@ from kcache_grpc.runtime._abi import Library
 from kcache_grpc.runtime.arrays import Buffer, Framework, Refused, framework_of, read
 from kcache_grpc.runtime.library import load_library, require_runnable
 from kcache_grpc.runtime.memory import AlignedBytes, aligned_copy, shared_workspaces
+from kcache_grpc.runtime.native_threads import process_threads
 from kcache_grpc.runtime.plan import Plan, Short
-from kcache_grpc.runtime.threads import HostThreads, shared_pool
+from kcache_grpc.runtime.threads import HostThreads
 
 #: Sizes of a dynamic kernel whose plans are kept.
 _MAX_PLANS = 256
@@ -220,7 +221,7 @@ class Kernel:
         self._check_guard(buffers)
         library = self._library
         assert library is not None
-        threads = self._threads or shared_pool()
+        threads = self._threads or process_threads().of(library)
         constants = [constant.pointer for constant in self._constants]
         shapes = tuple(buffer.shape for buffer in buffers)
         return Plan(self.manifest, library, shapes, constants, threads, shared_workspaces())

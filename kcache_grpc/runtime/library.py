@@ -106,7 +106,7 @@ def _open(path: str, abi: int) -> Library:
     try:
         found = library.kcache_abi()
         _ = library.kcache_run
-    except AttributeError as error:
+    except ffi.error as error:
         raise IntegrityError(f"the kernel's shared object has no such entry: {error}") from error
     if found != abi:
         raise IntegrityError(f"the kernel says ABI {found}, its manifest {abi}")

@@ -78,7 +78,8 @@ def test_an_undefined_symbol_is_found() -> None:
         "  %x = load float, ptr %p\n  %y = call float @expf(float %x)\n  store float %y, ptr %p\n  ret i32 0\n}\n"
         "define i32 @kcache_abi() {\n  ret i32 1\n}\n"
     )
-    shared = link.link(llvmir.emit_object(llvmir.optimize(text, target, 2), target, 2), target)
+    code = llvmir.emit_object(llvmir.optimize(text, target, 2), target, 2)
+    shared = link.link([code], target, elf.EXPORTED)
     with pytest.raises(CompileFailed, match="expf"):
         elf.check(shared, target)
 
@@ -96,4 +97,4 @@ def test_no_linker_is_an_error_that_names_what_to_install(monkeypatch: pytest.Mo
 
 def test_a_linker_that_fails_says_so() -> None:
     with pytest.raises(CompileFailed, match="link"):
-        link.link(b"not an object", target_named("x86-64-v2"))
+        link.link([b"not an object"], target_named("x86-64-v2"), elf.EXPORTED)

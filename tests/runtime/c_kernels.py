@@ -39,14 +39,26 @@ uint32_t kcache_abi(void) { return ABI; }
 
 
 @functools.lru_cache(maxsize=64)
-def shared_object(body: str, abi: int = 1) -> bytes:
-    """``body`` compiled by gcc; ``RUN`` stands for the entry's signature."""
+def shared_object(body: str, abi: int = 1, pool: bool = False) -> bytes:
+    """``body`` compiled by gcc; ``RUN`` stands for the entry's signature. With a ``pool`` beside it."""
     with tempfile.TemporaryDirectory() as folder:
         source, result = Path(folder) / "kernel.c", Path(folder) / "kernel.so"
         source.write_text(f"#define ABI {abi}\n{HEADER}\n{body}")
-        command = ["gcc", "-O2", "-shared", "-fPIC", "-Wall", "-o", str(result), str(source)]
+        objects: list[str] = []
+        if pool:
+            (Path(folder) / "pool.o").write_bytes(pool_code())
+            objects.append(f"{folder}/pool.o")
+        command = ["gcc", "-O2", "-shared", "-fPIC", "-Wall", "-o", str(result), str(source), *objects]
         subprocess.run(command, check=True, timeout=60)
         return result.read_bytes()
+
+
+def pool_code() -> bytes:
+    """The object code of the thread pool, for this machine."""
+    from kcache_compiler.codegen.threads import pool_object
+    from kcache_compiler.package.target import target_named
+
+    return pool_object(target_named(host_target().isa))
 
 
 def spec(text: str) -> TensorSpec:
@@ -71,10 +83,11 @@ def make(
     required_isa: tuple[str, ...] = (),
     guard: str = "",
     abi: int = 1,
+    pool: bool = False,
     **more: Any,
 ) -> Kernel:
     """A kernel over a C body, with a manifest as a server would make it."""
-    so = shared_object(body)
+    so = shared_object(body, pool=pool)
     texts = {"so": so, "llvm": b"; IR", "mlir": b"module {}"}
     manifest = Manifest(
         kernel_digest=hashlib.sha256(so).digest(),

@@ -1,4 +1,4 @@
-"""Linking one object into a shared object with whatever ELF linker the machine has.
+"""Linking objects into a shared object with whatever ELF linker the machine has.
 
 ``ld.lld`` from PATH links every target, binutils ``ld`` those its emulations name, and
 ``python -m ziglang ld.lld`` every target when the ``ziglang`` wheel is installed.
@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +35,6 @@ FLAGS = (
     "-z",
     "noexecstack",
 )
-_VERSIONS = "{ global: kcache_run; kcache_abi; local: *; };\n"
 
 
 @dataclass(frozen=True)
@@ -82,15 +82,18 @@ def linker_for(target: Target) -> Linker:
     )
 
 
-def link(object_code: bytes, target: Target) -> bytes:
-    """The shared object of one ELF object; the same bytes for the same object and linker."""
+def link(objects: Sequence[bytes], target: Target, exports: Iterable[str]) -> bytes:
+    """The shared object of ELF objects; the same bytes for the same objects and linker."""
     linker = linker_for(target)
     with tempfile.TemporaryDirectory(prefix="kcache-link-") as directory:
         here = Path(directory)
-        (here / "kernel.o").write_bytes(object_code)
-        (here / "kernel.ver").write_text(_VERSIONS)
+        names = [f"kernel{number or ''}.o" for number in range(len(objects))]
+        for name, content in zip(names, objects, strict=True):
+            (here / name).write_bytes(content)
+        versions = "".join(f"{name}; " for name in sorted(exports))
+        (here / "kernel.ver").write_text(f"{{ global: {versions}local: *; }};\n")
         command = [*linker.command, "-m", target.linker_emulation, *FLAGS]
-        command += ["--version-script", "kernel.ver", "-o", "kernel.so", "kernel.o"]
+        command += ["--version-script", "kernel.ver", "-o", "kernel.so", *names]
         try:
             done = subprocess.run(
                 command, cwd=here, capture_output=True, text=True, timeout=LINK_TIMEOUT, check=False

@@ -41,6 +41,14 @@ TARGETS: dict[str, Target] = {
 }
 
 
+def baseline(target: Target) -> Target:
+    """The least machine of the same triple: what runs on every machine that ``target``'s code could."""
+    cpu = "generic" if target.triple.startswith("aarch64") else "x86-64"
+    return Target(
+        target.triple.split("-", 1)[0], target.triple, cpu, (), target.elf_machine, target.linker_emulation
+    )
+
+
 def target_named(name: str) -> Target:
     """The target ``name``; raises ``CompileFailed`` for a name that is none."""
     if name not in TARGETS:
