@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -19,17 +18,12 @@ import psycopg
 from kcache_grpc.storage import migrate
 from tests.chaos.proxy import Proxy
 from tests.chaos.shim import Switches, build
+from tests.ports import free_port
 from tests.postgres import PostgresServer, running
 from tests.s3 import FaultyLine, s3_server
 from tests.s3 import environment as s3_environment
 
 SERVERS = 3
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Server:

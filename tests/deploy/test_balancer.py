@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -18,18 +17,13 @@ import pytest
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2_grpc
 from tests.house.sources import ROOT
+from tests.ports import free_port
 from tests.postgres import PostgresServer
 from tests.server.programs import add, by_digest, compile_request, header, inline, result_of
 from tests.serving import ServerProcess
 
 NGINX = shutil.which("nginx")
 pytestmark = pytest.mark.skipif(NGINX is None, reason="nginx is not installed (Debian package nginx)")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @contextmanager

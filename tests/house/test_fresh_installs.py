@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.house.sources import ROOT
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -93,12 +93,6 @@ def run(environment: Path, command: str, *arguments: str) -> str:
     line = [str(environment / "bin" / command), *arguments]
     ran = subprocess.run(line, check=True, capture_output=True, text=True, cwd=environment, timeout=600)
     return ran.stdout
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def image_settings() -> dict[str, str]:

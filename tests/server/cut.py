@@ -10,12 +10,6 @@ from types import TracebackType
 from typing_extensions import Self
 
 
-def free_port() -> int:
-    """A port that nobody listens on, for now."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
-
-
 class Proxy:
     """Passes bytes on, both ways. While it is cut, connections are torn down at once."""
 

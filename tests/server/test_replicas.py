@@ -20,9 +20,10 @@ from kcache_grpc.service.namespaces import Namespaces
 from kcache_grpc.storage import open_store
 from kcache_grpc.storage.sql.postgres import PostgresDatabase
 from tests import postgres
+from tests.ports import free_port
 from tests.postgres import PostgresServer
 from tests.server import gated_jobs
-from tests.server.cut import Proxy, free_port
+from tests.server.cut import Proxy
 from tests.server.programs import add, compile_request, inline, kernels_request, result_of
 from tests.server.running import config_in, process, running
 from tests.server.test_once import started, stub, until
