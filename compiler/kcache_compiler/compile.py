@@ -27,6 +27,7 @@ from kcache_compiler.codegen.pipeline import BUFFERIZE, EMIT, LOWER, launches
 from kcache_compiler.codegen.signature import read_signature
 from kcache_compiler.codegen.stage import Passes, Rewrite, Stage, Unit, run
 from kcache_compiler.codegen.threads import may_use_threads, pool_object, pool_text_digest
+from kcache_compiler.codegen.tune import TUNE
 from kcache_compiler.errors import InvalidProgram, UnsupportedOp
 from kcache_compiler.package import elf
 from kcache_compiler.package.link import link
@@ -94,6 +95,7 @@ PIPELINE: tuple[Stage, ...] = (
     *BUFFERIZE,
     launches(plain.schedule),
     *LOWER,
+    TUNE,
     *EMIT,
     Rewrite("link", _link, f"thread pool {pool_text_digest()}", verify=False),
 )

@@ -1,6 +1,7 @@
 """Targets of CPU kernels: triple, instruction set and what the loading machine must have.
 
-An x86-64 level is the set of features that the x86-64 psABI gives it; no tuning flags.
+An x86-64 level is the set of features that the x86-64 psABI gives it, ``aarch64`` the baseline of its
+ABI; no tuning flags. A named CPU is a set of features and a tuning model.
 """
 
 from __future__ import annotations
@@ -8,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kcache_compiler.errors import CompileFailed
+from kcache_compiler.package.cpus import CPUS, V2, V3, V4
 
-_V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
-_V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
-_V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
+#: Architecture -> LLVM's name of its least CPU, number of the machine in ELF, emulation of the linker.
+_ARCHITECTURES = {"x86_64": ("x86-64", 62, "elf_x86_64"), "aarch64": ("generic", 183, "aarch64linux")}
 
 
 @dataclass(frozen=True)
 class Target:
-    """A CPU to compile for; ``features`` beyond the baseline of ``triple`` are required to run."""
+    """A CPU to compile for; ``features`` beyond the baseline of ``triple`` may be used."""
 
     name: str
     triple: str
@@ -29,28 +30,38 @@ class Target:
     def feature_string(self) -> str:
         return ",".join(f"+{feature}" for feature in self.features)
 
+    @property
+    def architecture(self) -> str:
+        return self.triple.split("-", 1)[0]
 
+
+def _target(name: str, architecture: str, features: tuple[str, ...]) -> Target:
+    cpu, machine, emulation = _ARCHITECTURES[architecture]
+    return Target(name, f"{architecture}-unknown-linux-gnu", cpu, features, machine, emulation)
+
+
+#: Instruction sets by level. Named CPUs are targets too (``cpus.py``).
 TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
-        Target("x86-64-v2", "x86_64-unknown-linux-gnu", "x86-64", _V2, 62, "elf_x86_64"),
-        Target("x86-64-v3", "x86_64-unknown-linux-gnu", "x86-64", _V3, 62, "elf_x86_64"),
-        Target("x86-64-v4", "x86_64-unknown-linux-gnu", "x86-64", _V4, 62, "elf_x86_64"),
-        Target("aarch64", "aarch64-unknown-linux-gnu", "generic", (), 183, "aarch64linux"),
+        _target("x86-64-v2", "x86_64", V2),
+        _target("x86-64-v3", "x86_64", V3),
+        _target("x86-64-v4", "x86_64", V4),
+        _target("aarch64", "aarch64", ()),
+        _target("aarch64-sve", "aarch64", ("fullfp16", "sve")),
     )
 }
 
 
 def baseline(target: Target) -> Target:
     """The least machine of the same triple: what runs on every machine that ``target``'s code could."""
-    cpu = "generic" if target.triple.startswith("aarch64") else "x86-64"
-    return Target(
-        target.triple.split("-", 1)[0], target.triple, cpu, (), target.elf_machine, target.linker_emulation
-    )
+    return _target(target.architecture, target.architecture, ())
 
 
 def target_named(name: str) -> Target:
     """The target ``name``; raises ``CompileFailed`` for a name that is none."""
-    if name not in TARGETS:
-        raise CompileFailed("target", f"unknown target {name!r}; known: {', '.join(TARGETS)}")
-    return TARGETS[name]
+    if name in TARGETS:
+        return TARGETS[name]
+    if name not in CPUS:
+        raise CompileFailed("target", f"unknown target {name!r}; known: {', '.join((*TARGETS, *CPUS))}")
+    return _target(name, CPUS[name].architecture, CPUS[name].features)
