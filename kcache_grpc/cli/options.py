@@ -12,7 +12,7 @@ import typer
 
 from kcache_grpc.errors import ArgumentError, NotFound
 from kcache_grpc.model.options import NUMERICS
-from kcache_grpc.model.target import CPU_TARGETS
+from kcache_grpc.model.target import CPU_NAMES, CPU_TARGETS
 
 if TYPE_CHECKING:
     from kcache_grpc import Client, Dim
@@ -25,7 +25,7 @@ _DYNAMIC: Mapping[str, bool | Literal["auto"]] = {"no": False, "yes": True, "aut
 
 def targets() -> list[str]:
     """For shell completion."""
-    return ["host", *CPU_TARGETS]
+    return ["host", *CPU_TARGETS, *CPU_NAMES]
 
 
 def numerics_classes() -> list[str]:

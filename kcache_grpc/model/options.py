@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kcache_grpc.errors import ArgumentError
+from kcache_grpc.model.target import CPU_NAMES
 
 NUMERICS = ("strict", "default", "fast")
-TUNING_MODELS = ("generic",)
+TUNING_MODELS = ("generic", *CPU_NAMES)
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,8 @@ class Options:
     """Every field is an ingredient of the kernel's identity.
 
     ``numerics``: ``"strict"``, ``"default"`` or ``"fast"``, also part of the spec.
-    ``opt_level``: 0 to 3. ``tuning``: a tuning model, ``"generic"``.
+    ``opt_level``: 0 to 3. ``tuning``: a tuning model, ``"generic"`` or a CPU by name, such as ``"znver5"``:
+    for speed there, without needing its instructions. A target that is a named CPU brings its own.
     Raises ``ArgumentError`` for any other value.
     """
 

@@ -33,20 +33,48 @@ _FLAG_OF_FEATURE = {
     "fp-armv8": "fp",
     "fullfp16": "asimdhp",
     "dotprod": "asimddp",
-    "bf16": "bf16",
+    "lse": "atomics",
+    "rdm": "asimdrdm",
+    "crc": "crc32",
+    "avx512bf16": "avx512_bf16",
+    "avx512bitalg": "avx512_bitalg",
+    "avx512fp16": "avx512_fp16",
+    "avx512vbmi2": "avx512_vbmi2",
+    "avx512vnni": "avx512_vnni",
+    "avx512vpopcntdq": "avx512_vpopcntdq",
+    "avxvnni": "avx_vnni",
 }
+_X86, _ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
+#: Instruction sets by level; "host" is one of them.
+CPU_TARGETS = ("x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64", "aarch64-sve")
+_X86_CPUS = (
+    "haswell",
+    "skylake",
+    "skylake-avx512",
+    "cascadelake",
+    "cooperlake",
+    "icelake-server",
+    "sapphirerapids",
+    "emeraldrapids",
+    "graniterapids",
+    "znver2",
+    "znver3",
+    "znver4",
+    "znver5",
+)
+_ARM_CPUS = ("neoverse-n1", "neoverse-v1", "neoverse-n2", "neoverse-v2")
+#: CPUs by the compiler's name: targets, and tuning models for code that needs less.
+CPU_NAMES = (*_X86_CPUS, *_ARM_CPUS)
 _TRIPLES = {
-    "x86-64-v2": "x86_64-unknown-linux-gnu",
-    "x86-64-v3": "x86_64-unknown-linux-gnu",
-    "x86-64-v4": "x86_64-unknown-linux-gnu",
-    "aarch64": "aarch64-unknown-linux-gnu",
+    **{name: _ARM if name.startswith("aarch64") else _X86 for name in CPU_TARGETS},
+    **dict.fromkeys(_X86_CPUS, _X86),
+    **dict.fromkeys(_ARM_CPUS, _ARM),
 }
-CPU_TARGETS = tuple(_TRIPLES)
 
 
 @dataclass(frozen=True)
 class Target:
-    """A CPU by instruction set level; ``triple`` follows from it."""
+    """A CPU by level of its instruction set, or by name; ``triple`` follows from it."""
 
     isa: str
 
