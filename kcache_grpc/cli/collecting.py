@@ -10,7 +10,6 @@ import typer
 from kcache_grpc.cli import options as o
 from kcache_grpc.cli import output, stores
 from kcache_grpc.errors import ArgumentError
-from kcache_grpc.service.namespaces import check_name
 
 Subject = Annotated[str, typer.Argument(help="kernel, mapping (of a program) or spec.")]
 Digest = Annotated[str, typer.Argument(help="Its digest: 64 hex digits.")]
@@ -102,8 +101,10 @@ def quota_set(
     debug: o.Debug = False,
 ) -> None:
     """Limit a resource of a namespace. What is above it already goes with the next gc or insert."""
+    from kcache_grpc.service.namespaces import check_name
+
+    check_name(namespace)
     with stores.administered(db) as (store, admin):
-        check_name(namespace)
         space = store.get_or_create_namespace(namespace)
         usual = "refuse" if resource == "specs" else "evict"
         quota = admin.set_quota(space, resource, stores.size(most, "MOST"), policy or usual)
