@@ -23,7 +23,7 @@ from kcache_compiler.codegen.narrow import (
     round_once,
     select_as_integers,
 )
-from kcache_compiler.codegen.pipeline import BUFFERIZE, EMIT, LOWER, launches
+from kcache_compiler.codegen.pipeline import BUFFERIZE, EMIT, LAUNCHES, LOWER
 from kcache_compiler.codegen.signature import read_signature
 from kcache_compiler.codegen.stage import Passes, Rewrite, Stage, Unit, run
 from kcache_compiler.codegen.threads import may_use_threads, pool_object, pool_text_digest
@@ -32,7 +32,6 @@ from kcache_compiler.errors import InvalidProgram, UnsupportedOp
 from kcache_compiler.package import elf
 from kcache_compiler.package.link import link
 from kcache_compiler.package.target import target_named
-from kcache_compiler.schedule import plain
 from kcache_compiler.schedule.fuse import BODY_LIMIT, OPERAND_LIMIT, fuse, unshare
 from kcache_compiler.types import ArgSpec, CompiledKernel, CompileOptions, KernelInterface
 
@@ -93,7 +92,7 @@ PIPELINE: tuple[Stage, ...] = (
     Rewrite("narrow-selects", select_as_integers),
     Rewrite("half-conversions", convert_half_in_software),
     *BUFFERIZE,
-    launches(plain.schedule),
+    LAUNCHES,
     *LOWER,
     TUNE,
     *EMIT,

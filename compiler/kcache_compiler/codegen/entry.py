@@ -1,6 +1,6 @@
 """``kcache_run``: the entry with the C ABI of the design, made from the bufferized ``main``.
 
-Every structured operation is replaced by a call of ``kcache_dispatch`` with the task of its
+Every group of structured operations is replaced by a call of ``kcache_dispatch`` with the task of its
 launch, which runs it on the calling thread or through the host's ``parallel_for``. After an error
 code other than 0 the remaining launches are skipped and the code is returned.
 """
@@ -11,10 +11,11 @@ from typing import Any
 
 from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.formula import Formula, text
-from kcache_compiler.codegen.launch import Outlined, Schedule, outline
+from kcache_compiler.codegen.launch import Outlined, outline
 from kcache_compiler.codegen.memory import emit_formula, i64, pointer_type
 from kcache_compiler.codegen.nest import Check
 from kcache_compiler.codegen.place import OpenSizes, address_of, place_of
+from kcache_compiler.codegen.runs import plan_launches
 from kcache_compiler.codegen.shape import Shapes, row_major
 from kcache_compiler.codegen.signature import stated
 from kcache_compiler.codegen.stage import Unit
@@ -73,7 +74,7 @@ llvm.func internal @kcache_dispatch(%host: !llvm.ptr, %code: !llvm.ptr, %n: i64,
 """
 
 
-def build_entry(unit: Unit, schedule: Schedule) -> None:
+def build_entry(unit: Unit) -> None:
     """Turn the bufferized ``main`` of ``unit`` into slice functions, their tasks and ``kcache_run``."""
     main = mlir.main_function(unit.module)
     known, output_sizes, checks = _known_sizes(unit, main)
@@ -84,13 +85,17 @@ def build_entry(unit: Unit, schedule: Schedule) -> None:
         for output, sizes in zip(unit.outputs, output_sizes, strict=True)
     )
     cast_checks = _cast_checks(main, shapes)
-    workspace = plan(main, shapes)
+    launches: list[tuple[list[mlir.Op], Outlined]] = []
+    spared: list[mlir.Op] = []
+    for planned in plan_launches(main, shapes):
+        for one in planned.parts or [planned]:
+            name = f"launch_{len(launches)}"
+            outlined = outline(unit.module, name, one.fused, one.codes, one.buffers, shapes)
+            launches.append((one.generics, outlined))
+            spared += one.spared
+            _record(unit, outlined)
+    workspace = plan(main, shapes, [generics for generics, _ in launches], spared)
     unit.workspace = workspace.size
-    launches: list[tuple[mlir.Op, Outlined]] = []
-    for generic in mlir.named(main, "linalg.generic"):
-        name = f"launch_{len(launches)}"
-        launches.append((generic, outline(unit.module, generic, name, shapes, schedule)))
-        _record(unit, launches[-1][1])
     for _, launch in launches:
         _task(unit.module, launch)
     mlir.splice(unit.module, _SUPPORT)
@@ -102,8 +107,9 @@ def build_entry(unit: Unit, schedule: Schedule) -> None:
     frame.require((*checks, *cast_checks))
     for alloc, offset in workspace.offsets:
         frame.bind_allocation(alloc, offset)
-    for generic, launch in launches:
-        frame.call(generic, launch)
+    for generics, launch in launches:
+        frame.call(generics, launch)
+    frame.dead += spared
     frame.own_accesses()
     frame.end_loops()
     frame.finish()
@@ -268,8 +274,8 @@ class _Frame:
             put(self._size(stride), 4, axis)
         return mlir.value("builtin.unrealized_conversion_cast", [value], kind)
 
-    def call(self, generic: mlir.Op, launch: Outlined) -> None:
-        with mlir.before(generic):
+    def call(self, generics: list[mlir.Op], launch: Outlined) -> None:
+        with mlir.before(generics[-1]):
             words = [self.dims]
             words += [self._address(self.shapes.current(buffer)) for buffer in launch.buffers]
             for scalar in launch.scalars:
@@ -286,7 +292,8 @@ class _Frame:
             self._check(launch.nest.checks, cache)
             arguments = [self.host, self.code, extent, grain, task, self.closure]
             mlir.call_llvm("kcache_dispatch", arguments)
-        generic.erase()
+        for generic in generics:
+            generic.erase()
 
     def _address(self, buffer: mlir.Value) -> mlir.Value:
         if not self.shapes.codes:

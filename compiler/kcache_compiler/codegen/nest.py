@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kcache_compiler.codegen.formula import Formula, apply, product
+from kcache_compiler.codegen.formula import Formula
 from kcache_compiler.codegen.polynomial import settled
 
 #: Scalar operations below which a slice is not worth a thread.
@@ -22,11 +22,18 @@ class Axis:
 
 @dataclass(frozen=True)
 class Access:
-    """A buffer as the nest walks over it: element strides by axis and a constant offset."""
+    """A buffer as the nest walks over it: element strides by axis and a constant offset.
+
+    ``dims`` says for each axis of the buffer which iteration dimension indexes it, alone and nowhere else;
+    None where that is not so. ``reads`` is false of a written access whose old elements are not asked for.
+    """
 
     strides: tuple[Formula, ...]
     offset: Formula
     written: bool
+    buffer: int = 0
+    dims: tuple[int | None, ...] = ()
+    reads: bool = True
 
 
 @dataclass(frozen=True)
@@ -54,20 +61,3 @@ class Nest:
     accesses: tuple[Access, ...]
     fixed: frozenset[int] = frozenset()
     checks: tuple[Check, ...] = ()
-
-    @property
-    def sliced(self) -> int | None:
-        """The axis that is split over threads: the outermost parallel one."""
-        return next((position for position, axis in enumerate(self.axes) if axis.parallel), None)
-
-    @property
-    def extent(self) -> Formula:
-        return 1 if self.sliced is None else self.axes[self.sliced].size
-
-    @property
-    def grain(self) -> Formula:
-        """The smallest slice worth a thread, in steps of the sliced axis."""
-        if self.sliced is None:
-            return 1
-        inner = product([axis.size for position, axis in enumerate(self.axes) if position != self.sliced])
-        return apply("ceildiv", SLICE_WORK, apply("max", 1, inner))

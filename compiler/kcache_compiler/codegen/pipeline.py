@@ -5,9 +5,9 @@ from __future__ import annotations
 from kcache_compiler.codegen import entry, mlir, signature
 from kcache_compiler.codegen.forward import forward_results
 from kcache_compiler.codegen.generic import copies_to_generics, hoist_sizes
-from kcache_compiler.codegen.launch import Schedule
 from kcache_compiler.codegen.legalize.control import plain_branch_layouts
 from kcache_compiler.codegen.llvmir import emit_assembly, emit_object, optimize
+from kcache_compiler.codegen.numerics import relax
 from kcache_compiler.codegen.seam import downgrade
 from kcache_compiler.codegen.stage import Passes, Rewrite, Stage, Unit
 from kcache_compiler.errors import UnsupportedOp
@@ -23,6 +23,7 @@ BUFFERIZE: tuple[Stage, ...] = (
     Rewrite("copies", copies_to_generics),
     Passes("generalize-buffers", "func.func(linalg-generalize-named-ops)"),
     Rewrite("hoist-sizes", hoist_sizes),
+    Rewrite("numerics", relax),
 )
 
 LOWER: tuple[Stage, ...] = (
@@ -43,8 +44,7 @@ def _keep_launches_apart(unit: Unit) -> None:
             function.attributes["no_inline"] = mlir.unit_attr()
 
 
-def launches(schedule: Schedule) -> Stage:
-    return Rewrite("launches", lambda unit: entry.build_entry(unit, schedule))
+LAUNCHES: Stage = Rewrite("launches", entry.build_entry)
 
 
 def _translate(unit: Unit) -> None:

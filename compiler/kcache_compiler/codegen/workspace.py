@@ -7,6 +7,7 @@ again by buffers whose lives do not meet; slots of symbolic size only by buffers
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,13 +33,22 @@ class Plan:
     size: Formula = 0
 
 
-def plan(main: mlir.Op, shapes: Shapes) -> Plan:
-    """Give every ``memref.alloc`` of ``main`` a place."""
+def plan(
+    main: mlir.Op, shapes: Shapes, launches: Sequence[Sequence[mlir.Op]] = (), spared: Sequence[mlir.Op] = ()
+) -> Plan:
+    """Give every ``memref.alloc`` of ``main`` a place, but for those in ``spared``.
+
+    The operations of one launch run interleaved: what one of them touches lives through all of them.
+    """
     statements = mlir.operations(mlir.block_of(main))
     position = {inner: number for number, outer in enumerate(statements) for inner in mlir.walk(outer)}
+    for launch in launches:
+        position |= dict.fromkeys(launch, position[launch[0]])
     slots: list[_Slot] = []
     placed: list[tuple[mlir.Op, int]] = []
-    lives = [(_life(alloc, position), alloc) for alloc in mlir.named(main, "memref.alloc")]
+    lives = [
+        (_life(alloc, position), alloc) for alloc in mlir.named(main, "memref.alloc") if alloc not in spared
+    ]
     for (first, last), alloc in sorted(lives, key=lambda entry: entry[0][0]):
         placed.append((alloc, _place(slots, _bytes_of(alloc, shapes), first, last)))
     offsets: list[Formula] = []

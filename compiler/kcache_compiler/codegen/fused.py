@@ -1,0 +1,280 @@
+"""The body of a slice function: the loops of a group and what runs in them, as IR.
+
+A value that was just computed is taken from its register; memory is read where none is known. Accumulators
+stay in registers over the loops that only reduce.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from kcache_compiler.codegen import memory, mlir
+from kcache_compiler.codegen.formula import Formula
+from kcache_compiler.codegen.memory import Pointer
+from kcache_compiler.codegen.nest import Access, Nest
+from kcache_compiler.errors import CompileFailed
+from kcache_compiler.schedule.loops import Fused, Statement
+
+#: An element of a buffer at the current iteration: buffer, offset, strides up to the last that moves.
+Element: TypeAlias = tuple[int, Formula, tuple[Formula, ...]]
+Registers: TypeAlias = dict[Element, mlir.Value]
+
+
+@dataclass(frozen=True)
+class Code:
+    """What a statement runs: its generic and the operand numbers of the nest's accesses."""
+
+    generic: mlir.Op
+    numbers: Sequence[int]
+
+    @property
+    def inputs(self) -> int:
+        return int(next(iter(self.generic.attributes["operandSegmentSizes"])))
+
+    @property
+    def body(self) -> mlir.Block:
+        return mlir.block_of(self.generic)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """An accumulator or result of a statement: which of its accesses, and the loop it is carried from."""
+
+    statement: int
+    access: int
+    level: int
+
+
+class Writer:
+    """Writes the loops of ``fused`` at the current point.
+
+    ``pointers`` by buffer number, ``views`` by captured buffer; ``emit`` gives the i64 of a formula;
+    ``scalars`` maps values from outside.
+    """
+
+    def __init__(
+        self,
+        fused: Fused,
+        codes: Mapping[int, Code],
+        pointers: Mapping[int, Pointer],
+        views: dict[Any, Pointer],
+        scalars: Mapping[Any, mlir.Value],
+        dims: mlir.Value,
+        bounds: tuple[mlir.Value, mlir.Value],
+    ) -> None:
+        self.fused = fused
+        self.codes = codes
+        self.pointers = pointers
+        self.views = views
+        self.scalars = scalars
+        self.dims = dims
+        self.bounds = bounds
+        self.cache: dict[Formula, mlir.Value] = {}
+        self.starts: dict[tuple[int, Formula], Pointer] = {}
+        for statement in fused.statements:
+            self._prepare(statement.nest)
+
+    def _prepare(self, nest: Nest) -> None:
+        """Emit sizes, strides and starts of accesses where all loops see them."""
+        for axis in nest.axes:
+            self._value(axis.size)
+        for access in nest.accesses:
+            for stride in access.strides:
+                self._value(stride)
+            if access.buffer in self.pointers:
+                self._start(access)
+
+    def _value(self, formula: Formula) -> mlir.Value:
+        return memory.emit_formula(formula, self.dims, self.cache)
+
+    def _start(self, access: Access) -> Pointer:
+        key = (access.buffer, access.offset)
+        if key not in self.starts:
+            base = self.pointers[access.buffer]
+            self.starts[key] = Pointer(memory.shift(base, self._value(access.offset)), base.element, [])
+        return self.starts[key]
+
+    def write(self) -> None:
+        self._shared(0, [], {})
+
+    def _shared(self, position: int, counters: list[mlir.Value], registers: Registers) -> None:
+        if position == self.fused.shared:
+            for segment in self.fused.segments:
+                self._segment(segment, counters, registers)
+            return
+        loop = self.loop(self.fused.statements[0].nest, position, [])
+        body = mlir.block_of(loop)
+        with mlir.at_end(body):
+            self._shared(position + 1, [*counters, body.arguments[0]], {})
+            mlir.create("scf.yield")
+
+    def loop(self, nest: Nest, position: int, carried: list[mlir.Value]) -> mlir.Op:
+        low, high = mlir.constant(0), self._value(nest.axes[position].size)
+        if position == self.fused.sliced:
+            low, high = self.bounds
+        types = [value.type for value in carried]
+        loop = mlir.create("scf.for", [low, high, mlir.constant(1), *carried], types, regions=1)
+        mlir.new_block(loop, 0, [mlir.type_of("i64"), *types])
+        return loop
+
+    def _segment(
+        self, segment: tuple[Statement, ...], counters: list[mlir.Value], registers: Registers
+    ) -> None:
+        slots = [
+            Slot(number, position, _level(one.nest, access, self.fused.shared))
+            for number, one in enumerate(segment)
+            for position, access in enumerate(one.nest.accesses)
+            if access.written
+        ]
+        _Loops(self, segment, slots).run(len(counters), counters, registers, {})
+
+    def read(self, access: Access, counters: list[mlir.Value], registers: Registers) -> mlir.Value:
+        known = registers.get(element_of(access))
+        if known is not None:
+            return known
+        if access.buffer in self.fused.unstored:
+            raise CompileFailed("launches", "a value that is not stored is read before it is computed")
+        return memory.load(self._start(access), self._offset(access, counters))
+
+    def write_back(
+        self, access: Access, counters: list[mlir.Value], registers: Registers, value: mlir.Value
+    ) -> None:
+        """Store an element, unless nobody reads it from memory, and keep it in its register."""
+        forget(registers, {access.buffer})
+        registers[element_of(access)] = value
+        if access.buffer not in self.fused.unstored:
+            memory.store(self._start(access), self._offset(access, counters), value)
+
+    def _offset(self, access: Access, counters: list[mlir.Value]) -> mlir.Value:
+        offset = mlir.constant(0)
+        for counter, stride in zip(counters, access.strides, strict=False):
+            if stride != 0:
+                offset = memory.plus(offset, memory.times(counter, self._value(stride)))
+        return offset
+
+
+def element_of(access: Access) -> Element:
+    strides = list(access.strides)
+    while strides and strides[-1] == 0:
+        strides.pop()
+    return access.buffer, access.offset, tuple(strides)
+
+
+def forget(registers: Registers, buffers: set[int]) -> None:
+    """Drop what is known of ``buffers``: it is written."""
+    for key in [key for key in registers if key[0] in buffers]:
+        del registers[key]
+
+
+def _level(nest: Nest, access: Access, shared: int) -> int:
+    """The outermost loop of the segment from which on ``access`` stays at one element."""
+    level = len(nest.axes)
+    while level > shared and access.strides[level - 1] == 0:
+        level -= 1
+    return level
+
+
+@dataclass
+class _Loops:
+    """The loops of one segment."""
+
+    writer: Writer
+    segment: tuple[Statement, ...]
+    slots: list[Slot]
+
+    def access(self, slot: Slot) -> Access:
+        return self.segment[slot.statement].nest.accesses[slot.access]
+
+    @property
+    def depth(self) -> int:
+        return len(self.segment[0].nest.axes)
+
+    def run(
+        self,
+        position: int,
+        counters: list[mlir.Value],
+        registers: Registers,
+        carried: dict[Slot, mlir.Value],
+    ) -> dict[Slot, mlir.Value]:
+        """Loops from ``position`` inwards; new values of what is ``carried`` into them."""
+        if position == self.depth:
+            return self._bodies(counters, registers, carried)
+        starting = [slot for slot in self.slots if slot.level == position]
+        values = dict(carried)
+        for slot in starting:
+            values[slot] = self.writer.read(self.access(slot), counters, registers)
+        results = self._loop(position, counters, registers, values)
+        for slot in starting:
+            self.writer.write_back(self.access(slot), counters, registers, results[slot])
+        return {slot: results[slot] for slot in carried}
+
+    def _loop(
+        self,
+        position: int,
+        counters: list[mlir.Value],
+        registers: Registers,
+        values: dict[Slot, mlir.Value],
+    ) -> dict[Slot, mlir.Value]:
+        forget(registers, {self.access(slot).buffer for slot in self.slots})
+        kinds = [value.type for value in values.values()]
+        carried = [memory.to_carried(value) for value in values.values()]
+        loop = self.writer.loop(self.segment[0].nest, position, carried)
+        body = mlir.block_of(loop)
+        with mlir.at_end(body):
+            counter, *raw = list(body.arguments)
+            inside = [memory.from_carried(value, kind) for value, kind in zip(raw, kinds, strict=True)]
+            slots = dict(zip(values, inside, strict=True))
+            results = self.run(position + 1, [*counters, counter], dict(registers), slots)
+            mlir.create("scf.yield", [memory.to_carried(results[slot]) for slot in values])
+        final = [memory.from_carried(value, kind) for value, kind in zip(loop.results, kinds, strict=True)]
+        return dict(zip(values, final, strict=True))
+
+    def _bodies(
+        self, counters: list[mlir.Value], registers: Registers, carried: dict[Slot, mlir.Value]
+    ) -> dict[Slot, mlir.Value]:
+        results: dict[Slot, mlir.Value] = {}
+        for number, statement in enumerate(self.segment):
+            slots = [slot for slot in self.slots if slot.statement == number]
+            yielded = self._body(statement, slots, counters, registers, carried)
+            for slot, value in zip(slots, yielded, strict=True):
+                if slot in carried:
+                    results[slot] = value
+                else:
+                    self.writer.write_back(self.access(slot), counters, registers, value)
+        return results
+
+    def _body(
+        self,
+        statement: Statement,
+        slots: list[Slot],
+        counters: list[mlir.Value],
+        registers: Registers,
+        carried: dict[Slot, mlir.Value],
+    ) -> list[mlir.Value]:
+        """Clone the body of a statement at the current point; gives the values it yields."""
+        writer = self.writer
+        code = writer.codes[statement.number]
+        operands = list(code.generic.operands)
+        accesses = dict(zip(code.numbers, statement.nest.accesses, strict=True))
+        outputs = iter(slots)
+        mapping = dict(writer.scalars)
+        for number, argument in enumerate(code.body.arguments):
+            slot = next(outputs) if number >= code.inputs else None
+            if not list(argument.uses):
+                continue
+            if slot in carried:
+                mapping[argument] = carried[slot]
+            elif number in accesses:
+                mapping[argument] = writer.read(accesses[number], counters, registers)
+            elif operands[number] in mapping:
+                mapping[argument] = mapping[operands[number]]
+            else:
+                mapping[argument] = mlir.clone(mlir.defining(operands[number])).results[0]
+        indices = {
+            axis.sources[0]: counter
+            for axis, counter in zip(statement.nest.axes, counters, strict=True)
+            if len(axis.sources) == 1
+        }
+        return memory.clone_body(code.body, mapping, writer.views, indices)

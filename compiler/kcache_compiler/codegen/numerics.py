@@ -1,0 +1,59 @@
+"""What a numerics class lets the code do with floats: the flags that operations of bodies get.
+
+``strict`` gives none: every operation rounds alone, and sums go in the order of the program. ``default`` and
+``fast`` let reductions combine their elements in any order, which makes vectors of accumulators of them.
+"""
+
+from __future__ import annotations
+
+from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.stage import Unit
+
+#: What the combiner of a reduction gets. A maximum answers NaN for NaN in any order; of zeros of both
+#: signs it may answer either.
+_SUM = "#arith.fastmath<reassoc,contract>"
+_EXTREME = "#arith.fastmath<reassoc,nsz>"
+COMBINERS = {
+    "arith.addf": _SUM,
+    "arith.mulf": "#arith.fastmath<reassoc>",
+    "arith.maximumf": _EXTREME,
+    "arith.minimumf": _EXTREME,
+    "arith.maxnumf": _EXTREME,
+    "arith.minnumf": _EXTREME,
+}
+
+
+def relax(unit: Unit) -> None:
+    """Mark the combiners of all reductions of ``main`` as reorderable, unless numerics are strict."""
+    if unit.options.numerics == "strict":
+        return
+    for generic in mlir.named(mlir.main_function(unit.module), "linalg.generic"):
+        if all("parallel" in str(kind) for kind in generic.attributes["iterator_types"]):
+            continue
+        for combiner in combiners(generic):
+            name = mlir.name_of(combiner)
+            combiner.attributes["fastmath"] = mlir.attribute(COMBINERS[name])
+            if name == "arith.addf":
+                _contract(combiner)
+
+
+def combiners(generic: mlir.Op) -> list[mlir.Op]:
+    """The operations that take the old value of a result and give the new one, where one operation does."""
+    body = mlir.block_of(generic)
+    yielded = list(mlir.operations(body)[-1].operands)
+    outputs = list(body.arguments)[-len(yielded) :]
+    found: list[mlir.Op] = []
+    for value, output in zip(yielded, outputs, strict=True):
+        owner = mlir.defining(value)
+        uses = [user for user, _ in mlir.uses(output)]
+        if owner is not None and mlir.name_of(owner) in COMBINERS and uses == [owner]:
+            found.append(owner)
+    return found
+
+
+def _contract(combiner: mlir.Op) -> None:
+    """Let a product that only the sum reads be fused into it."""
+    for operand in combiner.operands:
+        factor = mlir.defining(operand)
+        if factor is not None and mlir.name_of(factor) == "arith.mulf" and len(list(operand.uses)) == 1:
+            factor.attributes["fastmath"] = mlir.attribute("#arith.fastmath<contract>")

@@ -1,0 +1,146 @@
+"""From the structured operations of ``main`` to groups: what may be reordered, and who touches what.
+
+A *run* is a stretch of one block in which only structured operations have effects. Everything else in it
+(allocations, views, sizes) moves to its start, so that the operations may change places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from kcache_compiler.codegen import memory, mlir
+from kcache_compiler.codegen.fused import Code
+from kcache_compiler.codegen.launch import captured_by, read_nest
+from kcache_compiler.codegen.shape import Shapes
+from kcache_compiler.schedule.groups import Group, Subject, alone, partition
+from kcache_compiler.schedule.loops import Buffer, Fused, loops
+
+_PURE = (
+    "memref.alloc",
+    "memref.get_global",
+    "memref.subview",
+    "memref.cast",
+    "memref.collapse_shape",
+    "memref.expand_shape",
+    "memref.reinterpret_cast",
+    "memref.transpose",
+    "memref.dim",
+    "builtin.unrealized_conversion_cast",
+)
+
+
+@dataclass
+class Planned:
+    """A launch to be: its loops, the code of its statements, its generics in order of execution."""
+
+    fused: Fused
+    codes: dict[int, Code]
+    buffers: list[mlir.Value]
+    generics: list[mlir.Op]
+    #: Allocations that its loops do not need in memory.
+    spared: list[mlir.Op]
+    #: For a contraction with its start and consumers: the same as launches of their own.
+    parts: list[Planned] = field(default_factory=list["Planned"])
+
+
+def plan_launches(
+    main: mlir.Op, shapes: Shapes, is_contraction: Callable[[mlir.Op], bool] = lambda _: False
+) -> list[Planned]:
+    """The launches of ``main`` in order of execution; its generics are put in that order too."""
+    return [planned for run in _runs(main) for planned in _plan(run, shapes, is_contraction)]
+
+
+def _runs(main: mlir.Op) -> Iterator[list[mlir.Op]]:
+    """Stretches of generics, in program order, once what stands between them has moved to their start."""
+    blocks = list(dict.fromkeys(generic.operation.block for generic in mlir.named(main, "linalg.generic")))
+    for block in blocks:
+        run: list[mlir.Op] = []
+        for op in mlir.operations(block):
+            name = mlir.name_of(op)
+            if name == "linalg.generic":
+                run.append(op)
+            elif run and (name in _PURE or name.startswith(("arith.", "math."))):
+                op.move_before(run[0])
+            elif run:
+                yield run
+                run = []
+        if run:
+            yield run
+
+
+def _plan(run: list[mlir.Op], shapes: Shapes, is_contraction: Callable[[mlir.Op], bool]) -> Iterator[Planned]:
+    values: list[mlir.Value] = []
+    numbers: dict[Any, int] = {}
+
+    def number_of(buffer: mlir.Value) -> int:
+        if buffer not in numbers:
+            numbers[buffer] = len(values)
+            values.append(buffer)
+        return numbers[buffer]
+
+    codes: dict[int, Code] = {}
+    subjects: list[Subject] = []
+    for position, generic in enumerate(run):
+        nest, accessed = read_nest(generic, shapes, number_of)
+        codes[position] = Code(generic, accessed)
+        captured = [value for value in captured_by(generic, accessed) if mlir.is_memref(value.type)]
+        opaque = frozenset(number_of(value) for value in captured)
+        weight = len(mlir.walk(generic))
+        subjects.append(Subject(nest, weight, opaque, is_contraction(generic)))
+    roots: dict[Any, int] = {}
+    root_of = [roots.setdefault(memory.root_of(value), len(roots)) for value in values]
+    last = run[-1]
+    order: list[Planned] = []
+    for group in partition(subjects, root_of):
+        planned = _planned(group, subjects, codes, values, shapes)
+        if group.head:
+            single = [alone(member.number, subjects[member.number]) for member in group.members]
+            planned.parts = [_planned(one, subjects, codes, values, shapes) for one in single]
+        order.append(planned)
+    for planned in order:
+        for generic in planned.generics:
+            if generic != last:
+                generic.move_before(last)
+    following = False
+    for planned in order:  # what comes after the one that never moved
+        for generic in planned.generics:
+            if following:
+                generic.move_after(last)
+                last = generic
+            following = following or generic == last
+    yield from order
+
+
+def _planned(
+    group: Group,
+    subjects: list[Subject],
+    codes: dict[int, Code],
+    values: list[mlir.Value],
+    shapes: Shapes,
+) -> Planned:
+    generics = [codes[member.number].generic for member in group.members]
+    used = {access.buffer for member in group.members for access in subjects[member.number].nest.accesses}
+    keep = group.head  # a contraction writes its result to memory, whatever happens to it next
+    buffers = {number: _buffer(values[number], [] if keep else generics, shapes) for number in sorted(used)}
+    fused = loops(group, subjects, buffers)
+    gone = {*fused.unstored, *dict(fused.rows), *dict(fused.instead)}
+    spared = [mlir.defining(values[number]) for number in sorted(gone)]
+    own = {member.number: codes[member.number] for member in group.members}
+    return Planned(fused, own, values, generics, [op for op in spared if op is not None])
+
+
+def _buffer(value: mlir.Value, generics: list[mlir.Op], shapes: Shapes) -> Buffer:
+    owner = mlir.defining(value)
+    allocated = owner is not None and mlir.name_of(owner) == "memref.alloc"
+    users = [user for user, _ in mlir.uses(value)]
+    local = allocated and all(any(user == generic for generic in generics) for user in users)
+    element = value.type.element_type
+    return Buffer(
+        tuple(shapes.sizes(value)),
+        memory.element_bytes(element),
+        str(element),
+        local,
+        whole=owner is None or allocated,
+    )

@@ -1,0 +1,361 @@
+"""Which loop nests share a launch: a partition of nests as values, which touches no IR.
+
+A group runs its *shared* axes outermost; inside them come its *segments* one after another, each with
+loops of its own, in whose innermost body the segment's *members* follow each other. Nests share axes
+when iteration ``i`` of one touches, of all that the other writes, only what iteration ``i`` of the other
+touched; they share a segment when that holds of all its axes and of single elements. So every element
+is computed once, in the order of the program, and no value changes.
+
+What one member leaves and a later one reads flows in a register where the segment or the shared
+iteration is the same; a buffer that nobody else needs loses its shared axes, or is never stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from kcache_compiler.codegen.formula import product
+from kcache_compiler.codegen.nest import Access, Nest
+from kcache_compiler.codegen.polynomial import settled
+
+#: Operations and buffers of a group beyond which sharing costs more than it saves.
+OPERATION_LIMIT = 400
+BUFFER_LIMIT = 20
+#: How many earlier groups a nest is offered to.
+REACH = 12
+#: Iterations that segments must share when each of them is long, so that threads find work.
+FEW, LONG = 8, 4096
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A nest to be placed: ``weight`` operations in its body; ``opaque`` buffers are touched who knows where.
+
+    A ``head`` is a contraction: its group takes nothing but its start value and elementwise consumers.
+    """
+
+    nest: Nest
+    weight: int = 1
+    opaque: frozenset[int] = frozenset()
+    head: bool = False
+
+
+@dataclass(frozen=True)
+class Member:
+    """Nest ``number`` in a segment; its dimensions that are the shared axes, then those of the segment."""
+
+    number: int
+    shared: tuple[int, ...]
+    inner: tuple[int, ...]
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        return self.shared + self.inner
+
+
+@dataclass(frozen=True)
+class Group:
+    """Members by segment, in execution order; all have equally many shared dimensions."""
+
+    segments: tuple[tuple[Member, ...], ...]
+    head: bool = False
+
+    @property
+    def members(self) -> list[Member]:
+        return [member for segment in self.segments for member in segment]
+
+    @property
+    def shared(self) -> int:
+        return len(self.segments[0][0].shared)
+
+
+@dataclass
+class Partition:
+    """The groups of a run of nests while they are found."""
+
+    subjects: Sequence[Subject]
+    #: Buffers that overlap have one root.
+    roots: Sequence[int]
+    groups: list[Group] = field(default_factory=list[Group])
+
+    def add(self, number: int, starts: Sequence[int] = ()) -> None:
+        """Put nest ``number``, and what starts its results, into the latest group that takes them."""
+        for position in range(len(self.groups) - 1, max(-1, len(self.groups) - 1 - REACH), -1):
+            members = self.groups[position].members
+            if any(self.conflicts(member.number, start) for member in members for start in starts):
+                break
+            joined = self._join(self.groups[position], number)
+            begun = None if joined is None else self._begun(joined, number, starts)
+            if begun is not None:
+                self.groups[position] = begun
+                return
+            if any(self.conflicts(member.number, number) for member in members):
+                break
+        single = alone(number, self.subjects[number])
+        begun = self._begun(single, number, starts)
+        if begun is None:
+            self.groups += [alone(start, self.subjects[start]) for start in starts]
+        self.groups.append(begun or single)
+
+    def _begun(self, group: Group, number: int, starts: Sequence[int]) -> Group | None:
+        """The group with ``starts`` in segments of their own right before that of nest ``number``."""
+        segments = list(group.segments)
+        place = next(k for k, segment in enumerate(segments) if any(m.number == number for m in segment))
+        member = next(member for member in segments[place] if member.number == number)
+        for start in starts:
+            writes, _ = self._related(number, start)
+            shared: list[int] = []
+            for dim in member.shared:
+                along = {_along(a, b, dim) for a, b in writes}
+                if len(along) != 1 or (partner := along.pop()) is None:
+                    return None
+                shared.append(partner)
+            inner = [dim for dim in range(len(self.subjects[start].nest.axes)) if dim not in shared]
+            segments.insert(place, (Member(start, tuple(shared), tuple(inner)),))
+        begun = replace(group, segments=tuple(segments))
+        return begun if not starts or group.head or self._pays(begun) else None
+
+    def conflicts(self, first: int, second: int) -> bool:
+        """One of two nests writes what the other touches."""
+        a, b = self.subjects[first], self.subjects[second]
+        return any(self._overlaps(access, b) for access in a.nest.accesses if access.written) or any(
+            self._overlaps(access, a) for access in b.nest.accesses if access.written
+        )
+
+    def _overlaps(self, written: Access, other: Subject) -> bool:
+        root = self.roots[written.buffer]
+        touched = {self.roots[access.buffer] for access in other.nest.accesses}
+        return root in touched | {self.roots[buffer] for buffer in other.opaque}
+
+    def _related(
+        self, first: int, second: int
+    ) -> tuple[list[tuple[Access, Access]], list[tuple[Access, Access]]]:
+        """Pairs of accesses of two nests to one buffer: where one writes, and where both read."""
+        writes: list[tuple[Access, Access]] = []
+        reads: list[tuple[Access, Access]] = []
+        for a in self.subjects[first].nest.accesses:
+            for b in self.subjects[second].nest.accesses:
+                if a.buffer == b.buffer:
+                    (writes if a.written or b.written else reads).append((a, b))
+        return writes, reads
+
+    def _untold(self, first: int, second: int) -> bool:
+        """They conflict through something else than two accesses to one buffer."""
+        a, b = self.subjects[first], self.subjects[second]
+        for one, other in ((a, b), (b, a)):
+            for access in one.nest.accesses:
+                root = self.roots[access.buffer]
+                if access.written and root in {self.roots[buffer] for buffer in other.opaque}:
+                    return True
+                for peer in other.nest.accesses:
+                    if access.written and self.roots[peer.buffer] == root and peer.buffer != access.buffer:
+                        return True
+        return False
+
+    def _join(self, group: Group, number: int) -> Group | None:
+        subject = self.subjects[number]
+        if subject.head:
+            return None
+        if group.head:
+            return self._follow(group, number)
+        if not self._fits(group, subject) or any(self._untold(m.number, number) for m in group.members):
+            return None
+        pairs = self._shared_pairs(group, number)
+        if not pairs:
+            return None
+        shared = tuple(dim for _, dim in pairs)
+        inner = tuple(dim for dim in range(len(subject.nest.axes)) if dim not in shared)
+        segments = [
+            tuple(_narrowed(member, [position for position, _ in pairs]) for member in segment)
+            for segment in group.segments
+        ]
+        merged = self._merge(segments, number, shared, inner)
+        if merged is not None:
+            joined = Group(merged)
+        elif not any(self.conflicts(member.number, number) for member in group.members):
+            return None  # they only read the same: nothing is gained in loops of their own
+        else:
+            joined = Group((*segments, (Member(number, shared, inner),)))
+        return joined if self._pays(joined) else None
+
+    def _fits(self, group: Group, subject: Subject) -> bool:
+        taken = [self.subjects[member.number] for member in group.members]
+        weight = subject.weight + sum(one.weight for one in taken)
+        buffers = {access.buffer for one in (*taken, subject) for access in one.nest.accesses}
+        return weight <= OPERATION_LIMIT and len(buffers) <= BUFFER_LIMIT
+
+    def _shared_pairs(self, group: Group, number: int) -> list[tuple[int, int]]:
+        """The shared axes that remain, each with the dimension of nest ``number`` that walks along."""
+        found: list[tuple[int, int]] = []
+        for position in range(group.shared):
+            dim = self._partner(group, position, number)
+            if dim is not None and dim not in {taken for _, taken in found}:
+                found.append((position, dim))
+        return found
+
+    def _partner(self, group: Group, position: int, number: int) -> int | None:
+        told: set[int | None] = set()
+        hinted: set[int | None] = set()
+        nest = self.subjects[number].nest
+        for member in group.members:
+            dim = member.shared[position]
+            writes, reads = self._related(member.number, number)
+            told |= {_along(a, b, dim) for a, b in writes}
+            hinted |= {_along(a, b, dim) for a, b in reads}
+        found = told or (hinted - {None})
+        if len(found) != 1 or (partner := found.pop()) is None:
+            return None
+        first = group.members[0]
+        size = self.subjects[first.number].nest.axes[first.shared[position]].size
+        axis = nest.axes[partner]
+        return partner if axis.parallel and settled(axis.size, size, equal=True) else None
+
+    def _merge(
+        self, segments: list[tuple[Member, ...]], number: int, shared: tuple[int, ...], inner: tuple[int, ...]
+    ) -> tuple[tuple[Member, ...], ...] | None:
+        """The segments with nest ``number`` inside the loops of one of them."""
+        for place in range(len(segments) - 1, -1, -1):
+            segment = segments[place]
+            order = self._inner_order(segment, number, inner)
+            if order is not None:
+                member = Member(number, shared, order)
+                if all(self._same_elements(other, member) for other in segment):
+                    return (*segments[:place], (*segment, member), *segments[place + 1 :])
+            if any(self.conflicts(other.number, number) for other in segment):
+                return None
+        return None
+
+    def _inner_order(
+        self, segment: tuple[Member, ...], number: int, inner: tuple[int, ...]
+    ) -> tuple[int, ...] | None:
+        """Dimensions of nest ``number`` in the order of the segment's own axes."""
+        if len(segment[0].inner) != len(inner):
+            return None
+        nest = self.subjects[number].nest
+        order: list[int] = []
+        for position in range(len(inner)):
+            hints: set[int | None] = set()
+            for member in segment:
+                for pairs in self._related(member.number, number):
+                    hints |= {_along(a, b, member.inner[position]) for a, b in pairs}
+            known = hints - {None}
+            if len(known) != 1:
+                return None
+            dim = known.pop()
+            first = segment[0]
+            size = self.subjects[first.number].nest.axes[first.inner[position]].size
+            if dim is None or dim not in inner or not settled(nest.axes[dim].size, size, equal=True):
+                return None
+            order.append(dim)
+        reduced = [dim for dim in order if not nest.axes[dim].parallel]
+        in_order = reduced == sorted(reduced)  # sums keep the order of the program
+        return tuple(order) if len(set(order)) == len(inner) and in_order else None
+
+    def _same_elements(self, first: Member, second: Member) -> bool:
+        """What one writes and the other touches, both touch in the same iteration only."""
+        writes, _ = self._related(first.number, second.number)
+        axes = self.subjects[first.number].nest.axes
+        partner = dict(zip(first.dims, second.dims, strict=True))
+        for a, b in writes:
+            mapped = tuple(None if dim is None else partner[dim] for dim in a.dims)
+            if mapped != b.dims or a.offset != b.offset:
+                return False
+            if any(a.strides[dim] != b.strides[other] for dim, other in partner.items()):
+                return False
+            if any(dim not in a.dims and axes[dim].size != 1 for dim in first.dims):
+                return False
+        return True
+
+    def _pays(self, group: Group) -> bool:
+        """Loops stay contiguous, threads find work."""
+        if not self._keeps_threads(group):
+            return False
+        if len(group.segments) == 1:
+            return True
+        for member in group.members:
+            subject = self.subjects[member.number]
+            for access in subject.nest.accesses:
+                walks = [access.strides[dim] != 0 for dim in member.inner]
+                if any(walks) and any(
+                    access.strides[dim] == 1 and subject.nest.axes[dim].size != 1 for dim in member.shared
+                ):
+                    return False
+        return True
+
+    def _keeps_threads(self, group: Group) -> bool:
+        """No nest loses so many independent iterations that threads run out of them."""
+        first = group.members[0]
+        axes = self.subjects[first.number].nest.axes
+        iterations = product([axes[dim].size for dim in first.shared])
+        if not isinstance(iterations, int) or iterations >= FEW:
+            return True
+        for member in group.members:
+            axes = self.subjects[member.number].nest.axes
+            lost = product([axes[dim].size for dim in member.inner if axes[dim].parallel])
+            if isinstance(lost, int) and lost >= LONG:
+                return False
+        return True
+
+    def _follow(self, group: Group, number: int) -> Group | None:
+        """The group of a contraction with an elementwise consumer of it."""
+        subject = self.subjects[number]
+        contraction = next(member for member in group.members if self.subjects[member.number].head)
+        writes, _ = self._related(contraction.number, number)
+        parallel = all(axis.parallel for axis in subject.nest.axes)
+        if not parallel or not writes or any(self._untold(m.number, number) for m in group.members):
+            return None
+        pairs = self._shared_pairs(group, number)
+        if len(pairs) != group.shared or len(pairs) != len(subject.nest.axes):
+            return None
+        return replace(group, segments=(*group.segments, (Member(number, tuple(d for _, d in pairs), ()),)))
+
+
+def _narrowed(member: Member, kept: list[int]) -> Member:
+    """The member when only the shared axes ``kept`` remain: the others are loops of its own, outermost."""
+    shared = tuple(member.shared[position] for position in kept)
+    dropped = tuple(dim for position, dim in enumerate(member.shared) if position not in kept)
+    return Member(member.number, shared, dropped + member.inner)
+
+
+def _along(a: Access, b: Access, dim: int) -> int | None:
+    """The dimension through which ``b`` walks where ``a`` walks through ``dim``, over one buffer."""
+    if len(a.dims) != len(b.dims) or dim not in a.dims:
+        return None
+    return b.dims[a.dims.index(dim)]
+
+
+def alone(number: int, subject: Subject) -> Group:
+    """The group of one nest."""
+    axes = subject.nest.axes
+    parallel = tuple(dim for dim, axis in enumerate(axes) if axis.parallel)
+    rest = tuple(dim for dim, axis in enumerate(axes) if not axis.parallel)
+    return Group(((Member(number, parallel, rest),),), subject.head)
+
+
+def apart(subjects: Sequence[Subject], roots: Sequence[int]) -> list[Group]:
+    """Every nest in a group of its own, in program order: what ``partition`` is measured against."""
+    del roots
+    return [alone(number, subject) for number, subject in enumerate(subjects)]
+
+
+def partition(subjects: Sequence[Subject], roots: Sequence[int]) -> list[Group]:
+    """Groups in execution order; ``roots`` gives the root of each buffer.
+
+    A nest that reads nothing waits for the first that touches what it writes.
+    """
+    found = Partition(subjects, roots)
+    waiting: list[int] = []
+    for number, subject in enumerate(subjects):
+        if not subject.opaque and all(not access.reads for access in subject.nest.accesses):
+            due = [other for other in waiting if found.conflicts(other, number)]
+            waiting = [other for other in waiting if other not in due] + [number]
+            for other in due:
+                found.add(other)
+            continue
+        due = [other for other in waiting if found.conflicts(other, number)]
+        waiting = [other for other in waiting if other not in due]
+        found.add(number, due)
+    for other in waiting:
+        found.add(other)
+    return found.groups

@@ -1,0 +1,305 @@
+"""A group as loops: where its buffers live, the order of its axes, and which axes are one.
+
+Values in, values out, like the groups themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from kcache_compiler.codegen.formula import Formula, add, apply, mul, product
+from kcache_compiler.codegen.nest import SLICE_WORK, Access, Axis, Check, Nest
+from kcache_compiler.codegen.polynomial import settled
+from kcache_compiler.schedule.groups import Group, Member, Subject
+from kcache_compiler.schedule.plain import order_axes
+
+#: Bytes of rows that one launch keeps on the stack, of the 64 KiB that a kernel may use.
+STACK = 32768
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """What placing asks of a buffer: axes, bytes of an element, its type as text.
+
+    ``local``: allocated in the function, and touched by nests of the group only, never through a view.
+    ``whole``: a buffer of its own, not a view.
+    """
+
+    sizes: tuple[Formula, ...]
+    width: int
+    element: str = "f32"
+    local: bool = False
+    whole: bool = True
+
+
+@dataclass(frozen=True)
+class Statement:
+    """Nest ``number`` inside the loops of its segment: its axes are theirs."""
+
+    number: int
+    nest: Nest
+
+
+@dataclass(frozen=True)
+class Fused:
+    """The loops of one launch. All nests begin with the ``shared`` axes; those of a segment are alike.
+
+    Buffers in ``unstored`` live in registers, those in ``rows`` on the stack with so many bytes, those in
+    ``instead`` in the place of another buffer.
+    """
+
+    segments: tuple[tuple[Statement, ...], ...]
+    shared: int
+    unstored: frozenset[int] = frozenset()
+    rows: tuple[tuple[int, int], ...] = ()
+    instead: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def statements(self) -> list[Statement]:
+        return [statement for segment in self.segments for statement in segment]
+
+    @property
+    def sliced(self) -> int | None:
+        """The axis that is split over threads."""
+        if self.shared:
+            return 0
+        if len(self.segments) > 1:
+            return None
+        nests = [statement.nest for statement in self.statements]
+        count = len(nests[0].axes)
+        return next((p for p in range(count) if all(nest.axes[p].parallel for nest in nests)), None)
+
+    @property
+    def extent(self) -> Formula:
+        return 1 if self.sliced is None else self.statements[0].nest.axes[self.sliced].size
+
+    @property
+    def grain(self) -> Formula:
+        """The smallest slice worth a thread, in steps of the sliced axis."""
+        if self.sliced is None:
+            return 1
+        inner: Formula = 0
+        for segment in self.segments:
+            axes = segment[0].nest.axes
+            inner = add(inner, product([axis.size for p, axis in enumerate(axes) if p != self.sliced]))
+        return apply("ceildiv", SLICE_WORK, apply("max", 1, inner))
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        return tuple(dict.fromkeys(check for one in self.statements for check in one.nest.checks))
+
+
+def loops(group: Group, subjects: Sequence[Subject], buffers: Mapping[int, Buffer]) -> Fused:
+    """The loops of a group without a contraction; ``buffers`` are those of its nests."""
+    segments = [
+        tuple(Statement(member.number, _arranged(subjects[member.number].nest, member)) for member in segment)
+        for segment in group.segments
+    ]
+    fused = _placed(Fused(tuple(segments), group.shared), buffers)
+    if len(fused.segments) == 1:
+        fused = replace(fused, shared=0)
+    return _merged(_ordered(_without_units(fused)))
+
+
+def _arranged(nest: Nest, member: Member) -> Nest:
+    return _keep(nest, member.dims)
+
+
+def _keep(nest: Nest, positions: Sequence[int]) -> Nest:
+    return replace(
+        nest,
+        axes=tuple(nest.axes[position] for position in positions),
+        accesses=tuple(
+            replace(access, strides=tuple(access.strides[position] for position in positions))
+            for access in nest.accesses
+        ),
+    )
+
+
+def _placed(fused: Fused, buffers: Mapping[int, Buffer]) -> Fused:
+    """Decide of every buffer that only this group uses where it lives."""
+    uses: dict[int, list[tuple[int, Statement, Access]]] = {}
+    for place, segment in enumerate(fused.segments):
+        for statement in segment:
+            for access in statement.nest.accesses:
+                uses.setdefault(access.buffer, []).append((place, statement, access))
+    unstored: set[int] = set()
+    rows: dict[int, int] = {}
+    instead: dict[int, int] = {}
+    for buffer, found in uses.items():
+        if not buffers[buffer].local or found[0][2].reads or not found[0][2].written:
+            continue
+        if _flows(found, fused.shared):
+            unstored.add(buffer)
+        elif (other := _heir(buffer, uses, buffers, set(instead.values()))) is not None:
+            instead[buffer] = other
+        elif len(fused.segments) > 1:
+            size = _row(buffers[buffer], found, fused.shared)
+            if size is not None and size + sum(rows.values()) <= STACK:
+                rows[buffer] = size
+    kept = replace(
+        fused,
+        unstored=frozenset(unstored),
+        rows=tuple(sorted(rows.items())),
+        instead=tuple(sorted(instead.items())),
+    )
+    return _contracted(kept, frozenset(rows)) if rows else kept
+
+
+def _flows(found: list[tuple[int, Statement, Access]], shared: int) -> bool:
+    """Every read finds the element in a register: all in one body, or outside of inner loops."""
+    if len({place for place, _, _ in found}) == 1:
+        return True
+    first = found[0][2]
+    key = (first.offset, first.strides[:shared])
+    return all(
+        not any(access.strides[shared:]) and (access.offset, access.strides[:shared]) == key
+        for _, _, access in found
+    )
+
+
+def _heir(
+    buffer: int,
+    uses: dict[int, list[tuple[int, Statement, Access]]],
+    buffers: Mapping[int, Buffer],
+    taken: set[int],
+) -> int | None:
+    """A result that is written where the buffer is read last, element for element: it can hold both."""
+    last = uses[buffer][-1]
+    if last[2].written:
+        return None
+    mine = buffers[buffer]
+    for access in last[1].nest.accesses:
+        other = access.buffer
+        theirs = buffers[other]
+        free = other not in taken and len(uses[other]) == 1 and theirs.whole and not theirs.local
+        if not free or not access.written or access.reads:
+            continue
+        alike = access.strides == last[2].strides and access.offset == last[2].offset
+        full = None not in access.dims and all(axis.parallel for axis in last[1].nest.axes)
+        same = mine.sizes == theirs.sizes and mine.element == theirs.element
+        once = sum(one == last[1] for _, one, _ in uses[buffer]) == 1
+        if alike and full and same and once:
+            return other
+    return None
+
+
+def _row(buffer: Buffer, found: list[tuple[int, Statement, Access]], shared: int) -> int | None:
+    """Bytes of one shared iteration's part of a buffer with leading shared axes; None when open."""
+    leading: set[int] = set()
+    for _, statement, access in found:
+        sources = [axis.sources[0] for axis in statement.nest.axes[:shared]]
+        places = [access.dims.index(source) for source in sources if source in access.dims]
+        if sorted(places) != list(range(len(places))):
+            return None
+        if any(access.strides[p] for p, source in enumerate(sources) if source not in access.dims):
+            return None
+        leading.add(len(places))
+    if len(leading) != 1:
+        return None
+    size = mul(buffer.width, product(list(buffer.sizes[leading.pop() :])))
+    return size if isinstance(size, int) else None
+
+
+def _contracted(fused: Fused, rows: frozenset[int]) -> Fused:
+    def contract(nest: Nest) -> Nest:
+        accesses = tuple(
+            replace(access, strides=(0,) * fused.shared + access.strides[fused.shared :])
+            if access.buffer in rows
+            else access
+            for access in nest.accesses
+        )
+        return replace(nest, accesses=accesses)
+
+    return _each(fused, contract)
+
+
+def _each(fused: Fused, change: Callable[[Nest], Nest]) -> Fused:
+    segments = tuple(
+        tuple(Statement(one.number, change(one.nest)) for one in segment) for segment in fused.segments
+    )
+    return replace(fused, segments=segments)
+
+
+def _without_units(fused: Fused) -> Fused:
+    """Drop axes of size 1."""
+    first = fused.statements[0].nest
+    kept_shared = [p for p in range(fused.shared) if first.axes[p].size != 1]
+    segments: list[tuple[Statement, ...]] = []
+    for segment in fused.segments:
+        axes = segment[0].nest.axes
+        kept = kept_shared + [p for p in range(fused.shared, len(axes)) if axes[p].size != 1]
+        segments.append(tuple(Statement(one.number, _keep(one.nest, kept)) for one in segment))
+    return replace(fused, segments=tuple(segments), shared=len(kept_shared))
+
+
+def _ordered(fused: Fused) -> Fused:
+    shared = list(range(fused.shared))
+    order = _best_order([one.nest for one in fused.statements], shared, fused.unstored)
+    segments: list[tuple[Statement, ...]] = []
+    for segment in fused.segments:
+        nests = [one.nest for one in segment]
+        inner = _best_order(nests, range(fused.shared, len(nests[0].axes)), fused.unstored)
+        segments.append(tuple(Statement(one.number, _keep(one.nest, [*order, *inner])) for one in segment))
+    return replace(fused, segments=tuple(segments))
+
+
+def _best_order(nests: list[Nest], positions: Sequence[int], unstored: frozenset[int]) -> list[int]:
+    """The order of the axes at ``positions`` that suits the memory accesses of all nests."""
+    axes = tuple(
+        Axis(nests[0].axes[p].size, all(nest.axes[p].parallel for nest in nests), (p,)) for p in positions
+    )
+    accesses = [
+        replace(access, strides=tuple(access.strides[p] for p in positions))
+        for nest in nests
+        for access in nest.accesses
+        if access.buffer not in unstored
+    ]
+    accesses.sort(key=lambda access: (not access.written, -sum(stride != 0 for stride in access.strides)))
+    joint = order_axes(Nest(axes, tuple(accesses)))
+    return [axis.sources[0] for axis in joint.axes]
+
+
+def _merged(fused: Fused) -> Fused:
+    """Make one axis of two neighbours which every access in memory walks as one."""
+    position = 0
+    while position + 1 < fused.shared:
+        if all(_mergeable(one.nest, position, fused.unstored) for one in fused.statements):
+            fused = _each(fused, partial(_merge, position=position))
+            fused = replace(fused, shared=fused.shared - 1)
+        else:
+            position += 1
+    segments: list[tuple[Statement, ...]] = []
+    for segment in fused.segments:
+        position = fused.shared
+        while position + 1 < len(segment[0].nest.axes):
+            if all(_mergeable(one.nest, position, fused.unstored) for one in segment):
+                segment = tuple(Statement(one.number, _merge(one.nest, position)) for one in segment)
+            else:
+                position += 1
+        segments.append(segment)
+    return replace(fused, segments=tuple(segments))
+
+
+def _mergeable(nest: Nest, position: int, unstored: frozenset[int]) -> bool:
+    outer, inner = nest.axes[position], nest.axes[position + 1]
+    if outer.parallel != inner.parallel or nest.fixed & {*outer.sources, *inner.sources}:
+        return False
+    return all(
+        settled(access.strides[position], mul(inner.size, access.strides[position + 1]), equal=True)
+        for access in nest.accesses
+        if access.buffer not in unstored
+    )
+
+
+def _merge(nest: Nest, position: int) -> Nest:
+    outer, inner = nest.axes[position], nest.axes[position + 1]
+    merged = Axis(mul(outer.size, inner.size), outer.parallel, outer.sources + inner.sources)
+    accesses = tuple(
+        replace(access, strides=access.strides[:position] + access.strides[position + 1 :])
+        for access in nest.accesses
+    )
+    axes = (*nest.axes[:position], merged, *nest.axes[position + 2 :])
+    return replace(nest, axes=axes, accesses=accesses)

@@ -1,0 +1,206 @@
+"""Grouped kernels against NumPy and against the same program with a launch for every nest."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kcache_compiler.codegen import runs
+from kcache_compiler.compile import lower_module
+from kcache_compiler.schedule.groups import apart
+from kcache_compiler.types import CompileOptions
+from kcache_grpc.model.target import host_target
+from tests.compiler.codegen_harness import NUMPY, Kernel, threaded_host
+
+FLOATS = ("f32", "f64", "f16", "bf16")
+INTEGERS = ("i32", "i8", "ui16", "i64")
+SIZES = (0, 1, 2, 3, 5, 16, 17, 33, 64, 130)
+UNARY = {"abs": np.abs, "negate": np.negative, "exponential": np.exp, "tanh": np.tanh}
+BINARY = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply, "maximum": np.maximum}
+#: Combiner, its start, and NumPy's reduction.
+REDUCTIONS = {"add": ("0", np.sum), "maximum": ("-100", np.max)}
+RTOL = {"f32": 2e-4, "f64": 1e-9, "f16": 5e-2, "bf16": 3e-1}
+
+
+@dataclass
+class Value:
+    name: str
+    axes: tuple[int, ...]
+    array: np.ndarray
+
+
+@dataclass
+class Writer:
+    """A random DAG of elementwise operations, reductions and broadcasts over one space of axes."""
+
+    rng: random.Random
+    element: str
+    sizes: tuple[int, ...]
+    lines: list[str] = field(default_factory=list[str])
+    values: list[Value] = field(default_factory=list[Value])
+
+    def type(self, axes: tuple[int, ...]) -> str:
+        return f"tensor<{''.join(f'{self.sizes[axis]}x' for axis in axes)}{self.element}>"
+
+    def emit(self, text: str, axes: tuple[int, ...], array: np.ndarray) -> Value:
+        value = Value(f"%v{len(self.values)}", axes, array.astype(NUMPY[self.element]))
+        self.lines.append(f"{value.name} = {text}")
+        self.values.append(value)
+        return value
+
+    @property
+    def all_axes(self) -> tuple[int, ...]:
+        return tuple(range(len(self.sizes)))
+
+    def step(self) -> None:
+        value = self.rng.choice(self.values[-6:])
+        kind = self.rng.choice(("unary", "binary", "binary", "reduce", "broadcast", "transpose"))
+        if kind == "unary":
+            names = list(UNARY) if self.element in FLOATS else ["negate", "abs"]
+            self.unary(self.rng.choice(names if not self.element.startswith("ui") else ["negate"]), value)
+        elif kind == "binary":
+            other = self.rng.choice([one for one in self.values if one.axes == value.axes])
+            self.binary(self.rng.choice(list(BINARY)), value, other)
+        elif kind == "reduce" and value.axes:
+            self.reduce(self.rng.choice(list(REDUCTIONS)), value)
+        elif kind == "broadcast" and value.axes != self.all_axes:
+            self.broadcast(value)
+        elif kind == "transpose" and len(value.axes) > 1:
+            self.transpose(value)
+
+    def unary(self, name: str, value: Value) -> None:
+        kind = self.type(value.axes)
+        source = value
+        if name == "exponential":  # of what is never large
+            self.emit(f"stablehlo.tanh {value.name} : {kind}", value.axes, self.wide(np.tanh, value))
+            source = self.values[-1]
+        self.emit(f"stablehlo.{name} {source.name} : {kind}", value.axes, self.wide(UNARY[name], source))
+
+    def wide(self, function: Any, *values: Value) -> np.ndarray:
+        """NumPy's result, computed in f32 where the type is narrower."""
+        narrow = self.element in ("f16", "bf16")
+        return function(*(value.array.astype(np.float32) if narrow else value.array for value in values))
+
+    def binary(self, name: str, a: Value, b: Value) -> None:
+        array = self.wide(BINARY[name], a, b)
+        self.emit(f"stablehlo.{name} {a.name}, {b.name} : {self.type(a.axes)}", a.axes, array)
+
+    def reduce(self, name: str, value: Value) -> None:
+        axis = self.rng.choice(value.axes)
+        position = value.axes.index(axis)
+        kept = tuple(one for one in value.axes if one != axis)
+        start, function = REDUCTIONS[name]
+        start = "0" if self.element.startswith("ui") else start
+        literal = f"dense<{start}{'.0' if self.element in FLOATS else ''}> : tensor<{self.element}>"
+        constant = f"%c{len(self.lines)}"
+        self.lines.append(f"{constant} = stablehlo.constant {literal}")
+        text = f"""stablehlo.reduce({value.name} init: {constant}) applies stablehlo.{name}
+          across dimensions = [{position}] : ({self.type(value.axes)}, tensor<{self.element}>)
+          -> {self.type(kept)}"""
+        array = value.array
+        wide = array.astype(np.float64) if self.element in FLOATS else array
+        first = np.asarray(float(start) if self.element in FLOATS else int(start), wide.dtype)
+        if name == "add":
+            result = np.add.reduce(wide, axis=position, dtype=wide.dtype)
+        else:
+            result = np.maximum.reduce(wide, axis=position, initial=first)
+        assert function is not None
+        self.emit(text, kept, result)
+
+    def broadcast(self, value: Value) -> None:
+        dims = ", ".join(map(str, value.axes))
+        text = f"""stablehlo.broadcast_in_dim {value.name}, dims = [{dims}]
+          : ({self.type(value.axes)}) -> {self.type(self.all_axes)}"""
+        shape = [self.sizes[axis] if axis in value.axes else 1 for axis in self.all_axes]
+        moved = np.transpose(value.array, np.argsort(value.axes)) if value.axes else value.array
+        self.emit(text, self.all_axes, np.broadcast_to(moved.reshape(shape), self.sizes))
+
+    def transpose(self, value: Value) -> None:
+        order = list(range(len(value.axes)))
+        self.rng.shuffle(order)
+        axes = tuple(value.axes[position] for position in order)
+        text = f"""stablehlo.transpose {value.name}, dims = [{", ".join(map(str, order))}]
+          : ({self.type(value.axes)}) -> {self.type(axes)}"""
+        self.emit(text, axes, np.transpose(value.array, order))
+
+
+@dataclass
+class Program:
+    text: str
+    inputs: list[np.ndarray]
+    outputs: list[np.ndarray]
+    element: str
+
+
+def random_program(seed: int, element: str) -> Program:
+    rng = random.Random(seed)
+    sizes = tuple(rng.choice(SIZES) for _ in range(rng.choice((1, 2, 2, 2, 3))))
+    sizes = tuple(min(size, 17) for size in sizes) if len(sizes) == 3 else sizes
+    writer = Writer(rng, element, sizes)
+    values = np.random.default_rng(seed)
+    for axes in (writer.all_axes, writer.all_axes, writer.all_axes[-1:]):
+        array = values.uniform(-2, 2, [sizes[axis] for axis in axes])
+        writer.values.append(Value(f"%v{len(writer.values)}", axes, array.astype(NUMPY[element])))
+    inputs = list(writer.values)
+    for _ in range(rng.randrange(3, 16)):
+        writer.step()
+    results = writer.values[-3:]
+    arguments = ", ".join(f"{one.name}: {writer.type(one.axes)}" for one in inputs)
+    returned = ", ".join(one.name for one in results)
+    types = ", ".join(writer.type(one.axes) for one in results)
+    body = "\n".join(writer.lines)
+    text = f"func.func @main({arguments}) -> ({types}) {{\n{body}\nreturn {returned} : {types}\n}}"
+    return Program(text, [one.array for one in inputs], [one.array for one in results], element)
+
+
+def build(program: Program, numerics: str) -> Kernel:
+    options = CompileOptions(numerics=numerics, opt_level=2)
+    target = host_target().isa
+    return Kernel(lower_module(program.text, len(program.inputs), target, options, lambda _: None))
+
+
+def agree(program: Program, found: tuple[np.ndarray, ...]) -> None:
+    for wanted, got in zip(program.outputs, found, strict=True):
+        if program.element not in FLOATS:
+            np.testing.assert_array_equal(got, wanted)
+            continue
+        tolerance = RTOL[program.element]
+        a, b = got.astype(np.float64), wanted.astype(np.float64)
+        scale = np.max(np.abs(b[np.isfinite(b)]), initial=1.0)
+        settled = np.isfinite(a) & np.isfinite(b)
+        assert np.all(np.abs(a[settled] - b[settled]) <= tolerance * scale)
+
+
+def same_bits(a: tuple[np.ndarray, ...], b: tuple[np.ndarray, ...]) -> None:
+    for one, other in zip(a, b, strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
+def check(seed: int, element: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = random_program(seed, element)
+    with np.errstate(all="ignore"):
+        grouped = build(program, "strict")
+        strict = grouped(*program.inputs)
+        agree(program, strict)
+        same_bits(strict, grouped(*program.inputs, host=threaded_host()))
+        agree(program, build(program, "default")(*program.inputs))
+        with monkeypatch.context() as patch:
+            patch.setattr(runs, "partition", apart)
+            same_bits(strict, build(program, "strict")(*program.inputs))
+
+
+@pytest.mark.parametrize("element", [*FLOATS, *INTEGERS])
+@pytest.mark.parametrize("seed", range(3))
+def test_random_programs(seed: int, element: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    check(seed, element, monkeypatch)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("element", [*FLOATS, *INTEGERS])
+@pytest.mark.parametrize("seed", range(100, 160))
+def test_more_random_programs(seed: int, element: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    check(seed, element, monkeypatch)

@@ -1,0 +1,206 @@
+"""Which nests share a launch, told from values alone."""
+
+from __future__ import annotations
+
+from kcache_compiler.codegen.formula import Formula, mul
+from kcache_compiler.codegen.nest import Access, Axis, Nest
+from kcache_compiler.schedule.groups import Group, Subject, partition
+from kcache_compiler.schedule.loops import Buffer, Fused, loops
+
+ROWS: tuple[Formula, Formula] = (64, 100)
+X, MAXIMUM, SHIFTED, SUM, OUT = range(5)
+
+
+def strides(sizes: tuple[Formula, ...]) -> list[Formula]:
+    found: list[Formula] = []
+    step: Formula = 1
+    for size in reversed(sizes):
+        found.insert(0, step)
+        step = mul(step, size)
+    return found
+
+
+def touch(
+    buffer: int, sizes: tuple[Formula, ...], dims: tuple[int, ...], count: int, mode: str = "r"
+) -> Access:
+    """An access of ``count`` loops to a row-major buffer through ``dims``; mode r, w or rw."""
+    steps = dict(zip(dims, strides(sizes), strict=True))
+    return Access(
+        tuple(steps.get(axis, 0) for axis in range(count)), 0, "w" in mode, buffer, dims, "r" in mode
+    )
+
+
+def nest(kinds: str, sizes: tuple[Formula, ...], *accesses: Access) -> Subject:
+    axes = tuple(
+        Axis(size, kind == "p", (n,)) for n, (kind, size) in enumerate(zip(kinds, sizes, strict=True))
+    )
+    return Subject(Nest(axes, accesses))
+
+
+def rows(sizes: tuple[Formula, Formula]) -> list[Subject]:
+    """Softmax: maximum of rows, exponentials, their sums, quotients."""
+    row = sizes[:1]
+    return [
+        nest("p", row, touch(MAXIMUM, row, (0,), 1, "w")),
+        nest("pr", sizes, touch(X, sizes, (0, 1), 2), touch(MAXIMUM, row, (0,), 2, "rw")),
+        nest(
+            "pp",
+            sizes,
+            touch(X, sizes, (0, 1), 2),
+            touch(MAXIMUM, row, (0,), 2),
+            touch(SHIFTED, sizes, (0, 1), 2, "w"),
+        ),
+        nest("p", row, touch(SUM, row, (0,), 1, "w")),
+        nest("pr", sizes, touch(SHIFTED, sizes, (0, 1), 2), touch(SUM, row, (0,), 2, "rw")),
+        nest(
+            "pp",
+            sizes,
+            touch(SHIFTED, sizes, (0, 1), 2),
+            touch(SUM, row, (0,), 2),
+            touch(OUT, sizes, (0, 1), 2, "w"),
+        ),
+    ]
+
+
+def buffers(sizes: tuple[Formula, Formula]) -> dict[int, Buffer]:
+    row = sizes[:1]
+    return {
+        X: Buffer(sizes, 4),
+        MAXIMUM: Buffer(row, 4, local=True),
+        SHIFTED: Buffer(sizes, 4, local=True),
+        SUM: Buffer(row, 4, local=True),
+        OUT: Buffer(sizes, 4),
+    }
+
+
+def numbers(groups: list[Group]) -> list[list[list[int]]]:
+    return [[[member.number for member in segment] for segment in group.segments] for group in groups]
+
+
+def fused(subjects: list[Subject], known: dict[int, Buffer]) -> Fused:
+    (group,) = partition(subjects, range(20))
+    return loops(group, subjects, known)
+
+
+def test_softmax_is_one_launch_whose_rows_live_in_registers_and_the_result() -> None:
+    for sizes in (ROWS, ("s0", "s1"), ("s0", 100)):
+        subjects = rows(sizes)
+        assert numbers(partition(subjects, range(5))) == [[[0], [1], [3], [2, 4], [5]]]
+        whole = fused(subjects, buffers(sizes))
+        assert whole.shared == 1
+        assert whole.unstored == {MAXIMUM, SUM}
+        assert dict(whole.instead) == {SHIFTED: OUT}
+        assert whole.extent == sizes[0]
+
+
+def test_a_row_that_no_result_can_hold_is_on_the_stack_when_it_is_short() -> None:
+    for sizes, row in ((ROWS, {SHIFTED: 400}), ((64, 1 << 20), {}), (("s0", "s1"), {})):
+        known = buffers(sizes) | {OUT: Buffer(sizes, 2, "f16")}
+        assert dict(fused(rows(sizes), known).rows) == row
+
+
+def test_a_buffer_that_others_need_stays() -> None:
+    known = buffers(ROWS) | {SHIFTED: Buffer(ROWS, 4), SUM: Buffer(ROWS[:1], 4)}
+    whole = fused(rows(ROWS), known)
+    assert whole.unstored == {MAXIMUM}
+    assert not whole.rows
+    assert not whole.instead
+
+
+def test_elementwise_users_of_one_value_are_one_loop_over_all_elements() -> None:
+    chain = [
+        nest("pp", ROWS, touch(0, ROWS, (0, 1), 2), touch(1, ROWS, (0, 1), 2, "w")),
+        nest("pp", ROWS, touch(1, ROWS, (0, 1), 2), touch(2, ROWS, (0, 1), 2, "w")),
+        nest("pp", ROWS, touch(1, ROWS, (0, 1), 2), touch(3, ROWS, (0, 1), 2, "w")),
+    ]
+    known = {n: Buffer(ROWS, 4, local=n == 1) for n in range(4)}
+    whole = fused(chain, known)
+    assert [len(segment) for segment in whole.segments] == [3]
+    assert whole.unstored == {1}
+    assert [axis.size for axis in whole.statements[0].nest.axes] == [6400]
+
+
+def test_a_transposed_reader_walks_along() -> None:
+    turned = (ROWS[1], ROWS[0])
+    pair = [
+        nest("pp", ROWS, touch(0, ROWS, (0, 1), 2), touch(1, ROWS, (0, 1), 2, "w")),
+        nest("pp", turned, touch(1, ROWS, (1, 0), 2), touch(2, turned, (0, 1), 2, "w")),
+    ]
+    (group,) = partition(pair, range(3))
+    assert [member.dims for member in group.members] == [(0, 1), (1, 0)]
+
+
+def test_iterations_that_read_each_other_stay_apart() -> None:
+    write = nest("pp", ROWS, touch(0, ROWS, (0, 1), 2), touch(1, ROWS, (0, 1), 2, "w"))
+    along = Access((101,), 0, written=False, buffer=1, dims=(None, None))
+    diagonal = nest("p", ROWS[:1], along, touch(2, ROWS[:1], (0,), 1, "w"))
+    shifted = Access((100, 1), 1, written=False, buffer=1, dims=(0, None))
+    moved = nest("pp", ROWS, shifted, touch(2, ROWS, (0, 1), 2, "w"))
+    columns = nest("pr", (ROWS[1], ROWS[0]), touch(1, ROWS, (1, 0), 2), touch(2, ROWS[1:], (0,), 2, "rw"))
+    square = (64, 64)
+    transposed = nest("pp", square, touch(1, square, (1, 0), 2), touch(0, square, (0, 1), 2, "w"))
+    in_place = nest("pp", square, touch(0, square, (0, 1), 2), touch(1, square, (0, 1), 2, "w"))
+    assert len(partition([write, diagonal], range(3))) == 2
+    assert len(partition([write, moved], range(3))[0].segments) == 2
+    assert len(partition([write, columns], range(3))[0].segments) == 1
+    assert len(partition([in_place, transposed], range(3))) == 2
+
+
+def test_views_of_one_buffer_and_unknown_reads_keep_nests_apart() -> None:
+    pair = [
+        nest("pp", ROWS, touch(0, ROWS, (0, 1), 2), touch(1, ROWS, (0, 1), 2, "w")),
+        nest("pp", ROWS, touch(2, ROWS, (0, 1), 2), touch(3, ROWS, (0, 1), 2, "w")),
+    ]
+    assert len(partition(pair, [0, 1, 1, 3])) == 2
+    gather = Subject(nest("pp", ROWS, touch(3, ROWS, (0, 1), 2, "w")).nest, opaque=frozenset({1}))
+    assert len(partition([pair[0], gather], range(4))) == 2
+
+
+def test_a_nest_does_not_pass_what_it_depends_on() -> None:
+    size = ROWS[:1]
+    write = nest("p", size, touch(0, size, (0,), 1), touch(1, size, (0,), 1, "w"))
+    other = nest("r", size, touch(1, size, (0,), 1), touch(2, (), (), 1, "rw"))
+    later = nest("p", size, touch(1, size, (0,), 1), touch(2, (), (), 1), touch(3, size, (0,), 1, "w"))
+    assert numbers(partition([write, other, later], range(4))) == [[[0]], [[1]], [[2]]]
+    free = nest("p", size, touch(1, size, (0,), 1), touch(3, size, (0,), 1, "w"))
+    assert numbers(partition([write, other, free], range(4))) == [[[0, 2]], [[1]]]
+
+
+def test_few_long_rows_keep_their_threads() -> None:
+    assert len(partition(rows((2, 1 << 16)), range(5))) > 1
+    assert len(partition(rows((2, 100)), range(5))) == 1
+
+
+def test_columns_are_not_walked_one_by_one() -> None:
+    turned = (ROWS[1], ROWS[0])
+    column = (ROWS[1],)
+    subjects = [
+        nest("pr", turned, touch(0, ROWS, (1, 0), 2), touch(1, column, (0,), 2, "rw")),
+        nest(
+            "pp", ROWS, touch(0, ROWS, (0, 1), 2), touch(1, column, (1,), 2), touch(2, ROWS, (0, 1), 2, "w")
+        ),
+    ]
+    groups = partition(subjects, range(3))
+    assert numbers(groups) == [[[0]], [[1]]]
+    known = {0: Buffer(ROWS, 4), 1: Buffer(column, 4, local=True)}
+    order = loops(groups[0], subjects, known).statements[0].nest.axes
+    assert [(axis.size, axis.parallel) for axis in order] == [(64, False), (100, True)]
+
+
+def test_a_contraction_takes_its_start_and_its_elementwise_users_only() -> None:
+    m, k, n = 32, 16, 8
+    result = (m, n)
+    product = nest(
+        "ppr",
+        (m, n, k),
+        touch(0, (m, k), (0, 2), 3),
+        touch(1, (k, n), (2, 1), 3),
+        touch(2, result, (0, 1), 3, "rw"),
+    )
+    start = nest("pp", result, touch(2, result, (0, 1), 2, "w"))
+    bias = nest(
+        "pp", result, touch(2, result, (0, 1), 2), touch(3, (n,), (1,), 2), touch(4, result, (0, 1), 2, "w")
+    )
+    total = nest("pr", result, touch(4, result, (0, 1), 2), touch(5, (m,), (0,), 2, "rw"))
+    head = Subject(product.nest, head=True)
+    assert numbers(partition([start, head, bias, total], range(6))) == [[[0], [1], [2]], [[3]]]
