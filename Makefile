@@ -53,6 +53,10 @@ format: $(DEV) ## format, and fix what lint can fix
 bench: $(BENCH) ## latencies side by side with bare gRPC: JSON and a picture in benchmarks/out
 	$(BIN)/python -m benchmarks
 
+.PHONY: bench-kernels
+bench-kernels: $(DEV) $(BENCH) ## kernels beside PyTorch, JAX, NumPy and ONNX Runtime: JSON and pictures in benchmarks/out
+	$(BIN)/python -m benchmarks.kernels --json benchmarks/out/kernels.json --pictures benchmarks/out
+
 .PHONY: proto
 proto: $(PROTO) ## generate kcache_grpc/_proto from protos
 	$(PROTO_BIN)/python scripts/generate_protos.py write
