@@ -30,6 +30,7 @@ from kcache_compiler.codegen.threads import may_use_threads, pool_object, pool_t
 from kcache_compiler.codegen.tune import TUNE
 from kcache_compiler.errors import InvalidProgram, UnsupportedOp
 from kcache_compiler.package import elf
+from kcache_compiler.package.isa import required_features
 from kcache_compiler.package.link import link
 from kcache_compiler.package.target import target_named
 from kcache_compiler.schedule.fuse import BODY_LIMIT, OPERAND_LIMIT, fuse, unshare
@@ -124,7 +125,7 @@ def kernel_of(unit: Unit, seconds: dict[str, float]) -> CompiledKernel:
         workspace=text(unit.workspace),
         launches=tuple(unit.launches),
         triple=unit.target.triple,
-        required_isa=unit.target.features,
+        required_isa=required_features(unit.assembly, unit.target),
         error_codes=dict(ERROR_CODES),
     )
     artifacts = {

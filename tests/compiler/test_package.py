@@ -39,7 +39,7 @@ def test_a_shared_object_needs_nothing_and_exports_two_names(target: str, text: 
     assert facts.relro
     assert not facts.executable_stack
     assert not facts.text_relocations
-    assert compiled.interface.required_isa == target_named(target).features
+    assert set(compiled.interface.required_isa) <= set(target_named(target).features)
     assert compiled.interface.triple == target_named(target).triple
 
 
