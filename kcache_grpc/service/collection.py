@@ -26,7 +26,14 @@ _ROWS, _WINDOW = 100, 1000
 #: Kernels that are evicted at a time for the sake of their bytes.
 _FOR_BYTES = 20
 
-_STALE = (What.EPOCH_KERNELS, What.EPOCH_MAPPINGS, What.DISOWNED_KERNELS, What.FAILURES, What.LEASES)
+_STALE = (
+    What.EPOCH_KERNELS,
+    What.EPOCH_MAPPINGS,
+    What.DISOWNED_KERNELS,
+    What.FAILURES,
+    What.LEASES,
+    What.QUARANTINED,
+)
 _UNUSED = (What.CONSTANTS, What.PROGRAMS, What.BLOBS)
 _IDLE = {"kernels": What.IDLE_KERNELS, "mappings": What.IDLE_MAPPINGS}
 

@@ -71,6 +71,9 @@ class What(enum.Enum):
     CONSTANTS = "constants"
     PROGRAMS = "programs"
     BLOBS = "blobs"
+    #: Bytes in quarantine since before ``Step.before``, with all that is in quarantine of the same blob. The
+    #: blob stays, and the entries that say what was wrong.
+    QUARANTINED = "quarantined"
 
 
 #: Where a step ended: the place in the order of its rows. Opaque; for ``Step.after`` of the same kind.

@@ -39,6 +39,8 @@ END $$
 """
 
 
+#: Chunks are also deleted by artifact, those alone whose generation is in quarantine.
+QUARANTINED = "quarantined"
 _SIGNATURE = "kcache_collect(text, text, bigint[], bigint, bigint, text, bigint, text)"
 
 
@@ -53,7 +55,12 @@ BEGIN
     IF (target, named_by) NOT IN ({allowed}) THEN
         RAISE EXCEPTION 'kcache: rows of % are not collected by %', target, named_by;
     END IF;
-    EXECUTE format('DELETE FROM %I WHERE %I = ANY ($1)', target, named_by) USING ids;
+    IF named_by = '{QUARANTINED}' THEN
+        DELETE FROM artifact_chunks c USING quarantine q
+            WHERE c.artifact_id = ANY (ids) AND q.artifact_id = c.artifact_id AND q.generation = c.generation;
+    ELSE
+        EXECUTE format('DELETE FROM %I WHERE %I = ANY ($1)', target, named_by) USING ids;
+    END IF;
     GET DIAGNOSTICS removed = ROW_COUNT;
     IF removed > 0 THEN
         INSERT INTO audit_events (namespace_id, epoch, at, writer, kind, outcome, origin, actor, peer,

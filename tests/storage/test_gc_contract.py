@@ -208,6 +208,26 @@ class TestBlobs:
         assert store.put_graph(filled, graph(0, [b"weights"])).new_mapping
         assert store.read_artifact(filled, sha256(b"weights")) == b"weights"
 
+    def test_quarantined_bytes_go_when_they_are_old_enough_and_never_come_back(self, store, filled, time):
+        object_0, step = sha256(b"object 0"), Step(What.QUARANTINED, before=time.wall + 5 * SECOND)
+        for _ in range(2):
+            store.quarantine_artifact(filled, object_0, "test")
+            store.publish_kernel(filled, kernel(0, key=1))
+        time.advance(10)
+        store.quarantine_artifact(filled, sha256(b"object 1"), "test")
+        assert store.collect(filled, replace(step, dry_run=True)).rows == 1
+        assert store.collect(filled, step).rows == 1
+        assert store.collect(filled, step).rows == 0
+        assert store.read_artifact(filled, object_0) == b"object 0"
+        assert store.stats(filled).artifacts == 4 + 1
+        assert store.find_kernel(filled, digest(1)) is None
+        store.quarantine_artifact(filled, object_0, "test")
+        assert store.find_kernel(filled, digest(0)) is None
+        store.publish_kernel(filled, kernel(0, key=1))
+        assert store.read_artifact(filled, object_0) == b"object 0"
+        everything(store, filled, before=time.wall + 1)
+        assert store.read_artifact(filled, object_0) is None
+
     def test_quarantined_bytes_go_with_their_blob(self, store, filled):
         store.quarantine_artifact(filled, sha256(b"object 0"), "test")
         everything(store, filled)

@@ -132,6 +132,18 @@ def test_a_quarantined_generation_keeps_its_object_until_the_blob_is_collected(s
     assert sweep(store, 1000).objects == 3
 
 
+def test_the_object_of_a_quarantined_generation_goes_alone(store, ns, time):
+    for _ in range(2):
+        store.publish_kernel(ns, kernel(1, so=BIG))
+        store.quarantine_artifact(ns, sha256(BIG), "for a test")
+    store.publish_kernel(ns, kernel(1, so=BIG))
+    assert len(names(store)) == 4
+    assert store.collect(ns, Step(What.QUARANTINED, before=time.wall + 1)).rows == 1
+    time.advance(GRACE + 1)
+    assert sweep(store, 1000).objects == 2
+    assert store.read_artifact(ns, sha256(BIG)) == BIG
+
+
 def test_a_grace_that_publishers_might_outlast_is_refused(store, ns):
     assert LEAST_GRACE > PUBLISH_WITHIN
     with pytest.raises(InvalidValue, match="at least"):

@@ -73,9 +73,10 @@ class MemoryBlobs(MemoryPart, BlobStore):
         with self._state as state:
             if whole_blob(state, namespace, digest) is None:
                 return False
-            generations = state.blobs[namespace.id, digest].generations
-            newest = max(index for index, content in enumerate(generations) if content is not None)
-            generations[newest] = None
+            held = state.blobs[namespace.id, digest]
+            newest = max(index for index, content in enumerate(held.generations) if content is not None)
+            held.generations[newest] = None
+            held.bad_since = state.clock.wall() if held.bad_since is None else held.bad_since
             note_removal(state, namespace.id)
             return True
 

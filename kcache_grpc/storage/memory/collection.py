@@ -128,6 +128,8 @@ class _Removing:
                     blobs.add(state.programs.pop((space, name))[1])
                 case What.BLOBS:
                     blobs.add(name)
+                case What.QUARANTINED:
+                    state.blobs[space, name].bad_since = None
                 case What.FAILURES:
                     del state.failures[name]
                 case What.LEASES:
@@ -211,6 +213,7 @@ def _candidates(state: State, namespace: Namespace, step: Step) -> list[_Victim]
         What.CONSTANTS: _constants,
         What.PROGRAMS: _programs,
         What.BLOBS: _blobs,
+        What.QUARANTINED: _quarantined,
     }
     return find[step.what](state, namespace, step)
 
@@ -334,6 +337,14 @@ def _blobs(state: State, namespace: Namespace, step: Step) -> list[_Victim]:
         _Victim((digest,), digest, held.created_at < step.before and not references(state, namespace, digest))
         for (owner, digest), held in state.blobs.items()
         if owner == namespace.id
+    ]
+
+
+def _quarantined(state: State, namespace: Namespace, step: Step) -> list[_Victim]:
+    return [
+        _Victim((digest,), digest)
+        for (owner, digest), held in state.blobs.items()
+        if owner == namespace.id and held.bad_since is not None and held.bad_since < step.before
     ]
 
 

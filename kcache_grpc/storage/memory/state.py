@@ -34,6 +34,8 @@ class HeldBlob:
     size: int
     created_at: int
     generations: list[bytes | None] = field(default_factory=list[bytes | None])
+    #: Since when bytes are in quarantine that collection has not taken away.
+    bad_since: int | None = None
 
     @property
     def whole(self) -> bytes | None:

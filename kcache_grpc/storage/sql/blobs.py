@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 
-from sqlalchemy import BindParameter, Connection, bindparam, func, select
+from sqlalchemy import BindParameter, Connection, bindparam, exists, func, select
 
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.contract import CHUNK_BYTES, BlobStore
@@ -20,7 +20,7 @@ from kcache_grpc.storage.schema import (
     programs,
     quarantine,
 )
-from kcache_grpc.storage.sql.generations import KEEP_ARTIFACT, WHOLE, SqlGenerations
+from kcache_grpc.storage.sql.generations import IN_QUARANTINE, KEEP_ARTIFACT, WHOLE, SqlGenerations
 from kcache_grpc.storage.sql.limits import Charge
 from kcache_grpc.storage.sql.objects import require_bound, sweep
 from kcache_grpc.storage.sql.part import batches, insert_once
@@ -42,6 +42,7 @@ _OBJECTS = (
     .where(_CHUNK.artifact_id.in_(bindparam("ids", expanding=True)), _CHUNK.location.is_not(None))
     .group_by(_CHUNK.location)
 )
+_QUARANTINED_OBJECTS = _OBJECTS.where(exists().where(IN_QUARANTINE))
 _INSERT_DEAD = insert_once(dead_objects)
 _INSERT_CONSTANT = insert_once(constants)
 _CONSTANT_EXISTS = (
@@ -208,10 +209,14 @@ def _keep(connection: Connection, artifact_id: int) -> bool:
     return connection.execute(KEEP_ARTIFACT, {"artifact_id": artifact_id}).first() is not None
 
 
-def bury(connection: Connection, artifact_ids: Sequence[int], now: int) -> None:
-    """Objects of blobs that are about to be removed, in the same transaction: to be deleted later."""
+def bury(connection: Connection, artifact_ids: Sequence[int], now: int, *, quarantined: bool = False) -> None:
+    """Objects of blobs that are about to be removed, in the same transaction: to be deleted later.
+
+    ``quarantined``: only those of generations in quarantine.
+    """
+    objects = _QUARANTINED_OBJECTS if quarantined else _OBJECTS
     for batch in batches(artifact_ids):
-        for row in connection.execute(_OBJECTS, {"ids": batch}).all():
+        for row in connection.execute(objects, {"ids": batch}).all():
             values = {"location": row.location, "size": int(row.size), "dead_at": now}
             connection.execute(_INSERT_DEAD, values)
 

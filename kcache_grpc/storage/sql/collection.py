@@ -143,6 +143,8 @@ class SqlLifecycle(SqlLimits):
                 removing.programs([row.artifact_id for row in rows if row.unused])
             case What.BLOBS:
                 removing.unused_blobs([row.artifact_id for row in rows if row.unused])
+            case What.QUARANTINED:
+                removing.quarantined([row.artifact_id for row in rows])
             case What.FAILURES | What.LEASES:
                 named = [values | {"of_epoch": row.epoch, "of_digest": row.kernel_digest} for row in rows]
                 removed = sum(connection.execute(_FORGET[step.what], each).rowcount for each in named)

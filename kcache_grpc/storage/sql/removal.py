@@ -20,10 +20,12 @@ from kcache_grpc.storage.schema import (
     kernel_artifacts,
     kernels,
     mapping_constants,
+    quarantine,
     usage,
 )
 from kcache_grpc.storage.sql.blobs import bury
 from kcache_grpc.storage.sql.database import Database, Removal, Row
+from kcache_grpc.storage.sql.generations import IN_QUARANTINE
 from kcache_grpc.storage.sql.ledger import ADD_USAGE, insert_events
 from kcache_grpc.storage.sql.limits import relieve
 from kcache_grpc.storage.sql.part import batches
@@ -62,6 +64,11 @@ _LEFT: dict[str, Select[Any]] = {
 _BLOBS_OF = select(kernel_artifacts.c.artifact_id).where(kernel_artifacts.c.kernel_id.in_(_IDS)).distinct()
 _LOCK_BLOBS = select(artifacts.c.id).where(artifacts.c.id.in_(_IDS)).with_for_update(skip_locked=True)
 _UNUSED_BLOBS = select(artifacts.c.id, artifacts.c.size).where(artifacts.c.id.in_(_IDS), *UNUSED)
+_QUARANTINED = (
+    select(quarantine.c.artifact_id)
+    .where(quarantine.c.artifact_id.in_(_IDS), exists().where(IN_QUARANTINE))
+    .distinct()
+)
 _LOCK_CONSTANTS = (
     select(constants.c.artifact_id.label("id"))
     .where(constants.c.artifact_id.in_(_IDS))
@@ -131,6 +138,13 @@ class Removing:
     def unused_blobs(self, blobs: Sequence[int]) -> None:
         """Blobs, those that something refers to left out."""
         self.rows += self._unused_blobs(blobs)
+
+    def quarantined(self, blobs: Sequence[int]) -> None:
+        """Bytes in quarantine of these blobs, which stay."""
+        found = self._ids(_QUARANTINED, self._ids(_LOCK_BLOBS, blobs))
+        bury(self._connection, found, self._removal.at, quarantined=True)
+        self._collect("artifact_chunks", "quarantined", found)
+        self.rows += len(found)
 
     def settle(self) -> None:
         """Last in the transaction: counts rows off the quotas, and tells memories."""

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 from sqlalchemy import (
     URL,
     Connection,
+    Delete,
     Engine,
     Executable,
     NullPool,
@@ -20,11 +21,12 @@ from sqlalchemy import (
     create_engine,
     delete,
     event,
+    exists,
 )
 
 from kcache_grpc.storage.clock import Clock
 from kcache_grpc.storage.errors import StoreUnavailable
-from kcache_grpc.storage.schema import METADATA
+from kcache_grpc.storage.schema import METADATA, artifact_chunks, quarantine
 from kcache_grpc.storage.sql.counters import add_alone
 from kcache_grpc.storage.sql.database import Database, Removal, Rows, removal_event
 from kcache_grpc.storage.sql.faults import translated
@@ -58,6 +60,20 @@ def sqlite_engine(path: Path, busy_timeout: float = BUSY_TIMEOUT_SECONDS) -> Eng
 
     event.listen(engine, "connect", prepare)
     return engine
+
+
+def _deletion(table: str, column: str) -> Delete:
+    named = METADATA.tables[table].c[column]
+    return delete(named.table).where(named.in_(bindparam("ids", expanding=True)))
+
+
+#: Generations in quarantine of these artifacts. ``kcache_collect`` does the same on Postgres.
+_QUARANTINED = _deletion("artifact_chunks", "artifact_id").where(
+    exists().where(
+        quarantine.c.artifact_id == artifact_chunks.c.artifact_id,
+        quarantine.c.generation == artifact_chunks.c.generation,
+    )
+)
 
 
 def driver(connection: Connection) -> sqlite3.Connection:
@@ -169,8 +185,7 @@ class SqliteDatabase(Database):
     ) -> int:
         raw = driver(connection)
         raw.execute("INSERT INTO gc_permits (reason, created_at) VALUES (?, ?)", (removal.reason, removal.at))
-        named = METADATA.tables[table].c[column]
-        deleting = delete(named.table).where(named.in_(bindparam("ids", expanding=True)))
+        deleting = _QUARANTINED if column == "quarantined" else _deletion(table, column)
         removed = sum(connection.execute(deleting, {"ids": batch}).rowcount for batch in batches(ids))
         raw.execute("DELETE FROM gc_permits")
         if removed:

@@ -29,9 +29,11 @@ from kcache_grpc.storage.schema import (
     mapping_constants,
     pins,
     programs,
+    quarantine,
     specs,
     usage,
 )
+from kcache_grpc.storage.sql.generations import IN_QUARANTINE
 
 _NS: BindParameter[int] = bindparam("ns")
 _EPOCH: BindParameter[int] = bindparam("epoch")
@@ -301,6 +303,20 @@ _BLOBS = select(
     ).label("unused"),
 ).order_by(_SEEN_BLOBS.c.digest)
 
+#: Blobs that have a generation in quarantine whose bytes are still there. Of these there are few.
+_QUARANTINED = (
+    select(quarantine.c.artifact_id)
+    .where(
+        quarantine.c.created_at < _BEFORE,
+        _after(quarantine.c.artifact_id),
+        exists().where(artifacts.c.id == quarantine.c.artifact_id, artifacts.c.namespace_id == _NS),
+        exists().where(IN_QUARANTINE),
+    )
+    .group_by(quarantine.c.artifact_id)
+    .order_by(quarantine.c.artifact_id)
+    .limit(_MOST)
+)
+
 #: Rows of a kind: with ``id``, or ``epoch`` and ``kernel_digest``, or ``artifact_id`` and ``unused``.
 SELECT: dict[What, Any] = {
     What.EPOCH_KERNELS: _EPOCH_KERNELS,
@@ -313,6 +329,7 @@ SELECT: dict[What, Any] = {
     What.CONSTANTS: _CONSTANTS,
     What.PROGRAMS: _PROGRAMS,
     What.BLOBS: _BLOBS,
+    What.QUARANTINED: _QUARANTINED,
 }
 #: The same, with the rows locked that no publisher has locked. Windows are locked when it is known what goes.
 LOCK: dict[What, Any] = SELECT | {
@@ -331,6 +348,7 @@ _START: dict[What, Cursor] = {
     What.CONSTANTS: (b"",),
     What.PROGRAMS: (b"",),
     What.BLOBS: (b"",),
+    What.QUARANTINED: (0,),
 }
 
 _LINKS = kernel_artifacts.alias("links")
@@ -371,4 +389,6 @@ def cursor(what: What, row: Any) -> Cursor:
     """Where a row is."""
     if what in (What.CONSTANTS, What.PROGRAMS, What.BLOBS):
         return (row.digest,)
+    if what is What.QUARANTINED:
+        return (row.artifact_id,)
     return (row.p1, row.p2)

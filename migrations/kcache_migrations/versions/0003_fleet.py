@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 
 from kcache_migrations.audit_views import audit_views
-from kcache_migrations.collector import collector_removal, collector_statements
+from kcache_migrations.collector import QUARANTINED, collector_removal, collector_statements
 from kcache_migrations.guards import guard_statements
 from kcache_migrations.notices import notice_removal, notice_statements
 from kcache_migrations.views import hexadecimal, iso_time
@@ -47,7 +47,7 @@ _COLLECTABLE = {
     "programs": ("artifact_id",),
     "constants": ("artifact_id",),
     "artifacts": ("id",),
-    "artifact_chunks": ("artifact_id",),
+    "artifact_chunks": ("artifact_id", QUARANTINED),
     "quarantine": ("artifact_id",),
     "audit_events": ("id",),
     "audit_seals": ("id",),
