@@ -77,11 +77,12 @@ class Database(ABC):
         """
 
     @abstractmethod
-    def add_spec(self, connection: Connection, values: Mapping[str, Any]) -> int | None:
-        """Insert a row of ``specs`` under the next key of its namespace, within the caller's transaction.
+    def add_specs(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> Mapping[bytes, int]:
+        """Insert rows of ``specs`` under the next keys of their namespace, within the caller's transaction.
 
-        ``values`` has all columns but the key. The key; ``None`` when a spec of that digest is there, or the
-        namespace is not. Who comes next waits until the transaction ends.
+        At least one, of one namespace, with different digests and all columns but the key. The key by digest;
+        those are left out that are there already, and all of them when the namespace is not there. Who comes
+        next waits until the transaction ends.
         """
 
     @abstractmethod

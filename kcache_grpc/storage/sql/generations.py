@@ -132,6 +132,14 @@ class SqlGenerations(SqlPart):
         self, namespace: Namespace, blobs: Iterable[Blob], work: Callable[[Connection, Placing], T]
     ) -> T:
         """Put what belongs into the object store, then run ``work`` in one transaction."""
+        return self._with_placed(
+            namespace,
+            blobs,
+            lambda placing: self._db.transact(lambda connection: work(connection, placing)),
+        )
+
+    def _with_placed(self, namespace: Namespace, blobs: Iterable[Blob], write: Callable[[Placing], T]) -> T:
+        """Put what belongs into the object store, then ``write``; again while it raises NotPlacedError."""
         wanted = {blob.digest: blob for blob in blobs}
         placing = Placing(self._objects, self._clock)
         placing.prepare(wanted.values())
@@ -140,7 +148,7 @@ class SqlGenerations(SqlPart):
                 placing.put(blob)
         for _ in range(_MOST_PUTS):
             try:
-                return self._db.transact(lambda connection: work(connection, placing))
+                return write(placing)
             except NotPlacedError as missing:  # noqa: PERF203 (what we found was collected, or we are late)
                 placing.put(missing.blob)
         raise StoreUnavailable("other processes took away again and again what this one put")

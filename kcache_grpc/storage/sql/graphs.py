@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
-from sqlalchemy import BindParameter, Connection, bindparam, select
+from sqlalchemy import Connection, bindparam, select
 
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.contract import GraphStore
 from kcache_grpc.storage.errors import Conflict, CorruptStore, InvalidValue, MissingReference
-from kcache_grpc.storage.objects.placing import Placing
 from kcache_grpc.storage.records import (
     AuditEvent,
     GraphDraft,
     MappingDraft,
     MappingRecord,
     Namespace,
-    SignedBytes,
     SpecDraft,
     SpecRecord,
     StoredGraph,
@@ -29,44 +26,23 @@ from kcache_grpc.storage.schema import (
     graph_mappings,
     key_aliases,
     key_counters,
-    mapping_constants,
     specs,
 )
-from kcache_grpc.storage.sql.blobs import store_constants
-from kcache_grpc.storage.sql.database import Row
 from kcache_grpc.storage.sql.generations import SqlGenerations, lost_constants
-from kcache_grpc.storage.sql.ledger import insert_conflict, insert_events
+from kcache_grpc.storage.sql.graph_rows import MAPPING, NS, SPEC, mapping_record, spec_record
+from kcache_grpc.storage.sql.graph_writes import Entry, GraphWriter, Written, insert_mappings
+from kcache_grpc.storage.sql.graph_writes import find_mappings as find_stored_mappings
+from kcache_grpc.storage.sql.group_commit import GroupCommit
+from kcache_grpc.storage.sql.ledger import insert_conflict
 from kcache_grpc.storage.sql.limits import Charge, touch
 from kcache_grpc.storage.sql.part import batches, insert_once
 
-_NS: BindParameter[int] = bindparam("ns")
-_SPEC = select(
-    specs.c.key,
-    specs.c.spec_digest,
-    specs.c.text,
-    specs.c.numerics,
-    specs.c.canonicalizer,
-    specs.c.family,
-    specs.c.created_at,
-).where(specs.c.namespace_id == _NS)
-_SPEC_BY_KEY = _SPEC.where(specs.c.key == bindparam("key"))
-_SPEC_BY_DIGEST = _SPEC.where(specs.c.spec_digest == bindparam("digest"))
-_KEY_EXISTS = select(specs.c.key).where(specs.c.namespace_id == _NS, specs.c.key == bindparam("key"))
-_COUNT = select(key_counters.c.last_key).where(key_counters.c.namespace_id == _NS)
+_SPEC_BY_KEY = SPEC.where(specs.c.key == bindparam("key"))
+_SPEC_BY_DIGEST = SPEC.where(specs.c.spec_digest == bindparam("digest"))
+_KEY_EXISTS = select(specs.c.key).where(specs.c.namespace_id == NS, specs.c.key == bindparam("key"))
+_COUNT = select(key_counters.c.last_key).where(key_counters.c.namespace_id == NS)
 
-_MAPPING = select(
-    graph_mappings.c.program_digest,
-    graph_mappings.c.numerics,
-    graph_mappings.c.key,
-    graph_mappings.c.binding,
-    graph_mappings.c.signature,
-    graph_mappings.c.epoch,
-    graph_mappings.c.created_at,
-).where(
-    graph_mappings.c.namespace_id == _NS,
-    graph_mappings.c.epoch == bindparam("epoch"),
-    graph_mappings.c.numerics == bindparam("numerics"),
-)
+_MAPPING = MAPPING.where(graph_mappings.c.numerics == bindparam("numerics"))
 _MAPPING_BY_DIGEST = _MAPPING.where(graph_mappings.c.program_digest == bindparam("digest"))
 #: Those whose constants are all there.
 _USABLE_BY_DIGEST = _MAPPING_BY_DIGEST.where(~lost_constants(graph_mappings.c.id))
@@ -74,20 +50,18 @@ _USABLE_BY_DIGESTS = _MAPPING.where(
     graph_mappings.c.program_digest.in_(bindparam("digests", expanding=True)),
     ~lost_constants(graph_mappings.c.id),
 )
-_INSERT_MAPPING = insert_once(graph_mappings).returning(graph_mappings.c.id)
-_INSERT_MAPPING_CONSTANTS = insert_once(mapping_constants)
 #: Kept from collection until the transaction ends.
 _CONSTANT_EXISTS = (
     select(constants.c.digest)
-    .where(constants.c.namespace_id == _NS, constants.c.digest == bindparam("digest"))
+    .where(constants.c.namespace_id == NS, constants.c.digest == bindparam("digest"))
     .with_for_update(read=True, key_share=True)
 )
 
 _ALIAS = select(key_aliases.c.key).where(
-    key_aliases.c.namespace_id == _NS, key_aliases.c.alias == bindparam("alias")
+    key_aliases.c.namespace_id == NS, key_aliases.c.alias == bindparam("alias")
 )
 _ALIASES = select(key_aliases.c.alias).where(
-    key_aliases.c.namespace_id == _NS, key_aliases.c.key.in_(bindparam("keys", expanding=True))
+    key_aliases.c.namespace_id == NS, key_aliases.c.key.in_(bindparam("keys", expanding=True))
 )
 _INSERT_ALIAS = insert_once(key_aliases)
 
@@ -98,41 +72,30 @@ class SqlGraphs(SqlGenerations, GraphStore):
     def put_spec(self, namespace: Namespace, spec: SpecDraft) -> SpecRecord:
         checks.spec(spec)
         found = self.find_spec(namespace, spec.spec_digest)
-        if found is not None:
-            return found
+        return self._writes.put(namespace, Entry(spec)).spec if found is None else found
 
-        def work(connection: Connection) -> SpecRecord:
-            charge = Charge(connection, namespace)
-            stored, _ = self._insert_spec(connection, namespace, spec, charge)
-            charge.settle()
-            return stored
+    @cached_property
+    def _writes(self) -> GroupCommit[Namespace, Entry, Written]:
+        """What is stored at the same time shares a transaction."""
+        return GroupCommit(self._write_entries, lambda entry: entry.size)
+
+    def _write_entries(self, namespace: Namespace, entries: Sequence[Entry]) -> list[Written]:
+        def work(connection: Connection) -> list[Written]:
+            now = self._clock.wall()
+            return GraphWriter(connection, namespace, self._db.add_specs, self._writer, now).write(entries)
 
         return self._db.transact(work)
-
-    def _insert_spec(
-        self, connection: Connection, namespace: Namespace, spec: SpecDraft, charge: Charge
-    ) -> tuple[SpecRecord, bool]:
-        """The spec, and whether it is new: then the namespace's counter is locked from here on."""
-        values = _spec_values(namespace, spec, self._clock.wall())
-        key = self._db.add_spec(connection, values)
-        if key is not None:
-            charge.add("specs")
-            return _spec_draft_record(spec, key, values["created_at"]), True
-        found = _find_spec(connection, namespace, spec.spec_digest)
-        if found is None:
-            raise MissingReference(f"namespace {namespace.name!r} is not stored")
-        return found, False
 
     def get_spec(self, namespace: Namespace, key: int) -> SpecRecord | None:
         if not 1 <= key <= checks.MAX_INT:
             return None
         rows = self._db.fetch(_SPEC_BY_KEY, {"ns": namespace.id, "key": key})
-        return _spec(rows[0]) if rows else None
+        return spec_record(rows[0]) if rows else None
 
     def find_spec(self, namespace: Namespace, spec_digest: bytes) -> SpecRecord | None:
         checks.digest("spec digest", spec_digest)
         rows = self._db.fetch(_SPEC_BY_DIGEST, {"ns": namespace.id, "digest": spec_digest})
-        return _spec(rows[0]) if rows else None
+        return spec_record(rows[0]) if rows else None
 
     def count_specs(self, namespace: Namespace) -> int:
         rows = self._db.fetch(_COUNT, {"ns": namespace.id})
@@ -146,7 +109,7 @@ class SqlGraphs(SqlGenerations, GraphStore):
 
         def work(connection: Connection) -> MappingRecord:
             charge = Charge(connection, namespace)
-            stored, _ = self._insert_mapping(connection, namespace, mapping, charge)
+            stored = self._insert_mapping(connection, namespace, mapping, charge)
             charge.settle()
             return stored
 
@@ -154,46 +117,17 @@ class SqlGraphs(SqlGenerations, GraphStore):
 
     def _insert_mapping(
         self, connection: Connection, namespace: Namespace, mapping: MappingDraft, charge: Charge
-    ) -> tuple[MappingRecord, bool]:
-        name = _mapping_name(namespace, mapping.program_digest, mapping.numerics)
-        found = connection.execute(_MAPPING_BY_DIGEST, name).first()
-        if found is not None:
-            return mapping_record(found), False
+    ) -> MappingRecord:
+        name = (mapping.program_digest, mapping.numerics)
+        found = find_stored_mappings(connection, namespace, [name])
+        if found:
+            return found[name]
         require_key(connection, namespace, mapping.key)
         _require_constants(connection, namespace, mapping.constants)
-        touch(connection, namespace, [("mapping", mapping.program_digest)], self._clock.wall())
-        return self._add_mapping(connection, namespace, mapping, charge)
-
-    def _add_mapping(
-        self, connection: Connection, namespace: Namespace, mapping: MappingDraft, charge: Charge
-    ) -> tuple[MappingRecord, bool]:
-        """Insert a mapping whose key and constants are there; the stored one, and whether it is this."""
-        values = _mapping_values(namespace, mapping, self._clock.wall())
-        mapping_id = connection.execute(_INSERT_MAPPING, values).scalar()
-        if mapping_id is None:
-            name = _mapping_name(namespace, mapping.program_digest, mapping.numerics)
-            return mapping_record(connection.execute(_MAPPING_BY_DIGEST, name).one()), False
-        charge.add("mappings")
-        if mapping.constants:
-            rows = [
-                {
-                    "mapping_id": mapping_id,
-                    "position": position,
-                    "namespace_id": namespace.id,
-                    "digest": digest,
-                }
-                for position, digest in enumerate(mapping.constants)
-            ]
-            connection.execute(_INSERT_MAPPING_CONSTANTS, rows)
-        stored = MappingRecord(
-            mapping.program_digest,
-            mapping.numerics,
-            mapping.key,
-            mapping.binding,
-            namespace.epoch,
-            values["created_at"],
-        )
-        return stored, True
+        now = self._clock.wall()
+        touch(connection, namespace, [("mapping", mapping.program_digest)], now)
+        stored, _ = insert_mappings(connection, namespace, {name: mapping}, charge, now)
+        return stored[name]
 
     def find_mapping(
         self, namespace: Namespace, program_digest: bytes, numerics: str
@@ -223,43 +157,13 @@ class SqlGraphs(SqlGenerations, GraphStore):
     ) -> StoredGraph:
         checks.graph(graph)
         checks.events([] if event is None else [event])
-        return self._transact_with(
+        written = self._with_placed(
             namespace,
             graph.constants,
-            lambda connection, placing: self._insert_graph(connection, namespace, graph, event, placing),
+            lambda placing: self._writes.put(namespace, Entry(graph.spec, graph, event, placing)),
         )
-
-    def _insert_graph(
-        self,
-        connection: Connection,
-        namespace: Namespace,
-        graph: GraphDraft,
-        event: AuditEvent | None,
-        placing: Placing,
-    ) -> StoredGraph:
-        charge = Charge(connection, namespace)
-        # Nobody waits for the counter while this is done.
-        store_constants(connection, namespace, graph.constants, self._clock.wall(), charge, placing)
-        name = _mapping_name(namespace, graph.program_digest, graph.spec.numerics)
-        found = connection.execute(_MAPPING_BY_DIGEST, name).first()
-        touch(connection, namespace, [("mapping", graph.program_digest)], self._clock.wall())
-        spec, new_spec = _find_spec(connection, namespace, graph.spec.spec_digest), False
-        if spec is None:
-            spec, new_spec = self._insert_spec(connection, namespace, graph.spec, charge)
-        if found is not None:
-            mapping, new_mapping = mapping_record(found), False
-        else:
-            digests = tuple(constant.digest for constant in graph.constants)
-            draft = MappingDraft(
-                graph.program_digest, graph.spec.numerics, spec.key, graph.bind(spec.key), digests
-            )
-            mapping, new_mapping = self._add_mapping(connection, namespace, draft, charge)
-        if event is not None and (new_spec or new_mapping):
-            insert_events(
-                connection, namespace, [replace(event, key=spec.key)], self._writer, self._clock.wall()
-            )
-        charge.settle()
-        return StoredGraph(spec, mapping, new_spec, new_mapping)
+        assert written.mapping is not None
+        return StoredGraph(written.spec, written.mapping, written.new_spec, written.new_mapping)
 
     def add_alias(self, namespace: Namespace, alias: int, key: int) -> int:
         checks.number("key", key, alias, least=1)
@@ -320,67 +224,10 @@ def _require_constants(connection: Connection, namespace: Namespace, digests: Se
             raise MissingReference(f"constant {digest.hex()} is not stored")
 
 
-def _find_spec(connection: Connection, namespace: Namespace, digest: bytes) -> SpecRecord | None:
-    row = connection.execute(_SPEC_BY_DIGEST, {"ns": namespace.id, "digest": digest}).first()
-    return None if row is None else _spec(row)
-
-
-def _spec(row: Row) -> SpecRecord:
-    record = SpecRecord(
-        row.key, row.spec_digest, row.text, row.numerics, row.canonicalizer, row.family, row.created_at
-    )
-    if hashlib.sha256(record.text.encode()).digest() != record.spec_digest:
-        raise CorruptStore(f"the text of spec {record.key} does not hash to its digest")
-    return record
-
-
-def _spec_draft_record(spec: SpecDraft, key: int, created_at: int) -> SpecRecord:
-    return SpecRecord(
-        key, spec.spec_digest, spec.text, spec.numerics, spec.canonicalizer, spec.family, created_at
-    )
-
-
-def _spec_values(namespace: Namespace, spec: SpecDraft, now: int) -> dict[str, Any]:
-    return {
-        "namespace_id": namespace.id,
-        "spec_digest": spec.spec_digest,
-        "numerics": spec.numerics,
-        "canonicalizer": spec.canonicalizer,
-        "family": spec.family,
-        "text_size": len(spec.text.encode()),
-        "created_at": now,
-        "text": spec.text,
-    }
-
-
 def _mapping_name(namespace: Namespace, program_digest: bytes, numerics: str) -> dict[str, Any]:
     return {
         "ns": namespace.id,
         "epoch": namespace.epoch,
         "digest": program_digest,
         "numerics": numerics,
-    }
-
-
-def mapping_record(row: Row) -> MappingRecord:
-    return MappingRecord(
-        row.program_digest,
-        row.numerics,
-        row.key,
-        SignedBytes(row.binding, row.signature),
-        row.epoch,
-        row.created_at,
-    )
-
-
-def _mapping_values(namespace: Namespace, mapping: MappingDraft, now: int) -> dict[str, Any]:
-    return {
-        "namespace_id": namespace.id,
-        "epoch": namespace.epoch,
-        "program_digest": mapping.program_digest,
-        "numerics": mapping.numerics,
-        "key": mapping.key,
-        "created_at": now,
-        "binding": mapping.binding.payload,
-        "signature": mapping.binding.signature,
     }

@@ -23,6 +23,7 @@ from kcache_grpc.storage.schema import (
     quotas,
     usage,
 )
+from kcache_grpc.storage.sql.bulk import BulkInsert
 from kcache_grpc.storage.sql.part import SqlPart, insert_once
 
 _HERE = quotas.c.namespace_id == bindparam("ns")
@@ -85,15 +86,18 @@ _EXISTS = select(namespaces.c.id).where(namespaces.c.id == bindparam("ns"))
 _NOTE_REMOVAL = (
     update(namespaces).where(namespaces.c.id == bindparam("ns")).values(removals=namespaces.c.removals + 1)
 )
-_TOUCH = insert(usage)
-_TOUCH_USAGE = _TOUCH.on_conflict_do_update(
-    index_elements=["namespace_id", "subject", "digest"],
-    set_={
-        "last_used_at": case(
-            (_TOUCH.excluded.last_used_at > usage.c.last_used_at, _TOUCH.excluded.last_used_at),
-            else_=usage.c.last_used_at,
-        )
-    },
+_TOUCH = BulkInsert(
+    usage,
+    usage.columns.keys(),
+    lambda rows: rows.on_conflict_do_update(
+        index_elements=["namespace_id", "subject", "digest"],
+        set_={
+            "last_used_at": case(
+                (rows.excluded.last_used_at > usage.c.last_used_at, rows.excluded.last_used_at),
+                else_=usage.c.last_used_at,
+            )
+        },
+    ),
 )
 
 
@@ -139,8 +143,9 @@ def note_removal(connection: Connection, namespace_id: int) -> None:
 def touch(connection: Connection, namespace: Namespace, names: Iterable[tuple[str, bytes]], now: int) -> None:
     """Subjects that are in use from now on, counted as no hit."""
     values = {"namespace_id": namespace.id, "hits": 0, "saved_us": 0, "last_used_at": now}
-    for subject, digest in sorted(names):
-        connection.execute(_TOUCH_USAGE, {**values, "subject": subject, "digest": digest})
+    rows = [{**values, "subject": subject, "digest": digest} for subject, digest in sorted(names)]
+    if rows:
+        _TOUCH.execute(connection, rows)
 
 
 def require_owned(connection: Connection, namespace: Namespace, toolchain: bytes) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TypeVar
-
 from sqlalchemy import Table
 
 # PostgreSQL's form of ON CONFLICT is SQLite's too, and compiles for both.
@@ -12,12 +9,9 @@ from sqlalchemy.dialects.postgresql import Insert, insert
 
 from kcache_grpc.storage.clock import Clock
 from kcache_grpc.storage.objects.client import ObjectStore
+from kcache_grpc.storage.sql.bulk import BATCH as BATCH
+from kcache_grpc.storage.sql.bulk import batches as batches
 from kcache_grpc.storage.sql.database import Database
-
-T = TypeVar("T")
-
-#: Most names in one IN list: below every database's limit on parameters.
-BATCH = 500
 
 
 class SqlPart:
@@ -37,9 +31,3 @@ class SqlPart:
 def insert_once(table: Table) -> Insert:
     """Insert unless a row of that name is there."""
     return insert(table).on_conflict_do_nothing()
-
-
-def batches(values: Sequence[T]) -> Iterator[Sequence[T]]:
-    """``values`` in slices of at most ``BATCH``."""
-    for start in range(0, len(values), BATCH):
-        yield values[start : start + BATCH]

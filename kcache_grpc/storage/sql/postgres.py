@@ -26,6 +26,7 @@ from sqlalchemy import (
 from kcache_grpc.storage.errors import StoreUnavailable
 from kcache_grpc.storage.notices import Tell, Watch
 from kcache_grpc.storage.schema import audit_events
+from kcache_grpc.storage.sql.counters import add_together
 from kcache_grpc.storage.sql.database import Database, Removal, Rows
 from kcache_grpc.storage.sql.faults import translated
 from kcache_grpc.storage.sql.journal import note, record_of, select_events
@@ -169,8 +170,8 @@ class PostgresDatabase(Database):
             self.journal.committed(appended)
             return result
 
-    def add_spec(self, connection: Connection, values: Mapping[str, Any]) -> int | None:
-        return add_at_once(connection, values)
+    def add_specs(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> Mapping[bytes, int]:
+        return add_at_once(connection, rows[0]) if len(rows) == 1 else add_together(connection, rows)
 
     def collect(
         self, connection: Connection, table: str, column: str, ids: Sequence[int], removal: Removal

@@ -1,4 +1,4 @@
-"""``sql.counters`` in one statement, which Postgres has.
+"""``sql.counters`` for one spec in one statement, which Postgres has.
 
 The lock does not last for ways to the database and back. Who had to wait for it sees the counter as it is
 then; specs that the statement does not see yet are conflicts.
@@ -46,7 +46,8 @@ _ADD = (
 )
 
 
-def add_at_once(connection: Connection, values: Mapping[str, Any]) -> int | None:
-    """``Database.add_spec``."""
-    named = {f"new_{name}": value for name, value in values.items()}
-    return connection.execute(_ADD, {**named, "ns": values["namespace_id"]}).scalar()
+def add_at_once(connection: Connection, row: Mapping[str, Any]) -> dict[bytes, int]:
+    """``Database.add_specs`` for one row."""
+    named = {f"new_{name}": value for name, value in row.items()}
+    key = connection.execute(_ADD, {**named, "ns": row["namespace_id"]}).scalar()
+    return {} if key is None else {row["spec_digest"]: int(key)}

@@ -27,7 +27,7 @@ from sqlalchemy import (
 from kcache_grpc.storage.clock import Clock
 from kcache_grpc.storage.errors import StoreUnavailable
 from kcache_grpc.storage.schema import METADATA, artifact_chunks, quarantine
-from kcache_grpc.storage.sql.counters import add_alone
+from kcache_grpc.storage.sql.counters import add_together
 from kcache_grpc.storage.sql.database import Database, Removal, Rows, removal_event
 from kcache_grpc.storage.sql.faults import translated
 from kcache_grpc.storage.sql.journal import insert_rows
@@ -177,8 +177,8 @@ class SqliteDatabase(Database):
             self._writer = None
             writer.close()
 
-    def add_spec(self, connection: Connection, values: Mapping[str, Any]) -> int | None:
-        return add_alone(connection, values)
+    def add_specs(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> Mapping[bytes, int]:
+        return add_together(connection, rows)
 
     def collect(
         self, connection: Connection, table: str, column: str, ids: Sequence[int], removal: Removal

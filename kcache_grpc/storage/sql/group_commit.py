@@ -1,0 +1,202 @@
+"""Group commit: what comes while a transaction is on its way to the disk shares the next one.
+
+A writer that finds nobody at work writes at once, alone. Those that come meanwhile queue; when the
+transaction is done, the first of them writes for all. So a lone writer waits for nobody, and many pay for one
+commit.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from kcache_grpc.storage.errors import StoreUnavailable
+
+Lane = TypeVar("Lane")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+#: Most items of one transaction, and most bytes beyond those of its first item: others wait for it.
+MOST_ITEMS = 256
+MOST_BYTES = 4 << 20
+#: A group as large as the last one is waited for so many seconds at most, and this share of the last write.
+#: Those that were just served are about to come again: without it they would miss every second commit.
+GATHER_SECONDS = 0.002
+GATHER_SHARE = 0.2
+
+
+class _Seat(Generic[Item, Result]):
+    """One item that waits, and what became of it."""
+
+    __slots__ = ("item", "outcome", "turn", "written")
+
+    def __init__(self, item: Item) -> None:
+        self.item = item
+        #: Set when it is written or failed, or has the lead.
+        self.turn = threading.Event()
+        self.written = False
+        self.outcome: Result | Exception | None = None
+
+
+class _Queue(Generic[Item, Result]):
+    """Who waits in a lane."""
+
+    def __init__(self) -> None:
+        self.seats: deque[_Seat[Item, Result]] = deque()
+        #: Who writes now, or is about to, and what it writes.
+        self.leader: _Seat[Item, Result] | None = None
+        self.group: list[_Seat[Item, Result]] = []
+        #: As many as the last group had are waited for until then, unless that was one alone.
+        self.expected = 1
+        self.patience = 0.0
+        self.gathered = threading.Event()
+
+
+class _State(Generic[Lane, Item, Result]):
+    """Of one process."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.lock = threading.Lock()
+        self.queues: dict[Lane, _Queue[Item, Result]] = {}
+
+
+class GroupCommit(Generic[Lane, Item, Result]):
+    """Items of one lane are written together, in one transaction, in the order in which they came.
+
+    ``write`` writes all that it is given, or raises and has written nothing. A group that fails is cut in
+    halves until only those fail that are at fault; ``StoreUnavailable``, which is nobody's fault, is raised
+    to all. ``size`` is in bytes. Thread-safe, and usable again after a fork.
+    """
+
+    def __init__(
+        self, write: Callable[[Lane, Sequence[Item]], Sequence[Result]], size: Callable[[Item], int]
+    ) -> None:
+        self._write = write
+        self._size = size
+        self._latest: _State[Lane, Item, Result] = _State()
+
+    def put(self, lane: Lane, item: Item) -> Result:
+        """Returns when ``item`` is committed, raises when it is not.
+
+        A caller that is interrupted while it waits takes nobody along; its own item is written or not.
+        """
+        state = self._state()
+        seat: _Seat[Item, Result] = _Seat(item)
+        queue = self._sit_down(state, lane, seat)
+        try:
+            seat.turn.wait()
+            if not seat.written:
+                self._lead(state, lane, queue)
+        except BaseException:
+            self._leave(state, queue, seat)
+            raise
+        return _result(seat)
+
+    def _state(self) -> _State[Lane, Item, Result]:
+        """A new one in the child of a fork: the parent's threads are not there."""
+        state = self._latest
+        if state.process != os.getpid():
+            state = self._latest = _State()
+        return state
+
+    def _sit_down(
+        self, state: _State[Lane, Item, Result], lane: Lane, seat: _Seat[Item, Result]
+    ) -> _Queue[Item, Result]:
+        with state.lock:
+            queue = state.queues.get(lane)
+            if queue is None:
+                queue = state.queues[lane] = _Queue()
+            queue.seats.append(seat)
+            if queue.leader is None:
+                _pass_on(queue)
+            elif len(queue.seats) >= queue.expected:
+                queue.gathered.set()
+            return queue
+
+    def _lead(self, state: _State[Lane, Item, Result], lane: Lane, queue: _Queue[Item, Result]) -> None:
+        """Write for all who wait, the leader among them, and give the lead to the next one."""
+        if queue.expected > 1 and (patience := queue.patience - time.monotonic()) > 0:
+            queue.gathered.wait(patience)
+        with state.lock:
+            group = queue.group = self._take(queue.seats)
+        began = time.monotonic()
+        outcomes = self._outcomes(lane, [seat.item for seat in group])
+        ended = time.monotonic()
+        for seat, outcome in zip(group, outcomes, strict=True):
+            seat.outcome = outcome
+            seat.written = True
+        _wake(group)
+        with state.lock:
+            queue.expected = len(group)
+            queue.patience = ended + min(GATHER_SECONDS, GATHER_SHARE * (ended - began))
+            _pass_on(queue)
+
+    def _take(self, seats: deque[_Seat[Item, Result]]) -> list[_Seat[Item, Result]]:
+        group = [seats.popleft()]
+        room = MOST_BYTES
+        while seats and len(group) < MOST_ITEMS:
+            room -= self._size(seats[0].item)
+            if room < 0:
+                break
+            group.append(seats.popleft())
+        return group
+
+    def _outcomes(self, lane: Lane, items: Sequence[Item]) -> list[Result | Exception]:
+        try:
+            return list(self._write(lane, items))
+        except StoreUnavailable as error:
+            return [error] * len(items)
+        except Exception as error:  # noqa: BLE001 (raised to the caller whose item it is)
+            if len(items) == 1:
+                return [error]
+        half = len(items) // 2
+        return self._outcomes(lane, items[:half]) + self._outcomes(lane, items[half:])
+
+    def _leave(
+        self,
+        state: _State[Lane, Item, Result],
+        queue: _Queue[Item, Result],
+        seat: _Seat[Item, Result],
+    ) -> None:
+        """Interrupted. What a leader had begun goes on under the next one."""
+        with state.lock:
+            if queue.leader is seat:
+                _wake([each for each in queue.group if each.written])
+                queue.seats.extendleft(each for each in reversed(queue.group) if not each.written)
+            if seat in queue.seats:
+                queue.seats.remove(seat)
+            if queue.leader is seat:
+                _pass_on(queue)
+
+
+def _wake(seats: Sequence[_Seat[Item, Result]]) -> None:
+    for seat in seats:
+        seat.turn.set()
+
+
+def _pass_on(queue: _Queue[Item, Result]) -> None:
+    """Let the first who waits lead. Holds the lock."""
+    queue.group = []
+    queue.leader = queue.seats[0] if queue.seats else None
+    if len(queue.seats) < queue.expected:
+        queue.gathered.clear()
+    else:
+        queue.gathered.set()
+    if queue.leader is not None:
+        queue.leader.turn.set()
+
+
+def _result(seat: _Seat[Item, Result]) -> Result:
+    outcome = seat.outcome
+    try:
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
+    finally:
+        # The traceback of an outcome holds this frame: no cycle.
+        del outcome, seat
