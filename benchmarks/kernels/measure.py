@@ -1,0 +1,146 @@
+"""One kernel: built by all contenders, checked against f64, timed in turns."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import torch
+
+from benchmarks.kernels.case import Array, Case, error_of
+from benchmarks.kernels.contenders import Absent, Built, blas, ours, pytorch, xla
+from benchmarks.kernels.limits import NAME as BY_HAND
+from benchmarks.kernels.limits import SIZE_CLASSES, Limits
+from benchmarks.rounds import Contender, interleave
+
+#: Short names for ``--rivals``.
+RIVALS = {
+    "eager": pytorch.EAGER,
+    "inductor": pytorch.INDUCTOR,
+    "autotune": pytorch.AUTOTUNED,
+    "jax": xla.NAME,
+    "numpy": blas.NAME,
+    "onnx": "ONNX Runtime",
+    "hand": BY_HAND,
+}
+
+#: Groups whose limit may be arithmetic; of the others it is the memory's bandwidth.
+COMPUTING = {*pytorch.TUNED_GROUPS}
+CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
+
+
+class Bench:
+    """All contenders of one process."""
+
+    def __init__(self, options: argparse.Namespace, folder: Path, limits: Limits) -> None:
+        self._options = options
+        self._limits = limits
+        self._ours = ours.Ours(options.address, options.server, folder / "cache", options.numerics)
+        self._rivals = options.rivals.split(",")
+
+    def machine(self) -> dict[str, Any]:
+        """The machine's limits, and which kernels the rivals chose for it."""
+        return {
+            "threads": self._options.threads,
+            "fma_peak_gflops": self._limits.peak / 1e9,
+            "copy_gbps": {name: self._limits.bandwidth(size) / 1e9 for name, size in SIZE_CLASSES.items()},
+            "core_types": {
+                "OpenBLAS (NumPy)": blas.core(),
+                "PyTorch": torch.backends.cpu.get_cpu_capability(),
+                "MKL (PyTorch)": pytorch.core(),
+            },
+        }
+
+    def measured(self, case: Case) -> dict[str, Any]:
+        """The row of one kernel."""
+        inputs = case.inputs()
+        with torch.no_grad(), jax.enable_x64(any(array.dtype == "float64" for array in inputs)):
+            expected = pytorch.reference(case, inputs)
+            built, rows = self._built(case, inputs, expected)
+            calls = {name: _timed(one.call, self._options) for name, one in built.items()}
+            samples = interleave(calls, rounds=self._options.rounds, calls=1) if calls else {}
+            for name, sample in samples.items():
+                rows[name]["seconds"] = sample.seconds
+            return {**self._facts(case, inputs, expected), "contenders": rows}
+
+    def _facts(self, case: Case, inputs: list[Array], expected: list[Array]) -> dict[str, Any]:
+        width = max(array.itemsize for array in inputs if array.dtype.kind != "i")
+        moved = sum(array.nbytes for array in inputs) + sum(array.size * width for array in expected)
+        traffic, flops = case.traffic or moved, case.flops or xla.flops(case, inputs)
+        least, bound = self._limits.least_seconds(traffic, flops if case.group in COMPUTING else 0.0)
+        facts = {"name": case.name, "group": case.group, "threads": self._options.threads}
+        return {**facts, "traffic": traffic, "flops": flops, "least_s": least, "bound": bound}
+
+    def _built(
+        self, case: Case, inputs: list[Array], expected: list[Array]
+    ) -> tuple[dict[str, Built], dict[str, dict[str, Any]]]:
+        """Those that are right, and what there is to say of each."""
+        built: dict[str, Built] = {}
+        rows: dict[str, dict[str, Any]] = {}
+        for name, build in self._builders(expected):
+            try:
+                one = build(case, inputs)
+                found = one.read(one.call())
+                worst = max(error_of(got, due) for got, due in zip(found, expected, strict=True))
+            except Absent as reason:
+                rows[name] = {"absent": str(reason)}
+                continue
+            except Exception as error:  # noqa: BLE001 - one contender's failure is a line of the report
+                rows[name] = {"absent": f"failed: {type(error).__name__}: {str(error)[:200]}"}
+                continue
+            rows[name] = {
+                "error": worst,
+                "compile_s": one.compile_s,
+                "compile_cpu_s": one.compile_cpu_s,
+                "stages": one.stages,
+                "launches": one.launches,
+            }
+            if worst <= case.tolerance:
+                built[name] = one
+            else:
+                rows[name]["absent"] = f"wrong: error {worst:.1e}, allowed {case.tolerance:.0e}"
+        return built, rows
+
+    def _builders(self, expected: list[Array]) -> Iterator[tuple[str, Callable[[Case, list[Array]], Built]]]:
+        yield ours.NAME, self._ours.build
+        yield ours.READY, self._ours.build_ready
+        every: dict[str, Callable[[Case, list[Array]], Built]] = {
+            "eager": pytorch.build_eager,
+            "inductor": pytorch.build_inductor,
+            "autotune": functools.partial(pytorch.build_inductor, mode="max-autotune"),
+            "jax": xla.build,
+            "numpy": functools.partial(blas.build, like=expected),
+            "onnx": self._onnx,
+            "hand": self._limits.build,
+        }
+        for short in self._rivals:
+            yield RIVALS[short], every[short]
+
+    def _onnx(self, case: Case, inputs: list[Array]) -> Built:
+        try:
+            from benchmarks.kernels.contenders import onnx
+        except ImportError as error:
+            raise Absent("onnxruntime is not installed") from error
+        return onnx.build(case, inputs, self._options.threads)
+
+
+def _timed(call: Callable[[], Any], options: argparse.Namespace) -> Contender:
+    """As many calls as fill the budget; mean seconds of one."""
+    clock = CLOCKS[options.clock]
+    call()
+    started = clock()
+    call()
+    count = max(1, min(20_000, int(options.budget / max(clock() - started, 1e-7))))
+
+    def run(_: int) -> float:
+        started = clock()
+        for _ in range(count):
+            call()
+        return (clock() - started) / count
+
+    return run

@@ -1,0 +1,71 @@
+"""What the rows say: ratios with spread, geometric means by group, shares of the machine's limit."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable
+from typing import Any
+
+OURS, READY, BY_HAND = "kcache", "kcache, buffers ready", "by hand"
+
+
+def ratios(case: dict[str, Any], rival: str, ours: str = OURS) -> tuple[float, float, float] | None:
+    """How many times faster than a rival: median, least and most of the rounds; ``None`` without both."""
+    rows = case["contenders"]
+    pair = [rows.get(name, {}).get("seconds") for name in (rival, ours)]
+    if not all(pair):
+        return None
+    each = sorted(theirs / mine for theirs, mine in zip(*pair, strict=True))
+    return statistics.median(each), each[0], each[-1]
+
+
+def rivals_of(case: dict[str, Any]) -> list[str]:
+    """Rivals that were timed."""
+    skipped = (OURS, READY, BY_HAND)
+    return [name for name, row in case["contenders"].items() if name not in skipped and row.get("seconds")]
+
+
+def best_rival(case: dict[str, Any]) -> str | None:
+    """The fastest, by its median."""
+    rows = case["contenders"]
+    return min(rivals_of(case), key=lambda name: statistics.median(rows[name]["seconds"]), default=None)
+
+
+def share(case: dict[str, Any], name: str = READY) -> float | None:
+    """Of the machine's limit: 1 copies, or multiplies and adds, as fast as this machine can."""
+    seconds = case["contenders"].get(name, {}).get("seconds")
+    return case["least_s"] / statistics.median(seconds) if seconds else None
+
+
+def geometric_mean(values: Iterable[float]) -> float | None:
+    """``None`` of nothing."""
+    logarithms = [math.log(value) for value in values]
+    return math.exp(statistics.fmean(logarithms)) if logarithms else None
+
+
+def by_group(cases: list[dict[str, Any]], threads: int) -> dict[str, dict[str, Any]]:
+    """Geometric means of how many times faster than each rival and than the best, and the slowest kernel."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for case in cases:
+        if case["threads"] == threads and "group" in case:
+            groups.setdefault(case["group"], []).append(case)
+    return {group: _mean_row(members) for group, members in groups.items()}
+
+
+def _mean_row(members: list[dict[str, Any]]) -> dict[str, Any]:
+    names = sorted({name for case in members for name in rivals_of(case)})
+    found = {name: [each[0] for case in members if (each := ratios(case, name))] for name in names}
+    best = {
+        case["name"]: each[0]
+        for case in members
+        if (rival := best_rival(case)) and (each := ratios(case, rival))
+    }
+    slowest = min(best, key=lambda name: best[name], default=None)
+    return {
+        "kernels": len(members),
+        "timed": len(best),
+        "rivals": {name: geometric_mean(values) for name, values in found.items() if values},
+        "best": geometric_mean(best.values()),
+        "slowest": slowest and [slowest, best[slowest]],
+    }

@@ -1,0 +1,160 @@
+"""The benchmark of kernels: its table, its references, its sums."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("jax")
+pytest.importorskip("torch")
+
+import jax
+
+from benchmarks.kernels import table
+from benchmarks.kernels.bars import Bar, bars
+from benchmarks.kernels.case import Case, error_of, flat, shape_of
+from benchmarks.kernels.contenders import blas, pytorch
+from benchmarks.kernels.contenders.stopwatch import tree_seconds
+from benchmarks.kernels.limits import Limits
+from benchmarks.kernels.summary import best_rival, by_group, geometric_mean, ratios
+from benchmarks.kernels.table import contractions, graphs, pointwise, rows, shuffles
+
+#: Every function of the table, at sizes that take no time.
+TINY = [
+    pointwise.exp_add(5, "5"),
+    pointwise.gelu_bias(3, 5),
+    pointwise.swiglu(3, 5),
+    pointwise.hypot(7),
+    pointwise.adam(6),
+    rows.row_sum((3, 5)),
+    rows.row_max((3, 5)),
+    rows.softmax((3, 5)),
+    rows.layer_norm((3, 5)),
+    rows.rms_norm((3, 5)),
+    rows.cross_entropy((3, 5)),
+    rows.batch_statistics((2, 3, 4)),
+    rows.column_sum((3, 5)),
+    rows.column_max((3, 5)),
+    rows.column_softmax((3, 5)),
+    shuffles.transpose(3, 5),
+    shuffles.transpose_add(4),
+    shuffles.channels_last(2, 3, 4),
+    shuffles.gather(7, 3, 4),
+    shuffles.scatter_add(7, 3, 4),
+    shuffles.cumsum(3, 5),
+    shuffles.sort(3, 5),
+    contractions.matmul(3, 4, 5),
+    contractions.turned("nt", 4),
+    contractions.turned("tn", 4),
+    contractions.batched(2, 3, 4),
+    contractions.bias_relu(3, 4, 5),
+    contractions.bias_gelu(3, 4, 5),
+    contractions.convolution("3x3", 2, 3, 4, 5, 3),
+    contractions.convolution("1x1", 2, 3, 4, 5, 1),
+    contractions.attention(1, 2, 3, 3, causal=True),
+    contractions.attention(1, 2, 1, 5, causal=False),
+    graphs.mlp(2),
+    graphs.block(1, 4, 8, 2),
+    graphs.block_gradient(1, 4, 8, 2),
+    graphs.resnet(1, 3, 4),
+    graphs.lstm(2, 3),
+    graphs.adam_step(3, 4),
+]
+
+
+def _doubled(case: Case) -> list[Any]:
+    return [each if each.dtype.kind == "i" else each.astype(np.float64) for each in case.inputs()]
+
+
+@pytest.mark.parametrize("case", TINY, ids=lambda case: case.name)
+def test_jax_and_torch_define_the_same_function(case: Case) -> None:
+    """In f64 both agree to f64's rounding: what is compared with the reference is the same function."""
+    expected = pytorch.reference(case, case.inputs())
+    with jax.enable_x64(True):
+        found = [np.asarray(each) for each in flat(jax.jit(case.jax)(*_doubled(case)))]
+    assert [each.shape for each in found] == [each.shape for each in expected]
+    assert max(error_of(got, due) for got, due in zip(found, expected, strict=True)) < 1e-12
+
+
+@pytest.mark.parametrize("case", [case for case in TINY if case.numpy], ids=lambda case: case.name)
+def test_numpy_computes_what_the_reference_does(case: Case) -> None:
+    inputs = case.inputs()
+    expected = pytorch.reference(case, inputs)
+    built = blas.build(case, inputs, expected)
+    found = built.read(built.call())
+    assert max(error_of(got, due) for got, due in zip(found, expected, strict=True)) < case.tolerance
+
+
+def test_the_table_is_well_formed() -> None:
+    cases = table.all_cases()
+    assert len(cases) >= 40
+    assert len({case.name for case in cases}) == len(cases)
+    assert all(shape_of(text) is not None for case in cases for text in case.args)
+    quick = {case.group for case in cases if case.quick}
+    assert quick == {case.group for case in cases} - {"matmul bf16"}
+    odd = [
+        case for case in cases if any(size % 2 for text in case.args for size in shape_of(text) if size > 1)
+    ]
+    assert len(odd) >= 5
+
+
+def test_every_function_of_the_table_is_tried_at_tiny_sizes() -> None:
+    tried = {case.name.partition("/")[0] for case in TINY}
+    untried = {case.name.partition("/")[0] for case in table.all_cases()} - tried
+    assert untried == {"tanh_mul_bf16", "matmul_bf16", "matmul_f64"}  # the same functions in other types
+
+
+def test_a_wrong_result_shows() -> None:
+    due = np.array([1.0, 100.0])
+    assert error_of(np.array([1.0, 100.0]), due) == 0
+    assert error_of(np.array([1.0, 101.0]), due) > 5e-3
+    assert error_of(np.array([1.0, np.nan]), due) == float("inf")
+    assert error_of(np.array([1.0]), due) == float("inf")
+
+
+def _row(ours: float, **rivals: float) -> dict[str, Any]:
+    seconds = {"kcache": ours, "kcache, buffers ready": ours, **rivals}
+    contenders = {name: {"seconds": [value, 2 * value, value]} for name, value in seconds.items()}
+    facts = {"group": "matmul", "threads": 1, "traffic": 4096, "least_s": 0.5, "bound": "compute"}
+    return {"name": f"matmul/512x512x{int(ours * 8)}", **facts, "contenders": contenders}
+
+
+def test_ratios_are_of_rounds_and_means_geometric() -> None:
+    slow, fast = _row(2.0, JAX=1.0, NumPy=4.0), _row(1.0, JAX=8.0, NumPy=2.0)
+    assert ratios(slow, "JAX") == (0.5, 0.5, 0.5)
+    assert best_rival(fast) == "NumPy"
+    found = by_group([slow, fast], 1)["matmul"]
+    assert found["rivals"] == {"JAX": pytest.approx(2.0), "NumPy": pytest.approx(2.0)}
+    assert found["slowest"] == [slow["name"], 0.5]
+    assert geometric_mean([]) is None
+
+
+def test_bars_say_what_is_missed_and_what_was_not_measured() -> None:
+    found = {bar.text: bar for bar in bars({"cases": [_row(2.0, NumPy=1.0), _row(1.0, NumPy=2.0)]}, 1)}
+    worst = found["f32 matmul against the best of MKL and OpenBLAS, worst"]
+    assert (worst.value, worst.met) == (0.5, False)
+    assert found["f32 matmul against the best of MKL and OpenBLAS, geometric mean of 2"].met is True
+    assert found["bf16 matmul of 1024 against our f32"].met is None
+    assert Bar("compile", 100, 150, least=False).met is True
+
+
+def test_limits_are_measured_and_the_loops_by_hand_are_right(tmp_path: Path) -> None:
+    limits = Limits(tmp_path)
+    assert limits.peak > 1e9
+    assert limits.bandwidth(1 << 14) > 1e8
+    assert limits.least_seconds(1 << 14, 0.0)[1] == "memory"
+    assert limits.least_seconds(1 << 14, 1e12)[1] == "compute"
+    for case in (pointwise.exp_add(64, "64"), rows.rms_norm((3, 128))):
+        built = limits.build(case, inputs := case.inputs())
+        [found], [due] = built.read(built.call()), pytorch.reference(case, inputs)
+        assert error_of(found, due) < case.tolerance
+
+
+def test_processor_time_of_a_process_only_grows() -> None:
+    first = tree_seconds(os.getpid())
+    sum(range(1_000_000))
+    assert tree_seconds(os.getpid()) >= first > 0
