@@ -56,7 +56,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", metavar="GLOB", action="append", help="kernels or groups; may come again")
     parser.add_argument("--quick", action="store_true", help="a kernel or two of each group, few rounds")
     parser.add_argument("--list", action="store_true", help="name the kernels")
-    parser.add_argument("--threads", default="1,all")
+    parser.add_argument("--threads", help="1,all; of a quick run 1")
     parser.add_argument("--rivals", help=f"of {ALL_RIVALS}; all of them")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--budget", type=float, default=0.02, help="seconds of a contender in a round")
@@ -74,6 +74,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--pictures", type=Path, metavar="DIR")
     arguments = parser.parse_args()
     arguments.rivals = arguments.rivals or (QUICK_RIVALS if arguments.quick else ALL_RIVALS)
+    arguments.threads = arguments.threads or ("1" if arguments.quick else "1,all")
     arguments.rounds = arguments.rounds or (5 if arguments.quick else 11)
     return arguments
 
@@ -103,6 +104,7 @@ def _environment(arguments: argparse.Namespace) -> dict[str, object]:
         "rounds": arguments.rounds,
         "clock": arguments.clock,
         "numerics": arguments.numerics,
+        "inductor_cache": bool(arguments.inductor_cache),
         "load": os.getloadavg()[0],
     }
 

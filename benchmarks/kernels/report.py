@@ -35,7 +35,7 @@ def print_case(case: dict[str, Any]) -> None:
         head += f" {_time(rows[OURS])} ({_time(rows[READY]) if rows[READY].get('seconds') else '?'})"
         head += f" {part:4.0%} of {case['bound']}" if part else ""
         if rows[OURS].get("compile_s"):
-            head += f", compiled in {rows[OURS]['compile_s'] * 1e3:.0f} ms"
+            head += f", {_compiled(rows[OURS])}, {rows[OURS]['launches']} launches"
     print(head)
     for name in rivals_of(case):
         print(f"    {_against(case, name)}{' <- best' if name == best_rival(case) else ''}")
@@ -50,9 +50,15 @@ def print_case(case: dict[str, Any]) -> None:
 def _against(case: dict[str, Any], name: str) -> str:
     row = case["contenders"][name]
     each = ratios(case, name)
-    compiled = f", compiled in {row['compile_s'] * 1e3:.0f} ms" if row.get("compile_s") else ""
+    compiled = f", {_compiled(row)}" if row.get("compile_s") else ""
     faster = f"{each[0]:6.2f}x ({each[1]:.2f} to {each[2]:.2f})" if each else "   -"
     return f"{name:24} {_time(row)} {faster}{compiled}"
+
+
+def _compiled(row: dict[str, Any]) -> str:
+    processors = row.get("compile_cpu_s")
+    busy = f" ({processors * 1e3:.0f} of processors)" if processors is not None else ""
+    return f"compiled in {row['compile_s'] * 1e3:.0f} ms{busy}"
 
 
 def _time(row: dict[str, Any]) -> str:
