@@ -113,7 +113,7 @@ class SqlLifecycle(SqlLimits):
 
     def _count(self, namespace: Namespace, step: Step) -> Collected:
         values = self._values(None, namespace, step)
-        rows, after, last = _cut(step, self._db.fetch(victims.SELECT[step.what], values))
+        rows, after, last = _cut(step, self._victims(None, step, victims.SELECT[step.what], values))
         if step.what in _WINDOWS:
             rows = [row for row in rows if row.unused]
         if step.what is What.BLOBS:
@@ -126,7 +126,7 @@ class SqlLifecycle(SqlLimits):
 
     def _collect(self, connection: Connection, namespace: Namespace, step: Step) -> Collected:
         values = self._values(connection, namespace, step)
-        rows, after, last = _cut(step, connection.execute(victims.LOCK[step.what], values).all())
+        rows, after, last = _cut(step, self._victims(connection, step, victims.LOCK[step.what], values))
         removing = self._removing(connection, namespace, step.reason or step.what.value)
         match step.what:
             case What.IDLE_KERNELS:
@@ -168,18 +168,19 @@ class SqlLifecycle(SqlLimits):
             of = {"ns": namespace.id}
             last = self._ask(connection, _LAST_CANONICALIZER, of)
             values["canonicalizer"] = last[0].canonicalizer if last else 0
-        elif step.what is What.DISOWNED_KERNELS:
-            values |= self._next_disowned(connection, here, values["c1"], values["c2"])
         return values
 
-    def _next_disowned(
-        self, connection: Connection | None, here: dict[str, Any], toolchain: bytes, after: int
-    ) -> dict[str, Any]:
-        """Whose kernels a step removes, and behind which of them it begins."""
-        values = {**here, "from_toolchain": toolchain, "from_id": after}
-        found = self._ask(connection, victims.NEXT_DISOWNED, values)
-        following = found[0].toolchain if found else toolchain
-        return {"of_toolchain": following, "after_id": after if following == toolchain else 0}
+    def _victims(
+        self, connection: Connection | None, step: Step, statement: Any, values: dict[str, Any]
+    ) -> Sequence[Row]:
+        if step.what is not What.DISOWNED_KERNELS:
+            return self._ask(connection, statement, values)
+        for (toolchain,) in self._ask(connection, victims.DISOWNED, values):
+            after = values["c2"] if toolchain == values["c1"] else 0
+            of = {**values, "of_toolchain": toolchain, "after_id": after}
+            if rows := self._ask(connection, statement, of):
+                return rows
+        return ()
 
     def _ask(self, connection: Connection | None, statement: Any, values: dict[str, Any]) -> Sequence[Row]:
         """In the caller's transaction, if there is one."""

@@ -106,27 +106,11 @@ _EPOCH_KERNELS = (
     .order_by(kernels.c.epoch, kernels.c.kernel_digest)
     .limit(_MOST)
 )
-_OF_TOOLCHAIN = (
-    kernels.c.namespace_id == _NS,
-    kernels.c.toolchain == disowned_toolchains.c.toolchain,
-    kernels.c.epoch == _EPOCH,
-)
-#: The first toolchain that has kernels behind the cursor: a step is about the kernels of one.
-NEXT_DISOWNED = (
+#: Toolchains, from that of the cursor on: a step is about the kernels of one.
+DISOWNED = (
     select(disowned_toolchains.c.toolchain)
-    .where(
-        disowned_toolchains.c.namespace_id == _NS,
-        disowned_toolchains.c.toolchain >= bindparam("from_toolchain"),
-        or_(
-            exists().where(*_OF_TOOLCHAIN, kernels.c.id > bindparam("from_id")),
-            and_(
-                disowned_toolchains.c.toolchain > bindparam("from_toolchain"),
-                exists().where(*_OF_TOOLCHAIN),
-            ),
-        ),
-    )
+    .where(disowned_toolchains.c.namespace_id == _NS, disowned_toolchains.c.toolchain >= bindparam("c1"))
     .order_by(disowned_toolchains.c.toolchain)
-    .limit(1)
 )
 _DISOWNED_KERNELS = (
     select(*_KERNEL, kernels.c.toolchain.label("p1"), kernels.c.id.label("p2"))
