@@ -14,7 +14,7 @@ from kcache_compiler.compile import lower_module
 from kcache_compiler.schedule.groups import apart
 from kcache_compiler.types import CompileOptions
 from kcache_grpc.model.target import host_target
-from tests.compiler.codegen_harness import NUMPY, Kernel, threaded_host
+from tests.compiler.codegen_harness import NUMPY, Kernel, kernel_of, threaded_host
 
 FLOATS = ("f32", "f64", "f16", "bf16")
 INTEGERS = ("i32", "i8", "ui16", "i64")
@@ -204,3 +204,43 @@ def test_random_programs(seed: int, element: str, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("seed", range(100, 160))
 def test_more_random_programs(seed: int, element: str, monkeypatch: pytest.MonkeyPatch) -> None:
     check(seed, element, monkeypatch)
+
+
+@pytest.mark.parametrize("element", ["f32", "f64", "i8", "bf16"])
+@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+def test_transposition_in_tiles(target: str, element: str) -> None:
+    """One kernel for all sizes: whole tiles, edges, nothing, and slices for threads."""
+    if target > host_target().isa:
+        pytest.skip("this machine does not have the instructions")
+    dynamic, turned = f"tensor<?x?x3x{element}>", f"tensor<3x?x?x{element}>"
+    kernel = kernel_of(
+        f"""func.func @main(%x: {dynamic}) -> {turned} {{
+          %y = stablehlo.transpose %x, dims = [2, 1, 0] : ({dynamic}) -> {turned}
+          return %y : {turned}
+        }}""",
+        target,
+    )
+    for rows, columns in ((0, 4), (1, 1), (16, 16), (5, 40), (33, 31), (64, 17)):
+        x = np.arange(rows * columns * 3).reshape(rows, columns, 3).astype(NUMPY[element])
+        for host in (None, threaded_host()):
+            np.testing.assert_array_equal(kernel(x, host=host)[0], x.transpose(2, 1, 0))
+
+
+def test_what_is_cheap_is_computed_again_instead_of_stored() -> None:
+    kernel = kernel_of("""
+      func.func @main(%x: tensor<9x33xf32>, %m: tensor<33xf32>) -> (tensor<33xf32>, tensor<9x33xf32>) {
+        %z = stablehlo.constant dense<0.0> : tensor<f32>
+        %b = stablehlo.broadcast_in_dim %m, dims = [1] : (tensor<33xf32>) -> tensor<9x33xf32>
+        %d = stablehlo.subtract %x, %b : tensor<9x33xf32>
+        %q = stablehlo.multiply %d, %d : tensor<9x33xf32>
+        %s = stablehlo.reduce(%q init: %z) applies stablehlo.add across dimensions = [0]
+          : (tensor<9x33xf32>, tensor<f32>) -> tensor<33xf32>
+        %t = stablehlo.broadcast_in_dim %s, dims = [1] : (tensor<33xf32>) -> tensor<9x33xf32>
+        %o = stablehlo.divide %d, %t : tensor<9x33xf32>
+        return %s, %o : tensor<33xf32>, tensor<9x33xf32>
+      }""")
+    assert kernel.interface.workspace == "0"
+    x, m = np.arange(297, dtype="f4").reshape(9, 33), np.arange(33, dtype="f4")
+    total, quotient = kernel(x, m)
+    np.testing.assert_allclose(total, ((x - m) ** 2).sum(0), rtol=1e-6)
+    np.testing.assert_allclose(quotient, (x - m) / ((x - m) ** 2).sum(0), rtol=1e-6)

@@ -87,7 +87,7 @@ def build_entry(unit: Unit) -> None:
     cast_checks = _cast_checks(main, shapes)
     launches: list[tuple[list[mlir.Op], Outlined]] = []
     spared: list[mlir.Op] = []
-    for planned in plan_launches(main, shapes):
+    for planned in plan_launches(main, shapes, vector_bytes=unit.target.vector_bytes):
         for one in planned.parts or [planned]:
             name = f"launch_{len(launches)}"
             outlined = outline(unit.module, name, one.fused, one.codes, one.buffers, shapes)

@@ -14,8 +14,9 @@ from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.formula import Formula
 from kcache_compiler.codegen.memory import Pointer
 from kcache_compiler.codegen.nest import Access, Nest
+from kcache_compiler.codegen.turned import Tiles
 from kcache_compiler.errors import CompileFailed
-from kcache_compiler.schedule.loops import Fused, Statement
+from kcache_compiler.schedule.loops import Fused, Statement, Turn
 
 #: An element of a buffer at the current iteration: buffer, offset, strides up to the last that moves.
 Element: TypeAlias = tuple[int, Formula, tuple[Formula, ...]]
@@ -97,7 +98,41 @@ class Writer:
         return self.starts[key]
 
     def write(self) -> None:
-        self._shared(0, [], {})
+        if self.fused.turn is None:
+            self._shared(0, [], {})
+        else:
+            self._turned(self.fused.turn)
+
+    def _turned(self, turn: Turn) -> None:
+        """Loops over all axes but the two of the tiles, then these."""
+        segment = self.fused.segments[0]
+        nest = segment[0].nest
+        slots = _slots(segment, len(nest.axes))
+
+        def bodies(counters: list[mlir.Value], known: dict[Access, mlir.Value]) -> None:
+            registers = {element_of(access): value for access, value in known.items()}
+            _Loops(self, segment, slots).run(len(counters), counters, registers, {})
+
+        def step(access: Access) -> mlir.Value:
+            return self._value(access.strides[turn.along])
+
+        starts = [self._start(access) for access in turn.accesses]
+        tiles = Tiles(turn, starts, self._offset, step, bodies)
+        others = [p for p in range(len(nest.axes)) if p not in (turn.across, turn.along)]
+        self._around(nest, others, {}, tiles)
+
+    def _around(
+        self, nest: Nest, positions: list[int], counters: dict[int, mlir.Value], tiles: Tiles
+    ) -> None:
+        if not positions:
+            across, along = (self._bounds(nest, p) for p in (tiles.turn.across, tiles.turn.along))
+            tiles.write(counters, across, along)
+            return
+        loop = self.loop(nest, positions[0], [])
+        body = mlir.block_of(loop)
+        with mlir.at_end(body):
+            self._around(nest, positions[1:], {**counters, positions[0]: body.arguments[0]}, tiles)
+            mlir.create("scf.yield")
 
     def _shared(self, position: int, counters: list[mlir.Value], registers: Registers) -> None:
         if position == self.fused.shared:
@@ -110,10 +145,13 @@ class Writer:
             self._shared(position + 1, [*counters, body.arguments[0]], {})
             mlir.create("scf.yield")
 
-    def loop(self, nest: Nest, position: int, carried: list[mlir.Value]) -> mlir.Op:
-        low, high = mlir.constant(0), self._value(nest.axes[position].size)
+    def _bounds(self, nest: Nest, position: int) -> tuple[mlir.Value, mlir.Value]:
         if position == self.fused.sliced:
-            low, high = self.bounds
+            return self.bounds
+        return mlir.constant(0), self._value(nest.axes[position].size)
+
+    def loop(self, nest: Nest, position: int, carried: list[mlir.Value]) -> mlir.Op:
+        low, high = self._bounds(nest, position)
         types = [value.type for value in carried]
         loop = mlir.create("scf.for", [low, high, mlir.constant(1), *carried], types, regions=1)
         mlir.new_block(loop, 0, [mlir.type_of("i64"), *types])
@@ -122,12 +160,7 @@ class Writer:
     def _segment(
         self, segment: tuple[Statement, ...], counters: list[mlir.Value], registers: Registers
     ) -> None:
-        slots = [
-            Slot(number, position, _level(one.nest, access, self.fused.shared))
-            for number, one in enumerate(segment)
-            for position, access in enumerate(one.nest.accesses)
-            if access.written
-        ]
+        slots = _slots(segment, self.fused.shared)
         _Loops(self, segment, slots).run(len(counters), counters, registers, {})
 
     def read(self, access: Access, counters: list[mlir.Value], registers: Registers) -> mlir.Value:
@@ -153,6 +186,15 @@ class Writer:
             if stride != 0:
                 offset = memory.plus(offset, memory.times(counter, self._value(stride)))
         return offset
+
+
+def _slots(segment: tuple[Statement, ...], shared: int) -> list[Slot]:
+    return [
+        Slot(number, position, _level(one.nest, access, shared))
+        for number, one in enumerate(segment)
+        for position, access in enumerate(one.nest.accesses)
+        if access.written
+    ]
 
 
 def element_of(access: Access) -> Element:

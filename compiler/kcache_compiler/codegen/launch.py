@@ -194,7 +194,7 @@ def _write_body(
         views[buffer] = Pointer(argument, buffer.type.element_type, strides)
     pointers = {number: views[buffer] for number, buffer in enumerate(buffers) if buffer in views}
     for number, size in fused.rows:
-        pointers[number] = Pointer(_stack(size), buffers[number].type.element_type, [])
+        pointers[number] = Pointer(memory.stack(size), buffers[number].type.element_type, [])
     for number, other in fused.instead:
         pointers[number] = pointers[other]
     scalars: dict[Any, mlir.Value] = {}
@@ -203,12 +203,6 @@ def _write_body(
         scalars[scalar] = memory.receive(scalar.type, flat)
     Writer(fused, codes, pointers, views, scalars, dims, (arguments[0], arguments[1])).write()
     mlir.create("func.return", [mlir.constant(0, "i32")])
-
-
-def _stack(size: int) -> mlir.Value:
-    attributes = {"elem_type": mlir.type_attr(mlir.type_of("i8")), "alignment": mlir.int_attr(64)}
-    count = mlir.constant(max(1, size))
-    return mlir.create("llvm.alloca", [count], [memory.pointer_type()], attributes).results[0]
 
 
 def captured_by(generic: mlir.Op, numbers: Sequence[int]) -> list[mlir.Value]:

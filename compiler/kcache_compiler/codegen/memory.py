@@ -176,6 +176,13 @@ def shift(pointer: Pointer, offset: mlir.Value) -> mlir.Value:
     return advance(pointer.base, stored_type(pointer.element), offset)
 
 
+def stack(size: int) -> mlir.Value:
+    """So many bytes of stack; to be asked for outside of loops."""
+    attributes = {"elem_type": mlir.type_attr(mlir.type_of("i8")), "alignment": mlir.int_attr(64)}
+    count = mlir.constant(max(1, size))
+    return mlir.create("llvm.alloca", [count], [pointer_type()], attributes).results[0]
+
+
 def passed_types(scalar: mlir.Type) -> list[mlir.Type]:
     """The types of the arguments that carry a scalar into a slice function."""
     if str(scalar).startswith("complex"):

@@ -46,10 +46,13 @@ class Planned:
 
 
 def plan_launches(
-    main: mlir.Op, shapes: Shapes, is_contraction: Callable[[mlir.Op], bool] = lambda _: False
+    main: mlir.Op,
+    shapes: Shapes,
+    is_contraction: Callable[[mlir.Op], bool] = lambda _: False,
+    vector_bytes: int = 16,
 ) -> list[Planned]:
     """The launches of ``main`` in order of execution; its generics are put in that order too."""
-    return [planned for run in _runs(main) for planned in _plan(run, shapes, is_contraction)]
+    return [planned for run in _runs(main) for planned in _plan(run, shapes, is_contraction, vector_bytes)]
 
 
 def _runs(main: mlir.Op) -> Iterator[list[mlir.Op]]:
@@ -70,7 +73,9 @@ def _runs(main: mlir.Op) -> Iterator[list[mlir.Op]]:
             yield run
 
 
-def _plan(run: list[mlir.Op], shapes: Shapes, is_contraction: Callable[[mlir.Op], bool]) -> Iterator[Planned]:
+def _plan(
+    run: list[mlir.Op], shapes: Shapes, is_contraction: Callable[[mlir.Op], bool], vector_bytes: int
+) -> Iterator[Planned]:
     values: list[mlir.Value] = []
     numbers: dict[Any, int] = {}
 
@@ -94,10 +99,10 @@ def _plan(run: list[mlir.Op], shapes: Shapes, is_contraction: Callable[[mlir.Op]
     last = run[-1]
     order: list[Planned] = []
     for group in partition(subjects, root_of):
-        planned = _planned(group, subjects, codes, values, shapes)
+        planned = _planned(group, subjects, codes, values, shapes, vector_bytes)
         if group.head:
             single = [alone(member.number, subjects[member.number]) for member in group.members]
-            planned.parts = [_planned(one, subjects, codes, values, shapes) for one in single]
+            planned.parts = [_planned(one, subjects, codes, values, shapes, vector_bytes) for one in single]
         order.append(planned)
     for planned in order:
         for generic in planned.generics:
@@ -119,12 +124,13 @@ def _planned(
     codes: dict[int, Code],
     values: list[mlir.Value],
     shapes: Shapes,
+    vector_bytes: int,
 ) -> Planned:
     generics = [codes[member.number].generic for member in group.members]
     used = {access.buffer for member in group.members for access in subjects[member.number].nest.accesses}
     keep = group.head  # a contraction writes its result to memory, whatever happens to it next
     buffers = {number: _buffer(values[number], [] if keep else generics, shapes) for number in sorted(used)}
-    fused = loops(group, subjects, buffers)
+    fused = loops(group, subjects, buffers, vector_bytes)
     gone = {*fused.unstored, *dict(fused.rows), *dict(fused.instead)}
     spared = [mlir.defining(values[number]) for number in sorted(gone)]
     own = {member.number: codes[member.number] for member in group.members}

@@ -27,6 +27,11 @@ class Target:
     linker_emulation: str
 
     @property
+    def vector_bytes(self) -> int:
+        """Of the widest vectors that the target is sure to have."""
+        return 64 if "avx512vl" in self.features else 32 if "avx2" in self.features else 16
+
+    @property
     def feature_string(self) -> str:
         return ",".join(f"+{feature}" for feature in self.features)
 

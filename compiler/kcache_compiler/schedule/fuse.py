@@ -1,8 +1,8 @@
-"""Elementwise fusion that never repeats work: on ``linalg.generic`` over tensors.
+"""Elementwise fusion that repeats no work worth a thought: on ``linalg.generic`` over tensors.
 
-A producer goes into its consumer when that costs nothing: every element is still computed once,
-or computing it is only reading (copies, broadcasts, constants, indices). Nothing is fused into a
-loop that would compute it again for each step of a contraction or a broadcast. Values do not
+A producer goes into its consumer when that costs nothing: every element is still computed once, computing
+it is only reading (copies, broadcasts, constants, indices), or less than reading it back. Nothing is fused
+into a loop that would compute it again for each step of a contraction or a broadcast. Values do not
 change: every operation keeps its type and order.
 """
 
@@ -20,6 +20,14 @@ BODY_LIMIT = 64
 OPERAND_LIMIT = 12
 #: Operations cheap enough to be computed again for each read.
 FREE = ("linalg.index", "linalg.yield", "arith.constant", "arith.index_cast")
+
+#: Operations that take a cycle or less an element, how many of them are computed again, and how often.
+SIMPLE = frozenset(
+    f"arith.{name}"
+    for name in ("addf", "subf", "mulf", "negf", "addi", "subi", "cmpf", "cmpi", "select", "uitofp")
+)
+SIMPLE_LIMIT = 4
+USER_LIMIT = 4
 
 
 @dataclass(frozen=True)
@@ -121,11 +129,33 @@ def _may_fuse(producer: Generic, consumer: Generic, number: int) -> bool:
     ops = [mlir.name_of(inner) for inner in mlir.walk(producer.op)[1:]]
     if len(ops) + len(mlir.operations(consumer.body)) > BODY_LIMIT:
         return False
-    once = mlir.is_permutation(consumer.maps[number]) and len(list(producer.op.results[0].uses)) == 1
-    free = all(name in FREE for name in ops)
-    if consumer.parallel:
-        return once or free
-    return once and mlir.is_identity(consumer.maps[number])
+    if consumer.parallel and all(name in FREE for name in ops):
+        return True
+    if not mlir.is_permutation(consumer.maps[number]):
+        return False
+    return len(list(producer.op.results[0].uses)) == 1 or _cheaper_than_memory(producer, ops)
+
+
+def _cheaper_than_memory(producer: Generic, ops: list[str]) -> bool:
+    """Computing an element again for each of its readers takes less than storing and loading it.
+
+    That is so of a few simple operations on one element of equal rank, when every reader takes each once.
+    """
+    counted = [name for name in ops if name not in FREE]
+    if len(counted) > SIMPLE_LIMIT or not set(counted) <= SIMPLE:
+        return False
+    rank = producer.maps[-1].n_dims
+    whole = [entry for entry in producer.maps[:-1] if len(entry.results) == rank]
+    users = [user for user, _ in mlir.uses(producer.op.results[0])]
+    return len(whole) <= 1 and len(users) <= USER_LIMIT and all(_reads_once(user, producer) for user in users)
+
+
+def _reads_once(user: mlir.Op, producer: Generic) -> bool:
+    if mlir.name_of(user) != "linalg.generic" or not mlir.same_block(user, producer.op):
+        return False
+    generic = read_generic(user)
+    maps = [m for m, v in zip(generic.maps, generic.inputs, strict=False) if v == producer.op.results[0]]
+    return bool(maps) and all(mlir.is_permutation(entry) for entry in maps)
 
 
 def _fused_maps(producer: Generic, consumer: Generic, number: int) -> list[Any]:

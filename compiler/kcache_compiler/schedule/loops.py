@@ -43,6 +43,16 @@ class Statement:
 
 
 @dataclass(frozen=True)
+class Turn:
+    """Square tiles over two axes: ``along``, the last one, and ``across``, along which ``accesses`` run."""
+
+    across: int
+    along: int
+    size: int
+    accesses: tuple[Access, ...]
+
+
+@dataclass(frozen=True)
 class Fused:
     """The loops of one launch. All nests begin with the ``shared`` axes; those of a segment are alike.
 
@@ -55,6 +65,7 @@ class Fused:
     unstored: frozenset[int] = frozenset()
     rows: tuple[tuple[int, int], ...] = ()
     instead: tuple[tuple[int, int], ...] = ()
+    turn: Turn | None = None
 
     @property
     def statements(self) -> list[Statement]:
@@ -91,7 +102,9 @@ class Fused:
         return tuple(dict.fromkeys(check for one in self.statements for check in one.nest.checks))
 
 
-def loops(group: Group, subjects: Sequence[Subject], buffers: Mapping[int, Buffer]) -> Fused:
+def loops(
+    group: Group, subjects: Sequence[Subject], buffers: Mapping[int, Buffer], vector_bytes: int = 16
+) -> Fused:
     """The loops of a group without a contraction; ``buffers`` are those of its nests."""
     segments = [
         tuple(Statement(member.number, _arranged(subjects[member.number].nest, member)) for member in segment)
@@ -100,7 +113,8 @@ def loops(group: Group, subjects: Sequence[Subject], buffers: Mapping[int, Buffe
     fused = _placed(Fused(tuple(segments), group.shared), buffers)
     if len(fused.segments) == 1:
         fused = replace(fused, shared=0)
-    return _merged(_ordered(_without_units(fused)))
+    fused = _merged(_ordered(_without_units(fused)))
+    return replace(fused, turn=_turn(fused, buffers, vector_bytes))
 
 
 def _arranged(nest: Nest, member: Member) -> Nest:
@@ -303,3 +317,31 @@ def _merge(nest: Nest, position: int) -> Nest:
     )
     axes = (*nest.axes[:position], merged, *nest.axes[position + 2 :])
     return replace(nest, axes=axes, accesses=accesses)
+
+
+def _turn(fused: Fused, buffers: Mapping[int, Buffer], vector_bytes: int) -> Turn | None:
+    """Tiles for an elementwise nest that reads along another axis than the one it writes along."""
+    nests = [one.nest for one in fused.statements]
+    axes = nests[0].axes
+    if len(fused.segments) > 1 or len(axes) < 2 or not all(axis.parallel for n in nests for axis in n.axes):
+        return None
+    along = len(axes) - 1
+    stored = [a for nest in nests for a in nest.accesses if a.buffer not in fused.unstored]
+    written = {access.buffer for access in stored if access.written}
+    if any(access.strides[along] != 1 for access in stored if access.written):
+        return None
+    found: dict[int, dict[Access, None]] = {}
+    for access in stored:
+        turns = access.strides[along] not in (0, 1) and not buffers[access.buffer].element.startswith(
+            "complex"
+        )
+        across = next((p for p in range(along) if access.strides[p] == 1), None)
+        if turns and across is not None and access.buffer not in written:
+            found.setdefault(across, {})[access] = None
+    if not found:
+        return None
+    across, accesses = max(found.items(), key=lambda entry: len(entry[1]))
+    size = min(16, vector_bytes // max(buffers[access.buffer].width for access in accesses))
+    known = [length for p in (across, along) if isinstance(length := axes[p].size, int)]
+    long = all(length >= size for length in known)
+    return Turn(across, along, size, tuple(accesses)) if size >= 4 and long else None
