@@ -250,11 +250,7 @@ class Binding:
     @classmethod
     def from_bytes(cls, data: bytes) -> Binding:
         """Raises ``IntegrityError`` when the bytes are not a binding that this version understands."""
-        message = manifest_pb2.Binding()
-        try:
-            message.ParseFromString(data)
-        except DecodeError as error:
-            raise IntegrityError(f"not a binding: {error}") from error
+        message = parsed_binding(data)
         try:
             return cls._from_message(message)
         except ArgumentError as error:
@@ -278,6 +274,16 @@ class Binding:
             symbolic_inputs=_tensors_from_proto(message.symbolic_inputs),
             canonicalizer=message.canonicalizer or 1,
         )
+
+
+def parsed_binding(data: bytes) -> manifest_pb2.Binding:
+    """The message. Raises ``IntegrityError``."""
+    message = manifest_pb2.Binding()
+    try:
+        message.ParseFromString(data)
+    except DecodeError as error:
+        raise IntegrityError(f"not a binding: {error}") from error
+    return message
 
 
 def tensor_to_proto(tensor: TensorSpec) -> common_pb2.TensorSpec:

@@ -12,11 +12,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from kcache_grpc._proto.kcache.v1 import manifest_pb2
 from kcache_grpc.errors import ArgumentError, IntegrityError
 from kcache_grpc.model.expression import evaluate, symbols_of
 from kcache_grpc.model.guard import ANY, Guard, Sizes, guard_of, parse_guard, sizes
 from kcache_grpc.model.manifest import Binding, SymbolSpec, TensorSpec
 from kcache_grpc.model.shapes import Axis, Dim
+from kcache_grpc.model.wire import dtype_from_proto
 
 K = TypeVar("K")
 
@@ -60,6 +62,16 @@ def spec_sizes(binding: Binding) -> SpecSizes:
 def exact_shape(spec: SpecSizes) -> Shape:
     """Of the kernel for exactly the program's sizes; what it leaves open stays open."""
     return Shape(_text(spec.inputs, spec.known))
+
+
+def exact_arg_spec(binding: manifest_pb2.Binding) -> str:
+    """The text of ``exact_shape``, without taking a binding apart whose sizes are all known."""
+    known = len(binding.symbol_values) == len(binding.symbols) and all(
+        value >= 0 for value in binding.symbol_values
+    )
+    if not known:
+        return exact_shape(spec_sizes(Binding.from_bytes(binding.SerializeToString()))).arg_spec
+    return ";".join(f"{dtype_from_proto(tensor.dtype)}[{','.join(tensor.dims)}]" for tensor in binding.inputs)
 
 
 def wished_shape(spec: SpecSizes, axes: Iterable[tuple[Axis, Dim]]) -> Shape:

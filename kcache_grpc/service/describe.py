@@ -23,12 +23,20 @@ from kcache_grpc.model.manifest import (
     Manifest,
     SymbolSpec,
     TensorSpec,
+    parsed_binding,
 )
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.program import Program
 from kcache_grpc.model.shapes import DYNAMIC
 from kcache_grpc.model.signing import Signed
-from kcache_grpc.model.variants import Shape, exact_shape, parse_arg_spec, spec_sizes, wished_shape
+from kcache_grpc.model.variants import (
+    Shape,
+    exact_arg_spec,
+    exact_shape,
+    parse_arg_spec,
+    spec_sizes,
+    wished_shape,
+)
 from kcache_grpc.service.interface import interface_of
 from kcache_grpc.service.values import KernelWish, KnownGraph, KnownKernel
 from kcache_grpc.storage.records import Blob, MappingRecord, Namespace, SignedBytes, StoredKernel
@@ -150,16 +158,14 @@ def manifest(
 
 def known_graph(record: MappingRecord, key_id: bytes) -> KnownGraph:
     """A stored mapping as the service keeps it in memory."""
-    parsed = Binding.from_bytes(record.binding.payload)
-    sizes = spec_sizes(parsed)
+    parsed = parsed_binding(record.binding.payload)
     return KnownGraph(
         program_digest=record.program_digest,
         key=record.key,
         spec_digest=parsed.spec_digest,
-        arg_spec=exact_shape(sizes).arg_spec,
+        arg_spec=exact_arg_spec(parsed),
         binding=signed(record.binding, key_id),
-        sizes=sizes,
-        canonicalizer=parsed.canonicalizer,
+        canonicalizer=parsed.canonicalizer or 1,
     )
 
 

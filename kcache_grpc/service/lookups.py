@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kcache_grpc.model.manifest import ArtifactRef
@@ -16,11 +16,13 @@ from kcache_grpc.service.threads import StoreThreads
 from kcache_grpc.service.values import Found, KernelWish, KnownGraph, KnownKernel, Missing
 from kcache_grpc.service.variants import Variants
 from kcache_grpc.storage.contract import Store
-from kcache_grpc.storage.records import Namespace, StoredKernel
+from kcache_grpc.storage.records import LoadedKernel, Namespace, Wanted
 
 #: Larger artifacts are read apart: with manifest and binding they must fit a message of 4 MiB.
 _MAX_INLINE = 3 << 20
 _MEMORY_BYTES = 128 << 20
+#: Programs that the event loop itself looks up in a prompt store.
+_MOST_PROMPT = 8
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ class Lookups:
         return read
 
     async def _read(self, query: Query, program_digests: Sequence[bytes]) -> _Read:
-        """What is in memory, and the rest from the store in one trip to its threads."""
+        """What is in memory, and the rest from the store at once."""
         space, read = query.namespace, _Read()
         for digest in program_digests:
             graph = self._graphs.remembered(space, digest, query.wish.options.numerics)
@@ -131,7 +133,8 @@ class Lookups:
             if kernel is not None:
                 read.kernels[kernel.digest] = kernel
         if read.missing or any(name not in read.kernels for name in read.names.values()):
-            for graph, kernel in await self._threads(self._load, query, read):
+            prompt = self._store.prompt and len(program_digests) <= _MOST_PROMPT
+            for graph, kernel in await self._threads.look(prompt, self._load, query, read):
                 self._graphs.remember(space, graph, query.wish.options.numerics)
                 if kernel is not None:
                     self._kernels.remember(space, kernel)
@@ -140,25 +143,42 @@ class Lookups:
         return read
 
     def _load(self, query: Query, read: _Read) -> list[tuple[KnownGraph, KnownKernel | None]]:
-        """Completes ``read`` from the store; runs in a thread, so it touches no memory of the loop."""
-        space, numerics = query.namespace, query.wish.options.numerics
-        if read.missing:
-            for digest, mapping in self._store.find_mappings(space, list(read.missing), numerics).items():
-                graph = describe.known_graph(mapping, self._key_id)
-                if self._graphs.is_ours(graph):
-                    read.add(digest, graph, self._name(graph, query.wish))
-        wanted = [name for name in read.names.values() if name not in read.kernels]
-        loaded: Mapping[bytes, StoredKernel] = self._store.find_kernels(space, wanted) if wanted else {}
-        budget = query.budget
-        for name, record in loaded.items():
-            kernel = read.kernels[name] = describe.known_kernel(record, self._key_id)
-            for ref in kernel.wanted(query.kinds):
-                if ref.size <= min(budget, _MAX_INLINE):
-                    budget -= ref.size
-                    content = self._store.read_artifact(space, ref.sha256)
-                    if content is not None:
-                        read.blobs[ref.sha256] = content
+        """Completes ``read`` from the store; may run in a thread, so it touches no memory of the loop."""
+        for loaded in self._loaded(query, read):
+            kernel = describe.known_kernel(loaded.stored, self._key_id)
+            read.kernels[kernel.digest] = kernel
+            read.blobs.update(loaded.contents)
         return [(graph, read.kernels.get(read.names[d])) for d, graph in read.graphs.items()]
+
+    def _loaded(self, query: Query, read: _Read) -> Iterable[LoadedKernel]:
+        """Adds the graphs that ``read`` lacks, and gives the kernels: all of one program in one statement."""
+        space, numerics = query.namespace, query.wish.options.numerics
+        found: dict[bytes, LoadedKernel] = {}
+        if len(read.missing) == 1:
+            (digest,) = read.missing
+            graph = self._store.load_graph(space, digest, numerics, self._wanted(query))
+            mappings = [] if graph is None else [graph.mapping]
+            if graph is not None and graph.only is not None:
+                found[graph.only.stored.kernel.kernel_digest] = graph.only
+        else:
+            mappings = self._store.find_mappings(space, list(read.missing), numerics).values()
+        for mapping in mappings:
+            graph = describe.known_graph(mapping, self._key_id)
+            if self._graphs.is_ours(graph):
+                read.add(mapping.program_digest, graph, self._name(graph, query.wish))
+        names = [name for name in read.names.values() if name not in read.kernels]
+        others = [name for name in names if name not in found]
+        if len(others) == 1:
+            kernel = self._store.load_kernel(space, others[0], self._wanted(query))
+            found |= {} if kernel is None else {others[0]: kernel}
+        elif others:
+            stored = self._store.find_kernels(space, others)
+            found |= {name: LoadedKernel(kernel, {}) for name, kernel in stored.items()}
+        return [found[name] for name in names if name in found]
+
+    def _wanted(self, query: Query) -> Wanted:
+        wish, most = query.wish, min(query.budget, _MAX_INLINE)
+        return Wanted(str(wish.target), str(wish.options), self._toolchain, query.kinds, most)
 
     def _name(self, graph: KnownGraph, wish: KernelWish) -> bytes:
         return describe.identity(graph, describe.shape(graph, wish), wish, self._toolchain).digest

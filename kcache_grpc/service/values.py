@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from kcache_grpc.errors import ArgumentError, NotFound
 from kcache_grpc.model.identity import Ingredients
@@ -13,7 +14,7 @@ from kcache_grpc.model.program import Program
 from kcache_grpc.model.shapes import EXACT, ShapeWish
 from kcache_grpc.model.signing import Signed
 from kcache_grpc.model.target import Target
-from kcache_grpc.model.variants import SpecSizes
+from kcache_grpc.model.variants import SpecSizes, spec_sizes
 from kcache_grpc.storage.records import FailureRecord, SpecRecord, StoredKernel
 
 
@@ -68,15 +69,22 @@ class Limits:
 
 @dataclass(frozen=True)
 class KnownGraph:
-    """A stored mapping: what a repeat of a program needs. ``arg_spec`` is for exactly its own sizes."""
+    """A stored mapping: what a repeat of a program needs. ``arg_spec`` is for exactly its own sizes.
+
+    The rest of the binding is parsed for who asks for it.
+    """
 
     program_digest: bytes
     key: int
     spec_digest: bytes
     arg_spec: str
     binding: Signed
-    sizes: SpecSizes = field(default_factory=SpecSizes)
     canonicalizer: int = 1
+
+    @cached_property
+    def sizes(self) -> SpecSizes:
+        """Of its spec. Raises ``IntegrityError`` for a binding of a later version."""
+        return spec_sizes(Binding.from_bytes(self.binding.payload))
 
 
 @dataclass(frozen=True)

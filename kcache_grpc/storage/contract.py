@@ -40,6 +40,8 @@ from kcache_grpc.storage.records import (
     KernelDraft,
     Lease,
     LeaseState,
+    LoadedGraph,
+    LoadedKernel,
     MappingDraft,
     MappingRecord,
     Namespace,
@@ -52,6 +54,7 @@ from kcache_grpc.storage.records import (
     Swept,
     UsageDelta,
     UsageRecord,
+    Wanted,
 )
 
 #: Bytes of one chunk row; reads are cut at multiples of it.
@@ -263,6 +266,27 @@ class KernelStore(ABC):
         """The parts of a kernel's key, in order; empty for an unknown kernel."""
 
 
+class HitStore(ABC):
+    """What hits read: all that an answer takes, for the price of one look-up.
+
+    Bytes that come along are checked; any may be left out, as they are when they fail their digest. Then
+    ``read_artifact`` reads them, or says why not.
+    """
+
+    @abstractmethod
+    def load_graph(
+        self, namespace: Namespace, program_digest: bytes, numerics: str, wanted: Wanted
+    ) -> LoadedGraph | None:
+        """What ``find_mapping`` finds, with the kernel of its key that is wanted if there is only one.
+
+        Nobody chooses between several: their digests do. A kernel that has lost bytes is left out.
+        """
+
+    @abstractmethod
+    def load_kernel(self, namespace: Namespace, kernel_digest: bytes, wanted: Wanted) -> LoadedKernel | None:
+        """What ``find_kernel`` finds, with bytes. Of ``wanted`` only kinds and sizes count."""
+
+
 class LeaseStore(NoticeStore):
     """Leases, what became of compiles that failed, and notices of both."""
 
@@ -360,6 +384,7 @@ class Store(
     GraphStore,
     BlobStore,
     KernelStore,
+    HitStore,
     LeaseStore,
     LedgerStore,
     AuditStore,
@@ -376,6 +401,11 @@ class Store(
     @property
     def shared(self) -> bool:
         """Whether servers of other machines may use it too: what they need must be in it."""
+        return False
+
+    @property
+    def prompt(self) -> bool:
+        """Whether a look-up takes microseconds as a rule: no network, and nothing that writers could hold."""
         return False
 
     @property

@@ -6,7 +6,7 @@ A *draft* is what a caller offers; a *record* is what is stored, which after a l
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 Ingredients = tuple[tuple[str, str], ...]
@@ -173,6 +173,33 @@ class StoredKernel:
     epoch: int
     compile_us: int
     created_at: int
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A kernel for these, and bytes of its artifacts of some kinds, of at most ``most`` bytes each."""
+
+    target: str
+    options: str
+    toolchain: bytes
+    kinds: frozenset[str] = frozenset()
+    most: int = 0
+
+
+@dataclass(frozen=True)
+class LoadedKernel:
+    """A published kernel, and bytes of its artifacts by digest."""
+
+    stored: StoredKernel
+    contents: Mapping[bytes, bytes] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class LoadedGraph:
+    """A mapping, and the only kernel of its key that was wanted."""
+
+    mapping: MappingRecord
+    only: LoadedKernel | None
 
 
 @dataclass(frozen=True)

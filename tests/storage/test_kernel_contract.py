@@ -7,13 +7,27 @@ from dataclasses import replace
 
 import pytest
 
-from kcache_grpc.storage import CHUNK_BYTES
+from kcache_grpc.storage import CHUNK_BYTES, Store
 from kcache_grpc.storage.errors import Conflict, DigestMismatch, InvalidValue, LeaseLost, MissingReference
-from kcache_grpc.storage.records import ArtifactRef, AuditEvent, Failure, Lease
+from kcache_grpc.storage.records import (
+    ArtifactRef,
+    AuditEvent,
+    Failure,
+    Lease,
+    LoadedGraph,
+    LoadedKernel,
+    Wanted,
+)
 from tests.storage.conftest import OBJECT_STORES, STORES
-from tests.storage.drafts import blob, kernel, sha256, spec
+from tests.storage.drafts import blob, kernel, mapping, program, sha256, spec
 
+WANTED = Wanted("x86-64-v3", "numerics=default", sha256("toolchain"), frozenset({"so"}), CHUNK_BYTES)
 pytestmark = pytest.mark.parametrize("store", STORES + OBJECT_STORES, indirect=True)
+
+
+def held(store: Store, contents: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    """What comes along: nothing of an object store."""
+    return {} if store.objects_url else contents
 
 
 @pytest.fixture(autouse=True)
@@ -140,6 +154,64 @@ class TestPublish:
         put = {kernel(n).kernel.kernel_digest: store.publish_kernel(ns, kernel(n)).stored for n in range(3)}
         wanted = [kernel(number).kernel.kernel_digest for number in range(1200)]
         assert dict(store.find_kernels(ns, wanted)) == put
+
+    def test_one_is_loaded_with_its_bytes(self, store, ns):
+        draft = kernel(1)
+        name, so = draft.kernel.kernel_digest, draft.artifacts[0].digest
+        assert store.load_kernel(ns, name, WANTED) is None
+        stored = store.publish_kernel(ns, draft).stored
+        assert store.load_kernel(ns, name, WANTED) == LoadedKernel(stored, held(store, {so: b"object 1"}))
+        assert store.load_kernel(ns, name, replace(WANTED, most=7)) == LoadedKernel(stored, {})
+        assert store.load_kernel(ns, name, replace(WANTED, kinds=frozenset({"s", "o"}))).contents == {}
+        both = store.load_kernel(ns, name, replace(WANTED, kinds=frozenset({"llvm", "so"})))
+        assert both.contents == held(store, {so: b"object 1", sha256(b"shared IR"): b"shared IR"})
+        store.quarantine_artifact(ns, sha256(b"shared IR"), "for a test")
+        assert store.load_kernel(ns, name, WANTED) is None
+        store.publish_kernel(ns, draft)
+        assert store.load_kernel(ns, name, WANTED).stored == stored
+
+    @pytest.mark.parametrize("size", [0, CHUNK_BYTES, CHUNK_BYTES + 1])
+    def test_what_is_loaded_is_whole_or_left_out(self, store, ns, size):
+        draft = kernel(1, so=bytes(size))
+        store.publish_kernel(ns, draft)
+        loaded = store.load_kernel(ns, draft.kernel.kernel_digest, replace(WANTED, most=2 * CHUNK_BYTES))
+        assert set(loaded.contents.values()) <= {bytes(size)}
+        assert store.read_artifact(ns, draft.artifacts[0].digest) == bytes(size)
+
+    def test_a_mapping_is_loaded_with_the_only_kernel_of_its_key(self, store, ns):
+        assert store.load_graph(ns, program(1), "default", WANTED) is None
+        stored = store.put_mapping(ns, mapping(1, 1))
+        assert store.load_graph(ns, program(1), "strict", WANTED) is None
+        assert store.load_graph(ns, program(1), "default", WANTED) == LoadedGraph(stored, None)
+        store.put_spec(ns, spec(1))
+        store.publish_kernel(ns, kernel(2, key=2))
+        assert store.load_graph(ns, program(1), "default", WANTED) == LoadedGraph(stored, None)
+        draft = kernel(1)
+        store.publish_kernel(ns, draft)
+        only = store.load_kernel(ns, draft.kernel.kernel_digest, WANTED)
+        assert store.load_graph(ns, program(1), "default", WANTED) == LoadedGraph(stored, only)
+        for other in ({"target": "x86-64-v4"}, {"options": "numerics=strict"}, {"toolchain": sha256("else")}):
+            asked = replace(WANTED, **other)
+            assert store.load_graph(ns, program(1), "default", asked) == LoadedGraph(stored, None)
+        store.quarantine_artifact(ns, draft.artifacts[0].digest, "for a test")
+        assert store.load_graph(ns, program(1), "default", WANTED) == LoadedGraph(stored, None)
+        store.publish_kernel(ns, draft)
+        store.publish_kernel(ns, kernel(3, guard="s0 == 16"))
+        assert store.load_graph(ns, program(1), "default", WANTED) == LoadedGraph(stored, None)
+
+    def test_a_mapping_is_not_loaded_while_a_constant_is_lost_nor_in_another_epoch(self, store, ns):
+        store.put_constants(ns, [blob(b"weights")])
+        stored = store.put_mapping(ns, mapping(1, 1, [sha256(b"weights")]))
+        store.publish_kernel(ns, kernel(1))
+        assert store.load_graph(ns, program(1), "default", WANTED).mapping == stored
+        store.quarantine_artifact(ns, sha256(b"weights"), "for a test")
+        assert store.load_graph(ns, program(1), "default", WANTED) is None
+        store.put_constants(ns, [blob(b"weights")])
+        later = store.raise_epoch(ns)
+        assert store.load_graph(later, program(1), "default", WANTED) is None
+        assert store.load_kernel(later, kernel(1).kernel.kernel_digest, WANTED) is None
+        again = store.put_mapping(later, mapping(1, 1, [sha256(b"weights")]))
+        assert store.load_graph(later, program(1), "default", WANTED) == LoadedGraph(again, None)
 
     def test_variants_come_oldest_first_and_lists_youngest_first(self, store, ns):
         for number, guard in ((3, "s0 % 8 == 0"), (1, ""), (2, "s0 == 16")):

@@ -20,6 +20,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from kcache_grpc.storage import migrate, open_store, sql
 from kcache_grpc.storage.schema import APPLICATION_ID, METADATA, SCHEMA_REVISION, triggers
+from kcache_grpc.storage.sql.prepared import Prepared
 from kcache_grpc.storage.sql.sqlite import sqlite_engine
 from kcache_migrations import LOCATION
 from tests.storage.drafts import Time, kernel, mapping, program, sha256, spec
@@ -28,10 +29,10 @@ from tests.storage.inside import contents, database, path_of, raw, rows
 
 MODULES = [import_module(f"{sql.__name__}.{each.name}") for each in pkgutil.iter_modules(sql.__path__)]
 STATEMENTS = {
-    f"{module.__name__.rpartition('.')[2]}.{name}": value
+    f"{module.__name__.rpartition('.')[2]}.{name}": value.select if isinstance(value, Prepared) else value
     for module in MODULES
     for name, value in vars(module).items()
-    if isinstance(value, Executable)
+    if isinstance(value, Executable | Prepared)
 }
 #: Whole tables of one row a namespace, and counts that are not for hot paths.
 SCANS = {"audit._REGISTERED", "namespaces._LIST", "namespaces._RAISE_ALL", "store._ID"}

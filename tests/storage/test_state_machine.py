@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from kcache_grpc.storage import Store, open_store
 from kcache_grpc.storage.errors import StorageError
 from kcache_grpc.storage.lifecycle import PINNABLE, RESOURCES, Collected, Step, What
-from kcache_grpc.storage.records import AuditEvent, Failure, Lease, Namespace, UsageDelta
+from kcache_grpc.storage.records import AuditEvent, Failure, Lease, Namespace, UsageDelta, Wanted
 from tests.storage.drafts import Time, blob, graph, kernel, mapping, program, sha256, spec
 from tests.storage.inside import assert_sound, hurry
 
@@ -26,6 +26,7 @@ keys = st.integers(0, 4)
 contents = st.sampled_from([b"", b"object 1", b"shared IR", b"weights", b"x" * 3000])
 events = st.one_of(st.none(), st.builds(AuditEvent, kind=st.sampled_from(["store", "publish"])))
 guards = st.sampled_from(["", "s0 % 8 == 0"])
+WANTED = Wanted("x86-64-v3", "numerics=default", sha256("toolchain"), frozenset({"so", "llvm"}), 100)
 ttls = st.sampled_from([1.0, 10.0])
 
 
@@ -224,6 +225,8 @@ def look(store: Store, ns: Namespace) -> list[Any]:
         [store.get_program(ns, program(number)) for number in range(4)],
         [(store.artifact_size(ns, digest), store.read_artifact(ns, digest, 1, 5)) for digest in blobs],
         dict(store.find_kernels(ns, kernels)),
+        [store.load_kernel(ns, digest, WANTED) for digest in kernels],
+        [store.load_graph(ns, program(number), "default", WANTED) for number in range(4)],
         [store.find_variants(ns, key, "x86-64-v3", "numerics=default", sha256("toolchain"))],
         [store.list_kernels(ns, key, 2), [store.list_ingredients(ns, digest) for digest in kernels]],
         [store.list_mappings(ns, number, 3) for number in range(6)],

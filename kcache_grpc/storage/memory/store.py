@@ -8,6 +8,7 @@ from kcache_grpc.storage.memory.audit import MemoryAudit
 from kcache_grpc.storage.memory.blobs import MemoryBlobs
 from kcache_grpc.storage.memory.collection import MemoryLifecycle
 from kcache_grpc.storage.memory.graphs import MemoryGraphs, MemoryNamespaces
+from kcache_grpc.storage.memory.hits import MemoryHits
 from kcache_grpc.storage.memory.kernels import MemoryKernels
 from kcache_grpc.storage.memory.leases import MemoryLeases
 from kcache_grpc.storage.memory.ledger import MemoryLedger
@@ -17,6 +18,7 @@ from kcache_grpc.storage.memory.state import State
 
 class MemoryStore(
     MemoryNamespaces,
+    MemoryHits,
     MemoryGraphs,
     MemoryBlobs,
     MemoryKernels,

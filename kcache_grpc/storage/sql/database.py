@@ -7,12 +7,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import Connection, Executable
 
 from kcache_grpc.storage.notices import Tell, Watch
 from kcache_grpc.storage.sql.journal import Journal
+
+if TYPE_CHECKING:
+    from kcache_grpc.storage.sql.prepared import Prepared
 
 T = TypeVar("T")
 
@@ -58,6 +61,8 @@ class Database(ABC):
 
     #: Whether other machines reach it.
     shared = False
+    #: Whether it answers from the memory of this machine, as a rule.
+    prompt = False
 
     @cached_property
     def journal(self) -> Journal:
@@ -67,6 +72,10 @@ class Database(ABC):
     @abstractmethod
     def fetch(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> Rows:
         """All rows of one reading statement, which sees what is committed."""
+
+    @abstractmethod
+    def read(self, statement: Prepared, values: Mapping[str, Any]) -> Rows:
+        """As ``fetch``, by the shortest way that the driver has: for statements that hits wait for."""
 
     @abstractmethod
     def transact(self, work: Callable[[Connection], T], *, durable: bool = True) -> T:

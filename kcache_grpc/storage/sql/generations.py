@@ -18,6 +18,7 @@ from kcache_grpc.storage.schema import artifact_chunks, artifacts, constants, ma
 from kcache_grpc.storage.sql.database import Rows
 from kcache_grpc.storage.sql.limits import note_removal
 from kcache_grpc.storage.sql.part import SqlPart, insert_once
+from kcache_grpc.storage.sql.prepared import Prepared
 
 T = TypeVar("T")
 
@@ -65,7 +66,7 @@ _READ = (
     .order_by(_CHUNK.seq)
 )
 #: The bytes of a blob of one chunk, in one statement: what a hit costs that no memory answers.
-_ONE_CHUNK = (
+_ONE_CHUNK = Prepared(
     select(_CHUNK.content, _CHUNK.location)
     .join_from(artifacts, artifact_chunks, _CHUNK.artifact_id == artifacts.c.id)
     .outerjoin(quarantine, IN_QUARANTINE)
@@ -122,7 +123,7 @@ class SqlGenerations(SqlPart):
 
     def _read_small(self, namespace: Namespace, digest: bytes) -> bytes | None:
         """All bytes of a blob that is one row, checked; ``None``: look closer."""
-        rows = self._db.fetch(_ONE_CHUNK, {"ns": namespace.id, "digest": digest})
+        rows = self._db.read(_ONE_CHUNK, {"ns": namespace.id, "digest": digest})
         if not rows or rows[0].location is not None:
             return None
         content: bytes = rows[0].content or b""

@@ -36,6 +36,7 @@ from kcache_grpc.storage.sql.group_commit import GroupCommit
 from kcache_grpc.storage.sql.ledger import insert_conflict
 from kcache_grpc.storage.sql.limits import Charge, touch
 from kcache_grpc.storage.sql.part import batches, insert_once
+from kcache_grpc.storage.sql.prepared import Prepared
 
 _SPEC_BY_KEY = SPEC.where(specs.c.key == bindparam("key"))
 _SPEC_BY_DIGEST = SPEC.where(specs.c.spec_digest == bindparam("digest"))
@@ -45,7 +46,7 @@ _COUNT = select(key_counters.c.last_key).where(key_counters.c.namespace_id == NS
 _MAPPING = MAPPING.where(graph_mappings.c.numerics == bindparam("numerics"))
 _MAPPING_BY_DIGEST = _MAPPING.where(graph_mappings.c.program_digest == bindparam("digest"))
 #: Those whose constants are all there.
-_USABLE_BY_DIGEST = _MAPPING_BY_DIGEST.where(~lost_constants(graph_mappings.c.id))
+_USABLE_BY_DIGEST = Prepared(_MAPPING_BY_DIGEST.where(~lost_constants(graph_mappings.c.id)))
 _USABLE_BY_DIGESTS = _MAPPING.where(
     graph_mappings.c.program_digest.in_(bindparam("digests", expanding=True)),
     ~lost_constants(graph_mappings.c.id),
@@ -134,7 +135,7 @@ class SqlGraphs(SqlGenerations, GraphStore):
     ) -> MappingRecord | None:
         checks.digest("program digest", program_digest)
         checks.text("numerics", numerics)
-        rows = self._db.fetch(_USABLE_BY_DIGEST, _mapping_name(namespace, program_digest, numerics))
+        rows = self._db.read(_USABLE_BY_DIGEST, _mapping_name(namespace, program_digest, numerics))
         return mapping_record(rows[0]) if rows else None
 
     def find_mappings(

@@ -35,23 +35,27 @@ from kcache_grpc.storage.sql.generations import IN_QUARANTINE, SqlGenerations
 from kcache_grpc.storage.sql.part import batches
 from kcache_grpc.storage.sql.publish import publish
 
+#: What ``stored_kernel`` takes.
+KERNEL_COLUMNS = (
+    kernels.c.id,
+    kernels.c.kernel_digest,
+    kernels.c.key,
+    kernels.c.arg_spec,
+    kernels.c.guard,
+    kernels.c.target,
+    kernels.c.options,
+    kernels.c.toolchain,
+    kernels.c.manifest,
+    kernels.c.signature,
+    kernels.c.epoch,
+    kernels.c.compile_us,
+    kernels.c.created_at,
+)
 #: A row for each kernel, artifact and generation: ``stored`` bytes there, ``bad`` when in quarantine. One
 #: statement, since a statement costs more than rows. Grouped by keys: the rest depends on them.
 _HERE = (
     select(
-        kernels.c.id,
-        kernels.c.kernel_digest,
-        kernels.c.key,
-        kernels.c.arg_spec,
-        kernels.c.guard,
-        kernels.c.target,
-        kernels.c.options,
-        kernels.c.toolchain,
-        kernels.c.manifest,
-        kernels.c.signature,
-        kernels.c.epoch,
-        kernels.c.compile_us,
-        kernels.c.created_at,
+        *KERNEL_COLUMNS,
         kernel_artifacts.c.kind,
         artifacts.c.digest,
         artifacts.c.size,
@@ -206,13 +210,14 @@ def stored_kernels(rows: Rows, *, lost_too: bool = False) -> tuple[StoredKernel,
         ref = ArtifactRef(row.kind, row.digest, row.size)
         refs[ref] = refs.get(ref, False) or (row.bad is None and row.stored == row.size)
     return tuple(
-        _stored_kernel(first[kernel], tuple(refs))
+        stored_kernel(first[kernel], tuple(refs))
         for kernel, refs in whole.items()
         if lost_too or all(refs.values())
     )
 
 
-def _stored_kernel(row: Row, artifacts: tuple[ArtifactRef, ...]) -> StoredKernel:
+def stored_kernel(row: Row, artifacts: tuple[ArtifactRef, ...]) -> StoredKernel:
+    """The kernel of a row that has ``KERNEL_COLUMNS``."""
     return StoredKernel(
         id=row.id,
         kernel=KernelRecord(

@@ -23,6 +23,7 @@ from sqlalchemy import (
     event,
     exists,
 )
+from sqlalchemy.dialects import sqlite
 
 from kcache_grpc.storage.clock import Clock
 from kcache_grpc.storage.errors import StoreUnavailable
@@ -32,11 +33,15 @@ from kcache_grpc.storage.sql.database import Database, Removal, Rows, removal_ev
 from kcache_grpc.storage.sql.faults import translated
 from kcache_grpc.storage.sql.journal import insert_rows
 from kcache_grpc.storage.sql.part import batches
+from kcache_grpc.storage.sql.prepared import Prepared
 
 T = TypeVar("T")
 
 #: How long a writer waits for writers of other processes, or of this one, before it gives up.
 BUSY_TIMEOUT_SECONDS = 20.0
+
+#: For prepared statements.
+_DIALECT = sqlite.dialect(paramstyle="named")
 
 
 def sqlite_engine(path: Path, busy_timeout: float = BUSY_TIMEOUT_SECONDS) -> Engine:
@@ -84,6 +89,8 @@ def driver(connection: Connection) -> sqlite3.Connection:
 class SqliteDatabase(Database):
     """A database file that exists and has our schema."""
 
+    prompt = True
+
     def __init__(self, path: Path, clock: Clock, busy_timeout: float = BUSY_TIMEOUT_SECONDS) -> None:
         self._clock = clock
         self._busy_timeout = busy_timeout
@@ -105,10 +112,19 @@ class SqliteDatabase(Database):
         self._start()
 
     def fetch(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> Rows:
+        return self._with_reader(lambda reader: reader.execute(statement, parameters).all())
+
+    def read(self, statement: Prepared, values: Mapping[str, Any]) -> Rows:
+        text, parameters = statement.sql(_DIALECT, values)
+        # The driver keeps the last 128 statements of a connection prepared.
+        fetched = self._with_reader(lambda reader: driver(reader).execute(text, parameters).fetchall())
+        return statement.rows(fetched)
+
+    def _with_reader(self, ask: Callable[[Connection], T]) -> T:
         reader = self._reader()
         try:
             with translated():
-                rows = reader.execute(statement, parameters).all()
+                rows = ask(reader)
         except BaseException:
             reader.close()
             raise

@@ -18,6 +18,7 @@ from kcache_grpc.storage.sql.blobs import SqlBlobs
 from kcache_grpc.storage.sql.collection import SqlLifecycle
 from kcache_grpc.storage.sql.database import Database
 from kcache_grpc.storage.sql.graphs import SqlGraphs
+from kcache_grpc.storage.sql.hits import SqlHits
 from kcache_grpc.storage.sql.kernels import SqlKernels
 from kcache_grpc.storage.sql.leases import SqlLeases
 from kcache_grpc.storage.sql.ledger import SqlLedger
@@ -33,6 +34,7 @@ class SqlStore(
     SqlGraphs,
     SqlBlobs,
     SqlKernels,
+    SqlHits,
     SqlLeases,
     SqlLedger,
     SqlAudit,
@@ -67,6 +69,10 @@ class SqlStore(
     @property
     def shared(self) -> bool:
         return self._db.shared
+
+    @property
+    def prompt(self) -> bool:
+        return self._db.prompt and self._objects is None
 
     @property
     def id(self) -> str:

@@ -1,0 +1,186 @@
+"""Hits on SQL: all that an answer takes, in one statement."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, Text, bindparam, case, func, select
+
+from kcache_grpc.storage import checks
+from kcache_grpc.storage.contract import HitStore
+from kcache_grpc.storage.records import (
+    ArtifactRef,
+    LoadedGraph,
+    LoadedKernel,
+    MappingRecord,
+    Namespace,
+    SignedBytes,
+    Wanted,
+)
+from kcache_grpc.storage.schema import (
+    artifact_chunks,
+    artifacts,
+    graph_mappings,
+    kernel_artifacts,
+    kernels,
+    quarantine,
+)
+from kcache_grpc.storage.sql.database import Rows
+from kcache_grpc.storage.sql.generations import IN_QUARANTINE, lost_constants
+from kcache_grpc.storage.sql.kernels import KERNEL_COLUMNS, stored_kernel
+from kcache_grpc.storage.sql.part import SqlPart
+from kcache_grpc.storage.sql.prepared import Prepared
+
+_ARTIFACT = artifacts.alias("artifact")
+
+
+def _chunks(column: ColumnElement[Any]) -> Select[Any]:
+    """Of the artifact of a row, in generations that are not in quarantine."""
+    return (
+        select(column)
+        .select_from(artifact_chunks)
+        .outerjoin(quarantine, IN_QUARANTINE)
+        .where(artifact_chunks.c.artifact_id == _ARTIFACT.c.id, quarantine.c.artifact_id.is_(None))
+        .correlate(_ARTIFACT, kernel_artifacts)
+        .limit(1)
+    )
+
+
+def _whole() -> ColumnElement[Any]:
+    """A generation that is whole; NULL: the bytes are lost."""
+    generation = artifact_chunks.c.generation
+    whole = _chunks(generation).group_by(generation)
+    return whole.having(func.sum(artifact_chunks.c.size) == _ARTIFACT.c.size).scalar_subquery()
+
+
+def _content() -> ColumnElement[Any]:
+    """The bytes of the youngest generation of one chunk, if they are wanted."""
+    wanted = _chunks(artifact_chunks.c.content).where(
+        artifact_chunks.c.seq == 0,
+        artifact_chunks.c.size == _ARTIFACT.c.size,
+        _ARTIFACT.c.size <= bindparam("most"),
+        bindparam("kinds", type_=Text).contains("," + kernel_artifacts.c.kind + ","),
+    )
+    return wanted.order_by(artifact_chunks.c.generation.desc()).scalar_subquery()
+
+
+def _only() -> ColumnElement[Any]:
+    """The kernel of a mapping's key, where there is only one."""
+    variant = kernels.alias("variant")
+    looked_at = (
+        select(variant.c.id)
+        .where(
+            variant.c.namespace_id == graph_mappings.c.namespace_id,
+            variant.c.epoch == graph_mappings.c.epoch,
+            variant.c.key == graph_mappings.c.key,
+            variant.c.target == bindparam("target"),
+            variant.c.options == bindparam("options"),
+            variant.c.toolchain == bindparam("toolchain"),
+        )
+        .limit(2)
+        .correlate(graph_mappings)
+        .subquery("looked_at")
+    )
+    only = case((func.count() == 1, func.min(looked_at.c.id)))
+    return select(only).select_from(looked_at).correlate(graph_mappings).scalar_subquery()
+
+
+_COLUMNS = (
+    *KERNEL_COLUMNS,
+    kernel_artifacts.c.kind,
+    _ARTIFACT.c.digest,
+    _ARTIFACT.c.size,
+    _whole().label("whole"),
+    _content().label("content"),
+)
+#: A row for each artifact of a kernel.
+_LOAD_KERNEL = Prepared(
+    select(*_COLUMNS)
+    .select_from(
+        kernels.join(kernel_artifacts, kernel_artifacts.c.kernel_id == kernels.c.id).join(
+            _ARTIFACT, _ARTIFACT.c.id == kernel_artifacts.c.artifact_id
+        )
+    )
+    .where(
+        kernels.c.namespace_id == bindparam("ns"),
+        kernels.c.epoch == bindparam("epoch"),
+        kernels.c.kernel_digest == bindparam("digest"),
+    )
+    .order_by(kernel_artifacts.c.position)
+)
+#: A row for each artifact of the only kernel; where there is none, one that is empty from ``id`` on.
+_LOAD_GRAPH = Prepared(
+    select(
+        graph_mappings.c.key.label("mapped_key"),
+        graph_mappings.c.binding,
+        graph_mappings.c.signature.label("binding_signature"),
+        graph_mappings.c.created_at.label("mapped_at"),
+        *_COLUMNS,
+    )
+    .select_from(
+        graph_mappings.outerjoin(kernels, kernels.c.id == _only())
+        .outerjoin(kernel_artifacts, kernel_artifacts.c.kernel_id == kernels.c.id)
+        .outerjoin(_ARTIFACT, _ARTIFACT.c.id == kernel_artifacts.c.artifact_id)
+    )
+    .where(
+        graph_mappings.c.namespace_id == bindparam("ns"),
+        graph_mappings.c.epoch == bindparam("epoch"),
+        graph_mappings.c.program_digest == bindparam("digest"),
+        graph_mappings.c.numerics == bindparam("numerics"),
+        ~lost_constants(graph_mappings.c.id),
+    )
+    .order_by(kernel_artifacts.c.position)
+)
+
+
+class SqlHits(SqlPart, HitStore):
+    """``HitStore`` on SQL."""
+
+    def load_graph(
+        self, namespace: Namespace, program_digest: bytes, numerics: str, wanted: Wanted
+    ) -> LoadedGraph | None:
+        checks.digest("program digest", program_digest)
+        checks.digest("toolchain", wanted.toolchain)
+        checks.text("numerics, target or options", numerics, wanted.target, wanted.options)
+        values = {
+            "ns": namespace.id,
+            "epoch": namespace.epoch,
+            "digest": program_digest,
+            "numerics": numerics,
+            "target": wanted.target,
+            "options": wanted.options,
+            "toolchain": wanted.toolchain,
+            **_bounds(wanted),
+        }
+        rows = self._db.read(_LOAD_GRAPH, values)
+        if not rows:
+            return None
+        row = rows[0]
+        binding = SignedBytes(row.binding, row.binding_signature)
+        mapping = MappingRecord(
+            program_digest, numerics, row.mapped_key, binding, namespace.epoch, row.mapped_at
+        )
+        return LoadedGraph(mapping, None if row.id is None else _loaded(rows))
+
+    def load_kernel(self, namespace: Namespace, kernel_digest: bytes, wanted: Wanted) -> LoadedKernel | None:
+        checks.digest("kernel digest", kernel_digest)
+        here = {"ns": namespace.id, "epoch": namespace.epoch, "digest": kernel_digest}
+        rows = self._db.read(_LOAD_KERNEL, {**here, **_bounds(wanted)})
+        return _loaded(rows) if rows else None
+
+
+def _bounds(wanted: Wanted) -> dict[str, object]:
+    checks.number("most", wanted.most)
+    checks.text("kinds", *wanted.kinds)
+    return {"kinds": f",{','.join(wanted.kinds)},", "most": wanted.most}
+
+
+def _loaded(rows: Rows) -> LoadedKernel | None:
+    """The kernel if all its bytes are there, with those that came along and are what their digest says."""
+    if any(row.whole is None for row in rows):
+        return None
+    contents = {row.digest: row.content for row in rows if row.content is not None}
+    right = {name: content for name, content in contents.items() if hashlib.sha256(content).digest() == name}
+    refs = tuple(ArtifactRef(row.kind, row.digest, row.size) for row in rows)
+    return LoadedKernel(stored_kernel(rows[0], refs), right)
