@@ -13,7 +13,9 @@ from kcache_grpc.model.manifest import Manifest
 from kcache_grpc.runtime._abi import CData, Library, ffi
 from kcache_grpc.runtime.dtypes import numpy_dtype
 from kcache_grpc.runtime.library import error_of
-from kcache_grpc.runtime.memory import Outputs, Workspaces
+from kcache_grpc.runtime.memory import Workspaces
+from kcache_grpc.runtime.outputs import Outputs
+from kcache_grpc.runtime.recycled import recycled_outputs
 from kcache_grpc.runtime.threads import HOST_FAILED, HostThreads
 
 _MAX_BYTES = 1 << 62
@@ -66,7 +68,8 @@ class Plan:
         self.output_shapes = tuple(_shape(output.dims, symbols) for output in manifest.outputs)
         dtypes = [numpy_dtype(output.dtype) for output in manifest.outputs]
         _require_addressable(dtypes, self.output_shapes)
-        self.outputs = Outputs(list(zip(dtypes, self.output_shapes, strict=True)), constants)
+        layout = list(zip(dtypes, self.output_shapes, strict=True))
+        self.outputs = Outputs(layout, constants, recycled_outputs())
         self._dims = ffi.new("int64_t[]", list(symbols.values())) if symbols else ffi.NULL
         self._workspace_bytes = evaluate(manifest.workspace_bytes, {**symbols, "workers": workers})
         self._workspaces = workspaces

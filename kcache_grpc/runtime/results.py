@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Any
+
+import numpy as np
 
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.model.manifest import TensorSpec
 from kcache_grpc.runtime._abi import CData, ffi
 from kcache_grpc.runtime.dtypes import torch_dtypes
 from kcache_grpc.runtime.memory import ALIGNMENT, Array
+from kcache_grpc.runtime.recycled import recycled_outputs, rounded
 
 _VOID = ffi.typeof("void *")
+#: Bytes from which an output's memory is used again: fresh pages cost more than the bookkeeping.
+_RECYCLED = 1 << 20
+_BYTE = np.dtype(np.uint8)
 
 
 def torch_outputs(
@@ -28,6 +35,10 @@ def _torch_empty(dtype: str, shape: tuple[int, ...]) -> tuple[Any, CData]:
         raise ArgumentError(
             f"this PyTorch has no dtype for the output {dtype}; call the kernel with NumPy arrays"
         )
+    size = math.prod(shape) * theirs.itemsize
+    if size >= _RECYCLED:
+        raw, pointer = recycled_outputs().array(_BYTE, (size,), rounded(size))
+        return torch.from_numpy(raw).view(theirs).view(shape), pointer
     tensor = torch.empty(shape, dtype=theirs, device="cpu")
     address = tensor.data_ptr()
     if address % ALIGNMENT:

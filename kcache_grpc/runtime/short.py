@@ -61,7 +61,10 @@ def for_torch(plan: Plan) -> Short:
     torch: Any = sys.modules["torch"]
     specs, dtypes = plan.manifest.inputs, torch_dtypes()
     pairs = zip(specs, plan.input_shapes, strict=True)
-    checks = [(dtypes.get(spec.dtype), shape, numpy_dtype(spec.dtype).alignment) for spec, shape in pairs]
+    checks = [
+        (dtypes.get(spec.dtype), shape, numpy_dtype(spec.dtype).alignment - 1, spec.dtype.startswith("c"))
+        for spec, shape in pairs
+    ]
     count, outputs = len(checks), plan.manifest.outputs
     kind, strided, cast = torch.Tensor, torch.strided, ffi.cast
 
@@ -69,7 +72,7 @@ def for_torch(plan: Plan) -> Short:
         if len(arrays) != count:
             return None
         pointers: list[CData] = []
-        for tensor, (dtype, shape, alignment) in zip(arrays, checks):  # noqa: B905 - as above
+        for tensor, (dtype, shape, odd, is_complex) in zip(arrays, checks):  # noqa: B905 - as above
             if (
                 tensor.__class__ is not kind
                 or tensor.dtype is not dtype
@@ -78,12 +81,12 @@ def for_torch(plan: Plan) -> Short:
                 or tensor.layout is not strided
                 or tensor.requires_grad
                 or not tensor.is_contiguous()
-                or tensor.is_conj()
+                or (is_complex and tensor.is_conj())
                 or tensor.is_neg()
-                or tensor.data_ptr() % alignment
+                or (address := tensor.data_ptr()) & odd
             ):
                 return None
-            pointers.append(cast(_VOID, tensor.data_ptr()))
+            pointers.append(cast(_VOID, address))
         results = torch_outputs(outputs, plan.output_shapes)
         pointers.extend(plan.constants)
         pointers.extend([pointer for _, pointer in results])

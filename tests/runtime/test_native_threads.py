@@ -149,7 +149,8 @@ def test_a_kernel_of_the_compiler_brings_the_pool_where_it_may_split() -> None:
       return %0 : tensor<NxNxf32> }'''
     made = {}
     for n in (8, 2048):
-        compiled = lower_module(text.replace("N", str(n)), 1, host_target().isa, CompileOptions(), lambda _: None)
+        sized, isa = text.replace("N", str(n)), host_target().isa
+        compiled = lower_module(sized, 1, isa, CompileOptions(), lambda _: None)
         made[n] = compiled.artifacts["so"]
     assert elf.read(made[8]).exported == elf.EXPORTED
     assert elf.read(made[2048]).exported == elf.EXPORTED | elf.POOL_EXPORTED
