@@ -146,12 +146,14 @@ def database_name(url: str) -> str:
 
 @contextlib.contextmanager
 def running(
-    port: int | None = None, environment: Mapping[str, str] | None = None
+    port: int | None = None,
+    environment: Mapping[str, str] | None = None,
+    settings: tuple[str, ...] = (),
 ) -> Iterator[PostgresServer]:
     """A server while the block runs. Its socket's path must be short, hence not pytest's folder."""
     with tempfile.TemporaryDirectory(prefix="kc-pg-") as folder:
         Path(folder).chmod(0o755)
-        server = PostgresServer(Path(folder), port, environment=environment)
+        server = PostgresServer(Path(folder), port, (*_SETTINGS, *settings), environment)
         try:
             yield server
         finally:

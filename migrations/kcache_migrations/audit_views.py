@@ -28,15 +28,15 @@ def audit_views(dialect: str) -> dict[str, str]:
             SELECT n.name AS namespace, t.job, t.actor, t.key, {hexa("t.kernel_digest")}, t.target,
                    {hexa("t.toolchain")}, {total(served, "served")}, {total(compiled, "compiled")},
                    {total(published, "compile_us")}, {total("t.saved_us", "saved_us")}, {span}
-            FROM audit_events t LEFT JOIN namespaces n ON n.id = t.namespace_id
-            WHERE t.job <> '' AND t.kernel_digest IS NOT NULL AND t.kind IN ('serve', 'publish')
+            FROM audit_events t JOIN namespaces n ON n.id = t.namespace_id
+            WHERE t.job <> '' AND length(t.kernel_digest) > 0 AND t.kind IN ('serve', 'publish')
             GROUP BY n.name, t.namespace_id, t.job, t.actor, t.key, t.kernel_digest, t.target, t.toolchain""",
         "v_kernel_users": f"""
             SELECT n.name AS namespace, {hexa("t.kernel_digest")}, t.key, t.target, t.actor, t.job, t.peer,
                    {total(served, "served")}, {total(compiled, "compiled")},
                    {total("t.byte_count", "bytes")}, {total("t.saved_us", "saved_us")}, {span}
-            FROM audit_events t LEFT JOIN namespaces n ON n.id = t.namespace_id
-            WHERE t.kernel_digest IS NOT NULL AND t.kind IN ('serve', 'publish')
+            FROM audit_events t JOIN namespaces n ON n.id = t.namespace_id
+            WHERE length(t.kernel_digest) > 0 AND t.kind IN ('serve', 'publish')
             GROUP BY n.name, t.namespace_id, t.kernel_digest, t.key, t.target, t.actor, t.job, t.peer""",
         "v_toolchain_artifacts": f"""
             SELECT n.name AS namespace, {hexa("k.toolchain")}, k.key, {hexa("k.kernel_digest")}, k.target,
@@ -51,21 +51,21 @@ def audit_views(dialect: str) -> dict[str, str]:
                 SELECT t.namespace_id, t.kernel_digest, t.actor, t.job,
                        {total("t.request_count", "requests")}, MAX(t.at) AS last_at
                 FROM audit_events t
-                WHERE t.kernel_digest IS NOT NULL AND t.kind IN ('serve', 'publish')
+                WHERE length(t.kernel_digest) > 0 AND t.kind IN ('serve', 'publish')
                 GROUP BY t.namespace_id, t.kernel_digest, t.actor, t.job
             ) u ON u.namespace_id = k.namespace_id AND u.kernel_digest = k.kernel_digest""",
         "v_misses": f"""
             SELECT n.name AS namespace, t.outcome AS reason, {hexa("t.program_digest")}, t.key, t.target,
                    {total("t.request_count", "misses")}, COUNT(DISTINCT t.actor) AS actors,
                    COUNT(DISTINCT t.job) AS jobs, {span}
-            FROM audit_events t LEFT JOIN namespaces n ON n.id = t.namespace_id
+            FROM audit_events t JOIN namespaces n ON n.id = t.namespace_id
             WHERE t.kind = 'miss'
             GROUP BY n.name, t.namespace_id, t.outcome, t.program_digest, t.key, t.target""",
         "v_time_saved": f"""
             SELECT n.name AS namespace, {day} AS day, {total(served, "served")},
                    {total("t.saved_us", "saved_us")}, {total(compiled, "compiled")},
                    {total(published, "compile_us")}
-            FROM audit_events t LEFT JOIN namespaces n ON n.id = t.namespace_id
+            FROM audit_events t JOIN namespaces n ON n.id = t.namespace_id
             WHERE t.kind IN ('serve', 'publish')
             GROUP BY n.name, t.namespace_id, {day}""",
     }

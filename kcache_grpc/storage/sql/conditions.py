@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Text, and_, false, literal, or_, true
+from sqlalchemy import ColumnElement, Select, Text, and_, false, func, literal, or_, true
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
@@ -13,6 +13,8 @@ from kcache_grpc.storage.audit.fields import Kind, Span
 from kcache_grpc.storage.audit.filter import And, Comparison, Filter, Not, Or
 from kcache_grpc.storage.schema import audit_events
 
+#: Columns that begin an index within a namespace, but for the id.
+_INDEXED = frozenset({"at", "job", "kernel_digest", "writer"})
 _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">", ":": "!="}
 
 
@@ -33,29 +35,35 @@ def _postgres_position(element: _Position, compiler: SQLCompiler, **options: Any
     return f"strpos({compiler.process(element.clauses, **options)})"
 
 
-def passing(statement: Select[Any], condition: Filter) -> Select[Any]:
-    """``statement`` over ``audit_events``, with ``condition`` beside what it asks already."""
-    return statement.where(_where(condition, negated=False))
+def passing(statement: Select[Any], condition: Filter, *, by_index: bool = True) -> Select[Any]:
+    """``statement`` over ``audit_events``, with ``condition`` beside what it asks already.
+
+    Not ``by_index``: rows are to be found by what it asks already. A planner that takes another index for a
+    condition that most rows meet would read and sort them all; SQLite has no statistics to know better.
+    """
+    return statement.where(_where(condition, False, by_index))
 
 
-def _where(condition: Filter, negated: bool) -> ColumnElement[bool]:
+def _where(condition: Filter, negated: bool, by_index: bool) -> ColumnElement[bool]:
     """Negations are pushed down to comparisons, which answer yes or no for NULL too."""
     match condition:
         case Not(operand):
-            return _where(operand, not negated)
+            return _where(operand, not negated, by_index)
         case And(operands):
-            parts = [_where(operand, negated) for operand in operands]
+            parts = [_where(operand, negated, by_index) for operand in operands]
             return or_(false(), *parts) if negated else and_(true(), *parts)
         case Or(operands):
-            parts = [_where(operand, negated) for operand in operands]
+            parts = [_where(operand, negated, by_index) for operand in operands]
             return and_(true(), *parts) if negated else or_(false(), *parts)
         case Comparison():
-            return _comparison(condition, negated)
+            return _comparison(condition, negated, by_index)
 
 
-def _comparison(test: Comparison, negated: bool) -> ColumnElement[bool]:
+def _comparison(test: Comparison, negated: bool, by_index: bool) -> ColumnElement[bool]:
     column: ColumnElement[Any] = audit_events.c[test.field.column]
     nullable = audit_events.c[test.field.column].nullable
+    if not by_index and test.field.column in _INDEXED:
+        column = func.coalesce(column, column)
     if test.value is None:
         return _is_set(column, test.field.kind, negated)
     if isinstance(test.value, Span):

@@ -61,17 +61,21 @@ class Search:
         parts = tuple(_conjuncts(self.condition))
         times = _ranges(parts, "time")
         if times and self._are_few(times):
-            ordered = self._ordered(passing(select_events().where(*_ANYWHERE), self.condition), _EVENT.id + 0)
-            return self._read(ordered, values, None)
+            during = passing(select_events().where(*_ANYWHERE), And(tuple(times)))
+            return self._read(self._ordered(self._passing(during), _EVENT.id + 0), values, None)
         along = self._along(parts)
         if along is None:
             return EventPage((), None)
         end = None if along.whole else self._end(along, values)
         if end is not None:
             values |= {"after": end - 1} if self.newest_first else {"before": end + 1}
-        asked = And((*along.conditions, self.condition))
-        ordered = self._ordered(passing(select_events().where(*_BETWEEN), asked), _EVENT.id)
-        return self._read(ordered, values, end)
+        asked = passing(select_events().where(*_BETWEEN), And(along.conditions))
+        asked = asked if along.whole else self._passing(asked)
+        return self._read(self._ordered(asked, _EVENT.id), values, end)
+
+    def _passing(self, found: Select[Any]) -> Select[Any]:
+        """The rest of the filter, for rows that an index has found."""
+        return passing(found, self.condition, by_index=False)
 
     def _read(self, statement: Select[Any], values: dict[str, Any], end: int | None) -> EventPage:
         rows = self.database.fetch(statement.limit(bindparam("most")), values)

@@ -71,8 +71,8 @@ CREATE TABLE audit_events (
 	saved_us BIGINT NOT NULL, 
 	detail TEXT NOT NULL
 , job TEXT DEFAULT '' NOT NULL, request_count BIGINT DEFAULT '1' NOT NULL);
-INSERT INTO "audit_events" VALUES(1,1,1,1750000000000000,'6261-043969c726d6eb16','store','','','job','','',NULL,NULL,1,NULL,'',NULL,0,0,0,'','',1);
-INSERT INTO "audit_events" VALUES(2,1,1,1750000000000000,'6261-043969c726d6eb16','publish','','','','','',NULL,NULL,1,NULL,'',NULL,0,0,0,'','',1);
+INSERT INTO "audit_events" VALUES(1,1,1,1750000000000000,'4275-9dadb91462fd4dbe','store','','','job','','',NULL,NULL,1,NULL,'',NULL,0,0,0,'','',1);
+INSERT INTO "audit_events" VALUES(2,1,1,1750000000000000,'4275-9dadb91462fd4dbe','publish','','','','','',NULL,NULL,1,NULL,'',NULL,0,0,0,'','',1);
 CREATE TABLE audit_seals (
 	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
 	writer TEXT NOT NULL, 
@@ -352,7 +352,7 @@ CREATE TABLE store_meta (
 	value TEXT NOT NULL, 
 	CONSTRAINT pk_store_meta PRIMARY KEY (name)
 );
-INSERT INTO "store_meta" VALUES('store_id','f0d11ecfab6ecb14aedda8255134e343');
+INSERT INTO "store_meta" VALUES('store_id','cb6aedc8d984593bfc552824fb226f0f');
 CREATE TABLE transfers (
 	source_id TEXT NOT NULL, 
 	table_name TEXT NOT NULL, 
@@ -381,13 +381,13 @@ CREATE INDEX ix_programs_artifact_id ON programs (artifact_id);
 CREATE INDEX ix_constants_artifact_id ON constants (artifact_id);
 CREATE INDEX ix_graph_mappings_key ON graph_mappings (namespace_id, "key");
 CREATE INDEX ix_mapping_constants_digest ON mapping_constants (namespace_id, digest);
-CREATE INDEX ix_kernels_compile_us ON kernels (namespace_id, epoch, compile_us);
 CREATE INDEX ix_kernels_variants ON kernels (namespace_id, epoch, "key", target, options, toolchain);
+CREATE INDEX ix_kernels_compile_us ON kernels (namespace_id, epoch, compile_us);
 CREATE INDEX ix_kernel_artifacts_artifact_id ON kernel_artifacts (artifact_id);
 CREATE INDEX ix_conflicts_namespace_id ON conflicts (namespace_id, id);
 CREATE INDEX ix_usage_last_used_at ON usage (namespace_id, subject, last_used_at);
-CREATE INDEX ix_audit_events_namespace_id ON audit_events (namespace_id, id);
 CREATE INDEX ix_audit_events_writer ON audit_events (writer, id);
+CREATE INDEX ix_audit_events_namespace_id ON audit_events (namespace_id, id);
 CREATE INDEX ix_audit_events_at ON audit_events (namespace_id, at);
 CREATE TRIGGER specs_refuse_update BEFORE UPDATE ON specs BEGIN SELECT RAISE(ABORT, 'kcache: rows of specs are never changed'); END;
 CREATE TRIGGER specs_refuse_delete BEFORE DELETE ON specs BEGIN SELECT RAISE(ABORT, 'kcache: rows of specs are never deleted'); END;
@@ -486,15 +486,15 @@ CREATE VIEW v_job_kernels AS
             SELECT n.name AS namespace, t.job, t.actor, t.key, CASE WHEN t.kernel_digest IS NOT NULL THEN lower(hex(t.kernel_digest)) END AS kernel_digest, t.target,
                    CASE WHEN t.toolchain IS NOT NULL THEN lower(hex(t.toolchain)) END AS toolchain, CAST(COALESCE(SUM(CASE WHEN t.kind = 'serve' THEN t.request_count ELSE 0 END), 0) AS BIGINT) AS served, CAST(COALESCE(SUM(CASE WHEN t.kind = 'publish' THEN 1 ELSE 0 END), 0) AS BIGINT) AS compiled,
                    CAST(COALESCE(SUM(CASE WHEN t.kind = 'publish' THEN t.duration_us ELSE 0 END), 0) AS BIGINT) AS compile_us, CAST(COALESCE(SUM(t.saved_us), 0) AS BIGINT) AS saved_us, strftime('%Y-%m-%dT%H:%M:%S', MIN(t.at) / 1000000, 'unixepoch') || printf('.%06dZ', MIN(t.at) % 1000000) AS first_at, strftime('%Y-%m-%dT%H:%M:%S', MAX(t.at) / 1000000, 'unixepoch') || printf('.%06dZ', MAX(t.at) % 1000000) AS last_at
-            FROM audit_events t LEFT JOIN namespaces n ON n.id = t.namespace_id
-            WHERE t.job <> '' AND t.kernel_digest IS NOT NULL AND t.kind IN ('serve', 'publish')
+            FROM audit_events t JOIN namespaces n ON n.id = t.namespace_id
+            WHERE t.job <> '' AND length(t.kernel_digest) > 0 AND t.kind IN ('serve', 'publish')
             GROUP BY n.name, t.namespace_id, t.job, t.actor, t.key, t.kernel_digest, t.target, t.toolchain;
 CREATE VIEW v_kernel_users AS 
             SELECT n.name AS namespace, CASE WHEN t.kernel_digest IS NOT NULL THEN lower(hex(t.kernel_digest)) END AS kernel_digest, t.key, t.target, t.actor, t.job, t.peer,
                    CAST(COALESCE(SUM(CASE WHEN t.kind = 'serve' THEN t.request_count ELSE 0 END), 0) AS BIGINT) AS served, CAST(COALESCE(SUM(CASE WHEN t.kind = 'publish' THEN 1 ELSE 0 END), 0) AS BIGINT) AS compiled,
                    CAST(COALESCE(SUM(t.byte_count), 0) AS BIGINT) AS bytes, CAST(COALESCE(SUM(t.saved_us), 0) AS BIGINT) AS saved_us, strftime('%Y-%m-%dT%H:%M:%S', MIN(t.at) / 1000000, 'unixepoch') || printf('.%06dZ', MIN(t.at) % 1000000) AS first_at, strftime('%Y-%m-%dT%H:%M:%S', MAX(t.at) / 1000000, 'unixepoch') || printf('.%06dZ', MAX(t.at) % 1000000) AS last_at
-            FROM audit_events t LEFT JOIN namespaces n ON n.id = t.namespace_id
-            WHERE t.kernel_digest IS NOT NULL AND t.kind IN ('serve', 'publish')
+            FROM audit_events t JOIN namespaces n ON n.id = t.namespace_id
+            WHERE length(t.kernel_digest) > 0 AND t.kind IN ('serve', 'publish')
             GROUP BY n.name, t.namespace_id, t.kernel_digest, t.key, t.target, t.actor, t.job, t.peer;
 CREATE VIEW v_toolchain_artifacts AS 
             SELECT n.name AS namespace, CASE WHEN k.toolchain IS NOT NULL THEN lower(hex(k.toolchain)) END AS toolchain, k.key, CASE WHEN k.kernel_digest IS NOT NULL THEN lower(hex(k.kernel_digest)) END AS kernel_digest, k.target,
@@ -509,21 +509,21 @@ CREATE VIEW v_toolchain_artifacts AS
                 SELECT t.namespace_id, t.kernel_digest, t.actor, t.job,
                        CAST(COALESCE(SUM(t.request_count), 0) AS BIGINT) AS requests, MAX(t.at) AS last_at
                 FROM audit_events t
-                WHERE t.kernel_digest IS NOT NULL AND t.kind IN ('serve', 'publish')
+                WHERE length(t.kernel_digest) > 0 AND t.kind IN ('serve', 'publish')
                 GROUP BY t.namespace_id, t.kernel_digest, t.actor, t.job
             ) u ON u.namespace_id = k.namespace_id AND u.kernel_digest = k.kernel_digest;
 CREATE VIEW v_misses AS 
             SELECT n.name AS namespace, t.outcome AS reason, CASE WHEN t.program_digest IS NOT NULL THEN lower(hex(t.program_digest)) END AS program_digest, t.key, t.target,
                    CAST(COALESCE(SUM(t.request_count), 0) AS BIGINT) AS misses, COUNT(DISTINCT t.actor) AS actors,
                    COUNT(DISTINCT t.job) AS jobs, strftime('%Y-%m-%dT%H:%M:%S', MIN(t.at) / 1000000, 'unixepoch') || printf('.%06dZ', MIN(t.at) % 1000000) AS first_at, strftime('%Y-%m-%dT%H:%M:%S', MAX(t.at) / 1000000, 'unixepoch') || printf('.%06dZ', MAX(t.at) % 1000000) AS last_at
-            FROM audit_events t LEFT JOIN namespaces n ON n.id = t.namespace_id
+            FROM audit_events t JOIN namespaces n ON n.id = t.namespace_id
             WHERE t.kind = 'miss'
             GROUP BY n.name, t.namespace_id, t.outcome, t.program_digest, t.key, t.target;
 CREATE VIEW v_time_saved AS 
             SELECT n.name AS namespace, substr(strftime('%Y-%m-%dT%H:%M:%S', t.at / 1000000, 'unixepoch') || printf('.%06dZ', t.at % 1000000), 1, 10) AS day, CAST(COALESCE(SUM(CASE WHEN t.kind = 'serve' THEN t.request_count ELSE 0 END), 0) AS BIGINT) AS served,
                    CAST(COALESCE(SUM(t.saved_us), 0) AS BIGINT) AS saved_us, CAST(COALESCE(SUM(CASE WHEN t.kind = 'publish' THEN 1 ELSE 0 END), 0) AS BIGINT) AS compiled,
                    CAST(COALESCE(SUM(CASE WHEN t.kind = 'publish' THEN t.duration_us ELSE 0 END), 0) AS BIGINT) AS compile_us
-            FROM audit_events t LEFT JOIN namespaces n ON n.id = t.namespace_id
+            FROM audit_events t JOIN namespaces n ON n.id = t.namespace_id
             WHERE t.kind IN ('serve', 'publish')
             GROUP BY n.name, t.namespace_id, substr(strftime('%Y-%m-%dT%H:%M:%S', t.at / 1000000, 'unixepoch') || printf('.%06dZ', t.at % 1000000), 1, 10);
 DELETE FROM "sqlite_sequence";
