@@ -13,7 +13,7 @@ import jax
 import torch
 
 from benchmarks.kernels.case import Array, Case, error_of
-from benchmarks.kernels.contenders import Absent, Built, blas, ours, pytorch, xla
+from benchmarks.kernels.contenders import Absent, Built, blas, onnx, ours, pytorch, xla
 from benchmarks.kernels.limits import NAME as BY_HAND
 from benchmarks.kernels.limits import SIZE_CLASSES, Limits
 from benchmarks.rounds import Contender, interleave
@@ -25,7 +25,7 @@ RIVALS = {
     "autotune": pytorch.AUTOTUNED,
     "jax": xla.NAME,
     "numpy": blas.NAME,
-    "onnx": "ONNX Runtime",
+    "onnx": onnx.NAME,
     "hand": BY_HAND,
 }
 
@@ -115,18 +115,11 @@ class Bench:
             "autotune": functools.partial(pytorch.build_inductor, mode="max-autotune"),
             "jax": xla.build,
             "numpy": functools.partial(blas.build, like=expected),
-            "onnx": self._onnx,
+            "onnx": functools.partial(onnx.build, threads=self._options.threads),
             "hand": self._limits.build,
         }
         for short in self._rivals:
             yield RIVALS[short], every[short]
-
-    def _onnx(self, case: Case, inputs: list[Array]) -> Built:
-        try:
-            from benchmarks.kernels.contenders import onnx
-        except ImportError as error:
-            raise Absent("onnxruntime is not installed") from error
-        return onnx.build(case, inputs, self._options.threads)
 
 
 def _timed(call: Callable[[], Any], options: argparse.Namespace) -> Contender:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import io
 import logging
 import time
 import warnings
 from typing import Any, cast
 
-import onnxruntime
 import torch
 
 from benchmarks.kernels.case import Array, Case
@@ -32,6 +32,10 @@ def build(case: Case, inputs: list[Array], threads: int) -> Built:
     """Seconds to compile are those of the session, from the model's bytes."""
     if any(array.dtype.name == "bfloat16" for array in inputs):
         raise Absent("few bf16 kernels on a CPU")
+    try:
+        onnxruntime: Any = importlib.import_module("onnxruntime")
+    except ImportError as error:
+        raise Absent("onnxruntime is not installed") from error
     model = _exported(case, inputs)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import tempfile
 from typing import Any
@@ -43,6 +44,8 @@ def build_inductor(case: Case, inputs: list[Array], mode: str = "default") -> Bu
     if mode != "default" and case.group not in TUNED_GROUPS:
         raise Absent("nothing to tune on a CPU")
     torch.compiler.reset()
+    inductor: Any = importlib.import_module("torch._inductor.config")
+    inductor.autotune_num_choices_displayed = 0
     call = functools.partial(torch.compile(case.torch, mode=mode, dynamic=False), *map(tensor, inputs))
     watch = Stopwatch(os.getpid())
     call()
