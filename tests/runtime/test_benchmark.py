@@ -1,10 +1,10 @@
-"""The benchmark of the call overhead still runs; what it finds is for `make bench`."""
+"""The benchmarks of calls and launches still run; what they find is for `make bench`."""
 
 from __future__ import annotations
 
 import json
 
-from benchmarks import call_overhead
+from benchmarks import call_overhead, launches
 
 
 def test_the_report_has_every_ratio():
@@ -14,3 +14,12 @@ def test_the_report_has_every_ratio():
     for rival in call_overhead.RIVALS[call_overhead.OURS]:
         entry = report["ratios"][f"{call_overhead.OURS} / {rival}"]
         assert entry["low"] <= entry["median"] <= entry["high"]
+
+
+def test_every_size_is_measured_on_every_pool():
+    report = launches.measure(rounds=1, launches=launches.LAUNCHES, threads=2)
+    found = report["microseconds"]
+    assert all(entry["median"] > 0 for entry in found.values())
+    for pool in (launches.POOL, launches.PYTHON, launches.ALONE):
+        assert f"empty, {pool}" in found
+        assert all(f"add {size}, {pool}" in found for size in launches.SIZES)
