@@ -8,6 +8,6 @@ from .expand import expand
 from .table import MathFunction, functions
 
 #: In the compiler fingerprint: rises whenever the bits of a result change.
-VERSION = "1"
+VERSION = "2"
 
 __all__ = ["VERSION", "MathFunction", "expand", "functions"]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import struct
 
 from . import coefficients as c
 from .build import Expr, copysign, fma, horner, minimum, narrow, select, sqrt, widen
-from .exponential import absolute, exp_of_sum, expm1_reduced, power_of_two, reduce
+from .exponential import absolute, exp_of_sum, exp_times, expm1_reduced, power_of_two, reduce
 from .logarithm import log_mixed
-from .pair import divide, fast_sum, product
+from .pair import Pair, divide, fast_sum, product
 
 _SMALL = {"f32": c.ERF_SMALL_f32, "f64": c.ERF_SMALL_f64}
 
@@ -43,18 +44,36 @@ def _erfc_large(a: Expr) -> Expr:
     return exp_of_sum(-square.high, -square.low, ratio)
 
 
+def _erfc_large_f32(a: Expr) -> Expr:
+    """The same for f32 a to 10.19, beyond which erfc is 0; one division, and sums to half a unit each."""
+    bottom = fast_sum(a * 2.0, a.like(1.0))
+    shifted = a + 2.0
+    both = 1.0 / (shifted * bottom.high)
+    t = (a - 2.0) * (both * bottom.high)
+    first, *others = c.ERFCX_MIXED
+    top = fast_sum(a.like(first), fma(t, horner(t, tuple(others)), _below_f32(first)))
+    inverse = both * shifted
+    high = top.high * inverse
+    rest = fma(-high, bottom.high, top.high) + fma(-high, bottom.low, top.low)
+    square = product(a, a)
+    return exp_times(-square.high, -square.low, Pair(high, rest * inverse))
+
+
+def _below_f32(number: float) -> float:
+    """What rounding to f32 leaves of ``number``."""
+    return number - struct.unpack("<f", struct.pack("<f", number))[0]
+
+
 def erfc(x: Expr) -> Expr:
-    if x.type == "f32":
-        return narrow(_erfc(widen(x), 11.0))
-    return _erfc(x, 28.0)
-
-
-def _erfc(x: Expr, limit: float) -> Expr:
     a = absolute(x)
+    if x.type == "f32":
+        small = 1.0 - fma(x, horner(x * x, c.ERF_SMALL_f32), x)
+        large = _erfc_large_f32(minimum(10.19, a))
+        return select(a < 0.5, small, select(x < 0.0, 2.0 - large, large))
     tail = x * horner(x * x, c.ERF_SMALL_f64)
     head = 1.0 - x
     small = head + (((1.0 - head) - x) - tail)
-    large = _erfc_large(minimum(limit, a))
+    large = _erfc_large(minimum(28.0, a))
     return select(a < 0.5, small, select(x < 0.0, 2.0 - large, large))
 
 

@@ -109,6 +109,15 @@ def exp_of_sum(high: Expr, low: Expr, factor: Pair | None = None) -> Expr:
     return scale(total.high + (total.low + (head.low + fma(factor.low, r, carried))), part.exponent)
 
 
+def exp_times(high: Expr, low: Expr, factor: Pair) -> Expr:
+    """exp(high + low) times ``factor`` to about a unit in the last place; exp must take ``high``."""
+    part = reduce(high)
+    curve = part.r * part.r * _series(part.r)
+    tail = part.tail + low
+    rest = fma(factor.high, curve + fma(tail, part.r + curve, tail), factor.low)
+    return scale(factor.high + fma(factor.high, part.r, rest), part.exponent)
+
+
 def exp_pair(x: Pair) -> Pair:
     """exp of a sum to about 2**-57, short of underflow; on overflow the low part is no number."""
     part = reduce(clamp(x.high, *_EXP_RANGE[x.high.type]))
