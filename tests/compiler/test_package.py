@@ -8,9 +8,11 @@ import re
 
 import pytest
 
+from kcache_compiler.compile import lower_module
 from kcache_compiler.errors import CompileFailed
 from kcache_compiler.package import elf, link
 from kcache_compiler.package.target import TARGETS, target_named
+from kcache_compiler.types import CompileOptions
 from tests.compiler.codegen_harness import compile_text
 from tests.compiler.programs import PROGRAMS
 
@@ -56,9 +58,10 @@ def test_code_keeps_to_the_instruction_set_it_names(target: str, absent: str) ->
     assert not re.search(absent, compile_text(SMALL, target).artifacts["asm"].decode())
 
 
-def test_multiplications_and_additions_are_not_contracted() -> None:
-    assembly = compile_text(SMALL, "x86-64-v3").artifacts["asm"].decode()
-    assert not re.search(r"vfn?m(add|sub)", assembly)
+def test_strict_multiplications_and_additions_are_not_contracted() -> None:
+    options = CompileOptions(numerics="strict")
+    kernel = lower_module(SMALL, len(SMALL), "x86-64-v3", options, lambda _: None)
+    assert not re.search(r"vfn?m(add|sub)", kernel.artifacts["asm"].decode())
 
 
 def test_paths_and_times_leave_no_trace(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,3 +101,34 @@ def test_no_linker_is_an_error_that_names_what_to_install(monkeypatch: pytest.Mo
 def test_a_linker_that_fails_says_so() -> None:
     with pytest.raises(CompileFailed, match="link"):
         link.link([b"not an object"], target_named("x86-64-v2"), elf.EXPORTED)
+
+
+LARGE = """func.func @main(%x: tensor<2048x2048xf32>) -> tensor<2048x2048xf32> {
+  %0 = stablehlo.add %x, %x : tensor<2048x2048xf32>
+  return %0 : tensor<2048x2048xf32> }"""
+
+
+@pytest.mark.parametrize("target", [_target(name) for name in (*TARGETS, "znver5", "neoverse-v1")])
+def test_a_kernel_that_may_be_split_brings_the_pool(target: str) -> None:
+    compiled = compile_text(LARGE, target)
+    facts = elf.read(compiled.artifacts["so"])
+    assert facts.exported == elf.EXPORTED | elf.POOL_EXPORTED
+    assert facts.undefined <= elf.ALLOWED_UNDEFINED | elf.POOL_UNDEFINED
+    assert facts.undefined >= elf.POOL_UNDEFINED
+    assert compile_text(LARGE, target).artifacts["so"] == compiled.artifacts["so"]
+
+
+def test_names_of_the_pool_are_allowed_with_the_pool_only() -> None:
+    from kcache_compiler.codegen import llvmir
+    from kcache_compiler.codegen.threads import pool_object
+
+    target = target_named("x86-64-v2")
+    text = (
+        "declare i32 @getpid()\ndefine i32 @kcache_run(ptr %p) {\n  %x = call i32 @getpid()\n  ret i32 %x\n}\n"
+        "define i32 @kcache_abi() {\n  ret i32 1\n}\n"
+    )
+    code = llvmir.emit_object(llvmir.optimize(text, target, 2), target, 2)
+    with pytest.raises(CompileFailed, match="getpid"):
+        elf.check(link.link([code], target, elf.EXPORTED), target)
+    both = elf.EXPORTED | elf.POOL_EXPORTED
+    elf.check(link.link([code, pool_object(target)], target, both), target)

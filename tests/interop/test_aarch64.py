@@ -83,3 +83,17 @@ def test_an_emulated_kernel_gives_the_bits_of_x86(name: str, runner: Path, tmp_p
     assert done.returncode == 0, done.stderr
     assert not difference(dtype, done.stdout, expected, ulps=0)
     assert np.frombuffer(done.stdout, np.uint8).size
+
+
+def test_the_pool_of_threads_holds_under_emulation(tmp_path: Path) -> None:
+    from kcache_compiler.codegen.threads import pool_object
+    from kcache_compiler.package.target import target_named
+
+    (tmp_path / "pool.o").write_bytes(pool_object(target_named("aarch64")))
+    source, program = HERE.parent / "runtime" / "pool_stress.c", tmp_path / "pool_stress"
+    command = [str(COMPILER), "-O1", source, tmp_path / "pool.o", "-o", program, "-lpthread"]
+    subprocess.run(command, check=True, timeout=60)
+    done = subprocess.run(
+        [str(EMULATOR), "-L", SYSROOT, program, "3", "200"], capture_output=True, timeout=300, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"ok\n", b"")
