@@ -34,6 +34,7 @@ class Graphs:
         self,
         store: Store,
         threads: StoreThreads,
+        writers: StoreThreads,
         pool: WorkerPool,
         signer: Signer,
         failures: Failures,
@@ -43,6 +44,7 @@ class Graphs:
     ) -> None:
         self._store = store
         self._threads = threads
+        self._writers = writers
         self._pool = pool
         self._signer = signer
         self._failures = failures
@@ -168,7 +170,7 @@ class Graphs:
             detail=client_detail(caller.client),
         )
         draft = GraphDraft(spec, program.digest, bind, describe.constants(canonical))
-        stored = await self._threads(self._room.making, self._store.put_graph, namespace, draft, event)
+        stored = await self._writers(self._room.making, self._store.put_graph, namespace, draft, event)
         if stored.new_mapping and namespace.epoch > 1:
             await self._threads(self._succession.join, namespace, program.digest, numerics, stored.spec)
         graph = describe.known_graph(stored.mapping, self._signer.key_id)

@@ -78,6 +78,7 @@ class ServiceConfig:
     spool_bytes: int = 4 << 30
     spool_ttl: float = 3600.0
     store_threads: int = 4
+    graph_threads: int = 32
     server_version: str = "0"
     evict_min_age: float = MIN_AGE
 
@@ -96,12 +97,14 @@ class KernelService:
         )
         self._toolchain = toolchain_digest(pool.toolchain)
         self._threads = threads = StoreThreads(config.store_threads)
+        # Of their own: those that wait for the same commit hold up no look-up, and share the next one.
+        self._writers = StoreThreads(config.graph_threads)
         succession = Succession(store, pool.canonicalizer)
         self._room = Room(store, config.evict_min_age)
         self._namespaces = Namespaces(store, threads, enter=succession.enter, toolchain=self._toolchain)
         self._failures = Failures(store, threads, config.failure_ttl)
         self._graphs = Graphs(
-            store, threads, pool, signer, self._failures, succession, self.limits, self._room
+            store, threads, self._writers, pool, signer, self._failures, succession, self.limits, self._room
         )
         self._kernels = Kernels(store, threads, signer.key_id)
         self._catalog = Catalog(store)
@@ -198,6 +201,7 @@ class KernelService:
         await asyncio.to_thread(self._keeper.close)
         await asyncio.to_thread(self._signals.close)
         await asyncio.to_thread(self._threads.close)
+        await asyncio.to_thread(self._writers.close)
         self._store.close()
 
     @property

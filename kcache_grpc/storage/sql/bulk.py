@@ -68,18 +68,30 @@ class BulkInsert:
     ) -> None:
         self._columns = columns
         self._each = clauses(insert(table))
-        given = text(
-            f"json_populate_recordset(NULL::{table.name}, CAST(:rows AS json)) WITH ORDINALITY AS given"
-        )
-        cells: list[ColumnElement[Any]] = [literal_column(f"given.{name}") for name in columns]
-        ordered = select(*cells).select_from(given).order_by(text("given.ordinality"))
+        rows = select(*cells("given", columns)).select_from(rows_of_json(table, "given"))
+        ordered = rows.order_by(text("given.ordinality"))
         self._together = clauses(insert(table).from_select(list(columns), ordered, include_defaults=False))
 
     def execute(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> Any:
         """The result. Every row, of at least one, has all the columns and no other."""
         if connection.dialect.name != "postgresql" or len(rows) == 1:
             return connection.execute(self._each, rows)
-        return connection.execute(self._together, {"rows": json.dumps(rows, default=_hexadecimal)})
+        return connection.execute(self._together, {"rows": as_json(rows)})
+
+
+def rows_of_json(table: Table, name: str) -> Any:
+    """On Postgres: rows of ``table`` from the JSON in the parameter ``rows``, with their ``ordinality``."""
+    return text(f"json_populate_recordset(NULL::{table.name}, CAST(:rows AS json)) WITH ORDINALITY AS {name}")
+
+
+def cells(name: str, columns: Sequence[str]) -> list[ColumnElement[Any]]:
+    """Columns of ``rows_of_json``."""
+    return [literal_column(f"{name}.{column}") for column in columns]
+
+
+def as_json(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What ``rows_of_json`` reads."""
+    return json.dumps(rows, default=_hexadecimal)
 
 
 def _hexadecimal(value: bytes) -> str:

@@ -26,7 +26,6 @@ from sqlalchemy import (
 from kcache_grpc.storage.errors import StoreUnavailable
 from kcache_grpc.storage.notices import Tell, Watch
 from kcache_grpc.storage.schema import audit_events
-from kcache_grpc.storage.sql.counters import add_together
 from kcache_grpc.storage.sql.database import Database, Removal, Rows
 from kcache_grpc.storage.sql.faults import translate, translated
 from kcache_grpc.storage.sql.journal import note, record_of, select_events
@@ -194,7 +193,7 @@ class PostgresDatabase(Database):
             return result
 
     def add_specs(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> Mapping[bytes, int]:
-        return add_at_once(connection, rows[0]) if len(rows) == 1 else add_together(connection, rows)
+        return add_at_once(connection, rows)
 
     def collect(
         self, connection: Connection, table: str, column: str, ids: Sequence[int], removal: Removal
