@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from google.protobuf import duration_pb2, timestamp_pb2
 
@@ -85,7 +86,17 @@ def kernel_wish(
     target: common_pb2.Target, options: common_pb2.Options, shapes: common_pb2.DynamicShapes
 ) -> KernelWish:
     """Target, options and sizes of a request. Raises ``ArgumentError``."""
-    return KernelWish(target_from_proto(target), options_from_proto(options), shapes_from_proto(shapes))
+    return _kernel_wish(target.SerializeToString(), options.SerializeToString(), shapes.SerializeToString())
+
+
+@lru_cache(maxsize=256)
+def _kernel_wish(target: bytes, options: bytes, shapes: bytes) -> KernelWish:
+    """Callers ask for few different ones, each many times."""
+    return KernelWish(
+        target_from_proto(common_pb2.Target.FromString(target)),
+        options_from_proto(common_pb2.Options.FromString(options)),
+        shapes_from_proto(common_pb2.DynamicShapes.FromString(shapes)),
+    )
 
 
 def kinds(values: Iterable[int]) -> frozenset[str]:
