@@ -11,7 +11,10 @@ import json
 from pathlib import Path
 
 from kcache_compiler.codegen import llvmir
+from kcache_compiler.codegen.gemm.objects import library_object
+from kcache_compiler.codegen.gemm.shape import form_for
 from kcache_compiler.fingerprint import CODE_VERSION, toolchain
+from kcache_compiler.package.cpus import tuning_for
 from kcache_compiler.package.target import target_named
 from tests.compiler.codegen_harness import compile_text
 from tests.compiler.programs import PROGRAMS
@@ -32,8 +35,13 @@ def digests() -> dict[str, str]:
                 .artifacts["llvm"]
                 .decode()
             )
-            code = llvmir.emit_object(llvmir.optimize(text, target, 3), target, 3)
+            code = llvmir.emit_object(llvmir.optimize(text, target, 3, unroll=False), target, 3)
             found[f"{program.name} {name}"] = hashlib.sha256(code).hexdigest()
+    for name in TARGETS:
+        target, tuning = target_named(name), tuning_for(name, "generic")
+        for kind in ("f32", "bf16"):
+            form = form_for(target, tuning, (kind, kind, kind), "f32", exact=False)
+            found[f"{form.name} {name}"] = hashlib.sha256(library_object(form, target)).hexdigest()
     return found
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from kcache_compiler.codegen import runs
+from kcache_compiler.codegen.fused import BLOCK
 from kcache_compiler.compile import lower_module
 from kcache_compiler.schedule.groups import apart
 from kcache_compiler.types import CompileOptions
@@ -244,3 +245,33 @@ def test_what_is_cheap_is_computed_again_instead_of_stored() -> None:
     total, quotient = kernel(x, m)
     np.testing.assert_allclose(total, ((x - m) ** 2).sum(0), rtol=1e-6)
     np.testing.assert_allclose(quotient, (x - m) / ((x - m) ** 2).sum(0), rtol=1e-6)
+
+
+def test_long_sums_stay_near_the_sum() -> None:
+    """Blocks bound the error: one accumulator of f32 would be off by percents here."""
+    size = 3_000_001
+    text = f"""func.func @main(%x: tensor<{size}xf32>) -> tensor<f32> {{
+      %z = stablehlo.constant dense<0.0> : tensor<f32>
+      %r = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [0]
+        : (tensor<{size}xf32>, tensor<f32>) -> tensor<f32>
+      return %r : tensor<f32>
+    }}"""
+    x = np.full(size, 0.1, np.float32)
+    exact = float(np.sum(x, dtype=np.float64))
+    bound = (BLOCK + size / BLOCK) * 2.0**-24
+    assert abs(kernel_of(text)(x)[0] - exact) <= bound * exact
+    program = Program(text, [x], [], "f32")
+    assert abs(build(program, "strict")(x)[0] - exact) > bound * exact
+
+
+def test_a_maximum_answers_nan_wherever_it_stands() -> None:
+    text = """func.func @main(%x: tensor<8x70xf32>) -> tensor<8xf32> {
+      %z = stablehlo.constant dense<0xFF800000> : tensor<f32>
+      %r = stablehlo.reduce(%x init: %z) applies stablehlo.maximum across dimensions = [1]
+        : (tensor<8x70xf32>, tensor<f32>) -> tensor<8xf32>
+      return %r : tensor<8xf32>
+    }"""
+    x = np.random.default_rng(0).standard_normal((8, 70)).astype(np.float32)
+    for row, column in enumerate((0, 1, 15, 16, 63, 64, 69)):
+        x[row, column] = np.nan
+    np.testing.assert_array_equal(kernel_of(text, host_target().isa)(x)[0], x.max(1))

@@ -6,7 +6,7 @@ stay in registers over the loops that only reduce.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -14,9 +14,15 @@ from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.formula import Formula
 from kcache_compiler.codegen.memory import Pointer
 from kcache_compiler.codegen.nest import Access, Nest
+from kcache_compiler.codegen.numerics import free_sums
 from kcache_compiler.codegen.turned import Tiles
 from kcache_compiler.errors import CompileFailed
 from kcache_compiler.schedule.loops import Fused, Statement, Turn
+
+#: Operations that an innermost loop may come to when it is written out.
+UNROLLED = 64
+#: Elements that one accumulator takes before it is added to the total, where the order of sums is free.
+BLOCK = 4096
 
 #: An element of a buffer at the current iteration: buffer, offset, strides up to the last that moves.
 Element: TypeAlias = tuple[int, Formula, tuple[Formula, ...]]
@@ -46,6 +52,10 @@ class Slot:
     statement: int
     access: int
     level: int
+
+
+#: One iteration: new values of what the loop carries.
+Step: TypeAlias = Callable[[mlir.Value, "dict[Slot, mlir.Value]"], "dict[Slot, mlir.Value]"]
 
 
 class Writer:
@@ -125,10 +135,10 @@ class Writer:
         self, nest: Nest, positions: list[int], counters: dict[int, mlir.Value], tiles: Tiles
     ) -> None:
         if not positions:
-            across, along = (self._bounds(nest, p) for p in (tiles.turn.across, tiles.turn.along))
+            across, along = (self.bounds_of(nest, p) for p in (tiles.turn.across, tiles.turn.along))
             tiles.write(counters, across, along)
             return
-        loop = self.loop(nest, positions[0], [])
+        loop = self.loop(nest, positions[0])
         body = mlir.block_of(loop)
         with mlir.at_end(body):
             self._around(nest, positions[1:], {**counters, positions[0]: body.arguments[0]}, tiles)
@@ -139,23 +149,19 @@ class Writer:
             for segment in self.fused.segments:
                 self._segment(segment, counters, registers)
             return
-        loop = self.loop(self.fused.statements[0].nest, position, [])
+        loop = self.loop(self.fused.statements[0].nest, position)
         body = mlir.block_of(loop)
         with mlir.at_end(body):
             self._shared(position + 1, [*counters, body.arguments[0]], {})
             mlir.create("scf.yield")
 
-    def _bounds(self, nest: Nest, position: int) -> tuple[mlir.Value, mlir.Value]:
+    def bounds_of(self, nest: Nest, position: int) -> tuple[mlir.Value, mlir.Value]:
         if position == self.fused.sliced:
             return self.bounds
         return mlir.constant(0), self._value(nest.axes[position].size)
 
-    def loop(self, nest: Nest, position: int, carried: list[mlir.Value]) -> mlir.Op:
-        low, high = self._bounds(nest, position)
-        types = [value.type for value in carried]
-        loop = mlir.create("scf.for", [low, high, mlir.constant(1), *carried], types, regions=1)
-        mlir.new_block(loop, 0, [mlir.type_of("i64"), *types])
-        return loop
+    def loop(self, nest: Nest, position: int) -> mlir.Op:
+        return for_loop(self.bounds_of(nest, position), 1, [])
 
     def _segment(
         self, segment: tuple[Statement, ...], counters: list[mlir.Value], registers: Registers
@@ -210,6 +216,28 @@ def forget(registers: Registers, buffers: set[int]) -> None:
         del registers[key]
 
 
+def for_loop(bounds: tuple[mlir.Value, mlir.Value], step: int, carried: list[mlir.Value]) -> mlir.Op:
+    types = [value.type for value in carried]
+    loop = mlir.create("scf.for", [*bounds, mlir.constant(step), *carried], types, regions=1)
+    mlir.new_block(loop, 0, [memory.i64(), *types])
+    return loop
+
+
+def _carry(
+    bounds: tuple[mlir.Value, mlir.Value], step: int, values: dict[Slot, mlir.Value], body: Step
+) -> dict[Slot, mlir.Value]:
+    """A loop that carries ``values``; ``body`` gives them for the next iteration."""
+    kinds = [value.type for value in values.values()]
+    loop = for_loop(bounds, step, [memory.to_carried(value) for value in values.values()])
+    with mlir.at_end(mlir.block_of(loop)):
+        counter, *raw = list(mlir.block_of(loop).arguments)
+        inside = [memory.from_carried(value, kind) for value, kind in zip(raw, kinds, strict=True)]
+        results = body(counter, dict(zip(values, inside, strict=True)))
+        mlir.create("scf.yield", [memory.to_carried(results[slot]) for slot in values])
+    final = [memory.from_carried(value, kind) for value, kind in zip(loop.results, kinds, strict=True)]
+    return dict(zip(values, final, strict=True))
+
+
 def _level(nest: Nest, access: Access, shared: int) -> int:
     """The outermost loop of the segment from which on ``access`` stays at one element."""
     level = len(nest.axes)
@@ -260,18 +288,57 @@ class _Loops:
         values: dict[Slot, mlir.Value],
     ) -> dict[Slot, mlir.Value]:
         forget(registers, {self.access(slot).buffer for slot in self.slots})
-        kinds = [value.type for value in values.values()]
-        carried = [memory.to_carried(value) for value in values.values()]
-        loop = self.writer.loop(self.segment[0].nest, position, carried)
-        body = mlir.block_of(loop)
-        with mlir.at_end(body):
-            counter, *raw = list(body.arguments)
-            inside = [memory.from_carried(value, kind) for value, kind in zip(raw, kinds, strict=True)]
-            slots = dict(zip(values, inside, strict=True))
-            results = self.run(position + 1, [*counters, counter], dict(registers), slots)
-            mlir.create("scf.yield", [memory.to_carried(results[slot]) for slot in values])
-        final = [memory.from_carried(value, kind) for value, kind in zip(loop.results, kinds, strict=True)]
-        return dict(zip(values, final, strict=True))
+        nest = self.segment[0].nest
+        size = nest.axes[position].size
+        innermost = position == self.depth - 1
+        known = isinstance(size, int) and position != self.writer.fused.sliced
+
+        def step(counter: mlir.Value, inside: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
+            return self.run(position + 1, [*counters, counter], dict(registers), inside)
+
+        if innermost and known and isinstance(size, int) and size * self._operations() <= UNROLLED:
+            for number in range(size):
+                values = step(mlir.constant(number), values)
+            return values
+        bounds = self.writer.bounds_of(nest, position)
+        if innermost and not (known and isinstance(size, int) and size <= 2 * BLOCK) and self._sums(values):
+            return self._in_blocks(bounds, values, step)
+        return _carry(bounds, 1, values, step)
+
+    def _operations(self) -> int:
+        """Operations of one innermost iteration."""
+        codes = (self.writer.codes[statement.number] for statement in self.segment)
+        return sum(len(mlir.operations(code.body)) for code in codes)
+
+    def _sums(self, values: dict[Slot, mlir.Value]) -> set[Slot]:
+        """Those of ``values`` that are sums whose order is free."""
+        found: set[Slot] = set()
+        for number, statement in enumerate(self.segment):
+            free = free_sums(self.writer.codes[statement.number].generic)
+            slots = [slot for slot in self.slots if slot.statement == number]
+            found |= {slot for slot, one in zip(slots, free, strict=True) if one and slot in values}
+        return found
+
+    def _in_blocks(
+        self, bounds: tuple[mlir.Value, mlir.Value], values: dict[Slot, mlir.Value], step: Step
+    ) -> dict[Slot, mlir.Value]:
+        """Sums of blocks, then their sum: so errors grow with the length of a block, not of the whole."""
+        sums = self._sums(values)
+
+        def block(start: mlir.Value, before: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
+            end = memory.plus(start, mlir.constant(BLOCK))
+            end = mlir.value("arith.minsi", [end, bounds[1]], end.type)
+            first = {
+                slot: mlir.float_constant(0, value.type) if slot in sums else value
+                for slot, value in before.items()
+            }
+            after = _carry((start, end), 1, first, step)
+            return {
+                slot: mlir.value("arith.addf", [before[slot], value], value.type) if slot in sums else value
+                for slot, value in after.items()
+            }
+
+        return _carry(bounds, BLOCK, values, block)
 
     def _bodies(
         self, counters: list[mlir.Value], registers: Registers, carried: dict[Slot, mlir.Value]

@@ -42,12 +42,16 @@ def _parse(text: str, target: Target, machine: Any) -> Any:
     return module
 
 
-def optimize(text: str, target: Target, opt_level: int) -> bytes:
-    """The bitcode of ``text`` after the optimization pipeline of ``opt_level`` (0 to 3)."""
+def optimize(text: str, target: Target, opt_level: int, unroll: bool = True) -> bytes:
+    """The bitcode of ``text`` after the optimization pipeline of ``opt_level`` (0 to 3).
+
+    Without ``unroll`` loops of known length stay loops: LLVM unrolls up to 64 iterations before it looks
+    for vectors, and finds none in what it then has.
+    """
     machine = _machine(target, opt_level)
     module = _parse(text, target, machine)
     options = llvm.create_pipeline_tuning_options(speed_level=opt_level)
-    options.loop_unrolling = opt_level > 1
+    options.loop_unrolling = unroll and opt_level > 1
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
     return module.as_bitcode()

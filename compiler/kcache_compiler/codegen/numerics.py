@@ -37,6 +37,22 @@ def relax(unit: Unit) -> None:
                 _contract(combiner)
 
 
+def free_sums(generic: mlir.Op) -> list[bool]:
+    """For each result, whether it is a sum that ``relax`` made reorderable."""
+    marked = {_result(generic, one) for one in combiners(generic) if _is_free_sum(one)}
+    return [number in marked for number in range(len(mlir.operations(mlir.block_of(generic))[-1].operands))]
+
+
+def _is_free_sum(combiner: mlir.Op) -> bool:
+    flagged = "fastmath" in combiner.attributes and "reassoc" in str(combiner.attributes["fastmath"])
+    return flagged and mlir.name_of(combiner) == "arith.addf"
+
+
+def _result(generic: mlir.Op, combiner: mlir.Op) -> int:
+    yielded = list(mlir.operations(mlir.block_of(generic))[-1].operands)
+    return next(number for number, value in enumerate(yielded) if mlir.defining(value) == combiner)
+
+
 def combiners(generic: mlir.Op) -> list[mlir.Op]:
     """The operations that take the old value of a result and give the new one, where one operation does."""
     body = mlir.block_of(generic)

@@ -61,7 +61,7 @@ def _downgrade(unit: Unit) -> None:
 
 
 def _optimize(unit: Unit) -> None:
-    unit.bitcode = optimize(unit.llvm_ir, unit.target, unit.options.opt_level)
+    unit.bitcode = optimize(unit.llvm_ir, unit.target, unit.options.opt_level, unroll=False)
 
 
 def _emit(unit: Unit) -> None:
