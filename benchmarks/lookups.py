@@ -1,7 +1,9 @@
 """What a hit costs when the store answers it, on SQLite and Postgres, and from memory, against a bare echo.
 
 ``python -m benchmarks.lookups [--rounds N] [--calls N] [--json FILE]``. Raw frames through grpc on both
-sides, one kernel with its shared object; wall time of one client, and CPU of the server's process a call.
+sides, one kernel with its shared object, contenders in turn. Of each round: the median wall time of one
+client's calls, and the CPU of the server's process a call, what it writes down later included (the database's
+own is not). Printed: medians over the rounds; of ratios to the echo of the same round also the extremes.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -22,7 +25,7 @@ import grpc
 
 from benchmarks.echo import echo_process
 from benchmarks.environment import clear_and_restart, description
-from benchmarks.rounds import interleave, ratio
+from benchmarks.rounds import Contender, Sample, interleave, ratio
 from benchmarks.service import METHOD, raw_call, raw_request
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2_grpc, manifest_pb2
 from kcache_grpc.storage import migrate
@@ -31,7 +34,6 @@ from tests.e2e.programs import scale_and_shift
 from tests.server.programs import compile_request, inline
 
 ECHO, MEMORY, SQLITE, POSTGRES = "echo", "memory", "SQLite", "Postgres"
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def measure(rounds: int = 12, calls: int = 300) -> dict[str, Any]:
@@ -40,7 +42,7 @@ def measure(rounds: int = 12, calls: int = 300) -> dict[str, Any]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kcache-bench-")))
         database = stack.enter_context(postgres.running())
         url = database.create()
-        contenders: dict[str, Any] = {}
+        contenders: dict[str, Contender] = {}
         pids: dict[str, int] = {}
         request = raw_request(scale_and_shift(0), [manifest_pb2.ARTIFACT_KIND_SHARED_OBJECT], "x86-64-v3")
         for name, db, module in (
@@ -58,17 +60,17 @@ def measure(rounds: int = 12, calls: int = 300) -> dict[str, Any]:
         pids[ECHO], echo = stack.enter_context(echo_process(size))
         contenders[ECHO] = raw_call(echo, request)
         spent: dict[str, list[float]] = {name: [] for name in contenders}
-        timed = {name: _with_cpu(run, pids[name], spent[name]) for name, run in contenders.items()}
+        timed = {name: _timed(run, pids[name], spent[name]) for name, run in contenders.items()}
         samples = interleave(timed, rounds=rounds, calls=calls)
+    # The first is the warming.
+    cpu = {name: Sample(name, tuple(each[1:])) for name, each in spent.items()}
     report: dict[str, Any] = {"bytes": size}
     for name, sample in samples.items():
-        cpu = [each * 1e6 / calls for each in spent[name][1:]]  # the first is the warming
-        report[name] = {"us": sample.median * 1e6, "cpu_us": statistics.median(cpu)}
+        report[name] = {"us": sample.median * 1e6, "cpu_us": cpu[name].median * 1e6}
         if name != ECHO:
-            echoed = [each * 1e6 / calls for each in spent[ECHO][1:]]
             report[name] |= {
                 "against_echo": ratio(sample, samples[ECHO]),
-                "cpu_against_echo": statistics.median(cpu) / statistics.median(echoed),
+                "cpu_against_echo": ratio(cpu[name], cpu[ECHO]),
             }
     return report
 
@@ -77,19 +79,25 @@ def _order() -> Any:
     return compile_request(inline(scale_and_shift(0).encode()))
 
 
-def _with_cpu(run: Any, pid: int, spent: list[float]) -> Any:
-    def timed(count: int) -> None:
+def _timed(run: Contender, pid: int, spent: list[float]) -> Contender:
+    """Tells the median of its calls, as if all had taken that. Appends CPU seconds of the process a call."""
+
+    def timed(count: int) -> float:
         before = _cpu(pid)
-        run(count)
-        spent.append(_cpu(pid) - before)
+        taken: list[float] = []
+        for _ in range(count):
+            started = time.perf_counter()
+            run(1)
+            taken.append(time.perf_counter() - started)
+        spent.append((_cpu(pid) - before) / count)
+        return statistics.median(taken) * count
 
     return timed
 
 
 def _cpu(pid: int) -> float:
-    """CPU seconds of a process."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+    """CPU seconds of a process, by its clock: Linux numbers it after the process."""
+    return time.clock_gettime((~pid << 3) | 2)
 
 
 @contextmanager
