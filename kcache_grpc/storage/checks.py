@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
+from kcache_grpc.storage.autotune import Timing
 from kcache_grpc.storage.errors import DigestMismatch, InvalidValue
 from kcache_grpc.storage.lifecycle import EVICT, PINNABLE, REFUSE, RESOURCES, Step
 from kcache_grpc.storage.records import (
@@ -218,3 +219,11 @@ def failure(kernel_digest: bytes, reported: Failure) -> None:
     digest("kernel digest", kernel_digest)
     text("failure", reported.reason, reported.stage, reported.diagnostic)
     text("failure detail", *(part for pair in reported.detail for part in pair))
+
+
+def timings(batch: Iterable[Timing]) -> None:
+    """Whether each can be stored."""
+    for each in batch:
+        digest("subject", each.subject)
+        indexed("shape, config or device", each.shape, each.config, each.device)
+        number("nanoseconds or samples", each.nanoseconds, each.samples, least=1)

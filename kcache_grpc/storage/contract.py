@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 
 from kcache_grpc.storage.audit.contract import AuditStore
+from kcache_grpc.storage.autotune import AutotuneStore
 from kcache_grpc.storage.lifecycle import LifecycleStore
 from kcache_grpc.storage.nearby import NearbyStore
 from kcache_grpc.storage.notices import NoticeStore
@@ -388,6 +389,7 @@ class Store(
     LeaseStore,
     LedgerStore,
     AuditStore,
+    AutotuneStore,
     NearbyStore,
     LifecycleStore,
 ):

@@ -7,6 +7,7 @@ import threading
 from dataclasses import dataclass, field
 
 from kcache_grpc.storage.audit.sealing import Checkpoint, Seal, Writer
+from kcache_grpc.storage.autotune import TimingRecord
 from kcache_grpc.storage.clock import Clock
 from kcache_grpc.storage.errors import StoreUnavailable
 from kcache_grpc.storage.lifecycle import Disowned, Pin
@@ -95,6 +96,7 @@ class State:
         self.leases: dict[Name, HeldLease] = {}
         self.failures: dict[Name, FailureRecord] = {}
         self.usage: dict[tuple[int, str, bytes], UsageRecord] = {}
+        self.timings: dict[tuple[int, bytes, str, str, str], TimingRecord] = {}
         #: By id, rising; ``next_event`` is never taken back.
         self.audit: dict[int, AuditRecord] = {}
         self.next_event = 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kcache_grpc.storage.clock import Clock
 from kcache_grpc.storage.contract import Store
 from kcache_grpc.storage.memory.audit import MemoryAudit
+from kcache_grpc.storage.memory.autotune import MemoryAutotune
 from kcache_grpc.storage.memory.blobs import MemoryBlobs
 from kcache_grpc.storage.memory.collection import MemoryLifecycle
 from kcache_grpc.storage.memory.graphs import MemoryGraphs, MemoryNamespaces
@@ -25,6 +26,7 @@ class MemoryStore(
     MemoryLeases,
     MemoryLedger,
     MemoryAudit,
+    MemoryAutotune,
     MemoryNearby,
     MemoryLifecycle,
     Store,

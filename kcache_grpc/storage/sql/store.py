@@ -14,6 +14,7 @@ from kcache_grpc.storage.errors import CorruptStore
 from kcache_grpc.storage.objects.client import ObjectStore
 from kcache_grpc.storage.schema import store_meta
 from kcache_grpc.storage.sql.audit import SqlAudit
+from kcache_grpc.storage.sql.autotune import SqlAutotune
 from kcache_grpc.storage.sql.blobs import SqlBlobs
 from kcache_grpc.storage.sql.collection import SqlLifecycle
 from kcache_grpc.storage.sql.database import Database
@@ -38,6 +39,7 @@ class SqlStore(
     SqlLeases,
     SqlLedger,
     SqlAudit,
+    SqlAutotune,
     SqlNearby,
     SqlLifecycle,
     Store,

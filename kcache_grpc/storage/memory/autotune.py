@@ -1,0 +1,38 @@
+"""Timings of schedule choices in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kcache_grpc.storage import checks
+from kcache_grpc.storage.autotune import AutotuneStore, Timing, TimingRecord
+from kcache_grpc.storage.memory.state import MemoryPart
+from kcache_grpc.storage.records import Namespace
+
+
+class MemoryAutotune(MemoryPart, AutotuneStore):
+    """``AutotuneStore`` in memory."""
+
+    def add_timings(self, namespace: Namespace, batch: Sequence[Timing]) -> int:
+        checks.timings(batch)
+        with self._state as state:
+            before = len(state.timings)
+            for each in batch:
+                name = (namespace.id, each.subject, each.shape, each.config, each.device)
+                state.timings.setdefault(name, TimingRecord(each, state.clock.wall()))
+            return len(state.timings) - before
+
+    def list_timings(
+        self, namespace: Namespace, subject: bytes, shape: str, device: str
+    ) -> tuple[TimingRecord, ...]:
+        checks.digest("subject", subject)
+        checks.indexed("shape or device", shape, device)
+        with self._state as state:
+            mine = [record for name, record in state.timings.items() if name[0] == namespace.id]
+        wanted = (subject, shape, device)
+        found = [
+            record
+            for record in mine
+            if (record.timing.subject, record.timing.shape, record.timing.device) == wanted
+        ]
+        return tuple(sorted(found, key=lambda record: record.timing.nanoseconds))

@@ -1,0 +1,68 @@
+"""Timings of schedule choices on SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import bindparam, select
+
+from kcache_grpc.storage import checks
+from kcache_grpc.storage.autotune import AutotuneStore, Timing, TimingRecord
+from kcache_grpc.storage.records import Namespace
+from kcache_grpc.storage.schema import autotune_timings
+from kcache_grpc.storage.sql.part import SqlPart, insert_once
+
+# The subject's column is ``kernel_digest``: the first schema named it before subjects lost their toolchain.
+_T = autotune_timings.c
+_INSERT = insert_once(autotune_timings).returning(_T.id)
+_LIST = (
+    select(_T.config, _T.nanoseconds, _T.samples, _T.created_at)
+    .where(
+        _T.namespace_id == bindparam("ns"),
+        _T.kernel_digest == bindparam("subject"),
+        _T.shape == bindparam("of_shape"),
+        _T.device == bindparam("on_device"),
+    )
+    .order_by(_T.nanoseconds, _T.id)
+)
+
+
+class SqlAutotune(SqlPart, AutotuneStore):
+    """``AutotuneStore`` on SQL."""
+
+    def add_timings(self, namespace: Namespace, batch: Sequence[Timing]) -> int:
+        checks.timings(batch)
+        if not batch:
+            return 0
+        now = self._clock.wall()
+        # The first of a name counts; sorted, so that two writers of the same names never wait for each other.
+        named = {(each.subject, each.shape, each.device, each.config): each for each in reversed(batch)}
+        rows = [
+            {
+                "namespace_id": namespace.id,
+                "kernel_digest": each.subject,
+                "shape": each.shape,
+                "config": each.config,
+                "device": each.device,
+                "nanoseconds": each.nanoseconds,
+                "samples": each.samples,
+                "created_at": now,
+            }
+            for _, each in sorted(named.items(), key=lambda pair: pair[0])
+        ]
+        return self._db.transact(
+            lambda connection: sum(len(connection.execute(_INSERT, row).all()) for row in rows)
+        )
+
+    def list_timings(
+        self, namespace: Namespace, subject: bytes, shape: str, device: str
+    ) -> tuple[TimingRecord, ...]:
+        checks.digest("subject", subject)
+        checks.indexed("shape or device", shape, device)
+        values = {"ns": namespace.id, "subject": subject, "of_shape": shape, "on_device": device}
+        return tuple(
+            TimingRecord(
+                Timing(subject, shape, row.config, device, row.nanoseconds, row.samples), row.created_at
+            )
+            for row in self._db.fetch(_LIST, values)
+        )
