@@ -36,6 +36,7 @@ from kcache_grpc.storage.records import (
     SignedBytes,
     SpecDraft,
     UsageDelta,
+    Wanted,
 )
 from kcache_grpc.storage.sql.database import Database
 
@@ -68,7 +69,15 @@ def _some(count: int, number: int) -> int:
 
 def _look_ups(store: Store, ns: Namespace, count: int) -> dict[str, Callable[[int], object]]:
     some = functools.partial(_some, count)
+
+    def wanted(n: int) -> Wanted:
+        return Wanted("x86-64-v3", "numerics=default", toolchain_of(n), frozenset(["so"]), 1 << 20)
+
     return {
+        "load a hit": lambda n: store.load_graph(
+            ns, digest("program", some(n), n % MAPPINGS), "default", wanted(some(n))
+        ),
+        "load a kernel": lambda n: store.load_kernel(ns, digest("kernel", some(n)), wanted(some(n))),
         "find a mapping": lambda n: store.find_mapping(
             ns, digest("program", some(n), n % MAPPINGS), "default"
         ),

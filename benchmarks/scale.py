@@ -5,10 +5,11 @@
 Fills two stores: one with 1,000,000 mappings, as many audit events, 200,000 specs and kernels and 20 GB worth
 of artifacts (rows that name objects of that size, without the objects), one with 1,000 mappings and events.
 Then it asks both the same things, one call here, one call there, and compares medians of wall time and of
-this process's CPU time. Two columns: ``again`` asks for the same few things over and over, ``any`` for
-something else each time, so that in the large store hardly a page was read before. The files are in the
-operating system's cache both times. Without URLs both are SQLite files in a temporary folder, or with
-``--postgres`` databases of a server that it starts.
+CPU time: of this process, and of the server processes of a Postgres on this machine. Of the two rows of a
+question ``again`` asks for the same few things over and over, ``any`` for something else each time, so that
+in the large store hardly a page was read before. The files are in the operating system's cache both times.
+Without URLs both are SQLite files in a temporary folder, or with ``--postgres`` databases of a server that it
+starts.
 """
 
 from __future__ import annotations
@@ -27,16 +28,19 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from sqlalchemy import text
 
 from benchmarks.environment import clear_and_restart, description
 from benchmarks.filling import fill, vacuum
 from benchmarks.questions import Question, questions
 from kcache_grpc.storage import Store, open_store
+from kcache_grpc.storage.sql.database import Database
 
 #: Rounds, and calls of each store in one; for what removes rows, of which the small store has 200, fewer.
 ROUNDS, CALLS, FEW = 7, 25, 2
 #: Specs of the small store.
 SMALL = 200
+_SERVERS = text("SELECT pid FROM pg_stat_activity WHERE datname = current_database()")
 #: Subjects that ``again`` asks for.
 SUBJECTS = 5
 
@@ -50,19 +54,40 @@ class Cost:
     rounds: tuple[float, ...]
 
 
-def ask(question: Callable[[int], object], number: int) -> tuple[float, float]:
-    """Microseconds of wall and CPU time of one call."""
-    wall, cpu = time.perf_counter_ns(), time.process_time_ns()
-    question(number)
-    return (time.perf_counter_ns() - wall) / 1e3, (time.process_time_ns() - cpu) / 1e3
+class Asking:
+    """A question to a store, with clocks."""
+
+    def __init__(self, store: Store, question: Question, numbers: Iterator[int]) -> None:
+        self._question = question
+        self._numbers = numbers
+        self._database: Database = store._db  # type: ignore[attr-defined]
+        self._servers: list[Path] = []
+
+    def warm(self, calls: int) -> None:
+        """Ask, and learn which processes answer."""
+        for _ in range(calls):
+            self._question.ask(next(self._numbers))
+        if self._database.shared:
+            found = self._database.fetch(_SERVERS)
+            self._servers = [path for row in found if (path := Path(f"/proc/{row.pid}/schedstat")).exists()]
+
+    def once(self) -> tuple[float, float]:
+        """Microseconds of wall and CPU time of one call."""
+        number = next(self._numbers)
+        cpu, wall = self._cpu(), time.perf_counter_ns()
+        self._question.ask(number)
+        wall = time.perf_counter_ns() - wall
+        return wall / 1e3, (self._cpu() - cpu) / 1e3
+
+    def _cpu(self) -> int:
+        """Nanoseconds, of this process and the servers'."""
+        return time.process_time_ns() + sum(int(each.read_text().split()[0]) for each in self._servers)
 
 
-def compare(asked: dict[str, Question], calls: int, numbers: Callable[[], Iterator[int]]) -> dict[str, Cost]:
+def compare(asked: dict[str, Asking], calls: int) -> dict[str, Cost]:
     """The same question to each store in turn: whatever disturbs the machine disturbs both."""
-    series = {size: numbers() for size in asked}
-    for size, question in asked.items():
-        for _ in range(max(2, calls // 5)):
-            question.ask(next(series[size]))
+    for asking in asked.values():
+        asking.warm(max(2, calls // 5))
     found: dict[str, list[list[tuple[float, float]]]] = {size: [] for size in asked}
     for round in range(ROUNDS):
         sizes = list(asked) if round % 2 else list(asked)[::-1]
@@ -70,7 +95,7 @@ def compare(asked: dict[str, Question], calls: int, numbers: Callable[[], Iterat
             each.append([])
         for _ in range(calls):
             for size in sizes:
-                found[size][-1].append(ask(asked[size].ask, next(series[size])))
+                found[size][-1].append(asked[size].once())
     return {size: _cost(rounds) for size, rounds in found.items()}
 
 
@@ -85,21 +110,26 @@ def _cost(rounds: list[list[tuple[float, float]]]) -> Cost:
 
 def measure(large: Store, small: Store, count: int, only: str) -> dict[str, dict[str, Any]]:
     """Costs in both, by question and column."""
+    stores = {"small": small, "large": large}
     asked: dict[str, dict[str, Question]] = {}
-    for size, store, number in (("small", small, SMALL), ("large", large, count)):
-        namespace = fill(store, number)
-        vacuum(store)
-        asked[size] = questions(store, namespace, number)
+    for size, number in (("small", SMALL), ("large", count)):
+        namespace = fill(stores[size], number)
+        vacuum(stores[size])
+        asked[size] = questions(stores[size], namespace, number)
     found: dict[str, dict[str, Any]] = {}
-    for name in asked["small"]:
+    for name, question in asked["small"].items():
         if only not in name:
             continue
-        both = {size: each[name] for size, each in asked.items()}
-        calls = FEW if both["small"].uses_up else CALLS
-        found[name] = {"any": _row(compare(both, calls, lambda: itertools.count(1)))}
-        if not both["small"].uses_up:
-            again = compare(both, calls, lambda: itertools.cycle(range(SUBJECTS)))
-            found[name]["again"] = _row(again)
+
+        def row(calls: int, numbers: Callable[[], Iterator[int]], name: str = name) -> dict[str, float]:
+            both = {size: Asking(store, asked[size][name], numbers()) for size, store in stores.items()}
+            return _row(compare(both, calls))
+
+        if question.uses_up:
+            found[name] = {"any": row(FEW, lambda: itertools.count(1))}
+        else:
+            again = row(CALLS, lambda: itertools.cycle(range(SUBJECTS)))
+            found[name] = {"any": row(CALLS, lambda: itertools.count(1)), "again": again}
     return found
 
 
