@@ -275,3 +275,16 @@ def test_a_maximum_answers_nan_wherever_it_stands() -> None:
     for row, column in enumerate((0, 1, 15, 16, 63, 64, 69)):
         x[row, column] = np.nan
     np.testing.assert_array_equal(kernel_of(text, host_target().isa)(x)[0], x.max(1))
+
+
+def test_a_row_is_divided_within_two_units_of_the_last_place() -> None:
+    text = """func.func @main(%x: tensor<64x130xf32>, %y: tensor<64xf32>) -> tensor<64x130xf32> {
+      %b = stablehlo.broadcast_in_dim %y, dims = [0] : (tensor<64xf32>) -> tensor<64x130xf32>
+      %r = stablehlo.divide %x, %b : tensor<64x130xf32>
+      return %r : tensor<64x130xf32>
+    }"""
+    values = np.random.default_rng(0)
+    x, y = values.uniform(1, 2, (64, 130)).astype("f4"), values.uniform(1, 2, 64).astype("f4")
+    program = Program(text, [x, y], [], "f32")
+    np.testing.assert_array_equal(build(program, "strict")(x, y)[0], x / y[:, None])
+    np.testing.assert_array_max_ulp(build(program, "default")(x, y)[0], x / y[:, None], 2)

@@ -1,7 +1,8 @@
 """What a numerics class lets the code do with floats: the flags that operations of bodies get.
 
 ``strict`` gives none: every operation rounds alone, and sums go in the order of the program. ``default`` and
-``fast`` let reductions combine their elements in any order, which makes vectors of accumulators of them.
+``fast`` let reductions combine their elements in any order, which makes vectors of accumulators of them, and
+a row be multiplied by the inverse of the number that divides it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ def relax(unit: Unit) -> None:
         return
     for generic in mlir.named(mlir.main_function(unit.module), "linalg.generic"):
         if all("parallel" in str(kind) for kind in generic.attributes["iterator_types"]):
+            _invert(generic)
             continue
         for combiner in combiners(generic):
             name = mlir.name_of(combiner)
@@ -65,6 +67,22 @@ def combiners(generic: mlir.Op) -> list[mlir.Op]:
         if owner is not None and mlir.name_of(owner) in COMBINERS and uses == [owner]:
             found.append(owner)
     return found
+
+
+def _invert(generic: mlir.Op) -> None:
+    """Let divisions by what is the same along the innermost axis of the result multiply by its inverse."""
+    maps = [entry.value for entry in generic.attributes["indexing_maps"]]
+    innermost = mlir.plain_dim(maps[-1].results[-1]) if len(maps[-1].results) else None
+    arguments = list(mlir.block_of(generic).arguments)
+    for division in mlir.operations(mlir.block_of(generic)):
+        if innermost is None or mlir.name_of(division) != "arith.divf":
+            continue
+        divisor = division.operands[1]
+        if divisor not in arguments:
+            continue
+        dims = [mlir.plain_dim(result) for result in maps[arguments.index(divisor)].results]
+        if dims and None not in dims and innermost not in dims:
+            division.attributes["fastmath"] = mlir.attribute("#arith.fastmath<arcp>")
 
 
 def _contract(combiner: mlir.Op) -> None:
