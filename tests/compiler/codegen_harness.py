@@ -130,7 +130,9 @@ class Kernel:
         ]
         symbols: dict[str, int] = {s.name: inputs[s.arg].shape[s.axis] for s in self.interface.symbols}
         outputs = [aligned(_shape(kind, symbols), NUMPY[kind.dtype]) for kind in self.interface.outputs]
-        workspace = aligned((evaluate_text(self.interface.workspace, {**symbols, "workers": 1}),), np.uint8)
+        workers = host.workers if host is not None else 1
+        bytes_needed = evaluate_text(self.interface.workspace, {**symbols, "workers": workers})
+        workspace = aligned((bytes_needed,), np.uint8)
         pointers = [array.ctypes.data if array.size else None for array in (*inputs, *outputs)]
         buffers = (ctypes.c_void_p * max(1, len(pointers)))(*pointers)
         dims = (ctypes.c_int64 * max(1, len(symbols)))(*symbols.values())

@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from kcache_compiler.codegen import memory, mlir
-from kcache_compiler.codegen.formula import Formula, text
+from kcache_compiler.codegen.formula import Formula, add, mul, text
+from kcache_compiler.codegen.gemm.outline import outline_contraction
+from kcache_compiler.codegen.gemm.recognize import is_contraction
 from kcache_compiler.codegen.launch import Outlined, outline
 from kcache_compiler.codegen.memory import emit_formula, i64, pointer_type
 from kcache_compiler.codegen.nest import Check
@@ -87,20 +89,27 @@ def build_entry(unit: Unit) -> None:
     cast_checks = _cast_checks(main, shapes)
     launches: list[tuple[list[mlir.Op], Outlined]] = []
     spared: list[mlir.Op] = []
-    for planned in plan_launches(main, shapes, vector_bytes=unit.target.vector_bytes):
+    for planned in plan_launches(main, shapes, is_contraction, unit.target.vector_bytes):
+        whole = outline_contraction(unit, planned.generics, f"launch_{len(launches)}", shapes)
+        if whole is not None:
+            launches.append((planned.generics, whole))
+            continue
         for one in planned.parts or [planned]:
             name = f"launch_{len(launches)}"
             outlined = outline(unit.module, name, one.fused, one.codes, one.buffers, shapes)
             launches.append((one.generics, outlined))
             spared += one.spared
-            _record(unit, outlined)
+    for _, outlined in launches:
+        _record(unit, outlined)
     workspace = plan(main, shapes, [generics for generics, _ in launches], spared)
-    unit.workspace = workspace.size
+    scratch = max((launch.scratch for _, launch in launches), default=0)
+    unit.workspace = add(workspace.size, mul(scratch, "workers")) if scratch else workspace.size
     for _, launch in launches:
-        _task(unit.module, launch)
+        _task(unit.module, launch, scratch)
     mlir.splice(unit.module, _SUPPORT)
     _refuse_leftovers(main)
-    frame = _Frame(unit, main, shapes, max((len(_words(launch)) for _, launch in launches), default=1))
+    words = max((len(_words(launch)) for _, launch in launches), default=1)
+    frame = _Frame(unit, main, shapes, workspace.size, words)
     frame.bind_sizes(open_sizes)
     for buffer, sizes in known.items():
         frame.bind_argument(buffer, sizes)
@@ -163,8 +172,11 @@ def _words(launch: Outlined) -> list[str]:
     return launch.pointer_types
 
 
-def _task(module: mlir.Module, launch: Outlined) -> None:
-    """The task of a launch: read the closure's words and call the slice function."""
+def _task(module: mlir.Module, launch: Outlined, scratch: int) -> None:
+    """The task of a launch: read the closure's words and call the slice function.
+
+    ``scratch`` is each worker's share of what the last word points to, when the launch wants any.
+    """
     words = _words(launch)
     lines = [
         f"llvm.func internal @{launch.name}_task("
@@ -176,7 +188,15 @@ def _task(module: mlir.Module, launch: Outlined) -> None:
             f"  %a{number} = llvm.getelementptr %closure[{8 * number}] : (!llvm.ptr) -> !llvm.ptr, i8"
         )
         lines.append(f"  %w{number} = llvm.load %a{number} : !llvm.ptr -> {kind}")
-    values = ", ".join(["%begin", "%end", *(f"%w{number}" for number in range(len(words)))])
+    passed = [f"%w{number}" for number in range(len(words))]
+    if launch.scratch:
+        lines.append(f"  %share = llvm.mlir.constant({scratch} : i64) : i64")
+        lines.append("  %skipped = llvm.mul %worker, %share : i64")
+        lines.append(
+            f"  %own = llvm.getelementptr {passed[-1]}[%skipped] : (!llvm.ptr, i64) -> !llvm.ptr, i8"
+        )
+        passed[-1] = "%own"
+    values = ", ".join(["%begin", "%end", *passed])
     types = ", ".join(["i64", "i64", *words])
     lines.append(f"  %code = func.call @{launch.name}({values}) : ({types}) -> i32")
     lines.append("  llvm.return %code : i32\n}")
@@ -199,7 +219,8 @@ def _refuse_leftovers(main: mlir.Op) -> None:
 class _Frame:
     """The entry function while it is written: its arguments, its closure and what buffers became."""
 
-    def __init__(self, unit: Unit, main: mlir.Op, shapes: Shapes, words: int) -> None:
+    def __init__(self, unit: Unit, main: mlir.Op, shapes: Shapes, scratch_at: Formula, words: int) -> None:
+        self.scratch_at = scratch_at
         self.extents = dict(enumerate(unit.extents, len(unit.inputs) + len(unit.constants)))
         self.main = main
         self.shapes = shapes
@@ -280,6 +301,8 @@ class _Frame:
             words += [self._address(self.shapes.current(buffer)) for buffer in launch.buffers]
             for scalar in launch.scalars:
                 words += memory.pass_scalar(scalar)
+            if launch.scratch:
+                words.append(memory.advance(self.workspace, mlir.type_of("i8"), self._size(self.scratch_at)))
             for number, word in enumerate(words):
                 slot = memory.advance(self.closure, i64(), mlir.constant(number))
                 mlir.create("llvm.store", [word, slot])

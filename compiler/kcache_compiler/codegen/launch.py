@@ -44,6 +44,8 @@ class Outlined:
     buffers: list[mlir.Value]
     scalars: list[mlir.Value]
     pointer_types: list[str] = field(default_factory=list[str])
+    #: Bytes of scratch for each worker; when there are any, the last argument points to them.
+    scratch: int = 0
 
 
 def read_nest(
@@ -164,7 +166,7 @@ def outline(
         for access in statement.nest.accesses
         if access.written
     }
-    function, entry = _function(module, outlined, written)
+    function, entry = slice_function(module, outlined, written)
     with mlir.at_end(entry):
         _write_body(outlined, fused, codes, buffers, entry, shapes)
     function.verify()
@@ -233,10 +235,12 @@ def _ops_in(body: mlir.Block) -> tuple[str, ...]:
     return tuple(dict.fromkeys(kept)) or ("copy",)
 
 
-def _function(module: mlir.Module, outlined: Outlined, written: set[Any]) -> tuple[mlir.Op, mlir.Block]:
+def slice_function(module: mlir.Module, outlined: Outlined, written: set[Any]) -> tuple[mlir.Op, mlir.Block]:
+    """The function of a launch, without its body, and its entry block."""
     integer, pointer = mlir.type_of("i64"), mlir.type_of("!llvm.ptr")
     scalar_types = [memory.passed_types(scalar.type) for scalar in outlined.scalars]
     flat = [kind for kinds in scalar_types for kind in kinds]
+    flat += [pointer] * bool(outlined.scratch)
     inputs = [integer, integer, pointer, *[pointer] * len(outlined.buffers), *flat]
     outlined.pointer_types = [str(kind) for kind in inputs[2:]]
     attributes = ["{}", "{}", "{llvm.noalias, llvm.readonly}"]

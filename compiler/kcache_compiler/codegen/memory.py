@@ -16,7 +16,7 @@ from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.formula import Formula
 
 _NO_WRAP = "#arith.overflow<nsw>"
-_VIEWS = (
+VIEWS = (
     "memref.subview",
     "memref.cast",
     "memref.collapse_shape",
@@ -95,16 +95,16 @@ def advance(base: mlir.Value, element: mlir.Type, offset: mlir.Value) -> mlir.Va
 def stored_type(element: mlir.Type) -> mlir.Type:
     """What one element is in memory."""
     text = str(element)
-    if text == "i1":
-        return mlir.type_of("i8")
-    if text == "index":
-        return i64()
-    if text in ("f16", "bf16"):
-        return mlir.type_of("i16")
     if text.startswith("complex"):
         part = element.element_type
         return mlir.type_of(f"!llvm.struct<({part}, {part})>")
-    return element
+    stored = stored_name(text)
+    return element if stored == text else mlir.type_of(stored)
+
+
+def stored_name(element: str) -> str:
+    """The same for names of scalar types."""
+    return {"i1": "i8", "index": "i64", "f16": "i16", "bf16": "i16"}.get(element, element)
 
 
 def element_bytes(element: mlir.Type) -> int:
@@ -207,7 +207,7 @@ def receive(scalar: mlir.Type, arguments: Iterator[mlir.Value]) -> mlir.Value:
 def root_of(buffer: mlir.Value) -> mlir.Value:
     """The buffer that a chain of views looks at."""
     owner = mlir.defining(buffer)
-    while owner is not None and mlir.name_of(owner) in _VIEWS:
+    while owner is not None and mlir.name_of(owner) in VIEWS:
         buffer = owner.operands[0]
         owner = mlir.defining(buffer)
     return buffer

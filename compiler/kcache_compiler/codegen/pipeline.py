@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kcache_compiler.codegen import entry, mlir, signature
 from kcache_compiler.codegen.forward import forward_results
+from kcache_compiler.codegen.gemm.objects import library_assembly
 from kcache_compiler.codegen.generic import copies_to_generics, hoist_sizes
 from kcache_compiler.codegen.legalize.control import plain_branch_layouts
 from kcache_compiler.codegen.llvmir import emit_assembly, emit_object, optimize
@@ -69,7 +70,8 @@ def _emit(unit: Unit) -> None:
 
 
 def _assembly(unit: Unit) -> None:
-    unit.assembly = emit_assembly(unit.bitcode, unit.target, unit.options.opt_level)
+    own = emit_assembly(unit.bitcode, unit.target, unit.options.opt_level)
+    unit.assembly = "\n".join([own, *(library_assembly(form, unit.target) for form in unit.gemm_forms)])
 
 
 EMIT: tuple[Stage, ...] = (

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.formula import Formula
+from kcache_compiler.codegen.gemm.shape import Form
 from kcache_compiler.codegen.nest import Check
 from kcache_compiler.codegen.samples import SizeCodes
 from kcache_compiler.errors import CompileFailed, CompilerError, UnsupportedOp
@@ -44,6 +45,8 @@ class Unit:
     bounds: tuple[Check, ...] = ()
     launches: list[Launch] = field(default_factory=list[Launch])
     workspace: Formula = 0
+    #: Forms of contractions whose libraries are linked beside the kernel.
+    gemm_forms: list[Form] = field(default_factory=list[Form])
     llvm_ir: str = ""
     bitcode: bytes = b""
     object_code: bytes = b""

@@ -1,0 +1,243 @@
+"""The loops around the micro-kernel: cells of the grid, blocks of columns and of K, panels of rows.
+
+``run(begin, end, facts, a, b, c, scratch, closure, epilogue)`` computes cells ``begin`` to ``end``. A cell
+is ``form.cell`` rows of one block of columns of one batch; cells of one block of columns follow each other,
+so that packed B serves them all. After the last block of K each panel of rows, still in the cache, is
+given to ``epilogue``.
+"""
+
+from __future__ import annotations
+
+from kcache_compiler.codegen.gemm.code import Code, Name
+from kcache_compiler.codegen.gemm.shape import BYTES, DEPTH, SUMMED_CELLS, Form
+from kcache_compiler.codegen.gemm.tile import row_counts
+from kcache_compiler.codegen.memory import stored_name
+
+_POINTER = "!llvm.ptr"
+#: What stands at which place of ``facts``, and how many numbers describe an axis after them.
+FACTS = ("m", "n", "k", "ldc", "load", "batch_axes", "m_axes", "n_axes", "k_axes")
+AXIS_WORDS = 4
+
+
+def strip(form: Form) -> str:
+    """``(rows, n, k, a, b, c, ldc, load)``: a packed panel of A against a block of packed B."""
+    numbers = [(name, "i64") for name in ("rows", "n", "k")]
+    pointers = [(name, _POINTER) for name in ("a", "b", "c")]
+    code = Code(f"{form.name}_strip", [*numbers, *pointers, ("ldc", "i64"), ("load", "i1")])
+    spare = None if form.masked else code.stack(form.rows * form.columns, form.wide)
+    with code.loop(0, "%n", form.columns) as loop:
+        panel = code.at("%b", code.mul(loop.counter, DEPTH), form.packed)
+        target = code.at("%c", loop.counter, form.wide)
+        there = code.min(code.sub("%n", loop.counter), form.columns)
+        if spare is None:
+            _tiles(code, form, panel, target, "%ldc", there)
+        else:
+            whole = code.compare("eq", there, form.columns)
+            with code.when(whole):
+                _tiles(code, form, panel, target, "%ldc", there)
+            with code.otherwise():
+                with code.when("%load"):
+                    _copy(code, form, (target, "%ldc"), (spare, code.const(form.columns)), there)
+                _tiles(code, form, panel, spare, code.const(form.columns), there)
+                _copy(code, form, (spare, code.const(form.columns)), (target, "%ldc"), there)
+    return code.text()
+
+
+def _copy(
+    code: Code, form: Form, source: tuple[Name, Name], target: tuple[Name, Name], columns: Name
+) -> None:
+    with code.loop(0, "%rows") as row, code.loop(0, columns) as column:
+        read, written = (
+            code.at(base, code.add(code.mul(row.counter, step), column.counter), form.wide)
+            for base, step in (source, target)
+        )
+        code.store(code.load(read, form.wide, BYTES[form.wide]), written, form.wide, BYTES[form.wide])
+
+
+def _tiles(code: Code, form: Form, panel: Name, target: Name, ldc: Name, there: Name) -> None:
+    """The tiles that make up the panel's rows: the full one, or one for each bit of their number."""
+    full, *parts = row_counts(form)
+
+    def call(rows: int, first: Name) -> None:
+        a = code.at("%a", code.mul(first, form.row_step), form.packed)
+        c = code.at(target, code.mul(first, ldc), form.wide)
+        code.call(
+            f"{form.name}_tile_{rows}",
+            ("%k", "i64"),
+            (a, _POINTER),
+            (panel, _POINTER),
+            (code.const(form.columns), "i64"),
+            (c, _POINTER),
+            (ldc, "i64"),
+            (there, "i64"),
+            ("%load", "i1"),
+        )
+
+    with code.when(code.compare("eq", "%rows", full)):
+        call(full, code.const(0))
+    with code.otherwise():
+        for rows in parts:
+            with code.when(code.compare("ne", code.bits("%rows", rows), 0)):
+                call(rows, code.bits("%rows", -2 * rows))
+
+
+class Driver:
+    """State while ``run`` is written."""
+
+    def __init__(self, form: Form) -> None:
+        self.form = form
+        pointers = [(name, _POINTER) for name in ("facts", "a", "b", "c", "scratch", "closure", "epilogue")]
+        bounds = [("begin", "i64"), ("end", "i64")]
+        self.code = Code(f"{form.name}_run", [*bounds, *pointers], linkage="external")
+        code = self.code
+        self.facts = {name: code.load(code.at("%facts", place, "i64")) for place, name in enumerate(FACTS)}
+        self.columns = code.stack(form.width, "i64")
+        self.steps_a, self.steps_b = code.stack(form.depth, "i64"), code.stack(form.depth, "i64")
+        self.rows = code.stack(form.rows, "i64")
+        self.place = code.stack(3, "i64")
+        self.panel = code.stack(form.rows * form.row_step, form.packed)
+        self.sums = code.at("%scratch", form.packed_bytes, "i8")
+        self.axes: dict[str, Name] = {}
+        start: Name = code.const(len(FACTS))
+        for kind in ("batch", "m", "n", "k"):
+            self.axes[kind] = code.at("%facts", start, "i64")
+            start = code.add(start, code.mul(self.facts[f"{kind}_axes"], AXIS_WORDS))
+
+    def text(self) -> str:
+        code, form, facts = self.code, self.form, self.facts
+        cells = code.ceildiv(facts["m"], form.cell)
+        blocks = code.max(code.ceildiv(facts["n"], form.width), 1)
+        wide = code.roundup(code.ceildiv(facts["n"], blocks), form.columns)
+        with code.loop(code.div("%begin", cells), code.ceildiv("%end", cells)) as group:
+            first = code.mul(group.counter, cells)
+            low = code.mul(code.max(code.sub("%begin", first), 0), form.cell)
+            high = code.min(code.mul(code.sub("%end", first), form.cell), facts["m"])
+            column = code.mul(code.rem(group.counter, blocks), wide)
+            there = code.min(code.sub(facts["n"], column), wide)
+            batch = code.div(group.counter, blocks)
+            if form.summed:
+                part = form.cell * SUMMED_CELLS
+                with code.loop(low, high, part) as rows:
+                    stop = code.min(code.add(rows.counter, part), high)
+                    self._block(batch, rows.counter, stop, column, there)
+            else:
+                self._block(batch, low, high, column, there)
+        return code.text()
+
+    def _table(self, place: Name, first: Name, count: Name, kind: str, column: int) -> None:
+        self.code.call(
+            f"{self.form.name}_table",
+            (place, _POINTER),
+            (first, "i64"),
+            (count, "i64"),
+            (self.axes[kind], _POINTER),
+            (self.facts[f"{kind}_axes"], "i64"),
+            (self.code.const(AXIS_WORDS), "i64"),
+            (self.code.const(column), "i64"),
+        )
+
+    def _block(self, batch: Name, low: Name, high: Name, column: Name, there: Name) -> None:
+        """Rows ``low`` to ``high`` of a block of columns."""
+        code, form, facts = self.code, self.form, self.facts
+        bases: dict[str, Name] = {}
+        for number, (name, kind) in enumerate((("a", form.a), ("b", form.b), ("c", form.c))):
+            slot = code.at(self.place, number, "i64")
+            self._table(slot, batch, code.const(1), "batch", number + 1)
+            bases[name] = code.at(f"%{name}", code.load(slot), stored_name(kind))
+        self._table(self.columns, column, there, "n", 2)
+        pieces = code.max(code.ceildiv(facts["k"], form.depth), 1)
+        deep = code.ceildiv(facts["k"], pieces)
+        if form.pairs:
+            deep = code.roundup(deep, form.group)
+        with code.loop(0, pieces) as piece:
+            start = code.mul(piece.counter, deep)
+            depth = code.min(code.sub(facts["k"], start), deep)
+            self._table(self.steps_a, start, depth, "k", 1)
+            self._table(self.steps_b, start, depth, "k", 2)
+            run_a, run_b = self._run(self.steps_a, depth), self._run(self.steps_b, depth)
+            self._pack_b(bases["b"], there, depth, run_b)
+            more = code.compare("ne", piece.counter, 0)
+            load = code.either(more, code.compare("ne", facts["load"], 0))
+            last = code.compare("eq", code.add(piece.counter, 1), pieces)
+            given = code.op(f"llvm.ptrtoint %epilogue : {_POINTER} to i64")
+            ends = code.both(last, code.compare("ne", given, 0))
+            with code.loop(low, high, form.rows) as row:
+                rows = code.min(code.sub(high, row.counter), form.rows)
+                target, step = code.add(code.mul(row.counter, facts["ldc"]), column), facts["ldc"]
+                stored = code.at(bases["c"], target, stored_name(form.c))
+                begun = code.mul(code.sub(row.counter, low), form.width)
+                own = (code.at(self.sums, begun, form.wide), code.const(form.width))
+                sums = own if form.summed else (stored, step)
+                self._panel(bases["a"], row.counter, rows, there, depth, run_a, load, sums)
+                if form.summed:
+                    with code.when(last):
+                        self._finish(rows, there, own[0], stored)
+                with code.when(ends):
+                    stop = code.add(row.counter, rows)
+                    numbers = (batch, row.counter, stop, column, code.add(column, there))
+                    kinds = ", ".join([_POINTER, *["i64"] * len(numbers)])
+                    code.do(
+                        f"llvm.call %epilogue(%closure, {', '.join(numbers)}) : {_POINTER}, ({kinds}) -> ()"
+                    )
+
+    def _run(self, table: Name, count: Name) -> Name:
+        return self.code.op(
+            f"llvm.call @{self.form.name}_consecutive({table}, {count}) : (!llvm.ptr, i64) -> i1"
+        )
+
+    def _pack_b(self, base: Name, there: Name, depth: Name, run: Name) -> None:
+        code, form = self.code, self.form
+        with code.loop(0, there, form.columns) as column:
+            code.call(
+                f"{form.name}_pack_b",
+                (base, _POINTER),
+                (code.at(self.columns, column.counter, "i64"), _POINTER),
+                (self.steps_b, _POINTER),
+                (depth, "i64"),
+                (code.min(code.sub(there, column.counter), form.columns), "i64"),
+                (run, "i1"),
+                (code.at("%scratch", code.mul(column.counter, DEPTH), form.packed), _POINTER),
+            )
+
+    def _finish(self, rows: Name, there: Name, sums: Name, stored: Name) -> None:
+        self.code.call(
+            f"{self.form.name}_finish",
+            *(
+                (rows, "i64"),
+                (there, "i64"),
+                (sums, _POINTER),
+                (stored, _POINTER),
+                (self.facts["ldc"], "i64"),
+            ),
+        )
+
+    def _panel(
+        self,
+        base: Name,
+        row: Name,
+        rows: Name,
+        there: Name,
+        depth: Name,
+        run: Name,
+        load: Name,
+        sums: tuple[Name, Name],
+    ) -> None:
+        """Pack rows of A and add their products to ``sums``, an address and the step of its rows."""
+        code, form = self.code, self.form
+        self._table(self.rows, row, rows, "m", 1)
+        code.call(
+            f"{form.name}_pack_a",
+            (base, _POINTER),
+            (self.rows, _POINTER),
+            (self.steps_a, _POINTER),
+            (depth, "i64"),
+            (rows, "i64"),
+            (run, "i1"),
+            (self.panel, _POINTER),
+        )
+        code.call(
+            f"{form.name}_strip",
+            *((rows, "i64"), (there, "i64"), (code.ceildiv(depth, form.group), "i64")),
+            *((self.panel, _POINTER), ("%scratch", _POINTER), (sums[0], _POINTER)),
+            *((sums[1], "i64"), (load, "i1")),
+        )

@@ -1,0 +1,20 @@
+"""All functions of one form of contraction, as one module text: shared by the contractions of a kernel."""
+
+from __future__ import annotations
+
+import functools
+
+from kcache_compiler.codegen.gemm import pack
+from kcache_compiler.codegen.gemm.driver import Driver, strip
+from kcache_compiler.codegen.gemm.finish import finish
+from kcache_compiler.codegen.gemm.shape import Form
+from kcache_compiler.codegen.gemm.tile import row_counts, tile
+
+
+@functools.cache
+def library(form: Form) -> str:
+    parts = [pack.consecutive(form), pack.table(form), pack.pack_a(form), pack.pack_b(form)]
+    parts += [tile(form, rows) for rows in row_counts(form)]
+    parts += [finish(form)] if form.summed else []
+    parts += [strip(form), Driver(form).text()]
+    return "\n".join(parts)

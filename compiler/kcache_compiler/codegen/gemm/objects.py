@@ -1,0 +1,34 @@
+"""The library of a form as object code: compiled once per process, linked beside the kernels that use it."""
+
+from __future__ import annotations
+
+import functools
+
+from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.gemm.library import library
+from kcache_compiler.codegen.gemm.shape import Form
+from kcache_compiler.codegen.llvmir import emit_assembly, emit_object, optimize
+from kcache_compiler.codegen.seam import downgrade
+from kcache_compiler.package.target import Target
+
+#: MLIR passes from the library's text to the LLVM dialect.
+PASSES = "convert-scf-to-cf,convert-arith-to-llvm,convert-cf-to-llvm,canonicalize,cse"
+
+
+@functools.cache
+def library_bitcode(form: Form, target: Target) -> bytes:
+    with mlir.new_context(), mlir.unknown_location():
+        module = mlir.parse(library(form))
+        mlir.run_passes(module, f"builtin.module({PASSES})")
+        text = downgrade(mlir.to_llvm_text(module))
+    return optimize(text, target, 3)
+
+
+@functools.cache
+def library_object(form: Form, target: Target) -> bytes:
+    return emit_object(library_bitcode(form, target), target, 3)
+
+
+@functools.cache
+def library_assembly(form: Form, target: Target) -> str:
+    return emit_assembly(library_bitcode(form, target), target, 3)

@@ -1,0 +1,125 @@
+"""Register tiles, cache blocks and element types of contractions, by target.
+
+A tile of C is ``rows`` x ``vectors`` vector registers: enough independent sums to hide the latency of a
+multiply-add, and registers left for one row of B and an element of A.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kcache_compiler.package.cpus import Tuning
+from kcache_compiler.package.target import Target
+
+#: Packed elements along K in one block of A and B.
+DEPTH = 256
+#: Elements between packed rows of A beyond ``DEPTH``: rows fall into different sets of the cache.
+PADDING = 16
+#: Columns of a block of packed B at most.
+WIDEST = 1024
+#: Tiles of rows in one cell of the grid that is split over threads.
+CELL_TILES = 4
+#: Cells of rows that are summed in scratch at a time, where C is narrower than its sums.
+SUMMED_CELLS = 4
+
+BYTES = {"f64": 8, "f32": 4, "i32": 4, "f16": 2, "bf16": 2}
+
+
+@dataclass(frozen=True)
+class Form:
+    """How contractions of given element types are computed on a target.
+
+    Elements of ``a`` and ``b`` are widened to ``wide`` when they are packed, or, if ``pairs``, packed two by
+    two along K for an instruction that multiplies and adds pairs. Sums are ``wide``; ``c`` is what is stored.
+    ``fused`` multiplies and adds in one rounding; ``masked`` says that loads and stores of part of a vector
+    are instructions. ``width`` columns of B are packed at a time.
+    """
+
+    a: str
+    b: str
+    c: str
+    wide: str
+    lanes: int
+    rows: int
+    vectors: int
+    width: int
+    fused: bool
+    masked: bool
+    pairs: bool
+
+    @property
+    def name(self) -> str:
+        return f"gemm_{self.a}_{self.b}_{self.c}_{self.wide}" + ("" if self.fused else "_exact")
+
+    @property
+    def columns(self) -> int:
+        """Columns of a tile."""
+        return self.lanes * self.vectors
+
+    @property
+    def row_step(self) -> int:
+        """Elements from one packed row of A to the next."""
+        return DEPTH + PADDING
+
+    @property
+    def group(self) -> int:
+        """Steps of K in one packed element."""
+        return 2 if self.pairs else 1
+
+    @property
+    def packed(self) -> str:
+        """The type of a packed element."""
+        return "i32" if self.pairs else self.wide
+
+    @property
+    def depth(self) -> int:
+        """Steps of K in one block."""
+        return DEPTH * self.group
+
+    @property
+    def cell(self) -> int:
+        """Rows of one cell of the grid."""
+        return self.rows * CELL_TILES
+
+    @property
+    def summed(self) -> bool:
+        """Sums are kept in scratch until they are complete."""
+        return self.c != self.wide
+
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes of a block of packed B."""
+        return self.width * DEPTH * BYTES[self.packed]
+
+    @property
+    def scratch(self) -> int:
+        sums = self.cell * SUMMED_CELLS * self.width * BYTES[self.wide]
+        return self.packed_bytes + (sums if self.summed else 0)
+
+    @property
+    def vector(self) -> str:
+        return f"vector<{self.lanes}x{self.wide}>"
+
+    @property
+    def packed_vector(self) -> str:
+        return f"vector<{self.lanes}x{self.packed}>"
+
+
+def form_for(target: Target, tuning: Tuning, kinds: tuple[str, str, str], wide: str, exact: bool) -> Form:
+    """The form of a contraction of A, B and C of ``kinds``; ``exact`` keeps each product's own rounding.
+
+    A block of packed B takes half of the second-level cache.
+    """
+    features = target.features
+    bits, rows, vectors, masked, fma = 128, 6, 2, False, False
+    if target.triple.startswith("aarch64"):
+        rows, vectors, fma = 8, 3, True
+    elif "avx512vl" in features and tuning.vector_bits >= 512:
+        bits, rows, masked, fma = 512, 12, True, True
+    elif "avx2" in features and "fma" in features:
+        bits, fma = 256, True
+    pairs = bits == 512 and "avx512bf16" in features and kinds[:2] == ("bf16", "bf16") and not exact
+    lanes = bits // 8 // BYTES[wide]
+    columns = lanes * vectors
+    width = min(WIDEST, tuning.l2 // 2 // (BYTES[wide] * DEPTH)) // columns * columns
+    return Form(*kinds, wide, lanes, rows, vectors, width, fma and not exact, masked, pairs)
