@@ -1,4 +1,5 @@
-/* The C ABI of a kernel in one file: dlopen, one call, with this program's own threads.
+/* The C ABI of a kernel in one file: dlopen, one call, with this program's own threads, or with those of the pool that
+   the kernel brings along, when the environment says KERNEL_POOL.
    usage: runner KERNEL.so WORKSPACE_BYTES OUTPUT_BYTES INPUT... > OUTPUT        (one output; inputs are raw files) */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -16,6 +17,8 @@ typedef struct {
 } kcache_host;
 typedef int32_t (*kcache_run_fn)(void *const *, const int64_t *, void *, const kcache_host *);
 typedef uint32_t (*kcache_abi_fn)(void);
+typedef const kcache_host *(*kcache_pool_start_fn)(int64_t);
+typedef void (*kcache_pool_stop_fn)(void);
 
 enum { WORKERS = 3 };
 
@@ -84,8 +87,20 @@ int main(int argc, char **argv) {
   buffers[inputs] = buffer(output_bytes);
   void *workspace = buffer(strtoull(argv[2], NULL, 10));
 
-  kcache_host host = {sizeof host, 1, WORKERS, NULL, parallel_for};
-  int32_t code = run(buffers, NULL, workspace, &host);
+  const kcache_host own = {sizeof own, 1, WORKERS, NULL, parallel_for}, *host = &own;
+  kcache_pool_start_fn start;
+  kcache_pool_stop_fn stop;
+  *(void **)&start = dlsym(library, "kcache_pool_start");
+  *(void **)&stop = dlsym(library, "kcache_pool_stop");
+  if (getenv("KERNEL_POOL")) {
+    if (!start || !stop) { fprintf(stderr, "the kernel brings no pool\n"); return 2; }
+    host = start(WORKERS);
+  }
+  int32_t code = run(buffers, NULL, workspace, host);
+  if (host != &own) {
+    stop();
+    dlclose(library);
+  }
   if (code) { fprintf(stderr, "kcache_run returned %d\n", (int)code); return 1; }
   return fwrite(buffers[inputs], 1, output_bytes, stdout) == output_bytes ? 0 : 2;
 }

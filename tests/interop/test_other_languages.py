@@ -81,8 +81,9 @@ def test_a_javascript_client_compiles_verifies_and_resumes(fetched: tuple[Path, 
     assert len(seen["stages"]) > 3
 
 
-def test_a_c_program_runs_the_kernel_with_its_own_threads(
-    fetched: tuple[Path, dict[str, Any]], tmp_path: Path
+@pytest.mark.parametrize("threads", [{}, {"KERNEL_POOL": "1"}], ids=["its own", "the kernel's"])
+def test_a_c_program_runs_the_kernel_with_threads(
+    fetched: tuple[Path, dict[str, Any]], tmp_path: Path, threads: dict[str, str]
 ) -> None:
     library, seen = fetched
     compiler = shutil.which("cc") or shutil.which("gcc")
@@ -99,7 +100,7 @@ def test_a_c_program_runs_the_kernel_with_its_own_threads(
         path.write_bytes(array.tobytes())
     workspace = evaluate(seen["workspace"], {"workers": 3})
     command = [runner, library, str(workspace), str(300 * 50 * 4), *paths]
-    environment = {"PATH": os.environ["PATH"]}
+    environment = {"PATH": os.environ["PATH"], **threads}
     done = subprocess.run(command, capture_output=True, timeout=60, check=False, env=environment)
     assert done.returncode == 0, done.stderr
 
