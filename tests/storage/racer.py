@@ -9,7 +9,10 @@ import itertools
 import json
 import random
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 
 from kcache_grpc.storage import Store, migrate, open_store
 from kcache_grpc.storage.records import AuditEvent, Lease, Namespace
@@ -18,6 +21,8 @@ from tests.storage.drafts import graph, kernel, sha256, spec
 #: What the racers of one race have in common.
 SPECS = 60
 KERNELS = 15
+#: Of one process, where its writes meet.
+THREADS = 8
 
 
 def race_for_specs(store: Store, ns: Namespace, chance: random.Random) -> Iterator[list[object]]:
@@ -71,7 +76,43 @@ def put_until_killed(store: Store, ns: Namespace, chance: random.Random) -> Iter
         yield [number, store.put_spec(ns, spec(number)).key]
 
 
+def put_together_until_killed(store: Store, ns: Namespace, chance: random.Random) -> Iterator[list[object]]:
+    """As ``put_until_killed``, by threads whose writes share transactions; graphs with constants too."""
+    told: SimpleQueue[list[object]] = SimpleQueue()
+
+    def put(seed: int) -> None:
+        mine = random.Random(seed)
+        for _ in itertools.count():
+            number = mine.randrange(10**4)
+            draft = graph(number, [f"weights {number % 3}".encode()] if number % 4 == 0 else ())
+            told.put([number, store.put_graph(ns, draft).spec.key])
+
+    for _ in range(THREADS):
+        threading.Thread(target=put, args=(chance.randrange(2**32),), daemon=True).start()
+    while True:
+        yield told.get()
+
+
+def race_together_for_specs(store: Store, ns: Namespace, chance: random.Random) -> Iterator[list[object]]:
+    """As ``race_for_specs``, in as many threads; each stores graphs with constants in an order of its own."""
+    seeds = [chance.randrange(2**32) for _ in range(THREADS)]
+
+    def put(seed: int) -> list[list[object]]:
+        order = random.Random(seed).sample(range(SPECS), SPECS)
+        graphs = (graph(number, [f"weights {number % 5}".encode(), b"bias"]) for number in order)
+        return [
+            [number, store.put_graph(ns, each).spec.key] for number, each in zip(order, graphs, strict=True)
+        ]
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        told = [sorted(each) for each in pool.map(put, seeds)]
+    assert all(each == told[0] for each in told)
+    yield from told[0]
+
+
 MODES = {
+    "together": race_together_for_specs,
+    "endless together": put_together_until_killed,
     "specs": race_for_specs,
     "kernels": race_for_kernels,
     "leases": race_for_leases,

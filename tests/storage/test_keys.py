@@ -60,8 +60,9 @@ def assert_no_gap(store: Store) -> None:
     assert store.stats(ns).specs == last
 
 
-def test_processes_that_put_the_same_specs_get_one_key_each(url, opened):
-    first, *others = (sorted(told) for told in race("specs", url))
+@pytest.mark.parametrize("mode", ["specs", "together"])
+def test_processes_that_put_the_same_specs_get_one_key_each(url, opened, mode):
+    first, *others = (sorted(told) for told in race(mode, url))
     assert all(other == first for other in others)
     assert sorted(key for _, key in first) == list(range(1, SPECS + 1))
     assert_no_gap(opened)
@@ -144,6 +145,7 @@ def test_a_race_of_three_has_one_winner(url, opened):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 def test_a_thousand_races_of_three_have_one_winner_each(url, opened):
     race_in_steps(url, 1000)
     assert_no_gap(opened)
@@ -172,10 +174,11 @@ def assert_kept(store: Store, told: dict[int, int]) -> None:
     assert_no_gap(store)
 
 
-def test_killed_writers_leave_no_gap(url, opened):
+@pytest.mark.parametrize("mode", ["endless specs", "endless together"])
+def test_killed_writers_leave_no_gap(url, opened, mode):
     chance = random.Random(3)
     for attempt in range(3):
-        racers = [start("endless specs", url, 10 * attempt + seed) for seed in range(RACERS)]
+        racers = [start(mode, url, 10 * attempt + seed) for seed in range(RACERS)]
         told: dict[int, int] = {}
         for racer in racers:
             _tell(racer, "go")
@@ -188,11 +191,12 @@ def test_killed_writers_leave_no_gap(url, opened):
         assert_kept(opened, told)
 
 
-def test_a_killed_postgres_leaves_no_gap(tmp_path):
+@pytest.mark.parametrize("mode", ["endless specs", "endless together"])
+def test_a_killed_postgres_leaves_no_gap(mode):
     with postgres.running() as server:
         url = server.create()
         migrate(url)
-        racers = [start("endless specs", url, seed) for seed in range(RACERS)]
+        racers = [start(mode, url, seed) for seed in range(RACERS)]
         for racer in racers:
             _tell(racer, "go")
         told: dict[int, int] = {}
