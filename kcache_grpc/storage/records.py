@@ -59,7 +59,8 @@ class SignedBytes:
 
 
 #: Gives the signed binding of a mapping once the key is known. Called inside the transaction, perhaps
-#: more than once: it is quick, has no side effects and never calls the store.
+#: more than once, and by the thread that writes for several callers: it is quick, has no side effects, waits
+#: for no lock of its caller and never calls the store.
 Bind = Callable[[int], SignedBytes]
 
 
