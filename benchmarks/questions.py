@@ -67,6 +67,10 @@ def _some(count: int, number: int) -> int:
     return number * 7919 % count + 1
 
 
+def _wanted(number: int) -> Wanted:
+    return Wanted("x86-64-v3", "numerics=default", toolchain_of(number), frozenset({"so"}), 1 << 20)
+
+
 def _look_ups(store: Store, ns: Namespace, count: int) -> dict[str, Callable[[int], object]]:
     some = functools.partial(_some, count)
 
@@ -86,6 +90,10 @@ def _look_ups(store: Store, ns: Namespace, count: int) -> dict[str, Callable[[in
         ),
         "miss a mapping": lambda n: store.find_mapping(ns, digest("no such program", n), "default"),
         "find a kernel": lambda n: store.find_kernel(ns, digest("kernel", some(n))),
+        "load a graph": lambda n: store.load_graph(
+            ns, digest("program", some(n), n % MAPPINGS), "default", _wanted(some(n))
+        ),
+        "load a kernel": lambda n: store.load_kernel(ns, digest("kernel", some(n)), _wanted(some(n))),
         "find variants": lambda n: store.find_variants(
             ns, some(n), "x86-64-v3", "numerics=default", toolchain_of(some(n))
         ),

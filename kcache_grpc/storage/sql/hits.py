@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Text, bindparam, case, func, select
+from sqlalchemy import ColumnElement, Select, Text, bindparam, case, func, literal_column, select
 
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.contract import HitStore
@@ -68,20 +68,22 @@ def _content() -> ColumnElement[Any]:
 def _only() -> ColumnElement[Any]:
     """The kernel of a mapping's key, where there is only one."""
     variant = kernels.alias("variant")
-    looked_at = (
-        select(variant.c.id)
+    # Toolchains are compared behind a fence: Postgres, before it has statistics, would search by toolchain.
+    variants = (
+        select(variant.c.id, variant.c.toolchain)
         .where(
             variant.c.namespace_id == graph_mappings.c.namespace_id,
             variant.c.epoch == graph_mappings.c.epoch,
             variant.c.key == graph_mappings.c.key,
             variant.c.target == bindparam("target"),
             variant.c.options == bindparam("options"),
-            variant.c.toolchain == bindparam("toolchain"),
         )
-        .limit(2)
+        .offset(literal_column("0"))
         .correlate(graph_mappings)
-        .subquery("looked_at")
+        .subquery("looked_at_first")
     )
+    ours = select(variants.c.id).where(variants.c.toolchain == bindparam("toolchain"))
+    looked_at = ours.limit(2).subquery("looked_at")
     only = case((func.count() == 1, func.min(looked_at.c.id)))
     return select(only).select_from(looked_at).correlate(graph_mappings).scalar_subquery()
 
