@@ -14,8 +14,9 @@ from benchmarks.questions import questions
 from kcache_grpc.storage import Store, open_store
 from kcache_grpc.storage.audit.contract import SPAN
 from kcache_grpc.storage.sql.database import Database
+from kcache_grpc.storage.sql.sqlite import driver
 from tests.postgres import PostgresServer
-from tests.storage.inside import hurry
+from tests.storage.inside import database, hurry, writer
 
 #: Specs; five times as many mappings and audit events.
 SIZES = [2000, pytest.param(200_000, marks=[pytest.mark.long, pytest.mark.timeout(3600)])]
@@ -74,8 +75,8 @@ class Plans:
         self.asking = ""
         event.listen(engine, "before_cursor_execute", self._look)
         # What is prepared goes past SQLAlchemy's events.
-        database: Database = store._db  # pyright: ignore[reportAttributeAccessIssue]
-        database.read = lambda statement, values=None: database.fetch(statement.select, values)
+        opened: Database = store._db  # pyright: ignore[reportAttributeAccessIssue]
+        opened.read = lambda statement, values: opened.fetch(statement.select, values)
 
     def __len__(self) -> int:
         return len(self._seen)
@@ -143,6 +144,35 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield node | {"Rows Below": max((each.get("Actual Rows", 0) for each in below), default=0)}
     for each in below:
         yield from _nodes(each)
+
+
+def test_ten_times_the_store_takes_sqlite_hardly_more_steps(tmp_path) -> None:
+    steps = {count: _steps(tmp_path, count) for count in (300, 3000)}
+    grown = {name: (steps[300][name], many) for name, many in steps[3000].items()}
+    assert {name: each for name, each in grown.items() if each[1] > 2.5 * each[0] + 1000} == {}
+
+
+def _steps(folder, count: int) -> dict[str, int]:
+    """Instructions of SQLite's machine, by question, in a store of so many specs."""
+    with open_store(f"sqlite:///{folder}/{count}.sqlite", migrate=True) as store:
+        hurry(store)
+        ns = fill(store, count)
+        asked = questions(store, ns, count)
+        asked["count specs"].ask(0)
+        taken = [0]
+
+        def tick() -> None:
+            taken[0] += 100
+
+        for connection in (writer(store), *map(driver, database(store)._readers)):
+            connection.set_progress_handler(tick, 100)
+        found = dict[str, int]()
+        for name, question in asked.items():
+            taken[0] = 0
+            for number in range(3):
+                question.ask(number)
+            found[name] = taken[0]
+        return found
 
 
 @pytest.mark.parametrize("count", SIZES)
