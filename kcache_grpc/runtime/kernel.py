@@ -123,7 +123,7 @@ class Kernel:
         like, framework = _followed(arrays)
         if framework is Framework.TORCH:
             self._short = plan.short(framework.value, short.for_torch)
-            tensors = results.torch_outputs(self.manifest.outputs, plan.output_shapes)
+            tensors = [make() for make in results.torch_makers(self.manifest.outputs, plan.output_shapes)]
             plan.call([*pointers, *plan.constants, *(pointer for _, pointer in tensors)])
             return tuple(tensor for tensor, _ in tensors)
         self._short = plan.short(Framework.NUMPY.value, short.for_numpy)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,14 +22,18 @@ _RECYCLED = 1 << 20
 _BYTE = np.dtype(np.uint8)
 
 
-def torch_outputs(
+#: Makes a tensor, and tells its address.
+TorchMaker = Callable[[], tuple[Any, CData]]
+
+
+def torch_makers(
     outputs: tuple[TensorSpec, ...], shapes: tuple[tuple[int, ...], ...]
-) -> list[tuple[Any, CData]]:
-    """New CPU tensors with their addresses."""
-    return [_torch_empty(spec.dtype, shape) for spec, shape in zip(outputs, shapes, strict=True)]
+) -> tuple[TorchMaker, ...]:
+    """For each output what makes a CPU tensor. Raises ``ArgumentError`` for a dtype that PyTorch lacks."""
+    return tuple(_torch_maker(spec.dtype, shape) for spec, shape in zip(outputs, shapes, strict=True))
 
 
-def _torch_empty(dtype: str, shape: tuple[int, ...]) -> tuple[Any, CData]:
+def _torch_maker(dtype: str, shape: tuple[int, ...]) -> TorchMaker:
     torch: Any = sys.modules["torch"]
     theirs = torch_dtypes().get(dtype)
     if theirs is None:
@@ -36,18 +41,18 @@ def _torch_empty(dtype: str, shape: tuple[int, ...]) -> tuple[Any, CData]:
             f"this PyTorch has no dtype for the output {dtype}; call the kernel with NumPy arrays"
         )
     size = math.prod(shape) * theirs.itemsize
-    if size >= _RECYCLED:
+    empty, cast = torch.empty, ffi.cast
+
+    def recycled() -> tuple[Any, CData]:
         raw, pointer = recycled_outputs().array(_BYTE, (size,), rounded(size))
         return torch.from_numpy(raw).view(theirs).view(shape), pointer
-    tensor = torch.empty(shape, dtype=theirs, device="cpu")
-    address = tensor.data_ptr()
-    if address % ALIGNMENT:
-        size = tensor.numel() * tensor.element_size()
-        raw = torch.empty(size + ALIGNMENT, dtype=torch.uint8, device="cpu")
-        offset = -raw.data_ptr() % ALIGNMENT
-        tensor = raw[offset : offset + size].view(theirs).view(shape)
+
+    def fresh() -> tuple[Any, CData]:
+        tensor = empty(shape, dtype=theirs, device="cpu")
         address = tensor.data_ptr()
-    return tensor, ffi.cast(_VOID, address)
+        return recycled() if address % ALIGNMENT else (tensor, cast(_VOID, address))
+
+    return recycled if size >= _RECYCLED else fresh
 
 
 def in_namespace_of(like: Any, outputs: tuple[Array, ...]) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ from kcache_grpc.runtime._abi import CData, ffi
 from kcache_grpc.runtime.arrays import address_of
 from kcache_grpc.runtime.dtypes import numpy_dtype, torch_dtypes
 from kcache_grpc.runtime.plan import Plan, Short
-from kcache_grpc.runtime.results import torch_outputs
+from kcache_grpc.runtime.results import torch_makers
 
 #: ``ndarray.flags.num``: C_CONTIGUOUS and ALIGNED.
 _READY = 0x101
@@ -65,7 +65,8 @@ def for_torch(plan: Plan) -> Short:
         (dtypes.get(spec.dtype), shape, numpy_dtype(spec.dtype).alignment - 1, spec.dtype.startswith("c"))
         for spec, shape in pairs
     ]
-    count, outputs = len(checks), plan.manifest.outputs
+    makers = torch_makers(plan.manifest.outputs, plan.output_shapes)
+    count, constants, call = len(checks), plan.constants, plan.call
     kind, strided, cast = torch.Tensor, torch.strided, ffi.cast
 
     def run(arrays: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -87,10 +88,10 @@ def for_torch(plan: Plan) -> Short:
             ):
                 return None
             pointers.append(cast(_VOID, address))
-        results = torch_outputs(outputs, plan.output_shapes)
-        pointers.extend(plan.constants)
+        results = [make() for make in makers]
+        pointers.extend(constants)
         pointers.extend([pointer for _, pointer in results])
-        plan.call(pointers)
+        call(pointers)
         return tuple([tensor for tensor, _ in results])
 
     return run
