@@ -10,6 +10,7 @@ import argparse
 import json
 import statistics
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,17 @@ def measure(clients: int = 64, kernels: int = 20, rounds: int = 5) -> dict[str, 
         "kernels": kernels,
         "alone_s": [each.alone.seconds for each in found],
         "herd_s": [each.together.seconds for each in found],
+        "alone_cpu_s": _cpu([each.alone.cpu for each in found]),
+        "herd_cpu_s": _cpu([each.together.cpu for each in found]),
+        "gate_s": [1.3 * each.alone.seconds + 1 for each in found],
         "ratio": statistics.median(each.ratio for each in found),
         "above_1.3x_s": statistics.median(each.together.seconds - 1.3 * each.alone.seconds for each in found),
     }
+
+
+def _cpu(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Medians of processor time by kind of process."""
+    return {kind: round(statistics.median(each[kind] for each in rounds), 2) for kind in rounds[0]}
 
 
 def main() -> None:

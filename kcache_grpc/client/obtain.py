@@ -163,7 +163,7 @@ class Obtainer:
         header = self.connection.header()
 
         def take(reply: pb.CompileKernelResponse) -> None:
-            for stage in reply.stage.earlier_stages:
+            for stage in (*reply.stage.earlier_stages, *reply.result.earlier_stages):
                 progress(stage, time.monotonic() - began)
             _take(done, reply)
             if reply.WhichOneof("event") in ("stage", "heartbeat"):
@@ -178,6 +178,7 @@ class Obtainer:
                 artifact_kinds=_CODE,
                 shapes=shapes_to_proto(ask.shapes),
                 retry_failed=ask.retry,
+                inline_budget_bytes=_INLINE_BUDGET,
             )
 
             async def once(wire: Wire) -> None:
@@ -240,6 +241,8 @@ def _take(done: _Compile, reply: pb.CompileKernelResponse) -> None:
             done.stage = reply.stage.stage
         case "result":
             done.result = reply.result
+            for artifact in reply.result.artifacts:
+                done.parts[artifact.ref.sha256] = bytearray(artifact.data)
         case "chunk":
             content = done.parts.setdefault(reply.chunk.ref.sha256, bytearray())
             if reply.chunk.offset == 0:

@@ -34,6 +34,8 @@ from kcache_grpc.storage import Store, open_store
 from kcache_grpc.storage.errors import SchemaMismatch, SignerMismatch
 from kcache_grpc.worker import WorkerPool
 
+#: Calls that have come in and are not looked at yet.
+_MAX_PENDING = 100_000
 _MAX_MESSAGE_BYTES = 4 << 20
 _ADMIN = admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name
 _AUDIT = audit_pb2.DESCRIPTOR.services_by_name["Audit"].full_name
@@ -122,6 +124,9 @@ def _server(config: ServerConfig, log: RequestLog, metrics: Metrics | None) -> g
             # A client that vanished is noticed after 40 s and its streams are freed.
             ("grpc.keepalive_time_ms", 30_000),
             ("grpc.keepalive_timeout_ms", 10_000),
+            # Beyond its default of 1000 gRPC cancels calls at random: a herd that asks at once has more.
+            ("grpc.server.max_pending_requests", _MAX_PENDING),
+            ("grpc.server.max_pending_requests_hard_limit", _MAX_PENDING),
         ),
         maximum_concurrent_rpcs=config.max_concurrent,
     )

@@ -6,6 +6,7 @@ Domain errors are raised as they are; ``guard.Guard`` turns them into statuses.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, suppress
 from typing import TypeVar, cast
@@ -114,6 +115,7 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
         source = translate.graph_source(request.graph, self._service.limits)
         wish = translate.kernel_wish(request.target, request.options, request.shapes)
         kinds = translate.kinds(request.artifact_kinds)
+        budget = min(request.inline_budget_bytes, translate.MAX_INLINE_BYTES)
         events = self._service.compile(caller, source, wish, request.retry_failed, kinds)
         async with aclosing(with_pauses(events, self._heartbeat)) as paced:
             async for event in paced:
@@ -123,8 +125,10 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
                     case Stage():
                         yield translate.stage(event, context.elapsed)
                     case Compiled():
-                        yield translate.compiled(event)
-                        for ref in event.kernel.wanted(kinds):
+                        inline, others = translate.within(event.kernel.wanted(kinds), budget)
+                        contents = [await self._service.read_served(caller, ref.sha256) for ref in inline]
+                        yield translate.compiled(event, zip(inline, contents, strict=True))
+                        for ref in others:
                             reading = await self._service.open_served(caller, ref.sha256)
                             async for offset, data in reading.parts:
                                 yield translate.chunk(ref, offset, data)
@@ -211,20 +215,31 @@ def _part(message: pb.UploadProgramRequest) -> bytes:
 
 async def with_pauses(events: AsyncIterator[T], period: float) -> AsyncGenerator[T | None]:
     """``events``, and ``None`` whenever ``period`` seconds passed without one."""
-    pending = asyncio.ensure_future(anext(events))
+    come: deque[T] = deque()
+    news = asyncio.Event()
+
+    async def take() -> None:
+        async for event in events:
+            come.append(event)
+            news.set()
+
+    taking = asyncio.ensure_future(take())
+    taking.add_done_callback(lambda _: news.set())
+    alarm = asyncio.get_running_loop().call_later
     try:
         while True:
-            done, _ = await asyncio.wait({pending}, timeout=period)
-            if not done:
-                yield None
-                continue
-            try:
-                event = pending.result()
-            except StopAsyncIteration:
+            news.clear()
+            while come:
+                yield come.popleft()
+            if taking.done():
+                taking.result()
                 return
-            yield event
-            pending = asyncio.ensure_future(anext(events))
+            timer = alarm(period, news.set)
+            await news.wait()
+            timer.cancel()
+            if not come and not taking.done():
+                yield None
     finally:
-        pending.cancel()
-        with suppress(asyncio.CancelledError, StopAsyncIteration, Exception):
-            await pending
+        taking.cancel()
+        with suppress(asyncio.CancelledError, Exception):
+            await taking

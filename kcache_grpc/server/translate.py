@@ -53,6 +53,8 @@ _MESSAGE_BYTES = 3 << 20
 # Protobuf's tags of two fields: number times 8, plus the wire type.
 _INDEX_TAG = bytes([kernel_cache_pb2.KernelResult.INDEX_FIELD_NUMBER << 3])
 _RESULTS_TAG = bytes([kernel_cache_pb2.GetKernelsResponse.RESULTS_FIELD_NUMBER << 3 | 2])
+#: Bytes of artifacts inside the result of a compile: with manifest and binding below the transport's limit.
+MAX_INLINE_BYTES = 3 << 20
 #: Diagnostics in results of GetKernels.
 _MAX_DIAGNOSTIC = 4000
 
@@ -241,12 +243,13 @@ def _encoded(result: Found | Missing) -> bytes:
             key=result.graph.key,
             binding=signed(result.graph.binding),
             manifest=signed(result.kernel.manifest),
-            artifacts=[
-                kernel_cache_pb2.InlineArtifact(ref=artifact_ref_to_proto(ref), data=data)
-                for ref, data in result.inline
-            ],
+            artifacts=[_inline(ref, data) for ref, data in result.inline],
         ).SerializeToString()
     return result.encoded
+
+
+def _inline(ref: ArtifactRef, data: bytes) -> kernel_cache_pb2.InlineArtifact:
+    return kernel_cache_pb2.InlineArtifact(ref=artifact_ref_to_proto(ref), data=data)
 
 
 def _varint(value: int) -> bytes:
@@ -301,14 +304,29 @@ def heartbeat(elapsed: float) -> kernel_cache_pb2.CompileKernelResponse:
     )
 
 
-def compiled(value: Compiled) -> kernel_cache_pb2.CompileKernelResponse:
-    """The result of a compile."""
+def within(refs: Iterable[ArtifactRef], budget: int) -> tuple[list[ArtifactRef], list[ArtifactRef]]:
+    """Those whose bytes fit the budget, first come first served, and the others."""
+    inline: list[ArtifactRef] = []
+    others: list[ArtifactRef] = []
+    for ref in refs:
+        fits = ref.size <= budget
+        (inline if fits else others).append(ref)
+        budget -= ref.size if fits else 0
+    return inline, others
+
+
+def compiled(
+    value: Compiled, inline: Iterable[tuple[ArtifactRef, bytes]] = ()
+) -> kernel_cache_pb2.CompileKernelResponse:
+    """The result of a compile, with the bytes of some artifacts."""
     return kernel_cache_pb2.CompileKernelResponse(
         result=kernel_cache_pb2.CompileResult(
             key=value.graph.key,
             origin=_ORIGINS[value.origin],
             binding=signed(value.graph.binding),
             manifest=signed(value.kernel.manifest),
+            earlier_stages=value.stages,
+            artifacts=[_inline(ref, data) for ref, data in inline],
         )
     )
 

@@ -146,10 +146,10 @@ class Compiles:
                         return made
                 else:
                     await self._follower.follow(order.namespace, lease, changed, flight.report)
-                    await self._raise_new_failure(order, known_failure)
                 stored = await self._kernels.find(order.namespace, [digest])
                 if stored:
                     return Made(stored[digest], here=False)
+                await self._raise_new_failure(order, known_failure)
 
     async def _make_as_holder(self, flight: Flight[Made], order: Order, lease: Lease) -> Made | None:
         """Compiles and publishes; ``None`` when another process took over meanwhile."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -15,45 +15,34 @@ class Flight(Generic[T]):
 
     def __init__(self, work: Callable[[Flight[T]], Awaitable[T]]) -> None:
         self._stages: list[str] = []
-        self._pulse = asyncio.Event()
+        self._changes: set[asyncio.Future[None]] = set()
+        self._ends: set[asyncio.Future[None]] = set()
         self._task = asyncio.get_running_loop().create_task(self._run(work))
 
     def report(self, stage: str) -> None:
         """Tells all who follow that a stage began."""
         self._stages.append(stage)
-        self._beat()
+        _wake(self._changes)
 
-    async def stages(self) -> AsyncIterator[str]:
-        """All stages from the first, as they come, until the work ends."""
-        seen = 0
-        while True:
-            pulse = self._pulse
-            while seen < len(self._stages):
-                seen += 1
-                yield self._stages[seen - 1]
-            if self._task.done():
-                return
-            await pulse.wait()
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """All that began, oldest first."""
+        return tuple(self._stages)
 
-    async def paced(self, pace: float) -> AsyncIterator[tuple[str, ...]]:
-        """As ``stages``, those that come within ``pace`` seconds together: for the many who only joined."""
-        seen = 0
-        while True:
-            pulse = self._pulse
-            if seen < len(self._stages):
-                new = tuple(self._stages[seen:])
-                seen += len(new)
-                yield new
-                if not self._task.done():
-                    await asyncio.wait({self._task}, timeout=pace)
-            elif self._task.done():
-                return
-            else:
-                await pulse.wait()
+    async def changed(self, seen: int) -> None:
+        """Until more than ``seen`` stages began, or the work ends."""
+        while len(self._stages) <= seen and not self._task.done():
+            await _among(self._changes)
+
+    async def ended(self, seconds: float) -> bool:
+        """Waits until the work ends, or so many seconds; whether it did."""
+        if not self._task.done():
+            await _among(self._ends, seconds)
+        return self._task.done()
 
     async def result(self) -> T:
         """What came of it. Who waits may be cancelled, the work is not."""
-        return await asyncio.shield(self._task)
+        return self._task.result() if self._task.done() else await asyncio.shield(self._task)
 
     @property
     def task(self) -> asyncio.Task[T]:
@@ -63,15 +52,32 @@ class Flight(Generic[T]):
     async def _run(self, work: Callable[[Flight[T]], Awaitable[T]]) -> T:
         return await work(self)
 
-    def _beat(self) -> None:
-        pulse, self._pulse = self._pulse, asyncio.Event()
-        pulse.set()
-
     def land(self) -> None:
         """Wakes all who follow; to be called once the task is done."""
-        self._beat()
+        _wake(self._changes)
+        _wake(self._ends)
         if not self._task.cancelled():
             self._task.exception()  # somebody's, or nobody's: never a warning of asyncio
+
+
+async def _among(waiting: set[asyncio.Future[None]], seconds: float | None = None) -> None:
+    """Until ``_wake``, or so many seconds. Cheap: many wait for one."""
+    loop = asyncio.get_running_loop()
+    woken: asyncio.Future[None] = loop.create_future()
+    waiting.add(woken)
+    alarm = None if seconds is None else loop.call_later(seconds, _wake, {woken})
+    try:
+        await woken
+    finally:
+        waiting.discard(woken)
+        if alarm is not None:
+            alarm.cancel()
+
+
+def _wake(waiting: Iterable[asyncio.Future[None]]) -> None:
+    for future in waiting:
+        if not future.done():
+            future.set_result(None)
 
 
 class Flights(Generic[K, T]):

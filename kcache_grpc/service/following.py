@@ -23,6 +23,9 @@ class Follower:
         self._store = store
         self._threads = threads
         self._signals = signals
+        #: What is looked at next; many leases cost little more than one.
+        self._wanted: dict[Namespace, dict[bytes, asyncio.Future[LeaseState | None]]] = {}
+        self._looking: asyncio.Task[None] | None = None
 
     async def follow(
         self, namespace: Namespace, state: LeaseState, changed: asyncio.Event, report: Callable[[str], None]
@@ -44,10 +47,32 @@ class Follower:
                 return
             await _either(changed, min(delay, state.expires_in / 1e6 + _FIRST))
             delay = min(delay * _FACTOR, _LAST)
-            states = await self._threads(self._store.find_leases, namespace, [state.kernel_digest])
-            if state.kernel_digest not in states:
+            found = await self._look(namespace, state.kernel_digest)
+            if found is None:
                 return
-            state = states[state.kernel_digest]
+            state = found
+
+    async def _look(self, namespace: Namespace, digest: bytes) -> LeaseState | None:
+        """The lease as it is now, looked at together with those that others want to see meanwhile."""
+        wanted = self._wanted.setdefault(namespace, {})
+        if digest not in wanted:
+            wanted[digest] = asyncio.get_running_loop().create_future()
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.get_running_loop().create_task(self._look_at_all())
+        return await asyncio.shield(wanted[digest])
+
+    async def _look_at_all(self) -> None:
+        while self._wanted:
+            namespace, wanted = self._wanted.popitem()
+            try:
+                states = await self._threads(self._store.find_leases, namespace, list(wanted))
+            except Exception as error:  # noqa: BLE001 - for those who wait
+                for future in wanted.values():
+                    future.set_exception(error)
+                    future.exception()  # all may have left
+            else:
+                for digest, future in wanted.items():
+                    future.set_result(states.get(digest))
 
 
 async def _either(changed: asyncio.Event, seconds: float) -> None:

@@ -22,7 +22,7 @@ from kcache_grpc.service.threads import StoreThreads
 from kcache_grpc.service.values import Caller, GraphSource, KnownGraph, Limits, Stored
 from kcache_grpc.storage.contract import Store
 from kcache_grpc.storage.records import AuditEvent, GraphDraft, Namespace, SignedBytes, SpecDraft
-from kcache_grpc.worker import WorkerPool, codec
+from kcache_grpc.worker import Needed, WorkerPool, codec
 
 _MEMORY_BYTES = 64 << 20
 
@@ -55,6 +55,8 @@ class Graphs:
         self._known: ByteLru[tuple[int, int, int, bytes, str], KnownGraph] = ByteLru(_MEMORY_BYTES)
         self._parsing: Flights[tuple[bytes, str], Canonical] = Flights()
         self._storing: Flights[tuple[int, int, bytes, str], Stored] = Flights()
+        #: Many who ask for a program at once look once.
+        self._looking: Flights[tuple[int, int, int, bytes, str], KnownGraph | None] = Flights()
         self.programs_parsed = 0
 
     def remembered(self, namespace: Namespace, program_digest: bytes, numerics: str) -> KnownGraph | None:
@@ -79,6 +81,20 @@ class Graphs:
                     found[digest] = self.remember(namespace, graph, numerics)
         return found
 
+    async def find_joined(
+        self, namespace: Namespace, program_digest: bytes, numerics: str
+    ) -> KnownGraph | None:
+        """As ``find``, for who stores what is not found: a look that began before this one will do."""
+        known = self.remembered(namespace, program_digest, numerics)
+        if known is not None:
+            return known
+
+        async def look(_: object) -> KnownGraph | None:
+            return (await self.find(namespace, [program_digest], numerics)).get(program_digest)
+
+        key = (namespace.id, namespace.epoch, namespace.removals, program_digest, numerics)
+        return await self._looking.join(key, look)[0].result()
+
     def is_ours(self, graph: KnownGraph) -> bool:
         """Whether this service's canonicalizer wrote the spec; the compiler reads no others."""
         return graph.canonicalizer == self._pool.canonicalizer
@@ -93,10 +109,13 @@ class Graphs:
         name = describe.unreadable(program.digest, numerics, self._toolchain)
         if not retry_failed:
             await self._failures.check(namespace, name)
-        flight, _ = self._parsing.join(
-            (program.digest, numerics), lambda _: self._parse(namespace, program, numerics, name)
-        )
-        return await flight.result()
+
+        async def parse(_: object) -> Canonical:
+            canonical = await self._parse(namespace, program, numerics, name)
+            assert canonical is not None
+            return canonical
+
+        return await self._parsing.join((program.digest, numerics), parse)[0].result()
 
     def store(
         self,
@@ -110,7 +129,21 @@ class Graphs:
 
         async def work(flight: Flight[Stored]) -> Stored:
             flight.report("canonicalize")
-            canonical = await self.canonicalize(namespace, program, numerics, retry_failed)
+            name = describe.unreadable(program.digest, numerics, self._toolchain)
+            if not retry_failed:
+                await self._failures.check(namespace, name)
+            known: KnownGraph | None = None
+
+            async def missing() -> bool:
+                """Whether no other server has stored it while we waited for a worker."""
+                nonlocal known
+                known = (await self.find(namespace, [program.digest], numerics)).get(program.digest)
+                return known is None
+
+            canonical = await self._parse(namespace, program, numerics, name, missing)
+            if canonical is None:
+                assert known is not None
+                return Stored(known, created=False)
             flight.report("store")
             return await self._put(namespace, program, numerics, canonical, caller)
 
@@ -127,7 +160,15 @@ class Graphs:
         await self._parsing.drain(grace)
         await self._storing.drain(grace)
 
-    async def _parse(self, namespace: Namespace, program: Program, numerics: str, name: bytes) -> Canonical:
+    async def _parse(
+        self,
+        namespace: Namespace,
+        program: Program,
+        numerics: str,
+        name: bytes,
+        needed: Needed | None = None,
+    ) -> Canonical | None:
+        """``None`` only when it is not ``needed`` any more."""
         limits = self._limits
         bounds = {
             "program_bytes": limits.program_bytes,
@@ -135,12 +176,16 @@ class Graphs:
             "region_depth": limits.nesting,
         }
         job = codec.canonicalize_job(program.body, program.format.value, numerics, bounds)
-        self.programs_parsed += 1
+        given_up = False
         try:
-            return codec.decode_canonical(await self._pool.canonicalize(job, limits.normalize_seconds))
+            reply = await self._pool.canonicalize_if(job, limits.normalize_seconds, needed)
+            given_up = reply is None
+            return None if reply is None else codec.decode_canonical(reply)
         except (CompileFailed, CompileTimeout) as error:
             await self._failures.remember(namespace, name, error)
             raise
+        finally:
+            self.programs_parsed += not given_up
 
     async def _put(
         self, namespace: Namespace, program: Program, numerics: str, canonical: Canonical, caller: Caller

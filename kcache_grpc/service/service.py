@@ -35,7 +35,8 @@ from kcache_grpc.service.quotas import Room
 from kcache_grpc.service.sealer import Sealer, SealTask
 from kcache_grpc.service.signals import Signals
 from kcache_grpc.service.succession import Succession
-from kcache_grpc.service.supply import Supply, stages_of
+from kcache_grpc.service.supply import Supply
+from kcache_grpc.service.telling import Audience
 from kcache_grpc.service.threads import StoreThreads
 from kcache_grpc.service.uploads import Progress, UploadPlan, Uploads, too_large
 from kcache_grpc.service.values import (
@@ -137,6 +138,7 @@ class KernelService:
             config.server_version,
             self._room,
         )
+        self._audience = Audience()
         self._ledger = Ledger(store, threads, self._toolchain)
         self._seals = SealTask(Sealer(store, signer), threads)
         self.audit = AuditLog(store, threads, self._namespaces, self._ledger.flush)
@@ -362,17 +364,20 @@ class KernelService:
         """Finds or makes one kernel: stages as they come, then the kernel. The work outlives its callers."""
         namespace = await self._namespaces.serving(caller.namespace)
         numerics = wish.options.numerics
-        with self._noting(namespace, caller, source, "", str(wish.target)):
+        noting = self._noting(namespace, caller, source, "", str(wish.target))
+        with noting, self._audience.listener() as listener:
             joins = self._graphs.is_storing(namespace, source, numerics)
-            graph = None if joins else await self._find_graph(namespace, source, numerics)
+            graph = None if joins else await self._graphs.find_joined(namespace, _digest(source), numerics)
             if graph is None:
                 program = await self._program(namespace, source)
                 joins = self._graphs.is_storing(namespace, source, numerics)
                 storing = self._graphs.store(namespace, program, numerics, caller, retry_failed)
-                async for stage in stages_of(storing, each=not joins):
+                async for stage in listener.follow(storing, ours=not joins):
                     yield stage
                 graph = (await storing.result()).graph
-            async for event in self._supply.kernel(namespace, graph, wish, caller, retry_failed, kinds):
+            async for event in self._supply.kernel(
+                namespace, graph, wish, caller, retry_failed, kinds, listener
+            ):
                 yield event
 
     async def explain(
@@ -409,6 +414,12 @@ class KernelService:
             raise Unavailable(
                 f"{error.message}, it was removed meanwhile; ask for the kernel again"
             ) from error
+
+    async def read_served(self, caller: Caller, digest: bytes) -> bytes:
+        """All bytes of an artifact of a kernel that was just handed out. Raises ``Unavailable``."""
+        reading = await self.open_served(caller, digest)
+        parts = [part async for _, part in reading.parts]
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def read_artifact(self, caller: Caller, digest: bytes, offset: int, limit: int) -> Reading:
         """``open_artifact`` for a request of its own."""
@@ -463,7 +474,7 @@ class KernelService:
     async def _find_graph(
         self, namespace: Namespace, source: GraphSource, numerics: str
     ) -> KnownGraph | None:
-        digest = source.digest if isinstance(source, Program) else _check_digest(source, "program_digest")
+        digest = _digest(source)
         return (await self._graphs.find(namespace, [digest], numerics)).get(digest)
 
     async def _program(self, namespace: Namespace, source: GraphSource) -> Program:
@@ -494,6 +505,10 @@ class Reading:
 
     size: int
     parts: AsyncIterator[tuple[int, bytes]]
+
+
+def _digest(source: GraphSource) -> bytes:
+    return source.digest if isinstance(source, Program) else _check_digest(source, "program_digest")
 
 
 def _check_digest(digest: bytes, field: str) -> bytes:

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
+from dataclasses import dataclass
 
 from kcache_grpc.model.shapes import AUTO
 from kcache_grpc.model.variants import Shape
 from kcache_grpc.service import describe
 from kcache_grpc.service.compiles import Compiles, Order
 from kcache_grpc.service.failures import Failures, as_error, suppress_lasting
-from kcache_grpc.service.flight import Flight
+from kcache_grpc.service.flight import Flights
 from kcache_grpc.service.kernels import Kernels
 from kcache_grpc.service.ledger import Ledger
+from kcache_grpc.service.telling import Listener
 from kcache_grpc.service.values import Caller, Compiled, KernelWish, KnownGraph, KnownKernel, Origin, Stage
 from kcache_grpc.service.variants import Choice, Variants
-from kcache_grpc.storage.records import Namespace
-
-#: Seconds within which stages of a compile that somebody else asked for first are told together.
-_PACE = 0.1
+from kcache_grpc.storage.records import FailureRecord, Namespace
 
 
-async def stages_of(flight: Flight[Any], *, each: bool) -> AsyncIterator[Stage]:
-    """The stages of a flight as they come: ``each`` by itself, or paced."""
-    if each:
-        async for stage in flight.stages():
-            yield Stage(stage)
-        return
-    async for earlier in flight.paced(_PACE):
-        yield Stage(earlier[-1], earlier[:-1])
+@dataclass(frozen=True)
+class _Known:
+    """What is stored under the name of a kernel: it, or its failure."""
+
+    kernel: KnownKernel | None
+    failure: FailureRecord | None
 
 
 class Supply:
@@ -49,6 +45,8 @@ class Supply:
         self._compiles = compiles
         self._ledger = ledger
         self._toolchain = toolchain
+        #: Many who ask for a kernel at once look once.
+        self._looking: Flights[tuple[int, int, int, bytes], _Known] = Flights()
 
     async def choose(self, namespace: Namespace, graph: KnownGraph, wish: KernelWish) -> Choice:
         """A stored kernel, or what to compile. Raises ``ArgumentError`` for a wish that cannot be met."""
@@ -63,7 +61,8 @@ class Supply:
         wish: KernelWish,
         caller: Caller,
         retry_failed: bool,
-        kinds: frozenset[str] = frozenset(),
+        kinds: frozenset[str],
+        listener: Listener,
     ) -> AsyncIterator[Stage | Compiled]:
         """Stages as they come, then the kernel. Where several shapes would do, the first that compiles.
 
@@ -72,15 +71,17 @@ class Supply:
         choice = await self.choose(namespace, graph, wish)
         if choice.kernel is not None:
             self._serve(namespace, caller, graph, choice.kernel, "stored", wish, kinds)
-            yield Compiled(graph, choice.kernel, Origin.STORED)
+            yield Compiled(graph, choice.kernel, Origin.STORED, listener.rest())
             return
         *preferred, last = choice.shapes
         for shape in preferred:
             with suppress_lasting():
-                async for event in self._obtain(namespace, graph, shape, wish, caller, retry_failed, kinds):
+                async for event in self._obtain(
+                    namespace, graph, shape, wish, caller, retry_failed, kinds, listener
+                ):
                     yield event
                 return
-        async for event in self._obtain(namespace, graph, last, wish, caller, retry_failed, kinds):
+        async for event in self._obtain(namespace, graph, last, wish, caller, retry_failed, kinds, listener):
             yield event
 
     async def _obtain(
@@ -92,29 +93,44 @@ class Supply:
         caller: Caller,
         retry_failed: bool,
         kinds: frozenset[str],
+        listener: Listener,
     ) -> AsyncIterator[Stage | Compiled]:
         identity = describe.identity(graph, shape, wish, self._toolchain)
         failure = None
         if not self._compiles.in_flight(namespace, identity.digest):
-            stored = await self._kernels.find(namespace, [identity.digest])
-            if stored:
-                kernel = stored[identity.digest]
-                self._serve(namespace, caller, graph, kernel, "stored", wish, kinds)
-                yield Compiled(graph, kernel, Origin.STORED)
+            known = await self._look(namespace, identity.digest)
+            if known.kernel is not None:
+                self._serve(namespace, caller, graph, known.kernel, "stored", wish, kinds)
+                yield Compiled(graph, known.kernel, Origin.STORED, listener.rest())
                 return
-            failure = (await self._failures.find(namespace, [identity.digest])).get(identity.digest)
+            failure = known.failure
         if failure is not None and not retry_failed:
             raise as_error(failure)
         order = Order(namespace, graph, wish, identity, caller, graph.program_digest)
         flight, ours = self._compiles.make(order, failure)
-        async for stage in stages_of(flight, each=ours):
+        async for stage in listener.follow(flight, ours=ours):
             yield stage
         made = await flight.result()
         if ours and made.here:
-            yield Compiled(graph, made.kernel, Origin.COMPILED)
+            yield Compiled(graph, made.kernel, Origin.COMPILED, listener.rest())
             return
         self._serve(namespace, caller, graph, made.kernel, "joined", wish, kinds)
-        yield Compiled(graph, made.kernel, Origin.JOINED)
+        yield Compiled(graph, made.kernel, Origin.JOINED, listener.rest())
+
+    async def _look(self, namespace: Namespace, digest: bytes) -> _Known:
+        """A look that began before this one will do: who finds nothing looks again under the lease."""
+        kernel = self._kernels.remembered(namespace, digest)
+        if kernel is not None:
+            return _Known(kernel, None)
+
+        async def look(_: object) -> _Known:
+            stored = await self._kernels.find(namespace, [digest])
+            if stored:
+                return _Known(stored[digest], None)
+            return _Known(None, (await self._failures.find(namespace, [digest])).get(digest))
+
+        key = (namespace.id, namespace.epoch, namespace.removals, digest)
+        return await self._looking.join(key, look)[0].result()
 
     def _serve(
         self,

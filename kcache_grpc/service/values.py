@@ -177,11 +177,12 @@ class Stage:
 
 @dataclass(frozen=True)
 class Compiled:
-    """The end of a compile."""
+    """The end of a compile; ``stages`` began and were not told of before."""
 
     graph: KnownGraph
     kernel: KnownKernel
     origin: Origin
+    stages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 ``frames`` is the protocol, ``jobs`` and ``__main__`` the child, ``process`` and ``pool`` the parent.
 """
 
-from kcache_grpc.worker.pool import WorkerPool
+from kcache_grpc.worker.pool import Needed, WorkerPool
 from kcache_grpc.worker.process import WorkerSettings
 
-__all__ = ["WorkerPool", "WorkerSettings"]
+__all__ = ["Needed", "WorkerPool", "WorkerSettings"]

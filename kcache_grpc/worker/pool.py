@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,10 @@ _JOBS_PER_WORKER = 500
 _RESTART_DELAYS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 #: Requests that may wait for a worker before new ones are refused.
 _MAX_WAITING = 10_000
+
+
+#: Whether a job that has waited is still to be done.
+Needed = Callable[[], Awaitable[bool]]
 
 
 @dataclass
@@ -78,13 +82,21 @@ class WorkerPool:
 
     async def canonicalize(self, job: Frame, timeout: float) -> Frame:
         """Runs a parsing job on a reserved worker, or on a compiler that is idle."""
+        reply = await self.canonicalize_if(job, timeout, None)
+        assert reply is not None
+        return reply
+
+    async def canonicalize_if(self, job: Frame, timeout: float, needed: Needed | None) -> Frame | None:
+        """As ``canonicalize``; ``None`` where the job waited for a worker and is not ``needed`` any more."""
         parse, compile = self._lanes["parse"], self._lanes["compile"]
         lane = compile if not parse.idle and compile.idle else parse
-        return await self._run(lane, job, timeout, None)
+        return await self._run(lane, job, timeout, None, needed)
 
     async def compile(self, job: Frame, timeout: float, on_stage: OnStage) -> Frame:
         """Runs a compiling job; ``on_stage`` is called in the event loop."""
-        return await self._run(self._lanes["compile"], job, timeout, on_stage)
+        reply = await self._run(self._lanes["compile"], job, timeout, on_stage)
+        assert reply is not None
+        return reply
 
     async def close(self) -> None:
         """Kills all workers; jobs that run fail with ``Unavailable`` or are cancelled by their callers."""
@@ -114,11 +126,21 @@ class WorkerPool:
             "worker_restarts": self.restarts,
         }
 
-    async def _run(self, lane: _Lane, job: Frame, timeout: float, on_stage: OnStage | None) -> Frame:
+    async def _run(
+        self,
+        lane: _Lane,
+        job: Frame,
+        timeout: float,
+        on_stage: OnStage | None,
+        needed: Needed | None = None,
+    ) -> Frame | None:
         """Runs a job; again on another worker when somebody ends the one that has it."""
         for last in (False, True):
+            waits = not lane.idle
             worker = await self._acquire(lane)
             try:
+                if waits and needed is not None and not await needed():
+                    return None
                 return await worker.run(job, timeout, on_stage)
             except KcacheError as error:
                 if self._closed:

@@ -17,6 +17,7 @@ from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.storage import migrate, open_store
 from tests.house.sources import ROOT
 from tests.postgres import PostgresServer
+from tests.server.cpu import Meter
 from tests.server.running import process
 
 SERVERS, PROCESSES = 3, 4
@@ -24,10 +25,14 @@ SERVERS, PROCESSES = 3, 4
 
 @dataclass(frozen=True)
 class Outcome:
-    """``seconds`` from the first request to the last answer; ``replies`` as the clients wrote them."""
+    """``seconds`` from the first request to the last answer; ``replies`` as the clients wrote them.
+
+    ``cpu``: seconds of processor time in between, by kind of process.
+    """
 
     seconds: float
     replies: list[list[Any]]
+    cpu: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -55,16 +60,17 @@ def run(folder: Path, postgres: PostgresServer, *, clients: int, kernels: int, r
         starting = [
             process(_made(folder / name), KCACHE_DB=url, KCACHE_WORKERS="0") for name, url in _named(urls)
         ]
-        running: list[tuple[object, str]] = list(threads.map(stack.enter_context, starting))
+        running: list[tuple[subprocess.Popen[str], str]] = list(threads.map(stack.enter_context, starting))
         addresses: list[str] = [address for _, address in running]
         alone = addresses.pop()
+        meter = Meter([child.pid for child, _ in running], postgres.pid)
         found: list[Herd] = []
         for number in range(rounds + 1):
             first = 1000 * (number + 1)
             # The first round warms everything that a client meets for the first time.
             size = kernels if number else 2
-            one = ask([alone], 1, first, size)
-            many = ask(addresses, clients, first, size)
+            one = ask([alone], 1, first, size, meter)
+            many = ask(addresses, clients, first, size, meter)
             if number:
                 found.append(_herd(herd_url, one, many))
         return found
@@ -80,7 +86,7 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def ask(addresses: Sequence[str], clients: int, first: int, kernels: int) -> Outcome:
+def ask(addresses: Sequence[str], clients: int, first: int, kernels: int, meter: Meter) -> Outcome:
     """All clients at once, in a few processes that are connected before the clock starts."""
     processes = min(PROCESSES, clients)
     target = "ipv4:" + ",".join(addresses)
@@ -100,11 +106,15 @@ def ask(addresses: Sequence[str], clients: int, first: int, kernels: int) -> Out
         for child in children:
             assert child.stdout is not None
             assert child.stdout.readline() == "ready\n"
+        before = meter.read()
         started = time.perf_counter()
         outputs = list(threads.map(lambda child: child.communicate("go\n", timeout=600)[0], children))
         seconds = time.perf_counter() - started
     assert [child.returncode for child in children] == [0] * processes
-    return Outcome(seconds, [json.loads(line) for output in outputs for line in output.splitlines()])
+    replies = [json.loads(line) for output in outputs for line in output.splitlines()]
+    cpu = {kind: used - before[kind] for kind, used in meter.read().items()}
+    cpu["clients"] = sum(each["cpu"] for each in replies if isinstance(each, dict))
+    return Outcome(seconds, [each for each in replies if isinstance(each, list)], cpu)
 
 
 def _herd(url: str, alone: Outcome, together: Outcome) -> Herd:

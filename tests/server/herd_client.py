@@ -1,7 +1,8 @@
 """A client process of the herd: ``python -m tests.server.herd_client TARGET CHANNELS FIRST COUNT``.
 
 Each channel asks for all kernels at once, over the servers in turn, in an order of its own. One JSON line a
-reply: number of the program, key, origin, digests of manifest and shared object.
+reply: number of the program, key, origin, digests of manifest and shared object. Last, ``{"cpu": SECONDS}``
+of processor time.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import json
 import random
 import sys
+import time
 from typing import Any
 
 import grpc.aio
@@ -30,11 +32,13 @@ async def main(target: str, channels: int, first: int, count: int) -> None:
         await channel.channel_ready()
     print("ready", flush=True)
     sys.stdin.readline()
+    before = time.process_time()
     numbers = range(first, first + count)
     replies = await asyncio.gather(*(_client(channel, numbers, seed) for seed, channel in enumerate(opened)))
     for each in replies:
         for reply in each:
             print(json.dumps(reply))
+    print(json.dumps({"cpu": time.process_time() - before}))
     for channel in opened:
         await channel.close()
 
@@ -47,13 +51,16 @@ async def _client(channel: grpc.aio.Channel, numbers: range, seed: int) -> list[
 
 async def _kernel(stub: Any, number: int) -> list[Any]:
     request = compile_request(
-        inline(scale_and_shift(number).encode()), artifact_kinds=[manifest_pb2.ARTIFACT_KIND_SHARED_OBJECT]
+        inline(scale_and_shift(number).encode()),
+        artifact_kinds=[manifest_pb2.ARTIFACT_KIND_SHARED_OBJECT],
+        inline_budget_bytes=1 << 20,
     )
     result, code = None, b""
     async for reply in stub.CompileKernel(request, timeout=_SECONDS):
         match reply.WhichOneof("event"):
             case "result":
                 result = reply.result
+                code = b"".join(artifact.data for artifact in result.artifacts)
             case "chunk":
                 code += reply.chunk.data
             case _:

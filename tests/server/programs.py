@@ -53,3 +53,12 @@ def kernels_request(bodies: list[bytes], namespace: str = "", **rest: Any) -> An
 def result_of(replies: Any) -> Any:
     """The result among the replies of CompileKernel."""
     return next(reply.result for reply in replies if reply.WhichOneof("event") == "result")
+
+
+def stages_of(replies: Any) -> list[str]:
+    """All stages that the replies of CompileKernel tell."""
+    told: list[str] = []
+    for reply in replies:
+        told += [*reply.stage.earlier_stages, *reply.result.earlier_stages]
+        told += [reply.stage.stage] if reply.HasField("stage") else []
+    return told

@@ -32,6 +32,7 @@ class Running:
     stop: Callable[[float], None]
     #: Seals the audit log now.
     seal: Callable[[], None]
+    loop: asyncio.AbstractEventLoop
 
     @property
     def address(self) -> str:
@@ -59,6 +60,7 @@ def running(config: ServerConfig) -> Iterator[Running]:
                     channel,
                     lambda grace: call(handle.stop(grace)),
                     lambda: call(handle.service.seal()),
+                    loop,
                 )
         finally:
             call(handle.stop(0))

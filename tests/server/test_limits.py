@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -180,3 +182,19 @@ def test_an_operation_without_lowering_has_a_key_and_no_kernel(server: Running) 
     (reply,) = server.stub.GetKernels(kernels_request([body], "fft"))
     assert reply.results[0].status == pb.KERNEL_STATUS_FAILED
     assert reply.results[0].failure.reason == "UNSUPPORTED_OP"
+
+
+def test_more_calls_at_once_than_grpc_lets_wait_by_default_are_all_answered(tmp_path: Path) -> None:
+    """Beyond 1000 calls that nobody has looked at yet, it would cancel some at random."""
+    with running(config_in(tmp_path)) as server:
+        looked, sent = threading.Event(), threading.Event()
+
+        def hold_the_loop() -> None:
+            looked.set()
+            sent.wait(60)
+
+        server.loop.call_soon_threadsafe(hold_the_loop)
+        looked.wait(60)
+        calls = [server.stub.CountSpecs.future(pb.CountSpecsRequest()) for _ in range(3000)]
+        sent.set()
+        assert {call.result(timeout=120).count for call in calls} == {0}

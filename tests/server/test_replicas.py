@@ -24,7 +24,7 @@ from tests.ports import free_port
 from tests.postgres import PostgresServer
 from tests.server import gated_jobs
 from tests.server.cut import Proxy
-from tests.server.programs import add, compile_request, inline, kernels_request, result_of
+from tests.server.programs import add, compile_request, inline, kernels_request, result_of, stages_of
 from tests.server.running import config_in, process, running
 from tests.server.test_once import started, stub, until
 
@@ -168,7 +168,7 @@ def test_waiters_of_another_server_are_woken_and_do_not_poll(tmp_path, url, gate
         follow_to(waiter, "waiting")
         (gate / "open").touch()
         joined = list(waiter)
-        assert {"lower", "chlo", "destinations"} & {reply.stage.stage for reply in joined}
+        assert {"lower", "chlo", "destinations"} & set(stages_of(joined))
         assert result_of(joined).origin == JOINED
         assert result_of(holder).origin == COMPILED
     assert published(url) == 1

@@ -29,6 +29,7 @@ from tests.server.programs import (
     inline,
     kernels_request,
     result_of,
+    stages_of,
 )
 from tests.server.running import Running
 
@@ -128,12 +129,30 @@ def test_a_spec_is_read_back_by_key(server: Running) -> None:
     assert replies[0].spec.text_size_bytes == len(text)
 
 
+def test_small_artifacts_come_inside_the_result_within_the_budget_of_the_request(server: Running) -> None:
+    chunked = list(server.stub.CompileKernel(compile_request(inline(add(6)), "inline", artifact_kinds=[SO])))
+    content = b"".join(reply.chunk.data for reply in chunked if reply.HasField("chunk"))
+    assert not result_of(chunked).artifacts
+
+    def ask(budget: int) -> list[pb.CompileKernelResponse]:
+        request = compile_request(inline(add(6)), "inline", artifact_kinds=[SO], inline_budget_bytes=budget)
+        return list(server.stub.CompileKernel(request))
+
+    (whole,) = ask(len(content))
+    (artifact,) = whole.result.artifacts
+    assert artifact.data == content
+    assert artifact.ref.sha256 == hashlib.sha256(content).digest()
+    result, *chunks = ask(len(content) - 1)
+    assert not result.result.artifacts
+    assert b"".join(reply.chunk.data for reply in chunks) == content
+
+
 def test_compile_streams_stages_then_the_signed_result_then_bytes(server: Running) -> None:
     replies = list(server.stub.CompileKernel(compile_request(inline(add(6)), "comp", artifact_kinds=[SO])))
     kinds = [reply.WhichOneof("event") for reply in replies]
     assert kinds.index("result") == kinds.count("stage") + kinds.count("heartbeat")
     assert set(kinds[kinds.index("result") + 1 :]) == {"chunk"}
-    stages = [reply.stage.stage for reply in replies if reply.HasField("stage")]
+    stages = stages_of(replies)
     assert stages[:3] == ["canonicalize", "store", "queued"]
     assert stages[-1] == "publish"
     result = result_of(replies)

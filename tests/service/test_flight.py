@@ -33,8 +33,8 @@ def test_equal_work_flies_once_and_everybody_sees_all_stages() -> None:
 
         async def passenger() -> tuple[list[str], int, bool]:
             flight, ours = flights.join("key", work)
-            stages = [stage async for stage in flight.stages()]
-            return stages, await flight.result(), ours
+            await flight.ended(3600.0)
+            return list(flight.stages), await flight.result(), ours
 
         tasks = [asyncio.create_task(passenger()) for _ in range(5)]
         await asyncio.sleep(0)
@@ -44,30 +44,6 @@ def test_equal_work_flies_once_and_everybody_sees_all_stages() -> None:
         assert [ours for *_, ours in outcomes] == [True, False, False, False, False]
         assert len(runs) == 1
         assert len(flights) == 0
-
-    run(body())
-
-
-def test_who_joined_is_told_all_stages_those_that_come_close_together_at_once() -> None:
-    async def body() -> None:
-        flights: Flights[str, int] = Flights()
-        gate = asyncio.Event()
-
-        async def work(flight: Flight[int]) -> int:
-            flight.report("one")
-            flight.report("two")
-            await gate.wait()
-            flight.report("three")
-            flight.report("four")
-            return 42
-
-        flight, _ = flights.join("key", work)
-        assert "key" in flights
-        told = flight.paced(3600.0)
-        assert await anext(told) == ("one", "two")
-        gate.set()
-        assert [stages async for stages in told] == [("three", "four")]
-        assert "key" not in flights
 
     run(body())
 

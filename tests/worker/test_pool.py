@@ -207,6 +207,38 @@ def test_parsing_does_not_wait_behind_compiles(tmp_path: Path) -> None:
     run(body())
 
 
+def test_a_parsing_job_that_has_waited_is_dropped_when_it_is_not_needed_any_more(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with pool() as p:
+            gate, asked = tmp_path / "gate", list[bool]()
+            holding = Frame({"type": "gate", "gate": str(gate)})
+            held = [asyncio.create_task(p.compile(holding, 60, ignore))]
+            held.append(asyncio.create_task(p.canonicalize(holding, 60)))
+            await until(lambda: p.counters()["workers_busy"] == 2)
+
+            async def needed(answer: bool) -> bool:
+                asked.append(answer)
+                return answer
+
+            def ask(answer: bool) -> asyncio.Task[Frame | None]:
+                echo = Frame({"type": "echo"}, (b"x",))
+                return asyncio.create_task(p.canonicalize_if(echo, 60, lambda: needed(answer)))
+
+            dropped, done = ask(False), ask(True)
+            await until(lambda: p.counters()["jobs_waiting"] == 2)
+            gate.touch()
+            await asyncio.gather(*held)
+            assert await dropped is None
+            reply = await done
+            assert reply is not None
+            assert reply.blobs == (b"x",)
+            assert sorted(asked) == [False, True]
+            assert await ask(False) is not None, "it did not wait"
+            assert len(asked) == 2
+
+    run(body())
+
+
 def test_a_worker_is_replaced_after_its_share_of_jobs() -> None:
     async def body() -> None:
         async with pool(jobs_per_worker=3) as p:

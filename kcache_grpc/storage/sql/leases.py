@@ -18,6 +18,7 @@ from kcache_grpc.storage.records import Failure, FailureRecord, Lease, LeaseStat
 from kcache_grpc.storage.schema import failures, leases
 from kcache_grpc.storage.sql.database import Row
 from kcache_grpc.storage.sql.part import SqlPart, batches
+from kcache_grpc.storage.sql.prepared import Prepared
 
 _NAME = ["namespace_id", "epoch", "kernel_digest"]
 _TAKE = insert(leases)
@@ -50,11 +51,11 @@ _RENEW = (
 )
 _REPORT = update(leases).where(_OWN).values(stages=leases.c.stages + bindparam("line"))
 _RELEASE = update(leases).where(_OWN).values(holder="", expires_at=0)
-_FIND = select(leases).where(
-    leases.c.namespace_id == bindparam("ns"),
-    leases.c.epoch == bindparam("of_epoch"),
-    leases.c.kernel_digest.in_(bindparam("digests", expanding=True)),
+_HERE = select(leases).where(
+    leases.c.namespace_id == bindparam("ns"), leases.c.epoch == bindparam("of_epoch")
 )
+_FIND = _HERE.where(leases.c.kernel_digest.in_(bindparam("digests", expanding=True)))
+_FIND_ONE = Prepared(_HERE.where(leases.c.kernel_digest == bindparam("digest")))
 
 #: In the order of ``_failure``.
 _FAILURE = (
@@ -79,12 +80,13 @@ _RECORD_FAILURE = _FAIL.on_conflict_do_update(
         "count": failures.c["count"] + 1,
     },
 ).returning(*_FAILURE)
-_FIND_FAILURES = select(*_FAILURE).where(
+_FAILED_HERE = select(*_FAILURE).where(
     failures.c.namespace_id == bindparam("ns"),
     failures.c.epoch == bindparam("of_epoch"),
-    failures.c.kernel_digest.in_(bindparam("digests", expanding=True)),
     failures.c.expires_at > bindparam("now"),
 )
+_FIND_FAILURES = _FAILED_HERE.where(failures.c.kernel_digest.in_(bindparam("digests", expanding=True)))
+_FIND_FAILURE = Prepared(_FAILED_HERE.where(failures.c.kernel_digest == bindparam("digest")))
 _CLEAR_FAILURE = delete(failures).where(
     failures.c.namespace_id == bindparam("ns"),
     failures.c.epoch == bindparam("of_epoch"),
@@ -154,7 +156,10 @@ class SqlLeases(SqlPart, LeaseStore):
         checks.digests("kernel digest", kernel_digests)
         found: dict[bytes, LeaseState] = {}
         for batch in batches(kernel_digests):
-            rows = self._db.fetch(_FIND, _names(namespace, batch))
+            if len(batch) == 1:
+                rows = self._db.read(_FIND_ONE, _name(namespace, batch[0]))
+            else:
+                rows = self._db.fetch(_FIND, _names(namespace, batch))
             boot, now = self._db.lease_time()
             for row in rows:
                 found[row.kernel_digest] = _state(row, boot, now)
@@ -199,8 +204,12 @@ class SqlLeases(SqlPart, LeaseStore):
         checks.digests("kernel digest", kernel_digests)
         found: dict[bytes, FailureRecord] = {}
         for batch in batches(kernel_digests):
-            values = {**_names(namespace, batch), "now": self._clock.wall()}
-            for row in self._db.fetch(_FIND_FAILURES, values):
+            now = {"now": self._clock.wall()}
+            if len(batch) == 1:
+                rows = self._db.read(_FIND_FAILURE, {**_name(namespace, batch[0]), **now})
+            else:
+                rows = self._db.fetch(_FIND_FAILURES, {**_names(namespace, batch), **now})
+            for row in rows:
                 found[row.kernel_digest] = _failure(row)
         return found
 
@@ -238,6 +247,10 @@ def _own(lease: Lease) -> dict[str, Any]:
         "by": lease.holder,
         "token": lease.fencing_token,
     }
+
+
+def _name(namespace: Namespace, digest: bytes) -> dict[str, Any]:
+    return {"ns": namespace.id, "of_epoch": namespace.epoch, "digest": digest}
 
 
 def _names(namespace: Namespace, digests: Sequence[bytes]) -> dict[str, Any]:

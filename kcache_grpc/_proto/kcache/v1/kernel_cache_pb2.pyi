@@ -323,7 +323,7 @@ class GetUploadResponse(_message.Message):
     def __init__(self, committed_size_bytes: _Optional[int] = ..., complete: bool = ...) -> None: ...
 
 class CompileKernelRequest(_message.Message):
-    __slots__ = ("header", "graph", "target", "options", "artifact_kinds", "retry_failed", "shapes")
+    __slots__ = ("header", "graph", "target", "options", "artifact_kinds", "retry_failed", "shapes", "inline_budget_bytes")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     GRAPH_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
@@ -331,6 +331,7 @@ class CompileKernelRequest(_message.Message):
     ARTIFACT_KINDS_FIELD_NUMBER: _ClassVar[int]
     RETRY_FAILED_FIELD_NUMBER: _ClassVar[int]
     SHAPES_FIELD_NUMBER: _ClassVar[int]
+    INLINE_BUDGET_BYTES_FIELD_NUMBER: _ClassVar[int]
     header: _common_pb2.RequestHeader
     graph: _common_pb2.GraphSource
     target: _common_pb2.Target
@@ -338,7 +339,8 @@ class CompileKernelRequest(_message.Message):
     artifact_kinds: _containers.RepeatedScalarFieldContainer[_manifest_pb2.ArtifactKind]
     retry_failed: bool
     shapes: _common_pb2.DynamicShapes
-    def __init__(self, header: _Optional[_Union[_common_pb2.RequestHeader, _Mapping]] = ..., graph: _Optional[_Union[_common_pb2.GraphSource, _Mapping]] = ..., target: _Optional[_Union[_common_pb2.Target, _Mapping]] = ..., options: _Optional[_Union[_common_pb2.Options, _Mapping]] = ..., artifact_kinds: _Optional[_Iterable[_Union[_manifest_pb2.ArtifactKind, str]]] = ..., retry_failed: bool = ..., shapes: _Optional[_Union[_common_pb2.DynamicShapes, _Mapping]] = ...) -> None: ...
+    inline_budget_bytes: int
+    def __init__(self, header: _Optional[_Union[_common_pb2.RequestHeader, _Mapping]] = ..., graph: _Optional[_Union[_common_pb2.GraphSource, _Mapping]] = ..., target: _Optional[_Union[_common_pb2.Target, _Mapping]] = ..., options: _Optional[_Union[_common_pb2.Options, _Mapping]] = ..., artifact_kinds: _Optional[_Iterable[_Union[_manifest_pb2.ArtifactKind, str]]] = ..., retry_failed: bool = ..., shapes: _Optional[_Union[_common_pb2.DynamicShapes, _Mapping]] = ..., inline_budget_bytes: _Optional[int] = ...) -> None: ...
 
 class CompileStage(_message.Message):
     __slots__ = ("stage", "elapsed", "earlier_stages")
@@ -357,16 +359,20 @@ class Heartbeat(_message.Message):
     def __init__(self, elapsed: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class CompileResult(_message.Message):
-    __slots__ = ("key", "origin", "binding", "manifest")
+    __slots__ = ("key", "origin", "binding", "manifest", "earlier_stages", "artifacts")
     KEY_FIELD_NUMBER: _ClassVar[int]
     ORIGIN_FIELD_NUMBER: _ClassVar[int]
     BINDING_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    EARLIER_STAGES_FIELD_NUMBER: _ClassVar[int]
+    ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
     key: int
     origin: Origin
     binding: _common_pb2.SignedBytes
     manifest: _common_pb2.SignedBytes
-    def __init__(self, key: _Optional[int] = ..., origin: _Optional[_Union[Origin, str]] = ..., binding: _Optional[_Union[_common_pb2.SignedBytes, _Mapping]] = ..., manifest: _Optional[_Union[_common_pb2.SignedBytes, _Mapping]] = ...) -> None: ...
+    earlier_stages: _containers.RepeatedScalarFieldContainer[str]
+    artifacts: _containers.RepeatedCompositeFieldContainer[InlineArtifact]
+    def __init__(self, key: _Optional[int] = ..., origin: _Optional[_Union[Origin, str]] = ..., binding: _Optional[_Union[_common_pb2.SignedBytes, _Mapping]] = ..., manifest: _Optional[_Union[_common_pb2.SignedBytes, _Mapping]] = ..., earlier_stages: _Optional[_Iterable[str]] = ..., artifacts: _Optional[_Iterable[_Union[InlineArtifact, _Mapping]]] = ...) -> None: ...
 
 class ArtifactChunk(_message.Message):
     __slots__ = ("ref", "offset", "data")
