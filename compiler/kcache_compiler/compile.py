@@ -20,6 +20,7 @@ from kcache_compiler.codegen.math import expand
 from kcache_compiler.codegen.narrow import (
     EMULATE,
     convert_half_in_software,
+    keep_roundings,
     math_on_f32,
     round_once,
     select_as_integers,
@@ -92,6 +93,7 @@ PIPELINE: tuple[Stage, ...] = (
     Rewrite("fma", emulate_fma),
     Rewrite("round-once", round_once),
     Passes("narrow-floats", EMULATE),
+    Rewrite("narrow-roundings", keep_roundings),
     Rewrite("narrow-selects", select_as_integers),
     Rewrite("half-conversions", convert_half_in_software),
     *BUFFERIZE,

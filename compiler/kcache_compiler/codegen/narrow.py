@@ -116,6 +116,17 @@ def _to_odd(wide: mlir.Value) -> mlir.Value:
     return mlir.value("arith.bitcast", [mlir.value("arith.ori", [truncated, sticky], i32)], f32)
 
 
+def keep_roundings(unit: Unit) -> None:
+    """Under strict numerics, round every result to its narrow type, though the next operation widens it.
+
+    The emulation lets such pairs of conversions fall away: values would depend on what shares a loop.
+    """
+    if unit.options.numerics != "strict":
+        return
+    for op in mlir.named(unit.module, "arith.extf", "arith.truncf"):
+        op.attributes["fastmath"] = mlir.attribute("#arith.fastmath<none>")
+
+
 def select_as_integers(unit: Unit) -> None:
     """Choose between narrow floats as integers: the selection needs no arithmetic."""
     for op in mlir.named(unit.module, "arith.select"):
