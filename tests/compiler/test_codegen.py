@@ -184,7 +184,7 @@ def test_output_dims_and_workspace_are_formulas() -> None:
         return %q : tensor<?x?xf32>
       }""").interface
     assert [str(output) for output in interface.outputs] == ["f32[s0,s0]"]
-    assert interface.workspace == "workers * 262144 + roundup(s0 * s3 * 4,64)"
+    assert interface.workspace == "workers * 524288 + roundup(s0 * s3 * 4,64)"
     assert [(symbol.arg, symbol.axis) for symbol in interface.symbols] == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
@@ -218,7 +218,7 @@ def test_a_workspace_is_used_again() -> None:
         for i in range(10)
     ]
     interface = compile_text("\n".join([*lines, f"return %x10 : {kind}", "}"])).interface
-    assert interface.workspace == f"workers * 262144 + {2 * 64 * 64 * 4}"
+    assert interface.workspace == f"workers * 524288 + {2 * 64 * 64 * 4}"
 
 
 def test_an_op_without_lowering_is_named_with_its_location() -> None:

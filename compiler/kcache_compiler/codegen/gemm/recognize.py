@@ -19,6 +19,9 @@ from kcache_compiler.codegen.shape import Shapes
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.package.cpus import tuning_for
 
+#: Rows of A, and multiplications of one product of a batch, up to which plain loops are as fast or faster.
+FEW_ROWS, FEW_STEPS = 4, 4096
+
 _FLOATS = ("f16", "bf16", "f32", "f64")
 
 
@@ -242,9 +245,10 @@ def _continues(outer: GemmAxis, inner: GemmAxis) -> bool:
 
 
 def _worthwhile(groups: Groups) -> bool:
-    """Packing pays: more than a row or two of A for each column of B."""
-    m = groups.sizes("m")
-    return not isinstance(m, int) or m > 2
+    """Packing pays: each packed element is used often, and there is more to do than to set up."""
+    m, steps = groups.sizes("m"), product([groups.sizes(name) for name in ("m", "n", "k")])
+    few = isinstance(m, int) and m <= FEW_ROWS
+    return not few and not (isinstance(steps, int) and steps < FEW_STEPS)
 
 
 def _grid(nest: Nest, groups: Groups, form: Form) -> GemmNest:

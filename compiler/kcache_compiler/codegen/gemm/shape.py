@@ -15,7 +15,8 @@ from kcache_compiler.package.target import Target
 DEPTH = 256
 #: Elements between packed rows of A beyond ``DEPTH``: rows fall into different sets of the cache.
 PADDING = 16
-#: Columns of a block of packed B at most.
+#: Bytes of a block of packed B at least, and its columns at most.
+BLOCK_BYTES = 1 << 19
 WIDEST = 1024
 #: Tiles of rows in one cell of the grid that is split over threads.
 CELL_TILES = 4
@@ -108,7 +109,8 @@ class Form:
 def form_for(target: Target, tuning: Tuning, kinds: tuple[str, str, str], wide: str, exact: bool) -> Form:
     """The form of a contraction of A, B and C of ``kinds``; ``exact`` keeps each product's own rounding.
 
-    A block of packed B takes half of the second-level cache.
+    A block of packed B takes half of the second-level cache, or ``BLOCK_BYTES`` where that is more: it is
+    read in order, and a wide block packs A less often.
     """
     features = target.features
     bits, rows, vectors, masked, fma = 128, 6, 2, False, False
@@ -121,5 +123,5 @@ def form_for(target: Target, tuning: Tuning, kinds: tuple[str, str, str], wide: 
     pairs = bits == 512 and "avx512bf16" in features and kinds[:2] == ("bf16", "bf16") and not exact
     lanes = bits // 8 // BYTES[wide]
     columns = lanes * vectors
-    width = min(WIDEST, tuning.l2 // 2 // (BYTES[wide] * DEPTH)) // columns * columns
+    width = min(WIDEST, max(BLOCK_BYTES, tuning.l2 // 2) // (BYTES[wide] * DEPTH)) // columns * columns
     return Form(*kinds, wide, lanes, rows, vectors, width, fma and not exact, masked, pairs)
