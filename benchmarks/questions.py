@@ -74,14 +74,11 @@ def _wanted(number: int) -> Wanted:
 def _look_ups(store: Store, ns: Namespace, count: int) -> dict[str, Callable[[int], object]]:
     some = functools.partial(_some, count)
 
-    def wanted(n: int) -> Wanted:
-        return Wanted("x86-64-v3", "numerics=default", toolchain_of(n), frozenset(["so"]), 1 << 20)
-
     return {
         "load a hit": lambda n: store.load_graph(
-            ns, digest("program", some(n), n % MAPPINGS), "default", wanted(some(n))
+            ns, digest("program", some(n), n % MAPPINGS), "default", _wanted(some(n))
         ),
-        "load a kernel": lambda n: store.load_kernel(ns, digest("kernel", some(n)), wanted(some(n))),
+        "load a kernel": lambda n: store.load_kernel(ns, digest("kernel", some(n)), _wanted(some(n))),
         "find a mapping": lambda n: store.find_mapping(
             ns, digest("program", some(n), n % MAPPINGS), "default"
         ),
@@ -90,10 +87,6 @@ def _look_ups(store: Store, ns: Namespace, count: int) -> dict[str, Callable[[in
         ),
         "miss a mapping": lambda n: store.find_mapping(ns, digest("no such program", n), "default"),
         "find a kernel": lambda n: store.find_kernel(ns, digest("kernel", some(n))),
-        "load a graph": lambda n: store.load_graph(
-            ns, digest("program", some(n), n % MAPPINGS), "default", _wanted(some(n))
-        ),
-        "load a kernel": lambda n: store.load_kernel(ns, digest("kernel", some(n)), _wanted(some(n))),
         "find variants": lambda n: store.find_variants(
             ns, some(n), "x86-64-v3", "numerics=default", toolchain_of(some(n))
         ),
@@ -145,7 +138,7 @@ def _inserts(store: Store, ns: Namespace, count: int) -> dict[str, Callable[[int
 
 
 def _audit(store: Store, ns: Namespace, count: int) -> dict[str, Callable[[int], object]]:
-    """Pages of 100 at most; the filters of ``seldom`` let one event in 500 or none pass."""
+    """Pages of 100 at most."""
     events = count * EVENTS
     database: Database = store._db  # type: ignore[attr-defined]
     some = functools.partial(_some, count)
