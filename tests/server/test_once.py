@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sqlite3
 import subprocess
@@ -55,6 +56,7 @@ def freeze(process: subprocess.Popen[str], database: Path) -> None:
     with closing(sqlite3.connect(database, timeout=0, isolation_level=None)) as connection:
         while True:
             process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # all of its threads
             try:
                 connection.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError:
