@@ -1,8 +1,8 @@
 """Named CPUs: their instruction sets, and what schedules may know of them.
 
 Features are LLVM's names, those that code of ours may use; a feature stands here only if every machine
-of the name has it. Cache sizes are a core's own in bytes, ``l3`` its share where cores share one; they
-are from the vendors' optimization manuals, and never from the machine that compiles.
+of the name has it. Cache sizes are a core's own in bytes, ``l3`` its share where cores share one: round
+figures for models of that name, good enough to choose blocks, and never those of the machine that compiles.
 """
 
 from __future__ import annotations
