@@ -9,7 +9,7 @@ from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.entry import SIZES_DISAGREE
 from kcache_compiler.codegen.fma import emulate_fma
 from kcache_compiler.codegen.formula import text
-from kcache_compiler.codegen.gemm.objects import library_object
+from kcache_compiler.codegen.gemm.objects import library_object, splice_library
 from kcache_compiler.codegen.legalize.control import carry_in_place, to_scf
 from kcache_compiler.codegen.legalize.dynamic import lower_dynamic
 from kcache_compiler.codegen.legalize.math import call_math_library
@@ -143,13 +143,15 @@ def kernel_of(unit: Unit, seconds: dict[str, float]) -> CompiledKernel:
 
 @contextmanager
 def lower_until(
-    module_text: str, n_inputs: int, target: str, stage: str
+    module_text: str, n_inputs: int, target: str, stage: str, options: CompileOptions | None = None
 ) -> Generator[mlir.Module, None, None]:
-    """The module as ``stage`` would get it, inside its context: what tests look at."""
-    unit = Unit(module_text, n_inputs, target_named(target), CompileOptions())
+    """The module as ``stage`` would get it, with what it calls, inside its context: what tests look at."""
+    unit = Unit(module_text, n_inputs, target_named(target), options or CompileOptions())
     names = [one.name for one in PIPELINE]
     with mlir.new_context(), mlir.unknown_location():
         run(PIPELINE[: names.index(stage)], unit, lambda _: None)
+        for form in unit.gemm_forms:
+            splice_library(unit.module, form)
         yield unit.module
 
 

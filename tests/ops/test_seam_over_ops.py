@@ -49,9 +49,8 @@ def test_both_llvms_give_the_same_bits(program: OpProgram) -> None:
     isa, options = host_target().isa, CompileOptions(numerics="strict")
     kernel = compile_spec(canonical.spec_text, canonical.arg_spec, isa, options, lambda _: None)
     ours = run(kernel, program.inputs, constants)
-    with lower_until(
-        render(canonical.spec_text, canonical.arg_spec), len(program.inputs), isa, "translate"
-    ) as module:
+    text = render(canonical.spec_text, canonical.arg_spec)
+    with lower_until(text, len(program.inputs), isa, "translate", options) as module:
         engine = ExecutionEngine(module, opt_level=0)
     theirs = call(_engine_entry(engine), kernel.interface, program.inputs + constants)
     for dtype, left, right in zip(program.result_dtypes, ours, theirs, strict=True):

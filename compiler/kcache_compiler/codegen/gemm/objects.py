@@ -15,12 +15,24 @@ from kcache_compiler.package.target import Target
 PASSES = "convert-scf-to-cf,convert-arith-to-llvm,convert-cf-to-llvm,canonicalize,cse"
 
 
+def _lowered(form: Form) -> mlir.Module:
+    module = mlir.parse(library(form))
+    mlir.run_passes(module, f"builtin.module({PASSES})")
+    return module
+
+
+def splice_library(module: mlir.Module, form: Form) -> None:
+    """Put the library into a kernel's module in place of its declaration, for engines that link nothing."""
+    for function in mlir.named(module, "llvm.func"):
+        if mlir.symbol_of(function) == f"{form.name}_run":
+            function.erase()
+    mlir.splice(module, str(_lowered(form)))
+
+
 @functools.cache
 def library_bitcode(form: Form, target: Target) -> bytes:
     with mlir.new_context(), mlir.unknown_location():
-        module = mlir.parse(library(form))
-        mlir.run_passes(module, f"builtin.module({PASSES})")
-        text = downgrade(mlir.to_llvm_text(module))
+        text = downgrade(mlir.to_llvm_text(_lowered(form)))
     return optimize(text, target, 3)
 
 
