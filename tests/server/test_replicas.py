@@ -145,6 +145,8 @@ def test_a_compile_outlives_a_restart_of_the_database(tmp_path, gate, mode):
         with replicas(tmp_path, url, url, **held) as [(_, one), (_, two)]:
             call = compiled(one, 46)
             until(lambda: started(gate))
+            # Leases are not waited for until they are on disk; this one is there.
+            server.execute("CHECKPOINT")
             server.stop(mode)
             (gate / "open").touch()
             with pytest.raises(grpc.RpcError) as caught:
@@ -168,7 +170,8 @@ def test_waiters_of_another_server_are_woken_and_do_not_poll(tmp_path, url, gate
         follow_to(waiter, "waiting")
         (gate / "open").touch()
         joined = list(waiter)
-        assert {"lower", "chlo", "destinations"} & set(stages_of(joined))
+        # The first stage is told at once; of a short compile the others need not be.
+        assert "render" in stages_of(joined)
         assert result_of(joined).origin == JOINED
         assert result_of(holder).origin == COMPILED
     assert published(url) == 1
