@@ -77,6 +77,6 @@ class Follower:
 
 async def _either(changed: asyncio.Event, seconds: float) -> None:
     """Until the event is set, or so many seconds; clears it."""
-    with suppress(TimeoutError):
+    with suppress(asyncio.TimeoutError):  # the builtin one from Python 3.11 on
         await asyncio.wait_for(changed.wait(), seconds)
     changed.clear()

@@ -23,7 +23,12 @@ from kcache_grpc.storage.sql import postgres_schema, sqlite_file
 from kcache_grpc.storage.sql.faults import translated
 from kcache_grpc.storage.sql.postgres import postgres_engine
 from kcache_grpc.storage.sql.sqlite import driver, sqlite_engine
-from kcache_grpc.storage.sql.sqlite_file import create_folder, create_private, schema_revision
+from kcache_grpc.storage.sql.sqlite_file import (
+    create_folder,
+    create_private,
+    schema_revision,
+    use_write_ahead_log,
+)
 from kcache_migrations import LOCATION
 
 
@@ -107,9 +112,7 @@ def _upgrade(connection: Connection, path: Path, url: str) -> None:
     if current == SCHEMA_REVISION:
         return
     _refuse_future(current)
-    (mode,) = raw.execute("PRAGMA journal_mode = WAL").fetchone()
-    if mode != "wal":
-        raise StoreUnavailable(f"{path} cannot use a write-ahead log, only {mode}")
+    use_write_ahead_log(raw, path)
     # Rebuilding a table drops it for a moment: foreign keys are checked at the end instead.
     raw.execute("PRAGMA foreign_keys = OFF")
     # Alembic leaves a transaction alone that SQLAlchemy knows of; SQLAlchemy begins none on SQLite by itself.

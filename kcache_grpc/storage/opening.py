@@ -262,11 +262,12 @@ def _refuse_unusable(path: Path, url: str) -> None:
     from kcache_grpc.storage.revision import refuse_other_revision
     from kcache_grpc.storage.schema import triggers
     from kcache_grpc.storage.sql.faults import translated
-    from kcache_grpc.storage.sql.sqlite_file import refuse_missing_triggers
+    from kcache_grpc.storage.sql.sqlite_file import refuse_missing_triggers, use_write_ahead_log
 
     refuse_other_revision(_revision_of(path), url)
     with translated(), closing(sqlite3.connect(path, timeout=20)) as connection:
         refuse_missing_triggers(connection, triggers("sqlite"))
+        use_write_ahead_log(connection, path)
 
 
 def _revision_of(path: Path) -> str:

@@ -58,6 +58,8 @@ class WorkerPool:
         self._jobs_per_worker = jobs_per_worker
         self._lanes = {name: _Lane(name) for name in self._sizes}
         self._workers: dict[WorkerProcess, _Lane] = {}
+        #: Those whose successor starts, and those whose successor is there.
+        self._succeeded: set[WorkerProcess] = set()
         self._retiring: set[WorkerProcess] = set()
         self._starting: set[asyncio.Task[None]] = set()
         self._ending: set[asyncio.Task[None]] = set()
@@ -177,7 +179,8 @@ class WorkerPool:
         if not worker.alive or worker in self._retiring:
             self._replace(worker)
             return
-        if worker.jobs_done == self._jobs_per_worker:
+        if worker.jobs_done >= self._jobs_per_worker and worker not in self._succeeded:
+            self._succeeded.add(worker)
             self._spawn_later(self._workers[worker], instead_of=worker)
         self._offer(worker)
 
@@ -196,8 +199,9 @@ class WorkerPool:
     def _replace(self, worker: WorkerProcess) -> None:
         """Forgets a worker; starts another unless one was started in its place before."""
         lane = self._workers.pop(worker)
-        planned = worker in self._retiring
+        planned = worker in self._succeeded
         self._retiring.discard(worker)
+        self._succeeded.discard(worker)
         _go(worker.close(), self._ending)
         if not planned:
             self.restarts += 1

@@ -57,6 +57,14 @@ def test_a_copy_that_is_put_back_is_the_store(filled, tmp_path):
     assert_sound(tmp_path / "new" / "store.sqlite")
 
 
+def test_a_store_that_was_put_back_has_a_log_again_once_it_is_opened(filled, tmp_path):
+    copy, back = tmp_path / "copy.sqlite", tmp_path / "back.sqlite"
+    back_up(filled.url, copy)
+    restore(copy, f"sqlite:///{back}")
+    with open_store(f"sqlite:///{back}"), raw(back) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
 def test_a_copy_taken_while_others_write_is_of_one_moment(filled, tmp_path):
     ns = filled.get_or_create_namespace("default")
     written, stop = [1], threading.Event()

@@ -250,6 +250,31 @@ def test_a_worker_is_replaced_after_its_share_of_jobs() -> None:
     run(body())
 
 
+def test_a_worker_at_the_end_of_its_share_has_one_successor_however_often_it_comes_back(
+    tmp_path: Path,
+) -> None:
+    async def body() -> None:
+        async with pool(jobs_per_worker=1) as p:
+            gate = tmp_path / "gate"
+            holding = Frame({"type": "gate", "gate": str(gate)})
+            held = [asyncio.create_task(p.compile(holding, 60, ignore))]
+            held.append(asyncio.create_task(p.canonicalize(holding, 60)))
+            await until(lambda: p.counters()["workers_busy"] == 2)
+
+            async def needed() -> bool:
+                return False
+
+            echo = Frame({"type": "echo"}, (b"x",))
+            waiting = [asyncio.create_task(p.canonicalize_if(echo, 60, needed)) for _ in range(20)]
+            await until(lambda: p.counters()["jobs_waiting"] == 20)
+            gate.touch()
+            await asyncio.gather(*held)
+            assert await asyncio.gather(*waiting) == [None] * 20
+            assert len(p._starting) <= 2
+
+    run(body())
+
+
 def test_a_worker_killed_while_idle_is_replaced() -> None:
     async def body() -> None:
         async with pool() as p:

@@ -130,3 +130,12 @@ def schema_revision(connection: sqlite3.Connection) -> str:
     named = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchone()
     row = named and connection.execute("SELECT version_num FROM alembic_version").fetchone()
     return str(row[0]) if row else ""
+
+
+def use_write_ahead_log(connection: sqlite3.Connection, path: Path) -> None:
+    """Readers and writers do not wait for each other then; a copy that was put back has no such log yet."""
+    (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+    if mode != "wal":
+        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise StoreUnavailable(f"{path} cannot use a write-ahead log, only {mode}")
