@@ -32,6 +32,15 @@ ADD = """func.func @main(%x: tensor<4096xTxf32>) -> tensor<4096xTxf32> {
 SCALAR = """func.func @main(%x: tensor<i64>) -> tensor<i64> {
   %0 = stablehlo.add %x, %x : tensor<i64>
   return %0 : tensor<i64> }"""
+#: Broadcast, shift by a constant, iota: AVX-512 has forms of AVX2's words for them.
+INTEGERS = """func.func @main(%x: tensor<DTYPE>, %y: tensor<33x65xDTYPE>)
+    -> (tensor<33x65xDTYPE>, tensor<33x65xDTYPE>, tensor<33x65xDTYPE>) {
+  %c = stablehlo.constant dense<5> : tensor<33x65xDTYPE>
+  %0 = stablehlo.broadcast_in_dim %x, dims = [] : (tensor<DTYPE>) -> tensor<33x65xDTYPE>
+  %1 = stablehlo.shift_right_arithmetic %y, %c : tensor<33x65xDTYPE>
+  %2 = stablehlo.iota dim = 0 : tensor<33x65xDTYPE>
+  %3 = stablehlo.add %2, %y : tensor<33x65xDTYPE>
+  return %0, %1, %3 : tensor<33x65xDTYPE>, tensor<33x65xDTYPE>, tensor<33x65xDTYPE> }"""
 NAMES = ("arithmetic-f32", "arithmetic-f16", "arithmetic-bf16", "contraction-f32", "contraction-f64")
 TEXTS = {program.name: program.text for program in PROGRAMS if program.name in NAMES}
 
@@ -42,6 +51,13 @@ def assembles(text: str, features: Iterable[str]) -> bool:
     command = ["as", "-o", "/dev/null", "-"]
     done = subprocess.run(command, input=(head + text).encode(), capture_output=True, check=False, timeout=60)
     return done.returncode == 0
+
+
+@pytest.mark.skipif(shutil.which("as") is None, reason="needs binutils")
+@pytest.mark.parametrize("dtype", ["i8", "i16", "i32", "i64"])
+def test_integers_of_a_cpu_that_prefers_short_vectors(dtype: str) -> None:
+    compiled = compile_text(INTEGERS.replace("DTYPE", dtype), "skylake-avx512")
+    assert assembles(compiled.artifacts["asm"].decode(), compiled.interface.required_isa)
 
 
 @pytest.mark.skipif(shutil.which("as") is None, reason="needs binutils")
@@ -80,6 +96,14 @@ def test_code_for_another_cpu_runs_where_it_needs_nothing_special() -> None:
         ("vaddps\t%ymm0, %ymm1, %ymm2", "x86-64-v4", {"avx", "avx2"}),
         ("vaddps\t%ymm16, %ymm1, %ymm2", "x86-64-v4", {"avx", "avx2", *_AVX512}),
         ("vaddps\t(%rax){1to8}, %ymm1, %ymm2", "x86-64-v4", {"avx", "avx2", *_AVX512}),
+        ("vpbroadcastd\t%eax, %ymm0", "x86-64-v4", {"avx", "avx2", *_AVX512}),
+        ("vpbroadcastd\t%xmm1, %ymm0", "x86-64-v4", {"avx", "avx2"}),
+        ("vpbroadcastq\t(%rdi), %ymm0", "x86-64-v4", {"avx", "avx2"}),
+        ("vpsrad\t$5, (%rdi), %ymm0", "x86-64-v4", {"avx", "avx2", *_AVX512}),
+        ("vpsrldq\t$5, 32(%rdi), %ymm0", "x86-64-v4", {"avx", "avx2", *_AVX512}),
+        ("vpsrad\t$5, %ymm1, %ymm0", "x86-64-v4", {"avx", "avx2"}),
+        ("vpermq\t%ymm1, %ymm2, %ymm0", "x86-64-v4", {"avx", "avx2", *_AVX512}),
+        ("vpermq\t$78, (%rdi), %ymm0", "x86-64-v4", {"avx", "avx2"}),
         ("vpternlogd\t$1, %xmm0, %xmm1, %xmm2", "x86-64-v4", {"avx", "avx2", *_AVX512}),
         ("vfmadd213ps\t%ymm0, %ymm1, %ymm2", "x86-64-v3", {"avx", "avx2", "fma"}),
         ("lock\t\tcmpxchgq\t%rcx, (%rdi)", "x86-64-v3", set()),

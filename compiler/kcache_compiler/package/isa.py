@@ -18,8 +18,15 @@ _AVX = frozenset({"avx", "avx2"})
 _AVX512 = _AVX | {"avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"}
 #: List -> features beside its own name.
 _IMPLIED = {"base": frozenset[str](), "avx2": _AVX, "f16c": _AVX | {"f16c"}, "fma": _AVX | {"fma"}}
-#: What only the encoding of AVX-512 has: wide or high registers, masks, broadcasts, rounding.
-_EVEX = re.compile(r"%zmm|%[xy]mm(?:1[6-9]|2[0-9]|3[01])|%k[0-7]\b|\{1to|\{[a-z]+-sae\}|\{sae\}")
+#: What only the encoding of AVX-512 has: wide or high registers, masks, broadcasts, rounding; and forms of
+#: AVX2's words: a broadcast of a general register, a shift by a constant of memory, a permutation of
+#: quadwords by a register.
+_EVEX = re.compile(
+    r"%zmm|%[xy]mm(?:1[6-9]|2[0-9]|3[01])|%k[0-7]\b|\{1to|\{[a-z]+-sae\}|\{sae\}"
+    r"|\bvpbroadcast[bwdq]\s+%(?![xy]mm)"
+    r"|\bvps(?:ll|rl|ra)(?:w|d|q|dq)\s+\$[^,]+,\s*[^%,\s]"
+    r"|\bvperm(?:q|pd)\s+[^$\s]"
+)
 #: An instruction's mnemonic, after prefixes; a line may hold several.
 _INSTRUCTION = re.compile(
     r"(?:^|;)[ \t]+((?:(?:lock|rep|repe|repne|data16|rex64|\{\w+\})[ \t;]+)*)([a-z][\w.]*)", re.MULTILINE
