@@ -39,7 +39,7 @@ from kcache_grpc.storage.schema import IMMUTABLE, METADATA, PERMANENT, SCHEMA_RE
 from kcache_grpc.storage.sql.postgres import postgres_engine
 from kcache_migrations import LOCATION
 from tests.house.sources import ROOT
-from tests.postgres import PostgresServer, database_name
+from tests.postgres import PostgresServer, database_name, running
 from tests.storage.drafts import Time, graph, kernel, mapping, program, sha256, spec
 from tests.storage.dump import SCHEMAS, fill, load
 from tests.storage.inside import raw
@@ -408,6 +408,25 @@ class TestOpening:
             for call in (open_store, migrate):
                 with pytest.raises(StoreUnavailable):
                     call(url)
+
+    def test_a_database_that_goes_and_comes_back(self):
+        with running() as server:
+            url = server.create()
+            with open_store(url, migrate=True) as store:
+                ns = store.get_or_create_namespace("default")
+                store.put_spec(ns, spec(0))
+                reads = (
+                    lambda: store.find_mapping(ns, sha256(b"none"), "default"),
+                    lambda: store.count_specs(ns),
+                )
+                for read in reads:
+                    read()
+                server.stop("immediate")
+                for read in (*reads, *reads):
+                    with pytest.raises(StoreUnavailable):
+                        read()
+                server.start()
+                assert [read() for read in reads] == [None, 1]
 
     def test_a_password_is_never_shown(self):
         url = "postgresql://kcache:hunter2@127.0.0.1:1/kcache"

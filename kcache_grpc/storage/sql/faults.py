@@ -81,7 +81,7 @@ def translate(error: Exception) -> StorageError:
     for part, meaning in _CORRUPT.items():
         if part in message:
             return CorruptStore(f"{meaning} ({message})")
-    if isinstance(error, exc.DBAPIError) and type(cause).__module__.startswith("psycopg"):
+    if type(cause).__module__.startswith("psycopg"):
         return StoreUnavailable(f"the database cannot be reached ({message})")
     return StorageError(f"the database refused: {message}")
 

@@ -146,7 +146,11 @@ class PostgresDatabase(Database):
     def read(self, statement: Prepared, values: Mapping[str, Any]) -> Rows:
         text, parameters = statement.sql(self._engine.dialect, values)
         with translated():
-            pooled = self._usable().raw_connection()
+            try:
+                pooled = self._usable().raw_connection()
+            except self._engine.dialect.loaded_dbapi.Error as error:
+                # Of a connection that cannot be made: the driver's own, as nothing of SQLAlchemy's is between.
+                raise translate(error) from error
             raw = cast("Any", pooled.driver_connection)
             try:
                 # In the binary format bytes come as they are. What the driver saw five times it prepares.
