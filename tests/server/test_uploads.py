@@ -62,13 +62,11 @@ def test_a_broken_upload_resumes(server: Running) -> None:
         arrived.wait()
 
     call = server.stub.UploadProgram.future(half())
-    while progress(server, body, "broken").committed_size_bytes == 0 and not call.done():
-        pass  # written parts are seen at once
+    while (held := progress(server, body, "broken")).committed_size_bytes < 100:
+        assert not call.done()  # written parts are seen at once
     call.cancel()
     arrived.set()
-    while (held := progress(server, body, "broken")).committed_size_bytes < 100:
-        pass  # the second part is on its way into the file
-    assert not held.complete
+    assert (held.complete, held.committed_size_bytes) == (False, 100)
     reply = _again(server, body, held.committed_size_bytes)
     assert (reply.complete, reply.committed_size_bytes) == (True, len(body))
 

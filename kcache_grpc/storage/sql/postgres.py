@@ -149,7 +149,7 @@ class PostgresDatabase(Database):
             try:
                 pooled = self._usable().raw_connection()
             except self._engine.dialect.loaded_dbapi.Error as error:
-                # Of a connection that cannot be made: the driver's own, as nothing of SQLAlchemy's is between.
+                # A connection that cannot be made: the driver's own error, nothing of SQLAlchemy is between.
                 raise translate(error) from error
             raw = cast("Any", pooled.driver_connection)
             try:
