@@ -123,8 +123,8 @@ def test_waiters_of_another_server_see_the_stages_and_the_result(tmp_path: Path)
         assert result_of(holder).origin == COMPILED
         joined = list(waiter)
         assert result_of(joined).origin == JOINED
-        # The last ones may come after the result: they are written at most every 100 ms.
-        assert {"parse", "bufferize"} & set(stages_of(joined))
+        # The first one is written at once, others at most every 100 ms: too late for a short compile.
+        assert "render" in stages_of(joined)
     assert started(gate) == 1
     assert published(tmp_path) == 1
 
