@@ -126,6 +126,11 @@ class Code:
     def store(self, value: Name, address: Name, kind: str = "i64", alignment: int = 8) -> None:
         self.do(f"llvm.store {value}, {address} {{alignment = {alignment} : i64}} : {kind}, !llvm.ptr")
 
+    def prefetch(self, address: Name, level: int = 1) -> None:
+        """Ask for the line of ``address``, which need not exist, into the cache of ``level``."""
+        attributes = f"<{{cache = 1 : i32, hint = {4 - level} : i32, rw = 0 : i32}}>"
+        self.do(f'"llvm.intr.prefetch"({address}) {attributes} : (!llvm.ptr) -> ()')
+
     def stack(self, count: int, element: str) -> Name:
         size = self.const(count)
         return self.op(f"llvm.alloca {size} x {element} {{alignment = 64 : i64}} : (i64) -> !llvm.ptr")

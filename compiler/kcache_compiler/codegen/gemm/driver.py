@@ -17,18 +17,27 @@ _POINTER = "!llvm.ptr"
 #: What stands at which place of ``facts``, and how many numbers describe an axis after them.
 FACTS = ("m", "n", "k", "ldc", "load", "batch_axes", "m_axes", "n_axes", "k_axes")
 AXIS_WORDS = 4
+#: Bytes of a line of the caches.
+LINE = 64
 
 
 def strip(form: Form) -> str:
-    """``(rows, n, k, a, b, c, ldc, load)``: a packed panel of A against a block of packed B."""
+    """``(rows, n, k, a, b, c, ldc, load, next, step)``: a packed panel of A against a block of packed B.
+
+    Meanwhile rows from ``next`` on, ``step`` bytes apart, are brought near: the next panel's elements.
+    """
     numbers = [(name, "i64") for name in ("rows", "n", "k")]
     pointers = [(name, _POINTER) for name in ("a", "b", "c")]
-    code = Code(f"{form.name}_strip", [*numbers, *pointers, ("ldc", "i64"), ("load", "i1")])
+    after = [("next", _POINTER), ("step", "i64")]
+    code = Code(f"{form.name}_strip", [*numbers, *pointers, ("ldc", "i64"), ("load", "i1"), *after])
     spare = None if form.masked else code.stack(form.rows * form.columns, form.wide)
     with code.loop(0, "%n", form.columns) as loop:
         panel = code.at("%b", code.mul(loop.counter, DEPTH), form.packed)
         target = code.at("%c", loop.counter, form.wide)
         there = code.min(code.sub("%n", loop.counter), form.columns)
+        line = code.at("%next", code.mul(code.div(loop.counter, form.columns), LINE), "i8")
+        for row in range(form.rows):
+            code.prefetch(code.at(line, code.mul("%step", row), "i8"), level=2)
         if spare is None:
             _tiles(code, form, panel, target, "%ldc", there)
         else:
@@ -95,13 +104,14 @@ class Driver:
         self.steps_a, self.steps_b = code.stack(form.depth, "i64"), code.stack(form.depth, "i64")
         self.rows = code.stack(form.rows, "i64")
         self.place = code.stack(3, "i64")
-        self.panel = code.stack(form.rows * form.row_step, form.packed)
+        self.panel = code.stack(-(-form.rows // form.lanes) * form.lanes * form.row_step, form.packed)
         self.sums = code.at("%scratch", form.packed_bytes, "i8")
         self.axes: dict[str, Name] = {}
         start: Name = code.const(len(FACTS))
         for kind in ("batch", "m", "n", "k"):
             self.axes[kind] = code.at("%facts", start, "i64")
             start = code.add(start, code.mul(self.facts[f"{kind}_axes"], AXIS_WORDS))
+        self.step_m = self._single_step("m", 1)
 
     def text(self) -> str:
         code, form, facts = self.code, self.form, self.facts
@@ -124,6 +134,13 @@ class Driver:
                 self._block(batch, low, high, column, there)
         return code.text()
 
+    def _single_step(self, kind: str, column: int) -> Name:
+        """The stride of the only axis of a kind; 0 where there are several or none."""
+        code = self.code
+        single = code.compare("eq", self.facts[f"{kind}_axes"], 1)
+        stride = code.load(code.at(self.axes[kind], column, "i64"))
+        return code.choose(single, stride, code.const(0))
+
     def _table(self, place: Name, first: Name, count: Name, kind: str, column: int) -> None:
         self.code.call(
             f"{self.form.name}_table",
@@ -145,6 +162,7 @@ class Driver:
             self._table(slot, batch, code.const(1), "batch", number + 1)
             bases[name] = code.at(f"%{name}", code.load(slot), stored_name(kind))
         self._table(self.columns, column, there, "n", 2)
+        follow = self._run(self.columns, there)
         pieces = code.max(code.ceildiv(facts["k"], form.depth), 1)
         deep = code.ceildiv(facts["k"], pieces)
         if form.pairs:
@@ -155,7 +173,7 @@ class Driver:
             self._table(self.steps_a, start, depth, "k", 1)
             self._table(self.steps_b, start, depth, "k", 2)
             run_a, run_b = self._run(self.steps_a, depth), self._run(self.steps_b, depth)
-            self._pack_b(bases["b"], there, depth, run_b)
+            self._pack_b(bases["b"], there, depth, run_b, follow)
             more = code.compare("ne", piece.counter, 0)
             load = code.either(more, code.compare("ne", facts["load"], 0))
             last = code.compare("eq", code.add(piece.counter, 1), pieces)
@@ -185,9 +203,21 @@ class Driver:
             f"llvm.call @{self.form.name}_consecutive({table}, {count}) : (!llvm.ptr, i64) -> i1"
         )
 
-    def _pack_b(self, base: Name, there: Name, depth: Name, run: Name) -> None:
+    def _pack_b(self, base: Name, there: Name, depth: Name, run: Name, follow: Name) -> None:
+        """``follow``: the columns are neighbours; whole panels of such are copied row by row."""
         code, form = self.code, self.form
-        with code.loop(0, there, form.columns) as column:
+        whole = code.mul(code.div(there, form.columns), form.columns)
+        copied = code.choose(follow, whole, code.const(0))
+        with code.when(code.compare("ne", copied, 0)):
+            code.call(
+                f"{form.name}_copy_b",
+                (code.at(base, code.load(self.columns), stored_name(form.b)), _POINTER),
+                (self.steps_b, _POINTER),
+                (depth, "i64"),
+                (copied, "i64"),
+                ("%scratch", _POINTER),
+            )
+        with code.loop(copied, there, form.columns) as column:
             code.call(
                 f"{form.name}_pack_b",
                 (base, _POINTER),
@@ -224,6 +254,20 @@ class Driver:
     ) -> None:
         """Pack rows of A and add their products to ``sums``, an address and the step of its rows."""
         code, form = self.code, self.form
+        self._pack_a(base, row, rows, depth, run, self.panel)
+        width = BYTES[form.a]
+        begun = code.add(code.load(self.rows), code.load(self.steps_a))
+        ahead = code.add(begun, code.mul(self.step_m, form.rows))
+        code.call(
+            f"{form.name}_strip",
+            *((rows, "i64"), (there, "i64"), (code.ceildiv(depth, form.group), "i64")),
+            *((self.panel, _POINTER), ("%scratch", _POINTER), (sums[0], _POINTER)),
+            *((sums[1], "i64"), (load, "i1")),
+            *((code.at(base, ahead, stored_name(form.a)), _POINTER), (code.mul(self.step_m, width), "i64")),
+        )
+
+    def _pack_a(self, base: Name, row: Name, rows: Name, depth: Name, run: Name, to: Name) -> None:
+        code, form = self.code, self.form
         self._table(self.rows, row, rows, "m", 1)
         code.call(
             f"{form.name}_pack_a",
@@ -233,11 +277,5 @@ class Driver:
             (depth, "i64"),
             (rows, "i64"),
             (run, "i1"),
-            (self.panel, _POINTER),
-        )
-        code.call(
-            f"{form.name}_strip",
-            *((rows, "i64"), (there, "i64"), (code.ceildiv(depth, form.group), "i64")),
-            *((self.panel, _POINTER), ("%scratch", _POINTER), (sums[0], _POINTER)),
-            *((sums[1], "i64"), (load, "i1")),
+            (to, _POINTER),
         )

@@ -13,7 +13,13 @@ from kcache_compiler.codegen.gemm.tile import row_counts, tile
 
 @functools.cache
 def library(form: Form) -> str:
-    parts = [pack.consecutive(form), pack.table(form), pack.pack_a(form), pack.pack_b(form)]
+    parts = [
+        pack.consecutive(form),
+        pack.table(form),
+        pack.pack_a(form),
+        pack.pack_b(form),
+        pack.copy_b(form),
+    ]
     parts += [tile(form, rows) for rows in row_counts(form)]
     parts += [finish(form)] if form.summed else []
     parts += [strip(form), Driver(form).text()]

@@ -8,10 +8,15 @@ neighbours are copied by vectors, runs along K are transposed in registers.
 from __future__ import annotations
 
 from kcache_compiler.codegen.gemm.code import Code, Name
-from kcache_compiler.codegen.gemm.shape import BYTES, Form
+from kcache_compiler.codegen.gemm.shape import BYTES, DEPTH, Form
+from kcache_compiler.codegen.gemm.tile import spread
 from kcache_compiler.codegen.memory import stored_name
 
 _POINTER = "!llvm.ptr"
+#: Steps of K that are copied at a time.
+STREAMS = 8
+#: Bytes of what stands in memory.
+BYTES_OF = {"f64": 8, "f32": 4, "i16": 2}
 
 
 def consecutive(form: Form) -> str:
@@ -54,29 +59,131 @@ def table(form: Form) -> str:
 
 
 def pack_a(form: Form) -> str:
-    """``(from, rows' offsets, k offsets, k, rows, k in a run, to)``: rows of A, ``row_step`` apart."""
+    """``(from, rows' offsets, k offsets, k, rows, k in a run, to)``: rows of A, ``row_step`` apart.
+
+    Rows that are neighbours are transposed in registers; up to a multiple of the lanes of rows is written.
+    """
     code = Code(f"{form.name}_pack_a", _arguments("rows"))
-    memory, lanes, group = stored_name(form.a), form.lanes, form.group
-    whole = code.div("%k", group)
-    with code.loop(0, "%count") as row:
-        offset = code.load(code.at("%rows", row.counter, "i64"))
-        source = code.at("%from", offset, memory)
+    near = code.op(f"llvm.call @{form.name}_consecutive(%rows, %count) : (!llvm.ptr, i64) -> i1")
+    whole = code.div("%k", form.group)
+    blocks = code.div(whole, form.lanes)
+    several = code.compare("sgt", "%count", 1)
+    turned = code.both(code.both(near, several), code.compare("ne", blocks, 0))
+    done = code.mul(code.choose(turned, blocks, code.const(0)), form.lanes)
+    with code.when(turned), code.loop(0, "%count", form.lanes) as row:
+        source = code.at("%from", code.load(code.at("%rows", row.counter, "i64")), stored_name(form.a))
         target = code.at("%to", code.mul(row.counter, form.row_step), form.packed)
-        long_enough = code.both("%run", code.compare("sge", whole, lanes))
-        with code.when(long_enough):
-            start = code.at(source, code.load("%steps"), memory)
-            last = code.sub(whole, lanes)
-            with code.loop(0, code.ceildiv(whole, lanes)) as loop:
-                position = code.min(code.mul(loop.counter, lanes), last)
-                values = load_packed(
-                    code, form, form.a, code.at(start, code.mul(position, group), memory), lanes
-                )
-                _store(code, form, values, code.at(target, position, form.packed))
-        first = code.choose(long_enough, whole, code.const(0))
-        with code.loop(first, code.ceildiv("%k", group)) as loop:
-            value = _element(code, form, form.a, source, loop.counter)
-            code.store(value, code.at(target, loop.counter, form.packed), form.packed, BYTES[form.packed])
+        mask = lanes_below(code, form, code.sub("%count", row.counter))
+        with code.loop(0, blocks) as block:
+            _turn(code, form, source, target, code.mul(block.counter, form.lanes), mask)
+    with code.loop(0, "%count") as row:
+        _pack_row(code, form, row.counter, done, whole)
     return code.text()
+
+
+def _pack_row(code: Code, form: Form, row: Name, done: Name, whole: Name) -> None:
+    """A row of A from step ``done`` on."""
+    memory, lanes, group = stored_name(form.a), form.lanes, form.group
+    source = code.at("%from", code.load(code.at("%rows", row, "i64")), memory)
+    target = code.at("%to", code.mul(row, form.row_step), form.packed)
+    begins = code.compare("eq", done, 0)
+    long_enough = code.both(code.both("%run", begins), code.compare("sge", whole, lanes))
+    with code.when(long_enough):
+        start = code.at(source, code.load("%steps"), memory)
+        last = code.sub(whole, lanes)
+        with code.loop(0, code.ceildiv(whole, lanes)) as loop:
+            position = code.min(code.mul(loop.counter, lanes), last)
+            values = load_packed(code, form, form.a, code.at(start, code.mul(position, group), memory), lanes)
+            _store(code, form, values, code.at(target, position, form.packed))
+    first = code.choose(long_enough, whole, done)
+    with code.loop(first, code.ceildiv("%k", group)) as loop:
+        value = _element(code, form, form.a, source, loop.counter)
+        code.store(value, code.at(target, loop.counter, form.packed), form.packed, BYTES[form.packed])
+
+
+def lanes_below(code: Code, form: Form, count: Name) -> Name:
+    """A mask of the first ``count`` lanes."""
+    kind = f"vector<{form.lanes}xi64>"
+    numbers = code.const(f"dense<{list(range(form.lanes))}>", kind)
+    return code.op(f"arith.cmpi slt, {numbers}, {spread(code, count, 'i64', form.lanes)} : {kind}")
+
+
+def _turn(code: Code, form: Form, source: Name, target: Name, start: Name, mask: Name) -> None:
+    """Neighbours in vectors, one for each step of K, become rows along K."""
+    columns = [
+        _neighbours(code, form, form.a, source, code.add(start, step), mask) for step in range(form.lanes)
+    ]
+    for row, values in enumerate(transposed(code, form, columns)):
+        place = code.at(target, code.add(start, row * form.row_step), form.packed)
+        _store(code, form, values, place)
+
+
+def _neighbours(code: Code, form: Form, kind: str, source: Name, step: Name, mask: Name) -> Name:
+    """Packed elements of step ``step`` of K of neighbours from ``source`` on, those of a mask."""
+    memory, lanes = stored_name(kind), form.lanes
+
+    def read(number: Name) -> Name:
+        place = code.at(source, code.load(code.at("%steps", number, "i64")), memory)
+        return load_masked(code, form, memory, place, mask)
+
+    if form.pairs:
+        first = code.mul(step, 2)
+        return _paired(code, read(first), read(code.add(first, 1)), lanes)
+    return widened(code, form, kind, read(step), lanes)
+
+
+def load_masked(code: Code, form: Form, memory: str, address: Name, mask: Name) -> Name:
+    kind = f"vector<{form.lanes}x{memory}>"
+    nothing = code.const("dense<0>" if memory == "i16" else "dense<0.0>", kind)
+    return code.op(
+        f"llvm.intr.masked.load {address}, {mask}, {nothing} {{alignment = {BYTES_OF[memory]} : i32}} : "
+        f"(!llvm.ptr, vector<{form.lanes}xi1>, {kind}) -> {kind}"
+    )
+
+
+def copy_b(form: Form) -> str:
+    """``(from, k offsets, k, columns, to)``: whole panels of columns that are neighbours.
+
+    Some steps of K at a time go along all the columns: memory is read in few long streams.
+    """
+    pointers = [("from", _POINTER), ("steps", _POINTER)]
+    code = Code(f"{form.name}_copy_b", [*pointers, ("k", "i64"), ("columns", "i64"), ("to", _POINTER)])
+    whole = code.div("%k", form.group)
+    memory = stored_name(form.b)
+    many = code.mul(code.div(whole, STREAMS), STREAMS)
+
+    def rows(first: Name, count: int, last: bool = False) -> None:
+        steps = [code.add(code.mul(first, form.group), number) for number in range(count * form.group - last)]
+        sources = [code.at("%from", code.load(code.at("%steps", step, "i64")), memory) for step in steps]
+        begin = code.at("%to", code.mul(first, form.columns), form.packed)
+        with code.loop(0, "%columns", form.columns) as column:
+            target = code.at(begin, code.mul(column.counter, DEPTH), form.packed)
+            for row in range(count):
+                for vector in range(form.vectors):
+                    start = code.add(column.counter, vector * form.lanes)
+                    here = [code.at(one, start, memory) for one in sources[row * form.group :][: form.group]]
+                    place = code.at(target, row * form.columns + vector * form.lanes, form.packed)
+                    _store(code, form, _joined(code, form, here), place)
+
+    with code.loop(0, many, STREAMS) as loop:
+        rows(loop.counter, STREAMS)
+    with code.loop(many, whole) as loop:
+        rows(loop.counter, 1)
+    if form.pairs:
+        with code.when(code.compare("ne", code.rem("%k", 2), 0)):
+            rows(whole, 1, last=True)
+    return code.text()
+
+
+def _joined(code: Code, form: Form, places: list[Name]) -> Name:
+    """Packed elements of neighbours; of pairs the second step of K may be missing."""
+    if not form.pairs:
+        return load_packed(code, form, form.b, places[0], form.lanes)
+    narrow = f"vector<{form.lanes}xi16>"
+    loaded = [code.load(place, narrow, 2) for place in places]
+    if len(loaded) == 1:
+        return code.op(f"arith.extui {loaded[0]} : {narrow} to {form.packed_vector}")
+    return _paired(code, loaded[0], loaded[1], form.lanes)
 
 
 def pack_b(form: Form) -> str:
@@ -161,6 +268,13 @@ def _transpose(code: Code, form: Form, columns: Name, target: Name, start: Name)
         column = code.load(code.at(columns, lane, "i64"))
         source = code.at("%from", code.add(column, along), memory)
         rows.append(load_packed(code, form, form.b, source, lanes))
+    for lane, values in enumerate(transposed(code, form, rows)):
+        _store_row(code, form, values, target, code.add(start, lane))
+
+
+def transposed(code: Code, form: Form, rows: list[Name]) -> list[Name]:
+    """As many vectors as each has lanes."""
+    lanes, rows = form.lanes, list(rows)
     stride = 1
     while stride < lanes:
         for number in range(lanes):
@@ -174,8 +288,7 @@ def _transpose(code: Code, form: Form, columns: Name, target: Name, start: Name)
                 for order in (first, second)
             )
         stride *= 2
-    for lane, values in enumerate(rows):
-        _store_row(code, form, values, target, code.add(start, lane))
+    return rows
 
 
 def _gather(code: Code, form: Form, columns: Name, there: Name, target: Name, step: Name) -> None:
@@ -215,6 +328,15 @@ def load_packed(code: Code, form: Form, kind: str, address: Name, lanes: int) ->
     if form.pairs:
         return code.load(address, shaped("i32"), BYTES[kind])
     raw = code.load(address, shaped(stored_name(kind)), BYTES[kind])
+    return widened(code, form, kind, raw, lanes)
+
+
+def widened(code: Code, form: Form, kind: str, raw: Name, lanes: int) -> Name:
+    """What was loaded of ``kind`` as ``wide``."""
+
+    def shaped(element: str) -> str:
+        return f"vector<{lanes}x{element}>" if lanes else element
+
     if kind == form.wide:
         return raw
     wide = shaped(form.wide)

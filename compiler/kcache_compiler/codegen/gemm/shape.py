@@ -53,6 +53,16 @@ class Form:
         return f"gemm_{self.a}_{self.b}_{self.c}_{self.wide}" + ("" if self.fused else "_exact")
 
     @property
+    def many_registers(self) -> bool:
+        """32 vector registers, not 16."""
+        return self.masked or self.rows == 8
+
+    @property
+    def direct(self) -> bool:
+        """Products of few rows may read B where it lies."""
+        return not self.pairs and not self.summed and self.b == self.wide
+
+    @property
     def columns(self) -> int:
         """Columns of a tile."""
         return self.lanes * self.vectors

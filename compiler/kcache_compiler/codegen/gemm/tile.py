@@ -21,33 +21,67 @@ ARGUMENTS = (
 )
 
 
+#: Tiles that prefetching of B runs ahead of a direct tile.
+AHEAD = 1
+
+
+def tile_name(form: Form, rows: int, direct: bool = False) -> str:
+    return f"{form.name}_{'direct' if direct else 'tile'}_{rows}"
+
+
 def row_counts(form: Form) -> list[int]:
     """Rows of the tiles that exist: the full one, and powers of two that make up the rest of a panel."""
     return [form.rows, *(1 << bit for bit in reversed(range(8)) if 1 << bit < form.rows)]
 
 
-def tile(form: Form, rows: int) -> str:
-    code = Code(f"{form.name}_tile_{rows}", ARGUMENTS)
-    columns = [vector * form.lanes for vector in range(form.vectors)]
+def direct_vectors(form: Form, rows: int) -> int:
+    """Vectors in a row of a tile that reads B where it lies: wide where there are few rows."""
+    room = 28 if form.many_registers else 12
+    return max(form.vectors, min(8, room // rows))
+
+
+def tile(form: Form, rows: int, direct: bool = False) -> str:
+    """The micro-kernel of ``rows`` rows; a ``direct`` one reads B itself, not a packed panel of it."""
+    vectors = direct_vectors(form, rows) if direct else form.vectors
+    code = Code(tile_name(form, rows, direct), ARGUMENTS)
+    columns = [vector * form.lanes for vector in range(vectors)]
     starts = [code.at("%c", code.mul("%ldc", row), form.wide) for row in range(rows)]
     addresses = [code.at(start, column, form.wide) for start in starts for column in columns]
     masks = _masks(code, form, columns) if form.masked else []
-    sums = _load_sums(code, form, addresses, masks)
+    zero = code.const("dense<0.0>", form.vector)
+    if form.fused:
+        for address in addresses:
+            code.prefetch(address)
+        sums = [zero] * len(addresses)
+    else:  # each sum begins with what is there
+        sums = _load_sums(code, form, addresses, masks)
+    width = BYTES[form.packed]
     with code.loop(0, "%k", carried=[(value, form.vector) for value in sums]) as loop:
         start = code.at("%b", code.mul(loop.counter, "%step"), form.packed)
-        width = BYTES[form.packed]
         places = [code.at(start, column, form.packed) for column in columns]
-        packed = [code.load(place, form.packed_vector, width) for place in places]
+        if direct and masks:
+            packed = [_masked_load(code, form, *pair, zero) for pair in zip(places, masks, strict=True)]
+        else:
+            packed = [code.load(place, form.packed_vector, width) for place in places]
+        for place in places if direct else ():
+            code.prefetch(code.at(place, AHEAD * columns[-1] + AHEAD * form.lanes, form.packed))
         column_of_a = code.at("%a", loop.counter, form.packed)
         for row in range(rows):
             element = code.load(code.at(column_of_a, row * form.row_step, form.packed), form.packed, width)
             factor = spread(code, element, form.packed, form.lanes)
-            for vector in range(form.vectors):
-                total = loop.carried[row * form.vectors + vector]
+            for vector in range(vectors):
+                total = loop.carried[row * vectors + vector]
                 loop.following.append(_multiply_add(code, form, factor, packed[vector], total))
-    for number, (address, result) in enumerate(zip(addresses, loop.results, strict=True)):
+    results = loop.results
+    if form.fused:
+        before = _load_sums(code, form, addresses, masks)
+        results = [
+            code.op(f"arith.addf {old}, {new} : {form.vector}")
+            for old, new in zip(before, results, strict=True)
+        ]
+    for number, (address, result) in enumerate(zip(addresses, results, strict=True)):
         if form.masked:
-            _masked_store(code, form, result, address, masks[number % form.vectors])
+            _masked_store(code, form, result, address, masks[number % vectors])
         else:
             code.store(result, address, form.vector, BYTES[form.wide])
     return code.text()
@@ -100,7 +134,7 @@ def _load_sums(code: Code, form: Form, addresses: list[Name], masks: list[Name])
         wanted = spread(code, "%load", "i1", form.lanes)
         read = [code.op(f"arith.andi {mask}, {wanted} : {kind}") for mask in masks]
         return [
-            _masked_load(code, form, address, read[k % form.vectors], zero)
+            _masked_load(code, form, address, read[k % len(masks)], zero)
             for k, address in enumerate(addresses)
         ]
     kinds = ", ".join([form.vector] * len(addresses))
