@@ -61,7 +61,7 @@ class PostgresServer:
     ) -> None:
         self._folder = folder
         self._data = folder / "data"
-        self._port = port
+        self.port = port
         self._settings = settings
         self._environment = {**os.environ, **(environment or {})}
         if os.geteuid() == 0:
@@ -84,7 +84,7 @@ class PostgresServer:
                 raise AssertionError(f"{program} {arguments[-1]} ended with {done.returncode}: {told}")
 
     def start(self) -> None:
-        tcp = "-c listen_addresses=" if self._port is None else f"-h 127.0.0.1 -p {self._port}"
+        tcp = "-c listen_addresses=" if self.port is None else f"-h 127.0.0.1 -p {self.port}"
         options = " ".join([f"-k {self._folder}", tcp, *self._settings])
         self._run(
             "pg_ctl", "-D", str(self._data), "-w", "-l", str(self._folder / "log"), "-o", options, "start"
@@ -100,8 +100,8 @@ class PostgresServer:
         return int((self._data / "postmaster.pid").read_text().splitlines()[0])
 
     def url(self, database: str, user: str = "kcache") -> str:
-        if self._port is not None:
-            return f"postgresql://{user}@127.0.0.1:{self._port}/{database}"
+        if self.port is not None:
+            return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
         return f"postgresql://{user}@/{database}?host={self._folder}"
 
     def execute(self, statement: str, database: str = "postgres") -> list[tuple[object, ...]]:

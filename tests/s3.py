@@ -134,6 +134,8 @@ class FaultyLine:
 
     def fail(self, fault: Fault, times: int | None = None) -> None:
         """From now on, or the next ``times`` requests."""
+        if fault in (Fault.HOLD, Fault.HOLD_ALL):
+            self.release.clear()
         self.fault, self.left = fault, times
 
     def heal(self) -> None:

@@ -1,4 +1,4 @@
-"""Servers on one Postgres, all real processes, and everything that can happen to them."""
+"""Servers on one store, all real processes, and an object store, if there is one."""
 
 from __future__ import annotations
 
@@ -8,36 +8,55 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-import psycopg
-
-from kcache_grpc.storage import migrate
-from tests.chaos.proxy import Proxy
 from tests.chaos.shim import Switches, build
+from tests.chaos.stores import SharedStore, postgres_store, sqlite_store
 from tests.ports import free_port
-from tests.postgres import PostgresServer, running
 from tests.s3 import FaultyLine, s3_server
 from tests.s3 import environment as s3_environment
 
-SERVERS = 3
+_STORES: dict[str, Callable[[Path, Path], AbstractContextManager[SharedStore]]] = {
+    "postgres": postgres_store,
+    "sqlite": sqlite_store,
+}
+STORES = tuple(_STORES)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What is broken. ``module``: what serves, for servers that break the contract themselves."""
+
+    store: str = "postgres"
+    #: Bytes in an object store.
+    objects: bool = False
+    #: Whether anything is broken from outside.
+    faults: bool = True
+    servers: int = 3
+    module: tuple[str, ...] = ("kcache_grpc",)
 
 
 class Server:
     """One replica, which keeps its address through all of its lives."""
 
     def __init__(
-        self, folder: Path, url: str, key: Path, switches: Switches, objects: Mapping[str, str]
+        self,
+        folder: Path,
+        module: tuple[str, ...],
+        url: str,
+        key: Path,
+        switches: Switches,
+        objects: Mapping[str, str],
     ) -> None:
         folder.mkdir()
         self.folder = folder
         self.address = f"127.0.0.1:{free_port()}"
         self.switches = switches
         self._objects = objects
-        self._command = [sys.executable, "-m", "kcache_grpc", "serve", "--listen", self.address, "--db", url]
+        self._command = [sys.executable, "-m", *module, "serve", "--listen", self.address, "--db", url]
         self._command += ["--socket", str(folder / "run" / "s"), "--state-dir", str(folder / "state")]
         self._command += ["--key-file", str(key), "--workers", "1", "--lease-ttl", "3"]
         self._process: subprocess.Popen[bytes] | None = None
@@ -86,21 +105,19 @@ class Cluster:
 
     def __init__(
         self,
-        postgres: PostgresServer,
-        proxy: Proxy,
-        database: Switches,
+        setup: Setup,
+        store: SharedStore,
         servers: list[Server],
-        direct: str,
         objects: FaultyLine | None,
+        settings: dict[str, str],
     ) -> None:
-        self.postgres = postgres
-        self.proxy = proxy
-        self.database = database
+        self.setup = setup
+        self.store = store
         self.servers = servers
-        #: The database's URL past the proxy.
-        self.direct = direct
         #: The way to the object store, if bytes are there.
         self.objects = objects
+        #: What commands need beside the URL of the database.
+        self.settings = settings
         self._healing = threading.Lock()
 
     def heal(self) -> None:
@@ -109,12 +126,11 @@ class Cluster:
             self._heal()
 
     def _heal(self) -> None:
-        self.proxy.refuse(False)
         if self.objects is not None:
             self.objects.heal()
-        for switches in (self.database, *(server.switches for server in self.servers)):
-            switches.heal()
-        self.start_postgres()
+        for server in self.servers:
+            server.switches.heal()
+        self.store.heal()
         for server in self.servers:
             for pid in server.workers():
                 with contextlib.suppress(ProcessLookupError):
@@ -123,63 +139,31 @@ class Cluster:
             if not server.alive:
                 server.start()
 
-    def start_postgres(self) -> None:
-        """If it is not there: as a machine's init would."""
-        with contextlib.suppress(psycopg.OperationalError):
-            self.postgres.execute("SELECT 1")
-            return
-        # It may be gone, or lie in its last moments, in which a new one does not start yet.
-        for attempt in range(5):
-            with contextlib.suppress(AssertionError):
-                self.postgres.stop("immediate")
-            try:
-                self.postgres.start()
-                return
-            except AssertionError:
-                if attempt == 4:
-                    raise
-                time.sleep(1)
-
-    def rows(self, query: str) -> list[tuple[object, ...]]:
-        """What the database says, past proxy and servers."""
-        with psycopg.connect(self.direct) as connection:
-            return connection.execute(query.encode()).fetchall()
-
 
 @contextmanager
-def cluster(folder: Path, objects: bool, servers: int = SERVERS) -> Iterator[Cluster]:
-    """A database behind a proxy, and servers, all under the shim; with ``objects`` an S3 server for bytes."""
+def cluster(folder: Path, setup: Setup) -> Iterator[Cluster]:
+    """A store, and servers, all under the shim; with ``objects`` an S3 server for bytes."""
     shim = build(folder)
     shim.chmod(0o755)
+    folder.chmod(0o755)
     with ExitStack() as stack:
-        database = Switches(shim, folder / "database.switches")
-        folder.chmod(0o755)
-        # Real durability: a killed database must keep what it acknowledged. A crash of Postgres loses no page
-        # that the system has, so that fsync itself is not asked for.
-        port = free_port()
-        postgres = stack.enter_context(running(port=port, environment=database.environment))
-        direct = postgres.create()
-        migrate(direct)
-        proxy = Proxy(port)
-        stack.callback(proxy.close)
-        url = direct.replace(f":{port}/", f":{proxy.port}/")
-        line, environment = None, {}
-        if objects:
-            store = stack.enter_context(s3_server(folder))
-            line = FaultyLine(store)
+        store = stack.enter_context(_STORES[setup.store](folder, shim))
+        line, settings = None, {}
+        if setup.objects:
+            s3 = stack.enter_context(s3_server(folder))
+            line = FaultyLine(s3)
             stack.callback(line.close)
-            environment = {
+            settings = {
                 **s3_environment(line.endpoint),
                 "AWS_ALLOW_HTTP": "true",
-                "KCACHE_OBJECTS": f"s3://{store.bucket()}/artifacts",
+                "KCACHE_OBJECTS": f"s3://{s3.bucket()}/artifacts",
                 "KCACHE_OBJECTS_INLINE_BYTES": "0",
             }
-        made = []
-        for number in range(servers):
+        made: list[Server] = []
+        for number in range(setup.servers):
             switches = Switches(shim, folder / f"server-{number}.switches")
-            made.append(
-                Server(folder / f"server-{number}", url, folder / "signing.key", switches, environment)
-            )
+            key = folder / "signing.key"
+            made.append(Server(folder / f"server-{number}", setup.module, store.url, key, switches, settings))
             made[-1].start()
             stack.callback(made[-1].kill)
-        yield Cluster(postgres, proxy, database, made, direct, line)
+        yield Cluster(setup, store, made, line, settings)

@@ -1,25 +1,23 @@
-"""Clients that ask servers at random, believe nothing, and write down every answer."""
+"""Clients that ask servers at random, and at the end for everything that anybody was told of."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import itertools
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
 
 import grpc
 import grpc.aio
 
-from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2_grpc
-from tests.chaos.history import Answer, Count, History
-from tests.server.programs import SO, compile_request, header, inline, kernels_request
+from tests.chaos.questions import DEADLINE, Name, Observed, Questions
 
-#: Seconds that a client gives a question, and in which it must be told at least that there is no answer.
-DEADLINE = 20.0
+#: Seconds after its deadline in which a client must be told at least that there is no answer.
 SLACK = 10.0
 #: Statuses that say "not now" or "who knows"; anything else is an answer.
 _AWAY = {
@@ -29,46 +27,22 @@ _AWAY = {
     grpc.StatusCode.RESOURCE_EXHAUSTED,
     grpc.StatusCode.UNKNOWN,
 }
+#: Programs of one question for kernels, when everything is asked for.
+_BATCH = 8
 
 
-def program(number: int, name: int) -> bytes:
-    """Computation ``number``, in one of several spellings."""
-    ops = ("add", "multiply", "subtract", "maximum")
-    a, b = f"a{name}", f"b{name}"
-    lines, value, left = [], f"%{a}", number
-    for step in range(6):
-        op = ops[left % 4]
-        left //= 4
-        lines.append(f"  %t{name}_{step} = stablehlo.{op} {value}, %{b} : tensor<7xf32>")
-        value = f"%t{name}_{step}"
-    body = "\n".join(lines)
-    return (
-        f"module {{ func.func @main(%{a}: tensor<7xf32>, %{b}: tensor<7xf32>) -> tensor<7xf32> {{\n"
-        f"{body}\n  return {value} : tensor<7xf32>\n}} }}\n"
-    ).encode()
-
-
-@dataclass
-class Observed:
-    """What all clients saw."""
-
-    history: History = field(default_factory=History)
-    #: Answers that no history explains: wrong bytes, strange statuses, clients kept waiting.
-    wrong: list[str] = field(default_factory=list)
-    answered: int = 0
-    unanswered: int = 0
-    #: Digest of a shared object -> what it is for.
-    objects: dict[bytes, str] = field(default_factory=dict)
-    #: Key -> spec digest, as somebody was told.
-    texts: dict[int, bytes] = field(default_factory=dict)
+@dataclass(frozen=True)
+class _Question:
+    what: str
+    ask: Callable[[Questions], Awaitable[None]]
 
 
 class Workload:
-    """``clients`` tasks, each with a channel to one server at a time."""
+    """Clients of some servers, and what they saw."""
 
     def __init__(
         self,
-        addresses: list[str],
+        addresses: Sequence[str],
         seed: int,
         programs: int,
         kernels: int,
@@ -82,169 +56,121 @@ class Workload:
         self._spellings = spellings
         #: Whether bytes may be lost, so that kernels and blobs are absent until they are made again.
         self._may_vanish = may_vanish
-        self._stubs: dict[str, Any] = {}
-        self._channels: list[grpc.aio.Channel] = []
-        self._until: asyncio.Event | None = None
         self.seen = Observed()
         self.stopping = False
 
     async def run(self, clients: int, operations: int, until: asyncio.Event | None) -> None:
         """Returns when ``operations`` questions were answered and ``until`` is set, or ``stopping`` is."""
-        self._until = until
+        async with AsyncExitStack() as stack:
+            servers = await self._servers(stack)
+
+            async def client(number: int) -> None:
+                chance = random.Random(f"{self._seed} {number}")
+                while not self.stopping and (
+                    self.seen.answered < operations or not (until is None or until.is_set())
+                ):
+                    server = chance.choice(servers)
+                    if await self._timed(self._choose(chance), server):
+                        # A client that is told "not now" takes a breath.
+                        await asyncio.sleep(chance.random() * 0.2)
+
+            await asyncio.gather(*map(client, range(clients)))
+
+    async def ask_all(self, clients: int = 12) -> list[str]:
+        """Ask once for all that anybody was told of, while nothing is broken. What had no answer."""
+        questions = self._all()
+        problems: list[str] = []
+        async with AsyncExitStack() as stack:
+            turns = itertools.cycle(await self._servers(stack))
+
+            async def client() -> None:
+                while questions:
+                    question = questions.pop()
+                    if refused := await self._timed(question, next(turns)):
+                        problems.append(f"{question.what} had no answer: {refused}")
+
+            await asyncio.gather(*(client() for _ in range(clients)))
+        return problems
+
+    def _all(self) -> list[_Question]:
+        """Each key, kernel, text and blob that somebody was told of, in some order."""
+        answers = self.seen.history.answers
+        names = sorted({a.register[1:] for a in answers if a.value and a.register[0] == "mapping"})  # type: ignore[index, misc]
+        batches = [names[at : at + _BATCH] for at in range(0, len(names), _BATCH)]
+        made = [
+            *(_Question(f"look up {name}", partial(Questions.look_up, name=name)) for name in names),
+            *(_Question(f"find {some}", partial(Questions.find, wanted=some)) for some in batches),
+            *(_Question(f"retrieve {key}", partial(Questions.retrieve, key=key)) for key in self.seen.texts),
+            *(
+                _Question(f"read {digest.hex()}", partial(Questions.read, digest=digest))
+                for digest in self.seen.objects
+            ),
+            *[_Question("count", Questions.count)] * 10,
+        ]
+        random.Random(self._seed).shuffle(made)
+        return made
+
+    async def _servers(self, stack: AsyncExitStack) -> list[Questions]:
         options = [("grpc.initial_reconnect_backoff_ms", 200), ("grpc.max_reconnect_backoff_ms", 1000)]
+        made: list[Questions] = []
         for address in self._addresses:
-            channel = grpc.aio.insecure_channel(address, options=options)
-            self._channels.append(channel)
-            self._stubs[address] = kernel_cache_pb2_grpc.KernelCacheStub(channel)
-        try:
-            await asyncio.gather(*(self._client(number, operations) for number in range(clients)))
-        finally:
-            for channel in self._channels:
-                await channel.close()
+            channel = await stack.enter_async_context(grpc.aio.insecure_channel(address, options=options))
+            stub = kernel_cache_pb2_grpc.KernelCacheStub(channel)
+            made.append(Questions(stub, self.seen, self._may_vanish))
+        return made
 
-    async def _client(self, number: int, operations: int) -> None:
-        chance = random.Random(f"{self._seed} {number}")
-        ask = {
-            self._store: 20, self._lookup: 25, self._compile: 12, self._find: 25,
-            self._read: 8, self._retrieve: 5, self._count: 5,
-        }  # fmt: skip
-        while not self.stopping and (
-            self.seen.answered < operations or not (self._until is None or self._until.is_set())
-        ):
-            stub = self._stubs[chance.choice(self._addresses)]
-            (question,) = chance.choices(list(ask), list(ask.values()))
-            await self._timed(question, stub, chance)
+    def _choose(self, chance: random.Random) -> _Question:
+        weights = {
+            "store": 20,
+            "look_up": 25,
+            "compile": 12,
+            "find": 25,
+            "read": 8,
+            "retrieve": 5,
+            "count": 5,
+        }
+        (what,) = chance.choices(list(weights), list(weights.values()))
+        match what:
+            case "store":
+                name = self._pick(chance, self._programs)
+                return _Question(what, partial(Questions.store, name=name))
+            case "look_up":
+                name = self._pick(chance, self._programs)
+                return _Question(what, partial(Questions.look_up, name=name))
+            case "compile":
+                return _Question(what, partial(Questions.compile, name=self._pick(chance, self._kernels)))
+            case "find":
+                wanted = [self._pick(chance, self._kernels) for _ in range(chance.randint(1, 4))]
+                return _Question(what, partial(Questions.find, wanted=wanted))
+            case "read" if self.seen.objects:
+                digest = chance.choice(sorted(self.seen.objects))
+                return _Question(what, partial(Questions.read, digest=digest))
+            case "retrieve" if self.seen.texts:
+                key = chance.choice(sorted(self.seen.texts))
+                return _Question(what, partial(Questions.retrieve, key=key))
+            case _:
+                return _Question("count", Questions.count)
 
-    async def _timed(
-        self, question: Callable[[Any, random.Random], Awaitable[None]], stub: Any, chance: random.Random
-    ) -> None:
-        began = time.monotonic()
-        try:
-            await asyncio.wait_for(question(stub, chance), DEADLINE + SLACK)
-            self.seen.answered += 1
-        except asyncio.TimeoutError:
-            self.seen.wrong.append(f"{question.__name__} was kept waiting for {DEADLINE + SLACK} s")
-        except grpc.RpcError as error:
-            self.seen.unanswered += 1
-            lost = self._may_vanish and error.code() is grpc.StatusCode.NOT_FOUND
-            if error.code() not in _AWAY and not lost:
-                self.seen.wrong.append(f"{question.__name__}: {error.code()} {error.details()}")
-            # A client that is told "not now" takes a breath.
-            await asyncio.sleep(chance.random() * 0.2)
-        if time.monotonic() - began > DEADLINE + SLACK:
-            self.seen.wrong.append(f"{question.__name__} took {time.monotonic() - began:.1f} s")
-
-    def _pick(self, chance: random.Random, most: int) -> tuple[int, int]:
+    def _pick(self, chance: random.Random, most: int) -> Name:
         """Small numbers are asked for more often, as in life."""
         number = min(int(chance.paretovariate(0.7)) - 1, most * 7) % most
         return number, chance.randrange(self._spellings)
 
-    def _told(self, register: object, value: object, asked: float, writes: bool) -> None:
-        answer = Answer(register, value, asked, time.monotonic(), writes)  # type: ignore[arg-type]
-        self.seen.history.answers.append(answer)
-
-    def _told_key(self, number: int, name: int, key: int, asked: float, writes: bool) -> None:
-        self._told(("mapping", number, name), key, asked, writes)
-        # A lookup may find what another spelling stored, whose writer is in the history itself.
-        self._told(("key", number), key, asked, writes)
-
-    async def _store(self, stub: Any, chance: random.Random) -> None:
-        number, name = self._pick(chance, self._programs)
-        asked = time.monotonic()
-        self.seen.history.lost += [(("mapping", number, name), asked), (("key", number), asked)]
-        request = pb.StoreGraphRequest(header=header(), graph=inline(program(number, name)))
-        reply = await stub.StoreGraph(request, timeout=DEADLINE)
-        self._told_key(number, name, reply.key, asked, True)
-        self._told(("text", reply.key), reply.spec_digest, asked, True)
-        self.seen.texts[reply.key] = reply.spec_digest
-
-    async def _lookup(self, stub: Any, chance: random.Random) -> None:
-        number, name = self._pick(chance, self._programs)
-        asked = time.monotonic()
-        request = pb.LookupGraphRequest(header=header(), graph=inline(program(number, name)))
-        reply = await stub.LookupGraph(request, timeout=DEADLINE)
-        self._told(("key", number), reply.spec.key or None, asked, False)
-
-    async def _compile(self, stub: Any, chance: random.Random) -> None:
-        number, name = self._pick(chance, self._kernels)
-        asked = time.monotonic()
-        for register in (("mapping", number, name), ("key", number), ("kernel", number)):
-            self.seen.history.lost.append((register, asked))
-        request = compile_request(inline(program(number, name)), artifact_kinds=[SO])
-        result, body, digest = None, b"", b""
-        async for reply in _patient(stub.CompileKernel(request, timeout=DEADLINE)):
-            match reply.WhichOneof("event"):
-                case "result":
-                    result = reply.result
-                case "chunk":
-                    body += reply.chunk.data
-                    digest = reply.chunk.ref.sha256
-        if result is None:
-            self.seen.wrong.append("a compile ended without a result and without an error")
-            return
-        self._check(body, digest, f"kernel {number}")
-        self._told_key(number, name, result.key, asked, True)
-        self._told(("kernel", number), hashlib.sha256(result.manifest.payload).hexdigest(), asked, True)
-
-    async def _find(self, stub: Any, chance: random.Random) -> None:
-        wanted = [self._pick(chance, self._kernels) for _ in range(chance.randint(1, 4))]
-        asked = time.monotonic()
-        request = kernels_request(
-            [program(*each) for each in wanted], artifact_kinds=[SO], inline_budget_bytes=1 << 20
-        )
-        async for reply in _patient(stub.GetKernels(request, timeout=DEADLINE)):
-            for result in reply.results:
-                number, name = wanted[result.index]
-                if result.status == pb.KERNEL_STATUS_FOUND:
-                    for artifact in result.artifacts:
-                        self._check(artifact.data, artifact.ref.sha256, f"kernel {number}")
-                    manifest = hashlib.sha256(result.manifest.payload).hexdigest()
-                    self._told(("kernel", number), manifest, asked, False)
-                    self._told_key(number, name, result.key, asked, False)
-                elif result.status == pb.KERNEL_STATUS_NEED_PROGRAM:
-                    self._told(("mapping", number, name), None, asked, False)
-                elif result.status == pb.KERNEL_STATUS_NEED_COMPILE:
-                    if not self._may_vanish:
-                        self._told(("kernel", number), None, asked, False)
-                else:
-                    self.seen.wrong.append(f"kernel {number}: a failure was remembered: {result.failure}")
-
-    async def _read(self, stub: Any, chance: random.Random) -> None:
-        if not self.seen.objects:
-            return
-        digest = chance.choice(sorted(self.seen.objects))
-        request = pb.ReadArtifactRequest(header=header(), sha256=digest)
-        body = b"".join(
-            [reply.data async for reply in _patient(stub.ReadArtifact(request, timeout=DEADLINE))]
-        )
-        self._check(body, digest, self.seen.objects[digest])
-
-    async def _retrieve(self, stub: Any, chance: random.Random) -> None:
-        if not self.seen.texts:
-            return
-        key = chance.choice(sorted(self.seen.texts))
-        asked = time.monotonic()
-        request = pb.GetSpecRequest(header=header(), key=key)
-        replies = [reply async for reply in _patient(stub.GetSpec(request, timeout=DEADLINE))]
-        text = b"".join(reply.text_chunk for reply in replies)
-        self._told(("text", key), hashlib.sha256(text).digest(), asked, False)
-
-    async def _count(self, stub: Any, chance: random.Random) -> None:
-        asked = time.monotonic()
-        reply = await stub.CountSpecs(pb.CountSpecsRequest(header=header()), timeout=DEADLINE)
-        self.seen.history.counts.append(Count(reply.count, asked, time.monotonic()))
-
-    def _check(self, body: bytes, digest: bytes, what: str) -> None:
-        if hashlib.sha256(body).digest() != digest:
-            self.seen.wrong.append(f"{what}: {len(body)} bytes do not hash to their digest")
-        else:
-            self.seen.objects[digest] = what
-
-
-async def _patient(call: Any) -> AsyncIterator[Any]:
-    """All replies; the call is cancelled when nobody wants the rest."""
-    try:
-        async for reply in call:
-            yield reply
-    finally:
-        call.cancel()
+    async def _timed(self, question: _Question, server: Questions) -> str:
+        """Why there was no answer; empty when there was one. What may not be goes to ``seen.wrong``."""
+        began = time.monotonic()
+        refused = ""
+        try:
+            await asyncio.wait_for(question.ask(server), DEADLINE + SLACK)
+            self.seen.answered += 1
+        except asyncio.TimeoutError:
+            refused = "kept waiting"
+        except grpc.RpcError as error:
+            self.seen.unanswered += 1
+            lost = self._may_vanish and error.code() is grpc.StatusCode.NOT_FOUND
+            if error.code() not in _AWAY and not lost:
+                self.seen.wrong.append(f"{question.what}: {error.code()} {error.details()}")
+            refused = "" if lost else f"{error.code()} {error.details()}"
+        if time.monotonic() - began > DEADLINE + SLACK:
+            self.seen.wrong.append(f"{question.what} was kept waiting for {time.monotonic() - began:.1f} s")
+        return refused
