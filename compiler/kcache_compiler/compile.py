@@ -9,7 +9,7 @@ from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.entry import SIZES_DISAGREE
 from kcache_compiler.codegen.fma import emulate_fma
 from kcache_compiler.codegen.formula import text
-from kcache_compiler.codegen.gemm.objects import library_object, splice_library
+from kcache_compiler.codegen.gemm.objects import library_assembly, library_object, splice_library
 from kcache_compiler.codegen.legalize.control import carry_in_place, to_scf
 from kcache_compiler.codegen.legalize.dynamic import lower_dynamic
 from kcache_compiler.codegen.legalize.math import call_math_library
@@ -63,6 +63,9 @@ def _expand_math(unit: Unit) -> None:
 def _link(unit: Unit) -> None:
     objects, exports = [unit.object_code], elf.EXPORTED
     objects += [library_object(form, unit.target) for form in unit.gemm_forms]
+    unit.assembly = "\n".join(
+        [unit.assembly, *(library_assembly(form, unit.target) for form in unit.gemm_forms)]
+    )
     if may_use_threads(unit.launches):
         objects.append(pool_object(unit.target))
         exports |= elf.POOL_EXPORTED

@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
+import platform
 import re
 
 import pytest
 
+from kcache_compiler.codegen import pipeline
 from kcache_compiler.compile import lower_module
 from kcache_compiler.errors import CompileFailed
 from kcache_compiler.package import elf, link
@@ -132,3 +134,15 @@ def test_names_of_the_pool_are_allowed_with_the_pool_only() -> None:
         elf.check(link.link([code], target, elf.EXPORTED), target)
     both = elf.EXPORTED | elf.POOL_EXPORTED
     elf.check(link.link([code, pool_object(target)], target, both), target)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="LLVM's assembler of another machine is not there")
+@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "znver4", "skylake-avx512"])
+@pytest.mark.parametrize("name", ["arithmetic-bf16", "contraction-f32", "functions-f64"])
+def test_assembling_the_text_gives_the_object_that_is_emitted(
+    name: str, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = next(program for program in PROGRAMS if program.name == name).text
+    assembled = compile_text(text, target)
+    monkeypatch.setattr(pipeline, "assembles", lambda _: False)
+    assert compile_text(text, target).artifacts == assembled.artifacts

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from kcache_compiler.codegen import entry, mlir, signature
 from kcache_compiler.codegen.forward import forward_results
-from kcache_compiler.codegen.gemm.objects import library_assembly
 from kcache_compiler.codegen.generic import copies_to_generics, hoist_sizes
 from kcache_compiler.codegen.legalize.control import plain_branch_layouts
-from kcache_compiler.codegen.llvmir import emit_assembly, emit_object, optimize
+from kcache_compiler.codegen.llvmir import assemble, assembles, emit_assembly, emit_object, optimize
 from kcache_compiler.codegen.numerics import relax
 from kcache_compiler.codegen.seam import downgrade
 from kcache_compiler.codegen.stage import Passes, Rewrite, Stage, Unit
 from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.package.cpus import tuning_for
 from kcache_compiler.schedule.fuse import unshare
 
 BUFFERIZE: tuple[Stage, ...] = (
@@ -65,13 +65,17 @@ def _optimize(unit: Unit) -> None:
     unit.bitcode = optimize(unit.llvm_ir, unit.target, unit.options.opt_level, unroll=False)
 
 
-def _emit(unit: Unit) -> None:
-    unit.object_code = emit_object(unit.bitcode, unit.target, unit.options.opt_level)
-
-
 def _assembly(unit: Unit) -> None:
-    own = emit_assembly(unit.bitcode, unit.target, unit.options.opt_level)
-    unit.assembly = "\n".join([own, *(library_assembly(form, unit.target) for form in unit.gemm_forms)])
+    unit.assembly = emit_assembly(unit.bitcode, unit.target, unit.options.opt_level)
+
+
+def _emit(unit: Unit) -> None:
+    """Code is generated once where its text can be assembled; the bytes are the same."""
+    if assembles(unit.target):
+        model = tuning_for(unit.target.name, unit.options.tuning).llvm
+        unit.object_code = assemble(unit.assembly, unit.target, model)
+    else:
+        unit.object_code = emit_object(unit.bitcode, unit.target, unit.options.opt_level)
 
 
 EMIT: tuple[Stage, ...] = (
@@ -79,6 +83,6 @@ EMIT: tuple[Stage, ...] = (
     Rewrite("translate", _translate, verify=False),
     Rewrite("seam", _downgrade, verify=False),
     Rewrite("optimize", _optimize, "new pass manager at the level of the options", verify=False),
-    Rewrite("object", _emit, "position independent", verify=False),
     Rewrite("assembly", _assembly, verify=False),
+    Rewrite("object", _emit, "position independent", verify=False),
 )

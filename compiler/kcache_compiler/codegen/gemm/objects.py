@@ -7,7 +7,7 @@ import functools
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.gemm.library import library
 from kcache_compiler.codegen.gemm.shape import Form
-from kcache_compiler.codegen.llvmir import emit_assembly, emit_object, optimize
+from kcache_compiler.codegen.llvmir import assemble, assembles, emit_assembly, emit_object, optimize
 from kcache_compiler.codegen.seam import downgrade
 from kcache_compiler.package.target import Target
 
@@ -38,6 +38,8 @@ def library_bitcode(form: Form, target: Target) -> bytes:
 
 @functools.cache
 def library_object(form: Form, target: Target) -> bytes:
+    if assembles(target):
+        return assemble(library_assembly(form, target), target)
     return emit_object(library_bitcode(form, target), target, 3)
 
 
