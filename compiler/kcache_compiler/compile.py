@@ -14,6 +14,7 @@ from kcache_compiler.codegen.legalize.control import carry_in_place, to_scf
 from kcache_compiler.codegen.legalize.dynamic import lower_dynamic
 from kcache_compiler.codegen.legalize.math import call_math_library
 from kcache_compiler.codegen.legalize.meaning import keep_meaning
+from kcache_compiler.codegen.legalize.scans import raise_scans
 from kcache_compiler.codegen.legalize.signless import erase_signs
 from kcache_compiler.codegen.math import VERSION as MATH_VERSION
 from kcache_compiler.codegen.math import expand
@@ -57,7 +58,7 @@ def _refuse(unit: Unit) -> None:
 
 
 def _expand_math(unit: Unit) -> None:
-    expand(unit.module)
+    expand(unit.module, scales="avx512vl" in unit.target.features)
 
 
 def _link(unit: Unit) -> None:
@@ -86,6 +87,7 @@ PIPELINE: tuple[Stage, ...] = (
     Rewrite("refuse", _refuse),
     Rewrite("signless", erase_signs),
     Passes("canonicalize", "canonicalize"),
+    Rewrite("scans", raise_scans),
     Rewrite("loops", carry_in_place),
     Rewrite("unshare", unshare),
     Passes("generalize", "func.func(linalg-generalize-named-ops)"),

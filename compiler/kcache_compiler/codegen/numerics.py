@@ -64,7 +64,8 @@ def combiners(generic: mlir.Op) -> list[mlir.Op]:
     for value, output in zip(yielded, outputs, strict=True):
         owner = mlir.defining(value)
         uses = [user for user, _ in mlir.uses(output)]
-        if owner is not None and mlir.name_of(owner) in COMBINERS and uses == [owner]:
+        once = len(list(mlir.uses(value))) == 1  # a scan yields it as an element too
+        if owner is not None and mlir.name_of(owner) in COMBINERS and uses == [owner] and once:
             found.append(owner)
     return found
 
