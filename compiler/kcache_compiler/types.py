@@ -105,14 +105,19 @@ class Canonical:
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """What may change the bytes of a kernel besides spec, arg spec, guard, target and toolchain."""
+    """What may change the bytes of a kernel besides spec, arg spec, guard, target and toolchain.
+
+    ``schedule`` is the canonical text of choices (``schedule/choices.py``), empty for all defaults.
+    """
 
     numerics: str = "default"
     opt_level: int = 3
     tuning: str = "generic"
+    schedule: str = ""
 
     def __str__(self) -> str:
-        return f"numerics={self.numerics} opt_level={self.opt_level} tuning={self.tuning}"
+        text = f"numerics={self.numerics} opt_level={self.opt_level} tuning={self.tuning}"
+        return f"{text} schedule={self.schedule}" if self.schedule else text
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from kcache_compiler.codegen.signature import stated
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.codegen.workspace import plan
 from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.schedule.choices import parse_choices
 from kcache_compiler.types import Launch, TensorType
 
 #: The error code of sizes that do not agree.
@@ -164,7 +165,8 @@ def _cast_checks(main: mlir.Op, shapes: Shapes) -> tuple[Check, ...]:
 
 def _record(unit: Unit, launch: Outlined) -> None:
     nest = launch.nest
-    unit.launches.append(Launch(launch.name, launch.ops, text(nest.extent), text(nest.grain)))
+    grain = parse_choices(unit.options.schedule).slice_of(nest.grain)
+    unit.launches.append(Launch(launch.name, launch.ops, text(nest.extent), text(grain)))
 
 
 def _words(launch: Outlined) -> list[str]:
@@ -223,6 +225,7 @@ class _Frame:
         self.scratch_at = scratch_at
         self.extents = dict(enumerate(unit.extents, len(unit.inputs) + len(unit.constants)))
         self.main = main
+        self.choices = parse_choices(unit.options.schedule)
         self.shapes = shapes
         self.body = mlir.block_of(main)
         self.old = list(self.body.arguments)
@@ -311,7 +314,7 @@ class _Frame:
             )
             cache: dict[Formula, mlir.Value] = {}
             extent = emit_formula(launch.nest.extent, self.dims, cache)
-            grain = emit_formula(launch.nest.grain, self.dims, cache)
+            grain = emit_formula(self.choices.slice_of(launch.nest.grain), self.dims, cache)
             self._check(launch.nest.checks, cache)
             arguments = [self.host, self.code, extent, grain, task, self.closure]
             mlir.call_llvm("kcache_dispatch", arguments)

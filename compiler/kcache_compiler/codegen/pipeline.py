@@ -12,6 +12,7 @@ from kcache_compiler.codegen.seam import downgrade
 from kcache_compiler.codegen.stage import Passes, Rewrite, Stage, Unit
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.package.cpus import tuning_for
+from kcache_compiler.schedule.choices import parse_choices
 from kcache_compiler.schedule.fuse import unshare
 
 BUFFERIZE: tuple[Stage, ...] = (
@@ -62,7 +63,8 @@ def _downgrade(unit: Unit) -> None:
 
 
 def _optimize(unit: Unit) -> None:
-    unit.bitcode = optimize(unit.llvm_ir, unit.target, unit.options.opt_level, unroll=False)
+    unroll = parse_choices(unit.options.schedule).unrolls
+    unit.bitcode = optimize(unit.llvm_ir, unit.target, unit.options.opt_level, unroll)
 
 
 def _assembly(unit: Unit) -> None:

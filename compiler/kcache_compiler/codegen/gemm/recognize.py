@@ -18,6 +18,7 @@ from kcache_compiler.codegen.polynomial import settled
 from kcache_compiler.codegen.shape import Shapes
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.package.cpus import tuning_for
+from kcache_compiler.schedule.choices import parse_choices
 
 #: Rows of A, and multiplications of one product of a batch, up to which plain loops are as fast or faster.
 FEW_ROWS, FEW_STEPS = 4, 4096
@@ -168,7 +169,9 @@ def recognize(unit: Unit, generic: mlir.Op, shapes: Shapes) -> Contraction | Non
     if arranged is None or not _worthwhile(arranged):
         return None
     tuning = tuning_for(unit.target.name, unit.options.tuning)
-    form = form_for(unit.target, tuning, (kinds[order[0]], kinds[order[1]], kinds[2]), products.wide, exact)
+    tile = parse_choices(unit.options.schedule).register_tile
+    used = (kinds[order[0]], kinds[order[1]], kinds[2])
+    form = form_for(unit.target, tuning, used, products.wide, exact, tile)
     offsets = tuple(nest.accesses[number].offset for number in order)
     return Contraction(
         form, order, (offsets[0], offsets[1], offsets[2]), arranged, _grid(nest, arranged, form)

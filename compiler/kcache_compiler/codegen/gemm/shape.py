@@ -23,6 +23,9 @@ CELL_TILES = 4
 #: Cells of rows that are summed in scratch at a time, where C is narrower than its sums.
 SUMMED_CELLS = 4
 
+#: Vector registers of AVX-512.
+_REGISTERS = 32
+
 BYTES = {"f64": 8, "f32": 4, "i32": 4, "f16": 2, "bf16": 2}
 
 
@@ -116,8 +119,17 @@ class Form:
         return f"vector<{self.lanes}x{self.packed}>"
 
 
-def form_for(target: Target, tuning: Tuning, kinds: tuple[str, str, str], wide: str, exact: bool) -> Form:
+def form_for(
+    target: Target,
+    tuning: Tuning,
+    kinds: tuple[str, str, str],
+    wide: str,
+    exact: bool,
+    tile: tuple[int, int] | None = None,
+) -> Form:
     """The form of a contraction of A, B and C of ``kinds``; ``exact`` keeps each product's own rounding.
+
+    ``tile`` chooses rows and vectors, where AVX-512's registers hold that many sums and a row of B.
 
     A block of packed B takes half of the second-level cache, or ``BLOCK_BYTES`` where that is more: it is
     read in order, and a wide block packs A less often.
@@ -130,6 +142,8 @@ def form_for(target: Target, tuning: Tuning, kinds: tuple[str, str, str], wide: 
         bits, rows, masked, fma = 512, 12, True, True
     elif "avx2" in features and "fma" in features:
         bits, fma = 256, True
+    if tile is not None and masked and (tile[0] + 1) * tile[1] < _REGISTERS:
+        rows, vectors = tile
     pairs = bits == 512 and "avx512bf16" in features and kinds[:2] == ("bf16", "bf16") and not exact
     lanes = bits // 8 // BYTES[wide]
     columns = lanes * vectors
