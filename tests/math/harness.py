@@ -16,7 +16,7 @@ from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.llvmir import emit_assembly, optimize
 from kcache_compiler.codegen.math import expand
 from kcache_compiler.codegen.seam import downgrade
-from kcache_compiler.package.target import TARGETS
+from kcache_compiler.package.target import TARGETS, Target
 
 DTYPES = {
     "f16": np.dtype(np.float16),
@@ -60,25 +60,31 @@ func.func @run({ins}, %out: memref<1000000000x{stored}> {{llvm.noalias}}, %n: in
 """
 
 
-def lowered(text: str) -> ir.Module:
-    """``text`` with its math expanded, in the LLVM dialect."""
+def lowered(text: str, scales: bool = False) -> ir.Module:
+    """``text`` with its math expanded, for a target that ``scales`` or not, in the LLVM dialect."""
     context = mlir.new_context()
     with context, ir.Location.unknown():
         module = mlir.parse(text)
-        expand(module)
+        expand(module, scales)
         assert module.operation.verify()
         mlir.run_passes(module, PIPELINE)
         return module
 
 
-def llvm_text(name: str, arguments: tuple[str, ...], result: str) -> str:
+def llvm_text(name: str, arguments: tuple[str, ...], result: str, scales: bool = False) -> str:
     """LLVM IR of the loop, as the code generator's LLVM reads it."""
-    module = lowered(loop_text(name, arguments, result))
+    module = lowered(loop_text(name, arguments, result), scales)
     return downgrade(llvm_dialect.translate_module_to_llvmir(module.operation))
 
 
 def assembly(name: str, arguments: tuple[str, ...], result: str, target: str) -> str:
-    return emit_assembly(optimize(llvm_text(name, arguments, result), TARGETS[target], 3), TARGETS[target], 3)
+    goal = TARGETS[target]
+    return emit_assembly(optimize(llvm_text(name, arguments, result, scales_by(goal)), goal, 3), goal, 3)
+
+
+def scales_by(target: Target) -> bool:
+    """As the pipeline asks of a target."""
+    return "avx512vl" in target.features
 
 
 class ForTarget:
@@ -88,7 +94,7 @@ class ForTarget:
         self, name: str, arguments: tuple[str, ...], result: str, target: str, opt_level: int
     ) -> None:
         goal = TARGETS[target]
-        bitcode = optimize(llvm_text(name, arguments, result), goal, opt_level)
+        bitcode = optimize(llvm_text(name, arguments, result, scales_by(goal)), goal, opt_level)
         machine = binding.Target.from_triple(goal.triple).create_target_machine(
             cpu=goal.cpu, features=goal.feature_string, opt=opt_level, jit=True
         )

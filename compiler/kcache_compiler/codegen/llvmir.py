@@ -19,8 +19,13 @@ from kcache_compiler.package.target import Target
 _SOURCE = re.compile(r'^\t\.file\t"([^"\\]*)"\n', re.MULTILINE)
 
 
+#: Constants of a long loop stay in memory where there are not registers enough for all of them.
+EMISSION = "-sink-insts-to-avoid-spills"
+
+
 @functools.cache
 def _initialize() -> None:
+    llvm.set_option("", EMISSION)
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
 

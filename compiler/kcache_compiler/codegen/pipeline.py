@@ -6,7 +6,7 @@ from kcache_compiler.codegen import entry, mlir, signature
 from kcache_compiler.codegen.forward import forward_results
 from kcache_compiler.codegen.generic import copies_to_generics, hoist_sizes
 from kcache_compiler.codegen.legalize.control import plain_branch_layouts
-from kcache_compiler.codegen.llvmir import assemble, assembles, emit_assembly, emit_object, optimize
+from kcache_compiler.codegen.llvmir import EMISSION, assemble, assembles, emit_assembly, emit_object, optimize
 from kcache_compiler.codegen.numerics import relax
 from kcache_compiler.codegen.seam import downgrade
 from kcache_compiler.codegen.stage import Passes, Rewrite, Stage, Unit
@@ -86,5 +86,5 @@ EMIT: tuple[Stage, ...] = (
     Rewrite("seam", _downgrade, verify=False),
     Rewrite("optimize", _optimize, "new pass manager at the level of the options", verify=False),
     Rewrite("assembly", _assembly, verify=False),
-    Rewrite("object", _emit, "position independent", verify=False),
+    Rewrite("object", _emit, f"position independent {EMISSION}", verify=False),
 )

@@ -208,19 +208,35 @@ def _t_of(x: float) -> mpf:
     return (mpf(x) - ERFCX_CENTER) / (mpf(x) + ERFCX_CENTER)
 
 
+def _erfcx_above(w: mpf) -> mpf:
+    """erfcx(x) / v for v = 1 / (1 + 7/8 x) = w + 3/8."""
+    v = w + mpf(3) / 8
+    return erfcx((1 / v - 1) * 8 / 7) / v
+
+
+def _w_of(x: float) -> mpf:
+    return 1 / (1 + mpf(x) * 7 / 8) - mpf(3) / 8
+
+
+def _erfcx_f32() -> tuple[tuple[float, ...], float]:
+    """The first coefficient as a sum of two."""
+    found, error = remez(_erfcx_above, _w_of(10.2), _w_of(0.4998), 9, lambda w: 1 / _erfcx_above(w))
+    first = rounded(found[0], "f32")
+    below = rounded(found[0] - mpf(first), "f32")
+    return (first, below, *(rounded(c, "f32") for c in found[1:])), float(mp.log(error, 2))
+
+
 def _error_functions() -> None:
-    for dtype, degree in (("f32", 6), ("f64", 12)):
-        ENTRIES[f"ERF_SMALL_{dtype}"] = polynomial(
-            SQ(lambda x: mp.erf(x) / x - 1), 0, 1, degree, dtype, SQ(lambda x: x / mp.erf(x))
+    for name, dtype, high, degree in (("ERFC_SMALL", "f32", mpf(0.501) ** 2, 4), ("ERF_SMALL", "f64", 1, 12)):
+        ENTRIES[f"{name}_{dtype}"] = polynomial(
+            SQ(lambda x: mp.erf(x) / x - 1), 0, high, degree, dtype, SQ(lambda x: x / mp.erf(x))
         )
-    ENTRIES["ERF_LARGE_f32"] = polynomial(
-        lambda x: mp.log(mp.erfc(x)), 0.999, 4, 7, "f32", lambda x: mp.erfc(x)
+    ENTRIES["ERF_LOG_f32"] = polynomial(
+        lambda x: mp.log(mp.erfc(x)) / x + 1, 0, 3.95, 8, "f32", lambda x: x * mp.erfc(x) / mp.erf(x)
     )
+    ENTRIES["ERFCX_f32"] = _erfcx_f32
     ENTRIES["ERFCX_f64"] = polynomial(
         _erfcx_of, _t_of(0.4999), _t_of(27.5), 22, "f64", lambda t: 1 / _erfcx_of(t)
-    )
-    ENTRIES["ERFCX_MIXED"] = polynomial(
-        _erfcx_of, _t_of(0.4999), _t_of(10.5), 9, "f64", lambda t: 1 / _erfcx_of(t)
     )
 
 

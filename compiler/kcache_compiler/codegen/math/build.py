@@ -80,6 +80,8 @@ class Body:
     known: dict[str, Expr] = field(default_factory=dict[str, "Expr"])
     counter: list[int] = field(default_factory=lambda: [0])
     loops: bool = False
+    #: The target scales floats by powers of two in one instruction.
+    scales: bool = False
 
     def fresh(self) -> str:
         self.counter[0] += 1
@@ -94,7 +96,7 @@ class Body:
         return None
 
     def inner(self) -> Body:
-        return Body(parent=self, counter=self.counter)
+        return Body(parent=self, counter=self.counter, scales=self.scales)
 
 
 _CURRENT: list[Body] = []
@@ -110,6 +112,11 @@ def emit(text: str, type_: str) -> Expr:
     body.lines.append(Line((value.name,), text))
     body.known[text] = value
     return value
+
+
+def scales() -> bool:
+    """Whether the target of the function that is recorded has ``ldexp`` of f32."""
+    return _CURRENT[-1].scales
 
 
 Number = int | float
@@ -314,6 +321,12 @@ def to_int(x: Expr, type_: str) -> Expr:
     return cast("fptosi", x, type_)
 
 
+def ldexp(x: Expr, exponent: Expr) -> Expr:
+    """x 2**exponent for an i32, rounded once. Only where the target ``scales``: a library call elsewhere."""
+    text = f"llvm.intr.ldexp({x.name}, {exponent.name}) : (@{x.type}@, @{exponent.type}@) -> @{x.type}@"
+    return emit(text, x.type)
+
+
 def copysign(magnitude: Expr, sign: Expr) -> Expr:
     """By integer operations: a copysign that is rounded to a narrower type afterwards makes LLVM round
     the sign's operand too, with a library call where a narrow float is concerned.
@@ -451,9 +464,14 @@ def _vector(text: str, shape: str) -> str:
     return _DENSE.sub(r"dense<\1>", _TYPE.sub(rf"vector<{shape}\1>", text))
 
 
-def record(name: str, arguments: Sequence[str], algorithm: Callable[..., Expr]) -> Function:
-    """Run ``algorithm`` on arguments of the given types and keep the operations that its result needs."""
-    body = Body()
+def record(
+    name: str, arguments: Sequence[str], algorithm: Callable[..., Expr], scales: bool = False
+) -> Function:
+    """Run ``algorithm`` on arguments of the given types and keep the operations that its result needs.
+
+    ``scales`` says that the target has one instruction for x 2**k of f32.
+    """
+    body = Body(scales=scales)
     _CURRENT.append(body)
     try:
         value = algorithm(*(Expr(f"%a{i}", t) for i, t in enumerate(arguments)))

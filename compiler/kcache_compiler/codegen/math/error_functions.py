@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import math
-import struct
 
 from . import coefficients as c
 from .build import Expr, copysign, fma, horner, minimum, narrow, select, sqrt, widen
-from .exponential import absolute, exp_of_sum, exp_times, expm1_reduced, power_of_two, reduce
+from .exponential import absolute, exp_of_sum, expm1_reduced, power_of_two, reduce, scale
 from .logarithm import log_mixed
-from .pair import Pair, divide, fast_sum, product
+from .pair import divide, fast_sum, product
 
-_SMALL = {"f32": c.ERF_SMALL_f32, "f64": c.ERF_SMALL_f64}
+#: (v / erfcx) d erfcx / dv for the v of ``_erfc_f32`` is about s v + t.
+ERFCX_SLOPE = (0.45, 1.1)
 
 
 def erf(x: Expr) -> Expr:
-    """x (1 + P(x^2)) to 1; beyond, 1 - erfc(|x|)."""
     a = absolute(x)
-    square = x * x
-    small = fma(x, horner(square, _SMALL[x.type]), x)
-    large = _one_minus_erfc_f32(a) if x.type == "f32" else 1.0 - _erfc_large(minimum(6.0, a))
-    return select(a < 1.0, small, copysign(large, x))
+    if x.type == "f32":
+        return copysign(_erf_f32(a), x)
+    # x (1 + P(x^2)) to 1; beyond, 1 - erfc(|x|)
+    small = fma(x, horner(x * x, c.ERF_SMALL_f64), x)
+    return select(a < 1.0, small, copysign(1.0 - _erfc_large(minimum(6.0, a)), x))
 
 
-def _one_minus_erfc_f32(a: Expr) -> Expr:
-    """1 - exp(Q(a)), where exp(Q) is erfc to the accuracy of 1."""
-    part = reduce(horner(minimum(4.0, a), c.ERF_LARGE_f32))
+def _erf_f32(a: Expr) -> Expr:
+    """1 - exp(L) where L = log(erfc(a)) = a P(a) - a: near 0 nothing cancels, as exp(L) - 1 is computed."""
+    a = minimum(3.95, a)
+    part = reduce(fma(a, horner(a, c.ERF_LOG_f32), -a))
     power = power_of_two(part.exponent, a)
     return (1.0 - power) - power * expm1_reduced(part.r)
 
@@ -44,31 +45,30 @@ def _erfc_large(a: Expr) -> Expr:
     return exp_of_sum(-square.high, -square.low, ratio)
 
 
-def _erfc_large_f32(a: Expr) -> Expr:
-    """The same for f32 a to 10.19, beyond which erfc is 0; one division, and sums to half a unit each."""
-    bottom = fast_sum(a * 2.0, a.like(1.0))
-    shifted = a + 2.0
-    both = 1.0 / (shifted * bottom.high)
-    t = (a - 2.0) * (both * bottom.high)
-    first, *others = c.ERFCX_MIXED
-    top = fast_sum(a.like(first), fma(t, horner(t, tuple(others)), _below_f32(first)))
-    inverse = both * shifted
-    high = top.high * inverse
-    rest = fma(-high, bottom.high, top.high) + fma(-high, bottom.low, top.low)
-    square = product(a, a)
-    return exp_times(-square.high, -square.low, Pair(high, rest * inverse))
-
-
-def _below_f32(number: float) -> float:
-    """What rounding to f32 leaves of ``number``."""
-    return number - struct.unpack("<f", struct.pack("<f", number))[0]
+def _erfc_f32(a: Expr) -> Expr:
+    """exp(-a^2) erfcx(a) for f32 a from 1/2 to 10.19, beyond which erfc is 0; erfcx(a) is v P(v - 3/8) for
+    v = 1 / (1 + 7/8 a). The largest term of P joins last; what rounding took from v and a^2 is in ``rest``.
+    """
+    bottom = fma(a, 0.875, 1.0)
+    v = 1.0 / bottom
+    error = fma(-v, fma(a, 0.875, 1.0 - bottom), fma(-v, bottom, 1.0))
+    w = v - 0.375
+    first, below, *others = c.ERFCX_f32
+    curve = horner(w, others)
+    square = a * a
+    part = reduce(-square)
+    rest = expm1_reduced(part.r)
+    lost = fma(error, fma(v, *ERFCX_SLOPE), part.tail - fma(a, a, -square))
+    rest = rest + fma(lost, rest, lost)
+    top = fast_sum(a.like(first), fma(w, curve, fma(fma(w, curve, first), rest, below)))
+    return scale(fma(v, top.high, v * top.low), part.word)
 
 
 def erfc(x: Expr) -> Expr:
     a = absolute(x)
     if x.type == "f32":
-        small = 1.0 - fma(x, horner(x * x, c.ERF_SMALL_f32), x)
-        large = _erfc_large_f32(minimum(10.19, a))
+        small = 1.0 - fma(x, horner(x * x, c.ERFC_SMALL_f32), x)
+        large = _erfc_f32(minimum(10.19, a))
         return select(a < 0.5, small, select(x < 0.0, 2.0 - large, large))
     tail = x * horner(x * x, c.ERF_SMALL_f64)
     head = 1.0 - x

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import UnsupportedOp
@@ -36,6 +36,7 @@ class Call:
     dtype: str
     shape: str | None = None
     integer: str | None = None
+    scales: bool = False
 
     @property
     def symbol(self) -> str:
@@ -47,17 +48,19 @@ class Call:
 @functools.cache
 def text_of(call: Call) -> str:
     """The MLIR text of the function of ``call``."""
-    return function(call.name, call.dtype, call.integer).text(call.symbol, call.shape)
+    return function(call.name, call.dtype, call.integer, call.scales).text(call.symbol, call.shape)
 
 
-def expand(module: Any) -> None:
+def expand(module: Any, scales: bool = False) -> None:
     """Replace, in place, every float operation of `math`, `arith.remf`, and every call of
-    ``@kcm_<name>_<dtype>`` in ``module`` by operations that need no math library.
+    ``@kcm_<name>_<dtype>`` in ``module`` by operations that need no math library. ``scales``: the target
+    multiplies f32 by powers of two in one instruction; results have the same bits.
 
     Raises UnsupportedOp, naming operation and location, for a function or type that the library
     does not have; the module is then partly expanded and of no further use.
     """
-    uses = [(op, call) for op in mlir.walk(module) if (call := _call_of(op)) is not None]
+    found = [(op, call) for op in mlir.walk(module) if (call := _call_of(op)) is not None]
+    uses = [(op, replace(call, scales=scales)) for op, call in found]
     if not uses:
         return
     templates = _templates(module, sorted({call for _, call in uses}, key=lambda call: call.symbol))

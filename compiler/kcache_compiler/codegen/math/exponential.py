@@ -1,8 +1,8 @@
 """exp, exp2, expm1 and what follows from them: logistic, tanh.
 
 x = k ln2 + r with |r| <= ln2/2; k stands in the low bits of x/ln2 + magic, so that no conversion
-instruction is needed; exp(r) = 1 + r + r^2 Q(r). Multiplying by 2**k in two steps keeps
-subnormal results rounded once.
+instruction is needed; exp(r) = 1 + r + r^2 Q(r). Multiplying by 2**k in two steps, or by one instruction
+where there is one, keeps subnormal results rounded once.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from . import coefficients as c
 from .build import (
     Expr,
+    Format,
     bits,
     clamp,
     const,
@@ -20,8 +21,10 @@ from .build import (
     fma,
     from_bits,
     horner,
+    ldexp,
     maximum,
     minimum,
+    scales,
     select,
 )
 from .pair import Pair, fast_sum, product, two_sum
@@ -37,24 +40,39 @@ _EXP2_RANGE = {"f32": (-151.0, 129.0), "f64": (-1076.0, 1025.0)}
 
 @dataclass(frozen=True)
 class Reduced:
-    """x = k ln2 + r + tail; ``k`` as a float, ``shifted`` as an integer above a constant."""
+    """x = k ln2 + r + tail; ``k`` as a float, and in ``word``, an integer: see ``shifter``."""
 
     k: Expr
-    exponent: Expr
+    word: Expr
     r: Expr
     tail: Expr
+
+    @property
+    def exponent(self) -> Expr:
+        """k as an integer."""
+        return exponent_of(self.word, self.k.fmt)
+
+
+def shifter(fmt: Format) -> float:
+    """Added to a float, leaves the nearest integer k in the bits of the sum, whose low bits are then the
+    exponent fields of 2**(k / 2) twice over; what stands above them vanishes when they are shifted there.
+    """
+    return fmt.magic + 2 * fmt.bias
+
+
+def exponent_of(word: Expr, fmt: Format) -> Expr:
+    return word - fmt.bits_of(shifter(fmt))
 
 
 def reduce(x: Expr) -> Reduced:
     """Split ``x``, already within the range of exp."""
     fmt, (high, low) = x.fmt, _LN2[x.type]
-    shifted = fma(x, _LOG2E[x.type], fmt.magic)
-    k = shifted - fmt.magic
-    exponent = bits(shifted) - fmt.bits_of(fmt.magic)
+    shifted = fma(x, _LOG2E[x.type], shifter(fmt))
+    k = shifted - shifter(fmt)
     first = fma(k, -high, x)
     r = fma(k, -low, first)
     tail = fma(k, -low, first - r)
-    return Reduced(k, exponent, r, tail)
+    return Reduced(k, bits(shifted), r, tail)
 
 
 def power_of_two(exponent: Expr, like: Expr) -> Expr:
@@ -63,10 +81,14 @@ def power_of_two(exponent: Expr, like: Expr) -> Expr:
     return from_bits((exponent + fmt.bias) << fmt.mantissa, fmt)
 
 
-def scale(value: Expr, exponent: Expr) -> Expr:
-    """value * 2**exponent, rounded once, over and under the range too (|exponent| < 2 bias)."""
-    half = exponent >> 1
-    return value * power_of_two(half, value) * power_of_two(exponent - half, value)
+def scale(value: Expr, word: Expr) -> Expr:
+    """value * 2**k, rounded once, over and under the range too (|k| < 2 bias), for the ``word`` of k."""
+    fmt = value.fmt
+    if value.type == "f32" and scales():
+        return ldexp(value, exponent_of(word, fmt))
+    half = word >> 1
+    powers = (from_bits(part << fmt.mantissa, fmt) for part in (half, word - half))
+    return value * next(powers) * next(powers)
 
 
 def _series(r: Expr) -> Expr:
@@ -82,15 +104,15 @@ def expm1_reduced(r: Expr) -> Expr:
 
 def exp(x: Expr) -> Expr:
     part = reduce(clamp(x, *_EXP_RANGE[x.type]))
-    return scale(expm1_reduced(part.r) + 1.0, part.exponent)
+    return scale(expm1_reduced(part.r) + 1.0, part.word)
 
 
 def exp2(x: Expr) -> Expr:
     fmt = x.fmt
     x = clamp(x, *_EXP2_RANGE[x.type])
-    shifted = x + fmt.magic
-    r = x - (shifted - fmt.magic)
-    return scale(fma(r, horner(r, _EXP2[x.type]), 1.0), bits(shifted) - fmt.bits_of(fmt.magic))
+    shifted = x + shifter(fmt)
+    r = x - (shifted - shifter(fmt))
+    return scale(fma(r, horner(r, _EXP2[x.type]), 1.0), bits(shifted))
 
 
 def exp_of_sum(high: Expr, low: Expr, factor: Pair | None = None) -> Expr:
@@ -102,20 +124,11 @@ def exp_of_sum(high: Expr, low: Expr, factor: Pair | None = None) -> Expr:
     # exp(r + tail) = exp(r) + tail exp(r).
     rest = curve + fma(tail, r + curve, tail)
     if factor is None:
-        return scale(1.0 + (r + rest), part.exponent)
+        return scale(1.0 + (r + rest), part.word)
     carried = fma(factor.high, rest, factor.low)
     head = product(factor.high, r)
     total = fast_sum(factor.high, head.high)
-    return scale(total.high + (total.low + (head.low + fma(factor.low, r, carried))), part.exponent)
-
-
-def exp_times(high: Expr, low: Expr, factor: Pair) -> Expr:
-    """exp(high + low) times ``factor`` to about a unit in the last place; exp must take ``high``."""
-    part = reduce(high)
-    curve = part.r * part.r * _series(part.r)
-    tail = part.tail + low
-    rest = fma(factor.high, curve + fma(tail, part.r + curve, tail), factor.low)
-    return scale(factor.high + fma(factor.high, part.r, rest), part.exponent)
+    return scale(total.high + (total.low + (head.low + fma(factor.low, r, carried))), part.word)
 
 
 def exp_pair(x: Pair) -> Pair:
@@ -126,7 +139,7 @@ def exp_pair(x: Pair) -> Pair:
     curve = r * r * _series(r)
     head = fast_sum(r.like(1.0), r)
     total = fast_sum(head.high, head.low + (curve + fma(tail, r + curve, tail)))
-    return Pair(scale(total.high, part.exponent), scale(total.low, part.exponent))
+    return Pair(scale(total.high, part.word), scale(total.low, part.word))
 
 
 def expm1(x: Expr) -> Expr:
@@ -156,7 +169,7 @@ def _logistic_f64(x: Expr, negative: Expr, a: Expr) -> Expr:
     """With the exponential as a sum and the quotient corrected by its remainder."""
     part = reduce(maximum(_EXP_RANGE["f64"][0], -a))
     total = fast_sum(x.like(1.0), expm1_reduced(part.r))
-    e = Pair(scale(total.high, part.exponent), scale(total.low, part.exponent))
+    e = Pair(scale(total.high, part.word), scale(total.low, part.word))
     bottom = fast_sum(x.like(1.0), e.high)
     high = select(negative, e.high, select(x.isnan(), x, 1.0))
     low = select(negative, e.low, 0.0)
@@ -179,7 +192,7 @@ def tanh(x: Expr) -> Expr:
 
 
 def _halves(x: Expr) -> tuple[Pair, Expr, Expr]:
-    """For non-negative x: (p, w, k) with exp(x)/2 = p 2**(k-1) and exp(-x)/2 = w 2**(k-1)."""
+    """For non-negative x: p, w and the word of k - 1, with exp(x)/2 = p 2**(k-1), exp(-x)/2 = w 2**(k-1)."""
     limit = {"f32": 91.0, "f64": 713.0}[x.type]
     part = reduce(minimum(limit, x))
     one = part.r.like(1.0)
@@ -187,7 +200,7 @@ def _halves(x: Expr) -> tuple[Pair, Expr, Expr]:
     p = fast_sum(head.high, fma(part.r * part.r, _series(part.r), part.tail + head.low))
     most = part.exponent.like(30)
     k = select(part.exponent > most, most, part.exponent)
-    return p, power_of_two(k * -2, x) / p.high, part.exponent - 1
+    return p, power_of_two(k * -2, x) / p.high, part.word - 1
 
 
 def sinh(x: Expr) -> Expr:
@@ -195,16 +208,16 @@ def sinh(x: Expr) -> Expr:
     a = absolute(x)
     z = a * a
     small = fma(a * z, horner(z, {"f32": c.SINH_f32, "f64": c.SINH_f64}[x.type]), a)
-    p, w, exponent = _halves(a)
+    p, w, word = _halves(a)
     total = two_sum(p.high, -w)
-    large = scale(total.high + (total.low + p.low), exponent)
+    large = scale(total.high + (total.low + p.low), word)
     return copysign(select(a < 1.0, small, large), x)
 
 
 def cosh(x: Expr) -> Expr:
-    p, w, exponent = _halves(absolute(x))
+    p, w, word = _halves(absolute(x))
     total = two_sum(p.high, w)
-    return scale(total.high + (total.low + p.low), exponent)
+    return scale(total.high + (total.low + p.low), word)
 
 
 def absolute(x: Expr) -> Expr:

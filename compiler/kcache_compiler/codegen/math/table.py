@@ -120,8 +120,8 @@ def functions() -> tuple[MathFunction, ...]:
 
 
 @functools.cache
-def function(name: str, dtype: str, integer: str | None = None) -> Function:
-    """The recorded scalar function; ``integer`` is the type of fpowi's exponent.
+def function(name: str, dtype: str, integer: str | None = None, scales: bool = False) -> Function:
+    """The recorded scalar function; ``integer`` is the type of fpowi's exponent, ``scales`` as in ``record``.
 
     Raises UnsupportedOp for a pair of name and type that the library does not have.
     """
@@ -133,4 +133,4 @@ def function(name: str, dtype: str, integer: str | None = None) -> Function:
     arguments = [dtype] * entry.arity
     if integer is not None:
         arguments[1] = integer
-    return record(f"{name}_{dtype}", arguments, algorithm)
+    return record(f"{name}_{dtype}", arguments, algorithm, scales)
