@@ -5,11 +5,9 @@ Domain errors are raised as they are; ``guard.Guard`` turns them into statuses.
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, suppress
-from typing import TypeVar, cast
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import cast
 
 from kcache_grpc._proto.kcache.v1 import explain_pb2, kernel_cache_pb2_grpc
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
@@ -18,11 +16,9 @@ from kcache_grpc.model.explanation import explanation_to_proto
 from kcache_grpc.model.wire import format_from_proto, numerics_from_proto
 from kcache_grpc.server import translate
 from kcache_grpc.server.guard import Call
-from kcache_grpc.service import KernelService
+from kcache_grpc.service import Caller, KernelService
 from kcache_grpc.service.uploads import UploadPlan
 from kcache_grpc.service.values import Compiled, Stage
-
-T = TypeVar("T")
 
 
 class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
@@ -116,8 +112,8 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
         wish = translate.kernel_wish(request.target, request.options, request.shapes)
         kinds = translate.kinds(request.artifact_kinds)
         budget = min(request.inline_budget_bytes, translate.MAX_INLINE_BYTES)
-        events = self._service.compile(caller, source, wish, request.retry_failed, kinds)
-        async with aclosing(with_pauses(events, self._heartbeat)) as paced:
+        events = self._service.compile(caller, source, wish, request.retry_failed, kinds, self._heartbeat)
+        async with aclosing(events) as paced:
             async for event in paced:
                 match event:
                     case None:
@@ -125,13 +121,27 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
                     case Stage():
                         yield translate.stage(event, context.elapsed)
                     case Compiled():
-                        inline, others = translate.within(event.kernel.wanted(kinds), budget)
-                        contents = [await self._service.read_served(caller, ref.sha256) for ref in inline]
-                        yield translate.compiled(event, zip(inline, contents, strict=True))
-                        for ref in others:
-                            reading = await self._service.open_served(caller, ref.sha256)
-                            async for offset, data in reading.parts:
-                                yield translate.chunk(ref, offset, data)
+                        async for message in self._compiled(caller, event, kinds, budget):
+                            yield message
+
+    async def _compiled(
+        self, caller: Caller, event: Compiled, kinds: frozenset[str], budget: int
+    ) -> AsyncIterator[pb.CompileKernelResponse]:
+        """The result, then the artifacts that are too large for it. Equal results are serialized once."""
+        answer = event.answer
+        inline, others = translate.within(answer.kernel.wanted(kinds), budget)
+        name = (event.origin, kinds, budget)
+        body = answer.encoded.get(name)
+        if body is None:
+            contents = [await self._service.read_served(caller, ref.sha256) for ref in inline]
+            body = answer.encoded.get(name)  # another request may have been faster
+            body = body or translate.compiled(answer, event.origin, zip(inline, contents, strict=True))
+            answer.encoded[name] = body
+        yield cast("pb.CompileKernelResponse", translate.with_stages(body, event.stages))
+        for ref in others:
+            reading = await self._service.open_served(caller, ref.sha256)
+            async for offset, data in reading.parts:
+                yield translate.chunk(ref, offset, data)
 
     async def ListKernels(  # noqa: N802
         self, request: pb.ListKernelsRequest, context: Call
@@ -211,35 +221,3 @@ def _part(message: pb.UploadProgramRequest) -> bytes:
             limit="upload_chunk_bytes",
         )
     return message.data
-
-
-async def with_pauses(events: AsyncIterator[T], period: float) -> AsyncGenerator[T | None]:
-    """``events``, and ``None`` whenever ``period`` seconds passed without one."""
-    come: deque[T] = deque()
-    news = asyncio.Event()
-
-    async def take() -> None:
-        async for event in events:
-            come.append(event)
-            news.set()
-
-    taking = asyncio.ensure_future(take())
-    taking.add_done_callback(lambda _: news.set())
-    alarm = asyncio.get_running_loop().call_later
-    try:
-        while True:
-            news.clear()
-            while come:
-                yield come.popleft()
-            if taking.done():
-                taking.result()
-                return
-            timer = alarm(period, news.set)
-            await news.wait()
-            timer.cancel()
-            if not come and not taking.done():
-                yield None
-    finally:
-        taking.cancel()
-        with suppress(asyncio.CancelledError, Exception):
-            await taking

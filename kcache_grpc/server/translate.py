@@ -31,8 +31,8 @@ from kcache_grpc.model.wire import (
     target_to_proto,
 )
 from kcache_grpc.service.values import (
+    Answer,
     Capabilities,
-    Compiled,
     Found,
     GraphSource,
     KernelPage,
@@ -53,6 +53,7 @@ _MESSAGE_BYTES = 3 << 20
 # Protobuf's tags of two fields: number times 8, plus the wire type.
 _INDEX_TAG = bytes([kernel_cache_pb2.KernelResult.INDEX_FIELD_NUMBER << 3])
 _RESULTS_TAG = bytes([kernel_cache_pb2.GetKernelsResponse.RESULTS_FIELD_NUMBER << 3 | 2])
+_RESULT_TAG = bytes([kernel_cache_pb2.CompileKernelResponse.RESULT_FIELD_NUMBER << 3 | 2])
 #: Bytes of artifacts inside the result of a compile: with manifest and binding below the transport's limit.
 MAX_INLINE_BYTES = 3 << 20
 #: Diagnostics in results of GetKernels.
@@ -315,20 +316,27 @@ def within(refs: Iterable[ArtifactRef], budget: int) -> tuple[list[ArtifactRef],
     return inline, others
 
 
-def compiled(
-    value: Compiled, inline: Iterable[tuple[ArtifactRef, bytes]] = ()
-) -> kernel_cache_pb2.CompileKernelResponse:
-    """The result of a compile, with the bytes of some artifacts."""
-    return kernel_cache_pb2.CompileKernelResponse(
-        result=kernel_cache_pb2.CompileResult(
-            key=value.graph.key,
-            origin=_ORIGINS[value.origin],
-            binding=signed(value.graph.binding),
-            manifest=signed(value.kernel.manifest),
-            earlier_stages=value.stages,
-            artifacts=[_inline(ref, data) for ref, data in inline],
-        )
-    )
+def compiled(answer: Answer, origin: Origin, inline: Iterable[tuple[ArtifactRef, bytes]] = ()) -> bytes:
+    """The result of a compile, with the bytes of some artifacts: a serialized ``CompileResult``."""
+    return kernel_cache_pb2.CompileResult(
+        key=answer.graph.key,
+        origin=_ORIGINS[origin],
+        binding=signed(answer.graph.binding),
+        manifest=signed(answer.kernel.manifest),
+        artifacts=[_inline(ref, data) for ref, data in inline],
+    ).SerializeToString()
+
+
+def with_stages(result: bytes, stages: tuple[str, ...]) -> bytes:
+    """A serialized ``CompileKernelResponse`` of a serialized result and the stages that belong to it."""
+    told = _told(stages)
+    return b"".join((_RESULT_TAG, _varint(len(result) + len(told)), result, told))
+
+
+@lru_cache(maxsize=256)
+def _told(stages: tuple[str, ...]) -> bytes:
+    """Most who wait for a kernel are told the same ones."""
+    return kernel_cache_pb2.CompileResult(earlier_stages=stages).SerializeToString()
 
 
 def chunk(ref: ArtifactRef, offset: int, data: bytes) -> kernel_cache_pb2.CompileKernelResponse:

@@ -17,22 +17,31 @@ class Flight(Generic[T]):
         self._stages: list[str] = []
         self._changes: set[asyncio.Future[None]] = set()
         self._ends: set[asyncio.Future[None]] = set()
+        self._hearers: list[Callable[[str], None]] = []
         self._task = asyncio.get_running_loop().create_task(self._run(work))
 
     def report(self, stage: str) -> None:
         """Tells all who follow that a stage began."""
         self._stages.append(stage)
+        for hear in self._hearers:
+            hear(stage)
         _wake(self._changes)
+
+    def tell(self, hear: Callable[[str], None]) -> None:
+        """Calls ``hear`` with every stage, at once with those that began before."""
+        for stage in self._stages:
+            hear(stage)
+        self._hearers.append(hear)
 
     @property
     def stages(self) -> tuple[str, ...]:
         """All that began, oldest first."""
         return tuple(self._stages)
 
-    async def changed(self, seen: int) -> None:
-        """Until more than ``seen`` stages began, or the work ends."""
-        while len(self._stages) <= seen and not self._task.done():
-            await _among(self._changes)
+    async def changed(self, seen: int, seconds: float) -> None:
+        """Until more than ``seen`` stages began, the work ends, or so many seconds passed."""
+        if len(self._stages) <= seen and not self._task.done():
+            await _among(self._changes, seconds)
 
     async def ended(self, seconds: float) -> bool:
         """Waits until the work ends, or so many seconds; whether it did."""
@@ -60,18 +69,17 @@ class Flight(Generic[T]):
             self._task.exception()  # somebody's, or nobody's: never a warning of asyncio
 
 
-async def _among(waiting: set[asyncio.Future[None]], seconds: float | None = None) -> None:
+async def _among(waiting: set[asyncio.Future[None]], seconds: float) -> None:
     """Until ``_wake``, or so many seconds. Cheap: many wait for one."""
     loop = asyncio.get_running_loop()
     woken: asyncio.Future[None] = loop.create_future()
     waiting.add(woken)
-    alarm = None if seconds is None else loop.call_later(seconds, _wake, {woken})
+    alarm = loop.call_later(seconds, _wake, (woken,))
     try:
         await woken
     finally:
         waiting.discard(woken)
-        if alarm is not None:
-            alarm.cancel()
+        alarm.cancel()
 
 
 def _wake(waiting: Iterable[asyncio.Future[None]]) -> None:

@@ -49,8 +49,14 @@ class Noting:
         if error is None:
             if self._event.kind:
                 self._ledger.note(self._namespace, self._caller, self._event)
-        elif isinstance(error, KcacheError) and not isinstance(error, ProgramRequired):
-            message = error.message[:_MOST_MESSAGE].encode("utf-8", "replace").decode().replace("\0", "")
-            detail = json.dumps({"request": self._event.kind or "compile", "message": message})
-            failed = replace(self._event, kind="error", outcome=error.reason.lower(), detail=detail)
-            self._ledger.note(self._namespace, self._caller, failed)
+        elif isinstance(error, KcacheError):
+            self.failed(error)
+
+    def failed(self, error: KcacheError) -> None:
+        """It ended with an error."""
+        if isinstance(error, ProgramRequired):
+            return
+        message = error.message[:_MOST_MESSAGE].encode("utf-8", "replace").decode().replace("\0", "")
+        detail = json.dumps({"request": self._event.kind or "compile", "message": message})
+        failed = replace(self._event, kind="error", outcome=error.reason.lower(), detail=detail)
+        self._ledger.note(self._namespace, self._caller, failed)

@@ -6,11 +6,18 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from kcache_grpc.errors import ArgumentError, InvalidProgram, NotFound, ResourceExhausted, Unavailable
+from kcache_grpc.errors import (
+    ArgumentError,
+    InvalidProgram,
+    KcacheError,
+    NotFound,
+    ResourceExhausted,
+    Unavailable,
+)
 from kcache_grpc.model.explanation import Explanation
 from kcache_grpc.model.identity import toolchain_digest
 from kcache_grpc.model.program import Program, ProgramFormat
@@ -24,6 +31,7 @@ from kcache_grpc.service.collection import MIN_AGE
 from kcache_grpc.service.compiles import Compiles
 from kcache_grpc.service.explain import Explains, checked_most
 from kcache_grpc.service.failures import Failures
+from kcache_grpc.service.flight import Flight, Flights
 from kcache_grpc.service.graphs import Graphs, parsed_binding
 from kcache_grpc.service.kernels import Kernels
 from kcache_grpc.service.leases import LeaseKeeper
@@ -40,6 +48,7 @@ from kcache_grpc.service.telling import Audience
 from kcache_grpc.service.threads import StoreThreads
 from kcache_grpc.service.uploads import Progress, UploadPlan, Uploads, too_large
 from kcache_grpc.service.values import (
+    Answer,
     Caller,
     Capabilities,
     Compiled,
@@ -51,6 +60,7 @@ from kcache_grpc.service.values import (
     Limits,
     Missing,
     Normalized,
+    Origin,
     ProgramRequired,
     Stage,
     Stored,
@@ -142,9 +152,9 @@ class KernelService:
         self._ledger = Ledger(store, threads, self._toolchain)
         self._seals = SealTask(Sealer(store, signer), threads)
         self.audit = AuditLog(store, threads, self._namespaces, self._ledger.flush)
-        self._supply = Supply(
-            self._kernels, variants, self._failures, self._compiles, self._ledger, self._toolchain
-        )
+        self._supply = Supply(self._kernels, variants, self._failures, self._compiles, self._toolchain)
+        #: Equal requests are one, from the first to the answer.
+        self._answers: Flights[Hashable, Answer] = Flights()
         self.admin = Admin(
             store,
             threads,
@@ -195,6 +205,7 @@ class KernelService:
     async def close(self, grace: float) -> None:
         """Lets what runs finish within ``grace`` seconds, writes down what waits, frees everything."""
         deadline = time.monotonic() + grace
+        await self._answers.drain(deadline - time.monotonic())
         await self._graphs.drain(deadline - time.monotonic())
         await self._compiles.drain(deadline - time.monotonic())
         await self._ledger.close()
@@ -360,25 +371,55 @@ class KernelService:
         wish: KernelWish,
         retry_failed: bool,
         kinds: frozenset[str] = frozenset(),
-    ) -> AsyncIterator[Stage | Compiled]:
-        """Finds or makes one kernel: stages as they come, then the kernel. The work outlives its callers."""
+        silence: float = 3600.0,
+    ) -> AsyncGenerator[Stage | Compiled | None]:
+        """Finds or makes one kernel: stages as they come, then the kernel. The work outlives its callers.
+
+        ``kinds``: artifacts that the caller gets, for the audit log. ``None`` comes after each ``silence``,
+        seconds without a stage.
+        """
         namespace = await self._namespaces.serving(caller.namespace)
-        numerics = wish.options.numerics
-        noting = self._noting(namespace, caller, source, "", str(wish.target))
-        with noting, self._audience.listener() as listener:
-            joins = self._graphs.is_storing(namespace, source, numerics)
-            graph = None if joins else await self._graphs.find_joined(namespace, _digest(source), numerics)
-            if graph is None:
-                program = await self._program(namespace, source)
-                joins = self._graphs.is_storing(namespace, source, numerics)
-                storing = self._graphs.store(namespace, program, numerics, caller, retry_failed)
-                async for stage in listener.follow(storing, ours=not joins):
+        try:
+            with self._audience.listener() as listener:
+                flight, ours = self._answers.join(
+                    (namespace.id, namespace.epoch, namespace.removals, source, wish, retry_failed),
+                    lambda flight: self._answer(flight, namespace, caller, source, wish, retry_failed),
+                )
+                async for stage in listener.follow(flight, ours=ours, silence=silence):
                     yield stage
-                graph = (await storing.result()).graph
-            async for event in self._supply.kernel(
-                namespace, graph, wish, caller, retry_failed, kinds, listener
-            ):
-                yield event
+                answer, stages = await flight.result(), listener.rest(flight)
+        except KcacheError as error:
+            self._noting(namespace, caller, source, "", str(wish.target)).failed(error)
+            raise
+        origin = Origin.JOINED if answer.origin is Origin.COMPILED and not ours else answer.origin
+        if origin is not Origin.COMPILED:
+            size = sum(ref.size for ref in answer.kernel.wanted(kinds))
+            self._ledger.served(
+                namespace, caller, answer.graph, answer.kernel, origin.value, wish.target, size
+            )
+        yield Compiled(answer, origin, stages)
+
+    async def _answer(
+        self,
+        flight: Flight[Answer],
+        namespace: Namespace,
+        caller: Caller,
+        source: GraphSource,
+        wish: KernelWish,
+        retry_failed: bool,
+    ) -> Answer:
+        """For all equal requests that come meanwhile; they cost a look into a dictionary each."""
+        numerics = wish.options.numerics
+        graph = None
+        if not self._graphs.is_storing(namespace, source, numerics):
+            graph = await self._graphs.find_joined(namespace, _digest(source), numerics)
+        if graph is None:
+            program = await self._program(namespace, source)
+            storing = self._graphs.store(namespace, program, numerics, caller, retry_failed)
+            storing.tell(flight.report)
+            graph = (await storing.result()).graph
+        made = self._supply.kernel(namespace, graph, wish, caller, retry_failed, flight.report)
+        return Answer(graph, *await made)
 
     async def explain(
         self, caller: Caller, source: GraphSource, wish: KernelWish, neighbours: int

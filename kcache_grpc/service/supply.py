@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kcache_grpc.model.shapes import AUTO
@@ -12,9 +12,7 @@ from kcache_grpc.service.compiles import Compiles, Order
 from kcache_grpc.service.failures import Failures, as_error, suppress_lasting
 from kcache_grpc.service.flight import Flights
 from kcache_grpc.service.kernels import Kernels
-from kcache_grpc.service.ledger import Ledger
-from kcache_grpc.service.telling import Listener
-from kcache_grpc.service.values import Caller, Compiled, KernelWish, KnownGraph, KnownKernel, Origin, Stage
+from kcache_grpc.service.values import Caller, KernelWish, KnownGraph, KnownKernel, Origin
 from kcache_grpc.service.variants import Choice, Variants
 from kcache_grpc.storage.records import FailureRecord, Namespace
 
@@ -36,14 +34,12 @@ class Supply:
         variants: Variants,
         failures: Failures,
         compiles: Compiles,
-        ledger: Ledger,
         toolchain: bytes,
     ) -> None:
         self._kernels = kernels
         self._variants = variants
         self._failures = failures
         self._compiles = compiles
-        self._ledger = ledger
         self._toolchain = toolchain
         #: Many who ask for a kernel at once look once.
         self._looking: Flights[tuple[int, int, int, bytes], _Known] = Flights()
@@ -61,28 +57,20 @@ class Supply:
         wish: KernelWish,
         caller: Caller,
         retry_failed: bool,
-        kinds: frozenset[str],
-        listener: Listener,
-    ) -> AsyncIterator[Stage | Compiled]:
-        """Stages as they come, then the kernel. Where several shapes would do, the first that compiles.
+        report: Callable[[str], None],
+    ) -> tuple[KnownKernel, Origin]:
+        """The kernel, and where it came from. Where several shapes would do, the first that compiles.
 
-        ``kinds``: artifacts that the caller gets, for the audit log.
+        ``report`` hears the stages.
         """
         choice = await self.choose(namespace, graph, wish)
         if choice.kernel is not None:
-            self._serve(namespace, caller, graph, choice.kernel, "stored", wish, kinds)
-            yield Compiled(graph, choice.kernel, Origin.STORED, listener.rest())
-            return
+            return choice.kernel, Origin.STORED
         *preferred, last = choice.shapes
         for shape in preferred:
             with suppress_lasting():
-                async for event in self._obtain(
-                    namespace, graph, shape, wish, caller, retry_failed, kinds, listener
-                ):
-                    yield event
-                return
-        async for event in self._obtain(namespace, graph, last, wish, caller, retry_failed, kinds, listener):
-            yield event
+                return await self._obtain(namespace, graph, shape, wish, caller, retry_failed, report)
+        return await self._obtain(namespace, graph, last, wish, caller, retry_failed, report)
 
     async def _obtain(
         self,
@@ -92,30 +80,22 @@ class Supply:
         wish: KernelWish,
         caller: Caller,
         retry_failed: bool,
-        kinds: frozenset[str],
-        listener: Listener,
-    ) -> AsyncIterator[Stage | Compiled]:
+        report: Callable[[str], None],
+    ) -> tuple[KnownKernel, Origin]:
         identity = describe.identity(graph, shape, wish, self._toolchain)
         failure = None
         if not self._compiles.in_flight(namespace, identity.digest):
             known = await self._look(namespace, identity.digest)
             if known.kernel is not None:
-                self._serve(namespace, caller, graph, known.kernel, "stored", wish, kinds)
-                yield Compiled(graph, known.kernel, Origin.STORED, listener.rest())
-                return
+                return known.kernel, Origin.STORED
             failure = known.failure
         if failure is not None and not retry_failed:
             raise as_error(failure)
         order = Order(namespace, graph, wish, identity, caller, graph.program_digest)
         flight, ours = self._compiles.make(order, failure)
-        async for stage in listener.follow(flight, ours=ours):
-            yield stage
+        flight.tell(report)
         made = await flight.result()
-        if ours and made.here:
-            yield Compiled(graph, made.kernel, Origin.COMPILED, listener.rest())
-            return
-        self._serve(namespace, caller, graph, made.kernel, "joined", wish, kinds)
-        yield Compiled(graph, made.kernel, Origin.JOINED, listener.rest())
+        return made.kernel, Origin.COMPILED if ours and made.here else Origin.JOINED
 
     async def _look(self, namespace: Namespace, digest: bytes) -> _Known:
         """A look that began before this one will do: who finds nothing looks again under the lease."""
@@ -131,16 +111,3 @@ class Supply:
 
         key = (namespace.id, namespace.epoch, namespace.removals, digest)
         return await self._looking.join(key, look)[0].result()
-
-    def _serve(
-        self,
-        namespace: Namespace,
-        caller: Caller,
-        graph: KnownGraph,
-        kernel: KnownKernel,
-        origin: str,
-        wish: KernelWish,
-        kinds: frozenset[str],
-    ) -> None:
-        size = sum(ref.size for ref in kernel.wanted(kinds))
-        self._ledger.served(namespace, caller, graph, kernel, origin, wish.target, size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Generator
 from contextlib import contextmanager
 from typing import Any
@@ -38,34 +39,54 @@ class Audience:
 
 
 class Listener:
-    """One request that waits for flights, one after another."""
+    """One request that waits for a flight."""
 
     def __init__(self, audience: Audience) -> None:
         self._audience = audience
-        self._untold: tuple[str, ...] = ()
+        self._told = 0
 
-    async def follow(self, flight: Flight[Any], *, ours: bool) -> AsyncIterator[Stage]:
-        """The stages of a flight until it ends.
+    def follow(self, flight: Flight[Any], *, ours: bool, silence: float) -> AsyncIterator[Stage | None]:
+        """The stages of a flight until it ends; ``None`` after each ``silence``, seconds without a stage.
 
-        Who joined is told less often, and nothing as it ends: there is more to come, or the result.
+        Who joined is told less often, and nothing as it ends: the rest comes with the result.
         """
-        seen, done = 0, False
-        while not done:
-            if ours:
-                await flight.changed(seen)
-                done = flight.task.done()
-            else:
-                done = await flight.ended(self._audience.pace)
-            new = flight.stages[seen:]
-            seen += len(new)
-            self._untold += new
-            if self._untold and (ours or not done):
-                *earlier, name = self.rest()
-                yield Stage(name, tuple(earlier))
-            if ours and not done:
-                await flight.ended(_PACE)
+        return self._lead(flight, silence) if ours else self._join(flight, silence)
 
-    def rest(self) -> tuple[str, ...]:
+    async def _lead(self, flight: Flight[Any], silence: float) -> AsyncIterator[Stage | None]:
+        now = asyncio.get_running_loop().time
+        spoken = now()
+        while True:
+            done = flight.task.done()
+            if new := self.rest(flight):
+                yield Stage(new[-1], new[:-1])
+                spoken = now()
+                await flight.ended(min(_PACE, silence))
+            elif done:
+                return
+            elif now() >= spoken + silence:
+                yield None
+                spoken = now()
+            else:
+                await flight.changed(self._told, spoken + silence - now())
+
+    async def _join(self, flight: Flight[Any], silence: float) -> AsyncIterator[Stage | None]:
+        now = asyncio.get_running_loop().time
+        spoken = looked = now()
+        while not flight.task.done():
+            time = now()
+            if time >= spoken + silence:
+                yield None
+                spoken = now()
+            elif time < looked + self._audience.pace:  # as it is now: others may have come meanwhile
+                await flight.ended(min(looked + self._audience.pace, spoken + silence) - time)
+            else:
+                looked = time
+                if new := self.rest(flight):
+                    yield Stage(new[-1], new[:-1])
+                    spoken = now()
+
+    def rest(self, flight: Flight[Any]) -> tuple[str, ...]:
         """Stages that began and were not told; they count as told now."""
-        rest, self._untold = self._untold, ()
+        rest = flight.stages[self._told :]
+        self._told += len(rest)
         return rest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -175,12 +176,24 @@ class Stage:
     earlier: tuple[str, ...] = ()
 
 
+@dataclass(eq=False)
+class Answer:
+    """The kernel for all who ask for it at the same time; ``origin``: as the first of them is told.
+
+    ``encoded`` is for who sends it: forms on the wire by what they depend on, each made once.
+    """
+
+    graph: KnownGraph
+    kernel: KnownKernel
+    origin: Origin
+    encoded: dict[Hashable, bytes] = field(default_factory=dict[Hashable, bytes], repr=False)
+
+
 @dataclass(frozen=True)
 class Compiled:
     """The end of a compile; ``stages`` began and were not told of before."""
 
-    graph: KnownGraph
-    kernel: KnownKernel
+    answer: Answer
     origin: Origin
     stages: tuple[str, ...] = ()
 

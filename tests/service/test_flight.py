@@ -48,6 +48,29 @@ def test_equal_work_flies_once_and_everybody_sees_all_stages() -> None:
     run(body())
 
 
+def test_who_listens_hears_what_began_before_and_what_begins_later() -> None:
+    async def body() -> None:
+        flights: Flights[str, int] = Flights()
+        gate = asyncio.Event()
+
+        async def work(flight: Flight[int]) -> int:
+            flight.report("one")
+            await gate.wait()
+            flight.report("two")
+            return 42
+
+        flight, _ = flights.join("key", work)
+        await asyncio.sleep(0)
+        heard: list[str] = []
+        flight.tell(heard.append)
+        assert heard == ["one"]
+        gate.set()
+        assert await flight.result() == 42
+        assert heard == ["one", "two"]
+
+    run(body())
+
+
 def test_a_passenger_who_leaves_does_not_end_the_flight() -> None:
     async def body() -> None:
         flights: Flights[str, int] = Flights()

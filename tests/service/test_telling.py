@@ -7,6 +7,8 @@ from collections.abc import Coroutine
 from contextlib import ExitStack
 from typing import Any
 
+import pytest
+
 from kcache_grpc.service.flight import Flight, Flights
 from kcache_grpc.service.telling import Audience
 from kcache_grpc.service.values import Stage
@@ -36,11 +38,11 @@ def test_who_asked_first_is_told_all_stages_and_those_at_the_end_too() -> None:
     async def body() -> None:
         gated = Gated()
         with Audience().listener() as listener:
-            told = listener.follow(gated.flight, ours=True)
+            told = listener.follow(gated.flight, ours=True, silence=3600.0)
             assert await anext(told) == Stage("two", ("one",))
             gated.gate.set()
             assert [stage async for stage in told] == [Stage("four", ("three",))]
-            assert listener.rest() == ()
+            assert listener.rest(gated.flight) == ()
 
     run(body())
 
@@ -49,27 +51,53 @@ def test_who_joined_is_told_while_it_takes_and_has_the_rest_with_the_result() ->
     async def body() -> None:
         gated = Gated()
         with Audience().listener() as listener:
-            told = listener.follow(gated.flight, ours=False)
+            told = listener.follow(gated.flight, ours=False, silence=3600.0)
             assert await anext(told) == Stage("two", ("one",))
             gated.gate.set()
             assert [stage async for stage in told] == []
-            assert listener.rest() == ("three", "four")
-            assert listener.rest() == ()
+            assert listener.rest(gated.flight) == ("three", "four")
+            assert listener.rest(gated.flight) == ()
 
     run(body())
 
 
-def test_what_one_flight_left_untold_is_told_with_the_next() -> None:
+def test_who_joins_a_flight_that_has_ended_has_all_stages_with_the_result() -> None:
     async def body() -> None:
-        first, second = Gated(), Gated()
-        first.gate.set()
-        await first.flight.result()
+        gated = Gated()
+        gated.gate.set()
+        await gated.flight.result()
         with Audience().listener() as listener:
-            assert [stage async for stage in listener.follow(first.flight, ours=False)] == []
-            told = listener.follow(second.flight, ours=False)
-            assert await anext(told) == Stage("two", ("one", "two", "three", "four", "one"))
-            second.gate.set()
-            assert [stage async for stage in told] == []
+            assert [each async for each in listener.follow(gated.flight, ours=False, silence=0.0)] == []
+            assert listener.rest(gated.flight) == ("one", "two", "three", "four")
+
+    run(body())
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_silence_is_broken_while_no_stage_begins(ours: bool) -> None:
+    async def body() -> None:
+        gated = Gated()
+        with Audience().listener() as listener:
+            told = listener.follow(gated.flight, ours=ours, silence=0.15)
+            assert [await anext(told) for _ in range(3)] == [Stage("two", ("one",)), None, None]
+            gated.gate.set()
+            assert [each async for each in told] == ([Stage("four", ("three",))] if ours else [])
+
+    run(body())
+
+
+def test_those_who_come_later_make_the_earlier_ones_wait_longer() -> None:
+    async def body() -> None:
+        gated, audience = Gated(), Audience()
+        with ExitStack() as stack:
+            told = stack.enter_context(audience.listener()).follow(gated.flight, ours=False, silence=3600.0)
+            first = asyncio.ensure_future(anext(told))
+            await asyncio.sleep(0)
+            for _ in range(30):
+                stack.enter_context(audience.listener())
+            before = asyncio.get_running_loop().time()
+            assert await first == Stage("two", ("one",))
+            assert asyncio.get_running_loop().time() - before > 0.25
 
     run(body())
 
