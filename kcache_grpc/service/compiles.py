@@ -141,7 +141,9 @@ class Compiles:
                     self._store.acquire_lease, order.namespace, digest, holder, self._keeper.ttl
                 )
                 if isinstance(lease, Lease):
-                    made = await self._make_as_holder(flight, order, lease)
+                    made = await self._make_as_holder(flight, order, lease, known_failure)
+                    if isinstance(made, FailureRecord):
+                        raise as_error(made)
                     if made is not None:
                         return made
                 else:
@@ -149,16 +151,26 @@ class Compiles:
                 stored = await self._kernels.find(order.namespace, [digest])
                 if stored:
                     return Made(stored[digest], here=False)
-                await self._raise_new_failure(order, known_failure)
+                failure = await self._new_failure(order, known_failure)
+                if failure is not None:
+                    raise as_error(failure)
 
-    async def _make_as_holder(self, flight: Flight[Made], order: Order, lease: Lease) -> Made | None:
-        """Compiles and publishes; ``None`` when another process took over meanwhile."""
+    async def _make_as_holder(
+        self, flight: Flight[Made], order: Order, lease: Lease, known_failure: FailureRecord | None
+    ) -> Made | FailureRecord | None:
+        """Compiles and publishes, unless somebody did before this lease began, or failed to.
+
+        ``None`` when another process took over meanwhile.
+        """
         self._keeper.hold(lease)
         given_back = False
         try:
             stored = await self._kernels.find(order.namespace, [order.identity.digest])
             if stored:
                 return Made(stored[order.identity.digest], here=False)
+            failure = await self._new_failure(order, known_failure)
+            if failure is not None:
+                return failure
             await self._threads(self._room.require, order.namespace, "kernels")
             kernel = await self._compile(flight, order, lease)
             given_back = True  # by the publishing transaction
@@ -271,11 +283,11 @@ class Compiles:
         except KcacheError as problem:
             logger.warning("a failure was not written to the audit log: %s", problem)
 
-    async def _raise_new_failure(self, order: Order, known: FailureRecord | None) -> None:
+    async def _new_failure(self, order: Order, known: FailureRecord | None) -> FailureRecord | None:
+        """A failure that was recorded since ``known`` was looked up."""
         digest = order.identity.digest
         record = (await self._failures.find(order.namespace, [digest])).get(digest)
-        if record is not None and (known is None or record.count != known.count):
-            raise as_error(record)
+        return record if record is not None and (known is None or record.count != known.count) else None
 
     def _event(
         self, order: Order, kind: str, outcome: str, seconds: float, size: int, detail: str = ""

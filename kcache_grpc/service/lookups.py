@@ -133,8 +133,9 @@ class Lookups:
             if kernel is not None:
                 read.kernels[kernel.digest] = kernel
         if read.missing or any(name not in read.kernels for name in read.names.values()):
-            prompt = self._store.prompt and len(program_digests) <= _MOST_PROMPT
-            for graph, kernel in await self._threads.look(prompt, self._load, query, read):
+            few = len(program_digests) <= _MOST_PROMPT
+            hurry = self._store.hurried if self._store.prompt and few else None
+            for graph, kernel in await self._threads.look(hurry, self._load, query, read):
                 self._graphs.remember(space, graph, query.wish.options.numerics)
                 if kernel is not None:
                     self._kernels.remember(space, kernel)

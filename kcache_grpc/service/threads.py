@@ -6,7 +6,13 @@ import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import ParamSpec, TypeVar
+
+from kcache_grpc.storage.errors import StoreUnavailable
+
+#: Within it, reads of this thread wait for nobody.
+Hurry = Callable[[], AbstractContextManager[None]]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,17 +33,21 @@ class StoreThreads:
         """The result of a blocking call."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: call(*args, **kwargs))
 
-    async def look(self, prompt: bool, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """The same, made by the event loop itself where it is ``prompt``.
+    async def look(self, hurry: Hurry | None, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """The same, made by the event loop itself in a hurry, where the store can do that.
 
         To another thread and back takes several times as long as a look-up in SQLite. One that was slow, on a
-        cold disk, sends those of the next second to the threads.
+        cold disk, sends those of the next second to the threads. One that met a lock is made again by a
+        thread, which may wait for it.
         """
         started = self._clock()
-        if not prompt or started < self._prompt_from:
+        if hurry is None or started < self._prompt_from:
             return await self(call, *args, **kwargs)
         try:
-            return call(*args, **kwargs)
+            with hurry():
+                return call(*args, **kwargs)
+        except StoreUnavailable:
+            return await self(call, *args, **kwargs)
         finally:
             ended = self._clock()
             if ended - started > _SLOW:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 
 from kcache_grpc.storage.audit.contract import AuditStore
@@ -409,6 +410,12 @@ class Store(
     def prompt(self) -> bool:
         """Whether a look-up takes microseconds as a rule: no network, and nothing that writers could hold."""
         return False
+
+    def hurried(self) -> AbstractContextManager[None]:
+        """Within it, where the store is ``prompt``, reads of this thread wait for locks of others for 50 ms
+        at most before they raise ``StoreUnavailable``.
+        """
+        return nullcontext()
 
     @property
     @abstractmethod

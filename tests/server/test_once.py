@@ -21,6 +21,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2_grpc
+from kcache_grpc.service.supply import Supply, _Known
 from kcache_grpc.storage import open_store
 from tests.server import gated_jobs
 from tests.server.programs import add, compile_request, inline, kernels_request, result_of, stages_of
@@ -76,6 +77,27 @@ def test_64_requests_of_one_process_are_one_compile(server: Running) -> None:
     assert sum(origins.values()) == 64
     assert len({result.manifest.payload for result in results}) == 1
     assert published(Path(server.config.state_dir).parent, "sixtyfour") == 1
+
+
+def test_a_compile_that_failed_since_somebody_looked_is_not_made_again(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def long_ago(*_: object) -> _Known:
+        return _Known(None, None)
+
+    monkeypatch.setattr(Supply, "_look", long_ago)
+    kind = "tensor<8xcomplex<f32>>"
+    body = (
+        f"module {{ func.func @main(%a: {kind}) -> {kind} {{\n"
+        f"  %r = stablehlo.fft %a, type = FFT, length = [8] : ({kind}) -> {kind}\n"
+        f"  return %r : {kind}\n}} }}\n"
+    ).encode()
+    for _ in range(3):
+        with pytest.raises(grpc.RpcError, match=r"stablehlo\.fft"):
+            result_of(server.stub.CompileKernel(compile_request(inline(body), "failing")))
+    with open_store(server.config.db) as store:
+        events = store.list_audit(store.get_or_create_namespace("failing"), limit=100)
+    assert [record.event.kind for record in events].count("failure") == 1
 
 
 def test_64_requests_of_8_processes_over_2_servers_are_one_compile(tmp_path: Path) -> None:

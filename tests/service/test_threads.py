@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
 from kcache_grpc.service.threads import StoreThreads
+from kcache_grpc.storage.errors import StoreUnavailable
 
 
 class Clock:
@@ -26,25 +28,51 @@ def test_prompt_calls_run_in_the_loop_until_one_is_slow():
 
     async def run() -> list[bool]:
         threads = StoreThreads(1, clock)
-        here = [await threads.look(prompt, call, 0.009) for prompt in (True, True, False)]
-        here += [await threads.look(True, call, 0.011) for _ in range(2)]
+        here = [await threads.look(hurry, call, 0.009) for hurry in (nullcontext, nullcontext, None)]
+        here += [await threads.look(nullcontext, call, 0.011) for _ in range(2)]
         clock.now += 1.0
-        here += [await threads.look(True, call, 0.001), await threads(call, 0.0)]
+        here += [await threads.look(nullcontext, call, 0.001), await threads(call, 0.0)]
         threads.close()
         return here
 
     assert asyncio.run(run()) == [True, True, False, True, False, True, False]
 
 
-@pytest.mark.parametrize("prompt", [True, False])
-def test_errors_arrive(prompt):
+def test_who_meets_a_lock_in_the_loop_waits_for_it_in_a_thread():
+    hurried: list[bool] = []
+    within = threading.local()
+
+    @contextmanager
+    def hurry():
+        within.now = True
+        yield
+        within.now = False
+
+    def call() -> str:
+        hurried.append(getattr(within, "now", False))
+        if hurried[-1]:
+            raise StoreUnavailable("locked")
+        return "found"
+
+    async def run() -> str:
+        threads = StoreThreads(1)
+        found = await threads.look(hurry, call)
+        threads.close()
+        return found
+
+    assert asyncio.run(run()) == "found"
+    assert hurried == [True, False]
+
+
+@pytest.mark.parametrize("hurry", [nullcontext, None])
+def test_errors_arrive(hurry):
     def call() -> None:
         raise ValueError("as raised")
 
     async def run() -> None:
         threads = StoreThreads(1)
         with pytest.raises(ValueError, match="as raised"):
-            await threads.look(prompt, call)
+            await threads.look(hurry, call)
         threads.close()
 
     asyncio.run(run())

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from dataclasses import fields, replace
 
 import pytest
+from sqlalchemy import select
 
 from kcache_grpc.errors import KcacheError
 from kcache_grpc.storage import open_store
 from kcache_grpc.storage.errors import CorruptStore, StorageError, StoreUnavailable
 from kcache_grpc.storage.lifecycle import Step, What
 from kcache_grpc.storage.records import AuditEvent, Failure, SpecDraft, UsageDelta
+from kcache_grpc.storage.schema import specs
+from kcache_grpc.storage.sql.sqlite import BUSY_TIMEOUT_SECONDS, SqliteDatabase
 from tests.house.sources import ROOT
-from tests.storage.drafts import graph, kernel, mapping, program, sha256, spec
+from tests.storage.drafts import Time, graph, kernel, mapping, program, sha256, spec
 from tests.storage.inside import assert_sound, contents, path_of, raw, tamper
 
 HOSTILE = [
@@ -219,3 +223,21 @@ def test_a_file_that_may_not_be_opened(tmp_path):
     with pytest.raises(StorageError):
         open_store(f"sqlite:///{path}")
     assert path.is_dir()
+
+
+def test_who_is_in_a_hurry_does_not_wait_for_who_locks_the_whole_file(sqlite):
+    """As another program may, and SQLite itself while it recovers its log."""
+    fill(sqlite)
+    path = path_of(sqlite)
+    sqlite.close()
+    database = SqliteDatabase(path, Time().clock)
+    with raw(path) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        began = time.monotonic()
+        with database.hurried(), pytest.raises(StoreUnavailable, match="locked"):
+            database.fetch(select(specs.c.key))
+        assert time.monotonic() - began < BUSY_TIMEOUT_SECONDS / 4
+    with database.hurried():
+        assert [row.key for row in database.fetch(select(specs.c.key))] == [1]
+    database.close()

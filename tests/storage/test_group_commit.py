@@ -253,3 +253,21 @@ def test_many_writers_are_each_served_in_their_order(ledger, pool):
     for index in range(writers):
         mine = [item for item in written if item.startswith(f"{index} ")]
         assert mine == [f"{index} {number}" for number in range(rounds)]
+
+
+def test_lanes_that_nobody_uses_are_forgotten(ledger, pool, monkeypatch):
+    monkeypatch.setattr(group_commit, "IDLE_LANES", 3)
+    ledger.go_on.set()
+    for number in range(10):
+        ledger.commit.put(f"lane {number}", "item")
+    assert len(ledger.commit._state().queues) <= 3
+    ledger.go_on.clear()
+    ledger.begun.clear()
+    busy = pool.submit(ledger.commit.put, "busy", "one")
+    assert ledger.begun.wait(30)
+    queue = ledger.commit._state().queues["busy"]
+    others = [pool.submit(ledger.commit.put, f"another {number}", "item") for number in range(10)]
+    ledger.go_on.set()
+    assert [each.result(30) for each in others] == [f"another {number}: item" for number in range(10)]
+    assert busy.result(30) == "busy: one"
+    assert not queue.used

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -68,6 +69,10 @@ class Database(ABC):
     def journal(self) -> Journal:
         """The audit events of committed transactions, until they are sealed."""
         return Journal()
+
+    def hurried(self) -> AbstractContextManager[None]:
+        """Within it reads of this thread wait for locks for a moment only, where the database has such."""
+        return nullcontext()
 
     @abstractmethod
     def fetch(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> Rows:

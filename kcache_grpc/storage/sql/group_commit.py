@@ -27,6 +27,8 @@ MOST_BYTES = 4 << 20
 #: Those that were just served are about to come again: without it they would miss every second commit.
 GATHER_SECONDS = 0.002
 GATHER_SHARE = 0.2
+#: Lanes that may stand idle; with more, those that nobody uses are forgotten.
+IDLE_LANES = 256
 
 
 class _Seat(Generic[Item, Result]):
@@ -54,6 +56,11 @@ class _Queue(Generic[Item, Result]):
         self.expected = 1
         self.patience = 0.0
         self.gathered = threading.Event()
+
+    @property
+    def used(self) -> bool:
+        """Whether anybody writes or waits here."""
+        return self.leader is not None or bool(self.seats)
 
 
 class _State(Generic[Lane, Item, Result]):
@@ -110,6 +117,8 @@ class GroupCommit(Generic[Lane, Item, Result]):
         with state.lock:
             queue = state.queues.get(lane)
             if queue is None:
+                if len(state.queues) >= IDLE_LANES:
+                    state.queues = {lane: queue for lane, queue in state.queues.items() if queue.used}
                 queue = state.queues[lane] = _Queue()
             queue.seats.append(seat)
             if queue.leader is None:

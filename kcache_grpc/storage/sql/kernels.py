@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import bindparam, func, literal_column, select
 
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.contract import KernelStore
@@ -80,11 +80,22 @@ _HERE = (
 )
 _BY_DIGEST = _HERE.where(kernels.c.kernel_digest == bindparam("digest"))
 _BY_DIGESTS = _HERE.where(kernels.c.kernel_digest.in_(bindparam("digests", expanding=True)))
+_VARIANT = kernels.alias("variant")
+#: Toolchains are compared behind a fence: Postgres, before it has statistics, would search by toolchain.
+_LOOKED_AT = (
+    select(_VARIANT.c.id, _VARIANT.c.toolchain)
+    .where(
+        _VARIANT.c.namespace_id == bindparam("ns"),
+        _VARIANT.c.epoch == bindparam("epoch"),
+        _VARIANT.c.key == bindparam("key"),
+        _VARIANT.c.target == bindparam("target"),
+        _VARIANT.c.options == bindparam("options"),
+    )
+    .offset(literal_column("0"))
+    .subquery("looked_at_first")
+)
 _VARIANTS = _HERE.where(
-    kernels.c.key == bindparam("key"),
-    kernels.c.target == bindparam("target"),
-    kernels.c.options == bindparam("options"),
-    kernels.c.toolchain == bindparam("toolchain"),
+    kernels.c.id.in_(select(_LOOKED_AT.c.id).where(_LOOKED_AT.c.toolchain == bindparam("toolchain")))
 )
 _OF_KEY = kernels.alias("of_key")
 _BY_KEY = _HERE.where(

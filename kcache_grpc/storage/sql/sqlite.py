@@ -6,7 +6,8 @@ import os
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -39,6 +40,9 @@ T = TypeVar("T")
 
 #: How long a writer waits for writers of other processes, or of this one, before it gives up.
 BUSY_TIMEOUT_SECONDS = 20.0
+#: How long a reader in a hurry waits. Writers never hold readers up; recovery of the log, and programs that
+#: lock the whole file, do.
+_HURRIED_SECONDS = 0.05
 
 #: For prepared statements.
 _DIALECT = sqlite.dialect(paramstyle="named")
@@ -86,6 +90,11 @@ def driver(connection: Connection) -> sqlite3.Connection:
     return cast("sqlite3.Connection", connection.connection.driver_connection)
 
 
+def _connect(engine: Engine) -> Connection:
+    with translated():
+        return engine.connect()
+
+
 class SqliteDatabase(Database):
     """A database file that exists and has our schema."""
 
@@ -95,6 +104,7 @@ class SqliteDatabase(Database):
         self._clock = clock
         self._busy_timeout = busy_timeout
         self._engine = sqlite_engine(path, busy_timeout)
+        self._hurried_engine = sqlite_engine(path, min(busy_timeout, _HURRIED_SECONDS))
         self._abandoned: list[object] = []
         self._closed = False
         self._start()
@@ -105,10 +115,12 @@ class SqliteDatabase(Database):
         self._writer: Connection | None = None
         self._durable = True
         self._readers: deque[Connection] = deque()
+        self._hurried_readers: deque[Connection] = deque()
+        self._hurry = threading.local()
 
     def _leave_parent(self) -> None:
         """In the child of a fork: begin anew. Closing the parent's connections would disturb its file."""
-        self._abandoned.append((self._writer, self._readers))
+        self._abandoned.append((self._writer, self._readers, self._hurried_readers))
         self._start()
 
     def fetch(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> Rows:
@@ -120,32 +132,38 @@ class SqliteDatabase(Database):
         fetched = self._with_reader(lambda reader: driver(reader).execute(text, parameters).fetchall())
         return statement.rows(fetched)
 
+    @contextmanager
+    def hurried(self) -> Generator[None]:
+        self._hurry.on = True
+        try:
+            yield
+        finally:
+            self._hurry.on = False
+
     def _with_reader(self, ask: Callable[[Connection], T]) -> T:
-        reader = self._reader()
+        if self._process != os.getpid():
+            self._leave_parent()
+        hurried = getattr(self._hurry, "on", False)
+        readers = self._hurried_readers if hurried else self._readers
+        reader = self._reader(readers, self._hurried_engine if hurried else self._engine)
         try:
             with translated():
                 rows = ask(reader)
         except BaseException:
             reader.close()
             raise
-        self._readers.append(reader)
+        readers.append(reader)
         if self._closed:
             self._close_readers()
         return rows
 
-    def _reader(self) -> Connection:
-        if self._process != os.getpid():
-            self._leave_parent()
+    def _reader(self, readers: deque[Connection], engine: Engine) -> Connection:
         if self._closed:
             raise StoreUnavailable("the store is closed")
         try:
-            return self._readers.pop()
+            return readers.pop()
         except IndexError:
-            return self._connect()
-
-    def _connect(self) -> Connection:
-        with translated():
-            return self._engine.connect()
+            return _connect(engine)
 
     def transact(self, work: Callable[[Connection], T], *, durable: bool = True) -> T:
         if self._process != os.getpid():
@@ -163,7 +181,7 @@ class SqliteDatabase(Database):
         if self._closed:
             raise StoreUnavailable("the store is closed")
         if self._writer is None:
-            self._writer, self._durable = self._connect(), True
+            self._writer, self._durable = _connect(self._engine), True
         writer = self._writer
         try:
             with translated():
@@ -222,9 +240,7 @@ class SqliteDatabase(Database):
         self._close_readers()
 
     def _close_readers(self) -> None:
-        while self._readers:
-            try:
-                reader = self._readers.pop()
-            except IndexError:
-                return
-            reader.close()
+        for readers in (self._readers, self._hurried_readers):
+            with suppress(IndexError):  # another thread took the last
+                while readers:
+                    readers.pop().close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from sqlalchemy import select
 
@@ -75,6 +76,9 @@ class SqlStore(
     @property
     def prompt(self) -> bool:
         return self._db.prompt and self._objects is None
+
+    def hurried(self) -> AbstractContextManager[None]:
+        return self._db.hurried()
 
     @property
     def id(self) -> str:
