@@ -23,7 +23,11 @@ MAPPINGS, EVENTS, ARTIFACT_BYTES = 5, 5, 100_000
 JOB_EVENTS, JOBS_AT_ONCE = 200, 5
 #: One kernel in so many is of a disowned toolchain; one blob has a generation in quarantine.
 DISOWNED, QUARANTINED = 4, 8
-TOOLCHAIN, OLD_TOOLCHAIN = (hashlib.sha256(name).digest() for name in (b"toolchain", b"old toolchain"))
+TOOLCHAIN, OLD_TOOLCHAIN, RARE_TOOLCHAIN = (
+    hashlib.sha256(name).digest() for name in (b"toolchain", b"old toolchain", b"rare toolchain")
+)
+#: The last kernel of the rare toolchain.
+RARE = 20
 NOW = 1_750_000_000_000_000
 _BATCH = 50_000
 
@@ -52,7 +56,9 @@ def job_of(event: int) -> str:
 
 
 def toolchain_of(kernel: int) -> bytes:
-    return OLD_TOOLCHAIN if kernel % DISOWNED == 0 else TOOLCHAIN
+    if kernel % DISOWNED == 0:
+        return OLD_TOOLCHAIN
+    return RARE_TOOLCHAIN if kernel <= RARE else TOOLCHAIN
 
 
 def fill(store: Store, count: int) -> Namespace:

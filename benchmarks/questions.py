@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -16,6 +17,7 @@ from benchmarks.filling import (
     JOB_EVENTS,
     MAPPINGS,
     NOW,
+    RARE_TOOLCHAIN,
     TOOLCHAIN,
     digest,
     job_of,
@@ -45,6 +47,22 @@ _EVER = 2**62
 _OF_JOB = text(
     "SELECT key, target, kernel_digest, compiled, served, compile_us, saved_us, first_at, last_at"
     " FROM v_job_kernels WHERE namespace = 'default' AND job = :job ORDER BY first_at"
+)
+_KERNEL_USERS = text(
+    "SELECT actor, job, peer, compiled, served, bytes, first_at, last_at FROM v_kernel_users"
+    " WHERE namespace = 'default' AND kernel_digest = :kernel"
+)
+_TOOLCHAIN_ARTIFACTS = text(
+    "SELECT kernel_digest, kind, artifact_digest, size, actor, job, requests, last_at"
+    " FROM v_toolchain_artifacts WHERE toolchain = :toolchain ORDER BY last_at DESC"
+)
+_TOP_MISSES = text(
+    "SELECT reason, program_digest, target, misses, last_actor, last_job FROM v_misses"
+    " WHERE namespace = 'default' ORDER BY misses DESC LIMIT 20"
+)
+_TIME_SAVED = text(
+    "SELECT namespace, day, served, saved_us / 1000000 AS saved_seconds, compiled,"
+    " compile_us / 1000000 AS compile_seconds FROM v_time_saved ORDER BY namespace, day"
 )
 _SIGNED = SignedBytes(b"b" * 200, b"s" * 64)
 
@@ -102,7 +120,8 @@ def _look_ups(store: Store, ns: Namespace, count: int) -> dict[str, Callable[[in
 
 def _inserts(store: Store, ns: Namespace, count: int) -> dict[str, Callable[[int], object]]:
     some = functools.partial(_some, count)
-    fresh = itertools.count(count + 1)
+    # Numbers that no run before took: a store may be used again.
+    fresh = itertools.count(secrets.randbelow(2**40) + 2**33)
 
     def new_graph(_: int) -> object:
         n = next(fresh)
@@ -176,11 +195,20 @@ def _audit(store: Store, ns: Namespace, count: int) -> dict[str, Callable[[int],
             f"job != {job(n)} AND kernel_digest:*", n * 7919 % (events - 500)
         ),
         "audit view: job": lambda n: database.fetch(_OF_JOB, {"job": job(n)}),
+        "audit view: users of a kernel": lambda n: database.fetch(
+            _KERNEL_USERS, {"kernel": digest("kernel", some(n)).hex()}
+        ),
+        "audit view: toolchain": lambda _: database.fetch(
+            _TOOLCHAIN_ARTIFACTS, {"toolchain": RARE_TOOLCHAIN.hex()}
+        ),
+        "audit view: top misses": lambda _: database.fetch(_TOP_MISSES),
+        "audit view: time saved": lambda _: database.fetch(_TIME_SAVED),
         "audit: misses": lambda n: page("kind = miss", n * 7919 % (events - 500)),
         "audit: user": lambda n: page(f"actor = user{n % 50}", n * 7919 % max(1, events - 2000)),
         "audit: nothing passes": lambda n: page("actor = nobody", n * 7919 % max(1, events - 2000)),
-        "audit: read 100 by id": lambda n: store.read_events(
-            [1 + (100 * n + i) * 7919 % events for i in range(100)]
+        # As a seal lists them: every third, as three writers append here.
+        "audit: read 100 of a seal": lambda n: store.read_events(
+            [1 + n * 7919 % (events - 300) + 3 * i for i in range(100)]
         ),
         "audit: list writers": lambda n: store.list_writers(),
     }

@@ -113,7 +113,7 @@ def verify(
     db: stores.Db = None,
     debug: o.Debug = False,
 ) -> None:
-    """Hash every event of a store again, and follow every chain. Exits with 1 if anything was changed."""
+    """Hash every event of a store again, follow every chain, sum again. Exits with 1 if something differs."""
     from kcache_grpc.service.verification import Verification
 
     kept, store_id, keys = _read_heads(heads)
@@ -123,9 +123,10 @@ def verify(
             raise ArgumentError(f"{heads} is of store {store_id}, not of {store.id}")
         overdue = time.time_ns() // 1000 - round(_GRACE * 1e6)
         chains = Verification(store, keys).all(kept, overdue)
+        wrong = list(store.wrong_summaries())
     findings = [asdict(finding) for chain in chains for finding in chain.findings]
     unsealed = sum(chain.unsealed for chain in chains)
-    sound = not findings and not (strict and unsealed)
+    sound = not findings and not wrong and not (strict and unsealed)
     described = {
         "sound": sound,
         "keys": "given" if keys else "the store's own",
@@ -133,6 +134,7 @@ def verify(
         "unsealed": unsealed,
         "pruned_events": sum(chain.pruned_events for chain in chains),
         "findings": findings,
+        "wrong_summaries": wrong,
         "chains": [{**asdict(chain), "findings": len(chain.findings)} for chain in chains],
     }
     output.show(described, json, lambda: _report(chains, described))
@@ -329,4 +331,6 @@ def _report(chains: list[Chain], described: Mapping[str, Any]) -> Any:
         parts += ["", output.rows(rows)]
     if described["findings"]:
         parts += ["", output.rows(described["findings"])]
+    if described["wrong_summaries"]:
+        parts += ["", output.rows([{"wrong summary": each} for each in described["wrong_summaries"]])]
     return Group(*parts)

@@ -21,6 +21,8 @@ from kcache_grpc.storage.opening import migrate, open_database
 from kcache_grpc.storage.schema import (
     METADATA,
     artifact_chunks,
+    audit_days,
+    audit_misses,
     audit_writers,
     gc_permits,
     leases,
@@ -36,6 +38,9 @@ _ROWS, _CHUNKS = 1000, 16
 
 #: What stays behind: rights to compile end with their servers, permits with their transactions.
 _LEFT_BEHIND = {leases.name, gc_permits.name, transfers.name, store_meta.name}
+
+#: Go last: the target's triggers made rows of the events that came, the source's are true of pruned ones too.
+_SUMMARIES = (audit_days, audit_misses)
 
 _ID = select(store_meta.c.value).where(store_meta.c.name == "store_id")
 _SET_ID = update(store_meta).where(store_meta.c.name == "store_id").values(value=bindparam("id"))
@@ -95,6 +100,7 @@ def move_store(source_url: str, target_url: str, tell: Tell = lambda table, rows
 def _move(source: Database, target: Database, tell: Tell) -> Moved:
     source_id: str = source.fetch(_ID)[0].value
     tables = [table for table in METADATA.sorted_tables if table.name not in _LEFT_BEHIND]
+    tables.sort(key=lambda table: table in _SUMMARIES)
     done = _finished(target, source_id)
     if done:
         # Servers may write to either by now: nothing is copied any more.
@@ -156,7 +162,13 @@ def _copy(source: Database, target: Database, source_id: str, table: Table, tell
         values = {"source": source_id, "table": table.name, "at": last, "rows": len(batch)}
         place = {**values, "now": time.time_ns() // 1000}
 
-        def work(connection: Connection, batch: Sequence[Any] = batch, place: Any = place) -> None:
+        first = not done
+
+        def work(
+            connection: Connection, batch: Sequence[Any] = batch, place: Any = place, first: bool = first
+        ) -> None:
+            if first and table in _SUMMARIES:
+                connection.execute(table.delete())
             connection.execute(insert(table), [row._asdict() for row in batch])
             connection.execute(_ADVANCE, place)
 

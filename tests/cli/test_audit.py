@@ -89,6 +89,13 @@ def test_what_was_changed_is_named(run: Run, store: list[str], tmp_path: Path) -
     with meddling(tmp_path / "s.sqlite") as connection:
         connection.execute("DELETE FROM audit_seals")
         connection.execute("DELETE FROM audit_events")
+    done = run("audit", "verify", "--json", *db)
+    assert done.code == 1
+    assert json.loads(done.out)["findings"] == []
+    assert "audit_days has" in json.loads(done.out)["wrong_summaries"][0]
+    with meddling(tmp_path / "s.sqlite") as connection:
+        connection.execute("DELETE FROM audit_days")
+        connection.execute("DELETE FROM audit_misses")
     assert run("audit", "verify", *db).code == 0
     assert run("audit", "verify", "--heads", heads, *db).code == 1
 

@@ -62,12 +62,12 @@ def store(
                         program_digest=program(number),
                         target="x86-64-v3",
                         request_count=count,
-                        at=START + number,
+                        at=START + at,
                     )
-                    for reason, actor, number, count in (
-                        ("need_program", "ada", 5, 3),
-                        ("need_program", "bob", 5, 4),
-                        ("need_compile", "ada", 6, 1),
+                    for reason, actor, number, count, at in (
+                        ("need_program", "ada", 5, 3, 5),
+                        ("need_program", "bob", 5, 4, 6),
+                        ("need_compile", "ada", 6, 1, 7),
                     )
                 ),
             ],
@@ -116,10 +116,11 @@ def test_which_artifacts_came_from_a_toolchain_and_who_still_uses_them(store: Sq
 
 
 def test_top_misses_and_their_reasons(store: SqlStore) -> None:
-    query = "SELECT reason, program_digest, misses, actors, jobs FROM v_misses WHERE namespace = 'team'"
-    assert ask(store, f"{query} ORDER BY misses DESC") == [
-        ("need_program", program(5).hex(), 7, 2, 1),
-        ("need_compile", program(6).hex(), 1, 1, 1),
+    query = "SELECT reason, program_digest, misses, last_actor, first_at, last_at FROM v_misses"
+    at = "2026-01-01T00:00:00.00000{}Z"
+    assert ask(store, f"{query} WHERE namespace = 'team' ORDER BY misses DESC") == [
+        ("need_program", program(5).hex(), 7, "bob", at.format(5), at.format(6)),
+        ("need_compile", program(6).hex(), 1, "ada", at.format(7), at.format(7)),
     ]
 
 

@@ -41,8 +41,9 @@ SMALL = (
     "audit_writers",
     "audit_seals",
     "audit_checkpoints",
+    "audit_days",
     "names",
-    "v_job_kernels",
+    "v_",
 )
 #: Rows that a step of a plan may come across: what a page of the audit log looks at, and a little.
 MOST_ROWS = SPAN + 100
@@ -135,7 +136,13 @@ class Plans:
 
 
 #: Short times are found by the index of times, and answered in the order of ids.
-SORTED = ("audit: short time", "audit view: job")
+SORTED = (
+    "audit: short time",
+    "audit view: job",
+    "audit view: users of a kernel",
+    "audit view: toolchain",
+    "audit view: time saved",
+)
 
 
 def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -17,6 +17,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import CompoundSelect, Delete, Executable, Insert, Select, Update
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateIndex, CreateTable
+from sqlalchemy.sql.functions import FunctionElement
 
 from kcache_grpc.storage import migrate, open_store, sql
 from kcache_grpc.storage.schema import APPLICATION_ID, METADATA, SCHEMA_REVISION, triggers
@@ -32,10 +33,19 @@ STATEMENTS = {
     f"{module.__name__.rpartition('.')[2]}.{name}": value.select if isinstance(value, Prepared) else value
     for module in MODULES
     for name, value in vars(module).items()
-    if isinstance(value, Executable | Prepared)
+    if isinstance(value, Executable | Prepared) and not isinstance(value, FunctionElement)
 }
 #: Whole tables of one row a namespace, and counts that are not for hot paths.
-SCANS = {"audit._REGISTERED", "namespaces._LIST", "namespaces._RAISE_ALL", "store._ID"}
+SCANS = {
+    "audit._FORGET_MISSES",
+    "audit._REGISTERED",
+    "namespaces._LIST",
+    "namespaces._RAISE_ALL",
+    "store._ID",
+    "summaries._DAYS",
+    "summaries._MISSES",
+    "summaries._NO_LIMIT",
+}
 SEARCHES = sorted(
     name
     for name in set(STATEMENTS) - SCANS
@@ -57,6 +67,9 @@ def schema_of(path: Path, kinds: tuple[str, ...]) -> dict[str, str]:
     return {name: plain(sql) for name, sql in found.items() if name != "alembic_version"}
 
 
+# What SQLAlchemy does not read back on SQLite is compared as text by the next test.
+@pytest.mark.filterwarnings("ignore:Skipped unsupported reflection of expression-based index")
+@pytest.mark.filterwarnings("ignore:autogenerate skipping metadata-specified expression-based index")
 def test_alembic_finds_no_difference_between_models_and_migrations(template):
     engine = sqlite_engine(template)
     with engine.connect() as connection:

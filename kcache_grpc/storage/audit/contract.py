@@ -99,6 +99,13 @@ class AuditStore(ABC):
         """What stands for the removed parts of a chain, rising."""
 
     @abstractmethod
+    def wrong_summaries(self) -> Sequence[str]:
+        """What the summaries of the log say otherwise than its events, in words; reads all of them.
+
+        Where events were pruned, summaries may say more.
+        """
+
+    @abstractmethod
     def prune(self, checkpoint: Checkpoint, event_ids: Sequence[int]) -> int:
         """One transaction: the checkpoint, and away with these events and the seals up to it; how many rows.
 

@@ -120,6 +120,9 @@ class MemoryAudit(MemoryPart, AuditStore):
         with self._state as state:
             return _checkpoints(state, writer)
 
+    def wrong_summaries(self) -> Sequence[str]:
+        return ()
+
     def prune(self, checkpoint: Checkpoint, event_ids: Sequence[int]) -> int:
         with self._state as state:
             if any(found.sequence == checkpoint.sequence for found in _checkpoints(state, checkpoint.writer)):

@@ -26,7 +26,9 @@ from kcache_grpc.storage.schema.kernels import (
 )
 from kcache_grpc.storage.schema.ledger import (
     audit_checkpoints,
+    audit_days,
     audit_events,
+    audit_misses,
     audit_seals,
     audit_writers,
     conflicts,
@@ -44,7 +46,7 @@ from kcache_grpc.storage.schema.namespaces import (
 )
 
 #: The Alembic revision that this version reads and writes.
-SCHEMA_REVISION = "0003"
+SCHEMA_REVISION = "0004"
 
 #: ``PRAGMA application_id`` of our SQLite files: "KCCH".
 APPLICATION_ID = 0x4B434348
@@ -58,7 +60,9 @@ __all__ = [
     "artifact_chunks",
     "artifacts",
     "audit_checkpoints",
+    "audit_days",
     "audit_events",
+    "audit_misses",
     "audit_seals",
     "audit_writers",
     "autotune_timings",

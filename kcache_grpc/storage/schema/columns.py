@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     CheckConstraint,
@@ -13,8 +15,12 @@ from sqlalchemy import (
     Text,
     text,
 )
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
 
 from kcache_migrations.naming import NAMING_CONVENTION
+from kcache_migrations.views import hexadecimal
 
 METADATA = MetaData(naming_convention=NAMING_CONVENTION)
 
@@ -45,3 +51,21 @@ def bytes_column(name: str, nullable: bool = False) -> Column[bytes]:
 
 def is_digest(*columns: str) -> list[CheckConstraint]:
     return [CheckConstraint(f"length({name}) = 32", name=name) for name in columns]
+
+
+class Hexadecimal(FunctionElement[str]):
+    """A column of bytes as views show it and indexes of that know it: lower-case hex, NULL of none."""
+
+    name = "kcache_hex"
+    type = Text()
+    inherit_cache = True
+
+
+@compiles(Hexadecimal)
+def _sqlite_hexadecimal(element: Hexadecimal, compiler: SQLCompiler, **options: Any) -> str:
+    return hexadecimal("sqlite", compiler.process(element.clauses, **options))
+
+
+@compiles(Hexadecimal, "postgresql")
+def _postgres_hexadecimal(element: Hexadecimal, compiler: SQLCompiler, **options: Any) -> str:
+    return hexadecimal("postgresql", compiler.process(element.clauses, **options))

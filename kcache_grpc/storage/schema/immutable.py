@@ -27,6 +27,13 @@ IMMUTABLE: dict[str, tuple[tuple[str, ...], ...]] = {
 PERMANENT = frozenset({"specs", "key_aliases"})
 
 
+#: What keeps ``audit_days`` and ``audit_misses``.
+_SUMMARIES = {
+    "sqlite": ("audit_events_add_miss", "audit_events_add_day"),
+    "postgresql": ("audit_events_summarize",),
+}
+
+
 def triggers(dialect: str) -> frozenset[tuple[str, str]]:
     """(trigger, table) as they must be found after every migration and at every opening.
 
@@ -34,4 +41,5 @@ def triggers(dialect: str) -> frozenset[tuple[str, str]]:
     has no REPLACE, but TRUNCATE, which row triggers do not see.
     """
     verbs = ("update", "delete", "insert" if dialect == "sqlite" else "truncate")
-    return frozenset((f"{table}_refuse_{verb}", table) for table in IMMUTABLE for verb in verbs)
+    guards = {(f"{table}_refuse_{verb}", table) for table in IMMUTABLE for verb in verbs}
+    return frozenset(guards | {(name, "audit_events") for name in _SUMMARIES[dialect]})

@@ -15,6 +15,7 @@ from sqlalchemy import (
 
 from kcache_grpc.storage.schema.columns import (
     METADATA,
+    Hexadecimal,
     bytes_column,
     id_column,
     int_column,
@@ -52,6 +53,8 @@ kernels = Table(
     *is_digest("kernel_digest", "toolchain"),
     sqlite_autoincrement=True,
 )
+#: As people ask views for it.
+Index("ix_kernels_toolchain_hex", Hexadecimal(kernels.c.toolchain))
 
 kernel_ingredients = Table(
     "kernel_ingredients",

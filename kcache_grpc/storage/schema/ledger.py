@@ -6,6 +6,7 @@ from sqlalchemy import BigInteger, Column, Index, PrimaryKeyConstraint, Table, T
 
 from kcache_grpc.storage.schema.columns import (
     METADATA,
+    Hexadecimal,
     bytes_column,
     id_column,
     int_column,
@@ -27,6 +28,8 @@ usage = Table(
     # Oldest first: what eviction asks for.
     Index("ix_usage_last_used_at", "namespace_id", "subject", "last_used_at"),
     *is_digest("digest"),
+    # A use of something else is on a page of its own: the fewer structures, the fewer pages are written.
+    sqlite_with_rowid=False,
 )
 
 conflicts = Table(
@@ -74,8 +77,49 @@ audit_events = Table(
     Index("ix_audit_events_at", "namespace_id", "at"),
     Index("ix_audit_events_writer", "writer", "id"),
     Index("ix_audit_events_job", "namespace_id", "job", "id"),
-    Index("ix_audit_events_kernel", "namespace_id", "kernel_digest", "id"),
     sqlite_autoincrement=True,
+)
+#: In hex, as people ask views for it.
+Index(
+    "ix_audit_events_kernel",
+    audit_events.c.namespace_id,
+    Hexadecimal(audit_events.c.kernel_digest),
+    audit_events.c.id,
+)
+
+#: Sums over ``audit_events``, by triggers in the transaction that appends (``kcache_migrations.summaries``);
+#: they outlive events that are pruned. ``day`` counts from 1970; each ``slot`` of writers has a row of it.
+audit_days = Table(
+    "audit_days",
+    METADATA,
+    text_column("namespace"),
+    int_column("day"),
+    int_column("slot"),
+    int_column("served"),
+    int_column("saved_us"),
+    int_column("compiled"),
+    int_column("compile_us"),
+    PrimaryKeyConstraint("namespace", "day", "slot"),
+    sqlite_with_rowid=False,
+)
+
+#: Likewise. ``program_digest`` is empty where the request named none.
+audit_misses = Table(
+    "audit_misses",
+    METADATA,
+    text_column("namespace"),
+    bytes_column("program_digest"),
+    text_column("target"),
+    text_column("reason"),
+    Column("key", BigInteger),
+    int_column("misses"),
+    int_column("first_at"),
+    int_column("last_at"),
+    text_column("last_actor"),
+    text_column("last_job"),
+    PrimaryKeyConstraint("namespace", "program_digest", "target", "reason"),
+    Index("ix_audit_misses_misses", "namespace", "misses"),
+    sqlite_with_rowid=False,
 )
 
 #: ``event_ids`` lists the sealed rows: big-endian u64 each.

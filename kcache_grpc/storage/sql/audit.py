@@ -13,11 +13,18 @@ from kcache_grpc.storage.audit.filter import Filter
 from kcache_grpc.storage.audit.sealing import Checkpoint, Seal, Writer, pack_ids, unpack_ids
 from kcache_grpc.storage.errors import Conflict
 from kcache_grpc.storage.records import AuditRecord, Namespace
-from kcache_grpc.storage.schema import audit_checkpoints, audit_events, audit_seals, audit_writers
+from kcache_grpc.storage.schema import (
+    audit_checkpoints,
+    audit_events,
+    audit_misses,
+    audit_seals,
+    audit_writers,
+)
 from kcache_grpc.storage.sql.database import Removal, Row
 from kcache_grpc.storage.sql.journal import record_of, select_events
 from kcache_grpc.storage.sql.part import SqlPart, batches, insert_once
 from kcache_grpc.storage.sql.searches import Search
+from kcache_grpc.storage.sql.summaries import differences
 
 _BY_ID = select_events().where(audit_events.c.id.in_(bindparam("ids", expanding=True)))
 _LAST_ID = select(func.max(audit_events.c.id).label("id"))
@@ -62,6 +69,8 @@ _INSERT_CHECKPOINT = insert_once(audit_checkpoints).returning(audit_checkpoints.
 _SEALS_BELOW = select(audit_seals.c.id).where(
     audit_seals.c.writer == bindparam("of"), audit_seals.c.sequence <= bindparam("sequence")
 )
+#: Those that nobody has met since.
+_FORGET_MISSES = audit_misses.delete().where(audit_misses.c.last_at <= bindparam("last"))
 
 
 class SqlAudit(SqlPart, AuditStore):
@@ -173,6 +182,9 @@ class SqlAudit(SqlPart, AuditStore):
         checks.text("writer", writer)
         return [_checkpoint(row) for row in self._db.fetch(_CHECKPOINTS, {"of": writer})]
 
+    def wrong_summaries(self) -> Sequence[str]:
+        return differences(self._db)
+
     def prune(self, checkpoint: Checkpoint, event_ids: Sequence[int]) -> int:
         row = {name: getattr(checkpoint, name) for name in _CHECKPOINT_FIELDS}
         below = {"of": checkpoint.writer, "sequence": checkpoint.sequence}
@@ -188,6 +200,7 @@ class SqlAudit(SqlPart, AuditStore):
             seals = [found.id for found in connection.execute(_SEALS_BELOW, below)]
             removed = self._db.collect(connection, "audit_events", "id", event_ids, removal)
             self._db.collect(connection, "audit_seals", "id", seals, removal)
+            connection.execute(_FORGET_MISSES, {"last": checkpoint.last_at})
             return removed
 
         return self._db.transact(work)

@@ -12,9 +12,10 @@ from sqlalchemy.sql.functions import FunctionElement
 from kcache_grpc.storage.audit.fields import Kind, Span
 from kcache_grpc.storage.audit.filter import And, Comparison, Filter, Not, Or
 from kcache_grpc.storage.schema import audit_events
+from kcache_grpc.storage.schema.columns import Hexadecimal
 
 #: Columns that begin an index within a namespace, but for the id.
-_INDEXED = frozenset({"at", "job", "kernel_digest", "writer"})
+_INDEXED = frozenset({"at", "job", "writer"})
 _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">", ":": "!="}
 
 
@@ -61,6 +62,8 @@ def _where(condition: Filter, negated: bool, by_index: bool) -> ColumnElement[bo
 
 def _comparison(test: Comparison, negated: bool, by_index: bool) -> ColumnElement[bool]:
     column: ColumnElement[Any] = audit_events.c[test.field.column]
+    if by_index and not negated and test.field.column == "kernel_digest" and test.operator in ("=", ":"):
+        return _kernel(test, column)
     nullable = audit_events.c[test.field.column].nullable
     if not by_index and test.field.column in _INDEXED:
         column = func.coalesce(column, column)
@@ -77,6 +80,16 @@ def _comparison(test: Comparison, negated: bool, by_index: bool) -> ColumnElemen
     compared = column.op(relation, is_comparison=True)(test.value)
     unset_passes = (test.operator == "!=") != negated
     return or_(column.is_(None), compared) if nullable and unset_passes else compared
+
+
+def _kernel(test: Comparison, column: ColumnElement[Any]) -> ColumnElement[bool]:
+    """By the index, which has digests in hex."""
+    if test.value is None:
+        return column.is_not(None)
+    if isinstance(test.value, Span):
+        return Hexadecimal(column).between(test.value.first.hex(), test.value.last.hex())
+    assert isinstance(test.value, bytes)
+    return Hexadecimal(column) == test.value.hex()
 
 
 def _is_set(column: ColumnElement[Any], kind: Kind, negated: bool) -> ColumnElement[bool]:

@@ -14,6 +14,7 @@ from kcache_grpc.storage.audit.fields import FIELDS, Span
 from kcache_grpc.storage.audit.filter import And, Comparison, Filter
 from kcache_grpc.storage.records import Namespace
 from kcache_grpc.storage.schema import audit_events
+from kcache_grpc.storage.schema.columns import Hexadecimal
 from kcache_grpc.storage.sql.conditions import passing
 from kcache_grpc.storage.sql.database import Database
 from kcache_grpc.storage.sql.journal import record_of, select_events
@@ -23,14 +24,11 @@ _HERE = (_EVENT.namespace_id == bindparam("ns"),)
 _BETWEEN = (*_HERE, _EVENT.id > bindparam("after"), _EVENT.id < bindparam("before"))
 #: The same, by no index of ids.
 _ANYWHERE = (*_HERE, _EVENT.id + 0 > bindparam("after"), _EVENT.id + 0 < bindparam("before"))
+_DIGEST = Hexadecimal(_EVENT.kernel_digest)
 _NEXT_DIGEST = (
-    select(_EVENT.kernel_digest)
-    .where(
-        *_HERE,
-        _EVENT.kernel_digest >= bindparam("first"),
-        _EVENT.kernel_digest <= bindparam("last"),
-    )
-    .order_by(_EVENT.kernel_digest)
+    select(_DIGEST.label("digest"))
+    .where(*_HERE, bindparam("first") <= _DIGEST, bindparam("last") >= _DIGEST)
+    .order_by(_DIGEST)
     .limit(1)
 )
 _RANGES = ("=", ":", "<", "<=", ">", ">=")
@@ -115,12 +113,12 @@ class Search:
 
     def _digests(self, span: Span) -> list[bytes]:
         """The first kernels, two at most, whose digests begin like that."""
-        values = {"ns": self.namespace.id, "first": span.first, "last": span.last}
-        found = [row.kernel_digest for row in self.database.fetch(_NEXT_DIGEST, values)]
-        if found and found[0] != span.last:
-            values["first"] = (int.from_bytes(found[0], "big") + 1).to_bytes(len(found[0]), "big")
-            found += [row.kernel_digest for row in self.database.fetch(_NEXT_DIGEST, values)]
-        return found
+        values = {"ns": self.namespace.id, "first": span.first.hex(), "last": span.last.hex()}
+        found = [row.digest for row in self.database.fetch(_NEXT_DIGEST, values)]
+        if found and found[0] != values["last"]:
+            values["first"] = f"{int(found[0], 16) + 1:0{len(found[0])}x}"
+            found += [row.digest for row in self.database.fetch(_NEXT_DIGEST, values)]
+        return [bytes.fromhex(digest) for digest in found]
 
 
 def _conjuncts(condition: Filter) -> Iterator[Filter]:
