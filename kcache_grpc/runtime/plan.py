@@ -85,6 +85,11 @@ class Plan:
         known = self._shorts.get(framework)
         return known or self._shorts.setdefault(framework, make(self))
 
+    @property
+    def bare(self) -> tuple[Callable[..., int], CData, CData] | None:
+        """Entry, ``dims`` and host of a kernel that needs nothing else around its call, else None."""
+        return None if self._strict or self._workspace_bytes else (self._run, self._dims, self._host)
+
     def call(self, buffers: list[CData]) -> None:
         """Run on all buffers: inputs, constants, outputs.
 
@@ -99,9 +104,10 @@ class Plan:
             code = self._run(buffers, self._dims, workspace.pointer, self._host)
             self._workspaces.give_back(workspace)
         if code:
-            raise self._error(code)
+            raise self.error(code)
 
-    def _error(self, code: int) -> BaseException:
+    def error(self, code: int) -> BaseException:
+        """What a call raises for a ``code`` that is not 0."""
         failure = self._threads.failure() if code == HOST_FAILED else None
         return failure or error_of(self.manifest, code, self._symbols)
 

@@ -29,17 +29,19 @@ def nothing(_: tuple[Any, ...]) -> None:
 def for_numpy(plan: Plan) -> Short:
     """For plain ``ndarray``s."""
     specs = plan.manifest.inputs
-    checks = [(numpy_dtype(spec.dtype), shape) for spec, shape in zip(specs, plan.input_shapes, strict=True)]
-    count = len(checks)
+    dtypes, shapes = [numpy_dtype(spec.dtype) for spec in specs], plan.input_shapes
+    count = len(dtypes)
     # bfloat16 has no place in the buffer protocol
     address = address_of if any(spec.dtype == "bf16" for spec in specs) else ffi.from_buffer
     take, call, ndarray = plan.outputs.take, plan.call, np.ndarray
+    entry, dims, host = plan.bare or (None, None, None)
+    null = ffi.NULL
 
     def run(arrays: tuple[Any, ...]) -> tuple[Any, ...] | None:
         if len(arrays) != count:
             return None
         pointers: list[CData] = []
-        for array, (dtype, shape) in zip(arrays, checks):  # noqa: B905 - equal lengths, and this is the hot loop
+        for array, dtype, shape in zip(arrays, dtypes, shapes):  # noqa: B905 - of equal lengths; the hot loop
             if (
                 array.__class__ is not ndarray
                 or array.dtype is not dtype
@@ -49,8 +51,11 @@ def for_numpy(plan: Plan) -> Short:
                 return None
             pointers.append(address(array))
         results, tail = take()
-        pointers.extend(tail)
-        call(pointers)
+        pointers += tail
+        if entry is None:
+            call(pointers)
+        elif code := entry(pointers, dims, null, host):
+            raise plan.error(code)
         return results
 
     return run

@@ -1,0 +1,107 @@
+"""Kernels that compute the same, timed side by side on this machine."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kcache_grpc.runtime.dtypes import numpy_dtype
+from kcache_grpc.runtime.kernel import Kernel
+
+#: Seconds of one sample at least: several calls, where one is shorter.
+_SAMPLE = 5e-4
+#: Rounds at least and at most.
+_LEAST, _MOST = 5, 400
+#: dtype -> how far results may lie apart, of an element or of the root mean square of its array.
+_APART = {"f64": 1e-9, "c128": 1e-9, "f32": 1e-3, "c64": 1e-3, "f16": 2e-2, "bf16": 1e-1}
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Median nanoseconds of a call, and of how many samples."""
+
+    nanoseconds: int
+    samples: int
+
+
+def race(kernels: Mapping[str, Kernel], arrays: Sequence[Any], seconds: float) -> dict[str, Pace]:
+    """The pace of each kernel. Every round calls all, each time in another order, until time is up."""
+    calls = {name: _calls(kernel, arrays) for name, kernel in kernels.items()}
+    samples: dict[str, list[float]] = {name: [] for name in kernels}
+    names, end = list(kernels), time.perf_counter() + seconds
+    for number in range(_MOST):
+        if number >= _LEAST and time.perf_counter() > end:
+            break
+        first = number % len(names)
+        for name in (*names[first:], *names[:first]):
+            samples[name].append(_sample(kernels[name], arrays, calls[name]))
+    return {
+        name: Pace(max(1, round(statistics.median(taken) * 1e9)), len(taken))
+        for name, taken in samples.items()
+    }
+
+
+def _calls(kernel: Kernel, arrays: Sequence[Any]) -> int:
+    kernel(*arrays)
+    return max(1, round(_SAMPLE / max(_sample(kernel, arrays, 1), 1e-7)))
+
+
+def _sample(kernel: Kernel, arrays: Sequence[Any], calls: int) -> float:
+    began = time.perf_counter()
+    for _ in range(calls):
+        kernel(*arrays)
+    return (time.perf_counter() - began) / calls
+
+
+def difference(expected: Sequence[Any], results: Sequence[Any], kernel: Kernel, strict: bool) -> str:
+    """How results differ from those expected, in words; empty where they agree as their numerics allow."""
+    for number, (left, right) in enumerate(zip(expected, results, strict=True)):
+        dtype = kernel.manifest.outputs[number].dtype
+        a, b = np.asarray(left), np.asarray(right)
+        exact = strict or dtype not in _APART
+        if a.tobytes() == b.tobytes() or (not exact and _close(a, b, _APART[dtype])):
+            continue
+        return f"result {number} differs from that of the default schedule"
+    return ""
+
+
+def _close(a: Any, b: Any, apart: float) -> bool:
+    if a.dtype.kind not in "fc":  # bf16 without a package for the type
+        return bool(np.all(np.abs(a.astype(np.int64) - b.astype(np.int64)) <= 32))
+    wide = np.complex128 if a.dtype.kind == "c" else np.float64
+    x: Any = a.astype(wide)
+    y: Any = b.astype(wide)
+    finite: NDArray[Any] = x[np.isfinite(x)]
+    scale = float(np.linalg.norm(finite) / np.sqrt(max(1, finite.size)))
+    return bool(np.allclose(y, x, rtol=apart, atol=apart * scale, equal_nan=True))
+
+
+def drawn(kernel: Kernel, seed: int = 0) -> list[Any]:
+    """Arguments for a kernel of fixed sizes."""
+    generator = np.random.default_rng(seed)
+    return [draw(generator, spec.dtype, spec.shape({})) for spec in kernel.binding.inputs]
+
+
+def draw(generator: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Normal floats; integers from 0 to 3, small enough to be indices."""
+    made = numpy_dtype(dtype)
+    if dtype == "i1":
+        return generator.integers(0, 2, shape).astype(made)
+    if dtype.lstrip("u").startswith("i"):
+        return generator.integers(0, 4, shape).astype(made)
+    values: Any = generator.standard_normal(shape)
+    if dtype.startswith("c"):
+        values = values + 1j * generator.standard_normal(shape)
+    return _bits_of_bfloat16(values) if dtype == "bf16" and made.kind == "u" else values.astype(made)
+
+
+def _bits_of_bfloat16(values: NDArray[Any]) -> NDArray[Any]:
+    """Without a package for the type: the upper half of a float, rounded towards zero."""
+    bits: Any = np.ascontiguousarray(values, np.float32)
+    return (bits.view(np.uint32) >> 16).astype(np.uint16)
