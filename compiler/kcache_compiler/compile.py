@@ -36,6 +36,7 @@ from kcache_compiler.package import elf
 from kcache_compiler.package.isa import required_features
 from kcache_compiler.package.link import link
 from kcache_compiler.package.target import target_named
+from kcache_compiler.schedule.attention import mark
 from kcache_compiler.schedule.fuse import BODY_LIMIT, OPERAND_LIMIT, fuse, unshare
 from kcache_compiler.types import ArgSpec, CompiledKernel, CompileOptions, KernelInterface
 
@@ -92,6 +93,7 @@ PIPELINE: tuple[Stage, ...] = (
     Rewrite("unshare", unshare),
     Passes("generalize", "func.func(linalg-generalize-named-ops)"),
     Rewrite("fuse", fuse, f"bodies to {BODY_LIMIT}, operands to {OPERAND_LIMIT}"),
+    Rewrite("attention", mark),
     Passes("complex", "func.func(convert-complex-to-standard)"),
     Rewrite("math-on-f32", math_on_f32),
     Rewrite("math", _expand_math, f"library {MATH_VERSION}"),

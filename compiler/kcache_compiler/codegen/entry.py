@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from kcache_compiler.codegen import memory, mlir
-from kcache_compiler.codegen.formula import Formula, add, mul, text
+from kcache_compiler.codegen.attention.gather import gather
+from kcache_compiler.codegen.attention.outline import outline_attention
+from kcache_compiler.codegen.formula import Formula, add, apply, mul, text
 from kcache_compiler.codegen.gemm.outline import outline_contraction
 from kcache_compiler.codegen.gemm.recognize import is_contraction
 from kcache_compiler.codegen.launch import Outlined, outline
@@ -21,6 +23,7 @@ from kcache_compiler.codegen.runs import plan_launches
 from kcache_compiler.codegen.shape import Shapes, row_major
 from kcache_compiler.codegen.signature import stated
 from kcache_compiler.codegen.stage import Unit
+from kcache_compiler.codegen.streams import streamed
 from kcache_compiler.codegen.workspace import plan
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.schedule.choices import parse_choices
@@ -90,27 +93,36 @@ def build_entry(unit: Unit) -> None:
     cast_checks = _cast_checks(main, shapes)
     launches: list[tuple[list[mlir.Op], Outlined]] = []
     spared: list[mlir.Op] = []
-    for planned in plan_launches(main, shapes, is_contraction, unit.target.vector_bytes):
+    attentions = gather(unit, main, shapes)
+    for found in attentions:
+        outlined = outline_attention(unit, found, f"launch_{len(launches)}", shapes)
+        launches.append((found.members, outlined))
+        spared += found.spared
+    taken = {op for found in attentions for op in found.members}
+    for planned in plan_launches(main, shapes, is_contraction, unit.target.vector_bytes, taken):
         whole = outline_contraction(unit, planned.generics, f"launch_{len(launches)}", shapes)
         if whole is not None:
             launches.append((planned.generics, whole))
             continue
         for one in planned.parts or [planned]:
             name = f"launch_{len(launches)}"
-            outlined = outline(unit.module, name, one.fused, one.codes, one.buffers, shapes)
+            fused = streamed(one.fused, one.buffers, shapes) if unit.target.architecture == "x86_64" else one.fused
+            outlined = outline(unit.module, name, fused, one.codes, one.buffers, shapes)
             launches.append((one.generics, outlined))
             spared += one.spared
     for _, outlined in launches:
         _record(unit, outlined)
     workspace = plan(main, shapes, [generics for generics, _ in launches], spared)
-    scratch = max((launch.scratch for _, launch in launches), default=0)
+    scratch: Formula = 0
+    for _, launch in launches:
+        scratch = apply("max", scratch, launch.scratch)
     unit.workspace = add(workspace.size, mul(scratch, "workers")) if scratch else workspace.size
     for _, launch in launches:
-        _task(unit.module, launch, scratch)
+        _task(unit.module, launch)
     mlir.splice(unit.module, _SUPPORT)
     _refuse_leftovers(main)
-    words = max((len(_words(launch)) for _, launch in launches), default=1)
-    frame = _Frame(unit, main, shapes, workspace.size, words)
+    words = max((len(_words(launch)) + 1 for _, launch in launches), default=1)
+    frame = _Frame(unit, main, shapes, (workspace.size, scratch), words)
     frame.bind_sizes(open_sizes)
     for buffer, sizes in known.items():
         frame.bind_argument(buffer, sizes)
@@ -174,10 +186,11 @@ def _words(launch: Outlined) -> list[str]:
     return launch.pointer_types
 
 
-def _task(module: mlir.Module, launch: Outlined, scratch: int) -> None:
+def _task(module: mlir.Module, launch: Outlined) -> None:
     """The task of a launch: read the closure's words and call the slice function.
 
-    ``scratch`` is each worker's share of what the last word points to, when the launch wants any.
+    Where the launch wants scratch, its last word points to that of all workers, and a word more says how
+    many bytes are each worker's share.
     """
     words = _words(launch)
     lines = [
@@ -192,7 +205,9 @@ def _task(module: mlir.Module, launch: Outlined, scratch: int) -> None:
         lines.append(f"  %w{number} = llvm.load %a{number} : !llvm.ptr -> {kind}")
     passed = [f"%w{number}" for number in range(len(words))]
     if launch.scratch:
-        lines.append(f"  %share = llvm.mlir.constant({scratch} : i64) : i64")
+        where = f"%closure[{8 * len(words)}]"
+        lines.append(f"  %at_share = llvm.getelementptr {where} : (!llvm.ptr) -> !llvm.ptr, i8")
+        lines.append("  %share = llvm.load %at_share : !llvm.ptr -> i64")
         lines.append("  %skipped = llvm.mul %worker, %share : i64")
         lines.append(
             f"  %own = llvm.getelementptr {passed[-1]}[%skipped] : (!llvm.ptr, i64) -> !llvm.ptr, i8"
@@ -221,8 +236,10 @@ def _refuse_leftovers(main: mlir.Op) -> None:
 class _Frame:
     """The entry function while it is written: its arguments, its closure and what buffers became."""
 
-    def __init__(self, unit: Unit, main: mlir.Op, shapes: Shapes, scratch_at: Formula, words: int) -> None:
-        self.scratch_at = scratch_at
+    def __init__(
+        self, unit: Unit, main: mlir.Op, shapes: Shapes, scratch: tuple[Formula, Formula], words: int
+    ) -> None:
+        self.scratch_at, self.scratch = scratch
         self.extents = dict(enumerate(unit.extents, len(unit.inputs) + len(unit.constants)))
         self.main = main
         self.choices = parse_choices(unit.options.schedule)
@@ -306,6 +323,7 @@ class _Frame:
                 words += memory.pass_scalar(scalar)
             if launch.scratch:
                 words.append(memory.advance(self.workspace, mlir.type_of("i8"), self._size(self.scratch_at)))
+                words.append(self._size(self.scratch))
             for number, word in enumerate(words):
                 slot = memory.advance(self.closure, i64(), mlir.constant(number))
                 mlir.create("llvm.store", [word, slot])

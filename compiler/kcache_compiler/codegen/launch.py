@@ -45,7 +45,7 @@ class Outlined:
     scalars: list[mlir.Value]
     pointer_types: list[str] = field(default_factory=list[str])
     #: Bytes of scratch for each worker; when there are any, the last argument points to them.
-    scratch: int = 0
+    scratch: Formula = 0
 
 
 def read_nest(

@@ -427,3 +427,17 @@ def splat_scalar(operation: Op) -> Value:
     text = str(operation.attributes["value"])
     shape = text.rindex(" : tensor<")
     return value("stablehlo.constant", (), kind, value=attribute(f"{text[:shape]} : {kind}"))
+
+
+def string_of(literal: Any) -> str:
+    return ir.StringAttr(literal).value
+
+
+def float_of(literal: Any) -> float:
+    return ir.FloatAttr(literal).value
+
+
+def attributes_text(operation: Op) -> str:
+    """All attributes, comparable between operations."""
+    named = operation.operation.attributes
+    return ", ".join(f"{named[place].name} = {named[place].attr}" for place in range(len(named)))

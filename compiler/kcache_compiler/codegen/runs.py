@@ -6,7 +6,7 @@ A *run* is a stretch of one block in which only structured operations have effec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,19 +50,25 @@ def plan_launches(
     shapes: Shapes,
     is_contraction: Callable[[mlir.Op], bool] = lambda _: False,
     vector_bytes: int = 16,
+    taken: Collection[mlir.Op] = (),
 ) -> list[Planned]:
-    """The launches of ``main`` in order of execution; its generics are put in that order too."""
-    return [planned for run in _runs(main) for planned in _plan(run, shapes, is_contraction, vector_bytes)]
+    """The launches of ``main`` in order of execution; its generics are put in that order too.
+
+    What is ``taken`` is a launch already, past which nothing moves.
+    """
+    return [
+        planned for run in _runs(main, taken) for planned in _plan(run, shapes, is_contraction, vector_bytes)
+    ]
 
 
-def _runs(main: mlir.Op) -> Iterator[list[mlir.Op]]:
+def _runs(main: mlir.Op, taken: Collection[mlir.Op]) -> Iterator[list[mlir.Op]]:
     """Stretches of generics, in program order, once what stands between them has moved to their start."""
     blocks = list(dict.fromkeys(generic.operation.block for generic in mlir.named(main, "linalg.generic")))
     for block in blocks:
         run: list[mlir.Op] = []
         for op in mlir.operations(block):
             name = mlir.name_of(op)
-            if name == "linalg.generic":
+            if name == "linalg.generic" and op not in taken:
                 run.append(op)
             elif run and (name in _PURE or name.startswith(("arith.", "math."))):
                 op.move_before(run[0])

@@ -66,6 +66,8 @@ class Fused:
     rows: tuple[tuple[int, int], ...] = ()
     instead: tuple[tuple[int, int], ...] = ()
     turn: Turn | None = None
+    #: Results that go to memory past the caches.
+    streamed: frozenset[int] = frozenset()
 
     @property
     def statements(self) -> list[Statement]:

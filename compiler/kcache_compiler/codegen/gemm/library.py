@@ -11,7 +11,7 @@ from kcache_compiler.codegen.gemm.shape import Form
 from kcache_compiler.codegen.gemm.tile import row_counts, tile
 
 
-@functools.cache
+@functools.singledispatch
 def library(form: Form) -> str:
     parts = [
         pack.consecutive(form),

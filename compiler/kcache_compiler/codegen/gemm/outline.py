@@ -87,7 +87,7 @@ def _write(
     dims = arguments[2]
     cache: dict[Formula, mlir.Value] = {}
     facts = _facts(contraction, cleared)
-    table = _stored([memory.emit_formula(fact, dims, cache) for fact in facts])
+    table = stored_words([memory.emit_formula(fact, dims, cache) for fact in facts])
     pointers: list[mlir.Value] = []
     for operand, offset in zip(contraction.operands, contraction.offsets, strict=True):
         buffer = generic.operands[operand]
@@ -97,7 +97,7 @@ def _write(
     nothing = mlir.value("llvm.mlir.zero", (), memory.pointer_type())
     closure = function = nothing
     if epilogue is not None:
-        closure = _stored(arguments[2:-1])
+        closure = stored_words(arguments[2:-1])
         function = mlir.value(
             "llvm.mlir.addressof", (), memory.pointer_type(), global_name=mlir.attribute(f"@{epilogue}")
         )
@@ -106,7 +106,7 @@ def _write(
     mlir.create("func.return", [mlir.constant(0, "i32")])
 
 
-def _stored(words: list[mlir.Value]) -> mlir.Value:
+def stored_words(words: list[mlir.Value]) -> mlir.Value:
     """An array on the stack, of eight bytes a word."""
     attributes = {"elem_type": mlir.type_attr(memory.i64()), "alignment": mlir.int_attr(8)}
     count = mlir.constant(len(words))

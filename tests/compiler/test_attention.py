@@ -1,0 +1,311 @@
+"""Attention as one launch: values over forms, sizes and extremes; what is refused; what memory it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+import pytest
+
+pytest.importorskip("jax")
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+
+from kcache_compiler import canonicalize, compile_spec
+from kcache_compiler.codegen.formula import evaluate_text
+from kcache_compiler.types import ArgSpec, CompileOptions
+from tests.compiler.codegen_harness import Kernel, threaded_host
+
+RANDOM = np.random.default_rng(20261122)
+Function = Callable[..., Any]
+
+
+def _target() -> str:
+    """The widest of ours that runs here."""
+    here = llvm.get_host_cpu_features()
+    if not llvm.get_process_triple().startswith("x86_64"):
+        return "aarch64"
+    if here.get("avx512vl", False):
+        return "x86-64-v4"
+    return "x86-64-v3" if here.get("avx2", False) else "x86-64-v2"
+
+
+def _kernel(
+    function: Function,
+    arrays: list[np.ndarray],
+    target: str | None = None,
+    numerics: str = "default",
+    opened: bool = False,
+) -> Kernel:
+    text = jax.jit(function).lower(*arrays).as_text("stablehlo")
+    canonical = canonicalize(text.encode(), "stablehlo", numerics)
+    arguments = ArgSpec(canonical.symbolic_args) if opened else canonical.arg_spec
+    options = CompileOptions(numerics=numerics)
+    return Kernel(compile_spec(canonical.spec_text, arguments, target or _target(), options, lambda _: None))
+
+
+def _arrays(queries: int, keys: int, depth: int, kind: Any = "f4", heads: int = 2) -> list[np.ndarray]:
+    shapes = [(2, heads, queries, depth), (2, heads, keys, depth), (2, heads, keys, depth)]
+    return [RANDOM.standard_normal(shape).astype(kind) for shape in shapes]
+
+
+def _is_attention(kernel: Kernel) -> bool:
+    return [launch.ops[0] for launch in kernel.interface.launches] == ["attention"]
+
+
+def plain(q: Any, k: Any, v: Any) -> Any:
+    return jax.nn.softmax(q @ k.swapaxes(-1, -2) * 0.25, -1) @ v
+
+
+def causal(q: Any, k: Any, v: Any) -> Any:
+    scores = q @ k.swapaxes(-1, -2) * 0.25
+    mask = jnp.tril(jnp.ones(scores.shape[-2:], bool))
+    return jax.nn.softmax(jnp.where(mask, scores, -jnp.inf), -1) @ v
+
+
+def far(q: Any, k: Any, v: Any) -> Any:
+    """Causal with a number instead of -inf, and the keys beyond counted from the end."""
+    scores = q @ k.swapaxes(-1, -2) * 0.25
+    late = jnp.arange(scores.shape[-1]) > jnp.arange(scores.shape[-2])[:, None] + 5
+    return jax.nn.softmax(jnp.where(late, -2e38, scores), -1) @ v
+
+
+def biased(q: Any, k: Any, v: Any, bias: Any) -> Any:
+    return jax.nn.softmax(q @ k.swapaxes(-1, -2) + bias, -1) @ v
+
+
+def masked(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    return jax.nn.softmax(jnp.where(mask, q @ k.swapaxes(-1, -2), -jnp.inf), -1) @ v
+
+
+def guarded(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    """As PyTorch has it: a row of nothing but masked keys gives zeros."""
+    scores = jnp.where(mask, 0.0, -jnp.inf) + (q * 0.5) @ (k * 0.5).swapaxes(-1, -2)
+    nothing = jnp.all(scores == -jnp.inf, -1, keepdims=True)
+    return jnp.where(nothing, 0.0, jax.nn.softmax(scores, -1)) @ v
+
+
+def capped(q: Any, k: Any, v: Any) -> Any:
+    return jax.nn.softmax(30 * jnp.tanh(q @ k.swapaxes(-1, -2) / 30), -1) @ v
+
+
+def late(q: Any, k: Any, v: Any) -> Any:
+    """Divided by the sum of the weights last."""
+    scores = jnp.einsum("bhqd,bhkd->bhqk", q * 0.25, k)
+    weights = jnp.exp(scores - scores.max(-1, keepdims=True))
+    return jnp.einsum("bhqk,bhkd->bhqd", weights, v) / weights.sum(-1, keepdims=True)
+
+
+def in_the_middle(q: Any, k: Any, v: Any) -> Any:
+    """Heads beside the width: no transposition stands in memory."""
+    q, k, v = (each.swapaxes(1, 2) for each in (q, k, v))
+    return jax.nn.dot_product_attention(q, k, v).swapaxes(1, 2)
+
+
+def grouped(q: Any, k: Any, v: Any) -> Any:
+    """Two heads of queries for each of keys."""
+    batch, heads, queries, depth = q.shape
+    q = q.reshape(batch, heads // 2, 2, queries, depth)
+    weights = jax.nn.softmax(jnp.einsum("bhgqd,bhkd->bhgqk", q, k) * 0.25, -1)
+    return jnp.einsum("bhgqk,bhkd->bhgqd", weights, v)
+
+
+def _extra(function: Function, queries: int, keys: int) -> list[np.ndarray]:
+    if function is biased:
+        return [RANDOM.standard_normal((2, 1, queries, keys)).astype("f4")]
+    return [RANDOM.random((queries, keys)) < 0.6] if function in (masked, guarded) else []
+
+
+def _expected(function: Function, arrays: list[np.ndarray]) -> np.ndarray:
+    """What JAX gives in f64."""
+    wide = [array if array.dtype == bool else array.astype("f8") for array in arrays]
+    with jax.enable_x64(True), np.errstate(all="ignore"):
+        return np.asarray(function(*[jnp.asarray(array) for array in wide]))
+
+
+def _agrees(kernel: Kernel, function: Function, arrays: list[np.ndarray], bound: float = 2e-6) -> None:
+    result, expected = kernel(*arrays)[0].astype("f8"), _expected(function, arrays)
+    finite = np.isfinite(expected)
+    assert np.array_equal(result[~finite], expected[~finite], equal_nan=True)
+    size = max(1.0, float(np.abs(expected[finite]).max(initial=0)))
+    assert np.abs(result[finite] - expected[finite]).max(initial=0) <= bound * size
+
+
+FORMS = [plain, causal, far, biased, masked, guarded, capped, late, in_the_middle]
+
+
+@pytest.mark.parametrize("function", FORMS, ids=lambda function: function.__name__)
+def test_forms_are_one_launch(function: Function) -> None:
+    arrays = _arrays(37, 53, 16) + _extra(function, 37, 53)
+    kernel = _kernel(function, arrays)
+    assert _is_attention(kernel)
+    _agrees(kernel, function, arrays)
+
+
+@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3"])
+def test_narrower_registers(target: str) -> None:
+    if _target() == "aarch64" or (target, _target()) == ("x86-64-v3", "x86-64-v2"):
+        pytest.skip(f"no {target} here")
+    arrays = _arrays(70, 301, 24)
+    for kind, bound in (("f4", 2e-6), ("f8", 1e-14)):
+        given = [array.astype(kind) for array in arrays]
+        with jax.enable_x64(True):
+            kernel = _kernel(causal, given, target)
+        assert _is_attention(kernel)
+        _agrees(kernel, causal, given, bound)
+
+
+def test_query_heads_share_keys() -> None:
+    arrays = [_arrays(37, 53, 16, heads=4)[0], *_arrays(37, 53, 16)[1:]]
+    kernel = _kernel(grouped, arrays)
+    assert kernel.interface.launches[0].ops[0] == "attention"
+    _agrees(kernel, grouped, arrays)
+
+
+SIZES = [
+    (1, 1, 1),
+    (5, 7, 3),
+    (12, 32, 64),
+    (13, 257, 65),
+    (250, 530, 40),
+    (241, 1100, 33),
+    (6, 40, 300),
+    (3, 0, 4),
+    (0, 5, 4),
+]
+
+
+@pytest.mark.parametrize("function", [plain, causal, guarded], ids=lambda function: function.__name__)
+def test_open_sizes(function: Function) -> None:
+    kernel = _kernel(function, _arrays(37, 53, 16) + _extra(function, 37, 53), opened=True)
+    assert _is_attention(kernel)
+    for queries, keys, depth in SIZES:
+        arrays = _arrays(queries, keys, depth) + _extra(function, queries, keys)
+        if keys == 0 and function is not plain:
+            continue
+        if keys == 0:
+            assert (kernel(*arrays)[0] == 0).all()
+            continue
+        _agrees(kernel, function, arrays, 4e-6)
+
+
+def test_no_scores_in_memory() -> None:
+    arrays = _arrays(37, 53, 16)
+    workspace = _kernel(causal, arrays, opened=True).interface.workspace
+    sizes = {"s0": 2, "s1": 8, "s2": 64, "s3": 64, "s4": 64, "s5": 64, "workers": 1}
+    for length in (1024, 65536):
+        long = {**sizes, **dict.fromkeys(("s2", "s4"), length)}
+        assert evaluate_text(workspace, {**sizes, **long}) < 1 << 20
+
+
+def test_extreme_scores() -> None:
+    q, k, v = _arrays(40, 600, 16)
+    kernels = {function: _kernel(function, [q, k, v]) for function in (plain, causal, far)}
+    rising = q.copy()
+    rising[..., 0], far_keys = 40, k.copy()
+    far_keys[..., 0] = np.linspace(-50, 200, 600)  # each block has a new maximum, far above the one before
+    for arrays in ([q * 1e4, k, v], [rising, far_keys, v], [-rising, far_keys, v], [q * 0, k, v]):
+        for function, kernel in kernels.items():
+            _agrees(kernel, function, [array.astype("f4") for array in arrays], 2e-3)
+
+
+def test_infinite_and_missing_numbers_reach_what_they_reach_in_the_program() -> None:
+    for function in (causal, far):
+        arrays = _arrays(300, 600, 16)
+        kernel = _kernel(function, arrays)
+        for number in (np.inf, -np.inf, np.nan):
+            for operand, place in ((0, 7), (1, 290), (2, 3), (2, 299), (2, 599)):
+                changed = [array.copy() for array in arrays]
+                changed[operand][0, 1, place, 2] = number
+                _agrees(kernel, function, changed)
+
+
+def test_rows_without_keys() -> None:
+    arrays = _arrays(40, 600, 16)
+    mask = RANDOM.random((40, 600)) < 0.5
+    mask[3], mask[7, :520], mask[9, 100:] = False, False, False
+    for function in (masked, guarded):
+        kernel = _kernel(function, [*arrays, mask])
+        result = kernel(*arrays, mask)[0]
+        assert np.isnan(result[:, :, 3]).all() if function is masked else (result[:, :, 3] == 0).all()
+        _agrees(kernel, function, [*arrays, mask])
+
+
+def test_threads_change_no_bit() -> None:
+    arrays = _arrays(500, 700, 32)
+    kernel = _kernel(causal, arrays)
+    alone = kernel(*arrays)[0]
+    host = threaded_host(2)
+    assert (kernel(*arrays, host=host)[0] == alone).all()
+    assert host.calls
+
+
+@pytest.mark.parametrize("kind", ["bf16", "f16"])
+def test_narrow_operands(kind: str) -> None:
+    dtype = ml_dtypes.bfloat16 if kind == "bf16" else np.float16
+
+    def function(q: Any, k: Any, v: Any) -> Any:
+        q, k, v = (each.astype(jnp.float32) for each in (q, k, v))
+        return plain(q, k, v).astype(dtype)
+
+    arrays = _arrays(37, 530, 16, dtype)
+    kernel = _kernel(function, arrays)
+    result = kernel(*arrays)[0].astype("f8")
+    expected = _expected(plain, [array.astype("f4") for array in arrays])
+    assert np.abs(result - expected).max() <= 2.0 ** (-8 if kind == "bf16" else -10) * np.abs(expected).max()
+
+
+def test_slices_of_one_argument() -> None:
+    """Queries, keys and values in one buffer."""
+
+    def function(x: Any) -> Any:
+        q, k, v = (
+            x[:, :, part * 16 : part * 16 + 16].reshape(2, 90, 2, 8).swapaxes(1, 2) for part in range(3)
+        )
+        return plain(q, k, v)
+
+    x = RANDOM.standard_normal((2, 90, 48)).astype("f4")
+    kernel = _kernel(function, [x])
+    assert "attention" in {launch.ops[0] for launch in kernel.interface.launches}
+    _agrees(kernel, function, [x])
+
+
+def _with_weights(q: Any, k: Any, v: Any) -> Any:
+    weights = jax.nn.softmax(q @ k.swapaxes(-1, -2), -1)
+    return weights @ v, weights
+
+
+def _with_other_shift(q: Any, k: Any, v: Any) -> Any:
+    scores = q @ k.swapaxes(-1, -2)
+    weights = jnp.exp(scores - (scores * 0.5).max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True) @ v
+
+
+def _of_columns(q: Any, k: Any, v: Any) -> Any:
+    return jax.nn.softmax(q @ k.swapaxes(-1, -2), -2) @ v
+
+
+def _gradient(q: Any, k: Any, v: Any) -> Any:
+    return jax.grad(lambda *each: (plain(*each) ** 2).sum(), (0, 1, 2))(q, k, v)
+
+
+@pytest.mark.parametrize("function", [_with_weights, _with_other_shift, _of_columns, _gradient])
+def test_what_is_no_attention_stays_as_it_is(function: Function) -> None:
+    arrays = _arrays(40, 40, 16)
+    kernel = _kernel(function, arrays)
+    assert "attention" not in {launch.ops[0] for launch in kernel.interface.launches}
+    results = kernel(*arrays)
+    expected = function(*arrays)
+    for result, one in zip(results, expected if isinstance(expected, tuple) else (expected,), strict=True):
+        assert np.allclose(result, one, rtol=2e-4, atol=2e-5)
+
+
+def test_strict_keeps_the_order_of_the_program() -> None:
+    arrays = _arrays(37, 53, 16)
+    kernel = _kernel(plain, arrays, numerics="strict")
+    assert "attention" not in {launch.ops[0] for launch in kernel.interface.launches}
+    _agrees(kernel, plain, arrays)
