@@ -23,7 +23,6 @@ from kcache_compiler.codegen.runs import plan_launches
 from kcache_compiler.codegen.shape import Shapes, row_major
 from kcache_compiler.codegen.signature import stated
 from kcache_compiler.codegen.stage import Unit
-from kcache_compiler.codegen.streams import streamed
 from kcache_compiler.codegen.workspace import plan
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.schedule.choices import parse_choices
@@ -106,8 +105,7 @@ def build_entry(unit: Unit) -> None:
             continue
         for one in planned.parts or [planned]:
             name = f"launch_{len(launches)}"
-            fused = streamed(one.fused, one.buffers, shapes) if unit.target.architecture == "x86_64" else one.fused
-            outlined = outline(unit.module, name, fused, one.codes, one.buffers, shapes)
+            outlined = outline(unit.module, name, one.fused, one.codes, one.buffers, shapes)
             launches.append((one.generics, outlined))
             spared += one.spared
     for _, outlined in launches:
