@@ -79,6 +79,16 @@ def fill(store: Store, count: int) -> Namespace:
     return ns
 
 
+def filled(store: Store, count: int) -> Namespace:
+    """``fill``, unless an earlier run did. Raises ``ValueError`` for a store that it began to fill only."""
+    ns = store.get_or_create_namespace("default")
+    if store.count_specs(ns) >= count:
+        return ns
+    if store.get_spec(ns, 1) is not None:
+        raise ValueError(f"{store.url} was filled in part, or for fewer specs: remove it")
+    return fill(store, count)
+
+
 def _batched(rows: Iterable[Row]) -> Iterator[list[Row]]:
     source = iter(rows)
     while batch := list(itertools.islice(source, _BATCH)):

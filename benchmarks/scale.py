@@ -1,6 +1,6 @@
 """What look-ups, inserts, audit queries and collection cost in a large store, against a small one.
 
-``python -m benchmarks.scale [--db URL --small URL] [--postgres] [--specs 200000] [--only TEXT]``
+``python -m benchmarks.scale [--postgres] [--keep FOLDER] [--specs 200000] [--only TEXT] [--limit 2]``
 
 Fills two stores: one with 1,000,000 mappings, as many audit events, 200,000 specs and kernels and 20 GB worth
 of artifacts (rows that name objects of that size, without the objects), one with 1,000 mappings and events.
@@ -8,8 +8,11 @@ Then it asks both the same things, one call here, one call there, and compares m
 CPU time: of this process, and of the server processes of a Postgres on this machine. Of the two rows of a
 question ``again`` asks for the same few things over and over, ``any`` for something else each time, so that
 in the large store hardly a page was read before. The files are in the operating system's cache both times.
-Without URLs both are SQLite files in a temporary folder, or with ``--postgres`` databases of a server that it
-starts.
+
+Both are SQLite files in a temporary folder, or with ``--postgres`` databases of a server that it starts, or
+what ``--db`` and ``--small`` name. Filling the large one takes minutes: with ``--keep`` it stays in a folder
+and is used again. On a busy machine trust CPU times, and give more ``--rounds``. Exits with 1 if a ratio of
+wall times is above ``--limit``, and lists those that are.
 """
 
 from __future__ import annotations
@@ -17,7 +20,9 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -31,16 +36,20 @@ from rich.table import Table
 from sqlalchemy import text
 
 from benchmarks.environment import clear_and_restart, description
-from benchmarks.filling import fill, vacuum
+from benchmarks.filling import filled, vacuum
 from benchmarks.questions import Question, questions
 from kcache_grpc.storage import Store, open_store
 from kcache_grpc.storage.sql.database import Database
 
 #: Rounds, and calls of each store in one; for what removes rows, of which the small store has 200, fewer.
-ROUNDS, CALLS, FEW = 7, 25, 2
+ROUNDS, CALLS, FEW = 7, 20, 2
 #: Specs of the small store.
 SMALL = 200
 _SERVERS = text("SELECT pid FROM pg_stat_activity WHERE datname = current_database()")
+_FILES = text(
+    "SELECT current_setting('data_directory') || '/' || pg_relation_filepath(oid) AS path FROM pg_class"
+    " WHERE relkind IN ('r', 'i') AND relnamespace = current_schema()::regnamespace"
+)
 #: Subjects that ``again`` asks for.
 SUBJECTS = 5
 
@@ -84,12 +93,26 @@ class Asking:
         return time.process_time_ns() + sum(int(each.read_text().split()[0]) for each in self._servers)
 
 
-def compare(asked: dict[str, Asking], calls: int) -> dict[str, Cost]:
+def read_into_cache(store: Store) -> None:
+    """Read the files of a database on this machine, as far as this user may."""
+    database: Database = store._db  # type: ignore[attr-defined]
+    paths = [Path(store.url.removeprefix("sqlite:///"))]
+    if database.shared:
+        named = [Path(row.path) for row in database.fetch(_FILES)]
+        paths = [path for first in named for path in first.parent.glob(f"{first.name}*")]
+    for path in paths:
+        if os.access(path, os.R_OK):
+            with path.open("rb") as file:
+                while file.read(1 << 22):
+                    pass
+
+
+def compare(asked: dict[str, Asking], rounds: int, calls: int) -> dict[str, Cost]:
     """The same question to each store in turn: whatever disturbs the machine disturbs both."""
     for asking in asked.values():
         asking.warm(max(2, calls // 5))
     found: dict[str, list[list[tuple[float, float]]]] = {size: [] for size in asked}
-    for round in range(ROUNDS):
+    for round in range(rounds):
         sizes = list(asked) if round % 2 else list(asked)[::-1]
         for each in found.values():
             each.append([])
@@ -108,22 +131,23 @@ def _cost(rounds: list[list[tuple[float, float]]]) -> Cost:
     )
 
 
-def measure(large: Store, small: Store, count: int, only: str) -> dict[str, dict[str, Any]]:
+def measure(large: Store, small: Store, chosen: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Costs in both, by question and column."""
     stores = {"small": small, "large": large}
     asked: dict[str, dict[str, Question]] = {}
-    for size, number in (("small", SMALL), ("large", count)):
-        namespace = fill(stores[size], number)
+    for size, number in (("small", SMALL), ("large", chosen.specs)):
+        namespace = filled(stores[size], number)
         vacuum(stores[size])
+        read_into_cache(stores[size])
         asked[size] = questions(stores[size], namespace, number)
     found: dict[str, dict[str, Any]] = {}
     for name, question in asked["small"].items():
-        if only not in name:
+        if chosen.only not in name:
             continue
 
         def row(calls: int, numbers: Callable[[], Iterator[int]], name: str = name) -> dict[str, float]:
             both = {size: Asking(store, asked[size][name], numbers()) for size, store in stores.items()}
-            return _row(compare(both, calls))
+            return _row(compare(both, chosen.rounds, calls))
 
         if question.uses_up:
             found[name] = {"any": row(FEW, lambda: itertools.count(1))}
@@ -153,18 +177,34 @@ def _stores(chosen: argparse.Namespace) -> Iterator[tuple[Store, Store, str]]:
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(dir=chosen.folder))
         urls = [
-            chosen.db or f"sqlite:///{folder}/large.sqlite",
+            chosen.db or f"sqlite:///{(chosen.keep or Path(folder)).absolute()}/large.sqlite",
             chosen.small or f"sqlite:///{folder}/small.sqlite",
         ]
         if chosen.postgres:
-            from tests.postgres import running
+            urls = stack.enter_context(_databases(chosen.keep))
+        kind = urls[0].partition(":")[0]
+        # Where rows of bytes point to; nothing is read there.
+        places = [(chosen.keep or Path(folder)).absolute() / f"objects-{kind}", Path(folder, "objects-small")]
+        large, small = (
+            stack.enter_context(open_store(url, migrate=True, objects=f"file://{place}"))
+            for url, place in zip(urls, places, strict=True)
+        )
+        yield large, small, kind
 
-            # As a server for real is set: memory, and commits that wait for the disk.
-            settings = ("-c shared_buffers=512MB", "-c fsync=on", "-c full_page_writes=on")
-            server = stack.enter_context(running(settings=settings))
-            urls = [server.create(), server.create()]
-        large, small = (stack.enter_context(open_store(url, migrate=True)) for url in urls)
-        yield large, small, urls[0].partition(":")[0]
+
+@contextmanager
+def _databases(keep: Path | None) -> Iterator[list[str]]:
+    """A large and a small one of a server that runs meanwhile."""
+    from tests.postgres import running
+
+    # As a server for real is set: memory, and commits that wait for the disk.
+    settings = ("-c shared_buffers=512MB", "-c fsync=on", "-c full_page_writes=on")
+    with running(settings=settings, keep=keep and keep.absolute() / "pg") as server:
+        if not server.execute("SELECT 1 FROM pg_database WHERE datname = 'large'"):
+            server.execute("CREATE DATABASE large TEMPLATE template0")
+        server.execute("DROP DATABASE IF EXISTS small")
+        server.execute("CREATE DATABASE small TEMPLATE template0")
+        yield [server.url("large"), server.url("small")]
 
 
 def _arguments() -> argparse.Namespace:
@@ -174,9 +214,15 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--postgres", action="store_true", help="start a Postgres for both")
     parser.add_argument("--specs", type=int, default=200_000)
     parser.add_argument("--only", default="", help="questions whose names contain this")
-    parser.add_argument("--folder", help="where files go while it runs")
+    parser.add_argument("--keep", type=Path, help="a folder where the large store stays")
+    parser.add_argument("--folder", help="where other files go while it runs")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--limit", type=float, default=2.0, help="the ratio that is too much")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "out")
-    return parser.parse_args()
+    chosen = parser.parse_args()
+    if chosen.keep:
+        chosen.keep.mkdir(parents=True, exist_ok=True)
+    return chosen
 
 
 def main() -> None:
@@ -184,11 +230,19 @@ def main() -> None:
     clear_and_restart("benchmarks.scale")
     began = time.monotonic()
     with _stores(chosen) as (large, small, kind):
-        found = measure(large, small, chosen.specs, chosen.only)
+        found = measure(large, small, chosen)
     Console(width=130).print(_table(f"{kind}, {chosen.specs:,} specs; microseconds", found))
     chosen.out.mkdir(parents=True, exist_ok=True)
     report = {"environment": description(), "seconds": time.monotonic() - began, "questions": found}
     (chosen.out / f"scale-{kind}.json").write_text(json.dumps(report, indent=1) + "\n")
+    slow = [
+        f"{name} ({column}): {row['ratio']:.2f}x, {row['cpu_ratio']:.2f}x of CPU time"
+        for name, columns in found.items()
+        for column, row in columns.items()
+        if row["ratio"] > chosen.limit
+    ]
+    if slow:
+        sys.exit("\n".join([f"above {chosen.limit}x:", *slow]))
 
 
 def _table(title: str, found: dict[str, dict[str, Any]]) -> Table:

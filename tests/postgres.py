@@ -67,7 +67,10 @@ class PostgresServer:
         if os.geteuid() == 0:
             # Postgres refuses to run as root.
             shutil.chown(folder, "nobody")
-        self._run("initdb", "-D", str(self._data), "-U", "kcache", "-A", "trust", "-E", "UTF8", "--no-sync")
+        if not self._data.exists():
+            self._run(
+                "initdb", "-D", str(self._data), "-U", "kcache", "-A", "trust", "-E", "UTF8", "--no-sync"
+            )
         self.start()
 
     def _run(self, program: str, *arguments: str) -> None:
@@ -149,12 +152,18 @@ def running(
     port: int | None = None,
     environment: Mapping[str, str] | None = None,
     settings: tuple[str, ...] = (),
+    keep: Path | None = None,
 ) -> Iterator[PostgresServer]:
-    """A server while the block runs. Its socket's path must be short, hence not pytest's folder."""
-    with tempfile.TemporaryDirectory(prefix="kc-pg-") as folder:
-        Path(folder).chmod(0o755)
-        server = PostgresServer(Path(folder), port, (*_SETTINGS, *settings), environment)
+    """A server while the block runs. Its socket's path must be short, hence not pytest's folder.
+
+    ``keep``: where its databases stay, and those of an earlier one are.
+    """
+    with contextlib.ExitStack() as stack:
+        folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kc-pg-")))
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o755)
+        server = PostgresServer(folder, port, (*_SETTINGS, *settings), environment)
         try:
             yield server
         finally:
-            server.stop("immediate")
+            server.stop("fast" if keep else "immediate")
