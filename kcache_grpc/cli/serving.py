@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -121,6 +122,12 @@ def migrate(
     target: Annotated[
         str | None, typer.Option("--to", help="into this empty database, such as postgresql://HOST/NAME.")
     ] = None,
+    objects_into_rows: Annotated[
+        bool,
+        typer.Option(
+            "--objects-into-rows", help="Bring all bytes of the object store (KCACHE_OBJECTS) into rows."
+        ),
+    ] = False,
     json: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
@@ -129,6 +136,11 @@ def migrate(
     A move that was interrupted goes on when it is typed again; at the end all rows are compared.
     """
     require_extra("migrate")
+    if objects_into_rows:
+        if source is not None or target is not None:
+            raise ArgumentError("--objects-into-rows is a command of its own: move the store before or after")
+        _inline(db, json)
+        return
     if source is not None or target is not None:
         _move(source, target, json)
         return
@@ -155,6 +167,28 @@ def _move(source: str | None, target: str | None, json: bool) -> None:
         moved = move_store(source, target, lambda table, rows: status.update(f"moving {table}: {rows} rows"))
     total = sum(moved.rows.values())
     output.show({"moved": True, "rows": dict(moved.rows)}, json, lambda: f"moved and compared {total} rows")
+
+
+def _inline(db: str | None, json: bool) -> None:
+    """No row points into the object store when it is done."""
+    from kcache_grpc.cli import stores
+    from kcache_grpc.storage.lifecycle import Step, What
+    from kcache_grpc.storage.records import Inlined
+
+    total = Inlined()
+    with stores.opened(db) as store:
+        if store.objects_url is None:
+            raise ArgumentError("no object store is named; set KCACHE_OBJECTS")
+        for namespace in store.list_namespaces():
+            total += store.inline_objects(namespace)
+            step = Step(What.QUARANTINED, before=2**62, reason="objects into rows")
+            while (after := store.collect(namespace, step).after) is not None:
+                step = replace(step, after=after)
+    text = (
+        f"{total.blobs} blobs of {total.blob_bytes:,} bytes came into the database, {total.lost} were lost; "
+        "no row names an object any more: start the servers without KCACHE_OBJECTS"
+    )
+    output.show(asdict(total), json, lambda: text)
 
 
 def require_extra(command: str) -> None:

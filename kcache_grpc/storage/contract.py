@@ -39,6 +39,7 @@ from kcache_grpc.storage.records import (
     FailureRecord,
     GraphDraft,
     Ingredients,
+    Inlined,
     KernelDraft,
     Lease,
     LeaseState,
@@ -215,6 +216,14 @@ class BlobStore(ABC):
         Dead are objects whose rows were collected, and those of publishes that failed. ``now`` is the time
         there in microseconds, ``None`` asks. Raises ``InvalidValue`` below an hour. Safe to call again.
         """
+
+    def inline_objects(self, namespace: Namespace, *, dry_run: bool = False) -> Inlined:
+        """Bring all bytes of a namespace that are in the object store into rows, and disown their objects.
+
+        What is lost there is quarantined, as when it is read. ``dry_run`` counts only, without reading. Safe
+        to call again, and beside servers, which may put further objects meanwhile.
+        """
+        return Inlined()
 
     @abstractmethod
     def quarantine_artifact(self, namespace: Namespace, digest: bytes, reason: str) -> bool:

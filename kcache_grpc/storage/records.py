@@ -356,6 +356,18 @@ class Swept:
 
 
 @dataclass(frozen=True)
+class Inlined:
+    """Blobs whose bytes were in the object store and are in rows now, and those that were lost there."""
+
+    blobs: int = 0
+    blob_bytes: int = 0
+    lost: int = 0
+
+    def __add__(self, other: Inlined) -> Inlined:
+        return Inlined(self.blobs + other.blobs, self.blob_bytes + other.blob_bytes, self.lost + other.lost)
+
+
+@dataclass(frozen=True)
 class Stats:
     """Counts of one namespace in its present epoch; ``specs`` and ``artifacts`` of all epochs."""
 

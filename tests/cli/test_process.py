@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,9 +15,11 @@ import pytest
 
 from kcache_grpc import errors
 from kcache_grpc.cli import exits, serving
+from kcache_grpc.storage import open_store
 from tests.cli.command import ROOT, answer, kcache
 from tests.cli.conftest import Run
 from tests.serving import ServerProcess
+from tests.storage.drafts import graph, kernel, program, sha256
 
 COMMANDS = ("serve", "compile", "run", "lookup", "show", "stats", "migrate", "doctor")
 #: What no help text needs.
@@ -190,6 +193,26 @@ def test_migrate_makes_a_store_and_leaves_a_foreign_file_alone(run: Run, tmp_pat
     refused = run("migrate", "--db", f"sqlite:///{foreign}")
     assert refused.code not in (0, 2)
     assert "diary" in foreign.read_text()
+
+
+def test_a_store_leaves_its_object_store(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url, objects = f"sqlite:///{tmp_path}/kcache.sqlite", f"file://{tmp_path}/objects"
+    with open_store(url, migrate=True, objects=objects, inline_bytes=0) as store:
+        ns = store.get_or_create_namespace("default")
+        store.put_graph(ns, graph(0, [b"weights"]))
+        store.publish_kernel(ns, kernel(0))
+    command = ["migrate", "--db", url, "--objects-into-rows", "--json"]
+    monkeypatch.delenv("KCACHE_OBJECTS", raising=False)
+    assert objects in run(*command).err
+    monkeypatch.setenv("KCACHE_OBJECTS", objects)
+    assert "of its own" in run(*command, "--from", url).err
+    size = len(b"weights") + len(b"object 0") + len(b"shared IR")
+    assert run(*command).json() == {"blobs": 3, "blob_bytes": size, "lost": 0}
+    assert run(*command).json() == {"blobs": 0, "blob_bytes": 0, "lost": 0}
+    shutil.rmtree(tmp_path / "objects")
+    with open_store(url) as store:
+        assert store.read_artifact(ns, sha256(b"object 0")) == b"object 0"
+        assert store.find_mapping(ns, program(0), "default") is not None
 
 
 @pytest.mark.parametrize("command", ["serve", "migrate"])

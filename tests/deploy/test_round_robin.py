@@ -6,11 +6,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import grpc
 import numpy as np
 import pytest
 
 import kcache_grpc as kcache
+from kcache_grpc._proto.kcache.v1 import common_pb2, kernel_cache_pb2_grpc
+from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from tests.postgres import PostgresServer
+from tests.server.programs import digest, header
 from tests.serving import ServerProcess
 
 PROGRAM = """func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
@@ -18,6 +22,23 @@ PROGRAM = """func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
   return %r : tensor<4xf32>
 }
 """
+
+
+def break_off(address: str, body: bytes) -> None:
+    """Upload half of a program, and be gone."""
+    first = pb.UploadProgramRequest(
+        header=header(),
+        format=common_pb2.PROGRAM_FORMAT_STABLEHLO,
+        size_bytes=len(body),
+        program_digest=digest(body),
+    )
+    parts = [
+        pb.UploadProgramRequest(data=body[at : at + (1 << 19)]) for at in range(0, len(body) // 2, 1 << 19)
+    ]
+    with grpc.insecure_channel(address) as channel:
+        stub = kernel_cache_pb2_grpc.KernelCacheStub(channel)
+        reply = stub.UploadProgram(iter([first, *parts]), timeout=60)
+    assert 0 < reply.committed_size_bytes < len(body)
 
 
 @pytest.fixture
@@ -54,6 +75,11 @@ def test_calls_take_turns_and_pass_over_a_server_that_died(
                 break
         else:
             raise AssertionError("not all servers were asked")
+        # Uploads that broke off at one server go on at whichever comes next.
+        large = [f"{PROGRAM}{filling}\n// broken {number}".encode() for number in range(4)]
+        for body in large:
+            break_off(replicas[0].address, body)
+        assert {client.store(body.decode()) for body in large} == {kernel.key}
         replicas[0].kill()
         for _ in range(9):
             assert client.count() == 1

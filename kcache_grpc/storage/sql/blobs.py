@@ -193,15 +193,30 @@ def store_blob(
         if connection.execute(_INSERT_ARTIFACT, {**values, "created_at": now}).scalar() is not None:
             charge.add("artifact_bytes", len(blob.content))
         found = connection.execute(_ARTIFACT, name).one()
-    of = {"artifact_id": found.id}
+    digests = chunk_digests(blob) if placing is None else placing.parts(blob)
+    write_generation(connection, found.id, blob, digests, location)
+    return found.id, True
+
+
+def write_generation(
+    connection: Connection,
+    artifact_id: int,
+    blob: Blob,
+    digests: Sequence[bytes] = (),
+    location: str | None = None,
+) -> None:
+    """The bytes of a blob as its youngest generation: in rows, or where they lie already.
+
+    ``digests``: of its chunks, where they are known.
+    """
+    of = {"artifact_id": artifact_id}
     newest = (connection.execute(statement, of).scalar() or 0 for statement in (_NEWEST_CHUNK, _NEWEST_BAD))
     generation = max(newest) + 1
-    digests = chunk_digests(blob) if placing is None else placing.parts(blob)
-    for seq, (content, digest) in enumerate(zip(_cut(blob.content), digests, strict=True)):
-        values = {"artifact_id": found.id, "generation": generation, "seq": seq, "size": len(content)}
+    chunks = zip(_cut(blob.content), digests or chunk_digests(blob), strict=True)
+    for seq, (content, digest) in enumerate(chunks):
+        values = {"artifact_id": artifact_id, "generation": generation, "seq": seq, "size": len(content)}
         place = {"location": location, "content": content if location is None else None, "digest": digest}
         connection.execute(_INSERT_CHUNK, {**values, **place})
-    return found.id, True
 
 
 def _keep(connection: Connection, artifact_id: int) -> bool:

@@ -16,11 +16,11 @@ from kcache_grpc.storage.objects.client import ObjectStore
 from kcache_grpc.storage.schema import store_meta
 from kcache_grpc.storage.sql.audit import SqlAudit
 from kcache_grpc.storage.sql.autotune import SqlAutotune
-from kcache_grpc.storage.sql.blobs import SqlBlobs
 from kcache_grpc.storage.sql.collection import SqlLifecycle
 from kcache_grpc.storage.sql.database import Database
 from kcache_grpc.storage.sql.graphs import SqlGraphs
 from kcache_grpc.storage.sql.hits import SqlHits
+from kcache_grpc.storage.sql.inlining import SqlInlining
 from kcache_grpc.storage.sql.kernels import SqlKernels
 from kcache_grpc.storage.sql.leases import SqlLeases
 from kcache_grpc.storage.sql.ledger import SqlLedger
@@ -34,7 +34,7 @@ _ID = select(store_meta.c.value).where(store_meta.c.name == "store_id")
 class SqlStore(
     SqlNamespaces,
     SqlGraphs,
-    SqlBlobs,
+    SqlInlining,
     SqlKernels,
     SqlHits,
     SqlLeases,
