@@ -23,6 +23,7 @@ from kcache_compiler.codegen.runs import plan_launches
 from kcache_compiler.codegen.shape import Shapes, row_major
 from kcache_compiler.codegen.signature import stated
 from kcache_compiler.codegen.stage import Unit
+from kcache_compiler.codegen.streams import streamed
 from kcache_compiler.codegen.workspace import plan
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.schedule.choices import parse_choices
@@ -105,9 +106,13 @@ def build_entry(unit: Unit) -> None:
             continue
         for one in planned.parts or [planned]:
             name = f"launch_{len(launches)}"
-            outlined = outline(unit.module, name, one.fused, one.codes, one.buffers, shapes)
+            fused = streamed(one.fused, one.buffers, shapes, unit.target)
+            outlined = outline(unit.module, name, fused, one.codes, one.buffers, shapes)
             launches.append((one.generics, outlined))
             spared += one.spared
+    if attentions:
+        place = {op: number for number, op in enumerate(mlir.walk(main))}
+        launches.sort(key=lambda launch: place[launch[0][-1]])
     for _, outlined in launches:
         _record(unit, outlined)
     workspace = plan(main, shapes, [generics for generics, _ in launches], spared)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from kcache_compiler.codegen import memory, mlir
+from kcache_compiler.codegen import memory, mlir, streams
 from kcache_compiler.codegen.formula import Formula
 from kcache_compiler.codegen.memory import Pointer
 from kcache_compiler.codegen.nest import Access, Nest
@@ -84,6 +84,11 @@ class Writer:
         self.bounds = bounds
         self.cache: dict[Formula, mlir.Value] = {}
         self.starts: dict[tuple[int, Formula], Pointer] = {}
+        #: Of results that go past the caches the block on the stack; while one is filled, its first counter.
+        self.blocks: dict[int, Pointer] = {
+            number: streams.block(pointers[number].element) for number in sorted(fused.streamed)
+        }
+        self.begun: mlir.Value | None = None
         for statement in fused.statements:
             self._prepare(statement.nest)
 
@@ -112,6 +117,8 @@ class Writer:
             self._shared(0, [], {})
         else:
             self._turned(self.fused.turn)
+        if self.fused.streamed:
+            streams.fence()
 
     def _turned(self, turn: Turn) -> None:
         """Loops over all axes but the two of the tiles, then these."""
@@ -173,7 +180,7 @@ class Writer:
         known = registers.get(element_of(access))
         if known is not None:
             return known
-        if access.buffer in self.fused.unstored:
+        if access.buffer in self.fused.unstored | self.fused.streamed:
             raise CompileFailed("launches", "a value that is not stored is read before it is computed")
         return memory.load(self._start(access), self._offset(access, counters))
 
@@ -183,8 +190,17 @@ class Writer:
         """Store an element, unless nobody reads it from memory, and keep it in its register."""
         forget(registers, {access.buffer})
         registers[element_of(access)] = value
-        if access.buffer not in self.fused.unstored:
+        if access.buffer in self.blocks and self.begun is not None:
+            memory.store(self.blocks[access.buffer], minus(counters[-1], self.begun), value)
+        elif access.buffer not in self.fused.unstored:
             memory.store(self._start(access), self._offset(access, counters), value)
+
+    def flush(self, access: Access, counters: list[mlir.Value], end: mlir.Value) -> None:
+        """Store a block from the last of ``counters`` to ``end`` in the place of the result."""
+        start, block = self._start(access), self.blocks[access.buffer]
+        target = Pointer(memory.shift(start, self._offset(access, counters)), start.element, [])
+        source = Pointer(memory.shift(block, minus(counters[-1], self.begun)), block.element, [])
+        streams.flush(target, source, minus(end, counters[-1]))
 
     def _offset(self, access: Access, counters: list[mlir.Value]) -> mlir.Value:
         offset = mlir.constant(0)
@@ -201,6 +217,10 @@ def _slots(segment: tuple[Statement, ...], shared: int) -> list[Slot]:
         for position, access in enumerate(one.nest.accesses)
         if access.written
     ]
+
+
+def minus(a: mlir.Value, b: mlir.Value | None) -> mlir.Value:
+    return mlir.value("arith.subi", [a, b], memory.i64())
 
 
 def element_of(access: Access) -> Element:
@@ -303,7 +323,35 @@ class _Loops:
         bounds = self.writer.bounds_of(nest, position)
         if innermost and not (known and isinstance(size, int) and size <= 2 * BLOCK) and self._sums(values):
             return self._in_blocks(bounds, values, step)
+        passing = [self.access(slot) for slot in self.slots if self.access(slot).buffer in self.writer.blocks]
+        if innermost and passing and not values:
+            self._past_caches(bounds, counters, passing, step)
+            return {}
         return _carry(bounds, 1, values, step)
+
+    def _past_caches(
+        self,
+        bounds: tuple[mlir.Value, mlir.Value],
+        counters: list[mlir.Value],
+        passing: list[Access],
+        step: Step,
+    ) -> None:
+        """The loop in blocks that begin at multiples of their length, each flushed at its end."""
+        low, high = bounds
+        i64 = memory.i64()
+        first = mlir.value("arith.andi", [low, mlir.constant(-streams.BLOCK)], i64)
+        outer = for_loop((first, high), streams.BLOCK, [])
+        with mlir.at_end(mlir.block_of(outer)):
+            begun = mlir.block_of(outer).arguments[0]
+            start = mlir.value("arith.maxsi", [begun, low], i64)
+            end = memory.plus(begun, mlir.constant(streams.BLOCK))
+            end = mlir.value("arith.minsi", [end, high], i64)
+            self.writer.begun = begun
+            _carry((start, end), 1, {}, step)
+            for access in passing:
+                self.writer.flush(access, [*counters, start], end)
+            mlir.create("scf.yield")
+        self.writer.begun = None
 
     def _operations(self) -> int:
         """Operations of one innermost iteration."""

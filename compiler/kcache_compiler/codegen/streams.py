@@ -1,0 +1,134 @@
+"""Results larger than caches go past them: a line that is stored whole need not be read first.
+
+The innermost loop writes such a result to a small block on the stack, which then goes to memory by
+non-temporal stores. They need aligned vectors: where the place is not aligned, ordinary stores take over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kcache_compiler.codegen import memory, mlir
+from kcache_compiler.codegen.memory import Pointer
+from kcache_compiler.codegen.nest import Access
+from kcache_compiler.codegen.shape import Shapes
+from kcache_compiler.package.target import Target
+from kcache_compiler.schedule.loops import Fused, Statement
+
+#: Bytes of a launch's results from which on they would only pass through the last-level cache.
+LARGE = 32 << 20
+#: Elements of a block, and the shortest innermost loop that is worth one.
+BLOCK, SHORTEST = 256, 512
+#: Bytes that are stored at once: a line.
+LINE = 64
+_MOST = 4
+
+
+def streamed(fused: Fused, buffers: Sequence[mlir.Value], shapes: Shapes, target: Target) -> Fused:
+    """The loops with those results marked that are to go past the caches of an x86-64."""
+    if target.architecture != "x86_64" or fused.turn is not None:
+        return fused
+    placed = {*fused.unstored, *dict(fused.rows), *dict(fused.instead), *dict(fused.instead).values()}
+    found: dict[int, int] = {}
+    for segment in fused.segments:
+        axes = segment[0].nest.axes
+        if not axes or not isinstance(axes[-1].size, int) or axes[-1].size < SHORTEST:
+            continue
+        if not all(one.nest.axes[-1].parallel for one in segment):
+            continue
+        for access in (access for one in segment for access in one.nest.accesses):
+            size = _bytes(buffers[access.buffer], shapes)
+            if (
+                size
+                and access.buffer not in placed
+                and _plain(access)
+                and _alone(fused, segment, access, buffers)
+            ):
+                found[access.buffer] = size
+    large = fused.turn is None and len(found) <= _MOST and sum(found.values()) >= LARGE
+    return replace(fused, streamed=frozenset(found)) if large else fused
+
+
+def _alone(
+    fused: Fused, segment: tuple[Statement, ...], written: Access, buffers: Sequence[mlir.Value]
+) -> bool:
+    """Who else uses the memory reads the same element after it was written, and finds it in a register."""
+    root = memory.root_of(buffers[written.buffer])
+    seen = False
+    for one in fused.statements:
+        reads = [access for access in one.nest.accesses if not access.written]
+        for access in (*reads, *(access for access in one.nest.accesses if access.written)):
+            if access is written:
+                seen = True
+            elif memory.root_of(buffers[access.buffer]) == root:
+                same = access.buffer == written.buffer and access.offset == written.offset
+                if not (seen and one in segment and same and access.strides == written.strides):
+                    return False
+                if access.written:
+                    return False
+    return True
+
+
+def _plain(access: Access) -> bool:
+    return access.written and not access.reads and access.strides[-1] == 1
+
+
+def _bytes(buffer: mlir.Value, shapes: Shapes) -> int:
+    """0 for sizes that are open and elements that are no power of two bytes."""
+    total = memory.element_bytes(buffer.type.element_type)
+    if str(buffer.type.element_type).startswith("complex"):
+        return 0
+    for size in shapes.sizes(buffer):
+        total *= size if isinstance(size, int) else 0
+    return total
+
+
+def block(element: mlir.Type) -> Pointer:
+    """Stack for one block; to be asked for outside of loops."""
+    return Pointer(memory.stack(BLOCK * memory.element_bytes(element)), element, [])
+
+
+def flush(target: Pointer, source: Pointer, count: mlir.Value) -> None:
+    """Store ``count`` elements, those in whole lines past the caches."""
+    stored = memory.stored_type(target.element)
+    width = memory.element_bytes(target.element)
+    lanes = LINE // width
+    address = mlir.value("llvm.ptrtoint", [target.base], memory.i64())
+    rest = mlir.value("arith.andi", [address, mlir.constant(LINE - 1)], memory.i64())
+    whole = mlir.value("arith.andi", [count, mlir.constant(-lanes)], memory.i64())
+    zero = mlir.constant(0)
+    aligned = mlir.value("arith.cmpi", [rest, zero], mlir.type_of("i1"), predicate=mlir.int_attr(0))
+    lines = mlir.value("arith.select", [aligned, whole, zero], memory.i64())
+    vector = mlir.type_of(f"vector<{lanes}x{stored}>")
+    loop = _loop(zero, lines, lanes)
+    with mlir.at_end(mlir.block_of(loop)):
+        at = mlir.block_of(loop).arguments[0]
+        ours, theirs = (memory.advance(pointer.base, stored, at) for pointer in (source, target))
+        value = mlir.create("llvm.load", [ours], [vector], {"alignment": mlir.int_attr(width)}).results[0]
+        attributes = {"alignment": mlir.int_attr(LINE), "nontemporal": mlir.unit_attr()}
+        mlir.create("llvm.store", [value, theirs], attributes=attributes)
+        mlir.create("scf.yield")
+    loop = _loop(lines, count, 1)
+    with mlir.at_end(mlir.block_of(loop)):
+        at = mlir.block_of(loop).arguments[0]
+        memory.store(target, at, memory.load(source, at))
+        mlir.create("scf.yield")
+
+
+def fence() -> None:
+    """On x86-64, before others are told of the results."""
+    name = mlir.string_attr("llvm.x86.sse.sfence")
+    segments = mlir.attribute("array<i32: 0, 0>")
+    attributes = {
+        "intrin": name,
+        "operandSegmentSizes": segments,
+        "op_bundle_sizes": mlir.attribute("array<i32>"),
+    }
+    mlir.create("llvm.call_intrinsic", attributes=attributes)
+
+
+def _loop(low: mlir.Value, high: mlir.Value, step: int) -> mlir.Op:
+    loop = mlir.create("scf.for", [low, high, mlir.constant(step)], (), regions=1)
+    mlir.new_block(loop, 0, [memory.i64()])
+    return loop
