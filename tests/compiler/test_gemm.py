@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
+import mmap
 import re
 
 import llvmlite.binding as llvm
@@ -25,6 +27,9 @@ SHAPES = [
     (13, 1, 5),
     (12, 32, 256),
     (61, 67, 71),
+    (1, 300, 70),
+    (2, 140, 520),
+    (23, 97, 300),
     (37, 515, 513),
     (5, 33, 0),
     (0, 4, 4),
@@ -112,6 +117,29 @@ def test_products_of_all_types(target: str, kind: str) -> None:
             continue
         for sizes in SHAPES:
             _agrees(kernel, sizes, turned, kind)
+
+
+def _guarded(array: np.ndarray) -> np.ndarray:
+    """A copy that ends where memory ends: what reads on dies."""
+    size = -(-array.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+    whole = mmap.mmap(-1, size + mmap.PAGESIZE)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(whole))
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mprotect(ctypes.c_void_p(start + size), mmap.PAGESIZE, 0) == 0
+    copy = np.frombuffer(whole, array.dtype, array.size, size - array.nbytes).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+@pytest.mark.parametrize("target", TARGETS_HERE)
+@pytest.mark.parametrize("kind", ["f32", "bf16"])
+def test_nothing_is_read_beyond_the_operands(target: str, kind: str) -> None:
+    for turned in ((False, False), (True, False), (False, True)):
+        kernel = _open_kernel(turned, kind, target)
+        for sizes in ((1, 131, 37), (5, 35, 19), (30, 45, 273)):
+            a, b = (_guarded(one) for one in _operands(*sizes, turned, kind))
+            expected = _plain(a, turned[0]).astype("f8") @ _plain(b, turned[1]).astype("f8")
+            np.testing.assert_allclose(kernel(a, b)[0].astype("f8"), expected, rtol=1e-2, atol=1e-1)
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(40, 33, 70), (5, 129, 300), (65, 5, 17)])

@@ -9,6 +9,7 @@ given to ``epilogue``.
 from __future__ import annotations
 
 from kcache_compiler.codegen.gemm.code import Code, Name
+from kcache_compiler.codegen.gemm.direct import is_direct, write_direct
 from kcache_compiler.codegen.gemm.shape import BYTES, DEPTH, SUMMED_CELLS, Form
 from kcache_compiler.codegen.gemm.tile import row_counts
 from kcache_compiler.codegen.memory import stored_name
@@ -104,20 +105,37 @@ class Driver:
         self.steps_a, self.steps_b = code.stack(form.depth, "i64"), code.stack(form.depth, "i64")
         self.rows = code.stack(form.rows, "i64")
         self.place = code.stack(3, "i64")
-        self.panel = code.stack(-(-form.rows // form.lanes) * form.lanes * form.row_step, form.packed)
+        self.panel = code.stack(form.rows * form.row_step, form.packed)
         self.sums = code.at("%scratch", form.packed_bytes, "i8")
         self.axes: dict[str, Name] = {}
         start: Name = code.const(len(FACTS))
         for kind in ("batch", "m", "n", "k"):
             self.axes[kind] = code.at("%facts", start, "i64")
             start = code.add(start, code.mul(self.facts[f"{kind}_axes"], AXIS_WORDS))
-        self.step_m = self._single_step("m", 1)
+        self.step_m = self.single_step("m", 1)
 
     def text(self) -> str:
+        code = self.code
+        if self.form.direct:
+            few = is_direct(self)
+            with code.when(few):
+                write_direct(self)
+            with code.otherwise():
+                self._packed()
+        else:
+            self._packed()
+        return code.text()
+
+    def blocks(self) -> tuple[Name, Name]:
+        """How many blocks of columns there are, and their columns."""
+        code, columns = self.code, self.facts["n"]
+        blocks = code.max(code.ceildiv(columns, self.form.width), 1)
+        return blocks, code.roundup(code.ceildiv(columns, blocks), self.form.columns)
+
+    def _packed(self) -> None:
         code, form, facts = self.code, self.form, self.facts
         cells = code.ceildiv(facts["m"], form.cell)
-        blocks = code.max(code.ceildiv(facts["n"], form.width), 1)
-        wide = code.roundup(code.ceildiv(facts["n"], blocks), form.columns)
+        blocks, wide = self.blocks()
         with code.loop(code.div("%begin", cells), code.ceildiv("%end", cells)) as group:
             first = code.mul(group.counter, cells)
             low = code.mul(code.max(code.sub("%begin", first), 0), form.cell)
@@ -132,16 +150,15 @@ class Driver:
                     self._block(batch, rows.counter, stop, column, there)
             else:
                 self._block(batch, low, high, column, there)
-        return code.text()
 
-    def _single_step(self, kind: str, column: int) -> Name:
+    def single_step(self, kind: str, column: int) -> Name:
         """The stride of the only axis of a kind; 0 where there are several or none."""
         code = self.code
         single = code.compare("eq", self.facts[f"{kind}_axes"], 1)
         stride = code.load(code.at(self.axes[kind], column, "i64"))
         return code.choose(single, stride, code.const(0))
 
-    def _table(self, place: Name, first: Name, count: Name, kind: str, column: int) -> None:
+    def table(self, place: Name, first: Name, count: Name, kind: str, column: int) -> None:
         self.code.call(
             f"{self.form.name}_table",
             (place, _POINTER),
@@ -153,16 +170,22 @@ class Driver:
             (self.code.const(column), "i64"),
         )
 
+    def bases(self, batch: Name) -> dict[str, Name]:
+        """Where A, B and C of a batch begin."""
+        code, form = self.code, self.form
+        found: dict[str, Name] = {}
+        for number, (name, kind) in enumerate((("a", form.a), ("b", form.b), ("c", form.c))):
+            slot = code.at(self.place, number, "i64")
+            self.table(slot, batch, code.const(1), "batch", number + 1)
+            found[name] = code.at(f"%{name}", code.load(slot), stored_name(kind))
+        return found
+
     def _block(self, batch: Name, low: Name, high: Name, column: Name, there: Name) -> None:
         """Rows ``low`` to ``high`` of a block of columns."""
         code, form, facts = self.code, self.form, self.facts
-        bases: dict[str, Name] = {}
-        for number, (name, kind) in enumerate((("a", form.a), ("b", form.b), ("c", form.c))):
-            slot = code.at(self.place, number, "i64")
-            self._table(slot, batch, code.const(1), "batch", number + 1)
-            bases[name] = code.at(f"%{name}", code.load(slot), stored_name(kind))
-        self._table(self.columns, column, there, "n", 2)
-        follow = self._run(self.columns, there)
+        bases = self.bases(batch)
+        self.table(self.columns, column, there, "n", 2)
+        follow = self.run(self.columns, there)
         pieces = code.max(code.ceildiv(facts["k"], form.depth), 1)
         deep = code.ceildiv(facts["k"], pieces)
         if form.pairs:
@@ -170,15 +193,14 @@ class Driver:
         with code.loop(0, pieces) as piece:
             start = code.mul(piece.counter, deep)
             depth = code.min(code.sub(facts["k"], start), deep)
-            self._table(self.steps_a, start, depth, "k", 1)
-            self._table(self.steps_b, start, depth, "k", 2)
-            run_a, run_b = self._run(self.steps_a, depth), self._run(self.steps_b, depth)
+            self.table(self.steps_a, start, depth, "k", 1)
+            self.table(self.steps_b, start, depth, "k", 2)
+            run_a, run_b = self.run(self.steps_a, depth), self.run(self.steps_b, depth)
             self._pack_b(bases["b"], there, depth, run_b, follow)
             more = code.compare("ne", piece.counter, 0)
             load = code.either(more, code.compare("ne", facts["load"], 0))
             last = code.compare("eq", code.add(piece.counter, 1), pieces)
-            given = code.op(f"llvm.ptrtoint %epilogue : {_POINTER} to i64")
-            ends = code.both(last, code.compare("ne", given, 0))
+            ends = code.both(last, self.followed())
             with code.loop(low, high, form.rows) as row:
                 rows = code.min(code.sub(high, row.counter), form.rows)
                 target, step = code.add(code.mul(row.counter, facts["ldc"]), column), facts["ldc"]
@@ -192,13 +214,18 @@ class Driver:
                         self._finish(rows, there, own[0], stored)
                 with code.when(ends):
                     stop = code.add(row.counter, rows)
-                    numbers = (batch, row.counter, stop, column, code.add(column, there))
-                    kinds = ", ".join([_POINTER, *["i64"] * len(numbers)])
-                    code.do(
-                        f"llvm.call %epilogue(%closure, {', '.join(numbers)}) : {_POINTER}, ({kinds}) -> ()"
-                    )
+                    self.end(batch, row.counter, stop, column, code.add(column, there))
 
-    def _run(self, table: Name, count: Name) -> Name:
+    def followed(self) -> Name:
+        given = self.code.op(f"llvm.ptrtoint %epilogue : {_POINTER} to i64")
+        return self.code.compare("ne", given, 0)
+
+    def end(self, *numbers: Name) -> None:
+        """The epilogue of a part: its batch, rows from and to, columns from and to."""
+        kinds = ", ".join([_POINTER, *["i64"] * len(numbers)])
+        self.code.do(f"llvm.call %epilogue(%closure, {', '.join(numbers)}) : {_POINTER}, ({kinds}) -> ()")
+
+    def run(self, table: Name, count: Name) -> Name:
         return self.code.op(
             f"llvm.call @{self.form.name}_consecutive({table}, {count}) : (!llvm.ptr, i64) -> i1"
         )
@@ -254,7 +281,7 @@ class Driver:
     ) -> None:
         """Pack rows of A and add their products to ``sums``, an address and the step of its rows."""
         code, form = self.code, self.form
-        self._pack_a(base, row, rows, depth, run, self.panel)
+        self.pack_a(base, row, rows, depth, run, self.panel)
         width = BYTES[form.a]
         begun = code.add(code.load(self.rows), code.load(self.steps_a))
         ahead = code.add(begun, code.mul(self.step_m, form.rows))
@@ -266,9 +293,9 @@ class Driver:
             *((code.at(base, ahead, stored_name(form.a)), _POINTER), (code.mul(self.step_m, width), "i64")),
         )
 
-    def _pack_a(self, base: Name, row: Name, rows: Name, depth: Name, run: Name, to: Name) -> None:
+    def pack_a(self, base: Name, row: Name, rows: Name, depth: Name, run: Name, to: Name) -> None:
         code, form = self.code, self.form
-        self._table(self.rows, row, rows, "m", 1)
+        self.table(self.rows, row, rows, "m", 1)
         code.call(
             f"{form.name}_pack_a",
             (base, _POINTER),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 from kcache_compiler.codegen.gemm import pack
+from kcache_compiler.codegen.gemm.direct import direct_parts
 from kcache_compiler.codegen.gemm.driver import Driver, strip
 from kcache_compiler.codegen.gemm.finish import finish
 from kcache_compiler.codegen.gemm.shape import Form
@@ -21,6 +22,8 @@ def library(form: Form) -> str:
         pack.copy_b(form),
     ]
     parts += [tile(form, rows) for rows in row_counts(form)]
+    if form.direct:
+        parts += direct_parts(form)
     parts += [finish(form)] if form.summed else []
     parts += [strip(form), Driver(form).text()]
     return "\n".join(parts)

@@ -22,6 +22,8 @@ from kcache_compiler.schedule.choices import parse_choices
 
 #: Rows of A, and multiplications of one product of a batch, up to which plain loops are as fast or faster.
 FEW_ROWS, FEW_STEPS = 4, 4096
+#: Multiplications from which few rows are worth the library where B can be read where it lies.
+MANY_STEPS = 1 << 16
 
 _FLOATS = ("f16", "bf16", "f32", "f64")
 
@@ -166,12 +168,14 @@ def recognize(unit: Unit, generic: mlir.Op, shapes: Shapes) -> Contraction | Non
     if not groups.n or groups.n[-1].c != 1:
         groups, order = groups.swapped, (1, 0, 2)
     arranged = arrange(groups)
-    if arranged is None or not _worthwhile(arranged):
+    if arranged is None:
         return None
     tuning = tuning_for(unit.target.name, unit.options.tuning)
     tile = parse_choices(unit.options.schedule).register_tile
     used = (kinds[order[0]], kinds[order[1]], kinds[2])
     form = form_for(unit.target, tuning, used, products.wide, exact, tile)
+    if not _worthwhile(arranged, form):
+        return None
     offsets = tuple(nest.accesses[number].offset for number in order)
     return Contraction(
         form, order, (offsets[0], offsets[1], offsets[2]), arranged, _grid(nest, arranged, form)
@@ -247,11 +251,13 @@ def _continues(outer: GemmAxis, inner: GemmAxis) -> bool:
     return all(settled(far, mul(inner.size, near), equal=True) for far, near in pairs)
 
 
-def _worthwhile(groups: Groups) -> bool:
-    """Packing pays: each packed element is used often, and there is more to do than to set up."""
+def _worthwhile(groups: Groups, form: Form) -> bool:
+    """There is more to do than to set up, and what is packed is used often or read where it lies."""
     m, steps = groups.sizes("m"), product([groups.sizes(name) for name in ("m", "n", "k")])
-    few = isinstance(m, int) and m <= FEW_ROWS
-    return not few and not (isinstance(steps, int) and steps < FEW_STEPS)
+    if isinstance(m, int) and m <= FEW_ROWS:
+        lies = form.direct and len(groups.n) == len(groups.k) == 1 and groups.n[0].b == 1
+        return lies and not (isinstance(steps, int) and steps < MANY_STEPS)
+    return not (isinstance(steps, int) and steps < FEW_STEPS)
 
 
 def _grid(nest: Nest, groups: Groups, form: Form) -> GemmNest:

@@ -56,9 +56,9 @@ class Form:
         return f"gemm_{self.a}_{self.b}_{self.c}_{self.wide}" + ("" if self.fused else "_exact")
 
     @property
-    def many_registers(self) -> bool:
-        """32 vector registers, not 16."""
-        return self.masked or self.rows == 8
+    def quick_masks(self) -> bool:
+        """Loads of some lanes are instructions for elements of B."""
+        return self.masked or (self.lanes * BYTES[self.wide] == 32 and self.b == self.wide)
 
     @property
     def direct(self) -> bool:

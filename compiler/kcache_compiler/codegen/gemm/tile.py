@@ -21,12 +21,8 @@ ARGUMENTS = (
 )
 
 
-#: Tiles that prefetching of B runs ahead of a direct tile.
-AHEAD = 1
-
-
-def tile_name(form: Form, rows: int, direct: bool = False) -> str:
-    return f"{form.name}_{'direct' if direct else 'tile'}_{rows}"
+def tile_name(form: Form, rows: int, direct: bool = False, vectors: int = 0) -> str:
+    return f"{form.name}_{'direct' if direct else 'tile'}_{rows}" + (f"x{vectors}" if vectors else "")
 
 
 def row_counts(form: Form) -> list[int]:
@@ -34,23 +30,17 @@ def row_counts(form: Form) -> list[int]:
     return [form.rows, *(1 << bit for bit in reversed(range(8)) if 1 << bit < form.rows)]
 
 
-def direct_vectors(form: Form, rows: int) -> int:
-    """Vectors in a row of a tile that reads B where it lies: wide where there are few rows."""
-    room = 28 if form.many_registers else 12
-    return max(form.vectors, min(8, room // rows))
-
-
-def tile(form: Form, rows: int, direct: bool = False) -> str:
-    """The micro-kernel of ``rows`` rows; a ``direct`` one reads B itself, not a packed panel of it."""
-    vectors = direct_vectors(form, rows) if direct else form.vectors
-    code = Code(tile_name(form, rows, direct), ARGUMENTS)
+def tile(form: Form, rows: int, direct: bool = False, vectors: int = 0) -> str:
+    """The micro-kernel of ``rows`` rows; a ``direct`` one reads B itself, and all columns are there."""
+    code = Code(tile_name(form, rows, direct, vectors), ARGUMENTS)
+    vectors = vectors or form.vectors
     columns = [vector * form.lanes for vector in range(vectors)]
     starts = [code.at("%c", code.mul("%ldc", row), form.wide) for row in range(rows)]
     addresses = [code.at(start, column, form.wide) for start in starts for column in columns]
-    masks = _masks(code, form, columns) if form.masked else []
+    masks = _masks(code, form, columns) if form.masked and not direct else []
     zero = code.const("dense<0.0>", form.vector)
     if form.fused:
-        for address in addresses:
+        for address in addresses if rows > 1 else ():
             code.prefetch(address)
         sums = [zero] * len(addresses)
     else:  # each sum begins with what is there
@@ -59,12 +49,9 @@ def tile(form: Form, rows: int, direct: bool = False) -> str:
     with code.loop(0, "%k", carried=[(value, form.vector) for value in sums]) as loop:
         start = code.at("%b", code.mul(loop.counter, "%step"), form.packed)
         places = [code.at(start, column, form.packed) for column in columns]
-        if direct and masks:
-            packed = [_masked_load(code, form, *pair, zero) for pair in zip(places, masks, strict=True)]
-        else:
-            packed = [code.load(place, form.packed_vector, width) for place in places]
-        for place in places if direct else ():
-            code.prefetch(code.at(place, AHEAD * columns[-1] + AHEAD * form.lanes, form.packed))
+        packed = [code.load(place, form.packed_vector, width) for place in places]
+        for place in places if direct and rows > 1 else ():
+            code.prefetch(code.at(place, vectors * form.lanes, form.packed))
         column_of_a = code.at("%a", loop.counter, form.packed)
         for row in range(rows):
             element = code.load(code.at(column_of_a, row * form.row_step, form.packed), form.packed, width)
@@ -80,7 +67,7 @@ def tile(form: Form, rows: int, direct: bool = False) -> str:
             for old, new in zip(before, results, strict=True)
         ]
     for number, (address, result) in enumerate(zip(addresses, results, strict=True)):
-        if form.masked:
+        if masks:
             _masked_store(code, form, result, address, masks[number % vectors])
         else:
             code.store(result, address, form.vector, BYTES[form.wide])
@@ -129,7 +116,7 @@ def _masks(code: Code, form: Form, columns: list[int]) -> list[Name]:
 def _load_sums(code: Code, form: Form, addresses: list[Name], masks: list[Name]) -> list[Name]:
     """What is in C, or zeros."""
     zero = code.const("dense<0.0>", form.vector)
-    if form.masked:
+    if masks:
         kind = f"vector<{form.lanes}xi1>"
         wanted = spread(code, "%load", "i1", form.lanes)
         read = [code.op(f"arith.andi {mask}, {wanted} : {kind}") for mask in masks]
