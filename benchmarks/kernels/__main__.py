@@ -65,6 +65,9 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--numerics", choices=("strict", "default", "fast"), default="default")
     parser.add_argument(
+        "--target", default=_cpu(), help="what ours is compiled for; this CPU by its name (%(default)s)"
+    )
+    parser.add_argument(
         "--inductor-cache",
         type=Path,
         metavar="DIR",
@@ -77,6 +80,16 @@ def _arguments() -> argparse.Namespace:
     arguments.threads = arguments.threads or ("1" if arguments.quick else "1,all")
     arguments.rounds = arguments.rounds or (5 if arguments.quick else 11)
     return arguments
+
+
+def _cpu() -> str:
+    """This machine as users name it who compile for it alone; its level where it has no such name."""
+    from llvmlite import binding
+
+    from kcache_grpc.model.target import CPU_NAMES
+
+    name = binding.get_host_cpu_name()
+    return name if name in CPU_NAMES else "host"
 
 
 def _wanted(case: Case, arguments: argparse.Namespace) -> bool:
@@ -104,6 +117,7 @@ def _environment(arguments: argparse.Namespace) -> dict[str, object]:
         "rounds": arguments.rounds,
         "clock": arguments.clock,
         "numerics": arguments.numerics,
+        "target": arguments.target,
         "inductor_cache": bool(arguments.inductor_cache),
         "load": os.getloadavg()[0],
     }

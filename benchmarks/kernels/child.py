@@ -28,6 +28,7 @@ def main() -> None:
     parser.add_argument("--budget", type=float, required=True, help="seconds a contender and round")
     parser.add_argument("--clock", required=True)
     parser.add_argument("--numerics", required=True)
+    parser.add_argument("--target", required=True)
     parser.add_argument("--inductor-cache", default="")
     parser.add_argument("--server", type=int, required=True, help="its process")
     parser.add_argument("names", nargs="+")

@@ -40,7 +40,9 @@ class Bench:
     def __init__(self, options: argparse.Namespace, folder: Path, limits: Limits) -> None:
         self._options = options
         self._limits = limits
-        self._ours = ours.Ours(options.address, options.server, folder / "cache", options.numerics)
+        self._ours = ours.Ours(
+            options.address, options.server, folder / "cache", options.numerics, options.target
+        )
         self._rivals = options.rivals.split(",")
 
     def machine(self) -> dict[str, Any]:

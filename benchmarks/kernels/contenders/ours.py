@@ -24,10 +24,12 @@ class Ours:
     that are ready, which leaves the kernel alone.
     """
 
-    def __init__(self, address: str, server: int, cache: Path, numerics: str = "default") -> None:
+    def __init__(
+        self, address: str, server: int, cache: Path, numerics: str = "default", target: str = "host"
+    ) -> None:
         self._server = server
         self._client = kcache.Client(address, cache_dir=cache, strict=True, timeout=300)
-        self._options = kcache.Options(numerics=numerics)
+        self._options, self._target = kcache.Options(numerics=numerics), target
         self._warm()
 
     def close(self) -> None:
@@ -57,7 +59,9 @@ class Ours:
 
     def _compile(self, program: bytes, progress: Any) -> Any:
         try:
-            return self._client.compile(program, options=self._options, on_progress=progress)
+            return self._client.compile(
+                program, target=self._target, options=self._options, on_progress=progress
+            )
         except kcache.UnsupportedOp as error:
             raise Absent(f"{REFUSED}: {error}") from error
 
