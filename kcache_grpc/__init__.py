@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from kcache_grpc.client.audit import AuditEvent
     from kcache_grpc.client.client import Client
     from kcache_grpc.client.disk import KcacheWarning
+    from kcache_grpc.client.timings import ScheduleTiming
+    from kcache_grpc.client.tuning import Tuning
     from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Spec, Stats
     from kcache_grpc.graph import Graph
     from kcache_grpc.model.explanation import Explanation
@@ -67,8 +69,10 @@ __all__ = [
     "Options",
     "PermissionDenied",
     "ResourceExhausted",
+    "ScheduleTiming",
     "Spec",
     "Stats",
+    "Tuning",
     "Unavailable",
     "UnsupportedOp",
     "__version__",
@@ -87,8 +91,10 @@ _HOMES = {
     "KernelSummary": "kcache_grpc.client.values",
     "Manifest": "kcache_grpc.model.manifest",
     "Options": "kcache_grpc.model.options",
+    "ScheduleTiming": "kcache_grpc.client.timings",
     "Spec": "kcache_grpc.client.values",
     "Stats": "kcache_grpc.client.values",
+    "Tuning": "kcache_grpc.client.tuning",
 }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
+from typing import Any
 
 from kcache_grpc.client.arguments import Dynamic, Layouts, Symbols, shape_wish
 from kcache_grpc.client.asynchronous import AsyncIo
@@ -16,6 +17,7 @@ from kcache_grpc.client.audit import AuditEvent, AuditHeads, Question
 from kcache_grpc.client.config import Tls, from_environment
 from kcache_grpc.client.core import Core
 from kcache_grpc.client.source import ProgramLike
+from kcache_grpc.client.tuning import Choices, TuneProgress, Tuning
 from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Spec, Stats
 from kcache_grpc.model.explanation import Explanation
 from kcache_grpc.model.options import Options
@@ -132,6 +134,22 @@ class Client:
         """See ``kcache_grpc.Client.explain``."""
         shapes = shape_wish(layouts, symbols, dynamic)
         return await self._core.explain(program, format, target, options, shapes, neighbours)
+
+    async def autotune(
+        self,
+        program: ProgramLike,
+        format: str | None = None,
+        target: str = "host",
+        options: Options | None = None,
+        choices: Choices = None,
+        inputs: Sequence[Any] | None = None,
+        budget: float = 30.0,
+        on_progress: TuneProgress | None = None,
+    ) -> Tuning:
+        """See ``kcache_grpc.Client.autotune``. Kernels are timed in a thread beside the event loop."""
+        return await self._core.autotune(
+            program, format, target, options, choices, inputs, budget, on_progress
+        )
 
     async def stats(self) -> Stats:
         """See ``kcache_grpc.Client.stats``."""

@@ -21,6 +21,7 @@ from kcache_grpc.cli import (
     output,
     running,
     serving,
+    tuning,
     verifying,
 )
 from kcache_grpc.errors import KcacheError
@@ -45,6 +46,7 @@ def application() -> typer.Typer:
     app.command("serve", epilog=serving.ENVIRONMENT)(serving.serve)
     app.command("compile")(compiling.compile_program)
     app.command("run")(running.run)
+    app.command("autotune")(tuning.autotune)
     app.command("lookup")(graphs.lookup)
     app.command("show")(graphs.show)
     app.command("explain")(explaining.explain)

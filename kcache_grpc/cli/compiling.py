@@ -16,7 +16,7 @@ from kcache_grpc.cli import output
 from kcache_grpc.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from kcache_grpc import Client, Kernel
+    from kcache_grpc import Client, Kernel, Options
 
 _TEXT_KINDS = ("mlir", "llvm", "asm")
 _KINDS = ("so", *_TEXT_KINDS)
@@ -36,6 +36,7 @@ def compile_program(
     target: o.TargetName = "host",
     numerics: o.Numerics = "default",
     opt_level: o.OptLevel = 3,
+    schedule: o.Schedule = "",
     dynamic: o.Dynamic = "no",
     symbols: o.Symbols = None,
     emit: Emit = None,
@@ -56,7 +57,9 @@ def compile_program(
     _check_emit(emit, destination)
     wish = {**o.sizes(dynamic, symbols), "retry": retry}
     with o.connect(addr, namespace, token_file, tls, timeout, cache_dir) as client:
-        kernel, stages = obtain(client, file, format, target, numerics, opt_level, wish)
+        kernel, stages = obtain(
+            client, file, format, target, o.compile_options(numerics, opt_level, schedule), wish
+        )
         if emit is not None and destination is None:
             sys.stdout.buffer.write(kernel.artifact(emit))
             return
@@ -71,19 +74,16 @@ def obtain(
     file: str,
     format: str | None,
     target: str,
-    numerics: str,
-    opt_level: int,
+    options: Options,
     sizes: dict[str, Any],
 ) -> tuple[Kernel, list[dict[str, Any]]]:
     """The kernel of a program, and the stages that it went through, with their seconds."""
-    from kcache_grpc.model.options import Options
-
     with _progress(Path(file).name) as (report, stages):
         kernel = client.compile(
             o.read_file(file),
             format=format,
             target=target,
-            options=Options(numerics=numerics, opt_level=opt_level),
+            options=options,
             on_progress=report,
             **sizes,
         )

@@ -25,6 +25,7 @@ def explain(
     target: o.TargetName = "host",
     numerics: o.Numerics = "default",
     opt_level: o.OptLevel = 3,
+    schedule: o.Schedule = "",
     dynamic: o.Dynamic = "no",
     symbols: o.Symbols = None,
     neighbours: Neighbours = 3,
@@ -38,15 +39,13 @@ def explain(
     debug: o.Debug = False,
 ) -> None:
     """Say why compiling a program hits or misses at the service; nothing is stored or compiled."""
-    from kcache_grpc.model.options import Options
-
     sizes = o.sizes(dynamic, symbols)
     with o.connect(addr, namespace, token_file, tls, timeout, cache_dir) as client:
         found = client.explain(
             o.read_file(file),
             format=format,
             target=target,
-            options=Options(numerics=numerics, opt_level=opt_level),
+            options=o.compile_options(numerics, opt_level, schedule),
             neighbours=neighbours,
             **sizes,
         )

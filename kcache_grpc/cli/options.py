@@ -15,7 +15,7 @@ from kcache_grpc.model.options import NUMERICS
 from kcache_grpc.model.target import CPU_NAMES, CPU_TARGETS
 
 if TYPE_CHECKING:
-    from kcache_grpc import Client, Dim
+    from kcache_grpc import Client, Dim, Options
 
 _SERVICE = "The service"
 _PLACE = re.compile(r"(?P<arg>[0-9]{1,9})[.](?P<axis>[0-9]{1,9})")
@@ -55,6 +55,12 @@ TargetName = Annotated[
     str, typer.Option("--target", help="host, or a target by name.", autocompletion=targets)
 ]
 Numerics = Annotated[str, typer.Option(help="strict, default or fast.", autocompletion=numerics_classes)]
+Schedule = Annotated[
+    str,
+    typer.Option(
+        metavar="CHOICES", help='Schedule choices, such as grain:4, or "recorded": what autotune found best.'
+    ),
+]
 OptLevel = Annotated[int, typer.Option(help="0 to 3.")]
 Dynamic = Annotated[
     str,
@@ -128,6 +134,13 @@ def connect(
         timeout=timeout,
         strict=True,
     )
+
+
+def compile_options(numerics: str, opt_level: int, schedule: str) -> Options:
+    """As ``Client.compile`` takes them. Raises ``ArgumentError``."""
+    from kcache_grpc import Options
+
+    return Options(numerics=numerics, opt_level=opt_level, schedule=schedule)
 
 
 def sizes(dynamic: str, symbols: str | None) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from kcache_grpc.cli import options as o
 from kcache_grpc.errors import ArgumentError, NotFound
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from kcache_grpc import Kernel
@@ -40,6 +39,7 @@ def run(
     format: o.Format = None,
     numerics: o.Numerics = "default",
     opt_level: o.OptLevel = 3,
+    schedule: o.Schedule = "",
     dynamic: o.Dynamic = "no",
     symbols: o.Symbols = None,
     json: o.Json = False,
@@ -52,9 +52,9 @@ def run(
     debug: o.Debug = False,
 ) -> None:
     """Compile a program for this machine and run it, on given or random arguments."""
-    sizes = o.sizes(dynamic, symbols)
+    sizes, options = o.sizes(dynamic, symbols), o.compile_options(numerics, opt_level, schedule)
     with o.connect(addr, namespace, token_file, tls, timeout, cache_dir) as client:
-        kernel, _ = compiling.obtain(client, file, format, "host", numerics, opt_level, sizes)
+        kernel, _ = compiling.obtain(client, file, format, "host", options, sizes)
         arrays = _arguments(kernel, inputs or [], seed, size)
         results = kernel(*arrays)
         milliseconds = sorted(_timed(kernel, arrays) for _ in range(repeat))
@@ -79,6 +79,8 @@ def run(
 def _arguments(kernel: Kernel, files: list[Path], seed: int, size: int) -> list[NDArray[Any]]:
     import numpy as np
 
+    from kcache_grpc.runtime.racing import draw
+
     given = [array for file in files for array in _load(file)]
     specs = kernel.binding.inputs
     if len(given) > len(specs):
@@ -89,7 +91,7 @@ def _arguments(kernel: Kernel, files: list[Path], seed: int, size: int) -> list[
     ]
     symbols = _sizes(kernel, given, size)
     generator = np.random.default_rng(seed)
-    drawn = [_draw(generator, spec.dtype, spec.shape(symbols)) for spec in specs[len(given) :]]
+    drawn = [draw(generator, spec.dtype, spec.shape(symbols)) for spec in specs[len(given) :]]
     return given + drawn
 
 
@@ -124,31 +126,6 @@ def _as_bfloat16(array: Any) -> Any:
 
     raw = array.dtype.kind == "V" and array.dtype.itemsize == 2
     return array.view(numpy_dtype("bf16")) if raw else array
-
-
-def _draw(generator: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Normal floats; integers from 0 to 3, small enough to be indices."""
-    from kcache_grpc.runtime.dtypes import numpy_dtype
-
-    numpy_type = numpy_dtype(dtype)
-    if dtype == "i1":
-        return generator.integers(0, 2, shape).astype(numpy_type)
-    if dtype.lstrip("u").startswith("i"):
-        return generator.integers(0, 4, shape).astype(numpy_type)
-    drawn: Any = generator.standard_normal(shape)
-    if dtype.startswith("c"):
-        drawn = drawn + 1j * generator.standard_normal(shape)
-    return (
-        _bits_of_bfloat16(drawn) if dtype == "bf16" and numpy_type.kind == "u" else drawn.astype(numpy_type)
-    )
-
-
-def _bits_of_bfloat16(values: NDArray[Any]) -> NDArray[Any]:
-    """Without a package for the type: the upper half of a float, rounded towards zero."""
-    import numpy as np
-
-    bits: Any = np.ascontiguousarray(values, np.float32)
-    return (bits.view(np.uint32) >> 16).astype(np.uint16)
 
 
 def _timed(kernel: Kernel, arrays: list[NDArray[Any]]) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
+from typing import Any
 
 from kcache_grpc.client.arguments import Dynamic, Layouts, Symbols, shape_wish
 from kcache_grpc.client.audit import AuditEvent, AuditHeads, Question
@@ -12,6 +13,7 @@ from kcache_grpc.client.blocking import BlockingIo, run
 from kcache_grpc.client.config import Tls, from_environment
 from kcache_grpc.client.core import Core
 from kcache_grpc.client.source import ProgramLike
+from kcache_grpc.client.tuning import Choices, TuneProgress, Tuning
 from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Spec, Stats
 from kcache_grpc.model.explanation import Explanation
 from kcache_grpc.model.options import Options
@@ -165,6 +167,32 @@ class Client:
         """
         shapes = shape_wish(layouts, symbols, dynamic)
         return run(self._core.explain(program, format, target, options, shapes, neighbours))
+
+    def autotune(
+        self,
+        program: ProgramLike,
+        format: str | None = None,
+        target: str = "host",
+        options: Options | None = None,
+        choices: Choices = None,
+        inputs: Sequence[Any] | None = None,
+        budget: float = 30.0,
+        on_progress: TuneProgress | None = None,
+    ) -> Tuning:
+        """Tries schedule choices on this machine, records their timings at the service, and picks the best.
+
+        Kernels for exactly the program's sizes, each choice a variant of its own, are called in turns on
+        ``inputs`` (all arguments of the kernel; ``None``: drawn ones), within about ``budget`` seconds.
+        A variant that gives other results than the default one is out, and named in ``rejected``.
+        ``choices``: names of those to try, or a mapping of names to values (docs/autotune.md); ``None``: all.
+        ``on_progress(what, seconds)`` is called before each compile and race.
+
+        From then on ``Options(schedule="recorded")`` gives everybody on such a machine the winner. Timings
+        that are there stay as they are.
+        """
+        return run(
+            self._core.autotune(program, format, target, options, choices, inputs, budget, on_progress)
+        )
 
     def stats(self) -> Stats:
         """Counters of the namespace at the service, and of this client."""

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
-from kcache_grpc.client import audit, graphs
+from kcache_grpc.client import audit, graphs, timings, tuning
 from kcache_grpc.client.clock import Deadline, OutOfTime
 from kcache_grpc.client.config import ClientConfig
 from kcache_grpc.client.counters import Counters
 from kcache_grpc.client.explain import explain
 from kcache_grpc.client.kept import AskKey, KernelTable, ask_key
-from kcache_grpc.client.memory import Abandoned, Flight, Flights, Progress
+from kcache_grpc.client.memory import Abandoned, Flight, Flights, Lru, Progress
 from kcache_grpc.client.obtain import Obtained, Obtainer
 from kcache_grpc.client.place import Place, RemotePlace
 from kcache_grpc.client.services import Services
@@ -26,10 +29,14 @@ from kcache_grpc.model.explanation import Explanation
 from kcache_grpc.model.manifest import ArtifactRef
 from kcache_grpc.model.options import NUMERICS, Options
 from kcache_grpc.model.program import Program
+from kcache_grpc.model.schedule import RECORDED
 from kcache_grpc.model.shapes import EXACT, ShapeWish
 from kcache_grpc.model.target import parse_target
 from kcache_grpc.runtime import Kernel
 from kcache_grpc.runtime.bound import BoundKernel
+
+#: Seconds for which a client trusts what it was told the best schedule is.
+_SCHEDULE_WINDOW = 60.0
 
 
 class Core:
@@ -42,6 +49,7 @@ class Core:
         self._services = Services(config, io, self._counters)
         self._table = KernelTable(config.memory_kernels, config.memory_program_bytes)
         self._flights: Flights[AskKey, Kernel] = Flights()
+        self._schedules: Lru[AskKey, tuple[float, str]] = Lru(config.memory_kernels)
         self._closed = False
         _LIVE.add(self)
 
@@ -74,8 +82,21 @@ class Core:
     ) -> Kernel:
         """See ``Client.compile``."""
         [(key, kernel)] = await self._resolve([program], format, target, options, progress, shapes, retry)
-        self._table.name_program(program, format, target, options, key, shapes)
+        self._name(program, format, target, options, key, shapes)
         return kernel
+
+    def _name(
+        self,
+        program: ProgramLike,
+        format: str | None,
+        target: str,
+        options: Options | None,
+        key: AskKey,
+        shapes: ShapeWish,
+    ) -> None:
+        """Makes the next ``recall`` of the same arguments a hit, where they mean the same for good."""
+        if options is None or options.schedule != RECORDED:
+            self._table.name_program(program, format, target, options, key, shapes)
 
     async def compile_many(
         self,
@@ -89,7 +110,7 @@ class Core:
         """See ``Client.compile_many``."""
         resolved = await self._resolve(programs, format, target, options, progress, shapes)
         for program, (key, _) in zip(programs, resolved, strict=True):
-            self._table.name_program(program, format, target, options, key, shapes)
+            self._name(program, format, target, options, key, shapes)
         return [kernel for _, kernel in resolved]
 
     async def _resolve(
@@ -108,6 +129,7 @@ class Core:
 
         sources = await self._io.blocking(lambda: [read_source(program, format) for program in programs])
         asks = [Ask(source.program, machine, chosen, shapes, retry) for source in sources]
+        asks = [await self._scheduled(ask, deadline) for ask in asks]
         keys = [ask_key(ask) for ask in asks]
         unique = dict(zip(keys, asks, strict=True))
         kernels = {key: kernel for key in unique if (kernel := self._kept(key)) is not None}
@@ -118,6 +140,21 @@ class Core:
             (key, kernels[key] if arguments is None else BoundKernel(kernels[key], arguments))
             for key, arguments in zip(keys, bound, strict=True)
         ]
+
+    async def _scheduled(self, ask: Ask, deadline: Deadline) -> Ask:
+        """The ask with the choices that ``"recorded"`` stands for, as the service said within the window."""
+        if ask.options.schedule != RECORDED:
+            return ask
+        if ask.shapes != EXACT:
+            return replace(ask, options=replace(ask.options, schedule=""))
+        key = ask_key(ask)
+        until, schedule = self._schedules.get(key) or (0.0, "")
+        if time.monotonic() > until:
+            schedule = await self._services.serve(
+                lambda obtainer: timings.recorded(obtainer.connection, ask, deadline)
+            )
+            self._schedules.put(key, (time.monotonic() + _SCHEDULE_WINDOW, schedule))
+        return replace(ask, options=replace(ask.options, schedule=schedule))
 
     def _kept(self, key: AskKey) -> Kernel | None:
         kept = self._table.by_digest(key)
@@ -248,6 +285,38 @@ class Core:
         """See ``Client.audit_heads``."""
         return await audit.heads(self._services.main, self._new_deadline())
 
+    async def autotune(
+        self,
+        program: ProgramLike,
+        format: str | None,
+        target: str,
+        options: Options | None,
+        choices: tuning.Choices,
+        inputs: Sequence[Any] | None,
+        budget: float,
+        progress: tuning.TuneProgress | None,
+    ) -> tuning.Tuning:
+        """See ``Client.autotune``."""
+        self._require_open()
+        machine, plain = parse_target(target), replace(_options(options), schedule="")
+        source = await self._io.blocking(lambda: read_source(program, format))
+        tuner = tuning.Tuner(self._io, self._services.main, self._alone, self.config.timeout)
+        found = await tuner.tune(Ask(source.program, machine, plain), choices, inputs, budget, progress)
+        self._schedules.clear()
+        best = replace(plain, schedule=found.schedule)
+        [(_, kernel)] = await self._resolve([program], format, target, best, None)
+        return tuning.Tuning(
+            found.schedule, found.timings, found.recorded, found.device, kernel, found.rejected
+        )
+
+    async def _alone(self, ask: Ask) -> Kernel:
+        """The kernel of one ask, as the service has it: no arguments bound."""
+        key = ask_key(ask)
+        kernel = self._kept(key)
+        while kernel is None:
+            kernel = (await self._fly({key: ask}, self._new_deadline(), None)).get(key)
+        return kernel
+
     async def explain(
         self,
         program: ProgramLike,
@@ -261,7 +330,7 @@ class Core:
         deadline = self._new_deadline()
         machine, chosen = parse_target(target), _options(options)
         graph = await self._io.blocking(lambda: read_program(program, format))
-        ask = Ask(graph, machine, chosen, shapes)
+        ask = await self._scheduled(Ask(graph, machine, chosen, shapes), deadline)
         return await explain(self._services.main, ask, neighbours, deadline)
 
     async def _graph(
@@ -285,6 +354,7 @@ class Core:
         self._counters.after_fork()
         self._table.after_fork()
         self._flights.after_fork()
+        self._schedules = Lru(self.config.memory_kernels)
         self._services.after_fork()
 
     def _new_deadline(self) -> Deadline:

@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
-from kcache_grpc._proto.kcache.v1 import audit_pb2, explain_pb2
+from kcache_grpc._proto.kcache.v1 import audit_pb2, autotune_pb2, explain_pb2
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.client.address import Endpoint
 
@@ -57,6 +57,12 @@ EXPLAIN = Method("Explain", explain_pb2.ExplainRequest, explain_pb2.ExplainRespo
 GET_STATS = Method("GetStats", pb.GetStatsRequest, pb.GetStatsResponse)
 LIST_EVENTS = Method("ListEvents", audit_pb2.ListEventsRequest, audit_pb2.ListEventsResponse, "Audit")
 GET_HEADS = Method("GetHeads", audit_pb2.GetHeadsRequest, audit_pb2.GetHeadsResponse, "Audit")
+RECORD_TIMINGS = Method(
+    "RecordTimings", autotune_pb2.RecordTimingsRequest, autotune_pb2.RecordTimingsResponse, "Autotune"
+)
+LIST_TIMINGS = Method(
+    "ListTimings", autotune_pb2.ListTimingsRequest, autotune_pb2.ListTimingsResponse, "Autotune"
+)
 
 
 class Replies(Protocol[ReplyOut]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kcache_grpc.errors import ArgumentError
+from kcache_grpc.model.schedule import RECORDED, canonical_schedule
 from kcache_grpc.model.target import CPU_NAMES
 
 NUMERICS = ("strict", "default", "fast")
@@ -18,12 +19,15 @@ class Options:
     ``numerics``: ``"strict"``, ``"default"`` or ``"fast"``, also part of the spec.
     ``opt_level``: 0 to 3. ``tuning``: a tuning model, ``"generic"`` or a CPU by name, such as ``"znver5"``:
     for speed there, without needing its instructions. A target that is a named CPU brings its own.
+    ``schedule``: schedule choices, such as ``"grain:4,unroll:on"`` (docs/autotune.md), or ``"recorded"``: the
+    best that ``Client.autotune`` recorded at the service for this program, these sizes and this machine.
     Raises ``ArgumentError`` for any other value.
     """
 
     numerics: str = "default"
     opt_level: int = 3
     tuning: str = "generic"
+    schedule: str = ""
 
     def __post_init__(self) -> None:
         if self.numerics not in NUMERICS:
@@ -32,6 +36,9 @@ class Options:
             raise ArgumentError(f"opt_level is {self.opt_level!r}; use 0, 1, 2 or 3")
         if self.tuning not in TUNING_MODELS:
             raise ArgumentError(f"tuning is {self.tuning!r}; use one of {', '.join(TUNING_MODELS)}")
+        if self.schedule and self.schedule != RECORDED:
+            object.__setattr__(self, "schedule", canonical_schedule(self.schedule))
 
     def __str__(self) -> str:
-        return f"numerics={self.numerics} opt_level={self.opt_level} tuning={self.tuning}"
+        text = f"numerics={self.numerics} opt_level={self.opt_level} tuning={self.tuning}"
+        return f"{text} schedule={self.schedule}" if self.schedule else text

@@ -9,6 +9,7 @@ from kcache_grpc._proto.kcache.v1 import common_pb2, manifest_pb2
 from kcache_grpc.errors import ArgumentError, IntegrityError, InvalidProgram
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.program import ProgramFormat
+from kcache_grpc.model.schedule import RECORDED
 from kcache_grpc.model.shapes import AUTO, DYNAMIC, EXACT, STATIC, Axis, Dim, ShapeWish
 from kcache_grpc.model.target import Target
 
@@ -96,16 +97,22 @@ def numerics_from_proto(value: int) -> str:
 def options_to_proto(options: Options) -> common_pb2.Options:
     """To the wire."""
     return common_pb2.Options(
-        numerics=numerics_to_proto(options.numerics), opt_level=options.opt_level, tuning_model=options.tuning
+        numerics=numerics_to_proto(options.numerics),
+        opt_level=options.opt_level,
+        tuning_model=options.tuning,
+        schedule=options.schedule,
     )
 
 
 def options_from_proto(message: common_pb2.Options) -> Options:
     """Unset fields get their documented defaults. Raises ``ArgumentError``."""
+    if message.schedule == RECORDED:
+        raise ArgumentError(f"schedule is {RECORDED!r}: ask ListTimings, and name the choices")
     return Options(
         numerics=numerics_from_proto(message.numerics),
         opt_level=message.opt_level if message.HasField("opt_level") else 3,
         tuning=message.tuning_model or "generic",
+        schedule=message.schedule,
     )
 
 

@@ -15,6 +15,8 @@ from kcache_grpc._proto.kcache.v1 import (
     admin_pb2_grpc,
     audit_pb2,
     audit_pb2_grpc,
+    autotune_pb2,
+    autotune_pb2_grpc,
     kernel_cache_pb2,
     kernel_cache_pb2_grpc,
 )
@@ -23,6 +25,7 @@ from kcache_grpc.model.signing import Signer
 from kcache_grpc.server import listen
 from kcache_grpc.server.admin import AdminServicer
 from kcache_grpc.server.audit import AuditServicer
+from kcache_grpc.server.autotune import AutotuneServicer
 from kcache_grpc.server.config import ServerConfig
 from kcache_grpc.server.guard import Guard
 from kcache_grpc.server.health import Health, add_reflection
@@ -39,6 +42,7 @@ _MAX_PENDING = 100_000
 _MAX_MESSAGE_BYTES = 4 << 20
 _ADMIN = admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name
 _AUDIT = audit_pb2.DESCRIPTOR.services_by_name["Audit"].full_name
+_AUTOTUNE = autotune_pb2.DESCRIPTOR.services_by_name["Autotune"].full_name
 _SERVICE = kernel_cache_pb2.DESCRIPTOR.services_by_name["KernelCache"].full_name
 
 
@@ -205,7 +209,8 @@ def _register(server: grpc.aio.Server, service: KernelService, config: ServerCon
         AdminServicer(service.admin, guarded=bool(config.token)), server
     )
     audit_pb2_grpc.add_AuditServicer_to_server(AuditServicer(service), server)
-    add_reflection(server, _SERVICE, _ADMIN, _AUDIT)
+    autotune_pb2_grpc.add_AutotuneServicer_to_server(AutotuneServicer(service), server)
+    add_reflection(server, _SERVICE, _ADMIN, _AUDIT, _AUTOTUNE)
     return Health(server)
 
 

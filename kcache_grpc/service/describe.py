@@ -196,7 +196,7 @@ def compiler_arg_spec(text: str) -> ArgSpec:
 
 def compiler_options(options: Options) -> CompileOptions:
     """The options as the compiler takes them."""
-    return CompileOptions(options.numerics, options.opt_level, options.tuning)
+    return CompileOptions(options.numerics, options.opt_level, options.tuning, options.schedule)
 
 
 def _tensor(tensor: TensorType) -> TensorSpec:

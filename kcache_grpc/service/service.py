@@ -26,6 +26,7 @@ from kcache_grpc.model.target import CPU_NAMES, CPU_TARGETS, Target
 from kcache_grpc.service import describe
 from kcache_grpc.service.admin import Admin
 from kcache_grpc.service.audit import AuditLog
+from kcache_grpc.service.autotune import Autotune
 from kcache_grpc.service.catalog import Catalog
 from kcache_grpc.service.collection import MIN_AGE
 from kcache_grpc.service.compiles import Compiles
@@ -152,6 +153,7 @@ class KernelService:
         self._ledger = Ledger(store, threads, self._toolchain)
         self._seals = SealTask(Sealer(store, signer), threads)
         self.audit = AuditLog(store, threads, self._namespaces, self._ledger.flush)
+        self.autotune = Autotune(store, threads, self._namespaces, self._ledger)
         self._supply = Supply(self._kernels, variants, self._failures, self._compiles, self._toolchain)
         #: Equal requests are one, from the first to the answer.
         self._answers: Flights[Hashable, Answer] = Flights()

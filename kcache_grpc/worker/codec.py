@@ -38,6 +38,7 @@ def compile_job(spec_text: str, arg_spec: ArgSpec, target: str, options: Compile
             "numerics": options.numerics,
             "opt_level": options.opt_level,
             "tuning": options.tuning,
+            "schedule": options.schedule,
         },
     }
     return Frame(header, (spec_text.encode(),))

@@ -315,3 +315,17 @@ func.func @main(%a: tensor<60xf32>) -> tensor<60xf32> {{
     text = served("show", str(key), "--json").json()["text"]
     assert max(map(len, text.splitlines())) > 400
     assert text.rstrip() in served("show", str(key)).out
+
+
+def test_autotune_records_and_compile_takes_the_winner(served: Run, tmp_path: Path) -> None:
+    file = program(tmp_path, 21)
+    tuned = served("autotune", file, "--choices", "unroll,grain", "--budget", "0.3", "--json").json()
+    assert tuned["recorded"] == len(tuned["timings"])
+    assert {"schedule": ""}.items() <= min(tuned["timings"], key=lambda each: each["schedule"]).items()
+    compiled = served("compile", file, "--schedule", "recorded", "--json").json()
+    assert compiled["kernel_digest"] == tuned["kernel_digest"]
+    chosen = served("compile", file, "--schedule", "unroll:on,grain:4", "--json").json()
+    assert chosen["options"].endswith("schedule=grain:4,unroll:on")
+    assert served("autotune", file).out.count("default")
+    refused = served("autotune", file, "--choices", "speed", "--json").error()
+    assert "no schedule choice" in refused["message"]

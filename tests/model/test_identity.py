@@ -41,7 +41,8 @@ def test_ingredients_cannot_run_into_each_other() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"numerics": "sloppy"}, {"opt_level": 4}, {"opt_level": -1}, {"tuning": "mine"}]
+    "change",
+    [{"numerics": "sloppy"}, {"opt_level": 4}, {"opt_level": -1}, {"tuning": "mine"}, {"schedule": "x"}],
 )
 def test_unknown_options_are_refused(change: dict[str, object]) -> None:
     with pytest.raises(ArgumentError):
@@ -49,11 +50,10 @@ def test_unknown_options_are_refused(change: dict[str, object]) -> None:
 
 
 def test_every_option_is_in_the_key() -> None:
-    texts = {str(Options()), str(Options(numerics="strict")), str(Options(opt_level=1))}
-    assert len(texts) == 3
-    assert {f.name for f in dataclasses.fields(Options)} == {
-        part.split("=")[0] for part in str(Options()).split()
-    }
+    full = Options(schedule="grain:4")
+    texts = {str(Options()), str(Options(numerics="strict")), str(Options(opt_level=1)), str(full)}
+    assert len(texts) == 4
+    assert {f.name for f in dataclasses.fields(Options)} == {part.split("=")[0] for part in str(full).split()}
 
 
 def test_targets_by_name() -> None:

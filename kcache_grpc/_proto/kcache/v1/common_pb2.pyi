@@ -110,14 +110,16 @@ class GraphSource(_message.Message):
     def __init__(self, program: _Optional[_Union[Program, _Mapping]] = ..., program_digest: _Optional[bytes] = ...) -> None: ...
 
 class Options(_message.Message):
-    __slots__ = ("numerics", "opt_level", "tuning_model")
+    __slots__ = ("numerics", "opt_level", "tuning_model", "schedule")
     NUMERICS_FIELD_NUMBER: _ClassVar[int]
     OPT_LEVEL_FIELD_NUMBER: _ClassVar[int]
     TUNING_MODEL_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
     numerics: Numerics
     opt_level: int
     tuning_model: str
-    def __init__(self, numerics: _Optional[_Union[Numerics, str]] = ..., opt_level: _Optional[int] = ..., tuning_model: _Optional[str] = ...) -> None: ...
+    schedule: str
+    def __init__(self, numerics: _Optional[_Union[Numerics, str]] = ..., opt_level: _Optional[int] = ..., tuning_model: _Optional[str] = ..., schedule: _Optional[str] = ...) -> None: ...
 
 class Target(_message.Message):
     __slots__ = ("cpu", "gpu")

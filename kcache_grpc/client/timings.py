@@ -1,0 +1,122 @@
+"""Timings of schedules, to the service and from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from google.protobuf.duration_pb2 import Duration
+
+from kcache_grpc._proto.kcache.v1 import autotune_pb2, common_pb2
+from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
+from kcache_grpc.client.clock import Deadline
+from kcache_grpc.client.connection import Connection
+from kcache_grpc.client.transfer import with_program
+from kcache_grpc.client.trust import Ask
+from kcache_grpc.client.wire import LIST_TIMINGS, RECORD_TIMINGS, STORE_GRAPH
+from kcache_grpc.errors import IntegrityError
+from kcache_grpc.model.manifest import Binding
+from kcache_grpc.model.options import Options
+from kcache_grpc.model.schedule import winner
+from kcache_grpc.model.target import Target
+from kcache_grpc.model.wire import numerics_to_proto, options_to_proto, target_to_proto
+from kcache_grpc.runtime.device import device_name
+
+
+@dataclass(frozen=True)
+class ScheduleTiming:
+    """A schedule, ``""`` for all defaults, and the median nanoseconds of a call."""
+
+    schedule: str
+    nanoseconds: int
+    samples: int
+
+
+def subject_of(
+    spec_digest: bytes, arg_spec: str, target: Target, options: Options
+) -> autotune_pb2.TuningSubject:
+    """What is tuned, on this machine."""
+    return autotune_pb2.TuningSubject(
+        spec_digest=spec_digest,
+        arg_spec=arg_spec,
+        target=target_to_proto(target),
+        options=options_to_proto(replace(options, schedule="")),
+        device=device_name(),
+    )
+
+
+async def record(
+    connection: Connection,
+    subject: autotune_pb2.TuningSubject,
+    timings: Sequence[ScheduleTiming],
+    deadline: Deadline,
+) -> int:
+    """Keeps timings at the service; how many were new."""
+    request = autotune_pb2.RecordTimingsRequest(
+        header=connection.header(),
+        subject=subject,
+        timings=[
+            autotune_pb2.ScheduleTiming(
+                schedule=each.schedule,
+                duration=Duration(
+                    seconds=each.nanoseconds // 1_000_000_000, nanos=each.nanoseconds % 1_000_000_000
+                ),
+                sample_count=each.samples,
+            )
+            for each in timings
+        ],
+    )
+    return (await connection.line.unary(RECORD_TIMINGS, request, deadline)).created_count
+
+
+async def stored(
+    connection: Connection, subject: autotune_pb2.TuningSubject, deadline: Deadline
+) -> tuple[ScheduleTiming, ...]:
+    """All timings of a subject, fastest first."""
+    found: list[ScheduleTiming] = []
+    token = ""
+    while True:
+        request = autotune_pb2.ListTimingsRequest(
+            header=connection.header(), subject=subject, page_token=token
+        )
+        reply = await connection.line.unary(LIST_TIMINGS, request, deadline)
+        for each in reply.timings:
+            nanoseconds = each.duration.seconds * 1_000_000_000 + each.duration.nanos
+            found.append(ScheduleTiming(each.schedule, nanoseconds, each.sample_count))
+        if not reply.next_page_token:
+            return tuple(found)
+        if reply.next_page_token == token:
+            raise IntegrityError("the server answered one page of timings with itself")
+        token = reply.next_page_token
+
+
+async def recorded(connection: Connection, ask: Ask, deadline: Deadline) -> str:
+    """The best schedule that the service has timings of, for this machine; ``""`` where it has none."""
+    binding = await _binding(connection, ask, deadline)
+    if not is_static(binding):
+        return ""
+    arg_spec = ";".join(map(str, binding.inputs))
+    subject = subject_of(binding.spec_digest, arg_spec, ask.target, ask.options)
+    timings = await stored(connection, subject, deadline)
+    return winner((each.schedule, each.nanoseconds) for each in timings)
+
+
+def is_static(binding: Binding) -> bool:
+    """Whether all sizes of the arguments are known."""
+    return all(dim.isdigit() for tensor in binding.inputs for dim in tensor.dims)
+
+
+async def _binding(connection: Connection, ask: Ask, deadline: Deadline) -> Binding:
+    numerics = ask.options.numerics
+
+    async def call(source: common_pb2.GraphSource) -> pb.StoreGraphResponse:
+        request = pb.StoreGraphRequest(
+            header=connection.header(), graph=source, numerics=numerics_to_proto(numerics)
+        )
+        return await connection.line.unary(STORE_GRAPH, request, deadline, float("inf"))
+
+    async def checked_reply() -> Binding:
+        reply = await with_program(connection, ask.program, deadline, call)
+        return (await connection.judge(deadline)).binding(reply.binding, ask.program, numerics)
+
+    return await connection.renewed(checked_reply, deadline)

@@ -1,0 +1,174 @@
+"""The tuner against the real service: what it tries, records and picks, and what others then get."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kcache_grpc as kcache
+from kcache_grpc.client.tuning import Search
+from kcache_grpc.model.schedule import winner
+from kcache_grpc.runtime import racing
+from tests.serving import ServerProcess
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def product(m: int) -> str:
+    """A contraction of its own for each test."""
+    return f"""func.func @main(%a: tensor<{m}x64xf32>, %b: tensor<64x96xf32>) -> tensor<{m}x96xf32> {{
+  %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+    : (tensor<{m}x64xf32>, tensor<64x96xf32>) -> tensor<{m}x96xf32>
+  return %0 : tensor<{m}x96xf32> }}"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("autotune"), "--workers", "1") as process:
+        yield process
+
+
+@pytest.fixture
+def connect(server: ServerProcess, tmp_path: Path) -> Iterator[Any]:
+    with contextlib.ExitStack() as stack:
+
+        def make(name: str, **settings: Any) -> kcache.Client:
+            settings = {"cache_dir": tmp_path / name, "strict": True, "timeout": 120, **settings}
+            return stack.enter_context(kcache.Client(server.address, **settings))
+
+        yield make
+
+
+def test_what_one_tunes_all_others_get(connect: Any) -> None:
+    program, told = product(480), []
+    tuner = connect("a", namespace="shared")
+    default = tuner.compile(program)
+    tuning = tuner.autotune(
+        program,
+        choices={"grain": ["4"], "tile": ["8x2"]},
+        budget=10.0,
+        on_progress=lambda what, _: told.append(what),
+    )
+    tried = {each.schedule for each in tuning.timings}
+    assert tried in ({"", "grain:4", "tile:8x2"}, {"", "grain:4", "grain:4,tile:8x2"})
+    assert next(what for what in told if "race" not in what) == "grain:4"
+    assert tuning.recorded == len(tuning.timings)
+    assert tuning.rejected == {}
+    assert tuning.schedule == winner((each.schedule, each.nanoseconds) for each in tuning.timings)
+    assert tuning.speedup == 1.0 or tuning.speedup > 1.03
+    assert tuning.kernel.manifest.options.schedule == tuning.schedule
+
+    other = connect("b", namespace="shared")
+    found = other.compile(program, options=kcache.Options(schedule="recorded"))
+    assert found.origin == "remote"
+    assert found.manifest.kernel_digest == tuning.kernel.manifest.kernel_digest
+    assert other.compile(program).manifest.kernel_digest == default.manifest.kernel_digest
+    [event] = tuner.audit("kind = tune")
+    assert (event.outcome, event.key) == ("recorded", default.key)
+
+
+def test_without_timings_the_default_is_taken(connect: Any) -> None:
+    client = connect("a", namespace="untuned")
+    plain = client.compile(product(17))
+    recorded = client.compile(product(17), options=kcache.Options(schedule="recorded"))
+    assert recorded.manifest.kernel_digest == plain.manifest.kernel_digest
+    explained = client.explain(product(17), options=kcache.Options(schedule="grain:4"))
+    assert "schedule" in str(explained)
+
+
+def test_a_choice_is_a_kernel_of_its_own_that_computes_the_same(connect: Any) -> None:
+    client = connect("a", namespace="chosen")
+    rng = np.random.default_rng(1)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((31, 64), (64, 96)))
+    kernels = [
+        client.compile(product(31), options=kcache.Options(schedule=schedule))
+        for schedule in ("", "tile:8x2", "grain:1/4,tile:6x4")
+    ]
+    assert len({kernel.manifest.kernel_digest for kernel in kernels}) == 3
+    assert len({kernel.key for kernel in kernels}) == 1
+    for kernel in kernels:
+        np.testing.assert_allclose(kernel(a, b)[0], a @ b, rtol=1e-3, atol=1e-4)
+
+
+def test_tuners_at_the_same_time_agree_on_the_winner(connect: Any) -> None:
+    clients = [connect(f"c{number}", namespace="both") for number in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(lambda c: c.autotune(product(400), choices=["grain"], budget=3.0), clients))
+    later = [client.autotune(product(400), choices=["grain"], budget=0.2) for client in clients]
+    assert [each.recorded for each in later] == [0, 0]
+    assert later[0].schedule == later[1].schedule
+    assert {each.schedule for each in results[0].timings} <= {each.schedule for each in later[0].timings}
+
+
+def test_a_later_choice_leaves_the_rows_that_are_there(connect: Any) -> None:
+    client = connect("a", namespace="later")
+    first = client.autotune(product(330), choices={"grain": ["4"]}, budget=3.0)
+    second = client.autotune(product(330), choices={"tile": ["8x2"]}, budget=3.0)
+    assert set(first.timings) < set(second.timings)
+
+
+def test_the_asynchronous_client(server: ServerProcess, tmp_path: Path) -> None:
+    async def tune() -> tuple[kcache.Tuning, Any]:
+        async with kcache.aio.Client(
+            server.address, cache_dir=tmp_path / "a", namespace="aio", strict=True
+        ) as client:
+            tuning = await client.autotune(product(24), choices=["unroll"], budget=0.3)
+            return tuning, await client.compile(product(24), options=kcache.Options(schedule="recorded"))
+
+    tuning, kernel = asyncio.run(tune())
+    assert kernel.manifest.options.schedule == tuning.schedule
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"choices": ["speed"]}, "no schedule choice; there are grain, tile, unroll"),
+        ({"choices": {"grain": ["5"]}}, "use one of 1, 1/4, 4, 16"),
+        ({"choices": "grain"}, "not the text"),
+        ({"budget": 0}, "seconds above 0"),
+        ({"budget": float("nan")}, "seconds above 0"),
+        ({"inputs": [np.ones(3, np.float32)]}, "takes 2 arguments"),
+    ],
+)
+def test_wrong_input_is_refused(connect: Any, arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(kcache.ArgumentError, match=said):
+        connect("a", namespace="wrong").autotune(product(16), **arguments)
+
+
+def test_open_sizes_cannot_be_timed(connect: Any) -> None:
+    program = "func.func @main(%a: tensor<?x4xf32>) -> tensor<?x4xf32> { return %a : tensor<?x4xf32> }"
+    with pytest.raises(kcache.ArgumentError, match="leaves sizes open"):
+        connect("a", namespace="open").autotune(program)
+
+
+def test_a_variant_that_computes_something_else_is_out(connect: Any) -> None:
+    """The search over real kernels, one of which is of another program."""
+    client = connect("a", namespace="liar")
+    right = client.compile(product(20))
+    wrong = client.compile(
+        product(20).replace("return %0", "%1 = stablehlo.negate %0 : tensor<20x96xf32>\n return %1")
+    )
+    kernels = {"": right, "unroll:on": wrong}
+    arrays = racing.drawn(right)
+    expected = right(*arrays)
+
+    async def make(schedule: str) -> kcache.Kernel:
+        return kernels[schedule]
+
+    async def compare(kernel: kcache.Kernel) -> str:
+        return racing.difference(expected, kernel(*arrays), kernel, strict=False)
+
+    async def compete(kernels: Any, seconds: float) -> Any:
+        return {name: (p.nanoseconds, p.samples) for name, p in racing.race(kernels, arrays, seconds).items()}
+
+    search = Search(make, compete, compare, lambda *_: None, 0.2)
+    timings, rejected = asyncio.run(search.run({"unroll": ("on",)}))
+    assert set(timings) == {""}
+    assert rejected == {"unroll:on": "result 0 differs from that of the default schedule"}
