@@ -9,7 +9,7 @@
 FROM python:3.13-slim AS build
 RUN apt-get update && apt-get install -y --no-install-recommends binutils && rm -rf /var/lib/apt/lists/*
 COPY . /src
-RUN PYTHON=python3 /src/deploy/build_image.sh /opt/kcache
+RUN PYTHON=python3 /src/deploy/build_image.sh /opt/kcache server,postgres,objects
 
 FROM python:3.13-slim
 # binutils: the linker of compiled kernels.
