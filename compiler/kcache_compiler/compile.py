@@ -15,6 +15,7 @@ from kcache_compiler.codegen.legalize.dynamic import lower_dynamic
 from kcache_compiler.codegen.legalize.math import call_math_library
 from kcache_compiler.codegen.legalize.meaning import keep_meaning
 from kcache_compiler.codegen.legalize.scans import raise_scans
+from kcache_compiler.codegen.legalize.shuffles import carry_regions, mark_shuffles
 from kcache_compiler.codegen.legalize.signless import erase_signs
 from kcache_compiler.codegen.math import VERSION as MATH_VERSION
 from kcache_compiler.codegen.math import expand
@@ -84,7 +85,9 @@ PIPELINE: tuple[Stage, ...] = (
     Rewrite("meaning", keep_meaning),
     Passes("chlo", "func.func(chlo-legalize-to-stablehlo)", refuses=True),
     Rewrite("control-flow", to_scf),
+    Rewrite("regions", carry_regions),
     Passes("linalg", "stablehlo-legalize-to-linalg", refuses=True),
+    Rewrite("shuffles", mark_shuffles),
     Rewrite("refuse", _refuse),
     Rewrite("signless", erase_signs),
     Passes("canonicalize", "canonicalize"),

@@ -13,10 +13,9 @@ pytest.importorskip("torch")
 
 import torch
 
-from kcache_compiler.errors import UnsupportedOp
 from tests.compiler.codegen_harness import Kernel
 from tests.compiler.numpy_graph import evaluate_graph
-from tests.compiler.open_corpus import COMPILED, REFUSED, Array, Case, Sizes, case
+from tests.compiler.open_corpus import COMPILED, Array, Case, Sizes, case
 from tests.recognition.eager import evaluate
 from tests.recognition.eager.close import largest_share
 
@@ -138,10 +137,3 @@ def test_kernels_of_some_given_sizes_give_the_same_bits(name: str) -> None:
 @pytest.mark.parametrize("name", COMPILED)
 def test_kernels_of_some_given_sizes_give_the_same_bits_for_every_graph(name: str) -> None:
     _same_bits_in_part(case(name), 4)
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_has_no_lowering_has_none_for_open_sizes(name: str) -> None:
-    with pytest.raises(UnsupportedOp) as refusal:
-        case(name)
-    assert refusal.value.op == REFUSED[name]

@@ -386,7 +386,6 @@ def _indexing() -> list[Case]:
             ),
             [x, rows.reshape(4, 1), floats(4, 6)],
             add_rows,
-            refused=True,
         ),
     ]
 
@@ -601,14 +600,13 @@ def _sorting() -> list[Case]:
     x = floats(3, 6)
     ties = np.array([2, 1, 2, 0, 1], "i4")
     return [
-        Case("sort", lambda g, v: g.sort(v, 0), [x], lambda v: np.sort(v, 0), refused=True),
+        Case("sort", lambda g, v: g.sort(v, 0), [x], lambda v: np.sort(v, 0)),
         Case(
             "sort",
             lambda g, v: g.sort(v, descending=True),
             [np.array([1, np.nan, -1], "f4")],
             lambda v: np.array([np.nan, 1, -1], "f4"),
             variant="nan",
-            refused=True,
             interpreted=False,
         ),
         Case(
@@ -616,14 +614,12 @@ def _sorting() -> list[Case]:
             lambda g, v: g.argsort(v, descending=True),
             [ties],
             lambda v: np.array([0, 2, 1, 4, 3], "i4"),
-            refused=True,
         ),
         Case(
             "top_k",
             lambda g, v: g.top_k(v, 2),
             [x],
             lambda v: (-np.sort(-v, -1)[:, :2], np.argsort(-v, -1, kind="stable")[:, :2]),
-            refused=True,
         ),
     ]
 

@@ -217,7 +217,7 @@ def _stablehlo() -> list[Edge]:
         ),
         (
             "`chlo.top_k`, which becomes a sort",
-            not_compiled,
+            compiles,
             _main(
                 f"%x: {_V}",
                 "tensor<2xf32>",

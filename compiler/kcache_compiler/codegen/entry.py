@@ -21,6 +21,7 @@ from kcache_compiler.codegen.nest import Check
 from kcache_compiler.codegen.place import OpenSizes, address_of, place_of
 from kcache_compiler.codegen.runs import plan_launches
 from kcache_compiler.codegen.shape import Shapes, row_major
+from kcache_compiler.codegen.shuffles.outline import outline_marker
 from kcache_compiler.codegen.signature import stated
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.codegen.streams import streamed
@@ -106,6 +107,10 @@ def build_entry(unit: Unit) -> None:
             continue
         for one in planned.parts or [planned]:
             name = f"launch_{len(launches)}"
+            marker = outline_marker(unit.module, one.generics[0], name, shapes)
+            if marker is not None:
+                launches.append((one.generics, marker))
+                continue
             fused = streamed(one.fused, one.buffers, shapes, unit.target)
             outlined = outline(unit.module, name, fused, one.codes, one.buffers, shapes)
             launches.append((one.generics, outlined))

@@ -377,6 +377,19 @@ def kernel_spatial_dimensions(convolution: Op) -> list[int]:
     return list(numbers.kernel_spatial_dimensions)
 
 
+def scatter_dimensions(operation: Op) -> dict[str, Any]:
+    """The dimension numbers of a scatter by name."""
+    numbers = _stablehlo.ScatterDimensionNumbers(operation.attributes["scatter_dimension_numbers"])
+    return {
+        "update_window_dims": list(numbers.update_window_dims),
+        "inserted_window_dims": list(numbers.inserted_window_dims),
+        "input_batching_dims": list(numbers.input_batching_dims),
+        "scatter_indices_batching_dims": list(numbers.scatter_indices_batching_dims),
+        "scatter_dims_to_operand_dims": list(numbers.scattered_dims_to_operand_dims),
+        "index_vector_dim": int(numbers.index_vector_dim),
+    }
+
+
 def symbol_of(operation: Op) -> str:
     return ir.StringAttr(operation.attributes["sym_name"]).value
 

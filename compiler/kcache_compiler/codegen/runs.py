@@ -14,6 +14,7 @@ from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.fused import Code
 from kcache_compiler.codegen.launch import captured_by, read_nest
 from kcache_compiler.codegen.shape import Shapes
+from kcache_compiler.codegen.shuffles.marker import is_marker
 from kcache_compiler.schedule.groups import Group, Subject, alone, partition
 from kcache_compiler.schedule.loops import Buffer, Fused, loops
 
@@ -99,7 +100,7 @@ def _plan(
         captured = [value for value in captured_by(generic, accessed) if mlir.is_memref(value.type)]
         opaque = frozenset(number_of(value) for value in captured)
         weight = len(mlir.walk(generic))
-        subjects.append(Subject(nest, weight, opaque, is_contraction(generic)))
+        subjects.append(Subject(nest, weight, opaque, is_contraction(generic), is_marker(generic)))
     roots: dict[Any, int] = {}
     root_of = [roots.setdefault(memory.root_of(value), len(roots)) for value in values]
     last = run[-1]
@@ -134,7 +135,8 @@ def _planned(
 ) -> Planned:
     generics = [codes[member.number].generic for member in group.members]
     used = {access.buffer for member in group.members for access in subjects[member.number].nest.accesses}
-    keep = group.head  # a contraction writes its result to memory, whatever happens to it next
+    # A contraction writes its result to memory, whatever happens to it next, and so does what is single.
+    keep = group.head or subjects[group.members[0].number].single
     buffers = {number: _buffer(values[number], [] if keep else generics, shapes) for number in sorted(used)}
     fused = loops(group, subjects, buffers, vector_bytes)
     gone = {*fused.unstored, *dict(fused.rows), *dict(fused.instead)}

@@ -32,13 +32,15 @@ FEW, LONG = 8, 4096
 class Subject:
     """A nest to be placed: ``weight`` operations in its body; ``opaque`` buffers are touched who knows where.
 
-    A ``head`` is a contraction: its group takes nothing but its start value and elementwise consumers.
+    A ``head`` is a contraction: its group takes nothing but its start value and elementwise consumers. What
+    is ``single`` shares with nobody.
     """
 
     nest: Nest
     weight: int = 1
     opaque: frozenset[int] = frozenset()
     head: bool = False
+    single: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,9 @@ class Partition:
 
     def add(self, number: int, starts: Sequence[int] = ()) -> None:
         """Put nest ``number``, and what starts its results, into the latest group that takes them."""
+        if self.subjects[number].single:
+            self.groups += [alone(one, self.subjects[one]) for one in (*starts, number)]
+            return
         for position in range(len(self.groups) - 1, max(-1, len(self.groups) - 1 - REACH), -1):
             members = self.groups[position].members
             if any(self.conflicts(member.number, start) for member in members for start in starts):
@@ -155,7 +160,7 @@ class Partition:
 
     def _join(self, group: Group, number: int) -> Group | None:
         subject = self.subjects[number]
-        if subject.head:
+        if subject.head or self.subjects[group.members[0].number].single:
             return None
         if group.head:
             return self._follow(group, number)

@@ -1,0 +1,1 @@
+"""Operations whose loops go where data says: scatter and sort."""

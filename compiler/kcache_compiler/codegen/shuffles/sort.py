@@ -1,0 +1,198 @@
+"""Sort: each row by itself, stable, with any comparator: sorted runs, then merges.
+
+Runs of a few elements are sorted by insertion, then merged by two, four, and so on between the result and a
+second buffer, in such an order that the last merge ends in the result. A merge takes the second of a pair
+only where the comparator says that it comes before the first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kcache_compiler.codegen import memory, mlir
+from kcache_compiler.codegen.formula import Formula, mul
+from kcache_compiler.codegen.memory import Pointer, plus
+from kcache_compiler.codegen.nest import Check
+from kcache_compiler.codegen.shuffles.code import (
+    Parts,
+    both,
+    compare,
+    either,
+    least,
+    loop,
+    minus,
+    repeat,
+    when,
+)
+from kcache_compiler.codegen.shuffles.marker import Steps, Walk
+
+#: Elements that are sorted by insertion.
+_RUN = 16
+#: Elementary operations that one element takes in each of about ten merges.
+_WORK = 64
+
+
+def plan_sort(details: dict[str, Any], walks: list[Walk], checks: tuple[Check, ...]) -> Steps:
+    """Rows are independent."""
+    del details
+    rows, length = walks[0].sizes
+    work: Formula = mul(_WORK, length)
+    return Steps(rows, work, checks)
+
+
+def write_sort(parts: Parts, details: dict[str, Any], bounds: tuple[mlir.Value, mlir.Value]) -> None:
+    """Loops over rows."""
+    del details
+    sort = _Sort(parts)
+    loop(*bounds, sort.row)
+
+
+class _Sort:
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.count = parts.inputs // 2
+        self.length = parts.value(parts.walks[0].sizes[1])
+        for walk in parts.walks:
+            for stride in walk.strides:
+                parts.value(stride)
+        self.starts = [parts.start(number) for number in range(parts.inputs + 2 * self.count)]
+
+    def row(self, number: mlir.Value) -> None:
+        """Sort one row."""
+        sources, results, spares = (
+            [self._row(self.count * group + one, number) for one in range(self.count)] for group in (0, 2, 3)
+        )
+        even = self._even()
+        bases = [
+            mlir.value("arith.select", [even, a.base, b.base], memory.pointer_type())
+            for a, b in zip(results, spares, strict=True)
+        ]
+        others = [
+            mlir.value("arith.select", [even, b.base, a.base], memory.pointer_type())
+            for a, b in zip(results, spares, strict=True)
+        ]
+        self._runs(
+            sources, [Pointer(base, one.element, []) for base, one in zip(bases, results, strict=True)]
+        )
+        self._merges(bases, others)
+
+    def _row(self, operand: int, number: mlir.Value) -> Pointer:
+        start, strides = self.starts[operand], self.parts.walks[operand].strides
+        base = memory.shift(start, memory.times(number, self.parts.value(strides[0])))
+        return Pointer(base, start.element, [self.parts.value(strides[1])])
+
+    def _even(self) -> mlir.Value:
+        """Whether the number of times that runs double until they are the row is even."""
+
+        def double(values: list[mlir.Value]) -> list[mlir.Value]:
+            width, even = values
+            flipped = mlir.value("arith.xori", [even, mlir.constant(-1, "i1")], even.type)
+            return [plus(width, width), flipped]
+
+        start = [mlir.constant(_RUN), mlir.constant(-1, "i1")]
+        return repeat(start, lambda values: compare("lt", values[0], self.length), double)[1]
+
+    def _first(self, firsts: list[mlir.Value], seconds: list[mlir.Value]) -> mlir.Value:
+        """Whether the elements ``firsts`` come before ``seconds``."""
+        return self.parts.apply([*firsts, *seconds, *firsts, *seconds, None])[-1]
+
+    def _runs(self, sources: list[Pointer], targets: list[Pointer]) -> None:
+        """Sorted runs of the row in ``targets``."""
+
+        def insert(place: mlir.Value) -> None:
+            given = [memory.load(one, memory.times(place, one.steps[0])) for one in sources]
+            rest = mlir.value("arith.andi", [place, mlir.constant(_RUN - 1)], place.type)
+            start = minus(place, rest)
+
+            def further(values: list[mlir.Value]) -> mlir.Value:
+                (at,) = values
+                before = minus(at, mlir.constant(1))
+
+                def ask() -> list[mlir.Value]:
+                    return [self._first(given, [memory.load(one, before) for one in targets])]
+
+                truth = mlir.type_of("i1")
+                more = compare("gt", at, start)
+                return either(more, [truth], ask, lambda: [mlir.constant(0, "i1")])[0]
+
+            def move(values: list[mlir.Value]) -> list[mlir.Value]:
+                (at,) = values
+                before = minus(at, mlir.constant(1))
+                for one in targets:
+                    memory.store(one, at, memory.load(one, before))
+                return [before]
+
+            (spot,) = repeat([place], further, move)
+            for one, element in zip(targets, given, strict=True):
+                memory.store(one, spot, element)
+
+        loop(mlir.constant(0), self.length, insert)
+
+    def _merges(self, bases: list[mlir.Value], others: list[mlir.Value]) -> None:
+        """Runs of twice the width, until there is one."""
+        count = self.count
+
+        def unfinished(values: list[mlir.Value]) -> mlir.Value:
+            return compare("lt", values[0], self.length)
+
+        def pass_over(values: list[mlir.Value]) -> list[mlir.Value]:
+            width, sources, targets = values[0], values[1 : count + 1], values[count + 1 :]
+            twice = plus(width, width)
+
+            def pair(begin: list[mlir.Value]) -> list[mlir.Value]:
+                middle = least(plus(begin[0], width), self.length)
+                end = least(plus(begin[0], twice), self.length)
+                self._merge(self._pointers(sources), self._pointers(targets), begin[0], middle, end)
+                return [plus(begin[0], twice)]
+
+            repeat([mlir.constant(0)], unfinished, pair)
+            return [twice, *targets, *sources]
+
+        repeat([mlir.constant(_RUN), *bases, *others], unfinished, pass_over)
+
+    def _pointers(self, bases: list[mlir.Value]) -> list[Pointer]:
+        elements = [start.element for start in self.starts[: self.count]]
+        return [Pointer(base, element, []) for base, element in zip(bases, elements, strict=True)]
+
+    def _merge(
+        self,
+        sources: list[Pointer],
+        targets: list[Pointer],
+        begin: mlir.Value,
+        middle: mlir.Value,
+        end: mlir.Value,
+    ) -> None:
+        def open_both(values: list[mlir.Value]) -> mlir.Value:
+            return both(compare("lt", values[0], middle), compare("lt", values[1], end))
+
+        def step(values: list[mlir.Value]) -> list[mlir.Value]:
+            left, right, at = values
+            mine = [memory.load(one, left) for one in sources]
+            theirs = [memory.load(one, right) for one in sources]
+            swap = self._first(theirs, mine)
+            for one, a, b in zip(targets, mine, theirs, strict=True):
+                memory.store(one, at, mlir.value("arith.select", [swap, b, a], a.type))
+            moved = mlir.value("arith.extui", [swap], left.type)
+            one_more = mlir.constant(1)
+            return [plus(left, minus(one_more, moved)), plus(right, moved), plus(at, one_more)]
+
+        left, right, at = repeat([begin, middle, begin], open_both, step)
+        self._copy(sources, targets, left, middle, at)
+        self._copy(sources, targets, right, end, plus(at, minus(middle, left)))
+
+    def _copy(
+        self,
+        sources: list[Pointer],
+        targets: list[Pointer],
+        begin: mlir.Value,
+        end: mlir.Value,
+        at: mlir.Value,
+    ) -> None:
+        """Copy ``begin <= i < end`` of the sources to ``at`` and on."""
+        shift = minus(at, begin)
+
+        def one_element(place: mlir.Value) -> None:
+            for source, target in zip(sources, targets, strict=True):
+                memory.store(target, plus(place, shift), memory.load(source, place))
+
+        when(compare("lt", begin, end), lambda: loop(begin, end, one_element))

@@ -1,0 +1,80 @@
+"""Sorts are stable and give what the reference interpreter gives, on any number of threads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from kcache_compiler import canonicalize, compile_spec
+from kcache_compiler.compile import lower_module
+from kcache_compiler.types import CompileOptions
+from tests.compiler.codegen_harness import Kernel, threaded_host
+from tests.ops.compare import difference
+from tests.ops.native import run
+from tests.ops.reference import ReferenceInterpreter
+from tests.ops.sort_programs import Sort, sorts
+from tests.ops.values import DTYPES, FLOATS, generator, random_bytes
+
+
+@pytest.fixture(scope="module")
+def reference() -> Iterator[ReferenceInterpreter]:
+    interpreter = ReferenceInterpreter()
+    yield interpreter
+    interpreter.close()
+
+
+@pytest.mark.parametrize(
+    "program", sorts(), ids=lambda one: f"{one.dtype}-{one.shape}-{one.axis}-{one.keys}-{one.pairs}"
+)
+def test_sorts_agree_with_the_reference_interpreter(program: Sort, reference: ReferenceInterpreter) -> None:
+    rng = generator("sort", program.dtype, program.shape)
+    count = math.prod(program.shape)
+    inputs = [random_bytes(rng, program.dtype, count, "tame" if program.dtype in FLOATS else "any")]
+    if program.pairs:
+        inputs.append(rng.integers(-3, 3, count).astype("<i4").tobytes())
+    canonical = canonicalize(program.text.encode(), "stablehlo", "strict")
+    options = CompileOptions(numerics="strict")
+    kernel = compile_spec(canonical.spec_text, canonical.arg_spec, "x86-64-v3", options, lambda _: None)
+    got = run(kernel, inputs, [constant.content for constant in canonical.constants])
+    expected = reference.evaluate(program.text, inputs)
+    for dtype, left, right in zip((program.dtype, "i32"), got, expected, strict=False):
+        wrong = difference(dtype, left, right, 0.0)
+        assert not wrong, f"{wrong}\n{program.text}"
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_total_order_goes_by_the_bits(dtype: str) -> None:
+    program = Sort(dtype, (2, 70), 1, total=True)
+    data = random_bytes(generator("total", dtype), dtype, 140, "any")
+    kernel = lower_module(program.text, 1, "x86-64-v3", CompileOptions(numerics="strict"), lambda _: None)
+    (got,) = run(kernel, [data], [])
+    bits = np.frombuffer(data, DTYPES[dtype][1]).reshape(2, 70)
+    signed = bits.view(bits.dtype.str.replace("u", "i"))
+    keys = np.where(signed < 0, signed ^ np.iinfo(signed.dtype).max, signed)
+    expected = np.take_along_axis(bits, np.argsort(keys, axis=1, kind="stable"), 1)
+    np.testing.assert_array_equal(np.frombuffer(got, bits.dtype).reshape(2, 70), expected)
+
+
+@pytest.mark.parametrize("length", [5, 257, 4000])
+def test_equal_keys_keep_their_order_on_threads(length: int) -> None:
+    program = Sort("i32", (9, length), 1, "LT", pairs=True)
+    kernel = Kernel(lower_module(program.text, 2, "x86-64-v3", CompileOptions(), lambda _: None))
+    keys = np.random.default_rng(length).integers(0, 7, (9, length)).astype(np.int32)
+    places = np.broadcast_to(np.arange(length, dtype=np.int32), keys.shape)
+    order = np.argsort(keys, axis=1, kind="stable")
+    for host in (None, threaded_host()):
+        ordered, moved = kernel(keys, places, host=host)
+        np.testing.assert_array_equal(ordered, np.take_along_axis(keys, order, 1))
+        np.testing.assert_array_equal(moved, order)
+
+
+def test_comparators_that_contradict_themselves_leave_a_permutation() -> None:
+    program = Sort("f32", (2, 100), 1)
+    kernel = Kernel(lower_module(program.text, 1, "x86-64-v3", CompileOptions(), lambda _: None))
+    values = np.random.default_rng(0).random((2, 100), np.float32)
+    values[:, ::3] = np.nan  # with which every comparison is false
+    (ordered,) = kernel(values)
+    np.testing.assert_array_equal(np.sort(ordered, 1), np.sort(values, 1))
