@@ -309,3 +309,32 @@ def test_strict_keeps_the_order_of_the_program() -> None:
     kernel = _kernel(plain, arrays, numerics="strict")
     assert "attention" not in {launch.ops[0] for launch in kernel.interface.launches}
     _agrees(kernel, plain, arrays)
+
+
+@pytest.mark.parametrize("form", ["causal", "mask", "bf16"])
+def test_pytorch_writes_attention(form: str) -> None:
+    torch = pytest.importorskip("torch")
+    from torch.nn import functional
+
+    from tests.compiler.torch_modules import Function as Module
+    from tests.compiler.torch_modules import text_of
+
+    def function(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=form == "causal")
+
+    mask = RANDOM.random((40, 40)) < 0.5
+    mask[3] = False
+    masks = [mask] if form == "mask" else []
+    narrow = ml_dtypes.bfloat16 if form == "bf16" else np.float32
+    arrays = [array.astype(narrow).astype("f4") for array in _arrays(40, 40, 16)]
+    kind = torch.bfloat16 if form == "bf16" else torch.float32
+    tensors = [torch.from_numpy(array).to(kind) for array in arrays] + [
+        torch.from_numpy(one) for one in masks
+    ]
+    canonical = canonicalize(text_of(Module(function), *tensors), "torch", "default")
+    given = canonical.spec_text, canonical.arg_spec, _target(), CompileOptions()
+    kernel = Kernel(compile_spec(*given, lambda _: None))
+    assert _is_attention(kernel)
+    expected = function(*[one.double() for one in tensors[:3]], *tensors[3:]).numpy()
+    result = kernel(*[array.astype(narrow) for array in arrays], *masks)[0].astype("f8")
+    assert np.abs(result - expected).max() <= (2e-2 if form == "bf16" else 2e-6)

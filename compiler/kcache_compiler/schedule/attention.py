@@ -300,13 +300,14 @@ class _Match:
         return len(generic.maps[-1].results) > 1 or not reads
 
     def _prepared(self) -> None:
-        """Operands of the scores that are only widened or multiplied by a number."""
-        for operand in self.found.scores.inputs:
+        """Operands of the scores that are only widened or multiplied by a number, values that are widened."""
+        values = [one for one in self.mixed.inputs if one != self.operand]
+        for operand in [*self.found.scores.inputs, *values]:
             generic = _elementwise(operand)
             if generic is None or len(list(mlir.uses(operand))) != 1 or generic.op in self.found.members:
                 continue
             scale = _scaled(generic)
-            if scale is not None:
+            if scale is not None and (scale == 1 or operand not in values):
                 self.found.add("prepared", generic.op)
                 self.found.scales[generic.op] = scale
 

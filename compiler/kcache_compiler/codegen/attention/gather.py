@@ -81,11 +81,11 @@ def gather(unit: Unit, main: mlir.Op, shapes: Shapes) -> list[Gathered]:
         if MARK in op.attributes:
             number, _, role = mlir.string_of(op.attributes[MARK]).partition(" ")
             marked.setdefault(number, []).append((role, op))
-    found = [_gathered(unit, main, pairs, shapes) for pairs in marked.values()]
+    found = [_gathered(unit, pairs, shapes) for pairs in marked.values()]
     return [one for one in found if one is not None]
 
 
-def _gathered(unit: Unit, main: mlir.Op, pairs: list[tuple[str, mlir.Op]], shapes: Shapes) -> Gathered | None:
+def _gathered(unit: Unit, pairs: list[tuple[str, mlir.Op]], shapes: Shapes) -> Gathered | None:
     roles: dict[str, list[mlir.Op]] = {}
     for role, op in pairs:
         roles.setdefault(role, []).append(op)
@@ -104,7 +104,7 @@ def _gathered(unit: Unit, main: mlir.Op, pairs: list[tuple[str, mlir.Op]], shape
     found = Gathered([op for _, op in pairs], roles, wide, {}, {})
     if not _lay_out(found, shapes) or not _supported(unit, found):
         return None
-    if not _together(main, found):
+    if not _together(found):
         return None
     found.reach = _reach(found)
     return found
@@ -252,7 +252,7 @@ def _named(op: mlir.Op, known: dict[Any, list[int | None]]) -> dict[int, int] | 
     return named or None
 
 
-def _together(main: mlir.Op, found: Gathered) -> bool:
+def _together(found: Gathered) -> bool:
     """Move members to the last of them, if nothing between notices; take what starts their results along."""
     starts: list[mlir.Op] = []
     for role in ("scores", "top", "total", "all", "mixed"):
@@ -271,7 +271,7 @@ def _together(main: mlir.Op, found: Gathered) -> bool:
             return False
         if target == final and op not in (last, *starts):
             return False
-    if not _unnoticed(main, every, last):
+    if not _unnoticed(every, last):
         return False
     found.spared = [mlir.defining(one.operands[-1]) for one in found.members if one.operands[-1] != final]
     found.spared = list(dict.fromkeys(found.spared))
@@ -295,24 +295,27 @@ def _local(buffer: mlir.Value, members: list[mlir.Op]) -> bool:
     return allocated and all(user in members for user, _ in mlir.uses(buffer))
 
 
-def _unnoticed(main: mlir.Op, members: list[mlir.Op], last: mlir.Op) -> bool:
-    """Between the first member and the last nobody writes what members read, or touches the result."""
-    del main
-    read = {memory.root_of(one) for op in members for one in op.operands if mlir.is_memref(one.type)}
+def _unnoticed(members: list[mlir.Op], last: mlir.Op) -> bool:
+    """Between a member and the last one nobody writes what it reads, or touches the result."""
+    read: set[Any] = set()
     statements = mlir.operations(last.operation.block)
-    places = [place for place, op in enumerate(statements) if op in members]
-    for op in statements[min(places) : max(places)]:
-        if op in members or not _effects(op):
-            continue
-        if mlir.name_of(op) != "linalg.generic":
-            return False
-        inputs = int(next(iter(op.attributes["operandSegmentSizes"])))
-        written = {memory.root_of(one) for one in list(op.operands)[inputs:]}
-        touched = {memory.root_of(one) for one in op.operands if mlir.is_memref(one.type)}
-        captured = any(mlir.name_of(inner) == "memref.load" for inner in mlir.walk(op))
-        if written & read or memory.root_of(last.operands[-1]) in touched or captured:
+    for op in statements[: statements.index(last)]:
+        if op in members:
+            read |= {memory.root_of(one) for one in op.operands if mlir.is_memref(one.type)}
+        elif read and _effects(op) and not _harmless(op, read, memory.root_of(last.operands[-1])):
             return False
     return True
+
+
+def _harmless(op: mlir.Op, read: set[Any], result: mlir.Value) -> bool:
+    """A structured operation that writes nothing in ``read`` and touches no ``result``."""
+    if mlir.name_of(op) != "linalg.generic":
+        return False
+    inputs = int(next(iter(op.attributes["operandSegmentSizes"])))
+    written = {memory.root_of(one) for one in list(op.operands)[inputs:]}
+    touched = {memory.root_of(one) for one in op.operands if mlir.is_memref(one.type)}
+    captured = any(mlir.name_of(inner) == "memref.load" for inner in mlir.walk(op))
+    return not (written & read or result in touched or captured)
 
 
 def _effects(op: mlir.Op) -> bool:
