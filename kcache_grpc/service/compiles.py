@@ -134,7 +134,7 @@ class Compiles:
     async def _make(self, flight: Flight[Made], order: Order, known_failure: FailureRecord | None) -> Made:
         digest = order.identity.digest
         flight.report("queued")
-        with self._signals.expecting(order.namespace.id, digest) as changed:
+        with self._signals.expecting(order.namespace.id, digest, order.graph.key) as news:
             while True:
                 holder = f"{self._host}:{os.urandom(8).hex()}"
                 lease = await self._threads(
@@ -147,10 +147,11 @@ class Compiles:
                     if made is not None:
                         return made
                 else:
-                    await self._follower.follow(order.namespace, lease, changed, flight.report)
-                stored = await self._kernels.find(order.namespace, [digest])
-                if stored:
-                    return Made(stored[digest], here=False)
+                    await self._follower.follow(order.namespace, lease, news, flight.report)
+                news.published = False
+                stored = await self._kernels.load(order.namespace, digest)
+                if stored is not None:
+                    return Made(stored, here=False)
                 failure = await self._new_failure(order, known_failure)
                 if failure is not None:
                     raise as_error(failure)
@@ -165,12 +166,13 @@ class Compiles:
         self._keeper.hold(lease)
         given_back = False
         try:
-            stored = await self._kernels.find(order.namespace, [order.identity.digest])
-            if stored:
-                return Made(stored[order.identity.digest], here=False)
-            failure = await self._new_failure(order, known_failure)
-            if failure is not None:
-                return failure
+            if lease.fencing_token > 1:  # somebody had it since this request looked, or long ago
+                stored = await self._kernels.load(order.namespace, order.identity.digest)
+                if stored is not None:
+                    return Made(stored, here=False)
+                failure = await self._new_failure(order, known_failure)
+                if failure is not None:
+                    return failure
             await self._threads(self._room.require, order.namespace, "kernels")
             kernel = await self._compile(flight, order, lease)
             given_back = True  # by the publishing transaction

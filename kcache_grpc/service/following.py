@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from kcache_grpc.service.signals import Signals
+from kcache_grpc.service.signals import News, Signals
 from kcache_grpc.service.threads import StoreThreads
 from kcache_grpc.storage.contract import Store
 from kcache_grpc.storage.records import LeaseState, Namespace
@@ -14,6 +14,8 @@ from kcache_grpc.storage.records import LeaseState, Namespace
 #: Seconds between two looks at a lease: the first, the factor, the last. Where the store tells, the last one:
 #: that is what a lost notice costs.
 _FIRST, _FACTOR, _LAST = 0.02, 1.5, 0.5
+#: Seconds between two looks at all leases where the store tells: many compiles reach many stages meanwhile.
+_SPACING = 0.1
 
 
 class Follower:
@@ -26,13 +28,14 @@ class Follower:
         #: What is looked at next; many leases cost little more than one.
         self._wanted: dict[Namespace, dict[bytes, asyncio.Future[LeaseState | None]]] = {}
         self._looking: asyncio.Task[None] | None = None
+        self._looked = float("-inf")
 
     async def follow(
-        self, namespace: Namespace, state: LeaseState, changed: asyncio.Event, report: Callable[[str], None]
+        self, namespace: Namespace, state: LeaseState, news: News, report: Callable[[str], None]
     ) -> None:
-        """Returns once the lease is free: given back, or expired.
+        """Returns once the lease is free, given back or expired, or a kernel of its key was published.
 
-        ``changed``: of ``Signals.expecting``, from before ``state`` was read.
+        ``news``: of ``Signals.expecting``, from before ``state`` was read.
         """
         first = _LAST if self._signals.heard else _FIRST
         seen, token, delay = 0, state.fencing_token, first
@@ -45,7 +48,9 @@ class Follower:
             seen = len(state.stages)
             if not state.held:
                 return
-            await _either(changed, min(delay, state.expires_in / 1e6 + _FIRST))
+            await _either(news, min(delay, state.expires_in / 1e6 + _FIRST))
+            if news.published:
+                return
             delay = min(delay * _FACTOR, _LAST)
             found = await self._look(namespace, state.kernel_digest)
             if found is None:
@@ -62,17 +67,27 @@ class Follower:
         return await asyncio.shield(wanted[digest])
 
     async def _look_at_all(self) -> None:
+        now = asyncio.get_running_loop().time
         while self._wanted:
-            namespace, wanted = self._wanted.popitem()
-            try:
-                states = await self._threads(self._store.find_leases, namespace, list(wanted))
-            except Exception as error:  # noqa: BLE001 - for those who wait
-                for future in wanted.values():
-                    future.set_exception(error)
-                    future.exception()  # all may have left
-            else:
-                for digest, future in wanted.items():
-                    future.set_result(states.get(digest))
+            if self._signals.heard and (early := self._looked + _SPACING - now()) > 0:
+                await asyncio.sleep(early)
+            self._looked = now()
+            all_wanted, self._wanted = self._wanted, {}
+            for namespace, wanted in all_wanted.items():
+                await self._look_at(namespace, wanted)
+
+    async def _look_at(
+        self, namespace: Namespace, wanted: dict[bytes, asyncio.Future[LeaseState | None]]
+    ) -> None:
+        try:
+            states = await self._threads(self._store.find_leases, namespace, list(wanted))
+        except Exception as error:  # noqa: BLE001 - for those who wait
+            for future in wanted.values():
+                future.set_exception(error)
+                future.exception()  # all may have left
+        else:
+            for digest, future in wanted.items():
+                future.set_result(states.get(digest))
 
 
 async def _either(changed: asyncio.Event, seconds: float) -> None:

@@ -12,10 +12,12 @@ from kcache_grpc.service.memory import ByteLru
 from kcache_grpc.service.threads import StoreThreads
 from kcache_grpc.service.values import BeyondEnd, KnownKernel
 from kcache_grpc.storage.contract import CHUNK_BYTES, Store
-from kcache_grpc.storage.records import Namespace
+from kcache_grpc.storage.records import Namespace, Wanted
 
 _MANIFEST_BYTES = 64 << 20
 _BLOB_BYTES = 256 << 20
+#: What goes with a kernel that is waited for.
+_CODE = Wanted("", "", b"", frozenset({"so"}), CHUNK_BYTES)
 #: Seconds for which memory is trusted. Removals and quarantines are seen within a second: what is remembered
 #: is remembered under the namespace's count of them.
 MEMORY_WINDOW = 30.0
@@ -56,6 +58,18 @@ class Kernels:
             for digest, record in records.items():
                 found[digest] = self.remember(namespace, describe.known_kernel(record, self._key_id))
         return found
+
+    async def load(self, namespace: Namespace, digest: bytes) -> KnownKernel | None:
+        """As ``find`` for one that many wait for: its code comes along, unless it is large."""
+        known = self.remembered(namespace, digest)
+        if known is not None:
+            return known
+        loaded = await self._threads(self._store.load_kernel, namespace, digest, _CODE)
+        if loaded is None:
+            return None
+        for blob, content in loaded.contents.items():
+            self.remember_blob(namespace, blob, content)
+        return self.remember(namespace, describe.known_kernel(loaded.stored, self._key_id))
 
     def remember(self, namespace: Namespace, kernel: KnownKernel) -> KnownKernel:
         """Keeps a kernel in memory."""

@@ -412,15 +412,16 @@ class KernelService:
     ) -> Answer:
         """For all equal requests that come meanwhile; they cost a look into a dictionary each."""
         numerics = wish.options.numerics
-        graph = None
+        graph, new = None, False
         if not self._graphs.is_storing(namespace, source, numerics):
             graph = await self._graphs.find_joined(namespace, _digest(source), numerics)
         if graph is None:
             program = await self._program(namespace, source)
             storing = self._graphs.store(namespace, program, numerics, caller, retry_failed)
             storing.tell(flight.report)
-            graph = (await storing.result()).graph
-        made = self._supply.kernel(namespace, graph, wish, caller, retry_failed, flight.report)
+            stored = await storing.result()
+            graph, new = stored.graph, stored.created
+        made = self._supply.kernel(namespace, graph, wish, caller, retry_failed, flight.report, new=new)
         return Answer(graph, *await made)
 
     async def explain(

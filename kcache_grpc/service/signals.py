@@ -13,13 +13,19 @@ from kcache_grpc.storage.contract import Store
 from kcache_grpc.storage.notices import KernelPublished, LeaseChanged, Missed, NamespaceChanged, Notice, Watch
 
 
+class News(asyncio.Event):
+    """Set when a lease changed, or with ``published`` when a kernel of the key was published."""
+
+    published = False
+
+
 class Signals:
     """One event loop. ``start`` listens; ``close`` ends it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._watch: Watch | None = None
-        self._waiting: dict[tuple[int, bytes], set[asyncio.Event]] = {}
+        self._waiting: dict[tuple[int, bytes | int], set[News]] = {}
         self._published: list[Callable[[int, int], None]] = []
         self._changed: list[Callable[[int | None], None]] = []
 
@@ -47,17 +53,20 @@ class Signals:
         self._watch = self._store.watch(tell)
 
     @contextmanager
-    def expecting(self, namespace_id: int, kernel_digest: bytes) -> Generator[asyncio.Event]:
-        """An event that is set when the lease for a kernel changes."""
-        changed = asyncio.Event()
-        waiting = self._waiting.setdefault((namespace_id, kernel_digest), set())
-        waiting.add(changed)
+    def expecting(self, namespace_id: int, kernel_digest: bytes, key: int) -> Generator[News]:
+        """What happens to the lease for a kernel of a key."""
+        news = News()
+        names = ((namespace_id, kernel_digest), (namespace_id, key))
+        for name in names:
+            self._waiting.setdefault(name, set()).add(news)
         try:
-            yield changed
+            yield news
         finally:
-            waiting.discard(changed)
-            if not waiting:
-                self._waiting.pop((namespace_id, kernel_digest), None)
+            for name in names:
+                waiting = self._waiting[name]
+                waiting.discard(news)
+                if not waiting:
+                    del self._waiting[name]
 
     def close(self) -> None:
         """Hears no more. May wait a moment: not for the event loop."""
@@ -71,6 +80,9 @@ class Signals:
             case KernelPublished(namespace_id, key):
                 for published in self._published:
                     published(namespace_id, key)
+                for news in self._waiting.get((namespace_id, key), ()):
+                    news.published = True
+                    news.set()
             case NamespaceChanged(namespace_id):
                 for changed in self._changed:
                     changed(namespace_id)
@@ -81,6 +93,6 @@ class Signals:
                     changed(None)
 
     @staticmethod
-    def _wake(events: set[asyncio.Event] | tuple[()]) -> None:
+    def _wake(events: set[News] | tuple[()]) -> None:
         for event in events:
             event.set()

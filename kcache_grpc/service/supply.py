@@ -58,10 +58,13 @@ class Supply:
         caller: Caller,
         retry_failed: bool,
         report: Callable[[str], None],
+        *,
+        new: bool = False,
     ) -> tuple[KnownKernel, Origin]:
         """The kernel, and where it came from. Where several shapes would do, the first that compiles.
 
-        ``report`` hears the stages.
+        ``report`` hears the stages. ``new``: the spec has just been stored, so that it has no kernels yet; if
+        somebody was faster, the lease shows it.
         """
         choice = await self.choose(namespace, graph, wish)
         if choice.kernel is not None:
@@ -69,8 +72,8 @@ class Supply:
         *preferred, last = choice.shapes
         for shape in preferred:
             with suppress_lasting():
-                return await self._obtain(namespace, graph, shape, wish, caller, retry_failed, report)
-        return await self._obtain(namespace, graph, last, wish, caller, retry_failed, report)
+                return await self._obtain(namespace, graph, shape, wish, caller, retry_failed, report, new)
+        return await self._obtain(namespace, graph, last, wish, caller, retry_failed, report, new)
 
     async def _obtain(
         self,
@@ -81,10 +84,11 @@ class Supply:
         caller: Caller,
         retry_failed: bool,
         report: Callable[[str], None],
+        new: bool,
     ) -> tuple[KnownKernel, Origin]:
         identity = describe.identity(graph, shape, wish, self._toolchain)
         failure = None
-        if not self._compiles.in_flight(namespace, identity.digest):
+        if not new and not self._compiles.in_flight(namespace, identity.digest):
             known = await self._look(namespace, identity.digest)
             if known.kernel is not None:
                 return known.kernel, Origin.STORED

@@ -42,5 +42,8 @@ def _own(pid: int) -> float:
 
 
 def _seconds(pid: int) -> float:
-    """Of a process and of what it started that has ended: a linker, say."""
-    return sum(_times(pid)) / _TICKS
+    """Of a process and of what it started that has ended: a linker, say. 0 when it has just ended itself."""
+    try:
+        return sum(_times(pid)) / _TICKS
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -58,7 +57,8 @@ def run(folder: Path, postgres: PostgresServer, *, clients: int, kernels: int, r
     with ExitStack() as stack, ThreadPoolExecutor(SERVERS + 1) as threads:
         urls = [*[herd_url] * SERVERS, alone_url]
         starting = [
-            process(_made(folder / name), KCACHE_DB=url, KCACHE_WORKERS="0") for name, url in _named(urls)
+            process(_made(folder / name), KCACHE_DB=url, KCACHE_WORKERS="0", KCACHE_LEASE_TTL="10")
+            for name, url in _named(urls)
         ]
         running: list[tuple[subprocess.Popen[str], str]] = list(threads.map(stack.enter_context, starting))
         addresses: list[str] = [address for _, address in running]
@@ -107,14 +107,14 @@ def ask(addresses: Sequence[str], clients: int, first: int, kernels: int, meter:
             assert child.stdout is not None
             assert child.stdout.readline() == "ready\n"
         before = meter.read()
-        started = time.perf_counter()
         outputs = list(threads.map(lambda child: child.communicate("go\n", timeout=600)[0], children))
-        seconds = time.perf_counter() - started
     assert [child.returncode for child in children] == [0] * processes
-    replies = [json.loads(line) for output in outputs for line in output.splitlines()]
+    lines = [json.loads(line) for output in outputs for line in output.splitlines()]
+    times: list[dict[str, float]] = [line for line in lines if isinstance(line, dict)]
     cpu = {kind: used - before[kind] for kind, used in meter.read().items()}
-    cpu["clients"] = sum(each["cpu"] for each in replies if isinstance(each, dict))
-    return Outcome(seconds, [each for each in replies if isinstance(each, list)], cpu)
+    cpu["clients"] = sum(each["cpu"] for each in times)
+    seconds = max(each["ended"] for each in times) - min(each["began"] for each in times)
+    return Outcome(seconds, [line for line in lines if isinstance(line, list)], cpu)
 
 
 def _herd(url: str, alone: Outcome, together: Outcome) -> Herd:

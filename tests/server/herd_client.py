@@ -1,8 +1,9 @@
 """A client process of the herd: ``python -m tests.server.herd_client TARGET CHANNELS FIRST COUNT``.
 
 Each channel asks for all kernels at once, over the servers in turn, in an order of its own. One JSON line a
-reply: number of the program, key, origin, digests of manifest and shared object. Last, ``{"cpu": SECONDS}``
-of processor time.
+reply: number of the program, key, origin, digests of manifest and shared object. Last, ``{"cpu": SECONDS,
+"began": SECONDS, "ended": SECONDS}``: processor time from the first request to the last answer, and when
+these were, by the clock that all processes share.
 """
 
 from __future__ import annotations
@@ -32,24 +33,27 @@ async def main(target: str, channels: int, first: int, count: int) -> None:
         await channel.channel_ready()
     print("ready", flush=True)
     sys.stdin.readline()
-    before = time.process_time()
+    before, began = time.process_time(), time.monotonic()
     numbers = range(first, first + count)
     replies = await asyncio.gather(*(_client(channel, numbers, seed) for seed, channel in enumerate(opened)))
+    ended, cpu = time.monotonic(), time.process_time() - before
     for each in replies:
-        for reply in each:
+        for number, result, code in each:
+            manifest = hashlib.sha256(result.manifest.payload).hexdigest()
+            reply = [number, result.key, result.origin, manifest, hashlib.sha256(code).hexdigest()]
             print(json.dumps(reply))
-    print(json.dumps({"cpu": time.process_time() - before}))
+    print(json.dumps({"cpu": cpu, "began": began, "ended": ended}))
     for channel in opened:
         await channel.close()
 
 
-async def _client(channel: grpc.aio.Channel, numbers: range, seed: int) -> list[list[Any]]:
+async def _client(channel: grpc.aio.Channel, numbers: range, seed: int) -> list[tuple[int, Any, bytes]]:
     stub: Any = kernel_cache_pb2_grpc.KernelCacheStub(channel)
     order = random.Random(seed).sample(numbers, len(numbers))
     return list(await asyncio.gather(*(_kernel(stub, number) for number in order)))
 
 
-async def _kernel(stub: Any, number: int) -> list[Any]:
+async def _kernel(stub: Any, number: int) -> tuple[int, Any, bytes]:
     request = compile_request(
         inline(scale_and_shift(number).encode()),
         artifact_kinds=[manifest_pb2.ARTIFACT_KIND_SHARED_OBJECT],
@@ -66,8 +70,7 @@ async def _kernel(stub: Any, number: int) -> list[Any]:
             case _:
                 pass
     assert result is not None
-    manifest = hashlib.sha256(result.manifest.payload).hexdigest()
-    return [number, result.key, result.origin, manifest, hashlib.sha256(code).hexdigest()]
+    return number, result, code
 
 
 if __name__ == "__main__":

@@ -50,14 +50,29 @@ def test_only_who_waits_for_the_kernel_is_woken_and_everybody_when_something_was
         signals = Signals(store)
         signals.start()
         assert signals.heard
-        with signals.expecting(1, DIGEST) as ours, signals.expecting(2, DIGEST) as others:
+        with signals.expecting(1, DIGEST, 7) as ours, signals.expecting(2, DIGEST, 7) as others:
             tell_from_elsewhere(store, LeaseChanged(1, DIGEST))
             await asyncio.wait_for(ours.wait(), 30)
             assert not others.is_set()
             ours.clear()
             tell_from_elsewhere(store, Missed())
             await asyncio.wait_for(asyncio.gather(ours.wait(), others.wait()), 30)
-        tell_from_elsewhere(store, LeaseChanged(1, DIGEST))
+            assert not ours.published
+        tell_from_elsewhere(store, LeaseChanged(1, DIGEST), KernelPublished(1, 7))
+
+    asyncio.run(body())
+
+
+def test_who_waits_for_a_kernel_of_a_key_hears_that_one_was_published() -> None:
+    async def body() -> None:
+        store = telling()
+        signals = Signals(store)
+        signals.start()
+        with signals.expecting(1, DIGEST, 7) as ours, signals.expecting(1, DIGEST, 8) as others:
+            tell_from_elsewhere(store, KernelPublished(2, 7), KernelPublished(1, 7))
+            await asyncio.wait_for(ours.wait(), 30)
+            assert ours.published
+            assert not others.is_set()
 
     asyncio.run(body())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from sqlalchemy import BindParameter, Connection, bindparam, exists, func, select
 
@@ -20,6 +21,7 @@ from kcache_grpc.storage.schema import (
     programs,
     quarantine,
 )
+from kcache_grpc.storage.sql.bulk import BulkInsert, Probe
 from kcache_grpc.storage.sql.generations import IN_QUARANTINE, KEEP_ARTIFACT, WHOLE, SqlGenerations
 from kcache_grpc.storage.sql.limits import Charge
 from kcache_grpc.storage.sql.objects import require_bound, sweep
@@ -30,8 +32,14 @@ _CHUNK = artifact_chunks.c
 _ARTIFACT = select(artifacts.c.id, artifacts.c.size).where(
     artifacts.c.namespace_id == _NS, artifacts.c.digest == bindparam("digest")
 )
+_ARTIFACTS = Probe(select(artifacts.c.digest).where(artifacts.c.namespace_id == _NS), artifacts.c.digest)
 _INSERT_ARTIFACT = insert_once(artifacts).returning(artifacts.c.id)
 _INSERT_CHUNK = insert_once(artifact_chunks)
+_INSERT_ARTIFACTS = BulkInsert(
+    artifacts,
+    ("namespace_id", "digest", "size", "created_at"),
+    lambda rows: rows.on_conflict_do_nothing().returning(artifacts.c.id, artifacts.c.digest),
+)
 
 _NEWEST_CHUNK = select(func.max(_CHUNK.generation)).where(_CHUNK.artifact_id == bindparam("artifact_id"))
 _NEWEST_BAD = select(func.max(quarantine.c.generation)).where(
@@ -167,6 +175,42 @@ def store_constants(
             connection.execute(_INSERT_CONSTANT, {**values, "created_at": now})
 
 
+def store_blobs(
+    connection: Connection,
+    namespace: Namespace,
+    drafts: Iterable[Blob],
+    now: int,
+    charge: Charge,
+    placing: Placing | None = None,
+) -> dict[bytes, int]:
+    """The rows of blobs by digest, as ``store_blob`` for each; new ones take three statements for all.
+
+    Inserted in digest order: two publishers of shared bytes never wait for each other.
+    """
+    blobs = {blob.digest: blob for blob in sorted(drafts, key=lambda blob: blob.digest)}
+    there = _ARTIFACTS.rows(connection, {"ns": namespace.id}, list(blobs)) if blobs else ()
+    known: set[bytes] = {row.digest for row in there}
+    rows = [
+        {"namespace_id": namespace.id, "digest": blob.digest, "size": len(blob.content), "created_at": now}
+        for blob in blobs.values()
+        if blob.digest not in known
+    ]
+    inserted = _INSERT_ARTIFACTS.execute(connection, rows).all() if rows else ()
+    ids: dict[bytes, int] = {row.digest: row.id for row in inserted}
+    charge.add("artifact_bytes", sum(len(blobs[digest].content) for digest in ids))
+    # A row of this transaction has no bytes yet: they are its first generation.
+    chunks: list[dict[str, Any]] = []
+    for digest, number in ids.items():
+        location, digests = _place(connection, blobs[digest], placing)
+        chunks += _chunk_values(number, 1, blobs[digest], digests, location)
+    if chunks:
+        connection.execute(_INSERT_CHUNK, chunks)
+    for digest, blob in blobs.items():
+        if digest not in ids:
+            ids[digest], _ = store_blob(connection, namespace, blob, now, charge, placing)
+    return ids
+
+
 def store_blob(
     connection: Connection,
     namespace: Namespace,
@@ -184,16 +228,13 @@ def store_blob(
     whole = connection.execute(WHOLE, name).first()
     if whole is not None and _keep(connection, whole.id):
         return whole.id, False
-    location = None if placing is None else placing.location(blob)
-    if placing is not None and location is not None:
-        require_bound(connection, placing.objects_id)
+    location, digests = _place(connection, blob, placing)
     found = connection.execute(_ARTIFACT, name).first()
     if found is None or not _keep(connection, found.id):
         values = {"namespace_id": namespace.id, "digest": blob.digest, "size": len(blob.content)}
         if connection.execute(_INSERT_ARTIFACT, {**values, "created_at": now}).scalar() is not None:
             charge.add("artifact_bytes", len(blob.content))
         found = connection.execute(_ARTIFACT, name).one()
-    digests = chunk_digests(blob) if placing is None else placing.parts(blob)
     write_generation(connection, found.id, blob, digests, location)
     return found.id, True
 
@@ -211,12 +252,28 @@ def write_generation(
     """
     of = {"artifact_id": artifact_id}
     newest = (connection.execute(statement, of).scalar() or 0 for statement in (_NEWEST_CHUNK, _NEWEST_BAD))
-    generation = max(newest) + 1
-    chunks = zip(_cut(blob.content), digests or chunk_digests(blob), strict=True)
-    for seq, (content, digest) in enumerate(chunks):
+    for values in _chunk_values(artifact_id, max(newest) + 1, blob, digests or chunk_digests(blob), location):
+        connection.execute(_INSERT_CHUNK, values)
+
+
+def _chunk_values(
+    artifact_id: int, generation: int, blob: Blob, digests: Sequence[bytes], location: str | None
+) -> Iterator[dict[str, Any]]:
+    """The rows of a generation."""
+    for seq, (content, digest) in enumerate(zip(_cut(blob.content), digests, strict=True)):
         values = {"artifact_id": artifact_id, "generation": generation, "seq": seq, "size": len(content)}
         place = {"location": location, "content": content if location is None else None, "digest": digest}
-        connection.execute(_INSERT_CHUNK, {**values, **place})
+        yield {**values, **place}
+
+
+def _place(connection: Connection, blob: Blob, placing: Placing | None) -> tuple[str | None, Sequence[bytes]]:
+    """Where the bytes lie, and the digests of their chunks. Raises ``NotPlacedError``."""
+    if placing is None:
+        return None, chunk_digests(blob)
+    location = placing.location(blob)
+    if location is not None:
+        require_bound(connection, placing.objects_id)
+    return location, placing.parts(blob)
 
 
 def _keep(connection: Connection, artifact_id: int) -> bool:

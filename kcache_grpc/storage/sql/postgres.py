@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from sqlalchemy import (
     URL,
+    BigInteger,
     Connection,
     Engine,
     Executable,
@@ -19,6 +20,7 @@ from sqlalchemy import (
     event,
     exc,
     func,
+    literal_column,
     select,
     text,
 )
@@ -59,18 +61,22 @@ SET tcp_user_timeout = '{SILENCE_SECONDS}s';
 SET default_transaction_isolation = 'read committed';
 SET timezone = 'UTC'
 """
+_BEGIN, _BEGIN_LIGHT = "BEGIN", "BEGIN; SET LOCAL synchronous_commit = off"
 _COLLECT = text("SELECT kcache_collect(:target, :named_by, :ids, :namespace, :epoch, :writer, :at, :reason)")
 #: What this session appended. Not the writer's largest id: its other threads append meanwhile.
 _LAST_EVENT = select_events().where(
     audit_events.c.id == select(func.currval("audit_events_id_seq")).scalar_subquery()
 )
-_NOW = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
+_NOW = select(
+    literal_column("(extract(epoch FROM clock_timestamp()) * 1000000)::bigint", BigInteger).label("now")
+)
+_READ_NOW = Prepared(_NOW)
 
 
 class Driver(Protocol):
     """What we use of a connection of psycopg."""
 
-    def execute(self, query: str) -> object: ...
+    def execute(self, query: str, *, prepare: bool | None = None) -> object: ...
 
     def close(self) -> None: ...
 
@@ -114,6 +120,7 @@ class PostgresDatabase(Database):
     """A database that exists and has our schema. Close it to free its connections."""
 
     shared = True
+    arrays = True
 
     def __init__(self, url: URL) -> None:
         self._engine = postgres_engine(url)
@@ -221,7 +228,7 @@ class PostgresDatabase(Database):
         """The database's clock: one for all replicas, whatever theirs say."""
         if connection is not None:
             return "", int(connection.execute(_NOW).scalar_one())
-        return "", int(self.fetch(_NOW)[0][0])
+        return "", int(self.read(_READ_NOW, {})[0].now)
 
     def watch(self, tell: Tell) -> Watch:
         _, arguments = self._engine.dialect.create_connect_args(self._engine.url)
@@ -243,9 +250,12 @@ def driver(connection: Connection) -> Driver:
 
 
 def _begin(connection: Connection, durable: bool) -> None:
-    connection.exec_driver_sql("BEGIN")
-    if not durable:
-        connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
+    # One message to the server. SQLAlchemy would prepare it, which takes one statement at a time.
+    try:
+        driver(connection).execute(_BEGIN if durable else _BEGIN_LIGHT, prepare=False)
+    except Exception:  # the connection is lost: SQLAlchemy must hear of it, and says so in its own words
+        connection.exec_driver_sql("ROLLBACK")
+        raise
 
 
 def _commit(connection: Connection) -> None:

@@ -10,7 +10,8 @@ from sqlalchemy import Connection, bindparam, select
 from kcache_grpc.storage.objects.placing import Placing
 from kcache_grpc.storage.records import AuditEvent, Blob, KernelDraft, Lease, Namespace
 from kcache_grpc.storage.schema import artifacts, kernel_artifacts, kernel_ingredients, kernels
-from kcache_grpc.storage.sql.blobs import store_blob
+from kcache_grpc.storage.sql.blobs import store_blob, store_blobs
+from kcache_grpc.storage.sql.bulk import BulkInsert
 from kcache_grpc.storage.sql.graphs import require_key
 from kcache_grpc.storage.sql.leases import forget_failure, lock, release
 from kcache_grpc.storage.sql.ledger import insert_conflict, insert_events
@@ -25,8 +26,8 @@ _KERNEL_ID = select(kernels.c.id).where(
 #: Kept from collection until the transaction ends.
 _KEEP_KERNEL = _KERNEL_ID.with_for_update(read=True, key_share=True)
 _INSERT_KERNEL = insert_once(kernels).returning(kernels.c.id)
-_INSERT_INGREDIENTS = insert_once(kernel_ingredients)
-_INSERT_ARTIFACTS = insert_once(kernel_artifacts)
+_INSERT_INGREDIENTS = BulkInsert(kernel_ingredients, ("kernel_id", "position", "name", "value"))
+_INSERT_ARTIFACTS = BulkInsert(kernel_artifacts, ("kernel_id", "position", "kind", "artifact_id"))
 _LINKED = (
     select(kernel_artifacts.c.kind, artifacts.c.digest)
     .join_from(kernel_artifacts, artifacts, artifacts.c.id == kernel_artifacts.c.artifact_id)
@@ -87,12 +88,8 @@ def _insert(
 ) -> Outcome | None:
     """``None`` when another writer was faster."""
     require_key(connection, namespace, draft.kernel.key)
-    ids: dict[bytes, int] = {}
-    # In digest order: two publishers of shared bytes never wait for each other.
-    for artifact in sorted(draft.artifacts, key=lambda artifact: artifact.digest):
-        ids[artifact.digest], _ = store_blob(
-            connection, namespace, Blob(artifact.digest, artifact.content), now, charge, placing
-        )
+    blobs = [Blob(artifact.digest, artifact.content) for artifact in draft.artifacts]
+    ids = store_blobs(connection, namespace, blobs, now, charge, placing)
     token = 0 if lease is None else lease.fencing_token
     kernel_id = connection.execute(_INSERT_KERNEL, _kernel_values(namespace, draft, token, now)).scalar()
     if kernel_id is None:
@@ -107,13 +104,14 @@ def _insert(
         }
         for position, artifact in enumerate(draft.artifacts)
     ]
-    connection.execute(_INSERT_ARTIFACTS, links)
+    if links:
+        _INSERT_ARTIFACTS.execute(connection, links)
     ingredients = [
         {"kernel_id": kernel_id, "position": position, "name": name, "value": value}
         for position, (name, value) in enumerate(draft.ingredients)
     ]
     if ingredients:
-        connection.execute(_INSERT_INGREDIENTS, ingredients)
+        _INSERT_INGREDIENTS.execute(connection, ingredients)
     return Outcome(inserted=True, repaired=0, differs=False)
 
 
