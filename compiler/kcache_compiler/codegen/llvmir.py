@@ -93,6 +93,8 @@ def assemble(assembly: str, target: Target, tuning: str = "") -> bytes:
     A tenth of its time: nothing is selected, scheduled or allocated again. ``tuning`` is LLVM's name of the
     model that the code was emitted for; how long a no-operation may be depends on it.
     """
+    if not assembles(target):  # without its parser LLVM would end the process
+        raise CompileFailed("object", f"no assembler for {target.name} here")
     machine = llvm.Target.from_triple(target.triple).create_target_machine(
         cpu=tuning or "generic", features=target.feature_string, opt=0, reloc="pic", codemodel="default"
     )
