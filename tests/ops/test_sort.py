@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+import torch
 
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.compile import lower_module
@@ -71,10 +72,22 @@ def test_equal_keys_keep_their_order_on_threads(length: int) -> None:
         np.testing.assert_array_equal(moved, order)
 
 
-def test_comparators_that_contradict_themselves_leave_a_permutation() -> None:
-    program = Sort("f32", (2, 100), 1)
-    kernel = Kernel(lower_module(program.text, 1, "x86-64-v3", CompileOptions(), lambda _: None))
+@pytest.mark.parametrize("way", ["LT", "GT"])
+def test_nan_comes_last_by_less_and_first_by_greater(way: str) -> None:
+    program = Sort("f32", (2, 100), 1, way, pairs=True)
+    kernel = Kernel(lower_module(program.text, 2, "x86-64-v3", CompileOptions(), lambda _: None))
     values = np.random.default_rng(0).random((2, 100), np.float32)
-    values[:, ::3] = np.nan  # with which every comparison is false
+    values[:, ::3] = np.nan
+    ordered, moved = kernel(values, np.broadcast_to(np.arange(100, dtype=np.int32), (2, 100)))
+    signed = torch.from_numpy(values)
+    expected, places = torch.sort(signed, dim=1, descending=way == "GT", stable=True)
+    np.testing.assert_array_equal(ordered, expected.numpy())
+    np.testing.assert_array_equal(moved, places.numpy())
+
+
+def test_comparators_that_contradict_themselves_leave_a_permutation() -> None:
+    text = Sort("f32", (2, 100), 1).text.replace("compare LT", "compare NE")
+    kernel = Kernel(lower_module(text, 1, "x86-64-v3", CompileOptions(), lambda _: None))
+    values = np.random.default_rng(0).random((2, 100), np.float32)
     (ordered,) = kernel(values)
     np.testing.assert_array_equal(np.sort(ordered, 1), np.sort(values, 1))

@@ -24,10 +24,12 @@ _KEYS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
 def carry_regions(unit: Unit) -> None:
     """Make every scatter and sort a cast that notes what it is, with its region in a reduction beside."""
     for op in reversed(mlir.named(unit.module, "stablehlo.scatter", "stablehlo.sort")):
-        _in_total_order(op)
         if mlir.name_of(op) == "stablehlo.scatter":
+            _in_total_order(op)
             _carry_scatter(op)
         else:
+            _place_nan(op)
+            _in_total_order(op)
             _carry_sort(op)
 
 
@@ -42,6 +44,32 @@ def _in_total_order(op: mlir.Op) -> None:
             for number in range(2):
                 compare.operands[number] = _total_key(compare.operands[number], _KEYS[kind])
         compare.attributes["compare_type"] = mlir.attribute("#stablehlo<comparison_type SIGNED>")
+
+
+def _place_nan(op: mlir.Op) -> None:
+    """Put NaN where PyTorch and NumPy do: after all numbers by ``<``, before them by ``>``.
+
+    Neither says anything of NaN, so StableHLO leaves the order open.
+    """
+    returned = mlir.operations(mlir.block_of(op))[-1]
+    compare = mlir.defining(returned.operands[0])
+    if compare is None or mlir.name_of(compare) != "stablehlo.compare":
+        return
+    given = str(compare.attributes["compare_type"]) if "compare_type" in compare.attributes else ""
+    a, b = compare.operands
+    way = str(compare.attributes["comparison_direction"]).split()[-1].rstrip(">")
+    if str(a.type.element_type) not in _KEYS or "TOTALORDER" in given or way not in ("LT", "GT"):
+        return
+
+    def ask(direction: str, x: mlir.Value, y: mlir.Value) -> mlir.Value:
+        said = mlir.attribute(f"#stablehlo<comparison_direction {direction}>")
+        return mlir.value("stablehlo.compare", [x, y], truth, comparison_direction=said)
+
+    with mlir.before(returned):
+        truth = compare.results[0].type
+        kept = mlir.value("stablehlo.not", [ask("GE" if way == "LT" else "LE", a, b)], truth)
+        number = a if way == "LT" else b
+        returned.operands[0] = mlir.value("stablehlo.and", [kept, ask("EQ", number, number)], truth)
 
 
 def _total_key(value: mlir.Value, width: int) -> mlir.Value:
