@@ -75,14 +75,14 @@ def translate(error: Exception) -> StorageError:
     state: str | None = getattr(cause, "sqlstate", None)
     if state is not None:
         return _by_state(state, message)
+    if type(cause).__module__.startswith("psycopg"):
+        return StoreUnavailable(f"the database cannot be reached ({message})")
     for part, meaning in _UNAVAILABLE.items():
         if part in message:
             return StoreUnavailable(f"{meaning} ({message})")
     for part, meaning in _CORRUPT.items():
         if part in message:
             return CorruptStore(f"{meaning} ({message})")
-    if type(cause).__module__.startswith("psycopg"):
-        return StoreUnavailable(f"the database cannot be reached ({message})")
     return StorageError(f"the database refused: {message}")
 
 
