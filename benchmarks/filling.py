@@ -228,7 +228,8 @@ def _events(ns: Namespace, count: int) -> tuple[str, Sequence[str], Rows]:
 
     def rows() -> Rows:
         for event in range(count * EVENTS):
-            n = event * 7919 % count + 1
+            # As many kernels a job in a small store as in a large one.
+            n = (event * 7919 + event // count) % count + 1
             kind, outcome = kinds.get(event % 50, ("serve", "hit"))
             yield (
                 (ns.id, 1, NOW + event * 1000, f"w{event % 3}", kind, outcome, "stored", f"user{event % 50}")

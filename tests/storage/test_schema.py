@@ -39,6 +39,7 @@ STATEMENTS = {
 SCANS = {
     "audit._FORGET_MISSES",
     "audit._REGISTERED",
+    "ledger._ARTIFACT_STATS",
     "namespaces._LIST",
     "namespaces._RAISE_ALL",
     "store._ID",

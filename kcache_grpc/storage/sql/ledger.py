@@ -98,8 +98,9 @@ _STATS = select(
     .scalar_subquery()
     .label("audit_events"),
 )
+#: From end to end: the index of digests leads to the same rows one by one, in ten times the time.
 _ARTIFACT_STATS = select(func.count(), func.coalesce(func.sum(artifacts.c.size), 0)).where(
-    artifacts.c.namespace_id == _NS
+    artifacts.c.namespace_id + 0 == _NS
 )
 _USAGE_STATS = select(
     func.coalesce(func.sum(usage.c.hits), 0), func.coalesce(func.sum(usage.c.saved_us), 0)
