@@ -26,6 +26,8 @@ _NULL = ffi.NULL
 Sizes = tuple[tuple[int, ...], ...]
 #: Arguments in, results out; None when they need the long way.
 Short = Callable[[tuple[Any, ...]], tuple[Any, ...] | None]
+#: Entry, ``dims`` and host.
+Bare = tuple[Callable[..., int], CData, CData]
 
 
 class Plan:
@@ -86,8 +88,8 @@ class Plan:
         return known or self._shorts.setdefault(framework, make(self))
 
     @property
-    def bare(self) -> tuple[Callable[..., int], CData, CData] | None:
-        """Entry, ``dims`` and host of a kernel that needs nothing else around its call, else None."""
+    def bare(self) -> Bare | None:
+        """Of a kernel that needs nothing else around its call, else None."""
         return None if self._strict or self._workspace_bytes else (self._run, self._dims, self._host)
 
     def call(self, buffers: list[CData]) -> None:

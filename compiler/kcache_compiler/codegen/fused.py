@@ -24,6 +24,9 @@ UNROLLED = 64
 #: Elements that one accumulator takes before it is added to the total, where the order of sums is free.
 BLOCK = 4096
 
+#: Rows that one pass over accumulators in memory takes in, and operations that its body may come to.
+ROWS, ROW_OPERATIONS = 4, 32
+
 #: An element of a buffer at the current iteration: buffer, offset, strides up to the last that moves.
 Element: TypeAlias = tuple[int, Formula, tuple[Formula, ...]]
 Registers: TypeAlias = dict[Element, mlir.Value]
@@ -323,11 +326,58 @@ class _Loops:
         bounds = self.writer.bounds_of(nest, position)
         if innermost and not (known and isinstance(size, int) and size <= 2 * BLOCK) and self._sums(values):
             return self._in_blocks(bounds, values, step)
+        rows = self._rows(position) if not values else 1
+        if rows > 1:
+            self._by_rows(bounds, counters, rows, step)
+            return {}
         passing = [self.access(slot) for slot in self.slots if self.access(slot).buffer in self.writer.blocks]
         if innermost and passing and not values:
             self._past_caches(bounds, counters, passing, step)
             return {}
         return _carry(bounds, 1, values, step)
+
+    def _rows(self, position: int) -> int:
+        """How many iterations one pass of the innermost loop takes in: of a reduction right around it into
+        accumulators along it, each of which is then read and written once for so many.
+        """
+        nests = [statement.nest for statement in self.segment]
+        inner = self.depth - 1
+        around = position == inner - 1 and position != self.writer.fused.sliced
+        if not around or any(nest.axes[position].parallel or not nest.axes[inner].parallel for nest in nests):
+            return 1
+        strides = [self.access(slot).strides for slot in self.slots]
+        if any(one[position] != 0 or one[inner] == 0 for one in strides):
+            return 1
+        rows = ROWS
+        while rows * self._operations() > ROW_OPERATIONS:
+            rows //= 2
+        size = nests[0].axes[position].size
+        return rows if not isinstance(size, int) or size >= rows else 1
+
+    def _by_rows(
+        self,
+        bounds: tuple[mlir.Value, mlir.Value],
+        counters: list[mlir.Value],
+        rows: int,
+        step: Step,
+    ) -> None:
+        """``rows`` iterations inside the innermost loop, in their order, then what is left one by one."""
+        low, high = bounds
+        left = mlir.value("arith.andi", [minus(high, low), mlir.constant(rows - 1)], memory.i64())
+        middle = minus(high, left)
+        outer = for_loop((low, middle), rows, [])
+        with mlir.at_end(mlir.block_of(outer)):
+            first = mlir.block_of(outer).arguments[0]
+            inner = for_loop(self.writer.bounds_of(self.segment[0].nest, self.depth - 1), 1, [])
+            with mlir.at_end(mlir.block_of(inner)):
+                along = mlir.block_of(inner).arguments[0]
+                registers: Registers = {}
+                for row in range(rows):
+                    at = memory.plus(first, mlir.constant(row))
+                    self._bodies([*counters, at, along], registers, {})
+                mlir.create("scf.yield")
+            mlir.create("scf.yield")
+        _carry((middle, high), 1, {}, step)
 
     def _past_caches(
         self,
