@@ -27,7 +27,6 @@ VIEWS: dict[str, Callable[[Any], Any]] = {
     "through the buffer protocol": lambda x: np.frombuffer(memoryview(x), np.uint8),
     "dlpack": np.from_dlpack,
     "iterator": iter,
-    "matrix": np.asmatrix,
 }
 
 
