@@ -23,6 +23,7 @@ def cases() -> list[Case]:
         scatter_add(50257, 768, 512),
         cumsum(512, 1024),
         sort(512, 1024),
+        top_k(512, 1024, 8),
     ]
 
 
@@ -107,4 +108,14 @@ def sort(rows: int, columns: int) -> Case:
         lambda x: jnp.sort(x, 1),
         lambda x: x.sort(1).values,
         lambda out, x: np.sort(x, 1),
+    )
+
+
+def top_k(rows: int, columns: int, count: int) -> Case:
+    return Case(
+        f"top_k/{count} of {rows}x{columns}",
+        SHUFFLE,
+        (f"f32[{rows},{columns}]",),
+        lambda x: jax.lax.top_k(x, count)[0],
+        lambda x: x.topk(count, 1).values,
     )
