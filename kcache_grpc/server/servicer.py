@@ -130,13 +130,14 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
         """The result, then the artifacts that are too large for it. Equal results are serialized once."""
         answer = event.answer
         inline, others = translate.within(answer.kernel.wanted(kinds), budget)
-        name = (event.origin, kinds, budget)
+        name = (event.origin, *(ref.sha256 for ref in inline))
         body = answer.encoded.get(name)
         if body is None:
             contents = [await self._service.read_served(caller, ref.sha256) for ref in inline]
             body = answer.encoded.get(name)  # another request may have been faster
             body = body or translate.compiled(answer, event.origin, zip(inline, contents, strict=True))
-            answer.encoded[name] = body
+            if len(answer.encoded) < answer.MOST_ENCODED:
+                answer.encoded[name] = body
         yield cast("pb.CompileKernelResponse", translate.with_stages(body, event.stages))
         for ref in others:
             reading = await self._service.open_served(caller, ref.sha256)

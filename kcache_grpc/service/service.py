@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Hashable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from kcache_grpc.model.signing import Signer
 from kcache_grpc.model.target import CPU_NAMES, CPU_TARGETS, Target
 from kcache_grpc.service import describe
 from kcache_grpc.service.admin import Admin
+from kcache_grpc.service.answers import Answers
 from kcache_grpc.service.audit import AuditLog
 from kcache_grpc.service.autotune import Autotune
 from kcache_grpc.service.catalog import Catalog
@@ -32,7 +33,7 @@ from kcache_grpc.service.collection import MIN_AGE
 from kcache_grpc.service.compiles import Compiles
 from kcache_grpc.service.explain import Explains, checked_most
 from kcache_grpc.service.failures import Failures
-from kcache_grpc.service.flight import Flight, Flights
+from kcache_grpc.service.flight import Flight
 from kcache_grpc.service.graphs import Graphs, parsed_binding
 from kcache_grpc.service.kernels import Kernels
 from kcache_grpc.service.leases import LeaseKeeper
@@ -156,7 +157,7 @@ class KernelService:
         self.autotune = Autotune(store, threads, self._namespaces, self._ledger)
         self._supply = Supply(self._kernels, variants, self._failures, self._compiles, self._toolchain)
         #: Equal requests are one, from the first to the answer.
-        self._answers: Flights[Hashable, Answer] = Flights()
+        self._answers = Answers()
         self.admin = Admin(
             store,
             threads,
@@ -381,19 +382,26 @@ class KernelService:
         seconds without a stage.
         """
         namespace = await self._namespaces.serving(caller.namespace)
-        try:
-            with self._audience.listener() as listener:
-                flight, ours = self._answers.join(
-                    (namespace.id, namespace.epoch, namespace.removals, source, wish, retry_failed),
-                    lambda flight: self._answer(flight, namespace, caller, source, wish, retry_failed),
-                )
-                async for stage in listener.follow(flight, ours=ours, silence=silence):
-                    yield stage
-                answer, stages = await flight.result(), listener.rest(flight)
-        except KcacheError as error:
-            self._noting(namespace, caller, source, "", str(wish.target)).failed(error)
-            raise
-        origin = Origin.JOINED if answer.origin is Origin.COMPILED and not ours else answer.origin
+        answer, stages = self._answers.remembered(namespace, source, wish), ()
+        if answer is not None:
+            origin = Origin.STORED
+        else:
+            try:
+                with self._audience.listener() as listener:
+                    flight, ours = self._answers.join(
+                        namespace,
+                        source,
+                        wish,
+                        retry_failed,
+                        lambda flight: self._answer(flight, namespace, caller, source, wish, retry_failed),
+                    )
+                    async for stage in listener.follow(flight, ours=ours, silence=silence):
+                        yield stage
+                    answer, stages = await flight.result(), listener.rest(flight)
+            except KcacheError as error:
+                self._noting(namespace, caller, source, "", str(wish.target)).failed(error)
+                raise
+            origin = Origin.JOINED if answer.origin is Origin.COMPILED and not ours else answer.origin
         if origin is not Origin.COMPILED:
             size = sum(ref.size for ref in answer.kernel.wanted(kinds))
             self._ledger.served(

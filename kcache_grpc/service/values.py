@@ -6,6 +6,7 @@ import enum
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import ClassVar
 
 from kcache_grpc.errors import ArgumentError, NotFound
 from kcache_grpc.model.identity import Ingredients
@@ -187,6 +188,8 @@ class Answer:
     kernel: KnownKernel
     origin: Origin
     encoded: dict[Hashable, bytes] = field(default_factory=dict[Hashable, bytes], repr=False)
+    #: Forms that are kept: those of the first who ask.
+    MOST_ENCODED: ClassVar[int] = 3
 
 
 @dataclass(frozen=True)

@@ -62,8 +62,6 @@ class Database(ABC):
 
     #: Whether other machines reach it.
     shared = False
-    #: Whether a list may be one parameter of a statement.
-    arrays = False
     #: Whether it answers from the memory of this machine, as a rule.
     prompt = False
 

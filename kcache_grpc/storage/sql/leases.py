@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, LargeBinary, and_, any_, bindparam, delete, or_, select, update
-from sqlalchemy.dialects.postgresql import ARRAY, insert
+from sqlalchemy import Connection, and_, bindparam, delete, or_, select, update
+from sqlalchemy.dialects.postgresql import insert
 
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.clock import STEADY_SLACK
@@ -55,9 +55,6 @@ _HERE = select(leases).where(
     leases.c.namespace_id == bindparam("ns"), leases.c.epoch == bindparam("of_epoch")
 )
 _FIND = _HERE.where(leases.c.kernel_digest.in_(bindparam("digests", expanding=True)))
-_FIND_ANY = Prepared(
-    _HERE.where(leases.c.kernel_digest == any_(bindparam("digests", type_=ARRAY(LargeBinary))))
-)
 _FIND_ONE = Prepared(_HERE.where(leases.c.kernel_digest == bindparam("digest")))
 
 #: In the order of ``_failure``.
@@ -161,8 +158,6 @@ class SqlLeases(SqlPart, LeaseStore):
         for batch in batches(kernel_digests):
             if len(batch) == 1:
                 rows = self._db.read(_FIND_ONE, _name(namespace, batch[0]))
-            elif self._db.arrays:
-                rows = self._db.read(_FIND_ANY, {**_names(namespace, batch), "digests": list(batch)})
             else:
                 rows = self._db.fetch(_FIND, _names(namespace, batch))
             boot, now = self._db.lease_time()

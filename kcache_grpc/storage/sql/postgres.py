@@ -120,7 +120,6 @@ class PostgresDatabase(Database):
     """A database that exists and has our schema. Close it to free its connections."""
 
     shared = True
-    arrays = True
 
     def __init__(self, url: URL) -> None:
         self._engine = postgres_engine(url)
