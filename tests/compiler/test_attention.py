@@ -259,6 +259,21 @@ def test_narrow_operands(kind: str) -> None:
     assert np.abs(result - expected).max() <= 2.0 ** (-8 if kind == "bf16" else -10) * np.abs(expected).max()
 
 
+def test_jax_in_bf16() -> None:
+    """Its products name an algorithm: factors in bf16, sums in f32."""
+    arrays = [array.swapaxes(1, 2) for array in _arrays(37, 53, 16, ml_dtypes.bfloat16)]
+    arrays = [np.ascontiguousarray(array) for array in arrays]
+    mask = RANDOM.random((2, 1, 37, 53)) < 0.5
+
+    def function(q: Any, k: Any, v: Any, mask: Any) -> Any:
+        return jax.nn.dot_product_attention(q, k, v, mask=mask)
+
+    kernel = _kernel(function, [*arrays, mask])
+    assert _is_attention(kernel)
+    expected = _expected(function, [*(array.astype("f4") for array in arrays), mask])
+    assert np.abs(kernel(*arrays, mask)[0].astype("f8") - expected).max() <= 2.0**-8 * np.abs(expected).max()
+
+
 def test_slices_of_one_argument() -> None:
     """Queries, keys and values in one buffer."""
 

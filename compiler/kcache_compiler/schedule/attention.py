@@ -111,7 +111,7 @@ def mark(unit: Unit) -> None:
     for mixed in mlir.named(main, "linalg.generic"):
         found = (
             None
-            if read_products(mixed) is None or MARK in mixed.attributes
+            if not _sums_products(mixed) or MARK in mixed.attributes
             else _match(unit, read_generic(mixed))
         )
         if found is None:
@@ -396,9 +396,22 @@ def _is_math(op: mlir.Op) -> bool:
     return mlir.name_of(op) == "func.call"
 
 
+def _sums_products(op: mlir.Op) -> bool:
+    """A contraction, also of narrow floats, which are summed in wider ones later."""
+    if read_products(op) is not None:
+        return True
+    generic = read_generic(op)
+    if generic.parallel or len(generic.inputs) != 2 or len(generic.outputs) != 1:
+        return False
+    product = _maker(_combined(generic, "arith.addf"), "arith.mulf")
+    if product is None or str(product.results[0].type) not in ("f16", "bf16"):
+        return False
+    return {_argument(generic, factor) for factor in product.operands} == {0, 1}
+
+
 def _reduction(value: mlir.Value) -> Generic | None:
     generic = _generic(value)
-    return None if generic is None or generic.parallel or read_products(generic.op) is not None else generic
+    return None if generic is None or generic.parallel or _sums_products(generic.op) else generic
 
 
 def _source(top: Generic) -> Generic | None:
@@ -408,7 +421,7 @@ def _source(top: Generic) -> Generic | None:
         value = waiting.pop()
         seen += 1
         generic = _generic(value)
-        if generic is not None and read_products(generic.op) is not None:
+        if generic is not None and _sums_products(generic.op):
             if len(generic.maps[-1].results) == top.maps[-1].n_dims:
                 return generic
         elif generic is not None and generic.parallel:
@@ -420,8 +433,8 @@ def _yielded(generic: Generic) -> mlir.Value:
     return mlir.operations(generic.body)[-1].operands[0]
 
 
-def _maker(value: mlir.Value, *names: str) -> mlir.Op | None:
-    owner = mlir.defining(value)
+def _maker(value: mlir.Value | None, *names: str) -> mlir.Op | None:
+    owner = None if value is None else mlir.defining(value)
     return owner if owner is not None and mlir.name_of(owner) in names else None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.legalize.elementwise import (
     cast,
@@ -27,7 +29,7 @@ def keep_meaning(unit: Unit) -> None:
         "stablehlo.constant": _constant,
         "stablehlo.convert": _convert_to_integer,
         "stablehlo.convolution": _convolution,
-        "stablehlo.dot_general": _refuse_boolean_sum,
+        "stablehlo.dot_general": _product,
         "stablehlo.dynamic_slice": _signed_from_second,
         "stablehlo.dynamic_update_slice": _update,
         "stablehlo.gather": _signed_from_second,
@@ -143,6 +145,23 @@ def _add_booleans(op: mlir.Op) -> None:
 def _refuse_boolean_sum(op: mlir.Op) -> None:
     if _is_boolean(op.results[0]):
         raise UnsupportedOp(mlir.name_of(op), "element type i1", mlir.location_of(op))
+
+
+def _product(op: mlir.Op) -> None:
+    """Drop an algorithm that only says what operands and result do: factors as they are, sums in the result's
+    type. The toolchain lowers none.
+    """
+    _refuse_boolean_sum(op)
+    if "algorithm" not in op.attributes:
+        return
+    types = [str(element(value.type)) for value in (*op.operands, op.results[0])]
+    fields = ("lhs_precision_type", "rhs_precision_type", "accumulation_type")
+    counts = ("lhs_component_count", "rhs_component_count", "num_primitive_operations")
+    wanted = [f"{field} = {kind}" for field, kind in zip(fields, types, strict=True)]
+    wanted += [f"{count} = 1" for count in counts]
+    stated = re.split(r"[<>,]\s*", str(op.attributes["algorithm"]))
+    if types[2] in ("f32", "f64") and set(wanted) <= set(stated):
+        del op.attributes["algorithm"]
 
 
 def _refuse_dynamic_size(op: mlir.Op) -> None:
