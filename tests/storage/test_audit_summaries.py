@@ -5,20 +5,21 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
 from kcache_grpc.model.signing import Signer
 from kcache_grpc.service.retention import Retention
 from kcache_grpc.service.sealer import Sealer
 from kcache_grpc.storage import migrate, open_store
 from kcache_grpc.storage.records import AuditEvent, Namespace
+from kcache_grpc.storage.sql.journal import insert_events
 from kcache_grpc.storage.sql.store import SqlStore
 from kcache_grpc.storage.transfer import move_store
 from kcache_migrations import LOCATION
@@ -54,6 +55,18 @@ def change(store: SqlStore, statement: str) -> None:
 
 def miss(number: int, actor: str = "ada", **more: Any) -> AuditEvent:
     return AuditEvent("miss", "need_program", actor=actor, program_digest=program(number), **more)
+
+
+def downgrade(store: SqlStore) -> None:
+    """To the schema before summaries."""
+    engine = store._db._engine  # pyright: ignore
+    config = Config()
+    config.set_main_option("script_location", str(LOCATION))
+    with engine.connect() as connection, connection.begin():
+        connection.exec_driver_sql("BEGIN")
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0003")
+        connection.exec_driver_sql("COMMIT")
 
 
 def any_event(chance: random.Random) -> AuditEvent:
@@ -177,15 +190,8 @@ def test_events_of_an_older_schema_are_summed(
         store.publish_kernel(namespaces[0], kernel(1))
         usage = sorted(ask(store, "SELECT subject, digest, last_used_at FROM usage"))
         before = [sorted(map(str, ask(store, query))) for query in (DAYS, MISSES)]
-        engine = store._db._engine  # pyright: ignore
-        config = Config()
-        config.set_main_option("script_location", str(LOCATION))
-        with engine.connect() as connection, connection.begin():
-            connection.exec_driver_sql("BEGIN")
-            config.attributes["connection"] = connection
-            command.downgrade(config, "0003")
-            assert connection.execute(text("SELECT count(*) FROM v_misses")).scalar_one() > 1
-            connection.exec_driver_sql("COMMIT")
+        downgrade(store)
+        assert len(ask(store, MISSES)) > 1
     migrate(url)
     with open_store(url, clock=Time().clock) as store:
         assert isinstance(store, SqlStore)
@@ -194,6 +200,27 @@ def test_events_of_an_older_schema_are_summed(
         assert store.wrong_summaries() == []
     if kind == "postgres":
         postgres_server.drop(url)
+
+
+def test_events_that_servers_append_beside_the_migration_are_summed(postgres_server: PostgresServer) -> None:
+    url = postgres_server.create()
+    with open_store(url, migrate=True, clock=Time().clock) as store, ThreadPoolExecutor(1) as pool:
+        assert isinstance(store, SqlStore)
+        ns = store.get_or_create_namespace("team")
+        downgrade(store)
+
+        def late(connection: Connection) -> Future[None]:
+            insert_events(connection, ns, [miss(1), AuditEvent("serve", at=START)], "w", START)
+            migration = pool.submit(migrate, url)
+            waits = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'audit_events'::regclass"
+            while not connection.execute(text(waits)).first():
+                assert not migration.done()
+            return migration
+
+        store._db.transact(late).result(60)  # pyright: ignore[reportPrivateUsage]
+        assert [row[2] for row in ask(store, DAYS)] == [1]
+        assert store.wrong_summaries() == []
+    postgres_server.drop(url)
 
 
 def test_they_move_with_the_store(tmp_path: Path, postgres_server: PostgresServer) -> None:

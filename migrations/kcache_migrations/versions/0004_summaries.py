@@ -44,6 +44,9 @@ def upgrade() -> None:
     schema = ""
     if dialect == "postgresql":
         schema = op.get_bind().exec_driver_sql("SELECT quote_ident(current_schema())").scalar_one()
+        # Servers of the revision before may run: what they append waits, or nobody would sum it. In the order
+        # in which a server that publishes takes them.
+        op.execute("LOCK TABLE kernels, audit_events IN SHARE ROW EXCLUSIVE MODE")
     else:
         _rebuild_usage(with_rowid=False)
     _tables()
