@@ -308,7 +308,28 @@ def _gradient(q: Any, k: Any, v: Any) -> Any:
     return jax.grad(lambda *each: (plain(*each) ** 2).sum(), (0, 1, 2))(q, k, v)
 
 
-@pytest.mark.parametrize("function", [_with_weights, _with_other_shift, _of_columns, _gradient])
+def _plus_weights(q: Any, k: Any, v: Any) -> Any:
+    weights = jax.nn.softmax(q @ k.swapaxes(-1, -2), -1)
+    return weights @ (v @ k.swapaxes(-1, -2)) + weights
+
+
+def _times_sums(q: Any, k: Any, v: Any) -> Any:
+    scores = q @ k.swapaxes(-1, -2)
+    weights = jnp.exp(scores - scores.max(-1, keepdims=True))
+    sums = weights.sum(-1, keepdims=True)
+    return (weights / sums) @ v * sums
+
+
+def _over_sums_of_other_rows(q: Any, k: Any, v: Any) -> Any:
+    scores = q @ k.swapaxes(-1, -2)
+    weights = jnp.exp(scores - scores.max(-1, keepdims=True))
+    return (weights @ (v @ k.swapaxes(-1, -2))) / weights.sum(-1, keepdims=True).swapaxes(-1, -2)
+
+
+OTHERS = [_with_weights, _with_other_shift, _of_columns, _gradient]
+
+
+@pytest.mark.parametrize("function", [*OTHERS, _plus_weights, _times_sums, _over_sums_of_other_rows])
 def test_what_is_no_attention_stays_as_it_is(function: Function) -> None:
     arrays = _arrays(40, 40, 16)
     kernel = _kernel(function, arrays)
@@ -317,6 +338,31 @@ def test_what_is_no_attention_stays_as_it_is(function: Function) -> None:
     expected = function(*arrays)
     for result, one in zip(results, expected if isinstance(expected, tuple) else (expected,), strict=True):
         assert np.allclose(result, one, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("kind", ["i1", "i4"])
+def test_indices_that_wrap_are_no_causal_mask(kind: str) -> None:
+    def function(q: Any, k: Any, v: Any) -> Any:
+        scores = q @ k.swapaxes(-1, -2)
+        rows, keys = (jax.lax.broadcasted_iota("i4", scores.shape, axis).astype(kind) for axis in (2, 3))
+        return jax.nn.softmax(jnp.where(keys <= rows, scores, -jnp.inf), -1) @ v
+
+    arrays = _arrays(300, 600, 16)
+    kernel = _kernel(function, arrays)
+    assert "attention" in {launch.ops[0] for launch in kernel.interface.launches}
+    _agrees(kernel, function, arrays)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-5, 1e16])
+def test_queries_times_any_number(scale: float) -> None:
+    def function(q: Any, k: Any, v: Any) -> Any:
+        return jax.nn.softmax((q * scale) @ k.swapaxes(-1, -2), -1) @ v
+
+    arrays = _arrays(20, 50, 16, "f8")
+    with jax.enable_x64(True):
+        kernel = _kernel(function, arrays)
+    assert _is_attention(kernel)
+    _agrees(kernel, function, arrays, 1e-14)
 
 
 def test_strict_keeps_the_order_of_the_program() -> None:

@@ -119,7 +119,7 @@ def mark(unit: Unit) -> None:
         for operation, role in found.members.items():
             operation.attributes[MARK] = mlir.string_attr(f"{number} {role}")
         for operation, scale in found.scales.items():
-            operation.attributes[SCALE] = mlir.attribute(f"{scale!r} : f64")
+            operation.attributes[SCALE] = mlir.attribute(f"{scale:.17e} : f64")
         if (reach := found.reach) is not None:
             text = f"{reach.row} {reach.shift} {reach.limit!r} {int(reach.added)}"
             mixed.attributes[REACH] = mlir.string_attr(text)
@@ -314,6 +314,8 @@ class _Match:
     def _tail(self) -> None:
         """What follows on the result, element for element."""
         value = self.mixed.op.results[0]
+        dims = self.found.dims(Generic(self.mixed.op, (self.operand,), (), self._weight_maps(), False))
+        axes = [dims.get(mlir.plain_dim(result)) for result in self.mixed.maps[-1].results]  # type: ignore[arg-type]
         while True:
             users = [user for user, _ in mlir.uses(value)]
             generic = (
@@ -329,8 +331,27 @@ class _Match:
                 or not mlir.is_permutation(generic.maps[numbers[0]])
             ):
                 break
+            walked = [mlir.plain_dim(result) for result in generic.maps[numbers[0]].results]
+            named = dict(zip(walked, axes, strict=True))
+            if not all(self._remains(generic, other, named) for other in range(len(generic.inputs))):
+                break
             self.found.add("tail", generic.op)
-            value = generic.op.results[0]
+            value, axes = generic.op.results[0], [named.get(dim) for dim in range(len(axes))]
+
+    def _remains(self, generic: Generic, number: int, named: dict[int | None, int | None]) -> bool:
+        """Operand ``number`` of what follows on the result is there then: of what members leave on the way,
+        that is the sum of each row alone, where it is read row for row and nothing was divided by it before.
+        """
+        owner = mlir.defining(generic.inputs[number])
+        role = self.found.members.get(owner)
+        if role is None or role in ("mixed", "tail"):
+            return True
+        if role != "total" or {"share", "guarded"} & set(self.found.members.values()):
+            return False
+        total: Generic = _need(_reduction(generic.inputs[number]))
+        dims = self.found.dims(total)
+        rows = [dims.get(mlir.plain_dim(result)) for result in total.maps[-1].results]  # type: ignore[arg-type]
+        return rows == [named.get(mlir.plain_dim(result)) for result in generic.maps[number].results]
 
     def _masked(self, weights: Generic, argument: mlir.Value, keys: set[int]) -> None:
         """The keys that a causal mask leaves to each row."""

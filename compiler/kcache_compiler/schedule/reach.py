@@ -17,6 +17,8 @@ Axes = dict[int, int]
 IsScore = Callable[[Generic, mlir.Value], bool]
 
 _CASTS = ("arith.index_cast", "arith.extsi", "arith.trunci")
+#: Types in which indices and their differences do not wrap, with constants of this size at most.
+_WIDE, _MOST = ("index", "i32", "i64"), 1 << 29
 #: Predicates of ``cmpi``, with d the difference of its operands: a, b for ``a * d + b <= 0``.
 _PREDICATES = {2: (1, 1), 3: (1, 0), 4: (-1, 1), 5: (-1, 0)}
 
@@ -122,7 +124,9 @@ class Reader:
         number = self.constant(generic, value)
         if number is not None:
             whole = int(number)
-            return None if self.open_size(abs(whole)) else ({}, whole)
+            return None if self.open_size(abs(whole)) or abs(whole) > _MOST else ({}, whole)
+        if str(value.type) not in _WIDE:
+            return None
         owner = mlir.defining(value)
         if owner is None:
             inner = self._inside(generic, axes, value)
@@ -138,7 +142,8 @@ class Reader:
         left, right = (self._affine(generic, axes, operand) for operand in owner.operands)
         if left is None or right is None:
             return None
-        return _minus(left, right) if name == "arith.subi" else _minus(left, _minus(({}, 0), right))
+        made = _minus(left, right) if name == "arith.subi" else _minus(left, _minus(({}, 0), right))
+        return made if abs(made[1]) <= _MOST else None
 
     def _inside(self, generic: Generic, axes: Axes, argument: mlir.Value) -> tuple[Generic, Axes] | None:
         """The elementwise operation that makes an argument, and which axes its loops walk."""

@@ -289,6 +289,7 @@ class _Rows:
                 if "total" in self.found.roles and not self._late():
                     value = self._float("arith.divf", [value, total])
                 else:
+                    value = self._choose(masked, total, value)
                     self.evaluator.known[self.found.one("total").operands[-1]] = total
                 self._result(value, self._axes(fixed, walked), self._digits(self.found.columns, column))
                 mlir.create("scf.yield")
