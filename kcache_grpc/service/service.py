@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -386,17 +386,20 @@ class KernelService:
         if answer is not None:
             origin = Origin.STORED
         else:
+
+            def work(flight: Flight[Answer]) -> Awaitable[Answer]:
+                return self._answer(flight, namespace, caller, source, wish, retry_failed)
+
             try:
                 with self._audience.listener() as listener:
-                    flight, ours = self._answers.join(
-                        namespace,
-                        source,
-                        wish,
-                        retry_failed,
-                        lambda flight: self._answer(flight, namespace, caller, source, wish, retry_failed),
-                    )
+                    flight, ours = self._answers.join(namespace, source, wish, retry_failed, work)
                     async for stage in listener.follow(flight, ours=ours, silence=silence):
                         yield stage
+                    if not ours and isinstance(flight.task.exception(), ProgramRequired):
+                        # It began before this request, and may not have seen what was uploaded meanwhile.
+                        flight, ours = self._answers.join(namespace, source, wish, retry_failed, work)
+                        async for stage in listener.follow(flight, ours=ours, silence=silence):
+                            yield stage
                     answer, stages = await flight.result(), listener.rest(flight)
             except KcacheError as error:
                 self._noting(namespace, caller, source, "", str(wish.target)).failed(error)

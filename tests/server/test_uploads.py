@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import grpc
 import pytest
 
 from kcache_grpc._proto.kcache.v1 import common_pb2
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
+from kcache_grpc.model.program import Program
+from kcache_grpc.service.answers import Answers
+from kcache_grpc.service.flight import Flight
+from kcache_grpc.service.uploads import Uploads
+from kcache_grpc.service.values import Answer
 from tests.server.programs import add, by_digest, compile_request, digest, header, result_of
 from tests.server.running import Running
 from tests.server.test_errors import info_of
@@ -42,6 +48,38 @@ def test_an_uploaded_program_compiles_by_its_digest(server: Running) -> None:
     assert progress(server, add(60), "up").complete
     result = result_of(server.stub.CompileKernel(compile_request(by_digest(add(60)), "up")))
     assert result.origin == pb.ORIGIN_COMPILED
+
+
+def test_who_uploaded_is_not_told_what_an_earlier_request_found(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``late`` joins a look that began before the upload."""
+    looked, joined, find, join = threading.Event(), threading.Event(), Uploads.find, Answers.join
+
+    def joining(self: Answers, *request: Any) -> tuple[Flight[Answer], bool]:
+        flight, ours = join(self, *request)
+        if not ours:
+            joined.set()
+        return flight, ours
+
+    def slow(self: Uploads, namespace: str, digest: bytes) -> Program | None:
+        found = find(self, namespace, digest)
+        if not looked.is_set():
+            looked.set()
+            assert joined.wait(60)
+        return found
+
+    monkeypatch.setattr(Uploads, "find", slow)
+    monkeypatch.setattr(Answers, "join", joining)
+    request = compile_request(by_digest(add(59)), "early")
+    early = server.stub.CompileKernel(request)
+    assert looked.wait(60)
+    assert server.stub.UploadProgram(messages(add(59), "early")).complete
+    late = server.stub.CompileKernel(request)
+    assert result_of(late).origin == pb.ORIGIN_COMPILED
+    with pytest.raises(grpc.RpcError) as raised:
+        result_of(early)
+    assert info_of(raised.value).reason == "PROGRAM_REQUIRED"
 
 
 def test_a_large_program_arrives_whole(server: Running) -> None:
