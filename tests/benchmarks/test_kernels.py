@@ -47,6 +47,7 @@ TINY = [
     shuffles.scatter_add(7, 3, 4),
     shuffles.cumsum(3, 5),
     shuffles.sort(3, 5),
+    shuffles.top_k(3, 5, 2),
     contractions.matmul(3, 4, 5),
     contractions.turned("nt", 4),
     contractions.turned("tn", 4),
