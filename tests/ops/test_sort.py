@@ -12,7 +12,7 @@ import torch
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.compile import lower_module
 from kcache_compiler.types import CompileOptions
-from tests.compiler.codegen_harness import Kernel, threaded_host
+from tests.compiler.codegen_harness import NUMPY, Kernel, threaded_host
 from tests.ops.compare import difference
 from tests.ops.native import run
 from tests.ops.reference import ReferenceInterpreter
@@ -91,3 +91,27 @@ def test_comparators_that_contradict_themselves_leave_a_permutation() -> None:
     values = np.random.default_rng(0).random((2, 100), np.float32)
     (ordered,) = kernel(values)
     np.testing.assert_array_equal(np.sort(ordered, 1), np.sort(values, 1))
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+@pytest.mark.parametrize("length", [16, 17, 33])
+def test_narrow_floats_move_along(dtype: str, length: int) -> None:
+    """LLVM has no instruction for a choice between two of them."""
+    kind, scalar = f"tensor<{length}x{dtype}>", f"tensor<{dtype}>"
+    text = f"""
+    func.func @main(%a: tensor<{length}xi32>, %b: {kind}) -> (tensor<{length}xi32>, {kind}) {{
+      %0:2 = "stablehlo.sort"(%a, %b) ({{
+      ^bb0(%x: tensor<i32>, %y: tensor<i32>, %u: {scalar}, %v: {scalar}):
+        %c = stablehlo.compare LT, %x, %y : (tensor<i32>, tensor<i32>) -> tensor<i1>
+        stablehlo.return %c : tensor<i1>
+      }}) {{dimension = 0 : i64, is_stable = true}}
+        : (tensor<{length}xi32>, {kind}) -> (tensor<{length}xi32>, {kind})
+      return %0#0, %0#1 : tensor<{length}xi32>, {kind}
+    }}"""
+    keys = np.random.default_rng(length).integers(0, 7, length).astype(np.int32)
+    values = np.arange(length).astype(NUMPY[dtype])
+    order = np.argsort(keys, kind="stable")
+    for target in ("x86-64-v2", "x86-64-v3"):
+        ordered, moved = Kernel(lower_module(text, 2, target, CompileOptions(), lambda _: None))(keys, values)
+        np.testing.assert_array_equal(ordered, keys[order])
+        np.testing.assert_array_equal(moved.view(np.int16), values[order].view(np.int16))

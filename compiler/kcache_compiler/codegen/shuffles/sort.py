@@ -171,7 +171,9 @@ class _Sort:
             theirs = [memory.load(one, right) for one in sources]
             swap = self._first(theirs, mine)
             for one, a, b in zip(targets, mine, theirs, strict=True):
-                memory.store(one, at, mlir.value("arith.select", [swap, b, a], a.type))
+                raw = [memory.to_carried(value) for value in (b, a)]  # no select of bf16: it calls a library
+                chosen = mlir.value("arith.select", [swap, *raw], raw[0].type)
+                memory.store(one, at, memory.from_carried(chosen, a.type))
             moved = mlir.value("arith.extui", [swap], left.type)
             one_more = mlir.constant(1)
             return [plus(left, minus(one_more, moved)), plus(right, moved), plus(at, one_more)]
