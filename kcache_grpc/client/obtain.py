@@ -17,6 +17,7 @@ from kcache_grpc.client.transfer import download, with_program
 from kcache_grpc.client.trust import Ask, Judge, check_bytes
 from kcache_grpc.client.wire import COMPILE_KERNEL, GET_KERNELS, Io, Wire
 from kcache_grpc.errors import IntegrityError, NotFound, Unavailable
+from kcache_grpc.model.options import Options
 from kcache_grpc.model.wire import options_to_proto, shapes_to_proto, target_to_proto
 
 #: Most bytes of artifacts inside one answer about many kernels; the rest is read one by one.
@@ -66,7 +67,9 @@ class Obtainer:
         self._counters = counters
 
     async def obtain(self, asks: Sequence[Ask], deadline: Deadline, progress: Progress) -> list[Obtained]:
-        """One kernel for each, in order. All asks have the same target, options and wish of sizes."""
+        """One kernel for each, in order. All asks have the same target, options but for the schedule, and
+        wish of sizes.
+        """
         return await self.connection.renewed(lambda: self._obtain(asks, deadline, progress), deadline)
 
     async def _obtain(self, asks: Sequence[Ask], deadline: Deadline, progress: Progress) -> list[Obtained]:
@@ -94,12 +97,18 @@ class Obtainer:
         return None if found is None else Obtained(found, "disk")
 
     async def _look_up(self, asks: Sequence[Ask], deadline: Deadline) -> list[pb.KernelResult]:
-        """The server's answer for each, uploading nothing."""
+        """The server's answer for each, uploading nothing. A question is about one schedule."""
         state = await self.connection.state(deadline)
-        answers: list[pb.KernelResult] = []
-        for start in range(0, len(asks), state.max_queries):
-            answers += await self._look_up_some(asks[start : start + state.max_queries], deadline)
-        return answers
+        alike: dict[Options, list[int]] = {}
+        for index, ask in enumerate(asks):
+            alike.setdefault(ask.options, []).append(index)
+        answers: dict[int, pb.KernelResult] = {}
+        for indices in alike.values():
+            for start in range(0, len(indices), state.max_queries):
+                some = indices[start : start + state.max_queries]
+                found = await self._look_up_some([asks[index] for index in some], deadline)
+                answers.update(zip(some, found, strict=True))
+        return [answers[index] for index in range(len(asks))]
 
     async def _look_up_some(self, asks: Sequence[Ask], deadline: Deadline) -> list[pb.KernelResult]:
         request = pb.GetKernelsRequest(

@@ -9,12 +9,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
 import kcache_grpc as kcache
+from kcache_grpc._proto.kcache.v1 import autotune_pb2, autotune_pb2_grpc, common_pb2
+from kcache_grpc.client.timings import subject_of
 from kcache_grpc.client.tuning import Search
 from kcache_grpc.model.schedule import winner
+from kcache_grpc.model.target import Target
 from kcache_grpc.runtime import racing
 from tests.serving import ServerProcess
 
@@ -72,6 +77,32 @@ def test_what_one_tunes_all_others_get(connect: Any) -> None:
     assert other.compile(program).manifest.kernel_digest == default.manifest.kernel_digest
     [event] = tuner.audit("kind = tune")
     assert (event.outcome, event.key) == ("recorded", default.key)
+
+
+def test_programs_with_different_winners_come_together(server: ServerProcess, connect: Any) -> None:
+    tuner = connect("a", namespace="several")
+    winners = {product(18): "grain:4", product(19): "unroll:on", product(20): ""}
+    for program, best in winners.items():
+        for schedule in ("", "grain:4", "unroll:on"):
+            options = kcache.Options(schedule=schedule)
+            made = tuner.compile(program, target="x86-64-v3", options=options)
+        target = Target("x86-64-v3")
+        subject = subject_of(made.spec_digest, made.binding.arg_spec, target, kcache.Options())
+        timings = [
+            autotune_pb2.ScheduleTiming(schedule=schedule, duration=Duration(nanos=nanos), sample_count=1)
+            for schedule, nanos in {"": 20, best: 10}.items()
+        ]
+        request = autotune_pb2.RecordTimingsRequest(
+            header=common_pb2.RequestHeader(namespace="several"), subject=subject, timings=timings
+        )
+        with grpc.insecure_channel(server.address) as channel:
+            autotune_pb2_grpc.AutotuneStub(channel).RecordTimings(request, timeout=60)
+    recorded = kcache.Options(schedule="recorded")
+    found = connect("b", namespace="several").compile_many(
+        list(winners), target="x86-64-v3", options=recorded
+    )
+    assert [each.manifest.options.schedule for each in found] == list(winners.values())
+    assert {each.origin for each in found} == {"remote"}
 
 
 def test_without_timings_the_default_is_taken(connect: Any) -> None:
