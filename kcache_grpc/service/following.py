@@ -15,7 +15,7 @@ from kcache_grpc.storage.records import LeaseState, Namespace
 #: that is what a lost notice costs.
 _FIRST, _FACTOR, _LAST = 0.02, 1.5, 0.5
 #: Seconds between two looks at all leases where the store tells: many compiles reach many stages meanwhile.
-_SPACING = 0.1
+_SPACING = 0.25
 
 
 class Follower:

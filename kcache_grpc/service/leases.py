@@ -17,7 +17,7 @@ logger = logging.getLogger("kcache.service")
 #: A heartbeat that failed is tried again after this part of the time to live: the store may be restarting.
 _HURRY = 15
 #: Seconds between two writes of stages: a compile may have fifty in a tenth of a second.
-_PACE = 0.1
+_PACE = 0.25
 
 
 class LeaseKeeper:

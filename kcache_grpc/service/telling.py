@@ -12,9 +12,11 @@ from kcache_grpc.service.values import Stage
 
 #: Seconds within which stages are told together. A compile may have fifty in a tenth of a second.
 _PACE = 0.1
-#: What each who waits adds to the pace of those who joined: no more than 100 messages a second go out, each
-#: costs server and client 0.4 ms. And the slowest pace.
-_SHARE, _SLOWEST = 0.01, 4.0
+#: What each who waits adds to the pace of those who joined: no more than 33 messages a second go out, each
+#: costs server and client 0.4 ms. And the slowest paces, of those who joined and of who asked first.
+_SHARE, _SLOWEST, _SLOWEST_LEAD = 0.03, 4.0, 1.0
+#: Seconds until who joined is told anything: most kernels are there by then, and so are the others who ask.
+_PATIENCE = 0.5
 
 
 class Audience:
@@ -60,7 +62,7 @@ class Listener:
             if new := self.rest(flight):
                 yield Stage(new[-1], new[:-1])
                 spoken = now()
-                await flight.ended(min(_PACE, silence))
+                await flight.ended(min(self._audience.pace, _SLOWEST_LEAD, silence))
             elif done:
                 return
             elif now() >= spoken + silence:
@@ -71,14 +73,16 @@ class Listener:
 
     async def _join(self, flight: Flight[Any], silence: float) -> AsyncIterator[Stage | None]:
         now = asyncio.get_running_loop().time
-        spoken = looked = now()
+        began = spoken = looked = now()
         while not flight.task.done():
             time = now()
+            # As it is now: others may have come meanwhile.
+            due = max(looked + self._audience.pace, began + _PATIENCE)
             if time >= spoken + silence:
                 yield None
                 spoken = now()
-            elif time < looked + self._audience.pace:  # as it is now: others may have come meanwhile
-                await flight.ended(min(looked + self._audience.pace, spoken + silence) - time)
+            elif time < due:
+                await flight.ended(min(due, spoken + silence) - time)
             else:
                 looked = time
                 if new := self.rest(flight):

@@ -14,6 +14,7 @@ import json
 import random
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import grpc.aio
@@ -35,7 +36,8 @@ async def main(target: str, channels: int, first: int, count: int) -> None:
     sys.stdin.readline()
     before, began = time.process_time(), time.monotonic()
     numbers = range(first, first + count)
-    replies = await asyncio.gather(*(_client(channel, numbers, seed) for seed, channel in enumerate(opened)))
+    requests = {number: _request(number) for number in numbers}
+    replies = await asyncio.gather(*(_client(channel, requests, seed) for seed, channel in enumerate(opened)))
     ended, cpu = time.monotonic(), time.process_time() - before
     for each in replies:
         for number, result, code in each:
@@ -47,18 +49,23 @@ async def main(target: str, channels: int, first: int, count: int) -> None:
         await channel.close()
 
 
-async def _client(channel: grpc.aio.Channel, numbers: range, seed: int) -> list[tuple[int, Any, bytes]]:
-    stub: Any = kernel_cache_pb2_grpc.KernelCacheStub(channel)
-    order = random.Random(seed).sample(numbers, len(numbers))
-    return list(await asyncio.gather(*(_kernel(stub, number) for number in order)))
-
-
-async def _kernel(stub: Any, number: int) -> tuple[int, Any, bytes]:
-    request = compile_request(
+def _request(number: int) -> Any:
+    return compile_request(
         inline(scale_and_shift(number).encode()),
         artifact_kinds=[manifest_pb2.ARTIFACT_KIND_SHARED_OBJECT],
         inline_budget_bytes=1 << 20,
     )
+
+
+async def _client(
+    channel: grpc.aio.Channel, requests: Mapping[int, Any], seed: int
+) -> list[tuple[int, Any, bytes]]:
+    stub: Any = kernel_cache_pb2_grpc.KernelCacheStub(channel)
+    order = random.Random(seed).sample(list(requests), len(requests))
+    return list(await asyncio.gather(*(_kernel(stub, number, requests[number]) for number in order)))
+
+
+async def _kernel(stub: Any, number: int, request: Any) -> tuple[int, Any, bytes]:
     result, code = None, b""
     async for reply in stub.CompileKernel(request, timeout=_SECONDS):
         match reply.WhichOneof("event"):

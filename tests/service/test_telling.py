@@ -78,8 +78,10 @@ def test_silence_is_broken_while_no_stage_begins(ours: bool) -> None:
     async def body() -> None:
         gated = Gated()
         with Audience().listener() as listener:
-            told = listener.follow(gated.flight, ours=ours, silence=0.15)
-            assert [await anext(told) for _ in range(3)] == [Stage("two", ("one",)), None, None]
+            told = listener.follow(gated.flight, ours=ours, silence=0.3)
+            stage = Stage("two", ("one",))
+            expected = [stage, None, None] if ours else [None, stage, None]
+            assert [await anext(told) for _ in range(3)] == expected
             gated.gate.set()
             assert [each async for each in told] == ([Stage("four", ("three",))] if ours else [])
 
@@ -93,11 +95,11 @@ def test_those_who_come_later_make_the_earlier_ones_wait_longer() -> None:
             told = stack.enter_context(audience.listener()).follow(gated.flight, ours=False, silence=3600.0)
             first = asyncio.ensure_future(anext(told))
             await asyncio.sleep(0)
-            for _ in range(30):
+            for _ in range(24):
                 stack.enter_context(audience.listener())
             before = asyncio.get_running_loop().time()
             assert await first == Stage("two", ("one",))
-            assert asyncio.get_running_loop().time() - before > 0.25
+            assert asyncio.get_running_loop().time() - before > 0.7
 
     run(body())
 
@@ -110,5 +112,5 @@ def test_the_more_wait_the_less_often_each_is_told() -> None:
             for _ in range(200):
                 stack.enter_context(audience.listener())
             paces.append(audience.pace)
-        assert paces == [0.1, 2.0, 4.0, 4.0]
+        assert paces == [0.1, 4.0, 4.0, 4.0]
     assert audience.pace == 0.1

@@ -43,7 +43,8 @@ from kcache_grpc.storage.schema import (
     audit_days,
     audit_misses,
 )
-from kcache_grpc.storage.sql.postgres import postgres_engine
+from kcache_grpc.storage.sql.postgres import _LIGHT, postgres_engine
+from kcache_grpc.storage.sql.store import SqlStore
 from kcache_migrations import LOCATION
 from tests.house.sources import ROOT
 from tests.postgres import PostgresServer, database_name, running
@@ -471,6 +472,24 @@ class TestOpening:
         postgres_server.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
         with open_store(url) as store, pytest.raises(StoreUnavailable, match="read-only"):
             store.get_or_create_namespace("default")
+
+
+def test_what_is_not_durable_leaves_a_session_that_is(url):
+    lasting = "SELECT current_setting('synchronous_commit')"
+    with open_store(url) as store:
+        ns = store.get_or_create_namespace("default")
+        lease = store.acquire_lease(ns, sha256("k"), "one", 30)
+        assert isinstance(lease, Lease)
+        store.report_stage(lease, "lower")
+        assert isinstance(store, SqlStore)
+        with store._db._connect() as connection:
+            assert connection.exec_driver_sql(lasting).scalar_one() == "on"
+            connection.exec_driver_sql("BEGIN")
+            # As the one statement does it: until its transaction ends, and no longer.
+            connection.exec_driver_sql(f"SELECT {_LIGHT}")
+            assert connection.exec_driver_sql(lasting).scalar_one() == "off"
+            connection.exec_driver_sql("COMMIT")
+            assert connection.exec_driver_sql(lasting).scalar_one() == "on"
 
 
 class TestTime:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from kcache_grpc.model.merkle import leaf_hash, tree_root
@@ -57,6 +58,9 @@ ENCODED = (
     "detail",
 )
 _OF_RECORD = frozenset(("id", "namespace_id", "epoch", "writer"))
+_VALUES = attrgetter(*(name if name in _OF_RECORD else f"event.{name}" for name in ENCODED))
+#: Lengths of most values, as they are written.
+_LENGTHS = [length.to_bytes(4, "big") for length in range(256)]
 
 
 @dataclass(frozen=True)
@@ -125,8 +129,7 @@ class Writer:
 
 def event_leaf(record: AuditRecord) -> bytes:
     """The leaf hash of a stored event."""
-    event = record.event
-    return row_leaf(getattr(record if name in _OF_RECORD else event, name) for name in ENCODED)
+    return row_leaf(_VALUES(record))
 
 
 def row_leaf(values: Iterable[Any]) -> bytes:
@@ -166,6 +169,6 @@ def _joined(*values: str | int | bytes | None) -> bytes:
             part = b"s" + value.encode("utf-8", "surrogateescape")
         else:
             part = b"i%d" % value
-        parts.append(len(part).to_bytes(4, "big"))
-        parts.append(part)
+        length = len(part)
+        parts += (_LENGTHS[length] if length < 256 else length.to_bytes(4, "big"), part)
     return b"".join(parts)

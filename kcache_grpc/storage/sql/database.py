@@ -62,6 +62,8 @@ class Database(ABC):
 
     #: Whether other machines reach it.
     shared = False
+    #: Whether ``write`` costs less than ``transact``, and the time may be read before.
+    light = False
     #: Whether it answers from the memory of this machine, as a rule.
     prompt = False
 
@@ -81,6 +83,12 @@ class Database(ABC):
     @abstractmethod
     def read(self, statement: Prepared, values: Mapping[str, Any]) -> Rows:
         """As ``fetch``, by the shortest way that the driver has: for statements that hits wait for."""
+
+    def write(self, statement: Prepared, values: Mapping[str, Any]) -> Rows:
+        """One writing statement as a transaction that is not ``durable``, and the rows that it returns."""
+        return self.transact(
+            lambda connection: connection.execute(statement.select, values).all(), durable=False
+        )
 
     @abstractmethod
     def transact(self, work: Callable[[Connection], T], *, durable: bool = True) -> T:

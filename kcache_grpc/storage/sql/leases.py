@@ -36,6 +36,7 @@ _TAKE_LEASE = _TAKE.on_conflict_do_update(
         leases.c.renewed_at > _TAKE.excluded.renewed_at + STEADY_SLACK,
     ),
 ).returning(leases.c.fencing_token)
+_TAKE_AT_ONCE = Prepared(_TAKE_LEASE)
 _OWN = and_(
     leases.c.namespace_id == bindparam("ns"),
     leases.c.epoch == bindparam("of_epoch"),
@@ -49,7 +50,12 @@ _RENEW = (
     .where(_OWN)
     .values(boot=bindparam("on_boot"), renewed_at=bindparam("now"), expires_at=bindparam("until"))
 )
-_REPORT = update(leases).where(_OWN).values(stages=leases.c.stages + bindparam("line"))
+_REPORT = Prepared(
+    update(leases)
+    .where(_OWN)
+    .values(stages=leases.c.stages + bindparam("line"))
+    .returning(leases.c.fencing_token)
+)
 _RELEASE = update(leases).where(_OWN).values(holder="", expires_at=0)
 _HERE = select(leases).where(
     leases.c.namespace_id == bindparam("ns"), leases.c.epoch == bindparam("of_epoch")
@@ -125,6 +131,14 @@ class SqlLeases(SqlPart, LeaseStore):
             row = connection.execute(_FIND, _names(namespace, [kernel_digest])).one()
             return _state(row, boot, now)
 
+        if self._db.light:
+            boot, now = self._db.lease_time()
+            times = {"boot": boot, "renewed_at": now, "expires_at": now + duration}
+            for row in self._db.write(_TAKE_AT_ONCE, values | times):
+                return Lease(namespace, kernel_digest, holder, row.fencing_token)
+            for row in self._db.read(_FIND_ONE, _name(namespace, kernel_digest)):
+                if (state := _state(row, boot, now)).held:
+                    return state
         return self._db.transact(work, durable=False)
 
     def heartbeat_lease(self, lease: Lease, ttl: float) -> None:
@@ -141,11 +155,7 @@ class SqlLeases(SqlPart, LeaseStore):
         for stage in stages:
             checks.stage(stage)
         values = {**_own(lease), "line": "".join(f"{stage}\n" for stage in stages)}
-
-        def work(connection: Connection) -> None:
-            _require(connection.execute(_REPORT, values).rowcount, lease)
-
-        self._db.transact(work, durable=False)
+        _require(len(self._db.write(_REPORT, values)), lease)
 
     def release_lease(self, lease: Lease) -> None:
         self._db.transact(lambda connection: release(connection, lease), durable=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sqlalchemy import BindParameter, Connection, bindparam, case, func, select
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.dialects.postgresql import Insert
 
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.contract import LedgerStore
@@ -28,6 +28,7 @@ from kcache_grpc.storage.schema import (
     key_counters,
     usage,
 )
+from kcache_grpc.storage.sql.bulk import BulkInsert
 from kcache_grpc.storage.sql.journal import insert_events as insert_events
 from kcache_grpc.storage.sql.journal import record_of, select_events
 from kcache_grpc.storage.sql.part import SqlPart, batches, insert_once
@@ -47,17 +48,24 @@ _CONFLICTS = (
     .limit(bindparam("most"))
 )
 
-_ADD = insert(usage)
-ADD_USAGE = _ADD.on_conflict_do_update(
-    index_elements=["namespace_id", "subject", "digest"],
-    set_={
-        "hits": usage.c.hits + _ADD.excluded.hits,
-        "saved_us": usage.c.saved_us + _ADD.excluded.saved_us,
-        "last_used_at": case(
-            (_ADD.excluded.last_used_at > usage.c.last_used_at, _ADD.excluded.last_used_at),
-            else_=usage.c.last_used_at,
-        ),
-    },
+
+def _added(rows: Insert) -> Insert:
+    """To what is there already."""
+    return rows.on_conflict_do_update(
+        index_elements=["namespace_id", "subject", "digest"],
+        set_={
+            "hits": usage.c.hits + rows.excluded.hits,
+            "saved_us": usage.c.saved_us + rows.excluded.saved_us,
+            "last_used_at": case(
+                (rows.excluded.last_used_at > usage.c.last_used_at, rows.excluded.last_used_at),
+                else_=usage.c.last_used_at,
+            ),
+        },
+    )
+
+
+ADD_USAGE = BulkInsert(
+    usage, ("namespace_id", "subject", "digest", "hits", "saved_us", "last_used_at"), _added
 )
 _USAGE = select(usage.c.digest, usage.c.hits, usage.c.saved_us, usage.c.last_used_at).where(
     usage.c.namespace_id == _NS,
@@ -126,7 +134,7 @@ class SqlLedger(SqlPart, LedgerStore):
             }
             for delta in deltas
         ]
-        self._db.transact(lambda connection: connection.execute(ADD_USAGE, rows).rowcount, durable=False)
+        self._db.transact(lambda connection: ADD_USAGE.execute(connection, rows).rowcount, durable=False)
 
     def find_usage(
         self, namespace: Namespace, subject: str, digests: Sequence[bytes]
@@ -185,10 +193,13 @@ def sum_usage(batch: Sequence[UsageDelta], now: int) -> list[UsageDelta]:
     """One delta a subject, sorted; those without a time were used now."""
     summed: dict[tuple[str, bytes], UsageDelta] = {}
     for delta in batch:
-        checks.usage(delta)
         name = (delta.subject, delta.digest)
         used_at = delta.last_used_at or now
         before = summed.get(name)
+        if before is None:
+            checks.usage(delta)
+        else:
+            checks.number("usage", delta.hits, delta.saved_us, delta.last_used_at)
         summed[name] = UsageDelta(
             *name,
             hits=delta.hits + (before.hits if before else 0),

@@ -62,6 +62,8 @@ SET default_transaction_isolation = 'read committed';
 SET timezone = 'UTC'
 """
 _BEGIN, _BEGIN_LIGHT = "BEGIN", "BEGIN; SET LOCAL synchronous_commit = off"
+#: The same for a statement that is a transaction: one more column of what it returns.
+_LIGHT = "set_config('synchronous_commit', 'off', true)"
 _COLLECT = text("SELECT kcache_collect(:target, :named_by, :ids, :namespace, :epoch, :writer, :at, :reason)")
 #: What this session appended. Not the writer's largest id: its other threads append meanwhile.
 _LAST_EVENT = select_events().where(
@@ -120,6 +122,7 @@ class PostgresDatabase(Database):
     """A database that exists and has our schema. Close it to free its connections."""
 
     shared = True
+    light = True
 
     def __init__(self, url: URL) -> None:
         self._engine = postgres_engine(url)
@@ -151,6 +154,20 @@ class PostgresDatabase(Database):
 
     def read(self, statement: Prepared, values: Mapping[str, Any]) -> Rows:
         text, parameters = statement.sql(self._engine.dialect, values)
+        fetched = self._ask(text, parameters)
+        return self.fetch(statement.select, values) if fetched is None else statement.rows(fetched)
+
+    def write(self, statement: Prepared, values: Mapping[str, Any]) -> Rows:
+        text, parameters = statement.sql(self._engine.dialect, values)
+        fetched = self._ask(f"{text}, {_LIGHT}", parameters)
+        return (
+            super().write(statement, values)
+            if fetched is None
+            else statement.rows(row[:-1] for row in fetched)
+        )
+
+    def _ask(self, text: str, parameters: Mapping[str, Any]) -> list[Any] | None:
+        """All rows by the driver. ``None`` when the ordinary way is to do it, with a new connection."""
         with translated():
             try:
                 pooled = self._usable().raw_connection()
@@ -160,17 +177,15 @@ class PostgresDatabase(Database):
             raw = cast("Any", pooled.driver_connection)
             try:
                 # In the binary format bytes come as they are. What the driver saw five times it prepares.
-                fetched = raw.cursor(binary=True).execute(text, parameters).fetchall()
+                return raw.cursor(binary=True).execute(text, parameters).fetchall()
             except self._engine.dialect.loaded_dbapi.Error as error:
-                if not raw.closed:
+                if raw.closed:
+                    pooled.invalidate()
+                elif getattr(error, "sqlstate", None) not in _REPEATABLE:
                     raise translate(error) from error
-                pooled.invalidate()
-            else:
-                return statement.rows(fetched)
             finally:
                 pooled.close()
-        # As above: the ordinary way gets a new connection, or says what is wrong.
-        return self.fetch(statement.select, values)
+        return None
 
     def _fetch(self, statement: Executable, parameters: Mapping[str, Any] | None) -> Rows:
         with self._connect() as connection:

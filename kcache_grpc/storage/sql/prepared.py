@@ -1,4 +1,4 @@
-"""Reading statements of the hot path: compiled once, run on the driver's own cursor.
+"""Statements of the hot path: compiled once, run on the driver's own cursor.
 
 SQLAlchemy takes 20 (SQLite) to 130 (Postgres) microseconds of CPU to run a statement that takes the driver 8
 to 30. What a hit asks is worth the short way; all else goes the ordinary one.
@@ -16,14 +16,15 @@ from kcache_grpc.storage.sql.database import Row
 
 
 class Prepared:
-    """A SELECT. Rows have its columns as attributes, in types of the driver: none that SQLAlchemy converts.
+    """What returns rows: they have its columns as attributes, in types of the driver, none that SQLAlchemy
+    converts. The last word of a writing one is RETURNING and its columns.
 
     Lists of parameters (``expanding``) are not for it: their statement has another text each time.
     """
 
     def __init__(self, select: Any) -> None:
         self._select = select
-        names: list[str] = [column.name for column in select.selected_columns]
+        names: list[str] = [column.name for column in select.exported_columns]
         self._row: Any = namedtuple("_row", names)  # pyright: ignore[reportUntypedNamedTuple]
         self._compiled: dict[str, tuple[str, dict[str, Any]]] = {}
 

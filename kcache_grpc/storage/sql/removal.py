@@ -194,7 +194,7 @@ class Removing:
             if total.hits or total.saved:
                 values = {"namespace_id": self._namespace.id, "subject": subject, "digest": GONE}
                 sums = {"hits": int(total.hits), "saved_us": int(total.saved), "last_used_at": 0}
-                self._connection.execute(ADD_USAGE, [values | sums])
+                ADD_USAGE.execute(self._connection, [values | sums])
 
     def _tell(self, what: str, digests: Sequence[bytes]) -> None:
         """Which they were, beside the counts that ``Database.collect`` writes down."""
