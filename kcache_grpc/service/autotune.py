@@ -175,7 +175,8 @@ def _plain(record: TimingRecord) -> TimingRecord:
 
 def _is_static(arg_spec: str) -> bool:
     try:
-        return all(dim.isdigit() for tensor in parse_arg_spec(arg_spec) for dim in tensor.dims)
+        dims = [dim for tensor in parse_arg_spec(arg_spec) for dim in tensor.dims]
+        return all(dim.isascii() and dim.isdigit() for dim in dims)
     except IntegrityError:
         return False
 

@@ -125,6 +125,7 @@ def test_pages(server: Running, tuner: Any) -> None:
         ({"spec_digest": b"short"}, grpc.StatusCode.INVALID_ARGUMENT, "5 bytes instead of 32"),
         ({"spec_digest": b"x" * 32}, grpc.StatusCode.NOT_FOUND, "store its program first"),
         ({"arg_spec": "f32[s0,8]"}, grpc.StatusCode.INVALID_ARGUMENT, "in numbers"),
+        ({"arg_spec": "f32[\u00b2,8]"}, grpc.StatusCode.INVALID_ARGUMENT, "in numbers"),
         ({"arg_spec": "nonsense"}, grpc.StatusCode.INVALID_ARGUMENT, "in numbers"),
         ({"target": None}, grpc.StatusCode.INVALID_ARGUMENT, "no target"),
         ({"device": ""}, grpc.StatusCode.INVALID_ARGUMENT, "device"),

@@ -95,7 +95,8 @@ def _other(database: Database, found: str) -> ObjectStoreMismatch:
     rows = database.fetch(_META, {"name": _URL})
     url = rows[0].value if rows else "a place that is not recorded"
     return ObjectStoreMismatch(
-        f"the store keeps bytes in an object store at {url}, and {found}; start with --objects {url}",
+        f"the store keeps bytes in an object store at {url}, and {found}; start with --objects {url}, or "
+        "set KCACHE_OBJECTS",
         objects=url,
     )
 
