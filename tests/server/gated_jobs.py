@@ -1,7 +1,8 @@
 """The compiler's own jobs, which a test can hold, and which misbehave for certain sizes.
 
 The first dimension of the first argument says how: see ``_MISCHIEF``. Test modules make a job module of
-``make(folder)``: every compile leaves a file ``started-*`` in the folder and waits for ``open`` there.
+``make(folder)``: every compile leaves a file ``started-*`` in the folder and waits for ``open`` there. Where
+``slow`` is there, too, it waits for ``on`` after its first stage, ``render``.
 """
 
 from __future__ import annotations
@@ -27,10 +28,15 @@ def make(folder: str) -> Mapping[str, Job]:
         rows = codec.decode_compile_job(request)[1].args[0].dims[0]
         on_stage("waiting")
         (Path(folder) / f"started-{rows}-{os.urandom(4).hex()}").touch()
-        while not (Path(folder) / "open").exists():
-            time.sleep(0.002)
+        _wait(Path(folder, "open"))
         _misbehave(rows)
-        return jobs.compile_spec(request, on_stage)
+
+        def slowly(stage: str) -> None:
+            on_stage(stage)
+            if stage == "render":
+                _wait(Path(folder, "on"))
+
+        return jobs.compile_spec(request, slowly if Path(folder, "slow").exists() else on_stage)
 
     def canonicalize(request: Frame, on_stage: OnStage) -> Frame:
         if b"poison" in request.blobs[0]:
@@ -38,6 +44,11 @@ def make(folder: str) -> Mapping[str, Job]:
         return jobs.canonicalize(request, on_stage)
 
     return {**jobs.JOBS, "compile": compile_spec, "canonicalize": canonicalize}
+
+
+def _wait(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.002)
 
 
 def _misbehave(rows: Any) -> None:
