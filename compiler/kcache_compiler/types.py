@@ -135,6 +135,38 @@ class Launch:
 
 
 @dataclass(frozen=True)
+class GpuResources:
+    """What ``ptxas`` gave an entry: registers and bytes spilled a thread, static shared bytes a block."""
+
+    registers: int
+    spill_bytes: int
+    static_shared: int
+
+
+@dataclass(frozen=True)
+class GpuLaunch:
+    """One launch of a GPU kernel; launches run in order on one stream.
+
+    ``when`` is a comparison of two formulas (``"s0 % 8 == 0"``; one of ``== != < <= > >=``) or empty: the
+    launch is left out where it does not hold, and also where a grid dimension is 0. ``grid`` are formulas
+    of blocks, ``block`` threads, both in x, y, z. ``shared_bytes`` is the dynamic shared memory.
+    ``params`` are 8 bytes each, in order: ``"buffer:N"`` is the pointer of buffer ``N`` (inputs, constants,
+    outputs), ``"workspace:FORMULA"`` the workspace plus a byte offset, ``"i64:FORMULA"`` a number.
+    ``resources`` is known where ``ptxas`` ran.
+    """
+
+    name: str
+    ops: tuple[str, ...]
+    entry: str
+    when: str
+    grid: tuple[str, str, str]
+    block: tuple[int, int, int]
+    shared_bytes: str
+    params: tuple[str, ...]
+    resources: GpuResources | None = None
+
+
+@dataclass(frozen=True)
 class KernelInterface:
     """What a caller must know to call ``kcache_run``.
 
@@ -142,6 +174,9 @@ class KernelInterface:
     sizes of ``symbols`` in order. ``workspace`` is a formula in bytes over the symbols and
     ``workers``. Output dims may be formulas over the symbols.
     ``required_isa`` lists the LLVM features that the code needs beyond the baseline of its triple.
+
+    A GPU kernel has ``gpu_launches`` and no ``launches``; ``checks`` are comparisons of formulas that must
+    hold before its first launch (a CPU kernel makes such checks itself and returns error 1).
     """
 
     inputs: tuple[TensorType, ...]
@@ -154,6 +189,8 @@ class KernelInterface:
     required_isa: tuple[str, ...]
     error_codes: dict[int, str]
     abi: int = 1
+    gpu_launches: tuple[GpuLaunch, ...] = ()
+    checks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
