@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from time import time_ns
 
@@ -37,15 +37,11 @@ class Beside:
     """A store in a folder and its objects in another."""
 
     folder: Path
-    template: Path
     time: Time
 
     @property
     def url(self) -> str:
-        path = self.folder / "store.sqlite"
-        if not path.exists():
-            shutil.copy(self.template, path)
-        return f"sqlite:///{path}"
+        return f"sqlite:///{self.folder / 'store.sqlite'}"
 
     @property
     def objects(self) -> Path:
@@ -62,7 +58,8 @@ class Beside:
 
 @pytest.fixture
 def beside(tmp_path, template, time) -> Beside:
-    return Beside(tmp_path, template, time)
+    shutil.copy(template, tmp_path / "store.sqlite")
+    return Beside(tmp_path, time)
 
 
 @pytest.fixture
@@ -263,10 +260,9 @@ class TestBelonging:
             beside.open(None)
 
     def test_it_belongs_to_one_store(self, store, beside, tmp_path, time):
-        other = Beside(tmp_path, tmp_path / "another.sqlite", time)
-        migrate(f"sqlite:///{other.template}")
-        other = replace(other, folder=tmp_path / "other")
+        other = Beside(tmp_path / "other", time)
         other.folder.mkdir()
+        migrate(other.url)
         with pytest.raises(ObjectStoreMismatch, match="another store"):
             other.open(beside.objects)
         # Nothing is held open or half made.
