@@ -27,6 +27,7 @@ from kcache_compiler.types import (
     CompileOptions,
     KernelInterface,
     Launch,
+    LibraryCache,
     LiftedConstant,
     Symbol,
     TensorType,
@@ -55,14 +56,17 @@ def compile_spec(
     target: str,
     options: CompileOptions,
     on_stage: Callable[[str], None],
+    libraries: LibraryCache | None = None,
 ) -> CompiledKernel:
     """Compile a spec for ``target``; ``on_stage`` hears the name of each stage as it begins.
+
+    ``libraries`` keeps what kernels share, the code of contractions, between processes; it changes no byte.
 
     Raises ``UnsupportedOp`` or ``CompileFailed``.
     """
     from kcache_compiler.compile import compile_spec as implementation
 
-    return implementation(spec_text, arg_spec, target, options, on_stage)
+    return implementation(spec_text, arg_spec, target, options, on_stage, libraries)
 
 
 def toolchain() -> tuple[tuple[str, str], ...]:
@@ -83,6 +87,7 @@ __all__ = [
     "InvalidProgram",
     "KernelInterface",
     "Launch",
+    "LibraryCache",
     "LiftedConstant",
     "LimitExceeded",
     "Limits",

@@ -9,7 +9,7 @@ from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.entry import SIZES_DISAGREE
 from kcache_compiler.codegen.fma import emulate_fma
 from kcache_compiler.codegen.formula import text
-from kcache_compiler.codegen.gemm.objects import library_assembly, library_object, splice_library
+from kcache_compiler.codegen.gemm.objects import compiled_library, splice_library
 from kcache_compiler.codegen.legalize.control import carry_in_place, to_scf
 from kcache_compiler.codegen.legalize.dynamic import lower_dynamic
 from kcache_compiler.codegen.legalize.math import call_math_library
@@ -39,7 +39,7 @@ from kcache_compiler.package.link import link
 from kcache_compiler.package.target import target_named
 from kcache_compiler.schedule.attention import mark
 from kcache_compiler.schedule.fuse import BODY_LIMIT, OPERAND_LIMIT, fuse, unshare
-from kcache_compiler.types import ArgSpec, CompiledKernel, CompileOptions, KernelInterface
+from kcache_compiler.types import ArgSpec, CompiledKernel, CompileOptions, KernelInterface, LibraryCache
 
 ERROR_CODES = {SIZES_DISAGREE: "sizes of the arguments do not fit each other or the program"}
 
@@ -65,10 +65,9 @@ def _expand_math(unit: Unit) -> None:
 
 def _link(unit: Unit) -> None:
     objects, exports = [unit.object_code], elf.EXPORTED
-    objects += [library_object(form, unit.target) for form in unit.gemm_forms]
-    unit.assembly = "\n".join(
-        [unit.assembly, *(library_assembly(form, unit.target) for form in unit.gemm_forms)]
-    )
+    libraries = [compiled_library(form, unit.target, unit.libraries) for form in unit.gemm_forms]
+    objects += [library.object_code for library in libraries]
+    unit.assembly = "\n".join([unit.assembly, *(library.assembly for library in libraries)])
     if may_use_threads(unit.launches):
         objects.append(pool_object(unit.target))
         exports |= elf.POOL_EXPORTED
@@ -121,9 +120,10 @@ def lower_module(
     target: str,
     options: CompileOptions,
     on_stage: Callable[[str], None],
+    libraries: LibraryCache | None = None,
 ) -> CompiledKernel:
     """Compile a module whose ``main`` takes ``n_inputs`` inputs, then lifted constants."""
-    unit = Unit(module_text, n_inputs, target_named(target), options)
+    unit = Unit(module_text, n_inputs, target_named(target), options, libraries)
     with mlir.new_context(), mlir.unknown_location():
         seconds = run(PIPELINE, unit, on_stage)
     return kernel_of(unit, seconds)
@@ -171,13 +171,14 @@ def compile_spec(
     target: str,
     options: CompileOptions,
     on_stage: Callable[[str], None],
+    libraries: LibraryCache | None = None,
 ) -> CompiledKernel:
     """The kernel of a spec for ``target``: sizes that are numbers in ``arg_spec`` are fixed, all others stay
     open, and the kernel takes every size of their symbols.
 
     ``on_stage`` is told the name of each stage as it begins. Raises ``UnsupportedOp``,
     ``LimitExceeded``, ``CompileFailed``, or ``InvalidProgram`` where ``arg_spec`` contradicts the spec.
-    Equal arguments give equal bytes under one toolchain.
+    Equal arguments give equal bytes under one toolchain, whatever ``libraries`` has.
     """
     from kcache_compiler.canonical.open_sizes import has_open_sizes, open_graph
     from kcache_compiler.canonical.render import render_graph
@@ -190,5 +191,5 @@ def compile_spec(
     graph = specialized(graph, fixed_sizes(graph, arg_spec))
     n_inputs = len(arg_spec.args)
     if not has_open_sizes(graph.body):
-        return lower_module(render_graph(graph), n_inputs, target, options, on_stage)
-    return lower_open(open_graph(graph), n_inputs, target, options, on_stage)
+        return lower_module(render_graph(graph), n_inputs, target, options, on_stage, libraries)
+    return lower_open(open_graph(graph), n_inputs, target, options, on_stage, libraries)

@@ -21,7 +21,7 @@ from kcache_compiler.codegen.samples import Ambiguous, Samples, SizeCodes
 from kcache_compiler.codegen.stage import Unit, run
 from kcache_compiler.errors import CompileFailed, InvalidProgram, UnsupportedOp
 from kcache_compiler.package.target import target_named
-from kcache_compiler.types import CompiledKernel, CompileOptions, Symbol, TensorType
+from kcache_compiler.types import CompiledKernel, CompileOptions, LibraryCache, Symbol, TensorType
 
 #: How many samples each attempt takes: sums of several sizes need more to be told apart.
 ATTEMPTS = (3, 5, 5, 5)
@@ -32,12 +32,17 @@ _SYMBOL = re.compile(r"\bs(\d+)\b")
 
 
 def lower_open(
-    graph: OpenGraph, n_inputs: int, target: str, options: CompileOptions, on_stage: Callable[[str], None]
+    graph: OpenGraph,
+    n_inputs: int,
+    target: str,
+    options: CompileOptions,
+    on_stage: Callable[[str], None],
+    libraries: LibraryCache | None = None,
 ) -> CompiledKernel:
     """Compile a graph some of whose sizes are open. Raises what ``compile_spec`` raises."""
     symbols = _symbols(graph)
     if computes_sizes(graph.graph.body):
-        return _lower_unknown(graph, symbols, n_inputs, target, options, on_stage)
+        return _lower_unknown(graph, symbols, n_inputs, target, options, on_stage, libraries)
     for attempt, count in enumerate(ATTEMPTS):
         samples = assignments(graph, count, attempt)
         if samples is None:
@@ -45,6 +50,7 @@ def lower_open(
         units = [_unit(graph, sample, n_inputs, target, options) for sample in samples]
         try:
             with mlir.new_context(), mlir.unknown_location():
+                units[0].libraries = libraries
                 unit, seconds = _run(units, samples, on_stage)
         except Ambiguous:
             continue
@@ -95,12 +101,13 @@ def _lower_unknown(
     target: str,
     options: CompileOptions,
     on_stage: Callable[[str], None],
+    libraries: LibraryCache | None,
 ) -> CompiledKernel:
     """Compile a program that computes sizes itself: open ones are ``?`` in its module."""
     from kcache_compiler.compile import PIPELINE
 
     text = render_graph(forget(graph.graph))
-    unit = Unit(text, n_inputs, target_named(target), options, given=_given(graph))
+    unit = Unit(text, n_inputs, target_named(target), options, libraries, given=_given(graph))
     with mlir.new_context(), mlir.unknown_location():
         seconds = run(PIPELINE, unit, on_stage)
     return _named(unit, seconds, graph, symbols)

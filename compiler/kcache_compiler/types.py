@@ -10,6 +10,7 @@ name says bytes. A dimension is an ``int`` when it is static and the name of a s
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 Dim = int | str
 
@@ -33,6 +34,21 @@ DTYPE_BYTES: dict[str, int] = {
 }
 
 NUMERICS = ("strict", "default", "fast")
+
+
+class LibraryCache(Protocol):
+    """Keeps compiled libraries between processes; hashable. A name stands for one content, for ever.
+
+    Neither method raises: what cannot be kept or read is compiled again.
+    """
+
+    def load(self, name: str) -> bytes | None:
+        """What was saved under ``name``, whole, or nothing."""
+        ...
+
+    def save(self, name: str, content: bytes) -> None:
+        """Keep ``content``; it may go at any time."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from importlib import metadata
 from typing import Any, TypedDict, cast
 
@@ -170,7 +171,8 @@ async def _start_service(config: ServerConfig) -> KernelService:
     try:
         signer = Signer.from_file(config.signing_key)
         _claim(store, signer, config)
-        pool = WorkerPool(config.compilers, settings=config.worker)
+        libraries = config.worker.libraries or config.state_dir / "libraries"
+        pool = WorkerPool(config.compilers, settings=replace(config.worker, libraries=libraries))
         settings = ServiceConfig(
             spool_dir=config.state_dir / "spool",
             limits=config.limits,

@@ -17,6 +17,7 @@ from kcache_compiler.types import Canonical, CompileOptions
 from kcache_grpc.worker import codec
 from kcache_grpc.worker.frames import Frame
 from kcache_grpc.worker.graph_program import decode_graph
+from kcache_grpc.worker.libraries import shared_libraries
 
 OnStage = Callable[[str], None]
 
@@ -60,7 +61,8 @@ def canonicalize(request: Frame, on_stage: OnStage) -> Frame:
 def compile_spec(request: Frame, on_stage: OnStage) -> Frame:
     """A ``codec.compile_job``."""
     spec_text, arg_spec, target, options = codec.decode_compile_job(request)
-    return codec.encode_kernel(kcache_compiler.compile_spec(spec_text, arg_spec, target, options, on_stage))
+    kernel = kcache_compiler.compile_spec(spec_text, arg_spec, target, options, on_stage, shared_libraries())
+    return codec.encode_kernel(kernel)
 
 
 def compare(request: Frame, on_stage: OnStage) -> Frame:

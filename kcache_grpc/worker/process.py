@@ -21,6 +21,7 @@ from kcache_grpc.model.identity import Ingredients
 from kcache_grpc.worker import failure
 from kcache_grpc.worker.frames import BrokenFrameError, Frame, encode, receive_async
 from kcache_grpc.worker.home import Home
+from kcache_grpc.worker.libraries import VARIABLE
 
 #: How much of what a worker printed is kept.
 _TAIL_BYTES = 16_384
@@ -35,12 +36,14 @@ class WorkerSettings:
 
     ``memory_bytes`` bounds a worker's address space (0: unbounded); libraries take about 1 GiB of it.
     ``jobs`` is the module whose jobs the worker runs, ``extra_path`` where else it is searched for.
+    ``libraries`` is a private folder in which all workers keep what several kernels are linked with.
     """
 
     memory_bytes: int = 8 << 30
     start_timeout: float = 120.0
     jobs: str = "kcache_grpc.worker.jobs"
     extra_path: tuple[str, ...] = ()
+    libraries: Path | None = None
 
 
 class WorkerProcess:
@@ -229,6 +232,7 @@ def _environment(settings: WorkerSettings, home: str) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join((*_import_roots(), *settings.extra_path)),
         "PYTHONUNBUFFERED": "1",
         "MALLOC_ARENA_MAX": "2",  # arenas count against the address space limit
+        **({VARIABLE: str(settings.libraries.absolute())} if settings.libraries else {}),
     }
 
 

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 
 from kcache_compiler.codegen import llvmir
-from kcache_compiler.codegen.gemm.objects import library_object
+from kcache_compiler.codegen.gemm.objects import compiled_library
 from kcache_compiler.codegen.gemm.shape import form_for
 from kcache_compiler.fingerprint import CODE_VERSION, toolchain
 from kcache_compiler.package.cpus import tuning_for
@@ -41,7 +41,7 @@ def digests() -> dict[str, str]:
         target, tuning = target_named(name), tuning_for(name, "generic")
         for kind in ("f32", "bf16"):
             form = form_for(target, tuning, (kind, kind, kind), "f32", exact=False)
-            found[f"{form.name} {name}"] = hashlib.sha256(library_object(form, target)).hexdigest()
+            found[f"{form.name} {name}"] = hashlib.sha256(compiled_library(form, target).object_code).hexdigest()
     return found
 
 

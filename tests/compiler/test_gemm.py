@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from kcache_compiler import canonicalize, compile_spec
-from kcache_compiler.codegen.gemm.objects import library_assembly
+from kcache_compiler.codegen.gemm.objects import compiled_library
 from kcache_compiler.codegen.gemm.shape import form_for
 from kcache_compiler.codegen.gemm.tile import row_counts
 from kcache_compiler.compile import lower_module
@@ -249,7 +249,7 @@ def test_the_micro_kernel_keeps_its_sums_in_registers(target: str, wide: str) ->
     form = form_for(
         target_named(target), tuning_for(target, "generic"), (wide, wide, wide), wide, exact=False
     )
-    assembly = library_assembly(form, target_named(target))
+    assembly = compiled_library(form, target_named(target)).assembly
     for rows in row_counts(form):
         loops = _inner_loops(assembly, f"{form.name}_tile_{rows}")
         assert loops

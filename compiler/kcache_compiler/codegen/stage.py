@@ -18,7 +18,7 @@ from kcache_compiler.codegen.nest import Check
 from kcache_compiler.codegen.samples import SizeCodes
 from kcache_compiler.errors import CompileFailed, CompilerError, UnsupportedOp
 from kcache_compiler.package.target import Target
-from kcache_compiler.types import CompileOptions, Launch, Symbol, TensorType
+from kcache_compiler.types import CompileOptions, Launch, LibraryCache, Symbol, TensorType
 
 
 @dataclass
@@ -29,6 +29,8 @@ class Unit:
     n_inputs: int
     target: Target
     options: CompileOptions
+    #: Where compiled libraries are kept between processes; can change no byte.
+    libraries: LibraryCache | None = None
     module: mlir.Module = None
     inputs: tuple[TensorType, ...] = ()
     constants: tuple[TensorType, ...] = ()
