@@ -36,7 +36,7 @@ from kcache_compiler.errors import InvalidProgram, UnsupportedOp
 from kcache_compiler.package import elf
 from kcache_compiler.package.isa import required_features
 from kcache_compiler.package.link import link
-from kcache_compiler.package.target import target_named
+from kcache_compiler.package.target import Device, Target, target_named
 from kcache_compiler.schedule.attention import mark
 from kcache_compiler.schedule.fuse import BODY_LIMIT, OPERAND_LIMIT, fuse, unshare
 from kcache_compiler.types import ArgSpec, CompiledKernel, CompileOptions, KernelInterface, LibraryCache
@@ -125,12 +125,25 @@ def lower_module(
     """Compile a module whose ``main`` takes ``n_inputs`` inputs, then lifted constants."""
     unit = Unit(module_text, n_inputs, target_named(target), options, libraries)
     with mlir.new_context(), mlir.unknown_location():
-        seconds = run(PIPELINE, unit, on_stage)
+        seconds = run(pipeline_for(unit.target), unit, on_stage)
     return kernel_of(unit, seconds)
+
+
+def pipeline_for(target: Target) -> tuple[Stage, ...]:
+    """The stages of a target."""
+    if isinstance(target, Device):
+        from kcache_compiler.codegen import gpu
+
+        return gpu.PIPELINE
+    return PIPELINE
 
 
 def kernel_of(unit: Unit, seconds: dict[str, float]) -> CompiledKernel:
     """What a unit that went through the pipeline became."""
+    if isinstance(unit.target, Device):
+        from kcache_compiler.codegen import gpu
+
+        return gpu.kernel_of(unit, seconds)
     interface = KernelInterface(
         inputs=unit.inputs,
         constants=unit.constants,

@@ -21,7 +21,7 @@ from kcache_compiler.codegen.samples import Ambiguous, Samples, SizeCodes
 from kcache_compiler.codegen.stage import Unit, run
 from kcache_compiler.errors import CompileFailed, InvalidProgram, UnsupportedOp
 from kcache_compiler.package.target import target_named
-from kcache_compiler.types import CompiledKernel, CompileOptions, LibraryCache, Symbol, TensorType
+from kcache_compiler.types import CompiledKernel, CompileOptions, GpuLaunch, LibraryCache, Symbol, TensorType
 
 #: How many samples each attempt takes: sums of several sizes need more to be told apart.
 ATTEMPTS = (3, 5, 5, 5)
@@ -104,12 +104,12 @@ def _lower_unknown(
     libraries: LibraryCache | None,
 ) -> CompiledKernel:
     """Compile a program that computes sizes itself: open ones are ``?`` in its module."""
-    from kcache_compiler.compile import PIPELINE
+    from kcache_compiler.compile import pipeline_for
 
     text = render_graph(forget(graph.graph))
     unit = Unit(text, n_inputs, target_named(target), options, libraries, given=_given(graph))
     with mlir.new_context(), mlir.unknown_location():
-        seconds = run(PIPELINE, unit, on_stage)
+        seconds = run(pipeline_for(unit.target), unit, on_stage)
     return _named(unit, seconds, graph, symbols)
 
 
@@ -122,15 +122,16 @@ def _run(
     units: list[Unit], samples: Samples, on_stage: Callable[[str], None]
 ) -> tuple[Unit, dict[str, float]]:
     """Lower all samples until sizes are read back, two to the end of the entry, the first to the end."""
-    from kcache_compiler.compile import PIPELINE
+    from kcache_compiler.compile import pipeline_for
 
-    names = [stage.name for stage in PIPELINE]
+    pipeline = pipeline_for(units[0].target)
+    names = [stage.name for stage in pipeline]
     read_back, proved = names.index("launches"), names.index("seam")
     seconds: dict[str, float] = {}
 
     def go(unit: Unit, first: int, last: int | None) -> None:
         tell = on_stage if unit is units[0] else _quiet
-        for name, spent in run(PIPELINE[first:last], unit, tell).items():
+        for name, spent in run(pipeline[first:last], unit, tell).items():
             seconds[name] = seconds.get(name, 0.0) + spent
 
     for unit in units:
@@ -151,7 +152,10 @@ def _quiet(_: str) -> None:
 
 
 def _facts(unit: Unit) -> tuple[object, ...]:
-    return unit.inputs, unit.constants, unit.outputs, unit.workspace, unit.launches
+    return (
+        (unit.inputs, unit.constants, unit.outputs, unit.workspace, unit.launches),
+        (unit.gpu_launches, unit.checks),
+    )
 
 
 def _named(
@@ -180,5 +184,18 @@ def _named(
         launches=tuple(
             replace(one, extent=named(one.extent), grain=named(one.grain)) for one in unit.launches
         ),
+        gpu_launches=tuple(_renamed(one, named) for one in unit.gpu_launches),
+        checks=tuple(map(named, unit.checks)),
     )
     return replace(compiled, interface=interface)
+
+
+def _renamed(launch: GpuLaunch, named: Callable[[str], str]) -> GpuLaunch:
+    x, y, z = launch.grid
+    return replace(
+        launch,
+        when=named(launch.when),
+        grid=(named(x), named(y), named(z)),
+        shared_bytes=named(launch.shared_bytes),
+        params=tuple(map(named, launch.params)),
+    )

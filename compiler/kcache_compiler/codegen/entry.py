@@ -84,14 +84,14 @@ llvm.func internal @kcache_dispatch(%host: !llvm.ptr, %code: !llvm.ptr, %n: i64,
 def build_entry(unit: Unit) -> None:
     """Turn the bufferized ``main`` of ``unit`` into slice functions, their tasks and ``kcache_run``."""
     main = mlir.main_function(unit.module)
-    known, output_sizes, checks = _known_sizes(unit, main)
+    known, output_sizes, checks = known_sizes(unit, main)
     shapes = Shapes(known, unit.codes)
     open_sizes = OpenSizes(main, shapes)
     unit.outputs = tuple(
         TensorType(output.dtype, tuple(map(stated, sizes)))
         for output, sizes in zip(unit.outputs, output_sizes, strict=True)
     )
-    cast_checks = _cast_checks(main, shapes)
+    casts = cast_checks(main, shapes)
     launches: list[tuple[list[mlir.Op], Outlined]] = []
     spared: list[mlir.Op] = []
     attentions = gather(unit, main, shapes)
@@ -128,13 +128,13 @@ def build_entry(unit: Unit) -> None:
     for _, launch in launches:
         _task(unit.module, launch)
     mlir.splice(unit.module, _SUPPORT)
-    _refuse_leftovers(main)
+    refuse_leftovers(main)
     words = max((len(_words(launch)) + 1 for _, launch in launches), default=1)
     frame = _Frame(unit, main, shapes, (workspace.size, scratch), words)
     frame.bind_sizes(open_sizes)
     for buffer, sizes in known.items():
         frame.bind_argument(buffer, sizes)
-    frame.require((*checks, *cast_checks))
+    frame.require((*checks, *casts))
     for alloc, offset in workspace.offsets:
         frame.bind_allocation(alloc, offset)
     for generics, launch in launches:
@@ -145,7 +145,7 @@ def build_entry(unit: Unit) -> None:
     frame.finish()
 
 
-def _known_sizes(
+def known_sizes(
     unit: Unit, main: mlir.Op
 ) -> tuple[dict[Any, list[Formula]], list[list[Formula]], tuple[Check, ...]]:
     """Sizes of all buffers, of the outputs alone, and checks; ``main`` returns what they are made of."""
@@ -169,7 +169,7 @@ def _known_sizes(
     return known, outputs, tuple(check for check in checks if not check.holds)
 
 
-def _cast_checks(main: mlir.Op, shapes: Shapes) -> tuple[Check, ...]:
+def cast_checks(main: mlir.Op, shapes: Shapes) -> tuple[Check, ...]:
     """A cast from an unknown to a known size is true only when the sizes are equal."""
     found: dict[Check, None] = {}
     for cast in mlir.named(main, "memref.cast"):
@@ -229,7 +229,7 @@ def _task(module: mlir.Module, launch: Outlined) -> None:
     mlir.splice(module, declared + "\n".join(lines), launch.name)
 
 
-def _refuse_leftovers(main: mlir.Op) -> None:
+def refuse_leftovers(main: mlir.Op) -> None:
     for operation in mlir.walk(main):
         name = mlir.name_of(operation)
         dialect = name.partition(".")[0]

@@ -127,11 +127,11 @@ class Writer:
         """Loops over all axes but the two of the tiles, then these."""
         segment = self.fused.segments[0]
         nest = segment[0].nest
-        slots = _slots(segment, len(nest.axes))
+        slots = slots_of(segment, len(nest.axes))
 
         def bodies(counters: list[mlir.Value], known: dict[Access, mlir.Value]) -> None:
             registers = {element_of(access): value for access, value in known.items()}
-            _Loops(self, segment, slots).run(len(counters), counters, registers, {})
+            Loops(self, segment, slots).run(len(counters), counters, registers, {})
 
         def step(access: Access) -> mlir.Value:
             return self._value(access.strides[turn.along])
@@ -176,8 +176,8 @@ class Writer:
     def _segment(
         self, segment: tuple[Statement, ...], counters: list[mlir.Value], registers: Registers
     ) -> None:
-        slots = _slots(segment, self.fused.shared)
-        _Loops(self, segment, slots).run(len(counters), counters, registers, {})
+        slots = slots_of(segment, self.fused.shared)
+        Loops(self, segment, slots).run(len(counters), counters, registers, {})
 
     def read(self, access: Access, counters: list[mlir.Value], registers: Registers) -> mlir.Value:
         known = registers.get(element_of(access))
@@ -213,9 +213,9 @@ class Writer:
         return offset
 
 
-def _slots(segment: tuple[Statement, ...], shared: int) -> list[Slot]:
+def slots_of(segment: tuple[Statement, ...], shared: int) -> list[Slot]:
     return [
-        Slot(number, position, _level(one.nest, access, shared))
+        Slot(number, position, level_of(one.nest, access, shared))
         for number, one in enumerate(segment)
         for position, access in enumerate(one.nest.accesses)
         if access.written
@@ -246,7 +246,7 @@ def for_loop(bounds: tuple[mlir.Value, mlir.Value], step: int, carried: list[mli
     return loop
 
 
-def _carry(
+def carry(
     bounds: tuple[mlir.Value, mlir.Value], step: int, values: dict[Slot, mlir.Value], body: Step
 ) -> dict[Slot, mlir.Value]:
     """A loop that carries ``values``; ``body`` gives them for the next iteration."""
@@ -261,7 +261,7 @@ def _carry(
     return dict(zip(values, final, strict=True))
 
 
-def _level(nest: Nest, access: Access, shared: int) -> int:
+def level_of(nest: Nest, access: Access, shared: int) -> int:
     """The outermost loop of the segment from which on ``access`` stays at one element."""
     level = len(nest.axes)
     while level > shared and access.strides[level - 1] == 0:
@@ -270,7 +270,7 @@ def _level(nest: Nest, access: Access, shared: int) -> int:
 
 
 @dataclass
-class _Loops:
+class Loops:
     """The loops of one segment."""
 
     writer: Writer
@@ -293,7 +293,7 @@ class _Loops:
     ) -> dict[Slot, mlir.Value]:
         """Loops from ``position`` inwards; new values of what is ``carried`` into them."""
         if position == self.depth:
-            return self._bodies(counters, registers, carried)
+            return self.bodies(counters, registers, carried)
         starting = [slot for slot in self.slots if slot.level == position]
         values = dict(carried)
         for slot in starting:
@@ -334,7 +334,7 @@ class _Loops:
         if innermost and passing and not values:
             self._past_caches(bounds, counters, passing, step)
             return {}
-        return _carry(bounds, 1, values, step)
+        return carry(bounds, 1, values, step)
 
     def _rows(self, position: int) -> int:
         """How many iterations one pass of the innermost loop takes in: of a reduction right around it into
@@ -374,10 +374,10 @@ class _Loops:
                 registers: Registers = {}
                 for row in range(rows):
                     at = memory.plus(first, mlir.constant(row))
-                    self._bodies([*counters, at, along], registers, {})
+                    self.bodies([*counters, at, along], registers, {})
                 mlir.create("scf.yield")
             mlir.create("scf.yield")
-        _carry((middle, high), 1, {}, step)
+        carry((middle, high), 1, {}, step)
 
     def _past_caches(
         self,
@@ -397,7 +397,7 @@ class _Loops:
             end = memory.plus(begun, mlir.constant(streams.BLOCK))
             end = mlir.value("arith.minsi", [end, high], i64)
             self.writer.begun = begun
-            _carry((start, end), 1, {}, step)
+            carry((start, end), 1, {}, step)
             for access in passing:
                 self.writer.flush(access, [*counters, start], end)
             mlir.create("scf.yield")
@@ -430,17 +430,18 @@ class _Loops:
                 slot: mlir.float_constant(0, value.type) if slot in sums else value
                 for slot, value in before.items()
             }
-            after = _carry((start, end), 1, first, step)
+            after = carry((start, end), 1, first, step)
             return {
                 slot: mlir.value("arith.addf", [before[slot], value], value.type) if slot in sums else value
                 for slot, value in after.items()
             }
 
-        return _carry(bounds, BLOCK, values, block)
+        return carry(bounds, BLOCK, values, block)
 
-    def _bodies(
+    def bodies(
         self, counters: list[mlir.Value], registers: Registers, carried: dict[Slot, mlir.Value]
     ) -> dict[Slot, mlir.Value]:
+        """All statements of the segment, once; new values of what is ``carried``."""
         results: dict[Slot, mlir.Value] = {}
         for number, statement in enumerate(self.segment):
             slots = [slot for slot in self.slots if slot.statement == number]

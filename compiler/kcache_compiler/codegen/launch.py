@@ -158,8 +158,8 @@ def outline(
             target = passed if mlir.is_memref(captured.type) else scalars
             if captured not in target:
                 target.append(captured)
-    names = [one for statement in fused.statements for one in _ops_in(codes[statement.number].body)]
-    outlined = Outlined(name, fused, _shown(names), passed, scalars)
+    names = names_of([codes[statement.number].body for statement in fused.statements])
+    outlined = Outlined(name, fused, names, passed, scalars)
     written = {
         buffers[access.buffer]
         for statement in fused.statements
@@ -173,9 +173,9 @@ def outline(
     return outlined
 
 
-def _shown(names: list[str]) -> tuple[str, ...]:
+def names_of(bodies: Sequence[mlir.Block]) -> tuple[str, ...]:
     """The operations of a launch by name; copies are worth a word where there is nothing else."""
-    found = tuple(dict.fromkeys(names))
+    found = tuple(dict.fromkeys(one for body in bodies for one in _ops_in(body)))
     return tuple(name for name in found if name != "copy") or found
 
 

@@ -80,10 +80,14 @@ def _emit(unit: Unit) -> None:
         unit.object_code = emit_object(unit.bitcode, unit.target, unit.options.opt_level)
 
 
-EMIT: tuple[Stage, ...] = (
-    Rewrite("attributes", _keep_launches_apart),
+TRANSLATE: tuple[Stage, ...] = (
     Rewrite("translate", _translate, verify=False),
     Rewrite("seam", _downgrade, verify=False),
+)
+
+EMIT: tuple[Stage, ...] = (
+    Rewrite("attributes", _keep_launches_apart),
+    *TRANSLATE,
     Rewrite("optimize", _optimize, "new pass manager at the level of the options", verify=False),
     Rewrite("assembly", _assembly, verify=False),
     Rewrite("object", _emit, f"position independent {EMISSION}", verify=False),

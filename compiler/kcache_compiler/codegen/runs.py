@@ -6,9 +6,9 @@ A *run* is a stretch of one block in which only structured operations have effec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.fused import Code
@@ -32,6 +32,9 @@ _PURE = (
 )
 
 
+Arrange: TypeAlias = Callable[[Group, Sequence[Subject], Mapping[int, Buffer], int], Fused]
+
+
 @dataclass
 class Planned:
     """A launch to be: its loops, the code of its statements, its generics in order of execution."""
@@ -52,13 +55,16 @@ def plan_launches(
     is_contraction: Callable[[mlir.Op], bool] = lambda _: False,
     vector_bytes: int = 16,
     taken: Collection[mlir.Op] = (),
+    arrange: Arrange = loops,
 ) -> list[Planned]:
     """The launches of ``main`` in order of execution; its generics are put in that order too.
 
-    What is ``taken`` is a launch already, past which nothing moves.
+    What is ``taken`` is a launch already, past which nothing moves. ``arrange`` makes loops of groups.
     """
     return [
-        planned for run in _runs(main, taken) for planned in _plan(run, shapes, is_contraction, vector_bytes)
+        planned
+        for run in _runs(main, taken)
+        for planned in _plan(run, shapes, is_contraction, vector_bytes, arrange)
     ]
 
 
@@ -81,7 +87,11 @@ def _runs(main: mlir.Op, taken: Collection[mlir.Op]) -> Iterator[list[mlir.Op]]:
 
 
 def _plan(
-    run: list[mlir.Op], shapes: Shapes, is_contraction: Callable[[mlir.Op], bool], vector_bytes: int
+    run: list[mlir.Op],
+    shapes: Shapes,
+    is_contraction: Callable[[mlir.Op], bool],
+    vector_bytes: int,
+    arrange: Arrange,
 ) -> Iterator[Planned]:
     values: list[mlir.Value] = []
     numbers: dict[Any, int] = {}
@@ -106,10 +116,12 @@ def _plan(
     last = run[-1]
     order: list[Planned] = []
     for group in partition(subjects, root_of):
-        planned = _planned(group, subjects, codes, values, shapes, vector_bytes)
+        planned = _planned(group, subjects, codes, values, shapes, vector_bytes, arrange)
         if group.head:
             single = [alone(member.number, subjects[member.number]) for member in group.members]
-            planned.parts = [_planned(one, subjects, codes, values, shapes, vector_bytes) for one in single]
+            planned.parts = [
+                _planned(one, subjects, codes, values, shapes, vector_bytes, arrange) for one in single
+            ]
         order.append(planned)
     for planned in order:
         for generic in planned.generics:
@@ -132,13 +144,14 @@ def _planned(
     values: list[mlir.Value],
     shapes: Shapes,
     vector_bytes: int,
+    arrange: Arrange,
 ) -> Planned:
     generics = [codes[member.number].generic for member in group.members]
     used = {access.buffer for member in group.members for access in subjects[member.number].nest.accesses}
     # A contraction writes its result to memory, whatever happens to it next, and so does what is single.
     keep = group.head or subjects[group.members[0].number].single
     buffers = {number: _buffer(values[number], [] if keep else generics, shapes) for number in sorted(used)}
-    fused = loops(group, subjects, buffers, vector_bytes)
+    fused = arrange(group, subjects, buffers, vector_bytes)
     gone = {*fused.unstored, *dict(fused.rows), *dict(fused.instead)}
     spared = [mlir.defining(values[number]) for number in sorted(gone)]
     own = {member.number: codes[member.number] for member in group.members}

@@ -18,7 +18,7 @@ from kcache_compiler.codegen.nest import Check
 from kcache_compiler.codegen.samples import SizeCodes
 from kcache_compiler.errors import CompileFailed, CompilerError, UnsupportedOp
 from kcache_compiler.package.target import Target
-from kcache_compiler.types import CompileOptions, Launch, LibraryCache, Symbol, TensorType
+from kcache_compiler.types import CompileOptions, GpuLaunch, Launch, LibraryCache, Symbol, TensorType
 
 
 @dataclass
@@ -47,6 +47,9 @@ class Unit:
     bounds: tuple[Check, ...] = ()
     launches: list[Launch] = field(default_factory=list[Launch])
     workspace: Formula = 0
+    #: Of a kernel for a GPU: its launches, and comparisons that must hold before the first.
+    gpu_launches: list[GpuLaunch] = field(default_factory=list[GpuLaunch])
+    checks: tuple[str, ...] = ()
     #: Forms of contractions whose libraries are linked beside the kernel.
     gemm_forms: list[Form] = field(default_factory=list[Form])
     llvm_ir: str = ""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from kcache_compiler.errors import CompileFailed
 from kcache_compiler.package.cpus import CPUS, V2, V3, V4
+from kcache_compiler.package.gpu import GpuTarget, gpu_target_named, is_gpu
 
 #: Architecture -> LLVM's name of its least CPU, number of the machine in ELF, emulation of the linker.
 _ARCHITECTURES = {"x86_64": ("x86-64", 62, "elf_x86_64"), "aarch64": ("generic", 183, "aarch64linux")}
@@ -40,6 +41,24 @@ class Target:
         return self.triple.split("-", 1)[0]
 
 
+@dataclass(frozen=True)
+class Device(Target):
+    """A GPU as stages see a target: ``features`` are what all GPUs do, in the words that CPUs are asked by.
+
+    LLVM is told none, so that PTX is the oldest that has the architecture.
+    """
+
+    gpu: GpuTarget
+
+    @property
+    def feature_string(self) -> str:
+        return ""
+
+
+def _device(gpu: GpuTarget) -> Device:
+    return Device(gpu.name, gpu.triple, gpu.name, ("fma", "f16c"), 0, "", gpu)
+
+
 def _target(name: str, architecture: str, features: tuple[str, ...]) -> Target:
     cpu, machine, emulation = _ARCHITECTURES[architecture]
     return Target(name, f"{architecture}-unknown-linux-gnu", cpu, features, machine, emulation)
@@ -67,6 +86,8 @@ def target_named(name: str) -> Target:
     """The target ``name``; raises ``CompileFailed`` for a name that is none."""
     if name in TARGETS:
         return TARGETS[name]
+    if is_gpu(name):
+        return _device(gpu_target_named(name))
     if name not in CPUS:
         raise CompileFailed("target", f"unknown target {name!r}; known: {', '.join((*TARGETS, *CPUS))}")
     return _target(name, CPUS[name].architecture, CPUS[name].features)

@@ -1,0 +1,199 @@
+"""From the bufferized ``main`` to kernels: the groups of the CPU's planner, each a launch of its own.
+
+Launches run in order on one stream, so that each sees what those before it wrote. What ``main`` computes
+itself (sizes, offsets of slices) each kernel that asks for it computes again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kcache_compiler.codegen import memory, mlir
+from kcache_compiler.codegen.entry import cast_checks, known_sizes, refuse_leftovers
+from kcache_compiler.codegen.formula import text
+from kcache_compiler.codegen.gpu.arrange import arrange
+from kcache_compiler.codegen.gpu.intrinsics import special
+from kcache_compiler.codegen.gpu.kernel import Form, Kernel, Program, loads_behind
+from kcache_compiler.codegen.gpu.markers import write_marker
+from kcache_compiler.codegen.gpu.points import PointWriter, write_points
+from kcache_compiler.codegen.gpu.rows import Rows, RowWriter, plan_rows, write_rows
+from kcache_compiler.codegen.gpu.shared import ALIGNMENT, shared_memory
+from kcache_compiler.codegen.launch import captured_by, names_of
+from kcache_compiler.codegen.memory import Pointer, root_of
+from kcache_compiler.codegen.nest import Check
+from kcache_compiler.codegen.place import OpenSizes
+from kcache_compiler.codegen.runs import Planned, plan_launches
+from kcache_compiler.codegen.shape import Shapes
+from kcache_compiler.codegen.shuffles.marker import is_marker
+from kcache_compiler.codegen.signature import stated
+from kcache_compiler.codegen.stage import Unit
+from kcache_compiler.codegen.workspace import plan
+from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.types import GpuLaunch, TensorType
+
+_CONTROL = ("scf.while", "scf.for", "scf.if", "scf.index_switch")
+
+
+def build_kernels(unit: Unit) -> None:
+    """Turn the bufferized ``main`` of ``unit`` into kernels, and say how they are launched."""
+    main = mlir.main_function(unit.module)
+    _refuse_control(main)
+    known, output_sizes, checks = known_sizes(unit, main)
+    shapes = Shapes(known, unit.codes)
+    OpenSizes(main, shapes)  # its casts of nothing are not bound: kernels compute sizes of their own
+    unit.outputs = tuple(
+        TensorType(output.dtype, tuple(map(stated, sizes)))
+        for output, sizes in zip(unit.outputs, output_sizes, strict=True)
+    )
+    found: dict[Check, None] = dict.fromkeys((*checks, *cast_checks(main, shapes)))
+    launches = plan_launches(main, shapes, arrange=arrange)
+    refuse_leftovers(main)
+    for planned in launches:
+        _hold_scalars(main, planned)
+    workspace = plan(
+        main,
+        shapes,
+        [planned.generics for planned in launches],
+        [alloc for planned in launches for alloc in planned.spared],
+    )
+    unit.workspace = workspace.size
+    program = Program(unit, main, shapes, dict(workspace.offsets))
+    for number, planned in enumerate(launches):
+        launch, needed = _write(program, planned, f"launch_{number}")
+        unit.gpu_launches.append(launch)
+        found |= dict.fromkeys(needed)
+    unit.checks = tuple(map(_check, found))
+    main.erase()
+
+
+def _check(check: Check) -> str:
+    return f"{text(check.left)} {'==' if check.equal else '<='} {text(check.right)}"
+
+
+def _refuse_control(main: mlir.Op) -> None:
+    for control in mlir.named(main, *_CONTROL):
+        generic = control.operation.parent
+        while generic is not None and mlir.name_of(generic) not in ("func.func", "linalg.generic"):
+            generic = generic.operation.parent
+        if generic is not None and mlir.name_of(generic) == "func.func":
+            raise UnsupportedOp(
+                mlir.name_of(control),
+                "control flow that depends on data has no GPU form; compile it for a CPU target",
+                mlir.location_of(control),
+            )
+
+
+def _hold_scalars(main: mlir.Op, planned: Planned) -> None:
+    """Keep what a launch's numbers are read from until the launch, which reads it again."""
+    numbers = _scalars(planned)
+    loads = dict.fromkeys(load for number in numbers for load in loads_behind(number))
+    if not loads:
+        return
+    order = {op: place for place, op in enumerate(mlir.walk(main))}
+    last = planned.generics[-1]
+    for load in loads:
+        root = root_of(load.operands[0])
+        for generic in mlir.named(main, "linalg.generic"):
+            inputs = int(next(iter(generic.attributes["operandSegmentSizes"])))
+            between = order[load] < order[generic] <= order[last]
+            if between and any(root_of(one) == root for one in list(generic.operands)[inputs:]):
+                where = mlir.location_of(generic)
+                raise UnsupportedOp("memref.load", "a number that changes before it is used, on a GPU", where)
+        with mlir.before(last):
+            mlir.clone(load)
+
+
+def _scalars(planned: Planned) -> list[mlir.Value]:
+    """Numbers of ``main`` that a launch asks for: in bodies, and as offsets of its buffers."""
+    found: list[mlir.Value] = []
+    for code in planned.codes.values():
+        captured = captured_by(code.generic, code.numbers)
+        found += [value for value in captured if not mlir.is_memref(value.type)]
+        buffers = [operand for operand in code.generic.operands if mlir.is_memref(operand.type)]
+        for buffer in (*buffers, *(value for value in captured if mlir.is_memref(value.type))):
+            owner = mlir.defining(buffer)
+            while owner is not None and mlir.name_of(owner) in memory.VIEWS:
+                found += [operand for operand in owner.operands if not mlir.is_memref(operand.type)]
+                owner = mlir.defining(owner.operands[0])
+    return found
+
+
+def _write(program: Program, planned: Planned, name: str) -> tuple[GpuLaunch, tuple[Check, ...]]:
+    written = {
+        _root(planned, access.buffer)
+        for statement in planned.fused.statements
+        for access in statement.nest.accesses
+        if access.written
+    }
+    kernel = Kernel(program, name, written, _read(planned) & written)
+    first = planned.generics[0]
+    if is_marker(first):
+        form, ops, checks = write_marker(kernel, first)
+    else:
+        ops = names_of([planned.codes[one.number].body for one in planned.fused.statements])
+        form, checks = _loops(kernel, planned), planned.fused.checks
+    kernel.finish()
+    grid = (text(form.grid[0]), text(form.grid[1]), text(form.grid[2]))
+    launch = GpuLaunch(name, ops, name, "", grid, form.block, text(form.shared), tuple(kernel.params))
+    return launch, checks
+
+
+def _root(planned: Planned, number: int) -> mlir.Value:
+    """The buffer that a launch's buffer ``number`` is, looks at, or lies in."""
+    return root_of(planned.buffers[dict(planned.fused.instead).get(number, number)])
+
+
+def _read(planned: Planned) -> set[Any]:
+    """The roots of buffers that a launch reads elements of."""
+    found = {
+        _root(planned, access.buffer)
+        for statement in planned.fused.statements
+        for access in statement.nest.accesses
+        if access.reads
+    }
+    for code in planned.codes.values():
+        captured = captured_by(code.generic, code.numbers)
+        found |= {root_of(value) for value in captured if mlir.is_memref(value.type)}
+    return found
+
+
+def _loops(kernel: Kernel, planned: Planned) -> Form:
+    fused = planned.fused
+    placed = {*fused.unstored, *dict(fused.rows), *dict(fused.instead)}
+    used = {access.buffer for one in fused.statements for access in one.nest.accesses} - placed
+    used |= set(dict(fused.instead).values())
+    pointers = {number: kernel.pointer(planned.buffers[number]) for number in sorted(used)}
+    views: dict[Any, Pointer] = {planned.buffers[number]: pointer for number, pointer in pointers.items()}
+    scalars: dict[Any, mlir.Value] = {}
+    for statement in fused.statements:
+        code = planned.codes[statement.number]
+        for captured in captured_by(code.generic, code.numbers):
+            if not mlir.is_memref(captured.type):
+                scalars[captured] = kernel.scalar(captured)
+            elif captured not in views:
+                views[captured] = kernel.pointer(captured)
+    rows = plan_rows(fused, planned.codes)
+    for number, size in fused.rows:
+        element = planned.buffers[number].type.element_type
+        pointers[number] = Pointer(_row_memory(kernel, rows, number, size), element, [])
+    for number, other in fused.instead:
+        pointers[number] = pointers[other]
+    with kernel.before():
+        common = (kernel, fused, planned.codes, pointers, views, scalars)
+        writer = PointWriter(*common) if rows is None else RowWriter(*common, rows)
+    with kernel.body():
+        return write_rows(writer) if isinstance(writer, RowWriter) else write_points(writer)
+
+
+def _row_memory(kernel: Kernel, rows: Rows | None, number: int, size: int) -> mlir.Value:
+    """Where one row of a buffer lies: in shared memory, or the thread's own."""
+    with kernel.before():
+        if rows is None:
+            return memory.stack(size)
+        size = -(-size // ALIGNMENT) * ALIGNMENT
+        base = shared_memory(kernel, f"{kernel.name}_row_{number}", size * rows.rows)
+        if rows.rows == 1:
+            return base
+        thread = mlir.value("arith.extui", [special("tid.x")], memory.i64())
+        row = mlir.value("arith.shrui", [thread, mlir.constant(5)], memory.i64())
+        return memory.advance(base, mlir.type_of("i8"), memory.times(row, mlir.constant(size)))

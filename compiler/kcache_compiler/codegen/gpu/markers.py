@@ -1,0 +1,49 @@
+"""Scatters and sorts: a thread for each of the independent steps that a CPU's threads would share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kcache_compiler.codegen import memory, mlir
+from kcache_compiler.codegen.formula import apply
+from kcache_compiler.codegen.gpu.kernel import Form, Kernel, thread_number
+from kcache_compiler.codegen.launch import captured_by
+from kcache_compiler.codegen.memory import Pointer
+from kcache_compiler.codegen.nest import Check
+from kcache_compiler.codegen.shuffles.code import Parts, compare, when
+from kcache_compiler.codegen.shuffles.marker import marked, walks
+from kcache_compiler.codegen.shuffles.scatter import plan_scatter, write_scatter
+from kcache_compiler.codegen.shuffles.sort import plan_sort, write_sort
+
+#: Threads of a block.
+THREADS = 128
+
+
+def write_marker(kernel: Kernel, generic: mlir.Op) -> tuple[Form, tuple[str, ...], tuple[Check, ...]]:
+    """The body of the kernel of a marker, its name and what must hold of its sizes."""
+    kind, details = marked(generic) or ("", {})
+    operands = list(generic.operands)
+    walked, checks = walks(generic, kernel.shapes)
+    inputs = int(next(iter(generic.attributes["operandSegmentSizes"])))
+    steps = (plan_scatter if kind == "scatter" else plan_sort)(details, walked, checks)
+    pointers: dict[Any, Pointer] = {one: kernel.pointer(one) for one in dict.fromkeys(operands)}
+    scalars: dict[Any, mlir.Value] = {}
+    for captured in captured_by(generic, range(len(operands))):
+        if not mlir.is_memref(captured.type):
+            scalars[captured] = kernel.scalar(captured)
+        elif captured not in pointers:
+            pointers[captured] = kernel.pointer(captured)
+    formulas = {formula for walk in walked for formula in (*walk.sizes, *walk.strides, walk.offset)}
+    cache = {formula: kernel.value(formula) for formula in sorted(formulas, key=repr)}
+    limit = kernel.value(steps.extent)
+    bases = [pointers[one] for one in operands]
+    parts = Parts(generic, inputs, walked, bases, pointers, scalars, None, cache)
+    write = write_scatter if kind == "scatter" else write_sort
+    with kernel.body():
+        _, number = thread_number(THREADS)
+
+        def step() -> None:
+            write(parts, details, (number, memory.plus(number, mlir.constant(1))))
+
+        when(compare("lt", number, limit), step)
+    return Form((apply("ceildiv", steps.extent, THREADS), 1, 1), (THREADS, 1, 1)), (kind,), checks

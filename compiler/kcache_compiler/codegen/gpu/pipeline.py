@@ -1,0 +1,88 @@
+"""From a module text to PTX: the CPU's stages up to buffers, then kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kcache_compiler import compile as cpu
+from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.formula import text
+from kcache_compiler.codegen.gpu.launches import build_kernels
+from kcache_compiler.codegen.llvmir import emit_assembly, optimize
+from kcache_compiler.codegen.pipeline import LOWER, TRANSLATE
+from kcache_compiler.codegen.stage import Rewrite, Stage, Unit, run
+from kcache_compiler.package.target import target_named
+from kcache_compiler.types import CompiledKernel, CompileOptions, KernelInterface
+
+#: Stages of the CPU that look for what only it has.
+_CPU_ONLY = ("attention",)
+
+
+def _mark_kernels(unit: Unit) -> None:
+    """Kernels have a calling convention of their own, and say how many threads a block has."""
+    blocks = {launch.entry: launch.block for launch in unit.gpu_launches}
+    for function in mlir.named(unit.module, "llvm.func"):
+        name = mlir.symbol_of(function)
+        function.attributes["no_unwind"] = mlir.unit_attr()
+        if name in blocks:
+            x, y, z = blocks[name]
+            function.attributes["CConv"] = mlir.attribute("#llvm.cconv<ptx_kernelcc>")
+            function.attributes["passthrough"] = mlir.attribute(f'[["nvvm.reqntid", "{x},{y},{z}"]]')
+
+
+def _optimize(unit: Unit) -> None:
+    unit.bitcode = optimize(unit.llvm_ir, unit.target, unit.options.opt_level)
+
+
+def _emit(unit: Unit) -> None:
+    unit.assembly = emit_assembly(unit.bitcode, unit.target, unit.options.opt_level)
+
+
+_BUFFERS = [stage.name for stage in cpu.PIPELINE].index("launches")
+
+PIPELINE: tuple[Stage, ...] = (
+    *(stage for stage in cpu.PIPELINE[:_BUFFERS] if stage.name not in _CPU_ONLY),
+    Rewrite("launches", build_kernels),
+    *LOWER,
+    Rewrite("kernels", _mark_kernels),
+    *TRANSLATE,
+    Rewrite("optimize", _optimize, "new pass manager at the level of the options", verify=False),
+    Rewrite("ptx", _emit, "the oldest PTX that has the architecture", verify=False),
+)
+
+
+def lower_gpu(
+    module_text: str,
+    n_inputs: int,
+    target: str,
+    options: CompileOptions,
+    on_stage: Callable[[str], None],
+) -> CompiledKernel:
+    """Compile a module whose ``main`` takes ``n_inputs`` inputs, then lifted constants, for a GPU."""
+    unit = Unit(module_text, n_inputs, target_named(target), options)
+    with mlir.new_context(), mlir.unknown_location():
+        seconds = run(PIPELINE, unit, on_stage)
+    return kernel_of(unit, seconds)
+
+
+def kernel_of(unit: Unit, seconds: dict[str, float]) -> CompiledKernel:
+    """What a unit that went through the pipeline became; ``llvm`` is what LLVM's optimizer was given."""
+    interface = KernelInterface(
+        inputs=unit.inputs,
+        constants=unit.constants,
+        outputs=unit.outputs,
+        symbols=unit.symbols,
+        workspace=text(unit.workspace),
+        launches=(),
+        triple=unit.target.triple,
+        required_isa=(),
+        error_codes=dict(cpu.ERROR_CODES),
+        gpu_launches=tuple(unit.gpu_launches),
+        checks=unit.checks,
+    )
+    artifacts = {
+        "ptx": unit.assembly.encode(),
+        "mlir": unit.source.encode(),
+        "llvm": unit.llvm_ir.encode(),
+    }
+    return CompiledKernel(artifacts, interface, seconds)

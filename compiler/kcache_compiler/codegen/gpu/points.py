@@ -1,0 +1,62 @@
+"""The universal form: a thread for each point of the parallel axes, all else in the thread, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.formula import Formula, apply, product
+from kcache_compiler.codegen.fused import Code, Registers, Writer
+from kcache_compiler.codegen.gpu.kernel import Form, Kernel, split, thread_number
+from kcache_compiler.codegen.memory import Pointer
+from kcache_compiler.codegen.shuffles.code import compare, when
+from kcache_compiler.schedule.loops import Fused
+
+#: Threads of a block.
+THREADS = 256
+_SHORT = 2**31 - THREADS
+
+
+class PointWriter(Writer):
+    """Writes all loops inside the ``shared`` axes, for one point of these."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        fused: Fused,
+        codes: Mapping[int, Code],
+        pointers: Mapping[int, Pointer],
+        views: dict[Any, Pointer],
+        scalars: Mapping[Any, mlir.Value],
+    ) -> None:
+        self.kernel = kernel
+        super().__init__(fused, codes, pointers, views, scalars, None, (None, None))
+
+    def _value(self, formula: Formula) -> mlir.Value:
+        return self.kernel.value(formula)
+
+    def point(self, counters: list[mlir.Value]) -> None:
+        """The segments of the group at ``counters`` of the shared axes."""
+        registers: Registers = {}
+        for segment in self.fused.segments:
+            self._segment(segment, counters, registers)
+
+
+def write_points(writer: PointWriter) -> Form:
+    """The body of the kernel at the current point."""
+    kernel, fused = writer.kernel, writer.fused
+    sizes = [axis.size for axis in fused.statements[0].nest.axes[: fused.shared]]
+    points = product(sizes)
+    if points == 1:
+        writer.point([mlir.constant(0)] * fused.shared)
+        return Form((1, 1, 1), (1, 1, 1))
+    limit = kernel.value(points)
+    short, number = thread_number(THREADS)
+
+    def point() -> None:
+        narrow = short if isinstance(points, int) and points < _SHORT else None
+        writer.point(split(number, narrow, sizes, kernel.value))
+
+    when(compare("lt", number, limit), point)
+    return Form((apply("ceildiv", points, THREADS), 1, 1), (THREADS, 1, 1))

@@ -1,0 +1,264 @@
+"""Rows: a block, or a warp, for each iteration of the axes that the nests of a group share.
+
+Softmax, norms, losses, sums: the threads of a row share the loops inside it. Elements are dealt out in turn,
+so that neighbours read neighbours; partial sums meet by shuffles, those of several warps through shared
+memory, and every thread has the result. Buffers of one row lie in shared memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kcache_compiler.codegen import memory, mlir
+from kcache_compiler.codegen.formula import Formula, apply, product
+from kcache_compiler.codegen.fused import (
+    Code,
+    Loops,
+    Registers,
+    Slot,
+    carry,
+    element_of,
+    forget,
+    slots_of,
+)
+from kcache_compiler.codegen.gpu.combine import Combiner, across_lanes, combiners_of
+from kcache_compiler.codegen.gpu.intrinsics import barrier, special, warp_barrier
+from kcache_compiler.codegen.gpu.kernel import Form, Kernel, split
+from kcache_compiler.codegen.gpu.points import PointWriter
+from kcache_compiler.codegen.gpu.shared import shared_memory
+from kcache_compiler.codegen.memory import Pointer, i64
+from kcache_compiler.codegen.nest import Access
+from kcache_compiler.codegen.shuffles.code import compare, when
+from kcache_compiler.schedule.loops import Fused, Statement
+
+WARP = 32
+#: Elements of a row up to which a warp takes it, and rows of a block then.
+SHORT, ROWS = 1024, 4
+#: Threads of a row that a block takes, where its length is open; where it is long; where it is the only one.
+BLOCK, LONG_BLOCK, WHOLE = 256, 512, 1024
+_LONG = 8192
+
+Combiners = dict[tuple[int, int], Combiner]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The plan: threads of a row, rows of a block, and how the reductions of each segment combine."""
+
+    threads: int
+    rows: int
+    combiners: tuple[Combiners, ...]
+
+
+def plan_rows(fused: Fused, codes: Mapping[int, Code]) -> Rows | None:
+    """The plan of a group whose rows are worth several threads; None for others."""
+    found: list[Combiners] = []
+    for segment in fused.segments:
+        combiners = _combiners(segment, fused.shared, codes)
+        if combiners is None:
+            return None
+        found.append(combiners)
+    inner = [_inner(segment, fused.shared) for segment in fused.segments]
+    if len(inner) == 1 and not _along_memory(fused):
+        return None
+    longest = max((size for size in inner if isinstance(size, int)), default=0)
+    if len(fused.segments) == 1 and isinstance(inner[0], int) and inner[0] < WARP:
+        return None
+    points = product([axis.size for axis in fused.statements[0].nest.axes[: fused.shared]])
+    if points == 1:
+        return Rows(WHOLE, 1, tuple(found))
+    if all(isinstance(size, int) for size in inner) and longest <= SHORT:
+        fits = ROWS * sum(size for _, size in fused.rows) <= 32768
+        return Rows(WARP, ROWS if fits else 1, tuple(found))
+    return Rows(LONG_BLOCK if longest >= _LONG else BLOCK, 1, tuple(found))
+
+
+def _inner(segment: tuple[Statement, ...], shared: int) -> Formula:
+    return product([axis.size for axis in segment[0].nest.axes[shared:]])
+
+
+def _along_memory(fused: Fused) -> bool:
+    """Some read runs along memory inside the row."""
+    return any(
+        not access.written and access.strides[fused.shared :] and access.strides[-1] == 1
+        for statement in fused.statements
+        for access in statement.nest.accesses
+    )
+
+
+def _combiners(segment: tuple[Statement, ...], shared: int, codes: Mapping[int, Code]) -> Combiners | None:
+    """How the accumulators of a segment that only reduces combine; None where threads cannot share it."""
+    nests = [one.nest for one in segment]
+    depth = len(nests[0].axes)
+    if any(all(nest.axes[p].parallel for nest in nests) for p in range(shared, depth)):
+        return {}
+    found: Combiners = {}
+    for number, statement in enumerate(segment):
+        slots = [slot for slot in slots_of(segment, shared) if slot.statement == number]
+        if all(axis.parallel for axis in statement.nest.axes[shared:]):
+            continue
+        combiners = combiners_of(codes[statement.number])
+        if combiners is None or any(slot.level != shared for slot in slots):
+            return None
+        found |= {(number, slot.access): one for slot, one in zip(slots, combiners, strict=True)}
+    return found
+
+
+class RowWriter(PointWriter):
+    """Writes the segments of one row for the thread ``lane`` of those that share it."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        fused: Fused,
+        codes: Mapping[int, Code],
+        pointers: Mapping[int, Pointer],
+        views: dict[Any, Pointer],
+        scalars: Mapping[Any, mlir.Value],
+        plan: Rows,
+    ) -> None:
+        super().__init__(kernel, fused, codes, pointers, views, scalars)
+        self.plan = plan
+        self._alone = False
+        self._slots = 0
+
+    def row(self, counters: list[mlir.Value], thread: mlir.Value) -> None:
+        """All segments at ``counters`` of the shared axes."""
+        self.thread = thread
+        registers: Registers = {}
+        for number, segment in enumerate(self.fused.segments):
+            if number:
+                self._wait()
+            self._row_segment(number, segment, counters, registers)
+
+    def _wait(self) -> None:
+        (warp_barrier if self.plan.threads == WARP else barrier)()
+
+    def _row_segment(
+        self, number: int, segment: tuple[Statement, ...], counters: list[mlir.Value], registers: Registers
+    ) -> None:
+        shared, axes = self.fused.shared, segment[0].nest.axes
+        loops = Loops(self, segment, slots_of(segment, shared))
+        parallel = [p for p in range(shared, len(axes)) if all(one.nest.axes[p].parallel for one in segment)]
+        if len(axes) == shared:
+            self._alone = True
+            loops.bodies(counters, registers, {})
+            self._alone = False
+            return
+        dealt = parallel or list(range(shared, len(axes)))
+        sizes = [axes[p].size for p in dealt]
+        combiners = self.plan.combiners[number]
+        if parallel or not combiners:
+
+            def step(at: mlir.Value, none: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
+                here = [*counters, *split(at, None, sizes, self.kernel.value)]
+                loops.run(len(here), here, dict(registers), {})
+                return none
+
+            self._deal(sizes, {}, step)
+            forget(registers, {loops.access(slot).buffer for slot in loops.slots})
+            return
+        self._reduce(loops, combiners, counters, registers, sizes)
+
+    def _deal(
+        self,
+        sizes: list[Formula],
+        values: dict[Slot, mlir.Value],
+        step: Callable[[mlir.Value, dict[Slot, mlir.Value]], dict[Slot, mlir.Value]],
+    ) -> dict[Slot, mlir.Value]:
+        """Every so many-th element from this thread's own on."""
+        return carry((self.thread, self.kernel.value(product(sizes))), self.plan.threads, values, step)
+
+    def _reduce(
+        self,
+        loops: Loops,
+        combiners: Combiners,
+        counters: list[mlir.Value],
+        registers: Registers,
+        sizes: list[Formula],
+    ) -> None:
+        slots = {
+            slot: combiners[key]
+            for slot in loops.slots
+            if (key := (slot.statement, slot.access)) in combiners
+        }
+        starts = {slot: self.read(loops.access(slot), counters, registers) for slot in slots}
+        forget(registers, {loops.access(slot).buffer for slot in loops.slots})
+
+        def step(at: mlir.Value, partial: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
+            here = [*counters, *split(at, None, sizes, self.kernel.value)]
+            return loops.bodies(here, dict(registers), partial)
+
+        partial = self._deal(sizes, {slot: one.neutral() for slot, one in slots.items()}, step)
+        totals = {slot: across_lanes(one, partial[slot]) for slot, one in slots.items()}
+        if self.plan.threads > WARP:
+            totals = self._across_warps(slots, totals)
+        self._alone = True
+        for slot, one in slots.items():
+            total = one.apply(starts[slot], totals[slot])
+            self.write_back(loops.access(slot), counters, registers, total)
+        self._alone = False
+
+    def _across_warps(
+        self, slots: dict[Slot, Combiner], totals: dict[Slot, mlir.Value]
+    ) -> dict[Slot, mlir.Value]:
+        """Through shared memory, a place of its own for each reduction of the kernel."""
+        warps = self.plan.threads // WARP
+        places: dict[Slot, Pointer] = {}
+        warp = mlir.value("arith.shrui", [self.thread, mlir.constant(5)], i64())
+        lane = mlir.value("arith.andi", [self.thread, mlir.constant(WARP - 1)], i64())
+        for slot, one in slots.items():
+            width = memory.element_bytes(one.kind)
+            name = f"{self.kernel.name}_partial_{self._slots}"
+            self._slots += 1
+            places[slot] = Pointer(shared_memory(self.kernel, name, warps * width), one.kind, [])
+
+        def leave() -> None:
+            for slot, place in places.items():
+                memory.store(place, warp, totals[slot])
+
+        when(compare("eq", lane, mlir.constant(0)), leave)
+        barrier()
+        found: dict[Slot, mlir.Value] = {}
+        for slot, place in places.items():
+            found[slot] = memory.load(place, mlir.constant(0))
+            for number in range(1, warps):
+                found[slot] = slots[slot].apply(found[slot], memory.load(place, mlir.constant(number)))
+        return found
+
+    def write_back(
+        self, access: Access, counters: list[mlir.Value], registers: Registers, value: mlir.Value
+    ) -> None:
+        """Values that all threads have are stored by the first of them, once all have read."""
+        if not self._alone:
+            super().write_back(access, counters, registers, value)
+            return
+        forget(registers, {access.buffer})
+        registers[element_of(access)] = value
+        if access.buffer in self.fused.unstored:
+            return
+        self._wait()
+        store = (self._start(access), self._offset(access, counters), value)
+        when(compare("eq", self.thread, mlir.constant(0)), lambda: memory.store(*store))
+
+
+def write_rows(writer: RowWriter) -> Form:
+    """The body of the kernel at the current point."""
+    kernel, fused, plan = writer.kernel, writer.fused, writer.plan
+    sizes = [axis.size for axis in fused.statements[0].nest.axes[: fused.shared]]
+    points = product(sizes)
+    block, thread = (mlir.value("arith.extui", [special(name)], i64()) for name in ("ctaid.x", "tid.x"))
+    if plan.rows == 1:
+        writer.row(split(block, None, sizes, kernel.value), thread)
+        return Form((points, 1, 1), (plan.threads, 1, 1))
+    row = mlir.value("arith.shrui", [thread, mlir.constant(5)], i64())
+    lane = mlir.value("arith.andi", [thread, mlir.constant(WARP - 1)], i64())
+    number = memory.plus(memory.times(block, mlir.constant(plan.rows)), row)
+    limit = kernel.value(points)
+    when(
+        compare("lt", number, limit),
+        lambda: writer.row(split(number, None, sizes, kernel.value), lane),
+    )
+    return Form((apply("ceildiv", points, plan.rows), 1, 1), (plan.threads * plan.rows, 1, 1))

@@ -1,0 +1,173 @@
+"""Targets of GPU kernels: NVIDIA architectures, what each can do, and its limits.
+
+An allow-list: LLVM takes any ``sm_`` name for its oldest GPU, and aborts the process for a feature that an
+architecture lacks. Figures are those of the CUDA C++ programming guide and of the PTX ISA.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from kcache_compiler.errors import CompileFailed
+
+TRIPLE = "nvptx64-nvidia-cuda"
+WARP_SIZE = 32
+MAX_BLOCK_THREADS = 1024
+#: Of a block, in x, y, z.
+MAX_BLOCK = (1024, 1024, 64)
+#: Of a grid, in blocks.
+MAX_GRID = (2**31 - 1, 65535, 65535)
+#: Bytes of shared memory that a block has without asking: all that static ``.shared`` variables may take.
+STATIC_SHARED = 48 << 10
+MAX_REGISTERS = 255
+
+
+class Reach(Enum):
+    """Which GPUs run the PTX of an architecture."""
+
+    #: Its own compute capability and all later ones.
+    FORWARD = "forward"
+    #: Later minor versions of its major one: the suffix ``f``.
+    FAMILY = "family"
+    #: Its own compute capability alone: the suffix ``a``.
+    EXACT = "exact"
+
+
+@dataclass(frozen=True)
+class GpuTarget:
+    """An architecture by name; ``capability`` and ``ptx`` are (major, minor).
+
+    ``ptx`` is the lowest PTX version that has the architecture, and the one that is emitted: the most
+    drivers take it. ``shared_opt_in`` is the most shared memory in bytes that a block may ask for,
+    ``threads`` and ``shared_total`` what one multiprocessor holds.
+    """
+
+    name: str
+    capability: tuple[int, int]
+    ptx: tuple[int, int]
+    reach: Reach
+    shared_opt_in: int
+    shared_total: int
+    threads: int
+    triple: str = TRIPLE
+
+    @property
+    def cp_async(self) -> bool:
+        """``cp.async``: global to shared memory past the registers."""
+        return self.capability >= (8, 0)
+
+    @property
+    def bf16(self) -> bool:
+        """Conversions and fused multiply-add of bfloat16."""
+        return self.capability >= (8, 0)
+
+    @property
+    def ldmatrix(self) -> bool:
+        return True
+
+    @property
+    def wgmma(self) -> bool:
+        """``wgmma`` of Hopper, which no other architecture has."""
+        return self.capability == (9, 0) and self.reach is Reach.EXACT
+
+    @property
+    def bulk_copy(self) -> bool:
+        """``cp.async.bulk``: copies by the tensor memory accelerator."""
+        return self.capability >= (9, 0)
+
+    @property
+    def mma_shapes(self) -> frozenset[str]:
+        """``mma.sync`` shapes with the type of A and B, such as ``m16n8k16.bf16``."""
+        return _MMA_TURING if self.capability < (8, 0) else _MMA_AMPERE
+
+    @property
+    def ptx_version(self) -> str:
+        """As ``.version`` in PTX says it."""
+        return "{}.{}".format(*self.ptx)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+_MMA_TURING = frozenset({"m16n8k8.f16", "m8n8k16.s8", "m8n8k16.u8"})
+_MMA_AMPERE = _MMA_TURING | {
+    "m16n8k16.f16",
+    "m16n8k8.bf16",
+    "m16n8k16.bf16",
+    "m16n8k4.tf32",
+    "m16n8k8.tf32",
+    "m8n8k4.f64",
+    "m16n8k16.s8",
+    "m16n8k32.s8",
+    "m16n8k16.u8",
+    "m16n8k32.u8",
+}
+#: Capability -> KiB of shared memory that a block may ask for and that a multiprocessor has, and its
+#: threads. 8.8 and 11.0 as their nearest relatives have them: choices may rest on that, correctness does not,
+#: since the runtime asks the device.
+_SIZES = {
+    (7, 5): (64, 64, 1024),
+    (8, 0): (163, 164, 2048),
+    (8, 6): (99, 100, 1536),
+    (8, 7): (163, 164, 1536),
+    (8, 8): (99, 100, 1536),
+    (8, 9): (99, 100, 1536),
+    (9, 0): (227, 228, 2048),
+    (10, 0): (227, 228, 2048),
+    (10, 3): (227, 228, 2048),
+    (11, 0): (227, 228, 1536),
+    (12, 0): (99, 100, 1536),
+    (12, 1): (99, 100, 1536),
+}
+_REACHES = {"a": Reach.EXACT, "f": Reach.FAMILY}
+#: Name -> lowest PTX version.
+_VERSIONS = {
+    "sm_75": (6, 3),
+    "sm_80": (7, 0),
+    "sm_86": (7, 1),
+    "sm_87": (7, 4),
+    "sm_88": (9, 0),
+    "sm_89": (7, 8),
+    "sm_90": (7, 8),
+    "sm_90a": (8, 0),
+    "sm_100": (8, 6),
+    "sm_100a": (8, 6),
+    "sm_100f": (8, 8),
+    "sm_103": (8, 8),
+    "sm_103a": (8, 8),
+    "sm_103f": (8, 8),
+    "sm_110": (9, 0),
+    "sm_110a": (9, 0),
+    "sm_110f": (9, 0),
+    "sm_120": (8, 7),
+    "sm_120a": (8, 7),
+    "sm_120f": (8, 8),
+    "sm_121": (8, 8),
+    "sm_121a": (8, 8),
+    "sm_121f": (8, 8),
+}
+
+
+def _target(name: str, ptx: tuple[int, int]) -> GpuTarget:
+    digits = name.removeprefix("sm_").rstrip("af")
+    capability = (int(digits[:-1]), int(digits[-1]))
+    opt_in, total, threads = _SIZES[capability]
+    reach = _REACHES.get(name[-1], Reach.FORWARD)
+    return GpuTarget(name, capability, ptx, reach, opt_in << 10, total << 10, threads)
+
+
+#: All that kernels are compiled for, by name.
+GPU_TARGETS: dict[str, GpuTarget] = {name: _target(name, ptx) for name, ptx in _VERSIONS.items()}
+
+
+def is_gpu(name: str) -> bool:
+    """Whether a target's name is a GPU's, known or not."""
+    return name.startswith("sm_")
+
+
+def gpu_target_named(name: str) -> GpuTarget:
+    """The target ``name``; raises ``CompileFailed`` for a name that is none."""
+    if name not in GPU_TARGETS:
+        raise CompileFailed("target", f"unknown target {name!r}; known: {', '.join(GPU_TARGETS)}")
+    return GPU_TARGETS[name]
