@@ -4,9 +4,10 @@
 PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?=
-# Processes that run tests, each whole files of them; PYTEST_ARGS="-n 0" for one, as a debugger wants it. One that
-# crashes ends the run: pytest-xdist waits for ever for the files that a crashed process had left.
-WORKERS ?= auto
+# Processes that run tests, each whole files of them, one more than processors since many wait for servers;
+# PYTEST_ARGS="-n 0" for one, as a debugger wants it. One that crashes ends the run: pytest-xdist waits for ever for the
+# files that a crashed process had left.
+WORKERS ?= $(shell expr $$(nproc) + 1)
 BIN := $(VENV)/bin
 PROTO_BIN := .venv-proto/bin
 PIP := -m pip --disable-pip-version-check --quiet
@@ -30,7 +31,7 @@ demo: $(SERVER) ## real server, three clients, three graphs, one crash: everythi
 
 .PHONY: test
 test: $(DEV) ## the tests that run on every change
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --max-worker-restart 0 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(PYTEST_ARGS)
 
 .PHONY: test-long
 test-long: $(DEV) $(PROTO) ## the tests that take long or install packages

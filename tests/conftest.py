@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -14,6 +15,20 @@ from tests import postgres, s3
 hypothesis.settings.register_profile("kcache", derandomize=True, deadline=None, max_examples=60)
 hypothesis.settings.register_profile("search", derandomize=False, deadline=None, max_examples=2000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "kcache"))
+
+#: Folders whose files take minutes and mostly wait: begun first, so that none of them runs alone at the end.
+_FIRST = ("chaos", "e2e", "deploy", "server", "interop", "client")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files in the order in which their processes take them."""
+    folder = Path(__file__).parent
+
+    def place(item: pytest.Item) -> int:
+        part = item.path.relative_to(folder).parts[0]
+        return _FIRST.index(part) if part in _FIRST else len(_FIRST)
+
+    items.sort(key=place)
 
 
 @pytest.fixture(scope="session", autouse=True)
