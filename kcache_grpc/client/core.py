@@ -226,7 +226,7 @@ class Core:
 
     def _kernel(self, place: Place, found: Obtained) -> Kernel:
         stored = found.kernel
-        code = stored.manifest.artifact("so")
+        code = stored.manifest.code
         assert code is not None
         constants = [stored.blobs[constant.sha256] for constant in stored.binding.constants]
 
@@ -234,7 +234,7 @@ class Core:
             self._require_open()
             return self._services.read(place, ref)
 
-        artifacts = {"so": stored.blobs[code.sha256]}
+        artifacts = {code.kind: stored.blobs[code.sha256]}
         return Kernel(stored.manifest, stored.binding, found.origin, artifacts, fetch, constants)
 
     # Graphs.

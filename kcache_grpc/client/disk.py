@@ -33,6 +33,7 @@ from kcache_grpc.client.trust import Ask, Judge, check_bytes
 from kcache_grpc.errors import IntegrityError
 from kcache_grpc.model.identity import ingredients_digest
 from kcache_grpc.model.manifest import Binding, Manifest
+from kcache_grpc.model.target import code_kind
 
 T = TypeVar("T")
 
@@ -191,10 +192,10 @@ class DiskTier:
 
 
 def needed_blobs(binding: Binding, manifest: Manifest) -> list[tuple[bytes, int]]:
-    """SHA-256 and size of what a kernel needs to run: the shared object, then the constants in order."""
-    code = manifest.artifact("so")
+    """SHA-256 and size of what a kernel needs to run: its code, then the constants in order."""
+    code = manifest.code
     if code is None:
-        raise IntegrityError("the manifest names no shared object")
+        raise IntegrityError(f"the manifest names no artifact {code_kind(manifest.target)!r}")
     return [(code.sha256, code.size), *((constant.sha256, constant.size) for constant in binding.constants)]
 
 

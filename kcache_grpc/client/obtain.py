@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kcache_grpc._proto.kcache.v1 import common_pb2, manifest_pb2
+from kcache_grpc._proto.kcache.v1 import common_pb2
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.client.clock import Deadline
 from kcache_grpc.client.connection import Connection
@@ -18,11 +18,11 @@ from kcache_grpc.client.trust import Ask, Judge, check_bytes
 from kcache_grpc.client.wire import COMPILE_KERNEL, GET_KERNELS, Io, Wire
 from kcache_grpc.errors import IntegrityError, NotFound, Unavailable
 from kcache_grpc.model.options import Options
-from kcache_grpc.model.wire import options_to_proto, shapes_to_proto, target_to_proto
+from kcache_grpc.model.target import code_kind
+from kcache_grpc.model.wire import artifact_kind_to_proto, options_to_proto, shapes_to_proto, target_to_proto
 
 #: Most bytes of artifacts inside one answer about many kernels; the rest is read one by one.
 _INLINE_BUDGET = 8 << 20
-_CODE = (manifest_pb2.ARTIFACT_KIND_SHARED_OBJECT,)
 #: Seconds before a kernel whose bytes are lost is asked for again: replicas hear of it within one.
 _PAUSES = (0.1, 0.5, 1.0)
 _ORIGINS = {
@@ -116,7 +116,7 @@ class Obtainer:
             queries=[pb.KernelQuery(program_digest=ask.program.digest) for ask in asks],
             target=target_to_proto(asks[0].target),
             options=options_to_proto(asks[0].options),
-            artifact_kinds=_CODE,
+            artifact_kinds=[artifact_kind_to_proto(code_kind(asks[0].target))],
             inline_budget_bytes=_INLINE_BUDGET,
             shapes=shapes_to_proto(asks[0].shapes),
         )
@@ -184,7 +184,7 @@ class Obtainer:
                 graph=source,
                 target=target_to_proto(ask.target),
                 options=options_to_proto(ask.options),
-                artifact_kinds=_CODE,
+                artifact_kinds=[artifact_kind_to_proto(code_kind(ask.target))],
                 shapes=shapes_to_proto(ask.shapes),
                 retry_failed=ask.retry,
                 inline_budget_bytes=_INLINE_BUDGET,

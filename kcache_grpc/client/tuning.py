@@ -149,7 +149,7 @@ def _applies(name: str, kernel: Kernel) -> bool:
 
 
 def _code(kernel: Kernel) -> bytes:
-    ref = kernel.manifest.artifact("so")
+    ref = kernel.manifest.code
     return b"" if ref is None else ref.sha256
 
 

@@ -9,11 +9,13 @@ formula that leaves that range has no value::
     function = "ceildiv" | "min" | "max" | "roundup"
 
 ``%`` and ``ceildiv`` are for operands of at least 0 and a right one of at least 1; ``roundup(a, b)`` is
-``ceildiv(a, b) * b``. Symbols are ``[A-Za-z_][A-Za-z0-9_]*``.
+``ceildiv(a, b) * b``. Symbols are ``[A-Za-z_][A-Za-z0-9_]*``. A comparison is two sums and one of ``==``,
+``!=``, ``<``, ``<=``, ``>``, ``>=`` between them.
 """
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -22,8 +24,10 @@ from kcache_grpc.errors import IntegrityError
 
 Formula = Callable[[Mapping[str, int]], int]
 
-_TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_]\w*)|([-+*%(),]))")
-_NAME = re.compile(r"[A-Za-z_]\w*")
+_TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_]\w*)|([-+*%(),]))", re.ASCII)
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_SPACE = " \t\n\r\f\v"
+_COMPARED = re.compile(r"([^=!<>]*)(==|!=|<=|>=|<|>)([^=!<>]*)")
 _MAX_TEXT = 4096
 _MAX_DEPTH = 100
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
@@ -55,6 +59,16 @@ _OPERATORS: Mapping[str, Callable[[int, int], int]] = {
 }
 
 
+_COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
 def evaluate(text: str, symbols: Mapping[str, int]) -> int:
     """Value of a formula. Raises ``IntegrityError`` for a bad text, an unknown symbol or a division by 0.
 
@@ -68,6 +82,27 @@ def evaluate(text: str, symbols: Mapping[str, int]) -> int:
         raise IntegrityError(f"formula {text!r} divides by zero") from error
     except FormulaOverflow as error:
         raise FormulaOverflow(f"formula {text!r}: {error}") from error
+
+
+def holds(text: str, symbols: Mapping[str, int]) -> bool:
+    """Whether a comparison holds; the empty text does always. Raises as ``evaluate``."""
+    if not text:
+        return True
+    left, compare, right = comparison(text)
+    return compare(evaluate(left, symbols), evaluate(right, symbols))
+
+
+def comparison(text: str) -> tuple[str, Callable[[int, int], bool], str]:
+    """A comparison: its left formula, what compares, its right one. Raises ``IntegrityError``."""
+    found = _COMPARED.fullmatch(text)
+    if found is None:
+        raise IntegrityError(
+            f"bad comparison {text[:200]!r}: it is not two formulas with one of == != < <= > >="
+        )
+    left, sign, right = found.groups()
+    parse(left)
+    parse(right)
+    return left, _COMPARISONS[sign], right
 
 
 @lru_cache(maxsize=4096)
@@ -101,7 +136,7 @@ class _Parser:
             raise IntegrityError(f"a formula of {len(text)} characters is longer than {_MAX_TEXT}")
         tokens: list[str] = []
         position = 0
-        stripped = text.rstrip()
+        stripped = text.rstrip(_SPACE)
         while position < len(stripped):
             match = _TOKEN.match(stripped, position)
             if match is None:

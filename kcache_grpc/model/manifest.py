@@ -14,9 +14,12 @@ from google.protobuf.message import DecodeError
 from kcache_grpc._proto.kcache.v1 import common_pb2, manifest_pb2
 from kcache_grpc.errors import ArgumentError, IntegrityError
 from kcache_grpc.model.expression import evaluate
+from kcache_grpc.model.gpu_launch import GpuLaunchSpec, require_checks, require_valid
+from kcache_grpc.model.gpu_target import GpuTarget
+from kcache_grpc.model.gpu_wire import gpu_launch_from_proto, gpu_launch_to_proto
 from kcache_grpc.model.identity import Ingredients
 from kcache_grpc.model.options import Options
-from kcache_grpc.model.target import Target
+from kcache_grpc.model.target import Target, code_kind
 from kcache_grpc.model.wire import (
     artifact_kind_from_proto,
     artifact_kind_to_proto,
@@ -104,10 +107,17 @@ class Manifest:
     compile_time: datetime
     compile_seconds: float
     toolchain: Ingredients = field(repr=False)
+    gpu_launches: tuple[GpuLaunchSpec, ...] = ()
+    checks: tuple[str, ...] = ()
 
     def artifact(self, kind: str) -> ArtifactRef | None:
         """The artifact of this kind, if the kernel has one."""
         return next((ref for ref in self.artifacts if ref.kind == kind), None)
+
+    @property
+    def code(self) -> ArtifactRef | None:
+        """The artifact that is run: the shared object, on a GPU the PTX."""
+        return self.artifact(code_kind(self.target))
 
     def to_bytes(self) -> bytes:
         """The bytes that are stored, signed and sent."""
@@ -139,6 +149,8 @@ class Manifest:
                 server_version=self.server_version,
                 toolchain=[manifest_pb2.Ingredient(name=name, value=value) for name, value in self.toolchain],
             ),
+            gpu_launches=[gpu_launch_to_proto(launch) for launch in self.gpu_launches],
+            checks=self.checks,
         )
         since_epoch = self.compile_time - _EPOCH
         message.provenance.compile_time.seconds = since_epoch.days * 86400 + since_epoch.seconds
@@ -167,7 +179,7 @@ class Manifest:
     def _from_message(cls, message: manifest_pb2.Manifest) -> Manifest:
         made = message.provenance.compile_time
         lasted = message.provenance.compile_duration
-        return cls(
+        manifest = cls(
             kernel_digest=message.kernel_digest,
             spec_digest=message.spec_digest,
             key=message.key,
@@ -192,7 +204,24 @@ class Manifest:
             compile_time=_EPOCH + timedelta(seconds=made.seconds, microseconds=made.nanos // 1000),
             compile_seconds=(lasted.seconds * 1_000_000_000 + lasted.nanos) / 1_000_000_000,
             toolchain=tuple((x.name, x.value) for x in message.provenance.toolchain),
+            gpu_launches=tuple(gpu_launch_from_proto(launch) for launch in message.gpu_launches),
+            checks=tuple(message.checks),
         )
+        manifest._require_its_target()
+        return manifest
+
+    def _require_its_target(self) -> None:
+        """Launches are those of the target's kind, and can be evaluated. Raises ``IntegrityError``."""
+        if not isinstance(self.target, GpuTarget):
+            if self.gpu_launches or self.checks:
+                raise IntegrityError(f"a manifest for {self.target} has launches or checks of a GPU")
+            return
+        if self.launches:
+            raise IntegrityError(f"a manifest for {self.target} has launches of a CPU")
+        known = {symbol.name for symbol in self.symbols}
+        require_checks(self.checks, known)
+        buffers = len(self.inputs) + len(self.constants) + len(self.outputs)
+        require_valid(self.gpu_launches, known, buffers)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from kcache_grpc.errors import ArgumentError
+from kcache_grpc.model.gpu_target import GPU_TARGETS, GpuTarget
 
 #: psABI level -> flags of /proc/cpuinfo that it adds to the level before.
 _X86_LEVELS: tuple[tuple[str, frozenset[str]], ...] = (
@@ -73,14 +74,15 @@ _TRIPLES = {
 
 
 @dataclass(frozen=True)
-class Target:
+class CpuTarget:
     """A CPU by level of its instruction set, or by name; ``triple`` follows from it."""
 
     isa: str
 
     def __post_init__(self) -> None:
         if self.isa not in _TRIPLES:
-            raise ArgumentError(f"unknown target {self.isa!r}; use 'host' or one of {', '.join(_TRIPLES)}")
+            known = ", ".join((*_TRIPLES, *GPU_TARGETS))
+            raise ArgumentError(f"unknown target {self.isa!r}; use 'host' or one of {known}")
 
     @property
     def triple(self) -> str:
@@ -91,12 +93,23 @@ class Target:
         return self.isa
 
 
+#: The machine that a kernel is for.
+Target = CpuTarget | GpuTarget
+
+
+def code_kind(target: Target) -> str:
+    """The kind of the artifact that such a machine runs."""
+    return "ptx" if isinstance(target, GpuTarget) else "so"
+
+
 def parse_target(name: str) -> Target:
     """A target by name; ``"host"`` is the highest level of this machine. Raises ``ArgumentError``."""
-    return host_target() if name == "host" else Target(name)
+    if name == "host":
+        return host_target()
+    return GpuTarget(name) if name.startswith("sm_") else CpuTarget(name)
 
 
-def host_target() -> Target:
+def host_target() -> CpuTarget:
     """The highest target that this machine runs. Raises ``ArgumentError`` where there is none."""
     if not sys.platform.startswith("linux"):
         raise ArgumentError(
@@ -104,7 +117,7 @@ def host_target() -> Target:
         )
     machine = platform.machine()
     if machine in ("aarch64", "arm64"):
-        return Target("aarch64")
+        return CpuTarget("aarch64")
     if machine not in ("x86_64", "AMD64"):
         raise ArgumentError(f"no target runs on {machine}; name a target to cross-compile")
     best = ""
@@ -114,7 +127,7 @@ def host_target() -> Target:
         best = level
     if not best:
         raise ArgumentError("this CPU is below x86-64-v2, the lowest level that kernels are compiled for")
-    return Target(best)
+    return CpuTarget(best)
 
 
 def missing_features(triple: str, required_isa: tuple[str, ...]) -> tuple[str, ...]:

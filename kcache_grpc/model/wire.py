@@ -7,11 +7,12 @@ from typing import cast
 
 from kcache_grpc._proto.kcache.v1 import common_pb2, manifest_pb2
 from kcache_grpc.errors import ArgumentError, IntegrityError, InvalidProgram
+from kcache_grpc.model.gpu_target import GpuTarget
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.program import ProgramFormat
 from kcache_grpc.model.schedule import RECORDED
 from kcache_grpc.model.shapes import AUTO, DYNAMIC, EXACT, STATIC, Axis, Dim, ShapeWish
-from kcache_grpc.model.target import Target
+from kcache_grpc.model.target import CpuTarget, Target
 
 #: dtype name -> enum value; the enum's names are DATA_TYPE_<NAME>.
 _DTYPES: Mapping[str, common_pb2.DataType] = {
@@ -118,6 +119,8 @@ def options_from_proto(message: common_pb2.Options) -> Options:
 
 def target_to_proto(target: Target) -> common_pb2.Target:
     """To the wire."""
+    if isinstance(target, GpuTarget):
+        return common_pb2.Target(gpu=common_pb2.GpuTarget(arch=target.arch, ptx_version=target.ptx_version))
     return common_pb2.Target(cpu=common_pb2.CpuTarget(triple=target.triple, isa=target.isa))
 
 
@@ -125,13 +128,23 @@ def target_from_proto(message: common_pb2.Target) -> Target:
     """Raises ``ArgumentError`` for a target that this version does not know."""
     kind = message.WhichOneof("kind")
     if kind == "gpu":
-        raise ArgumentError(f"target {message.gpu.arch!r}: GPU targets are not served by this version")
+        return _gpu_from_proto(message.gpu)
     if kind is None:
-        raise ArgumentError("the request names no target; set target.cpu.isa")
-    target = Target(message.cpu.isa)
+        raise ArgumentError("the request names no target; set target.cpu.isa or target.gpu.arch")
+    target = CpuTarget(message.cpu.isa)
     if message.cpu.triple not in ("", target.triple):
         raise ArgumentError(
             f"target {target.isa!r} has the triple {target.triple!r}, not {message.cpu.triple!r}"
+        )
+    return target
+
+
+def _gpu_from_proto(message: common_pb2.GpuTarget) -> GpuTarget:
+    target = GpuTarget(message.arch)
+    if message.ptx_version not in ("", target.ptx_version):
+        raise ArgumentError(
+            f"kernels for {target} are emitted in PTX {target.ptx_version}, not {message.ptx_version!r}; "
+            "leave ptx_version empty"
         )
     return target
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kcache_grpc.errors import ArgumentError, IntegrityError, KcacheError
+from kcache_grpc.model.gpu_target import GpuTarget
 from kcache_grpc.model.guard import parse_guard
 from kcache_grpc.model.manifest import Manifest
 from kcache_grpc.model.target import missing_features
@@ -44,6 +45,8 @@ def require_runnable(manifest: Manifest) -> None:
             f"the kernel has the guard {manifest.guard!r}, which this runtime cannot evaluate ({unknown}); "
             "install a kcache-grpc as new as the server"
         )
+    if isinstance(manifest.target, GpuTarget):
+        raise ArgumentError(f"a kernel for {manifest.target} has no shared object")
     missing = missing_features(manifest.target.triple, manifest.required_isa)
     if missing:
         raise ArgumentError(

@@ -10,10 +10,12 @@ from kcache_compiler.types import (
     Canonical,
     CompiledKernel,
     CompileOptions,
+    GpuLaunch,
     Symbol,
     TensorType,
 )
 from kcache_grpc.errors import KcacheError
+from kcache_grpc.model.gpu_launch import GpuLaunchSpec, GpuResources
 from kcache_grpc.model.identity import Ingredients, KernelIdentity, ingredients_digest
 from kcache_grpc.model.manifest import (
     ArtifactRef,
@@ -153,6 +155,8 @@ def manifest(
         compile_time=compile_time,
         compile_seconds=compile_seconds,
         toolchain=toolchain,
+        gpu_launches=tuple(map(_gpu_launch, interface.gpu_launches)),
+        checks=interface.checks,
     )
 
 
@@ -197,6 +201,22 @@ def compiler_arg_spec(text: str) -> ArgSpec:
 def compiler_options(options: Options) -> CompileOptions:
     """The options as the compiler takes them."""
     return CompileOptions(options.numerics, options.opt_level, options.tuning, options.schedule)
+
+
+def _gpu_launch(launch: GpuLaunch) -> GpuLaunchSpec:
+    found = launch.resources
+    resources = found and GpuResources(found.registers, found.spill_bytes, found.static_shared)
+    return GpuLaunchSpec(
+        launch.name,
+        launch.ops,
+        launch.entry,
+        launch.when,
+        launch.grid,
+        launch.block,
+        launch.shared_bytes,
+        launch.params,
+        resources,
+    )
 
 
 def _tensor(tensor: TensorType) -> TensorSpec:

@@ -6,10 +6,10 @@ The compiler names the sizes that it reads; a manifest, its guard and its caller
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from kcache_compiler.types import KernelInterface, Symbol, TensorType
+from kcache_compiler.types import GpuLaunch, KernelInterface, Symbol, TensorType
 from kcache_grpc.errors import CompileFailed
 from kcache_grpc.model.manifest import TensorSpec
 from kcache_grpc.model.variants import parse_arg_spec
@@ -48,6 +48,20 @@ def interface_of(interface: KernelInterface, arg_spec: str) -> KernelInterface:
             replace(launch, extent=renamed(launch.extent), grain=renamed(launch.grain))
             for launch in interface.launches
         ),
+        gpu_launches=tuple(_renamed(launch, renamed) for launch in interface.gpu_launches),
+        checks=tuple(map(renamed, interface.checks)),
+    )
+
+
+def _renamed(launch: GpuLaunch, renamed: Callable[[str], str]) -> GpuLaunch:
+    x, y, z = map(renamed, launch.grid)
+    kinds = (param.partition(":") for param in launch.params)
+    return replace(
+        launch,
+        when=renamed(launch.when),
+        grid=(x, y, z),
+        shared_bytes=renamed(launch.shared_bytes),
+        params=tuple(f"{kind}:{renamed(value)}" for kind, _, value in kinds),
     )
 
 

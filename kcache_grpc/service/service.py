@@ -22,7 +22,7 @@ from kcache_grpc.model.explanation import Explanation
 from kcache_grpc.model.identity import toolchain_digest
 from kcache_grpc.model.program import Program, ProgramFormat
 from kcache_grpc.model.signing import Signer
-from kcache_grpc.model.target import CPU_NAMES, CPU_TARGETS, Target
+from kcache_grpc.model.target import CPU_NAMES, CPU_TARGETS, CpuTarget
 from kcache_grpc.service import describe
 from kcache_grpc.service.admin import Admin
 from kcache_grpc.service.answers import Answers
@@ -245,7 +245,7 @@ class KernelService:
             toolchain=self._pool.toolchain,
             toolchain_digest=self._toolchain,
             formats=FORMATS,
-            targets=tuple(map(Target, (*CPU_TARGETS, *CPU_NAMES))),
+            targets=tuple(map(CpuTarget, (*CPU_TARGETS, *CPU_NAMES))),
             limits=self.limits,
             canonicalizer=self._pool.canonicalizer,
             toolchain_disowned=self._namespaces.disowns_us(namespace),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from kcache_compiler.types import (
     Canonical,
     CompiledKernel,
     CompileOptions,
+    GpuLaunch,
+    GpuResources,
     KernelInterface,
     Launch,
     LiftedConstant,
@@ -111,6 +114,8 @@ def encode_kernel(kernel: CompiledKernel) -> Frame:
             "required_isa": list(interface.required_isa),
             "error_codes": [[code, meaning] for code, meaning in interface.error_codes.items()],
             "abi": interface.abi,
+            "gpu_launches": [dataclasses.asdict(launch) for launch in interface.gpu_launches],
+            "checks": list(interface.checks),
         },
     }
     return Frame(header, tuple(kernel.artifacts.values()))
@@ -130,6 +135,8 @@ def decode_kernel(frame: Frame) -> CompiledKernel:
         required_isa=tuple(fields["required_isa"]),
         error_codes=dict(fields["error_codes"]),
         abi=fields["abi"],
+        gpu_launches=tuple(map(_to_gpu_launch, fields["gpu_launches"])),
+        checks=tuple(fields["checks"]),
     )
     artifacts = dict(zip(frame.header["kinds"], frame.blobs, strict=True))
     return CompiledKernel(artifacts, interface, frame.header["stage_seconds"])
@@ -181,3 +188,11 @@ def _symbols(symbols: Sequence[Symbol]) -> list[list[Any]]:
 
 def _to_symbols(triples: Sequence[Sequence[Any]]) -> tuple[Symbol, ...]:
     return tuple(Symbol(name, arg, axis) for name, arg, axis in triples)
+
+
+def _to_gpu_launch(fields: Json) -> GpuLaunch:
+    """Lists are tuples again."""
+    resources = fields["resources"]
+    again = {name: tuple(fields[name]) for name in ("ops", "grid", "block", "params")}
+    values: dict[str, Any] = {**fields, **again, "resources": resources and GpuResources(**resources)}
+    return GpuLaunch(**values)

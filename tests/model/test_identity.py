@@ -13,7 +13,14 @@ from kcache_grpc.model.identity import KernelIdentity, toolchain_digest
 from kcache_grpc.model.options import TUNING_MODELS, Options
 from kcache_grpc.model.program import Program, ProgramFormat
 from kcache_grpc.model.signing import BINDING_DOMAIN, MANIFEST_DOMAIN, Signer, Verifier
-from kcache_grpc.model.target import CPU_NAMES, CPU_TARGETS, host_target, missing_features, parse_target
+from kcache_grpc.model.target import (
+    CPU_NAMES,
+    CPU_TARGETS,
+    CpuTarget,
+    host_target,
+    missing_features,
+    parse_target,
+)
 
 VECTORS = Path(__file__).parents[2] / "protos" / "kcache" / "v1" / "program_digest_vectors.json"
 IDENTITY = KernelIdentity(b"s" * 32, "f32[4]", "", "x86-64-v3", "numerics=default", b"t" * 32)
@@ -57,7 +64,7 @@ def test_every_option_is_in_the_key() -> None:
 
 
 def test_targets_by_name() -> None:
-    assert [parse_target(name).isa for name in CPU_TARGETS] == list(CPU_TARGETS)
+    assert [str(parse_target(name)) for name in CPU_TARGETS] == list(CPU_TARGETS)
     assert host_target().isa in CPU_TARGETS
     assert missing_features(host_target().triple, ()) == ()
     assert missing_features("riscv64-unknown-linux-gnu", ()) == ("riscv64-unknown-linux-gnu",)
@@ -74,7 +81,7 @@ def test_client_and_compiler_name_the_same_targets() -> None:
     assert set(CPUS) == set(CPU_NAMES)
     assert ("generic", *CPU_NAMES) == TUNING_MODELS
     for name in (*CPU_TARGETS, *CPU_NAMES):
-        assert parse_target(name).triple == target_named(name).triple
+        assert CpuTarget(name).triple == target_named(name).triple
 
 
 def test_a_host_runs_what_its_level_needs_and_knows_every_feature() -> None:
@@ -82,8 +89,8 @@ def test_a_host_runs_what_its_level_needs_and_knows_every_feature() -> None:
 
     host = host_target()
     assert missing_features(host.triple, target_named(host.isa).features) == ()
-    other = next(name for name in CPU_TARGETS if parse_target(name).triple != host.triple)
-    assert missing_features(parse_target(other).triple, ()) == (parse_target(other).triple,)
+    other = next(name for name in CPU_TARGETS if CpuTarget(name).triple != host.triple)
+    assert missing_features(CpuTarget(other).triple, ()) == (CpuTarget(other).triple,)
 
 
 def test_a_signature_holds_for_its_bytes_its_domain_and_its_key_only(tmp_path: Path) -> None:

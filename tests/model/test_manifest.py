@@ -22,7 +22,7 @@ from kcache_grpc.model.manifest import (
     TensorSpec,
 )
 from kcache_grpc.model.options import NUMERICS, Options
-from kcache_grpc.model.target import CPU_TARGETS, Target
+from kcache_grpc.model.target import CPU_TARGETS, CpuTarget
 
 TEXT = st.text(max_size=12)
 DIGEST = st.binary(min_size=32, max_size=32)
@@ -63,7 +63,7 @@ MANIFEST = st.builds(
     key=KEY,
     namespace=TEXT,
     epoch=SMALL,
-    target=st.builds(Target, st.sampled_from(CPU_TARGETS)),
+    target=st.builds(CpuTarget, st.sampled_from(CPU_TARGETS)),
     options=st.builds(Options, st.sampled_from(NUMERICS), st.integers(0, 3)),
     toolchain_digest=DIGEST,
     guard=TEXT,
@@ -141,7 +141,10 @@ def test_damaged_bindings_neither(binding: Binding, data: st.DataObject) -> None
         {"options": {"numerics": 77}},
         {"options": {"tuning_model": "abacus"}},
         {"target": {"cpu": {"isa": "z80"}}},
-        {"target": {"gpu": {"arch": "sm_90"}}},
+        {"target": {"gpu": {"arch": "sm_13"}}},
+        {"target": {"gpu": {"arch": "sm_90", "ptx_version": "9.9"}}},
+        {"gpu_launches": [{"grid": ["1", "1", "1"], "block": [1, 1, 1]}]},
+        {"checks": ["1 == 1"]},
         {"target": None},
         {"artifacts": [{"kind": 77}]},
         {"inputs": [{"dtype": 77}]},
@@ -154,7 +157,7 @@ def test_values_of_another_version_are_an_integrity_error(changes: dict[str, Any
     fields = {name: value for name, value in (known | changes).items() if value is not None}
     Manifest.from_bytes(manifest_pb2.Manifest(**known).SerializeToString())
     data = manifest_pb2.Manifest(**fields).SerializeToString()
-    with pytest.raises(IntegrityError, match=r"not a manifest|unknown dtype"):
+    with pytest.raises(IntegrityError, match=r"not a manifest|unknown dtype|a manifest for"):
         Manifest.from_bytes(data)
 
 

@@ -9,7 +9,7 @@ from kcache_grpc.errors import ArgumentError, IntegrityError, InvalidProgram
 from kcache_grpc.model import wire
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.program import ProgramFormat
-from kcache_grpc.model.target import Target
+from kcache_grpc.model.target import CpuTarget, parse_target
 
 
 def test_every_number_of_the_enums_has_a_name() -> None:
@@ -40,7 +40,13 @@ def test_unset_options_are_the_documented_defaults() -> None:
         (lambda: wire.format_from_proto(0), InvalidProgram),
         (lambda: wire.target_from_proto(common_pb2.Target()), ArgumentError),
         (
-            lambda: wire.target_from_proto(common_pb2.Target(gpu=common_pb2.GpuTarget(arch="sm_90"))),
+            lambda: wire.target_from_proto(common_pb2.Target(gpu=common_pb2.GpuTarget(arch="sm_130"))),
+            ArgumentError,
+        ),
+        (
+            lambda: wire.target_from_proto(
+                common_pb2.Target(gpu=common_pb2.GpuTarget(arch="sm_90", ptx_version="8.0"))
+            ),
             ArgumentError,
         ),
         (
@@ -61,6 +67,10 @@ def test_what_is_unknown_is_refused(read: object, error: type[Exception]) -> Non
 
 
 def test_targets_round_trip() -> None:
-    target = Target("x86-64-v3")
+    target = CpuTarget("x86-64-v3")
     assert wire.target_from_proto(wire.target_to_proto(target)) == target
     assert wire.target_from_proto(common_pb2.Target(cpu=common_pb2.CpuTarget(isa="x86-64-v3"))) == target
+    gpu = parse_target("sm_90a")
+    assert wire.target_from_proto(wire.target_to_proto(gpu)) == gpu
+    assert wire.target_to_proto(gpu).gpu.ptx_version == "8.0"
+    assert wire.target_from_proto(common_pb2.Target(gpu=common_pb2.GpuTarget(arch="sm_90a"))) == gpu

@@ -9,7 +9,7 @@ import pytest
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.types import CompileOptions
-from kcache_grpc.model.target import CPU_TARGETS, Target, host_target
+from kcache_grpc.model.target import CPU_TARGETS, CpuTarget, host_target
 from tests.ops.compare import difference
 from tests.ops.native import run
 from tests.ops.programs import OpProgram, all_programs
@@ -28,7 +28,7 @@ def reference() -> Iterator[ReferenceInterpreter]:
 LEVELS = [
     isa if isa == host_target().isa else pytest.param(isa, marks=pytest.mark.long)
     for isa in CPU_TARGETS
-    if Target(isa).triple == host_target().triple and isa <= host_target().isa
+    if CpuTarget(isa).triple == host_target().triple and isa <= host_target().isa
 ]
 
 

@@ -27,29 +27,33 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from kcache_grpc._proto.kcache.v1 import common_pb2 as kcache_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18kcache/v1/manifest.proto\x12\tkcache.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16kcache/v1/common.proto\"X\n\x0b\x41rtifactRef\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.kcache.v1.ArtifactKind\x12\x0e\n\x06sha256\x18\x02 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\"F\n\nLaunchSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03ops\x18\x02 \x03(\t\x12\x0e\n\x06\x65xtent\x18\x03 \x01(\t\x12\r\n\x05grain\x18\x04 \x01(\t\"*\n\tErrorCode\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07meaning\x18\x02 \x01(\t\")\n\nIngredient\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"\xb5\x01\n\nProvenance\x12\x16\n\x0eserver_version\x18\x01 \x01(\t\x12\x30\n\x0c\x63ompile_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x10\x63ompile_duration\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12(\n\ttoolchain\x18\x04 \x03(\x0b\x32\x15.kcache.v1.Ingredient\"\xef\x04\n\x08Manifest\x12\x15\n\rkernel_digest\x18\x01 \x01(\x0c\x12\x13\n\x0bspec_digest\x18\x02 \x01(\x0c\x12\x0b\n\x03key\x18\x03 \x01(\x03\x12\x11\n\tnamespace\x18\x04 \x01(\t\x12\r\n\x05\x65poch\x18\x05 \x01(\x04\x12!\n\x06target\x18\x06 \x01(\x0b\x32\x11.kcache.v1.Target\x12#\n\x07options\x18\x07 \x01(\x0b\x32\x12.kcache.v1.Options\x12\x18\n\x10toolchain_digest\x18\x08 \x01(\x0c\x12\r\n\x05guard\x18\t \x01(\t\x12\x10\n\x08\x61rg_spec\x18\n \x01(\t\x12\x0b\n\x03\x61\x62i\x18\x0b \x01(\r\x12%\n\x06inputs\x18\x0c \x03(\x0b\x32\x15.kcache.v1.TensorSpec\x12(\n\tconstants\x18\r \x03(\x0b\x32\x15.kcache.v1.TensorSpec\x12&\n\x07outputs\x18\x0e \x03(\x0b\x32\x15.kcache.v1.TensorSpec\x12&\n\x07symbols\x18\x0f \x03(\x0b\x32\x15.kcache.v1.SymbolSpec\x12\x17\n\x0fworkspace_bytes\x18\x10 \x01(\t\x12\'\n\x08launches\x18\x11 \x03(\x0b\x32\x15.kcache.v1.LaunchSpec\x12\x14\n\x0crequired_isa\x18\x12 \x03(\t\x12)\n\x0b\x65rror_codes\x18\x13 \x03(\x0b\x32\x14.kcache.v1.ErrorCode\x12)\n\tartifacts\x18\x14 \x03(\x0b\x32\x16.kcache.v1.ArtifactRef\x12)\n\nprovenance\x18\x15 \x01(\x0b\x32\x15.kcache.v1.Provenance\"Z\n\x0f\x43onstantBinding\x12#\n\x04type\x18\x01 \x01(\x0b\x32\x15.kcache.v1.TensorSpec\x12\x0e\n\x06sha256\x18\x02 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\"\xa3\x03\n\x07\x42inding\x12\x16\n\x0eprogram_digest\x18\x01 \x01(\x0c\x12%\n\x08numerics\x18\x02 \x01(\x0e\x32\x13.kcache.v1.Numerics\x12\x11\n\tnamespace\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12\x0b\n\x03key\x18\x05 \x01(\x03\x12\x13\n\x0bspec_digest\x18\x06 \x01(\x0c\x12%\n\x06inputs\x18\x07 \x03(\x0b\x32\x15.kcache.v1.TensorSpec\x12\x11\n\targ_names\x18\x08 \x03(\t\x12&\n\x07outputs\x18\t \x03(\x0b\x32\x15.kcache.v1.TensorSpec\x12&\n\x07symbols\x18\n \x03(\x0b\x32\x15.kcache.v1.SymbolSpec\x12\x15\n\rsymbol_values\x18\x0b \x03(\x03\x12-\n\tconstants\x18\x0c \x03(\x0b\x32\x1a.kcache.v1.ConstantBinding\x12.\n\x0fsymbolic_inputs\x18\r \x03(\x0b\x32\x15.kcache.v1.TensorSpec\x12\x15\n\rcanonicalizer\x18\x0e \x01(\r*\xe9\x01\n\x0c\x41rtifactKind\x12\x1d\n\x19\x41RTIFACT_KIND_UNSPECIFIED\x10\x00\x12\x1f\n\x1b\x41RTIFACT_KIND_SHARED_OBJECT\x10\x01\x12\x16\n\x12\x41RTIFACT_KIND_MLIR\x10\x02\x12\x19\n\x15\x41RTIFACT_KIND_LLVM_IR\x10\x03\x12\x1a\n\x16\x41RTIFACT_KIND_ASSEMBLY\x10\x04\x12\x15\n\x11\x41RTIFACT_KIND_PTX\x10\x05\x12\x17\n\x13\x41RTIFACT_KIND_CUBIN\x10\x06\x12\x1a\n\x16\x41RTIFACT_KIND_CONSTANT\x10\x07\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18kcache/v1/manifest.proto\x12\tkcache.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16kcache/v1/common.proto\"X\n\x0b\x41rtifactRef\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.kcache.v1.ArtifactKind\x12\x0e\n\x06sha256\x18\x02 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\"F\n\nLaunchSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03ops\x18\x02 \x03(\t\x12\x0e\n\x06\x65xtent\x18\x03 \x01(\t\x12\r\n\x05grain\x18\x04 \x01(\t\"S\n\x0cGpuResources\x12\x11\n\tregisters\x18\x01 \x01(\r\x12\x13\n\x0bspill_bytes\x18\x02 \x01(\r\x12\x1b\n\x13static_shared_bytes\x18\x03 \x01(\r\"\xb6\x01\n\rGpuLaunchSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03ops\x18\x02 \x03(\t\x12\r\n\x05\x65ntry\x18\x03 \x01(\t\x12\x0c\n\x04when\x18\x04 \x01(\t\x12\x0c\n\x04grid\x18\x05 \x03(\t\x12\r\n\x05\x62lock\x18\x06 \x03(\r\x12\x14\n\x0cshared_bytes\x18\x07 \x01(\t\x12\x0e\n\x06params\x18\x08 \x03(\t\x12*\n\tresources\x18\t \x01(\x0b\x32\x17.kcache.v1.GpuResources\"*\n\tErrorCode\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07meaning\x18\x02 \x01(\t\")\n\nIngredient\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"\xb5\x01\n\nProvenance\x12\x16\n\x0eserver_version\x18\x01 \x01(\t\x12\x30\n\x0c\x63ompile_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x10\x63ompile_duration\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12(\n\ttoolchain\x18\x04 \x03(\x0b\x32\x15.kcache.v1.Ingredient\"\xaf\x05\n\x08Manifest\x12\x15\n\rkernel_digest\x18\x01 \x01(\x0c\x12\x13\n\x0bspec_digest\x18\x02 \x01(\x0c\x12\x0b\n\x03key\x18\x03 \x01(\x03\x12\x11\n\tnamespace\x18\x04 \x01(\t\x12\r\n\x05\x65poch\x18\x05 \x01(\x04\x12!\n\x06target\x18\x06 \x01(\x0b\x32\x11.kcache.v1.Target\x12#\n\x07options\x18\x07 \x01(\x0b\x32\x12.kcache.v1.Options\x12\x18\n\x10toolchain_digest\x18\x08 \x01(\x0c\x12\r\n\x05guard\x18\t \x01(\t\x12\x10\n\x08\x61rg_spec\x18\n \x01(\t\x12\x0b\n\x03\x61\x62i\x18\x0b \x01(\r\x12%\n\x06inputs\x18\x0c \x03(\x0b\x32\x15.kcache.v1.TensorSpec\x12(\n\tconstants\x18\r \x03(\x0b\x32\x15.kcache.v1.TensorSpec\x12&\n\x07outputs\x18\x0e \x03(\x0b\x32\x15.kcache.v1.TensorSpec\x12&\n\x07symbols\x18\x0f \x03(\x0b\x32\x15.kcache.v1.SymbolSpec\x12\x17\n\x0fworkspace_bytes\x18\x10 \x01(\t\x12\'\n\x08launches\x18\x11 \x03(\x0b\x32\x15.kcache.v1.LaunchSpec\x12\x14\n\x0crequired_isa\x18\x12 \x03(\t\x12)\n\x0b\x65rror_codes\x18\x13 \x03(\x0b\x32\x14.kcache.v1.ErrorCode\x12)\n\tartifacts\x18\x14 \x03(\x0b\x32\x16.kcache.v1.ArtifactRef\x12)\n\nprovenance\x18\x15 \x01(\x0b\x32\x15.kcache.v1.Provenance\x12.\n\x0cgpu_launches\x18\x16 \x03(\x0b\x32\x18.kcache.v1.GpuLaunchSpec\x12\x0e\n\x06\x63hecks\x18\x17 \x03(\t\"Z\n\x0f\x43onstantBinding\x12#\n\x04type\x18\x01 \x01(\x0b\x32\x15.kcache.v1.TensorSpec\x12\x0e\n\x06sha256\x18\x02 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\"\xa3\x03\n\x07\x42inding\x12\x16\n\x0eprogram_digest\x18\x01 \x01(\x0c\x12%\n\x08numerics\x18\x02 \x01(\x0e\x32\x13.kcache.v1.Numerics\x12\x11\n\tnamespace\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12\x0b\n\x03key\x18\x05 \x01(\x03\x12\x13\n\x0bspec_digest\x18\x06 \x01(\x0c\x12%\n\x06inputs\x18\x07 \x03(\x0b\x32\x15.kcache.v1.TensorSpec\x12\x11\n\targ_names\x18\x08 \x03(\t\x12&\n\x07outputs\x18\t \x03(\x0b\x32\x15.kcache.v1.TensorSpec\x12&\n\x07symbols\x18\n \x03(\x0b\x32\x15.kcache.v1.SymbolSpec\x12\x15\n\rsymbol_values\x18\x0b \x03(\x03\x12-\n\tconstants\x18\x0c \x03(\x0b\x32\x1a.kcache.v1.ConstantBinding\x12.\n\x0fsymbolic_inputs\x18\r \x03(\x0b\x32\x15.kcache.v1.TensorSpec\x12\x15\n\rcanonicalizer\x18\x0e \x01(\r*\xe9\x01\n\x0c\x41rtifactKind\x12\x1d\n\x19\x41RTIFACT_KIND_UNSPECIFIED\x10\x00\x12\x1f\n\x1b\x41RTIFACT_KIND_SHARED_OBJECT\x10\x01\x12\x16\n\x12\x41RTIFACT_KIND_MLIR\x10\x02\x12\x19\n\x15\x41RTIFACT_KIND_LLVM_IR\x10\x03\x12\x1a\n\x16\x41RTIFACT_KIND_ASSEMBLY\x10\x04\x12\x15\n\x11\x41RTIFACT_KIND_PTX\x10\x05\x12\x17\n\x13\x41RTIFACT_KIND_CUBIN\x10\x06\x12\x1a\n\x16\x41RTIFACT_KIND_CONSTANT\x10\x07\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kcache.v1.manifest_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ARTIFACTKIND']._serialized_start=1702
-  _globals['_ARTIFACTKIND']._serialized_end=1935
+  _globals['_ARTIFACTKIND']._serialized_start=2036
+  _globals['_ARTIFACTKIND']._serialized_end=2269
   _globals['_ARTIFACTREF']._serialized_start=128
   _globals['_ARTIFACTREF']._serialized_end=216
   _globals['_LAUNCHSPEC']._serialized_start=218
   _globals['_LAUNCHSPEC']._serialized_end=288
-  _globals['_ERRORCODE']._serialized_start=290
-  _globals['_ERRORCODE']._serialized_end=332
-  _globals['_INGREDIENT']._serialized_start=334
-  _globals['_INGREDIENT']._serialized_end=375
-  _globals['_PROVENANCE']._serialized_start=378
-  _globals['_PROVENANCE']._serialized_end=559
-  _globals['_MANIFEST']._serialized_start=562
-  _globals['_MANIFEST']._serialized_end=1185
-  _globals['_CONSTANTBINDING']._serialized_start=1187
-  _globals['_CONSTANTBINDING']._serialized_end=1277
-  _globals['_BINDING']._serialized_start=1280
-  _globals['_BINDING']._serialized_end=1699
+  _globals['_GPURESOURCES']._serialized_start=290
+  _globals['_GPURESOURCES']._serialized_end=373
+  _globals['_GPULAUNCHSPEC']._serialized_start=376
+  _globals['_GPULAUNCHSPEC']._serialized_end=558
+  _globals['_ERRORCODE']._serialized_start=560
+  _globals['_ERRORCODE']._serialized_end=602
+  _globals['_INGREDIENT']._serialized_start=604
+  _globals['_INGREDIENT']._serialized_end=645
+  _globals['_PROVENANCE']._serialized_start=648
+  _globals['_PROVENANCE']._serialized_end=829
+  _globals['_MANIFEST']._serialized_start=832
+  _globals['_MANIFEST']._serialized_end=1519
+  _globals['_CONSTANTBINDING']._serialized_start=1521
+  _globals['_CONSTANTBINDING']._serialized_end=1611
+  _globals['_BINDING']._serialized_start=1614
+  _globals['_BINDING']._serialized_end=2033
 # @@protoc_insertion_point(module_scope)

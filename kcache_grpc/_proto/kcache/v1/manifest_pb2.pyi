@@ -53,6 +53,38 @@ class LaunchSpec(_message.Message):
     grain: str
     def __init__(self, name: _Optional[str] = ..., ops: _Optional[_Iterable[str]] = ..., extent: _Optional[str] = ..., grain: _Optional[str] = ...) -> None: ...
 
+class GpuResources(_message.Message):
+    __slots__ = ("registers", "spill_bytes", "static_shared_bytes")
+    REGISTERS_FIELD_NUMBER: _ClassVar[int]
+    SPILL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    STATIC_SHARED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    registers: int
+    spill_bytes: int
+    static_shared_bytes: int
+    def __init__(self, registers: _Optional[int] = ..., spill_bytes: _Optional[int] = ..., static_shared_bytes: _Optional[int] = ...) -> None: ...
+
+class GpuLaunchSpec(_message.Message):
+    __slots__ = ("name", "ops", "entry", "when", "grid", "block", "shared_bytes", "params", "resources")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    OPS_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_FIELD_NUMBER: _ClassVar[int]
+    WHEN_FIELD_NUMBER: _ClassVar[int]
+    GRID_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_FIELD_NUMBER: _ClassVar[int]
+    SHARED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PARAMS_FIELD_NUMBER: _ClassVar[int]
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    ops: _containers.RepeatedScalarFieldContainer[str]
+    entry: str
+    when: str
+    grid: _containers.RepeatedScalarFieldContainer[str]
+    block: _containers.RepeatedScalarFieldContainer[int]
+    shared_bytes: str
+    params: _containers.RepeatedScalarFieldContainer[str]
+    resources: GpuResources
+    def __init__(self, name: _Optional[str] = ..., ops: _Optional[_Iterable[str]] = ..., entry: _Optional[str] = ..., when: _Optional[str] = ..., grid: _Optional[_Iterable[str]] = ..., block: _Optional[_Iterable[int]] = ..., shared_bytes: _Optional[str] = ..., params: _Optional[_Iterable[str]] = ..., resources: _Optional[_Union[GpuResources, _Mapping]] = ...) -> None: ...
+
 class ErrorCode(_message.Message):
     __slots__ = ("code", "meaning")
     CODE_FIELD_NUMBER: _ClassVar[int]
@@ -82,7 +114,7 @@ class Provenance(_message.Message):
     def __init__(self, server_version: _Optional[str] = ..., compile_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., compile_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., toolchain: _Optional[_Iterable[_Union[Ingredient, _Mapping]]] = ...) -> None: ...
 
 class Manifest(_message.Message):
-    __slots__ = ("kernel_digest", "spec_digest", "key", "namespace", "epoch", "target", "options", "toolchain_digest", "guard", "arg_spec", "abi", "inputs", "constants", "outputs", "symbols", "workspace_bytes", "launches", "required_isa", "error_codes", "artifacts", "provenance")
+    __slots__ = ("kernel_digest", "spec_digest", "key", "namespace", "epoch", "target", "options", "toolchain_digest", "guard", "arg_spec", "abi", "inputs", "constants", "outputs", "symbols", "workspace_bytes", "launches", "required_isa", "error_codes", "artifacts", "provenance", "gpu_launches", "checks")
     KERNEL_DIGEST_FIELD_NUMBER: _ClassVar[int]
     SPEC_DIGEST_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
@@ -104,6 +136,8 @@ class Manifest(_message.Message):
     ERROR_CODES_FIELD_NUMBER: _ClassVar[int]
     ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
     PROVENANCE_FIELD_NUMBER: _ClassVar[int]
+    GPU_LAUNCHES_FIELD_NUMBER: _ClassVar[int]
+    CHECKS_FIELD_NUMBER: _ClassVar[int]
     kernel_digest: bytes
     spec_digest: bytes
     key: int
@@ -125,7 +159,9 @@ class Manifest(_message.Message):
     error_codes: _containers.RepeatedCompositeFieldContainer[ErrorCode]
     artifacts: _containers.RepeatedCompositeFieldContainer[ArtifactRef]
     provenance: Provenance
-    def __init__(self, kernel_digest: _Optional[bytes] = ..., spec_digest: _Optional[bytes] = ..., key: _Optional[int] = ..., namespace: _Optional[str] = ..., epoch: _Optional[int] = ..., target: _Optional[_Union[_common_pb2.Target, _Mapping]] = ..., options: _Optional[_Union[_common_pb2.Options, _Mapping]] = ..., toolchain_digest: _Optional[bytes] = ..., guard: _Optional[str] = ..., arg_spec: _Optional[str] = ..., abi: _Optional[int] = ..., inputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., constants: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., symbols: _Optional[_Iterable[_Union[_common_pb2.SymbolSpec, _Mapping]]] = ..., workspace_bytes: _Optional[str] = ..., launches: _Optional[_Iterable[_Union[LaunchSpec, _Mapping]]] = ..., required_isa: _Optional[_Iterable[str]] = ..., error_codes: _Optional[_Iterable[_Union[ErrorCode, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[ArtifactRef, _Mapping]]] = ..., provenance: _Optional[_Union[Provenance, _Mapping]] = ...) -> None: ...
+    gpu_launches: _containers.RepeatedCompositeFieldContainer[GpuLaunchSpec]
+    checks: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, kernel_digest: _Optional[bytes] = ..., spec_digest: _Optional[bytes] = ..., key: _Optional[int] = ..., namespace: _Optional[str] = ..., epoch: _Optional[int] = ..., target: _Optional[_Union[_common_pb2.Target, _Mapping]] = ..., options: _Optional[_Union[_common_pb2.Options, _Mapping]] = ..., toolchain_digest: _Optional[bytes] = ..., guard: _Optional[str] = ..., arg_spec: _Optional[str] = ..., abi: _Optional[int] = ..., inputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., constants: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., symbols: _Optional[_Iterable[_Union[_common_pb2.SymbolSpec, _Mapping]]] = ..., workspace_bytes: _Optional[str] = ..., launches: _Optional[_Iterable[_Union[LaunchSpec, _Mapping]]] = ..., required_isa: _Optional[_Iterable[str]] = ..., error_codes: _Optional[_Iterable[_Union[ErrorCode, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[ArtifactRef, _Mapping]]] = ..., provenance: _Optional[_Union[Provenance, _Mapping]] = ..., gpu_launches: _Optional[_Iterable[_Union[GpuLaunchSpec, _Mapping]]] = ..., checks: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ConstantBinding(_message.Message):
     __slots__ = ("type", "sha256", "size_bytes")

@@ -1,0 +1,87 @@
+"""GPU targets against LLVM and ptxas: the table says what both do."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from kcache_compiler.errors import CompileFailed
+from kcache_compiler.package.gpu import GPU_TARGETS, STATIC_SHARED, gpu_target_named, is_gpu
+from kcache_compiler.package.ptxas import assemble_ptx, find_ptxas
+
+_IR = """
+target triple = "nvptx64-nvidia-cuda"
+@tile = internal addrspace(3) global [64 x float] undef
+declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+define ptx_kernel void @copy(ptr noalias align 16 %in, ptr noalias align 16 %out) {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %slot = getelementptr float, ptr addrspace(3) @tile, i32 %tid
+  %from = getelementptr float, ptr %in, i32 %tid
+  %value = load float, ptr %from
+  store volatile float %value, ptr addrspace(3) %slot
+  %again = load volatile float, ptr addrspace(3) %slot
+  %to = getelementptr float, ptr %out, i32 %tid
+  store float %again, ptr %to
+  ret void
+}
+"""
+needs_ptxas = pytest.mark.skipif(find_ptxas() is None, reason="no ptxas: pip install nvidia-cuda-nvcc")
+
+
+def ptx_of(name: str) -> str:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    target = gpu_target_named(name)
+    machine = llvm.Target.from_triple(target.triple).create_target_machine(cpu=name, features="", opt=3)
+    return str(machine.emit_assembly(llvm.parse_assembly(_IR)))
+
+
+@pytest.mark.parametrize("name", GPU_TARGETS)
+def test_llvm_emits_the_ptx_version_of_the_table(name: str) -> None:
+    text = ptx_of(name)
+    assert re.search(r"^\.version (.+)$", text, re.MULTILINE)[1] == gpu_target_named(name).ptx_version  # type: ignore[index]
+    assert re.search(r"^\.target (\w+)", text, re.MULTILINE)[1] == name  # type: ignore[index]
+
+
+@needs_ptxas
+@pytest.mark.parametrize("name", ["sm_75", "sm_80", "sm_90", "sm_90a", "sm_100f", "sm_120"])
+def test_ptxas_takes_it_and_says_what_it_costs(name: str) -> None:
+    text = ptx_of(name)
+    cubin, resources = assemble_ptx(text, name)
+    assert cubin[:4] == b"\x7fELF"
+    assert resources["copy"].static_shared >= 256
+    assert 0 < resources["copy"].registers <= 32
+    assert resources["copy"].spill_bytes == 0
+    assert assemble_ptx(text, name)[0] == cubin
+
+
+@needs_ptxas
+def test_what_ptxas_refuses_is_a_compile_failure_in_its_words() -> None:
+    with pytest.raises(CompileFailed, match=r"ptxas.*(syntax|error)"):
+        assemble_ptx(ptx_of("sm_80").replace("st.global", "st.nowhere"), "sm_80")
+    over = ptx_of("sm_80").replace("tile[256]", f"tile[{STATIC_SHARED + 256}]")
+    with pytest.raises(CompileFailed, match=r"uses too much shared data"):
+        assemble_ptx(over, "sm_80")
+
+
+def test_unknown_architectures_are_refused_with_the_known() -> None:
+    assert is_gpu("sm_130")
+    assert not is_gpu("x86-64-v3")
+    with pytest.raises(CompileFailed, match=r"unknown target 'sm_130'; known: sm_75, .*sm_120"):
+        gpu_target_named("sm_130")
+
+
+def test_features_follow_the_architecture() -> None:
+    turing, ampere, hopper = map(gpu_target_named, ("sm_75", "sm_80", "sm_90a"))
+    assert (turing.cp_async, ampere.cp_async) == (False, True)
+    assert "m16n8k16.bf16" not in turing.mma_shapes
+    assert "m16n8k16.bf16" in ampere.mma_shapes
+    assert (hopper.wgmma, gpu_target_named("sm_90").wgmma, gpu_target_named("sm_100a").wgmma) == (
+        True,
+        False,
+        False,
+    )
+    assert (ampere.shared_opt_in, gpu_target_named("sm_86").shared_opt_in) == (163 << 10, 99 << 10)
