@@ -14,6 +14,8 @@ CODE_VERSION = 7
 @functools.cache
 def toolchain() -> tuple[tuple[str, str], ...]:
     """Ordered (ingredient, value) pairs; equal pairs give equal bytes for equal keys."""
+    from kcache_compiler.codegen.gpu import PIPELINE as GPU_PIPELINE
+    from kcache_compiler.codegen.gpu.cubin import assembler
     from kcache_compiler.codegen.llvmir import llvm_version
     from kcache_compiler.codegen.math import VERSION
     from kcache_compiler.codegen.stage import describe
@@ -29,5 +31,7 @@ def toolchain() -> tuple[tuple[str, str], ...]:
         ("linker", linked_by),
         ("math", str(VERSION)),
         ("pipeline", hashlib.sha256(pipeline.encode()).hexdigest()),
+        ("gpu-pipeline", hashlib.sha256(describe(GPU_PIPELINE).encode()).hexdigest()),
+        ("ptxas", assembler()),
         ("code", str(CODE_VERSION)),
     )

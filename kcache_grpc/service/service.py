@@ -19,6 +19,7 @@ from kcache_grpc.errors import (
     Unavailable,
 )
 from kcache_grpc.model.explanation import Explanation
+from kcache_grpc.model.gpu_target import GPU_TARGETS, GpuTarget
 from kcache_grpc.model.identity import toolchain_digest
 from kcache_grpc.model.program import Program, ProgramFormat
 from kcache_grpc.model.signing import Signer
@@ -245,7 +246,7 @@ class KernelService:
             toolchain=self._pool.toolchain,
             toolchain_digest=self._toolchain,
             formats=FORMATS,
-            targets=tuple(map(CpuTarget, (*CPU_TARGETS, *CPU_NAMES))),
+            targets=(*map(CpuTarget, (*CPU_TARGETS, *CPU_NAMES)), *map(GpuTarget, GPU_TARGETS)),
             limits=self.limits,
             canonicalizer=self._pool.canonicalizer,
             toolchain_disowned=self._namespaces.disowns_us(namespace),

@@ -326,7 +326,7 @@ def test_graph_operations(client: kcache.Client, service: FakeService) -> None:
      {"dynamic": True, "symbols": [(0, -1)]}, {"dynamic": True, "symbols": ["00"]},
      {"dynamic": True, "symbols": "00"}, {"dynamic": True, "symbols": {(0, 0): 8}},
      {"dynamic": "auto", "symbols": [(0, 0), (0, 0)]}, {"options": "fast"},
-     {"target": "sm_90"}, {"format": ["x"]}],
+     {"target": "sm_130"}, {"format": ["x"]}],
 )  # fmt: skip
 def test_wrong_arguments_are_refused_before_anything_is_sent(
     client: kcache.Client, service: FakeService, wrong: dict[str, Any]

@@ -122,7 +122,7 @@ BAD_REQUESTS: dict[str, Any] = {
         )
     ),
     "gpu": lambda s: s.CompileKernel(
-        compile_request(inline(add(4)), target=common_pb2.Target(gpu=common_pb2.GpuTarget(arch="sm_90")))
+        compile_request(inline(add(4)), target=common_pb2.Target(gpu=common_pb2.GpuTarget(arch="sm_130")))
     ),
     "opt level": lambda s: s.CompileKernel(
         compile_request(inline(add(4)), options=common_pb2.Options(opt_level=4))

@@ -53,9 +53,9 @@ def test_capabilities_say_who_the_server_is_and_what_it_allows(server: Running) 
     assert reply.canonicalizer >= 1
     assert reply.limits.max_program_bytes > reply.limits.max_inline_program_bytes > 0
     assert reply.limits.compile_timeout.seconds > 0
-    targets = [target.cpu.isa for target in reply.targets]
+    targets = [target.cpu.isa or target.gpu.arch for target in reply.targets]
     assert targets[:5] == ["x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64", "aarch64-sve"]
-    assert {"znver5", "sapphirerapids", "neoverse-v1"} <= set(targets)
+    assert {"znver5", "sapphirerapids", "neoverse-v1", "sm_75", "sm_90a", "sm_120"} <= set(targets)
     assert list(reply.abis) == [1]
 
 

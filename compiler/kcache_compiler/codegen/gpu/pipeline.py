@@ -7,6 +7,7 @@ from collections.abc import Callable
 from kcache_compiler import compile as cpu
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.formula import text
+from kcache_compiler.codegen.gpu.cubin import assemble
 from kcache_compiler.codegen.gpu.launches import build_kernels
 from kcache_compiler.codegen.llvmir import emit_assembly, optimize
 from kcache_compiler.codegen.pipeline import LOWER, TRANSLATE
@@ -48,6 +49,7 @@ PIPELINE: tuple[Stage, ...] = (
     *TRANSLATE,
     Rewrite("optimize", _optimize, "new pass manager at the level of the options", verify=False),
     Rewrite("ptx", _emit, "the oldest PTX that has the architecture", verify=False),
+    Rewrite("cubin", assemble, verify=False),
 )
 
 
@@ -85,4 +87,6 @@ def kernel_of(unit: Unit, seconds: dict[str, float]) -> CompiledKernel:
         "mlir": unit.source.encode(),
         "llvm": unit.llvm_ir.encode(),
     }
+    if unit.object_code:
+        artifacts["cubin"] = unit.object_code
     return CompiledKernel(artifacts, interface, seconds)

@@ -1,0 +1,22 @@
+"""The cubin beside the PTX, and what each launch takes of the GPU, where ``ptxas`` is installed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kcache_compiler.codegen.stage import Unit
+from kcache_compiler.package.ptxas import assemble_ptx, find_ptxas
+
+
+def assemble(unit: Unit) -> None:
+    """Sets the object code and the resources of the launches; leaves both where there is no ``ptxas``."""
+    if find_ptxas() is None or not unit.gpu_launches:
+        return
+    unit.object_code, found = assemble_ptx(unit.assembly, unit.target.name)
+    unit.gpu_launches = [replace(launch, resources=found[launch.entry]) for launch in unit.gpu_launches]
+
+
+def assembler() -> str:
+    """The version of ``ptxas``, for the toolchain: it changes bytes."""
+    ptxas = find_ptxas()
+    return ptxas.version if ptxas else "none"
