@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kcache_grpc.model.signing import Signed, Signer
-from kcache_grpc.model.target import Target
+from kcache_grpc.model.target import CpuTarget
 from kcache_grpc.service.ledger import Ledger
 from kcache_grpc.service.sealer import Sealer
 from kcache_grpc.service.threads import StoreThreads
@@ -73,7 +73,7 @@ async def _noting(store: Store, namespace: Namespace) -> float:
     found: list[Found | Missing] = [Found(graph, KnownKernel(_digest("k"), Signed(b"", b"", b""), (), 1))]
     threads = StoreThreads(1)
     ledger = Ledger(store, threads, _digest("toolchain"))
-    target, caller, digests = Target("x86-64-v3"), Caller(started=time.perf_counter()), [_digest("p")]
+    target, caller, digests = CpuTarget("x86-64-v3"), Caller(started=time.perf_counter()), [_digest("p")]
 
     def calls() -> None:
         for _ in range(_CALLS):

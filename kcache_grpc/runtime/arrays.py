@@ -106,9 +106,18 @@ def address_of(array: Any) -> CData:
 
 
 def _from_torch(tensor: Any) -> Buffer:
-    torch: Any = sys.modules["torch"]
     if tensor.device.type != "cpu":
         raise Refused(f"it is on {tensor.device}; pass x.cpu()")
+    address = torch_address(tensor)
+    if address % max(1, tensor.element_size() // (2 if tensor.is_complex() else 1)):
+        raise Refused("it is not aligned to its elements; pass x.clone()")
+    dtype = names_of_torch().get(tensor.dtype, str(tensor.dtype))
+    return Buffer(ffi.cast(_VOID, address), dtype, tuple(tensor.shape), tensor)
+
+
+def torch_address(tensor: Any) -> int:
+    """Where a plain, contiguous tensor's elements are. Raises ``Refused`` for all others."""
+    torch: Any = sys.modules["torch"]
     if tensor.layout is not torch.strided:
         raise Refused(f"its layout is {tensor.layout}; pass x.to_dense()")
     if tensor.requires_grad and torch.is_grad_enabled():
@@ -120,13 +129,9 @@ def _from_torch(tensor: Any) -> Buffer:
     if not tensor.is_contiguous():
         raise Refused("it is not row-major contiguous; pass x.contiguous()")
     try:
-        address = tensor.data_ptr()
+        return int(tensor.data_ptr())
     except RuntimeError as error:
         raise Refused(f"it has no memory of its own: {error}") from error
-    if address % max(1, tensor.element_size() // (2 if tensor.is_complex() else 1)):
-        raise Refused("it is not aligned to its elements; pass x.clone()")
-    dtype = names_of_torch().get(tensor.dtype, str(tensor.dtype))
-    return Buffer(ffi.cast(_VOID, address), dtype, tuple(tensor.shape), tensor)
 
 
 def _from_dlpack(value: Any) -> Buffer:
@@ -136,7 +141,7 @@ def _from_dlpack(value: Any) -> Buffer:
         raise Refused(f"it is on {error}; move it to the CPU first") from error
     except Exception as error:  # code of other projects
         raise Refused(f"its __dlpack__ failed: {error}") from error
-    if not _row_major(view.shape, view.strides):
+    if not row_major(view.shape, view.strides):
         raise Refused("it is not row-major contiguous; pass a contiguous copy")
     known = numpy_dtypes().get(view.dtype)
     alignment = known.alignment if known is not None else 1
@@ -145,7 +150,8 @@ def _from_dlpack(value: Any) -> Buffer:
     return Buffer(view.pointer, view.dtype, view.shape, view.owner)
 
 
-def _row_major(shape: tuple[int, ...], strides: tuple[int, ...] | None) -> bool:
+def row_major(shape: tuple[int, ...], strides: tuple[int, ...] | None) -> bool:
+    """Whether strides in elements are those of a contiguous array."""
     if strides is None or 0 in shape:
         return True
     expected = 1

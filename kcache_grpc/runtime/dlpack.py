@@ -13,6 +13,7 @@ from kcache_grpc.runtime._abi import CData, ffi
 from kcache_grpc.runtime.dtypes import DLPACK
 
 _CPU = 1
+CUDA = 2
 _DEVICES = {
     2: "CUDA",
     3: "CUDA host",
@@ -42,10 +43,31 @@ class NotOnCpu(Exception):
 
 def read(array: Any) -> View:
     """Raises ``NotOnCpu``, or whatever the array's own export raises."""
+    kind, number = device_of(array)
+    if kind != _CPU:
+        raise NotOnCpu(device_name(kind, number))
+    return _view(array, _export(array))
+
+
+def read_cuda(array: Any, stream: int) -> View:
+    """An array in the memory of a GPU, for use on ``stream``, which its exporter lets wait for what it still
+    computes. Raises whatever the array's own export raises.
+    """
+    return _view(array, _export(array, stream=stream or 1))
+
+
+def device_of(array: Any) -> tuple[int, int]:
+    """DLPack's device type and the number of the device."""
     kind, number = array.__dlpack_device__()
-    if int(kind) != _CPU:
-        raise NotOnCpu(f"{_DEVICES.get(int(kind), f'DLPack device type {int(kind)}')}:{number}")
-    capsule = _export(array)
+    return int(kind), int(number)
+
+
+def device_name(kind: int, number: int) -> str:
+    """For people."""
+    return f"{_DEVICES.get(kind, f'DLPack device type {kind}')}:{number}"
+
+
+def _view(array: object, capsule: object) -> View:
     tensor = _tensor(capsule)
     shape = tuple(int(tensor.shape[axis]) for axis in range(tensor.ndim))
     strides = None
@@ -58,11 +80,11 @@ def read(array: Any) -> View:
     return View(pointer, text, shape, strides, (array, capsule))
 
 
-def _export(array: Any) -> object:
+def _export(array: Any, **stream: int) -> object:
     try:
-        return array.__dlpack__(max_version=(1, 0))
+        return array.__dlpack__(**stream, max_version=(1, 0))
     except TypeError:
-        return array.__dlpack__()
+        return array.__dlpack__(**stream)
 
 
 def _tensor(capsule: object) -> Any:

@@ -19,7 +19,7 @@ from kcache_grpc._proto.kcache.v1 import autotune_pb2, autotune_pb2_grpc, common
 from kcache_grpc.client.timings import subject_of
 from kcache_grpc.client.tuning import Search
 from kcache_grpc.model.schedule import winner
-from kcache_grpc.model.target import Target
+from kcache_grpc.model.target import CpuTarget
 from kcache_grpc.runtime import racing
 from tests.serving import ServerProcess
 
@@ -86,7 +86,7 @@ def test_programs_with_different_winners_come_together(server: ServerProcess, co
         for schedule in ("", "grain:4", "unroll:on"):
             options = kcache.Options(schedule=schedule)
             made = tuner.compile(program, target="x86-64-v3", options=options)
-        target = Target("x86-64-v3")
+        target = CpuTarget("x86-64-v3")
         subject = subject_of(made.spec_digest, made.binding.arg_spec, target, kcache.Options())
         timings = [
             autotune_pb2.ScheduleTiming(schedule=schedule, duration=Duration(nanos=nanos), sample_count=1)

@@ -14,7 +14,7 @@ import kcache_grpc as kcache
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.model.manifest import Binding, Manifest
 from kcache_grpc.model.signing import Signed, Signer, server_id
-from kcache_grpc.model.target import Target
+from kcache_grpc.model.target import CpuTarget
 from tests.client.conftest import PROGRAM, NewClient
 from tests.client.fake import FakeServer, FakeService
 
@@ -113,7 +113,7 @@ MANIFESTS: dict[str, Callable[[Manifest], Manifest]] = {
     "key": lambda value: replace(value, key=77),
     "namespace": lambda value: replace(value, namespace="other"),
     "epoch": lambda value: replace(value, epoch=0),
-    "target": lambda value: replace(value, target=Target("aarch64")),
+    "target": lambda value: replace(value, target=CpuTarget("aarch64")),
     "options": lambda value: replace(value, options=kcache.Options(opt_level=0)),
     "arg spec": lambda value: replace(value, arg_spec="f64[4]"),
     "inputs": lambda value: replace(value, inputs=value.outputs + value.outputs),

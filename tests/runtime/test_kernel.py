@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from kcache_grpc.errors import ArgumentError, IntegrityError, KcacheError, NotFound
-from kcache_grpc.model.target import Target
+from kcache_grpc.model.target import CpuTarget
 from kcache_grpc.runtime import Kernel
 from tests.runtime.c_kernels import ADD, copy_of, make, shared_object
 
@@ -375,7 +375,7 @@ def _with_so(kernel, content):
     [
         ({"abi": 2}, "version 2 of the C ABI"),
         ({"required_isa": ("avx9000", "sse4.2")}, "lacks avx9000;"),
-        ({"target": Target("aarch64")}, "lacks aarch64-unknown-linux-gnu"),
+        ({"target": CpuTarget("aarch64")}, "lacks aarch64-unknown-linux-gnu"),
         ({"guard": "s0 % 8 == 0"}, "guard"),
     ],
 )
@@ -390,7 +390,7 @@ def test_what_cannot_run_here_says_so_and_can_be_read(settings, says, monkeypatc
 def test_other_systems_get_a_typed_error(monkeypatch):
     monkeypatch.setattr("sys.platform", "darwin")
     with pytest.raises(ArgumentError, match="Linux only, this is darwin"):
-        add_kernel(target=Target("x86-64-v2")).load()
+        add_kernel(target=CpuTarget("x86-64-v2")).load()
 
 
 def test_kernels_loaded_one_after_another_are_different_libraries():

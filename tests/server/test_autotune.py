@@ -171,11 +171,11 @@ def test_wrong_timings_are_refused_whole(
 
 def test_a_stored_choice_that_this_version_lacks_is_left_out(server: Running, tuner: Any) -> None:
     from kcache_grpc.model.options import Options
-    from kcache_grpc.model.target import Target
+    from kcache_grpc.model.target import CpuTarget
     from kcache_grpc.service.autotune import Subject
 
     mine = subject(server, 10)
-    known = Subject(mine.spec_digest, mine.arg_spec, Target("x86-64-v3"), Options(), DEVICE)
+    known = Subject(mine.spec_digest, mine.arg_spec, CpuTarget("x86-64-v3"), Options(), DEVICE)
     with open_store(server.config.db) as store:
         later = Timing(known.digest, known.shape, "speed:9", DEVICE, 1)
         store.add_timings(store.get_or_create_namespace("default"), [later])

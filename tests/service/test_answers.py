@@ -13,14 +13,14 @@ from kcache_grpc.model.options import Options
 from kcache_grpc.model.program import Program, ProgramFormat
 from kcache_grpc.model.shapes import AUTO, ShapeWish
 from kcache_grpc.model.signing import Signed
-from kcache_grpc.model.target import Target
+from kcache_grpc.model.target import CpuTarget
 from kcache_grpc.service.answers import Answers
 from kcache_grpc.service.flight import Flight
 from kcache_grpc.service.values import Answer, KernelWish, KnownGraph, KnownKernel, Origin
 from kcache_grpc.storage.records import Namespace
 
 HERE = Namespace(1, "default", 1)
-WISH = KernelWish(Target("x86-64-v3"), Options())
+WISH = KernelWish(CpuTarget("x86-64-v3"), Options())
 SIGNED = Signed(b"payload", b"signature", b"key")
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from kcache_grpc import errors
 from kcache_grpc.model.signing import Signed
-from kcache_grpc.model.target import Target
+from kcache_grpc.model.target import CpuTarget
 from kcache_grpc.service.failures import Failures, as_error, lasting
 from kcache_grpc.service.ledger import Ledger
 from kcache_grpc.service.namespaces import Namespaces
@@ -111,7 +111,7 @@ def test_busy_moments_have_one_event_for_equal_requests(store: Store, threads: S
     async def body() -> None:
         ledger = Ledger(store, threads, name("toolchain"))
         namespace = store.get_or_create_namespace("default")
-        target = Target("x86-64-v3")
+        target = CpuTarget("x86-64-v3")
         missing = name("missing")
         for turn in range(150):
             caller = Caller(request_id=f"r{turn}", client="c", actor="ada" if turn % 3 else "bob")
