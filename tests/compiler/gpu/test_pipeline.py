@@ -67,3 +67,16 @@ def test_loops_that_depend_on_data_are_refused() -> None:
 def test_an_unknown_architecture_is_refused() -> None:
     with pytest.raises(CompileFailed, match="sm_130"):
         compiled(POINTWISE, 2, "sm_130")
+
+
+def test_neighbours_are_read_and_written_sixteen_bytes_at_a_time() -> None:
+    for text, inputs, loads in ((POINTWISE, 2, 2), (SOFTMAX, 1, 2)):
+        ptx = compiled(text, inputs).artifacts["ptx"].decode()
+        assert ptx.count("ld.global.nc.v4.b32") >= loads
+        assert "st.global.v4.b32" in ptx
+
+
+def test_rows_of_odd_lengths_are_read_one_by_one() -> None:
+    ptx = compiled(SOFTMAX.replace("2000", "2001"), 1).artifacts["ptx"].decode()
+    assert "ld.global.nc.b32" in ptx
+    assert ".v4" not in ptx

@@ -14,10 +14,12 @@ from kcache_compiler.codegen.formula import text
 from kcache_compiler.codegen.gpu.arrange import arrange
 from kcache_compiler.codegen.gpu.intrinsics import special
 from kcache_compiler.codegen.gpu.kernel import Form, Kernel, Program, loads_behind
+from kcache_compiler.codegen.gpu.lanes import LaneWriter
 from kcache_compiler.codegen.gpu.markers import write_marker
-from kcache_compiler.codegen.gpu.points import PointWriter, write_points
+from kcache_compiler.codegen.gpu.points import write_points
 from kcache_compiler.codegen.gpu.rows import Rows, RowWriter, plan_rows, write_rows
 from kcache_compiler.codegen.gpu.shared import ALIGNMENT, shared_memory
+from kcache_compiler.codegen.gpu.streams import plan_streams, write_streams
 from kcache_compiler.codegen.launch import captured_by, names_of
 from kcache_compiler.codegen.memory import Pointer, root_of
 from kcache_compiler.codegen.nest import Check
@@ -179,10 +181,24 @@ def _loops(kernel: Kernel, planned: Planned) -> Form:
     for number, other in fused.instead:
         pointers[number] = pointers[other]
     with kernel.before():
-        common = (kernel, fused, planned.codes, pointers, views, scalars)
-        writer = PointWriter(*common) if rows is None else RowWriter(*common, rows)
+        moved = {number for number in used if _begins_anywhere(planned.buffers[number])}
+        common = (kernel, fused, planned.codes, pointers, views, scalars, moved)
+        writer = LaneWriter(*common) if rows is None else RowWriter(*common, rows)
     with kernel.body():
-        return write_rows(writer) if isinstance(writer, RowWriter) else write_points(writer)
+        if isinstance(writer, RowWriter):
+            return write_rows(writer)
+        lanes = plan_streams(writer)
+        return write_points(writer) if lanes is None else write_streams(writer, lanes)
+
+
+def _begins_anywhere(buffer: mlir.Value) -> bool:
+    """The buffer is, or may be, a part of another that does not begin with it."""
+    owner = mlir.defining(buffer)
+    while owner is not None and mlir.name_of(owner) in memory.VIEWS:
+        if mlir.name_of(owner) == "memref.subview":
+            return True
+        owner = mlir.defining(owner.operands[0])
+    return owner is not None and mlir.name_of(owner) == "memref.get_global"
 
 
 def _row_memory(kernel: Kernel, rows: Rows | None, number: int, size: int) -> mlir.Value:

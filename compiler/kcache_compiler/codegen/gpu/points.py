@@ -15,7 +15,8 @@ from kcache_compiler.schedule.loops import Fused
 
 #: Threads of a block.
 THREADS = 256
-_SHORT = 2**31 - THREADS
+#: Points up to which their numbers are split as i32.
+SHORT = 2**31 - THREADS
 
 
 class PointWriter(Writer):
@@ -55,7 +56,7 @@ def write_points(writer: PointWriter) -> Form:
     short, number = thread_number(THREADS)
 
     def point() -> None:
-        narrow = short if isinstance(points, int) and points < _SHORT else None
+        narrow = short if isinstance(points, int) and points < SHORT else None
         writer.point(split(number, narrow, sizes, kernel.value))
 
     when(compare("lt", number, limit), point)

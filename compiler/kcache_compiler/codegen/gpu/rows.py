@@ -7,9 +7,9 @@ memory, and every thread has the result. Buffers of one row lie in shared memory
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.formula import Formula, apply, product
@@ -26,11 +26,11 @@ from kcache_compiler.codegen.fused import (
 from kcache_compiler.codegen.gpu.combine import Combiner, across_lanes, combiners_of
 from kcache_compiler.codegen.gpu.intrinsics import barrier, special, warp_barrier
 from kcache_compiler.codegen.gpu.kernel import Form, Kernel, split
-from kcache_compiler.codegen.gpu.points import PointWriter
+from kcache_compiler.codegen.gpu.lanes import Lanes, LaneWriter
 from kcache_compiler.codegen.gpu.shared import shared_memory
 from kcache_compiler.codegen.memory import Pointer, i64
 from kcache_compiler.codegen.nest import Access
-from kcache_compiler.codegen.shuffles.code import compare, when
+from kcache_compiler.codegen.shuffles.code import compare, either, when
 from kcache_compiler.schedule.loops import Fused, Statement
 
 WARP = 32
@@ -41,6 +41,12 @@ BLOCK, LONG_BLOCK, WHOLE = 256, 512, 1024
 _LONG = 8192
 
 Combiners = dict[tuple[int, int], Combiner]
+
+
+#: Sizes of the axes that are dealt out, and how many elements along the last go together.
+Dealt: TypeAlias = tuple[list[Formula], Lanes | None]
+#: One element: its counters inside the row, and values that are carried.
+Body: TypeAlias = Callable[[list[mlir.Value], dict[Slot, mlir.Value]], dict[Slot, mlir.Value]]
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,7 @@ def _combiners(segment: tuple[Statement, ...], shared: int, codes: Mapping[int, 
     return found
 
 
-class RowWriter(PointWriter):
+class RowWriter(LaneWriter):
     """Writes the segments of one row for the thread ``lane`` of those that share it."""
 
     def __init__(
@@ -117,16 +123,17 @@ class RowWriter(PointWriter):
         pointers: Mapping[int, Pointer],
         views: dict[Any, Pointer],
         scalars: Mapping[Any, mlir.Value],
+        moved: Collection[int],
         plan: Rows,
     ) -> None:
-        super().__init__(kernel, fused, codes, pointers, views, scalars)
+        super().__init__(kernel, fused, codes, pointers, views, scalars, moved)
         self.plan = plan
         self._alone = False
         self._slots = 0
 
     def row(self, counters: list[mlir.Value], thread: mlir.Value) -> None:
         """All segments at ``counters`` of the shared axes."""
-        self.thread = thread
+        self.thread, self.outer = thread, counters
         registers: Registers = {}
         for number, segment in enumerate(self.fused.segments):
             if number:
@@ -148,28 +155,66 @@ class RowWriter(PointWriter):
             self._alone = False
             return
         dealt = parallel or list(range(shared, len(axes)))
-        sizes = [axes[p].size for p in dealt]
         combiners = self.plan.combiners[number]
+        sizes = [axes[p].size for p in dealt]
+        lanes = self.lanes(segment, whole=False) if len(axes) - 1 == dealt[-1] else None
         if parallel or not combiners:
+            self._spread(loops, counters, registers, (sizes, lanes))
+        else:
+            self._reduce(loops, combiners, counters, registers, (sizes, lanes))
 
-            def step(at: mlir.Value, none: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
-                here = [*counters, *split(at, None, sizes, self.kernel.value)]
-                loops.run(len(here), here, dict(registers), {})
-                return none
+    def _deal(self, dealt: Dealt, values: dict[Slot, mlir.Value], body: Body) -> dict[Slot, mlir.Value]:
+        """All elements that are this thread's: every so many-th from its own on, several at once if so."""
+        sizes, lanes = dealt
+        if lanes is None:
+            return self._each(sizes, values, body)
+        fits = self.fits(lanes)
+        if fits is None:
+            return self._chunks(sizes, lanes, values, body)
+        branches = (
+            lambda: _raw(self._chunks(sizes, lanes, values, body)),
+            lambda: _raw(self._each(sizes, values, body)),
+        )
+        kinds = [value.type for value in values.values()]
+        chosen = either(fits, [one.type for one in _raw(values)], *branches)
+        final = [memory.from_carried(raw, kind) for raw, kind in zip(chosen, kinds, strict=True)]
+        return dict(zip(values, final, strict=True))
 
-            self._deal(sizes, {}, step)
-            forget(registers, {loops.access(slot).buffer for slot in loops.slots})
-            return
-        self._reduce(loops, combiners, counters, registers, sizes)
-
-    def _deal(
-        self,
-        sizes: list[Formula],
-        values: dict[Slot, mlir.Value],
-        step: Callable[[mlir.Value, dict[Slot, mlir.Value]], dict[Slot, mlir.Value]],
+    def _each(
+        self, sizes: list[Formula], values: dict[Slot, mlir.Value], body: Body
     ) -> dict[Slot, mlir.Value]:
-        """Every so many-th element from this thread's own on."""
+        def step(at: mlir.Value, inside: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
+            return body(split(at, None, sizes, self.kernel.value), inside)
+
         return carry((self.thread, self.kernel.value(product(sizes))), self.plan.threads, values, step)
+
+    def _chunks(
+        self, sizes: list[Formula], lanes: Lanes, values: dict[Slot, mlir.Value], body: Body
+    ) -> dict[Slot, mlir.Value]:
+        count = lanes.count
+        fewer: list[Formula] = [*sizes[:-1], apply("ceildiv", sizes[-1], count)]
+
+        def step(at: mlir.Value, inside: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
+            found = split(at, None, fewer, self.kernel.value)
+            found[-1] = memory.times(found[-1], mlir.constant(count))
+
+            def lane(counters: list[mlir.Value]) -> None:
+                nonlocal inside
+                inside = body(counters[-len(found) :], inside)
+
+            self.together([*self.outer, *found], count, lane)
+            return inside
+
+        return carry((self.thread, self.kernel.value(product(fewer))), self.plan.threads, values, step)
+
+    def _spread(self, loops: Loops, counters: list[mlir.Value], registers: Registers, dealt: Dealt) -> None:
+        def body(inner: list[mlir.Value], none: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
+            here = [*counters, *inner]
+            loops.run(len(here), here, dict(registers), {})
+            return none
+
+        self._deal(dealt, {}, body)
+        forget(registers, {loops.access(slot).buffer for slot in loops.slots})
 
     def _reduce(
         self,
@@ -177,7 +222,7 @@ class RowWriter(PointWriter):
         combiners: Combiners,
         counters: list[mlir.Value],
         registers: Registers,
-        sizes: list[Formula],
+        dealt: Dealt,
     ) -> None:
         slots = {
             slot: combiners[key]
@@ -187,11 +232,10 @@ class RowWriter(PointWriter):
         starts = {slot: self.read(loops.access(slot), counters, registers) for slot in slots}
         forget(registers, {loops.access(slot).buffer for slot in loops.slots})
 
-        def step(at: mlir.Value, partial: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
-            here = [*counters, *split(at, None, sizes, self.kernel.value)]
-            return loops.bodies(here, dict(registers), partial)
+        def body(inner: list[mlir.Value], partial: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
+            return loops.bodies([*counters, *inner], dict(registers), partial)
 
-        partial = self._deal(sizes, {slot: one.neutral() for slot, one in slots.items()}, step)
+        partial = self._deal(dealt, {slot: one.neutral() for slot, one in slots.items()}, body)
         totals = {slot: across_lanes(one, partial[slot]) for slot, one in slots.items()}
         if self.plan.threads > WARP:
             totals = self._across_warps(slots, totals)
@@ -262,3 +306,8 @@ def write_rows(writer: RowWriter) -> Form:
         lambda: writer.row(split(number, None, sizes, kernel.value), lane),
     )
     return Form((apply("ceildiv", points, plan.rows), 1, 1), (plan.threads * plan.rows, 1, 1))
+
+
+def _raw(values: dict[Slot, mlir.Value]) -> list[mlir.Value]:
+    """Values as branches and loops carry them."""
+    return [memory.to_carried(value) for value in values.values()]
