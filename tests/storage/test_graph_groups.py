@@ -69,7 +69,7 @@ def put_alone(store: Store, ns: Namespace, item: Item) -> Any:
         if item.program is None:
             return store.put_spec(ns, spec(item.spec)).key
         stored = store.put_graph(ns, item.draft, item.event)
-    except Refused as refused:
+    except (Refused, QuotaExceeded) as refused:
         return "refused", refused.args
     return seen(stored.spec.key, stored.mapping, stored.new_spec, stored.new_mapping)
 
@@ -92,7 +92,7 @@ def put_together(store: SqlStore, ns: Namespace, items: Sequence[Item]) -> list[
 
 def told(item: Item, outcome: Written | Exception) -> Any:
     if isinstance(outcome, Exception):
-        assert isinstance(outcome, Refused), outcome
+        assert isinstance(outcome, (Refused, QuotaExceeded)), outcome
         return "refused", outcome.args
     if item.program is None:
         return outcome.spec.key
@@ -120,6 +120,45 @@ def test_a_group_is_stored_as_if_each_came_alone(store, known, items):
             assert put_alone(store, ns, item) == put_alone(model, alone, item)
         assert put_together(store, ns, items) == [put_alone(model, alone, item) for item in items]
         assert contents(store, ns) == contents(model, alone)
+
+
+GOOD = ITEMS.map(lambda item: replace(item, bad=False))
+QUOTAS = st.dictionaries(
+    st.sampled_from(["specs", "mappings", "artifact_bytes"]), st.integers(0, 8), min_size=1
+)
+
+
+@databases
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(known=st.lists(GOOD, max_size=4), items=st.lists(GOOD, min_size=1, max_size=12), quotas=QUOTAS)
+def test_a_group_meets_quotas_as_if_each_came_alone(store, known, items, quotas):
+    assert isinstance(store, SqlStore)
+    ns = store.get_or_create_namespace(f"full {next(_names)}")
+    with open_store("memory:") as model:
+        alone = model.get_or_create_namespace(ns.name)
+        for item in known:
+            assert put_alone(store, ns, item) == put_alone(model, alone, item)
+        for resource, most in quotas.items():
+            store.set_quota(ns, resource, most, "refuse")
+            model.set_quota(alone, resource, most, "refuse")
+        assert put_together(store, ns, items) == [put_alone(model, alone, item) for item in items]
+        assert contents(store, ns) == contents(model, alone)
+        assert store.list_quotas(ns) == model.list_quotas(alone)
+
+
+@databases
+def test_a_group_in_a_full_namespace_takes_two_transactions(store, ns):
+    for number in range(4):
+        store.put_graph(ns, graph(number))
+    store.set_quota(ns, "specs", 4, "refuse")
+    transactions: list[int] = []
+    write = store._write_entries
+    store._writes._write = lambda ns, entries: transactions.append(len(entries)) or write(ns, entries)
+    entries = [Entry(graph(number).spec, graph(number)) for number in range(64)]
+    outcomes = store._writes._outcomes(ns, entries)
+    assert transactions == [64, 4]
+    assert [each.spec.key for each in outcomes[:4]] == [1, 2, 3, 4]
+    assert [each.wanted for each in outcomes[4:]] == [5] * 60
 
 
 @databases

@@ -13,7 +13,7 @@ import pytest
 
 from kcache_grpc.storage.errors import StoreUnavailable
 from kcache_grpc.storage.sql import group_commit
-from kcache_grpc.storage.sql.group_commit import GroupCommit
+from kcache_grpc.storage.sql.group_commit import GroupCommit, Refused
 
 
 class Bad(Exception):
@@ -121,6 +121,27 @@ def test_only_what_is_bad_fails(ledger, pool):
     written = [item for group in ledger.groups for item in group]
     assert written == ["first", *(item for item in items if not item.startswith("bad"))]
     assert ledger.attempts < 30
+
+
+def test_who_is_named_at_fault_is_left_out(ledger, pool):
+    futures = hold_up(ledger, pool, [f"bad {number}" if number % 3 else str(number) for number in range(64)])
+    write = ledger.commit._write
+
+    def naming(lane: str, items: Sequence[str]) -> Sequence[str]:
+        try:
+            return write(lane, items)
+        except Bad as bad:
+            raise Refused([Bad(item) if item.startswith("bad") else None for item in items]) from bad
+
+    ledger.commit._write = naming
+    ledger.go_on.set()
+    for number, future in enumerate(futures[1:]):
+        if number % 3:
+            with pytest.raises(Bad, match=f"bad {number}"):
+                future.result(30)
+        else:
+            assert future.result(30) == f"lane: {number}"
+    assert ledger.attempts == 3
 
 
 def test_a_store_that_cannot_be_used_fails_the_whole_group_at_once(ledger, pool):

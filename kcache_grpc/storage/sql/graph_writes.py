@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from kcache_grpc.storage.errors import MissingReference
+from kcache_grpc.storage.errors import MissingReference, QuotaExceeded
 from kcache_grpc.storage.objects.placing import Placing
 from kcache_grpc.storage.records import (
     AuditEvent,
@@ -37,6 +37,7 @@ from kcache_grpc.storage.sql.graph_rows import (
     spec_record,
     spec_values,
 )
+from kcache_grpc.storage.sql.group_commit import Refused
 from kcache_grpc.storage.sql.journal import insert_events
 from kcache_grpc.storage.sql.limits import Charge, touch
 from kcache_grpc.storage.sql.part import insert_once
@@ -99,9 +100,11 @@ class GraphWriter:
         self._writer = writer
         self._now = now
         self._charge = Charge(connection, namespace)
+        #: What was not there before, by resource and name: how much a quota counts of it.
+        self._new: dict[tuple[str, object], int] = {}
 
     def write(self, entries: Sequence[Entry]) -> list[Written]:
-        """All of them, or raises."""
+        """All of them, or raises; ``Refused`` where a quota has no room for some."""
         graphs = [entry.graph for entry in entries if entry.graph is not None]
         # Nobody waits for the counter while this is done.
         self._store_constants(entries)
@@ -111,16 +114,43 @@ class GraphWriter:
         written = self._write_specs(entries)
         self._write_mappings(entries, written, mapped)
         self._append_events(entries, written)
-        self._charge.settle()
+        try:
+            self._charge.settle()
+        except QuotaExceeded as full:
+            raise Refused(self._without_room(entries)) from full
         return written
+
+    def _without_room(self, entries: Sequence[Entry]) -> list[QuotaExceeded | None]:
+        """What each would be told if it came alone, after those before: who is refused leaves its room."""
+        added = _sums(self._new.items())
+        rooms = {full.resource: full.most - full.wanted + added[full.resource] for full in self._charge.full}
+        paid: set[tuple[str, object]] = set()
+        refusals: list[QuotaExceeded | None] = []
+        for entry in entries:
+            new = {each: self._new[each] for each in _parts(entry) if each in self._new and each not in paid}
+            wanted = _sums(new.items())
+            refusal = None
+            for full in self._charge.full:
+                room, amount = rooms[full.resource], wanted.get(full.resource, 0)
+                if refusal is None and amount > max(room, 0):
+                    place = self._namespace.name, full.resource, full.most
+                    refusal = QuotaExceeded(*place, full.most - room + amount, full.policy)
+            refusals.append(refusal)
+            if refusal is None:
+                paid |= new.keys()
+                rooms = {resource: room - wanted.get(resource, 0) for resource, room in rooms.items()}
+        return refusals
 
     def _store_constants(self, entries: Sequence[Entry]) -> None:
         placed: dict[bytes, tuple[Blob, Placing | None]] = {}
         for entry in entries:
             for blob in () if entry.graph is None else entry.graph.constants:
                 placed.setdefault(blob.digest, (blob, entry.placing))
-        for _, (blob, placing) in sorted(placed.items()):
+        for digest, (blob, placing) in sorted(placed.items()):
+            before = self._charge.added("artifact_bytes")
             store_constants(self._connection, self._namespace, [blob], self._now, self._charge, placing)
+            if added := self._charge.added("artifact_bytes") - before:
+                self._new["artifact_bytes", digest] = added
 
     def _write_specs(self, entries: Sequence[Entry]) -> list[Written]:
         # Who brings a spec alone has looked for it.
@@ -146,6 +176,7 @@ class GraphWriter:
         rows = [spec_values(self._namespace, draft, self._now) for draft in drafts.values()]
         keys = self._add_specs(self._connection, rows)
         self._charge.add("specs", len(keys))
+        self._new |= {("specs", digest): 1 for digest in keys}
         return {digest: spec_as_stored(drafts[digest], key, self._now) for digest, key in keys.items()}
 
     def _find_specs(self, digests: Iterable[bytes]) -> dict[bytes, SpecRecord]:
@@ -163,6 +194,7 @@ class GraphWriter:
                 drafts[_name(graph)] = _mapping(graph, each.spec.key)
         stored, new = insert_mappings(self._connection, self._namespace, drafts, self._charge, self._now)
         mapped |= stored
+        self._new |= {("mappings", name): 1 for name in new}
         for entry, each in zip(entries, written, strict=True):
             if entry.graph is not None:
                 name = _name(entry.graph)
@@ -218,6 +250,22 @@ def insert_mappings(
     if lost:
         stored |= find_mappings(connection, namespace, lost)
     return stored, set(ids)
+
+
+def _sums(amounts: Iterable[tuple[tuple[str, object], int]]) -> dict[str, int]:
+    sums: dict[str, int] = {}
+    for (resource, _), amount in amounts:
+        sums[resource] = sums.get(resource, 0) + amount
+    return sums
+
+
+def _parts(entry: Entry) -> list[tuple[str, object]]:
+    """What a quota may count of an entry, by resource and name, each once."""
+    parts: list[tuple[str, object]] = [("specs", entry.spec.spec_digest)]
+    if entry.graph is not None:
+        parts.append(("mappings", _name(entry.graph)))
+        parts += [("artifact_bytes", digest) for digest in {each.digest for each in entry.graph.constants}]
+    return parts
 
 
 def _name(graph: GraphDraft) -> Name:

@@ -31,6 +31,17 @@ GATHER_SHARE = 0.2
 IDLE_LANES = 256
 
 
+class Refused(Exception):
+    """Nothing was written, and which items are at fault is known: an error for each of these, at least one.
+
+    ``None`` for those that may be written without them. Raised to who groups, never to callers.
+    """
+
+    def __init__(self, errors: Sequence[Exception | None]) -> None:
+        super().__init__(f"{sum(error is not None for error in errors)} of {len(errors)} items are at fault")
+        self.errors = errors
+
+
 class _Seat(Generic[Item, Result]):
     """One item that waits, and what became of it."""
 
@@ -75,9 +86,10 @@ class _State(Generic[Lane, Item, Result]):
 class GroupCommit(Generic[Lane, Item, Result]):
     """Items of one lane are written together, in one transaction, in the order in which they came.
 
-    ``write`` writes all that it is given, or raises and has written nothing. A group that fails is cut in
-    halves until only those fail that are at fault; ``StoreUnavailable``, which is nobody's fault, is raised
-    to all. ``size`` is in bytes. Thread-safe, and usable again after a fork.
+    ``write`` writes all that it is given, or raises and has written nothing. A group that fails is written
+    again without those at fault, if ``Refused`` names them; else it is cut in halves until only they fail.
+    ``StoreUnavailable``, which is nobody's fault, is raised to all. ``size`` is in bytes. Thread-safe, and
+    usable again after a fork.
     """
 
     def __init__(
@@ -160,6 +172,11 @@ class GroupCommit(Generic[Lane, Item, Result]):
             return list(self._write(lane, items))
         except StoreUnavailable as error:
             return [error] * len(items)
+        except Refused as refused:
+            kept = [item for item, error in zip(items, refused.errors, strict=True) if error is None]
+            assert len(kept) < len(items)
+            written = iter(self._outcomes(lane, kept) if kept else ())
+            return [next(written) if error is None else error for error in refused.errors]
         except Exception as error:  # noqa: BLE001 (raised to the caller whose item it is)
             if len(items) == 1:
                 return [error]

@@ -110,11 +110,17 @@ class Charge:
         rows = connection.execute(_QUOTAS, {"ns": namespace.id}).all()
         self._limited = {row.resource for row in rows}
         self._added: dict[str, int] = {}
+        #: The quotas that did not hold it.
+        self.full: list[QuotaExceeded] = []
 
     def add(self, resource: str, amount: int = 1) -> None:
         """Rows that are inserted."""
         if resource in self._limited:
             self._added[resource] = self._added.get(resource, 0) + amount
+
+    def added(self, resource: str) -> int:
+        """As much as counts so far: nothing where there is no quota."""
+        return self._added.get(resource, 0)
 
     def settle(self) -> None:
         """Last in the transaction: the row is locked until it ends. Raises ``QuotaExceeded``."""
@@ -124,7 +130,10 @@ class Charge:
             values = {"ns": self._namespace.id, "of": resource, "added": amount}
             row = self._connection.execute(_CHARGE, values).first()
             if row is not None and row.used > row.most:
-                raise QuotaExceeded(self._namespace.name, resource, row.most, row.used, row.policy)
+                full = QuotaExceeded(self._namespace.name, resource, row.most, row.used, row.policy)
+                self.full.append(full)
+        if self.full:
+            raise self.full[0]
 
 
 def relieve(connection: Connection, namespace: Namespace, removed: Mapping[str, int]) -> None:
