@@ -38,12 +38,17 @@ class TimingRecord:
 class AutotuneStore(ABC):
     """Timings of a namespace. They span epochs: a timing is a hint, never code."""
 
+    #: About as many a namespace keeps: whoever adds more removes the oldest, and this share of all beyond,
+    #: so that they are seldom looked for.
+    most_timings = 100_000
+    spare = 100
+
     @abstractmethod
     def add_timings(self, namespace: Namespace, batch: Sequence[Timing]) -> int:
         """Insert, all in one transaction; how many were new.
 
         A timing is never overwritten: of the same subject, shape, config and device the first stays. So a
-        choice that is added later discards none, and two tuners agree.
+        choice that is added later discards none, and two tuners agree. Above ``most_timings`` the oldest go.
         """
 
     @abstractmethod
@@ -51,3 +56,7 @@ class AutotuneStore(ABC):
         self, namespace: Namespace, subject: bytes, shape: str, device: str
     ) -> tuple[TimingRecord, ...]:
         """All choices measured there, fastest first, of equals the older first."""
+
+    def _too_many(self, count: int) -> int:
+        """How many of so many are to go."""
+        return count - self.most_timings + self.most_timings // self.spare if count > self.most_timings else 0

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kcache_grpc.storage.autotune import Timing
+from kcache_grpc.storage.autotune import AutotuneStore, Timing
 from kcache_grpc.storage.errors import InvalidValue
 from tests.storage.drafts import sha256
 
@@ -66,6 +66,23 @@ def test_every_part_of_the_name_counts(store, ns):
 def test_timings_span_epochs(store, ns):
     store.add_timings(ns, [timing("a")])
     assert configs(store, store.raise_epoch(ns)) == ["a"]
+
+
+def test_a_namespace_keeps_the_youngest(store, ns, monkeypatch):
+    monkeypatch.setattr(AutotuneStore, "most_timings", 200)
+    other = store.get_or_create_namespace("other")
+    store.add_timings(other, [timing(f"other {each:03}", each + 1) for each in range(150)])
+    for start in range(0, 200, 20):
+        batch = [timing(f"choice {each:03}", each + 1) for each in range(start, start + 20)]
+        assert store.add_timings(ns, batch) == 20
+    assert len(configs(store, ns)) == 200
+    assert store.add_timings(ns, [timing("choice 000", 7)]) == 0
+    assert store.add_timings(ns, [timing("choice 200", 201)]) == 1
+    assert configs(store, ns) == [f"choice {each:03}" for each in range(3, 201)]
+    assert len(configs(store, other)) == 150
+    # What went may come again.
+    assert store.add_timings(ns, [timing("choice 000", 300)]) == 1
+    assert configs(store, ns)[-1] == "choice 000"
 
 
 def test_tuners_at_once_agree(store, ns):

@@ -20,7 +20,12 @@ class MemoryAutotune(MemoryPart, AutotuneStore):
             for each in batch:
                 name = (namespace.id, each.subject, each.shape, each.config, each.device)
                 state.timings.setdefault(name, TimingRecord(each, state.clock.wall()))
-            return len(state.timings) - before
+            added = len(state.timings) - before
+            if added:
+                mine = [name for name in state.timings if name[0] == namespace.id]
+                for name in mine[: self._too_many(len(mine))]:
+                    del state.timings[name]
+            return added
 
     def list_timings(
         self, namespace: Namespace, subject: bytes, shape: str, device: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import Connection, bindparam, delete, func, select
 
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.autotune import AutotuneStore, Timing, TimingRecord
@@ -25,6 +25,9 @@ _LIST = (
     )
     .order_by(_T.nanoseconds, _T.id)
 )
+_COUNT = select(func.count()).select_from(autotune_timings).where(_T.namespace_id == bindparam("ns"))
+_OLDEST = select(_T.id).where(_T.namespace_id == bindparam("ns")).order_by(_T.id).limit(bindparam("most"))
+_REMOVE_OLDEST = delete(autotune_timings).where(_T.id.in_(_OLDEST))
 
 
 class SqlAutotune(SqlPart, AutotuneStore):
@@ -50,9 +53,16 @@ class SqlAutotune(SqlPart, AutotuneStore):
             }
             for _, each in sorted(named.items(), key=lambda pair: pair[0])
         ]
-        return self._db.transact(
-            lambda connection: sum(len(connection.execute(_INSERT, row).all()) for row in rows)
-        )
+
+        def work(connection: Connection) -> int:
+            added = sum(len(connection.execute(_INSERT, row).all()) for row in rows)
+            if added:
+                count = connection.execute(_COUNT, {"ns": namespace.id}).scalar_one()
+                if excess := self._too_many(count):
+                    connection.execute(_REMOVE_OLDEST, {"ns": namespace.id, "most": excess})
+            return added
+
+        return self._db.transact(work)
 
     def list_timings(
         self, namespace: Namespace, subject: bytes, shape: str, device: str
