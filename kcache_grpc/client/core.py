@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from kcache_grpc.client import audit, graphs, timings, tuning
+from kcache_grpc.client import audit, graphs, tuning
 from kcache_grpc.client.clock import Deadline, OutOfTime
 from kcache_grpc.client.config import ClientConfig
 from kcache_grpc.client.counters import Counters
 from kcache_grpc.client.explain import explain
 from kcache_grpc.client.kept import AskKey, KernelTable, ask_key
-from kcache_grpc.client.memory import Abandoned, Flight, Flights, Lru, Progress
+from kcache_grpc.client.memory import Abandoned, Flight, Flights, Progress
 from kcache_grpc.client.obtain import Obtained, Obtainer
 from kcache_grpc.client.place import Place, RemotePlace
+from kcache_grpc.client.recorded import REFUSALS, RecordedSchedules, plain
 from kcache_grpc.client.services import Services
 from kcache_grpc.client.source import ProgramLike, read_program, read_source
 from kcache_grpc.client.trust import Ask
@@ -35,9 +35,6 @@ from kcache_grpc.model.target import parse_target
 from kcache_grpc.runtime import Kernel
 from kcache_grpc.runtime.bound import BoundKernel
 
-#: Seconds for which a client trusts what it was told the best schedule is.
-_SCHEDULE_WINDOW = 60.0
-
 
 class Core:
     """Everything that a client does, over a world to wait in. Thread-safe; survives ``os.fork``."""
@@ -49,7 +46,7 @@ class Core:
         self._services = Services(config, io, self._counters)
         self._table = KernelTable(config.memory_kernels, config.memory_program_bytes)
         self._flights: Flights[AskKey, Kernel] = Flights()
-        self._schedules: Lru[AskKey, tuple[float, str]] = Lru(config.memory_kernels)
+        self._recorded = RecordedSchedules(self._services, config.memory_kernels)
         self._closed = False
         _LIVE.add(self)
 
@@ -128,33 +125,37 @@ class Core:
         machine, chosen = parse_target(target), _options(options)
 
         sources = await self._io.blocking(lambda: [read_source(program, format) for program in programs])
-        asks = [Ask(source.program, machine, chosen, shapes, retry) for source in sources]
-        asks = [await self._scheduled(ask, deadline) for ask in asks]
-        keys = [ask_key(ask) for ask in asks]
-        unique = dict(zip(keys, asks, strict=True))
-        kernels = {key: kernel for key in unique if (kernel := self._kept(key)) is not None}
-        while missing := {key: ask for key, ask in unique.items() if key not in kernels}:
-            kernels.update(await self._fly(missing, deadline, progress))
+        wished = [Ask(source.program, machine, chosen, shapes, retry) for source in sources]
+        asks = [await self._recorded.applied(wish, deadline) for wish in wished]
+        try:
+            kernels = await self._kernels(asks, deadline, progress)
+        except REFUSALS:
+            refused = await self._recorded.refused(
+                wished, asks, lambda ask: self._kernels([ask], deadline, progress)
+            )
+            if not refused:
+                raise
+            asks = [
+                plain(ask) if ask_key(wish) in refused else ask
+                for wish, ask in zip(wished, asks, strict=True)
+            ]
+            kernels = await self._kernels(asks, deadline, progress)
+            self._recorded.give_up(refused)
         bound = [source.arguments for source in sources]
         return [
             (key, kernels[key] if arguments is None else BoundKernel(kernels[key], arguments))
-            for key, arguments in zip(keys, bound, strict=True)
+            for key, arguments in zip(map(ask_key, asks), bound, strict=True)
         ]
 
-    async def _scheduled(self, ask: Ask, deadline: Deadline) -> Ask:
-        """The ask with the choices that ``"recorded"`` stands for, as the service said within the window."""
-        if ask.options.schedule != RECORDED:
-            return ask
-        if ask.shapes != EXACT:
-            return replace(ask, options=replace(ask.options, schedule=""))
-        key = ask_key(ask)
-        until, schedule = self._schedules.get(key) or (0.0, "")
-        if time.monotonic() > until:
-            schedule = await self._services.serve(
-                lambda obtainer: timings.recorded(obtainer.connection, ask, deadline)
-            )
-            self._schedules.put(key, (time.monotonic() + _SCHEDULE_WINDOW, schedule))
-        return replace(ask, options=replace(ask.options, schedule=schedule))
+    async def _kernels(
+        self, asks: Sequence[Ask], deadline: Deadline, progress: Progress | None
+    ) -> dict[AskKey, Kernel]:
+        """From memory, from who makes them already, else from the service."""
+        unique = {ask_key(ask): ask for ask in asks}
+        kernels = {key: kernel for key in unique if (kernel := self._kept(key)) is not None}
+        while missing := {key: ask for key, ask in unique.items() if key not in kernels}:
+            kernels.update(await self._fly(missing, deadline, progress))
+        return kernels
 
     def _kept(self, key: AskKey) -> Kernel | None:
         kept = self._table.by_digest(key)
@@ -302,7 +303,7 @@ class Core:
         source = await self._io.blocking(lambda: read_source(program, format))
         tuner = tuning.Tuner(self._io, self._services.main, self._alone, self.config.timeout)
         found = await tuner.tune(Ask(source.program, machine, plain), choices, inputs, budget, progress)
-        self._schedules.clear()
+        self._recorded.clear()
         best = replace(plain, schedule=found.schedule)
         [(_, kernel)] = await self._resolve([program], format, target, best, None)
         return tuning.Tuning(
@@ -330,7 +331,7 @@ class Core:
         deadline = self._new_deadline()
         machine, chosen = parse_target(target), _options(options)
         graph = await self._io.blocking(lambda: read_program(program, format))
-        ask = await self._scheduled(Ask(graph, machine, chosen, shapes), deadline)
+        ask = await self._recorded.applied(Ask(graph, machine, chosen, shapes), deadline)
         return await explain(self._services.main, ask, neighbours, deadline)
 
     async def _graph(
@@ -354,7 +355,7 @@ class Core:
         self._counters.after_fork()
         self._table.after_fork()
         self._flights.after_fork()
-        self._schedules = Lru(self.config.memory_kernels)
+        self._recorded = RecordedSchedules(self._services, self.config.memory_kernels)
         self._services.after_fork()
 
     def _new_deadline(self) -> Deadline:

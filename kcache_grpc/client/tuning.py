@@ -92,7 +92,7 @@ class Search:
             fresh: dict[str, Kernel] = {}
             for value in values:
                 schedule = with_choice(best, name, value)
-                kernel = await self._variant(schedule, rejected)
+                kernel = await self.variant(schedule, rejected)
                 if kernel is not None and _code(kernel) not in codes:
                     codes.add(_code(kernel))
                     fresh[schedule] = kernel
@@ -113,7 +113,8 @@ class Search:
         paces = await self.compete(kernels, seconds)
         return {name: ScheduleTiming(name, *pace) for name, pace in paces.items()}
 
-    async def _variant(self, schedule: str, rejected: dict[str, str]) -> Kernel | None:
+    async def variant(self, schedule: str, rejected: dict[str, str]) -> Kernel | None:
+        """The kernel of a schedule; ``None``: it is out, and why is in ``rejected``."""
         self.report(schedule, 0.0)
         try:
             kernel = await self.make(schedule)
@@ -210,7 +211,13 @@ class Tuner:
         subject = subject_of(default.spec_digest, default.binding.arg_spec, ask.target, ask.options)
         new = await record(self.connection, subject, list(timings.values()), Deadline(self.timeout))
         known = await stored(self.connection, subject, Deadline(self.timeout))
-        best = winner((each.schedule, each.nanoseconds) for each in known if each.schedule not in rejected)
+        while True:
+            best = winner(
+                (each.schedule, each.nanoseconds) for each in known if each.schedule not in rejected
+            )
+            # Another's winner may be one of a compiler that is gone.
+            if best in ("", *timings) or await search.variant(best, rejected) is not None:
+                break
         return Found(best, known, new, subject.device, rejected)
 
 

@@ -21,6 +21,8 @@ from kcache_grpc.client.tuning import Search
 from kcache_grpc.model.schedule import winner
 from kcache_grpc.model.target import CpuTarget
 from kcache_grpc.runtime import racing
+from kcache_grpc.storage import open_store
+from kcache_grpc.storage.records import Failure
 from tests.serving import ServerProcess
 
 pytestmark = pytest.mark.timeout(240)
@@ -79,6 +81,21 @@ def test_what_one_tunes_all_others_get(connect: Any) -> None:
     assert (event.outcome, event.key) == ("recorded", default.key)
 
 
+def record(server: ServerProcess, namespace: str, kernel: Any, nanos: dict[str, int]) -> None:
+    """Timings that nobody took, for a kernel for x86-64-v3."""
+    target = CpuTarget("x86-64-v3")
+    subject = subject_of(kernel.spec_digest, kernel.binding.arg_spec, target, kcache.Options())
+    timings = [
+        autotune_pb2.ScheduleTiming(schedule=schedule, duration=Duration(nanos=each), sample_count=1)
+        for schedule, each in nanos.items()
+    ]
+    request = autotune_pb2.RecordTimingsRequest(
+        header=common_pb2.RequestHeader(namespace=namespace), subject=subject, timings=timings
+    )
+    with grpc.insecure_channel(server.address) as channel:
+        autotune_pb2_grpc.AutotuneStub(channel).RecordTimings(request, timeout=60)
+
+
 def test_programs_with_different_winners_come_together(server: ServerProcess, connect: Any) -> None:
     tuner = connect("a", namespace="several")
     winners = {product(18): "grain:4", product(19): "unroll:on", product(20): ""}
@@ -86,23 +103,42 @@ def test_programs_with_different_winners_come_together(server: ServerProcess, co
         for schedule in ("", "grain:4", "unroll:on"):
             options = kcache.Options(schedule=schedule)
             made = tuner.compile(program, target="x86-64-v3", options=options)
-        target = CpuTarget("x86-64-v3")
-        subject = subject_of(made.spec_digest, made.binding.arg_spec, target, kcache.Options())
-        timings = [
-            autotune_pb2.ScheduleTiming(schedule=schedule, duration=Duration(nanos=nanos), sample_count=1)
-            for schedule, nanos in {"": 20, best: 10}.items()
-        ]
-        request = autotune_pb2.RecordTimingsRequest(
-            header=common_pb2.RequestHeader(namespace="several"), subject=subject, timings=timings
-        )
-        with grpc.insecure_channel(server.address) as channel:
-            autotune_pb2_grpc.AutotuneStub(channel).RecordTimings(request, timeout=60)
+        record(server, "several", made, {"": 20, best: 10})
     recorded = kcache.Options(schedule="recorded")
     found = connect("b", namespace="several").compile_many(
         list(winners), target="x86-64-v3", options=recorded
     )
     assert [each.manifest.options.schedule for each in found] == list(winners.values())
     assert {each.origin for each in found} == {"remote"}
+
+
+def test_a_winner_that_the_compiler_refuses_now_gives_way_to_the_default(
+    server: ServerProcess, connect: Any
+) -> None:
+    """Its failure is remembered by the service, as that of a compile is."""
+    tuner, programs = connect("a", namespace="refused"), [product(26), product(27)]
+    plain = tuner.compile_many(programs, target="x86-64-v3")
+    for kernel in plain:
+        record(server, "refused", kernel, {"": 30, "grain:4": 10, "unroll:on": 20})
+    elsewhere = connect("b", namespace="elsewhere")
+    failure = Failure("COMPILE_FAILED", "lower", "", (("message", "no such grain any more"),))
+    chosen = kcache.Options(schedule="grain:4")
+    lost = elsewhere.compile(programs[0], target="x86-64-v3", options=chosen)
+    with open_store(f"sqlite:///{server.database}") as store:
+        ns = store.find_namespace("refused")
+        assert ns is not None
+        store.record_failure(ns, lost.manifest.kernel_digest, failure, 600.0)
+
+    recorded = kcache.Options(schedule="recorded")
+    client = connect("c", namespace="refused")
+    with pytest.warns(kcache.KcacheWarning, match="recorded schedule grain:4 .* no such grain any more"):
+        found = client.compile_many(programs, target="x86-64-v3", options=recorded)
+    assert [each.manifest.options.schedule for each in found] == ["", "grain:4"]
+    assert found[0].manifest.kernel_digest == plain[0].manifest.kernel_digest
+    # It is said once a while, and the failure of what is asked for by name is the caller's.
+    assert client.compile(programs[0], target="x86-64-v3", options=recorded).manifest.options.schedule == ""
+    with pytest.raises(kcache.CompileFailed, match="no such grain"):
+        client.compile(programs[0], target="x86-64-v3", options=chosen)
 
 
 def test_without_timings_the_default_is_taken(connect: Any) -> None:
