@@ -77,7 +77,7 @@ def obtain(
     options: Options,
     sizes: dict[str, Any],
 ) -> tuple[Kernel, list[dict[str, Any]]]:
-    """The kernel of a program, and the stages that it went through, with their seconds."""
+    """The kernel of a program, and the stages that it went through, in groups with their seconds."""
     with _progress(Path(file).name) as (report, stages):
         kernel = client.compile(
             o.read_file(file),
@@ -130,13 +130,14 @@ def _for_people(described: dict[str, Any]) -> dict[str, Any]:
     return short
 
 
-def _slowest(stages: list[dict[str, Any]]) -> str:
-    """The stages that took at least a fiftieth of the time, in order, and the rest in one figure."""
-    total = sum(entry["seconds"] for entry in stages)
-    slow = [entry for entry in stages if entry["seconds"] * 50 >= total]
+def _slowest(groups: list[dict[str, Any]]) -> str:
+    """Those that took at least a fiftieth of the time, in order, and the rest in one figure."""
+    total = sum(entry["seconds"] for entry in groups)
+    slow = [entry for entry in groups if entry["seconds"] * 50 >= total]
     rest = total - sum(entry["seconds"] for entry in slow)
-    texts = [f"{entry['stage']} {entry['seconds']:.3f}" for entry in slow]
-    return ", ".join([*texts, f"{len(stages) - len(slow)} others {rest:.3f}"])
+    texts = [f"{'+'.join(entry['stages'])} {entry['seconds']:.3f}" for entry in slow]
+    others = sum(len(entry["stages"]) for entry in groups if entry not in slow)
+    return ", ".join([*texts, *([f"{others} others {rest:.3f}"] if others else [])])
 
 
 def _check_emit(emit: str | None, destination: Path | None) -> None:
@@ -148,29 +149,56 @@ def _check_emit(emit: str | None, destination: Path | None) -> None:
         raise ArgumentError("a shared object is not for a terminal; say where to: -o FILE")
 
 
+class Stages:
+    """Stages and their seconds, as messages tell them.
+
+    Stages that one message tells of began at times that nobody told: they are a group, with the seconds since
+    the message before.
+    """
+
+    def __init__(self) -> None:
+        self.groups: list[dict[str, Any]] = []
+        self._latest, self._told = "send", 0.0
+
+    def report(self, stage: str, at: float) -> None:
+        """A stage began, as a message says that came after so many seconds."""
+        if stage == self._latest:
+            return
+        if at < self._told:  # another attempt, of which the seconds count anew
+            self._told = 0.0
+        if at > self._told or not self.groups:
+            self._end(at)
+        else:
+            self.groups[-1]["stages"].append(self._latest)
+        self._latest = stage
+
+    def finish(self, seconds: float) -> None:
+        """So long after the last message. Nothing where none came: nothing was compiled."""
+        if self.groups:
+            self._end(self._told + seconds)
+
+    def _end(self, at: float) -> None:
+        self.groups.append({"stages": [self._latest], "seconds": at - self._told})
+        self._told = at
+
+
 @contextmanager
 def _progress(name: str) -> Generator[tuple[Any, list[dict[str, Any]]], None, None]:
     """A spinner with the present stage, on a terminal; stages with their seconds everywhere."""
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    stages: list[dict[str, Any]] = []
-    began = time.perf_counter()
+    stages = Stages()
+    told = time.perf_counter()
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     console = output.stderr()
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(f"{name}: look up")
 
-        def report(stage: str, _: float) -> None:
-            nonlocal began
-            if stages and stages[-1]["stage"] == stage:
-                return
-            now = time.perf_counter()
-            if stages:
-                stages[-1]["seconds"] = now - began
-            began = now
-            stages.append({"stage": stage, "seconds": 0.0})
+        def report(stage: str, at: float) -> None:
+            nonlocal told
+            told = time.perf_counter()
+            stages.report(stage, at)
             progress.update(task, description=f"{name}: {stage}")
 
-        yield report, stages
-    if stages:
-        stages[-1]["seconds"] = time.perf_counter() - began
+        yield report, stages.groups
+    stages.finish(time.perf_counter() - told)

@@ -172,11 +172,18 @@ class Obtainer:
         header = self.connection.header()
 
         def take(reply: pb.CompileKernelResponse) -> None:
+            # One time for all that one message tells: nobody knows when in between they began.
+            now = time.monotonic() - began
             for stage in (*reply.stage.earlier_stages, *reply.result.earlier_stages):
-                progress(stage, time.monotonic() - began)
+                progress(stage, now)
             _take(done, reply)
-            if reply.WhichOneof("event") in ("stage", "heartbeat"):
-                progress(done.stage, time.monotonic() - began)
+            match reply.WhichOneof("event"):
+                case "stage" | "heartbeat":
+                    progress(done.stage, now)
+                case "result":
+                    progress("receive", now)
+                case _:
+                    pass
 
         async def call(source: common_pb2.GraphSource) -> None:
             request = pb.CompileKernelRequest(

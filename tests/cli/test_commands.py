@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from kcache_grpc import Client, cli, errors
+from kcache_grpc.cli.compiling import Stages
 from tests.cli.command import ADD, ADD_RENAMED, UNSUPPORTED, answer, kcache
 from tests.cli.conftest import Run
 from tests.serving import ServerProcess
@@ -44,9 +45,32 @@ def test_compile_says_what_it_made(served: Run, tmp_path: Path) -> None:
     assert list(made["inputs"].values()) == ["f32[12,8]", "f32[12,8]"]
     assert made["outputs"] == ["f32[12,8]"]
     assert len(bytes.fromhex(made["spec_digest"])) == len(bytes.fromhex(made["kernel_digest"])) == 32
-    stages = [entry["stage"] for entry in made["stages"]]
-    assert len(stages) > 3
-    assert all(entry["seconds"] >= 0 for entry in made["stages"])
+    stages = [stage for entry in made["stages"] for stage in entry["stages"]]
+    assert len(stages) > 5
+    assert (stages[0], stages[-1]) == ("send", "receive")
+    assert all(entry["seconds"] > 0 for entry in made["stages"])
+
+
+def test_stages_of_one_message_share_its_seconds() -> None:
+    stages = Stages()
+    for stage, at in (("queued", 0.25), ("import", 0.75), ("lower", 0.75), ("object", 0.75)):
+        stages.report(stage, at)
+    stages.report("object", 1.25)  # a heartbeat
+    for stage in ("link", "publish", "receive"):
+        stages.report(stage, 1.75)
+    stages.finish(0.5)
+    assert stages.groups == [
+        {"stages": ["send"], "seconds": 0.25},
+        {"stages": ["queued", "import", "lower"], "seconds": 0.5},
+        {"stages": ["object", "link", "publish"], "seconds": 1.0},
+        {"stages": ["receive"], "seconds": 0.5},
+    ]
+
+
+def test_what_was_found_has_no_stages() -> None:
+    stages = Stages()
+    stages.finish(0.5)
+    assert stages.groups == []
 
 
 def test_compile_for_people(served: Run, tmp_path: Path) -> None:

@@ -232,7 +232,7 @@ def test_a_remembered_failure_is_raised_as_what_it_was(client: kcache.Client, se
 def test_progress_is_told(client: kcache.Client) -> None:
     seen: list[tuple[str, float]] = []
     client.compile(PROGRAM, on_progress=lambda stage, seconds: seen.append((stage, seconds)))
-    assert [stage for stage, _ in seen] == ["lower", "lower"]
+    assert [stage for stage, _ in seen] == ["lower", "lower", "receive"]
     assert all(seconds >= 0 for _, seconds in seen)
 
 
