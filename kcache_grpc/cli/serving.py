@@ -131,9 +131,11 @@ def migrate(
     json: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
-    """Bring a store to the schema of this version, or move it. Stop its servers first.
+    """Bring a store to the schema of this version, beside its servers, or move it.
 
-    A move that was interrupted goes on when it is typed again; at the end all rows are compared.
+    Servers of the version before go on meanwhile: what they write waits, and is refused after a while as
+    UNAVAILABLE, which clients repeat. Stop them before --from or --objects-into-rows. A move that was
+    interrupted goes on when it is typed again; at the end all rows are compared.
     """
     require_extra("migrate")
     if objects_into_rows:

@@ -131,7 +131,7 @@ def _schema(subject: Subject) -> Finding:
     if revision > SCHEMA_REVISION:
         advice = "run: pip install --upgrade kcache-grpc"
         return Finding("schema", "failed", f"revision {revision} is from a newer version of kcache", advice)
-    advice = f"stop its servers, then run: {migrate_command(subject.url)}"
+    advice = f"run: {migrate_command(subject.url)}"
     detail = f"revision {revision or '-'}, this version needs {SCHEMA_REVISION}"
     return Finding("schema", "failed", detail, advice)
 
