@@ -7,7 +7,8 @@ of artifacts (rows that name objects of that size, without the objects), one wit
 Then it asks both the same things, one call here, one call there, and compares medians of wall time and of
 CPU time: of this process, and of the server processes of a Postgres on this machine. Of the two rows of a
 question ``again`` asks for the same few things over and over, ``any`` for something else each time, so that
-in the large store hardly a page was read before. The files are in the operating system's cache both times.
+in the large store hardly a page was read before. The files are in the operating system's cache both times,
+locked there while it measures: what a disk takes is not the question, and a virtual machine may drop pages.
 
 Both are SQLite files in a temporary folder, or with ``--postgres`` databases of a server that it starts, or
 what ``--db`` and ``--small`` name. Filling the large one takes minutes: with ``--keep`` it stays in a folder
@@ -20,7 +21,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import statistics
 import sys
 import tempfile
@@ -37,6 +37,7 @@ from sqlalchemy import delete, text
 
 from benchmarks.environment import clear_and_restart, description
 from benchmarks.filling import filled, vacuum
+from benchmarks.holding import held
 from benchmarks.questions import Question, questions
 from kcache_grpc.storage import Store, open_store
 from kcache_grpc.storage.lifecycle import Collected
@@ -98,18 +99,13 @@ class Asking:
         return time.process_time_ns() + sum(int(each.read_text().split()[0]) for each in self._servers)
 
 
-def read_into_cache(store: Store) -> None:
-    """Read the files of a database on this machine, as far as this user may."""
+def files_of(store: Store) -> list[Path]:
+    """Those of the database, on this machine."""
     database: Database = store._db  # type: ignore[attr-defined]
-    paths = [Path(store.url.removeprefix("sqlite:///"))]
-    if database.shared:
-        named = [Path(row.path) for row in database.fetch(_FILES)]
-        paths = [path for first in named for path in first.parent.glob(f"{first.name}*")]
-    for path in paths:
-        if os.access(path, os.R_OK):
-            with path.open("rb") as file:
-                while file.read(1 << 22):
-                    pass
+    if not database.shared:
+        return [Path(store.url.removeprefix("sqlite:///"))]
+    named = [Path(row.path) for row in database.fetch(_FILES)]
+    return [path for first in named for path in first.parent.glob(f"{first.name}*")]
 
 
 def compare(asked: dict[str, Asking], rounds: int, calls: int) -> dict[str, Cost]:
@@ -152,8 +148,16 @@ def measure(large: Store, small: Store, chosen: argparse.Namespace) -> dict[str,
         # Those that an earlier run of this benchmark took in a store that was kept.
         database.transact(lambda connection: connection.execute(delete(leases)))
         vacuum(stores[size])
-        read_into_cache(stores[size])
         asked[size] = questions(stores[size], namespace, number)
+    with held([path for store in stores.values() for path in files_of(store)]) as locked:
+        if not locked:
+            print("the files could not be locked in memory (ulimit -l): figures may be of a cold disk")
+        return _ask(stores, asked, chosen)
+
+
+def _ask(
+    stores: dict[str, Store], asked: dict[str, dict[str, Question]], chosen: argparse.Namespace
+) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for name, question in asked["small"].items():
         if chosen.only not in name:
