@@ -138,4 +138,13 @@ COLUMN_SUMS = Reference(
     lambda x: x.sum(0),
     1e-5,
 )
-REFERENCES = (VECTOR_ADD, SOFTMAX, TRANSPOSE, MATMUL, COLUMN_SUMS)
+WARP_ROWS = Reference(
+    "warp_rows",
+    (Symbol("m", 0, 0),),
+    (TensorType("f32", ("m", 32)),),
+    TensorType("f32", ("m", 32)),
+    (("warp_rows", ("ceildiv(m,4)", "1", "1"), (128, 1, 1), "0", ("buffer:0", "buffer:1")),),
+    _normal((8, 32)),
+    lambda x: np.roll(x, -1, 1) + x[:, :1],
+)
+REFERENCES = (VECTOR_ADD, SOFTMAX, TRANSPOSE, MATMUL, COLUMN_SUMS, WARP_ROWS)

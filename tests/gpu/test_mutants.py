@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.gpu.emulate import ORDERS, EmulationError
-from tests.gpu.reference import COLUMN_SUMS, MATMUL, SOFTMAX, TRANSPOSE, VECTOR_ADD, Reference
+from tests.gpu.reference import COLUMN_SUMS, MATMUL, SOFTMAX, TRANSPOSE, VECTOR_ADD, WARP_ROWS, Reference
 from tests.gpu.run import run_gpu
 
 _BARRIER = "call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0) ;"
@@ -156,6 +156,17 @@ MUTANTS = (
         "race: .* another block",
     ),
     Mutant("not cleared", COLUMN_SUMS, "store float 0.0, ptr %p, align 4", "", "uninitialized"),
+    Mutant(
+        "first removed", WARP_ROWS, "call void @llvm.nvvm.bar.warp.sync(i32 -1) ; first", "", "race: |uninit"
+    ),
+    Mutant("second removed", WARP_ROWS, "call void @llvm.nvvm.bar.warp.sync(i32 -1) ; second", "", "race: "),
+    Mutant(
+        "row of another warp",
+        WARP_ROWS,
+        "@rows, i64 0, i64 %warp, i64 0",
+        "@rows, i64 0, i64 0, i64 0",
+        "race|uni",
+    ),
 )
 _PLAIN_SUM = """%was = load float, ptr %to, align 4
   %now = fadd float %was, %value

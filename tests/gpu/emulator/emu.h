@@ -61,7 +61,7 @@ extern Thread threads[MAX_THREADS];
 extern Thread *self;
 extern uint32_t thread_count;
 extern uint32_t block_index[3], grid_size[3], block_size[3];
-extern uint32_t epoch, block_epoch, launch_epoch;
+extern uint32_t epoch, block_epoch, launch_epoch, warp_barriers;
 extern Region regions[MAX_REGIONS];
 extern uint32_t region_count;
 

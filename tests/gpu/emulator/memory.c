@@ -1,7 +1,7 @@
 /* Bounds, alignment, poison and races, byte by byte.
  *
  * A record says who touched a byte last: the epoch (barriers of the block passed, never reused), the number of
- * warp barriers, the thread. Two accesses of which one writes are in order if a barrier of all threads, a warp
+ * warp barriers, the thread; of readers also whether there were several, of several warps, of several blocks. Two accesses of which one writes are in order if a barrier of all threads, a warp
  * barrier of one warp or the end of a launch lies between. Barriers of some threads are taken to order all: that
  * misses races and invents none.
  */
@@ -13,7 +13,7 @@
 
 typedef struct {
     uint32_t epoch;
-    uint16_t wepoch, thread : 10, many : 1, blocks : 1, atomic : 1, pending : 1, invariant : 1;
+    uint16_t wepoch, thread : 10, many : 1, warps : 1, blocks : 1, atomic : 1, pending : 1, invariant : 1;
 } Record;
 
 typedef struct Shadow {
@@ -71,8 +71,9 @@ static void race(const char *act, const char *other, Record by, const Region *re
 static int ordered(Record by, int shared) {
     if (by.epoch < (shared ? block_epoch : launch_epoch)) return 1;
     if (by.epoch < block_epoch) return 0;
-    if (by.many || by.blocks) return by.epoch != self->epoch && !by.blocks;
-    if (by.epoch != self->epoch || by.thread == self->index) return 1;
+    if (by.blocks) return 0;
+    if (by.epoch != self->epoch || (by.thread == self->index && !by.many)) return 1;
+    if (by.warps) return 0;
     return by.thread / WARP == self->warp && by.wepoch < self->wepoch;
 }
 
@@ -91,6 +92,7 @@ static void note_read(Shadow *shadow, const Region *region, uint64_t byte, uint3
     int apart = read.epoch >= launch_epoch && read.epoch < block_epoch;
     now.blocks = (read.epoch >= launch_epoch && read.blocks) || (apart && !shared);
     now.many = !now.blocks && read.epoch >= block_epoch && !ordered(read, shared);
+    now.warps = now.many && (read.warps || read.thread / WARP != self->warp);
     now.invariant = (flags & INVARIANT) || (read.epoch >= launch_epoch && read.invariant);
     shadow->read = now;
 }

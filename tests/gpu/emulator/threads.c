@@ -13,7 +13,7 @@ Thread threads[MAX_THREADS];
 Thread *self;
 uint32_t thread_count;
 uint32_t block_index[3], grid_size[3], block_size[3];
-uint32_t epoch = 1, block_epoch = 1, launch_epoch = 1;
+uint32_t epoch = 1, block_epoch = 1, launch_epoch = 1, warp_barriers;
 
 static void (*body)(const uint64_t *params);
 static const uint64_t *body_params;
@@ -132,7 +132,7 @@ void run_block(void (*call)(const uint64_t *params), const uint64_t *params, int
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (stacks == MAP_FAILED) fail("no memory for the stacks of %d threads", MAX_THREADS);
     }
-    body = call, body_params = params, ended = 0;
+    body = call, body_params = params, ended = 0, warp_barriers = 0;
     block_epoch = ++epoch;
     memset(arrived, 0, sizeof arrived);
     for (uint32_t i = 0; i < thread_count; i++) {

@@ -142,9 +142,8 @@ REDUX(or, OR)
 REDUX(xor, XOR)
 
 static void resolve_warp_barrier(uint32_t warp, uint32_t mask) {
-    static uint32_t passed;
-    passed++;
+    warp_barriers++;
     for (uint32_t lane = 0; lane < WARP; lane++)
-        if (mask >> lane & 1) threads[warp * WARP + lane].wepoch = passed;
+        if (mask >> lane & 1) threads[warp * WARP + lane].wepoch = warp_barriers;
 }
 void emu_bar_warp_sync(uint32_t site, uint32_t mask) { warp_collective(site, mask, 0, 0, 0, 0, resolve_warp_barrier); }
