@@ -37,7 +37,7 @@ from kcache_compiler.package import elf
 from kcache_compiler.package.isa import required_features
 from kcache_compiler.package.link import link
 from kcache_compiler.package.target import Device, Target, target_named
-from kcache_compiler.schedule.attention import mark
+from kcache_compiler.schedule.attention.mark import mark
 from kcache_compiler.schedule.fuse import BODY_LIMIT, OPERAND_LIMIT, fuse, unshare
 from kcache_compiler.types import ArgSpec, CompiledKernel, CompileOptions, KernelInterface, LibraryCache
 

@@ -57,6 +57,16 @@ def times(a: mlir.Value, b: mlir.Value) -> mlir.Value:
     return mlir.value("arith.muli", [a, b], a.type, overflowFlags=mlir.attribute(_NO_WRAP))
 
 
+def wide(number: mlir.Value) -> mlir.Value:
+    """An unsigned integer as i64."""
+    return number if number.type == i64() else mlir.value("arith.extui", [number], i64())
+
+
+def narrow(number: mlir.Value, kind: mlir.Type) -> mlir.Value:
+    """An i64 as an integer of ``kind``."""
+    return number if number.type == kind else mlir.value("arith.trunci", [number], kind)
+
+
 def emit_formula(formula: Formula, dims: mlir.Value, cache: dict[Formula, mlir.Value]) -> mlir.Value:
     """The i64 of ``formula``; symbol ``sN`` is element N of ``dims``."""
     if formula in cache:

@@ -295,18 +295,20 @@ def splice(module: Module, text: str, *declared: str) -> None:
             last = operation
 
 
-def call_llvm(function: str, operands: Sequence[Value]) -> None:
-    """Call an ``llvm.func`` that returns nothing."""
+def call_llvm(function: str, operands: Sequence[Value], result: str = "") -> Value:
+    """Call an ``llvm.func``; its result, of a type by name, or None where it returns nothing."""
     count = len(operands)
-    create(
+    made = create(
         "llvm.call",
         operands,
+        [type_of(result)] if result else [],
         attributes={
             "callee": attribute(f"@{function}"),
             "operandSegmentSizes": attribute(f"array<i32: {count}, 0>"),
             "op_bundle_sizes": attribute("array<i32>"),
         },
     )
+    return made.results[0] if result else None
 
 
 def call(function: str, operands: Sequence[Value], result: Type) -> Value:

@@ -13,8 +13,8 @@ from kcache_compiler.codegen.launch import read_nest
 from kcache_compiler.codegen.nest import Check, Nest
 from kcache_compiler.codegen.shape import Shapes
 from kcache_compiler.codegen.stage import Unit
-from kcache_compiler.schedule.attention import COUNT, MARK, REACH, SCALE
-from kcache_compiler.schedule.reach import Reach
+from kcache_compiler.schedule.attention.mark import COUNT, MARK, REACH, SCALE
+from kcache_compiler.schedule.attention.reach import Reach
 
 _KINDS = ("f16", "bf16", "f32", "f64")
 

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.attention.form import AttentionForm, attention_form, scratch
 from kcache_compiler.codegen.attention.gather import Gathered, Walked, bits
-from kcache_compiler.codegen.attention.library import AXIS_WORDS, FACTS
+from kcache_compiler.codegen.attention.library import attention_library
 from kcache_compiler.codegen.attention.rows import write_rows
+from kcache_compiler.codegen.attention.run import AXIS_WORDS, FACTS
 from kcache_compiler.codegen.formula import Formula, add, apply, mul, product
+from kcache_compiler.codegen.gemm.library import library
 from kcache_compiler.codegen.gemm.outline import stored_words
 from kcache_compiler.codegen.gemm.shape import form_for
 from kcache_compiler.codegen.launch import Outlined, captured_by, slice_function
@@ -20,6 +22,7 @@ from kcache_compiler.package.cpus import tuning_for
 
 #: A masked score this far below a row's maximum has weight 0.
 _VANISHED = {"f32": -110.0, "f64": -800.0}
+library.register(AttentionForm, attention_library)
 
 
 @dataclass(frozen=True)

@@ -24,17 +24,23 @@ class Loop:
 
 
 class Code:
-    """One ``llvm.func``."""
+    """One ``llvm.func``; where it is not ``small``, LLVM may unroll and vectorize its loops."""
 
     def __init__(
-        self, name: str, arguments: Sequence[tuple[str, str]], result: str = "", linkage: str = "internal"
+        self,
+        name: str,
+        arguments: Sequence[tuple[str, str]],
+        result: str = "",
+        linkage: str = "internal",
+        small: bool = True,
     ) -> None:
+        size = ', "optsize"' if small else ""
         self._head = (
             f"llvm.func {linkage} @{name}("
             + ", ".join(f"%{argument}: {kind}" for argument, kind in arguments)
             + ")"
             + (f" -> {result}" if result else "")
-            + ' attributes {passthrough = ["noinline", "nounwind", "optsize"]} {'
+            + f' attributes {{passthrough = ["noinline", "nounwind"{size}]}} {{'
         )
         self._constants: dict[tuple[str, str], Name] = {}
         self._lines: list[str] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kcache_compiler.codegen import memory, mlir
@@ -26,6 +26,10 @@ class Parts:
     scalars: dict[Any, mlir.Value]
     dims: mlir.Value
     cache: dict[Formula, mlir.Value]
+    #: Bytes of the worker's own; None where the plan asks for none.
+    scratch: mlir.Value | None = None
+    #: Functions that are called, by name, as text.
+    library: dict[str, str] = field(default_factory=dict[str, str])
 
     def value(self, formula: Formula) -> mlir.Value:
         """The i64 of a formula; asked for first outside of loops."""

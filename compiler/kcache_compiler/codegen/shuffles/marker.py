@@ -38,12 +38,13 @@ class Walk:
 
 @dataclass(frozen=True)
 class Steps:
-    """The launch of a marker: ``extent`` independent steps that cost ``work`` each."""
+    """The launch of a marker: ``extent`` independent steps that cost ``work`` each; bytes for a worker."""
 
     extent: Formula
     work: Formula
     checks: tuple[Check, ...]
     alone: bool = False
+    scratch: Formula = 0
 
     @property
     def grain(self) -> Formula:

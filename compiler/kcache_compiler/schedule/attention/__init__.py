@@ -1,0 +1,1 @@
+"""Attention among structured operations on tensors, found and marked."""
