@@ -1,0 +1,44 @@
+"""Kernels for GPUs compute what NumPy and the CPU's kernels compute, in any order of threads."""
+
+from __future__ import annotations
+
+import pytest
+
+from kcache_compiler.codegen.gpu import lower_gpu
+from kcache_compiler.types import CompiledKernel, CompileOptions
+from tests.gpu.emulate import ORDERS
+from tests.gpu.programs import TEMPLATES, Template
+from tests.gpu.run import run_gpu
+
+
+def compiled(text: str, arguments: int, target: str = "sm_90") -> CompiledKernel:
+    return lower_gpu(text, arguments, target, CompileOptions(), lambda _: None)
+
+
+def _check(template: Template, dtype: str, sizes: tuple[int, ...], orders: tuple[str, ...]) -> None:
+    arguments = template.arguments(dtype, sizes)
+    kernel = compiled(template.text(dtype, *sizes), len(arguments))
+    for seed, order in enumerate(orders, 1):
+        (got,) = run_gpu(kernel, arguments, order=order, seed=seed)
+        template.check(dtype, arguments, got)
+
+
+#: Of each template one size in f32 and one in f16 on every change; the rest in the long run.
+_SAMPLE = [
+    (template, dtype, template.sizes[at]) for template in TEMPLATES for dtype, at in (("f32", -1), ("f16", 3))
+]
+
+
+@pytest.mark.parametrize(
+    ("template", "dtype", "sizes"), _SAMPLE, ids=lambda one: getattr(one, "name", str(one)).replace(" ", "")
+)
+def test_a_template_agrees_with_numpy(template: Template, dtype: str, sizes: tuple[int, ...]) -> None:
+    _check(template, dtype, sizes, ("random",))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "f64"])
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda one: one.name)
+def test_a_template_agrees_with_numpy_at_every_size_in_every_order(template: Template, dtype: str) -> None:
+    for sizes in template.sizes:
+        _check(template, dtype, sizes, ORDERS)
