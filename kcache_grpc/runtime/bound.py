@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kcache_grpc.errors import ArgumentError, KcacheError
+from kcache_grpc.model.target import CpuTarget
 from kcache_grpc.runtime.kernel import Kernel
 
 
@@ -49,8 +50,9 @@ class BoundKernel(Kernel):
     def __init__(self, kernel: Kernel, arguments: BoundArguments) -> None:
         # Loaded before it is shared, so that it is loaded once. A kernel for another machine cannot be, and
         # says so when it is called.
-        with contextlib.suppress(KcacheError):
-            kernel.load()
+        if isinstance(kernel.manifest.target, CpuTarget):
+            with contextlib.suppress(KcacheError):
+                kernel.load()
         self.__dict__.update(kernel.__dict__)
         self.arguments = arguments
 

@@ -5,20 +5,25 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kcache_grpc.errors import ArgumentError, IntegrityError, NotFound
 from kcache_grpc.model.expression import FormulaOverflow, evaluate, symbols_of
+from kcache_grpc.model.gpu_target import GpuTarget
 from kcache_grpc.model.guard import parse_guard
 from kcache_grpc.model.manifest import ArtifactRef, Binding, Manifest, TensorSpec
 from kcache_grpc.runtime import results, short
 from kcache_grpc.runtime._abi import Library
 from kcache_grpc.runtime.arrays import Buffer, Framework, Refused, framework_of, read
-from kcache_grpc.runtime.library import load_library, require_runnable
+from kcache_grpc.runtime.library import load_library, require_evaluable, require_runnable
 from kcache_grpc.runtime.memory import AlignedBytes, aligned_copy, shared_workspaces
 from kcache_grpc.runtime.native_threads import process_threads
 from kcache_grpc.runtime.plan import Plan, Short
 from kcache_grpc.runtime.threads import HostThreads
+
+if TYPE_CHECKING:
+    from kcache_grpc.runtime.gpu.arrays import DeviceBuffer
+    from kcache_grpc.runtime.gpu.caller import GpuCaller
 
 #: Sizes of a dynamic kernel whose plans are kept.
 _MAX_PLANS = 256
@@ -30,6 +35,7 @@ class Kernel:
     Arguments are NumPy arrays, PyTorch tensors, or anything with ``__dlpack__`` on the CPU, in the
     program's order; Python numbers do for rank 0. They are read in place, so they must be row-major
     contiguous and of exactly the kernel's dtype: nothing is converted or copied behind your back.
+    A kernel for a GPU takes arrays in that GPU's memory instead and runs on their framework's current stream.
     Outputs are new, aligned to 64 bytes, the caller's own, and of the framework of the first array.
     Raises ``ArgumentError`` naming the argument.
 
@@ -65,6 +71,11 @@ class Kernel:
         self._library: Library | None = None
         self._plans: dict[tuple[tuple[str, tuple[int, ...]], ...], Plan] = {}
         self._short: Short = short.nothing
+        self._gpu: GpuCaller | None = None
+        if isinstance(manifest.target, GpuTarget):
+            from kcache_grpc.runtime.gpu.caller import GpuCaller
+
+            self._gpu = GpuCaller(manifest, manifest.target, self.artifact, self._verified_constants)
 
     @property
     def key(self) -> int:
@@ -77,7 +88,8 @@ class Kernel:
         return self.manifest.spec_digest
 
     def artifact(self, kind: str) -> bytes:
-        """The bytes of an artifact: "so", "mlir", "llvm", "asm". Also where the kernel cannot run.
+        """The bytes of an artifact: "so", "mlir", "llvm", "asm", of a GPU "ptx", "cubin". Also where it
+        cannot run.
 
         Raises ``NotFound`` when the kernel has none of that kind, ``IntegrityError`` when the bytes are not
         those that the manifest names.
@@ -94,11 +106,14 @@ class Kernel:
         return content
 
     def load(self) -> None:
-        """Verify and load now what the first call would.
+        """Verify and load now what the first call would; a kernel for a GPU on the first one.
 
         Raises ``ArgumentError`` when this machine cannot run the kernel, ``IntegrityError`` when bytes are
         not what the manifest says.
         """
+        if self._gpu is not None:
+            self._gpu.load()
+            return
         with self._lock:
             if self._library is None:
                 require_runnable(self.manifest)
@@ -117,6 +132,8 @@ class Kernel:
 
     def _call(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
         """The long way: any framework, and every check with its text."""
+        if self._gpu is not None:
+            return self._call_gpu(self._gpu, arrays)
         buffers = self._read(arrays)
         plan = self._plan(buffers)
         pointers = [buffer.pointer for buffer in buffers]
@@ -131,12 +148,31 @@ class Kernel:
         plan.call([*pointers, *tail])
         return results.in_namespace_of(like, outputs) if framework is Framework.NAMESPACE else outputs
 
-    def _read(self, arrays: tuple[Any, ...]) -> list[Buffer]:
+    def _call_gpu(self, gpu: GpuCaller, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+        self._require_count(arrays)
+
+        def refuse(index: int, reason: str) -> ArgumentError:
+            return self._wrong(index, self.manifest.inputs[index], reason)
+
+        def check(buffers: list[DeviceBuffer]) -> None:
+            require_evaluable(self.manifest)
+            self._check(buffers)
+            self._check_guard(buffers)
+
+        try:
+            return gpu(arrays, refuse, check)
+        except FormulaOverflow as error:
+            raise ArgumentError(f"these sizes are too large: {error}") from error
+
+    def _require_count(self, arrays: tuple[Any, ...]) -> None:
         inputs = self.manifest.inputs
         if len(arrays) != len(inputs):
             expected = ", ".join(f"{self._name(i)}: {spec}" for i, spec in enumerate(inputs))
             raise ArgumentError(f"the kernel takes {len(inputs)} arguments ({expected}), got {len(arrays)}")
-        pairs = zip(arrays, inputs, strict=True)
+
+    def _read(self, arrays: tuple[Any, ...]) -> list[Buffer]:
+        self._require_count(arrays)
+        pairs = zip(arrays, self.manifest.inputs, strict=True)
         return [self._read_one(index, value, spec) for index, (value, spec) in enumerate(pairs)]
 
     def _read_one(self, index: int, value: Any, spec: TensorSpec) -> Buffer:
@@ -145,7 +181,7 @@ class Kernel:
         except Refused as refused:
             raise self._wrong(index, spec, str(refused)) from refused
 
-    def _check(self, buffers: list[Buffer]) -> None:
+    def _check(self, buffers: Sequence[Buffer | DeviceBuffer]) -> None:
         inputs = self.manifest.inputs
         for index, (buffer, spec) in enumerate(zip(buffers, inputs, strict=True)):
             if buffer.dtype != spec.dtype:
@@ -158,7 +194,7 @@ class Kernel:
                 if size != evaluate(dim, symbols):
                     raise self._wrong(index, spec, self._wrong_size(buffer, axis, dim, symbols))
 
-    def _check_guard(self, buffers: list[Buffer]) -> None:
+    def _check_guard(self, buffers: Sequence[Buffer | DeviceBuffer]) -> None:
         symbols = {symbol.name: buffers[symbol.arg].shape[symbol.axis] for symbol in self.manifest.symbols}
         broken = parse_guard(self.manifest.guard).broken(symbols)
         if broken is not None:
@@ -178,7 +214,7 @@ class Kernel:
             guard=guard,
         )
 
-    def _wrong_size(self, buffer: Buffer, axis: int, dim: str, symbols: dict[str, int]) -> str:
+    def _wrong_size(self, buffer: Buffer | DeviceBuffer, axis: int, dim: str, symbols: dict[str, int]) -> str:
         wanted = evaluate(dim, symbols)
         text = f"got shape {buffer.shape}: axis {axis} is {buffer.shape[axis]} instead of {wanted}"
         sources = [
@@ -227,15 +263,18 @@ class Kernel:
         return Plan(self.manifest, library, shapes, constants, threads, shared_workspaces())
 
     def _aligned_constants(self) -> list[AlignedBytes]:
+        copies = [aligned_copy(content) for content in self._verified_constants()]
+        self._constant_bytes = ()
+        return copies
+
+    def _verified_constants(self) -> Sequence[bytes]:
         expected = self.binding.constants
         if len(expected) != len(self._constant_bytes) or len(expected) != len(self.manifest.constants):
             counts = f"{len(self.manifest.constants)}, {len(expected)} and {len(self._constant_bytes)}"
             raise IntegrityError(f"manifest, binding and caller name {counts} constants")
         for index, (constant, content) in enumerate(zip(expected, self._constant_bytes, strict=True)):
             _require_digest(f"constant {index}", content, constant.size, constant.sha256)
-        copies = [aligned_copy(content) for content in self._constant_bytes]
-        self._constant_bytes = ()
-        return copies
+        return self._constant_bytes
 
 
 def _followed(arrays: tuple[Any, ...]) -> tuple[Any, Framework]:
@@ -247,7 +286,7 @@ def _followed(arrays: tuple[Any, ...]) -> tuple[Any, Framework]:
     return None, Framework.NUMPY
 
 
-def _conversion(buffer: Buffer, spec: TensorSpec) -> str:
+def _conversion(buffer: Buffer | DeviceBuffer, spec: TensorSpec) -> str:
     return f"convert it to {spec.dtype} first" if buffer.dtype else ""
 
 

@@ -39,12 +39,7 @@ def require_runnable(manifest: Manifest) -> None:
             f"the kernel has version {manifest.abi} of the C ABI, this runtime calls {known}; "
             "install a kcache-grpc as new as the server"
         )
-    unknown = _unknown_guard(manifest)
-    if unknown:
-        raise ArgumentError(
-            f"the kernel has the guard {manifest.guard!r}, which this runtime cannot evaluate ({unknown}); "
-            "install a kcache-grpc as new as the server"
-        )
+    require_evaluable(manifest)
     if isinstance(manifest.target, GpuTarget):
         raise ArgumentError(f"a kernel for {manifest.target} has no shared object")
     missing = missing_features(manifest.target.triple, manifest.required_isa)
@@ -54,6 +49,16 @@ def require_runnable(manifest: Manifest) -> None:
             f"it lacks {', '.join(missing)}; {readable}",
             target=str(manifest.target),
             missing=" ".join(missing),
+        )
+
+
+def require_evaluable(manifest: Manifest) -> None:
+    """Raises ``ArgumentError`` for a guard of a later version."""
+    unknown = _unknown_guard(manifest)
+    if unknown:
+        raise ArgumentError(
+            f"the kernel has the guard {manifest.guard!r}, which this runtime cannot evaluate ({unknown}); "
+            "install a kcache-grpc as new as the server"
         )
 
 

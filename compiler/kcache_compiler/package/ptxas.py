@@ -1,6 +1,6 @@
 """PTX to cubins through ``ptxas``, where it is installed: nothing else of CUDA is needed.
 
-The wheel ``nvidia-cuda-nvcc`` brings it, so does a CUDA toolkit.
+The extra ``cubin`` brings it, so does a CUDA toolkit.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ def assemble_ptx(ptx: str, arch: str, timeout: float = _SECONDS) -> tuple[bytes,
     ptxas, target = find_ptxas(), gpu_target_named(arch)
     if ptxas is None:
         raise CompileFailed(
-            "ptxas", "no ptxas is installed; pip install nvidia-cuda-nvcc, or set CUDA_HOME to a CUDA toolkit"
+            "ptxas",
+            "no ptxas is installed; pip install 'kcache-grpc[cubin]', or set CUDA_HOME to a CUDA toolkit",
         )
     with tempfile.TemporaryDirectory(prefix="kcache-ptxas-") as folder:
         source, cubin = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"

@@ -1,0 +1,191 @@
+"""Calls of a kernel on the GPU of its arguments."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kcache_grpc.errors import ArgumentError, IntegrityError
+from kcache_grpc.model.expression import evaluate, holds
+from kcache_grpc.model.gpu_launch import TooLarge, calls
+from kcache_grpc.model.gpu_target import GpuTarget
+from kcache_grpc.model.manifest import Manifest
+from kcache_grpc.runtime._abi import ffi
+from kcache_grpc.runtime.arrays import Refused
+from kcache_grpc.runtime.gpu.arrays import DeviceBuffer, device_of, read
+from kcache_grpc.runtime.gpu.device import Device, device_numbered
+from kcache_grpc.runtime.gpu.driver import Handle, open_driver
+from kcache_grpc.runtime.gpu.loaded import Loaded
+from kcache_grpc.runtime.gpu.places import Place, place_of
+
+_MAX_PLANS = 256
+_MASK = (1 << 64) - 1
+_ADDRESS = ffi.typeof("uintptr_t")
+
+#: Grid, block, dynamic shared bytes, and for each parameter the base that it adds to and what it adds.
+_Launch = tuple[Handle, tuple[int, int, int], tuple[int, int, int], int, tuple[tuple[int, int], ...]]
+#: Bases of parameters: nothing, the workspace, then the buffers.
+_NOTHING, _WORKSPACE, _BUFFERS = 0, 1, 2
+
+
+class Plan:
+    """A kernel at given sizes on one device: what is the same in every call."""
+
+    __slots__ = ("launches", "output_shapes", "workspace_bytes")
+
+    def __init__(
+        self, launches: tuple[_Launch, ...], output_shapes: tuple[tuple[int, ...], ...], workspace_bytes: int
+    ) -> None:
+        self.launches = launches
+        self.output_shapes = output_shapes
+        self.workspace_bytes = workspace_bytes
+
+
+class GpuCaller:
+    """Runs one kernel on whichever device its arguments are; loads it there at its first call.
+
+    No call waits for the GPU. Safe from many threads at once.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        target: GpuTarget,
+        artifact: Callable[[str], bytes],
+        constants: Callable[[], Sequence[bytes]],
+    ) -> None:
+        """``artifact`` gives verified bytes by kind, ``constants`` those of the lifted constants."""
+        self._manifest = manifest
+        self._target = target
+        self._artifact = artifact
+        self._constants = constants
+        self._lock = threading.Lock()
+        self._loaded: dict[int, Loaded] = {}
+        self._plans: dict[tuple[Any, ...], Plan] = {}
+
+    def load(self, ordinal: int = 0) -> Loaded:
+        """Loads the kernel on a device, as the first call there would. Raises ``ArgumentError``."""
+        with self._lock:
+            if ordinal not in self._loaded:
+                device = device_numbered(ordinal)
+                device.require(self._target)
+                self._loaded[ordinal] = Loaded(
+                    device, self._manifest, self._target, self._artifact, self._constants()
+                )
+            return self._loaded[ordinal]
+
+    def __call__(
+        self,
+        arrays: tuple[Any, ...],
+        refuse: Callable[[int, str], ArgumentError],
+        check: Callable[[list[DeviceBuffer]], None],
+    ) -> tuple[Any, ...]:
+        """``refuse`` makes the error for an argument; ``check`` raises it for wrong dtypes and sizes."""
+        driver = open_driver()
+        ordinal = self._device_of(arrays, refuse)
+        device = device_numbered(ordinal)
+        with driver.within(device.context):
+            place = place_of(driver, arrays[0] if arrays else None, ordinal)
+            buffers = self._read(arrays, place.stream, refuse)
+            plan, loaded = self._planned(buffers, device, place, check)
+            made = [
+                place.empty(spec.dtype, shape)
+                for spec, shape in zip(self._manifest.outputs, plan.output_shapes, strict=True)
+            ]
+            owner, workspace = place.scratch(plan.workspace_bytes) if plan.workspace_bytes else (None, 0)
+            bases = [0, workspace, *(b.pointer for b in buffers), *loaded.constants, *(p for _, p in made)]
+            for launch in plan.launches:
+                _launch(device, launch, bases, place.stream)
+            del owner
+            return place.finish([array for array, _ in made])
+
+    def _device_of(self, arrays: tuple[Any, ...], refuse: Callable[[int, str], ArgumentError]) -> int:
+        first = 0
+        for index, value in enumerate(arrays):
+            try:
+                ordinal = device_of(value)
+            except Refused as refused:
+                raise refuse(index, str(refused)) from refused
+            if index == 0:
+                first = ordinal
+            elif ordinal != first:
+                raise refuse(index, f"it is on cuda:{ordinal}, and argument 0 is on cuda:{first}")
+        return first
+
+    def _read(
+        self, arrays: tuple[Any, ...], stream: Handle, refuse: Callable[[int, str], ArgumentError]
+    ) -> list[DeviceBuffer]:
+        def one(index: int, value: Any) -> DeviceBuffer:
+            try:
+                return read(value, stream)
+            except Refused as refused:
+                raise refuse(index, str(refused)) from refused
+
+        return [one(index, value) for index, value in enumerate(arrays)]
+
+    def _planned(
+        self,
+        buffers: list[DeviceBuffer],
+        device: Device,
+        place: Place,
+        check: Callable[[list[DeviceBuffer]], None],
+    ) -> tuple[Plan, Loaded]:
+        """The plan for these sizes; arguments that have one were checked before."""
+        known = (device.ordinal, *((buffer.dtype, buffer.shape) for buffer in buffers))
+        plan = self._plans.get(known)
+        if plan is not None:
+            return plan, self._loaded[device.ordinal]
+        check(buffers)
+        if device.ordinal not in self._loaded and device.driver.is_capturing(place.stream):
+            raise ArgumentError(
+                "the kernel is not loaded on this device, and loading it cannot be part of a CUDA graph: "
+                "call it once before the capture"
+            )
+        loaded = self.load(device.ordinal)
+        plan = self._plan(buffers, loaded)
+        if len(self._plans) >= _MAX_PLANS:
+            self._plans = {}
+        self._plans[known] = plan
+        return plan, loaded
+
+    def _plan(self, buffers: list[DeviceBuffer], loaded: Loaded) -> Plan:
+        manifest = self._manifest
+        symbols = {symbol.name: buffers[symbol.arg].shape[symbol.axis] for symbol in manifest.symbols}
+        sizes = ", ".join(f"{name} = {size}" for name, size in symbols.items())
+        for text in manifest.checks:
+            if not holds(text, symbols):
+                raise ArgumentError(
+                    f"the sizes of the arguments do not fit each other or the program: {text} ({sizes})"
+                )
+        try:
+            found = calls(manifest.gpu_launches, symbols)
+        except TooLarge as error:
+            raise ArgumentError(f"{error} ({sizes or 'at these sizes'})") from error
+        launches = tuple(
+            (
+                loaded.function(call),
+                call.grid,
+                call.block,
+                call.shared_bytes,
+                tuple(_parameter(param.kind, param.value) for param in call.params),
+            )
+            for call in found
+        )
+        shapes = tuple(spec.shape(symbols) for spec in manifest.outputs)
+        if any(size < 0 for shape in shapes for size in shape):
+            raise IntegrityError(f"an output has a negative size ({sizes})")
+        return Plan(launches, shapes, evaluate(manifest.workspace_bytes, {**symbols, "workers": 1}))
+
+
+def _parameter(kind: str, value: int) -> tuple[int, int]:
+    if kind == "buffer":
+        return _BUFFERS + value, 0
+    return (_WORKSPACE if kind == "workspace" else _NOTHING), value & _MASK
+
+
+def _launch(device: Device, launch: _Launch, bases: list[int], stream: Handle) -> None:
+    function, grid, block, shared, params = launch
+    values = ffi.new("uint64_t[]", [bases[base] + added & _MASK for base, added in params] or [0])
+    pointers = ffi.new("void *[]", [values + index for index in range(len(params))] or [ffi.NULL])
+    device.driver.launch(function, grid, block, shared, stream, int(ffi.cast(_ADDRESS, pointers)))

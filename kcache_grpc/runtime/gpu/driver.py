@@ -1,0 +1,184 @@
+"""The CUDA driver as far as kernels need it, through ``cuda-bindings``.
+
+Everything that touches the driver is here. ``open_driver`` says why there is none, where there is none.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+from kcache_grpc.errors import ArgumentError, KcacheError, ResourceExhausted
+from kcache_grpc.model.gpu_target import Version
+
+#: Handles of the driver: contexts, modules, functions, streams, addresses of device memory.
+Handle = int
+
+_READABLE = "its artifacts can be read, but not run"
+_LOG_BYTES = 8192
+
+
+class Driver:
+    """The calls, each with its error checked. Safe from many threads: the driver is."""
+
+    def __init__(self, cuda: Any) -> None:
+        """``cuda`` is the module ``cuda.bindings.driver``; its driver is initialized."""
+        self._cuda = cuda
+        self._success = cuda.CUresult.CUDA_SUCCESS
+        number = int(self._call("cuDriverGetVersion"))
+        #: The newest CUDA version that the driver is for.
+        self.version: Version = (number // 1000, number % 1000 // 10)
+
+    # Devices and contexts.
+
+    def device_count(self) -> int:
+        return int(self._call("cuDeviceGetCount"))
+
+    def device(self, ordinal: int) -> Handle:
+        return int(self._call("cuDeviceGet", ordinal))
+
+    def attribute(self, device: Handle, name: str) -> int:
+        """``CU_DEVICE_ATTRIBUTE_`` and ``name``."""
+        which = getattr(self._cuda.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return int(self._call("cuDeviceGetAttribute", which, device))
+
+    def primary_context(self, device: Handle) -> Handle:
+        """Kept for the life of the process, as frameworks do."""
+        return int(self._call("cuDevicePrimaryCtxRetain", device))
+
+    def current_context(self) -> Handle:
+        """0 where the thread has none."""
+        return int(self._call("cuCtxGetCurrent"))
+
+    def push_context(self, context: Handle) -> None:
+        self._call("cuCtxPushCurrent", context)
+
+    def pop_context(self) -> None:
+        self._call("cuCtxPopCurrent")
+
+    @contextmanager
+    def within(self, context: Handle) -> Generator[None, None, None]:
+        """``context`` is the thread's, until the end."""
+        if self.current_context() == context:
+            yield
+            return
+        self.push_context(context)
+        try:
+            yield
+        finally:
+            self.pop_context()
+
+    # Modules.
+
+    def load_module(self, image: bytes) -> Handle:
+        """PTX with its zero byte, or a cubin, into the current context. Errors hold the compiler's log."""
+        options = self._cuda.CUjit_option
+        log = bytearray(_LOG_BYTES)
+        names = [options.CU_JIT_ERROR_LOG_BUFFER, options.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES]
+        result, *module = self._cuda.cuModuleLoadDataEx(image, len(names), names, [log, _LOG_BYTES])
+        said = bytes(log).partition(b"\0")[0].decode(errors="replace").strip()
+        self._require("cuModuleLoadDataEx", result, said)
+        return int(module[0])
+
+    def function(self, module: Handle, entry: str) -> Handle:
+        return int(self._call("cuModuleGetFunction", module, entry.encode()))
+
+    def static_shared(self, function: Handle) -> int:
+        """Bytes of a block, beside the dynamic ones."""
+        which = self._cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
+        return int(self._call("cuFuncGetAttribute", which, function))
+
+    def most_threads(self, function: Handle) -> int:
+        """Of a block: fewer than the device has where the function takes many registers."""
+        which = self._cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
+        return int(self._call("cuFuncGetAttribute", which, function))
+
+    def allow_dynamic_shared(self, function: Handle, size: int) -> None:
+        """Lets launches take so many bytes: needed above 48 KiB."""
+        which = self._cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        self._call("cuFuncSetAttribute", function, which, size)
+
+    # Memory.
+
+    def upload(self, content: bytes) -> Handle:
+        """A copy in device memory, for good. Waits for the copy: not for calls."""
+        address = int(self._call("cuMemAlloc", max(1, len(content))))
+        if content:
+            self._call("cuMemcpyHtoD", address, content, len(content))
+        return address
+
+    def allocate(self, size: int, stream: Handle) -> Handle:
+        """In the order of ``stream``; from the device's own pool."""
+        return int(self._call("cuMemAllocAsync", max(1, size), stream))
+
+    def free(self, address: Handle, stream: Handle) -> None:
+        """Once ``stream`` is through with what it has so far."""
+        self._call("cuMemFreeAsync", address, stream)
+
+    # Streams.
+
+    def is_capturing(self, stream: Handle) -> bool:
+        """Whether what is put on ``stream`` becomes part of a graph instead of running."""
+        status = self._call("cuStreamIsCapturing", stream)
+        return int(status) != int(self._cuda.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)
+
+    def order(self, first: Handle, then: Handle) -> None:
+        """What comes onto ``then`` waits for what is on ``first`` now; nobody else does."""
+        flag = self._cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING
+        event = int(self._call("cuEventCreate", flag))
+        self._call("cuEventRecord", event, first)
+        self._call("cuStreamWaitEvent", then, event, 0)
+        self._call("cuEventDestroy", event)
+
+    def launch(
+        self,
+        function: Handle,
+        grid: Sequence[int],
+        block: Sequence[int],
+        shared_bytes: int,
+        stream: Handle,
+        params: int,
+    ) -> None:
+        """``params`` is the address of an array of pointers to the values; it is read before this returns."""
+        self._call("cuLaunchKernel", function, *grid, *block, shared_bytes, stream, params, 0)
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        """The one value that a function gives besides its result; None where there is none."""
+        result, *values = getattr(self._cuda, name)(*arguments)
+        if result != self._success:
+            self._require(name, result)
+        return values[0] if values else None
+
+    def _require(self, name: str, result: Any, said: str = "") -> None:
+        if result == self._success:
+            return
+        _, text = self._cuda.cuGetErrorName(result)
+        error = bytes(text).decode() if text else f"error {int(result)}"
+        detail = f"{name}: {error}" + (f": {said[:2000]}" if said else "")
+        if result == self._cuda.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+            raise ResourceExhausted(f"the GPU has no memory left ({detail})", limit="device memory")
+        raise KcacheError(f"the CUDA driver refused a call: {detail}", code=error)
+
+
+@lru_cache(maxsize=1)
+def open_driver() -> Driver:
+    """The driver of this machine. Raises ``ArgumentError`` where there is none, or no GPU."""
+    try:
+        cuda: Any = importlib.import_module("cuda.bindings.driver")
+    except ImportError as error:
+        raise ArgumentError(
+            "kernels for a GPU run through cuda-bindings, which is not installed: "
+            f"pip install 'kcache-grpc[cuda]'; {_READABLE}"
+        ) from error
+    try:
+        (result,) = cuda.cuInit(0)
+    except Exception as error:  # code of another project, which has several types for it
+        raise ArgumentError(f"no NVIDIA driver was found; the kernel is for a GPU, {_READABLE}") from error
+    if result == cuda.CUresult.CUDA_ERROR_NO_DEVICE:
+        raise ArgumentError(f"the NVIDIA driver finds no GPU; {_READABLE}")
+    if result != cuda.CUresult.CUDA_SUCCESS:
+        raise ArgumentError(f"the NVIDIA driver does not start ({result!s}); {_READABLE}")
+    return Driver(cuda)

@@ -1,0 +1,189 @@
+/* A recording driver: a shared library in the place of libcuda.so.1 that runs nothing. It writes each call with its
+ * arguments to $RECORDER_LOG, so that tests see in which order kernels call the driver. Device memory is the
+ * process's own. What the "GPU" is comes from $RECORDER_*. No claim about hardware rests on it. */
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct { char name[64]; int params; int dynamic; } function;
+typedef struct { char *image; } module;
+
+static __thread void *stack[16];
+static __thread int depth;
+static int devices[8]; /* addresses are contexts */
+static FILE *log_file;
+
+static long setting(const char *name, long otherwise) {
+    const char *text = getenv(name);
+    return text && *text ? atol(text) : otherwise;
+}
+
+static int said(int result, const char *format, ...) {
+    const char *path = getenv("RECORDER_LOG");
+    va_list arguments;
+    if (log_file == NULL && path != NULL) log_file = fopen(path, "a");
+    if (log_file == NULL) return result;
+    va_start(arguments, format);
+    vfprintf(log_file, format, arguments);
+    va_end(arguments);
+    fputc('\n', log_file);
+    fflush(log_file);
+    return result;
+}
+
+int cuInit(unsigned flags) { return (void)flags, said((int)setting("RECORDER_INIT", 0), "cuInit"); }
+
+int cuDriverGetVersion(int *version) { return *version = (int)setting("RECORDER_VERSION", 13000), 0; }
+
+int cuDeviceGetCount(int *count) { return *count = (int)setting("RECORDER_DEVICES", 1), 0; }
+
+int cuDeviceGet(int *device, int ordinal) { return *device = ordinal, 0; }
+
+int cuDeviceGetAttribute(int *value, int which, int device) {
+    long capability = setting("RECORDER_CAPABILITY", 90);
+    (void)device;
+    switch (which) {
+        case 8: return *value = 48 << 10, 0;
+        case 75: return *value = (int)(capability / 10), 0;
+        case 76: return *value = (int)(capability % 10), 0;
+        case 97: return *value = (int)setting("RECORDER_SHARED", 227 << 10), 0;
+        default: return 1;
+    }
+}
+
+int cuDevicePrimaryCtxRetain(void **context, int device) {
+    *context = &devices[device];
+    return said(0, "cuDevicePrimaryCtxRetain device=%d", device);
+}
+
+int cuCtxGetCurrent(void **context) { return *context = depth ? stack[depth - 1] : NULL, 0; }
+
+int cuCtxPushCurrent(void *context) {
+    stack[depth++] = context;
+    return said(0, "cuCtxPushCurrent device=%d", (int)((int *)context - devices));
+}
+
+int cuCtxPopCurrent(void **context) {
+    if (depth == 0) return 201;
+    *context = stack[--depth];
+    return said(0, "cuCtxPopCurrent");
+}
+
+int cuModuleLoadDataEx(void **result, const void *image, unsigned count, int *names, void **values) {
+    int elf = memcmp(image, "\177ELF", 4) == 0;
+    module *made = malloc(sizeof *made);
+    if (depth == 0) return 201;
+    if (!elf && strstr(image, "REFUSED") != NULL) {
+        for (unsigned i = 0; i < count; i++)
+            if (names[i] == 5) strcpy(values[i], "ptxas error: REFUSED is not PTX");
+        return said(218, "cuModuleLoadDataEx refused");
+    }
+    made->image = elf ? strdup("") : strdup(image);
+    *result = made;
+    return said(0, "cuModuleLoadDataEx %s", elf ? "cubin" : "ptx");
+}
+
+int cuModuleGetFunction(function **result, module *from, const char *name) {
+    char wanted[160];
+    function *made = calloc(1, sizeof *made);
+    snprintf(wanted, sizeof wanted, ".entry %s(", name);
+    if (*from->image && strstr(from->image, wanted) == NULL) return 500;
+    snprintf(made->name, sizeof made->name, "%s", name);
+    do snprintf(wanted, sizeof wanted, "%s_param_%d", name, made->params++);
+    while (strstr(from->image, wanted) != NULL);
+    made->params--;
+    *result = made;
+    return said(0, "cuModuleGetFunction %s", name);
+}
+
+int cuFuncGetAttribute(int *value, int which, function *of) {
+    (void)of;
+    return *value = which == 0 ? 1024 : (int)setting("RECORDER_STATIC_SHARED", 0), 0;
+}
+
+int cuFuncSetAttribute(function *of, int which, int value) {
+    if (which == 8) of->dynamic = value;
+    return said(0, "cuFuncSetAttribute %s %d=%d", of->name, which, value);
+}
+
+int cuMemAlloc(uint64_t *address, size_t size) {
+    *address = (uint64_t)(uintptr_t)aligned_alloc(256, (size + 255) / 256 * 256);
+    return said(0, "cuMemAlloc %zu", size);
+}
+
+int cuMemcpyHtoD(uint64_t to, const void *from, size_t size) {
+    memcpy((void *)(uintptr_t)to, from, size);
+    return said(0, "cuMemcpyHtoD %zu", size);
+}
+
+int cuMemAllocAsync(uint64_t *address, size_t size, void *stream) {
+    if (setting("RECORDER_FULL", 0)) return 2;
+    *address = (uint64_t)(uintptr_t)aligned_alloc(256, (size + 255) / 256 * 256);
+    return said(0, "cuMemAllocAsync %zu stream=%zu", size, (size_t)stream);
+}
+
+int cuMemFreeAsync(uint64_t address, void *stream) {
+    free((void *)(uintptr_t)address);
+    return said(0, "cuMemFreeAsync stream=%zu", (size_t)stream);
+}
+
+int cuStreamIsCapturing(void *stream, int *status) {
+    (void)stream;
+    return *status = (int)setting("RECORDER_CAPTURING", 0), 0;
+}
+
+int cuEventCreate(void **event, unsigned flags) { return *event = malloc(1), said(0, "cuEventCreate flags=%u", flags); }
+
+int cuEventRecord(void *event, void *stream) { return (void)event, said(0, "cuEventRecord stream=%zu", (size_t)stream); }
+
+int cuStreamWaitEvent(void *stream, void *event, unsigned flags) {
+    return (void)event, (void)flags, said(0, "cuStreamWaitEvent stream=%zu", (size_t)stream);
+}
+
+int cuEventDestroy(void *event) { return free(event), said(0, "cuEventDestroy"); }
+
+int cuLaunchKernel(function *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared, void *stream, void **params, void **extra) {
+    char text[4096] = "";
+    (void)extra;
+    if (depth == 0) return 201;
+    if (shared > (48u << 10) && (int)shared > f->dynamic) return 1;
+    for (int i = 0, used = 0; i < f->params; i++)
+        used += snprintf(text + used, sizeof text - (size_t)used, " %lu", (unsigned long)*(uint64_t *)params[i]);
+    return said(0, "cuLaunchKernel %s grid=%u,%u,%u block=%u,%u,%u shared=%u stream=%zu params=%s", f->name, gx, gy, gz,
+                bx, by, bz, shared, (size_t)stream, text);
+}
+
+int cuGetErrorName(int error, const char **name) {
+    switch (error) {
+        case 2: return *name = "CUDA_ERROR_OUT_OF_MEMORY", 0;
+        case 201: return *name = "CUDA_ERROR_INVALID_CONTEXT", 0;
+        case 218: return *name = "CUDA_ERROR_INVALID_PTX", 0;
+        case 500: return *name = "CUDA_ERROR_NOT_FOUND", 0;
+        default: return *name = "CUDA_ERROR_INVALID_VALUE", 0;
+    }
+}
+
+#define NAMED(f) {#f, (void *)f}
+int cuGetProcAddress_v2(const char *name, void **address, int version, uint64_t flags, int *status) {
+    static const struct { const char *name; void *address; } known[] = {
+        NAMED(cuInit), NAMED(cuDriverGetVersion), NAMED(cuDeviceGetCount), NAMED(cuDeviceGet),
+        NAMED(cuDeviceGetAttribute), NAMED(cuDevicePrimaryCtxRetain), NAMED(cuCtxGetCurrent), NAMED(cuCtxPushCurrent),
+        NAMED(cuCtxPopCurrent), NAMED(cuModuleLoadDataEx), NAMED(cuModuleGetFunction), NAMED(cuFuncGetAttribute),
+        NAMED(cuFuncSetAttribute), NAMED(cuMemAlloc), NAMED(cuMemcpyHtoD), NAMED(cuMemAllocAsync),
+        NAMED(cuMemFreeAsync), NAMED(cuStreamIsCapturing), NAMED(cuEventCreate), NAMED(cuEventRecord),
+        NAMED(cuStreamWaitEvent), NAMED(cuEventDestroy), NAMED(cuLaunchKernel), NAMED(cuGetErrorName),
+        NAMED(cuGetProcAddress_v2)};
+    (void)version, (void)flags;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(known[i].name, name) == 0) {
+            *address = known[i].address;
+            if (status) *status = 0;
+            return 0;
+        }
+    *address = NULL;
+    if (status) *status = 1;
+    return 500;
+}
