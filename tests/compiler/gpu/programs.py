@@ -50,3 +50,20 @@ module { func.func @main(%a: tensor<f32>) -> tensor<f32> {
   return %r : tensor<f32>
 } }
 """
+
+
+def matmul(m: int, k: int, n: int, element: str, result: str = "f32") -> str:
+    """A product with a bias and a maximum after it."""
+    c = f"tensor<{m}x{n}x{result}>"
+    return f"""
+module {{ func.func @main(%a: tensor<{m}x{k}x{element}>, %b: tensor<{k}x{n}x{element}>,
+    %bias: tensor<{n}x{result}>) -> {c} {{
+  %zero = stablehlo.constant dense<0.0> : {c}
+  %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+    : (tensor<{m}x{k}x{element}>, tensor<{k}x{n}x{element}>) -> {c}
+  %1 = stablehlo.broadcast_in_dim %bias, dims = [1] : (tensor<{n}x{result}>) -> {c}
+  %2 = stablehlo.add %0, %1 : {c}
+  %3 = stablehlo.maximum %2, %zero : {c}
+  return %3 : {c}
+}} }}
+"""

@@ -264,3 +264,13 @@ def split(
         counters.insert(0, mlir.value("arith.remui", [rest, divisor], rest.type))
         rest = mlir.value("arith.divui", [rest, divisor], rest.type)
     return [one if str(one.type) == "i64" else mlir.value("arith.extui", [one], i64()) for one in counters]
+
+
+def begins_anywhere(buffer: mlir.Value) -> bool:
+    """The buffer is, or may be, a part of another that does not begin with it."""
+    owner = mlir.defining(buffer)
+    while owner is not None and mlir.name_of(owner) in memory.VIEWS:
+        if mlir.name_of(owner) == "memref.subview":
+            return True
+        owner = mlir.defining(owner.operands[0])
+    return owner is not None and mlir.name_of(owner) == "memref.get_global"

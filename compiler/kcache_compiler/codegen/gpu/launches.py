@@ -6,20 +6,23 @@ itself (sizes, offsets of slices) each kernel that asks for it computes again.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.entry import cast_checks, known_sizes, refuse_leftovers
 from kcache_compiler.codegen.formula import text
+from kcache_compiler.codegen.fused import element_of
+from kcache_compiler.codegen.gemm.recognize import is_contraction
 from kcache_compiler.codegen.gpu.arrange import arrange
-from kcache_compiler.codegen.gpu.intrinsics import special
-from kcache_compiler.codegen.gpu.kernel import Form, Kernel, Program, loads_behind
+from kcache_compiler.codegen.gpu.kernel import Form, Kernel, Program, begins_anywhere, loads_behind
 from kcache_compiler.codegen.gpu.lanes import LaneWriter
 from kcache_compiler.codegen.gpu.markers import write_marker
+from kcache_compiler.codegen.gpu.matmul import write_tiles
 from kcache_compiler.codegen.gpu.points import write_points
-from kcache_compiler.codegen.gpu.rows import Rows, RowWriter, plan_rows, write_rows
-from kcache_compiler.codegen.gpu.shared import ALIGNMENT, shared_memory
+from kcache_compiler.codegen.gpu.rows import RowWriter, plan_rows, row_memory, write_rows
 from kcache_compiler.codegen.gpu.streams import plan_streams, write_streams
+from kcache_compiler.codegen.gpu.tiles import Tiles, plan_tiles
 from kcache_compiler.codegen.launch import captured_by, names_of
 from kcache_compiler.codegen.memory import Pointer, root_of
 from kcache_compiler.codegen.nest import Check
@@ -30,7 +33,8 @@ from kcache_compiler.codegen.shuffles.marker import is_marker
 from kcache_compiler.codegen.signature import stated
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.codegen.workspace import plan
-from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.errors import CompileFailed, UnsupportedOp
+from kcache_compiler.package.target import Device
 from kcache_compiler.types import GpuLaunch, TensorType
 
 _CONTROL = ("scf.while", "scf.for", "scf.if", "scf.index_switch")
@@ -48,7 +52,7 @@ def build_kernels(unit: Unit) -> None:
         for output, sizes in zip(unit.outputs, output_sizes, strict=True)
     )
     found: dict[Check, None] = dict.fromkeys((*checks, *cast_checks(main, shapes)))
-    launches = plan_launches(main, shapes, arrange=arrange)
+    launches, tiled = _planned(unit, main, shapes)
     refuse_leftovers(main)
     for planned in launches:
         _hold_scalars(main, planned)
@@ -61,11 +65,48 @@ def build_kernels(unit: Unit) -> None:
     unit.workspace = workspace.size
     program = Program(unit, main, shapes, dict(workspace.offsets))
     for number, planned in enumerate(launches):
-        launch, needed = _write(program, planned, f"launch_{number}")
+        launch, needed = _write(program, planned, tiled.get(number), f"launch_{number}")
         unit.gpu_launches.append(launch)
         found |= dict.fromkeys(needed)
     unit.checks = tuple(map(_check, found))
     main.erase()
+
+
+def _planned(unit: Unit, main: mlir.Op, shapes: Shapes) -> tuple[list[Planned], dict[int, Tiles]]:
+    """The launches in order, and by number the plans of those that are contractions in tiles."""
+    if not isinstance(unit.target, Device):
+        raise CompileFailed("launches", f"{unit.target.name} is not a GPU")
+    strict = unit.options.numerics == "strict"
+    found: list[Planned] = []
+    tiled: dict[int, Tiles] = {}
+    for planned in plan_launches(main, shapes, is_contraction, arrange=arrange):
+        tiles = plan_tiles(planned, unit.target.gpu, strict) if planned.parts else None
+        if tiles is None:
+            found += planned.parts or [planned]
+            continue
+        tiled[len(found)] = tiles
+        found.append(_without_result(planned, tiles))
+    return found, tiled
+
+
+def _without_result(planned: Planned, tiles: Tiles) -> Planned:
+    """The group of a contraction, whose result stays in registers where only the group reads it."""
+    fused = planned.fused
+    number = fused.segments[tiles.segment][0].nest.accesses[2].buffer
+    alloc = mlir.defining(planned.buffers[number])
+    accesses = [access for one in fused.statements for access in one.nest.accesses if access.buffer == number]
+    users = [user for user, _ in mlir.uses(planned.buffers[number])]
+    starts = tiles.segment > 0 and any(
+        access.buffer == number and access.written and not access.reads
+        for access in fused.segments[0][0].nest.accesses
+    )
+    alone = all(any(user == generic for generic in planned.generics) for user in users)
+    alike = len({element_of(access) for access in accesses}) == 1
+    local = alloc is not None and mlir.name_of(alloc) == "memref.alloc"
+    if not (starts and alone and alike and local and len(fused.segments) > tiles.segment + 1):
+        return planned
+    kept = replace(fused, unstored=fused.unstored | {number})
+    return replace(planned, fused=kept, spared=[*planned.spared, alloc])
 
 
 def _check(check: Check) -> str:
@@ -120,7 +161,9 @@ def _scalars(planned: Planned) -> list[mlir.Value]:
     return found
 
 
-def _write(program: Program, planned: Planned, name: str) -> tuple[GpuLaunch, tuple[Check, ...]]:
+def _write(
+    program: Program, planned: Planned, tiles: Tiles | None, name: str
+) -> tuple[GpuLaunch, tuple[Check, ...]]:
     written = {
         _root(planned, access.buffer)
         for statement in planned.fused.statements
@@ -133,7 +176,7 @@ def _write(program: Program, planned: Planned, name: str) -> tuple[GpuLaunch, tu
         form, ops, checks = write_marker(kernel, first)
     else:
         ops = names_of([planned.codes[one.number].body for one in planned.fused.statements])
-        form, checks = _loops(kernel, planned), planned.fused.checks
+        form, checks = _loops(kernel, planned, tiles), planned.fused.checks
     kernel.finish()
     grid = (text(form.grid[0]), text(form.grid[1]), text(form.grid[2]))
     launch = GpuLaunch(name, ops, name, "", grid, form.block, text(form.shared), tuple(kernel.params))
@@ -159,7 +202,7 @@ def _read(planned: Planned) -> set[Any]:
     return found
 
 
-def _loops(kernel: Kernel, planned: Planned) -> Form:
+def _loops(kernel: Kernel, planned: Planned, tiles: Tiles | None) -> Form:
     fused = planned.fused
     placed = {*fused.unstored, *dict(fused.rows), *dict(fused.instead)}
     used = {access.buffer for one in fused.statements for access in one.nest.accesses} - placed
@@ -174,42 +217,20 @@ def _loops(kernel: Kernel, planned: Planned) -> Form:
                 scalars[captured] = kernel.scalar(captured)
             elif captured not in views:
                 views[captured] = kernel.pointer(captured)
-    rows = plan_rows(fused, planned.codes)
+    rows = plan_rows(fused, planned.codes) if tiles is None else None
     for number, size in fused.rows:
         element = planned.buffers[number].type.element_type
-        pointers[number] = Pointer(_row_memory(kernel, rows, number, size), element, [])
+        pointers[number] = Pointer(row_memory(kernel, rows, number, size), element, [])
     for number, other in fused.instead:
         pointers[number] = pointers[other]
     with kernel.before():
-        moved = {number for number in used if _begins_anywhere(planned.buffers[number])}
+        moved = {number for number in used if begins_anywhere(planned.buffers[number])}
         common = (kernel, fused, planned.codes, pointers, views, scalars, moved)
         writer = LaneWriter(*common) if rows is None else RowWriter(*common, rows)
     with kernel.body():
+        if tiles is not None:
+            return write_tiles(writer, tiles)
         if isinstance(writer, RowWriter):
             return write_rows(writer)
         lanes = plan_streams(writer)
         return write_points(writer) if lanes is None else write_streams(writer, lanes)
-
-
-def _begins_anywhere(buffer: mlir.Value) -> bool:
-    """The buffer is, or may be, a part of another that does not begin with it."""
-    owner = mlir.defining(buffer)
-    while owner is not None and mlir.name_of(owner) in memory.VIEWS:
-        if mlir.name_of(owner) == "memref.subview":
-            return True
-        owner = mlir.defining(owner.operands[0])
-    return owner is not None and mlir.name_of(owner) == "memref.get_global"
-
-
-def _row_memory(kernel: Kernel, rows: Rows | None, number: int, size: int) -> mlir.Value:
-    """Where one row of a buffer lies: in shared memory, or the thread's own."""
-    with kernel.before():
-        if rows is None:
-            return memory.stack(size)
-        size = -(-size // ALIGNMENT) * ALIGNMENT
-        base = shared_memory(kernel, f"{kernel.name}_row_{number}", size * rows.rows)
-        if rows.rows == 1:
-            return base
-        thread = mlir.value("arith.extui", [special("tid.x")], memory.i64())
-        row = mlir.value("arith.shrui", [thread, mlir.constant(5)], memory.i64())
-        return memory.advance(base, mlir.type_of("i8"), memory.times(row, mlir.constant(size)))

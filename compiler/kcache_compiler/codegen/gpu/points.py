@@ -10,6 +10,7 @@ from kcache_compiler.codegen.formula import Formula, apply, product
 from kcache_compiler.codegen.fused import Code, Registers, Writer
 from kcache_compiler.codegen.gpu.kernel import Form, Kernel, split, thread_number
 from kcache_compiler.codegen.memory import Pointer
+from kcache_compiler.codegen.nest import Access
 from kcache_compiler.codegen.shuffles.code import compare, when
 from kcache_compiler.schedule.loops import Fused
 
@@ -36,6 +37,10 @@ class PointWriter(Writer):
 
     def _value(self, formula: Formula) -> mlir.Value:
         return self.kernel.value(formula)
+
+    def start(self, access: Access) -> Pointer:
+        """The first element that an access may touch."""
+        return self._start(access)
 
     def point(self, counters: list[mlir.Value]) -> None:
         """The segments of the group at ``counters`` of the shared axes."""

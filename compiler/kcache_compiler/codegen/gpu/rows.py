@@ -27,7 +27,7 @@ from kcache_compiler.codegen.gpu.combine import Combiner, across_lanes, combiner
 from kcache_compiler.codegen.gpu.intrinsics import barrier, special, warp_barrier
 from kcache_compiler.codegen.gpu.kernel import Form, Kernel, split
 from kcache_compiler.codegen.gpu.lanes import Lanes, LaneWriter
-from kcache_compiler.codegen.gpu.shared import shared_memory
+from kcache_compiler.codegen.gpu.shared import ALIGNMENT, shared_memory
 from kcache_compiler.codegen.memory import Pointer, i64
 from kcache_compiler.codegen.nest import Access
 from kcache_compiler.codegen.shuffles.code import compare, either, when
@@ -311,3 +311,17 @@ def write_rows(writer: RowWriter) -> Form:
 def _raw(values: dict[Slot, mlir.Value]) -> list[mlir.Value]:
     """Values as branches and loops carry them."""
     return [memory.to_carried(value) for value in values.values()]
+
+
+def row_memory(kernel: Kernel, rows: Rows | None, number: int, size: int) -> mlir.Value:
+    """Where one row of a buffer lies: in shared memory, or the thread's own."""
+    with kernel.before():
+        if rows is None:
+            return memory.stack(size)
+        size = -(-size // ALIGNMENT) * ALIGNMENT
+        base = shared_memory(kernel, f"{kernel.name}_row_{number}", size * rows.rows)
+        if rows.rows == 1:
+            return base
+        thread = mlir.value("arith.extui", [special("tid.x")], memory.i64())
+        row = mlir.value("arith.shrui", [thread, mlir.constant(5)], memory.i64())
+        return memory.advance(base, mlir.type_of("i8"), memory.times(row, mlir.constant(size)))

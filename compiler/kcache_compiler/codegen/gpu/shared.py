@@ -10,14 +10,20 @@ from kcache_compiler.codegen.memory import pointer_type
 ALIGNMENT = 16
 
 
-def shared_memory(kernel: Kernel, name: str, size: int) -> mlir.Value:
-    """A pointer, for all of the body, to so many bytes of the block."""
+def shared_place(kernel: Kernel, name: str, size: int) -> mlir.Value:
+    """So many bytes of the block, for all of the body, as a pointer into shared memory."""
     kernel.add_global(
         f"llvm.mlir.global internal @{name}() {{addr_space = 3 : i32, alignment = {ALIGNMENT} : i64}}"
         f" : !llvm.array<{size} x i8>"
     )
     with kernel.before():
-        place = mlir.value(
+        return mlir.value(
             "llvm.mlir.addressof", (), mlir.type_of("!llvm.ptr<3>"), global_name=mlir.attribute(f"@{name}")
         )
+
+
+def shared_memory(kernel: Kernel, name: str, size: int) -> mlir.Value:
+    """The same as a pointer like any other."""
+    place = shared_place(kernel, name, size)
+    with kernel.before():
         return mlir.value("llvm.addrspacecast", [place], pointer_type())

@@ -1,0 +1,229 @@
+"""Contractions in tiles: which groups are, how their axes fall, and how blocks take tiles of the result.
+
+``C[batch, m, n] += A[batch, m, k] * B[batch, k, n]``, each a group of axes: matrix products, batched and
+transposed ones, convolutions, whose windows are axes of K.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kcache_compiler.codegen import memory, mlir
+from kcache_compiler.codegen.formula import Formula, product
+from kcache_compiler.codegen.gemm.recognize import GemmAxis, Groups, partition, read_products
+from kcache_compiler.codegen.gpu.kernel import Kernel, begins_anywhere, split
+from kcache_compiler.codegen.memory import Pointer, i64
+from kcache_compiler.codegen.nest import Access
+from kcache_compiler.codegen.runs import Planned
+from kcache_compiler.codegen.shuffles.code import both, compare, either
+from kcache_compiler.package.gpu import GpuTarget
+
+#: Products of one matrix of the batch up to which no tile is worth it, and rows or columns.
+FEW, NARROW = 4096, 8
+#: Bytes of one load of a thread.
+BYTES = 16
+_NARROW_FLOATS = ("f16", "bf16")
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What a block computes: ``m`` by ``n`` elements of C, ``k`` products of each at a time."""
+
+    m: int
+    n: int
+    k: int
+    threads: int
+    #: Elements that a thread of plain arithmetic owns along each axis; 0: matrix instructions.
+    own: int = 0
+
+
+MATRIX = Tile(128, 128, 32, 256)
+SMALL_MATRIX = Tile(64, 64, 32, 128)
+PLAIN = Tile(64, 64, 16, 256, own=4)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A or B: its elements, how it is walked, and along which of its two indices memory runs."""
+
+    access: Access
+    element: str
+    rows: tuple[GemmAxis, ...]
+    row_steps: tuple[Formula, ...]
+    k_steps: tuple[Formula, ...]
+    batch_steps: tuple[Formula, ...]
+    #: Memory runs along K; otherwise along the rows, or neither.
+    along_k: bool
+    #: Elements of one load.
+    lanes: int
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """The plan of a contraction: place of its statement among the segments, axes, operands, type of sums."""
+
+    segment: int
+    groups: Groups
+    a: Operand
+    b: Operand
+    wide: str
+    tile: Tile
+
+    def sizes(self, name: str) -> list[Formula]:
+        """Of the axes of a group."""
+        axes: tuple[GemmAxis, ...] = getattr(self.groups, name)
+        return [axis.size for axis in axes]
+
+    def counters(self, depth: int, values: Mapping[str, Sequence[mlir.Value]]) -> list[mlir.Value]:
+        """Counters of the shared axes from those of the groups."""
+        found = [mlir.constant(0)] * depth
+        for name in ("batch", "m", "n"):
+            axes: tuple[GemmAxis, ...] = getattr(self.groups, name)
+            for axis, value in zip(axes, values[name], strict=True):
+                found[axis.sources[0][0]] = value
+        return found
+
+
+def plan_tiles(planned: Planned, gpu: GpuTarget, strict: bool) -> Tiles | None:
+    """The plan of a group with a contraction; None where other forms do as well, or numbers must not move."""
+    fused = planned.fused
+    found = [
+        (place, segment[0])
+        for place, segment in enumerate(fused.segments)
+        if len(segment) == 1 and read_products(planned.codes[segment[0].number].generic) is not None
+    ]
+    if strict or len(found) != 1 or any(len(segment) != 1 for segment in fused.segments):
+        return None
+    place, statement = found[0]
+    code = planned.codes[statement.number]
+    products = read_products(code.generic)
+    nest = statement.nest
+    if products is None or list(code.numbers) != [0, 1, 2] or nest.fixed:
+        return None
+    if any(not axis.parallel for axis in nest.axes[: fused.shared]):
+        return None
+    groups, order = partition(nest), (0, 1)
+    if groups is None or not groups.k:
+        return None
+    if not groups.n or groups.n[-1].c != 1:
+        groups, order = groups.swapped, (1, 0)
+    if not groups.m or not groups.n or not _worthwhile(groups):
+        return None
+    outer = (*groups.batch, *groups.m, *groups.n)
+    if any(axis.sources[0][0] >= fused.shared for axis in outer):
+        return None
+    kinds = [str(mlir.element_of(code.generic.operands[number].type)) for number in order]
+    matrix = kinds[0] == kinds[1] and kinds[0] in _NARROW_FLOATS and gpu.cp_async and products.wide == "f32"
+    moved = [begins_anywhere(planned.buffers[nest.accesses[number].buffer]) for number in order]
+    a = _operand(nest.accesses[order[0]], kinds[0], groups, "m", "a", moved[0])
+    b = _operand(nest.accesses[order[1]], kinds[1], groups, "n", "b", moved[1])
+    return Tiles(place, groups, a, b, products.wide, _tile(groups, matrix))
+
+
+def _worthwhile(groups: Groups) -> bool:
+    m, n, k = (groups.sizes(name) for name in ("m", "n", "k"))
+    if any(isinstance(size, int) and size < NARROW for size in (m, n)):
+        return False
+    return not (isinstance(m, int) and isinstance(n, int) and isinstance(k, int) and m * n * k < FEW)
+
+
+def _tile(groups: Groups, matrix: bool) -> Tile:
+    """Large tiles where there are enough of them to fill a GPU, or sizes are open."""
+    if not matrix:
+        return PLAIN
+    sizes = [groups.sizes(name) for name in ("batch", "m", "n")]
+    known = [size for size in sizes if isinstance(size, int)]
+    if len(known) < 3:
+        return MATRIX
+    return MATRIX if known[0] * known[1] * known[2] >= 128 * MATRIX.m * MATRIX.n else SMALL_MATRIX
+
+
+def _operand(access: Access, element: str, groups: Groups, rows: str, name: str, moved: bool) -> Operand:
+    row_axes: tuple[GemmAxis, ...] = getattr(groups, rows)
+
+    def steps(axes: tuple[GemmAxis, ...]) -> tuple[Formula, ...]:
+        return tuple(getattr(axis, name) for axis in axes)
+
+    along_k = steps(groups.k)[-1] == 1
+    runs = along_k or steps(row_axes)[-1] == 1
+    axis = groups.k[-1] if along_k else row_axes[-1]
+    lanes = BYTES // memory.element_bytes(mlir.type_of(element))
+    others = [*steps(groups.batch), *steps(row_axes), *steps(groups.k), access.offset, axis.size]
+    others.remove(1)
+    whole = all(isinstance(one, int) and one % lanes == 0 for one in others)
+    return Operand(
+        access,
+        element,
+        row_axes,
+        steps(row_axes),
+        steps(groups.k),
+        steps(groups.batch),
+        along_k,
+        lanes if runs and whole and not moved else 1,
+    )
+
+
+@dataclass
+class Loader:
+    """Loads a tile of an operand: each thread its chunks, in registers until they go to shared memory.
+
+    ``rows`` elements along m or n and ``depth`` along k; a chunk lies along the operand's own memory.
+    """
+
+    kernel: Kernel
+    operand: Operand
+    start: Pointer
+    rows: int
+    depth: int
+    threads: int
+    k_sizes: list[Formula]
+    thread: mlir.Value
+    first: mlir.Value
+
+    def __post_init__(self) -> None:
+        operand, value = self.operand, self.kernel.value
+        lanes = operand.lanes
+        across, self.fast = (self.rows, self.depth) if operand.along_k else (self.depth, self.rows)
+        self.count = across * self.fast // lanes // self.threads
+        self.places: list[tuple[mlir.Value, mlir.Value]] = []
+        self.offsets: list[mlir.Value] = []
+        self.inside: list[mlir.Value] = []
+        sizes = [axis.size for axis in operand.rows]
+        limit = value(product(sizes))
+        for number in range(self.count):
+            chunk = memory.plus(self.thread, mlir.constant(number * self.threads))
+            per = mlir.constant(self.fast // lanes)
+            slow = mlir.value("arith.divui", [chunk, per], i64())
+            fast = memory.times(mlir.value("arith.remui", [chunk, per], i64()), mlir.constant(lanes))
+            row, depth = (slow, fast) if operand.along_k else (fast, slow)
+            self.places.append((row, depth))
+            at = memory.plus(self.first, row)
+            self.inside.append(compare("lt", at, limit))
+            self.offsets.append(self._dot(split(at, None, sizes, value), operand.row_steps))
+
+    def _dot(self, counters: list[mlir.Value], steps: Sequence[Formula]) -> mlir.Value:
+        total = mlir.constant(0)
+        for counter, step in zip(counters, steps, strict=True):
+            total = memory.plus(total, memory.times(counter, self.kernel.value(step)))
+        return total
+
+    def load(self, base: mlir.Value, k: mlir.Value) -> list[mlir.Value]:
+        """The chunks from ``k`` on of the matrix at element ``base``; zeros outside."""
+        lanes = self.operand.lanes
+        stored = memory.stored_type(self.start.element)
+        kind = stored if lanes == 1 else mlir.type_of(f"vector<{lanes}x{stored}>")
+        limit = self.kernel.value(product(self.k_sizes))
+        found: list[mlir.Value] = []
+        for (_, depth), offset, inside in zip(self.places, self.offsets, self.inside, strict=True):
+            at = memory.plus(k, depth)
+            legal = both(inside, compare("lt", at, limit))
+
+            def read(at: mlir.Value = at, offset: mlir.Value = offset) -> list[mlir.Value]:
+                moved = self._dot(split(at, None, self.k_sizes, self.kernel.value), self.operand.k_steps)
+                where = memory.advance(self.start.base, stored, memory.plus(memory.plus(base, offset), moved))
+                width = lanes * memory.element_bytes(self.start.element)
+                return [mlir.value("llvm.load", [where], kind, alignment=mlir.int_attr(width))]
+
+            found += either(legal, [kind], read, lambda: [mlir.value("llvm.mlir.zero", (), kind)])
+        return found

@@ -1,0 +1,45 @@
+"""Contractions are tiles with what follows them in one launch; matrix instructions where the GPU has them."""
+
+from __future__ import annotations
+
+import pytest
+
+from kcache_compiler.types import CompiledKernel
+from tests.compiler.gpu.programs import matmul
+from tests.compiler.gpu.test_pipeline import compiled
+
+
+def ptx_of(kernel: CompiledKernel) -> str:
+    return kernel.artifacts["ptx"].decode()
+
+
+@pytest.mark.parametrize("element", ["f16", "bf16"])
+def test_narrow_products_use_matrix_instructions(element: str) -> None:
+    kernel = compiled(matmul(256, 256, 256, element), 3)
+    (launch,) = kernel.interface.gpu_launches
+    ptx = ptx_of(kernel)
+    assert f"mma.sync.aligned.m16n8k16.row.col.f32.{element}.{element}.f32" in ptx
+    assert "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16" in ptx
+    assert "ld.global.nc.v4" in ptx
+    assert (launch.grid[0], launch.block, kernel.interface.workspace) == ("16", (128, 1, 1), "0")
+
+
+def test_large_products_take_large_tiles() -> None:
+    (launch,) = compiled(matmul(4096, 256, 4096, "bf16"), 3).interface.gpu_launches
+    assert (launch.grid[0], launch.block) == ("1024", (256, 1, 1))
+
+
+def test_an_older_gpu_and_f32_multiply_and_add() -> None:
+    for kernel in (
+        compiled(matmul(256, 256, 256, "f32"), 3),
+        compiled(matmul(256, 256, 256, "f16"), 3, "sm_75"),
+    ):
+        assert "mma.sync" not in ptx_of(kernel)
+        assert "fma.rn.f32" in ptx_of(kernel)
+        assert len(kernel.interface.gpu_launches) == 1
+
+
+def test_sums_stay_in_order_where_strict() -> None:
+    kernel = compiled(matmul(256, 256, 256, "f32"), 3, numerics="strict")
+    assert "bar.sync" not in ptx_of(kernel)
+    assert "fma.rn.f32" not in ptx_of(kernel)
