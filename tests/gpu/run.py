@@ -11,7 +11,18 @@ import numpy as np
 from kcache_compiler.types import CompiledKernel, GpuLaunch, KernelInterface, TensorType
 from kcache_grpc.model.expression import evaluate, holds
 from tests.compiler.codegen_harness import NUMPY
-from tests.gpu.emulate import CONSTANT, INPUT, OUTPUT, WORKSPACE, Buffer, Pointer, Run, launch
+from tests.gpu.emulate import (
+    CONSTANT,
+    INPUT,
+    OUTPUT,
+    WORKSPACE,
+    Buffer,
+    EmulationError,
+    Pointer,
+    Run,
+    launch,
+)
+from tests.gpu.promises import promises
 
 #: Bytes of an output or a workspace that nothing has written: NaN in every float type.
 _POISON = b"\xff"
@@ -35,19 +46,22 @@ def run_gpu(
     runs = [
         _run(one, len(buffers) - 1, symbols) for one in interface.gpu_launches if holds(one.when, symbols)
     ]
-    launch(
-        kernel.artifacts["llvm"].decode(),
-        buffers,
-        [one for one in runs if all(one.grid)],
-        order,
-        seed,
-        timeout,
-    )
+    ir = kernel.artifacts["llvm"].decode()
+    _check_promises(ir, runs)
+    launch(ir, buffers, [one for one in runs if all(one.grid)], order, seed, timeout)
     first = len(arrays) + len(constants)
     return [
         np.frombuffer(bytes(buffer.content), NUMPY[one.dtype]).reshape(shape)
         for buffer, one, shape in zip(buffers[first:-1], interface.outputs, shapes, strict=True)
     ]
+
+
+def _check_promises(ir: str, runs: Sequence[Run]) -> None:
+    said = promises(ir)
+    for run in runs:
+        broken = said[run.entry].broken(run.block, run.params)
+        if broken:
+            raise EmulationError(f"{run.entry}: {broken}")
 
 
 def _shape(one: TensorType, symbols: Mapping[str, int]) -> tuple[int, ...]:

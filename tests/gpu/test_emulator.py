@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from typing import Any
 
 import numpy as np
 import pytest
 
-from kcache_compiler.types import TensorType
+from kcache_compiler.types import CompiledKernel, TensorType
 from tests.gpu.emulate import ORDERS, EmulationError
 from tests.gpu.reference import COLUMN_SUMS, MATMUL, REFERENCES, SOFTMAX, VECTOR_ADD, Reference
 from tests.gpu.run import run_gpu
@@ -90,24 +91,40 @@ def test_outputs_are_written_whole() -> None:
         run_gpu(dataclasses.replace(kernel, interface=longer), VECTOR_ADD.arrays(np.random.default_rng(1)))
 
 
+def _launched(reference: Reference, ir: str | None = None, **changes: Any) -> CompiledKernel:
+    """The kernel with its last launch changed."""
+    kernel = reference.kernel(ir)
+    *before, last = kernel.interface.gpu_launches
+    launches = (*before, dataclasses.replace(last, **changes))
+    return dataclasses.replace(kernel, interface=dataclasses.replace(kernel.interface, gpu_launches=launches))
+
+
 def test_read_only_loads_of_what_the_launch_writes_are_refused() -> None:
-    """``noalias readonly`` lets NVPTX read through a cache that does not see writes."""
-    kernel = COLUMN_SUMS.kernel()
-    clear, sums = kernel.interface.gpu_launches
-    launches = (dataclasses.replace(sums, params=("buffer:1", "buffer:1", "i64:0")),)
-    for given in ((clear, *launches),):
-        changed = dataclasses.replace(kernel.interface, gpu_launches=given)
-        with pytest.raises(EmulationError, match=r"ld\.global\.nc|race"):
-            run_gpu(
-                dataclasses.replace(kernel, interface=changed), COLUMN_SUMS.arrays(np.random.default_rng(1))
-            )
+    """Such a load goes through a cache that does not see writes."""
+    ir = COLUMN_SUMS.ir.replace("ptr noalias %y", "ptr %y").replace("ptr noalias readonly %x", "ptr %x")
+    again = ("buffer:1", "buffer:1", "i64:0")
+    arrays = [np.zeros((1, 64), "f4")]
+    run_gpu(_launched(COLUMN_SUMS, ir, params=again), arrays)
+    ir = _changed(ir, "ptr %from, align 4", "ptr %from, align 4, !invariant.load !0") + "!0 = !{}\n"
+    with pytest.raises(EmulationError, match=r"ld\.global\.nc"):
+        run_gpu(_launched(COLUMN_SUMS, ir, params=again), arrays)
 
 
-def test_blocks_larger_than_the_kernel_says_are_refused() -> None:
-    kernel = MATMUL.kernel()
-    (launch,) = kernel.interface.gpu_launches
-    part = dataclasses.replace(
-        kernel.interface, gpu_launches=(dataclasses.replace(launch, block=(48, 1, 1)),)
-    )
+def test_launches_keep_what_the_kernel_promises() -> None:
+    arrays = COLUMN_SUMS.arrays(np.random.default_rng(1))
+    with pytest.raises(EmulationError, match="one buffer for two parameters"):
+        run_gpu(_launched(COLUMN_SUMS, params=("buffer:1", "buffer:1", "i64:0")), arrays)
+    with pytest.raises(EmulationError, match="2 parameters for 3"):
+        run_gpu(_launched(COLUMN_SUMS, params=("buffer:0", "buffer:1")), arrays)
+    arrays = VECTOR_ADD.arrays(np.random.default_rng(1))
+    with pytest.raises(EmulationError, match="kernel of blocks of at most"):
+        run_gpu(_launched(VECTOR_ADD, block=(512, 1, 1)), arrays)
+    exact = _changed(VECTOR_ADD.ir, "nvvm.maxntid", "nvvm.reqntid")
+    with pytest.raises(EmulationError, match="for a kernel of blocks of "):
+        run_gpu(_launched(VECTOR_ADD, exact, block=(128, 1, 1)), arrays)
+
+
+def test_a_block_that_ends_within_a_warp_has_no_whole_warp() -> None:
+    kernel = _launched(MATMUL, block=(48, 1, 1))
     with pytest.raises(EmulationError, match="names lane 16, which this block does not have"):
-        run_gpu(dataclasses.replace(kernel, interface=part), MATMUL.arrays(np.random.default_rng(1)))
+        run_gpu(kernel, MATMUL.arrays(np.random.default_rng(1)))
