@@ -18,8 +18,9 @@ from kcache_grpc.errors import ArgumentError
 if TYPE_CHECKING:
     from kcache_grpc import Client, Kernel, Options
 
-_TEXT_KINDS = ("mlir", "llvm", "asm")
-_KINDS = ("so", *_TEXT_KINDS)
+_TEXT_KINDS = ("mlir", "llvm", "asm", "ptx")
+_BINARY_KINDS = ("so", "cubin")
+_KINDS = (*_BINARY_KINDS, *_TEXT_KINDS)
 
 Emit = Annotated[
     str | None,
@@ -104,7 +105,7 @@ def describe(kernel: Kernel) -> dict[str, Any]:
         "inputs": {name: str(spec) for name, spec in zip(_names(kernel), manifest.inputs, strict=True)},
         "outputs": [str(spec) for spec in manifest.outputs],
         "guard": manifest.guard,
-        "launches": len(manifest.launches),
+        "launches": len(manifest.launches) + len(manifest.gpu_launches),
         "artifacts": {ref.kind: ref.size for ref in manifest.artifacts},
         "compile_seconds": manifest.compile_seconds,
         "compile_time": manifest.compile_time.isoformat(),
@@ -145,8 +146,8 @@ def _check_emit(emit: str | None, destination: Path | None) -> None:
         raise typer.BadParameter("say which artifact to write: --emit so", param_hint="-o")
     if emit is not None and emit not in _KINDS:
         raise typer.BadParameter(f"use one of {', '.join(_KINDS)}", param_hint="--emit")
-    if emit == "so" and destination is None and sys.stdout.isatty():
-        raise ArgumentError("a shared object is not for a terminal; say where to: -o FILE")
+    if emit in _BINARY_KINDS and destination is None and sys.stdout.isatty():
+        raise ArgumentError(f"an artifact {emit!r} is not for a terminal; say where to: -o FILE")
 
 
 class Stages:

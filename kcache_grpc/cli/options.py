@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from kcache_grpc.errors import ArgumentError, NotFound
+from kcache_grpc.model.gpu_target import GPU_TARGETS
 from kcache_grpc.model.options import NUMERICS
 from kcache_grpc.model.target import CPU_NAMES, CPU_TARGETS
 
@@ -25,7 +26,7 @@ _DYNAMIC: Mapping[str, bool | Literal["auto"]] = {"no": False, "yes": True, "aut
 
 def targets() -> list[str]:
     """For shell completion."""
-    return ["host", *CPU_TARGETS, *CPU_NAMES]
+    return ["host", *CPU_TARGETS, *CPU_NAMES, *GPU_TARGETS]
 
 
 def numerics_classes() -> list[str]:
@@ -52,7 +53,10 @@ Format = Annotated[
     ),
 ]
 TargetName = Annotated[
-    str, typer.Option("--target", help="host, or a target by name.", autocompletion=targets)
+    str,
+    typer.Option(
+        "--target", help="host, or a CPU or GPU by name, such as x86-64-v3 or sm_90.", autocompletion=targets
+    ),
 ]
 Numerics = Annotated[str, typer.Option(help="strict, default or fast.", autocompletion=numerics_classes)]
 Schedule = Annotated[
