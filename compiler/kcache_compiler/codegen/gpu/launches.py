@@ -13,7 +13,6 @@ from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.entry import cast_checks, known_sizes, refuse_leftovers
 from kcache_compiler.codegen.formula import text
 from kcache_compiler.codegen.fused import element_of
-from kcache_compiler.codegen.gemm.recognize import is_contraction
 from kcache_compiler.codegen.gpu.arrange import arrange
 from kcache_compiler.codegen.gpu.kernel import Form, Kernel, Program, begins_anywhere, loads_behind
 from kcache_compiler.codegen.gpu.lanes import LaneWriter
@@ -22,7 +21,7 @@ from kcache_compiler.codegen.gpu.matmul import write_tiles
 from kcache_compiler.codegen.gpu.points import write_points
 from kcache_compiler.codegen.gpu.rows import RowWriter, plan_rows, row_memory, write_rows
 from kcache_compiler.codegen.gpu.streams import plan_streams, write_streams
-from kcache_compiler.codegen.gpu.tiles import Tiles, plan_tiles
+from kcache_compiler.codegen.gpu.tiles import Tiles, plan_tiles, takes_tiles
 from kcache_compiler.codegen.launch import captured_by, names_of
 from kcache_compiler.codegen.memory import Pointer, root_of
 from kcache_compiler.codegen.nest import Check
@@ -79,7 +78,11 @@ def _planned(unit: Unit, main: mlir.Op, shapes: Shapes) -> tuple[list[Planned], 
     strict = unit.options.numerics == "strict"
     found: list[Planned] = []
     tiled: dict[int, Tiles] = {}
-    for planned in plan_launches(main, shapes, is_contraction, arrange=arrange):
+
+    def is_head(generic: mlir.Op) -> bool:
+        return takes_tiles(generic, shapes, strict)
+
+    for planned in plan_launches(main, shapes, is_head, arrange=arrange):
         tiles = plan_tiles(planned, unit.target.gpu, strict) if planned.parts else None
         if tiles is None:
             found += planned.parts or [planned]

@@ -9,8 +9,9 @@ from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.formula import text
 from kcache_compiler.codegen.gpu.cubin import assemble
 from kcache_compiler.codegen.gpu.launches import build_kernels
+from kcache_compiler.codegen.gpu.widen import widen_reductions
 from kcache_compiler.codegen.llvmir import emit_assembly, optimize
-from kcache_compiler.codegen.pipeline import LOWER, TRANSLATE
+from kcache_compiler.codegen.pipeline import BUFFERIZE, LOWER, TRANSLATE
 from kcache_compiler.codegen.stage import Rewrite, Stage, Unit, run
 from kcache_compiler.package.target import target_named
 from kcache_compiler.types import CompiledKernel, CompileOptions, KernelInterface
@@ -39,10 +40,12 @@ def _emit(unit: Unit) -> None:
     unit.assembly = emit_assembly(unit.bitcode, unit.target, unit.options.opt_level)
 
 
-_BUFFERS = [stage.name for stage in cpu.PIPELINE].index("launches")
+_TENSORS = cpu.PIPELINE.index(BUFFERIZE[0])
 
 PIPELINE: tuple[Stage, ...] = (
-    *(stage for stage in cpu.PIPELINE[:_BUFFERS] if stage.name not in _CPU_ONLY),
+    *(stage for stage in cpu.PIPELINE[:_TENSORS] if stage.name not in _CPU_ONLY),
+    Rewrite("wide-reductions", widen_reductions),
+    *BUFFERIZE,
     Rewrite("launches", build_kernels),
     *LOWER,
     Rewrite("kernels", _mark_kernels),

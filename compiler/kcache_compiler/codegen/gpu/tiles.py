@@ -11,11 +11,19 @@ from dataclasses import dataclass
 
 from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.formula import Formula, product
-from kcache_compiler.codegen.gemm.recognize import GemmAxis, Groups, partition, read_products
+from kcache_compiler.codegen.gemm.recognize import (
+    GemmAxis,
+    Groups,
+    is_contraction,
+    partition,
+    read_products,
+)
 from kcache_compiler.codegen.gpu.kernel import Kernel, begins_anywhere, split
+from kcache_compiler.codegen.launch import read_nest
 from kcache_compiler.codegen.memory import Pointer, i64
 from kcache_compiler.codegen.nest import Access
 from kcache_compiler.codegen.runs import Planned
+from kcache_compiler.codegen.shape import Shapes
 from kcache_compiler.codegen.shuffles.code import both, compare, either
 from kcache_compiler.package.gpu import GpuTarget
 
@@ -83,6 +91,14 @@ class Tiles:
             for axis, value in zip(axes, values[name], strict=True):
                 found[axis.sources[0][0]] = value
         return found
+
+
+def takes_tiles(generic: mlir.Op, shapes: Shapes, strict: bool) -> bool:
+    """The operation is a contraction that is worth tiles."""
+    if strict or not is_contraction(generic):
+        return False
+    groups = partition(read_nest(generic, shapes)[0])
+    return groups is not None and bool(groups.k and groups.m and groups.n) and _worthwhile(groups)
 
 
 def plan_tiles(planned: Planned, gpu: GpuTarget, strict: bool) -> Tiles | None:

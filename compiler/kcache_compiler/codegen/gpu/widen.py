@@ -1,0 +1,103 @@
+"""Reductions of f16 and bf16 in f32: the total is rounded once, and threads may share the row.
+
+The narrow total of each step is what the emulation of narrow floats leaves: widened, combined, rounded. Under
+numerics ``strict`` it stays so.
+"""
+
+from __future__ import annotations
+
+from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.gemm.recognize import is_contraction
+from kcache_compiler.codegen.generic import build_generic, identity
+from kcache_compiler.codegen.numerics import COMBINERS
+from kcache_compiler.codegen.shuffles.marker import is_marker
+from kcache_compiler.codegen.stage import Unit
+
+_NARROW = ("f16", "bf16")
+
+
+def widen_reductions(unit: Unit) -> None:
+    """Give reductions with narrow results f32 ones, and round these after."""
+    if unit.options.numerics == "strict":
+        return
+    for generic in mlir.named(mlir.main_function(unit.module), "linalg.generic"):
+        reduces = any("reduction" in str(kind) for kind in generic.attributes["iterator_types"])
+        if reduces and not is_marker(generic) and not is_contraction(generic) and _is_narrow(generic):
+            _widen(generic)
+
+
+def _outputs(generic: mlir.Op) -> list[mlir.Value]:
+    inputs = int(next(iter(generic.attributes["operandSegmentSizes"])))
+    return list(mlir.block_of(generic).arguments)[inputs:]
+
+
+def _is_narrow(generic: mlir.Op) -> bool:
+    """All results are narrow, and made by rounding the combination of the widened total with something."""
+    yielded = list(mlir.operations(mlir.block_of(generic))[-1].operands)
+    for value, output in zip(yielded, _outputs(generic), strict=True):
+        rounded = mlir.defining(value)
+        users = [user for user, _ in mlir.uses(output)]
+        if str(output.type) not in _NARROW or len(users) != 1 or rounded is None:
+            return False
+        (widened,) = users
+        if mlir.name_of(rounded) != "arith.truncf" or mlir.name_of(widened) != "arith.extf":
+            return False
+        combined = mlir.defining(rounded.operands[0])
+        takes = [user for user, _ in mlir.uses(widened.results[0])]
+        once = len(list(mlir.uses(value))) == 1 and len(list(mlir.uses(rounded.operands[0]))) == 1
+        if combined is None or mlir.name_of(combined) not in COMBINERS or takes != [combined] or not once:
+            return False
+    return True
+
+
+def _widen(generic: mlir.Op) -> None:
+    body = mlir.block_of(generic)
+    yielded = mlir.operations(body)[-1]
+    count = len(yielded.operands)
+    operands = list(generic.operands)
+    narrow = operands[-count:]
+    with mlir.before(generic):
+        wide = [_elementwise(one, mlir.type_of("f32"), "arith.extf") for one in narrow]
+    for position, output in enumerate(_outputs(generic)):
+        (widened,) = [user for user, _ in mlir.uses(output)]
+        output.set_type(widened.results[0].type)
+        widened.results[0].replace_all_uses_with(output)
+        widened.erase()
+        rounded = yielded.operands[position].owner
+        yielded.operands[position] = rounded.operands[0]
+        rounded.erase()
+    attributes = {name: generic.attributes[name] for name in _kept(generic)}
+    with mlir.before(generic):
+        kinds = [one.type for one in wide]
+        made = mlir.create("linalg.generic", [*operands[:-count], *wide], kinds, attributes, regions=1)
+    mlir.move_block(generic, made, 0)
+    with mlir.before(generic):
+        for old, new in zip(generic.results, made.results, strict=True):
+            old.replace_all_uses_with(_elementwise(new, old.type.element_type, "arith.truncf"))
+    generic.erase()
+
+
+def _kept(generic: mlir.Op) -> list[str]:
+    names = ("indexing_maps", "iterator_types", "operandSegmentSizes")
+    return [name for name in names if name in generic.attributes]
+
+
+def _elementwise(tensor: mlir.Value, element: mlir.Type, name: str) -> mlir.Value:
+    """Each element converted."""
+    sizes = mlir.sizes_of(tensor.type)
+    dims = "".join(f"{'?' if size is None else size}x" for size in sizes)
+    kind = mlir.type_of(f"tensor<{dims}{element}>")
+    dynamic = [
+        mlir.value("tensor.dim", [tensor, mlir.constant(axis, "index")], mlir.index_type())
+        for axis, size in enumerate(sizes)
+        if size is None
+    ]
+    empty = mlir.value("tensor.empty", dynamic, kind)
+    rank = len(sizes)
+    return build_generic(
+        [tensor],
+        [empty],
+        [identity(rank)] * 2,
+        ["parallel"] * rank,
+        lambda arguments: [mlir.value(name, arguments[:1], element)],
+    ).results[0]
