@@ -19,6 +19,7 @@ from kcache_compiler.codegen.legalize.shuffles import carry_regions, mark_shuffl
 from kcache_compiler.codegen.legalize.signless import erase_signs
 from kcache_compiler.codegen.math import VERSION as MATH_VERSION
 from kcache_compiler.codegen.math import expand
+from kcache_compiler.codegen.math.compose import compose
 from kcache_compiler.codegen.narrow import (
     EMULATE,
     convert_half_in_software,
@@ -60,6 +61,7 @@ def _refuse(unit: Unit) -> None:
 
 
 def _expand_math(unit: Unit) -> None:
+    compose(unit.module, strict=unit.options.numerics == "strict")
     expand(unit.module, scales="avx512vl" in unit.target.features)
 
 

@@ -25,6 +25,7 @@ from kcache_compiler.codegen.shuffles.outline import outline_marker
 from kcache_compiler.codegen.signature import stated
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.codegen.streams import streamed
+from kcache_compiler.codegen.tails import ended
 from kcache_compiler.codegen.workspace import plan
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.schedule.choices import parse_choices
@@ -112,6 +113,7 @@ def build_entry(unit: Unit) -> None:
                 launches.append((one.generics, marker))
                 continue
             fused = streamed(one.fused, one.buffers, shapes, unit.target)
+            fused = ended(fused, one.codes, one.buffers, unit.target)
             outlined = outline(unit.module, name, fused, one.codes, one.buffers, shapes)
             launches.append((one.generics, outlined))
             spared += one.spared

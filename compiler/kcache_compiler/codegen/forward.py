@@ -16,7 +16,8 @@ def forward_results(unit: Unit) -> None:
     """Replace an allocation by the output buffer that it is copied to, and drop the copy.
 
     Sound because that buffer has no other use, every allocation starts undefined, all copies to outputs
-    stand at the end of ``main``, and outputs overlap nothing. Types are equal, so is the layout.
+    stand at the end of ``main``, and outputs overlap nothing. Types are equal, or differ by groups of axes
+    that are one; so is the layout.
     """
     main = mlir.main_function(unit.module)
     body = mlir.block_of(main)
@@ -29,14 +30,48 @@ def forward_results(unit: Unit) -> None:
 
 def _forward(body: mlir.Block, copy: mlir.Op, output: mlir.Value) -> None:
     source, target = copy.operands
-    allocation = mlir.defining(source)
-    if target != output or allocation is None or mlir.name_of(allocation) != "memref.alloc":
+    views: list[mlir.Op] = []
+    root, owner = source, mlir.defining(source)
+    while owner is not None and mlir.name_of(owner) in _RESHAPES:
+        views.append(owner)
+        root = owner.operands[0]
+        owner = mlir.defining(root)
+    if target != output or owner is None or mlir.name_of(owner) != "memref.alloc":
         return
-    if source.type != output.type or not _ends_with_copies(body, copy) or not _in(body, allocation):
+    if source.type != output.type or not _ends_with_copies(body, copy) or not _in(body, owner):
+        return
+    if views and not all(_plain(value.type) for view in views for value in (view.operands[0], output)):
         return
     copy.erase()
-    source.replace_all_uses_with(output)
-    allocation.erase()
+    with mlir.at_start(body):
+        for view in views:
+            output = _reversed(view, output)
+    root.replace_all_uses_with(output)
+    owner.erase()
+    for view in views:
+        if not list(view.results[0].uses):
+            view.erase()
+
+
+_RESHAPES = {
+    "memref.expand_shape": "memref.collapse_shape",
+    "memref.collapse_shape": "memref.expand_shape",
+}
+
+
+def _plain(kind: mlir.Type) -> bool:
+    """Of known sizes, row by row."""
+    return None not in mlir.sizes_of(kind) and "strided" not in str(kind)
+
+
+def _reversed(view: mlir.Op, shaped: mlir.Value) -> mlir.Value:
+    """``shaped``, which is as the result of ``view``, as its operand is."""
+    name, wanted = _RESHAPES[mlir.name_of(view)], view.operands[0].type
+    attributes = {"reassociation": view.attributes["reassociation"]}
+    if name == "memref.expand_shape":
+        sizes = ", ".join(map(str, mlir.sizes_of(wanted)))
+        attributes["static_output_shape"] = mlir.attribute(f"array<i64: {sizes}>" if sizes else "array<i64>")
+    return mlir.create(name, [shaped], [wanted], attributes).results[0]
 
 
 def _ends_with_copies(body: mlir.Block, copy: mlir.Op) -> bool:

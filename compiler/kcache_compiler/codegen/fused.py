@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from kcache_compiler.codegen import memory, mlir, streams
+from kcache_compiler.codegen import memory, mlir, streams, tails
 from kcache_compiler.codegen.formula import Formula
 from kcache_compiler.codegen.memory import Pointer
 from kcache_compiler.codegen.nest import Access, Nest
-from kcache_compiler.codegen.numerics import free_sums
+from kcache_compiler.codegen.numerics import free_results, free_sums
 from kcache_compiler.codegen.turned import Tiles
 from kcache_compiler.errors import CompileFailed
 from kcache_compiler.schedule.loops import Fused, Statement, Turn
@@ -239,19 +239,26 @@ def forget(registers: Registers, buffers: set[int]) -> None:
         del registers[key]
 
 
-def for_loop(bounds: tuple[mlir.Value, mlir.Value], step: int, carried: list[mlir.Value]) -> mlir.Op:
+def for_loop(
+    bounds: tuple[mlir.Value, mlir.Value], step: int, carried: list[mlir.Value], annotation: Any = None
+) -> mlir.Op:
     types = [value.type for value in carried]
-    loop = mlir.create("scf.for", [*bounds, mlir.constant(step), *carried], types, regions=1)
+    marks = {} if annotation is None else {"loop_annotation": annotation}
+    loop = mlir.create("scf.for", [*bounds, mlir.constant(step), *carried], types, marks, regions=1)
     mlir.new_block(loop, 0, [memory.i64(), *types])
     return loop
 
 
 def carry(
-    bounds: tuple[mlir.Value, mlir.Value], step: int, values: dict[Slot, mlir.Value], body: Step
+    bounds: tuple[mlir.Value, mlir.Value],
+    step: int,
+    values: dict[Slot, mlir.Value],
+    body: Step,
+    annotation: Any = None,
 ) -> dict[Slot, mlir.Value]:
     """A loop that carries ``values``; ``body`` gives them for the next iteration."""
     kinds = [value.type for value in values.values()]
-    loop = for_loop(bounds, step, [memory.to_carried(value) for value in values.values()])
+    loop = for_loop(bounds, step, [memory.to_carried(value) for value in values.values()], annotation)
     with mlir.at_end(mlir.block_of(loop)):
         counter, *raw = list(mlir.block_of(loop).arguments)
         inside = [memory.from_carried(value, kind) for value, kind in zip(raw, kinds, strict=True)]
@@ -334,7 +341,33 @@ class Loops:
         if innermost and passing and not values:
             self._past_caches(bounds, counters, passing, step)
             return {}
-        return carry(bounds, 1, values, step)
+        mark = self._interleaved(values) if innermost else None
+        if innermost and known and isinstance(size, int) and self._splits(size, values):
+            lanes = self.writer.fused.lanes
+            middle = mlir.constant(size - size % (tails.UNROLLED * lanes))
+            values = carry((bounds[0], middle), 1, values, step, mark)
+            return carry((middle, bounds[1]), 1, values, step, tails.masks(lanes))
+        return carry(bounds, 1, values, step, mark)
+
+    def _interleaved(self, values: dict[Slot, mlir.Value]) -> Any:
+        """Long bodies wait for their own results, and LLVM leaves them alone: two vectors in turns do not."""
+        long = tails.LONG <= self._operations() <= tails.LONGEST and not values
+        return tails.turns(4) if long and self.writer.fused.lanes and self._suits() else None
+
+    def _suits(self) -> bool:
+        return tails.suits(self.segment, self.writer.codes, self.writer.fused.unstored)
+
+    def _splits(self, size: int, values: dict[Slot, mlir.Value]) -> bool:
+        """Whole vectors leave something of a row, and nothing that it carries has an order to keep."""
+        lanes = self.writer.fused.lanes
+        if not lanes or size < lanes or size % (tails.UNROLLED * lanes) == 0:
+            return False
+        free: set[Slot] = set()
+        for number, statement in enumerate(self.segment):
+            found = free_results(self.writer.codes[statement.number].generic)
+            slots = [slot for slot in self.slots if slot.statement == number]
+            free |= {slot for slot, one in zip(slots, found, strict=True) if one}
+        return set(values) <= free and self._suits()
 
     def _rows(self, position: int) -> int:
         """How many iterations one pass of the innermost loop takes in: of a reduction right around it into
@@ -397,7 +430,7 @@ class Loops:
             end = memory.plus(begun, mlir.constant(streams.BLOCK))
             end = mlir.value("arith.minsi", [end, high], i64)
             self.writer.begun = begun
-            carry((start, end), 1, {}, step)
+            carry((start, end), 1, {}, step, self._interleaved({}))
             for access in passing:
                 self.writer.flush(access, [*counters, start], end)
             mlir.create("scf.yield")

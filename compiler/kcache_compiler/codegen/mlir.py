@@ -224,6 +224,17 @@ def constant_int(operand: Value) -> int | None:
     return ir.IntegerAttr(literal).value if isinstance(literal, ir.IntegerAttr) else None
 
 
+def constant_float(operand: Value) -> float | None:
+    """The float of a value made by ``arith.constant``, or of all its elements; else None."""
+    owner = operand.owner
+    if not isinstance(owner, (ir.Operation, ir.OpView)) or owner.operation.name != "arith.constant":
+        return None
+    literal = owner.operation.attributes["value"]
+    if isinstance(literal, ir.DenseFPElementsAttr) and literal.is_splat:
+        literal = literal.get_splat_value()
+    return ir.FloatAttr(literal).value if isinstance(literal, ir.FloatAttr) else None
+
+
 def defining(operand: Value) -> Op | None:
     """The operation that makes ``operand``, or None for a block argument."""
     owner = operand.owner

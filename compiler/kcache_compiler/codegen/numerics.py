@@ -41,13 +41,25 @@ def relax(unit: Unit) -> None:
 
 def free_sums(generic: mlir.Op) -> list[bool]:
     """For each result, whether it is a sum that ``relax`` made reorderable."""
-    marked = {_result(generic, one) for one in combiners(generic) if _is_free_sum(one)}
+    return _marked(generic, [one for one in combiners(generic) if _is_free_sum(one)])
+
+
+def free_results(generic: mlir.Op) -> list[bool]:
+    """For each result, whether ``relax`` lets its elements be combined in any order."""
+    return _marked(generic, [one for one in combiners(generic) if _is_free(one)])
+
+
+def _marked(generic: mlir.Op, found: list[mlir.Op]) -> list[bool]:
+    marked = {_result(generic, one) for one in found}
     return [number in marked for number in range(len(mlir.operations(mlir.block_of(generic))[-1].operands))]
 
 
 def _is_free_sum(combiner: mlir.Op) -> bool:
-    flagged = "fastmath" in combiner.attributes and "reassoc" in str(combiner.attributes["fastmath"])
-    return flagged and mlir.name_of(combiner) == "arith.addf"
+    return _is_free(combiner) and mlir.name_of(combiner) == "arith.addf"
+
+
+def _is_free(combiner: mlir.Op) -> bool:
+    return "fastmath" in combiner.attributes and "reassoc" in str(combiner.attributes["fastmath"])
 
 
 def _result(generic: mlir.Op, combiner: mlir.Op) -> int:
@@ -82,7 +94,7 @@ def _invert(generic: mlir.Op) -> None:
         if divisor not in arguments:
             continue
         dims = [mlir.plain_dim(result) for result in maps[arguments.index(divisor)].results]
-        if dims and None not in dims and innermost not in dims:
+        if None not in dims and innermost not in dims:
             division.attributes["fastmath"] = mlir.attribute("#arith.fastmath<arcp>")
 
 

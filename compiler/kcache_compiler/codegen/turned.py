@@ -1,7 +1,8 @@
 """Tiles for what is read across its rows: vectors are loaded along them, turned in registers, and stored in
 a small square on the stack, from which the body reads in the order that it writes.
 
-What is left at the edges runs element by element.
+Where elements may be computed twice, the last tiles of a row and of a column move back so that they end where
+it does; else what is left at the edges runs element by element.
 """
 
 from __future__ import annotations
@@ -49,27 +50,38 @@ class Tiles:
             inner = _for(*along, size)
             with mlir.at_end(mlir.block_of(inner)):
                 second = mlir.block_of(inner).arguments[0]
-                self._tile(counters, (first, across[1]), (second, along[1]))
+                self._tile(counters, (first, second), (across, along))
                 mlir.create("scf.yield")
             mlir.create("scf.yield")
 
-    def _tile(self, counters: dict[int, mlir.Value], across: _Range, along: _Range) -> None:
-        size = mlir.constant(self.turn.size)
-        ends = [memory.plus(start, size) for start, _ in (across, along)]
-        fits = [_compare(3, end, high) for end, (_, high) in zip(ends, (across, along), strict=True)]
+    def _tile(
+        self,
+        counters: dict[int, mlir.Value],
+        firsts: tuple[mlir.Value, mlir.Value],
+        ranges: tuple[_Range, _Range],
+    ) -> None:
+        i64, size = memory.i64(), mlir.constant(self.turn.size)
+        starts = list(firsts)
+        fits: list[mlir.Value] = []
+        for number, (low, high) in enumerate(ranges):
+            last = mlir.value("arith.subi", [high, size], i64)
+            if self.turn.repeats:
+                starts[number] = mlir.value("arith.minsi", [firsts[number], last], i64)
+                fits.append(_compare(5, last, low))
+            else:
+                fits.append(_compare(3, firsts[number], last))
         whole = mlir.value("arith.andi", fits, mlir.type_of("i1"))
         choice = mlir.create("scf.if", [whole], regions=2)
         with mlir.at_end(mlir.new_block(choice, 0, ())):
-            self._fill(counters, across[0], along[0])
-            self._loops(counters, across[0], along[0])
+            self._fill(counters, *starts)
+            self._loops(counters, *starts)
             mlir.create("scf.yield")
         with mlir.at_end(mlir.new_block(choice, 1, ())):
-            i64 = memory.i64()
-            bounds = [
-                mlir.value("arith.minsi", [end, high], i64)
-                for end, (_, high) in zip(ends, (across, along), strict=True)
-            ]
-            self._edge(counters, (across[0], bounds[0]), (along[0], bounds[1]))
+            bounds: list[_Range] = []
+            for first, (_, high) in zip(firsts, ranges, strict=True):
+                end = mlir.value("arith.minsi", [memory.plus(first, size), high], i64)
+                bounds.append((first, end))
+            self._edge(counters, *bounds)
             mlir.create("scf.yield")
 
     def _counters(self, counters: dict[int, mlir.Value], p: mlir.Value, q: mlir.Value) -> list[mlir.Value]:

@@ -50,6 +50,8 @@ class Turn:
     along: int
     size: int
     accesses: tuple[Access, ...]
+    #: Elements may be computed twice: nothing reads what is written.
+    repeats: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class Fused:
     turn: Turn | None = None
     #: Results that go to memory past the caches.
     streamed: frozenset[int] = frozenset()
+    #: Elements of a vector that may be stored in part, which takes what is left of a row. 0: there is none.
+    lanes: int = 0
 
     @property
     def statements(self) -> list[Statement]:

@@ -226,6 +226,21 @@ def _erfcx_f32() -> tuple[tuple[float, ...], float]:
     return (first, below, *(rounded(c, "f32") for c in found[1:])), float(mp.log(error, 2))
 
 
+#: Powers are taken from here: over so long a range they must not grow large and cancel.
+GELU_CENTER = 4
+
+
+def _normal_tail(t: mpf) -> mpf:
+    """log2(P(-a)) + a^2 log2(e)/2 for the distribution function P of the normal distribution, a = t + 4."""
+    a = t + GELU_CENTER
+    return (mp.log(erfcx(a * ROOT)) - LN2) / LN2
+
+
+def _tail_weight(t: mpf) -> mpf:
+    """Small values may be off by some units more."""
+    return mpf(1) if t < 0 else mpf(1) / 4
+
+
 def _error_functions() -> None:
     for name, dtype, high, degree in (("ERFC_SMALL", "f32", mpf(0.501) ** 2, 4), ("ERF_SMALL", "f64", 1, 12)):
         ENTRIES[f"{name}_{dtype}"] = polynomial(
@@ -235,6 +250,8 @@ def _error_functions() -> None:
         lambda x: mp.log(mp.erfc(x)) / x + 1, 0, 3.95, 8, "f32", lambda x: x * mp.erfc(x) / mp.erf(x)
     )
     ENTRIES["ERFCX_f32"] = _erfcx_f32
+    ENTRIES["HALF_LOG2E_f32"] = constants(lambda: pair(1 / LN2 / 2, 24, "f32"))
+    ENTRIES["GELU_f32"] = polynomial(_normal_tail, -GELU_CENTER, 14.4 - GELU_CENTER, 16, "f32", _tail_weight)
     ENTRIES["ERFCX_f64"] = polynomial(
         _erfcx_of, _t_of(0.4999), _t_of(27.5), 22, "f64", lambda t: 1 / _erfcx_of(t)
     )

@@ -8,6 +8,6 @@ from .expand import expand
 from .table import MathFunction, functions
 
 #: In the compiler fingerprint: rises whenever the bits of a result change.
-VERSION = "3"
+VERSION = "4"
 
 __all__ = ["VERSION", "MathFunction", "expand", "functions"]

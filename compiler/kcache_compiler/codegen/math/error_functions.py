@@ -5,8 +5,18 @@ from __future__ import annotations
 import math
 
 from . import coefficients as c
-from .build import Expr, copysign, fma, horner, minimum, narrow, select, sqrt, widen
-from .exponential import absolute, exp_of_sum, expm1_reduced, power_of_two, reduce, scale
+from .build import Expr, bits, copysign, fma, horner, maximum, minimum, narrow, select, sqrt, widen
+from .exponential import (
+    LIFT,
+    absolute,
+    exp_of_sum,
+    expm1_reduced,
+    lifted,
+    lifted_power,
+    power_of_two,
+    reduce,
+    scale,
+)
 from .logarithm import log_mixed
 from .pair import divide, fast_sum, product
 
@@ -75,6 +85,30 @@ def erfc(x: Expr) -> Expr:
     small = head + (((1.0 - head) - x) - tail)
     large = _erfc_large(minimum(28.0, a))
     return select(a < 0.5, small, select(x < 0.0, 2.0 - large, large))
+
+
+#: From here on x times the normal distribution function of -x is nothing in f32.
+_GELU_END = 14.4
+_GELU_CENTER = 4.0
+
+
+def gelu(x: Expr) -> Expr:
+    """x P(x) for the distribution function P of the normal distribution, as max(x, 0) - a P(-a) with a = |x|.
+
+    P(-a) = 2**(L(a) - a^2 log2(e)/2), L a polynomial. What rounding takes from the square joins late.
+    """
+    fmt = x.fmt
+    a = minimum(_GELU_END, absolute(x))
+    head, tail = c.HALF_LOG2E_f32
+    curve = horner(a - _GELU_CENTER, c.GELU_f32)
+    square = a * a
+    lost = fma(a, a, -square)
+    shifted = fma(square, -head, curve) + lifted(fmt)
+    k = shifted - lifted(fmt)
+    rest = fma(lost, -head, fma(square, -tail, curve))
+    r = fma(square, -head, -k) + rest
+    power = fma(r, horner(r, c.EXP2_f32), 1.0) * lifted_power(bits(shifted), fmt) * -(2.0**-LIFT)
+    return fma(power, a, maximum(0.0, x))
 
 
 def erf_inv(x: Expr) -> Expr:

@@ -64,11 +64,12 @@ def exponent_of(word: Expr, fmt: Format) -> Expr:
     return word - fmt.bits_of(shifter(fmt))
 
 
-def reduce(x: Expr) -> Reduced:
-    """Split ``x``, already within the range of exp."""
+def reduce(x: Expr, shift: float | None = None) -> Reduced:
+    """Split ``x``, already within the range of exp. ``shift`` stands in the place of the ``shifter``."""
     fmt, (high, low) = x.fmt, _LN2[x.type]
-    shifted = fma(x, _LOG2E[x.type], shifter(fmt))
-    k = shifted - shifter(fmt)
+    shift = shifter(fmt) if shift is None else shift
+    shifted = fma(x, _LOG2E[x.type], shift)
+    k = shifted - shift
     first = fma(k, -high, x)
     r = fma(k, -low, first)
     tail = fma(k, -low, first - r)
@@ -105,6 +106,30 @@ def expm1_reduced(r: Expr) -> Expr:
 def exp(x: Expr) -> Expr:
     part = reduce(clamp(x, *_EXP_RANGE[x.type]))
     return scale(expm1_reduced(part.r) + 1.0, part.word)
+
+
+#: The binary exponent by which results below 1 are lifted while they are scaled: none is subnormal then.
+LIFT = 64
+
+
+def lifted(fmt: Format) -> float:
+    """A ``shifter`` that leaves the exponent field of 2**(k + LIFT) in the lowest bits of the sum."""
+    return fmt.magic + fmt.bias + LIFT
+
+
+def lifted_power(word: Expr, fmt: Format) -> Expr:
+    """2**(k + LIFT) for the ``word`` of -fmt.bias - LIFT < k < fmt.bias - LIFT that ``lifted`` left."""
+    return from_bits(word << fmt.mantissa, fmt)
+
+
+def exp_below(x: Expr) -> Expr:
+    """exp of what is at most 0, or NaN: the same bits from fewer operations."""
+    x = maximum(_EXP_RANGE[x.type][0], x)
+    if x.type != "f32" or scales():
+        part = reduce(x)
+        return scale(expm1_reduced(part.r) + 1.0, part.word)
+    part = reduce(x, lifted(x.fmt))
+    return (expm1_reduced(part.r) + 1.0) * lifted_power(part.word, x.fmt) * 2.0**-LIFT
 
 
 def exp2(x: Expr) -> Expr:
@@ -161,7 +186,7 @@ def logistic(x: Expr) -> Expr:
     a = absolute(x)
     if x.type == "f64":
         return _logistic_f64(x, negative, a)
-    e = exp(-a)
+    e = exp_below(-a)
     return select(negative, e, select(x.isnan(), x, 1.0)) / (e + 1.0)
 
 
