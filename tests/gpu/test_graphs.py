@@ -1,0 +1,88 @@
+"""Whole programs for GPUs against the same for this CPU: every op and type, every graph of the corpus."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from kcache_compiler import canonicalize, compile_spec
+from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.types import ArgSpec, CompiledKernel, CompileOptions, TensorType
+from kcache_grpc.model.target import host_target
+from tests.compiler.codegen_harness import NUMPY
+from tests.compiler.open_corpus import COMPILED, case
+from tests.gpu.emulate import ORDERS
+from tests.gpu.run import run_gpu
+from tests.ops.compare import difference
+from tests.ops.native import run
+from tests.ops.programs import OpProgram, all_programs
+from tests.ops.refused import REFUSED
+from tests.recognition.eager.close import largest_share
+
+TARGET = "sm_90"
+#: Control flow that depends on data has no GPU form.
+NO_GPU_FORM = ("while", "if", "case")
+OPS = [program for program in all_programs() if program.id not in REFUSED]
+#: Of the ops one in so many, and the quick graphs, on every change; all of them in the long run.
+STEP = 80
+QUICK = ("softmax", "layer_norm", "gpt_logits")
+
+
+def _array(content: bytes, kind: TensorType) -> np.ndarray:
+    return np.frombuffer(content, NUMPY[kind.dtype]).reshape([int(dim) for dim in kind.dims])
+
+
+@pytest.mark.parametrize(
+    "program",
+    [pytest.param(one, marks=[pytest.mark.long] * (at % STEP != 0), id=one.id) for at, one in enumerate(OPS)],
+)
+def test_an_op_gives_the_bits_of_the_cpu(program: OpProgram) -> None:
+    canonical = canonicalize(program.text.encode(), "stablehlo", "strict")
+    options = CompileOptions(numerics="strict")
+
+    def compiled(target: str) -> CompiledKernel:
+        return compile_spec(canonical.spec_text, canonical.arg_spec, target, options, lambda _: None)
+
+    if program.op in NO_GPU_FORM:
+        with pytest.raises(UnsupportedOp, match="CPU target"):
+            compiled(TARGET)
+        return
+    kernel = compiled(TARGET)
+    inputs = [_array(*pair) for pair in zip(program.inputs, kernel.interface.inputs, strict=True)]
+    constants = [_array(one.content, one.type) for one in canonical.constants]
+    got = run_gpu(kernel, inputs, constants, order="random")
+    contents = [one.content for one in canonical.constants]
+    wanted = run(compiled(host_target().isa), program.inputs, contents)
+    for dtype, one, other in zip(program.result_dtypes, got, wanted, strict=True):
+        assert not difference(dtype, one.tobytes(), other, 0.0), program.text
+
+
+def _check_graph(name: str, numerics: str, count: int, static: bool) -> None:
+    one = case(name, numerics)
+    kernel = None
+    for seed, sizes in enumerate(islice(one.sizes(0), count)):
+        if static or kernel is None:
+            args = ArgSpec(one.types(sizes) if static else one.canonical.symbolic_args)
+            kernel = compile_spec(one.canonical.spec_text, args, TARGET, one.options, lambda _: None)
+        arguments = one.arguments(sizes, seed)
+        wanted = one.kernel(*arguments, *one.constants)
+        got = run_gpu(kernel, arguments, one.constants, ORDERS[seed % 3], seed + 1)
+        exact = [array.astype("f8") if array.dtype.kind == "f" else array for array in wanted]
+        assert largest_share(got, exact) <= 1, f"{name} at {sizes}, {numerics}, static {static}"
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_graph_agrees_with_the_cpu(name: str) -> None:
+    _check_graph(name, "default", 3, static=False)
+    _check_graph(name, "default", 1, static=True)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("static", [False, True], ids=["all sizes", "given sizes"])
+@pytest.mark.parametrize("numerics", ["strict", "default", "fast"])
+@pytest.mark.parametrize("name", COMPILED)
+def test_every_graph_agrees_with_the_cpu(name: str, numerics: str, static: bool) -> None:
+    _check_graph(name, numerics, 2 if static else 5, static)
