@@ -81,6 +81,15 @@ class Administration:
                 self._note(namespace, "verify", kernels=event.kernels, compiled=event.compiled, faults=found)
             yield event
 
+    def rebuild_summaries(self) -> list[str]:
+        """What was wrong, in words; nothing is done where nothing was."""
+        wrong = list(self._store.wrong_summaries())
+        if wrong:
+            self._store.rebuild_summaries()
+            for namespace in self._store.list_namespaces():
+                self._note(namespace, "summaries", wrong=len(wrong))
+        return wrong
+
     def _note(
         self, namespace: Namespace, what: str, *, toolchain: bytes | None = None, **detail: object
     ) -> None:

@@ -161,6 +161,50 @@ def test_a_summary_that_was_changed_is_told(
     assert any(told in each for each in store.wrong_summaries())
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE audit_days SET saved_us = saved_us - 1, served = served + 5",
+        "DELETE FROM audit_days",
+        "UPDATE audit_misses SET misses = misses * 2",
+        "DELETE FROM audit_misses",
+    ],
+)
+def test_they_are_made_anew(store: SqlStore, damage: str) -> None:
+    chance = random.Random(5)
+    namespaces = [store.get_or_create_namespace(name) for name in ("team", "other")]
+    for _ in range(30):
+        store.append_audit(chance.choice(namespaces), [any_event(chance), any_event(chance)])
+    before = [sorted(map(str, ask(store, query))) for query in (DAYS, MISSES)]
+    change(store, damage)
+    assert store.wrong_summaries()
+    store.rebuild_summaries()
+    assert store.wrong_summaries() == []
+    assert [sorted(map(str, ask(store, query))) for query in (DAYS, MISSES)] == before
+    store.append_audit(namespaces[0], [miss(1), AuditEvent("serve", at=START)])
+    assert store.wrong_summaries() == []
+
+
+def test_made_anew_they_know_of_pruned_events(store: SqlStore, ns: Namespace) -> None:
+    sealer = Sealer(store, Signer.generate())
+    sealer.begin()
+    store.append_audit(ns, [AuditEvent("serve", saved_us=5, at=START), miss(1, at=START), miss(2, at=START)])
+    sealer.seal_own()
+    store.append_audit(ns, [AuditEvent("serve", saved_us=7, at=START + 1), miss(2, at=START + DAY)])
+    later = [AuditEvent("serve", saved_us=3, at=START + 2 * DAY), miss(3, at=START + 2 * DAY)]
+    store.append_audit(ns, later)
+    assert Retention(store, sealer._signer).prune(before=2**62)  # pyright: ignore[reportPrivateUsage]
+    before = [sorted(map(str, ask(store, query))) for query in (DAYS, MISSES)]
+    change(store, f"DELETE FROM audit_days WHERE day = {(START + 2 * DAY) // DAY}")
+    change(store, "DELETE FROM audit_misses WHERE last_actor = 'ada' AND misses = 1")
+    assert store.wrong_summaries()
+    store.rebuild_summaries()
+    assert [sorted(map(str, ask(store, query))) for query in (DAYS, MISSES)] == before
+    assert store.wrong_summaries() == []
+    store.rebuild_summaries()
+    assert [sorted(map(str, ask(store, query))) for query in (DAYS, MISSES)] == before
+
+
 def test_they_outlive_events_that_are_pruned(store: SqlStore, ns: Namespace) -> None:
     sealer = Sealer(store, Signer.generate())
     sealer.begin()

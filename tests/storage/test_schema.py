@@ -46,6 +46,9 @@ SCANS = {
     "summaries._DAYS",
     "summaries._MISSES",
     "summaries._NO_LIMIT",
+    "summary_repair._KEEP_DAYS",
+    "summary_repair._KEEP_MISSES",
+    "summary_repair._LAST_PRUNED",
 }
 SEARCHES = sorted(
     name

@@ -106,6 +106,10 @@ class AuditStore(ABC):
         """
 
     @abstractmethod
+    def rebuild_summaries(self) -> None:
+        """Sum all events again, while nobody appends. Of events that were pruned, what is known stays."""
+
+    @abstractmethod
     def prune(self, checkpoint: Checkpoint, event_ids: Sequence[int]) -> int:
         """One transaction: the checkpoint, and away with these events and the seals up to it; how many rows.
 

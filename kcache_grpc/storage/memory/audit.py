@@ -123,6 +123,9 @@ class MemoryAudit(MemoryPart, AuditStore):
     def wrong_summaries(self) -> Sequence[str]:
         return ()
 
+    def rebuild_summaries(self) -> None:
+        """There are none."""
+
     def prune(self, checkpoint: Checkpoint, event_ids: Sequence[int]) -> int:
         with self._state as state:
             if any(found.sequence == checkpoint.sequence for found in _checkpoints(state, checkpoint.writer)):

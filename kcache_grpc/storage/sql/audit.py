@@ -25,6 +25,7 @@ from kcache_grpc.storage.sql.journal import record_of, select_events
 from kcache_grpc.storage.sql.part import SqlPart, batches, insert_once
 from kcache_grpc.storage.sql.searches import Search
 from kcache_grpc.storage.sql.summaries import differences
+from kcache_grpc.storage.sql.summary_repair import rebuild
 
 _BY_ID = select_events().where(audit_events.c.id.in_(bindparam("ids", expanding=True)))
 _LAST_ID = select(func.max(audit_events.c.id).label("id"))
@@ -184,6 +185,9 @@ class SqlAudit(SqlPart, AuditStore):
 
     def wrong_summaries(self) -> Sequence[str]:
         return differences(self._db)
+
+    def rebuild_summaries(self) -> None:
+        rebuild(self._db)
 
     def prune(self, checkpoint: Checkpoint, event_ids: Sequence[int]) -> int:
         row = {name: getattr(checkpoint, name) for name in _CHECKPOINT_FIELDS}
