@@ -7,8 +7,8 @@ than the rows do, and without statistics it would read a whole namespace to find
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import (
     Column,
@@ -23,6 +23,9 @@ from sqlalchemy import (
     true,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, Insert, insert
+
+if TYPE_CHECKING:
+    from kcache_grpc.storage.sql.database import Database, Rows
 
 T = TypeVar("T")
 
@@ -54,6 +57,16 @@ class Probe:
         found: list[Any] = []
         for batch in batches(names):
             found += connection.execute(self._listed, {**values, "names": batch})
+        return found
+
+    def fetch(self, database: Database, values: Mapping[str, Any], names: Iterable[Any]) -> Rows:
+        """The same outside of a transaction. ``names`` may be equal."""
+        wanted = list(dict.fromkeys(names))
+        if database.shared:
+            return database.fetch(self._probed, {**values, "names": wanted}) if wanted else ()
+        found: list[Any] = []
+        for batch in batches(wanted):
+            found += database.fetch(self._listed, {**values, "names": batch})
         return found
 
 

@@ -28,6 +28,7 @@ from kcache_grpc.storage.schema import (
     key_counters,
     specs,
 )
+from kcache_grpc.storage.sql.bulk import Probe
 from kcache_grpc.storage.sql.generations import SqlGenerations, lost_constants
 from kcache_grpc.storage.sql.graph_rows import MAPPING, NS, SPEC, mapping_record, spec_record
 from kcache_grpc.storage.sql.graph_writes import Entry, GraphWriter, Written, insert_mappings
@@ -35,7 +36,7 @@ from kcache_grpc.storage.sql.graph_writes import find_mappings as find_stored_ma
 from kcache_grpc.storage.sql.group_commit import GroupCommit
 from kcache_grpc.storage.sql.ledger import insert_conflict
 from kcache_grpc.storage.sql.limits import Charge, touch
-from kcache_grpc.storage.sql.part import batches, insert_once
+from kcache_grpc.storage.sql.part import insert_once
 from kcache_grpc.storage.sql.prepared import Prepared
 
 _SPEC_BY_KEY = SPEC.where(specs.c.key == bindparam("key"))
@@ -47,9 +48,8 @@ _MAPPING = MAPPING.where(graph_mappings.c.numerics == bindparam("numerics"))
 _MAPPING_BY_DIGEST = _MAPPING.where(graph_mappings.c.program_digest == bindparam("digest"))
 #: Those whose constants are all there.
 _USABLE_BY_DIGEST = Prepared(_MAPPING_BY_DIGEST.where(~lost_constants(graph_mappings.c.id)))
-_USABLE_BY_DIGESTS = _MAPPING.where(
-    graph_mappings.c.program_digest.in_(bindparam("digests", expanding=True)),
-    ~lost_constants(graph_mappings.c.id),
+_USABLE_BY_DIGESTS = Probe(
+    _MAPPING.where(~lost_constants(graph_mappings.c.id)), graph_mappings.c.program_digest
 )
 #: Kept from collection until the transaction ends.
 _CONSTANT_EXISTS = (
@@ -147,11 +147,8 @@ class SqlGraphs(SqlGenerations, GraphStore):
         if len(program_digests) == 1:  # a list of parameters costs more than the statement
             one = self.find_mapping(namespace, program_digests[0], numerics)
             return {} if one is None else {one.program_digest: one}
-        found: dict[bytes, MappingRecord] = {}
-        for batch in batches(program_digests):
-            for row in self._db.fetch(_USABLE_BY_DIGESTS, {**values, "digests": batch}):
-                found[row.program_digest] = mapping_record(row)
-        return found
+        rows = _USABLE_BY_DIGESTS.fetch(self._db, values, program_digests)
+        return {row.program_digest: mapping_record(row) for row in rows}
 
     def put_graph(
         self, namespace: Namespace, graph: GraphDraft, event: AuditEvent | None = None

@@ -28,10 +28,10 @@ from kcache_grpc.storage.schema import (
     key_counters,
     usage,
 )
-from kcache_grpc.storage.sql.bulk import BulkInsert
+from kcache_grpc.storage.sql.bulk import BulkInsert, Probe
 from kcache_grpc.storage.sql.journal import insert_events as insert_events
 from kcache_grpc.storage.sql.journal import record_of, select_events
-from kcache_grpc.storage.sql.part import SqlPart, batches, insert_once
+from kcache_grpc.storage.sql.part import SqlPart, insert_once
 
 _NS: BindParameter[int] = bindparam("ns")
 _EVENTS = (
@@ -67,12 +67,14 @@ def _added(rows: Insert) -> Insert:
 ADD_USAGE = BulkInsert(
     usage, ("namespace_id", "subject", "digest", "hits", "saved_us", "last_used_at"), _added
 )
-_USAGE = select(usage.c.digest, usage.c.hits, usage.c.saved_us, usage.c.last_used_at).where(
-    usage.c.namespace_id == _NS,
-    usage.c.subject == bindparam("subject"),
-    usage.c.digest.in_(bindparam("digests", expanding=True)),
-    # Rows without hits say only since when something has been there.
-    usage.c.hits > 0,
+_USAGE = Probe(
+    select(usage.c.digest, usage.c.hits, usage.c.saved_us, usage.c.last_used_at).where(
+        usage.c.namespace_id == _NS,
+        usage.c.subject == bindparam("subject"),
+        # Rows without hits say only since when something has been there.
+        usage.c.hits > 0,
+    ),
+    usage.c.digest,
 )
 
 _HERE = (kernels.c.namespace_id == _NS, kernels.c.epoch == bindparam("epoch"))
@@ -141,12 +143,10 @@ class SqlLedger(SqlPart, LedgerStore):
     ) -> Mapping[bytes, UsageRecord]:
         checks.digests("digest", digests)
         checks.text("subject", subject)
-        found: dict[bytes, UsageRecord] = {}
-        for batch in batches(digests):
-            values = {"ns": namespace.id, "subject": subject, "digests": batch}
-            for row in self._db.fetch(_USAGE, values):
-                found[row.digest] = UsageRecord(subject, row.digest, row.hits, row.saved_us, row.last_used_at)
-        return found
+        return {
+            row.digest: UsageRecord(subject, row.digest, row.hits, row.saved_us, row.last_used_at)
+            for row in _USAGE.fetch(self._db, {"ns": namespace.id, "subject": subject}, digests)
+        }
 
     def append_audit(self, namespace: Namespace, batch: Sequence[AuditEvent]) -> None:
         checks.events(batch)
