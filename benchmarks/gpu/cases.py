@@ -1,0 +1,128 @@
+"""What is measured: programs, their arguments, PyTorch's way, and the bytes or operations that bound them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Case:
+    """``program`` and ``eager`` compute the same of the tensors of ``shapes``.
+
+    ``moved`` are the bytes that must move at least, ``flops`` the operations of a contraction, else 0.
+    """
+
+    name: str
+    dtype: str
+    shapes: tuple[tuple[int, ...], ...]
+    program: str
+    eager: Callable[..., Any]
+    moved: int
+    flops: int = 0
+
+
+#: Elements of a streaming case: past every L2 cache, so that memory is measured.
+_ELEMENTS = 1 << 26
+_BYTES = {"f32": 4, "bf16": 2, "f16": 2}
+
+
+def cases() -> list[Case]:
+    """All of them; imports PyTorch."""
+    found = [_pointwise("f32"), _pointwise("bf16")]
+    for row in (256, 1024, 4096, 16384):
+        found += [_softmax(row), _rms_norm(row)]
+    found += [_transpose("f32"), _transpose("bf16")]
+    found += [_matmul(size) for size in (1024, 2048, 4096, 8192)]
+    return found
+
+
+def _kind(dtype: str, *sizes: int) -> str:
+    return f"tensor<{''.join(f'{size}x' for size in sizes)}{dtype}>"
+
+
+def _main(arguments: list[str], result: str, body: str) -> str:
+    listed = ", ".join(f"%a{i}: {kind}" for i, kind in enumerate(arguments))
+    return f"func.func @main({listed}) -> {result} {{\n{body}\nreturn %r : {result} }}"
+
+
+def _pointwise(dtype: str) -> Case:
+    kind = _kind(dtype, _ELEMENTS)
+    body = f"%s = stablehlo.add %a0, %a1 : {kind}\n%z = stablehlo.constant dense<0.0> : {kind}\n"
+    text = _main([kind, kind], kind, f"{body}%r = stablehlo.maximum %s, %z : {kind}")
+    shapes = ((_ELEMENTS,), (_ELEMENTS,))
+    return Case(
+        f"add_relu/{dtype}",
+        dtype,
+        shapes,
+        text,
+        lambda a, b: (a + b).relu(),
+        3 * _ELEMENTS * _BYTES[dtype],
+    )
+
+
+def _reduced(name: str, of: str, init: str, combine: str, whole: str, rows: str) -> str:
+    return f"""%{name}0 = stablehlo.constant dense<{init}> : tensor<f32>
+      %{name} = stablehlo.reduce(%{of} init: %{name}0) applies stablehlo.{combine} across dimensions = [1]
+        : ({whole}, tensor<f32>) -> {rows}
+      %{name}s = stablehlo.broadcast_in_dim %{name}, dims = [0] : ({rows}) -> {whole}"""
+
+
+def _softmax(row: int) -> Case:
+    import torch
+
+    count = _ELEMENTS // row
+    whole, rows = _kind("f32", count, row), _kind("f32", count)
+    body = f"""{_reduced("top", "a0", "0xFF800000", "maximum", whole, rows)}
+      %d = stablehlo.subtract %a0, %tops : {whole}
+      %e = stablehlo.exponential %d : {whole}
+      {_reduced("sum", "e", "0.0", "add", whole, rows)}
+      %r = stablehlo.divide %e, %sums : {whole}"""
+    text = _main([whole], whole, body)
+    return Case(f"softmax/{row}", "f32", ((count, row),), text, lambda a: torch.softmax(a, 1), 8 * _ELEMENTS)
+
+
+def _rms_norm(row: int) -> Case:
+    count = _ELEMENTS // row
+    whole, rows = _kind("f32", count, row), _kind("f32", count)
+    body = f"""%q = stablehlo.multiply %a0, %a0 : {whole}
+      {_reduced("sum", "q", "0.0", "add", whole, rows)}
+      %n = stablehlo.constant dense<{float(row)}> : {whole}
+      %m = stablehlo.divide %sums, %n : {whole}
+      %c = stablehlo.constant dense<1.0e-05> : {whole}
+      %v = stablehlo.add %m, %c : {whole}
+      %i = stablehlo.rsqrt %v : {whole}
+      %r = stablehlo.multiply %a0, %i : {whole}"""
+
+    def eager(a: Any) -> Any:
+        return a * ((a * a).mean(1, keepdim=True) + 1e-5).rsqrt()
+
+    return Case(f"rms_norm/{row}", "f32", ((count, row),), _main([whole], whole, body), eager, 8 * _ELEMENTS)
+
+
+def _transpose(dtype: str) -> Case:
+    whole = _kind(dtype, 8192, 8192)
+    text = _main([whole], whole, f"%r = stablehlo.transpose %a0, dims = [1, 0] : ({whole}) -> {whole}")
+    return Case(
+        f"transpose/{dtype}",
+        dtype,
+        ((8192, 8192),),
+        text,
+        lambda a: a.t().contiguous(),
+        2 * 8192 * 8192 * _BYTES[dtype],
+    )
+
+
+def _matmul(size: int) -> Case:
+    kind = _kind("bf16", size, size)
+    body = f"%r = stablehlo.dot_general %a0, %a1, contracting_dims = [1] x [0] : ({kind}, {kind}) -> {kind}"
+    return Case(
+        f"matmul/{size}",
+        "bf16",
+        ((size, size), (size, size)),
+        _main([kind, kind], kind, body),
+        lambda a, b: a @ b,  # cuBLAS
+        3 * 2 * size * size,
+        2 * size**3,
+    )
