@@ -80,3 +80,18 @@ def test_rows_of_odd_lengths_are_read_one_by_one() -> None:
     ptx = compiled(SOFTMAX.replace("2000", "2001"), 1).artifacts["ptx"].decode()
     assert "ld.global.nc.b32" in ptx
     assert ".v4" not in ptx
+
+
+def test_a_transposition_goes_through_shared_memory() -> None:
+    text = """
+module { func.func @main(%a: tensor<1000x700xf32>) -> tensor<700x1000xf32> {
+  %r = stablehlo.transpose %a, dims = [1, 0] : (tensor<1000x700xf32>) -> tensor<700x1000xf32>
+  return %r : tensor<700x1000xf32>
+} }
+"""
+    kernel = compiled(text, 1)
+    (launch,) = kernel.interface.gpu_launches
+    ptx = kernel.artifacts["ptx"].decode()
+    assert launch.grid[0] == str(32 * 22)
+    assert "st.shared.b32" in ptx
+    assert "bar.sync" in ptx

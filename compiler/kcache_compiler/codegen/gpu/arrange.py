@@ -13,13 +13,16 @@ from kcache_compiler.codegen.nest import Nest
 from kcache_compiler.schedule.groups import Group, Subject
 from kcache_compiler.schedule.loops import Buffer, Fused, Statement, loops
 
+#: Asks for the two axes of a transposition, whatever its elements.
+TURNED = 256
+
 
 def arrange(
     group: Group, subjects: Sequence[Subject], buffers: Mapping[int, Buffer], vector_bytes: int = 16
 ) -> Fused:
     """The loops of a group. ``shared`` axes are the points that threads or blocks take one each."""
     del vector_bytes
-    fused = loops(group, subjects, buffers, vector_bytes=0)
+    fused = loops(group, subjects, buffers, vector_bytes=TURNED)
     segments = [_parallel_first(segment, fused.shared) for segment in fused.segments]
     points = fused.shared if len(segments) > 1 else len(parallel_axes(segments[0], 0))
     return replace(fused, segments=tuple(segments), shared=points)

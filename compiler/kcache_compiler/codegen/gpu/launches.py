@@ -22,6 +22,7 @@ from kcache_compiler.codegen.gpu.points import write_points
 from kcache_compiler.codegen.gpu.rows import RowWriter, plan_rows, row_memory, write_rows
 from kcache_compiler.codegen.gpu.streams import plan_streams, write_streams
 from kcache_compiler.codegen.gpu.tiles import Tiles, plan_tiles, takes_tiles
+from kcache_compiler.codegen.gpu.turns import turns, write_turns
 from kcache_compiler.codegen.launch import captured_by, names_of
 from kcache_compiler.codegen.memory import Pointer, root_of
 from kcache_compiler.codegen.nest import Check
@@ -235,5 +236,8 @@ def _loops(kernel: Kernel, planned: Planned, tiles: Tiles | None) -> Form:
             return write_tiles(writer, tiles)
         if isinstance(writer, RowWriter):
             return write_rows(writer)
+        turn = turns(writer)
+        if turn is not None:
+            return write_turns(writer, turn)
         lanes = plan_streams(writer)
         return write_points(writer) if lanes is None else write_streams(writer, lanes)

@@ -42,9 +42,9 @@ class PointWriter(Writer):
         """The first element that an access may touch."""
         return self._start(access)
 
-    def point(self, counters: list[mlir.Value]) -> None:
-        """The segments of the group at ``counters`` of the shared axes."""
-        registers: Registers = {}
+    def point(self, counters: list[mlir.Value], known: Registers | None = None) -> None:
+        """The segments of the group at ``counters`` of the shared axes, with elements that are known."""
+        registers: Registers = dict(known or {})
         for segment in self.fused.segments:
             self._segment(segment, counters, registers)
 
