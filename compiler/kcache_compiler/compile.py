@@ -62,7 +62,7 @@ def _refuse(unit: Unit) -> None:
 
 def _expand_math(unit: Unit) -> None:
     compose(unit.module, strict=unit.options.numerics == "strict")
-    expand(unit.module, scales="avx512vl" in unit.target.features)
+    expand(unit.module, "avx512vl" in unit.target.features, unit.options.numerics == "fast")
 
 
 def _link(unit: Unit) -> None:

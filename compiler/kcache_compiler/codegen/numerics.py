@@ -2,7 +2,8 @@
 
 ``strict`` gives none: every operation rounds alone, and sums go in the order of the program. ``default`` and
 ``fast`` let reductions combine their elements in any order, which makes vectors of accumulators of them, and
-a row be multiplied by the inverse of the number that divides it.
+a row be multiplied by the inverse of the number that divides it. ``fast`` lets extremes leave out NaN, and
+the math library be off by some units more.
 """
 
 from __future__ import annotations
@@ -23,18 +24,22 @@ COMBINERS = {
     "arith.minnumf": _EXTREME,
 }
 
+#: Under ``fast`` a maximum may leave a NaN out: one instruction on x86-64 in the place of three.
+_FAST = {name: "#arith.fastmath<reassoc,nnan,nsz>" for name, flags in COMBINERS.items() if flags == _EXTREME}
+
 
 def relax(unit: Unit) -> None:
     """Mark the combiners of all reductions of ``main`` as reorderable, unless numerics are strict."""
     if unit.options.numerics == "strict":
         return
+    flags = {**COMBINERS, **(_FAST if unit.options.numerics == "fast" else {})}
     for generic in mlir.named(mlir.main_function(unit.module), "linalg.generic"):
         if all("parallel" in str(kind) for kind in generic.attributes["iterator_types"]):
             _invert(generic)
             continue
         for combiner in combiners(generic):
             name = mlir.name_of(combiner)
-            combiner.attributes["fastmath"] = mlir.attribute(COMBINERS[name])
+            combiner.attributes["fastmath"] = mlir.attribute(flags[name])
             if name == "arith.addf":
                 _contract(combiner)
 

@@ -99,6 +99,9 @@ def _exponential() -> None:
         ENTRIES[f"EXP2_{dtype}"] = polynomial(
             lambda r: (mpf(2) ** r - 1) / r, -0.5005, 0.5005, degree + 1, dtype, lambda r: r
         )
+    ENTRIES["EXP_FAST_f32"] = polynomial(
+        lambda r: mp.expm1(r) / r, -half, half, 4, "f32", lambda r: r / mp.exp(r)
+    )
     ENTRIES["LN2_f32"] = constants(lambda: pair(LN2, 15, "f32"))
     ENTRIES["LN2_f64"] = constants(lambda: pair(LN2, 41, "f64"))
     ENTRIES["LN2_FULL"] = constants(lambda: pair(LN2, 53, "f64"))

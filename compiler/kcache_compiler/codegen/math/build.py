@@ -82,6 +82,8 @@ class Body:
     loops: bool = False
     #: The target scales floats by powers of two in one instruction.
     scales: bool = False
+    #: Numerics are fast: results may be off by some units more.
+    fast: bool = False
 
     def fresh(self) -> str:
         self.counter[0] += 1
@@ -96,7 +98,7 @@ class Body:
         return None
 
     def inner(self) -> Body:
-        return Body(parent=self, counter=self.counter, scales=self.scales)
+        return Body(parent=self, counter=self.counter, scales=self.scales, fast=self.fast)
 
 
 _CURRENT: list[Body] = []
@@ -117,6 +119,11 @@ def emit(text: str, type_: str) -> Expr:
 def scales() -> bool:
     """Whether the target of the function that is recorded has ``ldexp`` of f32."""
     return _CURRENT[-1].scales
+
+
+def fast() -> bool:
+    """Whether the function that is recorded is one of fast numerics."""
+    return _CURRENT[-1].fast
 
 
 Number = int | float
@@ -465,13 +472,17 @@ def _vector(text: str, shape: str) -> str:
 
 
 def record(
-    name: str, arguments: Sequence[str], algorithm: Callable[..., Expr], scales: bool = False
+    name: str,
+    arguments: Sequence[str],
+    algorithm: Callable[..., Expr],
+    scales: bool = False,
+    fast: bool = False,
 ) -> Function:
     """Run ``algorithm`` on arguments of the given types and keep the operations that its result needs.
 
-    ``scales`` says that the target has one instruction for x 2**k of f32.
+    ``scales`` says that the target has one instruction for x 2**k of f32, ``fast`` that numerics are.
     """
-    body = Body(scales=scales)
+    body = Body(scales=scales, fast=fast)
     _CURRENT.append(body)
     try:
         value = algorithm(*(Expr(f"%a{i}", t) for i, t in enumerate(arguments)))

@@ -37,6 +37,7 @@ class Call:
     shape: str | None = None
     integer: str | None = None
     scales: bool = False
+    fast: bool = False
 
     @property
     def symbol(self) -> str:
@@ -48,19 +49,19 @@ class Call:
 @functools.cache
 def text_of(call: Call) -> str:
     """The MLIR text of the function of ``call``."""
-    return function(call.name, call.dtype, call.integer, call.scales).text(call.symbol, call.shape)
+    return function(call.name, call.dtype, call.integer, call.scales, call.fast).text(call.symbol, call.shape)
 
 
-def expand(module: Any, scales: bool = False) -> None:
+def expand(module: Any, scales: bool = False, fast: bool = False) -> None:
     """Replace, in place, every float operation of `math`, `arith.remf`, and every call of
     ``@kcm_<name>_<dtype>`` in ``module`` by operations that need no math library. ``scales``: the target
-    multiplies f32 by powers of two in one instruction; results have the same bits.
+    multiplies f32 by powers of two in one instruction; results have the same bits. ``fast``: numerics are.
 
     Raises UnsupportedOp, naming operation and location, for a function or type that the library
     does not have; the module is then partly expanded and of no further use.
     """
     found = [(op, call) for op in mlir.walk(module) if (call := _call_of(op)) is not None]
-    uses = [(op, replace(call, scales=scales)) for op, call in found]
+    uses = [(op, replace(call, scales=scales, fast=fast)) for op, call in found]
     if not uses:
         return
     templates = _templates(module, sorted({call for _, call in uses}, key=lambda call: call.symbol))

@@ -125,8 +125,10 @@ def functions() -> tuple[MathFunction, ...]:
 
 
 @functools.cache
-def function(name: str, dtype: str, integer: str | None = None, scales: bool = False) -> Function:
-    """The recorded scalar function; ``integer`` is the type of fpowi's exponent, ``scales`` as in ``record``.
+def function(
+    name: str, dtype: str, integer: str | None = None, scales: bool = False, fast: bool = False
+) -> Function:
+    """The recorded scalar function; ``integer`` is the type of fpowi's exponent, the others as in ``record``.
 
     Raises UnsupportedOp for a pair of name and type that the library does not have.
     """
@@ -138,4 +140,4 @@ def function(name: str, dtype: str, integer: str | None = None, scales: bool = F
     arguments = [dtype] * entry.arity
     if integer is not None:
         arguments[1] = integer
-    return record(f"{name}_{dtype}", arguments, algorithm, scales)
+    return record(f"{name}_{dtype}", arguments, algorithm, scales, fast)
