@@ -41,7 +41,8 @@ def digests() -> dict[str, str]:
         target, tuning = target_named(name), tuning_for(name, "generic")
         for kind in ("f32", "bf16"):
             form = form_for(target, tuning, (kind, kind, kind), "f32", exact=False)
-            found[f"{form.name} {name}"] = hashlib.sha256(compiled_library(form, target).object_code).hexdigest()
+            code = compiled_library(form, target).object_code
+            found[f"{form.name} {name}"] = hashlib.sha256(code).hexdigest()
     return found
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from kcache_compiler import canonicalize, compile_spec
+from kcache_compiler.codegen.formula import evaluate_text
 from kcache_compiler.codegen.gemm.objects import compiled_library
 from kcache_compiler.codegen.gemm.shape import form_for
 from kcache_compiler.codegen.gemm.tile import row_counts
@@ -199,6 +200,28 @@ def test_what_follows_element_by_element_is_in_the_same_launch() -> None:
     np.testing.assert_allclose(kernel(a, b, c, d)[0], np.tanh(a.astype("f8") @ b + c) + d, atol=1e-4)
 
 
+def test_what_follows_what_follows_is_in_the_same_launch() -> None:
+    text = """
+      func.func @main(%a: tensor<2x30x300xf32>, %b: tensor<2x300x70xf32>, %c: tensor<70xf32>)
+          -> (tensor<2x30x70xf32>, tensor<2x30x70xf32>) {
+        %0 = stablehlo.dot_general %a, %b, batching_dims = [0] x [0], contracting_dims = [2] x [1]
+          : (tensor<2x30x300xf32>, tensor<2x300x70xf32>) -> tensor<2x30x70xf32>
+        %1 = stablehlo.broadcast_in_dim %c, dims = [2] : (tensor<70xf32>) -> tensor<2x30x70xf32>
+        %2 = stablehlo.add %0, %1 : tensor<2x30x70xf32>
+        %3 = stablehlo.tanh %2 : tensor<2x30x70xf32>
+        %4 = stablehlo.logistic %3 : tensor<2x30x70xf32>
+        %5 = stablehlo.multiply %4, %2 : tensor<2x30x70xf32>
+        return %2, %5 : tensor<2x30x70xf32>, tensor<2x30x70xf32>
+      }"""
+    a, b, c = (RANDOM.standard_normal(shape).astype("f4") for shape in ((2, 30, 300), (2, 300, 70), (70,)))
+    kernel = _kernel(text, 3, "x86-64-v3")
+    assert len(kernel.interface.launches) == 1
+    total = a.astype("f8") @ b + c
+    shared = kernel(a, b, c, host=threaded_host(2))
+    for first, second in ((kernel(a, b, c)[0], total), (shared[1], total / (1 + np.exp(-np.tanh(total))))):
+        np.testing.assert_allclose(first, second, atol=1e-4)
+
+
 @pytest.mark.parametrize("layout", ["channels first", "channels last"])
 @pytest.mark.parametrize(("stride", "dilation", "groups"), [(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 3)])
 def test_convolutions(layout: str, stride: int, dilation: int, groups: int) -> None:
@@ -269,3 +292,61 @@ def _inner_loops(assembly: str, function: str) -> list[str]:
         if back:
             found.append(after[: back.start()])
     return found
+
+
+def test_sums_lie_where_the_results_will_be() -> None:
+    """No memory but the packed panels: what follows is written over the sums that it is made of."""
+    text = """
+      func.func @main(%a: tensor<30x300xf32>, %b: tensor<300x70xf32>, %c: tensor<70xf32>)
+          -> tensor<30x70xf32> {
+        %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+          : (tensor<30x300xf32>, tensor<300x70xf32>) -> tensor<30x70xf32>
+        %1 = stablehlo.broadcast_in_dim %c, dims = [1] : (tensor<70xf32>) -> tensor<30x70xf32>
+        %2 = stablehlo.add %0, %1 : tensor<30x70xf32>
+        %3 = stablehlo.tanh %2 : tensor<30x70xf32>
+        %4 = stablehlo.multiply %3, %2 : tensor<30x70xf32>
+        return %4 : tensor<30x70xf32>
+      }"""
+    a, b, c = (RANDOM.standard_normal(shape).astype("f4") for shape in ((30, 300), (300, 70), (70,)))
+    kernel = _kernel(text, 3, "x86-64-v3")
+    assert len(kernel.interface.launches) == 1
+    assert evaluate_text(kernel.interface.workspace, {"workers": 0}) == 0
+    total = a.astype("f8") @ b + c
+    np.testing.assert_allclose(kernel(a, b, c)[0], total * np.tanh(total), atol=1e-4)
+
+
+def test_sums_that_others_read_stay() -> None:
+    text = """
+      func.func @main(%a: tensor<30x300xf32>, %b: tensor<300x30xf32>)
+          -> (tensor<30x30xf32>, tensor<30x30xf32>, tensor<30x30xf32>) {
+        %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+          : (tensor<30x300xf32>, tensor<300x30xf32>) -> tensor<30x30xf32>
+        %1 = stablehlo.negate %0 : tensor<30x30xf32>
+        %2 = stablehlo.transpose %0, dims = [1, 0] : (tensor<30x30xf32>) -> tensor<30x30xf32>
+        %3 = stablehlo.subtract %1, %2 : tensor<30x30xf32>
+        %4 = stablehlo.dot_general %0, %3, contracting_dims = [1] x [0]
+          : (tensor<30x30xf32>, tensor<30x30xf32>) -> tensor<30x30xf32>
+        return %1, %3, %4 : tensor<30x30xf32>, tensor<30x30xf32>, tensor<30x30xf32>
+      }"""
+    a, b = (RANDOM.standard_normal(shape).astype("f4") for shape in ((30, 300), (300, 30)))
+    product = a.astype("f8") @ b
+    wanted = (-product, -product - product.T, product @ (-product - product.T))
+    for found, each in zip(_kernel(text, 2, "x86-64-v3")(a, b), wanted, strict=True):
+        np.testing.assert_allclose(found, each, rtol=1e-4, atol=1e-2)
+
+
+@pytest.mark.parametrize("numerics", ["strict", "default"])
+@pytest.mark.parametrize("target", TARGETS_HERE[1:3])
+def test_slices_of_any_number_of_threads_are_the_same_bits(target: str, numerics: str) -> None:
+    """Few rows are split along the columns, more along both."""
+    for rows in (1, 3, 13, 24, 25, 61):
+        a, b = _operands(rows, 700, 300, (False, False), "f32")
+        kernel = _kernel(_product(rows, 700, 300, (False, False), "f32"), 2, target, numerics)
+        [alone] = kernel(a, b)
+        np.testing.assert_allclose(alone, a.astype("f8") @ b, atol=1e-3)
+        for workers in (2, 3, 16):
+            host = threaded_host(workers, lambda starts: starts[::-1])
+            [shared] = kernel(a, b, host=host)
+            np.testing.assert_array_equal(shared, alone)
+            assert host.calls, "asked for threads"
+            assert all(n // grain <= 2 * workers for n, grain in host.calls)

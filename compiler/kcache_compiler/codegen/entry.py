@@ -81,6 +81,29 @@ llvm.func internal @kcache_dispatch(%host: !llvm.ptr, %code: !llvm.ptr, %n: i64,
 }
 """
 
+#: The least slice by which every worker of the host gets ``most`` slices and no more.
+_FEW_SLICES = """
+llvm.func internal @kcache_least_slice(%host: !llvm.ptr, %n: i64, %grain: i64, %most: i64) -> i64
+    attributes {passthrough = ["noinline", "nounwind"]} {
+  %one = llvm.mlir.constant(1 : i64) : i64
+  %null = llvm.mlir.zero : !llvm.ptr
+  %alone = llvm.icmp "eq" %host, %null : !llvm.ptr
+  llvm.cond_br %alone, ^done(%grain : i64), ^share
+^share:
+  %at_workers = llvm.getelementptr %host[8] : (!llvm.ptr) -> !llvm.ptr, i8
+  %workers = llvm.load %at_workers : !llvm.ptr -> i64
+  %some = llvm.intr.smax(%workers, %one) : (i64, i64) -> i64
+  %slices = llvm.mul %some, %most : i64
+  %less = llvm.sub %slices, %one : i64
+  %more = llvm.add %n, %less : i64
+  %share = llvm.sdiv %more, %slices : i64
+  %least = llvm.intr.smax(%share, %grain) : (i64, i64) -> i64
+  llvm.br ^done(%least : i64)
+^done(%found: i64):
+  llvm.return %found : i64
+}
+"""
+
 
 def build_entry(unit: Unit) -> None:
     """Turn the bufferized ``main`` of ``unit`` into slice functions, their tasks and ``kcache_run``."""
@@ -105,6 +128,7 @@ def build_entry(unit: Unit) -> None:
         whole = outline_contraction(unit, planned.generics, f"launch_{len(launches)}", shapes)
         if whole is not None:
             launches.append((planned.generics, whole))
+            spared += whole.spared
             continue
         for one in planned.parts or [planned]:
             name = f"launch_{len(launches)}"
@@ -130,6 +154,8 @@ def build_entry(unit: Unit) -> None:
     for _, launch in launches:
         _task(unit.module, launch)
     mlir.splice(unit.module, _SUPPORT)
+    if any(launch.slices for _, launch in launches):
+        mlir.splice(unit.module, _FEW_SLICES)
     refuse_leftovers(main)
     words = max((len(_words(launch)) + 1 for _, launch in launches), default=1)
     frame = _Frame(unit, main, shapes, (workspace.size, scratch), words)
@@ -343,6 +369,10 @@ class _Frame:
             cache: dict[Formula, mlir.Value] = {}
             extent = emit_formula(launch.nest.extent, self.dims, cache)
             grain = emit_formula(self.choices.slice_of(launch.nest.grain), self.dims, cache)
+            if launch.slices:
+                most = mlir.constant(launch.slices)
+                given = [self.host, extent, grain, most]
+                grain = mlir.call_llvm("kcache_least_slice", given, "i64")
             self._check(launch.nest.checks, cache)
             arguments = [self.host, self.code, extent, grain, task, self.closure]
             mlir.call_llvm("kcache_dispatch", arguments)

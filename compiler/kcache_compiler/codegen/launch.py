@@ -46,6 +46,10 @@ class Outlined:
     pointer_types: list[str] = field(default_factory=list[str])
     #: Bytes of scratch for each worker; when there are any, the last argument points to them.
     scratch: Formula = 0
+    #: Slices of a worker at most, where each begins with work of its own; 0: as many as the host likes.
+    slices: int = 0
+    #: Allocations that nothing uses any more.
+    spared: list[mlir.Op] = field(default_factory=list[mlir.Op])
 
 
 def read_nest(

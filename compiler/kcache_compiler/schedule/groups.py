@@ -303,10 +303,9 @@ class Partition:
         return True
 
     def _follow(self, group: Group, number: int) -> Group | None:
-        """The group of a contraction with an elementwise consumer of it."""
+        """The group of a contraction with an elementwise consumer of it, or of what consumers make of it."""
         subject = self.subjects[number]
-        contraction = next(member for member in group.members if self.subjects[member.number].head)
-        writes, _ = self._related(contraction.number, number)
+        writes = any(self._related(member.number, number)[0] for member in group.members)
         parallel = all(axis.parallel for axis in subject.nest.axes)
         if not parallel or not writes or any(self._untold(m.number, number) for m in group.members):
             return None

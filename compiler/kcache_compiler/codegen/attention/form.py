@@ -9,6 +9,8 @@ from kcache_compiler.codegen.gemm.shape import BYTES, DEPTH, Form
 
 #: Blocks of keys that are packed at a time.
 CHUNK_BLOCKS = 2
+#: Tiles of rows in one cell of the grid that is split over threads.
+CELL_TILES = 4
 #: Cells of rows whose results are kept while the keys go by.
 SPAN_CELLS = 5
 
@@ -20,6 +22,11 @@ class AttentionForm(Form):
     @property
     def name(self) -> str:
         return f"attention_{self.a}_{self.b}_{self.wide}"
+
+    @property
+    def cell(self) -> int:
+        """Rows of one cell of the grid."""
+        return self.rows * CELL_TILES
 
     @property
     def block(self) -> int:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kcache_compiler.codegen.gemm.code import Code, Name
-from kcache_compiler.codegen.gemm.shape import DEPTH, Form
-from kcache_compiler.codegen.gemm.tile import row_counts, tile, tile_name
+from kcache_compiler.codegen.gemm.shape import BYTES, DEPTH, Form
+from kcache_compiler.codegen.gemm.tile import multiply_add, row_counts, spread, tile, tile_name
 from kcache_compiler.codegen.memory import stored_name
 
 if TYPE_CHECKING:
@@ -25,12 +25,47 @@ SHALLOW, LONG, FEW_ROWS = 32, 8, 4
 NEAR, NARROW = 4096, 512
 #: Vectors of a tile of one row: enough sums to hide the latency of adding to each.
 ROW_VECTORS = 8
+#: Bytes ahead of which one row asks for rows of B: pages end, and the machine's own prefetching with them.
+AHEAD = 2048
 
 
 def direct_parts(form: Form) -> list[str]:
     """The tiles of direct products, and what calls them."""
     tiles = [tile(form, rows, direct=True) for rows in row_counts(form)]
-    return [*tiles, tile(form, 1, direct=True, vectors=ROW_VECTORS), _strip(form)]
+    return [*tiles, tile(form, 1, direct=True, vectors=ROW_VECTORS), _row(form), _strip(form)]
+
+
+def _row(form: Form) -> str:
+    """``(n, a, b, step, c, load)``: a row of ``LONG`` elements times as many rows of B.
+
+    These are read side by side, a vector of each at a time: their streams go forward together.
+    """
+    pointers = [("a", _POINTER), ("b", _POINTER), ("step", "i64"), ("c", _POINTER)]
+    code = Code(f"{form.name}_row", [("n", "i64"), *pointers, ("load", "i1")])
+    width, kind = BYTES[form.wide], form.vector
+    elements = [code.load(code.at("%a", k, form.packed), form.packed, width) for k in range(LONG)]
+    factors = [spread(code, element, form.packed, form.lanes) for element in elements]
+    sources = [code.at("%b", code.mul("%step", k), form.packed) for k in range(LONG)]
+
+    def along(load: bool) -> None:
+        with code.loop(0, "%n", form.lanes) as loop:
+            total = code.const("dense<0.0>", kind)
+            place = code.at("%c", loop.counter, form.wide)
+            if not form.fused and load:
+                total = code.load(place, kind, width)
+            for source, factor in zip(sources, factors, strict=True):
+                start = code.at(source, loop.counter, form.packed)
+                code.prefetch(code.at(start, AHEAD // width, form.packed), level=2)
+                total = multiply_add(code, form, factor, code.load(start, kind, width), total)
+            if form.fused and load:
+                total = code.op(f"arith.addf {code.load(place, kind, width)}, {total} : {kind}")
+            code.store(total, place, kind, width)
+
+    with code.when("%load"):
+        along(True)
+    with code.otherwise():
+        along(False)
+    return code.text()
 
 
 def _strip(form: Form) -> str:
@@ -55,7 +90,11 @@ def _strip(form: Form) -> str:
             )
 
     with code.when("%alone"):
-        along(1, code.const(0), ROW_VECTORS)
+        with code.when(code.compare("eq", "%k", LONG)):
+            pointers = [("%a", _POINTER), ("%b", _POINTER), ("%step", "i64"), ("%c", _POINTER)]
+            code.call(f"{form.name}_row", ("%n", "i64"), *pointers, ("%load", "i1"))
+        with code.otherwise():
+            along(1, code.const(0), ROW_VECTORS)
     with code.otherwise():
         with code.when(code.compare("eq", "%rows", full)):
             along(full, code.const(0))
@@ -78,9 +117,14 @@ def is_direct(driver: Driver) -> Name:
 
 
 def write_direct(driver: Driver) -> None:
-    """What cells ``begin`` to ``end`` are: columns of some batches."""
+    """What cells ``begin`` to ``end`` are: columns of some batches.
+
+    Cells are whole tiles, those of one row, too: which columns are the last ones depends on sizes alone.
+    """
     code, facts = driver.code, driver.facts
-    blocks, wide = driver.blocks()
+    cells = code.max(code.ceildiv(facts["m"], driver.form.cell), 1)
+    blocks = code.mul(driver.blocks(), cells)
+    wide = code.roundup(code.ceildiv(facts["n"], blocks), ROW_VECTORS * driver.form.lanes)
     rows = code.max(facts["m"], 1)
     near = code.max(code.mul(code.div(code.div(code.const(NEAR), rows), NARROW), NARROW), NARROW)
     with code.loop(code.div("%begin", blocks), code.ceildiv("%end", blocks)) as batch:

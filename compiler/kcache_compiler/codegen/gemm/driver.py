@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from kcache_compiler.codegen.gemm.code import Code, Name
 from kcache_compiler.codegen.gemm.direct import is_direct, write_direct
-from kcache_compiler.codegen.gemm.shape import BYTES, DEPTH, SUMMED_CELLS, Form
+from kcache_compiler.codegen.gemm.shape import BYTES, DEPTH, LONE_COLUMNS, SUMMED_TILES, Form
 from kcache_compiler.codegen.gemm.tile import row_counts
 from kcache_compiler.codegen.memory import stored_name
 
@@ -126,16 +126,17 @@ class Driver:
             self._packed()
         return code.text()
 
-    def blocks(self) -> tuple[Name, Name]:
-        """How many blocks of columns there are, and their columns."""
+    def blocks(self) -> Name:
+        """How many blocks of columns there are."""
         code, columns = self.code, self.facts["n"]
-        blocks = code.max(code.ceildiv(columns, self.form.width), 1)
-        return blocks, code.roundup(code.ceildiv(columns, blocks), self.form.columns)
+        shared = code.min(code.ceildiv(columns, LONE_COLUMNS), 2)
+        return code.max(code.max(code.ceildiv(columns, self.form.width), shared), 1)
 
     def _packed(self) -> None:
         code, form, facts = self.code, self.form, self.facts
         cells = code.ceildiv(facts["m"], form.cell)
-        blocks, wide = self.blocks()
+        blocks = self.blocks()
+        wide = code.roundup(code.ceildiv(facts["n"], blocks), form.columns)
         with code.loop(code.div("%begin", cells), code.ceildiv("%end", cells)) as group:
             first = code.mul(group.counter, cells)
             low = code.mul(code.max(code.sub("%begin", first), 0), form.cell)
@@ -144,7 +145,7 @@ class Driver:
             there = code.min(code.sub(facts["n"], column), wide)
             batch = code.div(group.counter, blocks)
             if form.summed:
-                part = form.cell * SUMMED_CELLS
+                part = form.rows * SUMMED_TILES
                 with code.loop(low, high, part) as rows:
                     stop = code.min(code.add(rows.counter, part), high)
                     self._block(batch, rows.counter, stop, column, there)

@@ -110,9 +110,10 @@ class _Rows:
         self.dims = arguments[_BOUNDS]
         self.bounds = arguments[:_BOUNDS]
         self.cache: dict[Formula, mlir.Value] = {}
-        self.target = generic.operands[2]
         nest, _ = read_nest(generic, shapes)
         self.loops = _loops_by_axis(generic, 2)
+        #: Buffers that the group writes, with the loop of the contraction for each of their axes.
+        self.known: dict[Any, dict[int, int]] = {generic.operands[2]: self.loops}
         self.sizes = [axis.size for axis in nest.axes]
         self.bases = dict(zip(outlined.buffers, arguments[_BOUNDS + 1 :], strict=False))
         self.views: dict[Any, Pointer] = {}
@@ -128,9 +129,13 @@ class _Rows:
     def write(self, one: mlir.Op) -> None:
         """The loops of one operation."""
         nest, numbers = read_nest(one, self.shapes)
-        number = next(k for k, operand in enumerate(one.operands) if operand == self.target)
-        mine = _loops_by_axis(one, number)
-        loop_of = {theirs: mine[axis] for axis, theirs in self.loops.items() if axis in mine}
+        number = next(k for k, operand in enumerate(one.operands) if operand in self.known)
+        mine, theirs = _loops_by_axis(one, number), self.known[one.operands[number]]
+        loop_of = {loop: mine[axis] for axis, loop in theirs.items() if axis in mine}
+        walked = {dim: loop for loop, dim in loop_of.items()}
+        result = _loops_by_axis(one, len(list(one.operands)) - 1)
+        made = {axis: walked[dim] for axis, dim in result.items() if dim in walked}
+        self.known.setdefault(one.operands[len(list(one.operands)) - 1], made)
         ways = [
             self._way(access, one.operands[position], loop_of)
             for access, position in zip(nest.accesses, numbers, strict=True)

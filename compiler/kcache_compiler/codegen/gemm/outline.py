@@ -8,10 +8,14 @@ from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.formula import Formula
 from kcache_compiler.codegen.gemm.driver import AXIS_WORDS, FACTS
 from kcache_compiler.codegen.gemm.epilogue import write_epilogue
+from kcache_compiler.codegen.gemm.inplace import write_in_place
 from kcache_compiler.codegen.gemm.recognize import Contraction, is_contraction, recognize
 from kcache_compiler.codegen.launch import Outlined, captured_by, read_nest, slice_function
 from kcache_compiler.codegen.shape import Shapes
 from kcache_compiler.codegen.stage import Unit
+
+#: Slices of a worker: each packs B anew, and the second is what is left when one worker is late.
+SLICES = 2
 
 
 def outline_contraction(unit: Unit, generics: list[mlir.Op], name: str, shapes: Shapes) -> Outlined | None:
@@ -25,7 +29,9 @@ def outline_contraction(unit: Unit, generics: list[mlir.Op], name: str, shapes: 
     contraction = recognize(unit, generic, shapes)
     if contraction is None or (contraction.form.summed and not before):
         return None
+    spared = write_in_place([*before, generic], after)
     outlined = _declared(contraction, generic, after, name)
+    outlined.spared, outlined.slices = spared, SLICES
     checks = [check for one in after for check in read_nest(one, shapes)[0].checks]
     outlined.nest = replace(contraction.nest, checks=(*contraction.nest.checks, *checks))
     function, entry = slice_function(unit.module, outlined, {one.operands[-1] for one in (generic, *after)})

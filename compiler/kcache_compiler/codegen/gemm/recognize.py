@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.formula import Formula, apply, mul, product
-from kcache_compiler.codegen.gemm.shape import Form, form_for
+from kcache_compiler.codegen.gemm.shape import LONE_COLUMNS, Form, form_for
 from kcache_compiler.codegen.launch import read_nest
 from kcache_compiler.codegen.nest import SLICE_WORK, Access, Nest
 from kcache_compiler.codegen.polynomial import settled
@@ -262,7 +262,8 @@ def _worthwhile(groups: Groups, form: Form) -> bool:
 
 def _grid(nest: Nest, groups: Groups, form: Form) -> GemmNest:
     m, n = groups.sizes("m"), groups.sizes("n")
-    rows, blocks = apply("ceildiv", m, form.cell), apply("ceildiv", n, form.width)
+    rows, shared = apply("ceildiv", m, form.cell), apply("min", 2, apply("ceildiv", n, LONE_COLUMNS))
+    blocks = apply("max", apply("ceildiv", n, form.width), shared)
     cells = product([groups.sizes("batch"), rows, blocks])
     work = product([form.cell, apply("min", n, form.width), groups.sizes("k")])
     kept: tuple[Access, ...] = nest.accesses

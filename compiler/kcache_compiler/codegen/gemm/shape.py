@@ -18,10 +18,10 @@ PADDING = 16
 #: Bytes of a block of packed B at least, and its columns at most.
 BLOCK_BYTES = 1 << 19
 WIDEST = 1024
-#: Tiles of rows in one cell of the grid that is split over threads.
-CELL_TILES = 4
-#: Cells of rows that are summed in scratch at a time, where C is narrower than its sums.
-SUMMED_CELLS = 4
+#: Columns of which more are two blocks at least, one for each of two threads.
+LONE_COLUMNS = 256
+#: Tiles of rows that are summed in scratch at a time, where C is narrower than its sums.
+SUMMED_TILES = 16
 
 #: Vector registers of AVX-512.
 _REGISTERS = 32
@@ -92,8 +92,8 @@ class Form:
 
     @property
     def cell(self) -> int:
-        """Rows of one cell of the grid."""
-        return self.rows * CELL_TILES
+        """Rows of one cell of the grid that is split over threads."""
+        return self.rows
 
     @property
     def summed(self) -> bool:
@@ -107,7 +107,7 @@ class Form:
 
     @property
     def scratch(self) -> int:
-        sums = self.cell * SUMMED_CELLS * self.width * BYTES[self.wide]
+        sums = self.rows * SUMMED_TILES * self.width * BYTES[self.wide]
         return self.packed_bytes + (sums if self.summed else 0)
 
     @property

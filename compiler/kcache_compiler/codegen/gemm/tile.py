@@ -58,7 +58,7 @@ def tile(form: Form, rows: int, direct: bool = False, vectors: int = 0) -> str:
             factor = spread(code, element, form.packed, form.lanes)
             for vector in range(vectors):
                 total = loop.carried[row * vectors + vector]
-                loop.following.append(_multiply_add(code, form, factor, packed[vector], total))
+                loop.following.append(multiply_add(code, form, factor, packed[vector], total))
     results = loop.results
     if form.fused:
         before = _load_sums(code, form, addresses, masks)
@@ -87,7 +87,7 @@ def spread(code: Code, scalar: Name, kind: str, lanes: int) -> Name:
     return code.op(f"llvm.shufflevector {one}, {nothing} [{zeros}] : {vector}")
 
 
-def _multiply_add(code: Code, form: Form, a: Name, b: Name, total: Name) -> Name:
+def multiply_add(code: Code, form: Form, a: Name, b: Name, total: Name) -> Name:
     kind = form.vector
     if form.pairs:
         twice = f"vector<{2 * form.lanes}xbf16>"
