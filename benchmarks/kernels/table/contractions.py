@@ -34,6 +34,9 @@ def cases() -> list[Case]:
         convolution("3x3", 1, 64, 64, 56, 3),
         convolution("3x3", 8, 128, 128, 28, 3),
         convolution("1x1", 8, 256, 1024, 14, 1),
+        grouped("depthwise_3x3", 1, 64, 64, 56, 3),
+        grouped("depthwise_5x5", 1, 144, 144, 14, 5),
+        grouped("groups_3x3", 1, 128, 32, 28, 3),
         attention(2, 8, 256, 256, causal=False),
         attention(1, 12, 512, 512, causal=True),
         attention(1, 16, 1, 2048, causal=False),
@@ -128,6 +131,19 @@ def convolution(name: str, batch: int, channels: int, filters: int, side: int, w
         convolved,
         lambda x, w: F.conv2d(x, w, padding=window // 2),
         quick=batch == 1,
+    )
+
+
+def grouped(name: str, batch: int, channels: int, groups: int, side: int, window: int) -> Case:
+    def convolved(x: Any, w: Any) -> Any:
+        return jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", feature_group_count=groups)
+
+    return Case(
+        f"convolution_{name}/{batch}x{channels}x{side}x{side}",
+        CONVOLUTION,
+        (f"f32[{batch},{channels},{side},{side}]", f"f32[{channels},{channels // groups},{window},{window}]"),
+        convolved,
+        lambda x, w: F.conv2d(x, w, padding=window // 2, groups=groups),
     )
 
 

@@ -26,6 +26,7 @@ from kcache_compiler.codegen.signature import stated
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.codegen.streams import streamed
 from kcache_compiler.codegen.tails import ended
+from kcache_compiler.codegen.windows.outline import outline_window
 from kcache_compiler.codegen.workspace import plan
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.schedule.choices import parse_choices
@@ -130,7 +131,12 @@ def build_entry(unit: Unit) -> None:
             launches.append((planned.generics, whole))
             spared += whole.spared
             continue
-        for one in planned.parts or [planned]:
+        parts = planned.parts or [planned]
+        window = outline_window(unit, planned.generics, f"launch_{len(launches)}", shapes)
+        if window is not None:
+            launches.append((planned.generics[: window[0]], window[1]))
+            parts = parts[window[0] :]
+        for one in parts:
             name = f"launch_{len(launches)}"
             marker = outline_marker(unit.module, one.generics[0], name, shapes)
             if marker is not None:

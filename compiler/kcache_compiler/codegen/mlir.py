@@ -390,6 +390,34 @@ def kernel_spatial_dimensions(convolution: Op) -> list[int]:
     return list(numbers.kernel_spatial_dimensions)
 
 
+Dimensions = dict[str, Any]
+
+
+def convolution_dimensions(convolution: Op) -> Dimensions:
+    """The dimension numbers of a convolution by name."""
+    numbers = _stablehlo.ConvDimensionNumbers(convolution.attributes["dimension_numbers"])
+    return {
+        "input_batch": int(numbers.input_batch_dimension),
+        "input_feature": int(numbers.input_feature_dimension),
+        "input_spatial": list(numbers.input_spatial_dimensions),
+        "kernel_input_feature": int(numbers.kernel_input_feature_dimension),
+        "kernel_output_feature": int(numbers.kernel_output_feature_dimension),
+        "kernel_spatial": list(numbers.kernel_spatial_dimensions),
+        "output_batch": int(numbers.output_batch_dimension),
+        "output_feature": int(numbers.output_feature_dimension),
+        "output_spatial": list(numbers.output_spatial_dimensions),
+    }
+
+
+def integer_pairs(operation: Op, name: str) -> list[tuple[int, int]]:
+    """An attribute of rows of two integers; none where it is not there."""
+    if name not in operation.attributes:
+        return []
+    literal = operation.attributes[name]
+    numbers = [int(number) for number in ir.DenseIntElementsAttr(literal)]
+    return list(zip(numbers[::2], numbers[1::2], strict=True))
+
+
 def scatter_dimensions(operation: Op) -> dict[str, Any]:
     """The dimension numbers of a scatter by name."""
     numbers = _stablehlo.ScatterDimensionNumbers(operation.attributes["scatter_dimension_numbers"])

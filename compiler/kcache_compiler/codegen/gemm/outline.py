@@ -24,7 +24,7 @@ def outline_contraction(unit: Unit, generics: list[mlir.Op], name: str, shapes: 
     if len(heads) != 1 or heads[0] > 1:
         return None
     generic, before, after = generics[heads[0]], generics[: heads[0]], generics[heads[0] + 1 :]
-    if before and not (before[0].operands[-1] == generic.operands[2] and _makes_zero(before[0])):
+    if before and not (before[0].operands[-1] == generic.operands[2] and makes_zero(before[0])):
         return None
     contraction = recognize(unit, generic, shapes)
     if contraction is None or (contraction.form.summed and not before):
@@ -46,7 +46,8 @@ def outline_contraction(unit: Unit, generics: list[mlir.Op], name: str, shapes: 
     return outlined
 
 
-def _makes_zero(operation: mlir.Op) -> bool:
+def makes_zero(operation: mlir.Op) -> bool:
+    """Whether it fills its result with zeros."""
     if any("parallel" not in str(kind) for kind in operation.attributes["iterator_types"]):
         return False
     body = mlir.operations(mlir.block_of(operation))

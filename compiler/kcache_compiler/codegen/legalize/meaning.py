@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.legalize.dilated import lower_dilated
 from kcache_compiler.codegen.legalize.elementwise import (
     cast,
     element,
@@ -170,12 +171,17 @@ def _refuse_dynamic_size(op: mlir.Op) -> None:
 
 def _convolution(op: mlir.Op) -> None:
     """Reverse the kernel itself: the toolchain forgets window reversal in grouped convolutions. Sums over no
-    elements are 0: the toolchain would look behind the end of the padding.
+    elements are 0: the toolchain would look behind the end of the padding. Dilated groups are ours.
     """
     _refuse_boolean_sum(op)
     if any(0 in mlir.sizes_of(operand.type) for operand in op.operands):
         _fill(op, [_zero_of(op)])
         return
+    _reverse_window(op)
+    lower_dilated(op)
+
+
+def _reverse_window(op: mlir.Op) -> None:
     if "window_reversal" not in op.attributes:
         return
     flags = [bool(flag) for flag in op.attributes["window_reversal"]]

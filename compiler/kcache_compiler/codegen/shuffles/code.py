@@ -48,9 +48,9 @@ class Parts:
         return memory.clone_body(body, mapping, self.views, {})
 
 
-def loop(low: mlir.Value, high: mlir.Value, body: Callable[[mlir.Value], None]) -> None:
-    """``for low <= i < high``."""
-    made = mlir.create("scf.for", [low, high, mlir.constant(1)], regions=1)
+def loop(low: mlir.Value, high: mlir.Value, body: Callable[[mlir.Value], None], step: int = 1) -> None:
+    """``for low <= i < high``, in steps."""
+    made = mlir.create("scf.for", [low, high, mlir.constant(step)], regions=1)
     block = mlir.new_block(made, 0, [memory.i64()])
     with mlir.at_end(block):
         body(block.arguments[0])

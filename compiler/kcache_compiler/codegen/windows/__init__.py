@@ -1,0 +1,1 @@
+"""Convolutions that share too little for packed panels: depthwise ones, and groups of few channels."""
