@@ -68,6 +68,8 @@ def test_the_fingerprint_is_ordered_and_complete() -> None:
         "linker",
         "math",
         "pipeline",
+        "gpu-pipeline",
+        "ptxas",
         "code",
     ]
     assert all(value for _, value in toolchain())
