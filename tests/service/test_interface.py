@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from kcache_compiler.types import KernelInterface, Launch, Symbol, TensorType
+from kcache_compiler.types import GpuLaunch, KernelInterface, Launch, Symbol, TensorType
 from kcache_grpc.errors import CompileFailed
 from kcache_grpc.model.variants import parse_arg_spec
 from kcache_grpc.service.interface import interface_of
@@ -59,6 +61,27 @@ def test_names_are_swapped_all_at_once() -> None:
     made = interface("f32[s0];f32[s1]", "f32[s0];f32[s1]", [("s0", 0, 0), ("s1", 1, 0)])
     named = interface_of(made, "f32[s1];f32[s0]")
     assert [t.dims for t in named.outputs] == [("s1",), ("s0",)]
+
+
+def test_launches_of_a_gpu_and_checks_are_renamed_too() -> None:
+    launch = GpuLaunch(
+        "l",
+        ("add",),
+        "s0",
+        "s0 % 4 == s1",
+        ("ceildiv(s0,32)", "s1", "1"),
+        (32, 1, 1),
+        "min(s0,s1)",
+        ("buffer:0", "workspace:s0*4", "i64:s1"),
+    )
+    made = interface("f32[s0];f32[s1]", "f32[s0]", [("s0", 0, 0), ("s1", 1, 0)])
+    made = replace(made, launches=(), gpu_launches=(launch,), checks=("s0 <= s1",))
+    named = interface_of(made, "f32[s1];f32[s0]")
+    assert named.checks == ("s1 <= s0",)
+    [one] = named.gpu_launches
+    assert (one.entry, one.when, one.shared_bytes) == ("s0", "s1 % 4 == s0", "min(s1,s0)")
+    assert one.grid == ("ceildiv(s1,32)", "s0", "1")
+    assert one.params == ("buffer:0", "workspace:s1*4", "i64:s0")
 
 
 def test_a_size_that_is_fixed_may_be_read() -> None:

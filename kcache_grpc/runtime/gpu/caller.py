@@ -15,7 +15,7 @@ from kcache_grpc.runtime._abi import ffi
 from kcache_grpc.runtime.arrays import Refused
 from kcache_grpc.runtime.gpu.arrays import DeviceBuffer, device_of, read
 from kcache_grpc.runtime.gpu.device import Device, device_numbered
-from kcache_grpc.runtime.gpu.driver import Handle, open_driver
+from kcache_grpc.runtime.gpu.driver import Function, Handle, open_driver
 from kcache_grpc.runtime.gpu.loaded import Loaded
 from kcache_grpc.runtime.gpu.places import Place, place_of
 
@@ -24,7 +24,7 @@ _MASK = (1 << 64) - 1
 _ADDRESS = ffi.typeof("uintptr_t")
 
 #: Grid, block, dynamic shared bytes, and for each parameter the base that it adds to and what it adds.
-_Launch = tuple[Handle, tuple[int, int, int], tuple[int, int, int], int, tuple[tuple[int, int], ...]]
+_Launch = tuple[Function, tuple[int, int, int], tuple[int, int, int], int, tuple[tuple[int, int], ...]]
 #: Bases of parameters: nothing, the workspace, then the buffers.
 _NOTHING, _WORKSPACE, _BUFFERS = 0, 1, 2
 

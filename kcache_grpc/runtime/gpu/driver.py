@@ -14,8 +14,10 @@ from typing import Any
 from kcache_grpc.errors import ArgumentError, KcacheError, ResourceExhausted
 from kcache_grpc.model.gpu_target import Version
 
-#: Handles of the driver: contexts, modules, functions, streams, addresses of device memory.
+#: Handles of the driver: contexts, modules, streams, addresses of device memory.
 Handle = int
+#: A function as cuda-bindings has it: it takes a number longer to pass.
+Function = Any
 
 _READABLE = "its artifacts can be read, but not run"
 _LOG_BYTES = 8192
@@ -28,6 +30,7 @@ class Driver:
         """``cuda`` is the module ``cuda.bindings.driver``; its driver is initialized."""
         self._cuda = cuda
         self._success = cuda.CUresult.CUDA_SUCCESS
+        self._launch, self._current = cuda.cuLaunchKernel, cuda.cuCtxGetCurrent
         number = int(self._call("cuDriverGetVersion"))
         #: The newest CUDA version that the driver is for.
         self.version: Version = (number // 1000, number % 1000 // 10)
@@ -51,7 +54,10 @@ class Driver:
 
     def current_context(self) -> Handle:
         """0 where the thread has none."""
-        return int(self._call("cuCtxGetCurrent"))
+        result, context = self._current()
+        if result != self._success:
+            self._require("cuCtxGetCurrent", result)
+        return int(context)
 
     def push_context(self, context: Handle) -> None:
         self._call("cuCtxPushCurrent", context)
@@ -83,20 +89,20 @@ class Driver:
         self._require("cuModuleLoadDataEx", result, said)
         return int(module[0])
 
-    def function(self, module: Handle, entry: str) -> Handle:
-        return int(self._call("cuModuleGetFunction", module, entry.encode()))
+    def function(self, module: Handle, entry: str) -> Function:
+        return self._call("cuModuleGetFunction", module, entry.encode())
 
-    def static_shared(self, function: Handle) -> int:
+    def static_shared(self, function: Function) -> int:
         """Bytes of a block, beside the dynamic ones."""
         which = self._cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
         return int(self._call("cuFuncGetAttribute", which, function))
 
-    def most_threads(self, function: Handle) -> int:
+    def most_threads(self, function: Function) -> int:
         """Of a block: fewer than the device has where the function takes many registers."""
         which = self._cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
         return int(self._call("cuFuncGetAttribute", which, function))
 
-    def allow_dynamic_shared(self, function: Handle, size: int) -> None:
+    def allow_dynamic_shared(self, function: Function, size: int) -> None:
         """Lets launches take so many bytes: needed above 48 KiB."""
         which = self._cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         self._call("cuFuncSetAttribute", function, which, size)
@@ -135,7 +141,7 @@ class Driver:
 
     def launch(
         self,
-        function: Handle,
+        function: Function,
         grid: Sequence[int],
         block: Sequence[int],
         shared_bytes: int,
@@ -143,7 +149,9 @@ class Driver:
         params: int,
     ) -> None:
         """``params`` is the address of an array of pointers to the values; it is read before this returns."""
-        self._call("cuLaunchKernel", function, *grid, *block, shared_bytes, stream, params, 0)
+        (result,) = self._launch(function, *grid, *block, shared_bytes, stream, params, 0)
+        if result != self._success:
+            self._require("cuLaunchKernel", result)
 
     def _call(self, name: str, *arguments: Any) -> Any:
         """The one value that a function gives besides its result; None where there is none."""

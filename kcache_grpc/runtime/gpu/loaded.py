@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 
 from kcache_grpc.errors import ArgumentError, IntegrityError, KcacheError
@@ -9,7 +10,7 @@ from kcache_grpc.model.gpu_launch import GpuCall
 from kcache_grpc.model.gpu_target import GpuTarget
 from kcache_grpc.model.manifest import Manifest
 from kcache_grpc.runtime.gpu.device import Device
-from kcache_grpc.runtime.gpu.driver import Handle
+from kcache_grpc.runtime.gpu.driver import Function
 
 _NOT_FOUND = "CUDA_ERROR_NOT_FOUND"
 
@@ -26,14 +27,15 @@ class Loaded:
         constants: Sequence[bytes],
     ) -> None:
         self._device = device
-        self._functions: dict[str, Handle] = {}
+        self._functions: dict[str, Function] = {}
         self._allowed: dict[str, int] = {}
+        self._lock = threading.Lock()
         with device.driver.within(device.context):
             self._module = device.driver.load_module(_image(device, manifest, target, artifact))
             #: Their addresses, in buffer order.
             self.constants = tuple(device.driver.upload(content) for content in constants)
 
-    def function(self, call: GpuCall) -> Handle:
+    def function(self, call: GpuCall) -> Function:
         """The function of a launch, which may then be launched so. Raises ``ArgumentError``."""
         driver, most = self._device.driver, self._device.shared_most
         function = self._functions.get(call.entry)
@@ -55,7 +57,7 @@ class Loaded:
             self._allow(call.entry, function, call.shared_bytes)
         return function
 
-    def _find(self, entry: str) -> Handle:
+    def _find(self, entry: str) -> Function:
         try:
             return self._device.driver.function(self._module, entry)
         except KcacheError as error:
@@ -65,11 +67,12 @@ class Loaded:
                 f"the kernel's code has no entry {entry!r}, which its manifest names"
             ) from error
 
-    def _allow(self, entry: str, function: Handle, size: int) -> None:
+    def _allow(self, entry: str, function: Function, size: int) -> None:
         """The limit only rises: launches of other sizes may run at the same time."""
-        if size > self._allowed.get(entry, 0):
-            self._device.driver.allow_dynamic_shared(function, size)
-            self._allowed[entry] = size
+        with self._lock:
+            if size > self._allowed.get(entry, 0):
+                self._device.driver.allow_dynamic_shared(function, size)
+                self._allowed[entry] = size
 
 
 def _image(device: Device, manifest: Manifest, target: GpuTarget, artifact: Callable[[str], bytes]) -> bytes:
