@@ -157,18 +157,14 @@ def _copy(source: Database, target: Database, source_id: str, table: Table, tell
     places = {row.table_name: row for row in target.fetch(_POSITIONS)}
     position, done = places[table.name].position, int(places[table.name].row_count)
     after = _read_position(position)
+    if table in _SUMMARIES and not done:
+        target.transact(lambda connection: connection.execute(table.delete()).rowcount)
     for batch in _batches(source, table, after):
         last = _position(table, batch[-1])
         values = {"source": source_id, "table": table.name, "at": last, "rows": len(batch)}
         place = {**values, "now": time.time_ns() // 1000}
 
-        first = not done
-
-        def work(
-            connection: Connection, batch: Sequence[Any] = batch, place: Any = place, first: bool = first
-        ) -> None:
-            if first and table in _SUMMARIES:
-                connection.execute(table.delete())
+        def work(connection: Connection, batch: Sequence[Any] = batch, place: Any = place) -> None:
             connection.execute(insert(table), [row._asdict() for row in batch])
             connection.execute(_ADVANCE, place)
 

@@ -287,6 +287,19 @@ def test_they_move_with_the_store(tmp_path: Path, postgres_server: PostgresServe
     postgres_server.drop(target)
 
 
+def test_empty_ones_move_too(tmp_path: Path) -> None:
+    """Retention forgets misses from before the last event that it removed; other writers' events stay."""
+    source, target = (f"sqlite:///{tmp_path}/{name}.sqlite" for name in ("source", "target"))
+    with open_store(source, migrate=True, clock=Time().clock) as store:
+        assert isinstance(store, SqlStore)
+        store.append_audit(store.get_or_create_namespace("team"), [miss(1)])
+        change(store, "DELETE FROM audit_misses")
+    assert move_store(source, target).rows["audit_misses"] == 0
+    with open_store(target, clock=Time().clock) as store:
+        assert isinstance(store, SqlStore)
+        assert ask(store, MISSES) == []
+
+
 def test_questions_read_no_whole_table(sqlite: SqlStore) -> None:
     """SQLite's plans need no rows; those of Postgres are asserted in ``test_scale``."""
     for query in (
