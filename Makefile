@@ -58,6 +58,10 @@ bench: $(BENCH) ## latencies side by side with bare gRPC: JSON and a picture in 
 bench-kernels: $(DEV) $(BENCH) ## kernels beside PyTorch, JAX, NumPy and ONNX Runtime: JSON and pictures in benchmarks/out
 	$(BIN)/python -m benchmarks.kernels --json benchmarks/out/kernels.json --pictures benchmarks/out
 
+.PHONY: bench-gpu
+bench-gpu: $(DEV) $(BENCH) ## kernels on this machine's GPU beside PyTorch eager, Inductor and cuBLAS: JSON in benchmarks/out
+	$(BIN)/python -m benchmarks.gpu --json benchmarks/out/gpu.json
+
 .PHONY: proto
 proto: $(PROTO) ## generate kcache_grpc/_proto from protos
 	$(PROTO_BIN)/python scripts/generate_protos.py write
