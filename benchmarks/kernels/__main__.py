@@ -73,6 +73,12 @@ def _arguments() -> argparse.Namespace:
         metavar="DIR",
         help="keep what it compiled: its compile times are not cold",
     )
+    parser.add_argument(
+        "--autotune-seconds",
+        type=float,
+        default=240,
+        help="Inductor's max-autotune compiles until so many seconds are used up, then no more (%(default)s)",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--pictures", type=Path, metavar="DIR")
     arguments = parser.parse_args()

@@ -173,6 +173,5 @@ def _threads(every: Cases, cases: Cases, threads: int) -> list[Bar]:
             gain = statistics.median(single["seconds"]) / statistics.median(mine["seconds"])
             if statistics.median(single["seconds"]) > 1e-3:
                 gains[case["name"]] = gain
-    return [
-        _mean(f"{threads} threads against one, kernels that compute for over 1 ms", gains, 0.85 * threads)
-    ]
+    text = f"{threads} threads against one, kernels that compute for over 1 ms"
+    return [_mean(text, gains, 0.85 * threads), _worst(f"{text}, worst", gains, 0.85 * threads)]

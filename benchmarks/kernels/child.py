@@ -30,6 +30,7 @@ def main() -> None:
     parser.add_argument("--numerics", required=True)
     parser.add_argument("--target", required=True)
     parser.add_argument("--inductor-cache", default="")
+    parser.add_argument("--autotune-seconds", type=float, required=True)
     parser.add_argument("--server", type=int, required=True, help="its process")
     parser.add_argument("names", nargs="+")
     options = parser.parse_args()

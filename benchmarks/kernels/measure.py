@@ -44,6 +44,7 @@ class Bench:
             options.address, options.server, folder / "cache", options.numerics, options.target
         )
         self._rivals = options.rivals.split(",")
+        self._tuning_left: float = options.autotune_seconds
 
     def machine(self) -> dict[str, Any]:
         """The machine's limits, and which kernels the rivals chose for it."""
@@ -114,7 +115,7 @@ class Bench:
         every: dict[str, Callable[[Case, list[Array]], Built]] = {
             "eager": pytorch.build_eager,
             "inductor": pytorch.build_inductor,
-            "autotune": functools.partial(pytorch.build_inductor, mode="max-autotune"),
+            "autotune": self._autotuned,
             "jax": xla.build,
             "numpy": functools.partial(blas.build, like=expected),
             "onnx": functools.partial(onnx.build, threads=self._options.threads),
@@ -122,6 +123,16 @@ class Bench:
         }
         for short in self._rivals:
             yield RIVALS[short], every[short]
+
+    def _autotuned(self, case: Case, inputs: list[Array]) -> Built:
+        """Inductor's, which compiles dozens of candidates; while there is time for it."""
+        if self._tuning_left <= 0:
+            raise Absent("the time for autotuning is used up (--autotune-seconds)")
+        started = time.perf_counter()
+        try:
+            return pytorch.build_inductor(case, inputs, mode="max-autotune")
+        finally:
+            self._tuning_left -= time.perf_counter() - started
 
 
 def _timed(call: Callable[[], Any], options: argparse.Namespace) -> Contender:

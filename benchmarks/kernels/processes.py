@@ -36,6 +36,7 @@ def _lines(
     command = [sys.executable, "-X", "faulthandler", "-W", "ignore", "-m", "benchmarks.kernels.child"]
     command += ["--address", server.address, "--server", str(server.pid)]
     command += ["--inductor-cache", str(options.inductor_cache or "")]
+    command += ["--autotune-seconds", str(options.autotune_seconds)]
     for name in ("rivals", "rounds", "budget", "clock", "numerics", "target"):
         command += [f"--{name}", str(getattr(options, name))]
     with subprocess.Popen(

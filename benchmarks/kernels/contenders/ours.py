@@ -13,6 +13,7 @@ import kcache_grpc as kcache
 from benchmarks.kernels.case import Array, Case, aligned_empty, flat
 from benchmarks.kernels.contenders import Absent, Built
 from benchmarks.kernels.contenders.stopwatch import Stopwatch
+from benchmarks.kernels.table.contractions import attended
 from kcache_grpc.runtime._abi import ffi
 
 NAME, READY = "kcache", "kcache, buffers ready"
@@ -66,10 +67,13 @@ class Ours:
             raise Absent(f"{REFUSED}: {error}") from error
 
     def _warm(self) -> None:
-        """The workers import what they need with their first programs."""
+        """A server in use: its workers have imported all, libraries of products and attention are there."""
         for size in (3, 5, 7, 9):
             ones = np.ones(size, np.float32)
             self._compile(_program(lambda x: x + x, [ones]), None)(ones)
+        square, heads = np.ones((64, 64), np.float32), np.ones((1, 2, 32, 64), np.float32)
+        self._compile(_program(lambda x: x @ x, [square]), None)(square)
+        self._compile(_program(lambda x: attended(x, x, x, causal=False), [heads]), None)(heads)
 
 
 def _program(function: Any, inputs: list[Array]) -> bytes:
