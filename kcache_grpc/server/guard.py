@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import inspect
 import itertools
 import logging
 import os
@@ -74,7 +75,8 @@ class Guard(grpc.aio.ServerInterceptor):
                 if handler.request_streaming
                 else grpc.unary_stream_rpc_method_handler
             )
-            guarded: Any = self._streaming(method, behavior)
+            written = inspect.iscoroutinefunction(behavior)
+            guarded: Any = self._unary(method, behavior) if written else self._streaming(method, behavior)
         else:
             behavior = handler.stream_unary or handler.unary_unary
             make = (
@@ -198,6 +200,10 @@ class Call:
             self._started,
         )
         return self._caller
+
+    async def write(self, message: Any) -> None:
+        """Sends one message of a stream, for handlers that are no generators."""
+        await self._context.write(message)
 
     @property
     def elapsed(self) -> float:

@@ -6,7 +6,6 @@ Domain errors are raised as they are; ``guard.Guard`` turns them into statuses.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import aclosing
 from typing import cast
 
 from kcache_grpc._proto.kcache.v1 import explain_pb2, kernel_cache_pb2_grpc
@@ -103,30 +102,31 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
         for message in translate.kernel_results(results):
             yield cast("pb.GetKernelsResponse", message)
 
-    async def CompileKernel(  # noqa: N802
+    # gRPC takes both; its type stubs know generators only.
+    async def CompileKernel(  # noqa: N802  # pyright: ignore[reportIncompatibleMethodOverride]
         self, request: pb.CompileKernelRequest, context: Call
-    ) -> AsyncIterator[pb.CompileKernelResponse]:
-        """Finds or compiles one kernel."""
+    ) -> None:
+        """Finds or compiles one kernel. Writes its messages: a generator in each layer costs a herd more."""
         caller = context.caller(request.header)
         source = translate.graph_source(request.graph, self._service.limits)
         wish = translate.kernel_wish(request.target, request.options, request.shapes)
         kinds = translate.kinds(request.artifact_kinds)
         budget = min(request.inline_budget_bytes, translate.MAX_INLINE_BYTES)
-        events = self._service.compile(caller, source, wish, request.retry_failed, kinds, self._heartbeat)
-        async with aclosing(events) as paced:
-            async for event in paced:
-                match event:
-                    case None:
-                        yield translate.heartbeat(context.elapsed)
-                    case Stage():
-                        yield translate.stage(event, context.elapsed)
-                    case Compiled():
-                        async for message in self._compiled(caller, event, kinds, budget):
-                            yield message
 
-    async def _compiled(
-        self, caller: Caller, event: Compiled, kinds: frozenset[str], budget: int
-    ) -> AsyncIterator[pb.CompileKernelResponse]:
+        async def tell(stage: Stage | None) -> None:
+            elapsed = context.elapsed
+            await context.write(
+                translate.heartbeat(elapsed) if stage is None else translate.stage(stage, elapsed)
+            )
+
+        compiled = await self._service.compile(
+            caller, source, wish, request.retry_failed, kinds, tell, self._heartbeat
+        )
+        await self._write_result(context, caller, compiled, kinds, budget)
+
+    async def _write_result(
+        self, context: Call, caller: Caller, event: Compiled, kinds: frozenset[str], budget: int
+    ) -> None:
         """The result, then the artifacts that are too large for it. Equal results are serialized once."""
         answer = event.answer
         inline, others = translate.within(answer.kernel.wanted(kinds), budget)
@@ -138,11 +138,11 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
             body = body or translate.compiled(answer, event.origin, zip(inline, contents, strict=True))
             if len(answer.encoded) < answer.MOST_ENCODED:
                 answer.encoded[name] = body
-        yield cast("pb.CompileKernelResponse", translate.with_stages(body, event.stages))
+        await context.write(translate.with_stages(body, event.stages))
         for ref in others:
             reading = await self._service.open_served(caller, ref.sha256)
             async for offset, data in reading.parts:
-                yield translate.chunk(ref, offset, data)
+                await context.write(translate.chunk(ref, offset, data))
 
     async def ListKernels(  # noqa: N802
         self, request: pb.ListKernelsRequest, context: Call

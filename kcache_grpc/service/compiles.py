@@ -62,6 +62,8 @@ class Order:
     identity: KernelIdentity
     caller: Caller
     program_digest: bytes
+    #: Nobody has looked whether it is stored.
+    unseen: bool = False
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,8 @@ class Compiles:
         self._keeper.hold(lease)
         given_back = False
         try:
-            if lease.fencing_token > 1:  # somebody had it since this request looked, or long ago
+            # Somebody had it since this request looked, or long ago.
+            if lease.fencing_token > 1 or order.unseen:
                 stored = await self._kernels.load(order.namespace, order.identity.digest)
                 if stored is not None:
                     return Made(stored, here=False)

@@ -69,6 +69,17 @@ def unreadable(program_digest: bytes, numerics: str, toolchain: bytes) -> bytes:
     return ingredients_digest("kcache.unreadable.v1", pairs)
 
 
+def parsing(namespace: Namespace, program_digest: bytes, numerics: str, canonicalizer: int) -> bytes:
+    """What a server claims that is about to parse and store a program."""
+    pairs = (
+        ("namespace", f"{namespace.id}.{namespace.epoch}"),
+        ("program", program_digest.hex()),
+        ("numerics", numerics),
+        ("canonicalizer", str(canonicalizer)),
+    )
+    return ingredients_digest("kcache.parsing.v1", pairs)
+
+
 def binding(
     canonical: Canonical,
     program: Program,

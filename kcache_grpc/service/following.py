@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 
 from kcache_grpc.service.signals import News, Signals
 from kcache_grpc.service.threads import StoreThreads
@@ -48,7 +47,7 @@ class Follower:
             seen = len(state.stages)
             if not state.held:
                 return
-            await _either(news, min(delay, state.expires_in / 1e6 + _FIRST))
+            await news.within(min(delay, state.expires_in / 1e6 + _FIRST))
             if news.published:
                 return
             delay = min(delay * _FACTOR, _LAST)
@@ -88,10 +87,3 @@ class Follower:
         else:
             for digest, future in wanted.items():
                 future.set_result(states.get(digest))
-
-
-async def _either(changed: asyncio.Event, seconds: float) -> None:
-    """Until the event is set, or so many seconds; clears it."""
-    with suppress(asyncio.TimeoutError):  # the builtin one from Python 3.11 on
-        await asyncio.wait_for(changed.wait(), seconds)
-    changed.clear()

@@ -12,7 +12,8 @@ from kcache_grpc.model.manifest import Binding
 from kcache_grpc.model.program import Program
 from kcache_grpc.model.signing import BINDING_DOMAIN, Signer
 from kcache_grpc.service import describe
-from kcache_grpc.service.failures import Failures
+from kcache_grpc.service.claims import Claims, Turn
+from kcache_grpc.service.failures import Failures, as_error
 from kcache_grpc.service.flight import Flight, Flights
 from kcache_grpc.service.memory import ByteLru
 from kcache_grpc.service.notes import client_detail
@@ -21,7 +22,14 @@ from kcache_grpc.service.succession import Succession
 from kcache_grpc.service.threads import StoreThreads
 from kcache_grpc.service.values import Caller, GraphSource, KnownGraph, Limits, Stored
 from kcache_grpc.storage.contract import Store
-from kcache_grpc.storage.records import AuditEvent, GraphDraft, Namespace, SignedBytes, SpecDraft
+from kcache_grpc.storage.records import (
+    AuditEvent,
+    FailureRecord,
+    GraphDraft,
+    Namespace,
+    SignedBytes,
+    SpecDraft,
+)
 from kcache_grpc.worker import Needed, WorkerPool, codec
 
 _MEMORY_BYTES = 64 << 20
@@ -38,6 +46,7 @@ class Graphs:
         pool: WorkerPool,
         signer: Signer,
         failures: Failures,
+        claims: Claims,
         succession: Succession,
         limits: Limits,
         room: Room,
@@ -48,6 +57,7 @@ class Graphs:
         self._pool = pool
         self._signer = signer
         self._failures = failures
+        self._claims = claims
         self._succession = succession
         self._limits = limits
         self._room = room
@@ -129,26 +139,44 @@ class Graphs:
 
         async def work(flight: Flight[Stored]) -> Stored:
             flight.report("canonicalize")
-            name = describe.unreadable(program.digest, numerics, self._toolchain)
-            if not retry_failed:
-                await self._failures.check(namespace, name)
-            known: KnownGraph | None = None
-
-            async def missing() -> bool:
-                """Whether no other server has stored it while we waited for a worker."""
-                nonlocal known
-                known = (await self.find(namespace, [program.digest], numerics)).get(program.digest)
-                return known is None
-
-            canonical = await self._parse(namespace, program, numerics, name, missing)
-            if canonical is None:
-                assert known is not None
-                return Stored(known, created=False)
-            flight.report("store")
-            return await self._put(namespace, program, numerics, canonical, caller)
+            claimed = describe.parsing(namespace, program.digest, numerics, self._pool.canonicalizer)
+            async with self._claims.turn(claimed) as turn:
+                canonical = await self._parse_unless_stored(namespace, program, numerics, turn, retry_failed)
+                if isinstance(canonical, KnownGraph):
+                    return Stored(canonical, created=False, elsewhere=True)
+                flight.report("store")
+                return await self._put(namespace, program, numerics, canonical, caller)
 
         key = (namespace.id, namespace.epoch, program.digest, numerics)
         return self._storing.join(key, work)[0]
+
+    async def _parse_unless_stored(
+        self, namespace: Namespace, program: Program, numerics: str, turn: Turn, retry_failed: bool
+    ) -> Canonical | KnownGraph:
+        """The mapping where another server stores it before it is our turn and there is a worker."""
+        name = describe.unreadable(program.digest, numerics, self._toolchain)
+        known: KnownGraph | None = None
+        failure: FailureRecord | None = None
+
+        async def needed(waited: bool) -> bool:
+            nonlocal known, failure
+            if waited or turn.waited:
+                known = (await self.find(namespace, [program.digest], numerics)).get(program.digest)
+            if known is not None or not await turn.ours():
+                return False
+            if not retry_failed:
+                failure = (await self._failures.find(namespace, [name])).get(name)
+            return failure is None
+
+        while True:
+            canonical = await self._parse(namespace, program, numerics, name, needed)
+            if canonical is not None:
+                return canonical
+            if failure is not None:
+                raise as_error(failure)
+            if known is not None:
+                return known
+            await turn.wait()
 
     def is_storing(self, namespace: Namespace, source: GraphSource, numerics: str) -> bool:
         """Whether this process is about to store the program."""

@@ -16,7 +16,8 @@ logger = logging.getLogger("kcache.service")
 
 #: A heartbeat that failed is tried again after this part of the time to live: the store may be restarting.
 _HURRY = 15
-#: Seconds between two writes of stages: a compile may have fifty in a tenth of a second.
+#: Seconds for which stages wait to be written together: a compile may have fifty in a tenth of a second, and
+#: of those that end within nobody is told.
 _PACE = 0.25
 
 
@@ -28,7 +29,8 @@ class LeaseKeeper:
         self.ttl = ttl
         self._changed = threading.Condition()
         self._held: set[Lease] = set()
-        self._stages: dict[Lease, list[str]] = {}
+        #: Stages not yet written and when they will be, the earliest first.
+        self._stages: dict[Lease, tuple[float, list[str]]] = {}
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="kcache-leases", daemon=True)
         self._thread.start()
@@ -42,12 +44,15 @@ class LeaseKeeper:
         """``lease`` is renewed no more; stages not yet written are dropped."""
         with self._changed:
             self._held.discard(lease)
+            self._stages.pop(lease, None)
 
     def report(self, lease: Lease, stage: str) -> None:
-        """Writes a stage for those who wait in other processes. Returns at once."""
+        """Writes a stage for those who wait in other processes, soon. Returns at once."""
         with self._changed:
-            self._stages.setdefault(lease, []).append(stage)
-            self._changed.notify()
+            if not self._stages:
+                self._changed.notify()
+            _, names = self._stages.setdefault(lease, (time.monotonic() + _PACE, []))
+            names.append(stage)
 
     def close(self) -> None:
         """Ends the thread; leases still held expire unless released."""
@@ -57,19 +62,19 @@ class LeaseKeeper:
         self._thread.join()
 
     def _run(self) -> None:
-        due, told = time.monotonic() + self.ttl / 3, 0.0
+        due = time.monotonic() + self.ttl / 3
         while True:
             with self._changed:
                 while not self._closed:
-                    wanted = min(due, told + _PACE) if self._stages else due
+                    first, _ = next(iter(self._stages.values()), (due, None))
+                    wanted = min(due, first)
                     if (left := wanted - time.monotonic()) <= 0:
                         break
                     self._changed.wait(left)
                 if self._closed:
                     return
-                stages, self._stages = self._stages, {}
+                stages = self._ripe()
                 held = set(self._held)
-            told = time.monotonic() if stages else told
             for lease, names in stages.items():
                 if lease in held:
                     self._try(lease, partial(self._store.report_stage, lease, *names))
@@ -78,6 +83,14 @@ class LeaseKeeper:
                     self._try(lease, partial(self._store.heartbeat_lease, lease, self.ttl)) for lease in held
                 ]
                 due = time.monotonic() + self.ttl / (3 if all(renewed) else _HURRY)
+
+    def _ripe(self) -> dict[Lease, list[str]]:
+        """Stages that are to be written now. Holds the lock."""
+        now = time.monotonic()
+        ripe = {lease: names for lease, (when, names) in self._stages.items() if when <= now}
+        for lease in ripe:
+            del self._stages[lease]
+        return ripe
 
     def _try(self, lease: Lease, call: Callable[[], None]) -> bool:
         """Whether nothing is left to be done. Never raises: the thread serves all leases."""

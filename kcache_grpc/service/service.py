@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from kcache_grpc.service.answers import Answers
 from kcache_grpc.service.audit import AuditLog
 from kcache_grpc.service.autotune import Autotune
 from kcache_grpc.service.catalog import Catalog
+from kcache_grpc.service.claims import Claims
 from kcache_grpc.service.collection import MIN_AGE
 from kcache_grpc.service.compiles import Compiles
 from kcache_grpc.service.explain import Explains, checked_most
@@ -47,7 +48,7 @@ from kcache_grpc.service.sealer import Sealer, SealTask
 from kcache_grpc.service.signals import Signals
 from kcache_grpc.service.succession import Succession
 from kcache_grpc.service.supply import Supply
-from kcache_grpc.service.telling import Audience
+from kcache_grpc.service.telling import Audience, Tell
 from kcache_grpc.service.threads import StoreThreads
 from kcache_grpc.service.uploads import Progress, UploadPlan, Uploads, too_large
 from kcache_grpc.service.values import (
@@ -65,7 +66,6 @@ from kcache_grpc.service.values import (
     Normalized,
     Origin,
     ProgramRequired,
-    Stage,
     Stored,
     StoredSpec,
 )
@@ -117,8 +117,18 @@ class KernelService:
         self._room = Room(store, config.evict_min_age)
         self._namespaces = Namespaces(store, threads, enter=succession.enter, toolchain=self._toolchain)
         self._failures = Failures(store, threads, config.failure_ttl)
+        self._signals = Signals(store)
         self._graphs = Graphs(
-            store, threads, self._writers, pool, signer, self._failures, succession, self.limits, self._room
+            store,
+            threads,
+            self._writers,
+            pool,
+            signer,
+            self._failures,
+            Claims(store, threads, self._signals),
+            succession,
+            self.limits,
+            self._room,
         )
         self._kernels = Kernels(store, threads, signer.key_id)
         self._catalog = Catalog(store)
@@ -134,7 +144,6 @@ class KernelService:
             signer.key_id,
         )
         self._keeper = LeaseKeeper(store, config.lease_ttl)
-        self._signals = Signals(store)
         self._signals.on_published(variants.published)
         self._signals.on_changed(self._namespaces.forget)
         self._compiles = Compiles(
@@ -374,13 +383,14 @@ class KernelService:
         source: GraphSource,
         wish: KernelWish,
         retry_failed: bool,
-        kinds: frozenset[str] = frozenset(),
-        silence: float = 3600.0,
-    ) -> AsyncGenerator[Stage | Compiled | None]:
-        """Finds or makes one kernel: stages as they come, then the kernel. The work outlives its callers.
+        kinds: frozenset[str],
+        tell: Tell,
+        silence: float,
+    ) -> Compiled:
+        """Finds or makes one kernel. The work outlives its callers.
 
-        ``kinds``: artifacts that the caller gets, for the audit log. ``None`` comes after each ``silence``,
-        seconds without a stage.
+        ``kinds``: artifacts that the caller gets, for the audit log. ``tell`` is told stages as they come,
+        and ``None`` after each ``silence``, seconds without a stage.
         """
         namespace = await self._namespaces.serving(caller.namespace)
         answer, stages = self._answers.remembered(namespace, source, wish), ()
@@ -394,13 +404,11 @@ class KernelService:
             try:
                 with self._audience.listener() as listener:
                     flight, ours = self._answers.join(namespace, source, wish, retry_failed, work)
-                    async for stage in listener.follow(flight, ours=ours, silence=silence):
-                        yield stage
+                    await listener.follow(flight, tell, ours=ours, silence=silence)
                     if not ours and isinstance(flight.task.exception(), ProgramRequired):
                         # It began before this request, and may not have seen what was uploaded meanwhile.
                         flight, ours = self._answers.join(namespace, source, wish, retry_failed, work)
-                        async for stage in listener.follow(flight, ours=ours, silence=silence):
-                            yield stage
+                        await listener.follow(flight, tell, ours=ours, silence=silence)
                     answer, stages = await flight.result(), listener.rest(flight)
             except KcacheError as error:
                 self._noting(namespace, caller, source, "", str(wish.target)).failed(error)
@@ -411,7 +419,7 @@ class KernelService:
             self._ledger.served(
                 namespace, caller, answer.graph, answer.kernel, origin.value, wish.target, size
             )
-        yield Compiled(answer, origin, stages)
+        return Compiled(answer, origin, stages)
 
     async def _answer(
         self,
@@ -424,7 +432,7 @@ class KernelService:
     ) -> Answer:
         """For all equal requests that come meanwhile; they cost a look into a dictionary each."""
         numerics = wish.options.numerics
-        graph, new = None, False
+        graph, stored = None, None
         if not self._graphs.is_storing(namespace, source, numerics):
             graph = await self._graphs.find_joined(namespace, _digest(source), numerics)
         if graph is None:
@@ -432,8 +440,8 @@ class KernelService:
             storing = self._graphs.store(namespace, program, numerics, caller, retry_failed)
             storing.tell(flight.report)
             stored = await storing.result()
-            graph, new = stored.graph, stored.created
-        made = self._supply.kernel(namespace, graph, wish, caller, retry_failed, flight.report, new=new)
+            graph = stored.graph
+        made = self._supply.kernel(namespace, graph, wish, caller, retry_failed, flight.report, stored=stored)
         return Answer(graph, *await made)
 
     async def explain(

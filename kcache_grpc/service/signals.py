@@ -7,16 +7,41 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import NamedTuple
 
 from kcache_grpc.storage.contract import Store
-from kcache_grpc.storage.notices import KernelPublished, LeaseChanged, Missed, NamespaceChanged, Notice, Watch
+from kcache_grpc.storage.notices import (
+    ClaimEnded,
+    KernelPublished,
+    LeaseChanged,
+    Missed,
+    NamespaceChanged,
+    Notice,
+    Watch,
+)
 
 
 class News(asyncio.Event):
     """Set when a lease changed, or with ``published`` when a kernel of the key was published."""
 
     published = False
+
+    async def within(self, seconds: float) -> None:
+        """Until it is set, or so many seconds; clears it."""
+        with suppress(asyncio.TimeoutError):  # the builtin one from Python 3.11 on
+            await asyncio.wait_for(self.wait(), seconds)
+        self.clear()
+
+
+class _Claimed(NamedTuple):
+    """What is waited for: the end of a claim. Leases and keys are pairs that begin with a namespace."""
+
+    name: bytes
+
+
+#: A lease by kernel digest, or a kernel by key, in a namespace; or a claim.
+_Awaited = tuple[int, bytes | int] | _Claimed
 
 
 class Signals:
@@ -25,7 +50,7 @@ class Signals:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._watch: Watch | None = None
-        self._waiting: dict[tuple[int, bytes | int], set[News]] = {}
+        self._waiting: dict[_Awaited, set[News]] = {}
         self._published: list[Callable[[int, int], None]] = []
         self._changed: list[Callable[[int | None], None]] = []
 
@@ -52,11 +77,17 @@ class Signals:
 
         self._watch = self._store.watch(tell)
 
-    @contextmanager
-    def expecting(self, namespace_id: int, kernel_digest: bytes, key: int) -> Generator[News]:
+    def expecting(self, namespace_id: int, kernel_digest: bytes, key: int) -> AbstractContextManager[News]:
         """What happens to the lease for a kernel of a key."""
+        return self._awaiting((namespace_id, kernel_digest), (namespace_id, key))
+
+    def expecting_claim(self, name: bytes) -> AbstractContextManager[News]:
+        """The end of somebody's claim."""
+        return self._awaiting(_Claimed(name))
+
+    @contextmanager
+    def _awaiting(self, *names: _Awaited) -> Generator[News]:
         news = News()
-        names = ((namespace_id, kernel_digest), (namespace_id, key))
         for name in names:
             self._waiting.setdefault(name, set()).add(news)
         try:
@@ -86,6 +117,8 @@ class Signals:
             case NamespaceChanged(namespace_id):
                 for changed in self._changed:
                     changed(namespace_id)
+            case ClaimEnded(name):
+                self._wake(self._waiting.get(_Claimed(name), ()))
             case Missed():
                 for waiting in self._waiting.values():
                     self._wake(waiting)

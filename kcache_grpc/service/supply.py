@@ -12,7 +12,7 @@ from kcache_grpc.service.compiles import Compiles, Order
 from kcache_grpc.service.failures import Failures, as_error, suppress_lasting
 from kcache_grpc.service.flight import Flights
 from kcache_grpc.service.kernels import Kernels
-from kcache_grpc.service.values import Caller, KernelWish, KnownGraph, KnownKernel, Origin
+from kcache_grpc.service.values import Caller, KernelWish, KnownGraph, KnownKernel, Origin, Stored
 from kcache_grpc.service.variants import Choice, Variants
 from kcache_grpc.storage.records import FailureRecord, Namespace
 
@@ -59,12 +59,13 @@ class Supply:
         retry_failed: bool,
         report: Callable[[str], None],
         *,
-        new: bool = False,
+        stored: Stored | None = None,
     ) -> tuple[KnownKernel, Origin]:
         """The kernel, and where it came from. Where several shapes would do, the first that compiles.
 
-        ``report`` hears the stages. ``new``: the spec has just been stored, so that it has no kernels yet; if
-        somebody was faster, the lease shows it.
+        ``report`` hears the stages. ``stored``: of the graph, when it was stored for this request. A new spec
+        has no kernels yet; if somebody was faster, the lease shows it. One that another server has just
+        stored is about to be compiled there, as its lease shows: kernels are looked for by who gets it.
         """
         choice = await self.choose(namespace, graph, wish)
         if choice.kernel is not None:
@@ -72,8 +73,8 @@ class Supply:
         *preferred, last = choice.shapes
         for shape in preferred:
             with suppress_lasting():
-                return await self._obtain(namespace, graph, shape, wish, caller, retry_failed, report, new)
-        return await self._obtain(namespace, graph, last, wish, caller, retry_failed, report, new)
+                return await self._obtain(namespace, graph, shape, wish, caller, retry_failed, report, stored)
+        return await self._obtain(namespace, graph, last, wish, caller, retry_failed, report, stored)
 
     async def _obtain(
         self,
@@ -84,18 +85,20 @@ class Supply:
         caller: Caller,
         retry_failed: bool,
         report: Callable[[str], None],
-        new: bool,
+        stored: Stored | None,
     ) -> tuple[KnownKernel, Origin]:
         identity = describe.identity(graph, shape, wish, self._toolchain)
         failure = None
-        if not new and not self._compiles.in_flight(namespace, identity.digest):
+        new = stored is not None and stored.created
+        unseen = stored is not None and stored.elsewhere and not retry_failed
+        if not (new or unseen or self._compiles.in_flight(namespace, identity.digest)):
             known = await self._look(namespace, identity.digest)
             if known.kernel is not None:
                 return known.kernel, Origin.STORED
             failure = known.failure
         if failure is not None and not retry_failed:
             raise as_error(failure)
-        order = Order(namespace, graph, wish, identity, caller, graph.program_digest)
+        order = Order(namespace, graph, wish, identity, caller, graph.program_digest, unseen)
         flight, ours = self._compiles.make(order, failure)
         flight.tell(report)
         made = await flight.result()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,10 @@ _PACE = 0.1
 _SHARE, _SLOWEST, _SLOWEST_LEAD = 0.03, 4.0, 1.0
 #: Seconds until who joined is told anything: most kernels are there by then, and so are the others who ask.
 _PATIENCE = 0.5
+
+
+#: Takes a stage, or ``None``: nothing began for a while.
+Tell = Callable[[Stage | None], Awaitable[None]]
 
 
 class Audience:
@@ -47,31 +51,31 @@ class Listener:
         self._audience = audience
         self._told = 0
 
-    def follow(self, flight: Flight[Any], *, ours: bool, silence: float) -> AsyncIterator[Stage | None]:
-        """The stages of a flight until it ends; ``None`` after each ``silence``, seconds without a stage.
+    async def follow(self, flight: Flight[Any], tell: Tell, *, ours: bool, silence: float) -> None:
+        """Tells the stages of a flight until it ends; ``None`` after each ``silence``, seconds without one.
 
         Who joined is told less often, and nothing as it ends: the rest comes with the result.
         """
-        return self._lead(flight, silence) if ours else self._join(flight, silence)
+        await (self._lead(flight, tell, silence) if ours else self._join(flight, tell, silence))
 
-    async def _lead(self, flight: Flight[Any], silence: float) -> AsyncIterator[Stage | None]:
+    async def _lead(self, flight: Flight[Any], tell: Tell, silence: float) -> None:
         now = asyncio.get_running_loop().time
         spoken = now()
         while True:
             done = flight.task.done()
             if new := self.rest(flight):
-                yield Stage(new[-1], new[:-1])
+                await tell(Stage(new[-1], new[:-1]))
                 spoken = now()
                 await flight.ended(min(self._audience.pace, _SLOWEST_LEAD, silence))
             elif done:
                 return
             elif now() >= spoken + silence:
-                yield None
+                await tell(None)
                 spoken = now()
             else:
                 await flight.changed(self._told, spoken + silence - now())
 
-    async def _join(self, flight: Flight[Any], silence: float) -> AsyncIterator[Stage | None]:
+    async def _join(self, flight: Flight[Any], tell: Tell, silence: float) -> None:
         now = asyncio.get_running_loop().time
         began = spoken = looked = now()
         while not flight.task.done():
@@ -79,14 +83,14 @@ class Listener:
             # As it is now: others may have come meanwhile.
             due = max(looked + self._audience.pace, began + _PATIENCE)
             if time >= spoken + silence:
-                yield None
+                await tell(None)
                 spoken = now()
             elif time < due:
                 await flight.ended(min(due, spoken + silence) - time)
             else:
                 looked = time
                 if new := self.rest(flight):
-                    yield Stage(new[-1], new[:-1])
+                    await tell(Stage(new[-1], new[:-1]))
                     spoken = now()
 
     def rest(self, flight: Flight[Any]) -> tuple[str, ...]:

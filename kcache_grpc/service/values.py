@@ -113,10 +113,14 @@ class Normalized:
 
 @dataclass(frozen=True)
 class Stored:
-    """The answer to a store; ``created``: this call gave the key."""
+    """The answer to a store; ``created``: this call gave the key.
+
+    ``elsewhere``: another server has just stored it, and may be compiling.
+    """
 
     graph: KnownGraph
     created: bool
+    elsewhere: bool = False
 
 
 @dataclass(eq=False)

@@ -309,7 +309,7 @@ class LeaseStore(NoticeStore):
 
         At most one holder at a time; the fencing token rises with every lease given for a kernel. A lease
         from another boot of the machine is expired. ``holder`` names one attempt: the same holder asking
-        again while it holds gets a ``LeaseState`` as anybody does.
+        again while it holds gets the same lease again, as when the first answer was lost on its way.
         """
 
     @abstractmethod

@@ -1,4 +1,7 @@
-"""What a store tells of its own accord: that something changed which others wait for or remember."""
+"""What a store tells of its own accord: that something changed which others wait for or remember.
+
+And claims, which tell others to wait.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +35,18 @@ class NamespaceChanged:
 
 
 @dataclass(frozen=True)
+class ClaimEnded:
+    """Who claimed something gave it back."""
+
+    name: bytes
+
+
+@dataclass(frozen=True)
 class Missed:
     """Anything may have changed: it was not listened for a while."""
 
 
-Notice = LeaseChanged | KernelPublished | NamespaceChanged | Missed
+Notice = LeaseChanged | KernelPublished | NamespaceChanged | ClaimEnded | Missed
 Tell = Callable[[Notice], None]
 
 
@@ -48,8 +58,33 @@ class Watch(Protocol):
         ...
 
 
+class Claim(Protocol):
+    """One process is about to do something that others may be about to do, too."""
+
+    def release(self) -> None:
+        """Gives it back, which ``ClaimEnded`` tells. Idempotent; does nothing where it was lost."""
+        ...
+
+
+class Unclaimed:
+    """The claim of a store that asks nobody."""
+
+    def release(self) -> None:
+        """Nothing was taken."""
+
+
 class NoticeStore(ABC):
     """Notices of what any process did to the store."""
+
+    def claim(self, name: bytes) -> Claim | None:
+        """A claim on what is named (32 bytes); ``None`` while another one has it.
+
+        It ends when it is given back, and with the process or its connection. A hint, which saves work that
+        is done once anyhow: a frozen process keeps it, two may have it when a connection was lost, and a
+        store may give it to everybody, as this one does.
+        """
+        del name
+        return Unclaimed()
 
     @abstractmethod
     def watch(self, tell: Tell) -> Watch | None:

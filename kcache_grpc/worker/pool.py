@@ -25,8 +25,8 @@ _RESTART_DELAYS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _MAX_WAITING = 10_000
 
 
-#: Whether a job that has waited is still to be done.
-Needed = Callable[[], Awaitable[bool]]
+#: Whether a job is still to be done, asked when there is a worker for it: told whether it waited for one.
+Needed = Callable[[bool], Awaitable[bool]]
 
 
 @dataclass
@@ -89,7 +89,7 @@ class WorkerPool:
         return reply
 
     async def canonicalize_if(self, job: Frame, timeout: float, needed: Needed | None) -> Frame | None:
-        """As ``canonicalize``; ``None`` where the job waited for a worker and is not ``needed`` any more."""
+        """As ``canonicalize``; ``None`` where the job is not ``needed`` any more."""
         parse, compile = self._lanes["parse"], self._lanes["compile"]
         lane = compile if not parse.idle and compile.idle else parse
         return await self._run(lane, job, timeout, None, needed)
@@ -141,7 +141,7 @@ class WorkerPool:
             waits = not lane.idle
             worker = await self._acquire(lane)
             try:
-                if waits and needed is not None and not await needed():
+                if needed is not None and not await needed(waits):
                     return None
                 return await worker.run(job, timeout, on_stage)
             except KcacheError as error:

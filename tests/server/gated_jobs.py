@@ -2,7 +2,8 @@
 
 The first dimension of the first argument says how: see ``_MISCHIEF``. Test modules make a job module of
 ``make(folder)``: every compile leaves a file ``started-*`` in the folder and waits for ``open`` there. Where
-``slow`` is there, too, it waits for ``on`` after its first stage, ``render``.
+``slow`` is there, too, it waits for ``on`` after its first stage, ``render``. Where ``hold`` is there, every
+parse leaves a file ``parsing-*`` and waits for ``parse``.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ def make(folder: str) -> Mapping[str, Job]:
     def canonicalize(request: Frame, on_stage: OnStage) -> Frame:
         if b"poison" in request.blobs[0]:
             os.abort()
+        if Path(folder, "hold").exists():
+            (Path(folder) / f"parsing-{os.urandom(4).hex()}").touch()
+            _wait(Path(folder, "parse"))
         return jobs.canonicalize(request, on_stage)
 
     return {**jobs.JOBS, "compile": compile_spec, "canonicalize": canonicalize}

@@ -9,7 +9,14 @@ import psycopg
 import pytest
 
 from kcache_grpc.storage import Store, open_store
-from kcache_grpc.storage.notices import KernelPublished, LeaseChanged, Missed, NamespaceChanged, Notice
+from kcache_grpc.storage.notices import (
+    ClaimEnded,
+    KernelPublished,
+    LeaseChanged,
+    Missed,
+    NamespaceChanged,
+    Notice,
+)
 from kcache_grpc.storage.records import Failure, Namespace
 from kcache_grpc.storage.sql.listener import parse
 from tests.postgres import PostgresServer
@@ -120,6 +127,14 @@ def test_nothing_is_told_of_what_is_undone(one, ns, heard):
     assert heard.until(NamespaceChanged(ns.id)) == []
 
 
+def test_the_end_of_a_claim_is_told_to_who_waits_for_it(one, two, ns, heard):
+    claim = one.claim(KERNEL)
+    assert two.claim(KERNEL) is None
+    claim.release()
+    assert heard.until(ClaimEnded(KERNEL)) == []
+    assert two.claim(KERNEL) is not None
+
+
 def test_a_listener_that_was_cut_off_says_so_and_hears_again(url, one, ns, heard):
     with psycopg.connect(url, autocommit=True) as administrator:
         query = (
@@ -148,6 +163,8 @@ def test_other_stores_tell_nothing(opened):
         assert store.watch(Heard()) is None
 
 
-@pytest.mark.parametrize("payload", ["", "lease", "lease:1:zz", "kernel:x:1", "kernel:1", "later:1:2:3"])
+@pytest.mark.parametrize(
+    "payload", ["", "lease", "lease:1:zz", "claim:zz", "claim", "kernel:x:1", "kernel:1", "later:1:2:3"]
+)
 def test_what_another_version_tells_is_not_understood_and_does_no_harm(payload):
     assert parse(payload) is None

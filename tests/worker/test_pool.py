@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -207,22 +208,22 @@ def test_parsing_does_not_wait_behind_compiles(tmp_path: Path) -> None:
     run(body())
 
 
-def test_a_parsing_job_that_has_waited_is_dropped_when_it_is_not_needed_any_more(tmp_path: Path) -> None:
+def test_a_parsing_job_is_dropped_when_it_is_not_needed_once_there_is_a_worker(tmp_path: Path) -> None:
     async def body() -> None:
         async with pool() as p:
-            gate, asked = tmp_path / "gate", list[bool]()
+            gate, asked = tmp_path / "gate", list[tuple[bool, bool]]()
             holding = Frame({"type": "gate", "gate": str(gate)})
             held = [asyncio.create_task(p.compile(holding, 60, ignore))]
             held.append(asyncio.create_task(p.canonicalize(holding, 60)))
             await until(lambda: p.counters()["workers_busy"] == 2)
 
-            async def needed(answer: bool) -> bool:
-                asked.append(answer)
+            async def needed(answer: bool, waited: bool) -> bool:
+                asked.append((answer, waited))
                 return answer
 
             def ask(answer: bool) -> asyncio.Task[Frame | None]:
                 echo = Frame({"type": "echo"}, (b"x",))
-                return asyncio.create_task(p.canonicalize_if(echo, 60, lambda: needed(answer)))
+                return asyncio.create_task(p.canonicalize_if(echo, 60, partial(needed, answer)))
 
             dropped, done = ask(False), ask(True)
             await until(lambda: p.counters()["jobs_waiting"] == 2)
@@ -232,9 +233,9 @@ def test_a_parsing_job_that_has_waited_is_dropped_when_it_is_not_needed_any_more
             reply = await done
             assert reply is not None
             assert reply.blobs == (b"x",)
-            assert sorted(asked) == [False, True]
-            assert await ask(False) is not None, "it did not wait"
-            assert len(asked) == 2
+            assert sorted(asked) == [(False, True), (True, True)]
+            assert await ask(False) is None
+            assert asked[2:] == [(False, False)]
 
     run(body())
 
@@ -261,7 +262,7 @@ def test_a_worker_at_the_end_of_its_share_has_one_successor_however_often_it_com
             held.append(asyncio.create_task(p.canonicalize(holding, 60)))
             await until(lambda: p.counters()["workers_busy"] == 2)
 
-            async def needed() -> bool:
+            async def needed(_: bool) -> bool:
                 return False
 
             echo = Frame({"type": "echo"}, (b"x",))

@@ -28,6 +28,8 @@ class MemoryLeases(MemoryPart, LeaseStore):
             name = _name(namespace, kernel_digest)
             held = state.leases.get(name)
             if held is not None and _left(state, held) > 0:
+                if held.holder == holder:
+                    return Lease(namespace, kernel_digest, holder, held.fencing_token)
                 return _seen(state, kernel_digest, held)
             token = held.fencing_token + 1 if held else 1
             now = state.clock.steady()

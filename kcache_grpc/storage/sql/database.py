@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import Connection, Executable
 
-from kcache_grpc.storage.notices import Tell, Watch
+from kcache_grpc.storage.notices import Claim, Tell, Unclaimed, Watch
 from kcache_grpc.storage.sql.journal import Journal
 
 if TYPE_CHECKING:
@@ -127,6 +127,11 @@ class Database(ABC):
     def watch(self, tell: Tell) -> Watch | None:
         """As ``NoticeStore.watch``. This one tells nothing."""
         return None
+
+    def claim(self, name: bytes) -> Claim | None:
+        """As ``NoticeStore.claim``. This one gives it to everybody."""
+        del name
+        return Unclaimed()
 
     @abstractmethod
     def close(self) -> None:

@@ -13,7 +13,7 @@ from kcache_grpc.storage import checks
 from kcache_grpc.storage.clock import STEADY_SLACK
 from kcache_grpc.storage.contract import LeaseStore
 from kcache_grpc.storage.errors import LeaseLost
-from kcache_grpc.storage.notices import Tell, Watch
+from kcache_grpc.storage.notices import Claim, Tell, Watch
 from kcache_grpc.storage.records import Failure, FailureRecord, Lease, LeaseState, Namespace
 from kcache_grpc.storage.schema import failures, leases
 from kcache_grpc.storage.sql.database import Row
@@ -106,6 +106,10 @@ class SqlLeases(SqlPart, LeaseStore):
     def watch(self, tell: Tell) -> Watch | None:
         return self._db.watch(tell)
 
+    def claim(self, name: bytes) -> Claim | None:
+        checks.digest("name", name)
+        return self._db.claim(name)
+
     def acquire_lease(
         self, namespace: Namespace, kernel_digest: bytes, holder: str, ttl: float
     ) -> Lease | LeaseState:
@@ -129,7 +133,7 @@ class SqlLeases(SqlPart, LeaseStore):
             if token is not None:
                 return Lease(namespace, kernel_digest, holder, token)
             row = connection.execute(_FIND, _names(namespace, [kernel_digest])).one()
-            return _state(row, boot, now)
+            return _own_lease(namespace, row, holder) or _state(row, boot, now)
 
         if self._db.light:
             boot, now = self._db.lease_time()
@@ -137,7 +141,8 @@ class SqlLeases(SqlPart, LeaseStore):
             for row in self._db.write(_TAKE_AT_ONCE, values | times):
                 return Lease(namespace, kernel_digest, holder, row.fencing_token)
             for row in self._db.read(_FIND_ONE, _name(namespace, kernel_digest)):
-                if (state := _state(row, boot, now)).held:
+                state = _own_lease(namespace, row, holder) or _state(row, boot, now)
+                if isinstance(state, Lease) or state.held:
                     return state
         return self._db.transact(work, durable=False)
 
@@ -257,6 +262,13 @@ def _own(lease: Lease) -> dict[str, Any]:
         "by": lease.holder,
         "token": lease.fencing_token,
     }
+
+
+def _own_lease(namespace: Namespace, row: Row, holder: str) -> Lease | None:
+    """What was taken in a statement whose answer was lost."""
+    if row.holder != holder:
+        return None
+    return Lease(namespace, row.kernel_digest, holder, row.fencing_token)
 
 
 def _name(namespace: Namespace, digest: bytes) -> dict[str, Any]:

@@ -9,7 +9,15 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kcache_grpc.storage.notices import KernelPublished, LeaseChanged, Missed, NamespaceChanged, Notice, Tell
+from kcache_grpc.storage.notices import (
+    ClaimEnded,
+    KernelPublished,
+    LeaseChanged,
+    Missed,
+    NamespaceChanged,
+    Notice,
+    Tell,
+)
 
 if TYPE_CHECKING:
     import psycopg
@@ -85,6 +93,8 @@ def parse(payload: str) -> Notice | None:
                 return KernelPublished(int(namespace), int(key))
             case "namespace", [namespace]:
                 return NamespaceChanged(int(namespace))
+            case "claim", [name]:
+                return ClaimEnded(bytes.fromhex(name))
             case _:
                 return None
     except ValueError:

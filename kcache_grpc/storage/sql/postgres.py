@@ -26,8 +26,9 @@ from sqlalchemy import (
 )
 
 from kcache_grpc.storage.errors import StoreUnavailable
-from kcache_grpc.storage.notices import Tell, Watch
+from kcache_grpc.storage.notices import Claim, Tell, Watch
 from kcache_grpc.storage.schema import audit_events
+from kcache_grpc.storage.sql.claims import Claims
 from kcache_grpc.storage.sql.database import Database, Removal, Rows
 from kcache_grpc.storage.sql.faults import translate, translated
 from kcache_grpc.storage.sql.journal import note, record_of, select_events
@@ -129,6 +130,7 @@ class PostgresDatabase(Database):
         self._process = os.getpid()
         self._closed = False
         self._listeners: list[Listener] = []
+        self._claims = Claims(lambda: self._arguments)
 
     def _connect(self) -> Connection:
         return self._usable().connect()
@@ -245,13 +247,23 @@ class PostgresDatabase(Database):
         return "", int(self.read(_READ_NOW, {})[0].now)
 
     def watch(self, tell: Tell) -> Watch:
-        _, arguments = self._engine.dialect.create_connect_args(self._engine.url)
-        listener = Listener({**arguments, "application_name": "kcache-listener"}, tell)
+        listener = Listener({**self._arguments, "application_name": "kcache-listener"}, tell)
         self._listeners.append(listener)
         return listener
 
+    def claim(self, name: bytes) -> Claim | None:
+        self._usable()
+        return self._claims.take(name)
+
+    @property
+    def _arguments(self) -> dict[str, Any]:
+        """What the driver connects with."""
+        _, arguments = self._engine.dialect.create_connect_args(self._engine.url)
+        return dict(arguments)
+
     def close(self) -> None:
         self._closed = True
+        self._claims.close()
         if self._process == os.getpid():
             for listener in self._listeners:
                 listener.close()

@@ -1,0 +1,93 @@
+"""Work that several servers are about to do at once: one does it, the others look what came of it.
+
+Claims save work and decide nothing: whoever waited too long does the work as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from kcache_grpc.service.signals import News, Signals
+from kcache_grpc.service.threads import StoreThreads
+from kcache_grpc.storage.contract import Store
+from kcache_grpc.storage.errors import StorageError
+from kcache_grpc.storage.notices import Claim, Unclaimed
+
+logger = logging.getLogger("kcache.service")
+
+#: Seconds between two looks at what another one does: what a lost notice costs, and a claimer that died.
+_LOOK = 0.5
+#: Seconds after which a claim counts for nothing: its holder may be frozen.
+_PATIENCE = 2.0
+
+
+class Turn:
+    """One piece of work. Made by ``Claims.turn``."""
+
+    def __init__(self, claims: Claims, name: bytes, news: News) -> None:
+        self._claims = claims
+        self._name = name
+        self._news = news
+        self._until = asyncio.get_running_loop().time() + _PATIENCE
+        self._claim: Claim | None = None
+        #: Whether another one did the work, or does it.
+        self.waited = False
+
+    async def ours(self) -> bool:
+        """Whether it is to be done here: nobody else does it, or somebody has for too long."""
+        if self._claim is None:
+            self._news.clear()
+            self._claim = await self._claims.take(self._name)
+        if self._claim is None:
+            self.waited = True
+        return self._claim is not None or asyncio.get_running_loop().time() >= self._until
+
+    async def wait(self) -> None:
+        """Until another one has done it, or for a while."""
+        await self._news.within(_LOOK)
+
+    async def end(self) -> None:
+        """Gives the claim back, if it was given."""
+        if self._claim is not None:
+            await self._claims.give_back(self._claim)
+
+
+class Claims:
+    """One event loop."""
+
+    def __init__(self, store: Store, threads: StoreThreads, signals: Signals) -> None:
+        self._store = store
+        self._threads = threads
+        self._signals = signals
+
+    @asynccontextmanager
+    async def turn(self, name: bytes) -> AsyncGenerator[Turn]:
+        """A piece of work by its name, 32 bytes, which is done or failed at the end."""
+        with self._signals.expecting_claim(name) as news:
+            turn = Turn(self, name, news)
+            try:
+                yield turn
+            finally:
+                await turn.end()
+
+    async def take(self, name: bytes) -> Claim | None:
+        """The store's answer; a store that gives none lets everybody work."""
+        if not self._store.shared:
+            return Unclaimed()
+        try:
+            return await self._threads(self._store.claim, name)
+        except StorageError as error:
+            logger.info("nobody is asked who works: %s", error)
+            return Unclaimed()
+
+    async def give_back(self, claim: Claim) -> None:
+        """Never raises."""
+        if isinstance(claim, Unclaimed):
+            return
+        try:
+            await asyncio.shield(self._threads(claim.release))
+        except StorageError as error:
+            logger.info("a claim is left to end with its connection: %s", error)

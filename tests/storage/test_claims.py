@@ -1,0 +1,123 @@
+"""Claims: one process has each, until it gives it back or its session ends; on Postgres."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from kcache_grpc.storage import Store, open_store
+from kcache_grpc.storage.errors import InvalidValue, StoreUnavailable
+from tests import postgres
+from tests.postgres import PostgresServer
+from tests.storage.drafts import sha256
+
+WORK, OTHER = sha256("work"), sha256("other")
+
+
+@pytest.fixture
+def url(postgres_server: PostgresServer) -> Iterator[str]:
+    url = postgres_server.create()
+    yield url
+    postgres_server.drop(url)
+
+
+@pytest.fixture
+def one(url: str) -> Iterator[Store]:
+    with open_store(url, migrate=True) as store:
+        yield store
+
+
+@pytest.fixture
+def two(url: str, one: Store) -> Iterator[Store]:
+    with open_store(url) as store:
+        yield store
+
+
+def until(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+
+
+def cut_sessions_of_claims(url: str) -> int:
+    with psycopg.connect(url, autocommit=True) as administrator:
+        query = (
+            b"SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity "
+            b"WHERE application_name = 'kcache-claims' AND datname = current_database()"
+        )
+        return len(administrator.execute(query).fetchall())
+
+
+def test_one_has_it_until_it_is_given_back(one, two):
+    claim = one.claim(WORK)
+    assert claim is not None
+    assert (one.claim(WORK), two.claim(WORK)) == (None, None)
+    assert two.claim(OTHER) is not None
+    claim.release()
+    claim.release()
+    again = two.claim(WORK)
+    assert again is not None
+    claim.release()
+    assert one.claim(WORK) is None, "a claim that was given back gives nothing back"
+
+
+def test_it_ends_with_its_store(url, one):
+    with open_store(url) as other:
+        assert other.claim(WORK) is not None
+        assert one.claim(WORK) is None
+    until(lambda: one.claim(WORK))  # the database hears of it a moment later
+    with pytest.raises(StoreUnavailable):
+        other.claim(WORK)
+
+
+def test_it_ends_with_its_session_and_the_next_one_goes_on(url, one, two):
+    lost = one.claim(WORK)
+    assert lost is not None
+    assert cut_sessions_of_claims(url) == 1
+    taken = two.claim(WORK)
+    assert taken is not None
+    with pytest.raises(StoreUnavailable):
+        one.claim(OTHER)  # the first to notice
+    assert one.claim(OTHER) is not None
+    assert one.claim(WORK) is None
+    lost.release()
+    assert one.claim(WORK) is None, "what was lost is not given back in another's place"
+
+
+def test_to_give_back_what_was_lost_says_so_once(url, one, two):
+    lost = one.claim(WORK)
+    assert lost is not None
+    assert cut_sessions_of_claims(url) == 1
+    with pytest.raises(StoreUnavailable):
+        lost.release()
+    lost.release()
+    assert two.claim(WORK) is not None
+
+
+def test_none_is_given_while_the_database_is_away():
+    with postgres.running() as server, open_store(server.create(), migrate=True) as store:
+        assert store.claim(WORK) is not None
+        server.stop("immediate")
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable):
+                store.claim(OTHER)
+        server.start()
+        assert store.claim(WORK) is not None
+
+
+def test_a_name_is_a_digest(one):
+    with pytest.raises(InvalidValue):
+        one.claim(b"short")
+
+
+@pytest.mark.parametrize("opened", ["memory:", "sqlite://"])
+def test_other_stores_give_it_to_everybody(opened):
+    with open_store(opened) as store:
+        first, second = store.claim(WORK), store.claim(WORK)
+        assert first is not None
+        assert second is not None
+        first.release()
