@@ -15,6 +15,7 @@ from kcache_grpc.runtime.dtypes import DLPACK
 _CPU = 1
 CUDA = 2
 _DEVICES = {
+    1: "CPU",
     2: "CUDA",
     3: "CUDA host",
     4: "OpenCL",

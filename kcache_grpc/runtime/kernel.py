@@ -15,7 +15,7 @@ from kcache_grpc.model.manifest import ArtifactRef, Binding, Manifest, TensorSpe
 from kcache_grpc.runtime import results, short
 from kcache_grpc.runtime._abi import Library
 from kcache_grpc.runtime.arrays import Buffer, Framework, Refused, framework_of, read
-from kcache_grpc.runtime.library import load_library, require_evaluable, require_runnable
+from kcache_grpc.runtime.library import load_library, require_runnable, require_understood
 from kcache_grpc.runtime.memory import AlignedBytes, aligned_copy, shared_workspaces
 from kcache_grpc.runtime.native_threads import process_threads
 from kcache_grpc.runtime.plan import Plan, Short
@@ -155,7 +155,7 @@ class Kernel:
             return self._wrong(index, self.manifest.inputs[index], reason)
 
         def check(buffers: list[DeviceBuffer]) -> None:
-            require_evaluable(self.manifest)
+            require_understood(self.manifest)
             self._check(buffers)
             self._check_guard(buffers)
 

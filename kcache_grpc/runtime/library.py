@@ -33,13 +33,7 @@ def require_runnable(manifest: Manifest) -> None:
     readable = "its artifacts can be read, but not run"
     if not sys.platform.startswith("linux"):
         raise ArgumentError(f"kernels run on Linux only, this is {sys.platform}; {readable}")
-    if manifest.abi not in ABIS:
-        known = ", ".join(map(str, ABIS))
-        raise ArgumentError(
-            f"the kernel has version {manifest.abi} of the C ABI, this runtime calls {known}; "
-            "install a kcache-grpc as new as the server"
-        )
-    require_evaluable(manifest)
+    require_understood(manifest)
     if isinstance(manifest.target, GpuTarget):
         raise ArgumentError(f"a kernel for {manifest.target} has no shared object")
     missing = missing_features(manifest.target.triple, manifest.required_isa)
@@ -52,8 +46,14 @@ def require_runnable(manifest: Manifest) -> None:
         )
 
 
-def require_evaluable(manifest: Manifest) -> None:
-    """Raises ``ArgumentError`` for a guard of a later version."""
+def require_understood(manifest: Manifest) -> None:
+    """Raises ``ArgumentError`` for an ABI or a guard of a later version."""
+    if manifest.abi not in ABIS:
+        known = ", ".join(map(str, ABIS))
+        raise ArgumentError(
+            f"the kernel has version {manifest.abi} of the C ABI, this runtime calls {known}; "
+            "install a kcache-grpc as new as the server"
+        )
     unknown = _unknown_guard(manifest)
     if unknown:
         raise ArgumentError(

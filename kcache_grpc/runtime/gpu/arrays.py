@@ -38,7 +38,10 @@ def device_of(value: Any) -> int:
     if isinstance(value, (np.ndarray, np.generic)):
         raise Refused("it is a NumPy array, and the kernel runs on a GPU; pass torch.from_numpy(x).cuda()")
     if hasattr(value, "__dlpack_device__"):
-        kind, number = dlpack.device_of(value)
+        try:
+            kind, number = dlpack.device_of(value)
+        except Exception as error:  # code of other projects, a JAX tracer's among it
+            raise Refused(f"its __dlpack_device__ failed: {error}") from error
         if kind != dlpack.CUDA:
             raise Refused(f"it is on {dlpack.device_name(kind, number)}, and the kernel runs on a GPU")
         return number
@@ -58,7 +61,7 @@ def _from_torch(tensor: Any, stream: int) -> DeviceBuffer:
     address = torch_address(tensor)
     cuda: Any = sys.modules["torch"].cuda
     if stream != cuda.current_stream(tensor.device).cuda_stream:
-        tensor.__dlpack__(stream=stream or 1)  # lets the stream wait for PyTorch's own
+        tensor.detach().__dlpack__(stream=stream or 1)  # lets the stream wait for PyTorch's own
     dtype = names_of_torch().get(tensor.dtype, str(tensor.dtype))
     return DeviceBuffer(address, dtype, tuple(tensor.shape), tensor)
 

@@ -145,6 +145,10 @@ def errors() -> Any:
         "numpy": error_of(lambda: made(np.zeros(8, np.float32))),
         "list": error_of(lambda: made([1.0])),
         "count": error_of(lambda: made()),
+        "cpu": error_of(lambda: made(_OnCpu())),
+        "tracer": error_of(lambda: made(_Tracer())),
+        "abi": error_of(lambda: kernel(abi=2)(array(8))),
+        "guard": error_of(lambda: kernel(guard="s0 <= 4")(array(8))),
         "dtype": error_of(lambda: made(array(8, dtype="f64"))),
         "rank": error_of(lambda: made(array(8, 2))),
         "view": error_of(lambda: made(View(array(8), 4))),
@@ -168,6 +172,16 @@ def _damaged() -> Kernel:
 
 def _grid(x: str, y: str, z: str) -> GpuLaunchSpec:
     return dataclasses.replace(SCALE, when="", grid=(x, y, z))
+
+
+class _OnCpu:
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
+class _Tracer:
+    def __dlpack_device__(self) -> tuple[int, int]:
+        raise ValueError("an abstract array is nowhere")
 
 
 class View:
