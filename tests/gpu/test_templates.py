@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import llvmlite.binding as llvm
 import pytest
 
 from kcache_compiler.codegen.gpu import lower_gpu
+from kcache_compiler.codegen.llvmir import optimize
+from kcache_compiler.package.target import target_named
 from kcache_compiler.types import CompiledKernel, CompileOptions
 from tests.gpu.emulate import ORDERS
 from tests.gpu.programs import TEMPLATES, Template
@@ -15,12 +20,20 @@ def compiled(text: str, arguments: int, target: str = "sm_90") -> CompiledKernel
     return lower_gpu(text, arguments, target, CompileOptions(), lambda _: None)
 
 
+def _optimized(kernel: CompiledKernel, target: str = "sm_90") -> CompiledKernel:
+    """The kernel with the IR that LLVM's optimizer leaves, which becomes PTX instruction by instruction."""
+    bitcode = optimize(kernel.artifacts["llvm"].decode(), target_named(target), 3)
+    ir = str(llvm.parse_bitcode(bitcode, llvm.create_context()))
+    return dataclasses.replace(kernel, artifacts={**kernel.artifacts, "llvm": ir.encode()})
+
+
 def _check(template: Template, dtype: str, sizes: tuple[int, ...], orders: tuple[str, ...]) -> None:
     arguments = template.arguments(dtype, sizes)
     kernel = compiled(template.text(dtype, *sizes), len(arguments))
-    for seed, order in enumerate(orders, 1):
-        (got,) = run_gpu(kernel, arguments, order=order, seed=seed)
-        template.check(dtype, arguments, got)
+    for one in (kernel, _optimized(kernel)):
+        for seed, order in enumerate(orders, 1):
+            (got,) = run_gpu(one, arguments, order=order, seed=seed)
+            template.check(dtype, arguments, got)
 
 
 #: Of each template one size in f32 and one in f16 on every change; the rest in the long run.
