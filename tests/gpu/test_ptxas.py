@@ -59,16 +59,8 @@ def test_no_kernel_spills_on_any_architecture(template: Template, target: str) -
         _check(template, dtype, target)
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype"),
-    [
-        ("pointwise", "f32"),
-        ("pointwise", "f16"),
-        ("pointwise", "f64"),
-        ("softmax", "f32"),
-        ("row sums", "f32"),
-    ],
-)
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("name", ["pointwise", "softmax", "row sums"])
 def test_streaming_kernels_load_16_bytes(name: str, dtype: str) -> None:
     (template,) = (one for one in TEMPLATES if one.name == name)
     ptx = _ptx(template, dtype, "sm_90")
