@@ -43,3 +43,14 @@ def test_sums_stay_in_order_where_strict() -> None:
     kernel = compiled(matmul(256, 256, 256, "f32"), 3, numerics="strict")
     assert "bar.sync" not in ptx_of(kernel)
     assert "fma.rn.f32" not in ptx_of(kernel)
+
+
+def test_a_narrow_result_is_rounded_once_in_the_same_launch() -> None:
+    kernel = compiled(matmul(256, 256, 256, "f16", "f16"), 3)
+    assert len(kernel.interface.gpu_launches) == 1
+    assert "mma.sync" in ptx_of(kernel)
+
+
+def test_many_products_of_f32_take_large_tiles() -> None:
+    (launch,) = compiled(matmul(2048, 64, 2048, "f32"), 3).interface.gpu_launches
+    assert launch.grid[0] == "256"

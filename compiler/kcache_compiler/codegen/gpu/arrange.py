@@ -23,9 +23,17 @@ def arrange(
     """The loops of a group. ``shared`` axes are the points that threads or blocks take one each."""
     del vector_bytes
     fused = loops(group, subjects, buffers, vector_bytes=TURNED)
+    fused = replace(fused, segments=_joined(fused))
     segments = [_parallel_first(segment, fused.shared) for segment in fused.segments]
     points = fused.shared if len(segments) > 1 else len(parallel_axes(segments[0], 0))
     return replace(fused, segments=tuple(segments), shared=points)
+
+
+def _joined(fused: Fused) -> tuple[tuple[Statement, ...], ...]:
+    """Segments without loops of their own follow each other in one body."""
+    if any(len(one.nest.axes) != fused.shared for one in fused.statements):
+        return fused.segments
+    return (tuple(fused.statements),)
 
 
 def parallel_axes(segment: tuple[Statement, ...], shared: int) -> list[int]:

@@ -11,8 +11,8 @@ from kcache_compiler.codegen.memory import i64
 
 #: Elements between the rows of a tile beyond its own, so that threads meet in few banks.
 _PAD, _PLAIN_PAD = 8, 4
-#: Multiplications of plain arithmetic in one step of its loop.
-_STEP = 4
+#: Neighbouring elements of a thread of plain arithmetic, and rows of it that one pass leaves.
+_GROUP = 4
 
 
 @dataclass
@@ -74,7 +74,7 @@ class PlainCore:
 
     @property
     def shared_bytes(self) -> int:
-        return max(4 * self.half, self.tile.m * self.tile.n * self.width)
+        return max(4 * self.half, self.staged[0] * self.tile.n * self.width)
 
     def start(self) -> list[mlir.Value]:
         """Sums of nothing."""
@@ -86,9 +86,9 @@ class PlainCore:
         """Chunks of an operand to one of the two stages."""
         element = loader.start.element
         for (row, depth), chunk in zip(loader.places, chunks, strict=True):
-            for lane in range(loader.operand.lanes):
+            for lane in range(loader.lanes):
                 raw = chunk
-                if loader.operand.lanes > 1:
+                if loader.lanes > 1:
                     kind = memory.stored_type(element)
                     raw = mlir.value("llvm.extractelement", [chunk, mlir.constant(lane)], kind)
                 number = memory.from_memory(raw, element)
@@ -108,31 +108,18 @@ class PlainCore:
         """All products of the two tiles in ``stage``."""
         own, line = self.tile.own, self.pitch * self.width
         kinds = [self.wide] * len(sums)
-        made = mlir.create(
-            "scf.for",
-            [mlir.constant(0), mlir.constant(self.tile.k), mlir.constant(_STEP), *sums],
-            kinds,
-            regions=1,
-        )
+        deeper = 16 // own
+        bounds = [mlir.constant(0), mlir.constant(self.tile.k), mlir.constant(deeper)]
+        made = mlir.create("scf.for", [*bounds, *sums], kinds, regions=1)
         block = mlir.new_block(made, 0, [i64(), *kinds])
         with mlir.at_end(block):
             k, *sums = list(block.arguments)
             base = index((stage, 2 * self.half), (k, line))
             at_a = memory.plus(base, index((self.row, own * self.width)))
-            at_b = memory.plus(base, index((1, self.half), (self.column, own * self.width)))
-            for deep in range(_STEP):
-                a = [
-                    shared.load(
-                        memory.plus(at_a, index((deep, line), (i, self.width))), self.wide, self.width
-                    )
-                    for i in range(own)
-                ]
-                b = [
-                    shared.load(
-                        memory.plus(at_b, index((deep, line), (i, self.width))), self.wide, self.width
-                    )
-                    for i in range(own)
-                ]
+            at_b = memory.plus(base, index((1, self.half), (self.column, _GROUP * self.width)))
+            for deep in range(deeper):
+                a = [self._load(shared, at_a, deep * line + i * self.width) for i in range(own)]
+                b = [self._load(shared, at_b, deep * line + self._column(j) * self.width) for j in range(own)]
                 for i in range(own):
                     for j in range(own):
                         place = i * own + j
@@ -140,33 +127,38 @@ class PlainCore:
             mlir.create("scf.yield", sums)
         return list(made.results)
 
+    def _load(self, shared: Shared, base: mlir.Value, offset: int) -> mlir.Value:
+        return shared.load(memory.plus(base, mlir.constant(offset)), self.wide, self.width)
+
+    def _column(self, number: int) -> int:
+        """Where the thread's element ``number`` of a row is, from its first: groups lie all threads apart."""
+        return number // _GROUP * _GROUP * self.across + number % _GROUP
+
     @property
     def passes(self) -> int:
-        return 1
+        return self.tile.own // _GROUP
 
     @property
     def staged(self) -> tuple[int, int]:
         """Rows of C that one pass leaves in shared memory, and elements from one to the next."""
-        return self.tile.m, self.tile.n
+        return self.tile.m // self.passes, self.tile.n
 
     def leave(self, shared: Shared, number: int, sums: list[mlir.Value]) -> None:
-        """The sums of a pass to shared memory."""
-        del number
-        own = self.tile.own
-        for i in range(own):
+        """The sums of a pass to shared memory: so many rows of each thread."""
+        own, line = self.tile.own, self.tile.n * self.width
+        for i in range(_GROUP):
             for j in range(own):
                 where = index(
-                    (self.row, own * self.tile.n * self.width),
-                    (self.column, own * self.width),
-                    (i, self.tile.n * self.width),
-                    (j, self.width),
+                    (self.row, _GROUP * line),
+                    (self.column, _GROUP * self.width),
+                    (i, line),
+                    (self._column(j), self.width),
                 )
-                shared.store(where, sums[i * own + j], self.width)
+                shared.store(where, sums[(number * _GROUP + i) * own + j], self.width)
 
     def row_of(self, number: int, row: mlir.Value) -> mlir.Value:
         """The row of the tile that a staged row is."""
-        del number
-        return row
+        return index((over(row, _GROUP), self.tile.own), (number, _GROUP), (rest(row, _GROUP), 1))
 
 
 class MatrixCore:
@@ -205,7 +197,7 @@ class MatrixCore:
         for (row, depth), chunk in zip(loader.places, chunks, strict=True):
             slow, fast = (row, depth) if along else (depth, row)
             where = index((stage, self.stage), (side, self.bytes[0]), (slow, 2 * pitch), (fast, 2))
-            shared.store(where, chunk, 2 * loader.operand.lanes)
+            shared.store(where, chunk, 2 * loader.lanes)
 
     def step(self, shared: Shared, stage: mlir.Value, sums: list[mlir.Value]) -> list[mlir.Value]:
         """All products of the two tiles in ``stage``."""

@@ -49,6 +49,7 @@ class Tile:
 MATRIX = Tile(128, 128, 32, 256)
 SMALL_MATRIX = Tile(64, 64, 32, 128)
 PLAIN = Tile(64, 64, 16, 256, own=4)
+LARGE_PLAIN = Tile(128, 128, 8, 256, own=8)
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ def plan_tiles(planned: Planned, gpu: GpuTarget, strict: bool) -> Tiles | None:
     moved = [begins_anywhere(planned.buffers[nest.accesses[number].buffer]) for number in order]
     a = _operand(nest.accesses[order[0]], kinds[0], groups, "m", "a", moved[0])
     b = _operand(nest.accesses[order[1]], kinds[1], groups, "n", "b", moved[1])
-    return Tiles(place, groups, a, b, products.wide, _tile(groups, matrix))
+    return Tiles(place, groups, a, b, products.wide, _tile(groups, matrix, products.wide))
 
 
 def _worthwhile(groups: Groups) -> bool:
@@ -144,15 +145,14 @@ def _worthwhile(groups: Groups) -> bool:
     return not (isinstance(m, int) and isinstance(n, int) and isinstance(k, int) and m * n * k < FEW)
 
 
-def _tile(groups: Groups, matrix: bool) -> Tile:
+def _tile(groups: Groups, matrix: bool, wide: str) -> Tile:
     """Large tiles where there are enough of them to fill a GPU, or sizes are open."""
-    if not matrix:
-        return PLAIN
+    small, large = (SMALL_MATRIX, MATRIX) if matrix else (PLAIN, LARGE_PLAIN if wide == "f32" else PLAIN)
     sizes = [groups.sizes(name) for name in ("batch", "m", "n")]
     known = [size for size in sizes if isinstance(size, int)]
     if len(known) < 3:
-        return MATRIX
-    return MATRIX if known[0] * known[1] * known[2] >= 128 * MATRIX.m * MATRIX.n else SMALL_MATRIX
+        return large
+    return large if known[0] * known[1] * known[2] >= 128 * large.m * large.n else small
 
 
 def _operand(access: Access, element: str, groups: Groups, rows: str, name: str, moved: bool) -> Operand:
@@ -199,7 +199,7 @@ class Loader:
 
     def __post_init__(self) -> None:
         operand, value = self.operand, self.kernel.value
-        lanes = operand.lanes
+        lanes = self.lanes = min(operand.lanes, self.rows * self.depth // self.threads)
         across, self.fast = (self.rows, self.depth) if operand.along_k else (self.depth, self.rows)
         self.count = across * self.fast // lanes // self.threads
         self.places: list[tuple[mlir.Value, mlir.Value]] = []
@@ -226,7 +226,7 @@ class Loader:
 
     def load(self, base: mlir.Value, k: mlir.Value) -> list[mlir.Value]:
         """The chunks from ``k`` on of the matrix at element ``base``; zeros outside."""
-        lanes = self.operand.lanes
+        lanes = self.lanes
         stored = memory.stored_type(self.start.element)
         kind = stored if lanes == 1 else mlir.type_of(f"vector<{lanes}x{stored}>")
         limit = self.kernel.value(product(self.k_sizes))

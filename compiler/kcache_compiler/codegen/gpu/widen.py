@@ -57,7 +57,7 @@ def _widen(generic: mlir.Op) -> None:
     operands = list(generic.operands)
     narrow = operands[-count:]
     with mlir.before(generic):
-        wide = [_elementwise(one, mlir.type_of("f32"), "arith.extf") for one in narrow]
+        wide = [_widened(one) for one in narrow]
     for position, output in enumerate(_outputs(generic)):
         (widened,) = [user for user, _ in mlir.uses(output)]
         output.set_type(widened.results[0].type)
@@ -82,8 +82,34 @@ def _kept(generic: mlir.Op) -> list[str]:
     return [name for name in names if name in generic.attributes]
 
 
-def _elementwise(tensor: mlir.Value, element: mlir.Type, name: str) -> mlir.Value:
-    """Each element converted."""
+def _widened(tensor: mlir.Value) -> mlir.Value:
+    """The start of a reduction in f32; a number everywhere stays one."""
+    number = _everywhere(tensor)
+    return _elementwise(tensor, mlir.type_of("f32"), "arith.extf", number)
+
+
+def _everywhere(tensor: mlir.Value) -> float | None:
+    """The number that a tensor is filled with, where it is a constant."""
+    owner = mlir.defining(tensor)
+    if owner is None or mlir.name_of(owner) != "linalg.generic":
+        return None
+    body = mlir.operations(mlir.block_of(owner))
+    if len(body) != 1 or len(owner.results) != 1:
+        return None
+    value = body[0].operands[0]
+    if mlir.defining(value) is None:
+        arguments = list(mlir.block_of(owner).arguments)
+        value = owner.operands[arguments.index(value)]
+    constant = mlir.defining(value)
+    if constant is None or mlir.name_of(constant) != "arith.constant" or mlir.is_tensor(value.type):
+        return None
+    return mlir.float_of(constant.attributes["value"])
+
+
+def _elementwise(
+    tensor: mlir.Value, element: mlir.Type, name: str, number: float | None = None
+) -> mlir.Value:
+    """Each element converted, or ``number`` in the place of each."""
     sizes = mlir.sizes_of(tensor.type)
     dims = "".join(f"{'?' if size is None else size}x" for size in sizes)
     kind = mlir.type_of(f"tensor<{dims}{element}>")
@@ -94,6 +120,14 @@ def _elementwise(tensor: mlir.Value, element: mlir.Type, name: str) -> mlir.Valu
     ]
     empty = mlir.value("tensor.empty", dynamic, kind)
     rank = len(sizes)
+    if number is not None:
+        return build_generic(
+            [],
+            [empty],
+            [identity(rank)],
+            ["parallel"] * rank,
+            lambda _: [mlir.float_constant(number, element)],
+        ).results[0]
     return build_generic(
         [tensor],
         [empty],
