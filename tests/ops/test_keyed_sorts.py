@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.formula import evaluate_text
 from kcache_compiler.codegen.shuffles.marker import marked
 from kcache_compiler.compile import lower_module, lower_until
 from kcache_compiler.package.target import target_named
-from kcache_compiler.types import CompileOptions
+from kcache_compiler.types import ArgSpec, CompileOptions
 from tests.compiler.codegen_harness import NUMPY, Kernel, threaded_host
 from tests.ops.sort_programs import Sort
 from tests.ops.values import FLOATS, random_bytes, tensor
@@ -106,6 +107,19 @@ def test_the_first_few_are_not_stored_with_the_rest() -> None:
     kernel = _kernel(_program("f32", 100_000, "GT", 8, True), 1)
     assert [launch.ops for launch in kernel.interface.launches] == [("sort",)]
     assert evaluate_text(kernel.interface.workspace, {"workers": 1}) < 2 * 8 * 100_000 + 256
+
+
+@pytest.mark.parametrize("dtype", ["f32", "i64"])
+def test_open_lengths_take_the_same_ways(dtype: str) -> None:
+    text = Sort(dtype, (5, 77), 1, "GT", pairs=True).text
+    canonical = canonicalize(text.encode(), "stablehlo", "strict")
+    arguments = ArgSpec(canonical.symbolic_args)
+    options = CompileOptions(numerics="strict")
+    kernel = Kernel(compile_spec(canonical.spec_text, arguments, "x86-64-v3", options, lambda _: None))
+    assert len(kernel.interface.symbols) == 2
+    for length in (1, 2, 9, 64, 65, 511, 512, 513, 1500):
+        values = np.random.default_rng(length).integers(-9, 9, (3, length)).astype(NUMPY[dtype])
+        _check(kernel, values, "GT", length, False, True)
 
 
 @pytest.mark.parametrize("kind", ["jax", "absolute", "mixed"])

@@ -446,6 +446,9 @@ class _Frame:
             mlir.create("func.return", [mlir.value("llvm.load", [self.code], mlir.type_of("i32"))])
         returned.erase()
         for alloc in self.dead:
+            for user, _ in list(mlir.uses(alloc.results[0])):
+                if mlir.name_of(user) in memory.VIEWS and not list(user.results[0].uses):
+                    user.erase()
             alloc.erase()
         for _ in self.old:
             self.body.erase_argument(0)

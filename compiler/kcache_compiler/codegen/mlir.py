@@ -418,6 +418,11 @@ def integer_pairs(operation: Op, name: str) -> list[tuple[int, int]]:
     return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
+def groups_of(view: Op) -> list[list[int]]:
+    """The axes that a reshaping view makes one, group by group."""
+    return [[int_of(axis) for axis in group] for group in view.attributes["reassociation"]]
+
+
 def scatter_dimensions(operation: Op) -> dict[str, Any]:
     """The dimension numbers of a scatter by name."""
     numbers = _stablehlo.ScatterDimensionNumbers(operation.attributes["scatter_dimension_numbers"])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kcache_compiler.codegen import memory, mlir
-from kcache_compiler.codegen.formula import Formula, add, product
+from kcache_compiler.codegen.attention.repeats import Repeat, read_repeat, stays
+from kcache_compiler.codegen.formula import Formula, add, mul, product
 from kcache_compiler.codegen.gemm.recognize import FEW_ROWS, read_products
 from kcache_compiler.codegen.launch import read_nest
 from kcache_compiler.codegen.nest import Check, Nest
@@ -30,6 +31,8 @@ class Walked:
     query: Formula = 0
     key: Formula = 0
     value: Formula = 0
+    #: Two axes for the library where keys or values are repeated: outer and inner.
+    parts: tuple[Walked, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,8 @@ class Gathered:
     checks: tuple[Check, ...] = ()
     spared: list[mlir.Op] = field(default_factory=list[mlir.Op])
     reach: Reach | None = None
+    #: By operand what repeats it, and the loop of its reader that walks over the repeated axis.
+    repeats: dict[str, tuple[Repeat, int]] = field(default_factory=dict[str, "tuple[Repeat, int]"])
 
     def one(self, role: str) -> mlir.Op:
         return self.roles[role][0]
@@ -104,8 +109,13 @@ def _gathered(unit: Unit, pairs: list[tuple[str, mlir.Op]], shapes: Shapes) -> G
     found = Gathered([op for _, op in pairs], roles, wide, {}, {})
     if not _lay_out(found, shapes) or not _supported(unit, found):
         return None
+    if any(not stays(repeat, found.members[-1]) for repeat, _ in found.repeats.values()):
+        return None
     if not _together(found):
         return None
+    copies = list(dict.fromkeys(repeat.copy for repeat, _ in found.repeats.values()))
+    found.members = copies + found.members
+    found.spared += [mlir.defining(copy.operands[-1]) for copy in copies]
     found.reach = _reach(found)
     return found
 
@@ -154,8 +164,10 @@ def _lay_out(found: Gathered, shapes: Shapes) -> bool:
     if value_number is None:
         return False
     query_strides = _operand(found, "q", scores, 1 - number, nests)
-    key_strides = _operand(found, "k", scores, number, nests)
-    value_strides = _operand(found, "v", mixed, value_number, nests)
+    key_strides = _repeated(found, "k", scores, number, shapes)
+    key_strides = key_strides or _operand(found, "k", scores, number, nests)
+    value_strides = _repeated(found, "v", mixed, value_number, shapes)
+    value_strides = value_strides or _operand(found, "v", mixed, value_number, nests)
     if query_strides is None or key_strides is None or value_strides is None:
         return False
     of_axis = {axis: dim for dim, axis in found.dims[mixed].items()}
@@ -164,6 +176,10 @@ def _lay_out(found: Gathered, shapes: Shapes) -> bool:
         walked = Walked(axis, size, query_strides[back[axis]], key_strides[back[axis]], value)
         if size == 1:
             continue
+        parts = _parts(found, walked, {"k": back[axis], "v": of_axis[axis]})
+        if parts is None or (parts and (axis == key_axis or query_strides[back[axis]] == 0)):
+            return False
+        walked = replace(walked, parts=parts)
         if axis == key_axis:
             found.keys.append(walked)
         elif walked.key == 0 and value == 0:
@@ -177,6 +193,41 @@ def _lay_out(found: Gathered, shapes: Shapes) -> bool:
         if dim not in found.dims[mixed] and axis.size != 1:
             found.columns.append(Walked(dim, axis.size, value=value_strides[dim]))
     return True
+
+
+def _parts(found: Gathered, walked: Walked, loops: dict[str, int]) -> tuple[Walked, ...] | None:
+    """An axis over repeated keys or values as two; none where nothing is, None where they differ."""
+    own = {name: repeat for name, (repeat, loop) in found.repeats.items() if loop == loops[name]}
+    times = {repeat.times for repeat in own.values()}
+    if len(times) != 1:
+        return None if times else ()
+    (count,) = times
+    if not isinstance(walked.size, int) or not isinstance(count, int) or walked.size % count:
+        return None
+    key, value = (
+        (walked.key, 0) if "k" in own else (mul(count, walked.key), walked.key),
+        (walked.value, 0) if "v" in own else (mul(count, walked.value), walked.value),
+    )
+    outer = Walked(walked.name, walked.size // count, mul(count, walked.query), key[0], value[0])
+    return outer, Walked(walked.name, count, walked.query, key[1], value[1])
+
+
+def _repeated(found: Gathered, name: str, op: mlir.Op, number: int, shapes: Shapes) -> list[Formula] | None:
+    """Strides by loop of ``op`` over what its operand repeats."""
+    repeat = read_repeat(op.operands[number], found.members, shapes)
+    if repeat is None:
+        return None
+    dims = [mlir.plain_dim(result) for result in _maps(op)[number].results]
+    strides: list[Formula] = [0] * _maps(op)[number].n_dims
+    for dim, stride in zip(dims, repeat.strides, strict=True):
+        if dim is None or dims.count(dim) != 1:
+            return None
+        strides[dim] = stride
+    found.repeats[name] = repeat, dims[repeat.axis] or 0
+    kind = str(mlir.element_of(repeat.source.type))
+    found.operands[name] = Operand(repeat.source, repeat.offset, kind)
+    found.checks = (*found.checks, *repeat.checks)
+    return strides
 
 
 def _operand(

@@ -131,7 +131,7 @@ def _facts(found: Gathered) -> list[Formula]:
         inside = [axis.size for axis in found.rows[1:]]
         named |= {"inner": product(inside), "shift": reach.shift}
     axes: dict[str, list[Walked]] = {
-        "batch": found.batch,
+        "batch": [part for axis in found.batch for part in axis.parts or (axis,)],
         "m": found.rows,
         "keys": found.keys,
         "depth": found.depth,
