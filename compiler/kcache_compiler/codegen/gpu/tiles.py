@@ -151,7 +151,7 @@ def _tile(groups: Groups, matrix: bool, wide: str) -> Tile:
     sizes = [groups.sizes(name) for name in ("batch", "m", "n")]
     known = [size for size in sizes if isinstance(size, int)]
     if len(known) < 3:
-        return large
+        return large if matrix else small  # with guards for open sizes a larger plain tile would spill
     return large if known[0] * known[1] * known[2] >= 128 * large.m * large.n else small
 
 
