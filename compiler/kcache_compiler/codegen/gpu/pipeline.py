@@ -22,6 +22,7 @@ _CPU_ONLY = ("attention",)
 
 def _mark_kernels(unit: Unit) -> None:
     """Kernels have a calling convention of their own, and say how many threads a block has."""
+    tiled = {mlir.symbol_of(one) for one in mlir.named(unit.module, "llvm.mlir.global")}
     blocks = {launch.entry: launch.block for launch in unit.gpu_launches}
     for function in mlir.named(unit.module, "llvm.func"):
         name = mlir.symbol_of(function)
@@ -29,7 +30,10 @@ def _mark_kernels(unit: Unit) -> None:
         if name in blocks:
             x, y, z = blocks[name]
             function.attributes["CConv"] = mlir.attribute("#llvm.cconv<ptx_kernelcc>")
-            function.attributes["passthrough"] = mlir.attribute(f'[["nvvm.reqntid", "{x},{y},{z}"]]')
+            words = f'["nvvm.reqntid", "{x},{y},{z}"]'
+            if f"{name}_tiles" in tiled:  # registers rather than spills and more blocks at a time
+                words += ', ["nvvm.minctasm", "1"]'
+            function.attributes["passthrough"] = mlir.attribute(f"[{words}]")
 
 
 def _optimize(unit: Unit) -> None:
