@@ -1,7 +1,8 @@
 """64 clients ask three servers on one Postgres for 20 new kernels; one client asks one server for 20 others.
 
 ``python -m benchmarks.herd [--clients N] [--kernels N] [--rounds N] [--json FILE]``. Clients are channels in
-four processes, with gRPC's round robin; every client asks for all kernels at once, on both sides.
+four processes, with gRPC's round robin. On both sides a client asks for each kernel when it has the one
+before, as a program does that calls ``compile``; and, in rounds of their own, for all kernels at once.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from tests import postgres
 from tests.server import herd
 
 
-def measure(clients: int = 64, kernels: int = 20, rounds: int = 5) -> dict[str, Any]:
+def measure(clients: int, kernels: int, rounds: int, *, at_once: bool) -> dict[str, Any]:
     """Seconds of both sides, round by round, and what the gate leaves."""
     with tempfile.TemporaryDirectory(prefix="kcache-herd-") as folder, postgres.running() as server:
-        found = herd.run(Path(folder), server, clients=clients, kernels=kernels, rounds=rounds)
+        found = herd.run(
+            Path(folder), server, clients=clients, kernels=kernels, rounds=rounds, at_once=at_once
+        )
     assert all((each.publishes, each.keys, each.compiles) == (kernels,) * 3 for each in found)
     return {
         "clients": clients,
@@ -51,8 +54,12 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE")
     arguments = parser.parse_args()
     clear_and_restart("benchmarks.herd")
-    measured = measure(arguments.clients, arguments.kernels, arguments.rounds)
-    report = {"environment": description(), "herd": measured}
+    sizes = (arguments.clients, arguments.kernels, arguments.rounds)
+    report = {
+        "environment": description(),
+        "in turn": measure(*sizes, at_once=False),
+        "at once": measure(*sizes, at_once=True),
+    }
     print(json.dumps(report, indent=1))
     if arguments.json:
         arguments.json.write_text(json.dumps(report, indent=1))

@@ -49,8 +49,20 @@ class Herd:
         return self.together.seconds / self.alone.seconds
 
 
-def run(folder: Path, postgres: PostgresServer, *, clients: int, kernels: int, rounds: int = 1) -> list[Herd]:
-    """Several rounds, each with new kernels, on servers that are warm."""
+def run(
+    folder: Path,
+    postgres: PostgresServer,
+    *,
+    clients: int,
+    kernels: int,
+    rounds: int = 1,
+    at_once: bool = True,
+) -> list[Herd]:
+    """Several rounds, each with new kernels, on servers that are warm.
+
+    ``at_once``: every client asks for all kernels at once, on both sides; else for each when it has the one
+    before.
+    """
     herd_url, alone_url = postgres.create(), postgres.create()
     for url in (herd_url, alone_url):
         migrate(url)
@@ -69,8 +81,8 @@ def run(folder: Path, postgres: PostgresServer, *, clients: int, kernels: int, r
             first = 1000 * (number + 1)
             # The first round warms everything that a client meets for the first time.
             size = kernels if number else 2
-            one = ask([alone], 1, first, size, meter)
-            many = ask(addresses, clients, first, size, meter)
+            one = ask([alone], 1, first, size, meter, at_once)
+            many = ask(addresses, clients, first, size, meter, at_once)
             if number:
                 found.append(_herd(herd_url, one, many))
         return found
@@ -86,7 +98,9 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def ask(addresses: Sequence[str], clients: int, first: int, kernels: int, meter: Meter) -> Outcome:
+def ask(
+    addresses: Sequence[str], clients: int, first: int, kernels: int, meter: Meter, at_once: bool
+) -> Outcome:
     """All clients at once, in a few processes that are connected before the clock starts."""
     processes = min(PROCESSES, clients)
     target = "ipv4:" + ",".join(addresses)
@@ -94,7 +108,7 @@ def ask(addresses: Sequence[str], clients: int, first: int, kernels: int, meter:
     command = [sys.executable, "-m", "tests.server.herd_client", target]
     children = [
         subprocess.Popen(
-            [*command, str(share), str(first), str(kernels)],
+            [*command, str(share), str(first), str(kernels), "at-once" if at_once else "in-turn"],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -1,9 +1,10 @@
-"""A client process of the herd: ``python -m tests.server.herd_client TARGET CHANNELS FIRST COUNT``.
+"""A client process of the herd: ``python -m tests.server.herd_client TARGET CHANNELS FIRST COUNT ORDER``.
 
-Each channel asks for all kernels at once, over the servers in turn, in an order of its own. One JSON line a
-reply: number of the program, key, origin, digests of manifest and shared object. Last, ``{"cpu": SECONDS,
-"began": SECONDS, "ended": SECONDS}``: processor time from the first request to the last answer, and when
-these were, by the clock that all processes share.
+Each channel asks for all kernels, over the servers in turn, in an order of its own: all at once where ORDER
+is ``at-once``, else each when it has the one before. One JSON line a reply: number of the program, key,
+origin, digests of manifest and shared object. Last, ``{"cpu": SECONDS, "began": SECONDS, "ended": SECONDS}``:
+processor time from the first request to the last answer, and when these were, by the clock that all
+processes share.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ ROUND_ROBIN = json.dumps({"loadBalancingConfig": [{"round_robin": {}}]})
 _SECONDS = 300.0
 
 
-async def main(target: str, channels: int, first: int, count: int) -> None:
+async def main(target: str, channels: int, first: int, count: int, at_once: bool) -> None:
     options = [("grpc.service_config", ROUND_ROBIN), ("grpc.use_local_subchannel_pool", 1)]
     opened = [grpc.aio.insecure_channel(target, options=options) for _ in range(channels)]
     for channel in opened:
@@ -37,7 +38,9 @@ async def main(target: str, channels: int, first: int, count: int) -> None:
     before, began = time.process_time(), time.monotonic()
     numbers = range(first, first + count)
     requests = {number: _request(number) for number in numbers}
-    replies = await asyncio.gather(*(_client(channel, requests, seed) for seed, channel in enumerate(opened)))
+    replies = await asyncio.gather(
+        *(_client(channel, requests, seed, at_once) for seed, channel in enumerate(opened))
+    )
     ended, cpu = time.monotonic(), time.process_time() - before
     for each in replies:
         for number, result, code in each:
@@ -58,10 +61,12 @@ def _request(number: int) -> Any:
 
 
 async def _client(
-    channel: grpc.aio.Channel, requests: Mapping[int, Any], seed: int
+    channel: grpc.aio.Channel, requests: Mapping[int, Any], seed: int, at_once: bool
 ) -> list[tuple[int, Any, bytes]]:
     stub: Any = kernel_cache_pb2_grpc.KernelCacheStub(channel)
     order = random.Random(seed).sample(list(requests), len(requests))
+    if not at_once:
+        return [await _kernel(stub, number, requests[number]) for number in order]
     return list(await asyncio.gather(*(_kernel(stub, number, requests[number]) for number in order)))
 
 
@@ -81,4 +86,4 @@ async def _kernel(stub: Any, number: int, request: Any) -> tuple[int, Any, bytes
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], *map(int, sys.argv[2:])))
+    asyncio.run(main(sys.argv[1], *map(int, sys.argv[2:5]), at_once=sys.argv[5] == "at-once"))
