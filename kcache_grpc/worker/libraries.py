@@ -37,7 +37,7 @@ class LibraryFolder:
         """What was saved, if that is what the file still has. A file that differs is removed."""
         file = self.path / name
         try:
-            descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             with os.fdopen(descriptor, "rb") as opened:
                 if not self._private() or not _own(os.fstat(descriptor), stat.S_ISREG):
                     return None

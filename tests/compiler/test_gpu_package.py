@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
+from kcache_compiler.codegen.gpu import cubin, lower_gpu
 from kcache_compiler.errors import CompileFailed
+from kcache_compiler.package import ptxas
 from kcache_compiler.package.gpu import GPU_TARGETS, STATIC_SHARED, gpu_target_named, is_gpu
-from kcache_compiler.package.ptxas import assemble_ptx, find_ptxas
+from kcache_compiler.package.ptxas import Ptxas, assemble_ptx, find_ptxas
+from kcache_compiler.types import CompileOptions
+from tests.compiler.gpu.programs import POINTWISE
 
 _IR = """
 target triple = "nvptx64-nvidia-cuda"
@@ -65,6 +70,30 @@ def test_what_ptxas_refuses_is_a_compile_failure_in_its_words() -> None:
     over = ptx_of("sm_80").replace("tile[256]", f"tile[{STATIC_SHARED + 256}]")
     with pytest.raises(CompileFailed, match=r"uses too much shared data"):
         assemble_ptx(over, "sm_80")
+
+
+@pytest.mark.parametrize("name", GPU_TARGETS)
+def test_an_assembler_takes_what_its_release_knows(name: str) -> None:
+    target = gpu_target_named(name)
+    assert Ptxas(Path("ptxas"), "13.0.48", (13, 0)).takes(target)
+    assert Ptxas(Path("ptxas"), "12.2.140", (12, 2)).takes(target) == (target.ptx <= (8, 2))
+
+
+def test_an_assembler_that_is_too_old_leaves_ptx_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuses = tmp_path / "ptxas"
+    refuses.write_text("#!/bin/sh\necho \"ptxas fatal: Value '$1' is not defined\" >&2\nexit 1\n")
+    refuses.chmod(0o700)
+    old = Ptxas(refuses, "12.2.140", (12, 2))
+    monkeypatch.setattr(ptxas, "find_ptxas", lambda: old)
+    monkeypatch.setattr(cubin, "find_ptxas", lambda: old)
+    made = lower_gpu(POINTWISE, 2, "sm_120", CompileOptions(), lambda _: None)
+    assert "cubin" not in made.artifacts
+    assert ".target sm_120" in made.artifacts["ptx"].decode()
+    assert [launch.resources for launch in made.interface.gpu_launches] == [None]
+    with pytest.raises(CompileFailed, match="is not defined"):
+        lower_gpu(POINTWISE, 2, "sm_90", CompileOptions(), lambda _: None)
 
 
 def test_unknown_architectures_are_refused_with_the_known() -> None:

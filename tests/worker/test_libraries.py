@@ -91,3 +91,10 @@ def test_a_folder_that_cannot_be_made_is_done_without(tmp_path: Path) -> None:
     folder = LibraryFolder(tmp_path / "file" / "libraries")
     folder.save("a", b"code")
     assert folder.load("a") is None
+
+
+def test_a_pipe_in_the_place_of_a_file_holds_nobody_up(folder: LibraryFolder) -> None:
+    folder.save("a", b"code")
+    os.mkfifo(folder.path / "b", 0o600)
+    assert folder.load("b") is None
+    assert folder.load("a") == b"code"

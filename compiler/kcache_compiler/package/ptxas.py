@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kcache_compiler.errors import CompileFailed
-from kcache_compiler.package.gpu import gpu_target_named
+from kcache_compiler.package.gpu import GpuTarget, gpu_target_named
 from kcache_compiler.types import GpuResources
 
 #: Folders of wheels, below site-packages; the newest first.
@@ -27,6 +27,19 @@ _SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 _USED = re.compile(r"Used (\d+) registers")
 _SHARED = re.compile(r"(\d+) bytes smem")
 _LONGEST_DIAGNOSTIC = 2000
+#: PTX version of a target -> the first CUDA release whose assembler takes it.
+_FIRST_RELEASES = {
+    (6, 3): (10, 0),
+    (7, 0): (11, 0),
+    (7, 1): (11, 1),
+    (7, 4): (11, 4),
+    (7, 8): (11, 8),
+    (8, 0): (12, 0),
+    (8, 6): (12, 7),
+    (8, 7): (12, 8),
+    (8, 8): (12, 9),
+    (9, 0): (13, 0),
+}
 _SECONDS = 60.0
 
 
@@ -37,6 +50,10 @@ class Ptxas:
     path: Path
     version: str
     release: tuple[int, int]
+
+    def takes(self, target: GpuTarget) -> bool:
+        """Whether it is new enough for the PTX of ``target``."""
+        return self.release >= _FIRST_RELEASES[target.ptx]
 
 
 @functools.cache

@@ -54,3 +54,20 @@ def test_a_narrow_result_is_rounded_once_in_the_same_launch() -> None:
 def test_many_products_of_f32_take_large_tiles() -> None:
     (launch,) = compiled(matmul(2048, 64, 2048, "f32"), 3).interface.gpu_launches
     assert launch.grid[0] == "256"
+
+
+def test_an_operand_with_no_neighbours_along_its_indices_is_loaded_one_by_one() -> None:
+    """A convolution by single pixels in steps of two: neither K nor the rows run along memory."""
+    image, taps, result = "tensor<1x16x28x28xf32>", "tensor<32x16x1x1xf32>", "tensor<1x32x14x14xf32>"
+    text = f"""
+module {{ func.func @main(%x: {image}, %w: {taps}) -> {result} {{
+  %r = stablehlo.convolution(%x, %w) dim_numbers = [b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1],
+    window = {{stride = [2, 2]}} {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}}
+    : ({image}, {taps}) -> {result}
+  return %r : {result}
+}} }}
+"""
+    kernel = compiled(text, 2)
+    (launch,) = kernel.interface.gpu_launches
+    assert launch.block == (256, 1, 1)
+    assert "bar.sync" in ptx_of(kernel)

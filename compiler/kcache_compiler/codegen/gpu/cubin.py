@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kcache_compiler.codegen.stage import Unit
+from kcache_compiler.package.gpu import gpu_target_named
 from kcache_compiler.package.ptxas import assemble_ptx, find_ptxas
 
 
 def assemble(unit: Unit) -> None:
-    """Sets the object code and the resources of the launches; leaves both where there is no ``ptxas``."""
-    if find_ptxas() is None or not unit.gpu_launches:
+    """Sets the object code and the resources of the launches, where there is a ``ptxas`` that takes the PTX."""
+    ptxas = find_ptxas()
+    if ptxas is None or not unit.gpu_launches or not ptxas.takes(gpu_target_named(unit.target.name)):
         return
     unit.object_code, found = assemble_ptx(unit.assembly, unit.target.name)
     unit.gpu_launches = [replace(launch, resources=found[launch.entry]) for launch in unit.gpu_launches]

@@ -166,7 +166,8 @@ def _operand(access: Access, element: str, groups: Groups, rows: str, name: str,
     axis = groups.k[-1] if along_k else row_axes[-1]
     lanes = BYTES // memory.element_bytes(mlir.type_of(element))
     others = [*steps(groups.batch), *steps(row_axes), *steps(groups.k), access.offset, axis.size]
-    others.remove(1)
+    if runs:
+        others.remove(1)
     whole = all(isinstance(one, int) and one % lanes == 0 for one in others)
     return Operand(
         access,
