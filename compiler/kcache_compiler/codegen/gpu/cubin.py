@@ -10,7 +10,7 @@ from kcache_compiler.package.ptxas import assemble_ptx, find_ptxas
 
 
 def assemble(unit: Unit) -> None:
-    """Sets the object code and the resources of the launches, where there is a ``ptxas`` that takes the PTX."""
+    """Sets the object code and the resources of the launches, where a ``ptxas`` takes the PTX."""
     ptxas = find_ptxas()
     if ptxas is None or not unit.gpu_launches or not ptxas.takes(gpu_target_named(unit.target.name)):
         return
