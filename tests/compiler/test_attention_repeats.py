@@ -115,6 +115,20 @@ def test_other_copies_stay(function: Any) -> None:
     _agrees(kernel, function, arrays)
 
 
+def wide(q: Any, k: Any, v: Any) -> Any:
+    """Each element of a key and of a value twice: its width is no axis over heads."""
+    k, v = (jnp.broadcast_to(x[..., None], (*x.shape, 2)).reshape(*x.shape[:-1], -1) for x in (k, v))
+    return _softmax(q @ k.swapaxes(-1, -2) * 0.25, v)
+
+
+def test_repeats_inside_keys_stay() -> None:
+    q, *_ = _arrays(2, 2, 2, 33, 70)
+    _, k, v = _arrays(2, 2, 2, 33, 70, 8)
+    kernel = _kernel(_text(wide, [q, k, v]))
+    assert "attention" in [launch.ops[0] for launch in kernel.interface.launches]
+    _agrees(kernel, wide, [q, k, v])
+
+
 def test_keys_alone_are_repeated() -> None:
     q, k, _ = _arrays(2, 6, 2, 33, 70)
     v = RANDOM.standard_normal((2, 6, 70, 24)).astype("f4")

@@ -223,7 +223,10 @@ def _repeated(found: Gathered, name: str, op: mlir.Op, number: int, shapes: Shap
         if dim is None or dims.count(dim) != 1:
             return None
         strides[dim] = stride
-    found.repeats[name] = repeat, dims[repeat.axis] or 0
+    loop = dims[repeat.axis]
+    if loop is None or loop not in found.dims[op]:  # the width of keys or values, which is no axis of scores
+        return None
+    found.repeats[name] = repeat, loop
     kind = str(mlir.element_of(repeat.source.type))
     found.operands[name] = Operand(repeat.source, repeat.offset, kind)
     found.checks = (*found.checks, *repeat.checks)
