@@ -175,7 +175,10 @@ class GpuCaller:
         shapes = tuple(spec.shape(symbols) for spec in manifest.outputs)
         if any(size < 0 for shape in shapes for size in shape):
             raise IntegrityError(f"an output has a negative size ({sizes})")
-        return Plan(launches, shapes, evaluate(manifest.workspace_bytes, {**symbols, "workers": 1}))
+        workspace = evaluate(manifest.workspace_bytes, {**symbols, "workers": 1})
+        if workspace < 0:
+            raise IntegrityError(f"the workspace has a negative size ({sizes})")
+        return Plan(launches, shapes, workspace)
 
 
 def _parameter(kind: str, value: int) -> tuple[int, int]:

@@ -159,6 +159,7 @@ def errors() -> Any:
             lambda: kernel(gpu_launches=(_grid("s0 * 4611686018427387904", "1", "1"),))(array(8))
         ),
         "negative": error_of(lambda: kernel(gpu_launches=(_grid("0 - s0", "1", "1"),))(array(8))),
+        "workspace": error_of(lambda: kernel(workspace_bytes="s0 * 8 - 100")(array(8))),
         "entry": error_of(lambda: kernel(gpu_launches=(dataclasses.replace(SCALE, entry="gone"),))(array(8))),
         "ptx": error_of(lambda: kernel(ptx="REFUSED")(array(8))),
         "damaged": error_of(lambda: _damaged()(array(8))),

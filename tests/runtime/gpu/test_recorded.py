@@ -103,6 +103,7 @@ def test_what_cannot_run_is_refused_before_a_launch(tmp_path: Path) -> None:
         "grid": ("ArgumentError", "70000 blocks in y, and a GPU has 65535 at most"),
         "large": ("ArgumentError", "these sizes are too large"),
         "negative": ("IntegrityError", "its grid in x is -8"),
+        "workspace": ("IntegrityError", "the workspace has a negative size (s0 = 8)"),
         "entry": ("IntegrityError", "no entry 'gone'"),
         "ptx": ("KcacheError", "CUDA_ERROR_INVALID_PTX: ptxas error: REFUSED is not PTX"),
         "damaged": ("IntegrityError", "do not match their digest"),
