@@ -15,6 +15,7 @@ from kcache_compiler.codegen.attention.outline import outline_attention
 from kcache_compiler.codegen.formula import Formula, add, apply, mul, text
 from kcache_compiler.codegen.gemm.outline import outline_contraction
 from kcache_compiler.codegen.gemm.recognize import is_contraction
+from kcache_compiler.codegen.gemm.wide import widen_sums
 from kcache_compiler.codegen.launch import Outlined, outline
 from kcache_compiler.codegen.memory import emit_formula, i64, pointer_type
 from kcache_compiler.codegen.nest import Check
@@ -125,6 +126,7 @@ def build_entry(unit: Unit) -> None:
         launches.append((found.members, outlined))
         spared += found.spared
     taken = {op for found in attentions for op in found.members}
+    widen_sums(unit, main, shapes, taken)
     for planned in plan_launches(main, shapes, is_contraction, unit.target.vector_bytes, taken):
         whole = outline_contraction(unit, planned.generics, f"launch_{len(launches)}", shapes)
         if whole is not None:

@@ -8,6 +8,8 @@ the math library be off by some units more.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.stage import Unit
 
@@ -37,11 +39,20 @@ def relax(unit: Unit) -> None:
         if all("parallel" in str(kind) for kind in generic.attributes["iterator_types"]):
             _invert(generic)
             continue
-        for combiner in combiners(generic):
-            name = mlir.name_of(combiner)
-            combiner.attributes["fastmath"] = mlir.attribute(flags[name])
-            if name == "arith.addf":
-                _contract(combiner)
+        _free(generic, flags)
+
+
+def free_sum(generic: mlir.Op) -> None:
+    """Let the sums of one reduction be in any order."""
+    _free(generic, COMBINERS)
+
+
+def _free(generic: mlir.Op, flags: Mapping[str, str]) -> None:
+    for combiner in combiners(generic):
+        name = mlir.name_of(combiner)
+        combiner.attributes["fastmath"] = mlir.attribute(flags[name])
+        if name == "arith.addf":
+            _contract(combiner)
 
 
 def free_sums(generic: mlir.Op) -> list[bool]:
