@@ -225,7 +225,8 @@ def _spawn(settings: WorkerSettings, channel: socket.socket, home: str) -> subpr
 def _environment(settings: WorkerSettings, home: str) -> dict[str, str]:
     """All that a worker sees of the world: no tokens, no database, nothing that could change bytes."""
     return {
-        "PATH": os.environ.get("PATH", os.defpath),  # where the linker is
+        "PATH": os.environ.get("PATH", os.defpath),  # where the linker is, and ptxas
+        **({"CUDA_HOME": cuda} if (cuda := os.environ.get("CUDA_HOME")) else {}),
         "HOME": home,
         "TMPDIR": home,
         "LANG": "C.UTF-8",

@@ -85,6 +85,7 @@ def test_what_native_code_prints_does_not_disturb_the_channel() -> None:
 def test_a_worker_sees_nothing_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KCACHE_TOKEN", "secret")
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setenv("CUDA_HOME", "/opt/cuda")
 
     descriptor = os.open("/dev/zero", os.O_RDONLY)
     os.set_inheritable(descriptor, True)
@@ -93,6 +94,7 @@ def test_a_worker_sees_nothing_of_the_server(monkeypatch: pytest.MonkeyPatch) ->
         async with pool() as p:
             seen = (await compile(p, "look")).header
         assert not {"KCACHE_TOKEN", "OMP_NUM_THREADS"} & set(seen["environment"])
+        assert seen["environment"]["CUDA_HOME"] == "/opt/cuda"  # where ptxas is
         assert "/dev/zero" not in seen["descriptors"]
         assert seen["main"] == "kcache_grpc.worker.__main__"
 
