@@ -199,8 +199,9 @@ def test_a_compile_goes_on_when_its_caller_goes_away(tmp_path: Path) -> None:
             return reply.results[0].status == pb.KERNEL_STATUS_FOUND
 
         until(found)
+        # The rows stand a moment before the flight that wrote them ends: who asks then joins its end.
         repeat = server.stub.CompileKernel(compile_request(inline(add(44))))
-        assert result_of(repeat).origin == STORED
+        assert result_of(repeat).origin in (STORED, JOINED)
     assert published(tmp_path) == 1
 
 
