@@ -1,21 +1,23 @@
 """``make bench-kernels``: kernels beside their rivals, one thread and all: tables, JSON and pictures.
 
 ``python -m benchmarks.kernels [--only GLOB] [--quick] [--threads 1,all] [--rivals eager,jax,...] [--rounds N]
-[--json FILE]``. A glob is matched with a kernel's name and its group; ``--list`` names them.
+[--json FILE [--resume] [--minutes M]]``. A glob is matched with a kernel's name and its group; ``--list``
+names them. Every row is written as it is done: a run that was cut off, or whose minutes were over, goes on
+with ``--resume``. ``--compile`` fills ``--inductor-cache DIR`` first, so that such minutes are of measuring.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fnmatch
-import json
 import os
 from pathlib import Path
-from typing import Any
 
 from benchmarks.environment import clear_and_restart, description
 from benchmarks.kernels import report
 from benchmarks.kernels.case import Case
+from benchmarks.kernels.kept import Allowance, Kept
 from benchmarks.kernels.processes import measured
 
 ALL_RIVALS = "eager,inductor,autotune,jax,numpy,onnx,hand"
@@ -31,22 +33,48 @@ def main() -> None:
     if arguments.list:
         print("\n".join(f"{case.group:22} {case.name}" for case in cases))
         return
-    found: dict[str, Any] = {"environment": _environment(arguments), "machines": [], "cases": []}
-    for threads in _thread_counts(arguments.threads):
-        for line in measured([case.name for case in cases], threads, arguments):
-            if "machine" in line:
-                found["machines"].append(line["machine"])
-                report.print_machine(line["machine"])
-            else:
-                found["cases"].append(line["case"])
-                report.print_case(line["case"])
-            if arguments.json:
-                arguments.json.write_text(json.dumps(found, indent=1) + "\n")
-    report.print_summary(found)
+    names = [case.name for case in cases]
+    if arguments.compile:
+        _compile(names, arguments)
+        return
+    kept = Kept(arguments.json, _environment(arguments), resume=arguments.resume)
+    left = _run(names, kept, arguments)
+    report.print_summary(kept.found)
     if arguments.pictures:
         from benchmarks.kernels import pictures
 
-        pictures.draw(found, arguments.pictures)
+        pictures.draw(kept.found, arguments.pictures)
+    if left:
+        print(f"\nthe minutes are over; rows that are left: {left}. The same command with --resume goes on")
+
+
+def _run(names: list[str], kept: Kept, arguments: argparse.Namespace) -> int:
+    """Rows for every number of threads; how many are left where the minutes are over."""
+    time, counts = Allowance(arguments.minutes), _thread_counts(arguments.threads)
+    for threads in counts:
+        left = kept.left(names, threads)
+        if not left:
+            continue
+        with contextlib.closing(measured(left, threads, arguments)) as lines:
+            for line in time.during(lines):
+                if "machine" in line:
+                    kept.add_machine(line["machine"])
+                    report.print_machine(line["machine"])
+                else:
+                    kept.add_case(line["case"])
+                    done = len(names) - len(kept.left(names, threads))
+                    report.print_case(line["case"], f"[{done} of {len(names)}, {time.spent:.0f} s]")
+    return sum(len(kept.left(names, threads)) for threads in counts)
+
+
+def _compile(names: list[str], arguments: argparse.Namespace) -> None:
+    """Fills Inductor's cache; what is there already takes no time."""
+    time = Allowance(arguments.minutes)
+    for threads in _thread_counts(arguments.threads):
+        with contextlib.closing(measured(names, threads, arguments)) as lines:
+            for line in time.during(lines):
+                if "case" in line:
+                    report.print_compiled(line["case"], f"[{threads} thread(s), {time.spent:.0f} s]")
 
 
 def _arguments() -> argparse.Namespace:
@@ -79,9 +107,20 @@ def _arguments() -> argparse.Namespace:
         default=240,
         help="Inductor's max-autotune compiles until so many seconds are used up, then no more (%(default)s)",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument(
+        "--compile",
+        action="store_true",
+        help="only compile for --inductor-cache, once for each number of threads; time nothing",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="replaced after every row")
+    parser.add_argument("--resume", action="store_true", help="go on with the rows that FILE has")
+    parser.add_argument("--minutes", type=float, metavar="M", help="start no kernel after so many")
     parser.add_argument("--pictures", type=Path, metavar="DIR")
     arguments = parser.parse_args()
+    if arguments.compile and arguments.inductor_cache is None:
+        parser.error("--compile needs --inductor-cache DIR")
+    if arguments.resume and arguments.json is None:
+        parser.error("--resume needs --json FILE")
     arguments.rivals = arguments.rivals or (QUICK_RIVALS if arguments.quick else ALL_RIVALS)
     arguments.threads = arguments.threads or ("1" if arguments.quick else "1,all")
     arguments.rounds = arguments.rounds or (5 if arguments.quick else 11)
@@ -120,10 +159,12 @@ def _environment(arguments: argparse.Namespace) -> dict[str, object]:
     return {
         **description(),
         "rivals": versions,
+        "contenders": arguments.rivals,
         "rounds": arguments.rounds,
         "clock": arguments.clock,
         "numerics": arguments.numerics,
         "target": arguments.target,
+        "budget": arguments.budget,
         "inductor_cache": bool(arguments.inductor_cache),
         "load": os.getloadavg()[0],
     }

@@ -30,6 +30,7 @@ def main() -> None:
     parser.add_argument("--numerics", required=True)
     parser.add_argument("--target", required=True)
     parser.add_argument("--inductor-cache", default="")
+    parser.add_argument("--compile", action="store_true")
     parser.add_argument("--autotune-seconds", type=float, required=True)
     parser.add_argument("--server", type=int, required=True, help="its process")
     parser.add_argument("names", nargs="+")
@@ -53,11 +54,13 @@ def run(options: argparse.Namespace, folder: Path, tell: Callable[[Any], None]) 
 
     limits = Limits(folder, CLOCKS[options.clock])
     bench = Bench(options, folder, limits)
-    tell({"machine": bench.machine()})
+    if not options.compile:
+        tell({"machine": bench.machine()})
+    row = bench.compiled if options.compile else bench.measured
     wanted = {name: index for index, name in enumerate(options.names)}
     for case in sorted((case for case in all_cases() if case.name in wanted), key=lambda c: wanted[c.name]):
         faulthandler.dump_traceback_later(_PATIENCE, exit=True)
-        tell({"case": bench.measured(case)})
+        tell({"case": row(case)})
     faulthandler.cancel_dump_traceback_later()
     sys.stderr.flush()
 

@@ -71,6 +71,19 @@ class Bench:
                 rows[name]["seconds"] = sample.seconds
             return {**self._facts(case, inputs, expected), "contenders": rows}
 
+    def compiled(self, case: Case) -> dict[str, Any]:
+        """Inductor alone, which leaves in its cache what it compiles: nothing is checked or timed."""
+        inputs, rows = case.inputs(), dict[str, dict[str, Any]]()
+        with torch.no_grad():
+            for name, build in self._builders([]):
+                if name not in (pytorch.INDUCTOR, pytorch.AUTOTUNED):
+                    continue
+                try:
+                    rows[name] = {"compile_s": build(case, inputs).compile_s}
+                except Exception as error:  # noqa: BLE001 - as below
+                    rows[name] = {"absent": str(error)[:200]}
+        return {"name": case.name, "threads": self._options.threads, "contenders": rows}
+
     def _facts(self, case: Case, inputs: list[Array], expected: list[Array]) -> dict[str, Any]:
         width = max(array.itemsize for array in inputs if array.dtype.kind != "i")
         moved = sum(array.nbytes for array in inputs) + sum(array.size * width for array in expected)

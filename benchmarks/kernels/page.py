@@ -17,8 +17,11 @@ _RIVALS = ("Inductor", "Inductor max-autotune", "JAX", "torch eager", "ONNX Runt
 
 def main() -> None:
     found = json.loads(Path(sys.argv[1]).read_text())
-    for machine in found["machines"]:
-        print("\n".join(page(found, machine["threads"])))
+    counts = [machine["threads"] for machine in found["machines"]]
+    for threads in counts:
+        print("\n".join(page(found, threads)))
+    if len(counts) > 1:
+        print("\n".join(side_by_side(found, counts[0], counts[-1])))
 
 
 def page(found: dict[str, Any], threads: int) -> Iterator[str]:
@@ -28,10 +31,42 @@ def page(found: dict[str, Any], threads: int) -> Iterator[str]:
     yield from _table(("bar", "goal", "here", ""), map(_bar, bars(found, threads)))
     yield from _table(("group", "kernels", *_RIVALS, "best rival"), _groups(found, threads))
     heads = ("kernel", "us a call", "us of code alone", "of the limit", "best rival", "times faster (spread)")
-    yield from _table(heads, (_kernel(case) for case in cases if _timed(case)))
+    yield from _table((*heads, *_RIVALS), (_kernel(case) for case in cases if _timed(case)))
     rest = [(case["name"], _why(case)) for case in cases if not _timed(case)]
     if rest:
         yield from _table(("not timed", "why"), rest)
+
+
+def side_by_side(found: dict[str, Any], few: int, many: int) -> Iterator[str]:
+    """Lines of Markdown: what more threads make of each kernel, for kcache and for the best rival of each."""
+    rows = {threads: _by_name(found, threads) for threads in (few, many)}
+    yield f"\n### {few} and {many} threads\n"
+    heads = ("kernel", f"us, {few}", f"us, {many}", "kcache gains", "JAX gains", "Inductor gains")
+    best = tuple(f"against the best rival, {threads}" for threads in (few, many))
+    both = [name for name in rows[few] if name in rows[many]]
+    yield from _table((*heads, *best), (_both(rows[few][name], rows[many][name]) for name in both))
+
+
+def _by_name(found: dict[str, Any], threads: int) -> dict[str, dict[str, Any]]:
+    cases = (case for case in found["cases"] if case["threads"] == threads and _timed(case))
+    return {case["name"]: case for case in cases}
+
+
+def _both(few: dict[str, Any], many: dict[str, Any]) -> tuple[str, ...]:
+    called = (_micros(case["contenders"][OURS]) for case in (few, many))
+    gains = (_number(_gain(few, many, name)) for name in (OURS, "JAX", "Inductor"))
+    return few["name"], *called, *gains, *map(_best, (few, many))
+
+
+def _gain(few: dict[str, Any], many: dict[str, Any], name: str) -> float | None:
+    pair = [case["contenders"].get(name, {}).get("seconds") for case in (few, many)]
+    return statistics.median(pair[0]) / statistics.median(pair[1]) if all(pair) else None
+
+
+def _best(case: dict[str, Any]) -> str:
+    rival = best_rival(case)
+    each = ratios(case, rival) if rival else None
+    return f"{each[0]:.2f} ({rival})" if each else ""
 
 
 def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
@@ -79,7 +114,17 @@ def _kernel(case: dict[str, Any]) -> tuple[str, ...]:
     part = share(case)
     called, alone = (_micros(case["contenders"].get(name, {})) for name in (OURS, READY))
     limit = f"{part:.0%} ({case['bound']})" if part else ""
-    return case["name"], called, alone, limit, rival, f"{each[0]:.2f} ({each[1]:.2f} to {each[2]:.2f})"
+    spread = f"{each[0]:.2f} ({each[1]:.2f} to {each[2]:.2f})"
+    against = (ratios(case, name) for name in _RIVALS)
+    return (
+        case["name"],
+        called,
+        alone,
+        limit,
+        rival,
+        spread,
+        *(f"{one[0]:.2f}" if one else "" for one in against),
+    )
 
 
 def _micros(row: dict[str, Any]) -> str:

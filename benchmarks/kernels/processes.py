@@ -7,14 +7,14 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 from tests.serving import ServerProcess
 
 
-def measured(names: list[str], threads: int, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def measured(names: list[str], threads: int, options: argparse.Namespace) -> Generator[dict[str, Any]]:
     """The machine, then kernels as they are done. A kernel whose process dies is a line that says so."""
     left = list(names)
     with (
@@ -37,6 +37,7 @@ def _lines(
     command += ["--address", server.address, "--server", str(server.pid)]
     command += ["--inductor-cache", str(options.inductor_cache or "")]
     command += ["--autotune-seconds", str(options.autotune_seconds)]
+    command += ["--compile"] if options.compile else []
     for name in ("rivals", "rounds", "budget", "clock", "numerics", "target"):
         command += [f"--{name}", str(getattr(options, name))]
     with subprocess.Popen(

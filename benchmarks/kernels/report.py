@@ -23,8 +23,15 @@ def print_machine(machine: dict[str, Any]) -> None:
     )
 
 
-def print_case(case: dict[str, Any]) -> None:
-    """One kernel."""
+def print_compiled(case: dict[str, Any], place: str) -> None:
+    """What Inductor compiled of one kernel."""
+    rows = case["contenders"]
+    told = [f"{name} {row['compile_s']:.1f} s" for name, row in rows.items() if "compile_s" in row]
+    print(f"{case['name']:34} {', '.join(told) or 'its process died'} {place}", flush=True)
+
+
+def print_case(case: dict[str, Any], place: str = "") -> None:
+    """One kernel; ``place`` is how far the run is."""
     if case.get("died"):
         print(f"{case['name']}: its process died", flush=True)
         return
@@ -36,7 +43,7 @@ def print_case(case: dict[str, Any]) -> None:
         head += f" {part:4.0%} of {case['bound']}" if part else ""
         if rows[OURS].get("compile_s"):
             head += f", {_compiled(rows[OURS])}, {rows[OURS]['launches']} launches"
-    print(head)
+    print(f"{head}  {place}".rstrip())
     for name in rivals_of(case):
         print(f"    {_against(case, name)}{' <- best' if name == best_rival(case) else ''}")
     if each := ratios(case, BY_HAND, READY):

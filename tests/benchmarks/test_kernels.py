@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ from benchmarks.kernels.bars import Bar, bars
 from benchmarks.kernels.case import Case, error_of, flat, shape_of
 from benchmarks.kernels.contenders import blas, pytorch
 from benchmarks.kernels.contenders.stopwatch import tree_seconds
+from benchmarks.kernels.kept import Allowance, Kept
 from benchmarks.kernels.limits import Limits
+from benchmarks.kernels.page import side_by_side
 from benchmarks.kernels.summary import best_rival, by_group, geometric_mean, ratios
 from benchmarks.kernels.table import contractions, graphs, pointwise, rows, shuffles
 
@@ -162,3 +165,38 @@ def test_processor_time_of_a_process_only_grows() -> None:
     first = tree_seconds(os.getpid())
     sum(range(1_000_000))
     assert tree_seconds(os.getpid()) >= first > 0
+
+
+def test_a_run_resumes_with_the_rows_that_its_file_has(tmp_path: Path) -> None:
+    path, environment = tmp_path / "new" / "run.json", {"date": "then", "rounds": 5}
+    first = Kept(path, environment, resume=True)
+    first.add_machine({"threads": 2})
+    first.add_case({"name": "a", "threads": 1})
+    first.add_case({"name": "b", "threads": 1, "died": True})
+    later = Kept(path, {**environment, "date": "now"}, resume=True)
+    assert later.left(["a", "b"], 1) == ["b"]  # who died has another try
+    assert later.left(["a", "b"], 2) == ["a", "b"]
+    later.add_machine({"threads": 1})
+    later.add_machine({"threads": 2, "again": True})
+    assert later.found["machines"] == [{"threads": 1}, {"threads": 2, "again": True}]
+    assert later.found["environment"] == {**environment, "resumed": ["now"]}
+    assert json.loads(path.read_text()) == later.found
+    assert Kept(path, environment, resume=False).found["cases"] == []
+    with pytest.raises(SystemExit, match="rounds 5, now 6"):
+        Kept(path, {**environment, "rounds": 6}, resume=True)
+
+
+def test_no_kernel_starts_after_the_minutes() -> None:
+    lines = [{"case": {}}, {"case": {}}]
+    assert list(Allowance(None).during(iter(lines))) == lines
+    assert list(Allowance(0).during(iter(lines))) == []
+
+
+def test_the_page_sets_thread_counts_side_by_side() -> None:
+    one, two = _row(2.0, JAX=1.0, NumPy=4.0), _row(2.0, JAX=1.0, NumPy=4.0)
+    two["threads"] = 2
+    for row in two["contenders"].values():
+        row["seconds"] = [each / 2 for each in row["seconds"]]
+    *_, line, _ = side_by_side({"cases": [one, two]}, 1, 2)
+    assert line.startswith("| matmul/512x512x16 | 2,000,000.0 | 1,000,000.0 | 2.00 | 2.00 |")
+    assert line.endswith("| 0.50 (JAX) | 0.50 (JAX) |")
