@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from kcache_grpc.model.identity import Toolchain, Toolchains
 from kcache_grpc.model.signing import Signed, Signer
 from kcache_grpc.model.target import CpuTarget
 from kcache_grpc.service.ledger import Ledger
@@ -72,7 +73,7 @@ async def _noting(store: Store, namespace: Namespace) -> float:
     graph = KnownGraph(_digest("p"), 1, _digest("s"), "f32[4]", Signed(b"", b"", b""))
     found: list[Found | Missing] = [Found(graph, KnownKernel(_digest("k"), Signed(b"", b"", b""), (), 1))]
     threads = StoreThreads(1)
-    ledger = Ledger(store, threads, _digest("toolchain"))
+    ledger = Ledger(store, threads, Toolchains(Toolchain(), Toolchain()))
     target, caller, digests = CpuTarget("x86-64-v3"), Caller(started=time.perf_counter()), [_digest("p")]
 
     def calls() -> None:

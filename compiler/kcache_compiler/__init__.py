@@ -2,7 +2,7 @@
 
     canonicalize(program, format)  ->  Canonical      frontends/, canonical/
     compile_spec(spec_text, ...)   ->  CompiledKernel schedule/, codegen/, package/
-    toolchain()                    ->  the compiler fingerprint
+    toolchain(), gpu_toolchain()   ->  the compiler fingerprints
 
 Importing this module loads neither MLIR nor LLVM: both are loaded by the first call that needs them.
 """
@@ -70,8 +70,15 @@ def compile_spec(
 
 
 def toolchain() -> tuple[tuple[str, str], ...]:
-    """Return the ordered (ingredient, value) pairs of the compiler fingerprint."""
+    """Return the ordered (ingredient, value) pairs of the compiler fingerprint for CPU targets."""
     from kcache_compiler.fingerprint import toolchain as implementation
+
+    return implementation()
+
+
+def gpu_toolchain() -> tuple[tuple[str, str], ...]:
+    """Return the same for GPU targets."""
+    from kcache_compiler.fingerprint import gpu_toolchain as implementation
 
     return implementation()
 
@@ -96,5 +103,6 @@ __all__ = [
     "UnsupportedOp",
     "canonicalize",
     "compile_spec",
+    "gpu_toolchain",
     "toolchain",
 ]

@@ -1,4 +1,8 @@
-"""The compiler fingerprint: everything besides the key's own ingredients that may change bytes."""
+"""The compiler's fingerprints: everything besides the key's own ingredients that may change bytes.
+
+One for CPU targets and one for GPU targets: what only one of them uses leaves the names
+of the other's kernels as they are.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +13,13 @@ from importlib.metadata import version
 #: Rises by one when the bytes of any kernel change for the same toolchain otherwise; the golden
 #: bytes test in tests/compiler/test_codegen_golden.py says when.
 CODE_VERSION = 8
+#: The same, where only kernels for GPUs change; tests/compiler/gpu/test_golden.py says when.
+GPU_CODE_VERSION = 1
 
 
 @functools.cache
 def toolchain() -> tuple[tuple[str, str], ...]:
-    """Ordered (ingredient, value) pairs; equal pairs give equal bytes for equal keys."""
-    from kcache_compiler.codegen.gpu import PIPELINE as GPU_PIPELINE
-    from kcache_compiler.codegen.gpu.cubin import assembler
-    from kcache_compiler.codegen.llvmir import llvm_version
-    from kcache_compiler.codegen.math import VERSION
+    """Of kernels for CPUs: ordered (ingredient, value) pairs; equal pairs give equal bytes for equal keys."""
     from kcache_compiler.codegen.stage import describe
     from kcache_compiler.compile import PIPELINE
     from kcache_compiler.package.link import FLAGS, linkers
@@ -25,13 +27,36 @@ def toolchain() -> tuple[tuple[str, str], ...]:
     pipeline = describe(PIPELINE) + " ".join(FLAGS)
     linked_by = "; ".join(f"{linker.version}" for linker in linkers()) or "none"
     return (
+        *_libraries(),
+        ("linker", linked_by),
+        ("pipeline", hashlib.sha256(pipeline.encode()).hexdigest()),
+        ("code", str(CODE_VERSION)),
+    )
+
+
+@functools.cache
+def gpu_toolchain() -> tuple[tuple[str, str], ...]:
+    """The same of kernels for GPUs."""
+    from kcache_compiler.codegen.gpu import PIPELINE
+    from kcache_compiler.codegen.gpu.cubin import assembler
+    from kcache_compiler.codegen.stage import describe
+
+    return (
+        *_libraries(),
+        ("ptxas", assembler()),
+        ("pipeline", hashlib.sha256(describe(PIPELINE).encode()).hexdigest()),
+        ("code", str(CODE_VERSION)),
+        ("gpu-code", str(GPU_CODE_VERSION)),
+    )
+
+
+def _libraries() -> tuple[tuple[str, str], ...]:
+    from kcache_compiler.codegen.llvmir import llvm_version
+    from kcache_compiler.codegen.math import VERSION
+
+    return (
         ("torch-mlir", version("torch-mlir")),
         ("llvmlite", version("llvmlite")),
         ("llvm", llvm_version()),
-        ("linker", linked_by),
         ("math", str(VERSION)),
-        ("pipeline", hashlib.sha256(pipeline.encode()).hexdigest()),
-        ("gpu-pipeline", hashlib.sha256(describe(GPU_PIPELINE).encode()).hexdigest()),
-        ("ptxas", assembler()),
-        ("code", str(CODE_VERSION)),
     )

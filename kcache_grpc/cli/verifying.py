@@ -40,10 +40,10 @@ def verify(
     config = stores.settings(db, state_dir, key_file)
     key = _public_key(config)
 
-    def check(toolchain: bytes, recompile: Compile | None) -> Found:
-        return _check(db, namespace, key, None if everything else sample, toolchain, recompile)
+    def check(toolchains: frozenset[bytes], recompile: Compile | None) -> Found:
+        return _check(db, namespace, key, None if everything else sample, toolchains, recompile)
 
-    found = asyncio.run(_with_compiler(config, check)) if compile else check(b"", None)
+    found = asyncio.run(_with_compiler(config, check)) if compile else check(frozenset(), None)
     described = _described(found)
     output.show(described, json, lambda: _page(described))
     if key is None:
@@ -65,19 +65,20 @@ def _check(
     namespace: str | None,
     key: bytes | None,
     sample: int | None,
-    toolchain: bytes,
+    toolchains: frozenset[bytes],
     recompile: Compile | None,
 ) -> Found:
     with stores.administered(db) as (store, admin):
         return [
             (each.name, event)
             for each in stores.chosen(store, namespace)
-            for event in admin.verify(each, key, sample, toolchain, recompile)
+            for event in admin.verify(each, key, sample, toolchains, recompile)
         ]
 
 
-async def _with_compiler(config: ServerConfig, check: Callable[[bytes, Compile | None], Found]) -> Found:
-    from kcache_grpc.model.identity import toolchain_digest
+async def _with_compiler(
+    config: ServerConfig, check: Callable[[frozenset[bytes], Compile | None], Found]
+) -> Found:
     from kcache_grpc.service.admin import recompiling
     from kcache_grpc.worker import WorkerPool
 
@@ -85,7 +86,7 @@ async def _with_compiler(config: ServerConfig, check: Callable[[bytes, Compile |
     await pool.start()
     try:
         recompile = recompiling(pool, asyncio.get_running_loop(), config.limits.compile_seconds)
-        return await asyncio.to_thread(check, toolchain_digest(pool.toolchain), recompile)
+        return await asyncio.to_thread(check, pool.toolchains.digests, recompile)
     finally:
         await pool.close()
 

@@ -218,10 +218,10 @@ class Core:
         if isinstance(place, RemotePlace):
             place.endpoint.require_safe_code()
         obtained = await obtainer.obtain(asks, deadline, progress)
-        generation = (await obtainer.connection.state(deadline)).generation
+        state = await obtainer.connection.state(deadline)
         kernels = [self._kernel(place, found) for found in obtained]
         for ask, kernel in zip(asks, kernels, strict=True):
-            self._table.keep(ask_key(ask), generation, kernel)
+            self._table.keep(ask_key(ask), state.generation_of(ask.target), kernel)
             self._counters.add(f"{kernel.origin}_kernels")
         return kernels
 

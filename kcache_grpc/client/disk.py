@@ -67,7 +67,7 @@ def entry_name(state: ServerState, namespace: str, ask: Ask) -> str:
             ("server", state.server_id),
             ("namespace", namespace),
             ("epoch", str(state.epoch)),
-            ("toolchain", state.toolchain_digest.hex()),
+            ("toolchain", state.toolchain_of(ask.target).hex()),
             ("program", ask.program.digest.hex()),
             ("target", str(ask.target)),
             ("options", str(ask.options)),

@@ -8,13 +8,13 @@ from typing import Any
 
 from kcache_grpc.client.memory import Lru
 from kcache_grpc.client.source import ProgramLike
+from kcache_grpc.client.state import Generation
 from kcache_grpc.client.trust import Ask
 from kcache_grpc.errors import KcacheError
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.shapes import EXACT, ShapeWish
 from kcache_grpc.runtime import Kernel
 
-Generation = tuple[str, int, bytes]
 AskKey = tuple[bytes, str, Options, ShapeWish]
 _ProgramKey = tuple[str | bytes, str | None, str, Options | None, ShapeWish | None]
 

@@ -241,11 +241,11 @@ class Obtainer:
     async def _keep(self, ask: Ask, kernel: StoredKernel, deadline: Deadline) -> None:
         """Keeps a kernel on disk, under the toolchain that made it."""
         state = await self.connection.state(deadline)
-        if kernel.manifest.toolchain_digest != state.toolchain_digest:
+        if kernel.manifest.toolchain_digest != state.toolchain_of(ask.target):
             # The server was upgraded since it was asked. Replicas that differ end up here each time.
             state = await self.connection.refresh(deadline)
         disk = self._disk
-        if disk is None or kernel.manifest.toolchain_digest != state.toolchain_digest:
+        if disk is None or kernel.manifest.toolchain_digest != state.toolchain_of(ask.target):
             return
         name = entry_name(state, self.connection.namespace, ask)
         await self._io.blocking(lambda: disk.save(name, kernel))

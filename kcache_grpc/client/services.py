@@ -15,9 +15,9 @@ from kcache_grpc.client.connection import Connection
 from kcache_grpc.client.counters import Counters
 from kcache_grpc.client.disk import DiskTier, KcacheWarning
 from kcache_grpc.client.files import own_directory
-from kcache_grpc.client.kept import Generation
 from kcache_grpc.client.obtain import Obtainer
 from kcache_grpc.client.place import EmbeddedPlace, Place, RemotePlace
+from kcache_grpc.client.state import Generation
 from kcache_grpc.client.wire import Io
 from kcache_grpc.errors import Unavailable
 from kcache_grpc.model.manifest import ArtifactRef
@@ -70,7 +70,7 @@ class Services:
         """
         for obtainer in (self._main, self._fallback):
             state = None if obtainer is None else obtainer.connection.last_state
-            if obtainer is not None and state is not None and state.generation == generation:
+            if obtainer is not None and state is not None and generation in state.generations:
                 if obtainer.connection.is_stale(state):
                     obtainer.connection.refresh_beside()
                 return True

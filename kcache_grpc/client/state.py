@@ -6,6 +6,7 @@ import base64
 import binascii
 import json
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,14 +15,20 @@ from typing import Any, cast
 from google.protobuf.message import DecodeError
 
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
+from kcache_grpc._proto.kcache.v1.manifest_pb2 import Ingredient
 from kcache_grpc.client.files import write_whole
 from kcache_grpc.errors import IntegrityError
+from kcache_grpc.model.gpu_target import GpuTarget
 from kcache_grpc.model.identity import toolchain_digest
 from kcache_grpc.model.signing import server_id
+from kcache_grpc.model.target import Target
 
 #: Where a server gives no limit: gRPC's own is 4 MiB a message.
 _INLINE_PROGRAM = 2 << 20
 _MAX_QUERIES = 256
+
+#: Server, epoch and toolchain.
+Generation = tuple[str, int, bytes]
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,7 @@ class ServerState:
     public_key: bytes
     epoch: int
     toolchain_digest: bytes
+    gpu_toolchain_digest: bytes
     max_program_bytes: int
     max_inline_program_bytes: int
     max_queries: int
@@ -43,32 +51,51 @@ class ServerState:
         """Seconds since the server said so; a clock that was set back counts as old."""
         return now - self.fetched if now >= self.fetched else float("inf")
 
+    def toolchain_of(self, target: Target) -> bytes:
+        """Digest of what compiles for a target."""
+        return self.gpu_toolchain_digest if isinstance(target, GpuTarget) else self.toolchain_digest
+
+    def generation_of(self, target: Target) -> Generation:
+        """What kernels in memory are kept with: one that is not among ``generations`` disowns them."""
+        return (self.server_id, self.epoch, self.toolchain_of(target))
+
     @cached_property
-    def generation(self) -> tuple[str, int, bytes]:
-        """What the tier in memory is keyed by: another one disowns what it holds."""
-        return (self.server_id, self.epoch, self.toolchain_digest)
+    def generations(self) -> frozenset[Generation]:
+        """Of all targets."""
+        digests = (self.toolchain_digest, self.gpu_toolchain_digest)
+        return frozenset((self.server_id, self.epoch, digest) for digest in digests)
 
 
 def read_state(reply: pb.GetCapabilitiesResponse, fetched: float) -> ServerState:
     """Raises ``IntegrityError`` for an answer that contradicts itself."""
     if reply.server_id != server_id(reply.public_key):
         raise IntegrityError("the server's identity is not the digest of its public key")
-    ingredients = tuple((item.name, item.value) for item in reply.toolchain)
-    if toolchain_digest(ingredients) != reply.toolchain_digest:
-        raise IntegrityError("the server's toolchain digest does not match its toolchain")
+    cpu = _read_toolchain(reply.toolchain, reply.toolchain_digest, disowned=reply.toolchain_disowned)
+    gpu = cpu  # a server that has one for both
+    if reply.gpu_toolchain_digest:
+        gpu = _read_toolchain(
+            reply.gpu_toolchain, reply.gpu_toolchain_digest, disowned=reply.gpu_toolchain_disowned
+        )
     limits = reply.limits
     return ServerState(
         server_id=reply.server_id,
         public_key=reply.public_key,
         epoch=reply.epoch,
-        # What is held of a disowned toolchain is of no generation that is served.
-        toolchain_digest=b"" if reply.toolchain_disowned else reply.toolchain_digest,
+        toolchain_digest=cpu,
+        gpu_toolchain_digest=gpu,
         max_program_bytes=limits.max_program_bytes,
         max_inline_program_bytes=min(limits.max_inline_program_bytes or _INLINE_PROGRAM, 3 << 20),
         max_queries=limits.max_queries or _MAX_QUERIES,
         fetched=fetched,
         reply=reply.SerializeToString(),
     )
+
+
+def _read_toolchain(items: Iterable[Ingredient], digest: bytes, *, disowned: bool) -> bytes:
+    """The digest; empty where it is disowned: what is held of it is of no generation that is served."""
+    if toolchain_digest(tuple((item.name, item.value) for item in items)) != digest:
+        raise IntegrityError("the server's toolchain digest does not match its toolchain")
+    return b"" if disowned else digest
 
 
 class Snapshots:

@@ -8,6 +8,10 @@ from __future__ import annotations
 import hashlib
 import struct
 from dataclasses import dataclass
+from functools import cached_property
+
+from kcache_grpc.model.gpu_target import GpuTarget
+from kcache_grpc.model.target import Target
 
 Ingredients = tuple[tuple[str, str], ...]
 
@@ -29,6 +33,35 @@ def ingredients_digest(domain: str, ingredients: Ingredients) -> bytes:
 def toolchain_digest(toolchain: Ingredients) -> bytes:
     """The compiler fingerprint, 32 bytes."""
     return ingredients_digest("kcache.toolchain.v1", toolchain)
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """A compiler fingerprint, ingredient by ingredient."""
+
+    ingredients: Ingredients = ()
+
+    @cached_property
+    def digest(self) -> bytes:
+        """32 bytes."""
+        return toolchain_digest(self.ingredients)
+
+
+@dataclass(frozen=True)
+class Toolchains:
+    """What compiles for CPUs, and what for GPUs: an assembler for GPUs changes no name of a CPU's kernel."""
+
+    cpu: Toolchain
+    gpu: Toolchain
+
+    def of(self, target: Target | None) -> Toolchain:
+        """What compiles for a target; no target: the CPU's, which has the parsers of programs too."""
+        return self.gpu if isinstance(target, GpuTarget) else self.cpu
+
+    @property
+    def digests(self) -> frozenset[bytes]:
+        """Of both."""
+        return frozenset((self.cpu.digest, self.gpu.digest))
 
 
 @dataclass(frozen=True)

@@ -102,11 +102,16 @@ def code_kind(target: Target) -> str:
     return "ptx" if isinstance(target, GpuTarget) else "so"
 
 
+def is_gpu(name: str) -> bool:
+    """Whether a target's name is a GPU's."""
+    return name.startswith("sm_")
+
+
 def parse_target(name: str) -> Target:
     """A target by name; ``"host"`` is the highest level of this machine. Raises ``ArgumentError``."""
     if name == "host":
         return host_target()
-    return GpuTarget(name) if name.startswith("sm_") else CpuTarget(name)
+    return GpuTarget(name) if is_gpu(name) else CpuTarget(name)
 
 
 def host_target() -> CpuTarget:

@@ -106,7 +106,7 @@ async def start_server(config: ServerConfig) -> ServerHandle:
         service = await _start_service(config)
         resources.push_async_callback(service.close, 0.0)
         if metrics is not None:
-            metrics.watch(service.counters, server_version(), service.toolchain.hex()[:16])
+            metrics.watch(service.counters, server_version(), service.toolchains)
             endpoint = await asyncio.to_thread(metrics.serve, config.metrics)
             resources.push_async_callback(asyncio.to_thread, endpoint.close)
             addresses.append(f"http://{endpoint.address}/metrics")

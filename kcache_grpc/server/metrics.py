@@ -12,6 +12,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from kcache_grpc.errors import ArgumentError, Unavailable
+from kcache_grpc.model.identity import Toolchains
 
 #: From a hit in memory to a compile that takes minutes. Seconds.
 _BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.02, 0.1, 0.5, 2, 10, 60, 300)
@@ -57,11 +58,12 @@ class Metrics:
             self._children[method, outcome] = child
         child.observe(seconds)
 
-    def watch(self, counters: Counters, version: str, toolchain: str) -> None:
+    def watch(self, counters: Counters, version: str, toolchains: Toolchains) -> None:
         """Show what the service counts, and what it is."""
         self.registry.register(_Service(counters))
         info = prometheus_client.Info("kcache_server", "What this server is.", registry=self.registry)
-        info.info({"version": version, "toolchain": toolchain})
+        cpu, gpu = (each.digest.hex()[:16] for each in (toolchains.cpu, toolchains.gpu))
+        info.info({"version": version, "toolchain": cpu, "gpu_toolchain": gpu})
 
     def text(self) -> str:
         """In Prometheus's text format."""

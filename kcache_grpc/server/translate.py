@@ -9,6 +9,7 @@ from google.protobuf import duration_pb2, timestamp_pb2
 
 from kcache_grpc._proto.kcache.v1 import common_pb2, kernel_cache_pb2, manifest_pb2
 from kcache_grpc.errors import ArgumentError, ResourceExhausted
+from kcache_grpc.model.identity import Toolchain
 from kcache_grpc.model.manifest import (
     ArtifactRef,
     Manifest,
@@ -132,8 +133,8 @@ def capabilities(value: Capabilities) -> kernel_cache_pb2.GetCapabilitiesRespons
         server_id=server_id(value.public_key),
         public_key=value.public_key,
         epoch=value.epoch,
-        toolchain=[manifest_pb2.Ingredient(name=name, value=text) for name, text in value.toolchain],
-        toolchain_digest=value.toolchain_digest,
+        toolchain=_ingredients(value.toolchains.cpu),
+        toolchain_digest=value.toolchains.cpu.digest,
         formats=[format_to_proto(ProgramFormat(name)) for name in value.formats],
         targets=[target_to_proto(target) for target in value.targets],
         limits=kernel_cache_pb2.ServerLimits(
@@ -149,8 +150,15 @@ def capabilities(value: Capabilities) -> kernel_cache_pb2.GetCapabilitiesRespons
         ),
         abis=[1],
         canonicalizer=value.canonicalizer,
-        toolchain_disowned=value.toolchain_disowned,
+        toolchain_disowned=value.toolchains.cpu.digest in value.disowned,
+        gpu_toolchain=_ingredients(value.toolchains.gpu),
+        gpu_toolchain_digest=value.toolchains.gpu.digest,
+        gpu_toolchain_disowned=value.toolchains.gpu.digest in value.disowned,
     )
+
+
+def _ingredients(toolchain: Toolchain) -> list[manifest_pb2.Ingredient]:
+    return [manifest_pb2.Ingredient(name=name, value=text) for name, text in toolchain.ingredients]
 
 
 def normalized(value: Normalized) -> Iterator[kernel_cache_pb2.NormalizeGraphResponse]:

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import TypeVar
 
 from kcache_grpc.errors import ArgumentError
+from kcache_grpc.model.identity import Toolchains
 from kcache_grpc.service.administration import Administration
 from kcache_grpc.service.collection import Report, Wish
 from kcache_grpc.service.namespaces import Namespaces
@@ -34,7 +35,7 @@ class Admin:
         namespaces: Namespaces,
         pool: WorkerPool,
         public_key: bytes,
-        toolchain: bytes,
+        toolchains: Toolchains,
         compile_seconds: float,
     ) -> None:
         self._store = store
@@ -42,7 +43,7 @@ class Admin:
         self._namespaces = namespaces
         self._pool = pool
         self._public_key = public_key
-        self._toolchain = toolchain
+        self._toolchains = toolchains.digests
         self._compile_seconds = compile_seconds
 
     async def collect(self, caller: Caller, wish: Wish) -> AsyncGenerator[Report]:
@@ -102,7 +103,7 @@ class Admin:
         recompile = self._recompiling() if compile else None
         checks = self._as(caller)
         async for event in self._each(
-            lambda: checks.verify(namespace, self._public_key, number, self._toolchain, recompile)
+            lambda: checks.verify(namespace, self._public_key, number, self._toolchains, recompile)
         ):
             yield event
 

@@ -70,12 +70,12 @@ class Administration:
         namespace: Namespace,
         public_key: bytes | None,
         sample: int | None = SAMPLE,
-        toolchain: bytes = b"",
+        toolchains: frozenset[bytes] = frozenset(),
         recompile: Compile | None = None,
     ) -> Iterator[Fault | Counts]:
         """Faults as they are found, then the counts. See ``verify.Verification``."""
         found = 0
-        for event in Verification(self._store, public_key, toolchain, recompile).steps(namespace, sample):
+        for event in Verification(self._store, public_key, toolchains, recompile).steps(namespace, sample):
             found += isinstance(event, Fault)
             if isinstance(event, Counts):
                 self._note(namespace, "verify", kernels=event.kernels, compiled=event.compiled, faults=found)

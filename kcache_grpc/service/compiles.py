@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 
 from kcache_compiler.types import CompiledKernel
 from kcache_grpc.errors import KcacheError, NotFound
-from kcache_grpc.model.identity import KernelIdentity, toolchain_digest
+from kcache_grpc.model.identity import KernelIdentity
 from kcache_grpc.model.manifest import ArtifactRef
 from kcache_grpc.model.signing import MANIFEST_DOMAIN, Signer
 from kcache_grpc.service import describe
@@ -47,7 +47,7 @@ from kcache_grpc.worker import WorkerPool, codec
 logger = logging.getLogger("kcache.service")
 
 #: Seconds for which a compiled kernel waits for a store that is away: a restart throws no work away.
-_PATIENCE = 15.0
+_PATIENCE = 60.0
 #: Seconds between two attempts to publish: the first, the last.
 _FIRST_PAUSE, _LAST_PAUSE = 0.05, 1.0
 
@@ -105,7 +105,6 @@ class Compiles:
         self._compile_seconds = compile_seconds
         self._server_version = server_version
         self._room = room
-        self._toolchain = toolchain_digest(pool.toolchain)
         self._flights: Flights[tuple[int, int, bytes], Made] = Flights()
         #: Compiles that this process began.
         self.started = 0
@@ -255,7 +254,7 @@ class Compiles:
             order.graph,
             order.wish,
             order.namespace,
-            self._pool.toolchain,
+            self._pool.toolchains.of(order.wish.target).ingredients,
             [ArtifactRef(a.kind, a.digest, len(a.content)) for a in artifacts],
             self._server_version,
             started,
@@ -276,7 +275,7 @@ class Compiles:
             manifest=SignedBytes(payload, self._signer.sign(MANIFEST_DOMAIN, payload).signature),
             artifacts=artifacts,
             ingredients=identity.ingredients
-            + tuple((f"toolchain.{name}", value) for name, value in self._pool.toolchain),
+            + tuple((f"toolchain.{name}", value) for name, value in manifest.toolchain),
             compile_us=round(seconds * 1e6),
         )
 
@@ -310,7 +309,7 @@ class Compiles:
             key=order.graph.key,
             kernel_digest=order.identity.digest,
             target=order.identity.target,
-            toolchain=self._toolchain,
+            toolchain=order.identity.toolchain_digest,
             duration_us=round(seconds * 1e6),
             byte_count=size,
             detail=json.dumps({"message": detail}) if detail else client_detail(order.caller.client),

@@ -16,7 +16,7 @@ from kcache_compiler.types import (
 )
 from kcache_grpc.errors import KcacheError
 from kcache_grpc.model.gpu_launch import GpuLaunchSpec, GpuResources
-from kcache_grpc.model.identity import Ingredients, KernelIdentity, ingredients_digest
+from kcache_grpc.model.identity import Ingredients, KernelIdentity, Toolchains, ingredients_digest
 from kcache_grpc.model.manifest import (
     ArtifactRef,
     Binding,
@@ -51,7 +51,7 @@ def shape(graph: KnownGraph, wish: KernelWish) -> Shape:
     return Shape(graph.arg_spec)
 
 
-def identity(graph: KnownGraph, shape: Shape, wish: KernelWish, toolchain: bytes) -> KernelIdentity:
+def identity(graph: KnownGraph, shape: Shape, wish: KernelWish, toolchains: Toolchains) -> KernelIdentity:
     """What the kernel of a graph is named by."""
     return KernelIdentity(
         spec_digest=graph.spec_digest,
@@ -59,13 +59,14 @@ def identity(graph: KnownGraph, shape: Shape, wish: KernelWish, toolchain: bytes
         guard=shape.guard,
         target=str(wish.target),
         options=str(wish.options),
-        toolchain_digest=toolchain,
+        toolchain_digest=toolchains.of(wish.target).digest,
     )
 
 
-def unreadable(program_digest: bytes, numerics: str, toolchain: bytes) -> bytes:
+def unreadable(program_digest: bytes, numerics: str, toolchains: Toolchains) -> bytes:
     """The name under which a program that broke its parser is remembered, beside kernels that failed."""
-    pairs = (("program", program_digest.hex()), ("numerics", numerics), ("toolchain", toolchain.hex()))
+    toolchain = toolchains.of(None).digest.hex()
+    pairs = (("program", program_digest.hex()), ("numerics", numerics), ("toolchain", toolchain))
     return ingredients_digest("kcache.unreadable.v1", pairs)
 
 

@@ -13,7 +13,6 @@ from kcache_grpc.model.explanation import (
     Neighbour,
     at,
 )
-from kcache_grpc.model.identity import toolchain_digest
 from kcache_grpc.model.manifest import Manifest
 from kcache_grpc.model.program import Program
 from kcache_grpc.service import describe
@@ -81,7 +80,7 @@ class Explains:
         self._choose = choose
         self._key_id = key_id
         self._seconds = compare_seconds
-        self._toolchain = toolchain_digest(pool.toolchain)
+        self._toolchains = pool.toolchains
 
     async def known(
         self, namespace: Namespace, graph: KnownGraph, wish: KernelWish, most: int
@@ -92,7 +91,7 @@ class Explains:
     async def new(self, namespace: Namespace, program: Program, wish: KernelWish, most: int) -> Explanation:
         """Of a program that has none: it is canonicalized. Raises what its frontend raises."""
         numerics = wish.options.numerics
-        name = describe.unreadable(program.digest, numerics, self._toolchain)
+        name = describe.unreadable(program.digest, numerics, self._toolchains)
         broken = (await self._failures.find(namespace, [name])).get(name)
         if broken is not None:
             return unreadable(program.digest, broken)
@@ -105,7 +104,7 @@ class Explains:
         graph = describe.known_graph(record, self._key_id)
         if spec is not None:
             return await self._of_graph(namespace, graph, wish, most, known=False)
-        identity = describe.identity(graph, describe.shape(graph, wish), wish, self._toolchain)
+        identity = describe.identity(graph, describe.shape(graph, wish), wish, self._toolchains)
         request = Request(namespace, graph, identity, numerics, known=False, most=most)
         return await self._of_unknown_spec(request, canonical.spec_text)
 
@@ -120,7 +119,7 @@ class Explains:
         failure: FailureRecord | None = None
         request: Request | None = None
         for shape in choice.shapes:  # the next one where this one failed
-            identity = describe.identity(graph, shape, wish, self._toolchain)
+            identity = describe.identity(graph, shape, wish, self._toolchains)
             request = Request(namespace, graph, identity, numerics, known, most)
             if await self._kernels.find(namespace, [identity.digest]):
                 return await self._hit(request)
@@ -188,7 +187,7 @@ class Explains:
         return replace(explanation(request, "SPEC_UNKNOWN", summary, ()), nearest=tuple(nearest))
 
     def _asked(self, request: Request) -> Asked:
-        return Asked(request.namespace, request.kernel, request.graph.sizes, self._pool.toolchain)
+        return Asked(request.namespace, request.kernel, request.graph.sizes, self._toolchains)
 
     def _mappings(self, request: Request) -> tuple[MappingOfSpec, ...]:
         """The own mapping first; those of other programs after it, oldest first."""

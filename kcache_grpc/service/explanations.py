@@ -25,8 +25,8 @@ _MAX_MESSAGE = 4000
 #: Heaviest ingredient that differs -> the step where the look-up ends.
 _STEPS = (
     ("epoch", "EPOCH", "the kernels of its spec belong to earlier epochs of the namespace"),
-    ("toolchain", "TOOLCHAIN", "the kernels of its spec were made by other toolchains"),
     ("target", "TARGET", "the kernels of its spec are for other targets"),
+    ("toolchain", "TOOLCHAIN", "the kernels of its spec were made by other toolchains"),
     ("options", "OPTIONS", "the kernels of its spec have other options"),
 )
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from kcache_compiler.types import Canonical
 from kcache_grpc.errors import CompileFailed, CompileTimeout
-from kcache_grpc.model.identity import toolchain_digest
 from kcache_grpc.model.manifest import Binding
 from kcache_grpc.model.program import Program
 from kcache_grpc.model.signing import BINDING_DOMAIN, Signer
@@ -61,7 +60,7 @@ class Graphs:
         self._succession = succession
         self._limits = limits
         self._room = room
-        self._toolchain = toolchain_digest(pool.toolchain)
+        self._toolchains = pool.toolchains
         self._known: ByteLru[tuple[int, int, int, bytes, str], KnownGraph] = ByteLru(_MEMORY_BYTES)
         self._parsing: Flights[tuple[bytes, str], Canonical] = Flights()
         self._storing: Flights[tuple[int, int, bytes, str], Stored] = Flights()
@@ -116,7 +115,7 @@ class Graphs:
 
         Raises what the frontend raises. A program that breaks its parser is remembered for a while.
         """
-        name = describe.unreadable(program.digest, numerics, self._toolchain)
+        name = describe.unreadable(program.digest, numerics, self._toolchains)
         if not retry_failed:
             await self._failures.check(namespace, name)
 
@@ -154,7 +153,7 @@ class Graphs:
         self, namespace: Namespace, program: Program, numerics: str, turn: Turn, retry_failed: bool
     ) -> Canonical | KnownGraph:
         """The mapping where another server stores it before it is our turn and there is a worker."""
-        name = describe.unreadable(program.digest, numerics, self._toolchain)
+        name = describe.unreadable(program.digest, numerics, self._toolchains)
         known: KnownGraph | None = None
         failure: FailureRecord | None = None
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from kcache_grpc.model.explanation import Difference
-from kcache_grpc.model.identity import Ingredients
+from kcache_grpc.model.identity import Toolchains
+from kcache_grpc.model.target import is_gpu
 from kcache_grpc.model.variants import Shape, SpecSizes, Variant, variant
 from kcache_grpc.storage.nearby import NearKernel
 from kcache_grpc.storage.records import KernelRecord, Namespace
@@ -29,12 +30,12 @@ class Asked:
     namespace: Namespace
     kernel: KernelRecord
     sizes: SpecSizes
-    toolchain: Ingredients
+    toolchains: Toolchains
 
 
 def differences(asked: Asked, near: NearKernel, *, sizes: bool = True) -> tuple[Difference, ...]:
     """What differs, heaviest first; with ``sizes`` also arg spec and guard, for kernels of the same spec."""
-    found = [*_epoch(asked, near), *_toolchain(asked, near), *_target(asked, near), *_options(asked, near)]
+    found = [*_epoch(asked, near), *_target(asked, near), *_toolchain(asked, near), *_options(asked, near)]
     if sizes:
         found += [*_sizes(asked, near)]
     return tuple(
@@ -58,21 +59,24 @@ def _epoch(asked: Asked, near: NearKernel) -> Iterator[Difference]:
 
 
 def _toolchain(asked: Asked, near: NearKernel) -> Iterator[Difference]:
-    if near.kernel.toolchain == asked.kernel.toolchain:
+    """What made it, and what would make it here: for its own kind of target."""
+    toolchains = asked.toolchains
+    here = toolchains.gpu if is_gpu(near.kernel.target) else toolchains.cpu
+    if near.kernel.toolchain == here.digest:
         return
-    ours = dict(asked.toolchain)
+    ours = dict(here.ingredients)
     prefix = "toolchain."
     theirs = {k.removeprefix(prefix): v for k, v in near.ingredients if k.startswith(prefix)}
     if not theirs:
-        yours, other = asked.kernel.toolchain.hex(), near.kernel.toolchain.hex()
+        yours, other = here.digest.hex(), near.kernel.toolchain.hex()
         text = f"the toolchain differs: {yours[:12]} here, {other[:12]} there; its ingredients are not stored"
         yield Difference("toolchain", yours, other, text)
         return
     for name in dict.fromkeys([*ours, *theirs]):
-        here, there = ours.get(name, ""), theirs.get(name, "")
-        if here != there:
-            text = f"the toolchain differs: {_version(name, here, there)}"
-            yield Difference(f"{prefix}{name}", here, there, text)
+        mine, other = ours.get(name, ""), theirs.get(name, "")
+        if mine != other:
+            text = f"the toolchain differs: {_version(name, mine, other)}"
+            yield Difference(f"{prefix}{name}", mine, other, text)
 
 
 def _version(name: str, here: str, there: str) -> str:

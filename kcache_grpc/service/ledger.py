@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
+from kcache_grpc.model.identity import Toolchains
 from kcache_grpc.model.target import Target
 from kcache_grpc.service.notes import Batch, Entry, Lookup, Note, Use, batches
 from kcache_grpc.service.threads import StoreThreads
@@ -28,10 +29,10 @@ PERIOD = 0.2
 class Ledger:
     """Noting costs a microsecond or two; a task writes every 200 ms. One event loop."""
 
-    def __init__(self, store: Store, threads: StoreThreads, toolchain_digest: bytes) -> None:
+    def __init__(self, store: Store, threads: StoreThreads, toolchains: Toolchains) -> None:
         self._store = store
         self._threads = threads
-        self._toolchain = toolchain_digest
+        self._toolchains = toolchains
         self._waiting: list[Entry] = []
         self._count = 0
         self._unwritten: list[Batch] = []
@@ -121,7 +122,7 @@ class Ledger:
 
     def _write(self, entries: Sequence[Entry], lost: Counter[Namespace]) -> None:
         """In a thread; each batch as far as it is not written yet."""
-        self._unwritten += batches(entries, lost, self._toolchain)
+        self._unwritten += batches(entries, lost, self._toolchains)
         while self._unwritten:
             batch = self._unwritten[0]
             try:

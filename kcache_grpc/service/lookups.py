@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from kcache_grpc.model.identity import Toolchains
 from kcache_grpc.model.manifest import ArtifactRef
 from kcache_grpc.model.shapes import AUTO
 from kcache_grpc.service import describe
@@ -62,7 +63,7 @@ class Lookups:
         kernels: Kernels,
         variants: Variants,
         failures: Failures,
-        toolchain: bytes,
+        toolchains: Toolchains,
         key_id: bytes,
     ) -> None:
         self._store = store
@@ -72,7 +73,7 @@ class Lookups:
         self._kernels = kernels
         self._variants = variants
         self._failures = failures
-        self._toolchain = toolchain
+        self._toolchains = toolchains
         self._answers: ByteLru[tuple[int, int, int, bytes, KernelWish, frozenset[str]], Found] = ByteLru(
             _MEMORY_BYTES, MEMORY_WINDOW
         )
@@ -116,7 +117,7 @@ class Lookups:
                 read.add(digest, graph, choice.kernel.digest)
                 read.kernels[choice.kernel.digest] = choice.kernel
             else:
-                name = describe.identity(graph, choice.shapes[-1], wish, self._toolchain).digest
+                name = describe.identity(graph, choice.shapes[-1], wish, self._toolchains).digest
                 read.add(digest, graph, name)
         return read
 
@@ -179,10 +180,11 @@ class Lookups:
 
     def _wanted(self, query: Query) -> Wanted:
         wish, most = query.wish, min(query.budget, _MAX_INLINE)
-        return Wanted(str(wish.target), str(wish.options), self._toolchain, query.kinds, most)
+        toolchain = self._toolchains.of(wish.target).digest
+        return Wanted(str(wish.target), str(wish.options), toolchain, query.kinds, most)
 
     def _name(self, graph: KnownGraph, wish: KernelWish) -> bytes:
-        return describe.identity(graph, describe.shape(graph, wish), wish, self._toolchain).digest
+        return describe.identity(graph, describe.shape(graph, wish), wish, self._toolchains).digest
 
     async def _find_failures(
         self,
@@ -196,7 +198,7 @@ class Lookups:
         wanted: dict[bytes, bytes] = {}
         for digest in program_digests:
             if not isinstance(answers.get(digest), Found):
-                wanted[digest] = names.get(digest) or describe.unreadable(digest, numerics, self._toolchain)
+                wanted[digest] = names.get(digest) or describe.unreadable(digest, numerics, self._toolchains)
         records = await self._failures.find(query.namespace, list(wanted.values()))
         failed: dict[bytes, Missing] = {}
         for digest, name in wanted.items():

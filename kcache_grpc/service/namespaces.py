@@ -41,17 +41,17 @@ class Namespaces:
         max_age: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
         enter: Callable[[Namespace], Namespace] = lambda namespace: namespace,
-        toolchain: bytes = b"",
+        toolchains: frozenset[bytes] = frozenset(),
     ) -> None:
         self._store = store
         self._threads = threads
         self._max_age = max_age
         self._clock = clock
         self._enter = enter
-        self._toolchain = toolchain
+        self._toolchains = toolchains
         self._entered: set[int] = set()
-        #: Those that have disowned our toolchain.
-        self._closed: set[int] = set()
+        #: Those of our toolchains that a namespace has disowned, where there are any.
+        self._disowned: dict[int, frozenset[bytes]] = {}
         self._known: dict[str, tuple[Namespace, float]] = {}
         #: Many callers whose window ends at once look once.
         self._loading: Flights[str, Namespace] = Flights()
@@ -69,22 +69,28 @@ class Namespaces:
         now = self._clock()
         namespace, disowned = await self._threads(self._load, name)
         self._entered.add(namespace.id)
-        (self._closed.add if disowned else self._closed.discard)(namespace.id)
+        if disowned:
+            self._disowned[namespace.id] = disowned
+        else:
+            self._disowned.pop(namespace.id, None)
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
         self._known[name] = (namespace, now)
         return namespace
 
-    async def serving(self, name: str) -> Namespace:
-        """The namespace, for a request that is served kernels. Raises ``ToolchainDisowned``."""
+    async def serving(self, name: str, toolchain: bytes) -> Namespace:
+        """The namespace, for a request that is served kernels of one of our toolchains.
+
+        Raises ``ToolchainDisowned``.
+        """
         namespace = await self.get(name)
-        if namespace.id in self._closed:
-            raise ToolchainDisowned(namespace.name, self._toolchain)
+        if self._disowned and self.disowns(namespace, toolchain):
+            raise ToolchainDisowned(namespace.name, toolchain)
         return namespace
 
-    def disowns_us(self, namespace: Namespace) -> bool:
-        """Whether the namespace takes no kernels of our toolchain."""
-        return namespace.id in self._closed
+    def disowns(self, namespace: Namespace, toolchain: bytes) -> bool:
+        """Whether the namespace takes no kernels of this toolchain of ours."""
+        return toolchain in self._disowned.get(namespace.id, ())
 
     def forget(self, namespace_id: int | None) -> None:
         """Looks at a namespace again when it is asked for next; at all of them: ``None``."""
@@ -92,9 +98,9 @@ class Namespaces:
         for name in stale:
             del self._known[name]
 
-    def _load(self, name: str) -> tuple[Namespace, bool]:
+    def _load(self, name: str) -> tuple[Namespace, frozenset[bytes]]:
         namespace = self._store.get_or_create_namespace(name)
         if namespace.id not in self._entered:
             namespace = self._enter(namespace)
         disowned = self._store.list_disowned(namespace)
-        return namespace, any(each.toolchain == self._toolchain for each in disowned)
+        return namespace, self._toolchains & {each.toolchain for each in disowned}

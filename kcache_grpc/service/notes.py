@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any
 
+from kcache_grpc.model.identity import Toolchains
 from kcache_grpc.model.target import Target
 from kcache_grpc.service.values import Caller, Found, KnownGraph, KnownKernel, Missing
 from kcache_grpc.storage.records import AuditEvent, Namespace, UsageDelta
@@ -40,9 +41,9 @@ class Lookup:
         """How many events it becomes."""
         return len(self.results)
 
-    def parts(self, toolchain: bytes) -> Iterator[Part]:
+    def parts(self, toolchains: Toolchains) -> Iterator[Part]:
         """One a digest."""
-        target = str(self.target)
+        target, toolchain = str(self.target), toolchains.of(self.target).digest
         who = (_who(self.caller), target)
         for digest, result in zip(self.digests, self.results, strict=True):
             what = result.kernel.digest if isinstance(result, Found) else _why(result)
@@ -80,9 +81,9 @@ class Use:
         """One event."""
         return 1
 
-    def parts(self, toolchain: bytes) -> Iterator[Part]:
+    def parts(self, toolchains: Toolchains) -> Iterator[Part]:
         """One."""
-        target = str(self.target) if self.target else ""
+        target, toolchain = str(self.target) if self.target else "", toolchains.of(self.target).digest
         what = (self.graph.program_digest, self.kernel.digest, self.origin, self.size)
         yield (_who(self.caller), target, what), partial(self._event, toolchain, target)
 
@@ -110,7 +111,7 @@ class Note:
         """One event."""
         return 1
 
-    def parts(self, toolchain: bytes) -> Iterator[Part]:
+    def parts(self, toolchains: Toolchains) -> Iterator[Part]:
         """One."""
         yield (_who(self.caller), self.event), self._event
 
@@ -145,21 +146,21 @@ class Batch:
     events: list[AuditEvent] = field(default_factory=list[AuditEvent])
 
 
-def batches(entries: Sequence[Entry], lost: Mapping[Namespace, int], toolchain: bytes) -> list[Batch]:
+def batches(entries: Sequence[Entry], lost: Mapping[Namespace, int], toolchains: Toolchains) -> list[Batch]:
     """A batch a namespace."""
     found: dict[Namespace, list[Entry]] = defaultdict(list)
     for entry in entries:
         found[entry.namespace].append(entry)
-    made = {namespace: _batch(namespace, group, toolchain) for namespace, group in found.items()}
+    made = {namespace: _batch(namespace, group, toolchains) for namespace, group in found.items()}
     for namespace, count in lost.items():
         event = AuditEvent("drop", outcome="queue_full", request_count=count)
         made.setdefault(namespace, Batch(namespace)).events.append(event)
     return list(made.values())
 
 
-def _batch(namespace: Namespace, entries: Sequence[Entry], toolchain: bytes) -> Batch:
+def _batch(namespace: Namespace, entries: Sequence[Entry], toolchains: Toolchains) -> Batch:
     count = sum(entry.count for entry in entries)
-    parts = ((entry, part) for entry in entries for part in entry.parts(toolchain))
+    parts = ((entry, part) for entry in entries for part in entry.parts(toolchains))
     return Batch(
         namespace,
         count,

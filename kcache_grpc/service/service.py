@@ -20,7 +20,7 @@ from kcache_grpc.errors import (
 )
 from kcache_grpc.model.explanation import Explanation
 from kcache_grpc.model.gpu_target import GPU_TARGETS, GpuTarget
-from kcache_grpc.model.identity import toolchain_digest
+from kcache_grpc.model.identity import Toolchains
 from kcache_grpc.model.program import Program, ProgramFormat
 from kcache_grpc.model.signing import Signer
 from kcache_grpc.model.target import CPU_NAMES, CPU_TARGETS, CpuTarget
@@ -109,13 +109,13 @@ class KernelService:
         self._uploads = Uploads(
             config.spool_dir, self.limits.program_bytes, config.spool_bytes, config.spool_ttl
         )
-        self._toolchain = toolchain_digest(pool.toolchain)
+        self._toolchains = toolchains = pool.toolchains
         self._threads = threads = StoreThreads(config.store_threads)
         # Of their own: those that wait for the same commit hold up no look-up, and share the next one.
         self._writers = StoreThreads(config.graph_threads)
         succession = Succession(store, pool.canonicalizer)
         self._room = Room(store, config.evict_min_age)
-        self._namespaces = Namespaces(store, threads, enter=succession.enter, toolchain=self._toolchain)
+        self._namespaces = Namespaces(store, threads, enter=succession.enter, toolchains=toolchains.digests)
         self._failures = Failures(store, threads, config.failure_ttl)
         self._signals = Signals(store)
         self._graphs = Graphs(
@@ -132,7 +132,7 @@ class KernelService:
         )
         self._kernels = Kernels(store, threads, signer.key_id)
         self._catalog = Catalog(store)
-        variants = Variants(store, threads, self._kernels, self._toolchain, signer.key_id)
+        variants = Variants(store, threads, self._kernels, toolchains, signer.key_id)
         self._lookups = Lookups(
             store,
             threads,
@@ -140,7 +140,7 @@ class KernelService:
             self._kernels,
             variants,
             self._failures,
-            self._toolchain,
+            toolchains,
             signer.key_id,
         )
         self._keeper = LeaseKeeper(store, config.lease_ttl)
@@ -161,11 +161,11 @@ class KernelService:
             self._room,
         )
         self._audience = Audience()
-        self._ledger = Ledger(store, threads, self._toolchain)
+        self._ledger = Ledger(store, threads, toolchains)
         self._seals = SealTask(Sealer(store, signer), threads)
         self.audit = AuditLog(store, threads, self._namespaces, self._ledger.flush)
         self.autotune = Autotune(store, threads, self._namespaces, self._ledger)
-        self._supply = Supply(self._kernels, variants, self._failures, self._compiles, self._toolchain)
+        self._supply = Supply(self._kernels, variants, self._failures, self._compiles, toolchains)
         #: Equal requests are one, from the first to the answer.
         self._answers = Answers()
         self.admin = Admin(
@@ -174,7 +174,7 @@ class KernelService:
             self._namespaces,
             pool,
             signer.public_key,
-            self._toolchain,
+            toolchains,
             self.limits.compile_seconds,
         )
         self._explains = Explains(
@@ -252,13 +252,14 @@ class KernelService:
             server_version=self._config.server_version,
             public_key=self.public_key,
             epoch=namespace.epoch,
-            toolchain=self._pool.toolchain,
-            toolchain_digest=self._toolchain,
+            toolchains=self._toolchains,
             formats=FORMATS,
             targets=(*map(CpuTarget, (*CPU_TARGETS, *CPU_NAMES)), *map(GpuTarget, GPU_TARGETS)),
             limits=self.limits,
             canonicalizer=self._pool.canonicalizer,
-            toolchain_disowned=self._namespaces.disowns_us(namespace),
+            disowned=frozenset(
+                each for each in self._toolchains.digests if self._namespaces.disowns(namespace, each)
+            ),
         )
 
     async def normalize(self, caller: Caller, source: GraphSource, numerics: str) -> Normalized:
@@ -338,9 +339,9 @@ class KernelService:
         return stats, self._graphs.programs_parsed, self._kernels.memory_hits
 
     @property
-    def toolchain(self) -> bytes:
-        """Digest of what compiles here."""
-        return self._toolchain
+    def toolchains(self) -> Toolchains:
+        """What compiles here."""
+        return self._toolchains
 
     def counters(self) -> dict[str, int]:
         """What this process did since it started, and does now. Asks nobody: for metrics."""
@@ -369,7 +370,7 @@ class KernelService:
             )
         for digest in program_digests:
             _check_digest(digest, "program_digest")
-        namespace = await self._namespaces.serving(caller.namespace)
+        namespace = await self._namespaces.serving(caller.namespace, self._toolchains.of(wish.target).digest)
         query = Query(namespace, wish, kinds, min(inline_budget, self.limits.inline_artifact_bytes))
         results = self._lookups.remembered(query, program_digests)
         if results is None:
@@ -392,7 +393,7 @@ class KernelService:
         ``kinds``: artifacts that the caller gets, for the audit log. ``tell`` is told stages as they come,
         and ``None`` after each ``silence``, seconds without a stage.
         """
-        namespace = await self._namespaces.serving(caller.namespace)
+        namespace = await self._namespaces.serving(caller.namespace, self._toolchains.of(wish.target).digest)
         answer, stages = self._answers.remembered(namespace, source, wish), ()
         if answer is not None:
             origin = Origin.STORED

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kcache_grpc.model.identity import Toolchains
 from kcache_grpc.model.shapes import AUTO
 from kcache_grpc.model.variants import Shape
 from kcache_grpc.service import describe
@@ -34,13 +35,13 @@ class Supply:
         variants: Variants,
         failures: Failures,
         compiles: Compiles,
-        toolchain: bytes,
+        toolchains: Toolchains,
     ) -> None:
         self._kernels = kernels
         self._variants = variants
         self._failures = failures
         self._compiles = compiles
-        self._toolchain = toolchain
+        self._toolchains = toolchains
         #: Many who ask for a kernel at once look once.
         self._looking: Flights[tuple[int, int, int, bytes], _Known] = Flights()
 
@@ -87,7 +88,7 @@ class Supply:
         report: Callable[[str], None],
         stored: Stored | None,
     ) -> tuple[KnownKernel, Origin]:
-        identity = describe.identity(graph, shape, wish, self._toolchain)
+        identity = describe.identity(graph, shape, wish, self._toolchains)
         failure = None
         new = stored is not None and stored.created
         unseen = stored is not None and stored.elsewhere and not retry_failed

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from kcache_grpc.errors import ArgumentError, NotFound
-from kcache_grpc.model.identity import Ingredients
+from kcache_grpc.model.identity import Toolchains
 from kcache_grpc.model.manifest import ArtifactRef, Binding
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.program import Program
@@ -212,13 +212,13 @@ class Capabilities:
     server_version: str
     public_key: bytes
     epoch: int
-    toolchain: Ingredients
-    toolchain_digest: bytes
+    toolchains: Toolchains
     formats: tuple[str, ...]
     targets: tuple[Target, ...]
     limits: Limits
     canonicalizer: int
-    toolchain_disowned: bool = False
+    #: Digests of those toolchains that the namespace has disowned.
+    disowned: frozenset[bytes] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kcache_grpc.model.identity import Toolchains
 from kcache_grpc.model.variants import Shape, SpecSizes, most_special, variant, wished_shape
 from kcache_grpc.service import describe
 from kcache_grpc.service.kernels import Kernels
@@ -33,12 +34,12 @@ class Variants:
     """Chooses for callers that leave the choice to the service. One event loop."""
 
     def __init__(
-        self, store: Store, threads: StoreThreads, kernels: Kernels, toolchain: bytes, key_id: bytes
+        self, store: Store, threads: StoreThreads, kernels: Kernels, toolchains: Toolchains, key_id: bytes
     ) -> None:
         self._store = store
         self._threads = threads
         self._kernels = kernels
-        self._toolchain = toolchain
+        self._toolchains = toolchains
         self._key_id = key_id
         self._listed: ByteLru[_Name, _Listed] = ByteLru(_MEMORY_BYTES, _WINDOW)
 
@@ -50,7 +51,7 @@ class Variants:
         """
         wished = wished_shape(graph.sizes, wish.shapes.axes)
         exact = Shape(graph.arg_spec)
-        name = describe.identity(graph, exact, wish, self._toolchain).digest
+        name = describe.identity(graph, exact, wish, self._toolchains).digest
         known = self._kernels.remembered(namespace, name)
         if known is not None:  # nothing is more special
             return Choice(known, ())
@@ -75,8 +76,9 @@ class Variants:
         listed = self._listed.get(name)
         if listed is None:
             target, options = str(wish.target), str(wish.options)
+            toolchain = self._toolchains.of(wish.target).digest
             records = await self._threads(
-                self._store.find_variants, namespace, graph.key, target, options, self._toolchain
+                self._store.find_variants, namespace, graph.key, target, options, toolchain
             )
             listed = tuple(
                 (

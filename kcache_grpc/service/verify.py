@@ -61,19 +61,19 @@ class Verification:
     """Checks of one store. Blocks.
 
     ``public_key``: of the server that signed; ``None``: signatures are not checked. ``recompile``: of the
-    compiler whose toolchain digest is ``toolchain``; ``None``: nothing is compiled.
+    compiler whose toolchains these are, by digest; ``None``: nothing is compiled.
     """
 
     def __init__(
         self,
         store: Store,
         public_key: bytes | None,
-        toolchain: bytes = b"",
+        toolchains: frozenset[bytes] = frozenset(),
         recompile: Compile | None = None,
     ) -> None:
         self._store = store
         self._verifier = None if public_key is None else Verifier(public_key)
-        self._toolchain = toolchain
+        self._toolchains = toolchains
         self._recompile = recompile
 
     def steps(self, namespace: Namespace, sample: int | None = SAMPLE) -> Iterator[Fault | Counts]:
@@ -110,7 +110,7 @@ class Verification:
             return
         lost = list(self._check_blobs(namespace, [ref.digest for ref in kernel.artifacts], counts))
         yield from lost
-        if not lost and self._recompile is not None and kernel.kernel.toolchain == self._toolchain:
+        if not lost and self._recompile is not None and kernel.kernel.toolchain in self._toolchains:
             counts.compiled += 1
             yield from self._compare(namespace, kernel, manifest, spec, self._recompile)
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from kcache_grpc.storage.records import Ingredients, KernelRecord, MappingRecord, Namespace
 
 #: What a kernel of the same spec is farther away by, for each ingredient that differs. Each weighs more than
-#: all before it together: first come kernels of this epoch, then of this toolchain, target, options, sizes.
-WEIGHTS = {"guard": 1, "arg_spec": 2, "options": 4, "target": 8, "toolchain": 16, "epoch": 32}
+#: all before it together: first come kernels of this epoch, then of this target, toolchain, options, sizes.
+#: The target before the toolchain, since CPUs and GPUs have toolchains of their own.
+WEIGHTS = {"guard": 1, "arg_spec": 2, "options": 4, "toolchain": 8, "target": 16, "epoch": 32}
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,10 @@ module { func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
 
 
 def hello() -> dict[str, Any]:
-    """The compiler's fingerprint and the limits of its frontends."""
+    """The compiler's fingerprints and the limits of its frontends."""
     return {
         "toolchain": [list(pair) for pair in kcache_compiler.toolchain()],
+        "gpu_toolchain": [list(pair) for pair in kcache_compiler.gpu_toolchain()],
         "canonicalizer": CANONICALIZER_VERSION,
         "limits": dataclasses.asdict(kcache_compiler.Limits()),
     }

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kcache_grpc.errors import KcacheError, Unavailable
-from kcache_grpc.model.identity import Ingredients
+from kcache_grpc.model.identity import Toolchain, Toolchains
 from kcache_grpc.worker.frames import Frame
 from kcache_grpc.worker.home import remove_left_homes
 from kcache_grpc.worker.process import OnStage, WorkerProcess, WorkerSettings
@@ -64,7 +64,7 @@ class WorkerPool:
         self._starting: set[asyncio.Task[None]] = set()
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
-        self.toolchain: Ingredients = ()
+        self.toolchains = Toolchains(Toolchain(), Toolchain())
         self.canonicalizer = 0
         self.limits: dict[str, int] = {}
         self.restarts = 0
@@ -243,10 +243,10 @@ class WorkerPool:
         self._offer(worker)
 
     def _check_hello(self, worker: WorkerProcess) -> None:
-        if not self.toolchain:
-            self.toolchain, self.canonicalizer = worker.toolchain, worker.canonicalizer
+        if not self.toolchains.cpu.ingredients:
+            self.toolchains, self.canonicalizer = worker.toolchains, worker.canonicalizer
             self.limits = worker.limits
-        if (worker.toolchain, worker.canonicalizer) != (self.toolchain, self.canonicalizer):
+        if (worker.toolchains, worker.canonicalizer) != (self.toolchains, self.canonicalizer):
             raise Unavailable("the compiler on disk changed under a running service; restart the service")
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kcache_grpc.errors import CompileTimeout, KcacheError, Unavailable
-from kcache_grpc.model.identity import Ingredients
+from kcache_grpc.model.identity import Toolchain, Toolchains
 from kcache_grpc.worker import failure
 from kcache_grpc.worker.frames import BrokenFrameError, Frame, encode, receive_async
 from kcache_grpc.worker.home import Home
@@ -61,7 +61,7 @@ class WorkerProcess:
         self._timed_out = False
         self._spent = False
         self.jobs_done = 0
-        self.toolchain: Ingredients = ()
+        self.toolchains = Toolchains(Toolchain(), Toolchain())
         self.canonicalizer = 0
         self.limits: dict[str, int] = {}
 
@@ -150,7 +150,12 @@ class WorkerProcess:
             raise Unavailable(f"a worker did not start: {self.output.strip() or 'no output'}") from None
         finally:
             alarm.cancel()
-        self.toolchain = tuple((name, value) for name, value in hello.header["toolchain"])
+        self.toolchains = Toolchains(
+            *(
+                Toolchain(tuple((name, value) for name, value in hello.header[kind]))
+                for kind in ("toolchain", "gpu_toolchain")
+            )
+        )
         self.canonicalizer = int(hello.header["canonicalizer"])
         self.limits = dict(hello.header["limits"])
 

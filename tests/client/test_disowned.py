@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc._proto.kcache.v1 import manifest_pb2
-from kcache_grpc.client.state import Snapshots, read_state
+from kcache_grpc.client.state import ServerState, Snapshots, read_state
+from kcache_grpc.model.gpu_target import GpuTarget
 from kcache_grpc.model.identity import toolchain_digest
 from kcache_grpc.model.signing import Signer, server_id
+from kcache_grpc.model.target import CpuTarget
 
 
 def reply(disowned: bool, key: bytes) -> pb.GetCapabilitiesResponse:
@@ -20,14 +22,36 @@ def reply(disowned: bool, key: bytes) -> pb.GetCapabilitiesResponse:
     )
 
 
+CPU, GPU = CpuTarget("x86-64-v3"), GpuTarget("sm_90")
+
+
 def test_memory_and_disk_are_of_another_generation(tmp_path):
     key = Signer.generate().public_key
     before, after = read_state(reply(False, key), 0.0), read_state(reply(True, key), 0.0)
-    assert before.generation != after.generation
-    assert after.toolchain_digest != before.toolchain_digest
+    assert before.generation_of(CPU) in before.generations
+    assert before.generation_of(CPU) not in after.generations
+    assert after.toolchain_of(CPU) != before.toolchain_of(CPU)
     snapshots = Snapshots(tmp_path)
     snapshots.save("server", after)
     loaded = snapshots.load("server")
     assert loaded is not None
-    assert loaded.generation == after.generation
-    assert read_state(reply(False, key), 0.0).generation == before.generation
+    assert loaded.generations == after.generations
+    assert read_state(reply(False, key), 0.0).generations == before.generations
+
+
+def test_a_server_without_a_toolchain_for_gpus_has_one_for_both():
+    state = read_state(reply(False, Signer.generate().public_key), 0.0)
+    assert state.generation_of(GPU) == state.generation_of(CPU)
+
+
+def test_another_assembler_for_gpus_disowns_no_kernel_of_a_cpu():
+    key = Signer.generate().public_key
+    states: list[ServerState] = []
+    for version in ("12.8", "13.0"):
+        said = reply(False, key)
+        said.gpu_toolchain.add(name="ptxas", value=version)
+        said.gpu_toolchain_digest = toolchain_digest((("ptxas", version),))
+        states.append(read_state(said, 0.0))
+    before, after = states
+    assert before.generation_of(CPU) in after.generations
+    assert before.generation_of(GPU) not in after.generations

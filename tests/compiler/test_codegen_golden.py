@@ -10,11 +10,15 @@ import hashlib
 import json
 from pathlib import Path
 
+import pytest
+
 from kcache_compiler.codegen import llvmir
 from kcache_compiler.codegen.gemm.objects import compiled_library
 from kcache_compiler.codegen.gemm.shape import form_for
-from kcache_compiler.fingerprint import CODE_VERSION, toolchain
+from kcache_compiler.codegen.gpu import cubin
+from kcache_compiler.fingerprint import CODE_VERSION, gpu_toolchain, toolchain
 from kcache_compiler.package.cpus import tuning_for
+from kcache_compiler.package.ptxas import Ptxas
 from kcache_compiler.package.target import target_named
 from tests.compiler.codegen_harness import compile_text
 from tests.compiler.programs import PROGRAMS
@@ -65,14 +69,29 @@ def test_the_fingerprint_is_ordered_and_complete() -> None:
         "torch-mlir",
         "llvmlite",
         "llvm",
-        "linker",
         "math",
+        "linker",
         "pipeline",
-        "gpu-pipeline",
-        "ptxas",
         "code",
     ]
-    assert all(value for _, value in toolchain())
+    names = ["torch-mlir", "llvmlite", "llvm", "math", "ptxas", "pipeline", "code", "gpu-code"]
+    assert [name for name, _ in gpu_toolchain()] == names
+    assert all(value for _, value in (*toolchain(), *gpu_toolchain()))
+
+
+def test_an_assembler_for_gpus_is_no_ingredient_of_cpu_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fingerprints(ptxas: Ptxas | None) -> tuple[object, object]:
+        monkeypatch.setattr(cubin, "find_ptxas", lambda: ptxas)
+        toolchain.cache_clear()
+        gpu_toolchain.cache_clear()
+        return toolchain(), gpu_toolchain()
+
+    found = [fingerprints(each) for each in (None, Ptxas(Path("ptxas"), "12.9.86", (12, 9)))]
+    monkeypatch.undo()
+    toolchain.cache_clear()
+    gpu_toolchain.cache_clear()
+    assert found[0][0] == found[1][0]
+    assert found[0][1] != found[1][1]
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ def test_requests_and_work_are_counted(tmp_path: Path) -> None:
         assert after["kcache_compiles_running", ()] == 0
         assert ("process_resident_memory_bytes", ()) in after
         (info,) = [dict(labels) for name, labels in after if name == "kcache_server_info"]
-        assert set(info) == {"version", "toolchain"}
+        assert set(info) == {"version", "toolchain", "gpu_toolchain"}
         with urllib.request.urlopen(server.addresses[-1], timeout=20) as reply:
             assert b"secret-name" not in reply.read()
         address = server.addresses[-1]

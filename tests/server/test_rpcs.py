@@ -49,6 +49,9 @@ def test_capabilities_say_who_the_server_is_and_what_it_allows(server: Running) 
     toolchain = tuple((item.name, item.value) for item in reply.toolchain)
     assert reply.toolchain_digest == toolchain_digest(toolchain)
     assert {"torch-mlir", "llvmlite"} <= {name for name, _ in toolchain}
+    gpu_toolchain = tuple((item.name, item.value) for item in reply.gpu_toolchain)
+    assert reply.gpu_toolchain_digest == toolchain_digest(gpu_toolchain)
+    assert "ptxas" in {name for name, _ in gpu_toolchain} - {name for name, _ in toolchain}
     assert reply.epoch == 1
     assert reply.canonicalizer >= 1
     assert reply.limits.max_program_bytes > reply.limits.max_inline_program_bytes > 0

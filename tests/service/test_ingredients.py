@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from kcache_grpc.model.identity import Toolchain, Toolchains
 from kcache_grpc.model.manifest import SymbolSpec, TensorSpec
 from kcache_grpc.model.variants import SpecSizes
 from kcache_grpc.service.explanations import step_of
@@ -13,19 +14,20 @@ from kcache_grpc.service.ingredients import Asked, differences
 from kcache_grpc.storage.nearby import WEIGHTS, NearKernel
 from kcache_grpc.storage.records import KernelRecord, Namespace
 
-TOOLCHAIN = (("llvmlite", "0.50.0"), ("llvm", "22.1"), ("pipeline", "a" * 64), ("code", "3"))
+TOOLCHAIN = Toolchain((("llvmlite", "0.50.0"), ("llvm", "22.1"), ("pipeline", "a" * 64), ("code", "3")))
+TOOLCHAINS = Toolchains(TOOLCHAIN, Toolchain((("llvm", "22.1"), ("ptxas", "13.0"))))
 OPTIONS = "numerics=default opt_level=3 tuning=generic"
-RECORD = KernelRecord(b"k" * 32, 1, "f32[8,128];f32[128]", "", "x86-64-v4", OPTIONS, b"t" * 32)
+RECORD = KernelRecord(b"k" * 32, 1, "f32[8,128];f32[128]", "", "x86-64-v4", OPTIONS, TOOLCHAIN.digest)
 SIZES = SpecSizes(
     (SymbolSpec("s0", 0, 0), SymbolSpec("s1", 0, 1)),
     (TensorSpec("f32", ("s0", "s1")), TensorSpec("f32", ("s1",))),
     {"s0": 8, "s1": 128},
 )
-ASKED = Asked(Namespace(1, "default", 2), RECORD, SIZES, TOOLCHAIN)
+ASKED = Asked(Namespace(1, "default", 2), RECORD, SIZES, TOOLCHAINS)
 
 
 def near(distance: int = 0, epoch: int = 2, versions: dict[str, str] | None = None, **changes) -> NearKernel:
-    theirs = dict(TOOLCHAIN) | (versions or {})
+    theirs = dict(TOOLCHAIN.ingredients) | (versions or {})
     ingredients = tuple((f"toolchain.{name}", value) for name, value in theirs.items())
     return NearKernel(5, replace(RECORD, **changes), ingredients, epoch, 1, distance)
 
@@ -87,15 +89,25 @@ def test_each_ingredient_in_words(kernel, sentence):
 def test_ingredients_that_were_not_stored():
     kernel = replace(near(toolchain=b"o" * 32), ingredients=(("spec", "x"),))
     (sentence,) = said(kernel)
-    digests = f"{'74' * 6} here, {'6f' * 6} there"
+    digests = f"{TOOLCHAIN.digest.hex()[:12]} here, {'6f' * 6} there"
     assert sentence == f"the toolchain differs: {digests}; its ingredients are not stored"
 
 
 def test_the_heaviest_comes_first_and_sizes_only_within_a_spec():
     kernel = near(epoch=1, target="aarch64", toolchain=b"o" * 32, versions={"llvm": "1"}, arg_spec="f32[1]")
     names = [difference.name for difference in differences(ASKED, kernel)]
-    assert names == ["epoch", "toolchain.llvm", "target", "arg_spec"]
+    assert names == ["epoch", "target", "toolchain.llvm", "arg_spec"]
     assert [difference.name for difference in differences(ASKED, kernel, sizes=False)] == names[:-1]
+
+
+def test_kernels_for_gpus_are_compared_with_what_compiles_for_gpus_here():
+    digest = TOOLCHAINS.gpu.digest
+    ingredients = tuple((f"toolchain.{name}", value) for name, value in TOOLCHAINS.gpu.ingredients)
+    ours = replace(near(target="sm_90", toolchain=digest), ingredients=ingredients)
+    assert said(ours) == ["compiled for sm_90, you asked for x86-64-v4"]
+    older = (("toolchain.llvm", "22.1"), ("toolchain.ptxas", "12.8"))
+    theirs = replace(near(target="sm_90", toolchain=b"o" * 32), ingredients=older)
+    assert said(theirs)[1:] == ["the toolchain differs: ptxas 13.0 here, 12.8 there"]
 
 
 def test_long_values_are_cut():

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 import pytest
 
 from kcache_grpc import errors
+from kcache_grpc.model.gpu_target import GpuTarget
+from kcache_grpc.model.identity import Toolchain, Toolchains
 from kcache_grpc.model.signing import Signed
 from kcache_grpc.model.target import CpuTarget
 from kcache_grpc.service.failures import Failures, as_error, lasting
@@ -85,12 +87,13 @@ def kernel(text: str) -> KnownKernel:
     return KnownKernel(name(text), Signed(b"", b"", b""), (), compile_us=1000)
 
 
+TOOLCHAINS = Toolchains(Toolchain((("llvm", "22"),)), Toolchain((("ptxas", "13"),)))
 GRAPH = KnownGraph(name("program"), 1, name("spec"), "f32[4]", Signed(b"", b"", b""))
 
 
 def test_uses_are_written_in_batches_with_what_they_saved(store: Store, threads: StoreThreads) -> None:
     async def body() -> None:
-        ledger = Ledger(store, threads, name("toolchain"))
+        ledger = Ledger(store, threads, TOOLCHAINS)
         namespace = store.get_or_create_namespace("default")
         for _ in range(3):
             caller = Caller(request_id="r", client="c", actor="ada", job="j")
@@ -107,9 +110,24 @@ def test_uses_are_written_in_batches_with_what_they_saved(store: Store, threads:
     run(body())
 
 
+def test_events_name_the_toolchain_of_their_target(store: Store, threads: StoreThreads) -> None:
+    async def body() -> None:
+        ledger = Ledger(store, threads, TOOLCHAINS)
+        namespace = store.get_or_create_namespace("default")
+        for target in (CpuTarget("x86-64-v3"), GpuTarget("sm_90")):
+            ledger.looked_up(namespace, Caller(), target, [GRAPH.program_digest], [Missing(None)])
+            ledger.served(namespace, Caller(), GRAPH, kernel("k"), "stored", target)
+        await ledger.close()
+        events = [record.event for record in store.list_audit(namespace)]
+        digests = [TOOLCHAINS.cpu.digest] * 2 + [TOOLCHAINS.gpu.digest] * 2
+        assert [event.toolchain for event in events] == digests
+
+    run(body())
+
+
 def test_busy_moments_have_one_event_for_equal_requests(store: Store, threads: StoreThreads) -> None:
     async def body() -> None:
-        ledger = Ledger(store, threads, name("toolchain"))
+        ledger = Ledger(store, threads, TOOLCHAINS)
         namespace = store.get_or_create_namespace("default")
         target = CpuTarget("x86-64-v3")
         missing = name("missing")
@@ -141,7 +159,7 @@ def test_what_a_full_queue_drops_is_counted_and_written_down(
 ) -> None:
     async def body() -> None:
         monkeypatch.setattr("kcache_grpc.service.ledger.MOST_WAITING", 3)
-        ledger = Ledger(store, threads, name("toolchain"))
+        ledger = Ledger(store, threads, TOOLCHAINS)
         namespace = store.get_or_create_namespace("default")
         for _ in range(5):
             ledger.served(namespace, Caller(), GRAPH, kernel("k"), "stored")
@@ -158,7 +176,7 @@ def test_what_a_full_queue_drops_is_counted_and_written_down(
 
 def test_the_task_writes_by_itself(store: Store, threads: StoreThreads) -> None:
     async def body() -> None:
-        ledger = Ledger(store, threads, name("toolchain"))
+        ledger = Ledger(store, threads, TOOLCHAINS)
         ledger.start()
         namespace = store.get_or_create_namespace("default")
         ledger.served(namespace, Caller(), GRAPH, kernel("k"), "stored")
@@ -174,7 +192,7 @@ def test_what_cannot_be_written_waits(store: Store, threads: StoreThreads, tmp_p
         namespace = store.get_or_create_namespace("default")
         broken = open_store(f"sqlite:///{tmp_path}/store.sqlite")
         broken.close()
-        ledger = Ledger(broken, threads, name("toolchain"))
+        ledger = Ledger(broken, threads, TOOLCHAINS)
         ledger.served(namespace, Caller(), GRAPH, kernel("k"), "stored")
         await ledger.flush()
         assert ledger.waiting == 1
@@ -196,6 +214,20 @@ def test_an_epoch_is_checked_once_a_second(store: Store, threads: StoreThreads) 
         assert (await namespaces.get("default")).epoch == 1
         now[0] = 1.0
         assert (await namespaces.get("default")).epoch == 2
+
+    run(body())
+
+
+def test_a_toolchain_for_gpus_is_disowned_alone(store: Store, threads: StoreThreads) -> None:
+    async def body() -> None:
+        namespaces = Namespaces(store, threads, toolchains=TOOLCHAINS.digests)
+        store.disown_toolchain(store.get_or_create_namespace("default"), TOOLCHAINS.gpu.digest)
+        namespace = await namespaces.serving("default", TOOLCHAINS.cpu.digest)
+        with pytest.raises(errors.PermissionDenied):
+            await namespaces.serving("default", TOOLCHAINS.gpu.digest)
+        store.readmit_toolchain(namespace, TOOLCHAINS.gpu.digest)
+        namespaces.forget(namespace.id)
+        assert await namespaces.serving("default", TOOLCHAINS.gpu.digest)
 
     run(body())
 

@@ -15,7 +15,6 @@ import pytest
 
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2_grpc
 from kcache_grpc.errors import CompileFailed
-from kcache_grpc.model.identity import toolchain_digest
 from kcache_grpc.model.signing import Signer
 from kcache_grpc.service.admin import recompiling
 from kcache_grpc.service.verify import Compile, Counts, Fault, Verification
@@ -34,7 +33,7 @@ ROWS = (51, 52, 53)
 class Compiler:
     """The compiler of this installation."""
 
-    toolchain: bytes
+    toolchains: frozenset[bytes]
     recompile: Compile
 
 
@@ -45,12 +44,12 @@ def compiler() -> Iterator[Compiler]:
     thread.start()
 
     def call(work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, loop).result(120)
+        return asyncio.run_coroutine_threadsafe(work, loop).result(240)
 
     pool = WorkerPool(1)
     try:
         call(pool.start())
-        yield Compiler(toolchain_digest(pool.toolchain), recompiling(pool, loop, 60))
+        yield Compiler(pool.toolchains.digests, recompiling(pool, loop, 240))
     finally:
         call(pool.close())
         loop.call_soon_threadsafe(loop.stop)
@@ -80,11 +79,14 @@ def compile_all(folder: Path) -> list[int]:
 
 
 def verify(
-    folder: Path, toolchain: bytes = b"", recompile: Compile | None = None, sample: int | None = None
+    folder: Path,
+    toolchains: frozenset[bytes] = frozenset(),
+    recompile: Compile | None = None,
+    sample: int | None = None,
 ) -> tuple[list[Fault], Counts]:
     key = Signer.from_file(folder / "state" / "signing.key").public_key
     with open_store(f"sqlite:///{folder}/kcache.sqlite") as store:
-        *faults, counts = Verification(store, key, toolchain, recompile).steps(namespace_of(store), sample)
+        *faults, counts = Verification(store, key, toolchains, recompile).steps(namespace_of(store), sample)
     assert isinstance(counts, Counts)
     return [fault for fault in faults if isinstance(fault, Fault)], counts
 
@@ -96,14 +98,14 @@ def namespace_of(store: Store) -> Namespace:
 
 
 def test_the_same_toolchain_makes_the_same_bytes(folder, compiler):
-    faults, counts = verify(folder, compiler.toolchain, compiler.recompile)
+    faults, counts = verify(folder, compiler.toolchains, compiler.recompile)
     assert faults == []
     assert (counts.kernels, counts.compiled, counts.mappings) == (3, 3, 3)
     assert counts.blobs >= 3
 
 
 def test_kernels_of_other_toolchains_are_not_compiled(folder, compiler):
-    _, counts = verify(folder, bytes(32), compiler.recompile)
+    _, counts = verify(folder, frozenset((bytes(32),)), compiler.recompile)
     assert (counts.kernels, counts.compiled) == (3, 0)
 
 
@@ -124,21 +126,21 @@ def other_bytes(recompile: Compile) -> Compile:
 
 
 def test_other_bytes_of_the_same_toolchain_are_quarantined_with_their_kernel(folder, compiler):
-    faults, counts = verify(folder, compiler.toolchain, other_bytes(compiler.recompile))
+    faults, counts = verify(folder, compiler.toolchains, other_bytes(compiler.recompile))
     assert counts.faults == len(faults) >= 1
     assert all("makes other bytes of so" in fault.problem for fault in faults)
     assert rows(folder / "kcache.sqlite", "SELECT count(*) FROM quarantine")[0][0] >= 1
     assert rows(folder / "kcache.sqlite", "SELECT count(*) FROM kernels") == [(0,)]
     # The next requests compile them anew, under the keys that they had.
     assert len(set(compile_all(folder))) == 1
-    assert verify(folder, compiler.toolchain, compiler.recompile)[0] == []
+    assert verify(folder, compiler.toolchains, compiler.recompile)[0] == []
 
 
 def test_what_does_not_compile_any_more_is_told_and_left(folder, compiler):
     def refuse(job: Frame) -> Frame:
         raise CompileFailed("no such pass", stage="lower")
 
-    faults, _ = verify(folder, compiler.toolchain, refuse)
+    faults, _ = verify(folder, compiler.toolchains, refuse)
     assert [fault.action for fault in faults] == ["left as it is"] * 3
     assert rows(folder / "kcache.sqlite", "SELECT count(*) FROM kernels") == [(3,)]
 

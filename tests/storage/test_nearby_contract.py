@@ -86,15 +86,15 @@ class TestNearKernels:
             "guard": {"guard": "s0 % 8 == 0"},
             "arg_spec": {"arg_spec": "f32[9]"},
             "options": {"options": "numerics=fast"},
-            "target": {"target": "aarch64"},
             "toolchain": {"toolchain": sha256("another")},
+            "target": {"target": "aarch64"},
         }
         for number, change in enumerate(reversed(changes.values()), start=1):
             store.publish_kernel(ns, variant(number, **change))
         store.publish_kernel(ns, variant(6, options="numerics=fast", target="aarch64"))
         found = store.list_near_kernels(ns, self.WANTED, limit=10)
         expected = [WEIGHTS[name] for name in changes]
-        assert [each.distance for each in found] == sorted([*expected, 12])
+        assert [each.distance for each in found] == sorted([*expected, 20])
         assert [each.kernel.kernel_digest for each in found][:2] == [sha256("kernel 5"), sha256("kernel 4")]
         assert store.list_near_kernels(ns, self.WANTED, limit=2) == found[:2]
 

@@ -21,6 +21,7 @@ OnStage = Callable[[str], None]
 def hello() -> dict[str, Any]:
     return {
         "toolchain": [["compiler", "none"], ["pid", os.environ.get("PIN", "")]],
+        "gpu_toolchain": [["assembler", "none"]],
         "canonicalizer": 7,
         "limits": {},
     }

@@ -57,7 +57,8 @@ def test_a_job_gets_its_blobs_and_replies_with_blobs() -> None:
             reply = await p.compile(Frame({"type": "echo"}, blobs), 60, ignore)
             assert reply.blobs == blobs
             assert reply.header["nice"] == 19
-            assert p.toolchain == (("compiler", "none"), ("pid", ""))
+            assert p.toolchains.cpu.ingredients == (("compiler", "none"), ("pid", ""))
+            assert p.toolchains.gpu.ingredients == (("assembler", "none"),)
             assert p.canonicalizer == 7
 
     run(body())

@@ -67,7 +67,7 @@ class ServerLimits(_message.Message):
     def __init__(self, max_program_bytes: _Optional[int] = ..., max_inline_program_bytes: _Optional[int] = ..., max_operations: _Optional[int] = ..., max_nesting: _Optional[int] = ..., max_queries: _Optional[int] = ..., max_inline_artifact_bytes: _Optional[int] = ..., normalize_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., compile_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., default_deadline: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class GetCapabilitiesResponse(_message.Message):
-    __slots__ = ("server_version", "server_id", "public_key", "epoch", "toolchain", "toolchain_digest", "formats", "targets", "limits", "abis", "canonicalizer", "toolchain_disowned")
+    __slots__ = ("server_version", "server_id", "public_key", "epoch", "toolchain", "toolchain_digest", "formats", "targets", "limits", "abis", "canonicalizer", "toolchain_disowned", "gpu_toolchain", "gpu_toolchain_digest", "gpu_toolchain_disowned")
     SERVER_VERSION_FIELD_NUMBER: _ClassVar[int]
     SERVER_ID_FIELD_NUMBER: _ClassVar[int]
     PUBLIC_KEY_FIELD_NUMBER: _ClassVar[int]
@@ -80,6 +80,9 @@ class GetCapabilitiesResponse(_message.Message):
     ABIS_FIELD_NUMBER: _ClassVar[int]
     CANONICALIZER_FIELD_NUMBER: _ClassVar[int]
     TOOLCHAIN_DISOWNED_FIELD_NUMBER: _ClassVar[int]
+    GPU_TOOLCHAIN_FIELD_NUMBER: _ClassVar[int]
+    GPU_TOOLCHAIN_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    GPU_TOOLCHAIN_DISOWNED_FIELD_NUMBER: _ClassVar[int]
     server_version: str
     server_id: str
     public_key: bytes
@@ -92,7 +95,10 @@ class GetCapabilitiesResponse(_message.Message):
     abis: _containers.RepeatedScalarFieldContainer[int]
     canonicalizer: int
     toolchain_disowned: bool
-    def __init__(self, server_version: _Optional[str] = ..., server_id: _Optional[str] = ..., public_key: _Optional[bytes] = ..., epoch: _Optional[int] = ..., toolchain: _Optional[_Iterable[_Union[_manifest_pb2.Ingredient, _Mapping]]] = ..., toolchain_digest: _Optional[bytes] = ..., formats: _Optional[_Iterable[_Union[_common_pb2.ProgramFormat, str]]] = ..., targets: _Optional[_Iterable[_Union[_common_pb2.Target, _Mapping]]] = ..., limits: _Optional[_Union[ServerLimits, _Mapping]] = ..., abis: _Optional[_Iterable[int]] = ..., canonicalizer: _Optional[int] = ..., toolchain_disowned: bool = ...) -> None: ...
+    gpu_toolchain: _containers.RepeatedCompositeFieldContainer[_manifest_pb2.Ingredient]
+    gpu_toolchain_digest: bytes
+    gpu_toolchain_disowned: bool
+    def __init__(self, server_version: _Optional[str] = ..., server_id: _Optional[str] = ..., public_key: _Optional[bytes] = ..., epoch: _Optional[int] = ..., toolchain: _Optional[_Iterable[_Union[_manifest_pb2.Ingredient, _Mapping]]] = ..., toolchain_digest: _Optional[bytes] = ..., formats: _Optional[_Iterable[_Union[_common_pb2.ProgramFormat, str]]] = ..., targets: _Optional[_Iterable[_Union[_common_pb2.Target, _Mapping]]] = ..., limits: _Optional[_Union[ServerLimits, _Mapping]] = ..., abis: _Optional[_Iterable[int]] = ..., canonicalizer: _Optional[int] = ..., toolchain_disowned: bool = ..., gpu_toolchain: _Optional[_Iterable[_Union[_manifest_pb2.Ingredient, _Mapping]]] = ..., gpu_toolchain_digest: _Optional[bytes] = ..., gpu_toolchain_disowned: bool = ...) -> None: ...
 
 class NormalizeGraphRequest(_message.Message):
     __slots__ = ("header", "graph", "numerics")
