@@ -68,24 +68,26 @@ class Guard(grpc.aio.ServerInterceptor):
     def _wrap(self, method: str, handler: Any) -> Handler:
         if method.startswith(_OPEN_PREFIX):
             return handler
-        if handler.response_streaming:
-            behavior = handler.stream_stream or handler.unary_stream
+        behavior = (
+            handler.stream_stream or handler.unary_stream or handler.stream_unary or handler.unary_unary
+        )
+        if handler.response_streaming and not inspect.iscoroutinefunction(behavior):
             make = (
                 grpc.stream_stream_rpc_method_handler
                 if handler.request_streaming
                 else grpc.unary_stream_rpc_method_handler
             )
-            written = inspect.iscoroutinefunction(behavior)
-            guarded: Any = self._unary(method, behavior) if written else self._streaming(method, behavior)
+            guarded: Any = self._streaming(method, behavior)
         else:
-            behavior = handler.stream_unary or handler.unary_unary
+            # A stream whose handler writes its messages, and returns the last one: gRPC sends that together
+            # with the status, which saves it and us a turn. On the wire it is a stream like any other.
             make = (
                 grpc.stream_unary_rpc_method_handler
                 if handler.request_streaming
                 else grpc.unary_unary_rpc_method_handler
             )
             guarded = self._unary(method, behavior)
-        return make(guarded, handler.request_deserializer, _unless_bytes(handler.response_serializer))
+        return make(guarded, handler.request_deserializer, _serialized)
 
     def _unary(self, method: str, behavior: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         ours = method.startswith(_OUR_PREFIX)
@@ -152,11 +154,9 @@ class Guard(grpc.aio.ServerInterceptor):
             self._metrics.observe(request.method, request.outcome, request.milliseconds / 1e3)
 
 
-def _unless_bytes(serialize: Callable[[Any], bytes] | None) -> Callable[[Any], bytes]:
+def _serialized(message: Any) -> bytes:
     """Serializes what is not serialized yet: hits are kept as bytes."""
-    if serialize is None:
-        return bytes
-    return lambda message: message if type(message) is bytes else serialize(message)
+    return message if type(message) is bytes else message.SerializeToString()
 
 
 def _check_header(header: common_pb2.RequestHeader) -> None:
@@ -202,8 +202,8 @@ class Call:
         return self._caller
 
     async def write(self, message: Any) -> None:
-        """Sends one message of a stream, for handlers that are no generators."""
-        await self._context.write(message)
+        """Sends one message of a stream, not the last: for handlers that are no generators."""
+        await self._context.write(_serialized(message))
 
     @property
     def elapsed(self) -> float:

@@ -6,7 +6,6 @@ Domain errors are raised as they are; ``guard.Guard`` turns them into statuses.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import cast
 
 from kcache_grpc._proto.kcache.v1 import explain_pb2, kernel_cache_pb2_grpc
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
@@ -88,10 +87,11 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
             *await self._service.stats(context.caller(request.header)), self._service.audit_dropped
         )
 
-    async def GetKernels(  # noqa: N802
+    # gRPC takes both; its type stubs know generators only.
+    async def GetKernels(  # noqa: N802  # pyright: ignore[reportIncompatibleMethodOverride]
         self, request: pb.GetKernelsRequest, context: Call
-    ) -> AsyncIterator[pb.GetKernelsResponse]:
-        """Many kernels by program digest. Gives serialized messages, which the guard lets pass."""
+    ) -> bytes:
+        """Many kernels by program digest. Writes its messages and returns the last one."""
         results = await self._service.get_kernels(
             context.caller(request.header),
             [query.program_digest for query in request.queries],
@@ -99,14 +99,17 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
             translate.kinds(request.artifact_kinds),
             request.inline_budget_bytes,
         )
+        last = b""
         for message in translate.kernel_results(results):
-            yield cast("pb.GetKernelsResponse", message)
+            if last:
+                await context.write(last)
+            last = message
+        return last
 
-    # gRPC takes both; its type stubs know generators only.
     async def CompileKernel(  # noqa: N802  # pyright: ignore[reportIncompatibleMethodOverride]
         self, request: pb.CompileKernelRequest, context: Call
-    ) -> None:
-        """Finds or compiles one kernel. Writes its messages: a generator in each layer costs a herd more."""
+    ) -> bytes | pb.CompileKernelResponse:
+        """Finds or compiles one kernel. Writes its messages and returns the last one."""
         caller = context.caller(request.header)
         source = translate.graph_source(request.graph, self._service.limits)
         wish = translate.kernel_wish(request.target, request.options, request.shapes)
@@ -122,11 +125,11 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
         compiled = await self._service.compile(
             caller, source, wish, request.retry_failed, kinds, tell, self._heartbeat
         )
-        await self._write_result(context, caller, compiled, kinds, budget)
+        return await self._write_result(context, caller, compiled, kinds, budget)
 
     async def _write_result(
         self, context: Call, caller: Caller, event: Compiled, kinds: frozenset[str], budget: int
-    ) -> None:
+    ) -> bytes | pb.CompileKernelResponse:
         """The result, then the artifacts that are too large for it. Equal results are serialized once."""
         answer = event.answer
         inline, others = translate.within(answer.kernel.wanted(kinds), budget)
@@ -138,11 +141,13 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
             body = body or translate.compiled(answer, event.origin, zip(inline, contents, strict=True))
             if len(answer.encoded) < answer.MOST_ENCODED:
                 answer.encoded[name] = body
-        await context.write(translate.with_stages(body, event.stages))
+        last: bytes | pb.CompileKernelResponse = translate.with_stages(body, event.stages)
         for ref in others:
             reading = await self._service.open_served(caller, ref.sha256)
             async for offset, data in reading.parts:
-                await context.write(translate.chunk(ref, offset, data))
+                await context.write(last)
+                last = translate.chunk(ref, offset, data)
+        return last
 
     async def ListKernels(  # noqa: N802
         self, request: pb.ListKernelsRequest, context: Call
