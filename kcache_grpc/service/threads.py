@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,16 +18,31 @@ Hurry = Callable[[], AbstractContextManager[None]]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: Seconds that a prompt call may take, and for which the next ones go to the threads when one took longer.
-_SLOW, _PAUSE = 0.01, 1.0
+#: Seconds that a prompt call may take where it waits for the disk, or else: for longer it also lacks a core
+#: now and then. And for which the next ones go to the threads when one took longer.
+_SLOW, _VERY_SLOW, _PAUSE = 0.01, 0.1, 1.0
+
+
+def disk_reads() -> int:
+    """What this thread has read from disks: blocks, and pages that were not in memory."""
+    used = resource.getrusage(resource.RUSAGE_THREAD)
+    return used.ru_inblock + used.ru_majflt
 
 
 class StoreThreads:
     """``await threads(store.method, ...)``. Calls that began are finished, whatever becomes of the caller."""
 
-    def __init__(self, threads: int = 4, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        threads: int = 4,
+        clock: Callable[[], float] = time.perf_counter,
+        reads: Callable[[], int] = disk_reads,
+    ) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="kcache-store")
         self._clock = clock
+        self._reads = reads
+        #: As of the last prompt call that took long.
+        self._seen_reads = reads()
         self._prompt_from = float("-inf")
 
     async def __call__(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -37,8 +53,8 @@ class StoreThreads:
         """The same, made by the event loop itself in a hurry, where the store can do that.
 
         To another thread and back takes several times as long as a look-up in SQLite. One that was slow, on a
-        cold disk, sends those of the next second to the threads. One that met a lock is made again by a
-        thread, which may wait for it.
+        cold disk, sends those of the next second to the threads; one that merely lost its core does not:
+        threads would lose it too. One that met a lock is made again by a thread, which may wait for it.
         """
         started = self._clock()
         if hurry is None or started < self._prompt_from:
@@ -47,11 +63,17 @@ class StoreThreads:
             with hurry():
                 return call(*args, **kwargs)
         except StoreUnavailable:
-            return await self(call, *args, **kwargs)
+            self._prompt_from = self._clock() + _PAUSE
         finally:
             ended = self._clock()
-            if ended - started > _SLOW:
+            if ended - started > _SLOW and self._waited(ended - started):
                 self._prompt_from = ended + _PAUSE
+        return await self(call, *args, **kwargs)
+
+    def _waited(self, seconds: float) -> bool:
+        """Whether a call of the event loop, of so many seconds, waited for the disk or for too long."""
+        before, self._seen_reads = self._seen_reads, self._reads()
+        return self._seen_reads != before or seconds > _VERY_SLOW
 
     def close(self) -> None:
         """Waits for the calls that run."""
