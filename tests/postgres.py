@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psycopg
 
+from kcache_grpc.storage import migrate
 from kcache_grpc.storage.schema import METADATA
 
 #: Settings that spare the disk: tests that kill the machine there are none.
@@ -64,6 +65,7 @@ class PostgresServer:
         self.port = port
         self._settings = settings
         self._environment = {**os.environ, **(environment or {})}
+        self._migrated: str | None = None
         if os.geteuid() == 0:
             # Postgres refuses to run as root.
             shutil.chown(folder, "nobody")
@@ -118,6 +120,18 @@ class PostgresServer:
         name = f"test_{next(_names)}"
         self.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         return self.url(name)
+
+    def create_migrated(self) -> str:
+        """The URL of a new store without rows, a copy of one that is migrated once. All have one id."""
+        if self._migrated is None:
+            url = self.create()
+            migrate(url)
+            self._migrated = database_name(url)
+            # A database is copied only while nobody is connected.
+            self.execute(f"ALTER DATABASE {self._migrated} ALLOW_CONNECTIONS false")
+            while self.execute(f"SELECT pid FROM pg_stat_activity WHERE datname = '{self._migrated}'"):
+                pass
+        return self.create(self._migrated)
 
     def drop(self, url: str) -> None:
         self.execute(f"DROP DATABASE {database_name(url)} WITH (FORCE)")

@@ -53,7 +53,7 @@ class S3Server:
     def bucket(self) -> str:
         name = f"bucket-{next(self._names)}"
         request = urllib.request.Request(f"{self.endpoint}/{name}", method="PUT")
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=120) as answer:
             assert answer.status == 200
         return name
 
@@ -75,7 +75,7 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
         finally:
             process.stdin.close()
             process.stdout.close()
-            process.wait(20)
+            process.wait(120)
 
 
 class Fault(enum.Enum):
@@ -171,7 +171,7 @@ class _Handler(BaseHTTPRequestHandler):
         fault = self.line.next_fault(self.path)
         if fault is Fault.HOLD:
             self.line.held.release()
-            self.line.release.wait(60)
+            self.line.release.wait(240)
         if fault is Fault.REFUSE:
             self.close_connection = True
             return
@@ -193,7 +193,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(status, headers, content, said)
 
     def _forward(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        upstream = http.client.HTTPConnection("127.0.0.1", self.line.upstream.port, timeout=60)
+        upstream = http.client.HTTPConnection("127.0.0.1", self.line.upstream.port, timeout=240)
         try:
             headers = {
                 name: value for name, value in self.headers.items() if name.lower() != "content-length"

@@ -12,9 +12,15 @@ from types import TracebackType
 
 from typing_extensions import Self
 
+from tests.fresh import fresh_store
+from tests.ports import free_port
+
 
 class ServerProcess:
-    """``kcache serve`` on a SQLite file in ``folder`` and on a free port; can be killed and started again."""
+    """``kcache serve`` on a SQLite file in ``folder`` and on a free port; can be killed and started again.
+
+    It has one worker for compiles unless the arguments say otherwise.
+    """
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self._folder = folder
@@ -35,7 +41,9 @@ class ServerProcess:
 
     def start(self) -> Self:
         """Returns once it listens. A first start takes a free port; later ones take the same again."""
-        port = self.address.rpartition(":")[2] or "0"
+        port = self.address.rpartition(":")[2] or free_port()
+        if "--db" not in self._arguments:
+            fresh_store(self.database)
         command = [sys.executable, "-m", "kcache_grpc", "serve", "--listen", f"127.0.0.1:{port}"]
         command += [
             "--db",
@@ -43,7 +51,9 @@ class ServerProcess:
             "--socket",
             str(self._folder / "run" / "kcache.sock"),
         ]
-        command += ["--state-dir", str(self._folder / "state"), *self._arguments]
+        command += ["--state-dir", str(self._folder / "state")]
+        command += [] if "--workers" in self._arguments else ["--workers", "1"]
+        command += self._arguments
         with (self._folder / "server.log").open("a") as log:
             self._process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=log, text=True, env=_environment()
@@ -62,7 +72,7 @@ class ServerProcess:
         assert self._process is not None
         self._process.terminate()
         try:
-            self._process.communicate(timeout=60)
+            self._process.communicate(timeout=120)
         except subprocess.TimeoutExpired:
             self.kill()
         return self._process.returncode

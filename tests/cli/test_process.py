@@ -57,7 +57,7 @@ assert main(["compile", "--help"]) == 0
 sys.stderr.write(" ".join(name for name in {HEAVY!r} if name in sys.modules))
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60, cwd=ROOT
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=240, cwd=ROOT
     )
     assert done.stderr == ""
 
@@ -106,7 +106,7 @@ def test_a_reader_that_goes_away(server: ServerProcess, tmp_path: Path) -> None:
         stdout=writer,
         stderr=subprocess.PIPE,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
         cwd=ROOT,
         env=environment,
@@ -119,7 +119,7 @@ def test_a_reader_that_goes_away(server: ServerProcess, tmp_path: Path) -> None:
 def test_an_interrupt_is_130(tmp_path: Path) -> None:
     """While it waits for a server that accepts and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(60)
+        listener.settimeout(240)
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         # Processes begun in the background of a shell ignore interrupts, and so would their children. One
         # process more sets that right: what other tests loaded into this one may not survive a fork.
@@ -132,7 +132,7 @@ def test_an_interrupt_is_130(tmp_path: Path) -> None:
         with connection:
             connection.recv(1)
             process.send_signal(signal.SIGINT)
-            _, complaint = process.communicate(timeout=60)
+            _, complaint = process.communicate(timeout=240)
     assert process.returncode == 130
     assert "Traceback" not in complaint
 
@@ -150,7 +150,7 @@ def test_serve_until_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     assert answer(kcache("doctor", "--health", "--json", "--addr", f"unix:{service}"))["healthy"]
     assert json.loads(ready.read_text()) == told
     process.send_signal(number)
-    _, log = process.communicate(timeout=60)
+    _, log = process.communicate(timeout=240)
     assert process.returncode == 0
     assert "Traceback" not in log
     assert not ready.exists()
@@ -241,5 +241,5 @@ def test_closed_streams_are_no_error(tmp_path: Path) -> None:
     for arguments in ("--version", "show 1 --json"):
         command = f"exec {sys.executable} -m kcache_grpc {arguments} <&- >&- 2>&-"
         environment = {**os.environ, "KCACHE_ADDR": "127.0.0.1:1", "KCACHE_CACHE_DIR": str(tmp_path)}
-        done = subprocess.run(["sh", "-c", command], timeout=60, cwd=ROOT, env=environment, check=False)
+        done = subprocess.run(["sh", "-c", command], timeout=240, cwd=ROOT, env=environment, check=False)
         assert done.returncode == (0 if arguments == "--version" else exits.CODES[errors.Unavailable])

@@ -39,7 +39,7 @@ def new_client(cache_dir: Path) -> Iterator[NewClient]:
     with contextlib.ExitStack() as stack:
 
         def make(address: str | None, **settings: Any) -> kcache.Client:
-            settings = {"cache_dir": cache_dir, "strict": True, "timeout": 20, **settings}
+            settings = {"cache_dir": cache_dir, "strict": True, "timeout": 120, **settings}
             return stack.enter_context(kcache.Client(address, **settings))
 
         yield make

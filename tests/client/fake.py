@@ -29,6 +29,7 @@ from kcache_grpc.model.wire import (
     options_from_proto,
     target_from_proto,
 )
+from tests.ports import free_port
 
 CONSTANT = b"weights!" * 300_000  # above one chunk
 TENSOR = TensorSpec("f32", ("4",))
@@ -196,7 +197,7 @@ class FakeService(kernel_cache_pb2_grpc.KernelCacheServicer):
         program = self._program(request.graph)
         stage = pb.CompileStage(stage="lower")
         yield pb.CompileKernelResponse(stage=stage)
-        self.hold.wait(20)
+        self.hold.wait(120)
         yield pb.CompileKernelResponse(heartbeat=pb.Heartbeat())
         with self.lock:
             name = wanted(program.digest, request)
@@ -355,7 +356,7 @@ class FakeServer:
     def __init__(self, service: FakeService, credentials: grpc.ServerCredentials | None = None) -> None:
         self.service = service
         self._credentials = credentials
-        self.port = 0
+        self.port = free_port()
         self._server: grpc.Server | None = None
         self.start()
 

@@ -14,7 +14,7 @@ from tests.client.fake import CONSTANT, FakeServer, FakeService
 
 
 def make(fake: FakeServer, cache_dir: Path, **settings: Any) -> kcache.aio.Client:
-    return kcache.aio.Client(fake.address, cache_dir=cache_dir, strict=True, timeout=20, **settings)
+    return kcache.aio.Client(fake.address, cache_dir=cache_dir, strict=True, timeout=120, **settings)
 
 
 def test_every_operation(fake: FakeServer, cache_dir: Path, service: FakeService) -> None:
@@ -58,7 +58,7 @@ def test_cancelling_the_first_caller_leaves_the_others(
             service.hold.clear()
             begun = asyncio.Event()
             first = asyncio.create_task(client.compile(PROGRAM, on_progress=lambda *_: begun.set()))
-            await asyncio.wait_for(begun.wait(), 20)
+            await asyncio.wait_for(begun.wait(), 120)
             others = [asyncio.create_task(client.compile(PROGRAM)) for _ in range(4)]
             for _ in range(5):
                 await asyncio.sleep(0)
@@ -66,7 +66,7 @@ def test_cancelling_the_first_caller_leaves_the_others(
             with pytest.raises(asyncio.CancelledError):
                 await first
             service.hold.set()
-            kernels = await asyncio.wait_for(asyncio.gather(*others), 20)
+            kernels = await asyncio.wait_for(asyncio.gather(*others), 120)
             assert {kernel.key for kernel in kernels} == {1}
 
     asyncio.run(main())
@@ -80,13 +80,13 @@ def test_cancelling_a_waiter_leaves_the_first(
             service.hold.clear()
             begun = asyncio.Event()
             first = asyncio.create_task(client.compile(PROGRAM, on_progress=lambda *_: begun.set()))
-            await asyncio.wait_for(begun.wait(), 20)
+            await asyncio.wait_for(begun.wait(), 120)
             waiter = asyncio.create_task(client.compile(PROGRAM))
             for _ in range(5):
                 await asyncio.sleep(0)
             waiter.cancel()
             service.hold.set()
-            assert (await asyncio.wait_for(first, 20)).key == 1
+            assert (await asyncio.wait_for(first, 120)).key == 1
 
     asyncio.run(main())
 

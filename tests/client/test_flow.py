@@ -256,7 +256,7 @@ def test_sixteen_threads_make_one_question(client: kcache.Client, service: FakeS
     with ThreadPoolExecutor(16) as pool:
         futures = [pool.submit(compile) for _ in range(16)]
         begun.wait()
-        kernels = [future.result(30) for future in futures]
+        kernels = [future.result(120) for future in futures]
     assert service.calls["CompileKernel"] == 1
     assert service.calls["GetKernels"] == 1
     assert {kernel.key for kernel in kernels} == {1}
@@ -272,7 +272,7 @@ def test_a_shared_failure_reaches_all_who_wait(client: kcache.Client, service: F
     service.bend["CompileKernel"] = bend
     with ThreadPoolExecutor(8) as pool:
         futures = [pool.submit(client.compile, PROGRAM) for _ in range(8)]
-        errors = [future.exception(30) for future in futures]
+        errors = [future.exception(120) for future in futures]
     assert all(isinstance(error, kcache.CompileFailed) for error in errors)
 
 

@@ -76,9 +76,9 @@ def test_any_file_name_goes(name: str) -> None:
 def test_takes_linear_time() -> None:
     def seconds(size: int) -> float:
         text = b"module {\n" + b'  %0 = op : f32 loc("a/b.py":12:3)\n' * size + b"}\n"
-        began = time.perf_counter()
+        began = time.process_time()
         assert b"loc" not in strip_locations(text)
-        return time.perf_counter() - began
+        return time.process_time() - began
 
     seconds(1000)
     small = min(seconds(2_000) for _ in range(3))
@@ -87,9 +87,9 @@ def test_takes_linear_time() -> None:
 
 @pytest.mark.parametrize("text", [b"loc(" * 50_000, b"#loc = loc(" * 20_000, b'"\\' * 50_000, b"/" * 100_000])
 def test_hostile_text_is_quick(text: bytes) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     assert strip_locations(text) == text
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
 
 
 def test_what_jax_prints_with_locations_becomes_what_it_prints_without() -> None:

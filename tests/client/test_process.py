@@ -14,7 +14,7 @@ from tests.client.conftest import PROGRAM
 from tests.client.fake import FakeServer
 
 
-def python(script: str, *arguments: str, timeout: float = 120) -> str:
+def python(script: str, *arguments: str, timeout: float = 240) -> str:
     """What a script printed; it must end well and warn of nothing."""
     command = [sys.executable, "-W", "error", "-c", script, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
@@ -27,7 +27,7 @@ import os, sys, threading, warnings
 warnings.filterwarnings("ignore", category=DeprecationWarning)  # 3.12: fork in a process with threads
 import kcache_grpc as kcache
 address, cache, program = sys.argv[1:]
-client = kcache.Client(address, cache_dir=cache, strict=True, timeout=30)
+client = kcache.Client(address, cache_dir=cache, strict=True, timeout=120)
 assert client.compile(program).origin == "compiled"
 # Locks that another thread holds at the fork must not stop the child.
 locks = [client._core._counters._lock, client._core._table._by_program._lock, client._core._flights._lock]
@@ -94,14 +94,14 @@ DOUBLE = (
 )
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(290)
 def test_a_script_without_main_guard_embeds_the_service(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(EMBEDDED.format(cache=str(tmp_path / "cache"), program=DOUBLE))
 
     def play() -> str:
         done = subprocess.run(
-            [sys.executable, "-W", "error", str(script)], capture_output=True, text=True, timeout=200
+            [sys.executable, "-W", "error", str(script)], capture_output=True, text=True, timeout=280
         )
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
@@ -161,9 +161,9 @@ print(again.private, again.pid)
 """
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(290)
 def test_one_embedded_service_a_process(tmp_path: Path) -> None:
-    output = python(EMBEDDED_LIFE, str(tmp_path / "cache"), DOUBLE, timeout=200).split()
+    output = python(EMBEDDED_LIFE, str(tmp_path / "cache"), DOUBLE, timeout=280).split()
     assert output[:3] == ["disk", "1", "1"]
     assert not Path(output[3]).exists()
     assert _ends(int(output[4]))

@@ -55,7 +55,7 @@ def test_disk_hit_needs_no_server(fake: FakeServer, client: kcache.Client, new_c
 def test_disk_hit_needs_no_server_when_what_is_known_of_it_is_old(
     fake: FakeServer, cache_dir: Path, service: FakeService
 ) -> None:
-    config = ClientConfig(fake.address, cache_dir, strict=True, freshness=0.0, patience_new=0.0, timeout=20)
+    config = ClientConfig(fake.address, cache_dir, strict=True, freshness=0.0, patience_new=0.0, timeout=120)
     assert run(Core(config, BlockingIo()).compile(PROGRAM, None, "host", None, None)).origin == "compiled"
     assert run(Core(config, BlockingIo()).compile(PROGRAM, None, "host", None, None)).origin == "disk"
     assert service.calls["GetCapabilities"] >= 2
@@ -74,7 +74,7 @@ def test_what_is_on_disk_is_keyed_by_namespace_and_address(
 
 
 def test_a_new_toolchain_makes_new_kernels(fake: FakeServer, cache_dir: Path, service: FakeService) -> None:
-    config = ClientConfig(fake.address, cache_dir, strict=True, freshness=0.0, timeout=20)
+    config = ClientConfig(fake.address, cache_dir, strict=True, freshness=0.0, timeout=120)
     run(Core(config, BlockingIo()).compile(PROGRAM, None, "host", None, None))
     service.toolchain = (("llvm", "23"),)
     service.compiled.clear()
@@ -177,7 +177,7 @@ def test_a_disk_that_cannot_be_written_is_done_without(
 def test_the_disk_tier_stays_within_its_bound(
     fake: FakeServer, cache_dir: Path, service: FakeService
 ) -> None:
-    config = ClientConfig(fake.address, cache_dir, strict=True, disk_bytes=100_000, timeout=20)
+    config = ClientConfig(fake.address, cache_dir, strict=True, disk_bytes=100_000, timeout=120)
     core = Core(config, BlockingIo())
     programs = [PROGRAM + "\n" * count for count in range(60)]
 
@@ -197,7 +197,7 @@ def test_the_disk_tier_stays_within_its_bound(
 
 
 def test_temporary_files_of_dead_writers_go(fake: FakeServer, cache_dir: Path) -> None:
-    config = ClientConfig(fake.address, cache_dir, strict=True, timeout=20)
+    config = ClientConfig(fake.address, cache_dir, strict=True, timeout=120)
     core = Core(config, BlockingIo())
     old, young = cache_dir / "blobs" / "aa" / ".tmp-old", cache_dir / "blobs" / "aa" / ".tmp-young"
     old.parent.mkdir(parents=True)
@@ -210,7 +210,7 @@ def test_temporary_files_of_dead_writers_go(fake: FakeServer, cache_dir: Path) -
 
 
 def test_memory_is_bounded_but_kernels_come_back_from_disk(fake: FakeServer, cache_dir: Path) -> None:
-    config = ClientConfig(fake.address, cache_dir, strict=True, memory_kernels=2, timeout=20)
+    config = ClientConfig(fake.address, cache_dir, strict=True, memory_kernels=2, timeout=120)
     core = Core(config, BlockingIo())
     programs = [PROGRAM + "\n" * count for count in range(4)]
     for program in programs:
@@ -224,7 +224,7 @@ def test_a_stale_answer_is_refreshed_beside_and_a_new_epoch_takes_effect(
     fake: FakeServer, cache_dir: Path, service: FakeService
 ) -> None:
     refreshed = threading.Event()
-    config = ClientConfig(fake.address, cache_dir, strict=True, timeout=20)
+    config = ClientConfig(fake.address, cache_dir, strict=True, timeout=120)
     core = Core(config, BlockingIo())
     run(core.compile(PROGRAM, None, "host", None, None))
     connection = core._services.main
@@ -241,7 +241,7 @@ def test_a_stale_answer_is_refreshed_beside_and_a_new_epoch_takes_effect(
     service.epoch = 2
     service.compiled.clear()
     assert core.recall(PROGRAM, None, "host", None) is not None
-    assert refreshed.wait(20)
+    assert refreshed.wait(120)
     assert core.recall(PROGRAM, None, "host", None) is None
     assert run(core.compile(PROGRAM, None, "host", None, None)).manifest.epoch == 2
 
@@ -249,7 +249,7 @@ def test_a_stale_answer_is_refreshed_beside_and_a_new_epoch_takes_effect(
 TWO_PROCESSES = """
 import sys, kcache_grpc as kcache
 address, cache, program = sys.argv[1:]
-with kcache.Client(address, cache_dir=cache, strict=True, timeout=60) as client:
+with kcache.Client(address, cache_dir=cache, strict=True, timeout=120) as client:
     kernels = [client.compile(program + "\\n" * n) for n in range(20)]
     print(sum(kernel.key for kernel in kernels))
 """
@@ -261,7 +261,7 @@ def test_two_processes_share_one_folder(
     service.constants = (CONSTANT,)
     command = [sys.executable, "-c", TWO_PROCESSES, fake.address, str(cache_dir), PROGRAM]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    outputs = [process.communicate(timeout=120)[0] for process in running]
+    outputs = [process.communicate(timeout=240)[0] for process in running]
     assert [process.returncode for process in running] == [0, 0]
     assert outputs[0] == outputs[1]
     fake.stop()

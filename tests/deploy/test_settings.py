@@ -42,13 +42,13 @@ def serving(environment: Mapping[str, str], probe: Sequence[str], folder: Path) 
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen(command(environment, ["serve"]), stdout=log, stderr=log)
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 240
         while subprocess.run(command(environment, probe), check=False, capture_output=True).returncode != 0:
             assert server.poll() is None, (folder / "log").read_text()
             assert time.monotonic() < deadline, (folder / "log").read_text()
         yield
         server.terminate()
-        assert server.wait(60) == 0
+        assert server.wait(200) == 0
     finally:
         server.kill()
         server.wait()
@@ -108,7 +108,7 @@ def test_the_composition(folder: Path, postgres_server: PostgresServer, s3_serve
         kcache.Client(f"127.0.0.1:{port}", cache_dir=folder / "cache", strict=True) as client,
     ):
         assert client.compile(add(5).decode()).origin == "compiled"
-        with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=120) as answer:
             assert b"kcache_compiles_total 1.0" in answer.read()
     rows = postgres_server.execute(
         "SELECT count(*) FROM artifact_chunks WHERE location IS NULL", url.split("?")[0].rpartition("/")[2]

@@ -120,7 +120,7 @@ def test_a_server_without_it_says_what_to_type(server, clients, tmp_path):
         check=False,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
     assert done.returncode != 0
     assert f"--objects file://{tmp_path}/objects" in " ".join(done.stderr.split())
@@ -135,6 +135,6 @@ def test_the_doctor_looks_at_it_too(server, clients, tmp_path):
             check=False,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=240,
         )
         assert json.loads(done.stdout)["healthy"] == healthy, done.stdout

@@ -33,7 +33,7 @@ with kcache.Client(address, cache_dir=cache, strict=True) as client:
 
 def _in_another_process(address: str, cache: Path, program: str) -> list[object]:
     command = [sys.executable, "-c", _CHILD, address, str(cache), program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -80,7 +80,7 @@ def _compile_while_killing(
     server: ServerProcess, folder: Path, *, total: int, kills: list[int]
 ) -> dict[int, int]:
     """Keys of ``total`` programs asked for by 16 threads; the server dies after each count in ``kills``."""
-    with kcache.Client(server.address, cache_dir=folder / "cache", strict=True, timeout=120) as client:
+    with kcache.Client(server.address, cache_dir=folder / "cache", strict=True, timeout=240) as client:
         restarting = threading.Lock()
 
         def ask(number: int) -> tuple[int, int]:

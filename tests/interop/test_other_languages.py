@@ -53,7 +53,7 @@ def fetched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, A
             host_target().isa,
             folder,
         ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     return folder / "kernel.so", json.loads(done.stdout)
 
@@ -64,7 +64,7 @@ def test_a_graph_made_in_javascript_has_the_key_of_its_stablehlo(tmp_path: Path)
     program.write_text(PROGRAM)
     with ServerProcess(tmp_path) as server:
         command = [NODE, HERE / "node" / "graph.js", server.address, PROTOS, program]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
     assert seen["graph"] == seen["text"] == 1
@@ -101,7 +101,7 @@ def test_a_c_program_runs_the_kernel_with_threads(
     workspace = evaluate(seen["workspace"], {"workers": 3})
     command = [runner, library, str(workspace), str(300 * 50 * 4), *paths]
     environment = {"PATH": os.environ["PATH"], **threads}
-    done = subprocess.run(command, capture_output=True, timeout=60, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, timeout=240, check=False, env=environment)
     assert done.returncode == 0, done.stderr
 
     x, w, b = (array.astype(np.float64) for array in arrays)

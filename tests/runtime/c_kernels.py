@@ -49,7 +49,7 @@ def shared_object(body: str, abi: int = 1, pool: bool = False) -> bytes:
             (Path(folder) / "pool.o").write_bytes(pool_code())
             objects.append(f"{folder}/pool.o")
         command = ["gcc", "-O2", "-shared", "-fPIC", "-Wall", "-o", str(result), str(source), *objects]
-        subprocess.run(command, check=True, timeout=60)
+        subprocess.run(command, check=True, timeout=240)
         return result.read_bytes()
 
 

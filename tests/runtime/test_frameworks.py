@@ -199,7 +199,7 @@ def test_an_exporters_memory_is_given_back():
 def test_the_runtime_imports_no_framework():
     program = "import sys, kcache_grpc.runtime; print({'torch', 'jax', 'pycparser'} & set(sys.modules))"
     out = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=240
     )
     assert out.stdout.strip() == "set()"
 
@@ -223,4 +223,4 @@ for _ in range(2):
     assert result.dtype == np.uint16 and result.tolist() == [1, 2, 3]
 """
     root = Path(__file__).parents[2]
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60, cwd=root)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=240, cwd=root)

@@ -113,7 +113,7 @@ def test_the_pool_works_after_a_fork():
     """
     command = [sys.executable, "-c", textwrap.dedent(program)]
     root = Path(__file__).parents[2]
-    subprocess.run(command, check=True, timeout=60, cwd=root, env={**os.environ, "PYTHONPATH": str(root)})
+    subprocess.run(command, check=True, timeout=240, cwd=root, env={**os.environ, "PYTHONPATH": str(root)})
 
 
 def test_an_interrupt_waits_for_the_slices():
@@ -203,7 +203,7 @@ def test_affinity_bounds_the_threads():
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=240,
     )
     assert out.stdout.strip() == "1"
 

@@ -8,12 +8,21 @@ from pathlib import Path
 import pytest
 
 from kcache_grpc.server import ServerConfig
+from tests.postgres import PostgresServer
 from tests.server.running import Running, config_in, running
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> ServerConfig:
     return config_in(tmp_path)
+
+
+@pytest.fixture
+def url(postgres_server: PostgresServer) -> Iterator[str]:
+    """A store without rows, for several servers."""
+    url = postgres_server.create_migrated()
+    yield url
+    postgres_server.drop(url)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
-from kcache_grpc.storage import migrate, open_store
+from kcache_grpc.storage import open_store
 from tests.house.sources import ROOT
 from tests.postgres import PostgresServer
 from tests.server.cpu import Meter
@@ -57,19 +57,19 @@ def run(
     kernels: int,
     rounds: int = 1,
     at_once: bool = True,
+    workers: int = 0,
 ) -> list[Herd]:
     """Several rounds, each with new kernels, on servers that are warm.
 
+    ``workers``: of each server, 0: one for each CPU.
     ``at_once``: every client asks for all kernels at once, on both sides; else for each when it has the one
     before.
     """
-    herd_url, alone_url = postgres.create(), postgres.create()
-    for url in (herd_url, alone_url):
-        migrate(url)
+    herd_url, alone_url = postgres.create_migrated(), postgres.create_migrated()
     with ExitStack() as stack, ThreadPoolExecutor(SERVERS + 1) as threads:
         urls = [*[herd_url] * SERVERS, alone_url]
         starting = [
-            process(_made(folder / name), KCACHE_DB=url, KCACHE_WORKERS="0", KCACHE_LEASE_TTL="10")
+            process(_made(folder / name), KCACHE_DB=url, KCACHE_WORKERS=str(workers), KCACHE_LEASE_TTL="10")
             for name, url in _named(urls)
         ]
         running: list[tuple[subprocess.Popen[str], str]] = list(threads.map(stack.enter_context, starting))

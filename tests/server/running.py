@@ -19,6 +19,7 @@ import grpc
 
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2_grpc
 from kcache_grpc.server import ServerConfig, start_server
+from tests.fresh import fresh_store
 
 
 @dataclass
@@ -46,7 +47,7 @@ def running(config: ServerConfig) -> Iterator[Running]:
     thread.start()
 
     def call(work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, loop).result(120)
+        return asyncio.run_coroutine_threadsafe(work, loop).result(240)
 
     try:
         handle = call(start_server(config))
@@ -71,6 +72,8 @@ def running(config: ServerConfig) -> Iterator[Running]:
 
 
 def config_in(folder: Path, **changes: Any) -> ServerConfig:
+    if "db" not in changes:
+        fresh_store(folder / "kcache.sqlite")
     config = ServerConfig(
         db=f"sqlite:///{folder}/kcache.sqlite",
         state_dir=folder / "state",
@@ -84,6 +87,8 @@ def config_in(folder: Path, **changes: Any) -> ServerConfig:
 @contextmanager
 def process(folder: Path, **settings: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """``serve`` in a process of its own, its first address, and its log in ``folder``."""
+    if "KCACHE_DB" not in settings:
+        fresh_store(folder / "kcache.sqlite")
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("KCACHE_")},
         "KCACHE_DB": f"sqlite:///{folder}/kcache.sqlite",

@@ -23,7 +23,7 @@ from tests.storage.inside import tamper
 
 #: The window, and a busy machine.
 WINDOW = 1.0
-PATIENCE = 20.0
+PATIENCE = 120.0
 
 
 def admin(server: Running) -> Any:
@@ -47,7 +47,7 @@ def status_of(server: Running, rows: int, namespace: str) -> int:
 
 
 def within_window(happened: Callable[[], bool]) -> None:
-    """It happens a second after it was caused at the latest, or a little later on a busy machine."""
+    """It happens a second after it was caused at the latest, or later on a busy machine."""
     deadline = time.monotonic() + PATIENCE
     while not happened():
         assert time.monotonic() < deadline
@@ -191,7 +191,7 @@ def test_another_server_notices_a_disowned_toolchain_within_the_window(tmp_path:
                 refused = error.code().name
                 break
             # Whoever asks after the window is refused: no answer of a later question is a kernel.
-            assert asked - began < WINDOW + 1.0
+            assert asked - began < WINDOW
             time.sleep(0.02)
         assert refused == "PERMISSION_DENIED"
 

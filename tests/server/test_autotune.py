@@ -31,7 +31,7 @@ def server(
 ) -> Iterator[Running]:
     config = config_in(tmp_path_factory.mktemp("autotune"))
     if request.param == "postgres":
-        config = config_in(tmp_path_factory.mktemp("autotune"), db=postgres_server.create())
+        config = config_in(tmp_path_factory.mktemp("autotune"), db=postgres_server.create_migrated())
     with running(config) as server:
         yield server
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.service import claims
 from kcache_grpc.service.claims import Turn
-from tests.postgres import PostgresServer
 from tests.server import gated_jobs
 from tests.server.programs import add, compile_request, header, inline, result_of
 from tests.server.running import config_in, running
@@ -20,13 +18,6 @@ from tests.server.test_once import stub, until
 from tests.server.test_replicas import compiled, published, replicas
 
 COMPILED, JOINED, STORED = pb.ORIGIN_COMPILED, pb.ORIGIN_JOINED, pb.ORIGIN_STORED
-
-
-@pytest.fixture
-def url(postgres_server: PostgresServer) -> Iterator[str]:
-    url = postgres_server.create()
-    yield url
-    postgres_server.drop(url)
 
 
 @pytest.fixture
@@ -59,7 +50,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[Turn]:
 
 
 def test_two_servers_parse_a_program_once(tmp_path, url, gate, waits):
-    config = config_in(tmp_path, db=url, worker=gated_jobs.write_module(gate), lease_ttl=60.0)
+    config = config_in(tmp_path, db=url, worker=gated_jobs.write_module(gate), lease_ttl=600.0)
     with running(config) as one, running(config) as two:
         request = compile_request(inline(add(80)))
         calls = [one.stub.CompileKernel(request), two.stub.CompileKernel(request)]
@@ -73,7 +64,7 @@ def test_two_servers_parse_a_program_once(tmp_path, url, gate, waits):
 
 
 def test_who_waits_for_a_program_that_cannot_be_read_is_told_why(tmp_path, url, gate, waits):
-    config = config_in(tmp_path, db=url, worker=gated_jobs.write_module(gate), lease_ttl=60.0)
+    config = config_in(tmp_path, db=url, worker=gated_jobs.write_module(gate), lease_ttl=600.0)
     with running(config) as one, running(config) as two:
         request = pb.StoreGraphRequest(header=header(), graph=inline(b"module { nonsense"))
         calls = [server.stub.StoreGraph.future(request) for server in (one, two)]
@@ -99,7 +90,7 @@ def test_a_claimer_that_is_killed_is_passed_over(tmp_path, url, gate):
 
 
 def test_a_claimer_that_is_frozen_is_passed_over_and_finds_the_winners_kernel(tmp_path, url, gate):
-    held = {"TEST_HELD_JOBS": str(gate), "KCACHE_LEASE_TTL": "60"}
+    held = {"TEST_HELD_JOBS": str(gate)}
     with replicas(tmp_path, url, url, **held) as [(claimer, one), (_, two)]:
         frozen = compiled(one, 82)
         until(lambda: parses(gate) == 1)

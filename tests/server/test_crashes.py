@@ -27,8 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(folder: Path) -> Iterator[Running]:
     settings = gated_jobs.write_module(folder / "jobs")
     (folder / "jobs" / "open").touch()
-    limits = Limits(compile_seconds=5.0)
-    with running(config_in(folder, worker=settings, limits=limits)) as server:
+    with running(config_in(folder, worker=settings)) as server:
         yield server
 
 
@@ -73,10 +72,13 @@ def test_a_crash_is_remembered_seen_and_retried_on_request(server: Running, fold
     assert (stats.specs, stats.kernels, stats.remembered_failures) == (1, 0, 1)
 
 
-def test_a_hang_ends_at_the_time_limit(server: Running) -> None:
-    reason, metadata = failure(server, HANG, "hang")
-    assert (reason, metadata["stage"]) == ("COMPILE_TIMEOUT", "waiting")
-    assert status(server, HANG, "hang").failure.reason == "COMPILE_TIMEOUT"
+def test_a_hang_ends_at_the_time_limit(tmp_path: Path) -> None:
+    settings = gated_jobs.write_module(tmp_path / "jobs")
+    (tmp_path / "jobs" / "open").touch()
+    with running(config_in(tmp_path, worker=settings, limits=Limits(compile_seconds=5.0))) as server:
+        reason, metadata = failure(server, HANG, "hang")
+        assert (reason, metadata["stage"]) == ("COMPILE_TIMEOUT", "waiting")
+        assert status(server, HANG, "hang").failure.reason == "COMPILE_TIMEOUT"
 
 
 def test_memory_is_limited_and_not_remembered(server: Running, folder: Path) -> None:

@@ -8,7 +8,7 @@ from tests.server import herd
 
 
 def test_a_small_herd_has_each_kernel_compiled_once(tmp_path, postgres_server):
-    (found,) = herd.run(tmp_path, postgres_server, clients=16, kernels=5)
+    (found,) = herd.run(tmp_path, postgres_server, clients=16, kernels=5, workers=1)
     assert len(found.together.replies) == 16 * 5
     assert (found.publishes, found.keys, found.compiles) == (5, 5, 5)
 

@@ -17,7 +17,7 @@ from tests.server.running import Running, config_in, running
 
 def scrape(server: Running) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     """Samples by name and labels."""
-    with urllib.request.urlopen(server.addresses[-1], timeout=20) as reply:
+    with urllib.request.urlopen(server.addresses[-1], timeout=120) as reply:
         text = reply.read().decode()
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
@@ -41,19 +41,19 @@ def test_requests_and_work_are_counted(tmp_path: Path) -> None:
             server.stub.CountSpecs(pb.CountSpecsRequest(header=header("not a namespace")))
         request = pb.CompileKernelRequest(header=header("secret-name"), graph=inline(add(4)), target=TARGET)
         list(server.stub.CompileKernel(request))
-        after = scrape(server)
+        # A flight lands, and a worker is free, a moment after the result is told.
+        while (after := scrape(server))["kcache_workers_busy", ()] or after["kcache_compiles_running", ()]:
+            pass
         assert calls(after, "CountSpecs", "OK") == 3
         assert calls(after, "CountSpecs", "ARGUMENT") == 1
         assert calls(after, "CompileKernel", "OK") == 1
         assert after["kcache_compiles_total", ()] == 1
         assert after["kcache_programs_parsed_total", ()] == 1
         assert after["kcache_workers", ()] >= 1
-        assert after["kcache_workers_busy", ()] == 0
-        assert after["kcache_compiles_running", ()] == 0
         assert ("process_resident_memory_bytes", ()) in after
         (info,) = [dict(labels) for name, labels in after if name == "kcache_server_info"]
         assert set(info) == {"version", "toolchain", "gpu_toolchain"}
-        with urllib.request.urlopen(server.addresses[-1], timeout=20) as reply:
+        with urllib.request.urlopen(server.addresses[-1], timeout=120) as reply:
             assert b"secret-name" not in reply.read()
         address = server.addresses[-1]
     with pytest.raises(OSError):

@@ -21,21 +21,13 @@ from kcache_grpc.storage import open_store
 from kcache_grpc.storage.sql.postgres import PostgresDatabase
 from tests import postgres
 from tests.ports import free_port
-from tests.postgres import PostgresServer
 from tests.server import gated_jobs
 from tests.server.cut import Proxy
 from tests.server.programs import add, compile_request, inline, kernels_request, result_of
 from tests.server.running import config_in, process, running
-from tests.server.test_once import started, stub, until
+from tests.server.test_once import LONG, SHORT, started, stub, until
 
 COMPILED, JOINED, STORED = pb.ORIGIN_COMPILED, pb.ORIGIN_JOINED, pb.ORIGIN_STORED
-
-
-@pytest.fixture
-def url(postgres_server: PostgresServer) -> Iterator[str]:
-    url = postgres_server.create()
-    yield url
-    postgres_server.drop(url)
 
 
 @pytest.fixture
@@ -45,15 +37,24 @@ def gate(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def replicas(folder: Path, *urls: str, **settings: str) -> Iterator[list[tuple[subprocess.Popen[str], str]]]:
-    """A server process on each, started at once; their signing key is one."""
+def replicas(
+    folder: Path, *urls: str, first_ttl: str = LONG, **settings: str
+) -> Iterator[list[tuple[subprocess.Popen[str], str]]]:
+    """A server process on each, started at once; their signing key is one.
+
+    ``first_ttl``: seconds until leases of the first expire that renews them no more.
+    """
+    ttls = [first_ttl, *[LONG] * (len(urls) - 1)]
     with ExitStack() as stack, ThreadPoolExecutor(len(urls)) as threads:
-        starting = [process(folder, KCACHE_DB=url, **settings) for url in urls]
+        starting = [
+            process(folder, KCACHE_DB=url, KCACHE_LEASE_TTL=ttl, **settings)
+            for url, ttl in zip(urls, ttls, strict=True)
+        ]
         yield list(threads.map(stack.enter_context, starting))
 
 
 def compiled(address: str, number: int) -> Any:
-    return stub(address).CompileKernel(compile_request(inline(add(number))), timeout=120)
+    return stub(address).CompileKernel(compile_request(inline(add(number))), timeout=240)
 
 
 def published(url: str) -> int:
@@ -68,7 +69,8 @@ def follow_to(call: Any, stage: str) -> None:
         pass
 
 
-def test_servers_may_start_at_once_and_what_one_compiled_another_serves(tmp_path, url):
+def test_servers_may_start_at_once_and_what_one_compiled_another_serves(tmp_path, postgres_server):
+    url = postgres_server.create()  # they make the tables, too
     with replicas(tmp_path, *[url] * 3) as servers:
         (_, one), (_, two), (_, three) = servers
         first = result_of(compiled(one, 40))
@@ -81,8 +83,8 @@ def test_servers_may_start_at_once_and_what_one_compiled_another_serves(tmp_path
 
 
 def test_a_killed_holder_is_taken_over_by_the_one_that_waits(tmp_path, url, gate):
-    held = {"TEST_HELD_JOBS": str(gate), "KCACHE_LEASE_TTL": "0.5"}
-    with replicas(tmp_path, url, url, **held) as [(holder, one), (_, two)]:
+    held = {"TEST_HELD_JOBS": str(gate)}
+    with replicas(tmp_path, url, url, first_ttl=SHORT, **held) as [(holder, one), (_, two)]:
         lost = compiled(one, 42)
         until(lambda: started(gate))
         waiter = compiled(two, 42)
@@ -98,8 +100,8 @@ def test_a_killed_holder_is_taken_over_by_the_one_that_waits(tmp_path, url, gate
 
 
 def test_a_frozen_holder_is_taken_over_and_publishes_nothing_when_it_wakes_up(tmp_path, url, gate):
-    held = {"TEST_HELD_JOBS": str(gate), "KCACHE_LEASE_TTL": "0.5"}
-    with replicas(tmp_path, url, url, **held) as [(holder, one), (_, two)]:
+    held = {"TEST_HELD_JOBS": str(gate)}
+    with replicas(tmp_path, url, url, first_ttl=SHORT, **held) as [(holder, one), (_, two)]:
         frozen = compiled(one, 43)
         until(lambda: started(gate))
         holder.send_signal(signal.SIGSTOP)
@@ -115,11 +117,11 @@ def test_a_frozen_holder_is_taken_over_and_publishes_nothing_when_it_wakes_up(tm
 
 
 def test_a_holder_that_is_cut_off_from_the_database_is_taken_over_and_comes_back(tmp_path, gate):
-    held = {"TEST_HELD_JOBS": str(gate), "KCACHE_LEASE_TTL": "0.5"}
+    held = {"TEST_HELD_JOBS": str(gate)}
     port = free_port()
     with postgres.running(port) as server, Proxy(port) as proxy:
         url = server.create()
-        with replicas(tmp_path, proxy.url(url), url, **held) as [(_, one), (_, two)]:
+        with replicas(tmp_path, proxy.url(url), url, first_ttl=SHORT, **held) as [(_, one), (_, two)]:
             cut = compiled(one, 44)
             until(lambda: started(gate))
             proxy.cut()
@@ -140,8 +142,8 @@ def test_a_holder_that_is_cut_off_from_the_database_is_taken_over_and_comes_back
 def test_a_compile_outlives_a_restart_of_the_database(tmp_path, gate, mode):
     with postgres.running() as server:
         url = server.create()
-        # A lease that outlives any restart: nobody else may compile meanwhile.
-        held = {"TEST_HELD_JOBS": str(gate), "KCACHE_LEASE_TTL": "60"}
+        # Leases outlive any restart: nobody else may compile meanwhile.
+        held = {"TEST_HELD_JOBS": str(gate)}
         with replicas(tmp_path, url, url, **held) as [(_, one), (_, two)]:
             call = compiled(one, 46)
             until(lambda: started(gate))

@@ -311,9 +311,13 @@ def test_a_risen_epoch_disowns_mappings_and_kernels_within_a_second(server: Runn
     assert status() == pb.KERNEL_STATUS_FOUND
     with open_store(server.config.db) as store:
         store.raise_epoch(store.get_or_create_namespace("epochs"))
-    deadline = time.monotonic() + 1.5
-    while status() == pb.KERNEL_STATUS_FOUND:
-        assert time.monotonic() < deadline
+    began = time.monotonic()
+    while True:
+        asked = time.monotonic()
+        if status() != pb.KERNEL_STATUS_FOUND:
+            break
+        # However slow the machine: whoever asks after the window is told.
+        assert asked - began < 1.0
     assert status() == pb.KERNEL_STATUS_NEED_PROGRAM
     again = result_of(server.stub.CompileKernel(compile_request(inline(add(4)), "epochs")))
     assert (again.origin, again.key) == (pb.ORIGIN_COMPILED, 1)

@@ -50,8 +50,7 @@ def openers(
         return open_store(url, clock=time.clock, objects=objects, inline_bytes=0)
 
     def postgres(_: Path, time: Time, objects: str | None = None) -> Store:
-        url = free.pop() if free else postgres_server.create()
-        migrate(url)
+        url = free.pop() if free else postgres_server.create_migrated()
 
         def give_back() -> None:
             postgres_server.empty(url)
@@ -94,6 +93,28 @@ def store(
 def sqlite(openers: dict[str, Opener], tmp_path: Path, time: Time) -> Iterator[Store]:
     with openers["sqlite"](tmp_path, time) as opened:
         yield opened
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
+    """A store without rows."""
+    url = postgres_server.create_migrated()
+    yield url
+    postgres_server.drop(url)
+
+
+@pytest.fixture
+def one(postgres_url: str) -> Iterator[Store]:
+    """What a replica has open."""
+    with open_store(postgres_url) as store:
+        yield store
+
+
+@pytest.fixture
+def two(postgres_url: str) -> Iterator[Store]:
+    """The same of another replica on the same database."""
+    with open_store(postgres_url) as store:
+        yield store
 
 
 @pytest.fixture

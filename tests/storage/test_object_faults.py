@@ -143,13 +143,13 @@ def test_nobody_waits_for_the_database_while_the_object_store_is_slow(store, ns,
     line.fail(Fault.HOLD)
     publisher = threading.Thread(target=store.publish_kernel, args=(ns, kernel(1, so=BIG)))
     publisher.start()
-    assert line.held.acquire(timeout=30)
+    assert line.held.acquire(timeout=120)
     # The transaction of another writer passes, and so does every look-up.
     store.put_spec(ns, spec(9))
     assert store.find_kernel(ns, kernel(1).kernel.kernel_digest) is None
     assert publisher.is_alive()
     line.heal()
-    publisher.join(30)
+    publisher.join(120)
     assert store.read_artifact(ns, sha256(BIG)) == BIG
 
 
@@ -158,10 +158,10 @@ def test_a_publisher_that_was_held_up_for_long_puts_its_object_again(store, ns, 
     line.fail(Fault.HOLD, times=1)
     publisher = threading.Thread(target=store.publish_kernel, args=(ns, kernel(1, so=BIG)))
     publisher.start()
-    assert line.held.acquire(timeout=30)
+    assert line.held.acquire(timeout=120)
     time.advance(PUBLISH_WITHIN / 1e6)
     line.heal()
-    publisher.join(30)
+    publisher.join(120)
     paths = [request.path.partition("?")[0] for request in line.passed if request.method == "PUT"]
     puts = [path for path in paths if "/objects/" in path]
     ((location,),) = rows(path_of(store), "SELECT DISTINCT location FROM artifact_chunks WHERE size > 100")
@@ -212,7 +212,7 @@ def test_a_store_that_never_answers_costs_one_caller_its_time(store, ns, line):
     while line.held.acquire(blocking=False):
         pass
     waiting.start()
-    assert line.held.acquire(timeout=30)
+    assert line.held.acquire(timeout=120)
     began = monotonic()
     with pytest.raises(StoreUnavailable, match="another call is trying"):
         store.read_artifact(ns, sha256(BIG))

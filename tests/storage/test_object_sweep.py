@@ -191,7 +191,7 @@ def sweeper(store) -> Iterator[threading.Event]:
     thread.start()
     yield stop
     stop.set()
-    thread.join(30)
+    thread.join(120)
     assert failed == []
 
 

@@ -414,4 +414,4 @@ with open_store(url, objects=objects, inline_bytes=INLINE_BYTES) as store:
 def test_a_forked_child_is_told_that_it_cannot(beside):
     """In a process of its own: what other tests loaded into this one may not survive a fork."""
     command = [sys.executable, "-W", "error", "-c", FORK, beside.url, f"file://{beside.objects}"]
-    subprocess.run(command, cwd=ROOT, check=True, timeout=60)
+    subprocess.run(command, cwd=ROOT, check=True, timeout=240)

@@ -142,7 +142,7 @@ class TestRevisions:
         command = [sys.executable, "-W", "error", "-m", "tests.storage.racer", "migrate", url]
         running = [subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE) for _ in range(count)]
         for process in running:
-            process.communicate(b"go\n", timeout=120)
+            process.communicate(b"go\n", timeout=240)
         assert [process.returncode for process in running] == [0] * count
         with open_store(url) as store:
             assert store.list_namespaces() == ()
@@ -362,7 +362,7 @@ if child:
 store.close()
 """
     command = [sys.executable, "-W", "error", "-c", script]
-    subprocess.run(command, cwd=ROOT, check=True, timeout=60)
+    subprocess.run(command, cwd=ROOT, check=True, timeout=240)
     with open_store(url) as store:
         assert store.count_specs(store.get_or_create_namespace("default")) == 20
     assert_sound(path)

@@ -76,10 +76,9 @@ def empty(postgres_server: PostgresServer) -> Iterator[str]:
 
 
 @pytest.fixture
-def url(empty: str) -> str:
+def url(postgres_url: str) -> str:
     """The URL of an empty store."""
-    migrate(empty)
-    return empty
+    return postgres_url
 
 
 def rows(url: str, query: str) -> list[Any]:
@@ -108,9 +107,7 @@ class TestSchema:
         engine.dispose()
 
     @pytest.mark.parametrize("path", sorted(SCHEMAS.glob("*.sql")), ids=lambda path: path.stem)
-    def test_every_schema_reaches_the_present_one_with_its_data(
-        self, path, empty, url, postgres_server, tmp_path
-    ):
+    def test_every_schema_reaches_the_present_one_with_its_data(self, path, url, postgres_server, tmp_path):
         """The rows of the schema's SQLite dump, in the schema that its migrations make on Postgres."""
         load(path.read_text(), tmp_path / "old.sqlite")
         old = postgres_server.create()
@@ -162,7 +159,7 @@ class TestSchema:
         line = [sys.executable, "-W", "error", "-m", "tests.storage.racer", "migrate", empty]
         running = [subprocess.Popen(line, cwd=ROOT, stdin=subprocess.PIPE) for _ in range(count)]
         for process in running:
-            process.communicate(b"go\n", timeout=120)
+            process.communicate(b"go\n", timeout=240)
         assert [process.returncode for process in running] == [0] * count
         assert len(rows(empty, "SELECT * FROM store_meta WHERE name = 'store_id'")) == 1
 
@@ -192,8 +189,7 @@ SCANS = {"audit._REGISTERED"}
 
 @pytest.fixture(scope="module")
 def shared(postgres_server: PostgresServer) -> Iterator[str]:
-    url = postgres_server.create()
-    migrate(url)
+    url = postgres_server.create_migrated()
     yield url
     postgres_server.drop(url)
 
@@ -243,8 +239,7 @@ def _copy(source: Path, url: str) -> None:
 @pytest.fixture(scope="module")
 def filled(postgres_server: PostgresServer) -> Iterator[str]:
     """A store with a row in every protected table that ``fill`` reaches, and in the others by hand."""
-    url = postgres_server.create()
-    migrate(url)
+    url = postgres_server.create_migrated()
     with open_store(url, clock=Time().clock) as store:
         fill(store)
         ns = store.get_or_create_namespace("default")

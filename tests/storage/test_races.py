@@ -35,7 +35,7 @@ def race(mode: str, url: str) -> list[list[list[Any]]]:
     """What each of some processes was told, all started before any goes."""
     running = [start(mode, url, seed) for seed in range(PROCESSES)]
     with ThreadPoolExecutor(PROCESSES) as pool:
-        outputs = list(pool.map(lambda process: process.communicate("go\n", timeout=120)[0], running))
+        outputs = list(pool.map(lambda process: process.communicate("go\n", timeout=240)[0], running))
     assert [process.returncode for process in running] == [0] * PROCESSES
     return [[json.loads(line) for line in output.splitlines()] for output in outputs]
 

@@ -56,7 +56,7 @@ _FOR_SMALL = ("seqscan", "bitmapscan", "sort")
 @pytest.fixture(params=["sqlite", "postgres"])
 def store(request: pytest.FixtureRequest, tmp_path, postgres_server: PostgresServer) -> Iterator[Store]:
     sqlite = request.param == "sqlite"
-    url = f"sqlite:///{tmp_path}/store.sqlite" if sqlite else postgres_server.create()
+    url = f"sqlite:///{tmp_path}/store.sqlite" if sqlite else postgres_server.create_migrated()
     with open_store(url, migrate=True) as opened:
         if sqlite:
             hurry(opened)

@@ -119,7 +119,7 @@ def test_a_killed_move_goes_on(source, target):
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
-    done = subprocess.run(line, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["rows"]["specs"] == KERNELS
     assert_moved(source, target)

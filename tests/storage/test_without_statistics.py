@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from sqlalchemy.dialects import postgresql
 
-from kcache_grpc.storage import migrate, open_store
+from kcache_grpc.storage import open_store
 from kcache_grpc.storage.sql import kernels as statements
 from tests.postgres import PostgresServer
 from tests.storage.drafts import graph, kernel
@@ -31,8 +31,7 @@ VALUES = {
 
 @pytest.fixture
 def url(postgres_server: PostgresServer):
-    made = postgres_server.create()
-    migrate(made)
+    made = postgres_server.create_migrated()
     with open_store(made) as store:
         ns = store.get_or_create_namespace("default")
         store.put_graph(ns, graph(0))
