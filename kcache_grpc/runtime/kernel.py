@@ -160,7 +160,9 @@ class Kernel:
             self._check_guard(buffers)
 
         try:
-            return gpu(arrays, refuse, check)
+            found = gpu(arrays, refuse, check)
+            self._short = gpu.short
+            return found
         except FormulaOverflow as error:
             raise ArgumentError(f"these sizes are too large: {error}") from error
 

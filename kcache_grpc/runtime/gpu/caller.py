@@ -11,35 +11,17 @@ from kcache_grpc.model.expression import evaluate, holds
 from kcache_grpc.model.gpu_launch import TooLarge, calls
 from kcache_grpc.model.gpu_target import GpuTarget
 from kcache_grpc.model.manifest import Manifest
-from kcache_grpc.runtime._abi import ffi
 from kcache_grpc.runtime.arrays import Refused
 from kcache_grpc.runtime.gpu.arrays import DeviceBuffer, device_of, read
 from kcache_grpc.runtime.gpu.device import Device, device_numbered
-from kcache_grpc.runtime.gpu.driver import Function, Handle, open_driver
+from kcache_grpc.runtime.gpu.driver import Handle, open_driver
 from kcache_grpc.runtime.gpu.loaded import Loaded
+from kcache_grpc.runtime.gpu.packed import Packed
 from kcache_grpc.runtime.gpu.places import Place, place_of
+from kcache_grpc.runtime.gpu.short import Plan, nothing, short_way
+from kcache_grpc.runtime.plan import Short
 
 _MAX_PLANS = 256
-_MASK = (1 << 64) - 1
-_ADDRESS = ffi.typeof("uintptr_t")
-
-#: Grid, block, dynamic shared bytes, and for each parameter the base that it adds to and what it adds.
-_Launch = tuple[Function, tuple[int, int, int], tuple[int, int, int], int, tuple[tuple[int, int], ...]]
-#: Bases of parameters: nothing, the workspace, then the buffers.
-_NOTHING, _WORKSPACE, _BUFFERS = 0, 1, 2
-
-
-class Plan:
-    """A kernel at given sizes on one device: what is the same in every call."""
-
-    __slots__ = ("launches", "output_shapes", "workspace_bytes")
-
-    def __init__(
-        self, launches: tuple[_Launch, ...], output_shapes: tuple[tuple[int, ...], ...], workspace_bytes: int
-    ) -> None:
-        self.launches = launches
-        self.output_shapes = output_shapes
-        self.workspace_bytes = workspace_bytes
 
 
 class GpuCaller:
@@ -63,6 +45,8 @@ class GpuCaller:
         self._lock = threading.Lock()
         self._loaded: dict[int, Loaded] = {}
         self._plans: dict[tuple[Any, ...], Plan] = {}
+        #: The short way of calls exactly as the last one.
+        self.short: Short = nothing
 
     def load(self, ordinal: int = 0) -> Loaded:
         """Loads the kernel on a device, as the first call there would. Raises ``ArgumentError``."""
@@ -88,16 +72,16 @@ class GpuCaller:
         with driver.within(device.context):
             place = place_of(driver, arrays[0] if arrays else None, ordinal)
             buffers = self._read(arrays, place.stream, refuse)
-            plan, loaded = self._planned(buffers, device, place, check)
+            plan = self._planned(buffers, device, place, check)
             made = [
                 place.empty(spec.dtype, shape)
                 for spec, shape in zip(self._manifest.outputs, plan.output_shapes, strict=True)
             ]
             owner, workspace = place.scratch(plan.workspace_bytes) if plan.workspace_bytes else (None, 0)
-            bases = [0, workspace, *(b.pointer for b in buffers), *loaded.constants, *(p for _, p in made)]
-            for launch in plan.launches:
-                _launch(device, launch, bases, place.stream)
+            pointers = [*(b.pointer for b in buffers), *plan.constants, *(p for _, p in made)]
+            plan.packed.run(driver, place.stream, workspace, pointers)
             del owner
+            self.short = short_way(plan, arrays)
             return place.finish([array for array, _ in made])
 
     def _device_of(self, arrays: tuple[Any, ...], refuse: Callable[[int, str], ArgumentError]) -> int:
@@ -130,12 +114,12 @@ class GpuCaller:
         device: Device,
         place: Place,
         check: Callable[[list[DeviceBuffer]], None],
-    ) -> tuple[Plan, Loaded]:
+    ) -> Plan:
         """The plan for these sizes; arguments that have one were checked before."""
         known = (device.ordinal, *((buffer.dtype, buffer.shape) for buffer in buffers))
         plan = self._plans.get(known)
         if plan is not None:
-            return plan, self._loaded[device.ordinal]
+            return plan
         check(buffers)
         if device.ordinal not in self._loaded and device.driver.is_capturing(place.stream):
             raise ArgumentError(
@@ -143,13 +127,13 @@ class GpuCaller:
                 "call it once before the capture"
             )
         loaded = self.load(device.ordinal)
-        plan = self._plan(buffers, loaded)
+        plan = self._plan(buffers, device, loaded)
         if len(self._plans) >= _MAX_PLANS:
             self._plans = {}
         self._plans[known] = plan
-        return plan, loaded
+        return plan
 
-    def _plan(self, buffers: list[DeviceBuffer], loaded: Loaded) -> Plan:
+    def _plan(self, buffers: list[DeviceBuffer], device: Device, loaded: Loaded) -> Plan:
         manifest = self._manifest
         symbols = {symbol.name: buffers[symbol.arg].shape[symbol.axis] for symbol in manifest.symbols}
         sizes = ", ".join(f"{name} = {size}" for name, size in symbols.items())
@@ -162,33 +146,12 @@ class GpuCaller:
             found = calls(manifest.gpu_launches, symbols)
         except TooLarge as error:
             raise ArgumentError(f"{error} ({sizes or 'at these sizes'})") from error
-        launches = tuple(
-            (
-                loaded.function(call),
-                call.grid,
-                call.block,
-                call.shared_bytes,
-                tuple(_parameter(param.kind, param.value) for param in call.params),
-            )
-            for call in found
-        )
+        packed = Packed([(loaded.function(call), call) for call in found])
         shapes = tuple(spec.shape(symbols) for spec in manifest.outputs)
         if any(size < 0 for shape in shapes for size in shape):
             raise IntegrityError(f"an output has a negative size ({sizes})")
         workspace = evaluate(manifest.workspace_bytes, {**symbols, "workers": 1})
         if workspace < 0:
             raise IntegrityError(f"the workspace has a negative size ({sizes})")
-        return Plan(launches, shapes, workspace)
-
-
-def _parameter(kind: str, value: int) -> tuple[int, int]:
-    if kind == "buffer":
-        return _BUFFERS + value, 0
-    return (_WORKSPACE if kind == "workspace" else _NOTHING), value & _MASK
-
-
-def _launch(device: Device, launch: _Launch, bases: list[int], stream: Handle) -> None:
-    function, grid, block, shared, params = launch
-    values = ffi.new("uint64_t[]", [bases[base] + added & _MASK for base, added in params] or [0])
-    pointers = ffi.new("void *[]", [values + index for index in range(len(params))] or [ffi.NULL])
-    device.driver.launch(function, grid, block, shared, stream, int(ffi.cast(_ADDRESS, pointers)))
+        inputs = tuple(buffer.shape for buffer in buffers)
+        return Plan(device, manifest, packed, loaded.constants, inputs, shapes, workspace)

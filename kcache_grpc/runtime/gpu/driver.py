@@ -1,4 +1,4 @@
-"""The CUDA driver as far as kernels need it, through ``cuda-bindings``.
+"""The CUDA driver as far as kernels need it: through ``cuda-bindings``, and what each call needs directly.
 
 Everything that touches the driver is here. ``open_driver`` says why there is none, where there is none.
 """
@@ -6,21 +6,25 @@ Everything that touches the driver is here. ``open_driver`` says why there is no
 from __future__ import annotations
 
 import importlib
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
 from kcache_grpc.errors import ArgumentError, KcacheError, ResourceExhausted
 from kcache_grpc.model.gpu_target import Version
+from kcache_grpc.runtime._abi import ffi
 
 #: Handles of the driver: contexts, modules, streams, addresses of device memory.
 Handle = int
-#: A function as cuda-bindings has it: it takes a number longer to pass.
+#: A function as cuda-bindings has it, whose number is its address.
 Function = Any
+#: Function, grid, block and dynamic shared bytes.
+Launch = tuple[int, int, int, int, int, int, int, int]
 
 _READABLE = "its artifacts can be read, but not run"
 _LOG_BYTES = 8192
+_NUMBER = ffi.typeof("uint64_t *")
 
 
 class Driver:
@@ -30,7 +34,10 @@ class Driver:
         """``cuda`` is the module ``cuda.bindings.driver``; its driver is initialized."""
         self._cuda = cuda
         self._success = cuda.CUresult.CUDA_SUCCESS
-        self._launch, self._current = cuda.cuLaunchKernel, cuda.cuCtxGetCurrent
+        # The library that cuda-bindings has loaded, under the name that it has everywhere on Linux.
+        direct = ffi.dlopen("libcuda.so.1")
+        self._launch, self._current = direct.cuLaunchKernel, direct.cuCtxGetCurrent
+        self._allocate, self._free = direct.cuMemAllocAsync, direct.cuMemFreeAsync
         number = int(self._call("cuDriverGetVersion"))
         #: The newest CUDA version that the driver is for.
         self.version: Version = (number // 1000, number % 1000 // 10)
@@ -54,10 +61,10 @@ class Driver:
 
     def current_context(self) -> Handle:
         """0 where the thread has none."""
-        result, context = self._current()
-        if result != self._success:
-            self._require("cuCtxGetCurrent", result)
-        return int(context)
+        context = ffi.new(_NUMBER)
+        if error := self._current(context):
+            self._fail("cuCtxGetCurrent", error)
+        return context[0]
 
     def push_context(self, context: Handle) -> None:
         self._call("cuCtxPushCurrent", context)
@@ -118,11 +125,23 @@ class Driver:
 
     def allocate(self, size: int, stream: Handle) -> Handle:
         """In the order of ``stream``; from the device's own pool."""
-        return int(self._call("cuMemAllocAsync", max(1, size), stream))
+        address = ffi.new(_NUMBER)
+        if error := self._allocate(address, size or 1, stream):
+            self._fail("cuMemAllocAsync", error)
+        return address[0]
+
+    def release(self, address: Handle, stream: Handle, context: Handle) -> None:
+        """``free`` of what was allocated in ``context``, from any thread."""
+        if self.current_context() == context:
+            self.free(address, stream)
+            return
+        with self.within(context):
+            self.free(address, stream)
 
     def free(self, address: Handle, stream: Handle) -> None:
         """Once ``stream`` is through with what it has so far."""
-        self._call("cuMemFreeAsync", address, stream)
+        if error := self._free(address, stream):
+            self._fail("cuMemFreeAsync", error)
 
     # Streams.
 
@@ -139,19 +158,10 @@ class Driver:
         self._call("cuStreamWaitEvent", then, event, 0)
         self._call("cuEventDestroy", event)
 
-    def launch(
-        self,
-        function: Function,
-        grid: Sequence[int],
-        block: Sequence[int],
-        shared_bytes: int,
-        stream: Handle,
-        params: int,
-    ) -> None:
+    def launch(self, launch: Launch, stream: Handle, params: int) -> None:
         """``params`` is the address of an array of pointers to the values; it is read before this returns."""
-        (result,) = self._launch(function, *grid, *block, shared_bytes, stream, params, 0)
-        if result != self._success:
-            self._require("cuLaunchKernel", result)
+        if error := self._launch(*launch, stream, params, 0):
+            self._fail("cuLaunchKernel", error)
 
     def _call(self, name: str, *arguments: Any) -> Any:
         """The one value that a function gives besides its result; None where there is none."""
@@ -159,6 +169,9 @@ class Driver:
         if result != self._success:
             self._require(name, result)
         return values[0] if values else None
+
+    def _fail(self, name: str, error: int) -> None:
+        self._require(name, self._cuda.CUresult(error))
 
     def _require(self, name: str, result: Any, said: str = "") -> None:
         if result == self._success:
@@ -189,4 +202,7 @@ def open_driver() -> Driver:
         raise ArgumentError(f"the NVIDIA driver finds no GPU; {_READABLE}")
     if result != cuda.CUresult.CUDA_SUCCESS:
         raise ArgumentError(f"the NVIDIA driver does not start ({result!s}); {_READABLE}")
-    return Driver(cuda)
+    try:
+        return Driver(cuda)
+    except OSError as error:
+        raise ArgumentError(f"the NVIDIA driver has no libcuda.so.1 ({error}); {_READABLE}") from error

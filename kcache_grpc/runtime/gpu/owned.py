@@ -57,40 +57,52 @@ def _destroy(capsule: int) -> None:
 
 
 class DeviceArray:
-    """A contiguous array in the memory of a GPU. Freed, in the order of its stream, with its last user."""
+    """A contiguous array in the memory of a GPU. Freed, in the order of its stream, with its last user.
+
+    ``context`` is the current one, ``size`` the bytes of the array.
+    """
+
+    __slots__ = ("__weakref__", "_context", "_driver", "dtype", "ordinal", "pointer", "shape", "stream")
 
     def __init__(
-        self, driver: Driver, ordinal: int, stream: Handle, dtype: str, shape: tuple[int, ...]
+        self,
+        driver: Driver,
+        ordinal: int,
+        stream: Handle,
+        dtype: str,
+        shape: tuple[int, ...],
+        context: Handle | None = None,
+        size: int | None = None,
     ) -> None:
+        self.pointer: Handle = 0
         self._driver = driver
-        self._ordinal = ordinal
-        self._stream = stream
-        self._context = driver.current_context()
+        self._context = driver.current_context() if context is None else context
+        self.ordinal = ordinal
+        self.stream = stream
         self.dtype = dtype
         self.shape = shape
-        self.pointer = driver.allocate(math.prod(shape) * numpy_dtype(dtype).itemsize, stream)
+        self.pointer = driver.allocate(size_of(dtype, shape) if size is None else size, stream)
 
     def __del__(self) -> None:
-        pointer = getattr(self, "pointer", 0)
-        if pointer:
-            with contextlib.suppress(KcacheError), self._driver.within(self._context):
-                self._driver.free(pointer, self._stream)
+        if self.pointer:
+            with contextlib.suppress(KcacheError):
+                self._driver.release(self.pointer, self.stream, self._context)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (CUDA, self._ordinal)
+        return (CUDA, self.ordinal)
 
     def __dlpack__(self, *, stream: int | None = None, **_: object) -> object:
         """A capsule; ``stream`` waits for what we launched (1, None: the legacy default one; -1: none)."""
         wanted = {None: 0, 1: 0}.get(stream, stream)
-        if wanted != self._stream and stream != -1:
+        if wanted != self.stream and stream != -1:
             with self._driver.within(self._context):
-                self._driver.order(self._stream, int(wanted or 0))
+                self._driver.order(self.stream, int(wanted or 0))
         code, bits = _CODES[self.dtype]
         sizes = (ctypes.c_int64 * max(1, len(self.shape)))(*self.shape)
         tensor = _Tensor(
             data=self.pointer,
             device_type=CUDA,
-            device_id=self._ordinal,
+            device_id=self.ordinal,
             ndim=len(self.shape),
             code=code,
             bits=bits,
@@ -114,12 +126,17 @@ class DeviceArray:
             "typestr": _typestr(numpy_dtype(self.dtype)),
             "data": (self.pointer, False),
             "strides": None,
-            "stream": self._stream or 1,
+            "stream": self.stream or 1,
             "version": 3,
         }
 
     def __repr__(self) -> str:
-        return f"<DeviceArray {self.dtype}[{','.join(map(str, self.shape))}] on cuda:{self._ordinal}>"
+        return f"<DeviceArray {self.dtype}[{','.join(map(str, self.shape))}] on cuda:{self.ordinal}>"
+
+
+def size_of(dtype: str, shape: tuple[int, ...]) -> int:
+    """Bytes of an array."""
+    return math.prod(shape) * numpy_dtype(dtype).itemsize
 
 
 def _typestr(dtype: Any) -> str:

@@ -209,6 +209,39 @@ def two_devices() -> Any:
     return {"mixed": mixed, "there": there.__dlpack_device__()}
 
 
+def torch_short_way() -> Any:
+    """PyTorch's CPU tensors stand for those of a GPU, as no CUDA is here."""
+    import torch
+
+    from kcache_grpc.runtime.gpu.device import device_numbered
+    from kcache_grpc.runtime.gpu.short import for_torch
+
+    made, x = kernel(), torch.zeros(256)
+    made(array(256))
+    assert made._gpu is not None
+    (plan,) = made._gpu._plans.values()
+    run = for_torch(plan, torch.device("cpu"), lambda: 77)
+    assert run((x,)) is None, "no context is current"
+    device = device_numbered(0)
+    with device.driver.within(device.context):
+        other = {
+            "count": (x, x),
+            "array": (array(256),),
+            "dtype": (x.double(),),
+            "shape": (torch.zeros(255),),
+            "gradient": (torch.zeros(256, requires_grad=True),),
+            "strided": (torch.zeros(256, 2)[:, 0],),
+            "view": (torch.zeros(257)[1:],),
+            "meta": (torch.zeros(256, device="meta"),),
+            "subclass": (torch.nn.Parameter(x, requires_grad=False),),
+        }
+        refused = [name for name, arguments in other.items() if run(arguments) is None]
+        found = run((x,))
+        assert found is not None
+        (y,) = found
+    return {"refused": refused, "all": list(other), "x": x.data_ptr(), "y": y.data_ptr(), "like": y.shape}
+
+
 def loads() -> Any:
     return error_of(lambda: kernel().load())
 

@@ -161,6 +161,17 @@ def test_another_stream_waits_for_the_launches_and_nobody_else_does(tmp_path: Pa
     ]
 
 
+def test_the_short_way_of_pytorch_takes_what_it_knows_and_leaves_the_rest(tmp_path: Path) -> None:
+    said, calls = run("torch_short_way", tmp_path)
+    assert said["refused"] == said["all"]
+    assert said["like"] == [256]
+    scale, add = [call.split(" params= ") for call in calls if " stream=77 " in call and "params" in call]
+    x, workspace, size = map(int, scale[1].split())
+    assert (x, size) == (said["x"], 256)
+    values = [int(value) for value in add[1].split()]
+    assert (values[0], values[2]) == (workspace + 1024, said["y"])
+
+
 def test_a_kernel_is_loaded_once_however_many_threads_call(tmp_path: Path) -> None:
     said, calls = run("threads", tmp_path)
     assert said == 160
