@@ -7,16 +7,19 @@ code other than 0 the remaining launches are skipped and the code is returned.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.attention.gather import gather
 from kcache_compiler.codegen.attention.outline import outline_attention
+from kcache_compiler.codegen.chunks import outline_chunks
+from kcache_compiler.codegen.combiners import combiners_of
 from kcache_compiler.codegen.formula import Formula, add, apply, mul, text
 from kcache_compiler.codegen.gemm.outline import outline_contraction
-from kcache_compiler.codegen.gemm.recognize import is_contraction
+from kcache_compiler.codegen.gemm.recognize import is_contraction, recognize
 from kcache_compiler.codegen.gemm.wide import widen_sums
-from kcache_compiler.codegen.launch import Outlined, outline
+from kcache_compiler.codegen.launch import Outlined, outline, read_nest
 from kcache_compiler.codegen.memory import emit_formula, i64, pointer_type
 from kcache_compiler.codegen.nest import Check
 from kcache_compiler.codegen.place import OpenSizes, address_of, place_of
@@ -31,6 +34,7 @@ from kcache_compiler.codegen.windows.outline import outline_window
 from kcache_compiler.codegen.workspace import plan
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.schedule.choices import parse_choices
+from kcache_compiler.schedule.split import is_long
 from kcache_compiler.types import Launch, TensorType
 
 #: The error code of sizes that do not agree.
@@ -119,6 +123,7 @@ def build_entry(unit: Unit) -> None:
     )
     casts = cast_checks(main, shapes)
     launches: list[tuple[list[mlir.Op], Outlined]] = []
+    strict = unit.options.numerics == "strict"
     spared: list[mlir.Op] = []
     attentions = gather(unit, main, shapes)
     for found in attentions:
@@ -127,14 +132,23 @@ def build_entry(unit: Unit) -> None:
         spared += found.spared
     taken = {op for found in attentions for op in found.members}
     widen_sums(unit, main, shapes, taken)
-    for planned in plan_launches(main, shapes, is_contraction, unit.target.vector_bytes, taken):
+    lanes = unit.target.vector_bytes
+    for planned in plan_launches(
+        main,
+        shapes,
+        lambda one: _is_head(unit, one, shapes),
+        lanes,
+        taken,
+        combines=lambda one: combiners_of(one, strict),
+    ):
         whole = outline_contraction(unit, planned.generics, f"launch_{len(launches)}", shapes)
         if whole is not None:
             launches.append((planned.generics, whole))
             spared += whole.spared
             continue
         parts = planned.parts or [planned]
-        window = outline_window(unit, planned.generics, f"launch_{len(launches)}", shapes)
+        split = planned.fused.split is not None
+        window = None if split else outline_window(unit, planned.generics, f"launch_{len(launches)}", shapes)
         if window is not None:
             launches.append((planned.generics[: window[0]], window[1]))
             parts = parts[window[0] :]
@@ -144,6 +158,10 @@ def build_entry(unit: Unit) -> None:
             if marker is not None:
                 launches.append((one.generics, marker))
                 continue
+            if one.fused.split is not None:
+                launches.append((one.generics, outline_chunks(unit.module, name, one, shapes, strict)))
+                spared += one.spared
+                continue
             fused = streamed(one.fused, one.buffers, shapes, unit.target)
             fused = ended(fused, one.codes, one.buffers, unit.target)
             outlined = outline(unit.module, name, fused, one.codes, one.buffers, shapes)
@@ -152,21 +170,21 @@ def build_entry(unit: Unit) -> None:
     if attentions:
         place = {op: number for number, op in enumerate(mlir.walk(main))}
         launches.sort(key=lambda launch: place[launch[0][-1]])
-    for _, outlined in launches:
+    outlines = [one for _, outlined in launches for one in (outlined, *outlined.after)]
+    for outlined in outlines:
         _record(unit, outlined)
     workspace = plan(main, shapes, [generics for generics, _ in launches], spared)
-    scratch: Formula = 0
-    for _, launch in launches:
-        scratch = apply("max", scratch, launch.scratch)
-    unit.workspace = add(workspace.size, mul(scratch, "workers")) if scratch else workspace.size
-    for _, launch in launches:
+    scratch, shared = _most([one.scratch for one in outlines]), _most([one.shared for one in outlines])
+    areas = _Areas(workspace.size, add(workspace.size, shared), scratch)
+    unit.workspace = add(areas.scratch_at, mul(scratch, "workers")) if scratch else areas.scratch_at
+    for launch in outlines:
         _task(unit.module, launch)
     mlir.splice(unit.module, _SUPPORT)
-    if any(launch.slices for _, launch in launches):
+    if any(launch.slices for launch in outlines):
         mlir.splice(unit.module, _FEW_SLICES)
     refuse_leftovers(main)
-    words = max((len(_words(launch)) + 1 for _, launch in launches), default=1)
-    frame = _Frame(unit, main, shapes, (workspace.size, scratch), words)
+    words = max((len(_words(launch)) + 1 for launch in outlines), default=1)
+    frame = _Frame(unit, main, shapes, areas, words)
     frame.bind_sizes(open_sizes)
     for buffer, sizes in known.items():
         frame.bind_argument(buffer, sizes)
@@ -179,6 +197,13 @@ def build_entry(unit: Unit) -> None:
     frame.own_accesses()
     frame.end_loops()
     frame.finish()
+
+
+def _is_head(unit: Unit, generic: mlir.Op, shapes: Shapes) -> bool:
+    """A contraction, unless it has few results and the library leaves it to loops."""
+    if not is_contraction(generic):
+        return False
+    return not is_long(read_nest(generic, shapes)[0]) or recognize(unit, generic, shapes) is not None
 
 
 def known_sizes(
@@ -277,13 +302,27 @@ def refuse_leftovers(main: mlir.Op) -> None:
             raise UnsupportedOp(name, "no code is generated for it", mlir.location_of(operation))
 
 
+def _most(sizes: list[Formula]) -> Formula:
+    found: Formula = 0
+    for size in dict.fromkeys(sizes):
+        found = apply("max", found, size)
+    return found
+
+
+@dataclass(frozen=True)
+class _Areas:
+    """What follows the buffers in the workspace: what workers share, then so many bytes of each worker."""
+
+    shared_at: Formula
+    scratch_at: Formula
+    scratch: Formula
+
+
 class _Frame:
     """The entry function while it is written: its arguments, its closure and what buffers became."""
 
-    def __init__(
-        self, unit: Unit, main: mlir.Op, shapes: Shapes, scratch: tuple[Formula, Formula], words: int
-    ) -> None:
-        self.scratch_at, self.scratch = scratch
+    def __init__(self, unit: Unit, main: mlir.Op, shapes: Shapes, areas: _Areas, words: int) -> None:
+        self.areas = areas
         self.extents = dict(enumerate(unit.extents, len(unit.inputs) + len(unit.constants)))
         self.main = main
         self.choices = parse_choices(unit.options.schedule)
@@ -361,31 +400,40 @@ class _Frame:
 
     def call(self, generics: list[mlir.Op], launch: Outlined) -> None:
         with mlir.before(generics[-1]):
-            words = [self.dims]
-            words += [self._address(self.shapes.current(buffer)) for buffer in launch.buffers]
-            for scalar in launch.scalars:
-                words += memory.pass_scalar(scalar)
-            if launch.scratch:
-                words.append(memory.advance(self.workspace, mlir.type_of("i8"), self._size(self.scratch_at)))
-                words.append(self._size(self.scratch))
-            for number, word in enumerate(words):
-                slot = memory.advance(self.closure, i64(), mlir.constant(number))
-                mlir.create("llvm.store", [word, slot])
-            task = mlir.value(
-                "llvm.mlir.addressof", (), pointer_type(), global_name=mlir.attribute(f"@{launch.name}_task")
-            )
-            cache: dict[Formula, mlir.Value] = {}
-            extent = emit_formula(launch.nest.extent, self.dims, cache)
-            grain = emit_formula(self.choices.slice_of(launch.nest.grain), self.dims, cache)
-            if launch.slices:
-                most = mlir.constant(launch.slices)
-                given = [self.host, extent, grain, most]
-                grain = mlir.call_llvm("kcache_least_slice", given, "i64")
-            self._check(launch.nest.checks, cache)
-            arguments = [self.host, self.code, extent, grain, task, self.closure]
-            mlir.call_llvm("kcache_dispatch", arguments)
+            for one in (launch, *launch.after):
+                self._dispatch(one)
         for generic in generics:
             generic.erase()
+
+    def _dispatch(self, launch: Outlined) -> None:
+        words = [self.dims]
+        words += [self._address(self.shapes.current(buffer)) for buffer in launch.buffers]
+        for scalar in launch.scalars:
+            words += memory.pass_scalar(scalar)
+        if launch.shared:
+            words.append(self._area(self.areas.shared_at))
+        if launch.scratch:
+            words.append(self._area(self.areas.scratch_at))
+            words.append(self._size(self.areas.scratch))
+        for number, word in enumerate(words):
+            slot = memory.advance(self.closure, i64(), mlir.constant(number))
+            mlir.create("llvm.store", [word, slot])
+        task = mlir.value(
+            "llvm.mlir.addressof", (), pointer_type(), global_name=mlir.attribute(f"@{launch.name}_task")
+        )
+        cache: dict[Formula, mlir.Value] = {}
+        extent = emit_formula(launch.nest.extent, self.dims, cache)
+        grain = emit_formula(self.choices.slice_of(launch.nest.grain), self.dims, cache)
+        if launch.slices:
+            most = mlir.constant(launch.slices)
+            given = [self.host, extent, grain, most]
+            grain = mlir.call_llvm("kcache_least_slice", given, "i64")
+        self._check(launch.nest.checks, cache)
+        arguments = [self.host, self.code, extent, grain, task, self.closure]
+        mlir.call_llvm("kcache_dispatch", arguments)
+
+    def _area(self, offset: Formula) -> mlir.Value:
+        return memory.advance(self.workspace, mlir.type_of("i8"), self._size(offset))
 
     def _address(self, buffer: mlir.Value) -> mlir.Value:
         if not self.shapes.codes:

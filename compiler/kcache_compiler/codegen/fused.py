@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from kcache_compiler.codegen import memory, mlir, streams, tails
+from kcache_compiler.codegen.combiners import Combiner
 from kcache_compiler.codegen.formula import Formula
 from kcache_compiler.codegen.memory import Pointer
 from kcache_compiler.codegen.nest import Access, Nest
@@ -18,6 +19,7 @@ from kcache_compiler.codegen.numerics import free_results, free_sums
 from kcache_compiler.codegen.turned import Tiles
 from kcache_compiler.errors import CompileFailed
 from kcache_compiler.schedule.loops import Fused, Statement, Turn
+from kcache_compiler.schedule.split import Split, Totals
 
 #: Operations that an innermost loop may come to when it is written out.
 UNROLLED = 64
@@ -57,6 +59,15 @@ class Slot:
     level: int
 
 
+@dataclass(frozen=True)
+class Chunks:
+    """Where the totals of the chunks of a split axis are, and what combines them, by buffer."""
+
+    base: mlir.Value
+    combiners: Mapping[int, Combiner]
+
+
+Key = TypeVar("Key")
 #: One iteration: new values of what the loop carries.
 Step: TypeAlias = Callable[[mlir.Value, "dict[Slot, mlir.Value]"], "dict[Slot, mlir.Value]"]
 
@@ -77,8 +88,13 @@ class Writer:
         scalars: Mapping[Any, mlir.Value],
         dims: mlir.Value,
         bounds: tuple[mlir.Value, mlir.Value],
+        chunks: Chunks | None = None,
     ) -> None:
         self.fused = fused
+        self.chunks = chunks
+        #: Of the chunk at hand: first and last step of the split axis, and its totals by buffer.
+        self.chunk = bounds
+        self.totals: dict[int, Pointer] = {}
         self.codes = codes
         self.pointers = pointers
         self.views = views
@@ -102,13 +118,18 @@ class Writer:
         for access in nest.accesses:
             for stride in access.strides:
                 self._value(stride)
-            if access.buffer in self.pointers:
+            if access.buffer in self.pointers and self._totals(access) is None:
                 self._start(access)
 
     def _value(self, formula: Formula) -> mlir.Value:
         return memory.emit_formula(formula, self.dims, self.cache)
 
+    def _totals(self, access: Access) -> Totals | None:
+        return None if self.fused.split is None else self.fused.split.of(access.buffer)
+
     def _start(self, access: Access) -> Pointer:
+        if access.buffer in self.totals:
+            return self.totals[access.buffer]
         key = (access.buffer, access.offset)
         if key not in self.starts:
             base = self.pointers[access.buffer]
@@ -116,12 +137,37 @@ class Writer:
         return self.starts[key]
 
     def write(self) -> None:
-        if self.fused.turn is None:
+        if self.fused.split is not None:
+            self._chunked(self.fused.split)
+        elif self.fused.turn is None:
             self._shared(0, [], {})
         else:
             self._turned(self.fused.turn)
         if self.fused.streamed:
             streams.fence()
+
+    def _chunked(self, split: Split) -> None:
+        """All loops once for each chunk, with totals of its own."""
+        assert self.chunks is not None
+        size = self._value(self.fused.statements[0].nest.axes[split.position].size)
+        length = self._value(split.length)
+        places = [self._value(one.offset) for one in split.totals]
+        loop = for_loop(self.bounds, 1, [])
+        with mlir.at_end(mlir.block_of(loop)):
+            number = mlir.block_of(loop).arguments[0]
+            low = memory.times(number, length)
+            high = mlir.value("arith.minsi", [memory.plus(low, length), size], memory.i64())
+            self.chunk = low, high
+            for one, place in zip(split.totals, places, strict=True):
+                moved = memory.plus(place, memory.times(number, mlir.constant(one.bytes)))
+                base = memory.advance(self.chunks.base, mlir.type_of("i8"), moved)
+                pointer = Pointer(base, self.pointers[one.buffer].element, [])
+                self.totals[one.buffer] = pointer
+                for place in range(0 if split.begun else one.count):
+                    neutral = self.chunks.combiners[one.buffer].neutral(pointer.element)
+                    memory.store(pointer, mlir.constant(place), neutral)
+            self._shared(0, [], {})
+            mlir.create("scf.yield")
 
     def _turned(self, turn: Turn) -> None:
         """Loops over all axes but the two of the tiles, then these."""
@@ -168,6 +214,8 @@ class Writer:
     def bounds_of(self, nest: Nest, position: int) -> tuple[mlir.Value, mlir.Value]:
         if position == self.fused.sliced:
             return self.bounds
+        if self.fused.split is not None and position == self.fused.split.position:
+            return self.chunk
         return mlir.constant(0), self._value(nest.axes[position].size)
 
     def loop(self, nest: Nest, position: int) -> mlir.Op:
@@ -195,8 +243,12 @@ class Writer:
         registers[element_of(access)] = value
         if access.buffer in self.blocks and self.begun is not None:
             memory.store(self.blocks[access.buffer], minus(counters[-1], self.begun), value)
-        elif access.buffer not in self.fused.unstored:
+        elif access.buffer not in self.fused.unstored and not self._silent(access):
             memory.store(self._start(access), self._offset(access, counters), value)
+
+    def _silent(self, access: Access) -> bool:
+        split = self.fused.split
+        return split is not None and split.totals_only and access.buffer not in self.totals
 
     def flush(self, access: Access, counters: list[mlir.Value], end: mlir.Value) -> None:
         """Store a block from the last of ``counters`` to ``end`` in the place of the result."""
@@ -207,7 +259,9 @@ class Writer:
 
     def _offset(self, access: Access, counters: list[mlir.Value]) -> mlir.Value:
         offset = mlir.constant(0)
-        for counter, stride in zip(counters, access.strides, strict=False):
+        totals = self._totals(access)
+        strides = access.strides if totals is None else totals.strides
+        for counter, stride in zip(counters, strides, strict=False):
             if stride != 0:
                 offset = memory.plus(offset, memory.times(counter, self._value(stride)))
         return offset
@@ -252,10 +306,10 @@ def for_loop(
 def carry(
     bounds: tuple[mlir.Value, mlir.Value],
     step: int,
-    values: dict[Slot, mlir.Value],
-    body: Step,
+    values: dict[Key, mlir.Value],
+    body: Callable[[mlir.Value, dict[Key, mlir.Value]], dict[Key, mlir.Value]],
     annotation: Any = None,
-) -> dict[Slot, mlir.Value]:
+) -> dict[Key, mlir.Value]:
     """A loop that carries ``values``; ``body`` gives them for the next iteration."""
     kinds = [value.type for value in values.values()]
     loop = for_loop(bounds, step, [memory.to_carried(value) for value in values.values()], annotation)
@@ -321,7 +375,7 @@ class Loops:
         nest = self.segment[0].nest
         size = nest.axes[position].size
         innermost = position == self.depth - 1
-        known = isinstance(size, int) and position != self.writer.fused.sliced
+        known = isinstance(size, int) and position not in self.writer.fused.cut
 
         def step(counter: mlir.Value, inside: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
             return self.run(position + 1, [*counters, counter], dict(registers), inside)
@@ -333,6 +387,9 @@ class Loops:
         bounds = self.writer.bounds_of(nest, position)
         if innermost and not (known and isinstance(size, int) and size <= 2 * BLOCK) and self._sums(values):
             return self._in_blocks(bounds, values, step)
+        if not values and self._side_by_side(position):
+            self._jammed(bounds, counters)
+            return {}
         rows = self._rows(position) if not values else 1
         if rows > 1:
             self._by_rows(bounds, counters, rows, step)
@@ -368,6 +425,39 @@ class Loops:
             slots = [slot for slot in self.slots if slot.statement == number]
             free |= {slot for slot, one in zip(slots, found, strict=True) if one}
         return set(values) <= free and self._suits()
+
+    def _side_by_side(self, position: int) -> bool:
+        """Whether this is the split axis, right around one that its totals lie along."""
+        nests = [statement.nest for statement in self.segment]
+        if position != self.depth - 2 or position != self.writer.fused.cut[1]:
+            return False
+        size = nests[0].axes[-1].size
+        few = isinstance(size, int) and size * self._operations() <= UNROLLED
+        return few and all(nest.axes[-1].parallel for nest in nests)
+
+    def _jammed(self, bounds: tuple[mlir.Value, mlir.Value], counters: list[mlir.Value]) -> None:
+        """The loop over the split axis, the innermost written out, with all totals in registers."""
+        size = self.segment[0].nest.axes[-1].size
+        assert isinstance(size, int)
+        slots = [slot for slot in self.slots if self.access(slot).buffer in self.writer.totals]
+        along = [mlir.constant(number) for number in range(size)]
+        keys = [(slot, number) for number in range(size) for slot in slots]
+
+        def step(counter: mlir.Value, inside: dict[tuple[Slot, int], mlir.Value]) -> dict[Any, mlir.Value]:
+            results: dict[Any, mlir.Value] = {}
+            for number, last in enumerate(along):
+                carried = {slot: inside[slot, number] for slot in slots}
+                found = self.bodies([*counters, counter, last], {}, carried)
+                results |= {(slot, number): value for slot, value in found.items()}
+            return results
+
+        def here(number: int) -> list[mlir.Value]:
+            return [*counters, mlir.constant(0), along[number]]
+
+        start = {(slot, n): self.writer.read(self.access(slot), here(n), {}) for slot, n in keys}
+        final = carry(bounds, 1, start, step)
+        for slot, number in keys:
+            self.writer.write_back(self.access(slot), here(number), {}, final[slot, number])
 
     def _rows(self, position: int) -> int:
         """How many iterations one pass of the innermost loop takes in: of a reduction right around it into

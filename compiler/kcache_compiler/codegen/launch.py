@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from kcache_compiler.codegen import memory, mlir
+from kcache_compiler.codegen.combiners import Combiner
 from kcache_compiler.codegen.formula import Formula, add, apply, mul
-from kcache_compiler.codegen.fused import Code, Writer
+from kcache_compiler.codegen.fused import Chunks, Code, Writer
 from kcache_compiler.codegen.memory import Pointer
 from kcache_compiler.codegen.nest import Access, Axis, Check, Nest
 from kcache_compiler.codegen.shape import Shapes, affine, linear
@@ -46,6 +47,10 @@ class Outlined:
     pointer_types: list[str] = field(default_factory=list[str])
     #: Bytes of scratch for each worker; when there are any, the last argument points to them.
     scratch: Formula = 0
+    #: Bytes that all workers share; when there are any, an argument before the scratch points to them.
+    shared: Formula = 0
+    #: Launches that follow this one at once.
+    after: list[Outlined] = field(default_factory=list["Outlined"])
     #: Slices of a worker at most, where each begins with work of its own; 0: as many as the host likes.
     slices: int = 0
     #: Allocations that nothing uses any more.
@@ -144,10 +149,11 @@ def outline(
     codes: Mapping[int, Code],
     buffers: Sequence[mlir.Value],
     shapes: Shapes,
+    combiners: Mapping[int, Combiner] | None = None,
 ) -> Outlined:
     """Write a group as the slice function ``name`` at the end of ``module``; its generics stay.
 
-    ``buffers`` are those that accesses name by number.
+    ``buffers`` are those that accesses name by number, ``combiners`` of totals are by it.
     """
     placed = {*fused.unstored, *dict(fused.rows), *dict(fused.instead)}
     passed: list[mlir.Value] = []
@@ -163,7 +169,8 @@ def outline(
             if captured not in target:
                 target.append(captured)
     names = names_of([codes[statement.number].body for statement in fused.statements])
-    outlined = Outlined(name, fused, names, passed, scalars)
+    common = fused.split.shared_bytes if fused.split is not None else 0
+    outlined = Outlined(name, fused, names, passed, scalars, shared=common)
     written = {
         buffers[access.buffer]
         for statement in fused.statements
@@ -172,7 +179,7 @@ def outline(
     }
     function, entry = slice_function(module, outlined, written)
     with mlir.at_end(entry):
-        _write_body(outlined, fused, codes, buffers, entry, shapes)
+        _write_body(outlined, fused, codes, buffers, entry, shapes, combiners or {})
     function.verify()
     return outlined
 
@@ -190,6 +197,7 @@ def _write_body(
     buffers: Sequence[mlir.Value],
     entry: mlir.Block,
     shapes: Shapes,
+    combiners: Mapping[int, Combiner],
 ) -> None:
     arguments = list(entry.arguments)
     dims = arguments[2]
@@ -205,9 +213,11 @@ def _write_body(
         pointers[number] = pointers[other]
     scalars: dict[Any, mlir.Value] = {}
     flat = iter(arguments[3 + len(outlined.buffers) :])
+    common = arguments[-1] if outlined.shared else None
     for scalar in outlined.scalars:
         scalars[scalar] = memory.receive(scalar.type, flat)
-    Writer(fused, codes, pointers, views, scalars, dims, (arguments[0], arguments[1])).write()
+    chunks = None if common is None else Chunks(common, combiners)
+    Writer(fused, codes, pointers, views, scalars, dims, (arguments[0], arguments[1]), chunks).write()
     mlir.create("func.return", [mlir.constant(0, "i32")])
 
 
@@ -244,15 +254,16 @@ def slice_function(module: mlir.Module, outlined: Outlined, written: set[Any]) -
     integer, pointer = mlir.type_of("i64"), mlir.type_of("!llvm.ptr")
     scalar_types = [memory.passed_types(scalar.type) for scalar in outlined.scalars]
     flat = [kind for kinds in scalar_types for kind in kinds]
-    flat += [pointer] * bool(outlined.scratch)
+    marks = ["{}"] * len(flat) + ["{llvm.noalias}"] * bool(outlined.shared) + ["{}"] * bool(outlined.scratch)
+    flat += [pointer] * (bool(outlined.shared) + bool(outlined.scratch))
     inputs = [integer, integer, pointer, *[pointer] * len(outlined.buffers), *flat]
     outlined.pointer_types = [str(kind) for kind in inputs[2:]]
     attributes = ["{}", "{}", "{llvm.noalias, llvm.readonly}"]
     for buffer in outlined.buffers:
-        marks = ["llvm.noalias"] if memory.known_apart(buffer, outlined.buffers, written) else []
-        marks += [] if buffer in written else ["llvm.readonly"]
-        attributes.append("{" + ", ".join(marks) + "}")
-    attributes += ["{}"] * len(flat)
+        known = ["llvm.noalias"] if memory.known_apart(buffer, outlined.buffers, written) else []
+        known += [] if buffer in written else ["llvm.readonly"]
+        attributes.append("{" + ", ".join(known) + "}")
+    attributes += marks
     function = mlir.create(
         "func.func",
         attributes={

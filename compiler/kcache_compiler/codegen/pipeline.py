@@ -42,7 +42,7 @@ def _keep_launches_apart(unit: Unit) -> None:
     """Launches are not inlined: each is optimized alone, with its ``noalias`` arguments."""
     for function in mlir.named(unit.module, "llvm.func"):
         function.attributes["no_unwind"] = mlir.unit_attr()
-        if mlir.symbol_of(function).removeprefix("launch_").isdigit():
+        if mlir.symbol_of(function).removeprefix("launch_").replace("_", "").isdigit():
             function.attributes["no_inline"] = mlir.unit_attr()
 
 

@@ -7,16 +7,19 @@ A *run* is a stretch of one block in which only structured operations have effec
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from kcache_compiler.codegen import memory, mlir
+from kcache_compiler.codegen.combiners import Combiner, scans
 from kcache_compiler.codegen.fused import Code
 from kcache_compiler.codegen.launch import captured_by, read_nest
+from kcache_compiler.codegen.nest import Nest
 from kcache_compiler.codegen.shape import Shapes
 from kcache_compiler.codegen.shuffles.marker import is_marker
 from kcache_compiler.schedule.groups import Group, Subject, alone, partition
 from kcache_compiler.schedule.loops import Buffer, Fused, loops
+from kcache_compiler.schedule.split import is_long, split
 
 _PURE = (
     "memref.alloc",
@@ -32,6 +35,7 @@ _PURE = (
 )
 
 
+Combines: TypeAlias = Callable[[mlir.Op], dict[int, Combiner]]
 Arrange: TypeAlias = Callable[[Group, Sequence[Subject], Mapping[int, Buffer], int], Fused]
 
 
@@ -47,6 +51,8 @@ class Planned:
     spared: list[mlir.Op]
     #: For a contraction with its start and consumers: the same as launches of their own.
     parts: list[Planned] = field(default_factory=list["Planned"])
+    #: By buffer, where the loops are split: what combines the totals of chunks.
+    combiners: dict[int, Combiner] = field(default_factory=dict[int, Combiner])
 
 
 def plan_launches(
@@ -56,15 +62,17 @@ def plan_launches(
     vector_bytes: int = 16,
     taken: Collection[mlir.Op] = (),
     arrange: Arrange = loops,
+    combines: Combines = lambda _: {},
 ) -> list[Planned]:
     """The launches of ``main`` in order of execution; its generics are put in that order too.
 
-    What is ``taken`` is a launch already, past which nothing moves. ``arrange`` makes loops of groups.
+    What is ``taken`` is a launch already, past which nothing moves. ``arrange`` makes loops of groups;
+    ``combines`` says which results of an operation may be reduced in chunks.
     """
     return [
         planned
         for run in _runs(main, taken)
-        for planned in _plan(run, shapes, is_contraction, vector_bytes, arrange)
+        for planned in _plan(run, shapes, is_contraction, vector_bytes, arrange, combines)
     ]
 
 
@@ -92,6 +100,7 @@ def _plan(
     is_contraction: Callable[[mlir.Op], bool],
     vector_bytes: int,
     arrange: Arrange,
+    combines: Combines,
 ) -> Iterator[Planned]:
     values: list[mlir.Value] = []
     numbers: dict[Any, int] = {}
@@ -103,6 +112,7 @@ def _plan(
         return numbers[buffer]
 
     codes: dict[int, Code] = {}
+    combined: dict[int, dict[int, Combiner]] = {}
     subjects: list[Subject] = []
     for position, generic in enumerate(run):
         nest, accessed = read_nest(generic, shapes, number_of)
@@ -110,13 +120,20 @@ def _plan(
         captured = [value for value in captured_by(generic, accessed) if mlir.is_memref(value.type)]
         opaque = frozenset(number_of(value) for value in captured)
         weight = len(mlir.walk(generic))
-        subjects.append(Subject(nest, weight, opaque, is_contraction(generic), is_marker(generic)))
+        head, single = is_contraction(generic), is_marker(generic)
+        if not head and not single and is_long(nest):
+            combined[position] = _totals(nest, codes[position], combines(generic))
+        long = bool(combined.get(position))
+        scan = long and scans(generic, combines(generic))
+        subjects.append(Subject(nest, weight, opaque, head, single, long, scan))
     roots: dict[Any, int] = {}
     root_of = [roots.setdefault(memory.root_of(value), len(roots)) for value in values]
     last = run[-1]
     order: list[Planned] = []
     for group in partition(subjects, root_of):
         planned = _planned(group, subjects, codes, values, shapes, vector_bytes, arrange)
+        if any(subjects[member.number].long for member in group.members):
+            _split(planned, subjects, combined)
         if group.head:
             single = [alone(member.number, subjects[member.number]) for member in group.members]
             planned.parts = [
@@ -135,6 +152,40 @@ def _plan(
                 last = generic
             following = following or generic == last
     yield from order
+
+
+def _totals(nest: Nest, code: Code, found: Mapping[int, Combiner]) -> dict[int, Combiner]:
+    """Combiners by access, if all results that do not walk along what is reduced have one."""
+    totals: dict[int, Combiner] = {}
+    for place, (access, number) in enumerate(zip(nest.accesses, code.numbers, strict=True)):
+        walked = [access.strides[p] != 0 for p, axis in enumerate(nest.axes) if not axis.parallel]
+        if not access.written or all(walked):
+            continue
+        if any(walked) or number - code.inputs not in found:
+            return {}
+        totals[place] = found[number - code.inputs]
+    return totals
+
+
+def _split(
+    planned: Planned, subjects: Sequence[Subject], combined: Mapping[int, Mapping[int, Combiner]]
+) -> None:
+    """Cut the loops of a long reduction or scan into chunks, where that may be done."""
+    statements = planned.fused.statements
+    if len(planned.fused.segments) > 1:
+        return
+    nests = [statement.nest for statement in statements]
+    totals = {place: tuple(combined.get(statement.number, ())) for place, statement in enumerate(statements)}
+    scan = any(subjects[statement.number].scan for statement in statements)
+    numbers = {access.buffer for nest in nests for access in nest.accesses}
+    widths = {number: memory.element_bytes(planned.buffers[number].type.element_type) for number in numbers}
+    found = split(nests, {place: own for place, own in totals.items() if own}, widths, scan)
+    if found is None:
+        return
+    planned.fused = replace(planned.fused, split=found)
+    for statement in statements:
+        for place, combiner in combined.get(statement.number, {}).items():
+            planned.combiners[statement.nest.accesses[place].buffer] = combiner
 
 
 def _planned(

@@ -33,7 +33,8 @@ class Subject:
     """A nest to be placed: ``weight`` operations in its body; ``opaque`` buffers are touched who knows where.
 
     A ``head`` is a contraction: its group takes nothing but its start value and elementwise consumers. What
-    is ``single`` shares with nobody.
+    is ``single`` shares with nobody. A ``long`` reduction or ``scan`` has chunks in the place of independent
+    iterations: it shares loops with what has the same, and nothing comes before or after them.
     """
 
     nest: Nest
@@ -41,6 +42,8 @@ class Subject:
     opaque: frozenset[int] = frozenset()
     head: bool = False
     single: bool = False
+    long: bool = False
+    scan: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,10 @@ class Partition:
             if any(self.conflicts(member.number, start) for member in members for start in starts):
                 break
             joined = self._join(self.groups[position], number)
+            if joined is not None and self._long(joined):
+                single = [alone(one, self.subjects[one]) for one in starts]
+                self.groups[position : position + 1] = [*single, joined]
+                return
             begun = None if joined is None else self._begun(joined, number, starts)
             if begun is not None:
                 self.groups[position] = begun
@@ -98,10 +105,13 @@ class Partition:
             if any(self.conflicts(member.number, number) for member in members):
                 break
         single = alone(number, self.subjects[number])
-        begun = self._begun(single, number, starts)
+        begun = None if starts and self._long(single) else self._begun(single, number, starts)
         if begun is None:
             self.groups += [alone(start, self.subjects[start]) for start in starts]
         self.groups.append(begun or single)
+
+    def _long(self, group: Group) -> bool:
+        return any(self.subjects[member.number].long for member in group.members)
 
     def _begun(self, group: Group, number: int, starts: Sequence[int]) -> Group | None:
         """The group with ``starts`` in segments of their own right before that of nest ``number``."""
@@ -167,7 +177,7 @@ class Partition:
         if not self._fits(group, subject) or any(self._untold(m.number, number) for m in group.members):
             return None
         pairs = self._shared_pairs(group, number)
-        if not pairs:
+        if not pairs and not subject.long and not self._long(group):
             return None
         shared = tuple(dim for _, dim in pairs)
         inner = tuple(dim for dim in range(len(subject.nest.axes)) if dim not in shared)
@@ -176,6 +186,11 @@ class Partition:
             for segment in group.segments
         ]
         merged = self._merge(segments, number, shared, inner)
+        if subject.long or self._long(group):
+            scans = any(self.subjects[one].scan for one in (number, *(m.number for m in group.members)))
+            if merged is None or len(merged) > 1 or (scans and subject.long and self._long(group)):
+                return None
+            return Group(merged)
         if merged is not None:
             joined = Group(merged)
         elif not any(self.conflicts(member.number, number) for member in group.members):

@@ -14,6 +14,7 @@ from kcache_compiler.codegen.nest import SLICE_WORK, Access, Axis, Check, Nest
 from kcache_compiler.codegen.polynomial import settled
 from kcache_compiler.schedule.groups import Group, Member, Subject
 from kcache_compiler.schedule.plain import order_axes
+from kcache_compiler.schedule.split import CHUNK, Split
 
 #: Bytes of rows that one launch keeps on the stack, of the 64 KiB that a kernel may use.
 STACK = 32768
@@ -72,6 +73,8 @@ class Fused:
     streamed: frozenset[int] = frozenset()
     #: Elements of a vector that may be stored in part, which takes what is left of a row. 0: there is none.
     lanes: int = 0
+    #: Chunks of an axis that is reduced, which threads share in the place of one of these loops.
+    split: Split | None = None
 
     @property
     def statements(self) -> list[Statement]:
@@ -80,6 +83,8 @@ class Fused:
     @property
     def sliced(self) -> int | None:
         """The axis that is split over threads."""
+        if self.split is not None:
+            return None
         if self.shared:
             return 0
         if len(self.segments) > 1:
@@ -89,12 +94,21 @@ class Fused:
         return next((p for p in range(count) if all(nest.axes[p].parallel for nest in nests)), None)
 
     @property
+    def cut(self) -> tuple[int | None, int | None]:
+        """Axes that a call walks in part: over threads, over chunks."""
+        return self.sliced, None if self.split is None else self.split.position
+
+    @property
     def extent(self) -> Formula:
+        if self.split is not None:
+            return self.split.count
         return 1 if self.sliced is None else self.statements[0].nest.axes[self.sliced].size
 
     @property
     def grain(self) -> Formula:
         """The smallest slice worth a thread, in steps of the sliced axis."""
+        if self.split is not None:
+            return SLICE_WORK // CHUNK
         if self.sliced is None:
             return 1
         inner: Formula = 0
