@@ -17,7 +17,8 @@ from kcache_grpc.service.threads import StoreThreads
 from kcache_grpc.service.values import Found, KernelWish, KnownGraph, KnownKernel, Missing
 from kcache_grpc.service.variants import Variants
 from kcache_grpc.storage.contract import Store
-from kcache_grpc.storage.records import LoadedKernel, Namespace, Wanted
+from kcache_grpc.storage.errors import StoreUnavailable
+from kcache_grpc.storage.records import LoadedGraph, LoadedKernel, MappingRecord, Namespace, Wanted
 
 #: Larger artifacts are read apart: with manifest and binding they must fit a message of 4 MiB.
 _MAX_INLINE = 3 << 20
@@ -133,24 +134,67 @@ class Lookups:
             kernel = self._kernels.remembered(space, read.names[digest])
             if kernel is not None:
                 read.kernels[kernel.digest] = kernel
-        if read.missing or any(name not in read.kernels for name in read.names.values()):
+        if (read.missing or _lacking(read)) and not await self._asked(query, read):
             few = len(program_digests) <= _MOST_PROMPT
             hurry = self._store.hurried if self._store.prompt and few else None
-            for graph, kernel in await self._threads.look(hurry, self._load, query, read):
-                self._graphs.remember(space, graph, query.wish.options.numerics)
-                if kernel is not None:
-                    self._kernels.remember(space, kernel)
-            for blob, content in read.blobs.items():
-                self._kernels.remember_blob(space, blob, content)
+            self._remember(query, read, await self._threads.look(hurry, self._load, query, read))
         return read
+
+    async def _asked(self, query: Query, read: _Read) -> bool:
+        """Completes ``read`` where one program is missing, and the loop itself may ask for it."""
+        if len(read.missing) != 1 or read.graphs:
+            return False
+        (digest,) = read.missing
+        asking = self._store.ask_graph(
+            query.namespace, digest, query.wish.options.numerics, self._wanted(query)
+        )
+        if asking is None:
+            return False
+        try:
+            found = await asking
+        except StoreUnavailable:
+            return False
+        kernels = self._mapped(query, read, found)
+        if any(name not in kernels for name in read.names.values()):
+            return False  # one of several, or none
+        self._remember(query, read, self._taken(read, kernels.values()))
+        return True
+
+    def _remember(
+        self, query: Query, read: _Read, found: Iterable[tuple[KnownGraph, KnownKernel | None]]
+    ) -> None:
+        space = query.namespace
+        for graph, kernel in found:
+            self._graphs.remember(space, graph, query.wish.options.numerics)
+            if kernel is not None:
+                self._kernels.remember(space, kernel)
+        for blob, content in read.blobs.items():
+            self._kernels.remember_blob(space, blob, content)
 
     def _load(self, query: Query, read: _Read) -> list[tuple[KnownGraph, KnownKernel | None]]:
         """Completes ``read`` from the store; may run in a thread, so it touches no memory of the loop."""
-        for loaded in self._loaded(query, read):
+        return self._taken(read, self._loaded(query, read))
+
+    def _taken(
+        self, read: _Read, kernels: Iterable[LoadedKernel]
+    ) -> list[tuple[KnownGraph, KnownKernel | None]]:
+        for loaded in kernels:
             kernel = describe.known_kernel(loaded.stored, self._key_id)
             read.kernels[kernel.digest] = kernel
             read.blobs.update(loaded.contents)
         return [(graph, read.kernels.get(read.names[d])) for d, graph in read.graphs.items()]
+
+    def _mapped(self, query: Query, read: _Read, found: LoadedGraph | None) -> dict[bytes, LoadedKernel]:
+        """Adds the graph to ``read``, and gives the kernel that came with it, by its digest."""
+        if found is None:
+            return {}
+        self._add(query, read, found.mapping)
+        return {} if found.only is None else {found.only.stored.kernel.kernel_digest: found.only}
+
+    def _add(self, query: Query, read: _Read, mapping: MappingRecord) -> None:
+        graph = describe.known_graph(mapping, self._key_id)
+        if self._graphs.is_ours(graph):
+            read.add(mapping.program_digest, graph, self._name(graph, query.wish))
 
     def _loaded(self, query: Query, read: _Read) -> Iterable[LoadedKernel]:
         """Adds the graphs that ``read`` lacks, and gives the kernels: all of one program in one statement."""
@@ -158,17 +202,13 @@ class Lookups:
         found: dict[bytes, LoadedKernel] = {}
         if len(read.missing) == 1:
             (digest,) = read.missing
-            graph = self._store.load_graph(space, digest, numerics, self._wanted(query))
-            mappings = [] if graph is None else [graph.mapping]
-            if graph is not None and graph.only is not None:
-                found[graph.only.stored.kernel.kernel_digest] = graph.only
+            found = self._mapped(
+                query, read, self._store.load_graph(space, digest, numerics, self._wanted(query))
+            )
         else:
-            mappings = self._store.find_mappings(space, list(read.missing), numerics).values()
-        for mapping in mappings:
-            graph = describe.known_graph(mapping, self._key_id)
-            if self._graphs.is_ours(graph):
-                read.add(mapping.program_digest, graph, self._name(graph, query.wish))
-        names = [name for name in read.names.values() if name not in read.kernels]
+            for mapping in self._store.find_mappings(space, list(read.missing), numerics).values():
+                self._add(query, read, mapping)
+        names = _lacking(read)
         others = [name for name in names if name not in found]
         if len(others) == 1:
             kernel = self._store.load_kernel(space, others[0], self._wanted(query))
@@ -240,3 +280,8 @@ class Lookups:
             size = found.inline_bytes + len(found.kernel.manifest.payload) + len(found.graph.binding.payload)
             self._answers.put(key, found, size)
         return found
+
+
+def _lacking(read: _Read) -> list[bytes]:
+    """Names of kernels that are not read yet."""
+    return [name for name in read.names.values() if name not in read.kernels]

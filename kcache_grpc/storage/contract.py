@@ -21,7 +21,7 @@ Obligations that hold for every method:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 
@@ -292,6 +292,16 @@ class HitStore(ABC):
 
         Nobody chooses between several: their digests do. A kernel that has lost bytes is left out.
         """
+
+    def ask_graph(
+        self, namespace: Namespace, program_digest: bytes, numerics: str, wanted: Wanted
+    ) -> Awaitable[LoadedGraph | None] | None:
+        """As ``load_graph``, for the running event loop, which does other work until the answer comes.
+
+        ``None``, or ``StoreUnavailable`` later: it did not come this way, and ``load_graph`` is to be called.
+        """
+        del namespace, program_digest, numerics, wanted
+        return None
 
     @abstractmethod
     def load_kernel(self, namespace: Namespace, kernel_digest: bytes, wanted: Wanted) -> LoadedKernel | None:

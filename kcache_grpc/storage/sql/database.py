@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -83,6 +83,14 @@ class Database(ABC):
     @abstractmethod
     def read(self, statement: Prepared, values: Mapping[str, Any]) -> Rows:
         """As ``fetch``, by the shortest way that the driver has: for statements that hits wait for."""
+
+    def ask(self, statement: Prepared, values: Mapping[str, Any]) -> Awaitable[Rows] | None:
+        """As ``read``, for the running event loop, which does other work until the answer comes.
+
+        ``None``, or ``StoreUnavailable`` later: it did not come this way. ``read`` knows why, or knows it.
+        """
+        del statement, values
+        return None
 
     def write(self, statement: Prepared, values: Mapping[str, Any]) -> Rows:
         """One writing statement as a transaction that is not ``durable``, and the rows that it returns."""

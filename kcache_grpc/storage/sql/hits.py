@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Awaitable
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, Text, bindparam, case, func, literal_column, select
@@ -142,34 +143,51 @@ class SqlHits(SqlPart, HitStore):
     def load_graph(
         self, namespace: Namespace, program_digest: bytes, numerics: str, wanted: Wanted
     ) -> LoadedGraph | None:
-        checks.digest("program digest", program_digest)
-        checks.digest("toolchain", wanted.toolchain)
-        checks.text("numerics, target or options", numerics, wanted.target, wanted.options)
-        values = {
-            "ns": namespace.id,
-            "epoch": namespace.epoch,
-            "digest": program_digest,
-            "numerics": numerics,
-            "target": wanted.target,
-            "options": wanted.options,
-            "toolchain": wanted.toolchain,
-            **_bounds(wanted),
-        }
-        rows = self._db.read(_LOAD_GRAPH, values)
-        if not rows:
-            return None
-        row = rows[0]
-        binding = SignedBytes(row.binding, row.binding_signature)
-        mapping = MappingRecord(
-            program_digest, numerics, row.mapped_key, binding, namespace.epoch, row.mapped_at
-        )
-        return LoadedGraph(mapping, None if row.id is None else _loaded(rows))
+        values = _values(namespace, program_digest, numerics, wanted)
+        return _graph(self._db.read(_LOAD_GRAPH, values), program_digest, numerics, namespace)
+
+    def ask_graph(
+        self, namespace: Namespace, program_digest: bytes, numerics: str, wanted: Wanted
+    ) -> Awaitable[LoadedGraph | None] | None:
+        asked = self._db.ask(_LOAD_GRAPH, _values(namespace, program_digest, numerics, wanted))
+        return None if asked is None else _asked_graph(asked, program_digest, numerics, namespace)
 
     def load_kernel(self, namespace: Namespace, kernel_digest: bytes, wanted: Wanted) -> LoadedKernel | None:
         checks.digest("kernel digest", kernel_digest)
         here = {"ns": namespace.id, "epoch": namespace.epoch, "digest": kernel_digest}
         rows = self._db.read(_LOAD_KERNEL, {**here, **_bounds(wanted)})
         return _loaded(rows) if rows else None
+
+
+def _values(namespace: Namespace, program_digest: bytes, numerics: str, wanted: Wanted) -> dict[str, object]:
+    checks.digest("program digest", program_digest)
+    checks.digest("toolchain", wanted.toolchain)
+    checks.text("numerics, target or options", numerics, wanted.target, wanted.options)
+    return {
+        "ns": namespace.id,
+        "epoch": namespace.epoch,
+        "digest": program_digest,
+        "numerics": numerics,
+        "target": wanted.target,
+        "options": wanted.options,
+        "toolchain": wanted.toolchain,
+        **_bounds(wanted),
+    }
+
+
+async def _asked_graph(
+    asked: Awaitable[Rows], program_digest: bytes, numerics: str, namespace: Namespace
+) -> LoadedGraph | None:
+    return _graph(await asked, program_digest, numerics, namespace)
+
+
+def _graph(rows: Rows, program_digest: bytes, numerics: str, namespace: Namespace) -> LoadedGraph | None:
+    if not rows:
+        return None
+    row = rows[0]
+    binding = SignedBytes(row.binding, row.binding_signature)
+    mapping = MappingRecord(program_digest, numerics, row.mapped_key, binding, namespace.epoch, row.mapped_at)
+    return LoadedGraph(mapping, None if row.id is None else _loaded(rows))
 
 
 def _bounds(wanted: Wanted) -> dict[str, object]:

@@ -6,7 +6,7 @@ import logging
 import os
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
 from sqlalchemy import (
@@ -24,10 +24,12 @@ from sqlalchemy import (
     select,
     text,
 )
+from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
 
 from kcache_grpc.storage.errors import StoreUnavailable
 from kcache_grpc.storage.notices import Claim, Tell, Watch
 from kcache_grpc.storage.schema import audit_events
+from kcache_grpc.storage.sql.asking import Asker
 from kcache_grpc.storage.sql.claims import Claims
 from kcache_grpc.storage.sql.database import Database, Removal, Rows
 from kcache_grpc.storage.sql.faults import translate, translated
@@ -74,6 +76,8 @@ _NOW = select(
     literal_column("(extract(epoch FROM clock_timestamp()) * 1000000)::bigint", BigInteger).label("now")
 )
 _READ_NOW = Prepared(_NOW)
+#: For statements that go to the database as they are: parameters are $1, $2, ... with their types.
+_NUMBERED = PGDialect_asyncpg()
 
 
 class Driver(Protocol):
@@ -130,6 +134,7 @@ class PostgresDatabase(Database):
         self._process = os.getpid()
         self._closed = False
         self._listeners: list[Listener] = []
+        self._askers: dict[Prepared, Asker] = {}
         self._claims = Claims(lambda: self._arguments)
 
     def _connect(self) -> Connection:
@@ -158,6 +163,24 @@ class PostgresDatabase(Database):
         text, parameters = statement.sql(self._engine.dialect, values)
         fetched = self._ask(text, parameters)
         return self.fetch(statement.select, values) if fetched is None else statement.rows(fetched)
+
+    def ask(self, statement: Prepared, values: Mapping[str, Any]) -> Awaitable[Rows] | None:
+        if self._closed or self._process != os.getpid():
+            return None
+        asker = self._askers.get(statement)
+        if asker is None:
+            asker = self._askers[statement] = Asker(self._connect_alone, *statement.numbered(_NUMBERED))
+        answer = asker.ask(values)
+        return None if answer is None else _named(statement, answer)
+
+    def _connect_alone(self) -> Any:
+        """A connection that no pool has."""
+        import psycopg
+
+        arguments: dict[str, Any] = {**self._arguments, "application_name": "kcache-asker"}
+        connection: Any = psycopg.connect(**arguments, autocommit=True)
+        connection.execute(_SETTINGS)
+        return connection
 
     def write(self, statement: Prepared, values: Mapping[str, Any]) -> Rows:
         text, parameters = statement.sql(self._engine.dialect, values)
@@ -267,7 +290,13 @@ class PostgresDatabase(Database):
         if self._process == os.getpid():
             for listener in self._listeners:
                 listener.close()
+            for asker in self._askers.values():
+                asker.close()
         self._engine.dispose(close=self._process == os.getpid())
+
+
+async def _named(statement: Prepared, answer: Awaitable[list[list[Any]]]) -> Rows:
+    return statement.rows(await answer)
 
 
 def driver(connection: Connection) -> Driver:

@@ -42,6 +42,11 @@ class Prepared:
         text, constants = compiled
         return text, {**constants, **values}
 
+    def numbered(self, dialect: Dialect) -> tuple[str, Sequence[str], Mapping[str, Any]]:
+        """Text for a dialect with numbered parameters, their names, and the values of those that have one."""
+        made: Any = self._select.compile(dialect=dialect)
+        return str(made), made.positiontup, made.params
+
     def rows(self, fetched: Iterable[Sequence[Any]]) -> list[Row]:
         """What the driver fetched."""
         return [self._row(*row) for row in fetched]
