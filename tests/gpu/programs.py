@@ -163,3 +163,40 @@ TEMPLATES = (
         ((1, 1, 1, 1), (3, 7, 5, 9), (2, 64, 48, 32), (2, 33, 40, 24)),
     ),
 )
+
+
+def narrow_attention(
+    batch: int, heads: int, queries: int, keys: int, depth: int, element: str, causal: bool
+) -> str:
+    """Scores and softmax in f32, weights rounded to ``element`` for the product with the values."""
+    wide = {"": "f32", "n": element}
+    q, k = (_tensor(element, batch, heads, count, depth) for count in (queries, keys))
+    s, w = (_tensor(kind, batch, heads, queries, keys) for kind in wide.values())
+    rows, out = _tensor("f32", batch, heads, queries), _tensor("f32", batch, heads, queries, depth)
+    numbers, flags = (_tensor(kind, batch, heads, queries, keys) for kind in ("i32", "i1"))
+    mask = f"""%i = stablehlo.iota dim = 2 : {numbers}
+        %j = stablehlo.iota dim = 3 : {numbers}
+        %m = stablehlo.compare GE, %i, %j : ({numbers}, {numbers}) -> {flags}
+        %low = stablehlo.constant dense<0xFF800000> : {s}
+        %s = stablehlo.select %m, %scaled, %low : {flags}, {s}"""
+    scores = "s" if causal else "scaled"
+    return _main(
+        [q, k, k],
+        q,
+        f"""%p = stablehlo.dot_general %a0, %a1, batching_dims = [0, 1] x [0, 1],
+          contracting_dims = [3] x [3] : ({q}, {k}) -> {s}
+        %c = stablehlo.constant dense<{depth**-0.5:.9e}> : {s}
+        %scaled = stablehlo.multiply %p, %c : {s}
+        {mask if causal else ""}
+        {_reduce("top", scores, "0xFF800000", s, rows, 3, "f32")}
+        %tops = stablehlo.broadcast_in_dim %top, dims = [0, 1, 2] : ({rows}) -> {s}
+        %x = stablehlo.subtract %{scores}, %tops : {s}
+        %e = stablehlo.exponential %x : {s}
+        {_reduce("sum", "e", "0.0", s, rows, 3, "f32")}
+        %sums = stablehlo.broadcast_in_dim %sum, dims = [0, 1, 2] : ({rows}) -> {s}
+        %d = stablehlo.divide %e, %sums : {s}
+        %w = stablehlo.convert %d : ({s}) -> {w}
+        %o = stablehlo.dot_general %w, %a2, batching_dims = [0, 1] x [0, 1],
+          contracting_dims = [3] x [2] : ({w}, {k}) -> {out}
+        %r = stablehlo.convert %o : ({out}) -> {q}""",
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from kcache_compiler.types import CompiledKernel
@@ -20,13 +22,22 @@ def test_narrow_products_use_matrix_instructions(element: str) -> None:
     ptx = ptx_of(kernel)
     assert f"mma.sync.aligned.m16n8k16.row.col.f32.{element}.{element}.f32" in ptx
     assert "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16" in ptx
-    assert "ld.global.nc.v4" in ptx
+    assert "cp.async.cg.shared.global" in ptx
+    assert re.search(r"cp\.async\.wait_group\s+2;", ptx)
     assert (launch.grid[0], launch.block, kernel.interface.workspace) == ("16", (128, 1, 1), "0")
 
 
 def test_large_products_take_large_tiles() -> None:
     (launch,) = compiled(matmul(4096, 256, 4096, "bf16"), 3).interface.gpu_launches
     assert (launch.grid[0], launch.block) == ("1024", (256, 1, 1))
+    assert int(launch.shared_bytes) > 48 << 10
+
+
+def test_f32_takes_tf32_where_fast_alone() -> None:
+    fast = compiled(matmul(256, 256, 256, "f32"), 3, numerics="fast")
+    assert "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32" in ptx_of(fast)
+    assert "cvt.rna.tf32.f32" in ptx_of(fast)
+    assert "mma.sync" not in ptx_of(compiled(matmul(256, 256, 256, "f32"), 3, "sm_75", "fast"))
 
 
 def test_an_older_gpu_and_f32_multiply_and_add() -> None:

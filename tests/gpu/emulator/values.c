@@ -89,3 +89,21 @@ static uint16_t bf16_of(double x) {
 }
 _Float16 __truncdfbf2(double x) { uint16_t bits = bf16_of(x); _Float16 out; memcpy(&out, &bits, 2); return out; }
 _Float16 __truncsfbf2(float x) { return __truncdfbf2((double)x); }
+
+/* Two narrow floats of two f32, the second in the low half. */
+typedef struct { float high, low; } Halves;
+static uint16_t half_of(float value) { _Float16 half = (_Float16)value; uint16_t bits; memcpy(&bits, &half, 2); return bits; }
+static uint16_t bfloat_of(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, 4);
+    if (value != value) return 0x7FFF;
+    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+void emu_ff2f16x2_rn(uint32_t site, const Halves *in, uint16_t *out) {
+    (void)site;
+    out[0] = half_of(in->low), out[1] = half_of(in->high);
+}
+void emu_ff2bf16x2_rn(uint32_t site, const Halves *in, uint16_t *out) {
+    (void)site;
+    out[0] = bfloat_of(in->low), out[1] = bfloat_of(in->high);
+}

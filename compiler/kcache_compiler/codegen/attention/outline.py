@@ -21,7 +21,7 @@ from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.package.cpus import tuning_for
 
 #: A masked score this far below a row's maximum has weight 0.
-_VANISHED = {"f32": -110.0, "f64": -800.0}
+VANISHED = {"f32": -110.0, "f64": -800.0}
 library.register(AttentionForm, attention_library)
 
 
@@ -46,8 +46,10 @@ def outline_attention(unit: Unit, found: Gathered, name: str, shapes: Shapes) ->
     extent = mul(found.size("batch"), apply("ceildiv", found.size("rows"), form.cell))
     both = add(found.size("depth"), found.size("columns"))
     work = product([form.cell, found.size("keys"), both])
-    outlined = Outlined(name, Cells(extent, work, found.checks), _ops(found), [], [])
-    _declare(outlined, found)
+    outlined = Outlined(name, Cells(extent, work, found.checks), operations_of(found), [], [])
+    buffers, scalars = taken_by(found)
+    outlined.buffers += buffers
+    outlined.scalars += scalars
     outlined.scratch = scratch(form, found.size("depth"), found.size("columns"))
     function, entry = slice_function(unit.module, outlined, {found.members[-1].operands[-1]})
     weigh, finish = write_rows(unit.module, outlined, found, form, shapes)
@@ -61,7 +63,8 @@ def outline_attention(unit: Unit, found: Gathered, name: str, shapes: Shapes) ->
     return outlined
 
 
-def _ops(found: Gathered) -> tuple[str, ...]:
+def operations_of(found: Gathered) -> tuple[str, ...]:
+    """Names for what an attention computes."""
     names = ["attention"]
     for role in ("before", "tail"):
         for op in found.roles.get(role, ()):
@@ -70,11 +73,12 @@ def _ops(found: Gathered) -> tuple[str, ...]:
     return tuple(dict.fromkeys(kept))
 
 
-def _declare(outlined: Outlined, found: Gathered) -> None:
-    """What the launch takes: operands, what bodies read, and last the result."""
+def taken_by(found: Gathered) -> tuple[list[mlir.Value], list[mlir.Value]]:
+    """What the launch takes: buffers (operands, what bodies read, and last the result), and numbers."""
     result = found.members[-1].operands[-1]
     between = {op.operands[-1] for op in found.members}
     read = [found.operands[name].buffer for name in ("q", "k", "v")]
+    scalars: list[mlir.Value] = []
     for role in ("before", "top", "weights", "tail"):
         for op in found.roles.get(role, ()):
             numbers = [number for number, operand in enumerate(op.operands) if mlir.is_memref(operand.type)]
@@ -82,10 +86,10 @@ def _declare(outlined: Outlined, found: Gathered) -> None:
             for value in captured_by(op, numbers):
                 if mlir.is_memref(value.type):
                     read.append(value)
-                elif value not in outlined.scalars:
-                    outlined.scalars.append(value)
-    outlined.buffers += list(dict.fromkeys(buffer for buffer in read if buffer not in between))
-    outlined.buffers.append(result)
+                elif value not in scalars:
+                    scalars.append(value)
+    buffers = list(dict.fromkeys(buffer for buffer in read if buffer not in between))
+    return [*buffers, result], scalars
 
 
 def _write(
@@ -123,7 +127,7 @@ def _facts(found: Gathered) -> list[Formula]:
         "inner": 1,
         "shift": 0,
         "limit": bits(0.0 if reach is None else reach.limit),
-        "vanished": bits(_VANISHED[found.wide]),
+        "vanished": bits(VANISHED[found.wide]),
         "query_scale": bits(found.operands["q"].scale),
         "key_scale": bits(found.operands["k"].scale),
     }

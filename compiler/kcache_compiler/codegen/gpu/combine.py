@@ -7,7 +7,7 @@ from typing import Any
 
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.fused import Code
-from kcache_compiler.codegen.gpu.intrinsics import shuffle_xor
+from kcache_compiler.codegen.gpu.intrinsics import shuffled
 
 _INF = float("inf")
 #: Operation -> its neutral element; of integers as a function of their bits.
@@ -83,27 +83,5 @@ def _is_free(owner: mlir.Op) -> bool:
 def across_lanes(combiner: Combiner, number: mlir.Value) -> mlir.Value:
     """The combination of the values of all lanes of a warp, in each lane."""
     for lanes in (16, 8, 4, 2, 1):
-        number = combiner.apply(number, _of_other(number, lanes))
+        number = combiner.apply(number, shuffled(number, lanes))
     return number
-
-
-def _of_other(number: mlir.Value, lanes: int) -> mlir.Value:
-    kind = str(number.type)
-    bits = int("".join(filter(str.isdigit, kind)))
-    integer = mlir.type_of(f"i{bits}")
-    raw = number if kind == f"i{bits}" else mlir.value("arith.bitcast", [number], integer)
-    word = mlir.type_of("i32")
-    if bits == 64:
-        low = mlir.value("arith.trunci", [raw], word)
-        high = mlir.value(
-            "arith.trunci", [mlir.value("arith.shrui", [raw, mlir.constant(32)], integer)], word
-        )
-        halves = [mlir.value("arith.extui", [shuffle_xor(one, lanes)], integer) for one in (low, high)]
-        moved = mlir.value("arith.shli", [halves[1], mlir.constant(32)], integer)
-        other = mlir.value("arith.ori", [halves[0], moved], integer)
-    elif bits == 32:
-        other = shuffle_xor(raw, lanes)
-    else:
-        wide = shuffle_xor(mlir.value("arith.extui", [raw], word), lanes)
-        other = mlir.value("arith.trunci", [wide], integer)
-    return other if kind == f"i{bits}" else mlir.value("arith.bitcast", [other], number.type)

@@ -65,7 +65,7 @@ class LaneWriter(PointWriter):
         moved: Collection[int],
     ) -> None:
         self.moved = moved
-        self.chunk: Chunk | None = None
+        self.group: Chunk | None = None
         super().__init__(kernel, fused, codes, pointers, views, scalars)
 
     def lanes(self, segment: tuple[Statement, ...], whole: bool) -> Lanes | None:
@@ -115,17 +115,17 @@ class LaneWriter(PointWriter):
         self, counters: list[mlir.Value], lanes: int, run: Callable[[list[mlir.Value]], None]
     ) -> None:
         """``run`` for each of the lanes at ``counters``, with their loads before and their stores after."""
-        self.chunk = Chunk(counters, lanes)
+        self.group = Chunk(counters, lanes)
         for lane in range(lanes):
-            self.chunk.lane = lane
+            self.group.lane = lane
             run([*counters[:-1], memory.plus(counters[-1], mlir.constant(lane))])
-        chunk, self.chunk = self.chunk, None
+        chunk, self.group = self.group, None
         for access, values in chunk.results.items():
             self._store(access, counters, values)
 
     def read(self, access: Access, counters: list[mlir.Value], registers: Registers) -> mlir.Value:
         """An element, out of those that were read together."""
-        chunk = self.chunk
+        chunk = self.group
         if chunk is None or registers.get(element_of(access)) is not None or not self._runs(access, counters):
             return super().read(access, counters, registers)
         key = element_of(access)
@@ -151,12 +151,12 @@ class LaneWriter(PointWriter):
         self, access: Access, counters: list[mlir.Value], registers: Registers, value: mlir.Value
     ) -> None:
         """Keep an element until all lanes have theirs."""
-        if self.chunk is None or not self._runs(access, counters):
+        if self.group is None or not self._runs(access, counters):
             super().write_back(access, counters, registers, value)
             return
         forget(registers, {access.buffer})
         registers[element_of(access)] = value
-        self.chunk.results.setdefault(access, []).append(value)
+        self.group.results.setdefault(access, []).append(value)
 
     def _store(self, access: Access, counters: list[mlir.Value], values: list[mlir.Value]) -> None:
         element = self.pointers[access.buffer].element

@@ -10,10 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 from kcache_compiler.codegen import memory, mlir
+from kcache_compiler.codegen.attention.gather import Gathered, gather
+from kcache_compiler.codegen.attention.outline import operations_of, taken_by
 from kcache_compiler.codegen.entry import cast_checks, known_sizes, refuse_leftovers
 from kcache_compiler.codegen.formula import text
 from kcache_compiler.codegen.fused import element_of
 from kcache_compiler.codegen.gpu.arrange import arrange
+from kcache_compiler.codegen.gpu.attention import write_attention
+from kcache_compiler.codegen.gpu.attention_plan import plan_attention
 from kcache_compiler.codegen.gpu.kernel import Form, Kernel, Program, begins_anywhere, loads_behind
 from kcache_compiler.codegen.gpu.lanes import LaneWriter
 from kcache_compiler.codegen.gpu.markers import write_marker
@@ -52,45 +56,56 @@ def build_kernels(unit: Unit) -> None:
         for output, sizes in zip(unit.outputs, output_sizes, strict=True)
     )
     found: dict[Check, None] = dict.fromkeys((*checks, *cast_checks(main, shapes)))
-    launches, tiled = _planned(unit, main, shapes)
+    launches = _planned(unit, main, shapes)
     refuse_leftovers(main)
-    for planned in launches:
-        _hold_scalars(main, planned)
+    for one, _ in launches:
+        _hold_scalars(main, _generics(one), _scalars(one))
     workspace = plan(
         main,
         shapes,
-        [planned.generics for planned in launches],
-        [alloc for planned in launches for alloc in planned.spared],
+        [_generics(one) for one, _ in launches],
+        [alloc for one, _ in launches for alloc in one.spared],
     )
     unit.workspace = workspace.size
     program = Program(unit, main, shapes, dict(workspace.offsets))
-    for number, planned in enumerate(launches):
-        launch, needed = _write(program, planned, tiled.get(number), f"launch_{number}")
+    for number, (one, tiles) in enumerate(launches):
+        name = f"launch_{number}"
+        if isinstance(one, Gathered):
+            launch, needed = _write_attention(program, one, name)
+        else:
+            launch, needed = _write(program, one, tiles, name)
         unit.gpu_launches.append(launch)
         found |= dict.fromkeys(needed)
     unit.checks = tuple(map(_check, found))
     main.erase()
 
 
-def _planned(unit: Unit, main: mlir.Op, shapes: Shapes) -> tuple[list[Planned], dict[int, Tiles]]:
-    """The launches in order, and by number the plans of those that are contractions in tiles."""
+def _generics(one: Planned | Gathered) -> list[mlir.Op]:
+    return one.members if isinstance(one, Gathered) else one.generics
+
+
+def _planned(unit: Unit, main: mlir.Op, shapes: Shapes) -> list[tuple[Planned | Gathered, Tiles | None]]:
+    """The launches in order, with the plans of those that are contractions in tiles."""
     if not isinstance(unit.target, Device):
         raise CompileFailed("launches", f"{unit.target.name} is not a GPU")
     strict = unit.options.numerics == "strict"
-    found: list[Planned] = []
-    tiled: dict[int, Tiles] = {}
+    attentions = gather(unit, main, shapes)
+    found: list[tuple[Planned | Gathered, Tiles | None]] = [(one, None) for one in attentions]
 
     def is_head(generic: mlir.Op) -> bool:
         return takes_tiles(generic, shapes, strict)
 
-    for planned in plan_launches(main, shapes, is_head, arrange=arrange):
-        tiles = plan_tiles(planned, unit.target.gpu, strict) if planned.parts else None
+    taken = {op for one in attentions for op in one.members}
+    for planned in plan_launches(main, shapes, is_head, taken=taken, arrange=arrange):
+        tiles = plan_tiles(planned, unit.target.gpu, unit.options.numerics) if planned.parts else None
         if tiles is None:
-            found += planned.parts or [planned]
+            found += [(part, None) for part in planned.parts or [planned]]
             continue
-        tiled[len(found)] = tiles
-        found.append(_without_result(planned, tiles))
-    return found, tiled
+        found.append((_without_result(planned, tiles), tiles))
+    if attentions:
+        place = {op: number for number, op in enumerate(mlir.walk(main))}
+        found.sort(key=lambda launch: place[_generics(launch[0])[-1]])
+    return found
 
 
 def _without_result(planned: Planned, tiles: Tiles) -> Planned:
@@ -130,14 +145,13 @@ def _refuse_control(main: mlir.Op) -> None:
             )
 
 
-def _hold_scalars(main: mlir.Op, planned: Planned) -> None:
+def _hold_scalars(main: mlir.Op, generics: list[mlir.Op], numbers: list[mlir.Value]) -> None:
     """Keep what a launch's numbers are read from until the launch, which reads it again."""
-    numbers = _scalars(planned)
     loads = dict.fromkeys(load for number in numbers for load in loads_behind(number))
     if not loads:
         return
     order = {op: place for place, op in enumerate(mlir.walk(main))}
-    last = planned.generics[-1]
+    last = generics[-1]
     for load in loads:
         root = root_of(load.operands[0])
         for generic in mlir.named(main, "linalg.generic"):
@@ -146,23 +160,54 @@ def _hold_scalars(main: mlir.Op, planned: Planned) -> None:
             if between and any(root_of(one) == root for one in list(generic.operands)[inputs:]):
                 where = mlir.location_of(generic)
                 raise UnsupportedOp("memref.load", "a number that changes before it is used, on a GPU", where)
-        with mlir.before(last):
+        with mlir.after(last):  # it lives through the launch, whose results must not lie there
             mlir.clone(load)
 
 
-def _scalars(planned: Planned) -> list[mlir.Value]:
+def _scalars(one: Planned | Gathered) -> list[mlir.Value]:
     """Numbers of ``main`` that a launch asks for: in bodies, and as offsets of its buffers."""
+    if isinstance(one, Gathered):
+        buffers, scalars = taken_by(one)
+        return [*scalars, *_offsets(buffers)]
     found: list[mlir.Value] = []
-    for code in planned.codes.values():
+    for code in one.codes.values():
         captured = captured_by(code.generic, code.numbers)
         found += [value for value in captured if not mlir.is_memref(value.type)]
-        buffers = [operand for operand in code.generic.operands if mlir.is_memref(operand.type)]
-        for buffer in (*buffers, *(value for value in captured if mlir.is_memref(value.type))):
-            owner = mlir.defining(buffer)
-            while owner is not None and mlir.name_of(owner) in memory.VIEWS:
-                found += [operand for operand in owner.operands if not mlir.is_memref(operand.type)]
-                owner = mlir.defining(owner.operands[0])
+        found += _offsets([operand for operand in code.generic.operands if mlir.is_memref(operand.type)])
+        found += _offsets([value for value in captured if mlir.is_memref(value.type)])
     return found
+
+
+def _offsets(buffers: list[mlir.Value]) -> list[mlir.Value]:
+    """The numbers that say where views begin."""
+    found: list[mlir.Value] = []
+    for buffer in buffers:
+        owner = mlir.defining(buffer)
+        while owner is not None and mlir.name_of(owner) in memory.VIEWS:
+            found += [operand for operand in owner.operands if not mlir.is_memref(operand.type)]
+            owner = mlir.defining(owner.operands[0])
+    return found
+
+
+def _write_attention(program: Program, found: Gathered, name: str) -> tuple[GpuLaunch, tuple[Check, ...]]:
+    buffers, numbers = taken_by(found)
+    written = {root_of(buffers[-1])}
+    read = {root_of(buffer) for buffer in buffers[:-1]}
+    kernel = Kernel(program, name, written, read & written)
+    views: dict[Any, Pointer] = {buffer: kernel.pointer(buffer) for buffer in buffers}
+    scalars: dict[Any, mlir.Value] = {number: kernel.scalar(number) for number in numbers}
+    target = program.unit.target
+    assert isinstance(target, Device)
+    form = write_attention(kernel, plan_attention(found, target.gpu), views, scalars)
+    kernel.finish()
+    return _launch(kernel, form, operations_of(found)), found.checks
+
+
+def _launch(kernel: Kernel, form: Form, ops: tuple[str, ...]) -> GpuLaunch:
+    grid = (text(form.grid[0]), text(form.grid[1]), text(form.grid[2]))
+    return GpuLaunch(
+        kernel.name, ops, kernel.name, "", grid, form.block, text(form.shared), tuple(kernel.params)
+    )
 
 
 def _write(
@@ -182,9 +227,7 @@ def _write(
         ops = names_of([planned.codes[one.number].body for one in planned.fused.statements])
         form, checks = _loops(kernel, planned, tiles), planned.fused.checks
     kernel.finish()
-    grid = (text(form.grid[0]), text(form.grid[1]), text(form.grid[2]))
-    launch = GpuLaunch(name, ops, name, "", grid, form.block, text(form.shared), tuple(kernel.params))
-    return launch, checks
+    return _launch(kernel, form, ops), checks
 
 
 def _root(planned: Planned, number: int) -> mlir.Value:
@@ -227,10 +270,11 @@ def _loops(kernel: Kernel, planned: Planned, tiles: Tiles | None) -> Form:
         pointers[number] = Pointer(row_memory(kernel, rows, number, size), element, [])
     for number, other in fused.instead:
         pointers[number] = pointers[other]
+    roots = {number: _root(planned, number) for number in range(len(planned.buffers))}
     with kernel.before():
         moved = {number for number in used if begins_anywhere(planned.buffers[number])}
         common = (kernel, fused, planned.codes, pointers, views, scalars, moved)
-        writer = LaneWriter(*common) if rows is None else RowWriter(*common, rows)
+        writer = LaneWriter(*common) if rows is None else RowWriter(*common, rows, roots)
     with kernel.body():
         if tiles is not None:
             return write_tiles(writer, tiles)

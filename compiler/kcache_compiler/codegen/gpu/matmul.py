@@ -1,22 +1,30 @@
 """The kernel of a contraction: tiles of A and B through shared memory, what follows on each element of C.
 
-While the products of one pair of tiles are summed, the next pair is on its way in registers; it goes to the
-other of two stages of shared memory, with one barrier a step.
+While the products of one pair of tiles are summed, others are on their way to other stages of shared memory,
+with one barrier a step: several pairs by copies past the registers, or the next one in registers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.formula import apply, product
 from kcache_compiler.codegen.fused import Loops, Registers, slots_of
-from kcache_compiler.codegen.gpu.cores import MatrixCore, PlainCore, Shared, core_of, index, over, rest
-from kcache_compiler.codegen.gpu.intrinsics import barrier, special
+from kcache_compiler.codegen.gpu.cores import PlainCore, Shared
+from kcache_compiler.codegen.gpu.intrinsics import barrier, commit_copies, special, wait_for_copies
 from kcache_compiler.codegen.gpu.kernel import Form, split
+from kcache_compiler.codegen.gpu.matrix_core import MatrixCore
 from kcache_compiler.codegen.gpu.points import PointWriter
-from kcache_compiler.codegen.gpu.shared import shared_place
+from kcache_compiler.codegen.gpu.shared import dynamic_bytes, shared_place
 from kcache_compiler.codegen.gpu.tiles import Loader, Operand, Tiles
 from kcache_compiler.codegen.memory import i64
 from kcache_compiler.codegen.shuffles.code import both, compare, loop, when
+
+#: A step along K: its start, the stage and the sums; the stage and the sums after it.
+Stepped: TypeAlias = tuple[mlir.Value, list[mlir.Value]]
+Step: TypeAlias = Callable[[mlir.Value, mlir.Value, list[mlir.Value]], Stepped]
 
 
 def write_tiles(writer: PointWriter, tiles: Tiles) -> Form:
@@ -28,8 +36,9 @@ def write_tiles(writer: PointWriter, tiles: Tiles) -> Form:
     sizes = [*tiles.sizes("batch"), rows, columns]
     *batch, row, column = split(block, None, sizes, value)
     firsts = (memory.times(row, mlir.constant(tile.m)), memory.times(column, mlir.constant(tile.n)))
-    _Product(writer, tiles, batch, firsts, thread).write()
-    return Form((product(sizes), 1, 1), (tile.threads, 1, 1))
+    made = _Product(writer, tiles, batch, firsts, thread)
+    made.write()
+    return Form((product(sizes), 1, 1), (tile.threads, 1, 1), dynamic_bytes(made.core.shared_bytes))
 
 
 class _Product:
@@ -43,7 +52,7 @@ class _Product:
     ) -> None:
         self.writer, self.tiles, self.batch, self.firsts, self.thread = writer, tiles, batch, firsts, thread
         self.value = writer.kernel.value
-        self.core: PlainCore | MatrixCore = core_of(tiles, thread)
+        self.core: PlainCore | MatrixCore = (PlainCore if tiles.tile.own else MatrixCore)(tiles, thread)
         name = f"{writer.kernel.name}_tiles"
         self.shared = Shared(shared_place(writer.kernel, name, self.core.shared_bytes))
         self.loaders = [
@@ -66,66 +75,88 @@ class _Product:
         return total
 
     def write(self) -> None:
-        self._fetch(mlir.constant(0), mlir.constant(0))
-        barrier()
-        sums = self._sum()
+        sums = self._ahead(self.core) if isinstance(self.core, MatrixCore) and self._copies else self._sum()
         for number in range(self.core.passes):
-            if number:
-                barrier()
+            self.core.wait(number, left=False)
             self.core.leave(self.shared, number, sums)
-            barrier()
+            self.core.wait(number, left=True)
             self._finish(number)
 
-    def _fetch(self, k: mlir.Value, stage: mlir.Value) -> None:
+    @property
+    def _copies(self) -> bool:
+        return self.tiles.tile.stages > 2
+
+    def _ahead(self, core: MatrixCore) -> list[mlir.Value]:
+        """The sums of all products, with copies some steps ahead."""
+        stages, depth = self.tiles.tile.stages, self.tiles.tile.k
+        for number in range(stages - 1):
+            self._copy(core, mlir.constant(number * depth), mlir.constant(number))
+
+        def step(k: mlir.Value, stage: mlir.Value, sums: list[mlir.Value]) -> Stepped:
+            wait_for_copies(stages - 2)
+            barrier()
+            free = _turned(stage, 0, stages - 1, -1)
+            self._copy(core, memory.plus(k, mlir.constant((stages - 1) * depth)), free)
+            return _turned(stage, stages - 1, 0, 1), core.step(self.shared, stage, sums)
+
+        sums = self._steps(step)
+        wait_for_copies(0)
+        return sums
+
+    def _copy(self, core: MatrixCore, k: mlir.Value, stage: mlir.Value) -> None:
         for side, (loader, base) in enumerate(zip(self.loaders, self.bases, strict=True)):
-            self.core.keep(self.shared, side, stage, loader, loader.load(base, k))
+            places = [self.shared.at(place) for place in core.places(side, stage, loader)]
+            loader.copy(base, k, places)
+        commit_copies()
 
     def _sum(self) -> list[mlir.Value]:
+        """The sums of all products, with the next tiles in registers."""
+        depth = self.tiles.tile.k
+
+        def fetch(k: mlir.Value) -> list[list[mlir.Value]]:
+            return [loader.load(base, k) for loader, base in zip(self.loaders, self.bases, strict=True)]
+
+        def keep(chunks: list[list[mlir.Value]], stage: mlir.Value) -> None:
+            for side, loader in enumerate(self.loaders):
+                self.core.keep(self.shared, side, stage, loader, chunks[side])
+            barrier()
+
+        def step(k: mlir.Value, stage: mlir.Value, sums: list[mlir.Value]) -> Stepped:
+            chunks = fetch(memory.plus(k, mlir.constant(depth)))
+            sums = self.core.step(self.shared, stage, sums)
+            other = mlir.value("arith.xori", [stage, mlir.constant(1)], i64())
+            keep(chunks, other)
+            return other, sums
+
+        keep(fetch(mlir.constant(0)), mlir.constant(0))
+        return self._steps(step)
+
+    def _steps(self, step: Step) -> list[mlir.Value]:
+        """All of K, a tile at a time: its start, the stage that it is in, sums so far."""
         depth, limit = self.tiles.tile.k, self.value(product(self.tiles.sizes("k")))
         start = [mlir.constant(0), *self.core.start()]
         kinds = [one.type for one in start]
-        made = mlir.create(
-            "scf.for", [mlir.constant(0), limit, mlir.constant(depth), *start], kinds, regions=1
-        )
+        bounds = [mlir.constant(0), limit, mlir.constant(depth)]
+        made = mlir.create("scf.for", [*bounds, *start], kinds, regions=1)
         inside = mlir.new_block(made, 0, [i64(), *kinds])
         with mlir.at_end(inside):
             k, stage, *sums = list(inside.arguments)
-            following = memory.plus(k, mlir.constant(depth))
-            chunks = [
-                loader.load(base, following) for loader, base in zip(self.loaders, self.bases, strict=True)
-            ]
-            sums = self.core.step(self.shared, stage, sums)
-            other = mlir.value("arith.xori", [stage, mlir.constant(1)], i64())
-            for side, loader in enumerate(self.loaders):
-                self.core.keep(self.shared, side, other, loader, chunks[side])
-            barrier()
-            mlir.create("scf.yield", [other, *sums])
+            stage, sums = step(k, stage, sums)
+            mlir.create("scf.yield", [stage, *sums])
         return list(made.results)[1:]
 
     def _finish(self, number: int) -> None:
         """What follows on the elements that a pass left, neighbours by neighbours."""
-        tile, core = self.tiles.tile, self.core
-        rows, pitch = core.staged
+        core = self.core
         limits = [self.value(self.tiles.groups.sizes(name)) for name in ("m", "n")]
 
-        def element(at: mlir.Value) -> None:
-            row, column = over(at, tile.n), rest(at, tile.n)
-            m = memory.plus(self.firsts[0], core.row_of(number, row))
-            n = memory.plus(self.firsts[1], column)
-            inside = both(compare("lt", m, limits[0]), compare("lt", n, limits[1]))
-
-            def finish() -> None:
-                where = index((row, pitch * core.width), (column, core.width))
-                self._element(m, n, self.shared.load(where, core.wide, core.width))
-
-            when(inside, finish)
-
-        turns = rows * tile.n // tile.threads
-
         def turn(step: mlir.Value) -> None:
-            element(memory.plus(memory.times(step, mlir.constant(tile.threads)), self.thread))
+            row, column, where = core.element(number, step)
+            m, n = (memory.plus(first, at) for first, at in zip(self.firsts, (row, column), strict=True))
+            inside = both(compare("lt", m, limits[0]), compare("lt", n, limits[1]))
+            when(inside, lambda: self._element(m, n, self.shared.load(where, core.wide, core.width)))
 
-        loop(mlir.constant(0), mlir.constant(turns), turn)
+        loop(mlir.constant(0), mlir.constant(core.turns), turn)
 
     def _element(self, m: mlir.Value, n: mlir.Value, total: mlir.Value) -> None:
         writer, tiles = self.writer, self.tiles
@@ -146,6 +177,13 @@ class _Product:
             access = segment[0].nest.accesses[2]
             before = writer.read(access, counters, registers)
             writer.write_back(access, counters, registers, _added(before, total))
+
+
+def _turned(stage: mlir.Value, last: int, first: int, step: int) -> mlir.Value:
+    """The stage after, or before: ``first`` where it is ``last``."""
+    moved = memory.plus(stage, mlir.constant(step))
+    at_end = compare("eq", stage, mlir.constant(last))
+    return mlir.value("arith.select", [at_end, mlir.constant(first), moved], i64())
 
 
 def _added(before: mlir.Value, total: mlir.Value) -> mlir.Value:

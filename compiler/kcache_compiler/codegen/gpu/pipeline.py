@@ -16,9 +16,6 @@ from kcache_compiler.codegen.stage import Rewrite, Stage, Unit, run
 from kcache_compiler.package.target import target_named
 from kcache_compiler.types import CompiledKernel, CompileOptions, KernelInterface
 
-#: Stages of the CPU that look for what only it has.
-_CPU_ONLY = ("attention",)
-
 
 def _mark_kernels(unit: Unit) -> None:
     """Kernels have a calling convention of their own, and say how many threads a block has."""
@@ -47,7 +44,7 @@ def _emit(unit: Unit) -> None:
 _TENSORS = cpu.PIPELINE.index(BUFFERIZE[0])
 
 PIPELINE: tuple[Stage, ...] = (
-    *(stage for stage in cpu.PIPELINE[:_TENSORS] if stage.name not in _CPU_ONLY),
+    *cpu.PIPELINE[:_TENSORS],
     Rewrite("wide-reductions", widen_reductions),
     *BUFFERIZE,
     Rewrite("launches", build_kernels),

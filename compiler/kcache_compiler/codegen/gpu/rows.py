@@ -28,6 +28,8 @@ from kcache_compiler.codegen.gpu.intrinsics import barrier, special, warp_barrie
 from kcache_compiler.codegen.gpu.kernel import Form, Kernel, split
 from kcache_compiler.codegen.gpu.lanes import Lanes, LaneWriter
 from kcache_compiler.codegen.gpu.shared import ALIGNMENT, shared_memory
+from kcache_compiler.codegen.gpu.touches import Touch, Touches
+from kcache_compiler.codegen.launch import captured_by
 from kcache_compiler.codegen.memory import Pointer, i64
 from kcache_compiler.codegen.nest import Access
 from kcache_compiler.codegen.shuffles.code import compare, either, when
@@ -125,9 +127,14 @@ class RowWriter(LaneWriter):
         scalars: Mapping[Any, mlir.Value],
         moved: Collection[int],
         plan: Rows,
+        roots: Mapping[int, Any],
     ) -> None:
         super().__init__(kernel, fused, codes, pointers, views, scalars, moved)
-        self.plan = plan
+        self.plan, self.roots = plan, roots
+        self.touches = Touches(warp_barrier if plan.threads == WARP else barrier)
+        #: Places of the axes that are dealt out, and how: which thread has which element.
+        self._dealt: list[int] = []
+        self._way: Any = None
         self._alone = False
         self._slots = 0
 
@@ -137,11 +144,31 @@ class RowWriter(LaneWriter):
         registers: Registers = {}
         for number, segment in enumerate(self.fused.segments):
             if number:
-                self._wait()
+                self.touches.perhaps()
+            for captured in [one for statement in segment for one in self._captured(statement.number)]:
+                self.touches.note(captured)
             self._row_segment(number, segment, counters, registers)
+        self.touches.settle()
 
-    def _wait(self) -> None:
-        (warp_barrier if self.plan.threads == WARP else barrier)()
+    def _captured(self, number: int) -> list[Touch]:
+        """Buffers that a body reads where it likes."""
+        code = self.codes[number]
+        captured = captured_by(code.generic, code.numbers)
+        return [Touch(memory.root_of(one), written=False) for one in captured if mlir.is_memref(one.type)]
+
+    def _touch(self, access: Access, written: bool) -> Touch:
+        shared = self.fused.shared
+        others = [p for p in range(shared, len(access.strides)) if p not in self._dealt]
+        if self._way is None or any(access.strides[p] != 0 for p in others):
+            return Touch(self.roots[access.buffer], written)
+        strides = (access.strides[:shared], tuple(access.strides[p] for p in self._dealt))
+        return Touch(self.roots[access.buffer], written, (self._way, access.offset, strides))
+
+    def read(self, access: Access, counters: list[mlir.Value], registers: Registers) -> mlir.Value:
+        """An element, out of memory where no register has it."""
+        if registers.get(element_of(access)) is None and access.buffer not in self.fused.unstored:
+            self.touches.note(self._touch(access, written=False))
+        return super().read(access, counters, registers)
 
     def _row_segment(
         self, number: int, segment: tuple[Statement, ...], counters: list[mlir.Value], registers: Registers
@@ -154,7 +181,7 @@ class RowWriter(LaneWriter):
             loops.bodies(counters, registers, {})
             self._alone = False
             return
-        dealt = parallel or list(range(shared, len(axes)))
+        dealt = self._dealt = parallel or list(range(shared, len(axes)))
         combiners = self.plan.combiners[number]
         sizes = [axes[p].size for p in dealt]
         lanes = self.lanes(segment, whole=False) if len(axes) - 1 == dealt[-1] else None
@@ -186,7 +213,10 @@ class RowWriter(LaneWriter):
         def step(at: mlir.Value, inside: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
             return body(split(at, None, sizes, self.kernel.value), inside)
 
-        return carry((self.thread, self.kernel.value(product(sizes))), self.plan.threads, values, step)
+        self._way = ("each", *sizes)
+        found = carry((self.thread, self.kernel.value(product(sizes))), self.plan.threads, values, step)
+        self._way = None
+        return found
 
     def _chunks(
         self, sizes: list[Formula], lanes: Lanes, values: dict[Slot, mlir.Value], body: Body
@@ -205,7 +235,10 @@ class RowWriter(LaneWriter):
             self.together([*self.outer, *found], count, lane)
             return inside
 
-        return carry((self.thread, self.kernel.value(product(fewer))), self.plan.threads, values, step)
+        self._way = (count, *sizes)
+        carried = carry((self.thread, self.kernel.value(product(fewer))), self.plan.threads, values, step)
+        self._way = None
+        return carried
 
     def _spread(self, loops: Loops, counters: list[mlir.Value], registers: Registers, dealt: Dealt) -> None:
         def body(inner: list[mlir.Value], none: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
@@ -265,6 +298,7 @@ class RowWriter(LaneWriter):
 
         when(compare("eq", lane, mlir.constant(0)), leave)
         barrier()
+        self.touches.passed()
         found: dict[Slot, mlir.Value] = {}
         for slot, place in places.items():
             found[slot] = memory.load(place, mlir.constant(0))
@@ -277,13 +311,15 @@ class RowWriter(LaneWriter):
     ) -> None:
         """Values that all threads have are stored by the first of them, once all have read."""
         if not self._alone:
+            if access.buffer not in self.fused.unstored:
+                self.touches.note(self._touch(access, written=True))
             super().write_back(access, counters, registers, value)
             return
         forget(registers, {access.buffer})
         registers[element_of(access)] = value
         if access.buffer in self.fused.unstored:
             return
-        self._wait()
+        self.touches.ready(Touch(self.roots[access.buffer], written=True, way="first"))
         store = (self._start(access), self._offset(access, counters), value)
         when(compare("eq", self.thread, mlir.constant(0)), lambda: memory.store(*store))
 

@@ -7,7 +7,7 @@ transposed ones, convolutions, whose windows are axes of K.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.formula import Formula, product
@@ -18,6 +18,7 @@ from kcache_compiler.codegen.gemm.recognize import (
     partition,
     read_products,
 )
+from kcache_compiler.codegen.gpu.intrinsics import copy_async
 from kcache_compiler.codegen.gpu.kernel import Kernel, begins_anywhere, split
 from kcache_compiler.codegen.launch import read_nest
 from kcache_compiler.codegen.memory import Pointer, i64
@@ -29,8 +30,8 @@ from kcache_compiler.package.gpu import GpuTarget
 
 #: Products of one matrix of the batch up to which no tile is worth it, and rows or columns.
 FEW, NARROW = 4096, 8
-#: Bytes of one load of a thread.
-BYTES = 16
+#: Bytes of one load of a thread; the least that is copied past the registers.
+BYTES, COPIED = 16, 4
 _NARROW_FLOATS = ("f16", "bf16")
 
 
@@ -44,21 +45,23 @@ class Tile:
     threads: int
     #: Elements that a thread of plain arithmetic owns along each axis; 0: matrix instructions.
     own: int = 0
+    #: Pairs of tiles in shared memory; above 2 they are copied past the registers, some steps ahead.
+    stages: int = 2
 
 
 MATRIX = Tile(128, 128, 32, 256)
 SMALL_MATRIX = Tile(64, 64, 32, 128)
+#: Stages of these where operands are copied.
+AHEAD = {MATRIX: 3, SMALL_MATRIX: 4}
 PLAIN = Tile(64, 64, 16, 256, own=4)
 LARGE_PLAIN = Tile(128, 128, 8, 256, own=8)
 
 
 @dataclass(frozen=True)
-class Operand:
-    """A or B: its elements, how it is walked, and along which of its two indices memory runs."""
+class Walked:
+    """How an operand is walked: sizes of its rows, steps in memory, and along which of both memory runs."""
 
-    access: Access
-    element: str
-    rows: tuple[GemmAxis, ...]
+    row_sizes: tuple[Formula, ...]
     row_steps: tuple[Formula, ...]
     k_steps: tuple[Formula, ...]
     batch_steps: tuple[Formula, ...]
@@ -66,6 +69,14 @@ class Operand:
     along_k: bool
     #: Elements of one load.
     lanes: int
+
+
+@dataclass(frozen=True)
+class Operand(Walked):
+    """A or B, with its elements."""
+
+    access: Access
+    element: str
 
 
 @dataclass(frozen=True)
@@ -102,7 +113,7 @@ def takes_tiles(generic: mlir.Op, shapes: Shapes, strict: bool) -> bool:
     return groups is not None and bool(groups.k and groups.m and groups.n) and _worthwhile(groups)
 
 
-def plan_tiles(planned: Planned, gpu: GpuTarget, strict: bool) -> Tiles | None:
+def plan_tiles(planned: Planned, gpu: GpuTarget, numerics: str) -> Tiles | None:
     """The plan of a group with a contraction; None where other forms do as well, or numbers must not move."""
     fused = planned.fused
     found = [
@@ -110,7 +121,7 @@ def plan_tiles(planned: Planned, gpu: GpuTarget, strict: bool) -> Tiles | None:
         for place, segment in enumerate(fused.segments)
         if len(segment) == 1 and read_products(planned.codes[segment[0].number].generic) is not None
     ]
-    if strict or len(found) != 1 or any(len(segment) != 1 for segment in fused.segments):
+    if numerics == "strict" or len(found) != 1 or any(len(segment) != 1 for segment in fused.segments):
         return None
     place, statement = found[0]
     code = planned.codes[statement.number]
@@ -131,11 +142,22 @@ def plan_tiles(planned: Planned, gpu: GpuTarget, strict: bool) -> Tiles | None:
     if any(axis.sources[0][0] >= fused.shared for axis in outer):
         return None
     kinds = [str(mlir.element_of(code.generic.operands[number].type)) for number in order]
-    matrix = kinds[0] == kinds[1] and kinds[0] in _NARROW_FLOATS and gpu.cp_async and products.wide == "f32"
+    factors = (*_NARROW_FLOATS, "f32") if numerics == "fast" else _NARROW_FLOATS
+    matrix = kinds[0] == kinds[1] and kinds[0] in factors and gpu.cp_async and products.wide == "f32"
     moved = [begins_anywhere(planned.buffers[nest.accesses[number].buffer]) for number in order]
     a = _operand(nest.accesses[order[0]], kinds[0], groups, "m", "a", moved[0])
     b = _operand(nest.accesses[order[1]], kinds[1], groups, "n", "b", moved[1])
-    return Tiles(place, groups, a, b, products.wide, _tile(groups, matrix, products.wide))
+    tile = _tile(groups, matrix, products.wide)
+    if matrix:
+        width = memory.element_bytes(mlir.type_of(kinds[0]))
+        copied = all(min(one.lanes, _most(tile, width)) * width >= COPIED for one in (a, b))
+        tile = replace(tile, k=2 * tile.k // width, stages=AHEAD[tile] if copied else 2)
+    return Tiles(place, groups, a, b, products.wide, tile)
+
+
+def _most(tile: Tile, width: int) -> int:
+    """Elements of a chunk at most, for each thread to have one."""
+    return min(tile.m, tile.n) * (2 * tile.k // width) // tile.threads
 
 
 def _worthwhile(groups: Groups) -> bool:
@@ -158,27 +180,42 @@ def _tile(groups: Groups, matrix: bool, wide: str) -> Tile:
 def _operand(access: Access, element: str, groups: Groups, rows: str, name: str, moved: bool) -> Operand:
     row_axes: tuple[GemmAxis, ...] = getattr(groups, rows)
 
-    def steps(axes: tuple[GemmAxis, ...]) -> tuple[Formula, ...]:
-        return tuple(getattr(axis, name) for axis in axes)
+    def walked(axes: tuple[GemmAxis, ...]) -> tuple[tuple[Formula, ...], tuple[Formula, ...]]:
+        return tuple(axis.size for axis in axes), tuple(getattr(axis, name) for axis in axes)
 
-    along_k = steps(groups.k)[-1] == 1
-    runs = along_k or steps(row_axes)[-1] == 1
-    axis = groups.k[-1] if along_k else row_axes[-1]
-    lanes = BYTES // memory.element_bytes(mlir.type_of(element))
-    others = [*steps(groups.batch), *steps(row_axes), *steps(groups.k), access.offset, axis.size]
-    if runs:
-        others.remove(1)
-    whole = all(isinstance(one, int) and one % lanes == 0 for one in others)
+    found = walk(
+        walked(row_axes), walked(groups.k), walked(groups.batch), access.offset, element, anywhere=moved
+    )
     return Operand(
+        found.row_sizes,
+        found.row_steps,
+        found.k_steps,
+        found.batch_steps,
+        found.along_k,
+        found.lanes,
         access,
         element,
-        row_axes,
-        steps(row_axes),
-        steps(groups.k),
-        steps(groups.batch),
-        along_k,
-        lanes if runs and whole and not moved else 1,
     )
+
+
+def walk(
+    rows: tuple[Sequence[Formula], Sequence[Formula]],
+    k: tuple[Sequence[Formula], Sequence[Formula]],
+    batch: tuple[Sequence[Formula], Sequence[Formula]],
+    offset: Formula,
+    element: str,
+    anywhere: bool,
+) -> Walked:
+    """An operand by sizes and steps; ``anywhere``: it begins at no known multiple of 16 bytes."""
+    along_k = list(k[1][-1:]) == [1]
+    runs = along_k or list(rows[1][-1:]) == [1]
+    lanes = BYTES // memory.element_bytes(mlir.type_of(element)) if runs and not anywhere else 1
+    if lanes > 1:
+        others = [*batch[1], *rows[1], *k[1], offset, (k if along_k else rows)[0][-1]]
+        others.remove(1)
+        while lanes > 1 and not all(isinstance(one, int) and one % lanes == 0 for one in others):
+            lanes //= 2
+    return Walked(tuple(rows[0]), tuple(rows[1]), tuple(k[1]), tuple(batch[1]), along_k, lanes)
 
 
 @dataclass
@@ -189,7 +226,7 @@ class Loader:
     """
 
     kernel: Kernel
-    operand: Operand
+    operand: Walked
     start: Pointer
     rows: int
     depth: int
@@ -206,7 +243,7 @@ class Loader:
         self.places: list[tuple[mlir.Value, mlir.Value]] = []
         self.offsets: list[mlir.Value] = []
         self.inside: list[mlir.Value] = []
-        sizes = [axis.size for axis in operand.rows]
+        sizes = list(operand.row_sizes)
         limit = value(product(sizes))
         for number in range(self.count):
             chunk = memory.plus(self.thread, mlir.constant(number * self.threads))
@@ -225,6 +262,26 @@ class Loader:
             total = memory.plus(total, memory.times(counter, self.kernel.value(step)))
         return total
 
+    @property
+    def width(self) -> int:
+        """Bytes of a chunk."""
+        return self.lanes * memory.element_bytes(self.start.element)
+
+    def copy(self, base: mlir.Value, k: mlir.Value, places: Sequence[mlir.Value]) -> None:
+        """Copy the chunks from ``k`` on to ``places`` in shared memory, later; zeros from outside."""
+        stored = memory.stored_type(self.start.element)
+        limit = self.kernel.value(product(self.k_sizes))
+        chunks = zip(self.places, self.offsets, self.inside, places, strict=True)
+        for (_, depth), offset, inside, place in chunks:
+            at = memory.plus(k, depth)
+            legal = both(inside, compare("lt", at, limit))
+            moved = self._dot(split(at, None, self.k_sizes, self.kernel.value), self.operand.k_steps)
+            where = memory.plus(memory.plus(base, offset), moved)
+            where = mlir.value("arith.select", [legal, where, mlir.constant(0)], i64())
+            numbers = [mlir.constant(self.width, "i32"), mlir.constant(0, "i32")]
+            wanted = mlir.value("arith.select", [legal, *numbers], mlir.type_of("i32"))
+            copy_async(place, memory.advance(self.start.base, stored, where), self.width, wanted)
+
     def load(self, base: mlir.Value, k: mlir.Value) -> list[mlir.Value]:
         """The chunks from ``k`` on of the matrix at element ``base``; zeros outside."""
         lanes = self.lanes
@@ -239,8 +296,7 @@ class Loader:
             def read(at: mlir.Value = at, offset: mlir.Value = offset) -> list[mlir.Value]:
                 moved = self._dot(split(at, None, self.k_sizes, self.kernel.value), self.operand.k_steps)
                 where = memory.advance(self.start.base, stored, memory.plus(memory.plus(base, offset), moved))
-                width = lanes * memory.element_bytes(self.start.element)
-                return [mlir.value("llvm.load", [where], kind, alignment=mlir.int_attr(width))]
+                return [mlir.value("llvm.load", [where], kind, alignment=mlir.int_attr(self.width))]
 
             found += either(legal, [kind], read, lambda: [mlir.value("llvm.mlir.zero", (), kind)])
         return found

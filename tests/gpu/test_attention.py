@@ -1,0 +1,169 @@
+"""Attention on a GPU is one launch: forms, types, sizes that fit no tile, masks that leave tiles out."""
+
+# pyright: reportPrivateUsage=false
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("jax")
+
+import jax
+import ml_dtypes
+
+from kcache_compiler import canonicalize, compile_spec
+from kcache_compiler.codegen.gpu import lower_gpu
+from kcache_compiler.types import ArgSpec, CompiledKernel, CompileOptions
+from tests.compiler import test_attention as forms
+from tests.gpu.emulate import ORDERS
+from tests.gpu.programs import Array, narrow_attention
+from tests.gpu.run import run_gpu
+
+NARROW = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
+_BOUND = {"f2": 2e-3, "f4": 3e-6, "f8": 1e-12}
+
+
+def _kernel(function: forms.Function, arrays: list[Array], target: str, opened: bool) -> CompiledKernel:
+    with jax.enable_x64(True):
+        text = jax.jit(function).lower(*arrays).as_text("stablehlo")
+    canonical = canonicalize(text.encode(), "stablehlo", "default")
+    arguments = ArgSpec(canonical.symbolic_args) if opened else canonical.arg_spec
+    assert not canonical.constants
+    return compile_spec(canonical.spec_text, arguments, target, CompileOptions(), lambda _: None)
+
+
+def _check(
+    function: forms.Function,
+    sizes: tuple[int, int, int],
+    kind: str = "f4",
+    opened: bool = False,
+    orders: tuple[str, ...] = ("random",),
+    target: str = "sm_90",
+    change: Any = None,
+) -> CompiledKernel:
+    queries, keys, depth = sizes
+    rng = np.random.default_rng(sum(sizes))
+    arrays = [rng.standard_normal((1, 2, n, depth)).astype(kind) for n in (queries, keys, keys)]
+    arrays += [
+        one[:1].astype(kind if one.dtype != bool else bool) for one in forms._extra(function, queries, keys)
+    ]
+    if function in (forms.masked, forms.guarded):
+        arrays[3] = rng.random((queries, keys)) < 0.6
+        arrays[3][0] = function is forms.masked
+    if change is not None:
+        change(arrays)
+    kernel = _kernel(function, arrays, target, opened)
+    ops = [one.ops[0] for one in kernel.interface.gpu_launches]
+    assert ops[-1:] == ["attention"]
+    assert len(ops) <= 1 + (function is forms.guarded or change is not None)  # masks of rows and keys
+    wanted = forms._expected(function, arrays)
+    for seed, order in enumerate(orders, 1):
+        (got,) = run_gpu(kernel, arrays, order=order, seed=seed)
+        assert (np.isnan(got) == np.isnan(wanted)).all()
+        error = np.nanmax(np.abs(got.astype("f8") - wanted), initial=0)
+        assert error <= _BOUND[kind] * np.nanmax(np.abs(wanted), initial=1), f"{error} {kind} {sizes}"
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("function", "sizes", "opened"),
+    [(forms.causal, (70, 75, 20), False), (forms.masked, (33, 40, 17), True)],
+    ids=lambda one: getattr(one, "__name__", str(one)),
+)
+def test_attention_is_one_launch(function: forms.Function, sizes: tuple[int, int, int], opened: bool) -> None:
+    _check(function, sizes, opened=opened)
+
+
+_FORMS = [
+    *(forms.plain, forms.causal, forms.far, forms.biased, forms.masked, forms.guarded, forms.capped),
+    *(forms.late, forms.in_the_middle, forms.grouped),
+]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", ["f4", "f8"])
+@pytest.mark.parametrize("opened", [False, True], ids=["given", "open"])
+@pytest.mark.parametrize("function", _FORMS, ids=lambda one: one.__name__)
+def test_every_form(function: forms.Function, opened: bool, kind: str) -> None:
+    for sizes in ((33, 40, 16), (70, 131, 24)):
+        _check(function, sizes, kind, opened, ORDERS)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("target", ["sm_75", "sm_80"])
+@pytest.mark.parametrize("sizes", [(40, 70, 1), (70, 40, 65), (40, 40, 128), (40, 70, 129), (130, 33, 200)])
+def test_depths_beyond_one_piece(sizes: tuple[int, int, int], target: str) -> None:
+    _check(forms.causal, sizes, target=target, orders=ORDERS)
+
+
+def _infinite_far(arrays: list[Array]) -> None:
+    arrays[2][0, 0, 100, 3] = np.inf
+
+
+def _infinite_score(arrays: list[Array]) -> None:
+    arrays[1][0, 1, 120, 2] = np.inf
+
+
+@pytest.mark.parametrize("change", [_infinite_far, _infinite_score])
+def test_masked_keys_that_are_not_finite_are_not_left_out(change: Any) -> None:
+    """An infinite value times a weight of zero is NaN, in rows that do not reach it as well.
+
+    So is an infinite score with -inf added.
+    """
+
+    def added(q: Any, k: Any, v: Any) -> Any:
+        late = jax.numpy.arange(k.shape[2]) > jax.numpy.arange(q.shape[2])[:, None]
+        scores = q @ k.swapaxes(-1, -2) + jax.numpy.where(late, -jax.numpy.inf, 0.0)
+        return jax.nn.softmax(scores, -1) @ v
+
+    kernel = _check(added, (70, 128, 8), change=change)
+    assert b"vote.any" in kernel.artifacts["llvm"]
+
+
+@pytest.mark.parametrize("element", ["f16", "bf16"])
+def test_narrow_attention_uses_matrix_instructions(element: str) -> None:
+    _check_narrow(element, (1, 2, 70, 100, 24), True, ("random",))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("element", ["f16", "bf16"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_narrow_attention(element: str, causal: bool) -> None:
+    sizes = [
+        (1, 1, 16, 8, 8),
+        (2, 1, 64, 64, 64),
+        (1, 2, 65, 130, 128),
+        (1, 1, 40, 70, 200),
+        (1, 3, 30, 17, 9),
+    ]
+    for one in sizes:
+        _check_narrow(element, one, causal, ORDERS)
+
+
+def _check_narrow(
+    element: str, sizes: tuple[int, int, int, int, int], causal: bool, orders: tuple[str, ...]
+) -> None:
+    batch, heads, queries, keys, depth = sizes
+    rng = np.random.default_rng(sum(sizes))
+    shapes = [(batch, heads, count, depth) for count in (queries, keys, keys)]
+    arrays = [rng.standard_normal(shape).astype(NARROW[element]) for shape in shapes]
+    kernel = lower_gpu(
+        narrow_attention(*sizes, element, causal), 3, "sm_90", CompileOptions(), lambda _: None
+    )
+    assert [one.ops[0] for one in kernel.interface.gpu_launches] == ["attention"]
+    assert b"mma.sync" in kernel.artifacts["ptx"]
+    q, k, v = (one.astype("f8") for one in arrays)
+    scores = q @ k.swapaxes(-1, -2) * depth**-0.5
+    if causal:
+        scores = np.where(np.tril(np.ones(scores.shape[-2:], bool)), scores, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    wanted = weights / weights.sum(-1, keepdims=True) @ v
+    for seed, order in enumerate(orders, 1):
+        (got,) = run_gpu(kernel, arrays, order=order, seed=seed)
+        error = np.abs(got.astype("f8") - wanted).max()
+        assert error <= {"f16": 2e-3, "bf16": 2e-2}[element] * max(1, np.abs(wanted).max()), (
+            f"{error} {sizes}"
+        )
