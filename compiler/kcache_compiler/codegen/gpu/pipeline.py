@@ -7,6 +7,7 @@ from collections.abc import Callable
 from kcache_compiler import compile as cpu
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.formula import text
+from kcache_compiler.codegen.gpu.control import MAX_OPERATIONS, flatten_control
 from kcache_compiler.codegen.gpu.cubin import assemble
 from kcache_compiler.codegen.gpu.launches import build_kernels
 from kcache_compiler.codegen.gpu.widen import widen_reductions
@@ -42,9 +43,12 @@ def _emit(unit: Unit) -> None:
 
 
 _TENSORS = cpu.PIPELINE.index(BUFFERIZE[0])
+_CONTROL = [stage.name for stage in cpu.PIPELINE].index("control-flow")
 
 PIPELINE: tuple[Stage, ...] = (
-    *cpu.PIPELINE[:_TENSORS],
+    *cpu.PIPELINE[:_CONTROL],
+    Rewrite("flat-control", flatten_control, f"to {MAX_OPERATIONS} operations"),
+    *cpu.PIPELINE[_CONTROL + 1 : _TENSORS],
     Rewrite("wide-reductions", widen_reductions),
     *BUFFERIZE,
     Rewrite("launches", build_kernels),
