@@ -1,7 +1,8 @@
 """The rival of a server hit: a bare grpc.aio server that answers fixed bytes, in a process of its own.
 
 ``python -m benchmarks.echo SIZE`` prints the port. It has the shape of GetKernels (one request, a stream of
-one reply) and nothing in it: no parsing, no look-up, no log.
+one reply) and nothing in it: no parsing, no look-up, no log. ``ONCE`` answers the same with the reply and the
+status in one batch, as the server does.
 """
 
 from __future__ import annotations
@@ -14,26 +15,25 @@ from contextlib import contextmanager
 
 import grpc
 
-METHOD = "/echo.Echo/Answer"
+METHOD, ONCE = "/echo.Echo/Answer", "/echo.Echo/Once"
 
 
 @contextmanager
 def echo_server(size: int) -> Iterator[grpc.UnaryStreamMultiCallable]:
     """A callable on raw bytes that is answered with ``size`` bytes."""
-    with echo_process(size) as (_, call):
-        yield call
+    with echo_process(size) as (_, address), grpc.insecure_channel(address) as channel:
+        yield channel.unary_stream(METHOD)
 
 
 @contextmanager
-def echo_process(size: int) -> Iterator[tuple[int, grpc.UnaryStreamMultiCallable]]:
-    """The echo's process id, and the callable."""
+def echo_process(size: int) -> Iterator[tuple[int, str]]:
+    """The echo's process id and address."""
     command = [sys.executable, "-m", "benchmarks.echo", str(size)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     port = int(process.stdout.readline())
     try:
-        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-            yield process.pid, channel.unary_stream(METHOD)
+        yield process.pid, f"127.0.0.1:{port}"
     finally:
         process.kill()
         process.communicate()
@@ -45,8 +45,14 @@ async def _serve(size: int) -> None:
     async def answer(request: bytes, context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
         yield body
 
+    async def once(request: bytes, context: grpc.aio.ServicerContext) -> bytes:
+        return body
+
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-    handlers = {"Answer": grpc.unary_stream_rpc_method_handler(answer)}
+    handlers = {
+        "Answer": grpc.unary_stream_rpc_method_handler(answer),
+        "Once": grpc.unary_unary_rpc_method_handler(once),
+    }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("echo.Echo", handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
