@@ -75,3 +75,13 @@ def test_small_results_stay_in_the_caches() -> None:
     text = program_of(37, 1024, "tensor<37x1024xf32>")
     compiled = lower_module(text, 2, host_target().isa, CompileOptions(), lambda _: None)
     assert b"movnt" not in compiled.artifacts["asm"]
+
+
+@pytest.mark.parametrize(("columns", "asks"), [(1024, True), (8192, False)])
+def test_rows_to_come_are_asked_for(columns: int, asks: bool) -> None:
+    """Where they are short, and gone over more than once."""
+    rows = 2 * streams.LARGE // (4 * columns)
+    text = program_of(rows, columns, f"tensor<{rows}x{columns}xf32>")
+    compiled = lower_module(text, 2, host_target().isa, CompileOptions(), lambda _: None)
+    assert b"movnt" in compiled.artifacts["asm"]
+    assert (b"prefetcht1" in compiled.artifacts["asm"]) == asks

@@ -257,6 +257,16 @@ class Writer:
         source = Pointer(memory.shift(block, minus(counters[-1], self.begun)), block.element, [])
         streams.flush(target, source, minus(end, counters[-1]))
 
+    def prefetch(self, counters: list[mlir.Value]) -> None:
+        """Ask for the block at ``counters`` of the rows to come."""
+        if len(counters) != 2:
+            return
+        elements = {number: pointer.element for number, pointer in self.pointers.items()}
+        for access, apart in streams.coming(self.fused, elements):
+            start = self._start(access)
+            place = Pointer(memory.shift(start, self._offset(access, counters)), start.element, [])
+            streams.prefetch(place, apart)
+
     def _offset(self, access: Access, counters: list[mlir.Value]) -> mlir.Value:
         offset = mlir.constant(0)
         totals = self._totals(access)
@@ -520,6 +530,7 @@ class Loops:
             end = memory.plus(begun, mlir.constant(streams.BLOCK))
             end = mlir.value("arith.minsi", [end, high], i64)
             self.writer.begun = begun
+            self.writer.prefetch([*counters, begun])
             carry((start, end), 1, {}, step, self._interleaved({}))
             for access in passing:
                 self.writer.flush(access, [*counters, start], end)

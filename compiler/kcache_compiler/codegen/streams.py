@@ -2,14 +2,16 @@
 
 The innermost loop writes such a result to a small block on the stack, which then goes to memory by
 non-temporal stores. They need aligned vectors: where the place is not aligned, ordinary stores take over.
+Where a launch goes over rows several times, the last time asks for the rows to come.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kcache_compiler.codegen import memory, mlir
+from kcache_compiler.codegen.formula import Formula
 from kcache_compiler.codegen.memory import Pointer
 from kcache_compiler.codegen.nest import Access
 from kcache_compiler.codegen.shape import Shapes
@@ -23,6 +25,11 @@ BLOCK, SHORTEST = 256, 512
 #: Bytes that are stored at once: a line.
 LINE = 64
 _MOST = 4
+#: Rows ahead of the one at hand that are asked for: one for the first-level cache, one for the second.
+#: While a row is gone over again memory would rest, and a processor's own prefetching ends with the page.
+NEAR, FAR = 1, 3
+#: Bytes between rows at most: of longer ones the processor finds most itself.
+LONGEST_ROW = 16 << 10
 
 
 def streamed(fused: Fused, buffers: Sequence[mlir.Value], shapes: Shapes, target: Target) -> Fused:
@@ -114,6 +121,40 @@ def flush(target: Pointer, source: Pointer, count: mlir.Value) -> None:
         at = mlir.block_of(loop).arguments[0]
         memory.store(target, at, memory.load(source, at))
         mlir.create("scf.yield")
+
+
+def coming(fused: Fused, elements: Mapping[int, mlir.Type]) -> list[tuple[Access, int]]:
+    """What loops that go over each row several times only read, and how many bytes its rows are apart.
+
+    ``elements`` are the types of those buffers that lie in memory.
+    """
+    if fused.shared != 1 or len(fused.segments) == 1:
+        return []
+    statements = fused.statements
+    written = {access.buffer for one in statements for access in one.nest.accesses if access.written}
+    found: dict[tuple[int, Formula], tuple[Access, int]] = {}
+    for access in (access for one in statements for access in one.nest.accesses):
+        if access.buffer not in elements or access.buffer in written or len(access.strides) != 2:
+            continue
+        row, step = access.strides
+        if step != 1 or not isinstance(row, int):
+            continue
+        apart = row * memory.element_bytes(elements[access.buffer])
+        if 0 < apart <= LONGEST_ROW:
+            found.setdefault((access.buffer, access.offset), (access, apart))
+    return list(found.values()) if len(found) <= _MOST else []
+
+
+def prefetch(place: Pointer, apart: int) -> None:
+    """Ask for a block of the rows to come. Nothing happens where they are not the program's memory."""
+    byte, length = mlir.type_of("i8"), BLOCK * memory.element_bytes(place.element)
+    for rows, hint in ((FAR, 2), (NEAR, 3)):  # the other way round takes a third longer
+        marks = {"rw": mlir.int_attr(0, "i32"), "hint": mlir.int_attr(hint, "i32")}
+        for at in range(rows * apart, rows * apart + length, LINE):
+            address = memory.advance(place.base, byte, mlir.constant(at))
+            mlir.create(
+                "llvm.intr.prefetch", [address], attributes={**marks, "cache": mlir.int_attr(1, "i32")}
+            )
 
 
 def fence() -> None:
