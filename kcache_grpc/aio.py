@@ -17,7 +17,7 @@ from kcache_grpc.client.audit import AuditEvent, AuditHeads, Question
 from kcache_grpc.client.config import Tls, from_environment
 from kcache_grpc.client.core import Core
 from kcache_grpc.client.source import ProgramLike
-from kcache_grpc.client.tuning import Choices, TuneProgress, Tuning
+from kcache_grpc.client.tuning import Choices, Plan, Sizes, TuneProgress, Tuning
 from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Spec, Stats
 from kcache_grpc.model.explanation import Explanation
 from kcache_grpc.model.options import Options
@@ -145,11 +145,14 @@ class Client:
         inputs: Sequence[Any] | None = None,
         budget: float = 30.0,
         on_progress: TuneProgress | None = None,
+        sizes: Sizes = None,
+        symbols: Symbols = None,
+        dynamic: Dynamic = False,
     ) -> Tuning:
         """See ``kcache_grpc.Client.autotune``. Kernels are timed in a thread beside the event loop."""
-        return await self._core.autotune(
-            program, format, target, options, choices, inputs, budget, on_progress
-        )
+        plan = Plan(choices, sizes, inputs, budget, on_progress)
+        shapes = shape_wish(None, symbols, dynamic)
+        return await self._core.autotune(program, format, target, options, plan, shapes)
 
     async def stats(self) -> Stats:
         """See ``kcache_grpc.Client.stats``."""

@@ -39,7 +39,8 @@ from kcache_compiler.package.isa import required_features
 from kcache_compiler.package.link import link
 from kcache_compiler.package.target import Device, Target, target_named
 from kcache_compiler.schedule.attention.mark import mark
-from kcache_compiler.schedule.fuse import BODY_LIMIT, OPERAND_LIMIT, fuse, unshare
+from kcache_compiler.schedule.choices import FuseLimits
+from kcache_compiler.schedule.fuse import fuse, unshare
 from kcache_compiler.types import ArgSpec, CompiledKernel, CompileOptions, KernelInterface, LibraryCache
 
 ERROR_CODES = {SIZES_DISAGREE: "sizes of the arguments do not fit each other or the program"}
@@ -96,7 +97,7 @@ PIPELINE: tuple[Stage, ...] = (
     Rewrite("loops", carry_in_place),
     Rewrite("unshare", unshare),
     Passes("generalize", "func.func(linalg-generalize-named-ops)"),
-    Rewrite("fuse", fuse, f"bodies to {BODY_LIMIT}, operands to {OPERAND_LIMIT}"),
+    Rewrite("fuse", fuse, f"bodies to {FuseLimits().body}, operands to {FuseLimits().operands}"),
     Rewrite("attention", mark),
     Passes("complex", "func.func(convert-complex-to-standard)"),
     Rewrite("math-on-f32", math_on_f32),

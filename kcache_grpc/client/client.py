@@ -13,7 +13,7 @@ from kcache_grpc.client.blocking import BlockingIo, run
 from kcache_grpc.client.config import Tls, from_environment
 from kcache_grpc.client.core import Core
 from kcache_grpc.client.source import ProgramLike
-from kcache_grpc.client.tuning import Choices, TuneProgress, Tuning
+from kcache_grpc.client.tuning import Choices, Plan, Sizes, TuneProgress, Tuning
 from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Spec, Stats
 from kcache_grpc.model.explanation import Explanation
 from kcache_grpc.model.options import Options
@@ -178,11 +178,18 @@ class Client:
         inputs: Sequence[Any] | None = None,
         budget: float = 30.0,
         on_progress: TuneProgress | None = None,
+        sizes: Sizes = None,
+        symbols: Symbols = None,
+        dynamic: Dynamic = False,
     ) -> Tuning:
         """Tries schedule choices on this machine, records their timings at the service, and picks the best.
 
-        Kernels for exactly the program's sizes, each choice a variant of its own, are called in turns on
-        ``inputs`` (all arguments of the kernel; ``None``: drawn ones), within about ``budget`` seconds.
+        Kernels, each choice a variant of its own, are called in turns on ``inputs`` (all arguments of the
+        kernel; ``None``: drawn ones), within about ``budget`` seconds. Timings are kept as they are taken,
+        also where the search is interrupted. ``dynamic`` and ``symbols`` are those of ``compile``. A kernel
+        of open sizes is timed at each of ``sizes``, mappings of symbols or ``(argument, axis)`` to sizes;
+        what they leave out, and ``None``, is the program's own. Its schedule is the best over all sizes
+        ever timed.
         A variant that gives other results than the default one is out, and named in ``rejected``.
         ``choices``: names of those to try, or a mapping of names to values (docs/autotune.md); ``None``: all.
         ``on_progress(what, seconds)`` is called before each compile and race.
@@ -190,9 +197,9 @@ class Client:
         From then on ``Options(schedule="recorded")`` gives everybody on such a machine the winner. Timings
         that are there stay as they are.
         """
-        return run(
-            self._core.autotune(program, format, target, options, choices, inputs, budget, on_progress)
-        )
+        plan = Plan(choices, sizes, inputs, budget, on_progress)
+        shapes = shape_wish(None, symbols, dynamic)
+        return run(self._core.autotune(program, format, target, options, plan, shapes))
 
     def stats(self) -> Stats:
         """Counters of the namespace at the service, and of this client."""

@@ -7,7 +7,6 @@ import os
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from kcache_grpc.client import audit, graphs, tuning
 from kcache_grpc.client.clock import Deadline, OutOfTime
@@ -292,22 +291,20 @@ class Core:
         format: str | None,
         target: str,
         options: Options | None,
-        choices: tuning.Choices,
-        inputs: Sequence[Any] | None,
-        budget: float,
-        progress: tuning.TuneProgress | None,
+        plan: tuning.Plan,
+        shapes: ShapeWish = EXACT,
     ) -> tuning.Tuning:
         """See ``Client.autotune``."""
         self._require_open()
         machine, plain = parse_target(target), replace(_options(options), schedule="")
         source = await self._io.blocking(lambda: read_source(program, format))
         tuner = tuning.Tuner(self._io, self._services.main, self._alone, self.config.timeout)
-        found = await tuner.tune(Ask(source.program, machine, plain), choices, inputs, budget, progress)
+        found = await tuner.tune(Ask(source.program, machine, plain, shapes), plan)
         self._recorded.clear()
         best = replace(plain, schedule=found.schedule)
-        [(_, kernel)] = await self._resolve([program], format, target, best, None)
+        [(_, kernel)] = await self._resolve([program], format, target, best, None, shapes)
         return tuning.Tuning(
-            found.schedule, found.timings, found.recorded, found.device, kernel, found.rejected
+            found.schedule, found.timings, found.recorded, found.device, kernel, found.rejected, found.trials
         )
 
     async def _alone(self, ask: Ask) -> Kernel:

@@ -22,7 +22,7 @@ from kcache_grpc.errors import (
     UnsupportedOp,
 )
 from kcache_grpc.model.schedule import RECORDED
-from kcache_grpc.model.shapes import EXACT
+from kcache_grpc.model.shapes import AUTO
 
 #: Seconds for which a client trusts what it was told the best schedule is.
 _WINDOW = 60.0
@@ -49,7 +49,7 @@ class RecordedSchedules:
         """The ask with the choices that ``"recorded"`` stands for, as the service said within the window."""
         if ask.options.schedule != RECORDED:
             return ask
-        if ask.shapes != EXACT:
+        if ask.shapes.mode == AUTO:
             return _scheduled(ask, "")
         key = ask_key(ask)
         until, schedule = self._schedules.get(key) or (0.0, "")

@@ -14,11 +14,13 @@ from kcache_grpc.client.connection import Connection
 from kcache_grpc.client.transfer import with_program
 from kcache_grpc.client.trust import Ask
 from kcache_grpc.client.wire import LIST_TIMINGS, RECORD_TIMINGS, STORE_GRAPH
-from kcache_grpc.errors import IntegrityError
+from kcache_grpc.errors import ArgumentError, IntegrityError
 from kcache_grpc.model.manifest import Binding
 from kcache_grpc.model.options import Options
-from kcache_grpc.model.schedule import winner
+from kcache_grpc.model.schedule import winner_of_sizes
+from kcache_grpc.model.shapes import DYNAMIC
 from kcache_grpc.model.target import Target
+from kcache_grpc.model.variants import exact_shape, parse_arg_spec, spec_sizes, wished_shape
 from kcache_grpc.model.wire import numerics_to_proto, options_to_proto, target_to_proto
 from kcache_grpc.runtime.device import device_name
 
@@ -30,18 +32,21 @@ class ScheduleTiming:
     schedule: str
     nanoseconds: int
     samples: int
+    #: Of open sizes those that it is of, such as ``"s0=64,s1=128"``.
+    sizes: str = ""
 
 
 def subject_of(
-    spec_digest: bytes, arg_spec: str, target: Target, options: Options
+    spec_digest: bytes, arg_spec: str, target: Target, options: Options, sizes: str = ""
 ) -> autotune_pb2.TuningSubject:
-    """What is tuned, on this machine."""
+    """What is tuned, on this machine; ``sizes`` are those that ``arg_spec`` leaves open."""
     return autotune_pb2.TuningSubject(
         spec_digest=spec_digest,
         arg_spec=arg_spec,
         target=target_to_proto(target),
         options=options_to_proto(replace(options, schedule="")),
         device=device_name(),
+        sizes=sizes,
     )
 
 
@@ -72,7 +77,7 @@ async def record(
 async def stored(
     connection: Connection, subject: autotune_pb2.TuningSubject, deadline: Deadline
 ) -> tuple[ScheduleTiming, ...]:
-    """All timings of a subject, fastest first."""
+    """All timings of a subject, by sizes where these are open, then fastest first."""
     found: list[ScheduleTiming] = []
     token = ""
     while True:
@@ -82,7 +87,7 @@ async def stored(
         reply = await connection.line.unary(LIST_TIMINGS, request, deadline)
         for each in reply.timings:
             nanoseconds = each.duration.seconds * 1_000_000_000 + each.duration.nanos
-            found.append(ScheduleTiming(each.schedule, nanoseconds, each.sample_count))
+            found.append(ScheduleTiming(each.schedule, nanoseconds, each.sample_count, each.sizes))
         if not reply.next_page_token:
             return tuple(found)
         if reply.next_page_token == token:
@@ -93,17 +98,25 @@ async def stored(
 async def recorded(connection: Connection, ask: Ask, deadline: Deadline) -> str:
     """The best schedule that the service has timings of, for this machine; ``""`` where it has none."""
     binding = await _binding(connection, ask, deadline)
-    if not is_static(binding):
+    spec = spec_sizes(binding)
+    shape = wished_shape(spec, ask.shapes.axes) if ask.shapes.mode == DYNAMIC else exact_shape(spec)
+    subject = subject_of(binding.spec_digest, shape.arg_spec, ask.target, ask.options)
+    try:
+        return best(await stored(connection, subject, deadline))
+    except ArgumentError:  # a service of before timings of open sizes
+        if is_static(shape.arg_spec):
+            raise
         return ""
-    arg_spec = ";".join(map(str, binding.inputs))
-    subject = subject_of(binding.spec_digest, arg_spec, ask.target, ask.options)
-    timings = await stored(connection, subject, deadline)
-    return winner((each.schedule, each.nanoseconds) for each in timings)
 
 
-def is_static(binding: Binding) -> bool:
+def best(timings: Sequence[ScheduleTiming]) -> str:
+    """The schedule to take for all sizes that were timed."""
+    return winner_of_sizes((each.sizes, each.schedule, each.nanoseconds) for each in timings)
+
+
+def is_static(arg_spec: str) -> bool:
     """Whether all sizes of the arguments are known."""
-    return all(dim.isdigit() for tensor in binding.inputs for dim in tensor.dims)
+    return all(dim.isdigit() for tensor in parse_arg_spec(arg_spec) for dim in tensor.dims)
 
 
 async def _binding(connection: Connection, ask: Ask, deadline: Deadline) -> Binding:

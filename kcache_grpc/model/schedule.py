@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Mapping
 
 from kcache_grpc.errors import ArgumentError
 
 #: Name -> values, the default first: those of ``kcache_compiler.schedule.choices``.
 CHOICES: Mapping[str, tuple[str, ...]] = {
+    "attention": ("joined", "apart"),
+    "columns": ("1", "1/2", "2", "4"),
+    "contraction": ("auto", "packed", "windows", "loops"),
+    "depth": ("256", "128", "384", "512"),
+    "direct": ("2", "0", "1", "4"),
+    "fuse": ("auto", "none", "less", "more"),
     "grain": ("1", "1/4", "4", "16"),
-    "tile": ("auto", "4x4", "6x4", "8x2", "8x3", "14x2"),
+    "group": ("auto", "apart", "less", "more"),
+    "keys": ("256", "128", "512"),
+    "panels": ("4", "1", "2", "8"),
+    "recompute": ("auto", "never", "more"),
+    "rows": ("4", "1", "2", "8"),
+    "stream": ("auto", "2", "8", "128", "never"),
+    "tile": ("auto", "4x3", "4x4", "6x4", "8x2", "8x3", "14x2"),
     "unroll": ("off", "on"),
+    "vectors": ("auto", "1", "2", "4", "8"),
+    "width": ("auto", "128", "256"),
 }
 #: Stands for the best schedule that the service has timings of, for the machine that asks.
 RECORDED = "recorded"
@@ -64,7 +79,31 @@ def winner(timings: Iterable[tuple[str, int]]) -> str:
 
     Empty, the default, where the default was not measured: there is nothing to compare with.
     """
-    known = [(nanoseconds, schedule) for schedule, nanoseconds in timings if is_known(schedule)]
-    default = min((nanoseconds for nanoseconds, schedule in known if not schedule), default=0)
-    fastest, schedule = min(known, default=(0, ""))
-    return schedule if fastest * GAIN < default else ""
+    return winner_of_sizes(("", schedule, nanoseconds) for schedule, nanoseconds in timings)
+
+
+def winner_of_sizes(timings: Iterable[tuple[str, str, int]]) -> str:
+    """Of sizes, schedule and nanoseconds the schedule to take for all sizes: see ``gains``."""
+    measured = gains(timings)
+    gain, schedule = min(((-gain, schedule) for schedule, gain in measured.items()), default=(0.0, ""))
+    return schedule if -gain > GAIN else ""
+
+
+def gains(timings: Iterable[tuple[str, str, int]]) -> dict[str, float]:
+    """Schedule -> the default's time over its own, the geometric mean over sizes.
+
+    Of the schedules that this version knows those that were measured at all sizes at which the default was:
+    of others nobody knows what they lose elsewhere.
+    """
+    table: dict[str, dict[str, int]] = {}
+    for sizes, schedule, nanoseconds in timings:
+        if is_known(schedule):
+            times = table.setdefault(sizes, {})
+            times[schedule] = min(nanoseconds, times.get(schedule, nanoseconds))
+    compared = [times for times in table.values() if "" in times]
+    schedules = {schedule for times in compared for schedule in times}
+    return {
+        schedule: statistics.geometric_mean([times[""] / times[schedule] for times in compared])
+        for schedule in schedules
+        if all(schedule in times for times in compared)
+    }

@@ -222,6 +222,12 @@ def parse_arg_spec(text: str) -> tuple[TensorSpec, ...]:
     return tuple(tensors)
 
 
+def symbols_in(dims: Iterable[str]) -> tuple[str, ...]:
+    """The names in formulas of sizes, each once: ``s2`` before ``s10``. Raises ``ArgumentError``."""
+    names = {name for dim in dims for name in symbols_of(dim)}
+    return tuple(sorted(names, key=lambda name: (len(name), name)))
+
+
 def substitute(formula: str, fixed: Mapping[str, int]) -> str:
     """A size with some of its symbols replaced: ``2*s0*s1`` with s1 = 8 is ``16*s0``."""
     names = symbols_of(formula)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kcache_grpc.model.manifest import TensorSpec
 from kcache_grpc.runtime.dtypes import numpy_dtype
 from kcache_grpc.runtime.kernel import Kernel
 
@@ -24,10 +25,17 @@ _APART = {"f64": 1e-9, "c128": 1e-9, "f32": 1e-3, "c64": 1e-3, "f16": 2e-2, "bf1
 
 @dataclass(frozen=True)
 class Pace:
-    """Median nanoseconds of a call, and of how many samples."""
+    """Median nanoseconds of a call, and of how many samples.
+
+    ``ratio`` is the median, over the rounds, of the first kernel's time over its own; ``low`` and ``high``
+    are the quartiles.
+    """
 
     nanoseconds: int
     samples: int
+    ratio: float = 1.0
+    low: float = 1.0
+    high: float = 1.0
 
 
 def race(kernels: Mapping[str, Kernel], arrays: Sequence[Any], seconds: float) -> dict[str, Pace]:
@@ -41,10 +49,13 @@ def race(kernels: Mapping[str, Kernel], arrays: Sequence[Any], seconds: float) -
         first = number % len(names)
         for name in (*names[first:], *names[:first]):
             samples[name].append(_sample(kernels[name], arrays, calls[name]))
-    return {
-        name: Pace(max(1, round(statistics.median(taken) * 1e9)), len(taken))
-        for name, taken in samples.items()
-    }
+    return {name: _pace(taken, samples[names[0]]) for name, taken in samples.items()}
+
+
+def _pace(taken: Sequence[float], first: Sequence[float]) -> Pace:
+    ratios = [base / own for base, own in zip(first, taken, strict=True)]
+    low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
+    return Pace(max(1, round(statistics.median(taken) * 1e9)), len(taken), middle, low, high)
 
 
 def _calls(kernel: Kernel, arrays: Sequence[Any]) -> int:
@@ -82,10 +93,11 @@ def _close(a: Any, b: Any, apart: float) -> bool:
     return bool(np.allclose(y, x, rtol=apart, atol=apart * scale, equal_nan=True))
 
 
-def drawn(kernel: Kernel, seed: int = 0) -> list[Any]:
-    """Arguments for a kernel of fixed sizes."""
+def drawn(tensors: Sequence[TensorSpec], shapes: Sequence[tuple[int, ...]], seed: int = 0) -> list[Any]:
+    """Arguments of these types and shapes."""
     generator = np.random.default_rng(seed)
-    return [draw(generator, spec.dtype, spec.shape({})) for spec in kernel.binding.inputs]
+    pairs = zip(tensors, shapes, strict=True)
+    return [draw(generator, tensor.dtype, shape) for tensor, shape in pairs]
 
 
 def draw(generator: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:

@@ -34,10 +34,12 @@ class AutotuneServicer(autotune_pb2_grpc.AutotuneServicer):
         self, request: pb.ListTimingsRequest, context: Call
     ) -> pb.ListTimingsResponse:
         """A page of timings."""
+        subject = _subject(request.subject)
         records, token = await self._autotune.timings(
-            context.caller(request.header), _subject(request.subject), request.page_size, request.page_token
+            context.caller(request.header), subject, request.page_size, request.page_token
         )
-        return pb.ListTimingsResponse(timings=map(_timing, records), next_page_token=token)
+        timings = [_timing(record, bool(subject.symbols)) for record in records]
+        return pb.ListTimingsResponse(timings=timings, next_page_token=token)
 
 
 def _subject(message: pb.TuningSubject) -> Subject:
@@ -47,6 +49,7 @@ def _subject(message: pb.TuningSubject) -> Subject:
         target_from_proto(message.target),
         options_from_proto(message.options),
         message.device,
+        message.sizes,
     )
 
 
@@ -57,11 +60,12 @@ def _measured(message: pb.ScheduleTiming) -> Measured:
     return Measured(message.schedule, nanoseconds, message.sample_count)
 
 
-def _timing(record: TimingRecord) -> pb.ScheduleTiming:
+def _timing(record: TimingRecord, opened: bool) -> pb.ScheduleTiming:
     seconds, nanos = divmod(record.timing.nanoseconds, 1_000_000_000)
     return pb.ScheduleTiming(
         schedule=record.timing.config,
         duration=duration_pb2.Duration(seconds=seconds, nanos=nanos),
         sample_count=record.timing.samples,
         create_time=timestamp(record.created_at),
+        sizes=record.timing.shape if opened else "",
     )

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from kcache_grpc.errors import ArgumentError, IntegrityError, NotFound
+from kcache_grpc.model.expression import parse, symbols_of
+from kcache_grpc.model.guard import MAX_SIZE
 from kcache_grpc.model.identity import ingredients_digest
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.schedule import canonical_schedule, is_known
 from kcache_grpc.model.target import Target
-from kcache_grpc.model.variants import parse_arg_spec
+from kcache_grpc.model.variants import parse_arg_spec, symbols_in
 from kcache_grpc.service.ledger import Ledger
 from kcache_grpc.service.namespaces import Namespaces
 from kcache_grpc.service.threads import StoreThreads
@@ -24,9 +28,11 @@ from kcache_grpc.storage.records import AuditEvent, Namespace, SpecRecord
 _PAGE, _MOST_PAGE = 256, 1024
 _MOST_TIMINGS = 256
 _LONGEST_ARG_SPEC = 65_536
-#: Above it an arg spec is stored as its digest: it stands in an index.
+_LONGEST_SIZES = 4096
+#: Above it an arg spec is stored as its digest: it stands in an index. So are sizes.
 _LONGEST_SHAPE = 512
 _LONGEST_DEVICE = 200
+_SIZE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)=(?P<size>0|[1-9][0-9]{0,18})")
 #: A median above ten minutes is no call of a kernel.
 _LONGEST_CALL = 600_000_000_000
 
@@ -40,17 +46,25 @@ class Subject:
     target: Target
     options: Options
     device: str
+    #: Of open sizes those that were timed; empty: all that there are timings of.
+    sizes: str = ""
 
     def __post_init__(self) -> None:
         if len(self.spec_digest) != 32:
             raise ArgumentError(
                 f"spec_digest has {len(self.spec_digest)} bytes instead of 32", field="spec_digest"
             )
-        if len(self.arg_spec) > _LONGEST_ARG_SPEC or not _is_static(self.arg_spec):
+        if len(self.arg_spec) > _LONGEST_ARG_SPEC or self.symbols is None:
             raise ArgumentError(
-                "arg_spec names types and sizes in numbers, such as f32[64,128];f32[128], in at most "
-                f"{_LONGEST_ARG_SPEC} characters",
+                "arg_spec names types and sizes, such as f32[64,128];f32[128] or f32[s0,128];f32[128], in at "
+                f"most {_LONGEST_ARG_SPEC} characters",
                 field="arg_spec",
+            )
+        if self.sizes and not self._sizes_fit(self.symbols):
+            raise ArgumentError(
+                f"sizes are {self.sizes[:100]!r}; give each symbol of the arg spec once, in order "
+                f"({', '.join(self.symbols) or 'it has none'}), such as s0=64,s1=128",
+                field="sizes",
             )
         if self.options.schedule:
             raise ArgumentError("the options of a subject choose no schedule", field="options.schedule")
@@ -62,20 +76,37 @@ class Subject:
 
     @property
     def shape(self) -> str:
-        """The arg spec, or what stands for a long one."""
-        if len(self.arg_spec) <= _LONGEST_SHAPE:
-            return self.arg_spec
-        return f"sha256:{hashlib.sha256(self.arg_spec.encode()).hexdigest()}"
+        """The arg spec or, where that is open, the sizes; or what stands for a long one."""
+        text = self.sizes if self.symbols else self.arg_spec
+        if len(text) <= _LONGEST_SHAPE:
+            return text
+        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+    @cached_property
+    def symbols(self) -> tuple[str, ...] | None:
+        """The names in the arg spec, in order; ``None`` where it is no arg spec."""
+        return _symbols(self.arg_spec)
+
+    def _sizes_fit(self, symbols: Sequence[str]) -> bool:
+        found = [_SIZE.fullmatch(part) for part in self.sizes.split(",")]
+        given = [one for one in found if one is not None and int(one["size"]) <= MAX_SIZE]
+        whole = len(given) == len(found) and len(self.sizes) <= _LONGEST_SIZES
+        return whole and [one["name"] for one in given] == list(symbols)
 
     @property
     def digest(self) -> bytes:
-        """Of all but sizes and machine, which are columns of their own. No toolchain."""
-        pairs = (
+        """Of all but sizes and machine, which are columns of their own. No toolchain.
+
+        Which sizes are open is part of it.
+        """
+        pairs = [
             ("spec", self.spec_digest.hex()),
             ("target", str(self.target)),
             ("options", str(replace(self.options, schedule=""))),
-        )
-        return ingredients_digest("kcache.tuning.v1", pairs)
+        ]
+        if self.symbols:
+            pairs.append(("arg_spec", self.arg_spec))
+        return ingredients_digest("kcache.tuning.v1", tuple(pairs))
 
 
 @dataclass(frozen=True)
@@ -109,6 +140,10 @@ class Autotune:
             raise ArgumentError(f"{len(timings)} timings; use 1 to {_MOST_TIMINGS}", field="timings")
         if len({each.schedule for each in timings}) < len(timings):
             raise ArgumentError("one schedule has two timings", field="timings")
+        if subject.symbols and not subject.sizes:
+            raise ArgumentError(
+                f"a timing is of some sizes: give those of {', '.join(subject.symbols)}", field="sizes"
+            )
         namespace = await self._namespaces.get(caller.namespace)
         spec = await self._spec(namespace, subject)
         batch = [
@@ -138,16 +173,19 @@ class Autotune:
     async def timings(
         self, caller: Caller, subject: Subject, page_size: int, page_token: str
     ) -> tuple[tuple[TimingRecord, ...], str]:
-        """Some timings, fastest first, and what asks for the next ones.
+        """Some timings, by sizes where they are open, then fastest first, and what asks for the next ones.
 
         Raises ``ArgumentError``, ``NotFound``.
         """
         namespace = await self._namespaces.get(caller.namespace)
         await self._spec(namespace, subject)
         start, most = _start(page_token, subject), min(page_size or _PAGE, _MOST_PAGE)
-        found = await self._threads(
-            self._store.list_timings, namespace, subject.digest, subject.shape, subject.device
-        )
+        if subject.symbols and not subject.sizes:
+            found = await self._threads(self._store.list_shapes, namespace, subject.digest, subject.device)
+        else:
+            found = await self._threads(
+                self._store.list_timings, namespace, subject.digest, subject.shape, subject.device
+            )
         known = [_plain(record) for record in found if is_known(_plain(record).timing.config)]
         more = len(known) > start + most
         return tuple(known[start : start + most]), f"{start + most}-{_mark(subject)}" if more else ""
@@ -173,12 +211,15 @@ def _plain(record: TimingRecord) -> TimingRecord:
     return replace(record, timing=replace(record.timing, config=""))
 
 
-def _is_static(arg_spec: str) -> bool:
+def _symbols(arg_spec: str) -> tuple[str, ...] | None:
     try:
-        dims = [dim for tensor in parse_arg_spec(arg_spec) for dim in tensor.dims]
-        return all(dim.isascii() and dim.isdigit() for dim in dims)
-    except IntegrityError:
-        return False
+        dims = {dim for tensor in parse_arg_spec(arg_spec) for dim in tensor.dims}
+        formulas = [dim for dim in dims if not (dim.isascii() and dim.isdigit())]
+        for formula in formulas:
+            parse(formula)
+        return symbols_in(formulas) if all(map(symbols_of, formulas)) else None
+    except (IntegrityError, ArgumentError):
+        return None
 
 
 def _mark(subject: Subject) -> str:

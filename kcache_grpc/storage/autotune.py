@@ -14,7 +14,8 @@ class Timing:
     """One choice, measured.
 
     ``subject`` is the digest of what is tuned: spec, target and options, without the toolchain, so that a
-    timing outlives a compiler that makes the same schedules. ``shape`` is the arg spec with its sizes,
+    timing outlives a compiler that makes the same schedules. ``shape`` is the arg spec with its sizes, or the
+    sizes alone of a subject that leaves them open,
     ``config`` the choice as canonical text, ``device`` the machine that ran it: CPU and threads.
     ``nanoseconds`` is the median of ``samples`` calls.
     """
@@ -56,6 +57,10 @@ class AutotuneStore(ABC):
         self, namespace: Namespace, subject: bytes, shape: str, device: str
     ) -> tuple[TimingRecord, ...]:
         """All choices measured there, fastest first, of equals the older first."""
+
+    @abstractmethod
+    def list_shapes(self, namespace: Namespace, subject: bytes, device: str) -> tuple[TimingRecord, ...]:
+        """The same of all shapes, in the order of these."""
 
     def _too_many(self, count: int) -> int:
         """How many of so many are to go."""

@@ -16,8 +16,9 @@ from google.protobuf.duration_pb2 import Duration
 
 import kcache_grpc as kcache
 from kcache_grpc._proto.kcache.v1 import autotune_pb2, autotune_pb2_grpc, common_pb2
+from kcache_grpc.client.search import Search
 from kcache_grpc.client.timings import subject_of
-from kcache_grpc.client.tuning import Search
+from kcache_grpc.client.tuning_sizes import cases_of
 from kcache_grpc.model.schedule import winner
 from kcache_grpc.model.target import CpuTarget
 from kcache_grpc.runtime import racing
@@ -68,7 +69,7 @@ def test_what_one_tunes_all_others_get(connect: Any) -> None:
     )
     tried = {each.schedule for each in tuning.timings}
     assert tried in ({"", "grain:4", "tile:8x2"}, {"", "grain:4", "grain:4,tile:8x2"})
-    assert next(what for what in told if "race" not in what) == "grain:4"
+    assert next(what for what in told if "race" not in what) == "tile:8x2"
     assert tuning.recorded == len(tuning.timings)
     assert tuning.rejected == {}
     assert tuning.schedule == winner((each.schedule, each.nanoseconds) for each in tuning.timings)
@@ -179,8 +180,8 @@ def test_tuners_at_the_same_time_agree_on_the_winner(connect: Any) -> None:
 
 def test_a_later_choice_leaves_the_rows_that_are_there(connect: Any) -> None:
     client = connect("a", namespace="later")
-    first = client.autotune(product(330), choices={"grain": ["4"]}, budget=3.0)
-    second = client.autotune(product(330), choices={"tile": ["8x2"]}, budget=3.0)
+    first = client.autotune(product(330), choices={"grain": ["4"]}, budget=60.0)
+    second = client.autotune(product(330), choices={"tile": ["8x2"]}, budget=60.0)
     assert set(first.timings) < set(second.timings)
 
 
@@ -199,7 +200,7 @@ def test_the_asynchronous_client(server: ServerProcess, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"choices": ["speed"]}, "no schedule choice; there are grain, tile, unroll"),
+        ({"choices": ["speed"]}, "no schedule choice; there are attention, columns, "),
         ({"choices": {"grain": ["5"]}}, "use one of 1, 1/4, 4, 16"),
         ({"choices": "grain"}, "not the text"),
         ({"budget": 0}, "seconds above 0"),
@@ -212,12 +213,6 @@ def test_wrong_input_is_refused(connect: Any, arguments: dict[str, Any], said: s
         connect("a", namespace="wrong").autotune(product(16), **arguments)
 
 
-def test_open_sizes_cannot_be_timed(connect: Any) -> None:
-    program = "func.func @main(%a: tensor<?x4xf32>) -> tensor<?x4xf32> { return %a : tensor<?x4xf32> }"
-    with pytest.raises(kcache.ArgumentError, match="leaves sizes open"):
-        connect("a", namespace="open").autotune(program)
-
-
 def test_a_variant_that_computes_something_else_is_out(connect: Any) -> None:
     """The search over real kernels, one of which is of another program."""
     client = connect("a", namespace="liar")
@@ -226,7 +221,7 @@ def test_a_variant_that_computes_something_else_is_out(connect: Any) -> None:
         product(20).replace("return %0", "%1 = stablehlo.negate %0 : tensor<20x96xf32>\n return %1")
     )
     kernels = {"": right, "unroll:on": wrong}
-    arrays = racing.drawn(right)
+    arrays = cases_of(right, None, None)[0].arrays
     expected = right(*arrays)
 
     async def make(schedule: str) -> kcache.Kernel:
@@ -236,9 +231,43 @@ def test_a_variant_that_computes_something_else_is_out(connect: Any) -> None:
         return racing.difference(expected, kernel(*arrays), kernel, strict=False)
 
     async def compete(kernels: Any, seconds: float) -> Any:
-        return {name: (p.nanoseconds, p.samples) for name, p in racing.race(kernels, arrays, seconds).items()}
+        return {name: [pace] for name, pace in racing.race(kernels, arrays, seconds).items()}
 
-    search = Search(make, compete, compare, lambda *_: None, 0.2)
-    timings, rejected = asyncio.run(search.run({"unroll": ("on",)}))
-    assert set(timings) == {""}
-    assert rejected == {"unroll:on": "result 0 differs from that of the default schedule"}
+    kept: list[str] = []
+
+    async def keep(timings: Any) -> None:
+        kept.extend(timing.schedule for timing in timings)
+
+    search = Search([""], make, compete, compare, keep, lambda *_: None, 0.2)
+    asyncio.run(search.run({"unroll": ("on",)}))
+    assert (set(search.timings), kept) == ({""}, [""])
+    assert search.rejected == {"unroll:on": "result 0 differs from that of the default schedule"}
+
+
+def test_an_interrupted_search_has_kept_what_it_timed(connect: Any) -> None:
+    client, told = connect("a", namespace="interrupted"), []
+
+    def interrupt(what: str, seconds: float) -> None:
+        told.append(what)
+        if what.startswith("race") and sum(each.startswith("race") for each in told) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        client.autotune(
+            product(340),
+            choices={"depth": ["128"], "grain": ["4"], "tile": ["8x2"], "columns": ["1/2"]},
+            budget=60.0,
+            on_progress=interrupt,
+        )
+    [event] = client.audit("kind = tune")
+    assert event.outcome == "recorded"
+    later = client.autotune(product(340), choices={"tile": []}, budget=0.1)
+    assert {each.schedule for each in later.timings} > {""}
+
+
+def test_choices_that_change_no_code_are_never_recorded(connect: Any) -> None:
+    """A product is no attention, and this machine or its code may have no use for the others."""
+    client = connect("a", namespace="useless")
+    tuning = client.autotune(product(21), choices=["attention", "keys", "panels"], budget=0.2)
+    assert [each.schedule for each in tuning.timings] == [""]
+    assert [(each.schedule, each.ratio) for each in tuning.trials] == [("", 1.0)]

@@ -6,7 +6,15 @@ import pytest
 
 from kcache_compiler.schedule import choices as compiler
 from kcache_grpc import ArgumentError, Options
-from kcache_grpc.model.schedule import CHOICES, canonical_schedule, is_known, winner, with_choice
+from kcache_grpc.client.search import ORDER
+from kcache_grpc.model.schedule import (
+    CHOICES,
+    canonical_schedule,
+    is_known,
+    winner,
+    winner_of_sizes,
+    with_choice,
+)
 
 
 def test_clients_know_the_choices_of_the_compiler() -> None:
@@ -34,7 +42,7 @@ def test_defaults_are_in_no_key() -> None:
 @pytest.mark.parametrize(
     ("schedule", "named"),
     [
-        ("speed:9", "grain, tile, unroll"),
+        ("speed:9", "fuse, grain, group"),
         ("grain:5", "1, 1/4, 4, 16"),
         ("grain:4,grain:4", "twice"),
         ("grain", "use one of"),
@@ -49,6 +57,32 @@ def test_what_is_no_choice_is_refused_with_what_there_is(schedule: str, named: s
 def test_a_choice_is_changed_alone() -> None:
     assert with_choice("grain:4,unroll:on", "grain", "16") == "grain:16,unroll:on"
     assert with_choice("grain:4,unroll:on", "grain", "1") == "unroll:on"
+
+
+@pytest.mark.parametrize(
+    ("timings", "best"),
+    [
+        (
+            [("s0=1", "", 100), ("s0=1", "grain:4", 50), ("s0=9", "", 100), ("s0=9", "grain:4", 150)],
+            "grain:4",
+        ),
+        ([("s0=1", "", 100), ("s0=1", "grain:4", 50), ("s0=9", "", 100), ("s0=9", "grain:4", 210)], ""),
+        ([("s0=1", "", 100), ("s0=1", "grain:4", 50), ("s0=9", "", 100)], ""),
+        ([("s0=1", "", 100), ("s0=1", "grain:4", 50), ("s0=9", "grain:4", 900)], "grain:4"),
+    ],
+    ids=["wins by the mean", "loses more elsewhere", "unknown elsewhere", "nothing to compare with there"],
+)
+def test_over_sizes_the_geometric_mean_decides(timings: list[tuple[str, str, int]], best: str) -> None:
+    assert winner_of_sizes(timings) == best
+
+
+def test_the_longest_schedule_is_none_too_long() -> None:
+    longest = ",".join(f"{name}:{max(values[1:], key=len)}" for name, values in CHOICES.items())
+    assert canonical_schedule(longest) == longest
+
+
+def test_the_search_knows_every_choice() -> None:
+    assert sorted(ORDER) == sorted(CHOICES)
 
 
 @pytest.mark.parametrize(

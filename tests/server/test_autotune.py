@@ -124,9 +124,12 @@ def test_pages(server: Running, tuner: Any) -> None:
     [
         ({"spec_digest": b"short"}, grpc.StatusCode.INVALID_ARGUMENT, "5 bytes instead of 32"),
         ({"spec_digest": b"x" * 32}, grpc.StatusCode.NOT_FOUND, "store its program first"),
-        ({"arg_spec": "f32[s0,8]"}, grpc.StatusCode.INVALID_ARGUMENT, "in numbers"),
-        ({"arg_spec": "f32[\u00b2,8]"}, grpc.StatusCode.INVALID_ARGUMENT, "in numbers"),
-        ({"arg_spec": "nonsense"}, grpc.StatusCode.INVALID_ARGUMENT, "in numbers"),
+        ({"arg_spec": "f32[8,8]", "sizes": "s0=8"}, grpc.StatusCode.INVALID_ARGUMENT, "it has none"),
+        ({"arg_spec": "f32[s0,s1]", "sizes": "s0=8"}, grpc.StatusCode.INVALID_ARGUMENT, "s0, s1"),
+        ({"arg_spec": "f32[s0,8]", "sizes": "s0=-8"}, grpc.StatusCode.INVALID_ARGUMENT, "each symbol"),
+        ({"arg_spec": "f32[s0 s0]", "sizes": "s0=8"}, grpc.StatusCode.INVALID_ARGUMENT, "types and sizes"),
+        ({"arg_spec": "f32[\u00b2,8]"}, grpc.StatusCode.INVALID_ARGUMENT, "types and sizes"),
+        ({"arg_spec": "nonsense"}, grpc.StatusCode.INVALID_ARGUMENT, "types and sizes"),
         ({"target": None}, grpc.StatusCode.INVALID_ARGUMENT, "no target"),
         ({"device": ""}, grpc.StatusCode.INVALID_ARGUMENT, "device"),
         ({"device": "a\0b"}, grpc.StatusCode.INVALID_ARGUMENT, "device"),
@@ -152,7 +155,7 @@ def test_a_wrong_subject_is_refused(
     [
         ([], "1 to 256"),
         ([timing("grain:4", 5)] * 2, "two timings"),
-        ([timing("grain:4", 5), timing("speed:9", 5)], "grain, tile, unroll"),
+        ([timing("grain:4", 5), timing("speed:9", 5)], "fuse, grain, group"),
         ([timing("recorded", 5)], "no schedule choice"),
         ([timing("", 0)], "0 ns"),
         ([timing("", -5)], "negative"),
@@ -181,6 +184,26 @@ def test_a_stored_choice_that_this_version_lacks_is_left_out(server: Running, tu
         store.add_timings(store.get_or_create_namespace("default"), [later])
     record(tuner, mine, default=90)
     assert listed(tuner, mine) == [("", 90)]
+
+
+def test_timings_of_open_sizes_are_by_sizes(server: Running, tuner: Any) -> None:
+    spec = "f32[s0,8];f32[s0,8]"
+    every = subject(server, 13, arg_spec=spec)
+    small, large = (subject(server, 13, arg_spec=spec, sizes=f"s0={size}") for size in (4, 4000))
+    assert record(tuner, small, default=90, grain_4=70) == 2
+    assert record(tuner, large, default=900) == 1
+    assert record(tuner, large, default=1, grain_4=950) == 1
+    reply = tuner.ListTimings(pb.ListTimingsRequest(subject=every))
+    rows = [(each.sizes, each.schedule, each.duration.nanos) for each in reply.timings]
+    assert rows == [
+        *(("s0=4", "grain:4", 70), ("s0=4", "", 90)),
+        *(("s0=4000", "", 900), ("s0=4000", "grain:4", 950)),
+    ]
+    assert listed(tuner, large) == [("", 900), ("grain:4", 950)]
+    # A kernel for exactly these sizes is another one.
+    assert listed(tuner, subject(server, 13, arg_spec="f32[4000,8];f32[4000,8]")) == []
+    with pytest.raises(grpc.RpcError, match="give those of s0"):
+        record(tuner, every, default=5)
 
 
 def test_a_program_with_many_arguments(server: Running, tuner: Any) -> None:

@@ -63,6 +63,21 @@ def test_every_part_of_the_name_counts(store, ns):
     assert configs(store, other) == ["a", "b"]
 
 
+def test_all_shapes_of_a_subject(store, ns):
+    store.add_timings(ns, [timing("a", 20, shape="s0=8"), timing("b", 10, shape="s0=8")])
+    store.add_timings(ns, [timing("a", 30, shape="s0=16"), timing("a", 1, device="x1")])
+    store.add_timings(ns, [timing("a", 1, subject=sha256("another"))])
+    found = store.list_shapes(ns, SUBJECT, WHERE[2])
+    assert [(each.timing.shape, each.timing.config, each.timing.nanoseconds) for each in found] == [
+        ("s0=16", "a", 30),
+        ("s0=8", "b", 10),
+        ("s0=8", "a", 20),
+    ]
+    assert store.list_shapes(ns, SUBJECT, "nowhere") == ()
+    with pytest.raises(InvalidValue):
+        store.list_shapes(ns, b"short", "d")
+
+
 def test_timings_span_epochs(store, ns):
     store.add_timings(ns, [timing("a")])
     assert configs(store, store.raise_epoch(ns)) == ["a"]

@@ -7,7 +7,7 @@ code other than 0 the remaining launches are skipped and the code is returned.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kcache_compiler.codegen import memory, mlir
@@ -30,7 +30,7 @@ from kcache_compiler.codegen.signature import stated
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.codegen.streams import streamed
 from kcache_compiler.codegen.tails import ended
-from kcache_compiler.codegen.windows.outline import outline_window
+from kcache_compiler.codegen.windows.outline import is_window, outline_window
 from kcache_compiler.codegen.workspace import plan
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.schedule.choices import parse_choices
@@ -132,6 +132,7 @@ def build_entry(unit: Unit) -> None:
         spared += found.spared
     taken = {op for found in attentions for op in found.members}
     widen_sums(unit, main, shapes, taken)
+    choices = parse_choices(unit.options.schedule)
     lanes = unit.target.vector_bytes
     for planned in plan_launches(
         main,
@@ -140,15 +141,20 @@ def build_entry(unit: Unit) -> None:
         lanes,
         taken,
         combines=lambda one: combiners_of(one, strict),
+        limits=choices.group_limits,
     ):
-        whole = outline_contraction(unit, planned.generics, f"launch_{len(launches)}", shapes)
+        slides = choices.contraction == "windows" and is_window(planned.generics, shapes)
+        whole = None
+        if not slides:
+            whole = outline_contraction(unit, planned.generics, f"launch_{len(launches)}", shapes)
         if whole is not None:
             launches.append((planned.generics, whole))
             spared += whole.spared
             continue
         parts = planned.parts or [planned]
-        split = planned.fused.split is not None
-        window = None if split else outline_window(unit, planned.generics, f"launch_{len(launches)}", shapes)
+        window = None
+        if planned.fused.split is None and choices.contraction != "loops":
+            window = outline_window(unit, planned.generics, f"launch_{len(launches)}", shapes)
         if window is not None:
             launches.append((planned.generics[: window[0]], window[1]))
             parts = parts[window[0] :]
@@ -162,8 +168,9 @@ def build_entry(unit: Unit) -> None:
                 launches.append((one.generics, outline_chunks(unit.module, name, one, shapes, strict)))
                 spared += one.spared
                 continue
-            fused = streamed(one.fused, one.buffers, shapes, unit.target)
+            fused = streamed(one.fused, one.buffers, shapes, unit.target, choices.stream_bytes)
             fused = ended(fused, one.codes, one.buffers, unit.target)
+            fused = replace(fused, together=choices.rows_together, turns=choices.vectors_a_turn)
             outlined = outline(unit.module, name, fused, one.codes, one.buffers, shapes)
             launches.append((one.generics, outlined))
             spared += one.spared

@@ -26,8 +26,8 @@ UNROLLED = 64
 #: Elements that one accumulator takes before it is added to the total, where the order of sums is free.
 BLOCK = 4096
 
-#: Rows that one pass over accumulators in memory takes in, and operations that its body may come to.
-ROWS, ROW_OPERATIONS = 4, 32
+#: Operations that the body of a pass over accumulators in memory may come to, for each row that it takes in.
+ROW_OPERATIONS = 8
 
 #: An element of a buffer at the current iteration: buffer, offset, strides up to the last that moves.
 Element: TypeAlias = tuple[int, Formula, tuple[Formula, ...]]
@@ -418,6 +418,8 @@ class Loops:
 
     def _interleaved(self, values: dict[Slot, mlir.Value]) -> Any:
         """Long bodies wait for their own results, and LLVM leaves them alone: two vectors in turns do not."""
+        if self.writer.fused.turns:
+            return tails.turns(self.writer.fused.turns) if self._suits() else None
         long = tails.LONG <= self._operations() <= tails.LONGEST and not values
         return tails.turns(4) if long and self.writer.fused.lanes and self._suits() else None
 
@@ -481,8 +483,8 @@ class Loops:
         strides = [self.access(slot).strides for slot in self.slots]
         if any(one[position] != 0 or one[inner] == 0 for one in strides):
             return 1
-        rows = ROWS
-        while rows * self._operations() > ROW_OPERATIONS:
+        rows = most = self.writer.fused.together
+        while rows * self._operations() > ROW_OPERATIONS * most:
             rows //= 2
         size = nests[0].axes[position].size
         return rows if not isinstance(size, int) or size >= rows else 1
@@ -564,7 +566,7 @@ class Loops:
                 slot: mlir.float_constant(0, value.type) if slot in sums else value
                 for slot, value in before.items()
             }
-            after = carry((start, end), 1, first, step)
+            after = carry((start, end), 1, first, step, self._interleaved(first))
             return {
                 slot: mlir.value("arith.addf", [before[slot], value], value.type) if slot in sums else value
                 for slot, value in after.items()

@@ -40,10 +40,14 @@ LOWER: tuple[Stage, ...] = (
 
 def _keep_launches_apart(unit: Unit) -> None:
     """Launches are not inlined: each is optimized alone, with its ``noalias`` arguments."""
+    bits = parse_choices(unit.options.schedule).vector_bits
     for function in mlir.named(unit.module, "llvm.func"):
         function.attributes["no_unwind"] = mlir.unit_attr()
         if mlir.symbol_of(function).removeprefix("launch_").replace("_", "").isdigit():
             function.attributes["no_inline"] = mlir.unit_attr()
+            if bits:
+                words = f'[["prefer-vector-width", "{bits}"]]'
+                function.attributes["passthrough"] = mlir.attribute(words)
 
 
 LAUNCHES: Stage = Rewrite("launches", entry.build_entry)

@@ -17,6 +17,7 @@ from kcache_compiler.codegen.launch import captured_by, read_nest
 from kcache_compiler.codegen.nest import Nest
 from kcache_compiler.codegen.shape import Shapes
 from kcache_compiler.codegen.shuffles.marker import is_marker
+from kcache_compiler.schedule.choices import USUAL_GROUPS, GroupLimits
 from kcache_compiler.schedule.groups import Group, Subject, alone, partition
 from kcache_compiler.schedule.loops import Buffer, Fused, loops
 from kcache_compiler.schedule.split import is_long, split
@@ -63,6 +64,7 @@ def plan_launches(
     taken: Collection[mlir.Op] = (),
     arrange: Arrange = loops,
     combines: Combines = lambda _: {},
+    limits: GroupLimits = USUAL_GROUPS,
 ) -> list[Planned]:
     """The launches of ``main`` in order of execution; its generics are put in that order too.
 
@@ -72,7 +74,7 @@ def plan_launches(
     return [
         planned
         for run in _runs(main, taken)
-        for planned in _plan(run, shapes, is_contraction, vector_bytes, arrange, combines)
+        for planned in _plan(run, shapes, is_contraction, vector_bytes, arrange, combines, limits)
     ]
 
 
@@ -101,6 +103,7 @@ def _plan(
     vector_bytes: int,
     arrange: Arrange,
     combines: Combines,
+    limits: GroupLimits,
 ) -> Iterator[Planned]:
     values: list[mlir.Value] = []
     numbers: dict[Any, int] = {}
@@ -130,7 +133,7 @@ def _plan(
     root_of = [roots.setdefault(memory.root_of(value), len(roots)) for value in values]
     last = run[-1]
     order: list[Planned] = []
-    for group in partition(subjects, root_of):
+    for group in partition(subjects, root_of, limits):
         planned = _planned(group, subjects, codes, values, shapes, vector_bytes, arrange)
         if any(subjects[member.number].long for member in group.members):
             _split(planned, subjects, combined)

@@ -32,8 +32,12 @@ NEAR, FAR = 1, 3
 LONGEST_ROW = 16 << 10
 
 
-def streamed(fused: Fused, buffers: Sequence[mlir.Value], shapes: Shapes, target: Target) -> Fused:
-    """The loops with those results marked that are to go past the caches of an x86-64."""
+def streamed(
+    fused: Fused, buffers: Sequence[mlir.Value], shapes: Shapes, target: Target, chosen: int | None = None
+) -> Fused:
+    """The loops with those results marked that are to go past the caches of an x86-64: of launches whose
+    results are ``LARGE`` bytes and more, or what is ``chosen``.
+    """
     if target.architecture != "x86_64" or fused.turn is not None:
         return fused
     placed = {*fused.unstored, *dict(fused.rows), *dict(fused.instead), *dict(fused.instead).values()}
@@ -53,8 +57,9 @@ def streamed(fused: Fused, buffers: Sequence[mlir.Value], shapes: Shapes, target
                 and _alone(fused, segment, access, buffers)
             ):
                 found[access.buffer] = size
-    large = fused.turn is None and len(found) <= _MOST and sum(found.values()) >= LARGE
-    return replace(fused, streamed=frozenset(found)) if large else fused
+    large = LARGE if chosen is None else chosen
+    past = len(found) <= _MOST and sum(found.values()) >= large
+    return replace(fused, streamed=frozenset(found)) if past else fused
 
 
 def _alone(

@@ -14,15 +14,71 @@ from dataclasses import dataclass
 from kcache_compiler.codegen.formula import Formula, apply, mul
 from kcache_compiler.errors import CompileFailed
 
-#: Name -> values, the default first.
-#:
-#: ``grain``: work of the least slice that a thread is given, in multiples of the usual. ``tile``: rows times
-#: vectors of the register tile of contractions, where the target's registers hold it. ``unroll``: loops of
-#: known length are unrolled before LLVM looks for vectors.
+#: Name -> values, the default first. docs/autotune.md says what each changes.
 CHOICES: Mapping[str, tuple[str, ...]] = {
+    "attention": ("joined", "apart"),
+    "columns": ("1", "1/2", "2", "4"),
+    "contraction": ("auto", "packed", "windows", "loops"),
+    "depth": ("256", "128", "384", "512"),
+    "direct": ("2", "0", "1", "4"),
+    "fuse": ("auto", "none", "less", "more"),
     "grain": ("1", "1/4", "4", "16"),
-    "tile": ("auto", "4x4", "6x4", "8x2", "8x3", "14x2"),
+    "group": ("auto", "apart", "less", "more"),
+    "keys": ("256", "128", "512"),
+    "panels": ("4", "1", "2", "8"),
+    "recompute": ("auto", "never", "more"),
+    "rows": ("4", "1", "2", "8"),
+    "stream": ("auto", "2", "8", "128", "never"),
+    "tile": ("auto", "4x3", "4x4", "6x4", "8x2", "8x3", "14x2"),
     "unroll": ("off", "on"),
+    "vectors": ("auto", "1", "2", "4", "8"),
+    "width": ("auto", "128", "256"),
+}
+
+
+@dataclass(frozen=True)
+class FuseLimits:
+    """Of elementwise fusion: operations of a body and operands of a launch at most; how many simple
+    operations are computed again for each of how many readers.
+    """
+
+    body: int = 64
+    operands: int = 12
+    simple: int = 4
+    users: int = 4
+
+
+@dataclass(frozen=True)
+class GroupLimits:
+    """Of nests that share a launch: operations and buffers at most. ``joins``: they may share one at all."""
+
+    operations: int = 400
+    buffers: int = 20
+    joins: bool = True
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Of contractions and attention: the register tile (None: the target's own), steps of K in a block, the
+    width of a block of packed B in parts of the usual, panels of rows up to which B is read where it lies.
+    """
+
+    tile: tuple[int, int] | None = None
+    depth: int = 256
+    columns: tuple[int, int] = (1, 1)
+    direct: int = 2
+    keys: int = 256
+    panels: int = 4
+
+
+USUAL_GROUPS, USUAL_BLOCKS = GroupLimits(), Blocks()
+_BODIES = {"auto": (64, 12), "none": (0, 0), "less": (16, 6), "more": (256, 24)}
+_AGAIN = {"auto": (4, 4), "never": (0, 0), "more": (16, 8)}
+_GROUPS = {
+    "auto": USUAL_GROUPS,
+    "apart": GroupLimits(joins=False),
+    "less": GroupLimits(60, 8),
+    "more": GroupLimits(1600, 40),
 }
 
 
@@ -30,21 +86,74 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 class Choices:
     """One value for every name."""
 
+    attention: str = "joined"
+    columns: str = "1"
+    contraction: str = "auto"
+    depth: str = "256"
+    direct: str = "2"
+    fuse: str = "auto"
     grain: str = "1"
+    group: str = "auto"
+    keys: str = "256"
+    panels: str = "4"
+    recompute: str = "auto"
+    rows: str = "4"
+    stream: str = "auto"
     tile: str = "auto"
     unroll: str = "off"
+    vectors: str = "auto"
+    width: str = "auto"
 
     @property
     def unrolls(self) -> bool:
         return self.unroll == "on"
 
     @property
-    def register_tile(self) -> tuple[int, int] | None:
-        """Rows and vectors, or None for the target's own."""
-        if self.tile == "auto":
-            return None
-        rows, vectors = self.tile.split("x")
-        return int(rows), int(vectors)
+    def joins_attention(self) -> bool:
+        return self.attention == "joined"
+
+    @property
+    def blocks(self) -> Blocks:
+        tile = None if self.tile == "auto" else tuple(map(int, self.tile.split("x")))
+        above, _, below = self.columns.partition("/")
+        return Blocks(
+            None if tile is None else (tile[0], tile[1]),
+            int(self.depth),
+            (int(above), int(below or 1)),
+            int(self.direct),
+            int(self.keys),
+            int(self.panels),
+        )
+
+    @property
+    def fuse_limits(self) -> FuseLimits:
+        return FuseLimits(*_BODIES[self.fuse], *_AGAIN[self.recompute])
+
+    @property
+    def group_limits(self) -> GroupLimits:
+        return _GROUPS[self.group]
+
+    @property
+    def stream_bytes(self) -> int | None:
+        """Bytes of a launch's results from which on they go past the caches; None: as the target has it."""
+        if self.stream == "never":
+            return 1 << 62
+        return None if self.stream == "auto" else int(self.stream) << 20
+
+    @property
+    def rows_together(self) -> int:
+        """Rows that one pass over accumulators in memory takes in at most."""
+        return int(self.rows)
+
+    @property
+    def vectors_a_turn(self) -> int:
+        """Vectors that innermost loops take in one turn; 0: as bodies have it."""
+        return 0 if self.vectors == "auto" else int(self.vectors)
+
+    @property
+    def vector_bits(self) -> int:
+        """The widest vector that LLVM shall prefer; 0: its own choice for the target."""
+        return 0 if self.width == "auto" else int(self.width)
 
     def slice_of(self, grain: Formula) -> Formula:
         """The least slice that stands for ``grain``."""

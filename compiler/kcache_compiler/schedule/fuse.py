@@ -14,20 +14,16 @@ from typing import Any
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.body import inline_body
 from kcache_compiler.codegen.stage import Unit
+from kcache_compiler.schedule.choices import FuseLimits, parse_choices
 
-#: Operations of a fused body, and operands of a fused launch, beyond which fusion stops.
-BODY_LIMIT = 64
-OPERAND_LIMIT = 12
 #: Operations cheap enough to be computed again for each read.
 FREE = ("linalg.index", "linalg.yield", "arith.constant", "arith.index_cast")
 
-#: Operations that take a cycle or less an element, how many of them are computed again, and how often.
+#: Operations that take a cycle or less an element: few of them are computed again.
 SIMPLE = frozenset(
     f"arith.{name}"
     for name in ("addf", "subf", "mulf", "negf", "addi", "subi", "cmpf", "cmpi", "select", "uitofp")
 )
-SIMPLE_LIMIT = 4
-USER_LIMIT = 4
 
 
 @dataclass(frozen=True)
@@ -95,59 +91,62 @@ def _is_fill(op: mlir.Op) -> bool:
 def fuse(unit: Unit) -> None:
     """Fuse every ``linalg.generic`` of ``main`` with its producers, in program order."""
     main = mlir.main_function(unit.module)
+    limits = parse_choices(unit.options.schedule).fuse_limits
     for op in mlir.named(main, "linalg.generic"):
         consumer = read_generic(op)
-        while (found := _fusible(consumer)) is not None:
+        while (found := _fusible(consumer, limits)) is not None:
             consumer = _merge(consumer, *found)
     for op in reversed(mlir.named(main, "linalg.generic", "linalg.fill", "tensor.empty")):
         if not any(list(result.uses) for result in op.results):
             op.erase()
 
 
-def _fusible(consumer: Generic) -> tuple[int, Generic] | None:
+def _fusible(consumer: Generic, limits: FuseLimits) -> tuple[int, Generic] | None:
     for number, operand in enumerate(consumer.inputs):
         source = mlir.defining(operand)
         if source is None or mlir.name_of(source) != "linalg.generic":
             continue
         producer = read_generic(source)
-        if _may_fuse(producer, consumer, number):
+        if _may_fuse(producer, consumer, number, limits):
             return number, producer
     return None
 
 
-def _may_fuse(producer: Generic, consumer: Generic, number: int) -> bool:
+def _may_fuse(producer: Generic, consumer: Generic, number: int, limits: FuseLimits) -> bool:
     if not producer.parallel or len(producer.outputs) != 1 or not mlir.same_block(producer.op, consumer.op):
         return False
     if not mlir.is_identity(producer.maps[-1]) or list(producer.body.arguments[-1].uses):
         return False
     if not mlir.is_tensor(producer.op.results[0].type):
         return False
-    if len(consumer.inputs) + len(producer.inputs) + len(consumer.outputs) > OPERAND_LIMIT:
+    if len(consumer.inputs) + len(producer.inputs) + len(consumer.outputs) > limits.operands:
         return False
     if not _has_every_loop(_fused_maps(producer, consumer, number)):
         return False
     ops = [mlir.name_of(inner) for inner in mlir.walk(producer.op)[1:]]
-    if len(ops) + len(mlir.operations(consumer.body)) > BODY_LIMIT:
+    if len(ops) + len(mlir.operations(consumer.body)) > limits.body:
         return False
     if consumer.parallel and all(name in FREE for name in ops):
         return True
     if not mlir.is_permutation(consumer.maps[number]):
         return False
-    return len(list(producer.op.results[0].uses)) == 1 or _cheaper_than_memory(producer, ops)
+    return len(list(producer.op.results[0].uses)) == 1 or _cheaper_than_memory(producer, ops, limits)
 
 
-def _cheaper_than_memory(producer: Generic, ops: list[str]) -> bool:
+def _cheaper_than_memory(producer: Generic, ops: list[str], limits: FuseLimits) -> bool:
     """Computing an element again for each of its readers takes less than storing and loading it.
 
     That is so of a few simple operations on one element of equal rank, when every reader takes each once.
     """
     counted = [name for name in ops if name not in FREE]
-    if len(counted) > SIMPLE_LIMIT or not set(counted) <= SIMPLE:
+    if len(counted) > limits.simple or not set(counted) <= SIMPLE:
         return False
     rank = producer.maps[-1].n_dims
     whole = [entry for entry in producer.maps[:-1] if len(entry.results) == rank]
     users = [user for user, _ in mlir.uses(producer.op.results[0])]
-    return len(whole) <= 1 and len(users) <= USER_LIMIT and all(_reads_once(user, producer) for user in users)
+    return (
+        len(whole) <= 1 and len(users) <= limits.users and all(_reads_once(user, producer) for user in users)
+    )
 
 
 def _reads_once(user: mlir.Op, producer: Generic) -> bool:

@@ -18,10 +18,8 @@ from dataclasses import dataclass, field, replace
 from kcache_compiler.codegen.formula import product
 from kcache_compiler.codegen.nest import Access, Nest
 from kcache_compiler.codegen.polynomial import settled
+from kcache_compiler.schedule.choices import USUAL_GROUPS, GroupLimits
 
-#: Operations and buffers of a group beyond which sharing costs more than it saves.
-OPERATION_LIMIT = 400
-BUFFER_LIMIT = 20
 #: How many earlier groups a nest is offered to.
 REACH = 12
 #: Iterations that segments must share when each of them is long, so that threads find work.
@@ -82,6 +80,7 @@ class Partition:
     subjects: Sequence[Subject]
     #: Buffers that overlap have one root.
     roots: Sequence[int]
+    limits: GroupLimits = USUAL_GROUPS
     groups: list[Group] = field(default_factory=list[Group])
 
     def add(self, number: int, starts: Sequence[int] = ()) -> None:
@@ -203,7 +202,7 @@ class Partition:
         taken = [self.subjects[member.number] for member in group.members]
         weight = subject.weight + sum(one.weight for one in taken)
         buffers = {access.buffer for one in (*taken, subject) for access in one.nest.accesses}
-        return weight <= OPERATION_LIMIT and len(buffers) <= BUFFER_LIMIT
+        return weight <= self.limits.operations and len(buffers) <= self.limits.buffers
 
     def _shared_pairs(self, group: Group, number: int) -> list[tuple[int, int]]:
         """The shared axes that remain, each with the dimension of nest ``number`` that walks along."""
@@ -353,17 +352,21 @@ def alone(number: int, subject: Subject) -> Group:
 
 
 def apart(subjects: Sequence[Subject], roots: Sequence[int]) -> list[Group]:
-    """Every nest in a group of its own, in program order: what ``partition`` is measured against."""
+    """Every nest in a group of its own, in program order."""
     del roots
     return [alone(number, subject) for number, subject in enumerate(subjects)]
 
 
-def partition(subjects: Sequence[Subject], roots: Sequence[int]) -> list[Group]:
+def partition(
+    subjects: Sequence[Subject], roots: Sequence[int], limits: GroupLimits = USUAL_GROUPS
+) -> list[Group]:
     """Groups in execution order; ``roots`` gives the root of each buffer.
 
     A nest that reads nothing waits for the first that touches what it writes.
     """
-    found = Partition(subjects, roots)
+    if not limits.joins:
+        return apart(subjects, roots)
+    found = Partition(subjects, roots, limits)
     waiting: list[int] = []
     for number, subject in enumerate(subjects):
         if not subject.opaque and all(not access.reads for access in subject.nest.accesses):

@@ -75,6 +75,10 @@ class Fused:
     lanes: int = 0
     #: Chunks of an axis that is reduced, which threads share in the place of one of these loops.
     split: Split | None = None
+    #: Rows that one pass over accumulators in memory takes in at most, and vectors that innermost loops take
+    #: in one turn, 0 for what suits their bodies: choices.
+    together: int = 4
+    turns: int = 0
 
     @property
     def statements(self) -> list[Statement]:

@@ -32,12 +32,17 @@ class MemoryAutotune(MemoryPart, AutotuneStore):
     ) -> tuple[TimingRecord, ...]:
         checks.digest("subject", subject)
         checks.indexed("shape or device", shape, device)
+        found = [record for record in self._of(namespace, subject, device) if record.timing.shape == shape]
+        return tuple(sorted(found, key=lambda record: record.timing.nanoseconds))
+
+    def list_shapes(self, namespace: Namespace, subject: bytes, device: str) -> tuple[TimingRecord, ...]:
+        checks.digest("subject", subject)
+        checks.indexed("device", device)
+        found = self._of(namespace, subject, device)
+        return tuple(sorted(found, key=lambda record: (record.timing.shape, record.timing.nanoseconds)))
+
+    def _of(self, namespace: Namespace, subject: bytes, device: str) -> list[TimingRecord]:
         with self._state as state:
             mine = [record for name, record in state.timings.items() if name[0] == namespace.id]
-        wanted = (subject, shape, device)
-        found = [
-            record
-            for record in mine
-            if (record.timing.subject, record.timing.shape, record.timing.device) == wanted
-        ]
-        return tuple(sorted(found, key=lambda record: record.timing.nanoseconds))
+        wanted = (subject, device)
+        return [record for record in mine if (record.timing.subject, record.timing.device) == wanted]

@@ -25,6 +25,15 @@ _LIST = (
     )
     .order_by(_T.nanoseconds, _T.id)
 )
+_LIST_SHAPES = (
+    select(_T.shape, _T.config, _T.nanoseconds, _T.samples, _T.created_at)
+    .where(
+        _T.namespace_id == bindparam("ns"),
+        _T.kernel_digest == bindparam("subject"),
+        _T.device == bindparam("on_device"),
+    )
+    .order_by(_T.shape, _T.nanoseconds, _T.id)
+)
 _COUNT = select(func.count()).select_from(autotune_timings).where(_T.namespace_id == bindparam("ns"))
 _OLDEST = select(_T.id).where(_T.namespace_id == bindparam("ns")).order_by(_T.id).limit(bindparam("most"))
 _REMOVE_OLDEST = delete(autotune_timings).where(_T.id.in_(_OLDEST))
@@ -75,4 +84,15 @@ class SqlAutotune(SqlPart, AutotuneStore):
                 Timing(subject, shape, row.config, device, row.nanoseconds, row.samples), row.created_at
             )
             for row in self._db.fetch(_LIST, values)
+        )
+
+    def list_shapes(self, namespace: Namespace, subject: bytes, device: str) -> tuple[TimingRecord, ...]:
+        checks.digest("subject", subject)
+        checks.indexed("device", device)
+        values = {"ns": namespace.id, "subject": subject, "on_device": device}
+        return tuple(
+            TimingRecord(
+                Timing(subject, row.shape, row.config, device, row.nanoseconds, row.samples), row.created_at
+            )
+            for row in self._db.fetch(_LIST_SHAPES, values)
         )

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kcache_compiler.codegen.formula import Formula, add, apply, mul
-from kcache_compiler.codegen.gemm.shape import BYTES, DEPTH, Form
+from kcache_compiler.codegen.gemm.shape import BYTES, DEPTH, Form, panel_steps
 
 #: Blocks of keys that are packed at a time.
 CHUNK_BLOCKS = 2
-#: Tiles of rows in one cell of the grid that is split over threads.
-CELL_TILES = 4
 #: Cells of rows whose results are kept while the keys go by.
 SPAN_CELLS = 5
 
 
 @dataclass(frozen=True)
 class AttentionForm(Form):
-    """Queries are ``a``, keys and values ``b``; scores, weights and sums are ``wide``."""
+    """Queries are ``a``, keys and values ``b``; scores, weights and sums are ``wide``.
+
+    ``panels`` tiles of rows are one cell of the grid that is split over threads.
+    """
+
+    panels: int = 4
 
     @property
     def name(self) -> str:
@@ -26,12 +29,12 @@ class AttentionForm(Form):
     @property
     def cell(self) -> int:
         """Rows of one cell of the grid."""
-        return self.rows * CELL_TILES
+        return self.rows * self.panels
 
     @property
     def block(self) -> int:
         """Keys whose scores are a tile: as many as the weights of a packed row hold."""
-        return DEPTH // self.columns * self.columns
+        return self.steps // self.columns * self.columns
 
     @property
     def chunk(self) -> int:
@@ -44,9 +47,9 @@ class AttentionForm(Form):
         return self.cell * SPAN_CELLS
 
 
-def attention_form(form: Form) -> AttentionForm:
+def attention_form(form: Form, keys: int = DEPTH, panels: int = 4) -> AttentionForm:
     """The same register tiles, and no pairs."""
-    return AttentionForm(
+    found = AttentionForm(
         form.a,
         form.b,
         form.wide,
@@ -58,14 +61,16 @@ def attention_form(form: Form) -> AttentionForm:
         form.fused,
         form.masked,
         pairs=False,
+        panels=panels,
     )
+    return replace(found, steps=panel_steps(found, keys))
 
 
 def regions(form: AttentionForm, depth: Formula, columns: Formula) -> list[tuple[str, Formula]]:
     """Scratch of a worker by name and bytes; ``depth`` of a query, ``columns`` of a value."""
     width = BYTES[form.wide]
     wide = apply("roundup", columns, form.columns)
-    pieces = apply("max", 1, apply("ceildiv", depth, DEPTH))
+    pieces = apply("max", 1, apply("ceildiv", depth, form.steps))
     elements: dict[str, Formula] = {
         "keys": mul(form.chunk, depth),
         "values": mul(form.chunk, wide),

@@ -19,6 +19,7 @@ from kcache_compiler.codegen.nest import SLICE_WORK, Check
 from kcache_compiler.codegen.shape import Shapes
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.package.cpus import tuning_for
+from kcache_compiler.schedule.choices import parse_choices
 
 #: A masked score this far below a row's maximum has weight 0.
 VANISHED = {"f32": -110.0, "f64": -800.0}
@@ -42,7 +43,9 @@ def outline_attention(unit: Unit, found: Gathered, name: str, shapes: Shapes) ->
     """The slice function of an attention."""
     tuning = tuning_for(unit.target.name, unit.options.tuning)
     kinds = (found.operands["q"].kind, found.operands["k"].kind, found.wide)
-    form = attention_form(form_for(unit.target, tuning, kinds, found.wide, exact=False))
+    blocks = parse_choices(unit.options.schedule).blocks
+    tiles = form_for(unit.target, tuning, kinds, found.wide, exact=False, blocks=blocks)
+    form = attention_form(tiles, blocks.keys, blocks.panels)
     extent = mul(found.size("batch"), apply("ceildiv", found.size("rows"), form.cell))
     both = add(found.size("depth"), found.size("columns"))
     work = product([form.cell, found.size("keys"), both])

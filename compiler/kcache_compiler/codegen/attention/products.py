@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from kcache_compiler.codegen.attention.form import AttentionForm
 from kcache_compiler.codegen.gemm.code import Code, Name
-from kcache_compiler.codegen.gemm.shape import DEPTH
 from kcache_compiler.codegen.gemm.tile import row_counts
 
 _POINTER = "!llvm.ptr"
@@ -42,10 +41,10 @@ def scores(form: AttentionForm) -> str:
     """``(rows, count, depth, a, b, c)``: scores of packed queries and ``count`` packed keys."""
     numbers = [(name, "i64") for name in ("rows", "count", "depth")]
     code = Code(f"{form.name}_scores", [*numbers, *((name, _POINTER) for name in "abc")])
-    pieces = code.max(code.ceildiv("%depth", DEPTH), 1)
+    pieces = code.max(code.ceildiv("%depth", form.steps), 1)
     with code.loop(0, "%count", form.columns) as column, code.loop(0, pieces) as piece:
-        start = code.mul(piece.counter, DEPTH)
-        k = code.min(code.sub("%depth", start), DEPTH)
+        start = code.mul(piece.counter, form.steps)
+        k = code.min(code.sub("%depth", start), form.steps)
         a = code.at("%a", code.mul(piece.counter, form.rows * form.row_step), form.wide)
         panel = code.mul(column.counter, "%depth")
         b = code.at("%b", code.add(panel, code.mul(start, form.columns)), form.wide)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from kcache_compiler.codegen.attention.form import AttentionForm, regions
 from kcache_compiler.codegen.formula import Formula
 from kcache_compiler.codegen.gemm.code import Code, Name
-from kcache_compiler.codegen.gemm.shape import BYTES, DEPTH
+from kcache_compiler.codegen.gemm.shape import BYTES
 from kcache_compiler.codegen.memory import stored_name
 
 _POINTER = "!llvm.ptr"
@@ -224,11 +224,11 @@ class Run:
     def _pack_queries(self, base: Name, row: Name, count: Name) -> None:
         code, form, facts, places = self.code, self.form, self.facts, self.places
         self._table(places["rows"], row, count, "m", _QUERIES)
-        pieces = code.ceildiv(facts["depth"], DEPTH)
+        pieces = code.ceildiv(facts["depth"], form.steps)
         with code.loop(0, pieces) as piece:
-            start = code.mul(piece.counter, DEPTH)
+            start = code.mul(piece.counter, form.steps)
             steps = code.at(places["query_steps"], start, "i64")
-            k = code.min(code.sub(facts["depth"], start), DEPTH)
+            k = code.min(code.sub(facts["depth"], start), form.steps)
             to = code.at(places["queries"], code.mul(piece.counter, form.rows * form.row_step), form.wide)
             code.call(
                 f"{form.name}_pack_a",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kcache_compiler.codegen.gemm.code import Code, Name
-from kcache_compiler.codegen.gemm.shape import BYTES, DEPTH, Form
+from kcache_compiler.codegen.gemm.shape import BYTES, ROW_VECTORS, Form
 from kcache_compiler.codegen.gemm.tile import multiply_add, row_counts, spread, tile, tile_name
 from kcache_compiler.codegen.memory import stored_name
 
@@ -16,15 +16,11 @@ if TYPE_CHECKING:
     from kcache_compiler.codegen.gemm.driver import Driver
 
 _POINTER = "!llvm.ptr"
-#: Panels of rows up to which B is read where it lies.
-FEW_PANELS = 2
 #: Steps of K that a tile sums: rows of B that are read at a time. Of ``FEW_ROWS`` rows, for which memory is
 #: all that matters, fewer and longer streams.
 SHALLOW, LONG, FEW_ROWS = 32, 8, 4
 #: Elements of C that are summed at a time, and the columns that they are at least.
 NEAR, NARROW = 4096, 512
-#: Vectors of a tile of one row: enough sums to hide the latency of adding to each.
-ROW_VECTORS = 8
 #: Bytes ahead of which one row asks for rows of B: pages end, and the machine's own prefetching with them.
 AHEAD = 2048
 
@@ -108,7 +104,7 @@ def _strip(form: Form) -> str:
 def is_direct(driver: Driver) -> Name:
     """Few rows, and rows of B that are rows in memory."""
     code, facts = driver.code, driver.facts
-    few = code.compare("sle", facts["m"], FEW_PANELS * driver.form.rows)
+    few = code.compare("sle", facts["m"], driver.form.few * driver.form.rows)
     singles = code.both(
         *(code.compare("eq", facts[f"{kind}_axes"], 1) for kind in ("n", "k")),
     )
@@ -155,12 +151,12 @@ class _Columns:
         self.shallow = code.choose(bound, code.const(LONG), code.const(SHALLOW))
         self.ragged = code.compare("ne", self.whole, there)
         self.step = driver.single_step("k", 2)
-        self.edge = code.at("%scratch", (FEW_PANELS + 1) * form.rows * form.row_step, form.packed)
+        self.edge = code.at("%scratch", (form.few + 1) * form.rows * form.row_step, form.packed)
 
     def write(self) -> None:
-        code, facts, driver = self.code, self.facts, self.driver
-        with code.loop(0, code.max(facts["k"], 1), DEPTH) as piece:
-            depth = code.max(code.min(code.sub(facts["k"], piece.counter), DEPTH), 0)
+        code, facts, driver, deep = self.code, self.facts, self.driver, self.form.steps
+        with code.loop(0, code.max(facts["k"], 1), deep) as piece:
+            depth = code.max(code.min(code.sub(facts["k"], piece.counter), deep), 0)
             driver.table(driver.steps_a, piece.counter, depth, "k", 1)
             run = driver.run(driver.steps_a, depth)
             load = code.either(code.compare("ne", piece.counter, 0), code.compare("ne", facts["load"], 0))
@@ -205,7 +201,7 @@ class _Columns:
         with code.loop(0, left, form.columns) as column:
             offsets = code.at(driver.columns, column.counter, "i64")
             count = code.min(code.sub(left, column.counter), form.columns)
-            panel = code.at(self.edge, code.mul(column.counter, DEPTH), form.packed)
+            panel = code.at(self.edge, code.mul(column.counter, form.steps), form.packed)
             code.call(
                 f"{form.name}_pack_b",
                 *((self.bases["b"], _POINTER), (offsets, _POINTER), (driver.steps_b, _POINTER)),

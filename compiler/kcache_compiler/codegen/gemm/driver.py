@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from kcache_compiler.codegen.gemm.code import Code, Name
 from kcache_compiler.codegen.gemm.direct import is_direct, write_direct
-from kcache_compiler.codegen.gemm.shape import BYTES, DEPTH, LONE_COLUMNS, SUMMED_TILES, Form
+from kcache_compiler.codegen.gemm.shape import BYTES, LONE_COLUMNS, SUMMED_TILES, Form
 from kcache_compiler.codegen.gemm.tile import row_counts
 from kcache_compiler.codegen.memory import stored_name
 
@@ -33,7 +33,7 @@ def strip(form: Form) -> str:
     code = Code(f"{form.name}_strip", [*numbers, *pointers, ("ldc", "i64"), ("load", "i1"), *after])
     spare = None if form.masked else code.stack(form.rows * form.columns, form.wide)
     with code.loop(0, "%n", form.columns) as loop:
-        panel = code.at("%b", code.mul(loop.counter, DEPTH), form.packed)
+        panel = code.at("%b", code.mul(loop.counter, form.steps), form.packed)
         target = code.at("%c", loop.counter, form.wide)
         there = code.min(code.sub("%n", loop.counter), form.columns)
         line = code.at("%next", code.mul(code.div(loop.counter, form.columns), LINE), "i8")
@@ -254,7 +254,7 @@ class Driver:
                 (depth, "i64"),
                 (code.min(code.sub(there, column.counter), form.columns), "i64"),
                 (run, "i1"),
-                (code.at("%scratch", code.mul(column.counter, DEPTH), form.packed), _POINTER),
+                (code.at("%scratch", code.mul(column.counter, form.steps), form.packed), _POINTER),
             )
 
     def _finish(self, rows: Name, there: Name, sums: Name, stored: Name) -> None:

@@ -14,7 +14,7 @@ from kcache_compiler.codegen.gemm.packing import (
     store_packed,
     transposed,
 )
-from kcache_compiler.codegen.gemm.shape import BYTES, DEPTH, Form
+from kcache_compiler.codegen.gemm.shape import BYTES, Form
 from kcache_compiler.codegen.gemm.tile import spread
 from kcache_compiler.codegen.memory import stored_name
 
@@ -60,7 +60,7 @@ def copy_b(form: Form) -> str:
         sources = [code.at("%from", code.load(code.at("%steps", step, "i64")), memory) for step in steps]
         begin = code.at("%to", code.mul(first, form.columns), form.packed)
         with code.loop(0, "%columns", form.columns) as column:
-            target = code.at(begin, code.mul(column.counter, DEPTH), form.packed)
+            target = code.at(begin, code.mul(column.counter, form.steps), form.packed)
             for row in range(count):
                 for vector in range(form.vectors):
                     start = code.add(column.counter, vector * form.lanes)

@@ -152,7 +152,8 @@ def _argument(value: mlir.Value, arguments: list[mlir.Value]) -> int | None:
 
 def recognize(unit: Unit, generic: mlir.Op, shapes: Shapes) -> Contraction | None:
     """The contraction that ``generic`` is, or None where other code does as well or better."""
-    if not is_contraction(generic):
+    choices = parse_choices(unit.options.schedule)
+    if choices.contraction == "loops" or not is_contraction(generic):
         return None
     products = read_products(generic)
     nest, numbers = read_nest(generic, shapes)
@@ -171,10 +172,9 @@ def recognize(unit: Unit, generic: mlir.Op, shapes: Shapes) -> Contraction | Non
     if arranged is None:
         return None
     tuning = tuning_for(unit.target.name, unit.options.tuning)
-    tile = parse_choices(unit.options.schedule).register_tile
     used = (kinds[order[0]], kinds[order[1]], kinds[2])
-    form = form_for(unit.target, tuning, used, products.wide, exact, tile)
-    if not _worthwhile(arranged, form):
+    form = form_for(unit.target, tuning, used, products.wide, exact, choices.blocks)
+    if choices.contraction != "packed" and not _worthwhile(arranged, form):
         return None
     offsets = tuple(nest.accesses[number].offset for number in order)
     return Contraction(

@@ -6,15 +6,20 @@ multiply-add, and registers left for one row of B and an element of A.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kcache_compiler.package.cpus import Tuning
 from kcache_compiler.package.target import Target
+from kcache_compiler.schedule.choices import USUAL_BLOCKS, Blocks
 
-#: Packed elements along K in one block of A and B.
+#: Packed elements along K in one block of A and B, unless chosen.
 DEPTH = 256
-#: Elements between packed rows of A beyond ``DEPTH``: rows fall into different sets of the cache.
+#: Elements between packed rows of A beyond those: rows fall into different sets of the cache.
 PADDING = 16
+#: Bytes of a packed panel of A at most, which is on the stack, and columns of a block however it is chosen.
+PANEL_BYTES, CHOSEN_COLUMNS = 32768, 2048
+#: Vectors of a tile of one row: enough sums to hide the latency of adding to each.
+ROW_VECTORS = 8
 #: Bytes of a block of packed B at least, and its columns at most.
 BLOCK_BYTES = 1 << 19
 WIDEST = 1024
@@ -22,9 +27,6 @@ WIDEST = 1024
 LONE_COLUMNS = 256
 #: Tiles of rows that are summed in scratch at a time, where C is narrower than its sums.
 SUMMED_TILES = 16
-
-#: Vector registers of AVX-512.
-_REGISTERS = 32
 
 BYTES = {"f64": 8, "f32": 4, "i32": 4, "f16": 2, "bf16": 2}
 
@@ -36,7 +38,8 @@ class Form:
     Elements of ``a`` and ``b`` are widened to ``wide`` when they are packed, or, if ``pairs``, packed two by
     two along K for an instruction that multiplies and adds pairs. Sums are ``wide``; ``c`` is what is stored.
     ``fused`` multiplies and adds in one rounding; ``masked`` says that loads and stores of part of a vector
-    are instructions. ``width`` columns of B are packed at a time.
+    are instructions. ``width`` columns of B are packed at a time, ``steps`` elements along K; B is read
+    where it lies for up to ``few`` panels of rows.
     """
 
     a: str
@@ -50,6 +53,8 @@ class Form:
     fused: bool
     masked: bool
     pairs: bool
+    steps: int = DEPTH
+    few: int = 2
 
     @property
     def name(self) -> str:
@@ -73,7 +78,7 @@ class Form:
     @property
     def row_step(self) -> int:
         """Elements from one packed row of A to the next."""
-        return DEPTH + PADDING
+        return self.steps + PADDING
 
     @property
     def group(self) -> int:
@@ -88,7 +93,7 @@ class Form:
     @property
     def depth(self) -> int:
         """Steps of K in one block."""
-        return DEPTH * self.group
+        return self.steps * self.group
 
     @property
     def cell(self) -> int:
@@ -103,12 +108,15 @@ class Form:
     @property
     def packed_bytes(self) -> int:
         """Bytes of a block of packed B."""
-        return self.width * DEPTH * BYTES[self.packed]
+        return self.width * self.steps * BYTES[self.packed]
 
     @property
     def scratch(self) -> int:
-        sums = self.rows * SUMMED_TILES * self.width * BYTES[self.wide]
-        return self.packed_bytes + (sums if self.summed else 0)
+        if self.summed:
+            return self.packed_bytes + self.rows * SUMMED_TILES * self.width * BYTES[self.wide]
+        rows = (self.few + 1) * self.rows * self.row_step
+        edge = max(ROW_VECTORS * self.lanes, self.columns) * self.steps
+        return max(self.packed_bytes, (rows + edge) * BYTES[self.wide] if self.direct else 0)
 
     @property
     def vector(self) -> str:
@@ -125,27 +133,40 @@ def form_for(
     kinds: tuple[str, str, str],
     wide: str,
     exact: bool,
-    tile: tuple[int, int] | None = None,
+    blocks: Blocks = USUAL_BLOCKS,
 ) -> Form:
     """The form of a contraction of A, B and C of ``kinds``; ``exact`` keeps each product's own rounding.
 
-    ``tile`` chooses rows and vectors, where AVX-512's registers hold that many sums and a row of B.
+    ``blocks`` choose rows and vectors, where the registers hold that many sums and a row of B, and cache
+    blocks, of which the stack holds a panel of A and a table of columns.
 
     A block of packed B takes half of the second-level cache, or ``BLOCK_BYTES`` where that is more: it is
     read in order, and a wide block packs A less often.
     """
     features = target.features
-    bits, rows, vectors, masked, fma = 128, 6, 2, False, False
+    bits, rows, vectors, registers, masked, fma = 128, 6, 2, 16, False, False
     if target.triple.startswith("aarch64"):
-        rows, vectors, fma = 8, 3, True
+        rows, vectors, registers, fma = 8, 3, 32, True
     elif "avx512vl" in features and tuning.vector_bits >= 512:
-        bits, rows, masked, fma = 512, 12, True, True
+        bits, rows, registers, masked, fma = 512, 12, 32, True, True
     elif "avx2" in features and "fma" in features:
         bits, fma = 256, True
-    if tile is not None and masked and (tile[0] + 1) * tile[1] < _REGISTERS:
-        rows, vectors = tile
+    if blocks.tile is not None and (blocks.tile[0] + 1) * blocks.tile[1] < registers:
+        rows, vectors = blocks.tile
     pairs = bits == 512 and "avx512bf16" in features and kinds[:2] == ("bf16", "bf16") and not exact
     lanes = bits // 8 // BYTES[wide]
     columns = lanes * vectors
-    width = min(WIDEST, max(BLOCK_BYTES, tuning.l2 // 2) // (BYTES[wide] * DEPTH)) // columns * columns
-    return Form(*kinds, wide, lanes, rows, vectors, width, fma and not exact, masked, pairs)
+    width = min(WIDEST, max(BLOCK_BYTES, tuning.l2 // 2) // (BYTES[wide] * DEPTH))
+    more, less = blocks.columns
+    if more > 1:
+        width = max(width, min(CHOSEN_COLUMNS, width * more))
+    width = max(width // less // columns, 1) * columns
+    fused = fma and not exact
+    form = Form(*kinds, wide, lanes, rows, vectors, width, fused, masked, pairs, few=blocks.direct)
+    return replace(form, steps=panel_steps(form, blocks.depth))
+
+
+def panel_steps(form: Form, wished: int) -> int:
+    """Packed elements along K: as ``wished``, or as many as the stack has room for."""
+    most = PANEL_BYTES // (form.rows * BYTES[form.packed]) - PADDING
+    return min(wished, most // 64 * 64) if wished > DEPTH else wished

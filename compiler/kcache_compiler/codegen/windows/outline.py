@@ -42,6 +42,19 @@ def outline_window(
     return place + 1, outlined
 
 
+def is_window(generics: list[mlir.Op], shapes: Shapes) -> bool:
+    """Whether ``outline_window`` takes them, and would round no sum that a packed contraction keeps wide."""
+    place = next((number for number, generic in enumerate(generics[:2]) if is_contraction(generic)), None)
+    if place is None:
+        return False
+    generic = generics[place]
+    starts = not place or (generics[0].operands[-1] == generic.operands[2] and makes_zero(generics[0]))
+    wide = str(generic.operands[2].type.element_type) in ("f32", "f64")
+    return (
+        starts and wide and read_window(generic, shapes) is not None and not captured_by(generic, [0, 1, 2])
+    )
+
+
 class _Window:
     def __init__(
         self,

@@ -14,6 +14,7 @@ from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.schedule.attention.bodies import sums_products
 from kcache_compiler.schedule.attention.found import Attention
 from kcache_compiler.schedule.attention.match import Match
+from kcache_compiler.schedule.choices import parse_choices
 from kcache_compiler.schedule.fuse import Generic, read_generic
 
 #: The attribute of a marked operation: the number of its attention and its role.
@@ -29,7 +30,7 @@ REACH = "kcache.reach"
 
 def mark(unit: Unit) -> None:
     """Mark every attention of ``main``."""
-    if unit.options.numerics == "strict":
+    if unit.options.numerics == "strict" or not parse_choices(unit.options.schedule).joins_attention:
         return
     main = mlir.main_function(unit.module)
     number = 0

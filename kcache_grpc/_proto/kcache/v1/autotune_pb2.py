@@ -27,7 +27,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from kcache_grpc._proto.kcache.v1 import common_pb2 as kcache_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18kcache/v1/autotune.proto\x12\tkcache.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16kcache/v1/common.proto\"\x8e\x01\n\rTuningSubject\x12\x13\n\x0bspec_digest\x18\x01 \x01(\x0c\x12\x10\n\x08\x61rg_spec\x18\x02 \x01(\t\x12!\n\x06target\x18\x03 \x01(\x0b\x32\x11.kcache.v1.Target\x12#\n\x07options\x18\x04 \x01(\x0b\x32\x12.kcache.v1.Options\x12\x0e\n\x06\x64\x65vice\x18\x05 \x01(\t\"\x96\x01\n\x0eScheduleTiming\x12\x10\n\x08schedule\x18\x01 \x01(\t\x12+\n\x08\x64uration\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0csample_count\x18\x03 \x01(\r\x12/\n\x0b\x63reate_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x97\x01\n\x14RecordTimingsRequest\x12(\n\x06header\x18\x01 \x01(\x0b\x32\x18.kcache.v1.RequestHeader\x12)\n\x07subject\x18\x02 \x01(\x0b\x32\x18.kcache.v1.TuningSubject\x12*\n\x07timings\x18\x03 \x03(\x0b\x32\x19.kcache.v1.ScheduleTiming\".\n\x15RecordTimingsResponse\x12\x15\n\rcreated_count\x18\x01 \x01(\r\"\x90\x01\n\x12ListTimingsRequest\x12(\n\x06header\x18\x01 \x01(\x0b\x32\x18.kcache.v1.RequestHeader\x12)\n\x07subject\x18\x02 \x01(\x0b\x32\x18.kcache.v1.TuningSubject\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"Z\n\x13ListTimingsResponse\x12*\n\x07timings\x18\x01 \x03(\x0b\x32\x19.kcache.v1.ScheduleTiming\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\xac\x01\n\x08\x41utotune\x12R\n\rRecordTimings\x12\x1f.kcache.v1.RecordTimingsRequest\x1a .kcache.v1.RecordTimingsResponse\x12L\n\x0bListTimings\x12\x1d.kcache.v1.ListTimingsRequest\x1a\x1e.kcache.v1.ListTimingsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18kcache/v1/autotune.proto\x12\tkcache.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16kcache/v1/common.proto\"\x9d\x01\n\rTuningSubject\x12\x13\n\x0bspec_digest\x18\x01 \x01(\x0c\x12\x10\n\x08\x61rg_spec\x18\x02 \x01(\t\x12!\n\x06target\x18\x03 \x01(\x0b\x32\x11.kcache.v1.Target\x12#\n\x07options\x18\x04 \x01(\x0b\x32\x12.kcache.v1.Options\x12\x0e\n\x06\x64\x65vice\x18\x05 \x01(\t\x12\r\n\x05sizes\x18\x06 \x01(\t\"\xa5\x01\n\x0eScheduleTiming\x12\x10\n\x08schedule\x18\x01 \x01(\t\x12+\n\x08\x64uration\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0csample_count\x18\x03 \x01(\r\x12/\n\x0b\x63reate_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05sizes\x18\x05 \x01(\t\"\x97\x01\n\x14RecordTimingsRequest\x12(\n\x06header\x18\x01 \x01(\x0b\x32\x18.kcache.v1.RequestHeader\x12)\n\x07subject\x18\x02 \x01(\x0b\x32\x18.kcache.v1.TuningSubject\x12*\n\x07timings\x18\x03 \x03(\x0b\x32\x19.kcache.v1.ScheduleTiming\".\n\x15RecordTimingsResponse\x12\x15\n\rcreated_count\x18\x01 \x01(\r\"\x90\x01\n\x12ListTimingsRequest\x12(\n\x06header\x18\x01 \x01(\x0b\x32\x18.kcache.v1.RequestHeader\x12)\n\x07subject\x18\x02 \x01(\x0b\x32\x18.kcache.v1.TuningSubject\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"Z\n\x13ListTimingsResponse\x12*\n\x07timings\x18\x01 \x03(\x0b\x32\x19.kcache.v1.ScheduleTiming\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\xac\x01\n\x08\x41utotune\x12R\n\rRecordTimings\x12\x1f.kcache.v1.RecordTimingsRequest\x1a .kcache.v1.RecordTimingsResponse\x12L\n\x0bListTimings\x12\x1d.kcache.v1.ListTimingsRequest\x1a\x1e.kcache.v1.ListTimingsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,17 +35,17 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kcache.v1.autotune_pb2', _g
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_TUNINGSUBJECT']._serialized_start=129
-  _globals['_TUNINGSUBJECT']._serialized_end=271
-  _globals['_SCHEDULETIMING']._serialized_start=274
-  _globals['_SCHEDULETIMING']._serialized_end=424
-  _globals['_RECORDTIMINGSREQUEST']._serialized_start=427
-  _globals['_RECORDTIMINGSREQUEST']._serialized_end=578
-  _globals['_RECORDTIMINGSRESPONSE']._serialized_start=580
-  _globals['_RECORDTIMINGSRESPONSE']._serialized_end=626
-  _globals['_LISTTIMINGSREQUEST']._serialized_start=629
-  _globals['_LISTTIMINGSREQUEST']._serialized_end=773
-  _globals['_LISTTIMINGSRESPONSE']._serialized_start=775
-  _globals['_LISTTIMINGSRESPONSE']._serialized_end=865
-  _globals['_AUTOTUNE']._serialized_start=868
-  _globals['_AUTOTUNE']._serialized_end=1040
+  _globals['_TUNINGSUBJECT']._serialized_end=286
+  _globals['_SCHEDULETIMING']._serialized_start=289
+  _globals['_SCHEDULETIMING']._serialized_end=454
+  _globals['_RECORDTIMINGSREQUEST']._serialized_start=457
+  _globals['_RECORDTIMINGSREQUEST']._serialized_end=608
+  _globals['_RECORDTIMINGSRESPONSE']._serialized_start=610
+  _globals['_RECORDTIMINGSRESPONSE']._serialized_end=656
+  _globals['_LISTTIMINGSREQUEST']._serialized_start=659
+  _globals['_LISTTIMINGSREQUEST']._serialized_end=803
+  _globals['_LISTTIMINGSRESPONSE']._serialized_start=805
+  _globals['_LISTTIMINGSRESPONSE']._serialized_end=895
+  _globals['_AUTOTUNE']._serialized_start=898
+  _globals['_AUTOTUNE']._serialized_end=1070
 # @@protoc_insertion_point(module_scope)

@@ -12,30 +12,34 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class TuningSubject(_message.Message):
-    __slots__ = ("spec_digest", "arg_spec", "target", "options", "device")
+    __slots__ = ("spec_digest", "arg_spec", "target", "options", "device", "sizes")
     SPEC_DIGEST_FIELD_NUMBER: _ClassVar[int]
     ARG_SPEC_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
     spec_digest: bytes
     arg_spec: str
     target: _common_pb2.Target
     options: _common_pb2.Options
     device: str
-    def __init__(self, spec_digest: _Optional[bytes] = ..., arg_spec: _Optional[str] = ..., target: _Optional[_Union[_common_pb2.Target, _Mapping]] = ..., options: _Optional[_Union[_common_pb2.Options, _Mapping]] = ..., device: _Optional[str] = ...) -> None: ...
+    sizes: str
+    def __init__(self, spec_digest: _Optional[bytes] = ..., arg_spec: _Optional[str] = ..., target: _Optional[_Union[_common_pb2.Target, _Mapping]] = ..., options: _Optional[_Union[_common_pb2.Options, _Mapping]] = ..., device: _Optional[str] = ..., sizes: _Optional[str] = ...) -> None: ...
 
 class ScheduleTiming(_message.Message):
-    __slots__ = ("schedule", "duration", "sample_count", "create_time")
+    __slots__ = ("schedule", "duration", "sample_count", "create_time", "sizes")
     SCHEDULE_FIELD_NUMBER: _ClassVar[int]
     DURATION_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_COUNT_FIELD_NUMBER: _ClassVar[int]
     CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
     schedule: str
     duration: _duration_pb2.Duration
     sample_count: int
     create_time: _timestamp_pb2.Timestamp
-    def __init__(self, schedule: _Optional[str] = ..., duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., sample_count: _Optional[int] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    sizes: str
+    def __init__(self, schedule: _Optional[str] = ..., duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., sample_count: _Optional[int] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., sizes: _Optional[str] = ...) -> None: ...
 
 class RecordTimingsRequest(_message.Message):
     __slots__ = ("header", "subject", "timings")
