@@ -47,6 +47,9 @@ class Guard(grpc.aio.ServerInterceptor):
         self._log = log
         self._metrics = metrics
         self._wrapped: dict[str, Handler] = {}
+        #: Calls without a deadline of their own, by when they get ours: the order in which they came.
+        self._open: dict[Call, float] = {}
+        self._alarm: asyncio.TimerHandle | None = None
         self._request_ids = itertools.count()
         self._request_prefix = os.urandom(6).hex()
 
@@ -147,6 +150,28 @@ class Guard(grpc.aio.ServerInterceptor):
         """Seconds that a call without a deadline gets."""
         return self._default_deadline
 
+    def opened(self, call: Call) -> None:
+        """A call without a deadline began. One alarm for all: one a call would cost each more than this."""
+        loop = asyncio.get_running_loop()
+        due = self._open[call] = loop.time() + self._default_deadline
+        if self._alarm is None:
+            self._alarm = loop.call_at(due, self._expire)
+
+    def closed(self, call: Call) -> None:
+        """It ended."""
+        self._open.pop(call, None)
+
+    def _expire(self) -> None:
+        """Ends the calls that are due, and waits for the next one."""
+        self._alarm, loop = None, asyncio.get_running_loop()
+        now = loop.time()
+        for call, due in list(self._open.items()):
+            if due > now:
+                self._alarm = loop.call_at(due, self._expire)
+                return
+            del self._open[call]
+            call.expire()
+
     def write(self, request: Request) -> None:
         """One line of the request log, one observation of the metrics."""
         self._log.add(request)
@@ -177,7 +202,8 @@ class Call:
         self._method = method
         self._context = context
         self._started = time.perf_counter()
-        self._alarm: asyncio.TimerHandle | None = None
+        #: Of a call that has no deadline of its own.
+        self._task: asyncio.Task[Any] | None = None
         self._late = False
         self._caller: Caller | None = None
 
@@ -215,20 +241,19 @@ class Call:
         self._guard.check_token(self._context)
         if self._context.time_remaining() is not None:
             return
-        task = asyncio.current_task()
-        assert task is not None
+        self._task = asyncio.current_task()
+        self._guard.opened(self)
 
-        def expire() -> None:
-            self._late = True
-            task.cancel()
-
-        loop = asyncio.get_running_loop()
-        self._alarm = loop.call_later(self._guard.default_deadline, expire)
+    def expire(self) -> None:
+        """The default deadline has passed."""
+        self._late = True
+        if self._task is not None:
+            self._task.cancel()
 
     def end(self, outcome: str) -> None:
         """Logs the call."""
-        if self._alarm is not None:
-            self._alarm.cancel()
+        if self._task is not None:
+            self._guard.closed(self)
         self._guard.write(Request(time.time(), self._method, outcome, self.elapsed * 1e3, self._caller))
 
     async def fail(self, error: BaseException) -> None:

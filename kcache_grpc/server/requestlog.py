@@ -9,6 +9,7 @@ import logging
 import re
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import lru_cache
 
 from kcache_grpc.service import Caller
 
@@ -16,6 +17,7 @@ logger = logging.getLogger("kcache.request")
 
 _PERIOD = 0.2
 _MAX_WAITING = 100_000
+_SECOND = "{}.{:03d}+00:00"
 #: Characters of a caller's text in a line.
 _MAX_TEXT = 160
 #: What needs no quotes in a text line; anything else could pass for a field or a line of ours.
@@ -34,9 +36,9 @@ class Request:
 
     def fields(self) -> dict[str, object]:
         """As named values."""
-        caller = self.caller or Caller(namespace="")
+        caller = self.caller or _NOBODY
         return {
-            "time": datetime.fromtimestamp(self.at, timezone.utc).isoformat(timespec="milliseconds"),
+            "time": _time(self.at),
             "rpc": self.method.rpartition("/")[2],
             "outcome": self.outcome,
             "ms": round(self.milliseconds, 3),
@@ -45,6 +47,19 @@ class Request:
             "client": _short(caller.client),
             "peer": _short(caller.peer),
         }
+
+
+_NOBODY = Caller(namespace="")
+
+
+def _time(at: float) -> str:
+    thousandths = round(at * 1000)
+    return _SECOND.format(_second(thousandths // 1000), thousandths % 1000)
+
+
+@lru_cache(maxsize=4)
+def _second(at: int) -> str:
+    return datetime.fromtimestamp(at, timezone.utc).isoformat()[:19]
 
 
 def _short(text: str) -> str:
@@ -95,5 +110,10 @@ class RequestLog:
 
 
 def _quoted(value: object) -> str:
-    text = str(value)
+    return _quoted_text(value) if isinstance(value, str) else str(value)
+
+
+@lru_cache(maxsize=1024)
+def _quoted_text(text: str) -> str:
+    """Most texts come again and again, all but the ids of requests and times."""
     return text if _PLAIN.fullmatch(text) else json.dumps(text)

@@ -104,7 +104,8 @@ class Lookups:
         for digest, graph in read.graphs.items():
             kernel = read.kernels.get(read.names[digest])
             answers[digest] = Missing(graph) if kernel is None else Found(graph, kernel)
-        answers.update(await self._find_failures(query, program_digests, answers, read.names))
+        if any(not isinstance(answers.get(digest), Found) for digest in program_digests):
+            answers.update(await self._find_failures(query, program_digests, answers, read.names))
         results = [answers.get(digest, Missing(None)) for digest in program_digests]
         return await self._inline(query, results, read.blobs)
 
@@ -261,14 +262,14 @@ class Lookups:
                     refs.append(ref)
             chosen.append(refs)
         others = [ref for refs in chosen for ref in refs if ref.sha256 not in read]
-        contents = {**read, **await self._kernels.blobs(query.namespace, others)}
+        contents = {**read, **await self._kernels.blobs(query.namespace, others)} if others else read
         return [
             self._complete(query, result, refs, contents) if isinstance(result, Found) else result
             for result, refs in zip(results, chosen, strict=True)
         ]
 
     def _complete(
-        self, query: Query, found: Found, refs: Sequence[ArtifactRef], contents: dict[bytes, bytes]
+        self, query: Query, found: Found, refs: Sequence[ArtifactRef], contents: Mapping[bytes, bytes]
     ) -> Found:
         """The answer with its bytes; remembered when it is whole, and no better one may come."""
         inline = tuple((ref, contents[ref.sha256]) for ref in refs if ref.sha256 in contents)

@@ -6,8 +6,8 @@ import os
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -22,6 +22,7 @@ from sqlalchemy import (
     create_engine,
     delete,
     event,
+    exc,
     exists,
 )
 from sqlalchemy.dialects import sqlite
@@ -31,7 +32,7 @@ from kcache_grpc.storage.errors import StoreUnavailable
 from kcache_grpc.storage.schema import METADATA, artifact_chunks, quarantine
 from kcache_grpc.storage.sql.counters import add_together
 from kcache_grpc.storage.sql.database import Database, Removal, Rows, removal_event
-from kcache_grpc.storage.sql.faults import translated
+from kcache_grpc.storage.sql.faults import translate, translated
 from kcache_grpc.storage.sql.journal import insert_rows
 from kcache_grpc.storage.sql.part import batches
 from kcache_grpc.storage.sql.prepared import Prepared
@@ -95,6 +96,18 @@ def _connect(engine: Engine) -> Connection:
         return engine.connect()
 
 
+class _Hurry(threading.local):
+    """A context: whether reads of this thread are in a hurry."""
+
+    on = False
+
+    def __enter__(self) -> None:
+        self.on = True
+
+    def __exit__(self, *_: object) -> None:
+        self.on = False
+
+
 class SqliteDatabase(Database):
     """A database file that exists and has our schema."""
 
@@ -116,7 +129,7 @@ class SqliteDatabase(Database):
         self._durable = True
         self._readers: deque[Connection] = deque()
         self._hurried_readers: deque[Connection] = deque()
-        self._hurry = threading.local()
+        self._hurry = _Hurry()
 
     def _leave_parent(self) -> None:
         """In the child of a fork: begin anew. Closing the parent's connections would disturb its file."""
@@ -132,25 +145,21 @@ class SqliteDatabase(Database):
         fetched = self._with_reader(lambda reader: driver(reader).execute(text, parameters).fetchall())
         return statement.rows(fetched)
 
-    @contextmanager
-    def hurried(self) -> Generator[None]:
-        self._hurry.on = True
-        try:
-            yield
-        finally:
-            self._hurry.on = False
+    def hurried(self) -> AbstractContextManager[None]:
+        return self._hurry
 
     def _with_reader(self, ask: Callable[[Connection], T]) -> T:
         if self._process != os.getpid():
             self._leave_parent()
-        hurried = getattr(self._hurry, "on", False)
+        hurried = self._hurry.on
         readers = self._hurried_readers if hurried else self._readers
         reader = self._reader(readers, self._hurried_engine if hurried else self._engine)
         try:
-            with translated():
-                rows = ask(reader)
-        except BaseException:
+            rows = ask(reader)
+        except BaseException as error:
             reader.close()
+            if isinstance(error, exc.SQLAlchemyError | sqlite3.Error):
+                raise translate(error) from error
             raise
         readers.append(reader)
         if self._closed:
