@@ -103,13 +103,14 @@ async def start_server(config: ServerConfig) -> ServerHandle:
             socket = listen.UnixSocket(config.socket)
             resources.callback(socket.close)
             addresses.append(socket.bind(server))
+        if metrics is not None:  # as all addresses before what takes seconds: a wrong one is told at once
+            endpoint = await asyncio.to_thread(metrics.serve, config.metrics)
+            resources.push_async_callback(asyncio.to_thread, endpoint.close)
+            addresses.append(f"http://{endpoint.address}/metrics")
         service = await _start_service(config)
         resources.push_async_callback(service.close, 0.0)
         if metrics is not None:
             metrics.watch(service.counters, server_version(), service.toolchains)
-            endpoint = await asyncio.to_thread(metrics.serve, config.metrics)
-            resources.push_async_callback(asyncio.to_thread, endpoint.close)
-            addresses.append(f"http://{endpoint.address}/metrics")
         health = _register(server, service, config)
         await server.start()
         return ServerHandle(tuple(addresses), service, server, health, resources.pop_all())

@@ -1,6 +1,7 @@
 """A server process of the tests: ``kcache serve`` without the command line.
 
-TEST_HELD_JOBS names a folder: compiles then wait for the file ``open`` in it, see gated_jobs.py.
+TEST_HELD_JOBS names a folder: compiles then wait for the file ``open`` in it, see gated_jobs.py. With
+TEST_IDLE_JOBS there is no compiler, see idle_jobs.py.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ def main() -> None:
     if folder:
         path = (folder, str(Path(__file__).parent))
         settings = WorkerSettings(memory_bytes=4 << 30, jobs="held_jobs", extra_path=path)
+    if os.environ.get("TEST_IDLE_JOBS"):
+        settings = WorkerSettings(jobs="idle_jobs", extra_path=(str(Path(__file__).parent),))
     serve(ServerConfig.from_env(os.environ, worker=settings))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,21 @@ from kcache_grpc.server.requestlog import Request, RequestLog
 from kcache_grpc.service import Caller
 from kcache_grpc.storage import open_store
 from kcache_grpc.storage.errors import StorageError
+from tests.server import idle_jobs
 from tests.server.programs import header
-from tests.server.running import Running, config_in, process, running
+from tests.server.running import Running, process, running
+from tests.server.running import config_in as compiling_config_in
+
+
+def config_in(folder: Path, **changes: Any) -> ServerConfig:
+    """Nothing is compiled here."""
+    return compiling_config_in(folder, worker=idle_jobs.settings(), **changes)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(config_in(tmp_path_factory.mktemp("server"))) as server:
+        yield server
 
 
 def start(config: ServerConfig) -> None:
@@ -40,6 +54,10 @@ def test_a_taken_port_is_a_clear_error(
     with pytest.raises(Unavailable, match=f"cannot listen on {server.address}: Address already in use"):
         start(config_in(tmp_path, listen=(server.address,)))
     assert "add_port" not in capfd.readouterr().err
+
+
+def test_no_metrics_are_served_unless_asked_for(server: Running) -> None:
+    assert not [address for address in server.addresses if address.startswith("http")]
 
 
 def test_an_address_of_another_machine(tmp_path: Path) -> None:
@@ -117,7 +135,7 @@ def test_the_socket_is_private_and_not_stolen(tmp_path: Path) -> None:
 
 def test_a_socket_left_by_a_killed_server_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "run" / "kcache.sock"
-    with process(tmp_path, KCACHE_SOCKET=str(path)):
+    with process(tmp_path, TEST_IDLE_JOBS="1", KCACHE_SOCKET=str(path)):
         pass
     assert path.exists()
     start(config_in(tmp_path, listen=(), socket=path))
@@ -157,7 +175,7 @@ def test_another_key_is_refused_or_disowns_what_was_signed(tmp_path: Path) -> No
 
 def test_a_ready_file_says_where_it_listens(tmp_path: Path) -> None:
     ready = tmp_path / "ready.json"
-    with process(tmp_path, KCACHE_READY_FILE=str(ready)) as (child, address):
+    with process(tmp_path, TEST_IDLE_JOBS="1", KCACHE_READY_FILE=str(ready)) as (child, address):
         said = json.loads(ready.read_text())
         assert said["addresses"][0] == address
         assert said["pid"] == child.pid
@@ -167,7 +185,7 @@ def test_a_ready_file_says_where_it_listens(tmp_path: Path) -> None:
 
 
 def test_requests_are_logged_one_line_each(tmp_path: Path) -> None:
-    with process(tmp_path, KCACHE_LOG_FORMAT="json") as (child, address):
+    with process(tmp_path, TEST_IDLE_JOBS="1", KCACHE_LOG_FORMAT="json") as (child, address):
         with grpc.insecure_channel(address) as channel:
             stub: Any = kernel_cache_pb2_grpc.KernelCacheStub(channel)
             stub.CountSpecs(pb.CountSpecsRequest(header=header("logged", "id-1")))

@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.errors import ArgumentError, Unavailable
+from tests.server import idle_jobs
 from tests.server.programs import TARGET, add, header, inline
 from tests.server.running import Running, config_in, running
 
@@ -60,11 +61,6 @@ def test_requests_and_work_are_counted(tmp_path: Path) -> None:
         urllib.request.urlopen(address, timeout=5)
 
 
-def test_nothing_listens_unless_asked(tmp_path: Path) -> None:
-    with running(config_in(tmp_path)) as server:
-        assert not [address for address in server.addresses if address.startswith("http")]
-
-
 @pytest.mark.parametrize("address", ["9090", "host:", ":9090", "localhost:99999"])
 def test_what_is_no_address(tmp_path: Path, address: str) -> None:
     with pytest.raises(ArgumentError, match="host:port"), running(config_in(tmp_path, metrics=address)):
@@ -72,8 +68,9 @@ def test_what_is_no_address(tmp_path: Path, address: str) -> None:
 
 
 def test_a_taken_port_is_a_clear_error_and_nothing_is_left(tmp_path: Path) -> None:
-    with running(config_in(tmp_path / "one", metrics="127.0.0.1:0")) as server:
+    idle = idle_jobs.settings()
+    with running(config_in(tmp_path / "one", metrics="127.0.0.1:0", worker=idle)) as server:
         taken = server.addresses[-1].split("/")[2]
-        config = config_in(tmp_path / "two", metrics=taken)
+        config = config_in(tmp_path / "two", metrics=taken, worker=idle)
         with pytest.raises(Unavailable, match="Address already in use"), running(config):
             pass

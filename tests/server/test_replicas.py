@@ -21,7 +21,7 @@ from kcache_grpc.storage import open_store
 from kcache_grpc.storage.sql.postgres import PostgresDatabase
 from tests import postgres
 from tests.ports import free_port
-from tests.server import gated_jobs
+from tests.server import gated_jobs, idle_jobs
 from tests.server.cut import Proxy
 from tests.server.programs import add, compile_request, inline, kernels_request, result_of
 from tests.server.running import config_in, process, running
@@ -212,8 +212,9 @@ def test_a_raised_epoch_is_told_to_servers_that_would_not_look(tmp_path, url, mo
 
 
 def test_a_server_with_another_signing_key_is_refused(tmp_path, url):
-    with running(config_in(tmp_path, db=url)):
+    idle = idle_jobs.settings()
+    with running(config_in(tmp_path, db=url, worker=idle)):
         pass
-    other = config_in(tmp_path, db=url, key_file=tmp_path / "other.key")
+    other = config_in(tmp_path, db=url, worker=idle, key_file=tmp_path / "other.key")
     with pytest.raises(PermissionDenied, match=r"share one key \(--key-file\)"), running(other):
         pass
