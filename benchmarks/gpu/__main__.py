@@ -1,6 +1,7 @@
 """``python -m benchmarks.gpu [--only GLOB] [--rounds N] [--json FILE]``: kernels on this machine's GPU.
 
-Beside PyTorch eager (cuBLAS for matrix products) and Inductor, in turns on one stream, timed by CUDA events.
+Beside PyTorch eager (cuBLAS for matrix products), Inductor and, for attention, PyTorch's flash attention
+("special"; 0: there is none), in turns on one stream, timed by CUDA events.
 Without a GPU, or a PyTorch for it, it says so and measures nothing.
 """
 
@@ -62,7 +63,10 @@ def measured(torch: Any, device: Device, only: str, rounds: int) -> dict[str, An
         "cases": [],
     }
     print(json.dumps({name: value for name, value in found.items() if name != "cases"}))
-    print(f"{'case':18} {'us':>9} {'of copy':>8} {'TFLOP/s':>8} {'x eager':>8} {'x inductor':>10}  error")
+    print(
+        f"{'case':18} {'us':>9} {'of copy':>8} {'TFLOP/s':>8} {'x eager':>8} {'x inductor':>10} "
+        f"{'x special':>9}  error"
+    )
     with tempfile.TemporaryDirectory() as folder, kcache.Client(cache_dir=folder) as client:
         for case in cases():
             if fnmatch.fnmatch(case.name, only):
@@ -83,6 +87,9 @@ def _case(torch: Any, client: Any, case: Any, target: str, rounds: int, copied: 
         "eager": lambda: case.eager(*arguments),
         "inductor": lambda: compiled(*arguments),
     }
+    if case.special is not None:
+        special = case.special
+        ways["special"] = lambda: special(*arguments)
     wanted = case.eager(*(argument.double() for argument in arguments)) if not case.flops else ways["eager"]()
     error = float((ways["ours"]().double() - wanted.double()).abs().max())
     times = _times(torch, ways, rounds)
@@ -97,7 +104,8 @@ def _case(torch: Any, client: Any, case: Any, target: str, rounds: int, copied: 
     }
     print(
         f"{case.name:18} {best['ours']:9.1f} {result['share_of_copy']:8.2f} {result['tflops']:8.1f} "
-        f"{best['eager'] / best['ours']:8.2f} {best['inductor'] / best['ours']:10.2f}  {error:.1e}"
+        f"{best['eager'] / best['ours']:8.2f} {best['inductor'] / best['ours']:10.2f} "
+        f"{best['special'] / best['ours'] if 'special' in best else 0:9.2f}  {error:.1e}"
     )
     return result
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tests.gpu.programs import narrow_attention
+
 
 @dataclass(frozen=True)
 class Case:
@@ -21,6 +23,8 @@ class Case:
     eager: Callable[..., Any]
     moved: int
     flops: int = 0
+    #: What a framework has for this very thing, where it has that: flash attention.
+    special: Callable[..., Any] | None = None
 
 
 #: Elements of a streaming case: past every L2 cache, so that memory is measured.
@@ -32,9 +36,10 @@ def cases() -> list[Case]:
     """All of them; imports PyTorch."""
     found = [_pointwise("f32"), _pointwise("bf16")]
     for row in (256, 1024, 4096, 16384):
-        found += [_softmax(row), _rms_norm(row)]
+        found += [_softmax(row), _rms_norm(row), _layer_norm(row)]
     found += [_transpose("f32"), _transpose("bf16")]
     found += [_matmul(size) for size in (1024, 2048, 4096, 8192)]
+    found += [_attention(length, causal) for length in (1024, 4096) for causal in (False, True)]
     return found
 
 
@@ -101,6 +106,36 @@ def _rms_norm(row: int) -> Case:
     return Case(f"rms_norm/{row}", "f32", ((count, row),), _main([whole], whole, body), eager, 8 * _ELEMENTS)
 
 
+def _layer_norm(row: int) -> Case:
+    import torch
+
+    count = _ELEMENTS // row
+    whole, rows, one = _kind("f32", count, row), _kind("f32", count), _kind("f32", row)
+    body = f"""%n = stablehlo.constant dense<{float(row)}> : {whole}
+      %c = stablehlo.constant dense<1.0e-05> : {whole}
+      {_reduced("sum", "a0", "0.0", "add", whole, rows)}
+      %m = stablehlo.divide %sums, %n : {whole}
+      %d = stablehlo.subtract %a0, %m : {whole}
+      %q = stablehlo.multiply %d, %d : {whole}
+      {_reduced("var", "q", "0.0", "add", whole, rows)}
+      %w = stablehlo.divide %vars, %n : {whole}
+      %v = stablehlo.add %w, %c : {whole}
+      %i = stablehlo.rsqrt %v : {whole}
+      %s = stablehlo.multiply %d, %i : {whole}
+      %g = stablehlo.broadcast_in_dim %a1, dims = [1] : ({one}) -> {whole}
+      %b = stablehlo.broadcast_in_dim %a2, dims = [1] : ({one}) -> {whole}
+      %t = stablehlo.multiply %s, %g : {whole}
+      %r = stablehlo.add %t, %b : {whole}"""
+    return Case(
+        f"layer_norm/{row}",
+        "f32",
+        ((count, row), (row,), (row,)),
+        _main([whole, one, one], whole, body),
+        lambda a, g, b: torch.nn.functional.layer_norm(a, (row,), g, b),
+        8 * _ELEMENTS,
+    )
+
+
 def _transpose(dtype: str) -> Case:
     whole = _kind(dtype, 8192, 8192)
     text = _main([whole], whole, f"%r = stablehlo.transpose %a0, dims = [1, 0] : ({whole}) -> {whole}")
@@ -125,4 +160,33 @@ def _matmul(size: int) -> Case:
         lambda a, b: a @ b,  # cuBLAS
         3 * 2 * size * size,
         2 * size**3,
+    )
+
+
+#: Heads, and the width of a head.
+_HEADS, _WIDTH = 32, 64
+
+
+def _attention(length: int, causal: bool) -> Case:
+    """softmax(q k^T / 8) v as frameworks export it; the rival is theirs, unfused."""
+    import torch
+
+    text = narrow_attention(1, _HEADS, length, length, _WIDTH, "bf16", causal)
+
+    def eager(q: Any, k: Any, v: Any) -> Any:
+        scores = (q @ k.transpose(2, 3)).float() * 0.125
+        if causal:
+            hidden = torch.ones(length, length, dtype=torch.bool, device=q.device).triu(1)
+            scores = scores.masked_fill(hidden, float("-inf"))
+        return torch.softmax(scores, -1).to(v.dtype) @ v
+
+    return Case(
+        f"attention/{length}{'/causal' if causal else ''}",
+        "bf16",
+        ((1, _HEADS, length, _WIDTH),) * 3,
+        text,
+        eager,
+        4 * 2 * _HEADS * length * _WIDTH,
+        (2 if causal else 4) * _HEADS * length * length * _WIDTH,
+        lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal),
     )
