@@ -135,7 +135,9 @@ def _exp_rows(x: Array) -> Array:
 _PLANES = ((1, 1), (3, 5), (2, 32), (5, 33), (7, 255), (4, 1000), (2, 1025), (37, 64), (1, 4099))
 TEMPLATES = (
     Template("pointwise", _pointwise, lambda m, n: ((m, n), (n,)), lambda a, b: np.tanh(a + b) * a, _PLANES),
-    Template("softmax", _softmax, lambda m, n: ((m, n),), _exp_rows, (*_PLANES, (2, 9001))),
+    Template(
+        "softmax", _softmax, lambda m, n: ((m, n),), _exp_rows, (*_PLANES, (9, 512), (8, 2048), (2, 9001))
+    ),
     Template("row sums", _sums(1), lambda m, n: ((m, n),), lambda a: a.sum(1), _PLANES),
     Template("column sums", _sums(0), lambda m, n: ((m, n),), lambda a: a.sum(0), (*_PLANES, (301, 3))),
     Template("transpose", _transpose, lambda m, n: ((m, n),), np.transpose, (*_PLANES, (64, 96), (33, 31))),

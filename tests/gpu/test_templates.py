@@ -40,6 +40,8 @@ def _check(template: Template, dtype: str, sizes: tuple[int, ...], orders: tuple
 _SAMPLE = [
     (template, dtype, template.sizes[at]) for template in TEMPLATES for dtype, at in (("f32", -1), ("f16", 3))
 ]
+#: Rows that threads share evenly, whose elements stay in registers.
+_SAMPLE += [(one, dtype, (9, 512)) for one in TEMPLATES if one.name == "softmax" for dtype in ("f32", "bf16")]
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,16 @@ def test_neighbours_are_read_and_written_sixteen_bytes_at_a_time() -> None:
         assert "st.global.v4.b32" in ptx
 
 
+@pytest.mark.parametrize(("length", "chunks"), [(256, 2), (1024, 2), (4096, 4), (16384, 4)])
+def test_a_row_is_read_once_and_written_once(length: int, chunks: int) -> None:
+    """Threads keep their elements of a softmax in registers."""
+    ptx = compiled(SOFTMAX.replace("2000", str(length)), 1).artifacts["ptx"].decode()
+    assert ptx.count("ld.global.nc.v4.b32") == chunks
+    assert ptx.count("st.global.v4.b32") == chunks
+    assert ptx.count("ld.global") == chunks
+    assert ptx.count("st.global") == chunks
+
+
 def test_rows_of_odd_lengths_are_read_one_by_one() -> None:
     ptx = compiled(SOFTMAX.replace("2000", "2001"), 1).artifacts["ptx"].decode()
     assert "ld.global.nc.b32" in ptx

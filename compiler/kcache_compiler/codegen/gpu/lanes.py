@@ -66,6 +66,8 @@ class LaneWriter(PointWriter):
     ) -> None:
         self.moved = moved
         self.group: Chunk | None = None
+        #: Buffers that the kernel does not write.
+        self.constant: Collection[int] = ()
         super().__init__(kernel, fused, codes, pointers, views, scalars)
 
     def lanes(self, segment: tuple[Statement, ...], whole: bool) -> Lanes | None:
@@ -121,7 +123,10 @@ class LaneWriter(PointWriter):
             run([*counters[:-1], memory.plus(counters[-1], mlir.constant(lane))])
         chunk, self.group = self.group, None
         for access, values in chunk.results.items():
-            self._store(access, counters, values)
+            self.stored(access, self._store(access, counters, values))
+
+    def stored(self, access: Access, store: mlir.Op) -> None:
+        """A chunk was written."""
 
     def read(self, access: Access, counters: list[mlir.Value], registers: Registers) -> mlir.Value:
         """An element, out of those that were read together."""
@@ -137,6 +142,7 @@ class LaneWriter(PointWriter):
                 [self._place(access, chunk.counters)],
                 kind,
                 alignment=_alignment(element, chunk.lanes),
+                **({"invariant": mlir.unit_attr()} if access.buffer in self.constant else {}),
             )
         lane = mlir.constant(chunk.lane)
         raw = mlir.value("llvm.extractelement", [chunk.vectors[key], lane], memory.stored_type(element))
@@ -158,7 +164,7 @@ class LaneWriter(PointWriter):
         registers[element_of(access)] = value
         self.group.results.setdefault(access, []).append(value)
 
-    def _store(self, access: Access, counters: list[mlir.Value], values: list[mlir.Value]) -> None:
+    def _store(self, access: Access, counters: list[mlir.Value], values: list[mlir.Value]) -> mlir.Op:
         element = self.pointers[access.buffer].element
         kind = _vector(element, len(values))
         vector = mlir.value("llvm.mlir.poison", (), kind)
@@ -168,7 +174,7 @@ class LaneWriter(PointWriter):
             )
         place = self._place(access, counters)
         attributes = {"alignment": _alignment(element, len(values))}
-        mlir.create("llvm.store", [vector, place], attributes=attributes)
+        return mlir.create("llvm.store", [vector, place], attributes=attributes)
 
     def _place(self, access: Access, counters: list[mlir.Value]) -> mlir.Value:
         return memory.shift(self._start(access), self._offset(access, counters))

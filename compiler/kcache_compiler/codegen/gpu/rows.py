@@ -28,7 +28,7 @@ from kcache_compiler.codegen.gpu.intrinsics import barrier, special, warp_barrie
 from kcache_compiler.codegen.gpu.kernel import Form, Kernel, split
 from kcache_compiler.codegen.gpu.lanes import Lanes, LaneWriter
 from kcache_compiler.codegen.gpu.shared import ALIGNMENT, shared_memory
-from kcache_compiler.codegen.gpu.touches import Touch, Touches
+from kcache_compiler.codegen.gpu.touches import Kept, Touch, Touches
 from kcache_compiler.codegen.launch import captured_by
 from kcache_compiler.codegen.memory import Pointer, i64
 from kcache_compiler.codegen.nest import Access
@@ -37,10 +37,13 @@ from kcache_compiler.schedule.loops import Fused, Statement
 
 WARP = 32
 #: Elements of a row up to which a warp takes it, and rows of a block then.
-SHORT, ROWS = 1024, 4
-#: Threads of a row that a block takes, where its length is open; where it is long; where it is the only one.
+SHORT, ROWS = 512, 4
+#: Threads of a row that a block takes, by its length; at most, or for the only row.
 BLOCK, LONG_BLOCK, WHOLE = 256, 512, 1024
-_LONG = 8192
+_LONG, _LONGEST = 8192, 16384
+#: Operations of all elements that a thread has in a segment up to which these are written one after another:
+#: what is read, or computed, in one segment is then in registers for the next.
+STRAIGHT = 800
 
 Combiners = dict[tuple[int, int], Combiner]
 
@@ -80,7 +83,10 @@ def plan_rows(fused: Fused, codes: Mapping[int, Code]) -> Rows | None:
     if all(isinstance(size, int) for size in inner) and longest <= SHORT:
         fits = ROWS * sum(size for _, size in fused.rows) <= 32768
         return Rows(WARP, ROWS if fits else 1, tuple(found))
-    return Rows(LONG_BLOCK if longest >= _LONG else BLOCK, 1, tuple(found))
+    threads = BLOCK if longest < _LONG else LONG_BLOCK if longest < _LONGEST else WHOLE
+    if all(isinstance(size, int) for size in inner) and longest <= 2 * SHORT:
+        threads = BLOCK // 2
+    return Rows(threads, 1, tuple(found))
 
 
 def _inner(segment: tuple[Statement, ...], shared: int) -> Formula:
@@ -135,6 +141,14 @@ class RowWriter(LaneWriter):
         #: Places of the axes that are dealt out, and how: which thread has which element.
         self._dealt: list[int] = []
         self._way: Any = None
+        self._weight = 0
+        #: While chunks are written one after another, which of them; what is known of their elements.
+        self._turn: int | None = None
+        self._kept = Kept()
+        written = {
+            roots[one.buffer] for each in fused.statements for one in each.nest.accesses if one.written
+        }
+        self.constant = {number for number, root in roots.items() if root not in written}
         self._alone = False
         self._slots = 0
 
@@ -147,8 +161,10 @@ class RowWriter(LaneWriter):
                 self.touches.perhaps()
             for captured in [one for statement in segment for one in self._captured(statement.number)]:
                 self.touches.note(captured)
+                self._kept.read(captured.root)
             self._row_segment(number, segment, counters, registers)
         self.touches.settle()
+        self._kept.forget({self.roots[buffer] for buffer, _ in self.fused.rows})
 
     def _captured(self, number: int) -> list[Touch]:
         """Buffers that a body reads where it likes."""
@@ -159,16 +175,34 @@ class RowWriter(LaneWriter):
     def _touch(self, access: Access, written: bool) -> Touch:
         shared = self.fused.shared
         others = [p for p in range(shared, len(access.strides)) if p not in self._dealt]
-        if self._way is None or any(access.strides[p] != 0 for p in others):
+        if self._way is None or others:
             return Touch(self.roots[access.buffer], written)
+        base = self.pointers[access.buffer].base
         strides = (access.strides[:shared], tuple(access.strides[p] for p in self._dealt))
-        return Touch(self.roots[access.buffer], written, (self._way, access.offset, strides))
+        return Touch(self.roots[access.buffer], written, (self._way, base, access.offset, strides))
 
     def read(self, access: Access, counters: list[mlir.Value], registers: Registers) -> mlir.Value:
         """An element, out of memory where no register has it."""
         if registers.get(element_of(access)) is None and access.buffer not in self.fused.unstored:
-            self.touches.note(self._touch(access, written=False))
+            touch = self._touch(access, written=False)
+            kept = self._kept.value(self._here(touch))
+            if kept is not None:
+                return kept
+            self._kept.read(touch.root)
+            self.touches.note(touch)
         return super().read(access, counters, registers)
+
+    def _here(self, touch: Touch) -> Any:
+        """The element of this lane, by what it is in every segment; None where that is not known."""
+        if self._turn is None or self.group is None or touch.way is None:
+            return None
+        return touch.root, touch.way, self._turn, self.group.lane
+
+    def stored(self, access: Access, store: mlir.Op) -> None:
+        """A chunk was written, which takes away what was there unread."""
+        touch = self._touch(access, written=True)
+        if self._turn is not None and touch.way is not None:
+            self._kept.stored(touch.root, (touch.way, self._turn), store)
 
     def _row_segment(
         self, number: int, segment: tuple[Statement, ...], counters: list[mlir.Value], registers: Registers
@@ -181,6 +215,7 @@ class RowWriter(LaneWriter):
             loops.bodies(counters, registers, {})
             self._alone = False
             return
+        self._weight = sum(len(mlir.operations(self.codes[one.number].body)) for one in segment)
         dealt = self._dealt = parallel or list(range(shared, len(axes)))
         combiners = self.plan.combiners[number]
         sizes = [axes[p].size for p in dealt]
@@ -236,9 +271,20 @@ class RowWriter(LaneWriter):
             return inside
 
         self._way = (count, *sizes)
+        turns = self._turns(product(fewer))
+        if turns > 0 and lanes.certain and turns * count * self._weight <= STRAIGHT:
+            for self._turn in range(turns):
+                values = step(memory.plus(self.thread, mlir.constant(self._turn * self.plan.threads)), values)
+            self._way = self._turn = None
+            return values
         carried = carry((self.thread, self.kernel.value(product(fewer))), self.plan.threads, values, step)
         self._way = None
         return carried
+
+    def _turns(self, chunks: Formula) -> int:
+        """How many chunks each thread of the row has; 0 where that is not the same for all."""
+        even = isinstance(chunks, int) and chunks % self.plan.threads == 0
+        return chunks // self.plan.threads if isinstance(chunks, int) and even else 0
 
     def _spread(self, loops: Loops, counters: list[mlir.Value], registers: Registers, dealt: Dealt) -> None:
         def body(inner: list[mlir.Value], none: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
@@ -312,13 +358,16 @@ class RowWriter(LaneWriter):
         """Values that all threads have are stored by the first of them, once all have read."""
         if not self._alone:
             if access.buffer not in self.fused.unstored:
-                self.touches.note(self._touch(access, written=True))
+                touch = self._touch(access, written=True)
+                self.touches.note(touch)
+                self._kept.write(touch.root, self._here(touch), value)
             super().write_back(access, counters, registers, value)
             return
         forget(registers, {access.buffer})
         registers[element_of(access)] = value
         if access.buffer in self.fused.unstored:
             return
+        self._kept.write(self.roots[access.buffer], None, value)
         self.touches.ready(Touch(self.roots[access.buffer], written=True, way="first"))
         store = (self._start(access), self._offset(access, counters), value)
         when(compare("eq", self.thread, mlir.constant(0)), lambda: memory.store(*store))

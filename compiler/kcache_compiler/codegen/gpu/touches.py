@@ -1,7 +1,8 @@
 """Which barriers the threads of a row need: those between two that touch the same memory, one writing.
 
 A barrier is written before each segment; once the segment is there and touched nothing that others wrote, or
-wrote nothing that others touched, it is taken away.
+wrote nothing that others touched, it is taken away. Elements that a thread had in one segment and has again
+in another stay in its registers.
 """
 
 from __future__ import annotations
@@ -66,3 +67,45 @@ class Touches:
             self.passed()
             self._wait()
         self.note(touch)
+
+
+class Kept:
+    """Elements of a row that threads have in registers from one segment to the next, and stores of them."""
+
+    def __init__(self) -> None:
+        self._values: dict[Any, tuple[Any, mlir.Value]] = {}
+        self._stores: dict[Any, tuple[Any, mlir.Op]] = {}
+        self._read: list[Any] = []
+
+    def value(self, key: Any) -> mlir.Value | None:
+        """What was written last as ``key``."""
+        return self._values[key][1] if key in self._values else None
+
+    def read(self, root: Any) -> None:
+        """Elements of a buffer are read from memory: what was stored there stays."""
+        self._stores = {key: one for key, one in self._stores.items() if one[0] != root}
+        self._read.append(root)
+
+    def write(self, root: Any, key: Any, value: mlir.Value) -> None:
+        """An element is written; without a key nobody knows which."""
+        way = None if key is None else key[1]
+        self._values = {
+            other: one
+            for other, one in self._values.items()
+            if one[0] != root or (way is not None and other[1] == way)
+        }
+        if key is not None:
+            self._values[key] = root, value
+
+    def stored(self, root: Any, key: Any, store: mlir.Op) -> None:
+        """The same elements were stored before and not read: that store goes away."""
+        if (root, key) in self._stores:
+            self._stores[root, key][1].erase()
+        self._stores[root, key] = root, store
+
+    def forget(self, roots: set[Any]) -> None:
+        """Nobody reads these buffers later: stores that were never read go away."""
+        for root, store in self._stores.values():
+            if root in roots and root not in self._read:
+                store.erase()
+        self._stores = {}
