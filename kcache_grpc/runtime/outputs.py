@@ -12,7 +12,7 @@ import numpy as np
 from kcache_grpc.runtime._abi import CData
 from kcache_grpc.runtime.memory import Array
 from kcache_grpc.runtime.recycled import Recycled, rounded
-from kcache_grpc.runtime.ring import COUNTS_ARE_EXACT, OutputSet, ring
+from kcache_grpc.runtime.ring import COUNTS_ARE_EXACT, OutputSet, ReadyOutput, ready_ring, ring
 
 #: Sets of outputs to this size share a block of a ring: whoever keeps one output keeps its siblings.
 _LARGEST_IN_RING = 1 << 15
@@ -24,7 +24,7 @@ class Outputs:
     ``take`` gives fresh arrays; it is safe from many threads at once, and no two sets share memory.
     """
 
-    __slots__ = ("_arrays", "_constants", "_sizes", "take")
+    __slots__ = ("_arrays", "_constants", "_layout", "_sizes", "take")
 
     def __init__(
         self,
@@ -32,6 +32,7 @@ class Outputs:
         constants: list[CData],
         blocks: Recycled,
     ) -> None:
+        self._layout = layout
         self._constants = tuple(constants)
         self._sizes = [_bytes_of(dtype, shape) for dtype, shape in layout]
         self._arrays = [
@@ -45,6 +46,13 @@ class Outputs:
             self.take = ring(layout, offsets, size, self._constants)
         elif len(layout) == 1:
             self.take = self._single(self._arrays[0])
+
+    def ready(self, inputs: int) -> Callable[[], ReadyOutput] | None:
+        """Gives one small output with the whole list of buffers of a call; None of others."""
+        if len(self._layout) != 1 or self._sizes[0] > _LARGEST_IN_RING or not COUNTS_ARE_EXACT:
+            return None
+        [(dtype, shape)] = self._layout
+        return ready_ring(dtype, shape, rounded(self._sizes[0]), self._constants, inputs)
 
     def _single(self, array: Callable[[], tuple[Array, CData]]) -> Callable[[], OutputSet]:
         """The case that is worth its own code."""
