@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 
 from tests import postgres, s3
 
-# Deterministic in CI and by default: the same cases every run, no wall-clock deadline on a shared machine.
-hypothesis.settings.register_profile("kcache", derandomize=True, deadline=None, max_examples=60)
-hypothesis.settings.register_profile("search", derandomize=False, deadline=None, max_examples=2000)
+# Deterministic in CI and by default: the same cases every run, whatever time they take on a shared machine.
+_PATIENT: dict[str, Any] = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("kcache", derandomize=True, max_examples=60, **_PATIENT)
+hypothesis.settings.register_profile("search", derandomize=False, max_examples=2000, **_PATIENT)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "kcache"))
 
 #: Folders whose files take minutes and mostly wait: begun first, so that none of them runs alone at the end.

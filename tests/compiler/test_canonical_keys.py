@@ -76,7 +76,7 @@ def test_the_key_does_not_depend_on_the_process() -> None:
             env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=240,
             check=True,
         ).stdout
         for seed in ("0", "1", "4242")

@@ -197,7 +197,7 @@ def test_an_artifact_from_the_future_names_the_versions_that_work() -> None:
         "try: canonicalize(sys.stdin.buffer.read(), 'stablehlo')\nexcept Exception as e: print(type(e).__name__, e)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], input=future, capture_output=True, timeout=60, check=False
+        [sys.executable, "-c", script], input=future, capture_output=True, timeout=240, check=False
     )
     assert done.stdout.decode() == "" or b"InvalidProgram" in done.stdout
 
@@ -207,9 +207,9 @@ def test_an_artifact_from_the_future_names_the_versions_that_work() -> None:
 
 def test_a_huge_body_is_refused_at_once() -> None:
     body = b"(" * 100_000_000
-    started = time.perf_counter()
+    started = time.process_time()
     assert "program size in bytes is 100000000" in refuse(LimitExceeded, body)
-    assert time.perf_counter() - started < 0.1
+    assert time.process_time() - started < 0.1
 
 
 def test_deep_brackets_are_refused_before_parsing() -> None:

@@ -49,7 +49,9 @@ def assembles(text: str, features: Iterable[str]) -> bool:
     """Whether GNU as takes the whole text with these features alone."""
     head = ".arch generic64\n" + "".join(f".arch .{_GNU.get(name, name)}\n" for name in features)
     command = ["as", "-o", "/dev/null", "-"]
-    done = subprocess.run(command, input=(head + text).encode(), capture_output=True, check=False, timeout=60)
+    done = subprocess.run(
+        command, input=(head + text).encode(), capture_output=True, check=False, timeout=240
+    )
     return done.returncode == 0
 
 

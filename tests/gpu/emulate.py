@@ -76,7 +76,7 @@ def _runtime() -> list[str]:
         for one in SOURCES
     ]
     for process, one in running:
-        if process.wait(timeout=120):
+        if process.wait(timeout=240):
             raise EmulationError(f"{one.name} does not compile")
     return [str(_folder() / f"{one.stem}.o") for one in SOURCES]
 
@@ -91,7 +91,7 @@ def build(kernel_ir: str) -> tuple[Path, tuple[str, ...]]:
     except RuntimeError as error:
         raise EmulationError(f"the host's LLVM does not take the kernel: {error}") from None
     command = ["cc", "-o", str(path), str(path.with_suffix(".o")), *_runtime(), "-lm"]
-    linked = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    linked = subprocess.run(command, capture_output=True, text=True, timeout=240)
     if linked.returncode:
         missing = sorted(set(re.findall(r"undefined reference to `(\w+)'", linked.stderr)))
         raise EmulationError(f"the emulator has no {', '.join(missing)}" if missing else linked.stderr)
@@ -120,7 +120,7 @@ def launch(
     runs: Sequence[Run],
     order: str = "forward",
     seed: int = 1,
-    timeout: float = 60,
+    timeout: float = 240,
 ) -> None:
     """Runs all launches over ``buffers``, which are changed in place. Raises ``EmulationError``."""
     executable, sites = build(kernel_ir)

@@ -39,7 +39,7 @@ def test_last_line_and_status(tmp_path, check, test, summary, passes):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=240,
         env=environment,
     )
     assert (ran.returncode == 0) == passes

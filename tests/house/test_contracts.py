@@ -108,4 +108,4 @@ def source(folder: Path, module: str) -> Path:
 def lint(folder: Path) -> subprocess.CompletedProcess[str]:
     """Run import-linter in ``folder``, whose packages come before the installed ones."""
     command = [str(Path(sysconfig.get_path("scripts")) / "lint-imports"), "--no-cache"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=240)

@@ -106,4 +106,4 @@ def edit(tree: Path, text: str) -> None:
 
 def run(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [str(PYTHON), "scripts/generate_protos.py", *arguments]
-    return subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False, timeout=240)

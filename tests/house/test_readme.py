@@ -20,6 +20,6 @@ def run(program: str, folder) -> str:
     settings = {**os.environ, "XDG_CACHE_HOME": str(folder)}
     command = [sys.executable, "-W", "error", "-c", program]
     ran = subprocess.run(
-        command, env=settings, cwd=folder, capture_output=True, text=True, check=True, timeout=120
+        command, env=settings, cwd=folder, capture_output=True, text=True, check=True, timeout=240
     )
     return ran.stdout.strip()

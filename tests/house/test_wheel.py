@@ -18,7 +18,7 @@ pytest.importorskip("hatchling", reason="builds a wheel")
 def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(command, check=True, cwd=ROOT, capture_output=True, timeout=120)
+    subprocess.run(command, check=True, cwd=ROOT, capture_output=True, timeout=240)
     with zipfile.ZipFile(next(folder.glob("*.whl"))) as archive:
         yield archive
 

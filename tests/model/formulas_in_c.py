@@ -52,7 +52,7 @@ def _library() -> Any:
             "-fsanitize-undefined-trap-on-error",
         ]
         command = ["cc", "-O1", "-shared", "-fPIC", *strict, f"-I{HEADER.parent}", source, "-o", library]
-        subprocess.run(command, check=True, timeout=60)
+        subprocess.run(command, check=True, timeout=240)
         return ctypes.CDLL(str(library))
 
 

@@ -29,7 +29,7 @@ def test_hash_seeds_do_not_change_digests(seed: str) -> None:
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=True,
     )
     assert done.stdout.split() == [key(read(name).texts[index]) for name in NAMES for index in (0, 3)]

@@ -95,7 +95,11 @@ def insert(connection: sqlite3.Connection, row: int, _: int) -> set[int]:
     return {0}
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(data=st.data())
 def test_any_row_that_is_changed_removed_inserted_or_moved_is_found(
     sealed_file: Path, tmp_path: Path, data: st.DataObject

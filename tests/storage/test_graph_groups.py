@@ -109,7 +109,11 @@ def contents(store: Store, ns: Namespace) -> list[object]:
 
 
 @databases
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(known=st.lists(ITEMS, max_size=4), items=st.lists(ITEMS, min_size=1, max_size=12))
 def test_a_group_is_stored_as_if_each_came_alone(store, known, items):
     assert isinstance(store, SqlStore)
@@ -129,7 +133,11 @@ QUOTAS = st.dictionaries(
 
 
 @databases
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(known=st.lists(GOOD, max_size=4), items=st.lists(GOOD, min_size=1, max_size=12), quotas=QUOTAS)
 def test_a_group_meets_quotas_as_if_each_came_alone(store, known, items, quotas):
     assert isinstance(store, SqlStore)
