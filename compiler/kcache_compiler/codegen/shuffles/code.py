@@ -28,6 +28,8 @@ class Parts:
     cache: dict[Formula, mlir.Value]
     #: Bytes of the worker's own; None where the plan asks for none.
     scratch: mlir.Value | None = None
+    #: Bytes that workers share; None where the plan asks for none.
+    shared: mlir.Value | None = None
     #: Functions that are called, by name, as text.
     library: dict[str, str] = field(default_factory=dict[str, str])
 

@@ -26,10 +26,10 @@ def plan_keyed(details: dict[str, Any], walks: list[Walk], checks: tuple[Check, 
     places = Check(length, _PLACES, equal=False)
     if not places.holds:
         checks = (*checks, places)
-    return Steps(rows, mul(_WORK, length), checks, scratch=mul(2, _half(details, length)))
+    return Steps(rows, mul(_WORK, length), checks, scratch=mul(2, half_of(details, length)))
 
 
-def _half(details: dict[str, Any], length: Formula) -> Formula:
+def half_of(details: dict[str, Any], length: Formula) -> Formula:
     """Bytes of the words of a row, and of those that a network of few adds to them."""
     words = Words(details["key"])
     least = 0 if isinstance(length, int) and length > FEW else words.bytes * FEW
@@ -38,10 +38,12 @@ def _half(details: dict[str, Any], length: Formula) -> Formula:
 
 def write_keyed(parts: Parts, details: dict[str, Any], bounds: tuple[mlir.Value, mlir.Value]) -> None:
     """Loops over rows."""
-    loop(*bounds, _Keyed(parts, details).row)
+    loop(*bounds, Keyed(parts, details).row)
 
 
-class _Keyed:
+class Keyed:
+    """Rows that are sorted in memory which ``half_of`` says how to halve."""
+
     def __init__(self, parts: Parts, details: dict[str, Any]) -> None:
         self.parts = parts
         self.sources: list[int] = details["results"]
@@ -53,7 +55,7 @@ class _Keyed:
                 parts.value(formula)
         self.starts = [parts.start(number) for number in range(parts.inputs + len(self.sources))]
         self.given, self.sorted = (
-            self._arrays(parts.value(offset)) for offset in (0, _half(details, self.size))
+            self._arrays(parts.value(offset)) for offset in (0, half_of(details, self.size))
         )
 
     def _arrays(self, offset: mlir.Value) -> list[Pointer]:
@@ -66,30 +68,36 @@ class _Keyed:
 
     def row(self, number: mlir.Value) -> None:
         """Sort one row."""
-        rows = [self._row(operand, number) for operand in range(len(self.starts))]
-        inputs, results = rows[: self.parts.inputs], rows[self.parts.inputs :]
-        loop(mlir.constant(0), self.length, lambda place: self._note(place, inputs))
+        inputs, results = self.operands(number)
+        loop(mlir.constant(0), self.length, lambda place: self.note(place, inputs))
         places = self._order()[-1]
 
-        def fetch(at: mlir.Value) -> None:
-            word = memory.load(places, at)
-            place = memory.wide(word) if self.words.bits == 64 else both(word, mlir.constant(_PLACES))
-            for result, source in zip(results, self.sources, strict=True):
-                to = memory.times(at, result.steps[0])
-                if source < 0:
-                    memory.store(result, to, memory.narrow(place, result.element))
-                else:
-                    one = inputs[source]
-                    memory.store(result, to, memory.load(one, memory.times(place, one.steps[0])))
+        count = self.parts.value(self.first)
+        loop(mlir.constant(0), count, lambda at: self.fetch(at, places, inputs, results))
 
-        loop(mlir.constant(0), self.parts.value(self.first), fetch)
+    def fetch(self, at: mlir.Value, places: Pointer, inputs: list[Pointer], results: list[Pointer]) -> None:
+        """Element ``at`` of all results, whose word is in ``places``."""
+        word = memory.load(places, at)
+        place = memory.wide(word) if self.words.bits == 64 else both(word, mlir.constant(_PLACES))
+        for result, source in zip(results, self.sources, strict=True):
+            to = memory.times(at, result.steps[0])
+            if source < 0:
+                memory.store(result, to, memory.narrow(place, result.element))
+            else:
+                one = inputs[source]
+                memory.store(result, to, memory.load(one, memory.times(place, one.steps[0])))
+
+    def operands(self, number: mlir.Value) -> tuple[list[Pointer], list[Pointer]]:
+        """Inputs and results from the first element of a row on."""
+        rows = [self._row(operand, number) for operand in range(len(self.starts))]
+        return rows[: self.parts.inputs], rows[self.parts.inputs :]
 
     def _row(self, operand: int, number: mlir.Value) -> Pointer:
         start, strides = self.starts[operand], self.parts.walks[operand].strides
         base = memory.shift(start, memory.times(number, self.parts.value(strides[0])))
         return Pointer(base, start.element, [self.parts.value(strides[1])])
 
-    def _note(self, place: mlir.Value, inputs: list[Pointer]) -> None:
+    def note(self, place: mlir.Value, inputs: list[Pointer]) -> None:
         """The word of an element."""
         asked = list(mlir.block_of(self.parts.generic).arguments)
         given = [
@@ -110,7 +118,7 @@ class _Keyed:
         from_, to = ([pointer.base for pointer in side] for side in (self.given, self.sorted))
         if isinstance(size, int) and isinstance(first, int) and words.keeps_least(first, size):
             least = [*from_, *to, self.length, mlir.constant(first)]
-            self._call(words.least_name, least, least_text)
+            self.call(words.least_name, least, least_text)
             return self.sorted
         if isinstance(size, int):
             moved = self._few() if size <= FEW else self._many()
@@ -127,16 +135,16 @@ class _Keyed:
         bases = [pointer.base for pointer in self.given]
         if self.words.bits == 64:
             bases += [pointer.base for pointer in self.sorted]
-            self._call(self.words.few_name, [*bases, self.length], counted_text)
+            self.call(self.words.few_name, [*bases, self.length], counted_text)
             return mlir.constant(-1, "i1")
-        self._call(self.words.few_name, [*bases, self.length], network_text)
+        self.call(self.words.few_name, [*bases, self.length], network_text)
         return mlir.constant(0, "i1")
 
     def _many(self) -> mlir.Value:
         bases = [pointer.base for pointer in (*self.given, *self.sorted)]
-        return self._call(self.words.name, [*bases, self.length], sort_text, "i1")
+        return self.call(self.words.name, [*bases, self.length], sort_text, "i1")
 
-    def _call(
+    def call(
         self, name: str, operands: list[mlir.Value], text: Callable[[Words], str], result: str = ""
     ) -> mlir.Value:
         self.parts.library[name] = text(self.words)

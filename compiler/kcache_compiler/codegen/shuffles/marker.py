@@ -45,6 +45,8 @@ class Steps:
     checks: tuple[Check, ...]
     alone: bool = False
     scratch: Formula = 0
+    #: Bytes that workers share.
+    shared: Formula = 0
 
     @property
     def grain(self) -> Formula:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias
 
 from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.formula import Formula
@@ -10,10 +12,12 @@ from kcache_compiler.codegen.launch import Outlined, captured_by, slice_function
 from kcache_compiler.codegen.shape import Shapes
 from kcache_compiler.codegen.shuffles.code import Parts
 from kcache_compiler.codegen.shuffles.keyed import plan_keyed, write_keyed
-from kcache_compiler.codegen.shuffles.marker import marked, walks
+from kcache_compiler.codegen.shuffles.long import long_phases
+from kcache_compiler.codegen.shuffles.marker import Walk, marked, walks
 from kcache_compiler.codegen.shuffles.scatter import plan_scatter, write_scatter
 from kcache_compiler.codegen.shuffles.sort import plan_sort, write_sort
 
+Write: TypeAlias = Callable[[Parts, dict[str, Any], tuple[mlir.Value, mlir.Value]], None]
 #: By the kind of marker: its plan, its loops, and how the launch names it.
 _KINDS = {
     "scatter": (plan_scatter, write_scatter, "scatter"),
@@ -33,31 +37,58 @@ def outline_marker(module: mlir.Module, generic: mlir.Op, name: str, shapes: Sha
     walked, checks = walks(generic, shapes)
     inputs = int(next(iter(generic.attributes["operandSegmentSizes"])))
     plan, write, shown = _KINDS[kind]
-    steps = plan(details, walked, checks)
+    phases = long_phases(details, walked) if kind == "keyed" else []
+    if not phases:
+        phases = [(plan(details, walked, checks), partial(_whole, write, details))]
     buffers = list(dict.fromkeys(operands))
     captured = captured_by(generic, numbers)
     scalars = [value for value in captured if not mlir.is_memref(value.type)]
     buffers += [value for value in captured if mlir.is_memref(value.type) and value not in buffers]
-    outlined = Outlined(name, steps, (shown,), buffers, scalars, scratch=steps.scratch)
-    function, entry = slice_function(module, outlined, set(operands[inputs:]))
-    with mlir.at_end(entry):
-        arguments = list(entry.arguments)
-        dims = arguments[2]
-        cache: dict[Formula, mlir.Value] = {}
-        pointers: dict[Any, memory.Pointer] = {}
-        for buffer, argument in zip(buffers, arguments[3:], strict=False):
-            strides = [memory.emit_formula(stride, dims, cache) for stride in shapes.strides(buffer)]
-            pointers[buffer] = memory.Pointer(argument, buffer.type.element_type, strides)
-        flat = iter(arguments[3 + len(buffers) :])
-        known = {scalar: memory.receive(scalar.type, flat) for scalar in scalars}
-        parts = Parts(
-            generic, inputs, walked, [pointers[one] for one in operands], pointers, known, dims, cache
+    launches: list[Outlined] = []
+    for number, (steps, body) in enumerate(phases):
+        own = name if number == 0 else f"{name}_{number}"
+        outlined = Outlined(
+            own, steps, (shown,), buffers, scalars, scratch=steps.scratch, shared=steps.shared
         )
-        parts.scratch = arguments[-1] if steps.scratch else None
-        write(parts, details, (arguments[0], arguments[1]))
-        mlir.create("func.return", [mlir.constant(0, "i32")])
-    present = {mlir.symbol_of(one) for one in mlir.operations(module.body)}
-    for called in sorted(parts.library.keys() - present):
-        mlir.splice(module, parts.library[called])
-    function.verify()
-    return outlined
+        function, entry = slice_function(module, outlined, set(operands[inputs:]))
+        with mlir.at_end(entry):
+            parts = _parts(generic, outlined, list(entry.arguments), walked, inputs, shapes)
+            body(parts, (entry.arguments[0], entry.arguments[1]))
+            mlir.create("func.return", [mlir.constant(0, "i32")])
+        present = {mlir.symbol_of(one) for one in mlir.operations(module.body)}
+        for called in sorted(parts.library.keys() - present):
+            mlir.splice(module, parts.library[called])
+        function.verify()
+        launches.append(outlined)
+    launches[0].after = launches[1:]
+    return launches[0]
+
+
+def _whole(
+    write: Write, details: dict[str, Any], parts: Parts, bounds: tuple[mlir.Value, mlir.Value]
+) -> None:
+    write(parts, details, bounds)
+
+
+def _parts(
+    generic: mlir.Op,
+    outlined: Outlined,
+    arguments: list[mlir.Value],
+    walked: list[Walk],
+    inputs: int,
+    shapes: Shapes,
+) -> Parts:
+    """The marker inside a slice function with these arguments."""
+    dims, buffers = arguments[2], outlined.buffers
+    cache: dict[Formula, mlir.Value] = {}
+    pointers: dict[Any, memory.Pointer] = {}
+    for buffer, argument in zip(buffers, arguments[3:], strict=False):
+        strides = [memory.emit_formula(stride, dims, cache) for stride in shapes.strides(buffer)]
+        pointers[buffer] = memory.Pointer(argument, buffer.type.element_type, strides)
+    flat = iter(arguments[3 + len(buffers) :])
+    known = {scalar: memory.receive(scalar.type, flat) for scalar in outlined.scalars}
+    bases = [pointers[one] for one in generic.operands]
+    parts = Parts(generic, inputs, walked, bases, pointers, known, dims, cache)
+    parts.shared = next(flat) if outlined.shared else None
+    parts.scratch = next(flat) if outlined.scratch else parts.shared
+    return parts

@@ -17,7 +17,7 @@ from kcache_compiler.codegen.gemm.tile import spread
 
 _POINTER = "!llvm.ptr"
 #: Values of a digit; tables of counts, one for every other word, so that equal digits do not wait.
-_DIGITS, _TABLES = 256, 2
+DIGITS, _TABLES = 256, 2
 #: Words that are looked at together.
 _BLOCK = 16
 #: The most words that are kept sorted while the others pass by.
@@ -68,22 +68,22 @@ def sort_text(words: Words) -> str:
     arguments = [*((name, _POINTER) for name in arrays), ("n", "i64")]
     code = Code(words.name, arguments, "i1", small=False)
     digits = words.bits // 8
-    table = code.stack(_TABLES * digits * _DIGITS, "i32")
-    with code.loop(0, _TABLES * digits * _DIGITS) as each:
+    table = code.stack(_TABLES * digits * DIGITS, "i32")
+    with code.loop(0, _TABLES * digits * DIGITS) as each:
         code.store(code.const(0, "i32"), code.at(table, each.counter, "i32"), "i32", 4)
     _count_digits(code, words, table)
     places = [(f"%{name}", _POINTER) for name in arrays]
     start = [*places, (code.const(0, "i1"), "i1")]
     with code.loop(0, digits, carried=start) as digit:
         *buffers, moved = digit.carried
-        mine = code.at(table, code.mul(digit.counter, _TABLES * _DIGITS), "i32")
+        mine = code.at(table, code.mul(digit.counter, _TABLES * DIGITS), "i32")
         shift = code.add(code.mul(digit.counter, 8), words.shift)
         half = len(words.arrays)
         key = code.load(buffers[0])
-        value = _digit(code, key, shift)
-        count = _widened(code, code.load(code.at(mine, value, "i32"), "i32", 4))
-        other = code.load(code.at(mine, code.add(value, _DIGITS), "i32"), "i32", 4)
-        common = code.compare("eq", code.add(count, _widened(code, other)), "%n")
+        value = digit_of(code, key, shift)
+        count = widened(code, code.load(code.at(mine, value, "i32"), "i32", 4))
+        other = code.load(code.at(mine, code.add(value, DIGITS), "i32"), "i32", 4)
+        common = code.compare("eq", code.add(count, widened(code, other)), "%n")
         apart = code.op(f"arith.xori {common}, {code.const(1, 'i1')} : i1")
         with code.when(apart):
             _starts(code, mine)
@@ -96,11 +96,11 @@ def sort_text(words: Words) -> str:
     return code.text(f"{digit.results[-1]} : i1")
 
 
-def _digit(code: Code, key: Name, shift: Name) -> Name:
-    return code.bits(code.op(f"arith.shrui {key}, {shift} : i64"), _DIGITS - 1)
+def digit_of(code: Code, key: Name, shift: Name) -> Name:
+    return code.bits(code.op(f"arith.shrui {key}, {shift} : i64"), DIGITS - 1)
 
 
-def _widened(code: Code, number: Name) -> Name:
+def widened(code: Code, number: Name) -> Name:
     return code.op(f"arith.extui {number} : i32 to i64")
 
 
@@ -110,8 +110,8 @@ def _count_digits(code: Code, words: Words, table: Name) -> None:
     def note(place: Name, odd: int) -> None:
         key = code.load(code.at("%from0", place, "i64"))
         for digit in range(words.bits // 8):
-            value = _digit(code, key, code.const(words.shift + 8 * digit))
-            at = code.at(table, code.add(value, (_TABLES * digit + odd) * _DIGITS), "i32")
+            value = digit_of(code, key, code.const(words.shift + 8 * digit))
+            at = code.at(table, code.add(value, (_TABLES * digit + odd) * DIGITS), "i32")
             before = code.load(at, "i32", 4)
             code.store(code.op(f"arith.addi {before}, {code.const(1, 'i32')} : i32"), at, "i32", 4)
 
@@ -125,11 +125,11 @@ def _count_digits(code: Code, words: Words, table: Name) -> None:
 
 def _starts(code: Code, mine: Name) -> None:
     """Counts of a digit's values become the places where words with them begin."""
-    with code.loop(0, _DIGITS, carried=[(code.const(0, "i32"), "i32")]) as value:
+    with code.loop(0, DIGITS, carried=[(code.const(0, "i32"), "i32")]) as value:
         at = code.at(mine, value.counter, "i32")
         counts = [
             code.load(where, "i32", 4)
-            for where in (at, code.at(mine, code.add(value.counter, _DIGITS), "i32"))
+            for where in (at, code.at(mine, code.add(value.counter, DIGITS), "i32"))
         ]
         total = code.op(f"arith.addi {counts[0]}, {counts[1]} : i32")
         code.store(value.carried[0], at, "i32", 4)
@@ -144,10 +144,10 @@ def _distribute(
             code.load(code.at(source, word.counter, kind), kind, 4)
             for source, kind in zip(sources, words.arrays, strict=True)
         ]
-        at = code.at(mine, _digit(code, parts[0], shift), "i32")
+        at = code.at(mine, digit_of(code, parts[0], shift), "i32")
         place = code.load(at, "i32", 4)
         code.store(code.op(f"arith.addi {place}, {code.const(1, 'i32')} : i32"), at, "i32", 4)
-        wide = _widened(code, place)
+        wide = widened(code, place)
         for target, part, kind in zip(targets, parts, words.arrays, strict=True):
             code.store(part, code.at(target, wide, kind), kind, 4)
 
