@@ -7,7 +7,7 @@ import re
 import pytest
 
 from kcache_compiler.package.ptxas import assemble_ptx, find_ptxas
-from tests.gpu.programs import TEMPLATES, Template
+from tests.gpu.programs import TEMPLATES, Template, narrow_attention
 from tests.gpu.test_templates import compiled
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
@@ -57,6 +57,19 @@ def test_a_kernel_spills_nothing(template: Template) -> None:
 def test_no_kernel_spills_on_any_architecture(template: Template, target: str) -> None:
     for dtype in template.dtypes:
         _check(template, dtype, target)
+
+
+@needs_ptxas
+@pytest.mark.long
+@pytest.mark.parametrize("target", ARCHITECTURES)
+@pytest.mark.parametrize("element", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("depth", [64, 128])
+def test_attention_does_not_spill_on_any_architecture(depth: int, element: str, target: str) -> None:
+    text = narrow_attention(1, 2, 256, 256, depth, element, causal=True)
+    kernel = compiled(text, 3, target)
+    _, resources = assemble_ptx(kernel.artifacts["ptx"].decode(), target)
+    assert len(resources) == 1
+    assert all(one.spill_bytes == 0 for one in resources.values())
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])

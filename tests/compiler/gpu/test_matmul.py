@@ -67,6 +67,21 @@ def test_many_products_of_f32_take_large_tiles() -> None:
     assert launch.grid[0] == "256"
 
 
+def test_a_convolution_in_f16_is_a_product_by_matrix_instructions() -> None:
+    image, taps, result = "tensor<2x14x14x64xf16>", "tensor<3x3x64x32xf16>", "tensor<2x12x12x32xf32>"
+    text = f"""
+module {{ func.func @main(%x: {image}, %w: {taps}) -> {result} {{
+  %r = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+    window = {{}} {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}}
+    : ({image}, {taps}) -> {result}
+  return %r : {result}
+}} }}
+"""
+    ptx = ptx_of(compiled(text, 2))
+    assert "mma.sync" in ptx
+    assert "cp.async.cg.shared.global" in ptx
+
+
 def test_an_operand_with_no_neighbours_along_its_indices_is_loaded_one_by_one() -> None:
     """A convolution by single pixels in steps of two: neither K nor the rows run along memory."""
     image, taps, result = "tensor<1x16x28x28xf32>", "tensor<32x16x1x1xf32>", "tensor<1x32x14x14xf32>"
