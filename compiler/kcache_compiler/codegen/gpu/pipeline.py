@@ -10,6 +10,7 @@ from kcache_compiler.codegen.formula import text
 from kcache_compiler.codegen.gpu.control import MAX_OPERATIONS, flatten_control
 from kcache_compiler.codegen.gpu.cubin import assemble
 from kcache_compiler.codegen.gpu.launches import build_kernels
+from kcache_compiler.codegen.gpu.narrow import narrow_operands
 from kcache_compiler.codegen.gpu.widen import widen_reductions
 from kcache_compiler.codegen.llvmir import emit_assembly, optimize
 from kcache_compiler.codegen.pipeline import BUFFERIZE, LOWER, TRANSLATE
@@ -43,12 +44,16 @@ def _emit(unit: Unit) -> None:
 
 
 _TENSORS = cpu.PIPELINE.index(BUFFERIZE[0])
-_CONTROL = [stage.name for stage in cpu.PIPELINE].index("control-flow")
+_CONTROL, _FUSED = (
+    [stage.name for stage in cpu.PIPELINE].index(one) for one in ("control-flow", "attention")
+)
 
 PIPELINE: tuple[Stage, ...] = (
     *cpu.PIPELINE[:_CONTROL],
     Rewrite("flat-control", flatten_control, f"to {MAX_OPERATIONS} operations"),
-    *cpu.PIPELINE[_CONTROL + 1 : _TENSORS],
+    *cpu.PIPELINE[_CONTROL + 1 : _FUSED],
+    Rewrite("narrow-operands", narrow_operands),
+    *cpu.PIPELINE[_FUSED:_TENSORS],
     Rewrite("wide-reductions", widen_reductions),
     *BUFFERIZE,
     Rewrite("launches", build_kernels),

@@ -73,7 +73,7 @@ def _widen(generic: mlir.Op) -> None:
     mlir.move_block(generic, made, 0)
     with mlir.before(generic):
         for old, new in zip(generic.results, made.results, strict=True):
-            old.replace_all_uses_with(_elementwise(new, old.type.element_type, "arith.truncf"))
+            old.replace_all_uses_with(elementwise(new, old.type.element_type, "arith.truncf"))
     generic.erase()
 
 
@@ -85,7 +85,7 @@ def _kept(generic: mlir.Op) -> list[str]:
 def _widened(tensor: mlir.Value) -> mlir.Value:
     """The start of a reduction in f32; a number everywhere stays one."""
     number = _everywhere(tensor)
-    return _elementwise(tensor, mlir.type_of("f32"), "arith.extf", number)
+    return elementwise(tensor, mlir.type_of("f32"), "arith.extf", number)
 
 
 def _everywhere(tensor: mlir.Value) -> float | None:
@@ -106,9 +106,7 @@ def _everywhere(tensor: mlir.Value) -> float | None:
     return mlir.float_of(constant.attributes["value"])
 
 
-def _elementwise(
-    tensor: mlir.Value, element: mlir.Type, name: str, number: float | None = None
-) -> mlir.Value:
+def elementwise(tensor: mlir.Value, element: mlir.Type, name: str, number: float | None = None) -> mlir.Value:
     """Each element converted, or ``number`` in the place of each."""
     sizes = mlir.sizes_of(tensor.type)
     dims = "".join(f"{'?' if size is None else size}x" for size in sizes)
