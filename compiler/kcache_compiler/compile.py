@@ -12,11 +12,14 @@ from kcache_compiler.codegen.formula import text
 from kcache_compiler.codegen.gemm.objects import compiled_library, splice_library
 from kcache_compiler.codegen.legalize.control import carry_in_place, to_scf
 from kcache_compiler.codegen.legalize.dynamic import lower_dynamic
+from kcache_compiler.codegen.legalize.expansions.expand import expand_definitions
+from kcache_compiler.codegen.legalize.expansions.picked import expand_picks
 from kcache_compiler.codegen.legalize.math import call_math_library
 from kcache_compiler.codegen.legalize.meaning import keep_meaning
 from kcache_compiler.codegen.legalize.scans import raise_scans
 from kcache_compiler.codegen.legalize.shuffles import carry_regions, mark_shuffles
 from kcache_compiler.codegen.legalize.signless import erase_signs
+from kcache_compiler.codegen.legalize.tuples import take_apart
 from kcache_compiler.codegen.math import VERSION as MATH_VERSION
 from kcache_compiler.codegen.math import expand
 from kcache_compiler.codegen.math.compose import compose
@@ -80,7 +83,10 @@ def _link(unit: Unit) -> None:
 
 PIPELINE: tuple[Stage, ...] = (
     Rewrite("parse", _parse),
+    Rewrite("definitions", expand_definitions),
     Passes("inline", "inline,symbol-dce"),
+    Rewrite("static-shapes", take_apart),
+    Rewrite("picks", expand_picks),
     Rewrite("signature", read_signature),
     Rewrite("dynamic-shapes", lower_dynamic),
     Rewrite("math-library", call_math_library),

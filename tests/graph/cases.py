@@ -18,7 +18,7 @@ _RNG = np.random.default_rng(20)
 class Case:
     """``build`` on inputs like ``arrays`` is what ``expected`` makes of them.
 
-    ``refused``: not compiled yet. ``interpreted``: unless the interpreter lacks it, or total order.
+    ``interpreted``: unless the interpreter lacks it, or total order.
     """
 
     op: str
@@ -27,7 +27,6 @@ class Case:
     expected: Callable[..., Any]
     tolerance: float = 2e-6
     variant: str = ""
-    refused: bool = False
     interpreted: bool = True
 
     @property
@@ -635,7 +634,6 @@ def _linear() -> list[Case]:
             [complexes(3, 2, 4)],
             lambda v: np.fft.fft2(v),
             1e-5,
-            refused=True,
             interpreted=False,
         ),
         Case(
@@ -645,7 +643,6 @@ def _linear() -> list[Case]:
             lambda v: np.fft.rfft(v),
             1e-5,
             "real",
-            refused=True,
             interpreted=False,
         ),
         Case(
@@ -655,7 +652,6 @@ def _linear() -> list[Case]:
             lambda v: np.fft.irfft(v, 6),
             1e-5,
             "inverse",
-            refused=True,
             interpreted=False,
         ),
         Case(
@@ -664,7 +660,6 @@ def _linear() -> list[Case]:
             [positive],
             np.linalg.cholesky,
             1e-5,
-            refused=True,
             interpreted=False,
         ),
         Case(
@@ -673,7 +668,7 @@ def _linear() -> list[Case]:
             [lower, rhs],
             np.linalg.solve,
             1e-4,
-            refused=True,
+            interpreted=False,
         ),
     ]
 

@@ -120,7 +120,7 @@ def _stablehlo() -> list[Edge]:
         ),
         (
             "`stablehlo.batch_norm_grad`",
-            not_compiled,
+            compiles,
             _main(
                 "%x: tensor<4x3xf32>, %s: tensor<3xf32>",
                 "tensor<4x3xf32>",
@@ -131,7 +131,7 @@ def _stablehlo() -> list[Edge]:
         ),
         (
             "`stablehlo.triangular_solve`",
-            not_compiled,
+            compiles,
             _main(
                 "%a: tensor<3x3xf32>, %b: tensor<3x2xf32>",
                 "tensor<3x2xf32>",
@@ -176,7 +176,7 @@ def _stablehlo() -> list[Edge]:
         ),
         (
             "`stablehlo.dot_general` of i1",
-            not_compiled,
+            compiles,
             _main(
                 "%a: tensor<3x4xi1>, %b: tensor<4x2xi1>",
                 "tensor<3x2xi1>",
@@ -186,7 +186,7 @@ def _stablehlo() -> list[Edge]:
         ),
         (
             "`stablehlo.convolution` of i1",
-            not_compiled,
+            compiles,
             _main(
                 "%x: tensor<1x4x1xi1>, %k: tensor<2x1x1xi1>",
                 "tensor<1x3x1xi1>",
@@ -197,7 +197,7 @@ def _stablehlo() -> list[Edge]:
         ),
         (
             "`stablehlo.tuple`",
-            not_compiled,
+            compiles,
             _main(
                 f"%x: {_V}",
                 _V,

@@ -9,7 +9,10 @@ from tests.ops.values import COMPLEX, DTYPES, FLOATS, decode
 
 
 def difference(dtype: str, got: bytes, expected: bytes, ulps: float, absolute: float = 0.0) -> str:
-    """What differs, in words; empty when nothing does. All NaN are equal; ``ulps=0`` is bit for bit."""
+    """What differs, in words; empty when nothing does. All NaN are equal; ``ulps=0`` is bit for bit.
+
+    Complex numbers agree by their parts or by their length.
+    """
     if len(got) != len(expected):
         return f"{len(got)} bytes instead of {len(expected)}"
     part = {"c64": "f32", "c128": "f64"}.get(dtype, dtype)
@@ -19,6 +22,8 @@ def difference(dtype: str, got: bytes, expected: bytes, ulps: float, absolute: f
         wrong = left != right
     else:
         wrong = _float_difference(part, left, right, ulps, absolute)
+    if dtype in COMPLEX and ulps:
+        wrong &= ~_near_by_length(part, left, right, ulps)
     if not wrong.any():
         return ""
     first = int(np.flatnonzero(wrong)[0])
@@ -37,6 +42,17 @@ def _float_difference(
     with np.errstate(invalid="ignore"):
         near = (distance <= ulps) | (np.abs(a - b) <= absolute)
     return ~(near | both_nan) | (np.isnan(a) != np.isnan(b))
+
+
+def _near_by_length(
+    dtype: str, left: npt.NDArray[np.generic], right: npt.NDArray[np.generic], ulps: float
+) -> npt.NDArray[np.bool_]:
+    """Both parts of each complex number: whether it is off by so many units of its length."""
+    a, b = (decode(dtype, one).reshape(-1, 2).astype(np.longdouble) for one in (left, right))
+    unit = 2.0**-23 if dtype == "f32" else 2.0**-52
+    with np.errstate(invalid="ignore", over="ignore"):
+        near = np.hypot(*(a - b).T) <= ulps * unit * np.hypot(*b.T)
+    return np.repeat(near, 2)
 
 
 def _ordered(dtype: str, bits: npt.NDArray[np.generic]) -> npt.NDArray[np.longdouble]:

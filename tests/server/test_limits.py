@@ -171,15 +171,15 @@ def test_an_operation_without_lowering_has_a_key_and_no_kernel(server: Running) 
     kind = "tensor<8xcomplex<f32>>"
     body = (
         f"module {{ func.func @main(%a: {kind}) -> {kind} {{\n"
-        f"  %r = stablehlo.fft %a, type = FFT, length = [8] : ({kind}) -> {kind}\n"
+        f"  %r = stablehlo.custom_call @anything(%a) : ({kind}) -> {kind}\n"
         f"  return %r : {kind}\n}} }}\n"
     ).encode()
-    namespace = header("fft")
+    namespace = header("call")
     assert server.stub.StoreGraph(pb.StoreGraphRequest(header=namespace, graph=inline(body))).key == 1
-    code, reason, metadata = refused(lambda: server.stub.CompileKernel(compile_request(inline(body), "fft")))
+    code, reason, metadata = refused(lambda: server.stub.CompileKernel(compile_request(inline(body), "call")))
     assert (code, reason) == ("UNIMPLEMENTED", "UNSUPPORTED_OP")
-    assert metadata["op"] == "stablehlo.fft"
-    (reply,) = server.stub.GetKernels(kernels_request([body], "fft"))
+    assert metadata["op"] == "stablehlo.custom_call"
+    (reply,) = server.stub.GetKernels(kernels_request([body], "call"))
     assert reply.results[0].status == pb.KERNEL_STATUS_FAILED
     assert reply.results[0].failure.reason == "UNSUPPORTED_OP"
 

@@ -436,6 +436,19 @@ def scatter_dimensions(operation: Op) -> dict[str, Any]:
     }
 
 
+def gather_dimensions(operation: Op) -> dict[str, Any]:
+    """The dimension numbers of a gather by name."""
+    numbers = _stablehlo.GatherDimensionNumbers(operation.attributes["dimension_numbers"])
+    return {
+        "offset_dims": list(numbers.offset_dims),
+        "collapsed_slice_dims": list(numbers.collapsed_slice_dims),
+        "operand_batching_dims": list(numbers.operand_batching_dims),
+        "start_indices_batching_dims": list(numbers.start_indices_batching_dims),
+        "start_index_map": list(numbers.start_index_map),
+        "index_vector_dim": int(numbers.index_vector_dim),
+    }
+
+
 def symbol_of(operation: Op) -> str:
     return ir.StringAttr(operation.attributes["sym_name"]).value
 

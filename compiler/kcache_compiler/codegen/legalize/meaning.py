@@ -12,6 +12,8 @@ from kcache_compiler.codegen.legalize.elementwise import (
     rewrite_elementwise,
     signless_tensor,
 )
+from kcache_compiler.codegen.legalize.gathers import lower_batched, lower_unmoved
+from kcache_compiler.codegen.legalize.unreduced import lower_unreduced, lower_windows_of_padding
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.errors import LimitExceeded, UnsupportedOp
 
@@ -26,16 +28,17 @@ def keep_meaning(unit: Unit) -> None:
     """Rewrite, in place, the operations of this file's table."""
     table = {
         "stablehlo.add": _add_booleans,
+        "stablehlo.bitcast_convert": _bitcast_complex,
         "stablehlo.compare": _compare_total,
         "stablehlo.constant": _constant,
         "stablehlo.convert": _convert_to_integer,
         "stablehlo.convolution": _convolution,
         "stablehlo.dot_general": _product,
-        "stablehlo.dynamic_slice": _signed_from_second,
+        "stablehlo.dynamic_slice": _slice,
         "stablehlo.dynamic_update_slice": _update,
-        "stablehlo.gather": _signed_from_second,
+        "stablehlo.gather": _gather,
         "stablehlo.pad": _pad_nothing,
-        "stablehlo.reduce": _reduce_nothing,
+        "stablehlo.reduce": _reduce,
         "stablehlo.reduce_window": _windows_of_nothing,
         "stablehlo.reshape": _reshape_to_itself,
         "stablehlo.set_dimension_size": _refuse_dynamic_size,
@@ -72,7 +75,7 @@ def _windows_of_nothing(op: mlir.Op) -> None:
     if 0 in sizes and None not in sizes:
         _take_nothing(op)
     elif 0 in mlir.sizes_of(op.operands[0].type):
-        raise UnsupportedOp(mlir.name_of(op), "windows over no elements", mlir.location_of(op))
+        lower_windows_of_padding(op)
 
 
 def _reshape_to_itself(op: mlir.Op) -> None:
@@ -99,14 +102,26 @@ def _constant(op: mlir.Op) -> None:
         op.erase()
 
 
-def _signed_from_second(op: mlir.Op) -> None:
+def _gather(op: mlir.Op) -> None:
+    if lower_unmoved(op):
+        return
+    _signed_indices(op, 1)
+    lower_batched(op)
+
+
+def _slice(op: mlir.Op) -> None:
+    """A slice of a scalar is the scalar."""
+    if len(op.operands) == 1:
+        op.results[0].replace_all_uses_with(op.operands[0])
+        op.erase()
+        return
     _signed_indices(op, 1)
 
 
 def _update(op: mlir.Op) -> None:
-    """An update of no elements changes nothing."""
-    if 0 in mlir.sizes_of(op.operands[1].type):
-        op.results[0].replace_all_uses_with(op.operands[0])
+    """An update of no elements changes nothing, one of a scalar everything."""
+    if 0 in mlir.sizes_of(op.operands[1].type) or len(op.operands) == 2:
+        op.results[0].replace_all_uses_with(op.operands[len(op.operands) == 2])
         op.erase()
         return
     _signed_indices(op, 2)
@@ -129,6 +144,16 @@ def _signed_indices(op: mlir.Op, first: int) -> None:
             op.operands[number] = mlir.value("stablehlo.convert", [operand], wide)
 
 
+def _bitcast_complex(op: mlir.Op) -> None:
+    """To the same type is nothing; the toolchain crashes on complex numbers of another width."""
+    if not str(op.operands[0].type.element_type).startswith("complex"):
+        return
+    if op.operands[0].type != op.results[0].type:
+        raise UnsupportedOp(mlir.name_of(op), "complex numbers of another width", mlir.location_of(op))
+    op.results[0].replace_all_uses_with(op.operands[0])
+    op.erase()
+
+
 def _is_boolean(operand: mlir.Value) -> bool:
     return str(operand.type.element_type) == "i1"
 
@@ -143,16 +168,30 @@ def _add_booleans(op: mlir.Op) -> None:
         op.erase()
 
 
-def _refuse_boolean_sum(op: mlir.Op) -> None:
-    if _is_boolean(op.results[0]):
-        raise UnsupportedOp(mlir.name_of(op), "element type i1", mlir.location_of(op))
+def _count_booleans(op: mlir.Op) -> None:
+    """Sums of products of truth values are "or" and "and": whether any product is not 0."""
+    if not _is_boolean(op.results[0]):
+        return
+    kind = op.results[0].type
+    with mlir.before(op):
+        for number, operand in enumerate(list(op.operands)):
+            wide = mlir.type_of(str(operand.type).replace("i1>", "i32>"))
+            op.operands[number] = mlir.value("stablehlo.convert", [operand], wide)
+    counts = mlir.type_of(str(kind).replace("i1>", "i32>"))
+    with mlir.after(op):
+        zero = mlir.value("stablehlo.constant", (), counts, value=mlir.attribute(f"dense<0> : {counts}"))
+        differs = mlir.attribute("#stablehlo<comparison_direction NE>")
+        made = mlir.create("stablehlo.compare", [zero, zero], [kind], {"comparison_direction": differs})
+    op.results[0].replace_all_uses_with(made.results[0])
+    op.results[0].set_type(counts)
+    made.operands[0] = op.results[0]
 
 
 def _product(op: mlir.Op) -> None:
     """Drop an algorithm that only says what operands and result do: factors as they are, sums in the result's
     type. The toolchain lowers none.
     """
-    _refuse_boolean_sum(op)
+    _count_booleans(op)
     if "algorithm" not in op.attributes:
         return
     types = [str(element(value.type)) for value in (*op.operands, op.results[0])]
@@ -173,7 +212,7 @@ def _convolution(op: mlir.Op) -> None:
     """Reverse the kernel itself: the toolchain forgets window reversal in grouped convolutions. Sums over no
     elements are 0: the toolchain would look behind the end of the padding. Dilated groups are ours.
     """
-    _refuse_boolean_sum(op)
+    _count_booleans(op)
     if any(0 in mlir.sizes_of(operand.type) for operand in op.operands):
         _fill(op, [_zero_of(op)])
         return
@@ -207,13 +246,16 @@ def _zero_of(op: mlir.Op) -> mlir.Value:
         return mlir.value("stablehlo.complex", [zero, zero], whole) if pair else zero
 
 
-def _reduce_nothing(op: mlir.Op) -> None:
-    """A reduction of no elements is its initial value, which the toolchain does not lower."""
+def _reduce(op: mlir.Op) -> None:
+    """A reduction of no elements is its initial value; one along no axis combines each element with it. The
+    toolchain lowers neither.
+    """
     count = len(op.operands) // 2
     sizes = mlir.sizes_of(op.operands[0].type)
-    if 0 not in sizes:
-        return
-    _fill(op, list(op.operands)[count:])
+    if 0 in sizes:
+        _fill(op, list(op.operands)[count:])
+    elif not len(op.attributes["dimensions"]):
+        lower_unreduced(op)
 
 
 def _pad_nothing(op: mlir.Op) -> None:

@@ -1,0 +1,120 @@
+"""Operations that become calls of their definitions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.legalize.elementwise import cast, signless_tensor
+from kcache_compiler.codegen.legalize.expansions import fourier, norms, triangles
+from kcache_compiler.codegen.legalize.expansions.text import Lines, Tensor
+from kcache_compiler.codegen.stage import Unit
+from kcache_compiler.errors import UnsupportedOp
+
+Definition = Callable[[mlir.Op, Lines, list[Tensor]], list[Tensor]]
+
+
+def expand_definitions(unit: Unit) -> None:
+    """Make each operation of the table a call of a function that says what it is. Before inlining."""
+    made: dict[str, str] = {}
+    for op in mlir.named(unit.module, *_TABLE):
+        name = mlir.name_of(op)
+        kinds = [value.type for value in (*op.operands, *op.results)]
+        if any(None in mlir.sizes_of(kind) for kind in kinds) or unit.given:
+            raise UnsupportedOp(name, "sizes that are open: give all sizes", mlir.location_of(op))
+        if any(0 in mlir.sizes_of(kind) for kind in kinds):
+            _nothing(op)
+            continue
+        text = f"{name} {mlir.attributes_text(op)} {' '.join(map(str, kinds))}"
+        if text not in made:
+            made[text] = f"kcache_definition_{len(made)}"
+            mlir.splice(unit.module, _function(op, made[text]))
+        with mlir.before(op):
+            types = [result.type for result in op.results]
+            callee = mlir.attribute(f"@{made[text]}")
+            called = mlir.create("func.call", list(op.operands), types, {"callee": callee})
+        for before, after in zip(op.results, called.results, strict=True):
+            before.replace_all_uses_with(after)
+        op.erase()
+
+
+def _nothing(op: mlir.Op) -> None:
+    """Of no elements come none."""
+    results = [_tensor("", result.type) for result in op.results]
+    if any(0 not in result.shape for result in results):
+        raise UnsupportedOp(mlir.name_of(op), "no elements", mlir.location_of(op))
+    with mlir.before(op):
+        for result in op.results:
+            nothing = mlir.value("tensor.empty", (), signless_tensor(result.type))
+            result.replace_all_uses_with(cast(nothing, result.type))
+    op.erase()
+
+
+def _tensor(name: str, kind: mlir.Type) -> Tensor:
+    return Tensor(name, str(kind.element_type), tuple(size or 0 for size in mlir.sizes_of(kind)))
+
+
+def _function(op: mlir.Op, name: str) -> str:
+    """The definition as a function."""
+    arguments = [_tensor(f"%a{place}", operand.type) for place, operand in enumerate(op.operands)]
+    results = [_tensor("", result.type) for result in op.results]
+    lines = Lines()
+    wide = [lines.convert(one, _wide(one.element)) for one in arguments]
+    made = _TABLE[mlir.name_of(op)](op, lines, wide)
+    made = [lines.convert(one, result.element) for one, result in zip(made, results, strict=True)]
+    types = ", ".join(one.type for one in made)
+    given = ", ".join(f"{one.name}: {one.type}" for one in arguments)
+    names = ", ".join(one.name for one in made)
+    body = "\n".join(lines.lines)
+    return f"func.func private @{name}({given}) -> ({types}) {{\n{body}\nreturn {names} : {types}\n}}"
+
+
+def _wide(element: str) -> str:
+    """Narrow floats are computed in f32."""
+    return "f32" if element in ("f16", "bf16") else element
+
+
+def _flag(op: mlir.Op, name: str) -> bool:
+    return name in op.attributes and str(op.attributes[name]) == "true"
+
+
+def _norm(definition: Callable[[Lines, list[Tensor], int, float], list[Tensor]]) -> Definition:
+    def define(op: mlir.Op, lines: Lines, operands: list[Tensor]) -> list[Tensor]:
+        feature, epsilon = (
+            mlir.int_of(op.attributes["feature_index"]),
+            mlir.float_of(op.attributes["epsilon"]),
+        )
+        return definition(lines, operands, feature, epsilon)
+
+    return define
+
+
+def _cholesky(op: mlir.Op, lines: Lines, operands: list[Tensor]) -> list[Tensor]:
+    return [triangles.cholesky(lines, operands[0], _flag(op, "lower"))]
+
+
+def _solve(op: mlir.Op, lines: Lines, operands: list[Tensor]) -> list[Tensor]:
+    turn = str(op.attributes["transpose_a"]).rstrip(">").split()[-1]
+    left, lower, unit = (_flag(op, name) for name in ("left_side", "lower", "unit_diagonal"))
+    return [triangles.triangular_solve(lines, operands[0], operands[1], left, lower, unit, turn)]
+
+
+def _fft(op: mlir.Op, lines: Lines, operands: list[Tensor]) -> list[Tensor]:
+    kind = str(op.attributes["fft_type"]).rstrip(">").split()[-1]
+    lengths = [int(size) for size in op.attributes["fft_length"]]
+    largest = max((max(fourier.factors(size), default=1) for size in lengths), default=1)
+    if largest > fourier.LARGEST_PRIME or math.prod(lengths) >= 2**31:
+        reason = f"a length with the prime factor {largest}, above {fourier.LARGEST_PRIME}"
+        raise UnsupportedOp(mlir.name_of(op), reason, mlir.location_of(op))
+    return [fourier.transform(lines, operands[0], kind, lengths)]
+
+
+_TABLE: dict[str, Definition] = {
+    "stablehlo.batch_norm_grad": _norm(norms.gradient),
+    "stablehlo.batch_norm_inference": _norm(norms.inference),
+    "stablehlo.batch_norm_training": _norm(norms.training),
+    "stablehlo.cholesky": _cholesky,
+    "stablehlo.fft": _fft,
+    "stablehlo.triangular_solve": _solve,
+}

@@ -1,0 +1,78 @@
+"""``python -m tests.ops.generated --programs N --seed S``: what became of about N programs.
+
+``--op`` and ``--dtype`` choose, ``--level`` is the optimization level, ``--json`` a file for a summary.
+
+Status 1 when a result is wrong, a process crashed, or a stage failed without naming the operation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+from tests.ops.generated.catalog import pairs
+from tests.ops.generated.drive import Case, cases
+from tests.ops.generated.judge import OUTCOMES
+
+_BAD = ("wrong", "crash", "error")
+
+
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.ops.generated")
+    parser.add_argument("--programs", type=int, default=3000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--op", nargs="*", default=())
+    parser.add_argument("--dtype", nargs="*", default=())
+    parser.add_argument("--level", type=int, default=1, help="optimization level")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    found: list[Case] = []
+    table: dict[tuple[str, str], Counter[str]] = {}
+    chosen = pairs(options.op, options.dtype)
+    for case in cases(chosen, options.programs, options.seed, options.level, progress=_progress):
+        found.append(case)
+        table.setdefault((case.op, case.dtype), Counter())[case.outcome] += 1
+        if case.outcome in _BAD:
+            print(f"\n{case.outcome}: {case.op} {case.dtype} number {case.number}\n{case.reason}", flush=True)
+    _print(table, found)
+    if options.json is not None:
+        options.json.write_text(json.dumps(_summary(options.seed, table, found), indent=1))
+    return int(any(case.outcome in _BAD for case in found))
+
+
+def _progress(done: int) -> None:
+    print(f"\r{done}", end="", file=sys.stderr, flush=True)
+
+
+def _print(table: dict[tuple[str, str], Counter[str]], found: list[Case]) -> None:
+    print()
+    for (op, dtype), counts in table.items():
+        if set(counts) != {"right"}:
+            print(
+                f"{op:32} {dtype:5} {' '.join(f'{name}={counts[name]}' for name in OUTCOMES if counts[name])}"
+            )
+    whole = Counter(case.outcome for case in found)
+    print(f"{len(found)} programs:", ", ".join(f"{whole[name]} {name}" for name in OUTCOMES))
+    reasons = Counter(
+        (case.op, case.reason.split("\n")[0][:110]) for case in found if case.outcome == "refused"
+    )
+    for (op, reason), count in reasons.most_common(60):
+        print(f"{count:6} {op}: {reason}")
+
+
+def _summary(seed: int, table: dict[tuple[str, str], Counter[str]], found: list[Case]) -> dict[str, object]:
+    return {
+        "seed": seed,
+        "programs": len(found),
+        "outcomes": dict(Counter(case.outcome for case in found)),
+        "table": [{"op": op, "dtype": dtype, **counts} for (op, dtype), counts in table.items()],
+        "others": [vars(case) for case in found if case.outcome != "right"],
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+"""All operations that are generated, and a program of one by its number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.ops.generated import algebra, control, elementwise, indexing, norms, reducing, shaping
+from tests.ops.generated.draft import Draft, Family
+from tests.ops.programs import OpProgram
+from tests.ops.values import generator
+
+FAMILIES: dict[str, Family] = {
+    op: family
+    for part in (elementwise, shaping, reducing, indexing, control, norms, algebra)
+    for op, family in sorted(part.families().items())
+}
+
+
+def pairs(ops: Sequence[str] = (), dtypes: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """Every operation, or each of ``ops``, with each of its dtypes, or with those of ``dtypes``."""
+    return [
+        (name, dtype)
+        for name, one in FAMILIES.items()
+        if name in (ops or FAMILIES)
+        for dtype in one.dtypes
+        if dtype in (dtypes or one.dtypes)
+    ]
+
+
+def program(op: str, dtype: str, seed: int, number: int) -> OpProgram:
+    """The same one for the same arguments, on every machine."""
+    rng = generator("generated", op, dtype, seed, number)
+    return FAMILIES[op].make(Draft(op, dtype, rng))

@@ -1,0 +1,31 @@
+"""Child process that judges programs: native code that crashes ends it and nothing else.
+
+Reads batches from stdin, a line of JSON each: level, then operation, dtype, seed and number of each program.
+Writes a line with their verdicts.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from tests.ops.generated.catalog import program
+from tests.ops.generated.judge import judge
+from tests.ops.reference import ReferenceInterpreter
+
+
+def main() -> None:
+    """Judge until stdin ends."""
+    reference = ReferenceInterpreter()
+    try:
+        for line in sys.stdin:
+            level, asked = json.loads(line)
+            programs = [program(*one) for one in asked]
+            verdicts = [[one.outcome, one.reason] for one in judge(programs, reference, level)]
+            print(json.dumps(verdicts), flush=True)
+    finally:
+        reference.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""Batches of programs through child processes, each replaced when it dies or hangs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+#: Programs that are compiled together.
+BATCH = 12
+#: Seconds for a batch.
+_TIMEOUT = 120.0
+#: Operation, dtype, seed and number of a program.
+Asked = tuple[str, str, int, int]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One program by what it is made from, and what became of it."""
+
+    op: str
+    dtype: str
+    number: int
+    outcome: str
+    reason: str
+
+
+def cases(
+    chosen: Sequence[tuple[str, str]],
+    programs: int,
+    seed: int,
+    level: int = 1,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Iterator[Case]:
+    """About ``programs`` of them, the same number for every pair of operation and dtype that is ``chosen``;
+    ``level`` is the optimization level.
+    """
+    share = -(-programs // max(len(chosen), 1))
+    child = _Child()
+    done = 0
+    try:
+        for op in dict.fromkeys(name for name, _ in chosen):
+            dtypes = [dtype for name, dtype in chosen if name == op]
+            asked = [(op, dtype, seed, number) for number in range(share) for dtype in dtypes]
+            for first in range(0, len(asked), BATCH):
+                batch = asked[first : first + BATCH]
+                yield from _batch(child, batch, level)
+                done += len(batch)
+                progress(done)
+    finally:
+        child.close()
+
+
+def _batch(child: _Child, asked: Sequence[Asked], level: int) -> Iterator[Case]:
+    verdicts = child.ask(asked, level)
+    if verdicts is None and len(asked) > 1:
+        half = len(asked) // 2
+        yield from _batch(child, asked[:half], level)
+        yield from _batch(child, asked[half:], level)
+        return
+    for (op, dtype, _, number), verdict in zip(asked, verdicts or [("crash", child.end)], strict=True):
+        yield Case(op, dtype, number, *verdict)
+
+
+class _Child:
+    """A process that judges; started when it is asked."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+        #: How the last one ended.
+        self.end = ""
+
+    def ask(self, asked: Sequence[Asked], level: int) -> list[tuple[str, str]] | None:
+        """Verdicts, or None when the process ended over them."""
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.ops.generated.child"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        alarm = threading.Timer(_TIMEOUT, process.kill)
+        alarm.start()
+        try:
+            process.stdin.write(json.dumps([level, list(asked)]) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        finally:
+            alarm.cancel()
+        if not line:
+            self.end = f"the process ended with status {process.wait()}"
+            self.close()
+            return None
+        return [(outcome, reason) for outcome, reason in json.loads(line)]
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None

@@ -1,0 +1,238 @@
+"""Operations element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.ops.generated.draft import EPSILON, Draft, Family
+from tests.ops.programs import OpProgram, total_order
+from tests.ops.values import ALL, COMPLEX, FLOATS, INTEGERS, NUMBERS, SIGNED
+
+_BITS = ("i1", *INTEGERS)
+_REAL = FLOATS + COMPLEX
+_PARTS = {"c64": "f32", "c128": "f64"}
+_EXACT: dict[str, tuple[int, tuple[str, ...]]] = {
+    "add": (2, ALL),
+    "and": (2, _BITS),
+    "ceil": (1, FLOATS),
+    "count_leading_zeros": (1, INTEGERS),
+    "divide": (2, (*INTEGERS, *_REAL)),
+    "floor": (1, FLOATS),
+    "maximum": (2, ALL),
+    "minimum": (2, ALL),
+    "multiply": (2, ALL),
+    "negate": (1, NUMBERS),
+    "not": (1, _BITS),
+    "or": (2, _BITS),
+    "popcnt": (1, INTEGERS),
+    "remainder": (2, (*INTEGERS, *FLOATS)),
+    "round_nearest_afz": (1, FLOATS),
+    "round_nearest_even": (1, FLOATS),
+    "shift_left": (2, INTEGERS),
+    "shift_right_arithmetic": (2, INTEGERS),
+    "shift_right_logical": (2, INTEGERS),
+    "sign": (1, SIGNED + _REAL),
+    "subtract": (2, NUMBERS),
+    "xor": (2, _BITS),
+    "clamp": (3, (*INTEGERS, *FLOATS)),
+}
+_INEXACT: dict[str, tuple[int, tuple[str, ...]]] = {
+    "atan2": (2, _REAL),
+    "cbrt": (1, FLOATS),
+    "cosine": (1, _REAL),
+    "exponential": (1, _REAL),
+    "exponential_minus_one": (1, _REAL),
+    "log": (1, _REAL),
+    "log_plus_one": (1, _REAL),
+    "logistic": (1, _REAL),
+    "power": (2, (*INTEGERS, *_REAL)),
+    "rsqrt": (1, _REAL),
+    "sine": (1, _REAL),
+    "sqrt": (1, _REAL),
+    "tan": (1, _REAL),
+    "tanh": (1, _REAL),
+}
+_CHLO: dict[str, tuple[int, str]] = {
+    "acos": (1, "unit"),
+    "acosh": (1, "large"),
+    "asin": (1, "unit"),
+    "asinh": (1, "tame"),
+    "atan": (1, "tame"),
+    "atanh": (1, "unit"),
+    "bessel_i1e": (1, "tame"),
+    "cosh": (1, "tame"),
+    "digamma": (1, "unit"),
+    "erf": (1, "tame"),
+    "erf_inv": (1, "unit"),
+    "erfc": (1, "tame"),
+    "lgamma": (1, "unit"),
+    "polygamma": (2, "unit"),
+    "sinh": (1, "tame"),
+    "tan": (1, "unit"),
+    "zeta": (2, "unit"),
+}
+_CHLO_COMPLEX = ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "sinh", "tan")
+
+
+def families() -> dict[str, Family]:
+    """Every operation of this file."""
+    found = {op: Family(dtypes, _exact(arity)) for op, (arity, dtypes) in _EXACT.items()}
+    found |= {op: Family(dtypes, _inexact(arity)) for op, (arity, dtypes) in _INEXACT.items()}
+    for op, (arity, kind) in _CHLO.items():
+        dtypes = FLOATS + (COMPLEX if op in _CHLO_COMPLEX else ())
+        found[f"chlo.{op}"] = Family(dtypes, _special(arity, kind))
+    found |= {f"chlo.{op}": Family(FLOATS, _test) for op in ("is_inf", "is_neg_inf", "is_pos_inf")}
+    return found | {
+        "abs": Family(SIGNED + _REAL, _magnitude),
+        "bitcast_convert": Family(NUMBERS, _bitcast),
+        "chlo.conj": Family(COMPLEX, _chlo_exact(1)),
+        "chlo.mulhi": Family(INTEGERS, _chlo_exact(2)),
+        "chlo.next_after": Family(FLOATS, _chlo_exact(2)),
+        "chlo.square": Family(_REAL, _chlo_exact(1)),
+        "compare": Family(ALL, _compare),
+        "complex": Family(("f32", "f64"), _complex),
+        "convert": Family(ALL, _convert),
+        "imag": Family(("f32", "f64", *COMPLEX), _part),
+        "is_finite": Family(FLOATS, _test),
+        "real": Family(("f32", "f64", *COMPLEX), _part),
+        "reduce_precision": Family(FLOATS, _precision),
+        "select": Family(ALL, _select),
+    }
+
+
+def _looseness(draft: Draft, ulps: float) -> tuple[float, float]:
+    """Complex numbers are measured by their length, where terms may cancel."""
+    return (64.0, 64 * EPSILON[draft.dtype]) if draft.dtype in COMPLEX else (ulps, 0.0)
+
+
+def _exact(arity: int) -> Callable[[Draft], OpProgram]:
+    def make(draft: Draft) -> OpProgram:
+        shape = draft.shape()
+        tame = draft.dtype in COMPLEX and draft.op in ("multiply", "divide", "sign", "maximum", "minimum")
+        kinds = ["tame" if tame else "any"] * arity
+        if draft.op in ("divide", "remainder") and draft.dtype in INTEGERS:
+            kinds[1] = "divisor"
+        scalars = draft.op == "clamp" and draft.chance(0.5)
+        shapes = [() if scalars and number != 1 else shape for number in range(arity)]
+        operands = [draft.argument(*one) for one in zip(shapes, kinds, strict=True)]
+        loose = _looseness(draft, 0.0) if tame else (0.0, 0.0)
+        return draft.program(draft.call(operands, [(draft.dtype, shape)]), *loose)
+
+    return make
+
+
+def _inexact(arity: int) -> Callable[[Draft], OpProgram]:
+    def make(draft: Draft) -> OpProgram:
+        shape = draft.shape()
+        kind = "small" if draft.dtype in INTEGERS else "tame" if draft.dtype in COMPLEX else "any"
+        operands = [draft.argument(shape, kind) for _ in range(arity)]
+        made = draft.call(operands, [(draft.dtype, shape)])
+        if draft.dtype in INTEGERS:
+            return draft.program(made)
+        return draft.program(made, *_looseness(draft, 4.0 if draft.op == "power" else 3.0))
+
+    return make
+
+
+def _special(arity: int, kind: str) -> Callable[[Draft], OpProgram]:
+    """CHLO; the interpreter's expansions are less exact than ours: accuracy is tested elsewhere."""
+    loose = {"f16": 8e-3, "bf16": 0.12, "f32": 4e-5, "f64": 1e-9, "c64": 2e-4, "c128": 1e-9}
+
+    def make(draft: Draft) -> OpProgram:
+        shape = draft.shape()
+        kinds = ["small" if arity == 2 and number == 0 else kind for number in range(arity)]
+        operands = [draft.argument(shape, "small" if one == "large" else one) for one in kinds]
+        made = draft.call(operands, [(draft.dtype, shape)])
+        return draft.program(made, 96.0, loose[draft.dtype])
+
+    return make
+
+
+def _chlo_exact(arity: int) -> Callable[[Draft], OpProgram]:
+    def make(draft: Draft) -> OpProgram:
+        shape = draft.shape()
+        kind = "tame" if draft.dtype in COMPLEX else "any"
+        operands = [draft.argument(shape, kind) for _ in range(arity)]
+        loose = _looseness(draft, 0.0) if kind == "tame" else (0.0, 0.0)
+        return draft.program(draft.call(operands, [(draft.dtype, shape)]), *loose)
+
+    return make
+
+
+def _test(draft: Draft) -> OpProgram:
+    shape = draft.shape()
+    return draft.program(draft.call([draft.argument(shape)], [("i1", shape)]))
+
+
+def _magnitude(draft: Draft) -> OpProgram:
+    shape, pair = draft.shape(), draft.dtype in COMPLEX
+    value = draft.argument(shape, "tame" if pair else "any")
+    return draft.program(
+        draft.call([value], [(_PARTS.get(draft.dtype, draft.dtype), shape)]), 3.0 if pair else 0.0
+    )
+
+
+def _part(draft: Draft) -> OpProgram:
+    shape = draft.shape()
+    return draft.program(draft.call([draft.argument(shape)], [(_PARTS.get(draft.dtype, draft.dtype), shape)]))
+
+
+def _complex(draft: Draft) -> OpProgram:
+    shape = draft.shape()
+    whole = {"f32": "c64", "f64": "c128"}[draft.dtype]
+    return draft.program(draft.call([draft.argument(shape), draft.argument(shape)], [(whole, shape)]))
+
+
+_WIDTHS = {dtype: int(dtype.lstrip("uibfc")) for dtype in (*INTEGERS, *FLOATS)} | {"c64": 64, "c128": 128}
+
+
+def _bitcast(draft: Draft) -> OpProgram:
+    """To any dtype; another width moves elements into an axis, or out of it."""
+    among = COMPLEX if draft.dtype in COMPLEX else (*INTEGERS, *FLOATS)
+    target = draft.pick(among)
+    ratio = _WIDTHS[draft.dtype] / _WIDTHS[target]
+    shape = draft.shape(0, 3)
+    given, result = shape, shape
+    if ratio > 1:
+        result = (*shape, int(ratio))
+    if ratio < 1:
+        given = (*shape, int(1 / ratio))
+    value = draft.argument(given)
+    return draft.program(draft.call([value], [(target, result)]))
+
+
+def _compare(draft: Draft) -> OpProgram:
+    shape = draft.shape()
+    directions = ("EQ", "NE") if draft.dtype in COMPLEX else ("EQ", "NE", "LT", "LE", "GT", "GE")
+    operands = [draft.argument(shape), draft.argument(shape)]
+    if draft.dtype in FLOATS and draft.chance(0.2):
+        made = draft.call(operands, [("i1", shape)], _order("LT", "TOTALORDER"))
+        return draft.program(made, expected=[total_order(draft.dtype, *draft.inputs)])
+    kind = "FLOAT" if draft.dtype in _REAL else "SIGNED" if draft.dtype in SIGNED else "UNSIGNED"
+    return draft.program(draft.call(operands, [("i1", shape)], _order(draft.pick(directions), kind)))
+
+
+def _order(direction: str, kind: str) -> str:
+    return (
+        f"comparison_direction = #stablehlo<comparison_direction {direction}>, "
+        f"compare_type = #stablehlo<comparison_type {kind}>"
+    )
+
+
+def _convert(draft: Draft) -> OpProgram:
+    shape = draft.shape()
+    return draft.program(draft.call([draft.argument(shape)], [(draft.pick(ALL), shape)]))
+
+
+def _precision(draft: Draft) -> OpProgram:
+    shape = draft.shape()
+    attributes = f"exponent_bits = {draft.number(1, 11)} : i32, mantissa_bits = {draft.number(0, 52)} : i32"
+    return draft.program(draft.call([draft.argument(shape)], [(draft.dtype, shape)], attributes))
+
+
+def _select(draft: Draft) -> OpProgram:
+    shape = draft.shape()
+    where = draft.argument(() if draft.chance(0.3) else shape, dtype="i1")
+    return draft.program(
+        draft.call([where, draft.argument(shape), draft.argument(shape)], [(draft.dtype, shape)])
+    )

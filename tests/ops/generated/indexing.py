@@ -1,0 +1,135 @@
+"""Gathers, scatters and sorts."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from tests.ops.generated.draft import Draft, Family, Shape, integers
+from tests.ops.programs import OpProgram
+from tests.ops.scatter_programs import scatter
+from tests.ops.sort_programs import Sort
+from tests.ops.values import ALL, FLOATS, INTEGERS, NUMBERS, random_bytes
+
+_REAL = (*INTEGERS, *FLOATS)
+
+
+def families() -> dict[str, Family]:
+    """Every operation of this file."""
+    return {
+        "chlo.top_k": Family(_REAL, _top_k),
+        "dynamic_gather": Family(ALL, _dynamic_gather),
+        "gather": Family(ALL, _gather),
+        "scatter": Family(NUMBERS, _scatter),
+        "sort": Family(("i1", *_REAL), _sort),
+        "torch_index_select": Family(ALL, _index_select),
+    }
+
+
+def _numbers(draft: Draft) -> tuple[str, Shape, Shape, Shape, list[int]]:
+    """Dimension numbers of a gather, shapes of operand, indices and result, sizes of slices."""
+    operand = draft.shape(1, 4, 200)
+    rank = len(operand)
+    roles = [draft.pick(("collapsed", "batching", "offset", "offset")) for _ in range(rank)]
+    roles = ["offset" if size == 0 else role for size, role in zip(operand, roles, strict=True)]
+    batching = [axis for axis in range(rank) if roles[axis] == "batching"]
+    collapsed = [axis for axis in range(rank) if roles[axis] == "collapsed"]
+    offsets = [axis for axis in range(rank) if roles[axis] == "offset"]
+    others = [axis for axis in range(rank) if axis not in batching]
+    moved = [others[axis] for axis in draft.axes(len(others))]
+    places = [(operand[axis], axis) for axis in batching]
+    places += [(draft.number(0 if draft.chance(0.1) else 1, 4), -1) for _ in range(draft.number(0, 2))]
+    places = [places[int(number)] for number in draft.rng.permutation(len(places))]
+    shape = [size for size, _ in places]
+    vector = draft.number(0, len(shape))
+    indices = [*shape[:vector], len(moved), *shape[vector:]]
+    if len(moved) == 1 and draft.chance(0.3):
+        vector, indices = len(shape), shape
+    where = {axis: number + (number >= vector) for number, (_, axis) in enumerate(places) if axis >= 0}
+    slices = [
+        1 if role != "offset" else draft.number(0, size) for role, size in zip(roles, operand, strict=True)
+    ]
+    taken = [slices[axis] for axis in offsets]
+    count = len(shape) + len(taken)
+    offset_dims = sorted(draft.axes(count, count)[: len(taken)])
+    rest, inner = iter(shape), iter(taken)
+    result = tuple(next(inner) if axis in offset_dims else next(rest) for axis in range(count))
+    numbers = (
+        f"#stablehlo.gather<offset_dims = {offset_dims}, collapsed_slice_dims = {collapsed}, "
+        f"operand_batching_dims = {batching}, "
+        f"start_indices_batching_dims = {[where[axis] for axis in batching]}, "
+        f"start_index_map = {moved}, index_vector_dim = {vector}>"
+    )
+    return numbers, operand, tuple(indices), result, slices
+
+
+def _gather(draft: Draft) -> OpProgram:
+    numbers, operand, indices, result, slices = _numbers(draft)
+    value = draft.argument(operand)
+    index = draft.pick(("i8", "i32", "i64", "ui8", "ui32", "ui64"))
+    where = draft.argument(
+        indices, "small" if index.startswith("ui") else draft.pick(("small", "any")), index
+    )
+    attributes = (
+        f"dimension_numbers = {numbers}, slice_sizes = {integers(slices)}, indices_are_sorted = false"
+    )
+    return draft.program(draft.call([value, where], [(draft.dtype, result)], attributes))
+
+
+def _dynamic_gather(draft: Draft) -> OpProgram:
+    numbers, operand, indices, result, slices = _numbers(draft)
+    value = draft.argument(operand)
+    where = draft.argument(indices, "small", "i32")
+    sizes = draft.numbers(slices)
+    return draft.program(
+        draft.call([value, where, sizes], [(draft.dtype, result)], f"dimension_numbers = {numbers}")
+    )
+
+
+def _scatter(draft: Draft) -> OpProgram:
+    real = draft.dtype in _REAL
+    region = draft.pick(("add", "multiply", "maximum", "ordered", "set") if real else ("add", "ordered"))
+    made = scatter(draft.number(0, 10**9), draft.dtype, region)
+    kind = "small" if draft.chance(0.5) else "tame"
+    inputs = [
+        random_bytes(draft.rng, draft.dtype, math.prod(made.operand), kind),
+        made.index_bytes(draft.number(0, 10**9)),
+        random_bytes(draft.rng, draft.dtype, math.prod(made.updates), kind),
+    ]
+    loose = 0.0 if real else 1e-4
+    return OpProgram(draft.op, draft.dtype, made.text, inputs, [draft.dtype], 0.0, loose)
+
+
+def _sort(draft: Draft) -> OpProgram:
+    shape = draft.shape(1)
+    sort = Sort(draft.dtype, shape, draft.number(0, len(shape) - 1), draft.pick(("LT", "GT")))
+    sort = dataclasses.replace(sort, pairs=draft.chance(0.5))
+    if sort.pairs and draft.chance(0.4):
+        sort = dataclasses.replace(sort, keys=2)
+    kind = draft.pick(("tame", "small"))
+    inputs = [random_bytes(draft.rng, draft.dtype, math.prod(shape), kind)]
+    if sort.pairs:
+        inputs.append(random_bytes(draft.rng, "i32", math.prod(shape), "small"))
+    dtypes = [draft.dtype, "i32"] if sort.pairs else [draft.dtype]
+    return OpProgram(draft.op, draft.dtype, sort.text, inputs, dtypes)
+
+
+def _top_k(draft: Draft) -> OpProgram:
+    shape = draft.shape(1)
+    k = draft.number(0, shape[-1])
+    result = (*shape[:-1], k)
+    value = draft.argument(shape, draft.pick(("tame", "small")))
+    return draft.program(draft.call([value], [(draft.dtype, result), ("i32", result)], f"k = {k} : i64"))
+
+
+def _index_select(draft: Draft) -> OpProgram:
+    shape = (draft.number(1, 5), *draft.shape(0, 2, 40))
+    where = draft.given((3,), draft.rng.integers(0, shape[0], 3).astype("<i4").tobytes(), "i32")
+    value, result = draft.argument(shape), (3, *shape[1:])
+    made = draft.call([value, where], [(draft.dtype, result)], "dim = 0 : i64, batch_dims = 0 : i64")
+    numbers = (
+        f"dimension_numbers = #stablehlo.gather<offset_dims = {list(range(1, len(shape)))}, "
+        "collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>, "
+        f"slice_sizes = {integers((1, *shape[1:]))}"
+    )
+    return draft.instead(draft.program(made), [value, where], (draft.dtype, result), numbers, "gather")

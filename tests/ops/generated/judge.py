@@ -1,0 +1,131 @@
+"""What becomes of programs: compiled together, apart where anything is wrong; compared with the oracle."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kcache_compiler import canonicalize, compile_spec
+from kcache_compiler.errors import CompilerError, UnsupportedOp
+from kcache_compiler.types import CompileOptions
+from kcache_grpc.model.target import host_target
+from tests.ops.compare import difference
+from tests.ops.native import run
+from tests.ops.programs import OpProgram
+from tests.ops.reference import ReferenceError, ReferenceInterpreter
+
+OUTCOMES = ("right", "refused", "wrong", "crash", "error", "no-oracle")
+_HEAD = re.compile(r"func\.func @main\((.*?)\) -> \((.*?)\) \{\n", re.DOTALL)
+_PLAIN_HEAD = re.compile(r"func\.func @main\((.*?)\) -> (tensor<(?:[^<>]|<[^<>]*>)*>) \{\n", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``outcome`` is one of ``OUTCOMES``; why, where it is not right."""
+
+    outcome: str
+    reason: str = ""
+
+
+def together(programs: Sequence[OpProgram]) -> OpProgram:
+    """One program that does what all of them do: functions of one ``main``."""
+    calls: list[str] = []
+    arguments: list[str] = []
+    results: list[tuple[str, str]] = []
+    functions: list[str] = []
+    for number, program in enumerate(programs):
+        match = _HEAD.search(program.text) or _PLAIN_HEAD.search(program.text)
+        assert match is not None, program.text
+        types = [
+            part.strip() for part in re.findall(r"%\w+:\s*(tensor<(?:[^<>]|<[^<>]*>)*>)", match.group(1))
+        ]
+        names = [f"%in{len(arguments) + place}" for place in range(len(types))]
+        arguments += [f"{name}: {type}" for name, type in zip(names, types, strict=True)]
+        count = len(program.result_dtypes)
+        made = [f"%out{number}"] if count == 1 else [f"%out{number}#{place}" for place in range(count)]
+        results += list(zip(made, re.findall(r"tensor<(?:[^<>]|<[^<>]*>)*>", match.group(2)), strict=True))
+        many = f":{count}" if count != 1 else ""
+        calls.append(
+            f"%out{number}{many} = func.call @part{number}({', '.join(names)}) : "
+            f"({', '.join(types)}) -> ({match.group(2)})"
+        )
+        text = program.text.replace("func.func @main", f"func.func private @part{number}")
+        functions.append(text.replace("@inner", f"@inner{number}"))
+    names = ", ".join(name for name, _ in results)
+    kinds = ", ".join(kind for _, kind in results)
+    body = "\n  ".join([*calls, f"return {names} : {kinds}"])
+    text = f"func.func @main({', '.join(arguments)}) -> ({kinds}) {{\n  {body}\n}}\n" + "".join(functions)
+    inputs = [data for program in programs for data in program.inputs]
+    dtypes = [dtype for program in programs for dtype in program.result_dtypes]
+    return OpProgram(programs[0].op, programs[0].dtype, text, inputs, dtypes)
+
+
+def judge(programs: Sequence[OpProgram], reference: ReferenceInterpreter, level: int = 1) -> list[Verdict]:
+    """A verdict of each program, compiled at an optimization level."""
+    if len(programs) > 1:
+        try:
+            got = execute(together(programs), level)
+        except CompilerError:
+            return _halves(programs, reference, level)
+    else:
+        try:
+            got = execute(programs[0], level)
+        except UnsupportedOp as error:
+            return [Verdict("refused", f"{error.op}: {error}")]
+        except CompilerError as error:
+            return [Verdict("error", f"{type(error).__name__}: {error}")]
+    try:
+        whole = expected_of(programs, reference)
+    except ReferenceError as error:
+        if len(programs) > 1:
+            return _halves(programs, reference, level)
+        return [Verdict("no-oracle", str(error).split("\n")[0])]
+    verdicts: list[Verdict] = []
+    for program in programs:
+        count = len(program.result_dtypes)
+        verdicts.append(_compare(program, got[:count], whole[:count]))
+        got, whole = got[count:], whole[count:]
+    return verdicts
+
+
+def _halves(programs: Sequence[OpProgram], reference: ReferenceInterpreter, level: int) -> list[Verdict]:
+    half = len(programs) // 2
+    return [*judge(programs[:half], reference, level), *judge(programs[half:], reference, level)]
+
+
+def execute(program: OpProgram, level: int) -> list[bytes]:
+    """Results of the kernel."""
+    canonical = canonicalize(program.text.encode(), "stablehlo", "strict")
+    options = CompileOptions(numerics="strict", opt_level=level)
+    kernel = compile_spec(canonical.spec_text, canonical.arg_spec, host_target().isa, options, lambda _: None)
+    return run(kernel, program.inputs, [constant.content for constant in canonical.constants])
+
+
+def expected_of(programs: Sequence[OpProgram], reference: ReferenceInterpreter) -> list[bytes]:
+    """Results by the oracle, of all programs in order."""
+    asked = [
+        replace(program, text=program.oracle or program.text)
+        for program in programs
+        if program.expected is None
+    ]
+    answers: list[bytes] = []
+    if asked:
+        whole = together(asked) if len(asked) > 1 else asked[0]
+        answers = reference.evaluate(whole.text, whole.inputs)
+    found: list[bytes] = []
+    for program in programs:
+        if program.expected is not None:
+            found += program.expected
+        else:
+            count = len(program.result_dtypes)
+            found, answers = found + answers[:count], answers[count:]
+    return found
+
+
+def _compare(program: OpProgram, got: list[bytes], expected: list[bytes]) -> Verdict:
+    for index, (dtype, left, right) in enumerate(zip(program.result_dtypes, got, expected, strict=True)):
+        wrong = difference(dtype, left, right, program.ulps, program.absolute)
+        if wrong:
+            return Verdict("wrong", f"result {index} ({dtype}): {wrong}\n{program.text}")
+    return Verdict("right")

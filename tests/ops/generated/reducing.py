@@ -1,0 +1,236 @@
+"""Reductions, windows and products."""
+
+from __future__ import annotations
+
+import math
+
+from kcache_compiler.types import DTYPE_BYTES
+from tests.ops.generated.draft import Draft, Family, Shape, combiner, greater, integers, pairs, sums
+from tests.ops.programs import OpProgram
+from tests.ops.values import ALL, COMPLEX, FLOATS, INTEGERS, NUMBERS, tensor
+
+_REAL = (*INTEGERS, *FLOATS)
+
+
+def families() -> dict[str, Family]:
+    """Every operation of this file."""
+    return {
+        "convolution": Family(NUMBERS, _convolution),
+        "dot": Family(NUMBERS, _dot),
+        "dot_general": Family(ALL, _dot_general),
+        "reduce": Family(ALL, _reduce),
+        "reduce_window": Family(ALL, _reduce_window),
+        "select_and_scatter": Family(_REAL, _select_and_scatter),
+    }
+
+
+def _combiner(draft: Draft) -> str:
+    if draft.dtype == "i1":
+        return draft.pick(("and", "or", "xor", "maximum", "minimum"))
+    if draft.dtype in INTEGERS:
+        return draft.pick(("add", "multiply", "maximum", "minimum", "and", "or", "xor"))
+    return draft.pick(
+        ("add", "multiply") if draft.dtype in COMPLEX else ("add", "multiply", "maximum", "minimum")
+    )
+
+
+def _combined(draft: Draft, op: str, terms: int) -> tuple[str, float, float]:
+    """Kind of values, and how far (ulps, absolute) another order of combining is off."""
+    if op == "add":
+        kind, absolute = sums(draft, terms)
+        return kind, 0.0, absolute
+    if op == "multiply" and draft.dtype not in INTEGERS:
+        return "tame", 4.0 * max(terms, 1), 0.0
+    return "any", 0.0, 0.0
+
+
+def _reduce(draft: Draft) -> OpProgram:
+    if draft.dtype in _REAL and draft.chance(0.2):
+        return _arg_reduce(draft)
+    shape = draft.shape(1)
+    dims = draft.axes(len(shape), 0 if draft.chance(0.1) else 1)
+    result = tuple(size for axis, size in enumerate(shape) if axis not in dims)
+    op = _combiner(draft)
+    kind, ulps, absolute = _combined(draft, op, math.prod(shape[axis] for axis in dims))
+    operands = [draft.argument(shape, kind), draft.argument((), kind)]
+    made = draft.call(
+        operands, [(draft.dtype, result)], f"dimensions = {integers(dims)}", [combiner(op, draft.dtype)]
+    )
+    return draft.program(made, ulps, absolute)
+
+
+def _arg_reduce(draft: Draft) -> OpProgram:
+    """The largest with its place, as frameworks write it."""
+    shape = draft.shape(1)
+    axis = draft.number(0, len(shape) - 1)
+    result = shape[:axis] + shape[axis + 1 :]
+    scalar, index = tensor(draft.dtype, ()), draft.pick(("i32", "i64"))
+    place, where = tensor(index, ()), draft.argument(shape, "small", index)
+    region = (
+        f"{{\n  ^bb0(%p: {scalar}, %i: {place}, %q: {scalar}, %j: {place}):\n"
+        f"    %g = stablehlo.compare GT, %p, %q : ({scalar}, {scalar}) -> tensor<i1>\n"
+        f"    %e = stablehlo.compare EQ, %p, %q : ({scalar}, {scalar}) -> tensor<i1>\n"
+        f"    %l = stablehlo.compare LT, %i, %j : ({place}, {place}) -> tensor<i1>\n"
+        "    %b = stablehlo.and %e, %l : tensor<i1>\n    %c = stablehlo.or %g, %b : tensor<i1>\n"
+        f"    %m = stablehlo.select %g, %p, %q : tensor<i1>, {scalar}\n"
+        f"    %k = stablehlo.select %c, %i, %j : tensor<i1>, {place}\n"
+        f"    stablehlo.return %m, %k : {scalar}, {place}\n  }}"
+    )
+    operands = [
+        draft.argument(shape, "tame"),
+        where,
+        draft.argument((), "tame"),
+        draft.argument((), "small", index),
+    ]
+    made = draft.call(
+        operands, [(draft.dtype, result), (index, result)], f"dimensions = array<i64: {axis}>", [region]
+    )
+    return draft.program(made)
+
+
+def _windows(draft: Draft, shape: Shape, dilate: bool = True) -> tuple[str, Shape, int]:
+    """Attributes of windows over ``shape``, how many there are, and elements in one."""
+    count: list[int] = []
+    window = [draft.number(1, 3) for _ in shape]
+    stride = [draft.number(1, 3) for _ in shape]
+    base = [draft.number(1, 2) if dilate and draft.chance(0.2) else 1 for _ in shape]
+    taps = [draft.number(1, 2) if dilate and draft.chance(0.3) else 1 for _ in shape]
+    padding = [(draft.number(-1, 2), draft.number(0, 2)) if draft.chance(0.6) else (0, 0) for _ in shape]
+    for axis, size in enumerate(shape):
+        spaced = (size - 1) * base[axis] + 1 if size else 0
+        whole = max(spaced + sum(padding[axis]), 0)
+        if spaced + sum(padding[axis]) < 0:
+            padding[axis] = (0, 0)
+            whole = spaced
+        reach = (window[axis] - 1) * taps[axis] + 1
+        count.append((whole - reach) // stride[axis] + 1 if whole >= reach else 0)
+    attributes = (
+        f"window_dimensions = {integers(window)}, window_strides = {integers(stride)}, "
+        f"base_dilations = {integers(base)}, window_dilations = {integers(taps)}, padding = {pairs(padding)}"
+    )
+    return attributes, tuple(count), math.prod(window)
+
+
+def _reduce_window(draft: Draft) -> OpProgram:
+    shape = draft.shape(1, 3, 120)
+    attributes, result, terms = _windows(draft, shape)
+    op = _combiner(draft)
+    kind, ulps, absolute = _combined(draft, op, terms)
+    count = 2 if draft.chance(0.15) else 1
+    operands = [draft.argument(shape, kind) for _ in range(count)] + [
+        draft.argument((), kind) for _ in range(count)
+    ]
+    region = combiner(op, draft.dtype)
+    if count == 2:
+        t = tensor(draft.dtype, ())
+        region = (
+            f"{{\n  ^bb0(%p: {t}, %i: {t}, %q: {t}, %j: {t}):\n    %s = stablehlo.{op} %p, %q : {t}\n"
+            f"    %k = stablehlo.{op} %i, %j : {t}\n    stablehlo.return %s, %k : {t}, {t}\n  }}"
+        )
+    made = draft.call(operands, [(draft.dtype, result)] * count, attributes, [region])
+    return draft.program(made, ulps, absolute)
+
+
+def _select_and_scatter(draft: Draft) -> OpProgram:
+    """Padding is below the window; the initial value is 0, as it may be added any number of times."""
+    shape = tuple(draft.number(2, 6) for _ in range(draft.number(1, 3)))
+    window = [draft.number(1, min(3, size)) for size in shape]
+    stride = [draft.number(1, 3) for _ in shape]
+    padding = [(draft.number(0, size - 1), draft.number(0, size - 1)) for size in window]
+    source = tuple(
+        (size + sum(pad) - wide) // step + 1
+        for size, wide, step, pad in zip(shape, window, stride, padding, strict=True)
+    )
+    attributes = (
+        f"window_dimensions = {integers(window)}, window_strides = {integers(stride)}, "
+        f"padding = {pairs(padding)}"
+    )
+    kind, absolute = sums(draft, math.prod(window))
+    operands = [draft.argument(shape, "tame"), draft.argument(source, kind)]
+    operands.append(draft.given((), bytes(DTYPE_BYTES[draft.dtype]), draft.dtype))
+    regions = [greater(draft.dtype, draft.pick(("GE", "LE", "GT"))), combiner("add", draft.dtype)]
+    return draft.program(draft.call(operands, [(draft.dtype, shape)], attributes, regions), absolute=absolute)
+
+
+def _dot(draft: Draft) -> OpProgram:
+    n, m, k = draft.size(), draft.size(), draft.size()
+    left, right = draft.pick((((k,), (k,)), ((n, k), (k,)), ((n, k), (k, m)), ((k,), (k, m))))
+    result = (*left[:-1], *right[1:])
+    kind, absolute = sums(draft, k)
+    operands = [draft.argument(left, kind), draft.argument(right, kind)]
+    program = draft.program(draft.call(operands, [(draft.dtype, result)]), absolute=4 * absolute)
+    numbers = (
+        "dot_dimension_numbers = #stablehlo.dot<"
+        f"lhs_contracting_dimensions = [{len(left) - 1}], rhs_contracting_dimensions = [0]>"
+    )
+    return draft.instead(program, operands, (draft.dtype, result), numbers, "dot_general")
+
+
+def _dot_general(draft: Draft) -> OpProgram:
+    batch = [draft.number(1, 4) for _ in range(draft.number(0, 2))]
+    shared = [draft.size() if draft.chance(0.7) else 1 for _ in range(draft.number(0, 2))]
+    free = [[min(draft.size(), 9) for _ in range(draft.number(0, 2))] for _ in range(2)]
+    places: list[tuple[list[int], list[int], Shape]] = []
+    for side in range(2):
+        sizes = [*batch, *shared, *free[side]]
+        order = [int(axis) for axis in draft.rng.permutation(len(sizes))]
+        if side:  # free axes come out in the order of the operand
+            free[1] = [sizes[axis] for axis in order if axis >= len(batch) + len(shared)]
+        else:
+            free[0] = [sizes[axis] for axis in order if axis >= len(batch) + len(shared)]
+        where = {axis: place for place, axis in enumerate(order)}
+        batched = [where[axis] for axis in range(len(batch))]
+        contracted = [where[axis + len(batch)] for axis in range(len(shared))]
+        places.append((batched, contracted, tuple(sizes[axis] for axis in order)))
+    (lb, lc, left), (rb, rc, right) = places
+    numbers = (
+        "dot_dimension_numbers = #stablehlo.dot<"
+        f"lhs_batching_dimensions = {lb}, rhs_batching_dimensions = {rb}, "
+        f"lhs_contracting_dimensions = {lc}, rhs_contracting_dimensions = {rc}>"
+    )
+    kind, absolute = sums(draft, math.prod(shared))
+    operands = [draft.argument(left, kind), draft.argument(right, kind)]
+    wide = {"i8": "i32", "ui8": "ui32", "f16": "f32", "bf16": "f32"}.get(draft.dtype, draft.dtype)
+    dtype = wide if draft.chance(0.3) else draft.dtype
+    made = draft.call(operands, [(dtype, (*batch, *free[0], *free[1]))], numbers)
+    return draft.program(made, absolute=4 * absolute)
+
+
+def _convolution(draft: Draft) -> OpProgram:
+    spatial = draft.number(0, 3)
+    many = draft.number(1, 3)
+    groups, batches = draft.pick(((1, 1), (1, 1), (many, 1), (1, many)))
+    inputs, outputs = draft.number(1, 3), draft.number(1, 2) * groups * batches
+    sizes = [draft.number(1, 7 if spatial < 3 else 4) for _ in range(spatial)]
+    kernel = [draft.number(1, 3) for _ in range(spatial)]
+    stride, left, right = ([draft.pick((1, 1, 2, 3)) for _ in range(spatial)] for _ in range(3))
+    padding = [(draft.number(-1, 2), draft.number(-1, 2)) for _ in range(spatial)]
+    result: list[int] = []
+    for axis in range(spatial):
+        spaced = (sizes[axis] - 1) * left[axis] + 1
+        reach = (kernel[axis] - 1) * right[axis] + 1
+        if spaced + sum(padding[axis]) < reach:
+            padding[axis] = (0, max(reach - spaced, 0))
+        result.append((spaced + sum(padding[axis]) - reach) // stride[axis] + 1)
+    batch = draft.number(1, 2) * batches
+    image, ilabels = _labelled(draft, {"b": batch, "f": inputs * groups}, sizes)
+    weight, klabels = _labelled(draft, {"i": inputs, "o": outputs}, kernel)
+    made, rlabels = _labelled(draft, {"b": batch // batches, "f": outputs}, result)
+    reversal = ", ".join(draft.pick(("true", "false")) for _ in range(spatial))
+    numbers = f"#stablehlo.conv<[{ilabels}]x[{klabels}]->[{rlabels}]>"
+    attributes = (
+        f"batch_group_count = {batches} : i64, feature_group_count = {groups} : i64, "
+        f"dimension_numbers = {numbers}, window_strides = {integers(stride)}, "
+        f"lhs_dilation = {integers(left)}, rhs_dilation = {integers(right)}, "
+        f"padding = {pairs(padding)}, window_reversal = array<i1{': ' if spatial else ''}{reversal}>"
+    )
+    kind, absolute = sums(draft, math.prod(kernel) * inputs)
+    operands = [draft.argument(image, kind), draft.argument(weight, kind)]
+    return draft.program(draft.call(operands, [(draft.dtype, made)], attributes), absolute=4 * absolute)
+
+
+def _labelled(draft: Draft, named: dict[str, int], spatial: list[int]) -> tuple[Shape, str]:
+    """Axes in a random order, and the labels that say which."""
+    axes = [*named.items(), *((str(axis), size) for axis, size in enumerate(spatial))]
+    order = [axes[int(place)] for place in draft.rng.permutation(len(axes))]
+    return tuple(size for _, size in order), ", ".join(label for label, _ in order)
