@@ -214,24 +214,25 @@ def _why(result: Missing) -> str:
     return "need_program" if result.graph is None else "need_compile"
 
 
-def _base(caller: Caller, at: int, took: int, toolchain: bytes, target: str) -> AuditEvent:
+def _base(caller: Caller, at: int, took: int, toolchain: bytes, target: str) -> dict[str, Any]:
+    """Who, when, how long, for what."""
+    return {
+        "actor": caller.actor,
+        "job": caller.job,
+        "peer": caller.peer,
+        "request_id": caller.request_id,
+        "target": target,
+        "toolchain": toolchain,
+        "duration_us": took,
+        "detail": client_detail(caller.client),
+        "at": at // 1000,
+    }
+
+
+def _serve(
+    base: dict[str, Any], graph: KnownGraph, kernel: KnownKernel, origin: str, size: int
+) -> AuditEvent:
     return AuditEvent(
-        kind="",
-        actor=caller.actor,
-        job=caller.job,
-        peer=caller.peer,
-        request_id=caller.request_id,
-        target=target,
-        toolchain=toolchain,
-        duration_us=took,
-        detail=client_detail(caller.client),
-        at=at // 1000,
-    )
-
-
-def _serve(base: AuditEvent, graph: KnownGraph, kernel: KnownKernel, origin: str, size: int) -> AuditEvent:
-    return replace(
-        base,
         kind="serve",
         outcome="hit",
         origin=origin,
@@ -241,19 +242,20 @@ def _serve(base: AuditEvent, graph: KnownGraph, kernel: KnownKernel, origin: str
         kernel_digest=kernel.digest,
         byte_count=size,
         saved_us=kernel.compile_us,
+        **base,
     )
 
 
-def _miss(base: AuditEvent, digest: bytes, result: Missing) -> AuditEvent:
+def _miss(base: dict[str, Any], digest: bytes, result: Missing) -> AuditEvent:
     graph = result.graph
-    return replace(
-        base,
+    return AuditEvent(
         kind="miss",
         outcome=_why(result),
         program_digest=digest,
         spec_digest=None if graph is None else graph.spec_digest,
         key=None if graph is None else graph.key,
         kernel_digest=result.failure.kernel_digest if result.failure and graph is not None else None,
+        **base,
     )
 
 

@@ -191,22 +191,18 @@ class SqlLedger(SqlPart, LedgerStore):
 
 def sum_usage(batch: Sequence[UsageDelta], now: int) -> list[UsageDelta]:
     """One delta a subject, sorted; those without a time were used now."""
-    summed: dict[tuple[str, bytes], UsageDelta] = {}
+    summed: dict[tuple[str, bytes], list[int]] = {}
     for delta in batch:
-        name = (delta.subject, delta.digest)
-        used_at = delta.last_used_at or now
-        before = summed.get(name)
-        if before is None:
+        counts = summed.get((delta.subject, delta.digest))
+        if counts is None:
             checks.usage(delta)
+            counts = summed[delta.subject, delta.digest] = [0, 0, 0]
         else:
             checks.number("usage", delta.hits, delta.saved_us, delta.last_used_at)
-        summed[name] = UsageDelta(
-            *name,
-            hits=delta.hits + (before.hits if before else 0),
-            saved_us=delta.saved_us + (before.saved_us if before else 0),
-            last_used_at=max(used_at, before.last_used_at if before else 0),
-        )
-    return [summed[name] for name in sorted(summed)]
+        counts[0] += delta.hits
+        counts[1] += delta.saved_us
+        counts[2] = max(counts[2], delta.last_used_at or now)
+    return [UsageDelta(*name, *summed[name]) for name in sorted(summed)]
 
 
 def insert_conflict(
