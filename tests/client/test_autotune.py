@@ -81,8 +81,8 @@ def test_what_one_tunes_all_others_get(connect: Any) -> None:
     assert found.origin == "remote"
     assert found.manifest.kernel_digest == tuning.kernel.manifest.kernel_digest
     assert other.compile(program).manifest.kernel_digest == default.manifest.kernel_digest
-    [event] = tuner.audit("kind = tune")
-    assert (event.outcome, event.key) == ("recorded", default.key)
+    events = {(event.outcome, event.key) for event in tuner.audit("kind = tune")}
+    assert events == {("recorded", default.key)}  # one for each race
 
 
 def record(server: ServerProcess, namespace: str, kernel: Any, nanos: dict[str, int]) -> None:
