@@ -111,6 +111,8 @@ def parse_target(name: str) -> Target:
     """A target by name; ``"host"`` is the highest level of this machine. Raises ``ArgumentError``."""
     if name == "host":
         return host_target()
+    if name.startswith("gfx"):
+        raise ArgumentError(f"AMD GPUs ({name!r}) are no target yet; use one of {', '.join(GPU_TARGETS)}")
     return GpuTarget(name) if is_gpu(name) else CpuTarget(name)
 
 

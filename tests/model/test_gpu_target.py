@@ -69,3 +69,9 @@ def test_client_and_compiler_name_the_same_gpus() -> None:
         )
     assert (gpu.MAX_GRID, gpu.MAX_BLOCK) == (gpu_launch.MAX_GRID, gpu_launch.MAX_BLOCK)
     assert gpu.MAX_BLOCK_THREADS == gpu_launch.MAX_BLOCK_THREADS
+
+
+@pytest.mark.parametrize("name", ["gfx90a", "gfx942"])
+def test_gpus_of_amd_are_refused_by_name(name: str) -> None:
+    with pytest.raises(ArgumentError, match=f"AMD GPUs .'{name}'. are no target yet; use one of sm_75"):
+        parse_target(name)
