@@ -94,14 +94,14 @@ DOUBLE = (
 )
 
 
-@pytest.mark.timeout(290)
+@pytest.mark.timeout(900)
 def test_a_script_without_main_guard_embeds_the_service(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(EMBEDDED.format(cache=str(tmp_path / "cache"), program=DOUBLE))
 
     def play() -> str:
         done = subprocess.run(
-            [sys.executable, "-W", "error", str(script)], capture_output=True, text=True, timeout=280
+            [sys.executable, "-W", "error", str(script)], capture_output=True, text=True, timeout=800
         )
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
@@ -161,9 +161,9 @@ print(again.private, again.pid)
 """
 
 
-@pytest.mark.timeout(290)
+@pytest.mark.timeout(900)
 def test_one_embedded_service_a_process(tmp_path: Path) -> None:
-    output = python(EMBEDDED_LIFE, str(tmp_path / "cache"), DOUBLE, timeout=280).split()
+    output = python(EMBEDDED_LIFE, str(tmp_path / "cache"), DOUBLE, timeout=800).split()
     assert output[:3] == ["disk", "1", "1"]
     assert not Path(output[3]).exists()
     assert _ends(int(output[4]))

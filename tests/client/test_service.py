@@ -15,7 +15,7 @@ import pytest
 import kcache_grpc as kcache
 from tests.serving import ServerProcess
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(900)
 
 
 def program(name: str = "main", rows: int = 4, value: str = "2.0") -> str:

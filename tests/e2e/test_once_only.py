@@ -58,6 +58,7 @@ def test_programs_that_differ_in_names_and_locations_share_one_key_and_one_compi
     assert audit_store.complaints(server.database) == []
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_server_killed_at_random_moments_loses_nothing_and_repeats_nothing(
     tmp_path: Path, seed: int
