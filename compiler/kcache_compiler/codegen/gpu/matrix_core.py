@@ -90,7 +90,10 @@ def _parts(struct: mlir.Value | None, kind: mlir.Type) -> list[mlir.Value]:
 
 
 class MatrixCore:
-    """Warps in two rows, each with a part of the tile: ``m16n8k16`` of f16 and bf16, ``m16n8k8`` of tf32."""
+    """Warps in two rows, each with a part of the tile: ``m16n8k16`` of f16 and bf16.
+
+    Or ``m16n8k8`` of tf32, which no plan asks for.
+    """
 
     def __init__(self, tiles: Tiles, thread: mlir.Value) -> None:
         tile = tiles.tile

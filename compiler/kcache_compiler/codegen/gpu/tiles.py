@@ -142,8 +142,7 @@ def plan_tiles(planned: Planned, gpu: GpuTarget, numerics: str) -> Tiles | None:
     if any(axis.sources[0][0] >= fused.shared for axis in outer):
         return None
     kinds = [str(mlir.element_of(code.generic.operands[number].type)) for number in order]
-    factors = (*_NARROW_FLOATS, "f32") if numerics == "fast" else _NARROW_FLOATS
-    matrix = kinds[0] == kinds[1] and kinds[0] in factors and gpu.cp_async and products.wide == "f32"
+    matrix = kinds[0] == kinds[1] and kinds[0] in _NARROW_FLOATS and gpu.cp_async and products.wide == "f32"
     moved = [begins_anywhere(planned.buffers[nest.accesses[number].buffer]) for number in order]
     a = _operand(nest.accesses[order[0]], kinds[0], groups, "m", "a", moved[0])
     b = _operand(nest.accesses[order[1]], kinds[1], groups, "n", "b", moved[1])
