@@ -110,6 +110,7 @@ PROGRAMS = {
 APART = {"f32": 1e-4, "f64": 1e-10, "bf16": 6e-2, "f16": 1e-2}
 #: Of every change these, and all with ``long``: libraries of contractions take their time to compile.
 QUICK = [
+    ("product bf16", ["group:apart", "contraction:loops"]),
     ("product f32", MIXED),
     ("softmax f32", MIXED),
     ("convolution f32", MIXED),

@@ -15,6 +15,7 @@ from kcache_compiler.codegen.generic import build_generic, identity
 from kcache_compiler.codegen.numerics import free_sum
 from kcache_compiler.codegen.shape import Shapes
 from kcache_compiler.codegen.stage import Unit
+from kcache_compiler.schedule.choices import parse_choices
 
 _NARROW = ("f16", "bf16")
 
@@ -23,13 +24,14 @@ def widen_sums(unit: Unit, main: mlir.Op, shapes: Shapes, taken: Collection[mlir
     """Rewrite such contractions of ``main`` that start at zero, but those that are ``taken``."""
     if unit.options.numerics == "strict":
         return
+    joins = parse_choices(unit.options.schedule).group_limits.joins  # else no library has start and sum
     for generic in mlir.named(main, "linalg.generic"):
         if generic in taken or read_products(generic) is None:
             continue
         kind = generic.operands[2].type
         narrow = str(kind.element_type) in _NARROW and None not in mlir.sizes_of(kind)
         start = _start(generic) if narrow else None
-        if start is not None and recognize(unit, generic, shapes) is None:
+        if start is not None and (not joins or recognize(unit, generic, shapes) is None):
             _widen(generic, start)
 
 
