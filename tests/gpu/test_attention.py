@@ -131,8 +131,19 @@ def test_masked_keys_that_are_not_finite_are_not_left_out(change: Any) -> None:
         scores = q @ k.swapaxes(-1, -2) + jax.numpy.where(late, -jax.numpy.inf, 0.0)
         return jax.nn.softmax(scores, -1) @ v
 
-    kernel = _check(added, (70, 128, 8), change=change)
+    _check(added, (70, 128, 8), change=change)
+
+
+def test_a_tile_of_keys_is_left_out_only_if_its_values_are_finite() -> None:
+    text = narrow_attention(1, 1, 40, 140, 16, "f32", causal=True)
+    kernel = lower_gpu(text, 3, "sm_90", CompileOptions(), lambda _: None)
     assert b"vote.any" in kernel.artifacts["llvm"]
+    rng = np.random.default_rng(1)
+    q, k, v = (rng.standard_normal((1, 1, count, 16)).astype("f4") for count in (40, 140, 140))
+    v[0, 0, 130, 3] = np.inf
+    (got,) = run_gpu(kernel, [q, k, v], order="random")
+    assert np.isnan(got[..., 3]).all()
+    assert np.isfinite(np.delete(got, 3, -1)).all()
 
 
 @pytest.mark.parametrize("element", ["f16", "bf16"])
