@@ -57,11 +57,15 @@ bench: $(BENCH) ## latencies side by side with bare gRPC: JSON and a picture in 
 
 .PHONY: bench-kernels
 bench-kernels: $(DEV) $(BENCH) ## kernels beside PyTorch, JAX, NumPy and ONNX Runtime: JSON and pictures in benchmarks/out
-	$(BIN)/python -m benchmarks.kernels --json benchmarks/out/kernels.json --pictures benchmarks/out
+	$(BIN)/python -m benchmarks.kernels --json benchmarks/out/kernels.json --pictures benchmarks/out $(BENCH_ARGS)
 
 .PHONY: bench-gpu
 bench-gpu: $(DEV) $(BENCH) ## kernels on this machine's GPU beside PyTorch eager, Inductor and cuBLAS: JSON in benchmarks/out
 	$(BIN)/python -m benchmarks.gpu --json benchmarks/out/gpu.json
+
+.PHONY: sanitize-gpu
+sanitize-gpu: $(DEV) ## the GPU tests under compute-sanitizer, on a machine with a GPU
+	$(BIN)/python -m tests.runtime.gpu.sanitized
 
 .PHONY: proto
 proto: $(PROTO) ## generate kcache_grpc/_proto from protos
