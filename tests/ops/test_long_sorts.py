@@ -7,7 +7,8 @@ import ctypes
 import numpy as np
 import pytest
 
-from kcache_compiler.codegen.shuffles.long import CHUNK
+from kcache_compiler.codegen.shuffles.long import CHUNK, long_phases
+from kcache_compiler.codegen.shuffles.marker import Walk
 from kcache_compiler.compile import lower_module
 from kcache_compiler.types import CompileOptions
 from tests.compiler.codegen_harness import NUMPY, PARALLEL_FOR, TASK, Host, Kernel, threaded_host
@@ -95,3 +96,10 @@ def test_a_host_that_runs_some_launches_alone(alone: set[int]) -> None:
     host = Host(ctypes.sizeof(Host), 1, 2, None, PARALLEL_FOR(parallel_for))
     np.testing.assert_array_equal(kernel(values, host=host)[1], order_of(values, "LT"))
     assert len(calls) == 10
+
+
+def test_rows_beyond_32_bits_of_places_are_not_taken() -> None:
+    """Words and counts have 32 bits for them; the launch for short rows refuses such a row when it runs."""
+    for length, phases in ((2**32 - 1, 4), (2**32, 0)):
+        row = Walk((1, length), (0, 1), 0)
+        assert len(long_phases({"key": 8, "results": [0]}, [row, row, row])) == phases

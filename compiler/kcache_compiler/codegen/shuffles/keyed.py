@@ -17,13 +17,13 @@ from kcache_compiler.codegen.shuffles.radix import Words, counted_text, least_te
 #: Elementary operations that an element takes.
 _WORK = 32
 #: The part of a word that is a place.
-_PLACES = (1 << 32) - 1
+PLACES = (1 << 32) - 1
 
 
 def plan_keyed(details: dict[str, Any], walks: list[Walk], checks: tuple[Check, ...]) -> Steps:
     """Rows are independent."""
     rows, length = walks[0].sizes
-    places = Check(length, _PLACES, equal=False)
+    places = Check(length, PLACES, equal=False)
     if not places.holds:
         checks = (*checks, places)
     return Steps(rows, mul(_WORK, length), checks, scratch=mul(2, half_of(details, length)))
@@ -78,7 +78,7 @@ class Keyed:
     def fetch(self, at: mlir.Value, places: Pointer, inputs: list[Pointer], results: list[Pointer]) -> None:
         """Element ``at`` of all results, whose word is in ``places``."""
         word = memory.load(places, at)
-        place = memory.wide(word) if self.words.bits == 64 else both(word, mlir.constant(_PLACES))
+        place = memory.wide(word) if self.words.bits == 64 else both(word, mlir.constant(PLACES))
         for result, source in zip(results, self.sources, strict=True):
             to = memory.times(at, result.steps[0])
             if source < 0:

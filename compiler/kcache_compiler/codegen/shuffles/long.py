@@ -19,7 +19,7 @@ from kcache_compiler.codegen.formula import Formula, apply
 from kcache_compiler.codegen.gemm.code import Code, Name
 from kcache_compiler.codegen.memory import Pointer, plus, times
 from kcache_compiler.codegen.shuffles.code import Parts, both, compare, least, loop, minus, when
-from kcache_compiler.codegen.shuffles.keyed import Keyed, half_of
+from kcache_compiler.codegen.shuffles.keyed import PLACES, Keyed, half_of
 from kcache_compiler.codegen.shuffles.marker import Steps, Walk
 from kcache_compiler.codegen.shuffles.radix import DIGITS, Words, digit_of, least_text, widened
 
@@ -34,7 +34,7 @@ Phase: TypeAlias = tuple[Steps, Write]
 def long_phases(details: dict[str, Any], walks: list[Walk]) -> list[Phase]:
     """The launches of a long row by itself, of known length; none for other rows."""
     rows, length = walks[0].sizes
-    if rows != 1 or not isinstance(length, int) or length < 2 * CHUNK:
+    if rows != 1 or not isinstance(length, int) or not 2 * CHUNK <= length <= PLACES:
         return []
     chunks = _Chunks(details, length)
     steps = Steps(chunks.count, CHUNK, (), shared=chunks.bytes)

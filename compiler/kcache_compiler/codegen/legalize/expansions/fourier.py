@@ -47,11 +47,11 @@ def transform(lines: Lines, value: Tensor, kind: str, lengths: list[int]) -> Ten
 
 
 def factors(length: int) -> list[int]:
-    """Factors up to the size of a matrix, and primes beyond it."""
+    """Factors up to the size of a matrix, and primes beyond it; what has none below the limit stays whole."""
     found: list[int] = []
     while length > 1:
         small = next((size for size in range(_MATRIX, 1, -1) if length % size == 0), None)
-        prime = next((size for size in range(2, length + 1) if length % size == 0), length)
+        prime = next((size for size in range(2, LARGEST_PRIME + 1) if length % size == 0), length)
         found.append(small or prime)
         length //= found[-1]
     return found
