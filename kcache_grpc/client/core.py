@@ -220,7 +220,7 @@ class Core:
         state = await obtainer.connection.state(deadline)
         kernels = [self._kernel(place, found) for found in obtained]
         for ask, kernel in zip(asks, kernels, strict=True):
-            self._table.keep(ask_key(ask), state.generation_of(ask.target), kernel)
+            self._table.keep(ask_key(ask), state.generation_of(kernel.manifest), kernel)
             self._counters.add(f"{kernel.origin}_kernels")
         return kernels
 

@@ -20,6 +20,7 @@ from kcache_grpc.client.files import write_whole
 from kcache_grpc.errors import IntegrityError
 from kcache_grpc.model.gpu_target import GpuTarget
 from kcache_grpc.model.identity import toolchain_digest
+from kcache_grpc.model.manifest import Manifest
 from kcache_grpc.model.signing import server_id
 from kcache_grpc.model.target import Target
 
@@ -55,9 +56,12 @@ class ServerState:
         """Digest of what compiles for a target."""
         return self.gpu_toolchain_digest if isinstance(target, GpuTarget) else self.toolchain_digest
 
-    def generation_of(self, target: Target) -> Generation:
-        """What kernels in memory are kept with: one that is not among ``generations`` disowns them."""
-        return (self.server_id, self.epoch, self.toolchain_of(target))
+    def generation_of(self, manifest: Manifest) -> Generation:
+        """What a kernel in memory is kept with: one that is not among ``generations`` disowns it.
+
+        As it says itself: the server may have a new epoch or toolchain since it was asked for the kernel.
+        """
+        return (self.server_id, manifest.epoch, manifest.toolchain_digest)
 
     @cached_property
     def generations(self) -> frozenset[Generation]:

@@ -20,7 +20,8 @@ from kcache_grpc.storage.contract import Store
 from kcache_grpc.storage.errors import StoreUnavailable
 from kcache_grpc.storage.records import LoadedGraph, LoadedKernel, MappingRecord, Namespace, Wanted
 
-#: Larger artifacts are read apart: with manifest and binding they must fit a message of 4 MiB.
+#: More than these bytes of artifacts of one kernel are read apart: with manifest and binding they must fit a
+#: message of 4 MiB.
 _MAX_INLINE = 3 << 20
 _MEMORY_BYTES = 128 << 20
 #: Programs that the event loop itself looks up in a prompt store.
@@ -256,9 +257,11 @@ class Lookups:
         chosen: list[list[ArtifactRef]] = []
         for result in results:
             refs: list[ArtifactRef] = []
+            room = _MAX_INLINE
             for ref in result.kernel.wanted(query.kinds) if isinstance(result, Found) else ():
-                if ref.size <= min(budget, _MAX_INLINE):
+                if ref.size <= min(budget, room):
                     budget -= ref.size
+                    room -= ref.size
                     refs.append(ref)
             chosen.append(refs)
         others = [ref for refs in chosen for ref in refs if ref.sha256 not in read]

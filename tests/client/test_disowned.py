@@ -28,8 +28,7 @@ CPU, GPU = CpuTarget("x86-64-v3"), GpuTarget("sm_90")
 def test_memory_and_disk_are_of_another_generation(tmp_path):
     key = Signer.generate().public_key
     before, after = read_state(reply(False, key), 0.0), read_state(reply(True, key), 0.0)
-    assert before.generation_of(CPU) in before.generations
-    assert before.generation_of(CPU) not in after.generations
+    assert before.generations.isdisjoint(after.generations)
     assert after.toolchain_of(CPU) != before.toolchain_of(CPU)
     snapshots = Snapshots(tmp_path)
     snapshots.save("server", after)
@@ -41,7 +40,7 @@ def test_memory_and_disk_are_of_another_generation(tmp_path):
 
 def test_a_server_without_a_toolchain_for_gpus_has_one_for_both():
     state = read_state(reply(False, Signer.generate().public_key), 0.0)
-    assert state.generation_of(GPU) == state.generation_of(CPU)
+    assert state.toolchain_of(GPU) == state.toolchain_of(CPU)
 
 
 def test_another_assembler_for_gpus_disowns_no_kernel_of_a_cpu():
@@ -53,5 +52,7 @@ def test_another_assembler_for_gpus_disowns_no_kernel_of_a_cpu():
         said.gpu_toolchain_digest = toolchain_digest((("ptxas", version),))
         states.append(read_state(said, 0.0))
     before, after = states
-    assert before.generation_of(CPU) in after.generations
-    assert before.generation_of(GPU) not in after.generations
+    assert before.toolchain_of(CPU) == after.toolchain_of(CPU)
+    assert before.toolchain_of(GPU) != after.toolchain_of(GPU)
+    (common,) = before.generations & after.generations
+    assert common[2] == before.toolchain_of(CPU)

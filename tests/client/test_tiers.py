@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -244,6 +245,28 @@ def test_a_stale_answer_is_refreshed_beside_and_a_new_epoch_takes_effect(
     assert refreshed.wait(120)
     assert core.recall(PROGRAM, None, "host", None) is None
     assert run(core.compile(PROGRAM, None, "host", None, None)).manifest.epoch == 2
+
+
+@pytest.mark.parametrize("change", [{"epoch": 2}, {"toolchain": (("llvm", "23"),)}])
+def test_what_was_disowned_while_it_came_is_not_in_memory(
+    fake: FakeServer, cache_dir: Path, service: FakeService, change: dict[str, Any]
+) -> None:
+    """The server says so between the check of a kernel and the last of its bytes."""
+    service.constants = (CONSTANT,)
+    config = ClientConfig(fake.address, cache_dir, strict=True, freshness=0.0, timeout=120)
+    core = Core(config, BlockingIo())
+
+    def disown(reply: Any) -> Any:
+        for name, value in change.items():
+            setattr(service, name, value)
+        return reply
+
+    service.bend["ReadArtifact"] = disown
+    run(core.compile(PROGRAM, None, "host", None, None))
+    assert core.recall(PROGRAM, None, "host", None) is None
+    service.compiled.clear()
+    assert run(core.compile(PROGRAM, None, "host", None, None)).origin == "compiled"
+    assert core.recall(PROGRAM, None, "host", None) is not None
 
 
 TWO_PROCESSES = """
