@@ -351,9 +351,11 @@ def alone(number: int, subject: Subject) -> Group:
     return Group(((Member(number, parallel, rest),),), subject.head)
 
 
-def apart(subjects: Sequence[Subject], roots: Sequence[int]) -> list[Group]:
+def apart(
+    subjects: Sequence[Subject], roots: Sequence[int], limits: GroupLimits = USUAL_GROUPS
+) -> list[Group]:
     """Every nest in a group of its own, in program order."""
-    del roots
+    del roots, limits
     return [alone(number, subject) for number, subject in enumerate(subjects)]
 
 
