@@ -25,3 +25,8 @@ def test_generated_programs_are_right_or_refused(share: int) -> None:
     assert {case.op for case in found if case.outcome == "refused"} <= REFUSED
     right = sum(case.outcome == "right" for case in found)
     assert right >= 0.95 * len(found)
+
+
+def test_bf16_between_blocks_where_nothing_is_optimized() -> None:
+    found = list(cases([("concatenate", "bf16"), ("pad", "bf16")], 6, seed=5, level=0))
+    assert [case.outcome for case in found] == ["right"] * 6, found

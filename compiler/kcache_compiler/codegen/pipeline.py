@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kcache_compiler.codegen import entry, mlir, signature
+from kcache_compiler.codegen.bits import as_integers
 from kcache_compiler.codegen.forward import forward_results
 from kcache_compiler.codegen.generic import copies_to_generics, hoist_sizes
 from kcache_compiler.codegen.legalize.control import plain_branch_layouts
@@ -68,7 +69,9 @@ def _downgrade(unit: Unit) -> None:
 
 def _optimize(unit: Unit) -> None:
     unroll = parse_choices(unit.options.schedule).unrolls
-    unit.bitcode = optimize(unit.llvm_ir, unit.target, unit.options.opt_level, unroll)
+    level = unit.options.opt_level
+    text = unit.llvm_ir if level else as_integers(unit.llvm_ir)
+    unit.bitcode = optimize(text, unit.target, level, unroll)
 
 
 def _assembly(unit: Unit) -> None:
