@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kcache_compiler.codegen import runs
-from kcache_compiler.codegen.fused import BLOCK
+from kcache_compiler.codegen.segment import BLOCK
 from kcache_compiler.compile import lower_module
 from kcache_compiler.schedule.groups import apart
 from kcache_compiler.types import CompileOptions

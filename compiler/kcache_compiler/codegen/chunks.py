@@ -7,6 +7,7 @@ from typing import Any
 
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.combine import outline_combination
+from kcache_compiler.codegen.combiners import Combiner
 from kcache_compiler.codegen.launch import Outlined, outline
 from kcache_compiler.codegen.numerics import COMBINERS
 from kcache_compiler.codegen.runs import Planned
@@ -40,7 +41,7 @@ def _free(planned: Planned) -> list[tuple[mlir.Op, Any]]:
     """Let totals be summed in any order, as nothing else is stored; the operations with their old flags."""
     found: list[tuple[mlir.Op, Any]] = []
     for combiner in planned.combiners.values():
-        if combiner.name in COMBINERS:
+        if isinstance(combiner, Combiner) and combiner.name in COMBINERS:
             found.append((combiner.operation, combiner.operation.attributes["fastmath"]))
             combiner.operation.attributes["fastmath"] = mlir.attribute(COMBINERS[combiner.name])
     return found

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kcache_compiler.codegen import memory, mlir
-from kcache_compiler.codegen.combiners import Combiner
 from kcache_compiler.codegen.formula import Formula
 from kcache_compiler.codegen.launch import Outlined, slice_function
 from kcache_compiler.codegen.memory import Pointer
 from kcache_compiler.codegen.nest import Access, Check, Nest
+from kcache_compiler.codegen.selections import Chosen, Combining
 from kcache_compiler.schedule.loops import Fused
 from kcache_compiler.schedule.split import Totals
 
@@ -24,11 +24,26 @@ class Combination:
     checks: tuple[Check, ...] = ()
 
 
+@dataclass(frozen=True)
+class _Place:
+    """One result at ``offset``; its totals at element ``place`` from ``first``, ``apart`` bytes a chunk."""
+
+    result: Pointer
+    offset: mlir.Value
+    first: mlir.Value
+    place: int
+    apart: int
+
+    def total(self, chunk: mlir.Value) -> Pointer:
+        moved = memory.times(chunk, mlir.constant(self.apart))
+        return Pointer(memory.advance(self.first, mlir.type_of("i8"), moved), self.result.element, [])
+
+
 def outline_combination(
     module: mlir.Module,
     name: str,
     fused: Fused,
-    combiners: Mapping[int, Combiner],
+    combiners: Mapping[int, Combining],
     buffers: Sequence[mlir.Value],
 ) -> Outlined:
     """The slice function ``name`` that combines the totals of ``fused``, in the order of the chunks.
@@ -49,23 +64,56 @@ def outline_combination(
             return memory.emit_formula(formula, arguments[2], cache)
 
         count = value(split.count)
-        for one in split.totals:
-            buffer = buffers[one.buffer]
-            element = buffer.type.element_type
-            result = Pointer(arguments[3 + passed.index(buffer)], element, [])
-            first = memory.advance(arguments[-1], mlir.type_of("i8"), value(one.offset))
-            nest, access = _accumulator(fused, one.buffer)
-            sizes = {p: axis.size for p, axis in enumerate(nest.axes) if access.strides[p] != 0}
-            for counters in _places(list(sizes.items())):
-                offset, place = value(access.offset), 0
-                for position, counter in counters:
-                    step = memory.times(mlir.constant(counter), value(access.strides[position]))
-                    offset = memory.plus(offset, step)
-                    place += counter * one.strides[position]
-                _combine(one, place, result, offset, first, count, combiners[one.buffer], split.scan)
+        for together in _together(split.totals, combiners):
+            found: list[list[_Place]] = []
+            for one in together:
+                buffer = buffers[one.buffer]
+                result = Pointer(arguments[3 + passed.index(buffer)], buffer.type.element_type, [])
+                first = memory.advance(arguments[-1], mlir.type_of("i8"), value(one.offset))
+                found.append(_places(fused, one, result, first, value))
+            for places in zip(*found, strict=True):
+                _combine(places, count, combiners[together[0].buffer], split.scan)
         mlir.create("func.return", [mlir.constant(0, "i32")])
     function.verify()
     return outlined
+
+
+def _together(totals: Sequence[Totals], combiners: Mapping[int, Combining]) -> list[list[Totals]]:
+    """Totals that are combined at once: those of one selection, in its order, others each alone."""
+    found: list[list[Totals]] = []
+    for one in totals:
+        combiner = combiners[one.buffer]
+        if not isinstance(combiner, Chosen):
+            found.append([one])
+        elif combiner.number == 0:
+            own = {
+                other.number: total
+                for total in totals
+                if isinstance(other := combiners[total.buffer], Chosen)
+                and other.selection is combiner.selection
+            }
+            found.append([own[number] for number in sorted(own)])
+    return found
+
+
+def _places(
+    fused: Fused,
+    totals: Totals,
+    result: Pointer,
+    first: mlir.Value,
+    value: Callable[[Formula], mlir.Value],
+) -> list[_Place]:
+    nest, access = _accumulator(fused, totals.buffer)
+    sizes = {p: axis.size for p, axis in enumerate(nest.axes) if access.strides[p] != 0}
+    found: list[_Place] = []
+    for counters in _counters(list(sizes.items())):
+        offset, place = value(access.offset), 0
+        for position, counter in counters:
+            step = memory.times(mlir.constant(counter), value(access.strides[position]))
+            offset = memory.plus(offset, step)
+            place += counter * totals.strides[position]
+        found.append(_Place(result, offset, first, place, totals.bytes))
+    return found
 
 
 def _accumulator(fused: Fused, buffer: int) -> tuple[Nest, Access]:
@@ -77,7 +125,7 @@ def _accumulator(fused: Fused, buffer: int) -> tuple[Nest, Access]:
     )
 
 
-def _places(axes: list[tuple[int, Formula]]) -> list[list[tuple[int, int]]]:
+def _counters(axes: list[tuple[int, Formula]]) -> list[list[tuple[int, int]]]:
     """All counters of a few axes of few elements."""
     found: list[list[tuple[int, int]]] = [[]]
     for position, size in axes:
@@ -86,31 +134,27 @@ def _places(axes: list[tuple[int, Formula]]) -> list[list[tuple[int, int]]]:
     return found
 
 
-def _combine(
-    totals: Totals,
-    place: int,
-    result: Pointer,
-    offset: mlir.Value,
-    first: mlir.Value,
-    count: mlir.Value,
-    combiner: Combiner,
-    scan: bool,
-) -> None:
-    start = memory.load(result, offset)
-    loop = mlir.create(
-        "scf.for",
-        [mlir.constant(0), count, mlir.constant(1), memory.to_carried(start)],
-        [memory.to_carried(start).type],
-        regions=1,
-    )
-    block = mlir.new_block(loop, 0, [memory.i64(), loop.results[0].type])
+def _combine(places: Sequence[_Place], count: mlir.Value, combiner: Combining, scan: bool) -> None:
+    """One result, or those of a selection, over all chunks."""
+    starts = [memory.load(one.result, one.offset) for one in places]
+    carried = [memory.to_carried(start) for start in starts]
+    kinds = [one.type for one in carried]
+    bounds = [mlir.constant(0), count, mlir.constant(1)]
+    loop = mlir.create("scf.for", [*bounds, *carried], kinds, regions=1)
+    block = mlir.new_block(loop, 0, [memory.i64(), *kinds])
     with mlir.at_end(block):
-        chunk, raw = list(block.arguments)
-        before = memory.from_carried(raw, start.type)
-        moved = memory.times(chunk, mlir.constant(totals.bytes))
-        here = Pointer(memory.advance(first, mlir.type_of("i8"), moved), result.element, [])
-        total = memory.load(here, mlir.constant(place))
-        if scan:
-            memory.store(here, mlir.constant(place), before)
-        mlir.create("scf.yield", [memory.to_carried(combiner(before, total))])
-    memory.store(result, offset, memory.from_carried(loop.results[0], start.type))
+        chunk, *raw = list(block.arguments)
+        before = [memory.from_carried(one, start.type) for one, start in zip(raw, starts, strict=True)]
+        totals: list[mlir.Value] = []
+        for one, old in zip(places, before, strict=True):
+            here = one.total(chunk)
+            totals.append(memory.load(here, mlir.constant(one.place)))
+            if scan:
+                memory.store(here, mlir.constant(one.place), old)
+        if isinstance(combiner, Chosen):
+            results = combiner.selection.combine(before, totals)
+        else:
+            results = [combiner(before[0], totals[0])]
+        mlir.create("scf.yield", [memory.to_carried(one) for one in results])
+    for one, raw, start in zip(places, loop.results, starts, strict=True):
+        memory.store(one.result, one.offset, memory.from_carried(raw, start.type))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from kcache_compiler.codegen import mlir
 
@@ -16,6 +16,9 @@ _INTEGERS = (
     *("arith.addi", "arith.muli", "arith.andi", "arith.ori", "arith.xori"),
     *("arith.maxsi", "arith.minsi", "arith.maxui", "arith.minui"),
 )
+#: The parts of a complex number.
+_PARTS = ("complex.re", "complex.im")
+_KNOWN = (*_NEUTRAL_FLOATS, *_INTEGERS)
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,11 @@ class Combiner:
     @property
     def name(self) -> str:
         return mlir.name_of(self.operation)
+
+    @property
+    def elements(self) -> list[mlir.Value]:
+        """What is combined with the old value."""
+        return [self.operation.operands[1 - self.old]]
 
     @property
     def wide(self) -> mlir.Type:
@@ -57,6 +65,59 @@ class Combiner:
         return total if total.type == self.wide else mlir.value("arith.extf", [total], self.wide)
 
 
+@dataclass(frozen=True)
+class ComplexSum:
+    """A sum of complex numbers: of their real and of their imaginary parts."""
+
+    elements: tuple[mlir.Value, mlir.Value]
+
+    @property
+    def name(self) -> str:
+        return "complex.add"
+
+    def neutral(self, element: mlir.Type) -> mlir.Value:
+        """What totals start from."""
+        zero = mlir.float_constant(-0.0, element.element_type)
+        return mlir.value("complex.create", [zero, zero], element)
+
+    def __call__(self, first: mlir.Value, second: mlir.Value) -> mlir.Value:
+        """Two totals as one, at the current point."""
+        part = first.type.element_type
+        parts: list[mlir.Value] = []
+        for name in _PARTS:
+            both = [mlir.value(name, [total], part) for total in (first, second)]
+            parts.append(mlir.value("arith.addf", both, part))
+        return mlir.value("complex.create", parts, first.type)
+
+
+#: What makes one total of two.
+Fold: TypeAlias = Combiner | ComplexSum
+
+
+def _complex_sum(value: mlir.Value, old: mlir.Value) -> ComplexSum | None:
+    owner = mlir.defining(value)
+    if owner is None or mlir.name_of(owner) != "complex.create":
+        return None
+    elements: list[mlir.Value] = []
+    for name, operand in zip(_PARTS, owner.operands, strict=True):
+        total = mlir.defining(operand)
+        if total is None or mlir.name_of(total) != "arith.addf":
+            return None
+        taken = [_is_part(one, name, old) for one in total.operands]
+        if sum(taken) != 1:
+            return None
+        elements.append(total.operands[taken.index(False)])
+    if sorted(mlir.name_of(user) for user, _ in mlir.uses(old)) != sorted(_PARTS):
+        return None
+    return ComplexSum((elements[0], elements[1]))
+
+
+def _is_part(value: mlir.Value, name: str, old: mlir.Value) -> bool:
+    owner = mlir.defining(value)
+    alone = len(list(mlir.uses(value))) == 1
+    return owner is not None and mlir.name_of(owner) == name and owner.operands[0] == old and alone
+
+
 def _bits(element: mlir.Type) -> int:
     return int("".join(filter(str.isdigit, str(element))))
 
@@ -75,7 +136,7 @@ def _neutral_integer(name: str, bits: int) -> int:
             return 0
 
 
-def combiners_of(generic: mlir.Op, strict: bool) -> dict[int, Combiner]:
+def combiners_of(generic: mlir.Op, strict: bool) -> dict[int, Fold]:
     """By number of the result: those whose elements may be combined in any grouping.
 
     What is combined depends on no other result's old value.
@@ -83,13 +144,15 @@ def combiners_of(generic: mlir.Op, strict: bool) -> dict[int, Combiner]:
     body = mlir.block_of(generic)
     yielded = list(mlir.operations(body)[-1].operands)
     old = list(body.arguments)[-len(yielded) :]
-    found: dict[int, Combiner] = {}
+    found: dict[int, Fold] = {}
     for number, (value, argument) in enumerate(zip(yielded, old, strict=True)):
         combiner = _combiner(value, argument, strict)
+        if combiner is None and not strict:
+            combiner = _complex_sum(value, argument)
         if combiner is not None:
             found[number] = combiner
     for combiner in found.values():
-        if _depends(combiner.operation.operands[1 - combiner.old], old):
+        if any(depends(element, old) for element in combiner.elements):
             return {}
     return found
 
@@ -100,7 +163,11 @@ def _combiner(value: mlir.Value, old: mlir.Value, strict: bool) -> Combiner | No
         operation, rounded = mlir.defining(operation.operands[0]), operation
     if operation is None or (strict and mlir.name_of(operation) in _ROUNDS):
         return None
-    if str(old.type) in ("i1", "index") or mlir.name_of(operation) not in (*_NEUTRAL_FLOATS, *_INTEGERS):
+    if str(old.type) == "index" or mlir.name_of(operation) not in (
+        *_NEUTRAL_FLOATS,
+        *_INTEGERS,
+        "complex.add",
+    ):
         return None
     (use, *more) = [user for user, _ in mlir.uses(old)] or [None]
     if more or use is None:
@@ -114,7 +181,7 @@ def _combiner(value: mlir.Value, old: mlir.Value, strict: bool) -> Combiner | No
     return Combiner(operation, list(operation.operands).index(taken), rounded)
 
 
-def _depends(value: mlir.Value, arguments: Sequence[mlir.Value]) -> bool:
+def depends(value: mlir.Value, arguments: Sequence[mlir.Value]) -> bool:
     """Whether ``value`` is made of one of ``arguments``; of what has regions nothing is known."""
     pending, seen = [value], set[Any]()
     while pending:
@@ -130,10 +197,10 @@ def _depends(value: mlir.Value, arguments: Sequence[mlir.Value]) -> bool:
     return False
 
 
-def scans(generic: mlir.Op, found: Mapping[int, Combiner]) -> bool:
+def scans(generic: mlir.Op, found: Collection[int]) -> bool:
     """Whether some other result needs the totals on the way."""
     body = mlir.block_of(generic)
     yielded = list(mlir.operations(body)[-1].operands)
     old = list(body.arguments)[-len(yielded) :]
     totals = [old[number] for number in found]
-    return any(_depends(value, totals) for number, value in enumerate(yielded) if number not in found)
+    return any(depends(value, totals) for number, value in enumerate(yielded) if number not in found)

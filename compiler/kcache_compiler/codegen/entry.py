@@ -14,7 +14,6 @@ from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.attention.gather import gather
 from kcache_compiler.codegen.attention.outline import outline_attention
 from kcache_compiler.codegen.chunks import outline_chunks
-from kcache_compiler.codegen.combiners import combiners_of
 from kcache_compiler.codegen.formula import Formula, add, apply, mul, text
 from kcache_compiler.codegen.gemm.outline import outline_contraction
 from kcache_compiler.codegen.gemm.recognize import is_contraction, recognize
@@ -24,6 +23,7 @@ from kcache_compiler.codegen.memory import emit_formula, i64, pointer_type
 from kcache_compiler.codegen.nest import Check
 from kcache_compiler.codegen.place import OpenSizes, address_of, place_of
 from kcache_compiler.codegen.runs import plan_launches
+from kcache_compiler.codegen.selections import combinings_of
 from kcache_compiler.codegen.shape import Shapes, row_major
 from kcache_compiler.codegen.shuffles.outline import outline_marker
 from kcache_compiler.codegen.signature import stated
@@ -140,7 +140,7 @@ def build_entry(unit: Unit) -> None:
         lambda one: _is_head(unit, one, shapes),
         lanes,
         taken,
-        combines=lambda one: combiners_of(one, strict),
+        combines=lambda one: combinings_of(one, strict),
         limits=choices.group_limits,
     ):
         slides = choices.contraction == "windows" and is_window(planned.generics, shapes)

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from kcache_compiler.codegen import memory, mlir
-from kcache_compiler.codegen.combiners import Combiner
+from kcache_compiler.codegen.elements import Chunks, Code
 from kcache_compiler.codegen.formula import Formula, add, apply, mul
-from kcache_compiler.codegen.fused import Chunks, Code, Writer
+from kcache_compiler.codegen.fused import Writer
 from kcache_compiler.codegen.memory import Pointer
 from kcache_compiler.codegen.nest import Access, Axis, Check, Nest
+from kcache_compiler.codegen.selections import Combining
 from kcache_compiler.codegen.shape import Shapes, affine, linear
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.schedule.loops import Fused
@@ -149,7 +150,7 @@ def outline(
     codes: Mapping[int, Code],
     buffers: Sequence[mlir.Value],
     shapes: Shapes,
-    combiners: Mapping[int, Combiner] | None = None,
+    combiners: Mapping[int, Combining] | None = None,
 ) -> Outlined:
     """Write a group as the slice function ``name`` at the end of ``module``; its generics stay.
 
@@ -197,7 +198,7 @@ def _write_body(
     buffers: Sequence[mlir.Value],
     entry: mlir.Block,
     shapes: Shapes,
-    combiners: Mapping[int, Combiner],
+    combiners: Mapping[int, Combining],
 ) -> None:
     arguments = list(entry.arguments)
     dims = arguments[2]

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from kcache_compiler.codegen import memory, mlir
-from kcache_compiler.codegen.combiners import Combiner, scans
-from kcache_compiler.codegen.fused import Code
+from kcache_compiler.codegen.combiners import scans
+from kcache_compiler.codegen.elements import Code
 from kcache_compiler.codegen.launch import captured_by, read_nest
 from kcache_compiler.codegen.nest import Nest
+from kcache_compiler.codegen.selections import Combining
 from kcache_compiler.codegen.shape import Shapes
 from kcache_compiler.codegen.shuffles.marker import is_marker
 from kcache_compiler.schedule.choices import USUAL_GROUPS, GroupLimits
@@ -36,7 +37,7 @@ _PURE = (
 )
 
 
-Combines: TypeAlias = Callable[[mlir.Op], dict[int, Combiner]]
+Combines: TypeAlias = Callable[[mlir.Op], dict[int, Combining]]
 Arrange: TypeAlias = Callable[[Group, Sequence[Subject], Mapping[int, Buffer], int], Fused]
 
 
@@ -53,7 +54,7 @@ class Planned:
     #: For a contraction with its start and consumers: the same as launches of their own.
     parts: list[Planned] = field(default_factory=list["Planned"])
     #: By buffer, where the loops are split: what combines the totals of chunks.
-    combiners: dict[int, Combiner] = field(default_factory=dict[int, Combiner])
+    combiners: dict[int, Combining] = field(default_factory=dict[int, Combining])
 
 
 def plan_launches(
@@ -115,7 +116,7 @@ def _plan(
         return numbers[buffer]
 
     codes: dict[int, Code] = {}
-    combined: dict[int, dict[int, Combiner]] = {}
+    combined: dict[int, dict[int, Combining]] = {}
     subjects: list[Subject] = []
     for position, generic in enumerate(run):
         nest, accessed = read_nest(generic, shapes, number_of)
@@ -124,10 +125,10 @@ def _plan(
         opaque = frozenset(number_of(value) for value in captured)
         weight = len(mlir.walk(generic))
         head, single = is_contraction(generic), is_marker(generic)
-        if not head and not single and is_long(nest):
-            combined[position] = _totals(nest, codes[position], combines(generic))
-        long = bool(combined.get(position))
-        scan = long and scans(generic, combines(generic))
+        own = combines(generic) if not head and not single and is_long(nest) else {}
+        combined[position] = _totals(nest, codes[position], own) if own else {}
+        long = bool(combined[position])
+        scan = long and scans(generic, own)
         subjects.append(Subject(nest, weight, opaque, head, single, long, scan))
     roots: dict[Any, int] = {}
     root_of = [roots.setdefault(memory.root_of(value), len(roots)) for value in values]
@@ -157,9 +158,9 @@ def _plan(
     yield from order
 
 
-def _totals(nest: Nest, code: Code, found: Mapping[int, Combiner]) -> dict[int, Combiner]:
+def _totals(nest: Nest, code: Code, found: Mapping[int, Combining]) -> dict[int, Combining]:
     """Combiners by access, if all results that do not walk along what is reduced have one."""
-    totals: dict[int, Combiner] = {}
+    totals: dict[int, Combining] = {}
     for place, (access, number) in enumerate(zip(nest.accesses, code.numbers, strict=True)):
         walked = [access.strides[p] != 0 for p, axis in enumerate(nest.axes) if not axis.parallel]
         if not access.written or all(walked):
@@ -171,7 +172,7 @@ def _totals(nest: Nest, code: Code, found: Mapping[int, Combiner]) -> dict[int, 
 
 
 def _split(
-    planned: Planned, subjects: Sequence[Subject], combined: Mapping[int, Mapping[int, Combiner]]
+    planned: Planned, subjects: Sequence[Subject], combined: Mapping[int, Mapping[int, Combining]]
 ) -> None:
     """Cut the loops of a long reduction or scan into chunks, where that may be done."""
     statements = planned.fused.statements

@@ -16,7 +16,7 @@ from kcache_compiler.package.target import Target
 from kcache_compiler.schedule.loops import Fused, Statement
 
 if TYPE_CHECKING:
-    from kcache_compiler.codegen.fused import Code
+    from kcache_compiler.codegen.elements import Code
 
 #: Vectors that LLVM takes in one turn of a loop at most.
 UNROLLED = 4

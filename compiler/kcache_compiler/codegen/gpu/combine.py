@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kcache_compiler.codegen import mlir
-from kcache_compiler.codegen.fused import Code
+from kcache_compiler.codegen.elements import Code
 from kcache_compiler.codegen.gpu.intrinsics import shuffled
 
 _INF = float("inf")

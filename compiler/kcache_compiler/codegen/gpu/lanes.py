@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kcache_compiler.codegen import memory, mlir
+from kcache_compiler.codegen.elements import Code, Registers, element_of, forget
 from kcache_compiler.codegen.formula import Formula
-from kcache_compiler.codegen.fused import Code, Registers, element_of, forget
 from kcache_compiler.codegen.gpu.kernel import Kernel
 from kcache_compiler.codegen.gpu.points import PointWriter
 from kcache_compiler.codegen.memory import Pointer, i64

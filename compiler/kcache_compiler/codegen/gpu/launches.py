@@ -12,9 +12,9 @@ from typing import Any
 from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.attention.gather import Gathered, gather
 from kcache_compiler.codegen.attention.outline import operations_of, taken_by
+from kcache_compiler.codegen.elements import element_of
 from kcache_compiler.codegen.entry import cast_checks, known_sizes, refuse_leftovers
 from kcache_compiler.codegen.formula import text
-from kcache_compiler.codegen.fused import element_of
 from kcache_compiler.codegen.gpu.arrange import arrange
 from kcache_compiler.codegen.gpu.attention import write_attention
 from kcache_compiler.codegen.gpu.attention_plan import plan_attention

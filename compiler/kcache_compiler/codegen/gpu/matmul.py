@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from kcache_compiler.codegen import memory, mlir
+from kcache_compiler.codegen.elements import Registers
 from kcache_compiler.codegen.formula import apply, product
-from kcache_compiler.codegen.fused import Loops, Registers, slots_of
 from kcache_compiler.codegen.gpu.cores import PlainCore, Shared
 from kcache_compiler.codegen.gpu.intrinsics import barrier, commit_copies, special, wait_for_copies
 from kcache_compiler.codegen.gpu.kernel import Form, split
@@ -20,6 +20,7 @@ from kcache_compiler.codegen.gpu.points import PointWriter
 from kcache_compiler.codegen.gpu.shared import dynamic_bytes, shared_place
 from kcache_compiler.codegen.gpu.tiles import Loader, Operand, Tiles
 from kcache_compiler.codegen.memory import i64
+from kcache_compiler.codegen.segment import Loops, slots_of
 from kcache_compiler.codegen.shuffles.code import both, compare, loop, when
 
 #: A step along K: its start, the stage and the sums; the stage and the sums after it.

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.elements import Code, Registers
 from kcache_compiler.codegen.formula import Formula, apply, product
-from kcache_compiler.codegen.fused import Code, Registers, Writer
+from kcache_compiler.codegen.fused import Writer
 from kcache_compiler.codegen.gpu.kernel import Form, Kernel, split, thread_number
 from kcache_compiler.codegen.memory import Pointer
 from kcache_compiler.codegen.nest import Access

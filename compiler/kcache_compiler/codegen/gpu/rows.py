@@ -12,17 +12,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from kcache_compiler.codegen import memory, mlir
+from kcache_compiler.codegen.elements import Code, Registers, element_of, forget
 from kcache_compiler.codegen.formula import Formula, apply, product
-from kcache_compiler.codegen.fused import (
-    Code,
-    Loops,
-    Registers,
-    Slot,
-    carry,
-    element_of,
-    forget,
-    slots_of,
-)
 from kcache_compiler.codegen.gpu.combine import Combiner, across_lanes, combiners_of
 from kcache_compiler.codegen.gpu.intrinsics import barrier, special, warp_barrier
 from kcache_compiler.codegen.gpu.kernel import Form, Kernel, split
@@ -32,6 +23,7 @@ from kcache_compiler.codegen.gpu.touches import Kept, Touch, Touches
 from kcache_compiler.codegen.launch import captured_by
 from kcache_compiler.codegen.memory import Pointer, i64
 from kcache_compiler.codegen.nest import Access
+from kcache_compiler.codegen.segment import Loops, Slot, carry, slots_of
 from kcache_compiler.codegen.shuffles.code import compare, either, when
 from kcache_compiler.schedule.loops import Fused, Statement
 

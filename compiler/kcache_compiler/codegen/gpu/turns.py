@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kcache_compiler.codegen import memory, mlir
+from kcache_compiler.codegen.elements import Registers, element_of
 from kcache_compiler.codegen.formula import Formula, apply, product
-from kcache_compiler.codegen.fused import Registers, element_of
 from kcache_compiler.codegen.gpu.intrinsics import barrier, special
 from kcache_compiler.codegen.gpu.kernel import Form, split
 from kcache_compiler.codegen.gpu.points import PointWriter

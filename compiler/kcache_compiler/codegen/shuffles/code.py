@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.formula import Formula
 from kcache_compiler.codegen.memory import Pointer
-from kcache_compiler.codegen.shuffles.marker import Walk
+from kcache_compiler.codegen.shuffles.marker import Steps, Walk
 
 _SIGNED = {"eq": 0, "ne": 1, "lt": 2, "le": 3, "gt": 4, "ge": 5}
 
@@ -48,6 +48,11 @@ class Parts:
         mapping = dict(self.scalars)
         mapping |= {a: b for a, b in zip(body.arguments, given, strict=True) if b is not None}
         return memory.clone_body(body, mapping, self.views, {})
+
+
+#: Writes a launch for a range of its steps; a launch that is one of several.
+Write: TypeAlias = Callable[[Parts, tuple[mlir.Value, mlir.Value]], None]
+Phase: TypeAlias = tuple[Steps, Write]
 
 
 def loop(low: mlir.Value, high: mlir.Value, body: Callable[[mlir.Value], None], step: int = 1) -> None:

@@ -11,36 +11,32 @@ other launches then find nothing to do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 from kcache_compiler.codegen import memory, mlir
-from kcache_compiler.codegen.formula import Formula, apply
+from kcache_compiler.codegen.formula import Formula, add, apply, mul
 from kcache_compiler.codegen.gemm.code import Code, Name
 from kcache_compiler.codegen.memory import Pointer, plus, times
-from kcache_compiler.codegen.shuffles.code import Parts, both, compare, least, loop, minus, when
-from kcache_compiler.codegen.shuffles.keyed import PLACES, Keyed, half_of
+from kcache_compiler.codegen.nest import Check
+from kcache_compiler.codegen.shuffles.code import Parts, Phase, Write, both, compare, least, loop, minus, when
+from kcache_compiler.codegen.shuffles.keyed import PLACES, Keyed, half_of, plan_keyed
 from kcache_compiler.codegen.shuffles.marker import Steps, Walk
 from kcache_compiler.codegen.shuffles.radix import DIGITS, Words, digit_of, least_text, widened
 
 #: Elements of a chunk at least, and chunks at most: each looks at the counts of all.
 CHUNK, CHUNKS = 1 << 16, 64
 
-#: Writes a launch for a range of chunks.
-Write: TypeAlias = Callable[[Parts, tuple[mlir.Value, mlir.Value]], None]
-Phase: TypeAlias = tuple[Steps, Write]
 
-
-def long_phases(details: dict[str, Any], walks: list[Walk]) -> list[Phase]:
-    """The launches of a long row by itself, of known length; none for other rows."""
+def long_phases(details: dict[str, Any], walks: list[Walk], checks: tuple[Check, ...] = ()) -> list[Phase]:
+    """The launches of a row by itself that is long, or may be; none for other rows."""
     rows, length = walks[0].sizes
-    if rows != 1 or not isinstance(length, int) or not 2 * CHUNK <= length <= PLACES:
+    if rows != 1 or (isinstance(length, int) and not 2 * CHUNK <= length <= PLACES):
         return []
     chunks = _Chunks(details, length)
-    steps = Steps(chunks.count, CHUNK, (), shared=chunks.bytes)
+    steps = Steps(chunks.count, CHUNK, plan_keyed(details, walks, checks).checks, shared=chunks.bytes)
     row = chunks.alone
     first = walks[-2].sizes[1]  # of a result: the last is the key
-    if isinstance(first, int) and chunks.words.keeps_least(first, length):
+    if isinstance(first, int) and isinstance(length, int) and chunks.words.keeps_least(first, length):
         last = Steps(1, 1, (), shared=chunks.bytes)
         return [(steps, row(chunks.keep)), (last, chunks.unless_done(chunks.gather))]
     digits = range(chunks.words.bits // 8)
@@ -52,38 +48,42 @@ def long_phases(details: dict[str, Any], walks: list[Walk]) -> list[Phase]:
 class _Chunks:
     """What lies in shared memory: words twice, counts of chunks, by digit whether words moved, the end."""
 
-    def __init__(self, details: dict[str, Any], length: int) -> None:
+    def __init__(self, details: dict[str, Any], length: Formula) -> None:
         self.details, self.length = details, length
         self.words = Words(details["key"])
-        self.chunk = max(CHUNK, -(-length // CHUNKS))
-        self.count = -(-length // self.chunk)
-        half = half_of(details, length)
-        assert isinstance(half, int)
-        self.table = 2 * half
-        self.moved = self.table + 4 * DIGITS * self.count
-        self.done = self.moved + 8 * (self.words.bits // 8 + 1)
-        self.bytes: Formula = apply("roundup", self.done + 8, 64)
+        self.chunk = apply("max", CHUNK, apply("ceildiv", length, CHUNKS))
+        self.count = apply("ceildiv", length, self.chunk)
+        self.table = mul(2, half_of(details, length))
+        self.moved = add(self.table, mul(4 * DIGITS, self.count))
+        self.done = add(self.moved, 8 * (self.words.bits // 8 + 1))
+        self.bytes: Formula = apply("roundup", add(self.done, 8), 64)
 
-    def _at(self, parts: Parts, offset: int) -> mlir.Value:
-        return memory.advance(parts.shared, mlir.type_of("i8"), mlir.constant(offset))
+    def _keyed(self, parts: Parts) -> Keyed:
+        """The row, once sizes are there for all loops to see."""
+        for formula in (self.length, self.chunk, self.count, self.table, self.moved, self.done):
+            parts.value(formula)
+        return Keyed(parts, self.details)
 
-    def _bounds(self, number: mlir.Value, length: int) -> tuple[mlir.Value, mlir.Value]:
-        low = times(number, mlir.constant(self.chunk))
-        return least(low, mlir.constant(length)), least(
-            plus(low, mlir.constant(self.chunk)), mlir.constant(length)
-        )
+    def _at(self, parts: Parts, offset: Formula, more: int = 0) -> mlir.Value:
+        place = plus(mlir.constant(more), parts.value(offset))
+        return memory.advance(parts.shared, mlir.type_of("i8"), place)
+
+    def _bounds(self, parts: Parts, number: mlir.Value, length: mlir.Value) -> tuple[mlir.Value, mlir.Value]:
+        chunk = parts.value(self.chunk)
+        low = times(number, chunk)
+        return least(low, length), least(plus(low, chunk), length)
 
     def alone(self, write: Write) -> Write:
         """The first launch: the whole row at once, where the range is all chunks."""
 
         def either_way(parts: Parts, bounds: tuple[mlir.Value, mlir.Value]) -> None:
+            keyed = self._keyed(parts)
             done = Pointer(self._at(parts, self.done), memory.i64(), [])
             moved = Pointer(self._at(parts, self.moved), memory.i64(), [])
             low, high = bounds
-            keyed = Keyed(parts, self.details)
             zero, one = mlir.constant(0), mlir.constant(1)
             begins = compare("eq", low, zero)
-            whole = both(begins, compare("eq", high, mlir.constant(self.count)))
+            whole = both(begins, compare("eq", high, parts.value(self.count)))
             shared = mlir.value("arith.select", [whole, low, high], low.type)
 
             def row() -> None:
@@ -113,11 +113,11 @@ class _Chunks:
 
     def note(self, parts: Parts, bounds: tuple[mlir.Value, mlir.Value]) -> None:
         """Words of all elements."""
-        keyed = Keyed(parts, self.details)
+        keyed = self._keyed(parts)
         inputs, _ = keyed.operands(mlir.constant(0))
 
         def chunk(number: mlir.Value) -> None:
-            loop(*self._bounds(number, self.length), lambda place: keyed.note(place, inputs))
+            loop(*self._bounds(parts, number, keyed.length), lambda place: keyed.note(place, inputs))
 
         loop(*bounds, chunk)
 
@@ -125,12 +125,13 @@ class _Chunks:
         """The launch that counts the values of a digit."""
 
         def write(parts: Parts, bounds: tuple[mlir.Value, mlir.Value]) -> None:
-            keyed = Keyed(parts, self.details)
+            keyed = self._keyed(parts)
             given = [keyed.given[0].base, keyed.sorted[0].base]
             name = f"kcache_count_{self.words.bits}"
+            shared = self._shared(parts, digit)
 
             def chunk(number: mlir.Value) -> None:
-                operands = [*given, *self._shared(parts, digit), number, *self._bounds(number, self.length)]
+                operands = [*given, *shared, number, *self._bounds(parts, number, keyed.length)]
                 keyed.call(name, operands, lambda words: count_text(words, name))
 
             loop(*bounds, chunk)
@@ -141,14 +142,14 @@ class _Chunks:
         """The launch that moves words by a digit, unless all have the same."""
 
         def write(parts: Parts, bounds: tuple[mlir.Value, mlir.Value]) -> None:
-            keyed = Keyed(parts, self.details)
+            keyed = self._keyed(parts)
             given = [one.base for one in (*keyed.given, *keyed.sorted)]
             name = f"kcache_move_{self.words.bits}"
-            sizes = [mlir.constant(self.count), mlir.constant(self.length)]
+            shared, sizes = self._shared(parts, digit), [parts.value(self.count), keyed.length]
 
             def chunk(number: mlir.Value) -> None:
-                low, high = self._bounds(number, self.length)
-                operands = [*given, *self._shared(parts, digit), number, low, high, *sizes]
+                low, high = self._bounds(parts, number, keyed.length)
+                operands = [*given, *shared, number, low, high, *sizes]
                 keyed.call(name, operands, lambda words: move_text(words, name))
 
             loop(*bounds, chunk)
@@ -158,33 +159,32 @@ class _Chunks:
     def _shared(self, parts: Parts, digit: int) -> list[mlir.Value]:
         """Counts, whether words have moved by then, and where the digit begins in a key."""
         shift = mlir.constant(self.words.shift + 8 * digit)
-        return [self._at(parts, self.table), self._at(parts, self.moved + 8 * digit), shift]
+        return [self._at(parts, self.table), self._at(parts, self.moved, 8 * digit), shift]
 
     def fetch(self, parts: Parts, bounds: tuple[mlir.Value, mlir.Value]) -> None:
         """Elements by their places."""
-        keyed = Keyed(parts, self.details)
+        keyed = self._keyed(parts)
         inputs, results = keyed.operands(mlir.constant(0))
-        state = Pointer(self._at(parts, self.moved + self.words.bits), memory.i64(), [])
+        state = Pointer(self._at(parts, self.moved, self.words.bits), memory.i64(), [])
         moved = compare("ne", memory.load(state, mlir.constant(0)), mlir.constant(0))
         given, ordered = keyed.given[-1], keyed.sorted[-1]
         base = mlir.value("arith.select", [moved, ordered.base, given.base], memory.pointer_type())
         places = Pointer(base, given.element, [])
-        assert isinstance(keyed.first, int)
-        count = keyed.first
+        count = parts.value(keyed.first)
 
         def chunk(number: mlir.Value) -> None:
-            loop(*self._bounds(number, count), lambda at: keyed.fetch(at, places, inputs, results))
+            loop(*self._bounds(parts, number, count), lambda at: keyed.fetch(at, places, inputs, results))
 
         loop(*bounds, chunk)
 
     def keep(self, parts: Parts, bounds: tuple[mlir.Value, mlir.Value]) -> None:
         """The least words of each chunk."""
-        keyed = Keyed(parts, self.details)
+        keyed = self._keyed(parts)
         inputs, _ = keyed.operands(mlir.constant(0))
         first = parts.value(keyed.first)
 
         def chunk(number: mlir.Value) -> None:
-            low, high = self._bounds(number, self.length)
+            low, high = self._bounds(parts, number, keyed.length)
             loop(low, high, lambda place: keyed.note(place, inputs))
             source, target = keyed.given[0], keyed.sorted[0]
             ends = [memory.shift(source, low), memory.shift(target, times(number, first))]
@@ -194,13 +194,13 @@ class _Chunks:
 
     def gather(self, parts: Parts, bounds: tuple[mlir.Value, mlir.Value]) -> None:
         """The least of all, and elements by their places."""
-        keyed = Keyed(parts, self.details)
+        keyed = self._keyed(parts)
         inputs, results = keyed.operands(mlir.constant(0))
         first = parts.value(keyed.first)
         source, target = keyed.sorted[0], keyed.given[0]
 
         def once(_: mlir.Value) -> None:
-            count = times(mlir.constant(self.count), first)
+            count = times(parts.value(self.count), first)
             keyed.call(self.words.least_name, [source.base, target.base, count, first], least_text)
             loop(mlir.constant(0), first, lambda at: keyed.fetch(at, target, inputs, results))
 

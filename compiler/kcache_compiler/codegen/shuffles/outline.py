@@ -15,7 +15,7 @@ from kcache_compiler.codegen.shuffles.keyed import plan_keyed, write_keyed
 from kcache_compiler.codegen.shuffles.long import long_phases
 from kcache_compiler.codegen.shuffles.marker import Walk, marked, walks
 from kcache_compiler.codegen.shuffles.scatter import plan_scatter, write_scatter
-from kcache_compiler.codegen.shuffles.sort import plan_sort, write_sort
+from kcache_compiler.codegen.shuffles.sort import plan_sort, sort_phases, write_sort
 
 Write: TypeAlias = Callable[[Parts, dict[str, Any], tuple[mlir.Value, mlir.Value]], None]
 #: By the kind of marker: its plan, its loops, and how the launch names it.
@@ -24,6 +24,8 @@ _KINDS = {
     "sort": (plan_sort, write_sort, "sort"),
     "keyed": (plan_keyed, write_keyed, "sort"),
 }
+#: The same for rows that threads share.
+_LONG = {"keyed": long_phases, "sort": sort_phases}
 
 
 def outline_marker(module: mlir.Module, generic: mlir.Op, name: str, shapes: Shapes) -> Outlined | None:
@@ -37,7 +39,7 @@ def outline_marker(module: mlir.Module, generic: mlir.Op, name: str, shapes: Sha
     walked, checks = walks(generic, shapes)
     inputs = int(next(iter(generic.attributes["operandSegmentSizes"])))
     plan, write, shown = _KINDS[kind]
-    phases = long_phases(details, walked) if kind == "keyed" else []
+    phases = _LONG[kind](details, walked, checks) if kind in _LONG else []
     if not phases:
         phases = [(plan(details, walked, checks), partial(_whole, write, details))]
     buffers = list(dict.fromkeys(operands))

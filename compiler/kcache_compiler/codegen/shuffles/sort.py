@@ -3,18 +3,24 @@
 Runs of a few elements are sorted by insertion, then merged by two, four, and so on between the result and a
 second buffer, in such an order that the last merge ends in the result. A merge takes the second of a pair
 only where the comparator says that it comes before the first.
+
+One long row is sorted in chunks that threads share, whose length is that of a run after some merges; then
+threads share the merges of each width. These are the same runs and merges in every case, so nothing depends
+on threads, whatever the comparator says.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from kcache_compiler.codegen import memory, mlir
-from kcache_compiler.codegen.formula import Formula, mul
+from kcache_compiler.codegen.formula import Formula, apply, mul
 from kcache_compiler.codegen.memory import Pointer, plus
 from kcache_compiler.codegen.nest import Check
 from kcache_compiler.codegen.shuffles.code import (
     Parts,
+    Phase,
     both,
     compare,
     either,
@@ -30,6 +36,10 @@ from kcache_compiler.codegen.shuffles.marker import Steps, Walk
 _RUN = 16
 #: Elementary operations that one element takes in each of about ten merges.
 _WORK = 64
+#: Merges inside of a chunk, an even number, and the elements of one; widths whose merges threads share.
+_INSIDE = 10
+CHUNK = _RUN << _INSIDE
+_SHARED = 10
 
 
 def plan_sort(details: dict[str, Any], walks: list[Walk], checks: tuple[Check, ...]) -> Steps:
@@ -47,6 +57,38 @@ def write_sort(parts: Parts, details: dict[str, Any], bounds: tuple[mlir.Value, 
     loop(*bounds, sort.row)
 
 
+def sort_phases(details: dict[str, Any], walks: list[Walk], checks: tuple[Check, ...]) -> list[Phase]:
+    """The launches of a row by itself that is long, or may be; none for other rows."""
+    del details
+    rows, length = walks[0].sizes
+    if rows != 1 or (isinstance(length, int) and length < 2 * CHUNK):
+        return []
+    first = Steps(apply("ceildiv", length, CHUNK), _WORK * CHUNK, checks)
+    phases: list[Phase] = [(first, _chunks)]
+    for level in range(_SHARED):
+        width = CHUNK << level
+        if not isinstance(length, int) or width < length:
+            pairs = Steps(apply("ceildiv", length, 2 * width), 2 * width, ())
+            phases.append((pairs, partial(_pairs, level)))
+    if not isinstance(length, int) or length > CHUNK << _SHARED:
+        phases.append((Steps(1, 1, ()), _rest))
+    return phases
+
+
+def _chunks(parts: Parts, bounds: tuple[mlir.Value, mlir.Value]) -> None:
+    sort = _Sort(parts)
+    loop(*bounds, sort.chunk)
+
+
+def _pairs(level: int, parts: Parts, bounds: tuple[mlir.Value, mlir.Value]) -> None:
+    _Sort(parts).pairs(level, bounds)
+
+
+def _rest(parts: Parts, bounds: tuple[mlir.Value, mlir.Value]) -> None:
+    sort = _Sort(parts)
+    loop(*bounds, sort.rest)
+
+
 class _Sort:
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
@@ -59,6 +101,43 @@ class _Sort:
 
     def row(self, number: mlir.Value) -> None:
         """Sort one row."""
+        sources, bases, others = self._buffers(number)
+        zero = mlir.constant(0)
+        self._runs(sources, self._pointers(bases), zero, self.length)
+        self._merges(bases, others, zero, self.length, mlir.constant(_RUN), self.length)
+
+    def chunk(self, number: mlir.Value) -> None:
+        """Sort a chunk of the only row."""
+        sources, bases, others = self._buffers(mlir.constant(0))
+        low = memory.times(number, mlir.constant(CHUNK))
+        high = least(plus(low, mlir.constant(CHUNK)), self.length)
+        self._runs(sources, self._pointers(bases), low, high)
+        limit = least(mlir.constant(CHUNK), self.length)
+        self._merges(bases, others, low, high, mlir.constant(_RUN), limit)
+
+    def pairs(self, level: int, bounds: tuple[mlir.Value, mlir.Value]) -> None:
+        """Merge runs of ``CHUNK << level`` elements, where there are several."""
+        _, *sides = self._buffers(mlir.constant(0))
+        sources, targets = (self._pointers(side) for side in (sides if level % 2 == 0 else sides[::-1]))
+        width = mlir.constant(CHUNK << level)
+        many = compare("lt", width, self.length)
+        high = mlir.value("arith.select", [many, bounds[1], bounds[0]], width.type)
+
+        def pair(number: mlir.Value) -> None:
+            begin = memory.times(number, plus(width, width))
+            self._pair(sources, targets, begin, width, self.length)
+
+        loop(bounds[0], high, pair)
+
+    def rest(self, _: mlir.Value) -> None:
+        """The merges of still wider runs."""
+        _, bases, others = self._buffers(mlir.constant(0))
+        self._merges(
+            bases, others, mlir.constant(0), self.length, mlir.constant(CHUNK << _SHARED), self.length
+        )
+
+    def _buffers(self, number: mlir.Value) -> tuple[list[Pointer], list[mlir.Value], list[mlir.Value]]:
+        """Operands of a row, where its runs begin for the last merge to end in the result, and the others."""
         sources, results, spares = (
             [self._row(self.count * group + one, number) for one in range(self.count)] for group in (0, 2, 3)
         )
@@ -71,10 +150,7 @@ class _Sort:
             mlir.value("arith.select", [even, b.base, a.base], memory.pointer_type())
             for a, b in zip(results, spares, strict=True)
         ]
-        self._runs(
-            sources, [Pointer(base, one.element, []) for base, one in zip(bases, results, strict=True)]
-        )
-        self._merges(bases, others)
+        return sources, bases, others
 
     def _row(self, operand: int, number: mlir.Value) -> Pointer:
         start, strides = self.starts[operand], self.parts.walks[operand].strides
@@ -96,8 +172,10 @@ class _Sort:
         """Whether the elements ``firsts`` come before ``seconds``."""
         return self.parts.apply([*firsts, *seconds, *firsts, *seconds, None])[-1]
 
-    def _runs(self, sources: list[Pointer], targets: list[Pointer]) -> None:
-        """Sorted runs of the row in ``targets``."""
+    def _runs(
+        self, sources: list[Pointer], targets: list[Pointer], low: mlir.Value, high: mlir.Value
+    ) -> None:
+        """Sorted runs of ``low <= i < high`` in ``targets``."""
 
         def insert(place: mlir.Value) -> None:
             given = [memory.load(one, memory.times(place, one.steps[0])) for one in sources]
@@ -126,29 +204,45 @@ class _Sort:
             for one, element in zip(targets, given, strict=True):
                 memory.store(one, spot, element)
 
-        loop(mlir.constant(0), self.length, insert)
+        loop(low, high, insert)
 
-    def _merges(self, bases: list[mlir.Value], others: list[mlir.Value]) -> None:
-        """Runs of twice the width, until there is one."""
+    def _merges(
+        self,
+        bases: list[mlir.Value],
+        others: list[mlir.Value],
+        low: mlir.Value,
+        high: mlir.Value,
+        width: mlir.Value,
+        limit: mlir.Value,
+    ) -> None:
+        """Runs from ``width`` on become runs of twice that until ``limit``, from ``low`` to ``high``."""
         count = self.count
 
-        def unfinished(values: list[mlir.Value]) -> mlir.Value:
-            return compare("lt", values[0], self.length)
-
         def pass_over(values: list[mlir.Value]) -> list[mlir.Value]:
-            width, sources, targets = values[0], values[1 : count + 1], values[count + 1 :]
+            width = values[0]
+            sources, targets = (self._pointers(side) for side in (values[1 : count + 1], values[count + 1 :]))
             twice = plus(width, width)
 
             def pair(begin: list[mlir.Value]) -> list[mlir.Value]:
-                middle = least(plus(begin[0], width), self.length)
-                end = least(plus(begin[0], twice), self.length)
-                self._merge(self._pointers(sources), self._pointers(targets), begin[0], middle, end)
+                self._pair(sources, targets, begin[0], width, high)
                 return [plus(begin[0], twice)]
 
-            repeat([mlir.constant(0)], unfinished, pair)
-            return [twice, *targets, *sources]
+            repeat([low], lambda begin: compare("lt", begin[0], high), pair)
+            return [twice, *values[count + 1 :], *values[1 : count + 1]]
 
-        repeat([mlir.constant(_RUN), *bases, *others], unfinished, pass_over)
+        repeat([width, *bases, *others], lambda values: compare("lt", values[0], limit), pass_over)
+
+    def _pair(
+        self,
+        sources: list[Pointer],
+        targets: list[Pointer],
+        begin: mlir.Value,
+        width: mlir.Value,
+        high: mlir.Value,
+    ) -> None:
+        middle = least(plus(begin, width), high)
+        end = least(plus(begin, plus(width, width)), high)
+        self._merge(sources, targets, begin, middle, end)
 
     def _pointers(self, bases: list[mlir.Value]) -> list[Pointer]:
         elements = [start.element for start in self.starts[: self.count]]

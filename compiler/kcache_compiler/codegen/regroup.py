@@ -1,0 +1,154 @@
+"""Whether a reducer that only chooses among its operands gives the same in any grouping: proved by trying.
+
+Such a reducer compares and selects, so what it does with three elements depends on their order alone. Few
+values stand for all orders that three elements and a start may be in, NaN and zeros of both signs among
+them: where all of them agree, all elements do.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from dataclasses import dataclass
+from typing import TypeAlias
+
+#: Of two elements that are compared: less, equal, greater, and one of them NaN.
+_FLOATS = ("", "=", ">", ">=", "<", "<=", "<>", "<=>", "=?", ">?", ">=?", "<?", "<=?", "<>?", "?", "<=>?")
+_INTEGERS = ("=", "<>", "<", "<=", ">", ">=", "<", "<=", ">", ">=")
+#: Predicates of integers from which on they count without sign.
+UNSIGNED = 6
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation: register numbers of its operands; ``detail`` is a predicate, or a constant bit."""
+
+    name: str
+    operands: tuple[int, ...]
+    detail: int = 0
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one result of the reducer is: a float or an integer, and the element it starts from."""
+
+    is_float: bool
+    start: float = 0.0
+
+
+@dataclass(frozen=True)
+class Reducer:
+    """Registers are the old totals, the new elements, what steps give; ``yielded`` the new totals."""
+
+    results: tuple[Result, ...]
+    steps: tuple[Step, ...]
+    yielded: tuple[int, ...]
+
+
+#: Values by number, and the number of the start.
+_Domain: TypeAlias = tuple[tuple[float, ...], int]
+
+
+def _domain(result: Result) -> _Domain:
+    """Values that stand for all orders of two elements and the start."""
+    if not result.is_float:
+        return (0.0, 1.0, 2.0, 3.0, 4.0), 2
+    start = result.start
+    values = (-1.0, -0.0, 0.0, 1.0, math.nan, math.nan)
+    if math.isnan(start):
+        return values, 4
+    if start == 0:
+        return values, 1 if math.copysign(1, start) < 0 else 2
+    if math.isinf(start):
+        return (*values, start), 6
+    return (-3.0, -2.0, 2.0, 3.0, *values), 4 if start < 0 else 7
+
+
+def _trio(result: Result) -> tuple[float, ...]:
+    """Values that stand for all orders of three elements."""
+    return (-1.0, -0.0, 0.0, 1.0, math.nan, math.nan) if result.is_float else (0.0, 1.0, 2.0)
+
+
+@functools.lru_cache(maxsize=256)
+def regroups(reducer: Reducer) -> bool:
+    """Whether chunks, each from the start, then their totals in order give what the elements in order do."""
+    if not _associates(reducer):
+        return False
+    domains = [_domain(result) for result in reducer.results]
+    table = _Table(reducer, [values for values, _ in domains])
+    start = tuple(number for _, number in domains)
+    begun = [table(start, one) for one in table.elements]
+    if any(table(start, one) != one for one in begun):
+        return False
+    return all(
+        table(left, table(start, right)) == table(left, right) for left in begun for right in table.elements
+    )
+
+
+def _associates(reducer: Reducer) -> bool:
+    table = _Table(reducer, [_trio(result) for result in reducer.results])
+    return all(
+        table(table(a, b), c) == table(a, table(b, c))
+        for a, b, c in itertools.product(table.elements, repeat=3)
+    )
+
+
+_Element: TypeAlias = tuple[int, ...]
+
+
+class _Table:
+    """What the reducer makes of two elements, each the numbers of its values."""
+
+    def __init__(self, reducer: Reducer, values: list[tuple[float, ...]]) -> None:
+        self.elements: list[_Element] = list(itertools.product(*(range(len(one)) for one in values)))
+        self.found = {
+            (old, new): _apply(reducer, values, old, new) for old in self.elements for new in self.elements
+        }
+
+    def __call__(self, old: _Element, new: _Element) -> _Element:
+        return self.found[old, new]
+
+
+def _apply(reducer: Reducer, values: list[tuple[float, ...]], old: _Element, new: _Element) -> _Element:
+    registers: list[int] = [*old, *new]
+    # Which result's values a register numbers; those of bits are never asked for.
+    kinds = [*range(len(old)), *range(len(old))]
+    for step in reducer.steps:
+        operands = [registers[number] for number in step.operands]
+        kind = kinds[step.operands[-1]] if step.operands else 0
+        registers.append(_evaluate(step, operands, values[kind]))
+        kinds.append(kind)
+    return tuple(registers[number] for number in reducer.yielded)
+
+
+def _evaluate(step: Step, operands: list[int], values: tuple[float, ...]) -> int:
+    match step.name, operands:
+        case "constant", _:
+            return step.detail
+        case "andi", [a, b]:
+            return a & b
+        case "ori", [a, b]:
+            return a | b
+        case "xori", [a, b]:
+            return a ^ b
+        case "select", [bit, a, b]:
+            return a if bit else b
+        case "cmpf", [a, b]:
+            return int(_order(values[a], values[b]) in _FLOATS[step.detail])
+        case "cmpi", [a, b]:
+            return int(_order(values[a], values[b]) in _INTEGERS[step.detail])
+        case "max", [a, b]:
+            return a if values[a] > values[b] else b
+        case "min", [a, b]:
+            return a if values[a] < values[b] else b
+        case "same", [a]:
+            return a
+        case _:
+            raise AssertionError(step.name)
+
+
+def _order(a: float, b: float) -> str:
+    if math.isnan(a) or math.isnan(b):
+        return "?"
+    return "<" if a < b else ">" if a > b else "="
