@@ -215,6 +215,19 @@ def test_a_program_that_computes_its_sizes_keeps_them_open() -> None:
         kernel(np.ones(3, "f4"), np.ones((2, 4), "f4"))
 
 
+def test_a_number_next_to_computed_sizes_is_refused_by_name() -> None:
+    """The spec repeats it as a view, which has no form where sizes are computed."""
+    clamped = """
+  %low = stablehlo.constant dense<-2.0> : tensor<f32>
+  %high = stablehlo.constant dense<2.0> : tensor<f32>
+  %v = stablehlo.clamp %low, %w, %high : (tensor<f32>, KIND, tensor<f32>) -> KIND
+  %r = stablehlo.add %b, %v"""
+    text = _LIKE.replace("\n  %r = stablehlo.add %b, %w", clamped.replace("KIND", _OPEN))
+    canonical = canonicalize(text.encode(), "stablehlo", "strict")
+    with pytest.raises(UnsupportedOp, match="a broadcast next to dynamic sizes"):
+        _compile(canonical.spec_text, canonical.arg_spec.args)
+
+
 def test_open_axes_that_must_agree_are_one_symbol() -> None:
     text = f"""func.func @main(%a: {_OPEN}, %b: {_OPEN}) -> {_OPEN} {{
       %r = stablehlo.add %a, %b : {_OPEN}

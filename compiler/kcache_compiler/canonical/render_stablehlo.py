@@ -118,7 +118,7 @@ class StablehloRenderer:
             return self._name(body, ref)
         shape = view_dims(ref.view, axes)
         constant = self._leaf_constant(body, ref)
-        if constant is not None and not axes and 0 not in shape:
+        if constant is not None and not axes and 0 not in shape and DYNAMIC not in shape:
             return self._constant(body, constant, ValueType(type.element, shape))
         used = [e for e in ref.view if e >= 0]
         if used == sorted(used) and all(e >= 0 or e == ~1 for e in ref.view):
