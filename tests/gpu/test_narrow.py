@@ -56,3 +56,19 @@ def test_products_that_share_a_widened_operand(numerics: str, opened: bool) -> N
             np.testing.assert_array_equal(one, other)
         else:
             np.testing.assert_allclose(one, other, rtol=0, atol=4e-5)
+
+
+def test_a_widened_operand_may_be_a_result_as_well() -> None:
+    kernel = compiled(
+        """func.func @main(%a: tensor<33x40xf16>) -> (tensor<33x33xf32>, tensor<33x40xf32>) {
+          %x = stablehlo.convert %a : (tensor<33x40xf16>) -> tensor<33x40xf32>
+          %r = stablehlo.dot_general %x, %x, contracting_dims = [1] x [1]
+            : (tensor<33x40xf32>, tensor<33x40xf32>) -> tensor<33x33xf32>
+          return %r, %x : tensor<33x33xf32>, tensor<33x40xf32>
+        }""",
+        "default",
+    )
+    a = np.random.default_rng(1).standard_normal((33, 40)).astype("f2")
+    product, wide = run_gpu(kernel, [a])
+    np.testing.assert_array_equal(wide, a.astype("f4"))
+    np.testing.assert_allclose(product, a.astype("f8") @ a.astype("f8").T, rtol=0, atol=4e-5)

@@ -9,8 +9,9 @@ from kcache_compiler.codegen.gpu.cores import Shared, index, over, rest
 from kcache_compiler.codegen.gpu.intrinsics import barrier, intrinsic, warp_barrier
 from kcache_compiler.codegen.gpu.tiles import Loader, Tiles
 
-#: Bytes between the lines of a tile beyond its own, for threads to meet in few banks; bytes of K of one.
-_PAD, _STEP = 16, 32
+#: Bytes of an element; bytes between the lines of a tile beyond its own, for threads to meet in few banks;
+#: elements of K of one instruction.
+_BYTES, _PAD, _STEP = 2, 16, 16
 
 Terms = list[tuple[mlir.Value | int, int]]
 
@@ -29,20 +30,17 @@ class Matrices:
     #: It is A of the product, otherwise B.
     left: bool
     lane: mlir.Value
-    width: int = 2
 
     def load(self, rows: Terms, depth: Terms) -> list[mlir.Value]:
-        """Sixteen rows by 32 bytes of K, from the sums ``rows`` and ``depth`` on: four registers of A, or
+        """Sixteen rows by sixteen of K, from the sums ``rows`` and ``depth`` on: four registers of A, or
         twice two of B.
         """
-        if self.width == 4 and not self.along_k:
-            return self._one_by_one(rows, depth)
         low, middle, high = rest(self.lane, 8), rest(over(self.lane, 8), 2), over(self.lane, 16)
         first, second = (middle, high) if self.left else (high, middle)
         # The four matrices: of A rows 0, 8 at the first half of K, then at the second; of B both halves at
         # rows 0, then at rows 8. Of an operand that lies along rows each lane addresses a line of K, and the
         # matrix comes transposed.
-        row, deep = [(first, 8), *rows], [(second, 16 // self.width), *depth]
+        row, deep = [(first, 8), *rows], [(second, 8), *depth]
         (row if self.along_k else deep).append((low, 1))
         name = "ldmatrix.sync.aligned.m8n8.x4" + ("" if self.along_k else ".trans") + ".b16"
         word = mlir.type_of("!llvm.struct<(i32, i32, i32, i32)>")
@@ -51,35 +49,16 @@ class Matrices:
     def _place(self, rows: Terms, depth: Terms) -> mlir.Value:
         slow, fast = (rows, depth) if self.along_k else (depth, rows)
         where = memory.plus(self.start, index(*((value, factor * self.pitch) for value, factor in slow)))
-        return memory.plus(where, index(*((value, factor * self.width) for value, factor in fast)))
-
-    def _one_by_one(self, rows: Terms, depth: Terms) -> list[mlir.Value]:
-        group, quad, word = over(self.lane, 4), rest(self.lane, 4), mlir.type_of("i32")
-        found: list[mlir.Value] = []
-        for number in range(4):
-            row, half = (number % 2, number // 2) if self.left else (number // 2, number % 2)
-            where = self._place([(group, 1), (row, 8), *rows], [(quad, 1), (half, 4), *depth])
-            found.append(self.shared.load(where, word, 4))
-        return found
+        return memory.plus(where, index(*((value, factor * _BYTES) for value, factor in fast)))
 
 
 def multiply(kind: str, a: list[mlir.Value], b: list[mlir.Value], c: list[mlir.Value]) -> list[mlir.Value]:
-    """16 x 8 sums ``c`` and the products of 32 bytes of K, of elements of ``kind``; f32 are tf32."""
+    """16 x 8 sums ``c`` and the products of sixteen of K, of elements of ``kind``."""
     result, wide = mlir.type_of("!llvm.struct<(f32, f32, f32, f32)>"), mlir.type_of("f32")
-    if kind == "f32":
-        return _parts(intrinsic("mma.m16n8k8.row.col.tf32", [*a, *b, *c], result), wide)
     if kind == "bf16":
         return _parts(intrinsic("mma.m16n8k16.row.col.bf16", [*a, *b, *c], result), wide)
     halves = [mlir.value("llvm.bitcast", [one], mlir.type_of("vector<2xf16>")) for one in (*a, *b)]
     return _parts(intrinsic("mma.m16n8k16.row.col.f32.f32", [*halves, *c], result), wide)
-
-
-def _rounded(word: mlir.Value) -> mlir.Value:
-    """An f32 in a register as tf32, to nearest."""
-    number = mlir.value("arith.bitcast", [word], mlir.type_of("f32"))
-    rounded = intrinsic("f2tf32.rna", [number], mlir.type_of("i32"))
-    assert rounded is not None
-    return rounded
 
 
 def _parts(struct: mlir.Value | None, kind: mlir.Type) -> list[mlir.Value]:
@@ -90,21 +69,17 @@ def _parts(struct: mlir.Value | None, kind: mlir.Type) -> list[mlir.Value]:
 
 
 class MatrixCore:
-    """Warps in two rows, each with a part of the tile: ``m16n8k16`` of f16 and bf16.
-
-    Or ``m16n8k8`` of tf32, which no plan asks for.
-    """
+    """Warps in two rows, each with a part of the tile: ``m16n8k16`` of f16 and bf16."""
 
     def __init__(self, tiles: Tiles, thread: mlir.Value) -> None:
         tile = tiles.tile
         self.tile, self.wide, self.width = tile, mlir.type_of("f32"), 4
         self.kind = tiles.a.element
-        self.bytes = memory.element_bytes(mlir.type_of(self.kind))
         self.warps_n = tile.threads // 32 // 2
         self.m, self.n = tile.m // 2, tile.n // self.warps_n
         self.along = (tiles.a.along_k, tiles.b.along_k)
         sides = list(zip(self.along, (tile.m, tile.n), strict=True))
-        self.pitches = [(tile.k if along else rows) * self.bytes + _PAD for along, rows in sides]
+        self.pitches = [(tile.k if along else rows) * _BYTES + _PAD for along, rows in sides]
         lines = [rows if along else tile.k for along, rows in sides]
         self.sizes = [pitch * line for pitch, line in zip(self.pitches, lines, strict=True)]
         self.stage = sum(self.sizes)
@@ -137,7 +112,7 @@ class MatrixCore:
                 (stage, self.stage),
                 (side, self.sizes[0]),
                 (slow, self.pitches[side]),
-                (fast, self.bytes),
+                (fast, _BYTES),
             ]
             found.append(index(*terms))
         return found
@@ -153,9 +128,10 @@ class MatrixCore:
         """All products of the two tiles in ``stage``."""
         sums = list(sums)
         sides = [self._matrices(shared, stage, side) for side in range(2)]
-        for deep in range(0, self.tile.k, _STEP // self.bytes):
-            a = [self._load(sides[0], [(self.warp_m, self.m), (i, 16)], deep) for i in range(self.m // 16)]
-            b = [self._load(sides[1], [(self.warp_n, self.n), (j, 16)], deep) for j in range(self.n // 16)]
+        for deep in range(0, self.tile.k, _STEP):
+            depth = [(deep, 1)]
+            a = [sides[0].load([(self.warp_m, self.m), (i, 16)], depth) for i in range(self.m // 16)]
+            b = [sides[1].load([(self.warp_n, self.n), (j, 16)], depth) for j in range(self.n // 16)]
             for i in range(self.m // 16):
                 for j in range(self.n // 8):
                     pair = b[j // 2][2 * (j % 2) : 2 * (j % 2) + 2]
@@ -165,11 +141,7 @@ class MatrixCore:
 
     def _matrices(self, shared: Shared, stage: mlir.Value, side: int) -> Matrices:
         start = index((stage, self.stage), (side, self.sizes[0]))
-        return Matrices(shared, start, self.pitches[side], self.along[side], side == 0, self.lane, self.bytes)
-
-    def _load(self, tile: Matrices, rows: Terms, deep: int) -> list[mlir.Value]:
-        found = tile.load(rows, [(deep, 1)])
-        return [_rounded(one) for one in found] if self.kind == "f32" else found
+        return Matrices(shared, start, self.pitches[side], self.along[side], side == 0, self.lane)
 
     @property
     def passes(self) -> int:

@@ -28,6 +28,10 @@ def narrow_operands(unit: Unit) -> None:
         _read_narrow(contraction)
 
 
+def _is_contraction(op: mlir.Op) -> bool:
+    return mlir.name_of(op) == "linalg.generic" and is_contraction(op)
+
+
 def _widening(tensor: mlir.Value) -> mlir.Op | None:
     """What makes each element of a tensor by widening at the end; elements lie as its points do."""
     producer = mlir.defining(tensor)
@@ -48,7 +52,7 @@ def _end_narrow(tensor: mlir.Value) -> None:
     """Let what computes a tensor and widens it at its end leave that to another, if only contractions ask."""
     producer = _widening(tensor)
     asked = [user for user, _ in mlir.uses(tensor)]
-    if producer is None or not mlir.sizes_of(tensor.type) or not all(map(is_contraction, asked)):
+    if producer is None or not mlir.sizes_of(tensor.type) or not all(map(_is_contraction, asked)):
         return
     body = mlir.block_of(producer)
     end, arguments = mlir.operations(body)[-1], list(body.arguments)

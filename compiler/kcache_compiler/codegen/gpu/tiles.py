@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import gcd
 
 from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.formula import Formula, product
@@ -149,14 +150,9 @@ def plan_tiles(planned: Planned, gpu: GpuTarget, numerics: str) -> Tiles | None:
     tile = _tile(groups, matrix, products.wide)
     if matrix:
         width = memory.element_bytes(mlir.type_of(kinds[0]))
-        copied = all(min(one.lanes, _most(tile, width)) * width >= COPIED for one in (a, b))
-        tile = replace(tile, k=2 * tile.k // width, stages=AHEAD[tile] if copied else 2)
+        copied = all(one.lanes * width >= COPIED for one in (a, b))
+        tile = replace(tile, stages=AHEAD[tile] if copied else 2)
     return Tiles(place, groups, a, b, products.wide, tile)
-
-
-def _most(tile: Tile, width: int) -> int:
-    """Elements of a chunk at most, for each thread to have one."""
-    return min(tile.m, tile.n) * (2 * tile.k // width) // tile.threads
 
 
 def _worthwhile(groups: Groups) -> bool:
@@ -236,7 +232,8 @@ class Loader:
 
     def __post_init__(self) -> None:
         operand, value = self.operand, self.kernel.value
-        lanes = self.lanes = min(operand.lanes, self.rows * self.depth // self.threads)
+        # So many that each thread has the same number of chunks.
+        lanes = self.lanes = gcd(operand.lanes, self.rows * self.depth // self.threads)
         across, self.fast = (self.rows, self.depth) if operand.along_k else (self.depth, self.rows)
         self.count = across * self.fast // lanes // self.threads
         self.places: list[tuple[mlir.Value, mlir.Value]] = []
