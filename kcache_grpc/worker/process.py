@@ -152,7 +152,8 @@ class WorkerProcess:
             alarm.cancel()
         self.toolchains = Toolchains(
             *(
-                Toolchain(tuple((name, value) for name, value in hello.header[kind]))
+                # A version of before, which somebody has put on disk meanwhile, does not tell all.
+                Toolchain(tuple((name, value) for name, value in hello.header.get(kind, ())))
                 for kind in ("toolchain", "gpu_toolchain")
             )
         )

@@ -19,9 +19,11 @@ OnStage = Callable[[str], None]
 
 
 def hello() -> dict[str, Any]:
+    """As workers of an older version say it where a variable that workers are given says so."""
+    older = os.environ.get("CUDA_HOME") == "older"
     return {
         "toolchain": [["compiler", "none"], ["pid", os.environ.get("PIN", "")]],
-        "gpu_toolchain": [["assembler", "none"]],
+        **({} if older else {"gpu_toolchain": [["assembler", "none"]]}),
         "canonicalizer": 7,
         "limits": {},
     }

@@ -293,6 +293,24 @@ def test_a_worker_killed_while_idle_is_replaced() -> None:
     run(body())
 
 
+def test_workers_of_another_version_are_not_taken(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body() -> None:
+        async with pool() as p:
+            pids = list(p.pids)
+            monkeypatch.setenv("CUDA_HOME", "older")
+            for pid in pids:
+                os.kill(pid, 9)
+            await until(lambda: not any(worker_alive(pid) for pid in pids))
+            waiting = asyncio.ensure_future(compile(p, "echo"))
+            await until(lambda: "changed under a running service" in caplog.text)
+            monkeypatch.delenv("CUDA_HOME")
+            assert isinstance(await waiting, Frame)
+
+    run(body())
+
+
 def state_and_group(pid: int | str) -> tuple[str, int]:
     """Of a process; of one that is gone those of a zombie."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
