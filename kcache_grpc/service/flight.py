@@ -9,6 +9,9 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
+#: Seconds after its beginning for which others join a look into the store.
+LOOK_WINDOW = 1.0
+
 
 class Flight(Generic[T]):
     """Work that goes on whether or not anybody waits for it."""
@@ -18,6 +21,7 @@ class Flight(Generic[T]):
         self._changes: set[asyncio.Future[None]] = set()
         self._ends: set[asyncio.Future[None]] = set()
         self._hearers: list[Callable[[str], None]] = []
+        self.began = asyncio.get_running_loop().time()
         self._task = asyncio.get_running_loop().create_task(self._run(work))
 
     def report(self, stage: str) -> None:
@@ -89,21 +93,27 @@ def _wake(waiting: Iterable[asyncio.Future[None]]) -> None:
 
 
 class Flights(Generic[K, T]):
-    """The flights in the air, by what they make."""
+    """The flights in the air, by what they make.
 
-    def __init__(self) -> None:
+    ``window``: seconds after its beginning for which others join a flight. Who comes later begins another, so
+    that nobody is told what was true long before: of a process that was frozen, a flight may be old.
+    """
+
+    def __init__(self, window: float = float("inf")) -> None:
         self._flights: dict[K, Flight[T]] = {}
+        self._window = window
 
     def join(self, key: K, work: Callable[[Flight[T]], Awaitable[T]]) -> tuple[Flight[T], bool]:
         """The flight for ``key``, and whether this call started it with ``work``."""
         flight = self._flights.get(key)
-        if flight is not None:
+        if flight is not None and asyncio.get_running_loop().time() - flight.began < self._window:
             return flight, False
         flight = Flight(work)
         self._flights[key] = flight
 
         def landed(_: asyncio.Task[T]) -> None:
-            self._flights.pop(key, None)
+            if self._flights.get(key) is flight:
+                del self._flights[key]
             flight.land()
 
         flight.task.add_done_callback(landed)

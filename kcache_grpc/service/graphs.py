@@ -13,7 +13,7 @@ from kcache_grpc.model.signing import BINDING_DOMAIN, Signer
 from kcache_grpc.service import describe
 from kcache_grpc.service.claims import Claims, Turn
 from kcache_grpc.service.failures import Failures, as_error
-from kcache_grpc.service.flight import Flight, Flights
+from kcache_grpc.service.flight import LOOK_WINDOW, Flight, Flights
 from kcache_grpc.service.memory import ByteLru
 from kcache_grpc.service.notes import client_detail
 from kcache_grpc.service.quotas import Room
@@ -65,7 +65,7 @@ class Graphs:
         self._parsing: Flights[tuple[bytes, str], Canonical] = Flights()
         self._storing: Flights[tuple[int, int, bytes, str], Stored] = Flights()
         #: Many who ask for a program at once look once.
-        self._looking: Flights[tuple[int, int, int, bytes, str], KnownGraph | None] = Flights()
+        self._looking: Flights[tuple[int, int, int, bytes, str], KnownGraph | None] = Flights(LOOK_WINDOW)
         self.programs_parsed = 0
 
     def remembered(self, namespace: Namespace, program_digest: bytes, numerics: str) -> KnownGraph | None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from kcache_grpc.errors import NotFound, Unavailable
 from kcache_grpc.model.manifest import ArtifactRef
 from kcache_grpc.service import describe
-from kcache_grpc.service.flight import Flights
+from kcache_grpc.service.flight import LOOK_WINDOW, Flights
 from kcache_grpc.service.memory import ByteLru
 from kcache_grpc.service.threads import StoreThreads
 from kcache_grpc.service.values import BeyondEnd, KnownKernel
@@ -35,7 +35,7 @@ class Kernels:
         )
         self._blobs: ByteLru[tuple[int, int, bytes], bytes] = ByteLru(_BLOB_BYTES, MEMORY_WINDOW)
         #: Many callers who wait for one compile read its bytes once.
-        self._opening: Flights[tuple[int, int, bytes], int | None] = Flights()
+        self._opening: Flights[tuple[int, int, bytes], int | None] = Flights(LOOK_WINDOW)
         self.memory_hits = 0
 
     def remembered(self, namespace: Namespace, digest: bytes) -> KnownKernel | None:

@@ -54,7 +54,7 @@ class Namespaces:
         self._disowned: dict[int, frozenset[bytes]] = {}
         self._known: dict[str, tuple[Namespace, float]] = {}
         #: Many callers whose window ends at once look once.
-        self._loading: Flights[str, Namespace] = Flights()
+        self._loading: Flights[str, Namespace] = Flights(max_age)
 
     async def get(self, name: str) -> Namespace:
         """The namespace, made on first use. Raises ``ArgumentError`` for a bad name."""
@@ -69,6 +69,8 @@ class Namespaces:
         now = self._clock()
         namespace, disowned = await self._threads(self._load, name)
         self._entered.add(namespace.id)
+        if (known := self._known.get(name)) is not None and known[1] > now:
+            return namespace  # a later look was faster
         if disowned:
             self._disowned[namespace.id] = disowned
         else:

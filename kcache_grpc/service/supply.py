@@ -11,7 +11,7 @@ from kcache_grpc.model.variants import Shape
 from kcache_grpc.service import describe
 from kcache_grpc.service.compiles import Compiles, Order
 from kcache_grpc.service.failures import Failures, as_error, suppress_lasting
-from kcache_grpc.service.flight import Flights
+from kcache_grpc.service.flight import LOOK_WINDOW, Flights
 from kcache_grpc.service.kernels import Kernels
 from kcache_grpc.service.values import Caller, KernelWish, KnownGraph, KnownKernel, Origin, Stored
 from kcache_grpc.service.variants import Choice, Variants
@@ -43,7 +43,7 @@ class Supply:
         self._compiles = compiles
         self._toolchains = toolchains
         #: Many who ask for a kernel at once look once.
-        self._looking: Flights[tuple[int, int, int, bytes], _Known] = Flights()
+        self._looking: Flights[tuple[int, int, int, bytes], _Known] = Flights(LOOK_WINDOW)
 
     async def choose(self, namespace: Namespace, graph: KnownGraph, wish: KernelWish) -> Choice:
         """A stored kernel, or what to compile. Raises ``ArgumentError`` for a wish that cannot be met."""

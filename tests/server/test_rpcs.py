@@ -216,6 +216,11 @@ def test_get_kernels_answers_every_query_once_and_says_what_is_missing(server: R
     assert not found.artifacts
 
 
+def test_get_kernels_answers_a_call_without_queries_with_one_empty_message(server: Running) -> None:
+    (reply,) = server.stub.GetKernels(kernels_request([], "none"))
+    assert not reply.results
+
+
 def test_target_and_options_are_part_of_a_kernel(server: Running) -> None:
     list(server.stub.CompileKernel(compile_request(inline(add(4)), "variants")))
 

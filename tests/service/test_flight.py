@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import pytest
@@ -67,6 +67,31 @@ def test_who_listens_hears_what_began_before_and_what_begins_later() -> None:
         gate.set()
         assert await flight.result() == 42
         assert heard == ["one", "two"]
+
+    run(body())
+
+
+def test_who_comes_after_the_window_begins_another_flight() -> None:
+    async def body() -> None:
+        flights: Flights[str, int] = Flights(window=0.0)
+        gates = [asyncio.Event(), asyncio.Event()]
+
+        def work(number: int) -> Callable[[Flight[int]], Coroutine[Any, Any, int]]:
+            async def fly(_: Flight[int]) -> int:
+                await gates[number].wait()
+                return number
+
+            return fly
+
+        first, _ = flights.join("key", work(0))
+        second, ours = flights.join("key", work(1))
+        assert ours
+        gates[0].set()
+        assert await first.result() == 0
+        assert "key" in flights  # the end of the first one is not that of the second
+        gates[1].set()
+        assert await second.result() == 1
+        assert len(flights) == 0
 
     run(body())
 
