@@ -1,11 +1,13 @@
-"""Writes docs/support.md: what compiles, in which dtypes, and what is refused, as the tests have it.
+"""Writes docs/support.md and the table of ``kcache support``: what compiles, in which dtypes.
 
 ``python -m scripts.generate_support write|check``. A row is true because ``tests/ops/test_ops.py`` runs its
-programs against the StableHLO reference interpreter, or because ``tests/house/test_support.py`` compiles it.
+programs against the StableHLO reference interpreter, because ``python -m tests.ops.generated.seen`` saw it,
+or because ``tests/house/test_support.py`` compiles it.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections import defaultdict
@@ -13,12 +15,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tests.house.edges import Edge, Outcome, edges
-from tests.ops.generated.catalog import pairs
+from tests.ops.generated.seen import CPU, GPU, PROGRAMS, seen
 from tests.ops.programs import OpProgram, all_programs
 from tests.ops.refused import REFUSED
 from tests.ops.values import ALL, COMPLEX, FLOATS, INTEGERS, SIGNED, UNSIGNED
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "support.md"
+_ROOT = Path(__file__).resolve().parents[1]
+PAGE = _ROOT / "docs" / "support.md"
+TABLE = _ROOT / "kcache_grpc" / "cli" / "support_table.json"
 #: An op; attributes (``#stablehlo.gather<...>``) are none.
 _OP = re.compile(r"(?<![#\w])(?:stablehlo|chlo)\.\w+")
 _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -40,17 +44,36 @@ program that `compile` refuses has a key, unless the page says otherwise. `Unsup
 where it is. "integers" are i8 to i64 and ui8 to ui64, "signed" and "unsigned" the halves of these, "floats"
 are f16, bf16, f32 and f64, "complex" are c64 and c128. Buffers hold these and i1, nothing else.
 
+## What of a program is refused
+
+`kcache support FILE` says of a program, without a service, each op that would be refused, how often, where
+and why: all of them, where `compile` names the first. It takes StableHLO, linalg and Torch dialect as text
+or bytecode, ONNX models, graphs, and what `torch.export.save` wrote (`.pt2`), for any `--target`, and exits
+with 0 where all compiles and with 1 where something is refused. `--json` prints the same for programs.
+Without FILE it prints the table below.
+
+It compiles the program, in a process of its own, and keeps nothing. Where the program is refused, it takes
+refused nodes of ONNX and ops of the Torch dialect out and goes on with the rest, and compiles each op of
+StableHLO alone, then the program without those that are refused. Where that leaves anything unseen it says
+so: of linalg it names the first refusal only.
+
 ## StableHLO and CHLO, compared with the reference interpreter
 
-`tests/ops` compiles each op below in these dtypes under numerics `strict`, on odd, one-element and empty
-shapes, with NaN, infinities and signed zeros, and compares the results with the reference interpreter, or
-with NumPy where that lacks the op (`batch_norm_*`, `cholesky`, `fft`, `triangular_solve`). Random programs
-of each op are part of it: `python -m tests.ops.generated --programs N --seed S` makes as many as one likes,
-and counts which are right, refused, wrong, or end the process. Dynamic ops are those whose sizes the program
-states; `fft`, `cholesky`, `triangular_solve` and `batch_norm_*` take fixed sizes only, and `fft` lengths
-whose prime factors are at most 4096. `bitcast_convert` of complex numbers to another width is refused.
-A dtype that is not listed was not tested, which does not mean that it is refused. How exact the functions are
-is in [math-accuracy.md](math-accuracy.md).
+Each op below was compiled for a CPU (x86-64) in the dtypes of the second column, under numerics `strict`,
+on odd, one-element and empty shapes, with NaN, infinities and signed zeros, and its results agreed with the
+reference interpreter's, or with NumPy's where that lacks the op (`batch_norm_*`, `cholesky`, `fft`,
+`triangular_solve`). The programs are those of `tests/ops/programs.py` and {programs} random ones of each op
+and dtype, which `python -m tests.ops.generated.seen` makes, compares and writes down in
+`tests/ops/generated/seen.json` (`python -m tests.ops.generated --programs N --seed S` makes as many others
+as one likes, and counts which are right, refused, wrong, or end the process). The third column has the
+dtypes in which the random programs were compiled for a GPU (`{gpu}`), and not run. With an asterisk, some
+of the programs were refused, or the interpreter could not run them.
+
+Dynamic ops are those whose sizes the program states; `fft`, `cholesky`, `triangular_solve` and
+`batch_norm_*` take fixed sizes only, and `fft` lengths whose prime factors are at most 4096.
+`bitcast_convert` of complex numbers to another width is refused. A dtype that is not listed was not seen to
+work, which does not mean that it is refused. How exact the functions are is in
+[math-accuracy.md](math-accuracy.md).
 
 {ops}
 
@@ -70,55 +93,100 @@ Each line is one program in f32 that a test compiles, or sees refused. Results a
 
 def page() -> str:
     """The page as the tests have it."""
-    programs, found = all_programs(), edges()
-    passed = _uses(program for program in programs if program.id not in REFUSED)
-    for op, dtype in pairs():
-        if "." not in op or op.startswith("chlo."):
-            passed[op if "." in op else f"stablehlo.{op}"].add(dtype)
+    found = edges()
+    compared, compiled = _seen(CPU), _seen(GPU)
+    rows = ((f"`{op}`", _column(compared[op]), _column(compiled[op])) for op in sorted(compared | compiled))
     return _TEXT.format(
-        ops=_table("op", "dtypes", ((f"`{op}`", _short(passed[op])) for op in sorted(passed))),
+        programs={1: "one", 2: "two", 3: "three"}[PROGRAMS],
+        gpu=GPU,
+        ops=_table(("op", "compared on a CPU", f"compiled for `{GPU}`"), rows),
         stablehlo=_outcomes(edge for edge in found if edge.format == "stablehlo"),
         linalg=_outcomes(edge for edge in found if edge.format == "linalg"),
     )
 
 
+def table() -> str:
+    """What ``kcache support`` lists, as JSON."""
+    compared, compiled = _seen(CPU), _seen(GPU)
+    targets = {
+        CPU: "dtypes whose results agreed with the reference interpreter's, on a CPU",
+        GPU: "dtypes that were compiled for a GPU, and not run",
+    }
+    ops = sorted(compared | compiled)
+    rows = [{"op": op, CPU: _sorted(compared[op]), GPU: _sorted(compiled[op])} for op in ops]
+    note = "* some programs in this dtype were refused, or could not be compared"
+    return json.dumps({"targets": targets, "note": note, "ops": rows}, indent=1) + "\n"
+
+
+def _seen(where: str) -> dict[str, set[str]]:
+    """Op -> dtypes in which its programs worked; with an asterisk where not all of them did."""
+    found: dict[str, set[str]] = defaultdict(set)
+    if where == CPU:
+        found |= _uses(program for program in all_programs() if program.id not in REFUSED)
+    for name in seen():
+        if "." in name and not name.startswith("chlo."):
+            continue
+        op = name if "." in name else f"stablehlo.{name}"
+        for dtype, outcome in seen()[name][where].items():
+            if outcome == "partly":
+                found[op].discard(dtype)
+                found[op].add(f"{dtype}*")
+            elif outcome == "right":
+                found[op].add(dtype)
+    return found
+
+
 def _uses(programs: Iterable[OpProgram]) -> dict[str, set[str]]:
-    """Op -> dtypes of the programs that use it."""
+    """Op -> dtypes of the programs that are for it; for ops without random programs, of all that use it."""
     uses: dict[str, set[str]] = defaultdict(set)
     for program in programs:
         for op in _OP.findall(program.text):
-            if op != "stablehlo.return":
+            name = op.removeprefix("stablehlo.")
+            if op != "stablehlo.return" and (name == program.op or name not in seen()):
                 uses[op].add(program.dtype)
     return uses
 
 
 def _short(dtypes: set[str]) -> str:
     """Groups by their names, and what is left."""
-    left, parts = set(dtypes), list[str]()
+    left, parts = {dtype for dtype in dtypes if not dtype.endswith("*")}, list[str]()
     for name, group in _GROUPS:
         if left.issuperset(group):
             parts.append(name)
             left -= set(group)
-    return ", ".join([*parts, *(dtype for dtype in ALL if dtype in left)])
+    return ", ".join([*parts, *(dtype for dtype in ALL if dtype in left), *_partly(dtypes)])
+
+
+def _column(dtypes: set[str]) -> str:
+    return _short(dtypes) or "-"
+
+
+def _partly(dtypes: set[str]) -> list[str]:
+    return [f"{dtype}*" for dtype in ALL if f"{dtype}*" in dtypes]
+
+
+def _sorted(dtypes: set[str]) -> list[str]:
+    return [*(dtype for dtype in ALL if dtype in dtypes), *_partly(dtypes)]
 
 
 def _outcomes(found: Iterable[Edge]) -> str:
     order = list(Outcome)
     rows = sorted(found, key=lambda edge: order.index(edge.outcome))
-    return _table("program", "what happens", ((edge.name, edge.outcome.value) for edge in rows))
+    return _table(("program", "what happens"), ((edge.name, edge.outcome.value) for edge in rows))
 
 
-def _table(left: str, right: str, rows: Iterable[tuple[str, str]]) -> str:
-    return "\n".join(f"| {one} | {other} |" for one, other in ((left, right), ("---", "---"), *rows))
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows))
 
 
 def main(arguments: list[str]) -> int:
     """Run the subcommand of the command line; 1: the page is stale."""
     if arguments == ["write"]:
         PAGE.write_text(page())
+        TABLE.write_text(table())
         return 0
     if arguments == ["check"]:
-        return int(PAGE.read_text() != page())
+        return int(PAGE.read_text() != page() or TABLE.read_text() != table())
     print(__doc__)
     return 2
 

@@ -21,6 +21,7 @@ from kcache_grpc.cli import (
     output,
     running,
     serving,
+    support,
     tuning,
     verifying,
 )
@@ -51,6 +52,7 @@ def application() -> typer.Typer:
     app.command("show")(graphs.show)
     app.command("explain")(explaining.explain)
     app.command("stats")(graphs.stats)
+    app.command("support", epilog=support.EPILOG)(support.support)
     app.command("migrate")(serving.migrate)
     app.command("doctor")(diagnosis.doctor)
     _add_administration(app)

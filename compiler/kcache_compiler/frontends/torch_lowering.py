@@ -34,7 +34,7 @@ _TO_STABLEHLO = (
 #: Dialects of what the pipeline makes.
 _LOWERED = frozenset({"func", "stablehlo", "chlo", "arith", "tensor", "shape"})
 #: Ops of the Torch dialect that make no tensor: never the reason why a program does not lower.
-_STRUCTURE = re.compile(
+STRUCTURE = re.compile(
     r"torch\.(constant\.|prim\.ListConstruct|prim\.TupleConstruct|aten\.size|aten\.Int)|torch_c\."
 )
 _ILLEGAL = re.compile(r"failed to legalize operation '([\w.]+)'")
@@ -123,13 +123,13 @@ def _explain(module: Native, error: Exception, places: dict[str, str]) -> NoRetu
     diagnostics = list(native.error_diagnostics)
     text = "; ".join(str(d.message).strip() for d in diagnostics) or str(error)
     illegal = _ILLEGAL.search(text)
-    if illegal and not _STRUCTURE.match(illegal[1]):
+    if illegal and not STRUCTURE.match(illegal[1]):
         operator = _OPERATOR.search(text) if illegal[1] == "torch.operator" else None
         where = mlir.describe_location(diagnostics[0].location) if diagnostics else ""
         name = operator[1] if operator else illegal[1]
         raise UnsupportedOp(name, _NO_LOWERING, where or places.get(name, "")) from None
     for operation in mlir.all_operations(module.operation):
-        if operation.name.startswith("torch.") and not _STRUCTURE.match(operation.name):
+        if operation.name.startswith("torch.") and not STRUCTURE.match(operation.name):
             raise _unsupported(operation, places) from None
     raise InvalidProgram(f"the Torch program does not lower to StableHLO: {text[:2000]}") from None
 

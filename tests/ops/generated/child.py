@@ -1,7 +1,7 @@
 """Child process that judges programs: native code that crashes ends it and nothing else.
 
-Reads batches from stdin, a line of JSON each: level, then operation, dtype, seed and number of each program.
-Writes a line with their verdicts.
+Reads batches from stdin, a line of JSON each: level, target or nothing, then operation, dtype, seed and
+number of each program. Writes a line with their verdicts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import sys
 
 from tests.ops.generated.catalog import program
-from tests.ops.generated.judge import judge
+from tests.ops.generated.judge import compiled, judge
 from tests.ops.reference import ReferenceInterpreter
 
 
@@ -19,10 +19,10 @@ def main() -> None:
     reference = ReferenceInterpreter()
     try:
         for line in sys.stdin:
-            level, asked = json.loads(line)
+            level, target, asked = json.loads(line)
             programs = [program(*one) for one in asked]
-            verdicts = [[one.outcome, one.reason] for one in judge(programs, reference, level)]
-            print(json.dumps(verdicts), flush=True)
+            judged = compiled(programs, target, level) if target else judge(programs, reference, level)
+            print(json.dumps([[one.outcome, one.reason] for one in judged]), flush=True)
     finally:
         reference.close()
 

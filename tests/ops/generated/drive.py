@@ -34,12 +34,13 @@ def cases(
     seed: int,
     level: int = 1,
     progress: Callable[[int], None] = lambda _: None,
+    target: str = "",
 ) -> Iterator[Case]:
     """About ``programs`` of them, the same number for every pair of operation and dtype that is ``chosen``;
-    ``level`` is the optimization level.
+    ``level`` is the optimization level. With a ``target`` they are compiled for it and not run.
     """
     share = -(-programs // max(len(chosen), 1))
-    child = _Child()
+    child = _Child(level, target)
     done = 0
     try:
         for op in dict.fromkeys(name for name, _ in chosen):
@@ -47,19 +48,19 @@ def cases(
             asked = [(op, dtype, seed, number) for number in range(share) for dtype in dtypes]
             for first in range(0, len(asked), BATCH):
                 batch = asked[first : first + BATCH]
-                yield from _batch(child, batch, level)
+                yield from _batch(child, batch)
                 done += len(batch)
                 progress(done)
     finally:
         child.close()
 
 
-def _batch(child: _Child, asked: Sequence[Asked], level: int) -> Iterator[Case]:
-    verdicts = child.ask(asked, level)
+def _batch(child: _Child, asked: Sequence[Asked]) -> Iterator[Case]:
+    verdicts = child.ask(asked)
     if verdicts is None and len(asked) > 1:
         half = len(asked) // 2
-        yield from _batch(child, asked[:half], level)
-        yield from _batch(child, asked[half:], level)
+        yield from _batch(child, asked[:half])
+        yield from _batch(child, asked[half:])
         return
     for (op, dtype, _, number), verdict in zip(asked, verdicts or [("crash", child.end)], strict=True):
         yield Case(op, dtype, number, *verdict)
@@ -68,12 +69,13 @@ def _batch(child: _Child, asked: Sequence[Asked], level: int) -> Iterator[Case]:
 class _Child:
     """A process that judges; started when it is asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, level: int, target: str) -> None:
+        self._how = level, target
         self._process: subprocess.Popen[str] | None = None
         #: How the last one ended.
         self.end = ""
 
-    def ask(self, asked: Sequence[Asked], level: int) -> list[tuple[str, str]] | None:
+    def ask(self, asked: Sequence[Asked]) -> list[tuple[str, str]] | None:
         """Verdicts, or None when the process ended over them."""
         if self._process is None:
             self._process = subprocess.Popen(
@@ -89,7 +91,7 @@ class _Child:
         alarm = threading.Timer(_TIMEOUT, process.kill)
         alarm.start()
         try:
-            process.stdin.write(json.dumps([level, list(asked)]) + "\n")
+            process.stdin.write(json.dumps([*self._how, list(asked)]) + "\n")
             process.stdin.flush()
             line = process.stdout.readline()
         except BrokenPipeError:

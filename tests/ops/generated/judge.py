@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.errors import CompilerError, UnsupportedOp
-from kcache_compiler.types import CompileOptions
+from kcache_compiler.types import Canonical, CompiledKernel, CompileOptions
 from kcache_grpc.model.target import host_target
 from tests.ops.compare import difference
 from tests.ops.native import run
@@ -71,10 +71,8 @@ def judge(programs: Sequence[OpProgram], reference: ReferenceInterpreter, level:
     else:
         try:
             got = execute(programs[0], level)
-        except UnsupportedOp as error:
-            return [Verdict("refused", f"{error.op}: {error}")]
         except CompilerError as error:
-            return [Verdict("error", f"{type(error).__name__}: {error}")]
+            return [_refusal(error)]
     try:
         whole = expected_of(programs, reference)
     except ReferenceError as error:
@@ -89,6 +87,24 @@ def judge(programs: Sequence[OpProgram], reference: ReferenceInterpreter, level:
     return verdicts
 
 
+def compiled(programs: Sequence[OpProgram], target: str, level: int = 1) -> list[Verdict]:
+    """A verdict of each program, compiled for a target and not run: the right ones compile."""
+    try:
+        _kernel(together(programs) if len(programs) > 1 else programs[0], target, level)
+    except CompilerError as error:
+        if len(programs) == 1:
+            return [_refusal(error)]
+        half = len(programs) // 2
+        return [*compiled(programs[:half], target, level), *compiled(programs[half:], target, level)]
+    return [Verdict("right")] * len(programs)
+
+
+def _refusal(error: CompilerError) -> Verdict:
+    if isinstance(error, UnsupportedOp):
+        return Verdict("refused", f"{error.op}: {error}")
+    return Verdict("error", f"{type(error).__name__}: {error}")
+
+
 def _halves(programs: Sequence[OpProgram], reference: ReferenceInterpreter, level: int) -> list[Verdict]:
     half = len(programs) // 2
     return [*judge(programs[:half], reference, level), *judge(programs[half:], reference, level)]
@@ -96,10 +112,14 @@ def _halves(programs: Sequence[OpProgram], reference: ReferenceInterpreter, leve
 
 def execute(program: OpProgram, level: int) -> list[bytes]:
     """Results of the kernel."""
+    canonical, kernel = _kernel(program, host_target().isa, level)
+    return run(kernel, program.inputs, [constant.content for constant in canonical.constants])
+
+
+def _kernel(program: OpProgram, target: str, level: int) -> tuple[Canonical, CompiledKernel]:
     canonical = canonicalize(program.text.encode(), "stablehlo", "strict")
     options = CompileOptions(numerics="strict", opt_level=level)
-    kernel = compile_spec(canonical.spec_text, canonical.arg_spec, host_target().isa, options, lambda _: None)
-    return run(kernel, program.inputs, [constant.content for constant in canonical.constants])
+    return canonical, compile_spec(canonical.spec_text, canonical.arg_spec, target, options, lambda _: None)
 
 
 def expected_of(programs: Sequence[OpProgram], reference: ReferenceInterpreter) -> list[bytes]:

@@ -1,0 +1,156 @@
+"""``kcache support``: all that is refused, by format; and the table."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+
+from kcache_grpc.cli import exits
+from tests.cli.command import ADD, answer, kcache
+from tests.cli.conftest import Run
+
+TWO = """
+func.func @helper(%a: tensor<4xf32>) -> tensor<4xf32> {
+  %r = stablehlo.custom_call @nobody_knows(%a) : (tensor<4xf32>) -> tensor<4xf32>
+  return %r : tensor<4xf32>
+}
+func.func public @main(%a: tensor<4xf32>, %n: tensor<i32>, %p: tensor<i1>) -> tensor<4xf32> {
+  %0 = stablehlo.custom_call @nobody_knows(%a) : (tensor<4xf32>) -> tensor<4xf32>
+  %1 = call @helper(%0) : (tensor<4xf32>) -> tensor<4xf32>
+  %2 = "stablehlo.if"(%p) ({
+    %3 = stablehlo.custom_call @nor_this(%1) : (tensor<4xf32>) -> tensor<4xf32>
+    stablehlo.return %3 : tensor<4xf32>
+  }, {
+    stablehlo.return %1 : tensor<4xf32>
+  }) : (tensor<i1>) -> tensor<4xf32>
+  %sizes = stablehlo.constant dense<[2, 2]> : tensor<2xi64>
+  %4 = stablehlo.dynamic_reshape %2, %sizes : (tensor<4xf32>, tensor<2xi64>) -> tensor<2x2xf32>
+  %5 = stablehlo.reshape %4 : (tensor<2x2xf32>) -> tensor<4xf32>
+  return %5 : tensor<4xf32>
+}
+"""
+NARROW = """
+func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = stablehlo.convert %a : (tensor<4xf32>) -> tensor<4xf8E4M3FN>
+  %1 = stablehlo.convert %0 : (tensor<4xf8E4M3FN>) -> tensor<4xf32>
+  %2 = stablehlo.add %1, %a : tensor<4xf32>
+  return %2 : tensor<4xf32>
+}
+"""
+
+
+def refused(run: Run, *arguments: str | Path) -> Any:
+    """What ``kcache support`` says of a program that is refused in part."""
+    done = run("support", *arguments, "--json")
+    assert done.code == exits.ERROR, done.err
+    return json.loads(done.out)
+
+
+def counts(found: Any) -> dict[str, int]:
+    return {one["op"]: one["count"] for one in found["refused"]}
+
+
+def test_a_program_that_compiles(tmp_path: Path) -> None:
+    done = kcache(
+        "support", "-", "--target", "x86-64-v3", "--json", stdin=ADD, KCACHE_CACHE_DIR=str(tmp_path)
+    )
+    expected = {"format": "stablehlo", "target": "x86-64-v3", "operations": 1, "supported": 1, "refused": []}
+    assert answer(done).items() >= expected.items()
+
+
+def test_all_that_is_refused_is_named(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "two.mlir"
+    file.write_text(TWO)
+    found = refused(run, file)
+    assert counts(found) == {"stablehlo.custom_call @nobody_knows": 2, "stablehlo.custom_call @nor_this": 1}
+    assert (found["operations"], found["supported"], found["note"]) == (7, 4, "")
+    assert all("lowering" in one["reason"] or one["reason"] for one in found["refused"])
+    assert found["refused"][0]["where"] == ["-:7:8", "-:3:8"]
+
+
+def test_elements_that_no_buffer_has_for_people(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "narrow.mlir"
+    file.write_text(NARROW)
+    done = run("support", file, "--target", "x86-64-v3")
+    assert done.code == exits.ERROR
+    assert "narrow.mlir (stablehlo): 1 of 3 operations compile for x86-64-v3, numerics default" in done.out
+    (row,) = (line.split() for line in done.out.splitlines() if "stablehlo.convert" in line)
+    assert row[:6] == ["stablehlo.convert", "2", "line", "3,", "line", "4"]
+
+
+def test_onnx_nodes(run: Run, tmp_path: Path) -> None:
+    """A node of an unknown domain, one whose result has a size that depends on data, and what reads it."""
+    weight = numpy_helper.from_array(np.ones((4, 4), np.float32), "weight")
+    nodes = [
+        helper.make_node("MatMul", ["x", "weight"], ["product"], name="product"),
+        helper.make_node("NonZero", ["product"], ["places"]),
+        helper.make_node("Cast", ["places"], ["numbers"], name="numbers", to=TensorProto.FLOAT),
+        helper.make_node("Magic", ["product"], ["made"], name="magic", domain="org.example"),
+        helper.make_node("Relu", ["product"], ["y"], name="relu"),
+    ]
+    names = ("y", "numbers", "made")
+    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])]
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("org.example", 1)]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", inputs, outputs, [weight]), opset_imports=opsets, ir_version=9
+    )
+    file = tmp_path / "model.onnx"
+    file.write_bytes(model.SerializeToString())
+    found = refused(run, file)
+    assert counts(found) == {"org.example.Magic": 1, "onnx.NonZero": 1}
+    assert found["format"] == "onnx"
+    assert (found["operations"], found["supported"]) == (5, 3)
+    assert {place for one in found["refused"] for place in one["where"]} >= {'node "magic"'}
+
+
+class _Model(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.cumprod(x, 0) + torch.relu(x)
+        return y.sin() + torch.rand_like(x)
+
+
+def test_a_pt2_file(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "model.pt2"
+    with warnings.catch_warnings():  # PyTorch warns as it likes
+        warnings.simplefilter("ignore")
+        torch.export.save(torch.export.export(_Model().eval(), (torch.ones(4),)), file)
+        found = refused(run, file)
+    assert found["format"] == "torch"
+    assert len(found["refused"]) == 2
+    assert any("cumprod" in name for name in counts(found))
+    assert any("rand" in name for name in counts(found))
+    assert found["supported"] == found["operations"] - 2
+
+
+def test_the_table(run: Run) -> None:
+    table = run("support", "--json").json()
+    rows = {row["op"]: row for row in table["ops"]}
+    assert "f32" in rows["stablehlo.add"]["x86-64"]
+    assert "f32" in rows["stablehlo.add"]["sm_90"]
+    done = run("support")
+    assert done.code == exits.OK
+    assert "chlo.lgamma" in done.out
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "code"),
+    [
+        ("func.func @main(", (), 3),
+        (ADD, ("--target", "z80"), 5),
+        (ADD, ("--numerics", "loose"), 5),
+    ],
+)
+def test_what_is_wrong_is_said_as_everywhere(
+    run: Run, tmp_path: Path, text: str, arguments: tuple[str, ...], code: int
+) -> None:
+    file = tmp_path / "wrong.mlir"
+    file.write_text(text)
+    assert run("support", file, *arguments).code == code
