@@ -105,6 +105,27 @@ def test_indices_of_few_long_rows(shape: tuple[int, ...], axis: int, element: st
     np.testing.assert_array_equal(value, np.max(x, axis))
 
 
+@pytest.mark.parametrize(
+    ("element", "columns"), [("f32", 256), ("f32", 1001), ("i32", 321), ("bf16", 639), ("f64", 4096)]
+)
+def test_indices_of_many_rows(element: str, columns: int) -> None:
+    """Blocks that change nothing are left out: wherever the extreme is, first, last, among equals, or NaN."""
+    x = random((24, columns), element)
+    x[0], x[1] = np.arange(columns), -np.arange(columns)
+    x[2], x[3] = 0, np.arange(columns) // 64
+    for row, place in enumerate((0, 63, 64, 65, 127, columns - 1, columns - 2, columns - 64), 4):
+        x[row, place] = 200
+        x[row + 8, place] = x[row + 8, place // 2] = np.nan if element != "i32" else 200
+    for least in (False, True):
+        numpy = np.argmin if least else np.argmax
+        for numerics in ("default", "strict"):
+            kernel = kept(extreme(x.shape, 1, element, least=least), numerics)
+            value, place = on_threads(kernel, x)
+            np.testing.assert_array_equal(place, numpy(x, 1))
+            expected = np.take_along_axis(x, numpy(x, 1)[:, None], 1)[:, 0]
+            np.testing.assert_array_equal(value.astype(np.float64), expected.astype(np.float64))
+
+
 @pytest.mark.parametrize("length", [0, 1, CHUNK + 1, SHORT + 3])
 def test_the_index_in_a_row_of_open_length(length: int) -> None:
     kernel = kept(extreme(("?",), 0).replace("%places = stablehlo.iota dim = 0 : tensor<?xi32>", OPEN_PLACES))

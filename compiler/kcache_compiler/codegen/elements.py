@@ -50,6 +50,9 @@ class Elements:
     ``pointers`` by buffer number, ``views`` by captured buffer; ``scalars`` maps values from outside.
     """
 
+    #: Few elements of a row change what is chosen of it: vectors look before totals are touched.
+    asks = True
+
     def __init__(
         self,
         fused: Fused,

@@ -11,8 +11,10 @@ from typing import Any, TypeAlias, TypeVar
 
 from kcache_compiler.codegen import memory, mlir, streams, tails
 from kcache_compiler.codegen.elements import Elements, Registers, forget, minus
+from kcache_compiler.codegen.formula import Formula
 from kcache_compiler.codegen.nest import Access, Nest
 from kcache_compiler.codegen.numerics import free_results, free_sums
+from kcache_compiler.codegen.selections import chooses
 from kcache_compiler.schedule.loops import Statement
 
 #: Operations that an innermost loop may come to when it is written out.
@@ -22,6 +24,9 @@ BLOCK = 4096
 
 #: Operations that the body of a pass over accumulators in memory may come to, for each row that it takes in.
 ROW_OPERATIONS = 8
+
+#: Elements that are first asked at once whether any of them changes a total.
+ASKED = 64
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,14 @@ def carry(
         mlir.create("scf.yield", [memory.to_carried(results[slot]) for slot in values])
     final = [memory.from_carried(value, kind) for value, kind in zip(loop.results, kinds, strict=True)]
     return dict(zip(values, final, strict=True))
+
+
+def _bits(value: mlir.Value) -> mlir.Value:
+    """A number as an integer of as many bits."""
+    kind = str(value.type)
+    if not kind.startswith(("f", "bf")):
+        return value
+    return mlir.value("arith.bitcast", [value], mlir.type_of("i" + kind.lstrip("bf")))
 
 
 def level_of(nest: Nest, access: Access, shared: int) -> int:
@@ -141,6 +154,8 @@ class Loops:
         bounds = self.writer.bounds_of(nest, position)
         if innermost and not (known and isinstance(size, int) and size <= 2 * BLOCK) and self._sums(values):
             return self._in_blocks(bounds, values, step)
+        if innermost and self._asks(size, values):
+            return self._asked(bounds, values, step)
         if not values and self._side_by_side(position):
             self._jammed(bounds, counters)
             return {}
@@ -317,6 +332,53 @@ class Loops:
             }
 
         return carry(bounds, BLOCK, values, block)
+
+    def _asks(self, size: Formula, values: dict[Slot, mlir.Value]) -> bool:
+        """Whether totals are elements that are chosen, which few elements of a long row change."""
+        long = not isinstance(size, int) or size >= 4 * ASKED
+        if (
+            not self.writer.asks
+            or not long
+            or len(self.segment) != 1
+            or not values
+            or set(values) != set(self.slots)
+        ):
+            return False
+        return chooses(self.writer.codes[self.segment[0].number].generic)
+
+    def _asked(
+        self, bounds: tuple[mlir.Value, mlir.Value], values: dict[Slot, mlir.Value], step: Step
+    ) -> dict[Slot, mlir.Value]:
+        """Blocks in which no element changes a total by a bit are left out, the others taken in order."""
+        low, high = bounds
+        rest = mlir.value("arith.remsi", [minus(high, low), mlir.constant(ASKED)], memory.i64())
+        middle = minus(high, rest)
+        kinds = [memory.to_carried(value).type for value in values.values()]
+
+        def block(start: mlir.Value, before: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
+            inside = (start, memory.plus(start, mlir.constant(ASKED)))
+
+            def ask(place: mlir.Value, known: dict[str, mlir.Value]) -> dict[str, mlir.Value]:
+                after, changed = step(place, before), known["changed"]
+                for slot, value in before.items():
+                    other = mlir.value("arith.cmpi", [_bits(after[slot]), _bits(value)], truth, **unequal)
+                    changed = mlir.value("arith.ori", [changed, other], truth)
+                return {"changed": changed}
+
+            truth, unequal = mlir.type_of("i1"), {"predicate": mlir.int_attr(1)}
+            changed = carry(inside, 1, {"changed": mlir.constant(0, "i1")}, ask)["changed"]
+            chosen = mlir.create("scf.if", [changed], kinds, regions=2)
+            with mlir.at_end(mlir.new_block(chosen, 0, [])):
+                after = carry(inside, 1, before, step)
+                mlir.create("scf.yield", [memory.to_carried(after[slot]) for slot in before])
+            with mlir.at_end(mlir.new_block(chosen, 1, [])):
+                mlir.create("scf.yield", [memory.to_carried(value) for value in before.values()])
+            return {
+                slot: memory.from_carried(raw, value.type)
+                for (slot, value), raw in zip(before.items(), chosen.results, strict=True)
+            }
+
+        return carry((middle, high), 1, carry((low, middle), ASKED, values, block), step)
 
     def bodies(
         self, counters: list[mlir.Value], registers: Registers, carried: dict[Slot, mlir.Value]

@@ -74,6 +74,17 @@ def combinings_of(generic: mlir.Op, strict: bool) -> dict[int, Combining]:
     return found
 
 
+def chooses(generic: mlir.Op) -> bool:
+    """Whether a reduction picks elements, by some rule that no single operation is."""
+    yielded = list(mlir.operations(mlir.block_of(generic))[-1].operands)
+    old = list(mlir.block_of(generic).arguments)[-len(yielded) :]
+    numbers = all(str(one.type).startswith(("f", "bf", "i")) and str(one.type) != "i1" for one in old)
+    if not numbers or len(combiners_of(generic, False)) == len(yielded):
+        return False
+    leaves = [{*_leaves(value)} - {total} for total, value in zip(old, yielded, strict=True)]
+    return all(len(one) == 1 and not depends(next(iter(one)), old) for one in leaves)
+
+
 def _copied(value: mlir.Value, known: dict[Any, mlir.Value]) -> mlir.Value:
     if value not in known:
         owner = mlir.defining(value)

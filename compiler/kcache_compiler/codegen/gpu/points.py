@@ -24,6 +24,8 @@ SHORT = 2**31 - THREADS
 class PointWriter(Writer):
     """Writes all loops inside the ``shared`` axes, for one point of these."""
 
+    asks = False
+
     def __init__(
         self,
         kernel: Kernel,
