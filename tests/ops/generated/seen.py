@@ -25,7 +25,7 @@ _BAD = ("wrong", "crash")
 
 @cache
 def seen() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
-    """Operation -> ``CPU`` or ``GPU`` -> dtype -> ``right``, ``refused``, or ``partly`` for some of each."""
+    """Operation -> ``CPU`` or ``GPU`` -> dtype -> ``right``, ``unseen`` (refused, or not comparable), or ``partly``."""
     return json.loads(FILE.read_text())
 
 
@@ -39,7 +39,7 @@ def summary(found: list[Case]) -> dict[str, dict[str, str]]:
     """Operation -> dtype -> what its programs did."""
     outcomes: dict[tuple[str, str], set[str]] = {}
     for case in found:
-        outcome = "right" if case.outcome == "right" else "refused"
+        outcome = "right" if case.outcome == "right" else "unseen"
         outcomes.setdefault((case.op, case.dtype), set()).add(outcome)
     table: dict[str, dict[str, str]] = {}
     for (op, dtype), each in outcomes.items():
