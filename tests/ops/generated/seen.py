@@ -25,7 +25,7 @@ _BAD = ("wrong", "crash")
 
 @cache
 def seen() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
-    """Operation -> ``CPU`` or ``GPU`` -> dtype -> ``right``, ``unseen`` (refused, or not comparable), or ``partly``."""
+    """Op -> ``CPU`` or ``GPU`` -> dtype -> ``right``, ``unseen`` (refused, not comparable) or ``partly``."""
     return json.loads(FILE.read_text())
 
 
