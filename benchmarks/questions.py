@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import hashlib
 import itertools
 import secrets
-from collections.abc import Callable
+import weakref
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
@@ -77,7 +79,12 @@ class Question:
 
 def questions(store: Store, ns: Namespace, count: int) -> dict[str, Question]:
     """By name. All of them have about as much to find in a small store as in a large one."""
-    plain = {**_look_ups(store, ns, count), **_inserts(store, ns, count), **_audit(store, ns, count)}
+    plain = {
+        **_look_ups(store, ns, count),
+        **_loop_look_ups(store, ns, count),
+        **_inserts(store, ns, count),
+        **_audit(store, ns, count),
+    }
     return {name: Question(ask) for name, ask in plain.items()} | _collections(store, ns)
 
 
@@ -87,6 +94,37 @@ def _some(count: int, number: int) -> int:
 
 def _wanted(number: int) -> Wanted:
     return Wanted("x86-64-v3", "numerics=default", toolchain_of(number), frozenset({"so"}), 1 << 20)
+
+
+class _Loop:
+    """An event loop that waits for one answer at a time."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        weakref.finalize(self, self._loop.close)
+
+    def wait(self, ask: Callable[[], Awaitable[object] | None]) -> object:
+        """The answer, as soon as there is a connection for the question."""
+        return self._loop.run_until_complete(self._asked(ask))
+
+    async def _asked(self, ask: Callable[[], Awaitable[object] | None]) -> object:
+        while (asking := ask()) is None:  # noqa: ASYNC110 (nothing tells when there is one)
+            await asyncio.sleep(0.001)
+        return await asking
+
+
+def _loop_look_ups(store: Store, ns: Namespace, count: int) -> dict[str, Callable[[int], object]]:
+    """What a server's event loop asks by itself, of a database that it can ask."""
+    database: Database = store._db  # type: ignore[attr-defined]
+    if not database.shared:
+        return {}
+    loop, some = _Loop(), functools.partial(_some, count)
+
+    def ask(n: int) -> object:
+        program = digest("program", some(n), n % MAPPINGS)
+        return loop.wait(lambda: store.ask_graph(ns, program, "default", _wanted(some(n))))
+
+    return {"load a hit in an event loop": ask}
 
 
 def _look_ups(store: Store, ns: Namespace, count: int) -> dict[str, Callable[[int], object]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import event
+from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
 
 from benchmarks.filling import fill, vacuum
 from benchmarks.questions import questions
@@ -70,6 +71,7 @@ class Plans:
 
     def __init__(self, store: Store, count: int) -> None:
         engine = store._db._engine  # pyright: ignore[reportAttributeAccessIssue]
+        self._engine = engine
         self._sqlite = engine.dialect.name == "sqlite"
         self._small = not self._sqlite and count < 100_000
         self._seen: set[tuple[str, str]] = set()
@@ -79,6 +81,8 @@ class Plans:
         # What is prepared goes past SQLAlchemy's events.
         opened: Database = store._db  # pyright: ignore[reportAttributeAccessIssue]
         opened.read = lambda statement, values: opened.fetch(statement.select, values)
+        self._ask = opened.ask
+        opened.ask = self._look_and_ask
 
     def __len__(self) -> int:
         return len(self._seen)
@@ -99,6 +103,19 @@ class Plans:
         if bad:
             self.bad.setdefault(self.asking, []).append((bad, statement))
 
+    def _look_and_ask(self, statement, values):
+        """The statement of an event loop, which is planned once for all values."""
+        text, _, _ = statement.numbered(PGDialect_asyncpg())
+        if (self.asking, text) not in self._seen:
+            self._seen.add((self.asking, text))
+            with self._engine.connect() as connection:
+                cursor = connection.connection.cursor()
+                bad = self._plan_of(cursor, f"EXPLAIN (FORMAT JSON, GENERIC_PLAN) {text}", None)
+                cursor.close()
+            if bad:
+                self.bad.setdefault(self.asking, []).append((bad, text))
+        return self._ask(statement, values)
+
     def _sqlite_plan(self, cursor, statement, parameters) -> list[str]:
         steps = cursor.execute("EXPLAIN QUERY PLAN " + statement, parameters).fetchall()
         return [
@@ -110,10 +127,13 @@ class Plans:
 
     def _postgres_plan(self, cursor, verb, statement, parameters) -> list[Any]:
         explain = "EXPLAIN (FORMAT JSON, ANALYZE) " if verb == "SELECT" else "EXPLAIN (FORMAT JSON) "
+        return self._plan_of(cursor, explain + statement, parameters)
+
+    def _plan_of(self, cursor, explain: str, parameters) -> list[Any]:
         # In a small table Postgres scans and sorts even where an index would do.
         for node in _FOR_SMALL if self._small else ():
             cursor.execute(f"SET enable_{node} = off")
-        cursor.execute(explain + statement, parameters)
+        cursor.execute(explain, parameters)
         found = cursor.fetchall()[0][0]
         for node in _FOR_SMALL if self._small else ():
             cursor.execute(f"SET enable_{node} = on")
