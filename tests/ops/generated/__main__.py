@@ -1,6 +1,8 @@
 """``python -m tests.ops.generated --programs N --seed S``: what became of about N programs.
 
-``--op`` and ``--dtype`` choose, ``--level`` is the optimization level, ``--json`` a file for a summary.
+``--op`` and ``--dtype`` choose, ``--level`` is the optimization level, ``--json`` a file for a summary, which
+``python -m tests.ops.generated.ledger add`` keeps. With ``--seconds`` no batch begins after so many. Fewer
+programs than there are pairs of operation and dtype are of pairs that the seed draws.
 
 Status 1 when a result is wrong, a process crashed, or a stage failed without naming the operation.
 """
@@ -8,12 +10,15 @@ Status 1 when a result is wrong, a process crashed, or a stage failed without na
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import math
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
-from tests.ops.generated.catalog import pairs
+from tests.ops.generated.catalog import drawn, pairs
 from tests.ops.generated.drive import Case, cases
 from tests.ops.generated.judge import OUTCOMES
 
@@ -29,18 +34,21 @@ def main() -> int:
     parser.add_argument("--dtype", nargs="*", default=())
     parser.add_argument("--level", type=int, default=1, help="optimization level")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--seconds", type=float, default=math.inf)
     options = parser.parse_args()
     found: list[Case] = []
     table: dict[tuple[str, str], Counter[str]] = {}
-    chosen = pairs(options.op, options.dtype)
-    for case in cases(chosen, options.programs, options.seed, options.level, progress=_progress):
+    chosen = drawn(pairs(options.op, options.dtype), options.programs, options.seed)
+    end = time.monotonic() + options.seconds
+    made = cases(chosen, options.programs, options.seed, options.level, progress=_progress)
+    for case in itertools.takewhile(lambda _: time.monotonic() < end, made):
         found.append(case)
         table.setdefault((case.op, case.dtype), Counter())[case.outcome] += 1
         if case.outcome in _BAD:
             print(f"\n{case.outcome}: {case.op} {case.dtype} number {case.number}\n{case.reason}", flush=True)
     _print(table, found)
     if options.json is not None:
-        options.json.write_text(json.dumps(_summary(options.seed, table, found), indent=1))
+        options.json.write_text(json.dumps(_summary(options.seed, options.level, table, found), indent=1))
     return int(any(case.outcome in _BAD for case in found))
 
 
@@ -64,9 +72,12 @@ def _print(table: dict[tuple[str, str], Counter[str]], found: list[Case]) -> Non
         print(f"{count:6} {op}: {reason}")
 
 
-def _summary(seed: int, table: dict[tuple[str, str], Counter[str]], found: list[Case]) -> dict[str, object]:
+def _summary(
+    seed: int, level: int, table: dict[tuple[str, str], Counter[str]], found: list[Case]
+) -> dict[str, object]:
     return {
         "seed": seed,
+        "level": level,
         "programs": len(found),
         "outcomes": dict(Counter(case.outcome for case in found)),
         "table": [{"op": op, "dtype": dtype, **counts} for (op, dtype), counts in table.items()],

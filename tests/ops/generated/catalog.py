@@ -27,6 +27,14 @@ def pairs(ops: Sequence[str] = (), dtypes: Sequence[str] = ()) -> list[tuple[str
     ]
 
 
+def drawn(chosen: list[tuple[str, str]], count: int, seed: int) -> list[tuple[str, str]]:
+    """``count`` of the pairs in their order, or all where there are no more."""
+    if count >= len(chosen):
+        return chosen
+    places = generator("drawn", seed).permutation(len(chosen))[:count]
+    return [chosen[int(place)] for place in sorted(places)]
+
+
 def program(op: str, dtype: str, seed: int, number: int) -> OpProgram:
     """The same one for the same arguments, on every machine."""
     rng = generator("generated", op, dtype, seed, number)

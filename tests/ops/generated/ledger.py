@@ -1,0 +1,59 @@
+"""What was run by hand, in ``ledger.json``: a row a run of ``python -m tests.ops.generated``.
+
+``python -m tests.ops.generated.ledger add FILE...`` adds what ``--json`` wrote, a run again in place of the
+same one before; without arguments it prints the sums.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from tests.ops.generated.judge import OUTCOMES
+
+FILE = Path(__file__).with_name("ledger.json")
+Row = dict[str, int]
+
+
+def rows() -> list[Row]:
+    """Seed, optimization level, number of programs and their outcomes, of each run."""
+    return json.loads(FILE.read_text()) if FILE.exists() else []
+
+
+def totals(found: list[Row]) -> Counter[str]:
+    """The sum of all runs by outcome."""
+    return sum((Counter({name: row.get(name, 0) for name in OUTCOMES}) for row in found), Counter[str]())
+
+
+def add(found: list[Row], summary: dict[str, Any]) -> list[Row]:
+    """``found`` with one more run."""
+    outcomes: dict[str, int] = summary["outcomes"]
+    row: Row = {
+        "seed": summary["seed"],
+        "level": summary["level"],
+        "programs": summary["programs"],
+    } | outcomes
+    others = [one for one in found if (one["seed"], one["level"]) != (row["seed"], row["level"])]
+    return sorted([*others, row], key=lambda one: (one["level"], one["seed"]))
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command line."""
+    found = rows()
+    if arguments[:1] == ["add"]:
+        for name in arguments[1:]:
+            found = add(found, json.loads(Path(name).read_text()))
+        FILE.write_text("[\n" + ",\n".join(json.dumps(row) for row in found) + "\n]\n")
+    elif arguments:
+        print(__doc__)
+        return 2
+    sums = totals(found)
+    print(f"{sums.total()} programs in {len(found)} runs:", ", ".join(f"{sums[o]} {o}" for o in OUTCOMES))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
