@@ -16,7 +16,8 @@ from benchmarks.kernels.case import Array, Case, error_of
 from benchmarks.kernels.contenders import Absent, Built, blas, onnx, ours, pytorch, xla
 from benchmarks.kernels.limits import NAME as BY_HAND
 from benchmarks.kernels.limits import SIZE_CLASSES, Limits
-from benchmarks.rounds import Contender, interleave
+from benchmarks.kernels.settled import settled
+from benchmarks.rounds import interleave
 
 #: Short names for ``--rivals``.
 RIVALS = {
@@ -65,10 +66,11 @@ class Bench:
         with torch.no_grad(), jax.enable_x64(any(array.dtype == "float64" for array in inputs)):
             expected = pytorch.reference(case, inputs)
             built, rows = self._built(case, inputs, expected)
-            calls = {name: _timed(one.call, self._options) for name, one in built.items()}
+            calls = {name: _Turns(one.call, self._options) for name, one in built.items()}
             samples = interleave(calls, rounds=self._options.rounds, calls=1) if calls else {}
             for name, sample in samples.items():
                 rows[name]["seconds"] = sample.seconds
+                rows[name]["beside_others"] = calls[name].beside_others
             return {**self._facts(case, inputs, expected), "contenders": rows}
 
     def compiled(self, case: Case) -> dict[str, Any]:
@@ -148,18 +150,28 @@ class Bench:
             self._tuning_left -= time.perf_counter() - started
 
 
-def _timed(call: Callable[[], Any], options: argparse.Namespace) -> Contender:
-    """As many calls as fill the budget; mean seconds of one."""
-    clock = CLOCKS[options.clock]
-    call()
-    started = clock()
-    call()
-    count = max(1, min(20_000, int(options.budget / max(clock() - started, 1e-7))))
+class _Turns:
+    """The turns of one contender: as many calls as fill the budget; a turn gives the mean seconds of one.
 
-    def run(_: int) -> float:
+    Each begins when all other threads sleep, with a call that is not timed: it wakes the contender's own.
+    """
+
+    def __init__(self, call: Callable[[], Any], options: argparse.Namespace) -> None:
+        self._call, self._clock = call, CLOCKS[options.clock]
+        #: Turns in which others' threads went on too long to wait for.
+        self.beside_others = 0
+        settled()
+        call()
+        started = self._clock()
+        call()
+        taken = max(self._clock() - started, 1e-7)
+        self._count = max(1, min(20_000, int(options.budget / taken)))
+
+    def __call__(self, _: int) -> float:
+        call, clock, count = self._call, self._clock, self._count
+        self.beside_others += not settled()
+        call()
         started = clock()
         for _ in range(count):
             call()
         return (clock() - started) / count
-
-    return run

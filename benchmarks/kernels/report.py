@@ -6,7 +6,17 @@ import statistics
 from typing import Any
 
 from benchmarks.kernels.bars import bars
-from benchmarks.kernels.summary import BY_HAND, OURS, READY, best_rival, by_group, ratios, rivals_of, share
+from benchmarks.kernels.summary import (
+    BY_HAND,
+    OURS,
+    READY,
+    beside_others,
+    best_rival,
+    by_group,
+    ratios,
+    rivals_of,
+    share,
+)
 
 
 def print_machine(machine: dict[str, Any]) -> None:
@@ -83,6 +93,7 @@ def print_summary(found: dict[str, Any]) -> None:
             worst = "{}: {:.2f}".format(*row["slowest"]) if row["slowest"] else "-"
             best = f"{row['best']:.2f}" if row["best"] else "-"
             print(f"{group:22} {row['timed']} of {row['kernels']}: best rival {best}; {means}; worst {worst}")
+        print(f"turns beside other contenders' threads: {beside_others(found['cases'], threads)}")
         print("\nbars:")
         for bar in bars(found, threads):
             value = "not measured" if bar.value is None else f"{bar.value:.2f}"

@@ -38,6 +38,12 @@ def share(case: dict[str, Any], name: str = READY) -> float | None:
     return case["least_s"] / statistics.median(seconds) if seconds else None
 
 
+def beside_others(cases: list[dict[str, Any]], threads: int) -> int:
+    """Turns that began although other contenders' threads still ran, after a long wait."""
+    rows = (row for case in cases if case["threads"] == threads for row in case["contenders"].values())
+    return sum(row.get("beside_others", 0) for row in rows)
+
+
 def geometric_mean(values: Iterable[float]) -> float | None:
     """``None`` of nothing."""
     logarithms = [math.log(value) for value in values]

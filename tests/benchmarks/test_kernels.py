@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,7 @@ from benchmarks.kernels.contenders.stopwatch import tree_seconds
 from benchmarks.kernels.kept import Allowance, Kept
 from benchmarks.kernels.limits import Limits
 from benchmarks.kernels.page import side_by_side
+from benchmarks.kernels.settled import settled
 from benchmarks.kernels.summary import best_rival, by_group, geometric_mean, ratios
 from benchmarks.kernels.table import contractions, graphs, pointwise, rows, shuffles
 
@@ -159,6 +163,21 @@ def test_limits_are_measured_and_the_loops_by_hand_are_right(tmp_path: Path) -> 
         built = limits.build(case, inputs := case.inputs())
         [found], [due] = built.read(built.call()), pytorch.reference(case, inputs)
         assert error_of(found, due) < case.tolerance
+
+
+def test_a_turn_waits_until_others_sleep() -> None:
+    """Beside a process that spins, and the same one stopped."""
+    spinning = "print(flush=True)\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", spinning], stdout=subprocess.PIPE) as child:
+        try:
+            assert child.stdout is not None
+            child.stdout.readline()
+            tasks = Path(f"/proc/{child.pid}/task")
+            assert not settled(0.01, tasks)
+            child.send_signal(signal.SIGSTOP)
+            assert settled(60, tasks)
+        finally:
+            child.kill()
 
 
 def test_processor_time_of_a_process_only_grows() -> None:
