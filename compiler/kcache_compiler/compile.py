@@ -42,7 +42,7 @@ from kcache_compiler.package.isa import required_features
 from kcache_compiler.package.link import link
 from kcache_compiler.package.target import Device, Target, target_named
 from kcache_compiler.schedule.attention.mark import mark
-from kcache_compiler.schedule.choices import FuseLimits
+from kcache_compiler.schedule.choices import FuseLimits, require_choices
 from kcache_compiler.schedule.fuse import fuse, unshare
 from kcache_compiler.types import ArgSpec, CompiledKernel, CompileOptions, KernelInterface, LibraryCache
 
@@ -50,6 +50,7 @@ ERROR_CODES = {SIZES_DISAGREE: "sizes of the arguments do not fit each other or 
 
 
 def _parse(unit: Unit) -> None:
+    require_choices(unit.options.schedule, isinstance(unit.target, Device))
     try:
         unit.module = mlir.parse(unit.source)
     except mlir.MLIRError as error:

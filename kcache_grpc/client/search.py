@@ -20,12 +20,23 @@ TuneProgress = Callable[[str, float], None]
 #: Names of choices, what decides most first: time may be up before all were tried.
 ORDER = (
     *("contraction", "tile", "columns", "depth", "direct", "attention", "keys", "panels"),
+    *("gpu_tile", "gpu_warps", "gpu_depth", "gpu_stages", "gpu_keys", "gpu_columns"),
+    *("gpu_row", "gpu_rows", "gpu_bytes", "gpu_items", "gpu_threads"),
     *("group", "fuse", "recompute", "stream", "vectors", "width", "unroll", "rows", "grain"),
 )
 _PRODUCTS = ("contraction", "window")
 _BLOCKS = ("columns", "depth", "direct")
 _ATTENTION = ("attention", "keys", "panels")
 _LOOPS = ("stream", "vectors", "rows", "fuse", "recompute")
+#: Choice -> the forms of launches on GPUs that it changes.
+_FORMS = {
+    **dict.fromkeys(("gpu_tile", "gpu_warps", "gpu_depth", "gpu_stages"), ("contraction",)),
+    **dict.fromkeys(("gpu_keys", "gpu_columns", "attention"), ("attention",)),
+    **dict.fromkeys(("gpu_row", "gpu_rows"), ("rows",)),
+    "gpu_bytes": ("rows", "stream"),
+    "gpu_items": ("stream",),
+    "gpu_threads": ("stream", "points"),
+}
 
 
 @dataclass(frozen=True)
@@ -161,6 +172,9 @@ def _scaled(
 
 def _applies(name: str, kernel: Kernel) -> bool:
     """Whether a choice can change this kernel's code."""
+    on_gpu = kernel.manifest.gpu_launches
+    if on_gpu:
+        return name not in _FORMS or any(form in launch.ops[:1] for form in _FORMS[name] for launch in on_gpu)
     launches = kernel.manifest.launches
     ops = [set(launch.ops) for launch in launches]
     if name == "contraction":

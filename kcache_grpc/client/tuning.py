@@ -14,7 +14,7 @@ from kcache_grpc.client.trust import Ask
 from kcache_grpc.client.tuning_sizes import Case, Sizes, cases_of
 from kcache_grpc.client.wire import Io
 from kcache_grpc.errors import ArgumentError
-from kcache_grpc.model.schedule import CHOICES, checked, gains
+from kcache_grpc.model.schedule import CHOICES, checked, choices_of, gains
 from kcache_grpc.model.shapes import AUTO
 from kcache_grpc.runtime import Kernel
 
@@ -53,10 +53,11 @@ class Tuning:
         return found.get(self.schedule, 1.0)
 
 
-def wanted(choices: Choices) -> dict[str, tuple[str, ...]]:
+def wanted(choices: Choices, gpu: bool = False) -> dict[str, tuple[str, ...]]:
     """Values to try by name, the default left out. Raises ``ArgumentError`` for what is no choice."""
+    known = choices_of(gpu)
     if choices is None:
-        return {name: values[1:] for name, values in CHOICES.items()}
+        return {name: values[1:] for name, values in known.items()}
     if isinstance(choices, str):
         raise ArgumentError(f"choices are names, or a mapping to values, not the text {choices!r}")
     if isinstance(choices, Mapping):
@@ -66,6 +67,9 @@ def wanted(choices: Choices) -> dict[str, tuple[str, ...]]:
     for name, values in given.items():
         for value in values:
             checked(name, value)
+        if name in CHOICES and name not in known:
+            kind = "a GPU" if gpu else "a CPU"
+            raise ArgumentError(f"kernels for {kind} have no choice {name}; they have {', '.join(known)}")
     return {name: tuple(v for v in values if v != CHOICES[name][0]) for name, values in given.items()}
 
 

@@ -15,6 +15,17 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "depth": ("256", "128", "384", "512"),
     "direct": ("2", "0", "1", "4"),
     "fuse": ("auto", "none", "less", "more"),
+    "gpu_bytes": ("16", "4", "8"),
+    "gpu_columns": ("auto", "32", "64"),
+    "gpu_depth": ("auto", "8", "16", "32", "64"),
+    "gpu_items": ("1", "2", "4"),
+    "gpu_keys": ("auto", "32", "64", "128"),
+    "gpu_row": ("auto", "32", "64", "128", "256", "512", "1024"),
+    "gpu_rows": ("auto", "1", "2", "4", "8"),
+    "gpu_stages": ("auto", "2", "3", "4", "5"),
+    "gpu_threads": ("256", "128", "512"),
+    "gpu_tile": ("auto", "64x64", "64x128", "128x64", "128x128", "128x256", "256x128"),
+    "gpu_warps": ("auto", "4", "8", "16"),
     "grain": ("1", "1/4", "4", "16"),
     "group": ("auto", "apart", "less", "more"),
     "keys": ("256", "128", "512"),
@@ -27,6 +38,8 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "vectors": ("auto", "1", "2", "4", "8"),
     "width": ("auto", "128", "256"),
 }
+#: Choices of kernels for CPUs and for GPUs; ``gpu_`` ones are for GPUs alone, others for CPUs alone.
+COMMON = ("attention", "fuse", "group", "recompute")
 #: Stands for the best schedule that the service has timings of, for the machine that asks.
 RECORDED = "recorded"
 #: How much faster than the default a schedule must be to be taken: less is noise.
@@ -58,6 +71,11 @@ def checked(name: str, value: str) -> str:
     if value not in CHOICES[name]:
         raise ArgumentError(f"{name} is {value!r}; use one of {', '.join(CHOICES[name])}")
     return value
+
+
+def choices_of(gpu: bool) -> dict[str, tuple[str, ...]]:
+    """The choices of kernels for GPUs, or for CPUs."""
+    return {name: CHOICES[name] for name in CHOICES if name in COMMON or name.startswith("gpu_") == gpu}
 
 
 def with_choice(schedule: str, name: str, value: str) -> str:

@@ -22,11 +22,13 @@ SUM = """func.func @main(%a: tensor<64x8xf32>, %b: tensor<64x8xf32>) -> tensor<6
   %1 = stablehlo.reduce(%0 init: %z) applies stablehlo.add across dimensions = [1]
     : (tensor<64x8xf32>, tensor<f32>) -> tensor<64xf32>
   return %1 : tensor<64xf32> }"""
-ALL = [f"{name}:{value}" for name, values in CHOICES.items() for value in values[1:]]
+#: Those of kernels for GPUs are in tests/gpu/test_choices.py.
+MINE = {name: values for name, values in CHOICES.items() if not name.startswith("gpu_")}
+ALL = [f"{name}:{value}" for name, values in MINE.items() for value in values[1:]]
 #: Every value of every choice in one of these, most choices made in each.
 MIXED = [
-    ",".join(f"{name}:{values[k % len(values)]}" for name, values in CHOICES.items() if k % len(values))
-    for k in range(1, max(map(len, CHOICES.values())))
+    ",".join(f"{name}:{values[k % len(values)]}" for name, values in MINE.items() if k % len(values))
+    for k in range(1, max(map(len, MINE.values())))
 ]
 
 

@@ -9,7 +9,9 @@ from kcache_grpc import ArgumentError, Options
 from kcache_grpc.client.search import ORDER
 from kcache_grpc.model.schedule import (
     CHOICES,
+    COMMON,
     canonical_schedule,
+    choices_of,
     is_known,
     winner,
     winner_of_sizes,
@@ -19,6 +21,7 @@ from kcache_grpc.model.schedule import (
 
 def test_clients_know_the_choices_of_the_compiler() -> None:
     assert dict(CHOICES) == dict(compiler.CHOICES)
+    assert COMMON == compiler.COMMON
 
 
 @pytest.mark.parametrize(
@@ -42,7 +45,7 @@ def test_defaults_are_in_no_key() -> None:
 @pytest.mark.parametrize(
     ("schedule", "named"),
     [
-        ("speed:9", "fuse, grain, group"),
+        ("speed:9", "fuse, gpu_bytes"),
         ("grain:5", "1, 1/4, 4, 16"),
         ("grain:4,grain:4", "twice"),
         ("grain", "use one of"),
@@ -76,8 +79,9 @@ def test_over_sizes_the_geometric_mean_decides(timings: list[tuple[str, str, int
     assert winner_of_sizes(timings) == best
 
 
-def test_the_longest_schedule_is_none_too_long() -> None:
-    longest = ",".join(f"{name}:{max(values[1:], key=len)}" for name, values in CHOICES.items())
+@pytest.mark.parametrize("gpu", [False, True])
+def test_the_longest_schedule_is_none_too_long(gpu: bool) -> None:
+    longest = ",".join(f"{name}:{max(values[1:], key=len)}" for name, values in choices_of(gpu).items())
     assert canonical_schedule(longest) == longest
 
 

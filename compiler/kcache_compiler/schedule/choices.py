@@ -22,6 +22,17 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "depth": ("256", "128", "384", "512"),
     "direct": ("2", "0", "1", "4"),
     "fuse": ("auto", "none", "less", "more"),
+    "gpu_bytes": ("16", "4", "8"),
+    "gpu_columns": ("auto", "32", "64"),
+    "gpu_depth": ("auto", "8", "16", "32", "64"),
+    "gpu_items": ("1", "2", "4"),
+    "gpu_keys": ("auto", "32", "64", "128"),
+    "gpu_row": ("auto", "32", "64", "128", "256", "512", "1024"),
+    "gpu_rows": ("auto", "1", "2", "4", "8"),
+    "gpu_stages": ("auto", "2", "3", "4", "5"),
+    "gpu_threads": ("256", "128", "512"),
+    "gpu_tile": ("auto", "64x64", "64x128", "128x64", "128x128", "128x256", "256x128"),
+    "gpu_warps": ("auto", "4", "8", "16"),
     "grain": ("1", "1/4", "4", "16"),
     "group": ("auto", "apart", "less", "more"),
     "keys": ("256", "128", "512"),
@@ -34,6 +45,8 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "vectors": ("auto", "1", "2", "4", "8"),
     "width": ("auto", "128", "256"),
 }
+#: Choices of kernels for CPUs and for GPUs; ``gpu_`` ones are for GPUs alone, others for CPUs alone.
+COMMON = ("attention", "fuse", "group", "recompute")
 
 
 @dataclass(frozen=True)
@@ -71,6 +84,28 @@ class Blocks:
     panels: int = 4
 
 
+@dataclass(frozen=True)
+class GpuChoices:
+    """Of kernels for GPUs; None and 0: as the defaults of the architecture have it.
+
+    Tiles of products are rows and columns of a block, ``depth`` their steps along K, ``stages`` how many of
+    these are in shared memory. ``bytes`` are those of an access of a thread, ``items`` how many of such
+    chunks it has, ``row_threads`` the threads of a row, ``rows`` the rows of a block of warps.
+    """
+
+    tile: tuple[int, int] | None = None
+    depth: int = 0
+    warps: int = 0
+    stages: int = 0
+    bytes: int = 16
+    items: int = 1
+    threads: int = 256
+    row_threads: int = 0
+    rows: int = 0
+    keys: int = 0
+    columns: int = 0
+
+
 USUAL_GROUPS, USUAL_BLOCKS = GroupLimits(), Blocks()
 _BODIES = {"auto": (64, 12), "none": (0, 0), "less": (16, 6), "more": (256, 24)}
 _AGAIN = {"auto": (4, 4), "never": (0, 0), "more": (16, 8)}
@@ -92,6 +127,17 @@ class Choices:
     depth: str = "256"
     direct: str = "2"
     fuse: str = "auto"
+    gpu_bytes: str = "16"
+    gpu_columns: str = "auto"
+    gpu_depth: str = "auto"
+    gpu_items: str = "1"
+    gpu_keys: str = "auto"
+    gpu_row: str = "auto"
+    gpu_rows: str = "auto"
+    gpu_stages: str = "auto"
+    gpu_threads: str = "256"
+    gpu_tile: str = "auto"
+    gpu_warps: str = "auto"
     grain: str = "1"
     group: str = "auto"
     keys: str = "256"
@@ -114,15 +160,30 @@ class Choices:
 
     @property
     def blocks(self) -> Blocks:
-        tile = None if self.tile == "auto" else tuple(map(int, self.tile.split("x")))
         above, _, below = self.columns.partition("/")
         return Blocks(
-            None if tile is None else (tile[0], tile[1]),
+            _pair(self.tile),
             int(self.depth),
             (int(above), int(below or 1)),
             int(self.direct),
             int(self.keys),
             int(self.panels),
+        )
+
+    @property
+    def gpu(self) -> GpuChoices:
+        return GpuChoices(
+            _pair(self.gpu_tile),
+            _number(self.gpu_depth),
+            _number(self.gpu_warps),
+            _number(self.gpu_stages),
+            int(self.gpu_bytes),
+            int(self.gpu_items),
+            int(self.gpu_threads),
+            _number(self.gpu_row),
+            _number(self.gpu_rows),
+            _number(self.gpu_keys),
+            _number(self.gpu_columns),
         )
 
     @property
@@ -160,6 +221,25 @@ class Choices:
         if self.grain.startswith("1/"):
             return apply("ceildiv", grain, int(self.grain[2:]))
         return mul(grain, int(self.grain))
+
+
+def require_choices(text: str, gpu: bool) -> None:
+    """Raises ``CompileFailed`` for choices that kernels for a GPU, or for a CPU, do not know."""
+    parse_choices(text)
+    for name in (part.partition(":")[0] for part in filter(None, text.split(","))):
+        if name not in COMMON and name.startswith("gpu_") != gpu:
+            kinds = ("CPUs", "GPUs") if gpu else ("GPUs", "CPUs")
+            said = f"{name} is a choice of kernels for {kinds[0]}, and this one is for {kinds[1]}"
+            raise CompileFailed("schedule", f"{said}: leave it out")
+
+
+def _pair(text: str) -> tuple[int, int] | None:
+    first, _, second = text.partition("x")
+    return None if text == "auto" else (int(first), int(second))
+
+
+def _number(text: str) -> int:
+    return 0 if text == "auto" else int(text)
 
 
 @functools.lru_cache(maxsize=256)

@@ -100,8 +100,8 @@ class MatrixRows(Core):
 
     pad = 8
 
-    def __init__(self, kind: str, depth: int, columns: int) -> None:
-        super().__init__("f32", 2, 64, depth, columns)
+    def __init__(self, kind: str, keys: int, depth: int, columns: int) -> None:
+        super().__init__("f32", 2, keys, depth, columns)
         self.kind = kind
 
     def line(self, kind: str, number: int) -> list[tuple[int, mlir.Value]]:
@@ -158,8 +158,8 @@ class PlainRows(Core):
     A barrier of the block stands between that and the step before.
     """
 
-    def __init__(self, wide: str, own: int, depth: int, columns: int) -> None:
-        super().__init__(wide, own, 32, depth, columns)
+    def __init__(self, wide: str, own: int, keys: int, depth: int, columns: int) -> None:
+        super().__init__(wide, own, keys, depth, columns)
         self.type = mlir.type_of(wide)
         self.width = memory.element_bytes(self.type)
         self.vector = 16 // self.width

@@ -10,15 +10,13 @@ from kcache_compiler.codegen.attention.gather import Gathered
 from kcache_compiler.codegen.formula import Formula
 from kcache_compiler.codegen.gpu.attention_cores import WARPS, Core, MatrixRows, PlainRows, Staged
 from kcache_compiler.codegen.gpu.kernel import begins_anywhere
+from kcache_compiler.codegen.gpu.sizes import Sizes, refused
 from kcache_compiler.codegen.gpu.tiles import Walked, walk
-from kcache_compiler.package.gpu import GpuTarget
 
-#: Columns of a block, by matrix instructions and by plain arithmetic; depth that is kept whole.
-COLUMNS, PLAIN_COLUMNS, DEPTH = 128, 64, 128
+#: Depth that is kept whole.
+DEPTH = 128
 #: Depth of one piece where the whole is not kept.
 PIECE = 64
-#: Bytes of shared memory that the system keeps of what a block may ask for.
-RESERVED = 1024
 _NARROW = ("f16", "bf16")
 
 
@@ -47,7 +45,7 @@ class AttentionPlan:
         return 2 if self.whole else 1
 
 
-def plan_attention(found: Gathered, gpu: GpuTarget) -> AttentionPlan:
+def plan_attention(found: Gathered, sizes: Sizes) -> AttentionPlan:
     """The plan of an attention; the first that fits into shared memory."""
     kinds = {found.operands[name].kind for name in ("q", "k", "v")}
     scale = found.operands["q"].scale * found.operands["k"].scale
@@ -57,16 +55,18 @@ def plan_attention(found: Gathered, gpu: GpuTarget) -> AttentionPlan:
         and kind in _NARROW
         and _weights_kind(found) == kind
         and found.wide == "f32"
-        and gpu.cp_async
+        and sizes.gpu.cp_async
         and (scale == 1 or (kind == "f16" and abs(scale) <= 1))
     )
     walks = {name: _walk(found, name) for name in ("q", "k", "v")}
     plans = (
         _laid_out(found, core, whole, walks, scale if matrix else 1.0)
-        for core, whole in _choices(found, matrix, kind)
+        for core, whole in _cores(found, sizes, matrix, kind)
     )
-    room = gpu.shared_opt_in - RESERVED
-    return next(plan for plan in plans if plan.shared <= room)
+    fitting = next((plan for plan in plans if plan.shared <= sizes.room), None)
+    if fitting is None:
+        raise refused(f"no tile of attention fits into {sizes.room} bytes of shared memory")
+    return fitting
 
 
 def _weights_kind(found: Gathered) -> str:
@@ -75,28 +75,30 @@ def _weights_kind(found: Gathered) -> str:
     return str(mlir.element_of(found.one(role).operands[-1].type))
 
 
-def _choices(found: Gathered, matrix: bool, kind: str) -> Iterator[tuple[Core, bool]]:
+def _cores(found: Gathered, sizes: Sizes, matrix: bool, kind: str) -> Iterator[tuple[Core, bool]]:
     depth, columns, rows = (found.size(name) for name in ("depth", "columns", "rows"))
-    across = _tile(columns, COLUMNS if matrix else PLAIN_COLUMNS)
+    defaults, choices = sizes.defaults, sizes.choices
+    across = _tile(columns, choices.columns or (defaults.columns if matrix else defaults.plain_columns))
+    keys = choices.keys or (defaults.keys if matrix else defaults.plain_keys)
     whole = isinstance(depth, int) and depth <= DEPTH
     deep = _tile(depth, DEPTH)
     if matrix:
         if whole:
-            yield MatrixRows(kind, deep, across), True
-        yield MatrixRows(kind, PIECE, across), False
+            yield MatrixRows(kind, keys, deep, across), True
+        yield MatrixRows(kind, keys, PIECE, across), False
         return
     few = found.wide == "f64" or (isinstance(rows, int) and rows <= 16 * WARPS)
     if whole:
         for own in (2,) if few else (4, 2):
-            yield PlainRows(found.wide, own, deep, across), True
+            yield PlainRows(found.wide, own, keys, deep, across), True
     for piece, part in ((PIECE, across), (PIECE // 2, across), (PIECE // 4, 16)):
-        yield PlainRows(found.wide, 2, piece, part), False
+        yield PlainRows(found.wide, 2, keys, piece, part), False
 
 
 def _tile(size: Formula, most: int) -> int:
     """Equal shares of a size of at most ``most``, in multiples of 16."""
     if not isinstance(size, int):
-        return PIECE
+        return min(PIECE, most)
     share = -(-size // max(1, -(-size // most)))
     return max(16, -(-share // 16) * 16)
 

@@ -67,7 +67,7 @@ class PlainCore:
     def __init__(self, tiles: Tiles, thread: mlir.Value) -> None:
         self.tile, self.wide = tiles.tile, mlir.type_of(tiles.wide)
         self.width = memory.element_bytes(self.wide)
-        self.pitch = self.tile.m + _PLAIN_PAD
+        self.pitch = max(self.tile.m, self.tile.n) + _PLAIN_PAD
         self.half = self.tile.k * self.pitch * self.width
         self.across = self.tile.n // self.tile.own
         self.thread = thread

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kcache_compiler.codegen.gpu.sizes import refused
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.package.gpu import gpu_target_named
 from kcache_compiler.package.ptxas import assemble_ptx, find_ptxas
@@ -16,6 +17,10 @@ def assemble(unit: Unit) -> None:
         return
     unit.object_code, found = assemble_ptx(unit.assembly, unit.target.name)
     unit.gpu_launches = [replace(launch, resources=found[launch.entry]) for launch in unit.gpu_launches]
+    spilling = [f"{name} {one.spill_bytes}" for name, one in found.items() if one.spill_bytes]
+    if spilling and "gpu_" in unit.options.schedule:
+        said = f"{unit.target.name} has too few registers for it: bytes spilled by {', '.join(spilling)}"
+        raise refused(said)
 
 
 def assembler() -> str:

@@ -12,22 +12,25 @@ from typing import Any
 from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.formula import Formula, symbols_in, text
 from kcache_compiler.codegen.gpu.intrinsics import special
+from kcache_compiler.codegen.gpu.sizes import Sizes, sizes_for
 from kcache_compiler.codegen.memory import Pointer, i64, pointer_type
 from kcache_compiler.codegen.place import address_of
 from kcache_compiler.codegen.shape import Shapes
 from kcache_compiler.codegen.stage import Unit
-from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.errors import CompileFailed, UnsupportedOp
+from kcache_compiler.package.target import Device
 
 _SAME_PLACE = ("memref.cast", "memref.collapse_shape", "memref.expand_shape", "memref.transpose")
 
 
 @dataclass(frozen=True)
 class Form:
-    """How a kernel is launched: blocks, threads of a block, bytes of dynamic shared memory."""
+    """How a kernel is launched: blocks, threads of a block, bytes of dynamic shared memory; what it is."""
 
     grid: tuple[Formula, Formula, Formula]
     block: tuple[int, int, int]
     shared: Formula = 0
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,14 @@ class Program:
     main: mlir.Op
     shapes: Shapes
     offsets: dict[Any, Formula]
+
+    @property
+    def sizes(self) -> Sizes:
+        """How much of the GPU its kernels take."""
+        target = self.unit.target
+        if not isinstance(target, Device):
+            raise CompileFailed("launches", f"{target.name} is not a GPU")
+        return sizes_for(target.gpu, self.unit.options.schedule)
 
     @property
     def extents(self) -> dict[int, Formula]:
@@ -59,6 +70,7 @@ class Kernel:
         self.program = program
         self.name = name
         self.shapes = program.shapes
+        self.sizes = program.sizes
         self.params: list[str] = []
         self._written = written
         self._exchanged = exchanged
@@ -230,15 +242,20 @@ def loads_behind(number: mlir.Value) -> list[mlir.Op]:
     return found
 
 
-def thread_number(threads: int) -> tuple[mlir.Value, mlir.Value]:
-    """The number of this thread in a grid of blocks of so many threads, as i32 and as i64.
+def thread_number(threads: int, item: int = 0, items: int = 1) -> tuple[mlir.Value, mlir.Value]:
+    """The number of this thread in a grid of blocks of so many threads, as i32 and as i64; of a thread that
+    has several ``items`` the number of one, a block apart from the next.
 
     The first wraps around where the second does not fit.
     """
     block, thread = special("ctaid.x"), special("tid.x")
-    short = _i32("addi", _i32("muli", block, mlir.constant(threads, "i32")), thread)
-    wide = [mlir.value("arith.extui", [one], i64()) for one in (block, thread)]
-    return short, memory.plus(memory.times(wide[0], mlir.constant(threads)), wide[1])
+    short = _i32("addi", _i32("muli", block, mlir.constant(threads * items, "i32")), thread)
+    block, thread = (mlir.value("arith.extui", [one], i64()) for one in (block, thread))
+    wide = memory.plus(memory.times(block, mlir.constant(threads * items)), thread)
+    if item:
+        short = _i32("addi", short, mlir.constant(threads * item, "i32"))
+        wide = memory.plus(wide, mlir.constant(threads * item))
+    return short, wide
 
 
 def _i32(name: str, a: mlir.Value, b: mlir.Value) -> mlir.Value:

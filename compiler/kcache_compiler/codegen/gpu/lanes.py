@@ -20,8 +20,6 @@ from kcache_compiler.codegen.nest import Access
 from kcache_compiler.codegen.shuffles.code import both, compare
 from kcache_compiler.schedule.loops import Fused, Statement
 
-#: Bytes of one access of a thread.
-BYTES = 16
 #: Operations that the bodies of all lanes may come to.
 OPERATIONS = 640
 
@@ -82,7 +80,8 @@ class LaneWriter(PointWriter):
         along = [access for access in accesses if access.strides[last] == 1]
         if not along or any(access.strides[last] not in (0, 1) for access in accesses):
             return None
-        count = BYTES // max(memory.element_bytes(self.pointers[one.buffer].element) for one in along)
+        widest = max(memory.element_bytes(self.pointers[one.buffer].element) for one in along)
+        count = max(1, self.kernel.sizes.choices.bytes // widest)
         size = sum(len(mlir.operations(self.codes[one.number].body)) for one in segment)
         while count > 1 and count * size > OPERATIONS:
             count //= 2

@@ -24,6 +24,7 @@ from kcache_compiler.codegen.gpu.markers import write_marker
 from kcache_compiler.codegen.gpu.matmul import write_tiles
 from kcache_compiler.codegen.gpu.points import write_points
 from kcache_compiler.codegen.gpu.rows import RowWriter, plan_rows, row_memory, write_rows
+from kcache_compiler.codegen.gpu.sizes import sizes_for
 from kcache_compiler.codegen.gpu.streams import plan_streams, write_streams
 from kcache_compiler.codegen.gpu.tiles import Tiles, plan_tiles, takes_tiles
 from kcache_compiler.codegen.gpu.turns import turns, write_turns
@@ -39,6 +40,7 @@ from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.codegen.workspace import plan
 from kcache_compiler.errors import CompileFailed, UnsupportedOp
 from kcache_compiler.package.target import Device
+from kcache_compiler.schedule.choices import parse_choices
 from kcache_compiler.types import GpuLaunch, TensorType
 
 _CONTROL = ("scf.while", "scf.for", "scf.if", "scf.index_switch")
@@ -88,6 +90,7 @@ def _planned(unit: Unit, main: mlir.Op, shapes: Shapes) -> list[tuple[Planned | 
     """The launches in order, with the plans of those that are contractions in tiles."""
     if not isinstance(unit.target, Device):
         raise CompileFailed("launches", f"{unit.target.name} is not a GPU")
+    sizes = sizes_for(unit.target.gpu, unit.options.schedule)
     strict = unit.options.numerics == "strict"
     attentions = gather(unit, main, shapes)
     found: list[tuple[Planned | Gathered, Tiles | None]] = [(one, None) for one in attentions]
@@ -96,8 +99,9 @@ def _planned(unit: Unit, main: mlir.Op, shapes: Shapes) -> list[tuple[Planned | 
         return takes_tiles(generic, shapes, strict)
 
     taken = {op for one in attentions for op in one.members}
-    for planned in plan_launches(main, shapes, is_head, taken=taken, arrange=arrange):
-        tiles = plan_tiles(planned, unit.target.gpu, unit.options.numerics) if planned.parts else None
+    limits = parse_choices(unit.options.schedule).group_limits
+    for planned in plan_launches(main, shapes, is_head, taken=taken, arrange=arrange, limits=limits):
+        tiles = plan_tiles(planned, sizes, unit.options.numerics) if planned.parts else None
         if tiles is None:
             found += [(part, None) for part in planned.parts or [planned]]
             continue
@@ -196,9 +200,7 @@ def _write_attention(program: Program, found: Gathered, name: str) -> tuple[GpuL
     kernel = Kernel(program, name, written, read & written)
     views: dict[Any, Pointer] = {buffer: kernel.pointer(buffer) for buffer in buffers}
     scalars: dict[Any, mlir.Value] = {number: kernel.scalar(number) for number in numbers}
-    target = program.unit.target
-    assert isinstance(target, Device)
-    form = write_attention(kernel, plan_attention(found, target.gpu), views, scalars)
+    form = write_attention(kernel, plan_attention(found, kernel.sizes), views, scalars)
     kernel.finish()
     return _launch(kernel, form, operations_of(found)), found.checks
 
@@ -226,6 +228,7 @@ def _write(
     else:
         ops = names_of([planned.codes[one.number].body for one in planned.fused.statements])
         form, checks = _loops(kernel, planned, tiles), planned.fused.checks
+        ops = (form.name, *ops)
     kernel.finish()
     return _launch(kernel, form, ops), checks
 
@@ -264,7 +267,7 @@ def _loops(kernel: Kernel, planned: Planned, tiles: Tiles | None) -> Form:
                 scalars[captured] = kernel.scalar(captured)
             elif captured not in views:
                 views[captured] = kernel.pointer(captured)
-    rows = plan_rows(fused, planned.codes) if tiles is None else None
+    rows = plan_rows(fused, planned.codes, kernel.sizes.choices) if tiles is None else None
     for number, size in fused.rows:
         element = planned.buffers[number].type.element_type
         pointers[number] = Pointer(row_memory(kernel, rows, number, size), element, [])
@@ -277,11 +280,13 @@ def _loops(kernel: Kernel, planned: Planned, tiles: Tiles | None) -> Form:
         writer = LaneWriter(*common) if rows is None else RowWriter(*common, rows, roots)
     with kernel.body():
         if tiles is not None:
-            return write_tiles(writer, tiles)
+            return replace(write_tiles(writer, tiles), name="contraction")
         if isinstance(writer, RowWriter):
-            return write_rows(writer)
+            return replace(write_rows(writer), name="rows")
         turn = turns(writer)
         if turn is not None:
-            return write_turns(writer, turn)
+            return replace(write_turns(writer, turn), name="transposition")
         lanes = plan_streams(writer)
-        return write_points(writer) if lanes is None else write_streams(writer, lanes)
+        if lanes is None:
+            return replace(write_points(writer), name="points")
+        return replace(write_streams(writer, lanes), name="stream")

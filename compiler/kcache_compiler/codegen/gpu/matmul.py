@@ -18,6 +18,7 @@ from kcache_compiler.codegen.gpu.kernel import Form, split
 from kcache_compiler.codegen.gpu.matrix_core import MatrixCore
 from kcache_compiler.codegen.gpu.points import PointWriter
 from kcache_compiler.codegen.gpu.shared import dynamic_bytes, shared_place
+from kcache_compiler.codegen.gpu.sizes import refused
 from kcache_compiler.codegen.gpu.tiles import Loader, Operand, Tiles
 from kcache_compiler.codegen.memory import i64
 from kcache_compiler.codegen.segment import Loops, slots_of
@@ -54,6 +55,8 @@ class _Product:
         self.writer, self.tiles, self.batch, self.firsts, self.thread = writer, tiles, batch, firsts, thread
         self.value = writer.kernel.value
         self.core: PlainCore | MatrixCore = (PlainCore if tiles.tile.own else MatrixCore)(tiles, thread)
+        if self.core.shared_bytes > (room := writer.kernel.sizes.room):
+            raise refused(f"a product would take {self.core.shared_bytes} bytes of shared memory, of {room}")
         name = f"{writer.kernel.name}_tiles"
         self.shared = Shared(shared_place(writer.kernel, name, self.core.shared_bytes))
         self.loaders = [

@@ -15,11 +15,6 @@ from kcache_compiler.codegen.nest import Access
 from kcache_compiler.codegen.shuffles.code import compare, when
 from kcache_compiler.schedule.loops import Fused
 
-#: Threads of a block.
-THREADS = 256
-#: Points up to which their numbers are split as i32.
-SHORT = 2**31 - THREADS
-
 
 class PointWriter(Writer):
     """Writes all loops inside the ``shared`` axes, for one point of these."""
@@ -60,12 +55,12 @@ def write_points(writer: PointWriter) -> Form:
     if points == 1:
         writer.point([mlir.constant(0)] * fused.shared)
         return Form((1, 1, 1), (1, 1, 1))
-    limit = kernel.value(points)
-    short, number = thread_number(THREADS)
+    limit, threads = kernel.value(points), kernel.sizes.choices.threads
+    short, number = thread_number(threads)
 
     def point() -> None:
-        narrow = short if isinstance(points, int) and points < SHORT else None
+        narrow = short if isinstance(points, int) and points < 2**31 - threads else None
         writer.point(split(number, narrow, sizes, kernel.value))
 
     when(compare("lt", number, limit), point)
-    return Form((apply("ceildiv", points, THREADS), 1, 1), (THREADS, 1, 1))
+    return Form((apply("ceildiv", points, threads), 1, 1), (threads, 1, 1))

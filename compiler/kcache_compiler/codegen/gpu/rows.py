@@ -25,6 +25,7 @@ from kcache_compiler.codegen.memory import Pointer, i64
 from kcache_compiler.codegen.nest import Access
 from kcache_compiler.codegen.segment import Loops, Slot, carry, slots_of
 from kcache_compiler.codegen.shuffles.code import compare, either, when
+from kcache_compiler.schedule.choices import GpuChoices
 from kcache_compiler.schedule.loops import Fused, Statement
 
 WARP = 32
@@ -55,7 +56,7 @@ class Rows:
     combiners: tuple[Combiners, ...]
 
 
-def plan_rows(fused: Fused, codes: Mapping[int, Code]) -> Rows | None:
+def plan_rows(fused: Fused, codes: Mapping[int, Code], choices: GpuChoices) -> Rows | None:
     """The plan of a group whose rows are worth several threads; None for others."""
     found: list[Combiners] = []
     for segment in fused.segments:
@@ -70,15 +71,19 @@ def plan_rows(fused: Fused, codes: Mapping[int, Code]) -> Rows | None:
     if len(fused.segments) == 1 and isinstance(inner[0], int) and inner[0] < WARP:
         return None
     points = product([axis.size for axis in fused.statements[0].nest.axes[: fused.shared]])
+    known = all(isinstance(size, int) for size in inner)
     if points == 1:
-        return Rows(WHOLE, 1, tuple(found))
-    if all(isinstance(size, int) for size in inner) and longest <= SHORT:
-        fits = ROWS * sum(size for _, size in fused.rows) <= 32768
-        return Rows(WARP, ROWS if fits else 1, tuple(found))
-    threads = BLOCK if longest < _LONG else LONG_BLOCK if longest < _LONGEST else WHOLE
-    if all(isinstance(size, int) for size in inner) and longest <= 2 * SHORT:
-        threads = BLOCK // 2
-    return Rows(threads, 1, tuple(found))
+        threads = WHOLE
+    elif known and longest <= SHORT:
+        threads = WARP
+    else:
+        threads = BLOCK if longest < _LONG else LONG_BLOCK if longest < _LONGEST else WHOLE
+        if known and longest <= 2 * SHORT:
+            threads = BLOCK // 2
+    threads = choices.row_threads or threads
+    rows = 1 if threads != WARP or points == 1 else choices.rows or ROWS
+    fits = rows * sum(size for _, size in fused.rows) <= 32768
+    return Rows(threads, rows if fits else 1, tuple(found))
 
 
 def _inner(segment: tuple[Statement, ...], shared: int) -> Formula:

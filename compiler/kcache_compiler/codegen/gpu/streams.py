@@ -6,7 +6,6 @@ from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.formula import Formula, apply, product
 from kcache_compiler.codegen.gpu.kernel import Form, split, thread_number
 from kcache_compiler.codegen.gpu.lanes import Lanes, LaneWriter
-from kcache_compiler.codegen.gpu.points import SHORT, THREADS
 from kcache_compiler.codegen.shuffles.code import both, compare, least, loop, when
 
 
@@ -20,15 +19,34 @@ def plan_streams(writer: LaneWriter) -> Lanes | None:
 
 
 def write_streams(writer: LaneWriter, lanes: Lanes) -> Form:
-    """The body of the kernel at the current point."""
-    kernel, count = writer.kernel, lanes.count
+    """The body of the kernel at the current point.
+
+    A thread of several chunks has them a block of threads apart, so that neighbours still read neighbours.
+    """
+    choices = writer.kernel.sizes.choices
+    threads, items = choices.threads, choices.items
+    points = product([axis.size for axis in writer.fused.statements[0].nest.axes])
+    limit, fits = writer.kernel.value(points), writer.fits(lanes)
+    for item in range(items):
+        short, number = thread_number(threads, item, items)
+        known = isinstance(points, int) and points < 2**31 - threads * items
+        _write_chunk(writer, lanes, (number, short if known else None), limit, fits)
+    chunks = apply("ceildiv", points, lanes.count)
+    return Form((apply("ceildiv", chunks, threads * items), 1, 1), (threads, 1, 1))
+
+
+def _write_chunk(
+    writer: LaneWriter,
+    lanes: Lanes,
+    place: tuple[mlir.Value, mlir.Value | None],
+    limit: mlir.Value,
+    fits: mlir.Value | None,
+) -> None:
+    """The chunk of number ``place``, as i64 and, where that is known to fit, as i32."""
+    kernel, count, (number, narrow) = writer.kernel, lanes.count, place
     sizes = [axis.size for axis in writer.fused.statements[0].nest.axes]
     points = product(sizes)
-    chunks = apply("ceildiv", points, count)
-    limit, fits = kernel.value(points), writer.fits(lanes)
-    short, number = thread_number(THREADS)
     first = memory.times(number, mlir.constant(count))
-    narrow = short if isinstance(points, int) and points < SHORT else None
 
     def together() -> None:
         split_sizes: list[Formula] = [*sizes[:-1], apply("ceildiv", sizes[-1], count)]
@@ -52,4 +70,3 @@ def write_streams(writer: LaneWriter, lanes: Lanes) -> Form:
                 mlir.create("scf.yield")
 
     when(compare("lt", first, limit), chunk)
-    return Form((apply("ceildiv", chunks, THREADS), 1, 1), (THREADS, 1, 1))

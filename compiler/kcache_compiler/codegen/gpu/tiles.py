@@ -21,41 +21,19 @@ from kcache_compiler.codegen.gemm.recognize import (
 )
 from kcache_compiler.codegen.gpu.intrinsics import copy_async
 from kcache_compiler.codegen.gpu.kernel import Kernel, begins_anywhere, split
+from kcache_compiler.codegen.gpu.sizes import Sizes, Tile
 from kcache_compiler.codegen.launch import read_nest
 from kcache_compiler.codegen.memory import Pointer, i64
 from kcache_compiler.codegen.nest import Access
 from kcache_compiler.codegen.runs import Planned
 from kcache_compiler.codegen.shape import Shapes
 from kcache_compiler.codegen.shuffles.code import both, compare, either
-from kcache_compiler.package.gpu import GpuTarget
 
 #: Products of one matrix of the batch up to which no tile is worth it, and rows or columns.
 FEW, NARROW = 4096, 8
 #: Bytes of one load of a thread; the least that is copied past the registers.
 BYTES, COPIED = 16, 4
 _NARROW_FLOATS = ("f16", "bf16")
-
-
-@dataclass(frozen=True)
-class Tile:
-    """What a block computes: ``m`` by ``n`` elements of C, ``k`` products of each at a time."""
-
-    m: int
-    n: int
-    k: int
-    threads: int
-    #: Elements that a thread of plain arithmetic owns along each axis; 0: matrix instructions.
-    own: int = 0
-    #: Pairs of tiles in shared memory; above 2 they are copied past the registers, some steps ahead.
-    stages: int = 2
-
-
-MATRIX = Tile(128, 128, 32, 256)
-SMALL_MATRIX = Tile(64, 64, 32, 128)
-#: Stages of these where operands are copied.
-AHEAD = {MATRIX: 3, SMALL_MATRIX: 4}
-PLAIN = Tile(64, 64, 16, 256, own=4)
-LARGE_PLAIN = Tile(128, 128, 8, 256, own=8)
 
 
 @dataclass(frozen=True)
@@ -114,7 +92,7 @@ def takes_tiles(generic: mlir.Op, shapes: Shapes, strict: bool) -> bool:
     return groups is not None and bool(groups.k and groups.m and groups.n) and _worthwhile(groups)
 
 
-def plan_tiles(planned: Planned, gpu: GpuTarget, numerics: str) -> Tiles | None:
+def plan_tiles(planned: Planned, sizes: Sizes, numerics: str) -> Tiles | None:
     """The plan of a group with a contraction; None where other forms do as well, or numbers must not move."""
     fused = planned.fused
     found = [
@@ -143,15 +121,15 @@ def plan_tiles(planned: Planned, gpu: GpuTarget, numerics: str) -> Tiles | None:
     if any(axis.sources[0][0] >= fused.shared for axis in outer):
         return None
     kinds = [str(mlir.element_of(code.generic.operands[number].type)) for number in order]
-    matrix = kinds[0] == kinds[1] and kinds[0] in _NARROW_FLOATS and gpu.cp_async and products.wide == "f32"
+    matrix = (
+        kinds[0] == kinds[1] and kinds[0] in _NARROW_FLOATS and sizes.gpu.cp_async and products.wide == "f32"
+    )
     moved = [begins_anywhere(planned.buffers[nest.accesses[number].buffer]) for number in order]
     a = _operand(nest.accesses[order[0]], kinds[0], groups, "m", "a", moved[0])
     b = _operand(nest.accesses[order[1]], kinds[1], groups, "n", "b", moved[1])
-    tile = _tile(groups, matrix, products.wide)
-    if matrix:
-        width = memory.element_bytes(mlir.type_of(kinds[0]))
-        copied = all(one.lanes * width >= COPIED for one in (a, b))
-        tile = replace(tile, stages=AHEAD[tile] if copied else 2)
+    tile = sizes.tile(matrix, _large(groups, matrix, products.wide, sizes))
+    if matrix and not all(_copied(one, rows, tile) for one, rows in ((a, tile.m), (b, tile.n))):
+        tile = replace(tile, stages=2)
     return Tiles(place, groups, a, b, products.wide, tile)
 
 
@@ -162,14 +140,22 @@ def _worthwhile(groups: Groups) -> bool:
     return not (isinstance(m, int) and isinstance(n, int) and isinstance(k, int) and m * n * k < FEW)
 
 
-def _tile(groups: Groups, matrix: bool, wide: str) -> Tile:
+def _large(groups: Groups, matrix: bool, wide: str, sizes: Sizes) -> bool:
     """Large tiles where there are enough of them to fill a GPU, or sizes are open."""
-    small, large = (SMALL_MATRIX, MATRIX) if matrix else (PLAIN, LARGE_PLAIN if wide == "f32" else PLAIN)
-    sizes = [groups.sizes(name) for name in ("batch", "m", "n")]
-    known = [size for size in sizes if isinstance(size, int)]
+    if not matrix and wide != "f32":
+        return False
+    large = sizes.defaults.matrix if matrix else sizes.defaults.large_plain
+    found = [groups.sizes(name) for name in ("batch", "m", "n")]
+    known = [size for size in found if isinstance(size, int)]
     if len(known) < 3:
-        return large if matrix else small  # with guards for open sizes a larger plain tile would spill
-    return large if known[0] * known[1] * known[2] >= 128 * large.m * large.n else small
+        return matrix  # with guards for open sizes a larger plain tile would spill
+    return known[0] * known[1] * known[2] >= 128 * large.m * large.n
+
+
+def _copied(operand: Operand, rows: int, tile: Tile) -> bool:
+    """Chunks of the operand are as large as what is copied past the registers."""
+    width = memory.element_bytes(mlir.type_of(operand.element))
+    return chunk_lanes(operand, rows, tile.k, tile.threads) * width >= COPIED
 
 
 def _operand(access: Access, element: str, groups: Groups, rows: str, name: str, moved: bool) -> Operand:
@@ -213,6 +199,11 @@ def walk(
     return Walked(tuple(rows[0]), tuple(rows[1]), tuple(k[1]), tuple(batch[1]), along_k, lanes)
 
 
+def chunk_lanes(operand: Walked, rows: int, depth: int, threads: int) -> int:
+    """Elements of a chunk of a tile: so many that each thread has the same number of chunks."""
+    return gcd(operand.lanes, rows * depth // threads)
+
+
 @dataclass
 class Loader:
     """Loads a tile of an operand: each thread its chunks, in registers until they go to shared memory.
@@ -232,8 +223,7 @@ class Loader:
 
     def __post_init__(self) -> None:
         operand, value = self.operand, self.kernel.value
-        # So many that each thread has the same number of chunks.
-        lanes = self.lanes = gcd(operand.lanes, self.rows * self.depth // self.threads)
+        lanes = self.lanes = chunk_lanes(operand, self.rows, self.depth, self.threads)
         across, self.fast = (self.rows, self.depth) if operand.along_k else (self.depth, self.rows)
         self.count = across * self.fast // lanes // self.threads
         self.places: list[tuple[mlir.Value, mlir.Value]] = []
