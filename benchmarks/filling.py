@@ -108,6 +108,8 @@ def _insert(connection: Connection, table: str, columns: Sequence[str], batch: S
     statement = sql.SQL("COPY {} ({}) FROM STDIN").format(
         sql.Identifier(table), sql.SQL(", ").join(map(sql.Identifier, columns))
     )
+    # As long as a busy machine takes.
+    connection.execute(text("SET LOCAL statement_timeout = 0"))
     with raw.cursor() as cursor, cursor.copy(statement) as copy:
         for row in batch:
             copy.write_row(row)
