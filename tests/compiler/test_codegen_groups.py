@@ -90,25 +90,28 @@ class Writer:
         array = self.wide(BINARY[name], a, b)
         self.emit(f"stablehlo.{name} {a.name}, {b.name} : {self.type(a.axes)}", a.axes, array)
 
+    def reduced(self, value: Value) -> tuple[int, ...]:
+        return (self.rng.choice(value.axes),)
+
     def reduce(self, name: str, value: Value) -> None:
-        axis = self.rng.choice(value.axes)
-        position = value.axes.index(axis)
-        kept = tuple(one for one in value.axes if one != axis)
+        axes = self.reduced(value)
+        positions = tuple(value.axes.index(axis) for axis in axes)
+        kept = tuple(one for one in value.axes if one not in axes)
         start, function = REDUCTIONS[name]
         start = "0" if self.element.startswith("ui") else start
         literal = f"dense<{start}{'.0' if self.element in FLOATS else ''}> : tensor<{self.element}>"
         constant = f"%c{len(self.lines)}"
         self.lines.append(f"{constant} = stablehlo.constant {literal}")
         text = f"""stablehlo.reduce({value.name} init: {constant}) applies stablehlo.{name}
-          across dimensions = [{position}] : ({self.type(value.axes)}, tensor<{self.element}>)
+          across dimensions = {list(positions)} : ({self.type(value.axes)}, tensor<{self.element}>)
           -> {self.type(kept)}"""
         array = value.array
         wide = array.astype(np.float64) if self.element in FLOATS else array
         first = np.asarray(float(start) if self.element in FLOATS else int(start), wide.dtype)
         if name == "add":
-            result = np.add.reduce(wide, axis=position, dtype=wide.dtype)
+            result = np.add.reduce(wide, axis=positions, dtype=wide.dtype)
         else:
-            result = np.maximum.reduce(wide, axis=position, initial=first)
+            result = np.maximum.reduce(wide, axis=positions, initial=first)
         assert function is not None
         self.emit(text, kept, result)
 
@@ -137,11 +140,11 @@ class Program:
     element: str
 
 
-def random_program(seed: int, element: str) -> Program:
+def random_program(seed: int, element: str, write: type[Writer] = Writer) -> Program:
     rng = random.Random(seed)
     sizes = tuple(rng.choice(SIZES) for _ in range(rng.choice((1, 2, 2, 2, 3))))
     sizes = tuple(min(size, 17) for size in sizes) if len(sizes) == 3 else sizes
-    writer = Writer(rng, element, sizes)
+    writer = write(rng, element, sizes)
     values = np.random.default_rng(seed)
     for axes in (writer.all_axes, writer.all_axes, writer.all_axes[-1:]):
         array = values.uniform(-2, 2, [sizes[axis] for axis in axes])

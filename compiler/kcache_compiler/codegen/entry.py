@@ -165,6 +165,8 @@ def build_entry(unit: Unit) -> None:
                 launches.append((one.generics, marker))
                 continue
             if one.fused.split is not None:
+                if one.fused.shared:
+                    one.fused = ended(one.fused, one.codes, one.buffers, unit.target)
                 launches.append((one.generics, outline_chunks(unit.module, name, one, shapes, strict)))
                 spared += one.spared
                 continue

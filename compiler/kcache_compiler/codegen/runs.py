@@ -19,7 +19,7 @@ from kcache_compiler.codegen.selections import Combining
 from kcache_compiler.codegen.shape import Shapes
 from kcache_compiler.codegen.shuffles.marker import is_marker
 from kcache_compiler.schedule.choices import USUAL_GROUPS, GroupLimits
-from kcache_compiler.schedule.groups import Group, Subject, alone, partition
+from kcache_compiler.schedule.groups import Group, Subject, alone, partition, reduces_along
 from kcache_compiler.schedule.loops import Buffer, Fused, loops
 from kcache_compiler.schedule.split import is_long, split
 
@@ -134,10 +134,20 @@ def _plan(
     root_of = [roots.setdefault(memory.root_of(value), len(roots)) for value in values]
     last = run[-1]
     order: list[Planned] = []
-    for group in partition(subjects, root_of, limits):
-        planned = _planned(group, subjects, codes, values, shapes, vector_bytes, arrange)
-        if any(subjects[member.number].long for member in group.members):
-            _split(planned, subjects, combined)
+
+    def plans(limits: GroupLimits) -> list[tuple[Group, Planned]]:
+        found: list[tuple[Group, Planned]] = []
+        for group in partition(subjects, root_of, limits):
+            planned = _planned(group, subjects, codes, values, shapes, vector_bytes, arrange)
+            if any(subjects[member.number].long for member in group.members):
+                _split(planned, subjects, combined)
+            found.append((group, planned))
+        return found
+
+    planned_groups = plans(limits)
+    if any(reduces_along(group, subjects) and one.fused.split is None for group, one in planned_groups):
+        planned_groups = plans(replace(limits, along=False))
+    for group, planned in planned_groups:
         if group.head:
             single = [alone(member.number, subjects[member.number]) for member in group.members]
             planned.parts = [
@@ -176,14 +186,17 @@ def _split(
 ) -> None:
     """Cut the loops of a long reduction or scan into chunks, where that may be done."""
     statements = planned.fused.statements
-    if len(planned.fused.segments) > 1:
-        return
+    fused = planned.fused
+    common, private = None, frozenset[int]()
+    if len(fused.segments) > 1:
+        common, private = fused.shared, fused.unstored | {*dict(fused.rows)}
     nests = [statement.nest for statement in statements]
     totals = {place: tuple(combined.get(statement.number, ())) for place, statement in enumerate(statements)}
     scan = any(subjects[statement.number].scan for statement in statements)
     numbers = {access.buffer for nest in nests for access in nest.accesses}
     widths = {number: memory.element_bytes(planned.buffers[number].type.element_type) for number in numbers}
-    found = split(nests, {place: own for place, own in totals.items() if own}, widths, scan)
+    accumulators = {place: own for place, own in totals.items() if own}
+    found = split(nests, accumulators, widths, scan, common, private)
     if found is None:
         return
     planned.fused = replace(planned.fused, split=found)

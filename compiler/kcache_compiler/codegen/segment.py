@@ -123,13 +123,21 @@ class Loops:
         if position == self.depth:
             return self.bodies(counters, registers, carried)
         starting = [slot for slot in self.slots if slot.level == position]
-        values = dict(carried)
-        for slot in starting:
-            values[slot] = self.writer.read(self.access(slot), counters, registers)
-        results = self._loop(position, counters, registers, values)
+        before = {slot: self.writer.read(self.access(slot), counters, registers) for slot in starting}
+        rows = self._sums(before) if self._of_rows(position) else set[Slot]()
+        rows = {slot for slot in rows if self.access(slot).buffer in self.writer.totals}
+        zeros = {slot: mlir.float_constant(0, before[slot].type) for slot in rows}
+        results = self._loop(position, counters, registers, {**carried, **before, **zeros})
+        for slot in rows:  # a row's own sum, so that errors do not grow with all the rows of a chunk
+            results[slot] = mlir.value("arith.addf", [before[slot], results[slot]], before[slot].type)
         for slot in starting:
             self.writer.write_back(self.access(slot), counters, registers, results[slot])
         return {slot: results[slot] for slot in carried}
+
+    def _of_rows(self, position: int) -> bool:
+        """Whether the loop is that over one row of several, whose totals a chunk adds up."""
+        fused = self.writer.fused
+        return position == fused.shared and len(fused.segments) > 1
 
     def _loop(
         self,

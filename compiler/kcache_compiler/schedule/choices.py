@@ -63,11 +63,14 @@ class FuseLimits:
 
 @dataclass(frozen=True)
 class GroupLimits:
-    """Of nests that share a launch: operations and buffers at most. ``joins``: they may share one at all."""
+    """Of nests that share a launch: operations and buffers at most. ``joins``: they may share one at all;
+    ``along``: a long reduction may share the loops of the rows that it reduces.
+    """
 
     operations: int = 400
     buffers: int = 20
     joins: bool = True
+    along: bool = True
 
 
 @dataclass(frozen=True)

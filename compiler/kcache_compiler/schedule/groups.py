@@ -32,7 +32,8 @@ class Subject:
 
     A ``head`` is a contraction: its group takes nothing but its start value and elementwise consumers. What
     is ``single`` shares with nobody. A ``long`` reduction or ``scan`` has chunks in the place of independent
-    iterations: it shares loops with what has the same, and nothing comes before or after them.
+    iterations: it shares loops with what has the same, and nothing comes before or after them. But a long
+    reduction may also reduce along the shared axes of a group, whose chunks are then of shared iterations.
     """
 
     nest: Nest
@@ -93,7 +94,7 @@ class Partition:
             if any(self.conflicts(member.number, start) for member in members for start in starts):
                 break
             joined = self._join(self.groups[position], number)
-            if joined is not None and self._long(joined):
+            if joined is not None and self._chunked(joined, number):
                 single = [alone(one, self.subjects[one]) for one in starts]
                 self.groups[position : position + 1] = [*single, joined]
                 return
@@ -111,6 +112,11 @@ class Partition:
 
     def _long(self, group: Group) -> bool:
         return any(self.subjects[member.number].long for member in group.members)
+
+    def _chunked(self, group: Group, number: int) -> bool:
+        """Whether what starts the results of nest ``number`` in a group comes before its chunks."""
+        along = reduces_along(group, self.subjects)
+        return self.subjects[number].long if along else self._long(group)
 
     def _begun(self, group: Group, number: int, starts: Sequence[int]) -> Group | None:
         """The group with ``starts`` in segments of their own right before that of nest ``number``."""
@@ -175,28 +181,70 @@ class Partition:
             return self._follow(group, number)
         if not self._fits(group, subject) or any(self._untold(m.number, number) for m in group.members):
             return None
-        pairs = self._shared_pairs(group, number)
-        if not pairs and not subject.long and not self._long(group):
+        along = reduces_along(group, self.subjects)
+        if not along and (subject.long or self._long(group)):
+            return self._in_chunks(group, number) or self._along_rows(group, number)
+        if along and (subject.scan or self._reads_totals(group, number)):
             return None
+        pairs = self._shared_pairs(group, number, subject.long)
+        if not pairs or (along and len(pairs) < group.shared):
+            return None
+        joined = self._beside(group, number, pairs)
+        return joined if joined is not None and self._pays(joined) else None
+
+    def _beside(self, group: Group, number: int, pairs: list[tuple[int, int]]) -> Group | None:
+        """The group, narrowed to the shared axes of ``pairs``, with nest ``number`` in a segment of it."""
+        merged, own, segments = self._merged(group, number, pairs)
+        if merged is not None:
+            return Group(merged)
+        if not any(self.conflicts(member.number, number) for member in group.members):
+            return None  # they only read the same: nothing is gained in loops of their own
+        return Group((*segments, (own,)))
+
+    def _merged(
+        self, group: Group, number: int, pairs: list[tuple[int, int]]
+    ) -> tuple[tuple[tuple[Member, ...], ...] | None, Member, list[tuple[Member, ...]]]:
+        """The segments with nest ``number`` in the loops of one; the nest, the segments before that."""
         shared = tuple(dim for _, dim in pairs)
-        inner = tuple(dim for dim in range(len(subject.nest.axes)) if dim not in shared)
+        inner = tuple(dim for dim in range(len(self.subjects[number].nest.axes)) if dim not in shared)
         segments = [
             tuple(_narrowed(member, [position for position, _ in pairs]) for member in segment)
             for segment in group.segments
         ]
-        merged = self._merge(segments, number, shared, inner)
-        if subject.long or self._long(group):
-            scans = any(self.subjects[one].scan for one in (number, *(m.number for m in group.members)))
-            if merged is None or len(merged) > 1 or (scans and subject.long and self._long(group)):
-                return None
-            return Group(merged)
-        if merged is not None:
-            joined = Group(merged)
-        elif not any(self.conflicts(member.number, number) for member in group.members):
-            return None  # they only read the same: nothing is gained in loops of their own
-        else:
-            joined = Group((*segments, (Member(number, shared, inner),)))
+        return self._merge(segments, number, shared, inner), Member(number, shared, inner), segments
+
+    def _in_chunks(self, group: Group, number: int) -> Group | None:
+        """Loops over all axes, which long reductions and what has the same loops go through together."""
+        merged, _, _ = self._merged(group, number, self._shared_pairs(group, number))
+        scans = any(self.subjects[one].scan for one in (number, *(m.number for m in group.members)))
+        if merged is None or len(merged) > 1 or (scans and self.subjects[number].long and self._long(group)):
+            return None
+        return Group(merged)
+
+    def _along_rows(self, group: Group, number: int) -> Group | None:
+        """The group with a long reduction along its shared axes: ``number`` reads what it leaves of a row."""
+        subject = self.subjects[number]
+        if not self.limits.along or subject.scan or self._long(group):
+            return None
+        pairs = self._shared_pairs(group, number, reduced=True)
+        if all(subject.nest.axes[dim].parallel for _, dim in pairs):
+            return None
+        joined = self._beside(group, number, pairs)
+        if joined is None or len(joined.segments) < 2 or not any(member.inner for member in joined.members):
+            return None
         return joined if self._pays(joined) else None
+
+    def _reads_totals(self, group: Group, number: int) -> bool:
+        """Whether nest ``number`` touches what is known only after all chunks."""
+        long = [member.number for member in group.members if self.subjects[member.number].long]
+        totals = [
+            access.buffer
+            for one in long
+            for access in self.subjects[one].nest.accesses
+            if access.written and access.reads
+        ]
+        touched = {self.roots[access.buffer] for access in self.subjects[number].nest.accesses}
+        return any(self.roots[buffer] in touched for buffer in totals)
 
     def _fits(self, group: Group, subject: Subject) -> bool:
         taken = [self.subjects[member.number] for member in group.members]
@@ -204,16 +252,19 @@ class Partition:
         buffers = {access.buffer for one in (*taken, subject) for access in one.nest.accesses}
         return weight <= self.limits.operations and len(buffers) <= self.limits.buffers
 
-    def _shared_pairs(self, group: Group, number: int) -> list[tuple[int, int]]:
-        """The shared axes that remain, each with the dimension of nest ``number`` that walks along."""
+    def _shared_pairs(self, group: Group, number: int, reduced: bool = False) -> list[tuple[int, int]]:
+        """The shared axes that remain, each with the dimension of nest ``number`` that walks along.
+
+        ``reduced``: it may be one that the nest reduces.
+        """
         found: list[tuple[int, int]] = []
         for position in range(group.shared):
-            dim = self._partner(group, position, number)
+            dim = self._partner(group, position, number, reduced)
             if dim is not None and dim not in {taken for _, taken in found}:
                 found.append((position, dim))
         return found
 
-    def _partner(self, group: Group, position: int, number: int) -> int | None:
+    def _partner(self, group: Group, position: int, number: int, reduced: bool) -> int | None:
         told: set[int | None] = set()
         hinted: set[int | None] = set()
         nest = self.subjects[number].nest
@@ -228,7 +279,7 @@ class Partition:
         first = group.members[0]
         size = self.subjects[first.number].nest.axes[first.shared[position]].size
         axis = nest.axes[partner]
-        return partner if axis.parallel and settled(axis.size, size, equal=True) else None
+        return partner if (axis.parallel or reduced) and settled(axis.size, size, equal=True) else None
 
     def _merge(
         self, segments: list[tuple[Member, ...]], number: int, shared: tuple[int, ...], inner: tuple[int, ...]
@@ -327,6 +378,15 @@ class Partition:
         if len(pairs) != group.shared or len(pairs) != len(subject.nest.axes):
             return None
         return replace(group, segments=(*group.segments, (Member(number, tuple(d for _, d in pairs), ()),)))
+
+
+def reduces_along(group: Group, subjects: Sequence[Subject]) -> bool:
+    """Whether some member reduces along the shared axes of a group."""
+    return any(
+        not subjects[member.number].nest.axes[dim].parallel
+        for member in group.members
+        for dim in member.shared
+    )
 
 
 def _narrowed(member: Member, kept: list[int]) -> Member:

@@ -89,12 +89,10 @@ class Fused:
         """The axis that is split over threads."""
         if self.split is not None:
             return None
-        if self.shared:
-            return 0
-        if len(self.segments) > 1:
-            return None
         nests = [statement.nest for statement in self.statements]
-        count = len(nests[0].axes)
+        count = 1 if self.shared else len(nests[0].axes)
+        if not self.shared and len(self.segments) > 1:
+            return None
         return next((p for p in range(count) if all(nest.axes[p].parallel for nest in nests)), None)
 
     @property
@@ -111,15 +109,16 @@ class Fused:
     @property
     def grain(self) -> Formula:
         """The smallest slice worth a thread, in steps of the sliced axis."""
-        if self.split is not None:
+        if self.split is not None and not self.shared:
             return SLICE_WORK // CHUNK
-        if self.sliced is None:
+        along, step = (self.sliced, 1) if self.split is None else (self.split.position, self.split.length)
+        if along is None:
             return 1
         inner: Formula = 0
         for segment in self.segments:
             axes = segment[0].nest.axes
-            inner = add(inner, product([axis.size for p, axis in enumerate(axes) if p != self.sliced]))
-        return apply("ceildiv", SLICE_WORK, apply("max", 1, inner))
+            inner = add(inner, product([axis.size for p, axis in enumerate(axes) if p != along]))
+        return apply("ceildiv", SLICE_WORK, apply("max", 1, mul(step, inner)))
 
     @property
     def checks(self) -> tuple[Check, ...]:

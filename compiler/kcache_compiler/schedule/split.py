@@ -7,7 +7,7 @@ its chunks again, each from the total of those before it. So bits are the same w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from kcache_compiler.codegen.formula import Formula, add, apply, mul, product
@@ -70,13 +70,19 @@ def is_long(nest: Nest) -> bool:
 
 
 def split(
-    nests: Sequence[Nest], accumulators: Mapping[int, tuple[int, ...]], widths: Mapping[int, int], scan: bool
+    nests: Sequence[Nest],
+    accumulators: Mapping[int, tuple[int, ...]],
+    widths: Mapping[int, int],
+    scan: bool,
+    common: int | None = None,
+    private: Collection[int] = (),
 ) -> Split | None:
-    """How to cut the loops of ``nests``, which are alike.
+    """How to cut the loops of ``nests``, whose first ``common`` axes are alike; None: all are.
 
     ``accumulators`` are those accesses, by nest, whose totals can be combined; ``widths`` bytes by buffer.
+    Buffers that are ``private`` hold nothing from one step along the common axes to the next.
     """
-    axes = nests[0].axes
+    axes = nests[0].axes[:common]
     reduced = [
         position
         for position in range(len(axes))
@@ -87,14 +93,16 @@ def split(
     position = max(reduced, key=lambda one: (_weight(axes[one].size), -one))
     found: list[Totals] = []
     offset: Formula = 0
-    others = product([axis.size for number, axis in enumerate(axes) if number != position])
-    length = apply("ceildiv", CHUNK, apply("max", 1, others))
+    others: Formula = 1
+    for size in dict.fromkeys(_around(nest, position) for nest in nests):
+        others = apply("max", others, size)
+    length = apply("ceildiv", CHUNK, others)
     count = apply("ceildiv", axes[position].size, length)
     if isinstance(count, int) and count < 2:
         return None
     for number, nest in enumerate(nests):
         for place, access in enumerate(nest.accesses):
-            if not access.written:
+            if not access.written or access.buffer in private:
                 continue
             if access.strides[position] != 0:
                 if not _apart(nest, access):
@@ -110,6 +118,10 @@ def split(
             found.append(Totals(access.buffer, strides, size, room, offset))
             offset = add(offset, mul(count, room))
     return Split(position, length, count, tuple(found), scan) if found else None
+
+
+def _around(nest: Nest, position: int) -> Formula:
+    return product([axis.size for number, axis in enumerate(nest.axes) if number != position])
 
 
 def _apart(nest: Nest, access: Access) -> bool:
