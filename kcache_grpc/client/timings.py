@@ -15,6 +15,7 @@ from kcache_grpc.client.transfer import with_program
 from kcache_grpc.client.trust import Ask
 from kcache_grpc.client.wire import LIST_TIMINGS, RECORD_TIMINGS, STORE_GRAPH
 from kcache_grpc.errors import ArgumentError, IntegrityError
+from kcache_grpc.model.gpu_target import GpuTarget
 from kcache_grpc.model.manifest import Binding
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.schedule import winner_of_sizes
@@ -45,9 +46,20 @@ def subject_of(
         arg_spec=arg_spec,
         target=target_to_proto(target),
         options=options_to_proto(replace(options, schedule="")),
-        device=device_name(),
+        device=device_for(target),
         sizes=sizes,
     )
+
+
+def device_for(target: Target) -> str:
+    """The name of what runs kernels for ``target`` here. Raises ``ArgumentError`` where nothing does."""
+    if not isinstance(target, GpuTarget):
+        return device_name()
+    from kcache_grpc.runtime.gpu.device import device_numbered
+
+    device = device_numbered(0)
+    device.require(target)
+    return device.name
 
 
 async def record(
@@ -100,7 +112,10 @@ async def recorded(connection: Connection, ask: Ask, deadline: Deadline) -> str:
     binding = await _binding(connection, ask, deadline)
     spec = spec_sizes(binding)
     shape = wished_shape(spec, ask.shapes.axes) if ask.shapes.mode == DYNAMIC else exact_shape(spec)
-    subject = subject_of(binding.spec_digest, shape.arg_spec, ask.target, ask.options)
+    try:
+        subject = subject_of(binding.spec_digest, shape.arg_spec, ask.target, ask.options)
+    except ArgumentError:  # no GPU here: whoever compiles for another machine gets the default
+        return ""
     try:
         return best(await stored(connection, subject, deadline))
     except ArgumentError:  # a service of before timings of open sizes

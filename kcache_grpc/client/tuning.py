@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from kcache_grpc.client.clock import Deadline
 from kcache_grpc.client.connection import Connection
 from kcache_grpc.client.search import Search, Trial, TuneProgress
-from kcache_grpc.client.timings import ScheduleTiming, best, record, stored, subject_of
+from kcache_grpc.client.timings import ScheduleTiming, best, device_for, record, stored, subject_of
 from kcache_grpc.client.trust import Ask
 from kcache_grpc.client.tuning_sizes import Case, Sizes, cases_of
 from kcache_grpc.client.wire import Io
 from kcache_grpc.errors import ArgumentError
+from kcache_grpc.model.gpu_target import GpuTarget
 from kcache_grpc.model.schedule import CHOICES, checked, choices_of, gains
 from kcache_grpc.model.shapes import AUTO
 from kcache_grpc.runtime import Kernel
@@ -114,9 +115,13 @@ class Tuner:
                 'dynamic is "auto", which is one kernel now and another later: tune with False or True',
                 argument="dynamic",
             )
-        tried = wanted(plan.choices)
+        gpu = isinstance(ask.target, GpuTarget)
+        tried = wanted(plan.choices, gpu)
+        await self.io.blocking(lambda: device_for(ask.target))  # before a compile that nobody could time
         default = await self.make(ask)
         cases = await self.io.blocking(lambda: cases_of(default, plan.sizes, plan.inputs))
+        if gpu and plan.inputs is None:
+            cases = await self.io.blocking(lambda: [_on_gpu(default, case) for case in cases])
         whole = subject_of(default.spec_digest, default.manifest.arg_spec, ask.target, ask.options)
         known = best(await stored(self.connection, whole, Deadline(self.timeout)))
         search, recorded = await self._search(ask, default, cases, plan)
@@ -170,6 +175,12 @@ class Tuner:
             plan.budget,
         )
         return search, recorded
+
+
+def _on_gpu(kernel: Kernel, case: Case) -> Case:
+    from kcache_grpc.runtime.gpu.prepared import to_device
+
+    return replace(case, arrays=to_device(kernel.manifest.inputs, case.arrays))
 
 
 def _silent(_what: str, _seconds: float) -> None:

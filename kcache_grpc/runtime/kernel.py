@@ -24,6 +24,7 @@ from kcache_grpc.runtime.threads import HostThreads
 if TYPE_CHECKING:
     from kcache_grpc.runtime.gpu.arrays import DeviceBuffer
     from kcache_grpc.runtime.gpu.caller import GpuCaller
+    from kcache_grpc.runtime.gpu.prepared import Prepared
 
 #: Sizes of a dynamic kernel whose plans are kept.
 _MAX_PLANS = 256
@@ -150,21 +151,26 @@ class Kernel:
 
     def _call_gpu(self, gpu: GpuCaller, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
         self._require_count(arrays)
-
-        def refuse(index: int, reason: str) -> ArgumentError:
-            return self._wrong(index, self.manifest.inputs[index], reason)
-
-        def check(buffers: list[DeviceBuffer]) -> None:
-            require_understood(self.manifest)
-            self._check(buffers)
-            self._check_guard(buffers)
-
         try:
-            found = gpu(arrays, refuse, check)
+            found = gpu(arrays, self._refusal, self._check_gpu)
             self._short = gpu.short
             return found
         except FormulaOverflow as error:
             raise ArgumentError(f"these sizes are too large: {error}") from error
+
+    def prepared(self, *arrays: Any) -> Prepared:
+        """A call of a kernel for a GPU to be timed by that GPU's clock: see ``Prepared``."""
+        assert self._gpu is not None
+        self(*arrays)
+        return self._gpu.prepare(arrays, self._refusal, self._check_gpu)
+
+    def _refusal(self, index: int, reason: str) -> ArgumentError:
+        return self._wrong(index, self.manifest.inputs[index], reason)
+
+    def _check_gpu(self, buffers: list[DeviceBuffer]) -> None:
+        require_understood(self.manifest)
+        self._check(buffers)
+        self._check_guard(buffers)
 
     def _require_count(self, arrays: tuple[Any, ...]) -> None:
         inputs = self.manifest.inputs

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kcache_grpc.model.gpu_target import GpuTarget
 from kcache_grpc.model.manifest import TensorSpec
+from kcache_grpc.runtime import dlpack
 from kcache_grpc.runtime.dtypes import numpy_dtype
 from kcache_grpc.runtime.kernel import Kernel
 
@@ -19,6 +22,10 @@ from kcache_grpc.runtime.kernel import Kernel
 _SAMPLE = 5e-4
 #: Rounds at least and at most.
 _LEAST, _MOST = 5, 400
+#: Calls of one sample at most.
+_MOST_CALLS = 5000
+#: Seconds of a call, of so many one after the other.
+Timer: TypeAlias = Callable[[int], float]
 #: dtype -> how far results may lie apart, of an element or of the root mean square of its array.
 _APART = {"f64": 1e-9, "c128": 1e-9, "f32": 1e-3, "c64": 1e-3, "f16": 2e-2, "bf16": 1e-1}
 
@@ -39,16 +46,25 @@ class Pace:
 
 
 def race(kernels: Mapping[str, Kernel], arrays: Sequence[Any], seconds: float) -> dict[str, Pace]:
-    """The pace of each kernel. Every round calls all, each time in another order, until time is up."""
-    calls = {name: _calls(kernel, arrays) for name, kernel in kernels.items()}
-    samples: dict[str, list[float]] = {name: [] for name in kernels}
-    names, end = list(kernels), time.perf_counter() + seconds
+    """The pace of each kernel. Every round calls all, each time in another order, until time is up.
+
+    Kernels for a GPU are timed by its own events, without the time that the host takes to launch them.
+    """
+    with ExitStack() as stack:
+        timers = {name: _timer(kernel, arrays, stack) for name, kernel in kernels.items()}
+        return _race(timers, seconds)
+
+
+def _race(timers: Mapping[str, Timer], seconds: float) -> dict[str, Pace]:
+    calls = {name: _calls(timer) for name, timer in timers.items()}
+    samples: dict[str, list[float]] = {name: [] for name in timers}
+    names, end = list(timers), time.perf_counter() + seconds
     for number in range(_MOST):
         if number >= _LEAST and time.perf_counter() > end:
             break
         first = number % len(names)
         for name in (*names[first:], *names[:first]):
-            samples[name].append(_sample(kernels[name], arrays, calls[name]))
+            samples[name].append(timers[name](calls[name]))
     return {name: _pace(taken, samples[names[0]]) for name, taken in samples.items()}
 
 
@@ -58,9 +74,17 @@ def _pace(taken: Sequence[float], first: Sequence[float]) -> Pace:
     return Pace(max(1, round(statistics.median(taken) * 1e9)), len(taken), middle, low, high)
 
 
-def _calls(kernel: Kernel, arrays: Sequence[Any]) -> int:
-    kernel(*arrays)
-    return max(1, round(_SAMPLE / max(_sample(kernel, arrays, 1), 1e-7)))
+def _calls(timer: Timer) -> int:
+    timer(1)
+    return max(1, min(_MOST_CALLS, round(_SAMPLE / max(timer(1), 1e-7))))
+
+
+def _timer(kernel: Kernel, arrays: Sequence[Any], stack: ExitStack) -> Timer:
+    if isinstance(kernel.manifest.target, GpuTarget):
+        prepared = kernel.prepared(*arrays)
+        stack.callback(prepared.close)
+        return prepared.sample
+    return lambda calls: _sample(kernel, arrays, calls)
 
 
 def _sample(kernel: Kernel, arrays: Sequence[Any], calls: int) -> float:
@@ -74,12 +98,20 @@ def difference(expected: Sequence[Any], results: Sequence[Any], kernel: Kernel, 
     """How results differ from those expected, in words; empty where they agree as their numerics allow."""
     for number, (left, right) in enumerate(zip(expected, results, strict=True)):
         dtype = kernel.manifest.outputs[number].dtype
-        a, b = np.asarray(left), np.asarray(right)
+        a, b = _on_host(left), _on_host(right)
         exact = strict or dtype not in _APART
         if a.tobytes() == b.tobytes() or (not exact and _close(a, b, _APART[dtype])):
             continue
         return f"result {number} differs from that of the default schedule"
     return ""
+
+
+def _on_host(value: Any) -> Any:
+    if getattr(value, "__dlpack_device__", tuple)()[:1] == (dlpack.CUDA,):
+        from kcache_grpc.runtime.gpu.prepared import to_host
+
+        return to_host(value)
+    return np.asarray(value)
 
 
 def _close(a: Any, b: Any, apart: float) -> bool:

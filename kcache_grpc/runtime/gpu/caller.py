@@ -17,7 +17,8 @@ from kcache_grpc.runtime.gpu.device import Device, device_numbered
 from kcache_grpc.runtime.gpu.driver import Handle, open_driver
 from kcache_grpc.runtime.gpu.loaded import Loaded
 from kcache_grpc.runtime.gpu.packed import Packed
-from kcache_grpc.runtime.gpu.places import Place, place_of
+from kcache_grpc.runtime.gpu.places import DriverPlace, Place, place_of
+from kcache_grpc.runtime.gpu.prepared import Prepared
 from kcache_grpc.runtime.gpu.short import Plan, nothing, short_way
 from kcache_grpc.runtime.plan import Short
 
@@ -83,6 +84,24 @@ class GpuCaller:
             del owner
             self.short = short_way(plan, arrays)
             return place.finish([array for array, _ in made])
+
+    def prepare(
+        self,
+        arrays: tuple[Any, ...],
+        refuse: Callable[[int, str], ArgumentError],
+        check: Callable[[list[DeviceBuffer]], None],
+    ) -> Prepared:
+        """The launches of a call, with memory for its results and its workspace that they keep."""
+        device = device_numbered(self._device_of(arrays, refuse))
+        with device.driver.within(device.context):
+            place = DriverPlace(device.driver, device.ordinal, None)
+            buffers = self._read(arrays, place.stream, refuse)
+            plan = self._planned(buffers, device, place, check)
+            outputs = zip(self._manifest.outputs, plan.output_shapes, strict=True)
+            made = [place.empty(spec.dtype, shape) for spec, shape in outputs]
+            owner, workspace = place.scratch(max(1, plan.workspace_bytes))
+            pointers = [*(b.pointer for b in buffers), *plan.constants, *(p for _, p in made)]
+            return Prepared(device, plan.packed, workspace, tuple(pointers), (owner, buffers, made))
 
     def _device_of(self, arrays: tuple[Any, ...], refuse: Callable[[int, str], ArgumentError]) -> int:
         first = 0

@@ -18,6 +18,7 @@ class Device:
         handle = driver.device(ordinal)
         self.driver = driver
         self.ordinal = ordinal
+        self.name = driver.name(handle)
         self.context = driver.primary_context(handle)
         self.capability = (
             driver.attribute(handle, "COMPUTE_CAPABILITY_MAJOR"),

@@ -6,7 +6,7 @@ Everything that touches the driver is here. ``open_driver`` says why there is no
 from __future__ import annotations
 
 import importlib
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
@@ -19,6 +19,8 @@ from kcache_grpc.runtime._abi import ffi
 Handle = int
 #: A function as cuda-bindings has it, whose number is its address.
 Function = Any
+#: A graph of work that can be run, as cuda-bindings has it.
+Graph = Any
 #: Function, grid, block and dynamic shared bytes.
 Launch = tuple[int, int, int, int, int, int, int, int]
 
@@ -54,6 +56,10 @@ class Driver:
         """``CU_DEVICE_ATTRIBUTE_`` and ``name``."""
         which = getattr(self._cuda.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
         return int(self._call("cuDeviceGetAttribute", which, device))
+
+    def name(self, device: Handle) -> str:
+        """Such as ``NVIDIA H200``."""
+        return bytes(self._call("cuDeviceGetName", 256, device)).partition(b"\0")[0].decode(errors="replace")
 
     def primary_context(self, device: Handle) -> Handle:
         """Kept for the life of the process, as frameworks do."""
@@ -119,9 +125,25 @@ class Driver:
     def upload(self, content: bytes) -> Handle:
         """A copy in device memory, for good. Waits for the copy: not for calls."""
         address = int(self._call("cuMemAlloc", max(1, len(content))))
+        self.fill(address, content)
+        return address
+
+    def fill(self, address: Handle, content: bytes) -> None:
+        """Copies to device memory, and waits for it."""
         if content:
             self._call("cuMemcpyHtoD", address, content, len(content))
-        return address
+
+    def synchronize(self) -> None:
+        """Waits for all that the current context was given."""
+        self._call("cuCtxSynchronize")
+
+    def download(self, address: Handle, size: int) -> bytes:
+        """A copy in host memory, once all that the current context was given is done."""
+        self.synchronize()
+        content = bytearray(size)
+        if size:
+            self._call("cuMemcpyDtoH", content, address, size)
+        return bytes(content)
 
     def allocate(self, size: int, stream: Handle) -> Handle:
         """In the order of ``stream``; from the device's own pool."""
@@ -157,6 +179,42 @@ class Driver:
         self._call("cuEventRecord", event, first)
         self._call("cuStreamWaitEvent", then, event, 0)
         self._call("cuEventDestroy", event)
+
+    def stream(self) -> Handle:
+        """A stream of the current context that waits for no other."""
+        return int(self._call("cuStreamCreate", self._cuda.CUstream_flags.CU_STREAM_NON_BLOCKING))
+
+    def close_stream(self, stream: Handle) -> None:
+        self._call("cuStreamDestroy", stream)
+
+    def recorded(self, stream: Handle, work: Callable[[], None]) -> Graph:
+        """What ``work`` puts on ``stream``, as a graph that runs it without the host."""
+        mode = self._cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        self._call("cuStreamBeginCapture", stream, mode)
+        try:
+            work()
+        finally:
+            graph = self._call("cuStreamEndCapture", stream)
+        try:
+            return self._call("cuGraphInstantiate", graph, 0)
+        finally:
+            self._call("cuGraphDestroy", graph)
+
+    def discard(self, graph: Graph) -> None:
+        self._call("cuGraphExecDestroy", graph)
+
+    def seconds(self, stream: Handle, graph: Graph) -> float:
+        """How long a graph runs on ``stream``, by events of the GPU. Waits for it."""
+        events = [self._call("cuEventCreate", self._cuda.CUevent_flags.CU_EVENT_DEFAULT) for _ in range(2)]
+        try:
+            self._call("cuEventRecord", events[0], stream)
+            self._call("cuGraphLaunch", graph, stream)
+            self._call("cuEventRecord", events[1], stream)
+            self._call("cuEventSynchronize", events[1])
+            return float(self._call("cuEventElapsedTime", *events)) / 1e3
+        finally:
+            for event in events:
+                self._call("cuEventDestroy", event)
 
     def launch(self, launch: Launch, stream: Handle, params: int) -> None:
         """``params`` is the address of an array of pointers to the values; it is read before this returns."""

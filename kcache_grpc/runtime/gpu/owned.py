@@ -88,6 +88,11 @@ class DeviceArray:
             with contextlib.suppress(KcacheError):
                 self._driver.release(self.pointer, self.stream, self._context)
 
+    def content(self) -> bytes:
+        """A copy of its elements in host memory. Waits for all that the device does."""
+        with self._driver.within(self._context):
+            return self._driver.download(self.pointer, size_of(self.dtype, self.shape))
+
     def __dlpack_device__(self) -> tuple[int, int]:
         return (CUDA, self.ordinal)
 

@@ -35,14 +35,15 @@ def driver_folder() -> Path:
     return folder
 
 
-def run(case: str, tmp_path: Path, **settings: int) -> Recorded:
-    """Runs a case in a process of its own; ``settings`` say what the GPU is."""
+def run(case: str, tmp_path: Path, module: str = "cases", /, **settings: int) -> Recorded:
+    """Runs a case of a module in a process of its own; ``settings`` say what the GPU is."""
     log = tmp_path / "calls.log"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CUDA")}
     environment |= {f"RECORDER_{name.upper()}": str(value) for name, value in settings.items()}
     environment |= {"LD_LIBRARY_PATH": str(driver_folder()), "RECORDER_LOG": str(log)}
+    environment |= {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     environment["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, ROOT / "compiler", ROOT / "migrations")))
-    command = [sys.executable, "-W", "error", "-m", "tests.runtime.gpu.cases", case]
+    command = [sys.executable, "-W", "error", "-m", f"tests.runtime.gpu.{module}", case]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return Recorded(json.loads(done.stdout), log.read_text().splitlines() if log.exists() else [])

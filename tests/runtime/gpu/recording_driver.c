@@ -9,11 +9,15 @@
 
 typedef struct { char name[64]; int params; int dynamic; } function;
 typedef struct { char *image; } module;
+/* Work that was captured, and a moment on the GPU's clock: in microseconds, one for each block of a launch. */
+typedef struct { double cost; } work;
 
 static __thread void *stack[16];
 static __thread int depth;
 static int devices[8]; /* addresses are contexts */
 static FILE *log_file;
+static __thread work *captured;
+static double now;
 
 static long setting(const char *name, long otherwise) {
     const char *text = getenv(name);
@@ -52,6 +56,13 @@ int cuDeviceGetAttribute(int *value, int which, int device) {
         default: return 1;
     }
 }
+
+int cuDeviceGetName(char *name, int size, int device) {
+    (void)device;
+    return snprintf(name, (size_t)size, "Recorded GPU"), 0;
+}
+
+int cuCtxSynchronize(void) { return said(0, "cuCtxSynchronize"); }
 
 int cuDevicePrimaryCtxRetain(void **context, int device) {
     *context = &devices[device];
@@ -118,9 +129,15 @@ int cuMemcpyHtoD(uint64_t to, const void *from, size_t size) {
     return said(0, "cuMemcpyHtoD %zu", size);
 }
 
+int cuMemcpyDtoH(void *to, uint64_t from, size_t size) {
+    memcpy(to, (void *)(uintptr_t)from, size);
+    return said(0, "cuMemcpyDtoH %zu", size);
+}
+
 int cuMemAllocAsync(uint64_t *address, size_t size, void *stream) {
     if (setting("RECORDER_FULL", 0)) return 2;
     *address = (uint64_t)(uintptr_t)aligned_alloc(256, (size + 255) / 256 * 256);
+    memset((void *)(uintptr_t)*address, 0, size);
     return said(0, "cuMemAllocAsync %zu stream=%zu", size, (size_t)stream);
 }
 
@@ -134,9 +151,50 @@ int cuStreamIsCapturing(void *stream, int *status) {
     return *status = (int)setting("RECORDER_CAPTURING", 0), 0;
 }
 
-int cuEventCreate(void **event, unsigned flags) { return *event = malloc(1), said(0, "cuEventCreate flags=%u", flags); }
+int cuEventCreate(work **event, unsigned flags) {
+    return *event = calloc(1, sizeof **event), said(0, "cuEventCreate flags=%u", flags);
+}
 
-int cuEventRecord(void *event, void *stream) { return (void)event, said(0, "cuEventRecord stream=%zu", (size_t)stream); }
+int cuEventRecord(work *event, void *stream) {
+    return event->cost = now, said(0, "cuEventRecord stream=%zu", (size_t)stream);
+}
+
+int cuEventSynchronize(void *event) { return (void)event, said(0, "cuEventSynchronize"); }
+
+int cuEventElapsedTime(float *milliseconds, const work *from, const work *to) {
+    return *milliseconds = (float)((to->cost - from->cost) / 1e3), 0;
+}
+
+int cuStreamCreate(void **stream, unsigned flags) {
+    return *stream = malloc(1), said(0, "cuStreamCreate flags=%u", flags);
+}
+
+int cuStreamDestroy(void *stream) { return free(stream), said(0, "cuStreamDestroy"); }
+
+int cuStreamBeginCapture(void *stream, int mode) {
+    if (stream == NULL || captured != NULL) return 1;
+    return captured = calloc(1, sizeof *captured), said(0, "cuStreamBeginCapture mode=%d", mode);
+}
+
+int cuStreamEndCapture(void *stream, work **graph) {
+    (void)stream;
+    return *graph = captured, captured = NULL, said(0, "cuStreamEndCapture");
+}
+
+int cuGraphInstantiateWithFlags(work **made, const work *graph, uint64_t flags) {
+    *made = malloc(sizeof **made);
+    **made = *graph;
+    return said(0, "cuGraphInstantiate flags=%lu", (unsigned long)flags);
+}
+
+int cuGraphDestroy(work *graph) { return free(graph), said(0, "cuGraphDestroy"); }
+
+int cuGraphExecDestroy(work *graph) { return free(graph), said(0, "cuGraphExecDestroy"); }
+
+int cuGraphLaunch(const work *graph, void *stream) {
+    (void)stream;
+    return now += graph->cost, said(0, "cuGraphLaunch");
+}
 
 int cuStreamWaitEvent(void *stream, void *event, unsigned flags) {
     return (void)event, (void)flags, said(0, "cuStreamWaitEvent stream=%zu", (size_t)stream);
@@ -149,6 +207,7 @@ int cuLaunchKernel(function *f, unsigned gx, unsigned gy, unsigned gz, unsigned 
     char text[4096] = "";
     (void)extra;
     if (depth == 0) return 201;
+    if (captured != NULL) captured->cost += (double)gx * gy * gz;
     if (shared > (48u << 10) && (int)shared > f->dynamic) return 1;
     for (int i = 0, used = 0; i < f->params; i++)
         used += snprintf(text + used, sizeof text - (size_t)used, " %lu", (unsigned long)*(uint64_t *)params[i]);
@@ -174,6 +233,10 @@ int cuGetProcAddress_v2(const char *name, void **address, int version, uint64_t 
         NAMED(cuCtxPopCurrent), NAMED(cuModuleLoadDataEx), NAMED(cuModuleGetFunction), NAMED(cuFuncGetAttribute),
         NAMED(cuFuncSetAttribute), NAMED(cuMemAlloc), NAMED(cuMemcpyHtoD), NAMED(cuMemAllocAsync),
         NAMED(cuMemFreeAsync), NAMED(cuStreamIsCapturing), NAMED(cuEventCreate), NAMED(cuEventRecord),
+        NAMED(cuDeviceGetName), NAMED(cuCtxSynchronize), NAMED(cuMemcpyDtoH), NAMED(cuEventSynchronize),
+        NAMED(cuEventElapsedTime), NAMED(cuStreamCreate), NAMED(cuStreamDestroy), NAMED(cuStreamBeginCapture),
+        NAMED(cuStreamEndCapture), NAMED(cuGraphInstantiateWithFlags), NAMED(cuGraphDestroy),
+        {"cuGraphInstantiate", (void *)cuGraphInstantiateWithFlags}, NAMED(cuGraphExecDestroy), NAMED(cuGraphLaunch),
         NAMED(cuStreamWaitEvent), NAMED(cuEventDestroy), NAMED(cuLaunchKernel), NAMED(cuGetErrorName),
         NAMED(cuGetProcAddress_v2)};
     (void)version, (void)flags;
