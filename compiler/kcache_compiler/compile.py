@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.cpython import caller_object, caller_text_digest
 from kcache_compiler.codegen.entry import SIZES_DISAGREE
 from kcache_compiler.codegen.fma import emulate_fma
 from kcache_compiler.codegen.formula import text
@@ -71,7 +72,8 @@ def _expand_math(unit: Unit) -> None:
 
 
 def _link(unit: Unit) -> None:
-    objects, exports = [unit.object_code], elf.EXPORTED
+    objects = [unit.object_code, caller_object(unit.target)]
+    exports = elf.EXPORTED | elf.CALLER_EXPORTED
     libraries = [compiled_library(form, unit.target, unit.libraries) for form in unit.gemm_forms]
     objects += [library.object_code for library in libraries]
     unit.assembly = "\n".join([unit.assembly, *(library.assembly for library in libraries)])
@@ -120,7 +122,7 @@ PIPELINE: tuple[Stage, ...] = (
     *LOWER,
     TUNE,
     *EMIT,
-    Rewrite("link", _link, f"thread pool {pool_text_digest()}", verify=False),
+    Rewrite("link", _link, f"caller {caller_text_digest()}, thread pool {pool_text_digest()}", verify=False),
 )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from kcache_grpc.runtime._abi import CData
 from kcache_grpc.runtime.memory import Array
 from kcache_grpc.runtime.recycled import Recycled, rounded
-from kcache_grpc.runtime.ring import COUNTS_ARE_EXACT, OutputSet, ReadyOutput, ready_ring, ring
+from kcache_grpc.runtime.ring import COUNTS_ARE_EXACT, OutputSet, lone_ring, ring
 
 #: Sets of outputs to this size share a block of a ring: whoever keeps one output keeps its siblings.
 _LARGEST_IN_RING = 1 << 15
@@ -21,10 +21,11 @@ _LARGEST_IN_RING = 1 << 15
 class Outputs:
     """Makes the output arrays of calls.
 
-    ``take`` gives fresh arrays; it is safe from many threads at once, and no two sets share memory.
+    ``take`` gives fresh arrays with the end of a call's list of buffers, ``fresh`` the arrays alone. Both
+    are safe from many threads at once, and no two sets share memory.
     """
 
-    __slots__ = ("_arrays", "_constants", "_layout", "_sizes", "take")
+    __slots__ = ("_arrays", "_constants", "_layout", "_sizes", "fresh", "take")
 
     def __init__(
         self,
@@ -41,18 +42,14 @@ class Outputs:
         ]
         size = sum(map(rounded, self._sizes))
         self.take: Callable[[], OutputSet] = self._several
+        self.fresh: Callable[[], tuple[Array, ...]] = self._fresh
         if layout and size <= _LARGEST_IN_RING and COUNTS_ARE_EXACT:
             offsets = [0, *itertools.accumulate(map(rounded, self._sizes))][:-1]
             self.take = ring(layout, offsets, size, self._constants)
+            if len(layout) == 1:
+                self.fresh = lone_ring(*layout[0], size)
         elif len(layout) == 1:
             self.take = self._single(self._arrays[0])
-
-    def ready(self, inputs: int) -> Callable[[], ReadyOutput] | None:
-        """Gives one small output with the whole list of buffers of a call; None of others."""
-        if len(self._layout) != 1 or self._sizes[0] > _LARGEST_IN_RING or not COUNTS_ARE_EXACT:
-            return None
-        [(dtype, shape)] = self._layout
-        return ready_ring(dtype, shape, rounded(self._sizes[0]), self._constants, inputs)
 
     def _single(self, array: Callable[[], tuple[Array, CData]]) -> Callable[[], OutputSet]:
         """The case that is worth its own code."""
@@ -63,6 +60,9 @@ class Outputs:
             return (output,), (*constants, pointer)
 
         return take
+
+    def _fresh(self) -> tuple[Array, ...]:
+        return self.take()[0]
 
     def _several(self) -> OutputSet:
         """A block an array: one that is dropped gives its memory back alone."""

@@ -14,7 +14,9 @@ from kcache_grpc.runtime._abi import CData, Library, ffi
 from kcache_grpc.runtime.dtypes import numpy_dtype
 from kcache_grpc.runtime.library import error_of
 from kcache_grpc.runtime.memory import Workspaces
+from kcache_grpc.runtime.native_threads import NativeThreads
 from kcache_grpc.runtime.outputs import Outputs
+from kcache_grpc.runtime.quick import Quick, quick_call
 from kcache_grpc.runtime.recycled import recycled_outputs
 from kcache_grpc.runtime.threads import HOST_FAILED, HostThreads
 
@@ -26,8 +28,6 @@ _NULL = ffi.NULL
 Sizes = tuple[tuple[int, ...], ...]
 #: Arguments in, results out; None when they need the long way.
 Short = Callable[[tuple[Any, ...]], tuple[Any, ...] | None]
-#: Entry, ``dims`` and host.
-Bare = tuple[Callable[..., int], CData, CData]
 
 
 class Plan:
@@ -39,9 +39,9 @@ class Plan:
     __slots__ = (
         "_dims",
         "_host",
+        "_library",
         "_run",
         "_shorts",
-        "_strict",
         "_symbols",
         "_threads",
         "_workspace_bytes",
@@ -51,6 +51,7 @@ class Plan:
         "manifest",
         "output_shapes",
         "outputs",
+        "strict",
     )
 
     def __init__(
@@ -78,8 +79,9 @@ class Plan:
         self._threads = threads
         self._host = threads.host(workers) if workers > 1 else ffi.NULL
         self._symbols = symbols
-        self._strict = manifest.options.numerics == "strict"
+        self.strict = manifest.options.numerics == "strict"
         self._shorts: dict[str, Short] = {}
+        self._library = library
         self._run: Callable[..., int] = library.kcache_run
 
     def short(self, framework: str, make: Callable[[Plan], Short]) -> Short:
@@ -87,17 +89,27 @@ class Plan:
         known = self._shorts.get(framework)
         return known or self._shorts.setdefault(framework, make(self))
 
+    def quick(self) -> Quick | None:
+        """A call with NumPy arrays, outputs given, of a kernel that needs nothing else around its call."""
+        plain = self._host == _NULL or isinstance(self._threads, NativeThreads)
+        if self._workspace_bytes or not plain:
+            return None
+        dtypes = [numpy_dtype(spec.dtype) for spec in self.manifest.inputs]
+        inputs = list(zip(dtypes, self.input_shapes, strict=True))
+        count = len(self.output_shapes)
+        return quick_call(self._library, inputs, count, self.constants, self._dims, self._host)
+
     @property
-    def bare(self) -> Bare | None:
-        """Of a kernel that needs nothing else around its call, else None."""
-        return None if self._strict or self._workspace_bytes else (self._run, self._dims, self._host)
+    def flushes(self) -> bool:
+        """Whether this thread flushes subnormal numbers to zero, and the kernel must not."""
+        return self.strict and _SUBNORMAL * _ONE == 0.0
 
     def call(self, buffers: list[CData]) -> None:
         """Run on all buffers: inputs, constants, outputs.
 
         Raises ``ArgumentError`` when the kernel finds that sizes disagree, ``KcacheError`` for other codes.
         """
-        if self._strict and _SUBNORMAL * _ONE == 0.0:
+        if self.flushes:
             raise _flushes()
         if not self._workspace_bytes:
             code = self._run(buffers, self._dims, _NULL, self._host)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from kcache_grpc.runtime._abi import CData, ffi
+from kcache_grpc.runtime._abi import CData
 from kcache_grpc.runtime.memory import AlignedBytes, Array
 
 #: Most blocks that one ring keeps, and most bytes of them.
@@ -23,8 +23,6 @@ _MOST, _MOST_BYTES = 8, 1 << 16
 COUNTS_ARE_EXACT: bool = hasattr(sys, "getrefcount") and getattr(sys, "_is_gil_enabled", lambda: True)()
 
 OutputSet = tuple[tuple[Array, ...], tuple[CData, ...]]
-#: An output, and the call's list of buffers in which the inputs' places are to be filled.
-ReadyOutput = tuple[tuple[Array], CData]
 #: Memory, an array of each output's kind on it, and what ends the call's list of buffers.
 _Block = tuple[Array, tuple[Array, ...], tuple[CData, ...]]
 
@@ -81,25 +79,18 @@ def ring(
     return take_one if len(layout) == 1 else take
 
 
-def ready_ring(
-    dtype: np.dtype[Any], shape: tuple[int, ...], size: int, constants: tuple[CData, ...], inputs: int
-) -> Callable[[], ReadyOutput]:
-    """As ``ring`` for one output, whose list of buffers is made once: places for ``inputs``, then all else.
-
-    The list is the caller's own for as long as the output lives. ``constants`` must outlive the ring.
-    """
+def lone_ring(dtype: np.dtype[Any], shape: tuple[int, ...], size: int) -> Callable[[], tuple[Array]]:
+    """As ``ring`` for one output, without the pointer: nothing else is made on the way."""
     most = max(2, min(_MOST, _MOST_BYTES // size))
-    blocks: deque[tuple[Array, Array, CData]] = deque()
+    blocks: deque[tuple[Array, Array]] = deque()
     count = sys.getrefcount
     pop, put = blocks.popleft, blocks.append
 
-    def made() -> tuple[Array, Array, CData]:
+    def made() -> tuple[Array, Array]:
         memory = AlignedBytes(size)
-        array = np.ndarray(shape, dtype, memory.array, memory.offset)
-        buffers = ffi.new("void *[]", [*[ffi.NULL] * inputs, *constants, memory.pointer])
-        return memory.array, array, buffers
+        return memory.array, np.ndarray(shape, dtype, memory.array, memory.offset)
 
-    def take() -> ReadyOutput:
+    def take() -> tuple[Array]:
         try:
             block = pop()
         except IndexError:
@@ -110,7 +101,7 @@ def ready_ring(
             block = made()
         output = block[1][...]
         put(block)
-        return (output,), block[2]
+        return (output,)
 
     block = made()
     #: References to the memory of a block that nobody has, asked for as above.

@@ -6,7 +6,6 @@ Anything else, right or wrong, takes the long way, which knows every framework a
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,14 +13,13 @@ import numpy as np
 from kcache_grpc.runtime._abi import CData, ffi
 from kcache_grpc.runtime.arrays import address_of
 from kcache_grpc.runtime.dtypes import numpy_dtype, torch_dtypes
-from kcache_grpc.runtime.plan import Bare, Plan, Short, Sizes
+from kcache_grpc.runtime.plan import Plan, Short
+from kcache_grpc.runtime.quick import DONE, Quick
 from kcache_grpc.runtime.results import torch_makers
-from kcache_grpc.runtime.ring import ReadyOutput
 
 #: ``ndarray.flags.num``: C_CONTIGUOUS and ALIGNED.
 _READY = 0x101
 _VOID = ffi.typeof("void *")
-Ready = Callable[[], ReadyOutput]
 
 
 def nothing(_: tuple[Any, ...]) -> None:
@@ -31,6 +29,25 @@ def nothing(_: tuple[Any, ...]) -> None:
 
 def for_numpy(plan: Plan) -> Short:
     """For plain ``ndarray``s."""
+    quick = plan.quick()
+    return _looked_at(plan) if quick is None else _quick(plan, quick)
+
+
+def _quick(plan: Plan, quick: Quick) -> Short:
+    """The kernel's own function looks at the arrays. What it refuses, and a code, is the long way's."""
+    fresh, done, strict = plan.outputs.fresh, DONE, plan.strict
+
+    def run(arrays: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        if strict and plan.flushes:
+            return None
+        results = fresh()
+        return results if quick(*arrays, *results) is done else None
+
+    return run
+
+
+def _looked_at(plan: Plan) -> Short:
+    """Every array is looked at in Python."""
     specs = plan.manifest.inputs
     dtypes, shapes = [numpy_dtype(spec.dtype) for spec in specs], plan.input_shapes
     count = len(dtypes)
@@ -38,11 +55,6 @@ def for_numpy(plan: Plan) -> Short:
     nameless = any(spec.dtype == "bf16" for spec in specs)
     address = address_of if nameless else ffi.from_buffer
     take, call, ndarray = plan.outputs.take, plan.call, np.ndarray
-    entry, dims, host = plan.bare or (None, None, None)
-    null = ffi.NULL
-    few = {1: _of_one, 2: _of_two}.get(count)
-    if plan.bare is not None and few is not None and not nameless and (ready := plan.outputs.ready(count)):
-        return few(plan, plan.bare, ready, dtypes, shapes)
 
     def run(arrays: tuple[Any, ...]) -> tuple[Any, ...] | None:
         if len(arrays) != count:
@@ -59,66 +71,7 @@ def for_numpy(plan: Plan) -> Short:
             pointers.append(address(array))
         results, tail = take()
         pointers += tail
-        if entry is None:
-            call(pointers)
-        elif code := entry(pointers, dims, null, host):
-            raise plan.error(code)
-        return results
-
-    return run
-
-
-def _of_one(plan: Plan, bare: Bare, ready: Ready, dtypes: list[Any], shapes: Sizes) -> Short:
-    """The same without a loop, for small outputs: of small kernels that is a fifth of the call."""
-    ndarray, from_buffer, null = np.ndarray, ffi.from_buffer, ffi.NULL
-    entry, dims, host = bare
-    [dtype], [shape] = dtypes, shapes
-
-    def run(arrays: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        if len(arrays) != 1:
-            return None
-        [a] = arrays
-        if (
-            a.__class__ is not ndarray
-            or a.dtype is not dtype
-            or a.shape != shape
-            or a.flags.num & _READY != _READY
-        ):
-            return None
-        results, buffers = ready()
-        buffers[0] = from_buffer(a)
-        if code := entry(buffers, dims, null, host):
-            raise plan.error(code)
-        return results
-
-    return run
-
-
-def _of_two(plan: Plan, bare: Bare, ready: Ready, dtypes: list[Any], shapes: Sizes) -> Short:
-    """As ``_of_one``."""
-    ndarray, from_buffer, null = np.ndarray, ffi.from_buffer, ffi.NULL
-    entry, dims, host = bare
-    [dtype_a, dtype_b], [shape_a, shape_b] = dtypes, shapes
-
-    def run(arrays: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        if len(arrays) != 2:
-            return None
-        a, b = arrays
-        if (
-            a.__class__ is not ndarray
-            or b.__class__ is not ndarray
-            or a.dtype is not dtype_a
-            or b.dtype is not dtype_b
-            or a.shape != shape_a
-            or b.shape != shape_b
-            or a.flags.num & b.flags.num & _READY != _READY
-        ):
-            return None
-        results, buffers = ready()
-        buffers[0] = from_buffer(a)
-        buffers[1] = from_buffer(b)
-        if code := entry(buffers, dims, null, host):
-            raise plan.error(code)
+        call(pointers)
         return results
 
     return run

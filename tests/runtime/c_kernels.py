@@ -39,8 +39,10 @@ uint32_t kcache_abi(void) { return ABI; }
 
 
 @functools.lru_cache(maxsize=64)
-def shared_object(body: str, abi: int = 1, pool: bool = False) -> bytes:
-    """``body`` compiled by gcc; ``RUN`` stands for the entry's signature. With a ``pool`` beside it."""
+def shared_object(body: str, abi: int = 1, pool: bool = False, caller: bool = False) -> bytes:
+    """``body`` compiled by gcc; ``RUN`` stands for the entry's signature. With a ``pool`` and CPython's
+    ``caller`` beside it.
+    """
     with tempfile.TemporaryDirectory() as folder:
         source, result = Path(folder) / "kernel.c", Path(folder) / "kernel.so"
         source.write_text(f"#define ABI {abi}\n{HEADER}\n{body}")
@@ -48,6 +50,9 @@ def shared_object(body: str, abi: int = 1, pool: bool = False) -> bytes:
         if pool:
             (Path(folder) / "pool.o").write_bytes(pool_code())
             objects.append(f"{folder}/pool.o")
+        if caller:
+            (Path(folder) / "caller.o").write_bytes(caller_code())
+            objects.append(f"{folder}/caller.o")
         command = ["gcc", "-O2", "-shared", "-fPIC", "-Wall", "-o", str(result), str(source), *objects]
         subprocess.run(command, check=True, timeout=240)
         return result.read_bytes()
@@ -59,6 +64,14 @@ def pool_code() -> bytes:
     from kcache_compiler.package.target import target_named
 
     return pool_object(target_named(host_target().isa))
+
+
+def caller_code() -> bytes:
+    """The object code of the way in for CPython, for this machine."""
+    from kcache_compiler.codegen.cpython import caller_object
+    from kcache_compiler.package.target import target_named
+
+    return caller_object(target_named(host_target().isa))
 
 
 def spec(text: str) -> TensorSpec:
@@ -84,10 +97,11 @@ def make(
     guard: str = "",
     abi: int = 1,
     pool: bool = False,
+    caller: bool = False,
     **more: Any,
 ) -> Kernel:
     """A kernel over a C body, with a manifest as a server would make it."""
-    so = shared_object(body, pool=pool)
+    so = shared_object(body, pool=pool, caller=caller)
     texts = {"so": so, "llvm": b"; IR", "mlir": b"module {}"}
     manifest = Manifest(
         kernel_digest=hashlib.sha256(so).digest(),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kcache_grpc.runtime._abi import ffi
-from kcache_grpc.runtime.ring import COUNTS_ARE_EXACT, OutputSet, ready_ring, ring
+from kcache_grpc.runtime.ring import COUNTS_ARE_EXACT, OutputSet, lone_ring, ring
 
 pytestmark = pytest.mark.skipif(not COUNTS_ARE_EXACT, reason="counts of references are not exact here")
 F32 = np.dtype(np.float32)
@@ -96,36 +96,33 @@ def test_threads_never_share() -> None:
 
 
 @pytest.mark.parametrize("name", list(VIEWS))
-def test_a_list_of_buffers_is_of_the_output_that_came_with_it(name: str) -> None:
-    constant = ffi.new("char[]", 4)
-    take = ready_ring(F32, (8,), 64, (constant,), 2)
+def test_what_was_made_of_a_lone_output_keeps_its_memory(name: str) -> None:
+    take = lone_ring(F32, (8,), 64)
     seen: list[Any] = []
     for _ in range(20):
-        [output], buffers = take()
-        assert buffers[2] == ffi.cast("void *", constant)
-        assert int(ffi.cast("uintptr_t", buffers[3])) == address(output)
+        [output] = take()
         place = address(output)
+        assert place % 64 == 0
         assert place not in [kept for kept, _ in seen]
         seen.append((place, VIEWS[name](output)))
         del output
 
 
-def test_a_list_of_buffers_is_used_again() -> None:
-    take = ready_ring(F32, (8,), 64, (), 1)
-    assert len({int(ffi.cast("uintptr_t", take()[1])) for _ in range(100)}) <= 2
+def test_memory_of_lone_outputs_is_used_again() -> None:
+    take = lone_ring(F32, (8,), 64)
+    assert len({address(take()[0]) for _ in range(100)}) <= 2
 
 
-def test_threads_never_share_a_list_of_buffers() -> None:
-    take = ready_ring(F32, (8,), 64, (), 1)
+def test_threads_never_share_a_lone_output() -> None:
+    take = lone_ring(F32, (8,), 64)
     wrong: list[int] = []
 
     def work(number: int) -> None:
         for turn in range(300):
             mark = number * 1000 + turn + 1
-            [output], buffers = take()
-            buffers[0] = ffi.cast("void *", mark)
+            [output] = take()
             output[...] = mark
-            if buffers[0] != ffi.cast("void *", mark) or output[0] != mark:
+            if output[0] != mark:
                 wrong.append(mark)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]

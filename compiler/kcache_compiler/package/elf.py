@@ -11,6 +11,8 @@ from kcache_compiler.package.target import Target
 #: What a kernel may leave to the C library.
 ALLOWED_UNDEFINED = frozenset({"memcpy", "memmove", "memset", "memcmp", "bcmp"})
 EXPORTED = frozenset({"kcache_run", "kcache_abi"})
+#: The way in for CPython, beside every kernel.
+CALLER_EXPORTED = frozenset({"kcache_cpython_call"})
 #: What a kernel that brings a thread pool exports and needs besides (docs/abi.md). All are in the C library;
 #: before glibc 2.34 the three of POSIX threads were in libpthread, which processes with threads have loaded.
 POOL_EXPORTED = frozenset({"kcache_pool_start", "kcache_pool_stop"})
@@ -104,11 +106,11 @@ def check(content: bytes, target: Target) -> None:
     """Raise ``CompileFailed`` unless the shared object keeps what the design promises of kernels."""
     facts = read(content)
     pool = bool(facts.exported & POOL_EXPORTED)
-    exports = EXPORTED | POOL_EXPORTED if pool else EXPORTED
+    exports = EXPORTED | (POOL_EXPORTED if pool else frozenset())
     undefined = facts.undefined - ALLOWED_UNDEFINED - (POOL_UNDEFINED if pool else frozenset())
     problems = {
         "machine": facts.machine != target.elf_machine,
-        f"exports {sorted(facts.exported)}": facts.exported != exports,
+        f"exports {sorted(facts.exported)}": facts.exported - CALLER_EXPORTED != exports,
         f"undefined symbols {sorted(undefined)}": bool(undefined),
         "needed libraries": bool(facts.needed),
         "lazy binding": not facts.bind_now,
