@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.legalize.elementwise import cast, signless_tensor
-from kcache_compiler.codegen.legalize.expansions import fourier, norms, triangles
+from kcache_compiler.codegen.legalize.expansions import fourier, norms, randoms, triangles
 from kcache_compiler.codegen.legalize.expansions.text import Lines, Tensor
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.errors import UnsupportedOp
@@ -23,7 +23,7 @@ def expand_definitions(unit: Unit) -> None:
         kinds = [value.type for value in (*op.operands, *op.results)]
         if any(None in mlir.sizes_of(kind) for kind in kinds) or unit.given:
             raise UnsupportedOp(name, "sizes that are open: give all sizes", mlir.location_of(op))
-        if any(0 in mlir.sizes_of(kind) for kind in kinds):
+        if any(0 in mlir.sizes_of(kind) for kind in kinds) and name != "stablehlo.rng_bit_generator":
             _nothing(op)
             continue
         text = f"{name} {mlir.attributes_text(op)} {' '.join(map(str, kinds))}"
@@ -100,6 +100,18 @@ def _solve(op: mlir.Op, lines: Lines, operands: list[Tensor]) -> list[Tensor]:
     return [triangles.triangular_solve(lines, operands[0], operands[1], left, lower, unit, turn)]
 
 
+def _random(op: mlir.Op, lines: Lines, operands: list[Tensor]) -> list[Tensor]:
+    algorithm = str(op.attributes["rng_algorithm"]).rstrip(">").split()[-1]
+    state, result = operands[0], _tensor("", op.results[1].type)
+    sizes = ((2,),) if algorithm == "THREE_FRY" else ((2,), (3,))
+    if state.element != "ui64" or state.shape not in sizes:
+        reason = f"a state {state.type}: {algorithm} takes a key and a counter in ui64"
+        raise UnsupportedOp(mlir.name_of(op), reason, mlir.location_of(op))
+    if 0 in result.shape:
+        return [state, lines.zeros(result.element, result.shape)]
+    return randoms.random_bits(lines, state, algorithm, result)
+
+
 def _fft(op: mlir.Op, lines: Lines, operands: list[Tensor]) -> list[Tensor]:
     kind = str(op.attributes["fft_type"]).rstrip(">").split()[-1]
     lengths = [int(size) for size in op.attributes["fft_length"]]
@@ -116,5 +128,6 @@ _TABLE: dict[str, Definition] = {
     "stablehlo.batch_norm_training": _norm(norms.training),
     "stablehlo.cholesky": _cholesky,
     "stablehlo.fft": _fft,
+    "stablehlo.rng_bit_generator": _random,
     "stablehlo.triangular_solve": _solve,
 }

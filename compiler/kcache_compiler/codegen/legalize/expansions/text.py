@@ -46,6 +46,13 @@ class Lines:
         self.lines.append(f"{made.name} = {text}")
         return made
 
+    def several(self, text: str, like: Sequence[Tensor]) -> list[Tensor]:
+        """Values of the types of ``like`` by the text of one operation."""
+        self.count += 1
+        name = f"%v{self.count}"
+        self.lines.append(f"{name}:{len(like)} = {text}")
+        return [Tensor(f"{name}#{place}", one.element, one.shape) for place, one in enumerate(like)]
+
     def each(self, op: str, *operands: Tensor) -> Tensor:
         """An operation element by element, which keeps the type."""
         first = operands[0]
@@ -126,6 +133,16 @@ class Lines:
         return self.line(
             f"stablehlo.slice {value.name} [{text}] : ({value.type}) -> {made}", value.element, shape
         )
+
+    def concatenate(self, values: Sequence[Tensor], axis: int) -> Tensor:
+        """One after the other along an axis."""
+        first = values[0]
+        whole = sum(value.shape[axis] for value in values)
+        shape = (*first.shape[:axis], whole, *first.shape[axis + 1 :])
+        names = ", ".join(value.name for value in values)
+        types = ", ".join(value.type for value in values)
+        text = f"stablehlo.concatenate {names}, dim = {axis} : ({types}) -> {tensor(first.element, shape)}"
+        return self.line(text, first.element, shape)
 
     def dot(self, left: Tensor, right: Tensor, batch: int, contract: tuple[int, int], shape: Shape) -> Tensor:
         """Products summed along one axis of each, the first ``batch`` axes being shared."""
