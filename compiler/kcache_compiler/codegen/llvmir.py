@@ -52,16 +52,18 @@ def _parse(text: str, target: Target, machine: Any) -> Any:
     return module
 
 
-def optimize(text: str, target: Target, opt_level: int, unroll: bool = True) -> bytes:
+def optimize(text: str, target: Target, opt_level: int, unroll: bool = True, vectorize: bool = True) -> bytes:
     """The bitcode of ``text`` after the optimization pipeline of ``opt_level`` (0 to 3).
 
     Without ``unroll`` loops of known length stay loops: LLVM unrolls up to 64 iterations before it looks
-    for vectors, and finds none in what it then has.
+    for vectors, and finds none in what it then has. Without ``vectorize`` it looks for none.
     """
     machine = _machine(target, opt_level)
     module = _parse(text, target, machine)
     options = llvm.create_pipeline_tuning_options(speed_level=opt_level)
     options.loop_unrolling = unroll and opt_level > 1
+    if not vectorize:
+        options.loop_vectorization = options.slp_vectorization = False
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
     return module.as_bitcode()

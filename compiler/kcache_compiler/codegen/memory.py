@@ -256,9 +256,10 @@ def clone_body(
             return [_mapped(operand, mapping) for operand in operation.operands]
         copy = mlir.clone(operation)
         results = list(copy.results)
-        for inner in mlir.walk(copy):
+        parts = mlir.walk(copy) if mlir.has_regions(copy) else [copy]
+        for inner in parts:
             _remap(inner, copy, mapping)
-        for inner in mlir.walk(copy):
+        for inner in parts:
             replaced = _replacement(inner, pointers, indices)
             if replaced is not None:
                 inner.results[0].replace_all_uses_with(replaced)

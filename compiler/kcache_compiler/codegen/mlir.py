@@ -59,9 +59,16 @@ def parse(text: str | bytes) -> Module:
     return ir.Module.parse(text)
 
 
-def run_passes(module: Module, pipeline: str) -> None:
-    """Run ``pipeline`` and verify between its passes; raises ``MLIRError`` with the diagnostics."""
-    PassManager.parse(pipeline).run(module.operation)
+def run_passes(module: Module, pipeline: str, between: bool = True) -> None:
+    """Run ``pipeline`` and verify between its passes; raises ``MLIRError`` with the diagnostics.
+
+    Where not ``between``, only what comes out of it is verified: a look takes as long as most passes.
+    """
+    passes = PassManager.parse(pipeline)
+    passes.enable_verifier(between)
+    passes.run(module.operation)
+    if not between:
+        module.operation.verify()
 
 
 def unknown_location() -> Any:
@@ -83,6 +90,10 @@ def walk(root: Op) -> list[Op]:
 def named(root: Op, *names: str) -> list[Op]:
     """The operations below ``root`` that have one of ``names``."""
     return [operation for operation in walk(root) if operation.operation.name in names]
+
+
+def has_regions(operation: Op) -> bool:
+    return len(operation.operation.regions) > 0
 
 
 def name_of(operation: Op) -> str:
@@ -212,7 +223,9 @@ def index_type() -> Type:
 
 def constant(number: int, kind: str = "i64") -> Value:
     """An integer or index constant at the current insertion point."""
-    return value("arith.constant", (), type_of(kind), value=int_attr(number, kind))
+    wanted = ir.IndexType.get() if kind == "index" else ir.IntegerType.get_signless(int(kind[1:]))
+    literal = {"value": ir.IntegerAttr.get(wanted, number)}
+    return ir.Operation.create("arith.constant", results=[wanted], attributes=literal).results[0]
 
 
 def constant_int(operand: Value) -> int | None:
@@ -233,6 +246,21 @@ def constant_float(operand: Value) -> float | None:
     if isinstance(literal, ir.DenseFPElementsAttr) and literal.is_splat:
         literal = literal.get_splat_value()
     return ir.FloatAttr(literal).value if isinstance(literal, ir.FloatAttr) else None
+
+
+def splat(operand: Value, kind: Type) -> Value | None:
+    """The vector ``kind`` of elements ``operand``, where that is made by ``arith.constant``; else None."""
+    owner = defining(operand)
+    if owner is None or owner.name != "arith.constant":
+        return None
+    return value(
+        "arith.constant", (), kind, value=ir.DenseElementsAttr.get_splat(kind, owner.attributes["value"])
+    )
+
+
+def attributes_of(operation: Op) -> dict[str, Any]:
+    attributes = operation.operation.attributes
+    return {name: attributes[name] for name in attributes}
 
 
 def defining(operand: Value) -> Op | None:

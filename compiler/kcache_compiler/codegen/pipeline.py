@@ -35,6 +35,7 @@ LOWER: tuple[Stage, ...] = (
         "expand-strided-metadata,lower-affine,convert-scf-to-cf,canonicalize,cse,convert-complex-to-llvm,"
         "arith-expand{include-bf16=true},convert-math-to-llvm,finalize-memref-to-llvm,convert-arith-to-llvm,convert-index-to-llvm,"
         "convert-cf-to-llvm,convert-func-to-llvm,reconcile-unrealized-casts,canonicalize,cse",
+        between=False,
     ),
 )
 

@@ -12,6 +12,7 @@ LLVM 22 refuses it.
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from fractions import Fraction
@@ -51,6 +52,8 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
+#: What every literal has in it; few lines do.
+_LITERAL = re.compile(r"\d\.\d|[-+](?:inf|s?q?nan)|f0x")
 _INTRINSIC = re.compile(r"^(declare .*@llvm\..*\)) #\d+$", re.MULTILINE)
 _GROUP = re.compile(r"^attributes (#\d+) = .*\n", re.MULTILINE)
 
@@ -60,7 +63,7 @@ def downgrade(text: str) -> str:
     text = _INTRINSIC.sub(r"\1", text)
     used = set(re.findall(r"#\d+", _GROUP.sub("", text)))
     text = _GROUP.sub(lambda group: group[0] if group[1] in used else "", text)
-    return "\n".join(_line(line) for line in text.split("\n"))
+    return "\n".join(_line(line) if _LITERAL.search(line) else line for line in text.split("\n"))
 
 
 def _line(line: str) -> str:
@@ -74,10 +77,15 @@ def _line(line: str) -> str:
         if token["literal"]:
             if kind is None:
                 raise CompileFailed("seam", f"float literal without a type: {line.strip()}")
-            return spell(bits_of(token["literal"], FORMATS[kind]), FORMATS[kind])
+            return _respelled(token["literal"], kind)
         return token[0]
 
     return _TOKEN.sub(rewrite, line)
+
+
+@functools.lru_cache(maxsize=4096)
+def _respelled(literal: str, kind: str) -> str:
+    return spell(bits_of(literal, FORMATS[kind]), FORMATS[kind])
 
 
 def bits_of(literal: str, form: FloatFormat) -> int:

@@ -64,12 +64,13 @@ class Passes:
     """A stage that is a pass pipeline of the toolchain.
 
     When ``refuses``, what the toolchain does not manage is an operation without a lowering, not a
-    failure of the stage: the program is valid.
+    failure of the stage: the program is valid. Where not ``between``, it is verified at its end only.
     """
 
     name: str
     pipeline: str
     refuses: bool = False
+    between: bool = True
 
     @property
     def text(self) -> str:
@@ -77,7 +78,7 @@ class Passes:
 
     def apply(self, unit: Unit) -> None:
         try:
-            mlir.run_passes(unit.module, f"builtin.module({self.pipeline})")
+            mlir.run_passes(unit.module, f"builtin.module({self.pipeline})", self.between)
         except mlir.MLIRError as error:
             raise (_refusal(unit, error) if self.refuses else None) or error from None
 

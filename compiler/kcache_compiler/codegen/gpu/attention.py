@@ -20,6 +20,7 @@ from kcache_compiler.codegen.attention.outline import VANISHED
 from kcache_compiler.codegen.attention.row_code import RowCode
 from kcache_compiler.codegen.formula import Formula, apply, product
 from kcache_compiler.codegen.gpu.attention_cores import THREADS, WARPS
+from kcache_compiler.codegen.gpu.attention_lanes import Lanes, Places, Several
 from kcache_compiler.codegen.gpu.attention_plan import AttentionPlan
 from kcache_compiler.codegen.gpu.attention_tiles import Operands
 from kcache_compiler.codegen.gpu.cores import Shared, index, over, rest
@@ -27,6 +28,7 @@ from kcache_compiler.codegen.gpu.intrinsics import any_lane, barrier, shuffled, 
 from kcache_compiler.codegen.gpu.kernel import Form, Kernel, split
 from kcache_compiler.codegen.gpu.shared import dynamic_bytes, shared_place
 from kcache_compiler.codegen.memory import Pointer, i64
+from kcache_compiler.codegen.numerics import COMBINERS
 from kcache_compiler.codegen.shuffles.code import both, compare, either, least, loop, minus, when
 
 #: The predicate of ``arith.cmpf``: greater, equal, or not comparable.
@@ -42,6 +44,32 @@ class _Rows(RowCode):
 
     def value(self, formula: Formula) -> mlir.Value:
         return self.kernel.value(formula)
+
+    def begin(self, scores: Several, count: int) -> None:
+        """The scores of ``count`` keys that bodies read from now on."""
+        buffer = self.found.one("scores").operands[-1]
+        element = buffer.type.element_type
+        if str(element) != self.found.wide:
+            numbers = [mlir.value("arith.truncf", [one], element) for one in scores.each(count)]
+            scores = Several(numbers)
+        self.lanes = Lanes(self.evaluator, count)
+        self.lanes.known[buffer] = scores
+
+    def _places(self, op: mlir.Op, rows: Place, keys: Several) -> Places:
+        axes: Places = {**self.axes(rows), self.found.keys[0].name: keys}
+        return {dim: axes[axis] for dim, axis in self.found.dims[op].items()}
+
+    def compared(self, rows: Place, keys: Several) -> Several:
+        """What the maximum of a row is taken of."""
+        op = self.found.one("top")
+        last = len(list(op.operands)) - 1
+        return self.lanes.spread(self.lanes.result(op, self._places(op, rows, keys), {last: self.least()}))
+
+    def weights(self, rows: Place, keys: Several, used: mlir.Value) -> Several:
+        """The weights of a row whose maximum is ``used``."""
+        op, top = self.found.one("weights"), self.found.one("top").operands[-1]
+        number = next(number for number, operand in enumerate(op.operands) if operand == top)
+        return self.lanes.spread(self.lanes.result(op, self._places(op, rows, keys), {number: used}))
 
 
 def write_attention(
@@ -187,26 +215,34 @@ class _Attention:
     ) -> list[mlir.Value]:
         core, own = self.core, self.core.own
         tops, totals, sums = values[:own], values[own : 2 * own], values[2 * own :]
-        if self.plan.scale != 1:
-            scale = mlir.float_constant(self.plan.scale, self.kind)
-            scores = [self.rows.float("arith.mulf", [score, scale]) for score in scores]
         weights = list(scores)
+        found = [self._key(key, offset) for _, offset in core.line("scores", 0)]
+        count, keys = len(found), Several([at for at, _ in found])
+        inside = None if found[0][1] is None else Several([here for _, here in found])
         for number in range(own):
-            line = [(place, *self._key(key, offset)) for place, offset in core.line("scores", number)]
-            top = self._top(number, line, scores, tops[number])
+            line = [place for place, _ in core.line("scores", number)]
+            self.rows.begin(self._scaled(Several([scores[place] for place in line]), count), count)
+            top = self._top(number, keys, inside, tops[number])
             used, shrink = self.rows.shrinking(tops[number], top)
             total = self.rows.float("arith.mulf", [totals[number], shrink])
-            zero = mlir.float_constant(0, self.kind)
-            for place, at, inside in line:
-                self.rows.know_score(scores[place])
-                weight = self.rows.weight(self.places[number], at, used)
-                weights[place] = weight if inside is None else self.rows.choose(inside, weight, zero)
-                total = self.rows.summed(total, weights[place])
+            mine = self.rows.weights(self.places[number], keys, used)
+            if inside is not None:
+                mine = self.rows.lanes.choose(inside, mine, mlir.float_constant(0, self.kind))
+            for place, weight in zip(line, mine.each(count), strict=True):
+                weights[place] = weight
+                total = self.rows.summed(total, weight)
             tops[number], totals[number] = top, total
             for place, _ in core.line("sums", number):
                 sums[place] = self.rows.float("arith.mulf", [sums[place], shrink])
         sums = core.mix(self.plan.staged["v"], stage, weights, sums)
         return [*tops, *totals, *sums]
+
+    def _scaled(self, scores: Several, count: int) -> Several:
+        if self.plan.scale == 1:
+            return scores
+        vector = scores.together()
+        scale = mlir.splat(mlir.float_constant(self.plan.scale, self.kind), vector.type)
+        return Several(vector=mlir.value("arith.mulf", [vector, scale], vector.type))
 
     def _key(self, first: mlir.Value, offset: mlir.Value) -> tuple[mlir.Value, mlir.Value | None]:
         """A key, which is the last one beyond it, and whether it is there."""
@@ -216,18 +252,13 @@ class _Attention:
         limit = self.limit["keys"]
         return least(at, minus(limit, mlir.constant(1))), compare("lt", at, limit)
 
-    def _top(
-        self,
-        number: int,
-        line: list[tuple[int, mlir.Value, mlir.Value | None]],
-        scores: list[mlir.Value],
-        top: mlir.Value,
-    ) -> mlir.Value:
+    def _top(self, number: int, keys: Several, inside: Several | None, top: mlir.Value) -> mlir.Value:
         """The maximum of a row so far, in all of its lanes."""
-        for place, at, inside in line:
-            self.rows.know_score(scores[place])
-            raised = self.rows.raised(self.places[number], at, top)
-            top = raised if inside is None else self.rows.choose(inside, raised, top)
+        compared = self.rows.compared(self.places[number], keys)
+        if inside is not None:
+            compared = self.rows.lanes.choose(inside, compared, self.rows.least())
+        for one in compared.each(self.rows.lanes.count):
+            top = self.rows.float("arith.maximumf", [top, one], COMBINERS["arith.maximumf"])
         for lanes in (1, 2):
             top = self.rows.float("arith.maximumf", [top, shuffled(top, lanes)])
         return top

@@ -42,15 +42,17 @@ class Shared:
 
 def index(*terms: tuple[mlir.Value | int, int]) -> mlir.Value:
     """A sum of products with constants, as i64."""
-    total = mlir.constant(0)
+    total: mlir.Value | None = None
+    known = 0
     for value, factor in terms:
-        one = (
-            mlir.constant(value * factor)
-            if isinstance(value, int)
-            else memory.times(value, mlir.constant(factor))
-        )
-        total = memory.plus(total, one)
-    return total
+        if isinstance(value, int):
+            known += value * factor
+            continue
+        one = value if factor == 1 else memory.times(value, mlir.constant(factor))
+        total = one if total is None else memory.plus(total, one)
+    if total is None:
+        return mlir.constant(known)
+    return memory.plus(total, mlir.constant(known)) if known else total
 
 
 def over(number: mlir.Value, divisor: int) -> mlir.Value:

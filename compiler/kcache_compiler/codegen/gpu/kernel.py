@@ -106,7 +106,6 @@ class Kernel:
         kinds = [argument.type for argument in self.entry.arguments]
         self.function.attributes["function_type"] = mlir.type_attr(mlir.function_type(kinds, []))
         self.function.attributes["arg_attrs"] = mlir.attribute("[" + ", ".join(self._attributes) + "]")
-        self.function.verify()
 
     def add_global(self, text: str) -> None:
         """A variable of the module, as text."""

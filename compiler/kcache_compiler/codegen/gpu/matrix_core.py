@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.gpu.cores import Shared, index, over, rest
@@ -35,21 +36,30 @@ class Matrices:
         """Sixteen rows by sixteen of K, from the sums ``rows`` and ``depth`` on: four registers of A, or
         twice two of B.
         """
-        low, middle, high = rest(self.lane, 8), rest(over(self.lane, 8), 2), over(self.lane, 16)
-        first, second = (middle, high) if self.left else (high, middle)
-        # The four matrices: of A rows 0, 8 at the first half of K, then at the second; of B both halves at
-        # rows 0, then at rows 8. Of an operand that lies along rows each lane addresses a line of K, and the
-        # matrix comes transposed.
-        row, deep = [(first, 8), *rows], [(second, 8), *depth]
-        (row if self.along_k else deep).append((low, 1))
         name = "ldmatrix.sync.aligned.m8n8.x4" + ("" if self.along_k else ".trans") + ".b16"
         word = mlir.type_of("!llvm.struct<(i32, i32, i32, i32)>")
-        return _parts(intrinsic(name, [self.shared.at(self._place(row, deep))], word), mlir.type_of("i32"))
+        where = memory.plus(self._lane_start, self._place(rows, depth))
+        return _parts(intrinsic(name, [self.shared.at(where)], word), mlir.type_of("i32"))
+
+    @cached_property
+    def _lane_start(self) -> mlir.Value:
+        """Where the lane's line of the first of the matrices is, computed before the first of them.
+
+        The four matrices: of A rows 0, 8 at the first half of K, then at the second; of B both halves at
+        rows 0, then at rows 8. Of an operand that lies along rows each lane addresses a line of K, and the
+        matrix comes transposed.
+        """
+        low, middle, high = rest(self.lane, 8), rest(over(self.lane, 8), 2), over(self.lane, 16)
+        first, second = (middle, high) if self.left else (high, middle)
+        rows: Terms = [(first, 8)]
+        depth: Terms = [(second, 8)]
+        (rows if self.along_k else depth).append((low, 1))
+        return memory.plus(self.start, self._place(rows, depth))
 
     def _place(self, rows: Terms, depth: Terms) -> mlir.Value:
         slow, fast = (rows, depth) if self.along_k else (depth, rows)
-        where = memory.plus(self.start, index(*((value, factor * self.pitch) for value, factor in slow)))
-        return memory.plus(where, index(*((value, factor * _BYTES) for value, factor in fast)))
+        lines = [(value, factor * self.pitch) for value, factor in slow]
+        return index(*lines, *((value, factor * _BYTES) for value, factor in fast))
 
 
 def multiply(kind: str, a: list[mlir.Value], b: list[mlir.Value], c: list[mlir.Value]) -> list[mlir.Value]:

@@ -21,9 +21,10 @@ from kcache_compiler.types import CompiledKernel, CompileOptions, KernelInterfac
 
 def _mark_kernels(unit: Unit) -> None:
     """Kernels have a calling convention of their own, and say how many threads a block has."""
-    tiled = {mlir.symbol_of(one) for one in mlir.named(unit.module, "llvm.mlir.global")}
+    symbols = [(mlir.name_of(one), one) for one in mlir.operations(unit.module.body)]
+    tiled = {mlir.symbol_of(one) for name, one in symbols if name == "llvm.mlir.global"}
     blocks = {launch.entry: launch.block for launch in unit.gpu_launches}
-    for function in mlir.named(unit.module, "llvm.func"):
+    for function in [one for name, one in symbols if name == "llvm.func"]:
         name = mlir.symbol_of(function)
         function.attributes["no_unwind"] = mlir.unit_attr()
         if name in blocks:
@@ -36,7 +37,7 @@ def _mark_kernels(unit: Unit) -> None:
 
 
 def _optimize(unit: Unit) -> None:
-    unit.bitcode = optimize(unit.llvm_ir, unit.target, unit.options.opt_level)
+    unit.bitcode = optimize(unit.llvm_ir, unit.target, unit.options.opt_level, vectorize=False)
 
 
 def _emit(unit: Unit) -> None:
@@ -58,7 +59,7 @@ PIPELINE: tuple[Stage, ...] = (
     *BUFFERIZE,
     Rewrite("launches", build_kernels),
     *LOWER,
-    Rewrite("kernels", _mark_kernels),
+    Rewrite("kernels", _mark_kernels, verify=False),
     *TRANSLATE,
     Rewrite("optimize", _optimize, "new pass manager at the level of the options", verify=False),
     Rewrite("ptx", _emit, "the oldest PTX that has the architecture", verify=False),
