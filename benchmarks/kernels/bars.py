@@ -165,13 +165,24 @@ def _threads(every: Cases, cases: Cases, threads: int) -> list[Bar]:
     """More threads than one against one, where arithmetic is the limit and there is enough of it."""
     if threads < 2:
         return []
-    alone = {case["name"]: case["contenders"].get(READY, {}) for case in every if case["threads"] == 1}
+    alone = {case["name"]: case for case in every if case["threads"] == 1}
     gains: dict[str, float] = {}
+    machine: list[float] = []
     for case in cases:
-        mine, single = case["contenders"].get(READY, {}), alone.get(case["name"], {})
-        if case["bound"] == "compute" and mine.get("seconds") and single.get("seconds"):
-            gain = statistics.median(single["seconds"]) / statistics.median(mine["seconds"])
-            if statistics.median(single["seconds"]) > 1e-3:
-                gains[case["name"]] = gain
+        single = alone.get(case["name"])
+        one, more = (_seconds(each) for each in (single, case))
+        if case["bound"] == "compute" and single and one and more and one > 1e-3:
+            gains[case["name"]] = one / more
+            if case.get("beat") and single.get("beat"):
+                pair = (statistics.median(each["beat"]) for each in (single, case))
+                machine.append(threads * next(pair) / next(pair))
     text = f"{threads} threads against one, kernels that compute for over 1 ms"
+    if machine:
+        text += f" (multiply-adds in the same turns: {geometric_mean(machine):.2f})"
     return [_mean(text, gains, 0.85 * threads), _worst(f"{text}, worst", gains, 0.85 * threads)]
+
+
+def _seconds(case: dict[str, Any] | None) -> float | None:
+    """Of our code alone."""
+    seconds = case["contenders"].get(READY, {}).get("seconds") if case else None
+    return statistics.median(seconds) if seconds else None

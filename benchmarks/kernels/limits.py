@@ -18,6 +18,8 @@ NAME = "by hand"
 FLAGS = ("-O3", "-march=native", "-fopenmp", "-Wno-psabi", "-shared", "-fPIC")
 #: Name in the report -> bytes of both buffers together.
 SIZE_CLASSES = {"L1": 16 << 10, "L2": 512 << 10, "last level": 8 << 20, "memory": 512 << 20}
+#: Rounds of multiply-adds that tell in turns what the machine gives.
+_BEAT = 20_000
 _SOURCE = Path(__file__).with_name("limits.c")
 
 
@@ -44,6 +46,10 @@ class Limits:
         started = self._clock()
         operations: float = self._c.fma_peak(rounds)
         return operations / (self._clock() - started)
+
+    def beat(self) -> Callable[[], object]:
+        """Multiply-adds for a tenth of a millisecond on every thread: what the machine gives at a time."""
+        return functools.partial(self._c.fma_peak, ctypes.c_int64(_BEAT))
 
     def bandwidth(self, size: int) -> float:
         """Bytes a second, read and written counted both, of a copy whose two buffers take ``size`` bytes."""

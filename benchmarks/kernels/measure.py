@@ -32,6 +32,8 @@ RIVALS = {
 
 #: Groups whose limit may be arithmetic; of the others it is the memory's bandwidth.
 COMPUTING = {*pytorch.TUNED_GROUPS}
+#: Stands among the contenders for what the machine gives in their turns.
+_BEAT = "multiply-adds"
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
@@ -67,11 +69,15 @@ class Bench:
             expected = pytorch.reference(case, inputs)
             built, rows = self._built(case, inputs, expected)
             calls = {name: _Turns(one.call, self._options) for name, one in built.items()}
+            if calls and case.group in COMPUTING:
+                calls[_BEAT] = _Turns(self._limits.beat(), self._options, share=0.2)
             samples = interleave(calls, rounds=self._options.rounds, calls=1) if calls else {}
+            beat = samples.pop(_BEAT, None)
             for name, sample in samples.items():
                 rows[name]["seconds"] = sample.seconds
                 rows[name]["beside_others"] = calls[name].beside_others
-            return {**self._facts(case, inputs, expected), "contenders": rows}
+            facts = self._facts(case, inputs, expected)
+            return {**facts, "beat": beat.seconds if beat else None, "contenders": rows}
 
     def compiled(self, case: Case) -> dict[str, Any]:
         """Inductor alone, which leaves in its cache what it compiles: nothing is checked or timed."""
@@ -156,7 +162,7 @@ class _Turns:
     Each begins when all other threads sleep, with a call that is not timed: it wakes the contender's own.
     """
 
-    def __init__(self, call: Callable[[], Any], options: argparse.Namespace) -> None:
+    def __init__(self, call: Callable[[], Any], options: argparse.Namespace, share: float = 1.0) -> None:
         self._call, self._clock = call, CLOCKS[options.clock]
         #: Turns in which others' threads went on too long to wait for.
         self.beside_others = 0
@@ -165,7 +171,7 @@ class _Turns:
         started = self._clock()
         call()
         taken = max(self._clock() - started, 1e-7)
-        self._count = max(1, min(20_000, int(options.budget / taken)))
+        self._count = max(1, min(20_000, int(share * options.budget / taken)))
 
     def __call__(self, _: int) -> float:
         call, clock, count = self._call, self._clock, self._count

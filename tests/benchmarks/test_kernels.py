@@ -153,6 +153,15 @@ def test_bars_say_what_is_missed_and_what_was_not_measured() -> None:
     assert Bar("compile", 100, 150, least=False).met is True
 
 
+def test_the_gain_of_threads_stands_beside_the_machines_own() -> None:
+    one, two = _row(2.0), _row(1.0)
+    one.update(beat=[1.0, 1.0, 1.0])
+    two.update(beat=[1.25, 1.25, 1.25], threads=2, name=one["name"])
+    mean, worst = bars({"cases": [one, two]}, 2)[-2:]
+    assert (mean.value, worst.where) == (pytest.approx(2.0), one["name"])
+    assert "in the same turns: 1.60" in mean.text
+
+
 def test_limits_are_measured_and_the_loops_by_hand_are_right(tmp_path: Path) -> None:
     limits = Limits(tmp_path)
     assert limits.peak > 1e9
