@@ -60,6 +60,7 @@ def measured(rounds: int) -> None:
         ways: dict[str, Callable[[], Any]] = {
             "own arrays, context not current": lambda made=made: made(x),
             "arrays through DLPack": lambda made=made, exported=exported: made(exported),
+            "of that their export": lambda exported=exported: exported.__dlpack__(stream=1, max_version=None),
         }
         for way, call in ways.items():
             print(f"{name:30} {way:34} {_least(call, rounds):6.1f} us")

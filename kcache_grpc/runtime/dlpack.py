@@ -6,8 +6,9 @@ The capsule stays unconsumed and alive for the call; its own destructor gives it
 from __future__ import annotations
 
 import ctypes
+import math
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from kcache_grpc.runtime._abi import CData, ffi
 from kcache_grpc.runtime.dtypes import DLPACK
@@ -25,6 +26,15 @@ _DEVICES = {
     13: "CUDA managed",
     14: "oneAPI",
 }
+
+_CODES = {name: code for code, name in DLPACK.items()}
+_ADDRESS = ffi.typeof("uintptr_t")
+_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_IsValid", ctypes.pythonapi)
+)
+_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
 
 
 @dataclass(frozen=True)
@@ -55,6 +65,41 @@ def read_cuda(array: Any, stream: int) -> View:
     computes. Raises whatever the array's own export raises.
     """
     return _view(array, _export(array, stream=stream or 1))
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What an array is that was taken before: its type, its shape and its steps in elements."""
+
+    code: int
+    bits: int
+    sizes: list[int]
+    steps: list[int]
+
+    @staticmethod
+    def of(dtype: str, shape: tuple[int, ...]) -> Facts:
+        """Of a row-major array."""
+        code, bits = _CODES[dtype]
+        return Facts(code, bits, [*shape], [math.prod(shape[axis + 1 :]) for axis in range(len(shape))])
+
+
+def exported(array: Any, stream: int, facts: Facts) -> tuple[int, object] | None:
+    """Address of an array, and what keeps it; None where it is not just as the facts say, or
+    says nothing.
+    """
+    try:
+        capsule = array.__dlpack__(stream=stream, max_version=(1, 0))
+        tensor = _tensor(capsule)
+    except Exception:  # noqa: BLE001 - code of other projects: the long way asks again and explains
+        return None
+    ndim = len(facts.sizes)
+    if tensor.code != facts.code or tensor.bits != facts.bits or tensor.lanes != 1 or tensor.ndim != ndim:
+        return None
+    if ndim and list(tensor.shape[0:ndim]) != facts.sizes:
+        return None
+    if tensor.strides and list(tensor.strides[0:ndim]) != facts.steps:
+        return None
+    return int(ffi.cast(_ADDRESS, tensor.data)) + tensor.byte_offset, capsule
 
 
 def device_of(array: Any) -> tuple[int, int]:
@@ -89,14 +134,9 @@ def _export(array: Any, **stream: int) -> object:
 
 
 def _tensor(capsule: object) -> Any:
-    api = ctypes.pythonapi
-    api.PyCapsule_IsValid.argtypes = api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
-    if api.PyCapsule_IsValid(capsule, b"dltensor_versioned"):
-        address = cast("int", api.PyCapsule_GetPointer(capsule, b"dltensor_versioned"))
-        versioned = ffi.cast("dlpack_versioned *", address)
+    if _is_valid(capsule, b"dltensor_versioned"):
+        versioned = ffi.cast("dlpack_versioned *", _pointer(capsule, b"dltensor_versioned"))
         if versioned.major != 1:
             raise BufferError(f"DLPack version {versioned.major} is not known")
         return versioned.tensor
-    address = cast("int", api.PyCapsule_GetPointer(capsule, b"dltensor"))
-    return ffi.cast("dlpack_tensor *", address)
+    return ffi.cast("dlpack_tensor *", _pointer(capsule, b"dltensor"))

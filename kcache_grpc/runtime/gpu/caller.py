@@ -18,8 +18,9 @@ from kcache_grpc.runtime.gpu.driver import Handle, open_driver
 from kcache_grpc.runtime.gpu.loaded import Loaded
 from kcache_grpc.runtime.gpu.packed import Packed
 from kcache_grpc.runtime.gpu.places import DriverPlace, Place, place_of
+from kcache_grpc.runtime.gpu.plan import Plan
 from kcache_grpc.runtime.gpu.prepared import Prepared
-from kcache_grpc.runtime.gpu.short import Plan, nothing, short_way
+from kcache_grpc.runtime.gpu.short import nothing, short_way
 from kcache_grpc.runtime.plan import Short
 
 _MAX_PLANS = 256

@@ -5,6 +5,7 @@ Everything that touches the driver is here. ``open_driver`` says why there is no
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -40,6 +41,9 @@ class Driver:
         direct = ffi.dlopen("libcuda.so.1")
         self._launch, self._current = direct.cuLaunchKernel, direct.cuCtxGetCurrent
         self._allocate, self._free = direct.cuMemAllocAsync, direct.cuMemFreeAsync
+        library = ctypes.CDLL("libcuda.so.1")
+        self._push, self._pop = library.cuCtxPushCurrent_v2, library.cuCtxPopCurrent_v2
+        self._push.argtypes, self._pop.argtypes = [ctypes.c_void_p], [ctypes.POINTER(ctypes.c_void_p)]
         number = int(self._call("cuDriverGetVersion"))
         #: The newest CUDA version that the driver is for.
         self.version: Version = (number // 1000, number % 1000 // 10)
@@ -73,10 +77,12 @@ class Driver:
         return context[0]
 
     def push_context(self, context: Handle) -> None:
-        self._call("cuCtxPushCurrent", context)
+        if error := self._push(context):
+            self._fail("cuCtxPushCurrent", error)
 
     def pop_context(self) -> None:
-        self._call("cuCtxPopCurrent")
+        if error := self._pop(ctypes.c_void_p()):
+            self._fail("cuCtxPopCurrent", error)
 
     @contextmanager
     def within(self, context: Handle) -> Generator[None, None, None]:
@@ -157,8 +163,11 @@ class Driver:
         if self.current_context() == context:
             self.free(address, stream)
             return
-        with self.within(context):
+        self.push_context(context)
+        try:
             self.free(address, stream)
+        finally:
+            self.pop_context()
 
     def free(self, address: Handle, stream: Handle) -> None:
         """Once ``stream`` is through with what it has so far."""

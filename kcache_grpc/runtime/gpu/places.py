@@ -103,7 +103,7 @@ class DriverPlace:
         return self.empty("ui8", (size,))
 
     def finish(self, results: Sequence[Any]) -> tuple[Any, ...]:
-        adopt = _from_dlpack(self._like)
+        adopt = adopter(self._like)
         return tuple(results) if adopt is None else tuple(map(adopt, results))
 
 
@@ -111,12 +111,16 @@ def place_of(driver: Driver, like: Any, ordinal: int) -> Place:
     """The place of a call whose first argument is ``like``, in the memory of GPU ``ordinal``."""
     if is_torch(like):
         return TorchPlace(ordinal)
-    if type(like).__module__.partition(".")[0] == "cupy":
+    if is_cupy(like):
         return CupyPlace(driver, ordinal)
     return DriverPlace(driver, ordinal, like)
 
 
-def _from_dlpack(like: Any) -> Any:
+def is_cupy(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] == "cupy"
+
+
+def adopter(like: Any) -> Any:
     """What makes arrays of the framework of ``like``; None where it says nothing of it."""
     if type(like).__module__.partition(".")[0].startswith("jax"):
         return importlib.import_module("jax.numpy").from_dlpack

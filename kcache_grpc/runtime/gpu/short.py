@@ -7,34 +7,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from kcache_grpc.model.manifest import Manifest
 from kcache_grpc.runtime.arrays import is_torch
 from kcache_grpc.runtime.dtypes import torch_dtypes
 from kcache_grpc.runtime.gpu.arrays import INPUT_ALIGNMENT
-from kcache_grpc.runtime.gpu.device import Device
 from kcache_grpc.runtime.gpu.driver import Handle
+from kcache_grpc.runtime.gpu.exporters import for_cupy, for_exporters
 from kcache_grpc.runtime.gpu.owned import DeviceArray, size_of
-from kcache_grpc.runtime.gpu.packed import Packed
-from kcache_grpc.runtime.plan import Short, Sizes
+from kcache_grpc.runtime.gpu.places import is_cupy
+from kcache_grpc.runtime.gpu.plan import Plan
+from kcache_grpc.runtime.plan import Short
 
 _ODD = INPUT_ALIGNMENT - 1
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """A kernel at given sizes on one device: what is the same in every call."""
-
-    device: Device
-    manifest: Manifest
-    packed: Packed
-    #: Addresses of the lifted constants.
-    constants: tuple[Handle, ...]
-    input_shapes: Sizes
-    output_shapes: Sizes
-    workspace_bytes: int
 
 
 def nothing(_: tuple[Any, ...]) -> None:
@@ -50,7 +35,9 @@ def short_way(plan: Plan, arrays: tuple[Any, ...]) -> Short:
         torch: Any = sys.modules["torch"]
         ordinal = plan.device.ordinal
         return for_torch(plan, torch.device("cuda", ordinal), _stream_of(torch, ordinal))
-    return nothing
+    if arrays and is_cupy(arrays[0]):
+        return for_cupy(plan) or nothing
+    return for_exporters(plan, arrays) if arrays else nothing
 
 
 def _for_device_arrays(plan: Plan) -> Short:
@@ -67,11 +54,17 @@ def _for_device_arrays(plan: Plan) -> Short:
     count, constants = len(checks), plan.constants
 
     def run(arrays: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        if driver.current_context() == context:
+            return inside(arrays)
+        driver.push_context(context)
+        try:
+            return inside(arrays)
+        finally:
+            driver.pop_context()
+
+    def inside(arrays: tuple[Any, ...]) -> tuple[Any, ...] | None:
         if len(arrays) != count:
             return None
-        if driver.current_context() != context:
-            with driver.within(context):
-                return run(arrays)
         pointers: list[Handle] = []
         for array, (dtype, shape) in zip(arrays, checks):  # noqa: B905 - of equal lengths; the hot loop
             if (

@@ -82,6 +82,10 @@ int cuCtxPopCurrent(void **context) {
     return said(0, "cuCtxPopCurrent");
 }
 
+int cuCtxPushCurrent_v2(void *context) { return cuCtxPushCurrent(context); }
+
+int cuCtxPopCurrent_v2(void **context) { return cuCtxPopCurrent(context); }
+
 int cuModuleLoadDataEx(void **result, const void *image, unsigned count, int *names, void **values) {
     int elf = memcmp(image, "\177ELF", 4) == 0;
     module *made = malloc(sizeof *made);

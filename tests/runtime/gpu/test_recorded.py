@@ -172,6 +172,32 @@ def test_the_short_way_of_pytorch_takes_what_it_knows_and_leaves_the_rest(tmp_pa
     assert (values[0], values[2]) == (workspace + 1024, said["y"])
 
 
+def _launched(calls: list[str]) -> list[list[int]]:
+    return [
+        [int(value) for value in call.split(" params= ")[1].split()]
+        for call in calls
+        if call.startswith("cuLaunchKernel add")
+    ]
+
+
+def test_the_short_way_of_cupy_runs_on_its_stream_and_leaves_the_rest(tmp_path: Path) -> None:
+    said, calls = run("cupy_short_way", tmp_path, "foreign")
+    assert said["refused"] == said["all"]
+    assert said["outside"] is None
+    assert all(" stream=77 " in call for call in calls if call.startswith("cuLaunchKernel"))
+    assert [values[2] for values in _launched(calls)][1:] == [said["y"]]
+
+
+def test_the_short_way_through_dlpack_takes_what_it_knows_and_leaves_the_rest(tmp_path: Path) -> None:
+    said, calls = run("exported_short_way", tmp_path, "foreign", devices=2)
+    assert said["refused"] == said["all"]
+    assert "its __dlpack__ failed: nothing is exported today" in said["why"]
+    assert "it is a view that is not aligned to 16 bytes" in said["view"]
+    assert said["y"] in [values[2] for values in _launched(calls)]
+    pushed = [call.split()[0] for call in calls if "Current" in call]
+    assert pushed.count("cuCtxPushCurrent") == pushed.count("cuCtxPopCurrent")
+
+
 def test_a_kernel_is_loaded_once_however_many_threads_call(tmp_path: Path) -> None:
     said, calls = run("threads", tmp_path)
     assert said == 160

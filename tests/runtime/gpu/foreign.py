@@ -1,0 +1,123 @@
+"""Arrays of other frameworks beside the recording driver: each function is a case, as in ``cases.py``.
+
+CuPy needs a GPU to be imported, so its arrays are played by a class with the few attributes that are read.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from kcache_grpc.runtime.gpu.device import device_numbered
+from kcache_grpc.runtime.gpu.exporters import for_cupy
+from tests.runtime.gpu.cases import View, array, error_of, kernel
+
+STREAM = 77
+
+
+class Played:
+    """An array in the memory of a recorded GPU, as CuPy shows it."""
+
+    __module__ = "cupy"
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any = "f4", base: Any = None) -> None:
+        self.shape, self.dtype = shape, np.dtype(dtype)
+        self.base = base or array(*shape, dtype="f32")
+        self.data = SimpleNamespace(ptr=self.base.pointer, device_id=0)
+        self.flags = SimpleNamespace(c_contiguous=True)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.base.__dlpack_device__()
+
+    def __dlpack__(self, **keywords: Any) -> object:
+        return self.base.__dlpack__(**keywords)
+
+
+def _play() -> None:
+    cupy: Any = ModuleType("cupy")
+    cupy.ndarray = Played
+    cupy.empty = lambda shape, dtype: Played(shape if isinstance(shape, tuple) else (shape,), dtype)
+    cupy.cuda = SimpleNamespace(
+        get_current_stream=lambda: SimpleNamespace(ptr=STREAM), Device=lambda _: device_context()
+    )
+    sys.modules["cupy"] = cupy
+
+
+def device_context() -> Any:
+    device = device_numbered(0)
+    return device.driver.within(device.context)
+
+
+def cupy_short_way() -> Any:
+    _play()
+    made, x = kernel(), Played((256,))
+    with device_context():
+        made(x)
+        short: Any = made._short  # pyright: ignore[reportPrivateUsage]
+        (y,) = short((x,))
+        others = {
+            "count": (x, x),
+            "type": (array(256),),
+            "size": (Played((128,)),),
+            "dtype": (Played((256,), "i4"),),
+            "steps": (_changed(flags=SimpleNamespace(c_contiguous=False)),),
+            "device": (_changed(data=SimpleNamespace(ptr=x.data.ptr, device_id=1)),),
+            "view": (_changed(data=SimpleNamespace(ptr=x.data.ptr + 4, device_id=0)),),
+        }
+        refused = [name for name, given in others.items() if short(given) is None]
+        (plan,) = made._gpu._plans.values()  # pyright: ignore[reportOptionalMemberAccess, reportPrivateUsage]
+        assert for_cupy(plan) is not None
+    outside = short((x,))  # no context is current: the long way makes one
+    return {"x": x.data.ptr, "y": y.data.ptr, "refused": refused, "all": [*others], "outside": outside}
+
+
+def _changed(**attributes: Any) -> Played:
+    made = Played((256,))
+    vars(made).update(attributes)
+    return made
+
+
+def exported_short_way() -> Any:
+    made, x = kernel(), array(256)
+    view = View(x, 0)
+    made(view)
+    short: Any = made._short  # pyright: ignore[reportPrivateUsage]
+    (y,) = short((view,))
+    others: dict[str, tuple[Any, ...]] = {
+        "count": (view, view),
+        "type": (x,),
+        "size": (View(array(128), 0),),
+        "rank": (View(array(16, 16), 0),),
+        "dtype": (View(array(256, dtype="i32"), 0),),
+        "device": (View(array(256, device=1), 0),),
+        "view": (View(x, 4),),
+        "silent": (Silent(x, 0),),
+    }
+    silent = Silent(x, 0)
+    made(Loud(x, 0))
+    refused = [name for name, given in others.items() if short(given) is None]
+    return {
+        "x": x.pointer,
+        "y": y.pointer,
+        "refused": refused,
+        "all": [*others],
+        "why": error_of(lambda: made(silent))[1],
+        "view": error_of(lambda: made(View(x, 4)))[1],
+    }
+
+
+class Loud(View):
+    """Another type, of which the next short way is."""
+
+
+class Silent(View):
+    def __dlpack__(self, **keywords: Any) -> object:
+        raise BufferError("nothing is exported today")
+
+
+if __name__ == "__main__":
+    print(json.dumps(globals()[sys.argv[1]]()))
