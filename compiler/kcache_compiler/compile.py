@@ -146,7 +146,7 @@ def pipeline_for(target: Target) -> tuple[Stage, ...]:
     if isinstance(target, Device):
         from kcache_compiler.codegen import gpu
 
-        return gpu.PIPELINE
+        return gpu.pipeline_for(target)
     return PIPELINE
 
 

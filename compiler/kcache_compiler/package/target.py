@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kcache_compiler.errors import CompileFailed
+from kcache_compiler.package.amd import AMD_TARGETS
 from kcache_compiler.package.cpus import CPUS, V2, V3, V4
 from kcache_compiler.package.gpu import GpuTarget, gpu_target_named, is_gpu
 
@@ -86,6 +87,8 @@ def target_named(name: str) -> Target:
     """The target ``name``; raises ``CompileFailed`` for a name that is none."""
     if name in TARGETS:
         return TARGETS[name]
+    if name in AMD_TARGETS:
+        return _device(AMD_TARGETS[name])
     if is_gpu(name):
         return _device(gpu_target_named(name))
     if name not in CPUS:

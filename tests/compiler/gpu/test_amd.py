@@ -1,63 +1,104 @@
-"""How far AMD GPUs go: kernels without shuffles become code objects that link. They are no target yet."""
+"""Kernels for AMD's GPUs: code objects that link, whose descriptors and metadata say what they take.
+
+None has run on such a GPU. What is compiled is the IR that the emulator runs for NVIDIA's, with other names.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import re
 import struct
-import subprocess
-import sys
-from pathlib import Path
 
-import llvmlite.binding as llvm
 import pytest
 
-from kcache_compiler.codegen.gpu.pipeline import lower_gpu
-from kcache_compiler.types import CompileOptions
-from tests.compiler.gpu.test_golden import POINTS, TURN
+from kcache_compiler.codegen.gpu import lower_gpu
+from kcache_compiler.codegen.gpu.amdgpu import for_amd
+from kcache_compiler.errors import CompileFailed, UnsupportedOp
+from kcache_compiler.package.amd import MACHINES, kernels_of
+from kcache_compiler.types import CompiledKernel, CompileOptions
+from tests.compiler.gpu.programs import matmul
+from tests.compiler.gpu.test_golden import POINTS, ROWS, TURN
+from tests.gpu.programs import narrow_attention
 
-TRIPLE = "amdgcn-amd-amdhsa"
-#: Of ELF: AMD's GPUs, and the machines in the lowest byte of the flags.
-_MACHINE, _CHIPS = 224, {"gfx90a": 0x3F, "gfx942": 0x4C}
-_NAMES = {"tid": "workitem.id", "ctaid": "workgroup.id"}
-
-
-def for_amd(text: str) -> str:
-    """LLVM IR of a kernel for NVIDIA's GPUs with the names that AMD's have; shuffles have none."""
-    text = text.replace("ptx_kernel", "amdgpu_kernel")
-    for theirs, ours in _NAMES.items():
-        text = text.replace(f"@llvm.nvvm.read.ptx.sreg.{theirs}.", f"@llvm.amdgcn.{ours}.")
-    return re.sub(r"@llvm\.nvvm\.barrier[\w.]*\([^)]*\)", "@llvm.amdgcn.s.barrier()", text)
-
-
-def code_object(text: str, chip: str) -> bytes:
-    """A relocatable object."""
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    machine = llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=chip, features="", opt=3, reloc="pic")
-    module = llvm.parse_assembly(text)
-    module.triple, module.data_layout = TRIPLE, str(machine.target_data)
-    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
-    builder.getModulePassManager().run(module, builder)
-    return machine.emit_object(module)
+needs_linker = pytest.mark.skipif(
+    importlib.util.find_spec("ziglang") is None, reason="no ziglang, which brings ld.lld"
+)
+#: Text, number of inputs, form of the launch.
+PROGRAMS = {
+    "stream": (POINTS, 2, "stream"),
+    "transposition": (TURN, 1, "transposition"),
+    "rows": (ROWS, 1, "rows"),
+    "product": (matmul(65, 33, 96, "f32"), 3, "contraction"),
+    "large product": (matmul(2048, 64, 2048, "f32"), 3, "contraction"),
+    "bf16 product": (matmul(128, 96, 192, "bf16"), 3, "contraction"),
+    "attention": (narrow_attention(1, 1, 37, 75, 40, "f32", causal=True), 3, "attention"),
+}
 
 
-@pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="no ziglang, which brings ld.lld")
-@pytest.mark.parametrize(("text", "inputs"), [(POINTS, 2), (TURN, 1)], ids=["points", "transposition"])
-@pytest.mark.parametrize("chip", list(_CHIPS))
-def test_kernels_without_shuffles_link_as_a_code_object(
-    chip: str, text: str, inputs: int, tmp_path: Path
-) -> None:
-    kernel = lower_gpu(text, inputs, "sm_90", CompileOptions(), lambda _: None)
-    source = for_amd(kernel.artifacts["llvm"].decode())
-    assert "nvvm" not in re.sub(r'"nvvm\.\w+"', "", source)
-    made, linked = tmp_path / "kernel.o", tmp_path / "kernel.hsaco"
-    made.write_bytes(code_object(source, chip))
-    command = [sys.executable, "-m", "ziglang", "ld.lld", "-shared", made, "-o", linked]
-    subprocess.run(command, check=True, timeout=120)
-    content = linked.read_bytes()
-    kind, machine = struct.unpack_from("<HH", content, 16)
-    (flags,) = struct.unpack_from("<I", content, 48)
-    assert (kind, machine, flags & 0xFF) == (3, _MACHINE, _CHIPS[chip])
-    for name in ("launch_0.kd", ".vgpr_spill_count\0", ".kernarg_segment_size"):
-        assert name.encode() in content
+def compiled(name: str, target: str) -> CompiledKernel:
+    text, inputs, _ = PROGRAMS[name]
+    return lower_gpu(text, inputs, target, CompileOptions(), lambda _: None)
+
+
+@needs_linker
+@pytest.mark.parametrize("chip", list(MACHINES))
+@pytest.mark.parametrize("name", list(PROGRAMS))
+def test_every_form_links_as_a_code_object(name: str, chip: str) -> None:
+    kernel = compiled(name, chip)
+    (launch,) = kernel.interface.gpu_launches
+    assert launch.ops[0] == PROGRAMS[name][2]
+    (found,) = kernels_of(kernel.artifacts["hsaco"], chip).values()
+    assert (found.name, found.wave) == (launch.entry, 64)
+    assert found.block_threads == launch.block[0] * launch.block[1] * launch.block[2]
+    assert found.parameter_bytes >= 8 * len(launch.params)
+    assert found.shared_bytes <= 64 << 10
+    assert found.vector_spills == found.scalar_spills == 0
+    resources = launch.resources
+    assert resources is not None
+    assert (resources.spill_bytes, resources.static_shared) == (0, found.shared_bytes)
+    assert 0 < resources.registers <= 512
+    assert 0 < resources.scalar_registers <= 112
+    assert "llvm.nvvm" not in kernel.artifacts["llvm"].decode()
+
+
+@needs_linker
+def test_equal_programs_give_equal_bytes() -> None:
+    assert compiled("rows", "gfx942").artifacts == compiled("rows", "gfx942").artifacts
+
+
+@needs_linker
+def test_code_objects_that_contradict_themselves_are_refused() -> None:
+    content = bytearray(compiled("rows", "gfx942").artifacts["hsaco"])
+    with pytest.raises(CompileFailed, match="no code object for gfx90a"):
+        kernels_of(bytes(content), "gfx90a")
+    (kernel,) = kernels_of(bytes(content), "gfx942").values()
+    said = struct.pack("<III", kernel.shared_bytes, kernel.private_bytes, kernel.parameter_bytes)
+    assert content.count(said) == 1
+    content[content.index(said)] ^= 1
+    with pytest.raises(CompileFailed, match="contradicts its metadata"):
+        kernels_of(bytes(content), "gfx942")
+
+
+def test_shuffles_and_votes_stay_within_half_a_wave() -> None:
+    text = for_amd(
+        """declare i1 @llvm.nvvm.vote.any.sync(i32, i1)
+define ptx_kernel void @k(ptr %p) #0 {
+  %s = alloca i64, align 8
+  %t = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %v = call i1 @llvm.nvvm.vote.any.sync(i32 -1, i1 true)
+  ret void
+}
+attributes #0 = { "nvvm.reqntid"="64,2,1" }
+"""
+    )
+    assert re.search(r"and i32 %lane, 32\n.*\n.*lshr i64 %all", text)
+    assert "%s = addrspacecast ptr addrspace(5) %s.own to ptr" in text
+    assert '"amdgpu-flat-work-group-size"="128,128"' in text
+    assert "call i32 @llvm.amdgcn.workitem.id.x()" in text
+
+
+def test_what_has_no_form_there_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedOp, match=r"llvm\.nvvm\.ldmatrix\.sync"):
+        for_amd("call i32 @llvm.nvvm.ldmatrix.sync(ptr %p)")
+    with pytest.raises(CompileFailed, match="unknown target 'gfx1100'"):
+        lower_gpu(POINTS, 2, "gfx1100", CompileOptions(), lambda _: None)

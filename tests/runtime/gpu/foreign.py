@@ -5,6 +5,7 @@ CuPy needs a GPU to be imported, so its arrays are played by a class with the fe
 
 from __future__ import annotations
 
+import ctypes
 import json
 import sys
 from types import ModuleType, SimpleNamespace
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from kcache_grpc.runtime.gpu import owned
 from kcache_grpc.runtime.gpu.device import device_numbered
 from kcache_grpc.runtime.gpu.exporters import for_cupy
 from tests.runtime.gpu.cases import View, array, error_of, kernel
@@ -108,6 +110,33 @@ def exported_short_way() -> Any:
         "why": error_of(lambda: made(silent))[1],
         "view": error_of(lambda: made(View(x, 4)))[1],
     }
+
+
+class Strided(View):
+    """Elements some steps apart."""
+
+    def __init__(self, base: Any, offset: int, step: int) -> None:
+        super().__init__(base, offset)
+        self._steps = (ctypes.c_int64 * 1)(step)
+
+    def __dlpack__(self, **keywords: Any) -> object:
+        capsule = super().__dlpack__(**keywords)
+        tensor, *_ = list(owned._exported.values())[-1]  # pyright: ignore[reportPrivateUsage]
+        tensor.strides = self._steps
+        return capsule
+
+
+def odd_arrays() -> Any:
+    """Views that no kernel takes, the first time and once the short way is known."""
+    found: list[str] = []
+    made, x = kernel(), array(256)
+    strided = Strided(x, 0, 2)
+    found.append(error_of(lambda: made(strided))[1])
+    made(x)
+    made(Strided(x, 0, 1))
+    found.append(error_of(lambda: made(strided))[1])
+    found.append(error_of(lambda: made(Strided(x, 8, 1)))[1])
+    return found
 
 
 class Loud(View):

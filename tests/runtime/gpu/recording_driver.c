@@ -115,7 +115,8 @@ int cuModuleGetFunction(function **result, module *from, const char *name) {
 
 int cuFuncGetAttribute(int *value, int which, function *of) {
     (void)of;
-    return *value = which == 0 ? 1024 : (int)setting("RECORDER_STATIC_SHARED", 0), 0;
+    long most = setting("RECORDER_MOST_THREADS", 1024);
+    return *value = (int)(which == 0 ? most : setting("RECORDER_STATIC_SHARED", 0)), 0;
 }
 
 int cuFuncSetAttribute(function *of, int which, int value) {

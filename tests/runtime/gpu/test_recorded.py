@@ -137,6 +137,7 @@ def test_arguments_are_on_one_device_and_the_results_are_there(tmp_path: Path) -
         ("loads_sm_80", {"capability": 120}, ""),
         ("loads_sm_90a", {"capability": 100}, "needs compute capability 9.0 exactly"),
         ("calls", {"capturing": 1}, "cannot be part of a CUDA graph"),
+        ("calls", {"most_threads": 64}, "takes blocks of 128 threads, and its code allows 64 here"),
         ("calls", {"static_shared": 232000}, "bytes of shared memory a block, and cuda:0 has 232448"),
         ("capture_of_a_loaded_kernel", {"capturing": 1}, ""),
     ],
@@ -148,6 +149,20 @@ def test_gpus_and_drivers_that_cannot_are_named(
     assert said[0] == ("ArgumentError" if reason else "none")
     assert reason in said[1]
     assert not reason or not any(call.startswith("cuLaunchKernel") for call in calls)
+
+
+def test_views_with_steps_or_an_odd_start_are_refused_before_and_after_the_short_way(tmp_path: Path) -> None:
+    said, calls = run("odd_arrays", tmp_path, "foreign")
+    assert ["not row-major contiguous" in text for text in said] == [True, True, False]
+    assert "not aligned to 16 bytes" in said[2]
+    assert len([call for call in calls if call.startswith("cuLaunchKernel add")]) == 2
+
+
+def test_a_gpu_without_memory_left_says_so(tmp_path: Path) -> None:
+    said, calls = run("calls", tmp_path, full=1)
+    assert said[0] == "ResourceExhausted"
+    assert "the GPU has no memory left" in said[1]
+    assert not any(call.startswith("cuLaunchKernel") for call in calls)
 
 
 def test_another_stream_waits_for_the_launches_and_nobody_else_does(tmp_path: Path) -> None:

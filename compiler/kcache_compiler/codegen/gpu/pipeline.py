@@ -7,6 +7,7 @@ from collections.abc import Callable
 from kcache_compiler import compile as cpu
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.formula import text
+from kcache_compiler.codegen.gpu.amdgpu import link_code_object, retarget
 from kcache_compiler.codegen.gpu.control import MAX_OPERATIONS, flatten_control
 from kcache_compiler.codegen.gpu.cubin import assemble
 from kcache_compiler.codegen.gpu.launches import build_kernels
@@ -15,7 +16,8 @@ from kcache_compiler.codegen.gpu.widen import widen_reductions
 from kcache_compiler.codegen.llvmir import emit_assembly, optimize
 from kcache_compiler.codegen.pipeline import BUFFERIZE, LOWER, TRANSLATE
 from kcache_compiler.codegen.stage import Rewrite, Stage, Unit, run
-from kcache_compiler.package.target import target_named
+from kcache_compiler.package.amd import AMD_TARGETS
+from kcache_compiler.package.target import Target, target_named
 from kcache_compiler.types import CompiledKernel, CompileOptions, KernelInterface
 
 
@@ -66,6 +68,20 @@ PIPELINE: tuple[Stage, ...] = (
     Rewrite("cubin", assemble, verify=False),
 )
 
+_OPTIMIZED = [stage.name for stage in PIPELINE].index("optimize")
+#: For AMD's GPUs.
+AMD_PIPELINE: tuple[Stage, ...] = (
+    *PIPELINE[:_OPTIMIZED],
+    Rewrite("amdgpu", retarget, verify=False),
+    PIPELINE[_OPTIMIZED],
+    Rewrite("hsaco", link_code_object, verify=False),
+)
+
+
+def pipeline_for(target: Target) -> tuple[Stage, ...]:
+    """The stages of a GPU."""
+    return AMD_PIPELINE if target.name in AMD_TARGETS else PIPELINE
+
 
 def lower_gpu(
     module_text: str,
@@ -77,7 +93,7 @@ def lower_gpu(
     """Compile a module whose ``main`` takes ``n_inputs`` inputs, then lifted constants, for a GPU."""
     unit = Unit(module_text, n_inputs, target_named(target), options)
     with mlir.new_context(), mlir.unknown_location():
-        seconds = run(PIPELINE, unit, on_stage)
+        seconds = run(pipeline_for(unit.target), unit, on_stage)
     return kernel_of(unit, seconds)
 
 
@@ -96,11 +112,11 @@ def kernel_of(unit: Unit, seconds: dict[str, float]) -> CompiledKernel:
         gpu_launches=tuple(unit.gpu_launches),
         checks=unit.checks,
     )
-    artifacts = {
-        "ptx": unit.assembly.encode(),
-        "mlir": unit.source.encode(),
-        "llvm": unit.llvm_ir.encode(),
-    }
-    if unit.object_code:
-        artifacts["cubin"] = unit.object_code
+    artifacts = {"mlir": unit.source.encode(), "llvm": unit.llvm_ir.encode()}
+    if unit.target.name in AMD_TARGETS:
+        artifacts = {"hsaco": unit.object_code, **artifacts}
+    else:
+        artifacts = {"ptx": unit.assembly.encode(), **artifacts}
+        if unit.object_code:
+            artifacts["cubin"] = unit.object_code
     return CompiledKernel(artifacts, interface, seconds)

@@ -7,6 +7,7 @@ from functools import lru_cache
 from math import isqrt
 
 from kcache_compiler.errors import CompileFailed
+from kcache_compiler.package.amd import AMD_TARGETS
 from kcache_compiler.package.gpu import GPU_TARGETS, WARP_SIZE, GpuTarget
 from kcache_compiler.schedule.choices import GpuChoices, parse_choices
 
@@ -47,8 +48,10 @@ class Defaults:
 
 
 _USUAL = Defaults()
-#: By compute capability. All alike: none was measured yet.
-DEFAULTS: dict[tuple[int, int], Defaults] = {target.capability: _USUAL for target in GPU_TARGETS.values()}
+#: By compute capability, which AMD's GPUs have none of. All alike: none was measured yet.
+DEFAULTS: dict[tuple[int, int], Defaults] = {
+    target.capability: _USUAL for target in (*GPU_TARGETS.values(), *AMD_TARGETS.values())
+}
 
 
 @dataclass(frozen=True)
