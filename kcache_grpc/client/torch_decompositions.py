@@ -34,6 +34,10 @@ def decompositions() -> dict[Any, Any]:
     table[aten.native_group_norm.default] = _group_norm
     table[aten._native_batch_norm_legit_no_training.default] = _batch_norm
     table[aten.scaled_dot_product_attention.default] = _attention
+    table[aten.cumprod.default] = _cumprod
+    for overload in (aten.embedding_bag.default, aten.embedding_bag.padding_idx, aten._embedding_bag.default):
+        table[overload] = _embedding_bag
+    table[aten._embedding_bag_forward_only.default] = _embedding_bag
     return table
 
 
@@ -140,3 +144,53 @@ def _batch_norm(
     if bias is not None:
         result = result + bias.to(wide).reshape(shape)
     return result.to(x.dtype), x.new_empty((0,)), x.new_empty((0,))
+
+
+def _cumprod(x: Any, dim: int, *, dtype: Any = None) -> Any:
+    """``aten.cumprod`` in steps of doubled distance, each a product with what lies that far before."""
+    torch: Any = import_module("torch")
+    if x.dim() == 0 or not isinstance(x.shape[dim], int):
+        return NotImplemented  # an open size: how many steps it takes is not known
+    if dtype is None and not (x.is_floating_point() or x.is_complex()):
+        dtype = torch.int64
+    x = x.to(dtype) if dtype is not None else x
+    size, distance = x.shape[dim], 1
+    while distance < size:
+        kept, ahead = x.narrow(dim, 0, distance), x.narrow(dim, distance, size - distance)
+        x = torch.cat([kept, ahead * x.narrow(dim, 0, size - distance)], dim)
+        distance *= 2
+    return x
+
+
+def _embedding_bag(
+    weight: Any,
+    indices: Any,
+    offsets: Any,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Any = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = -1,
+) -> Any:
+    """``aten.embedding_bag``: rows added up by bag, for sums and means; its first result alone."""
+    torch: Any = import_module("torch")
+    if mode not in (0, 1):
+        return NotImplemented
+    starts = offsets[:-1] if include_last_offset else offsets
+    places = torch.arange(indices.shape[0], device=indices.device)
+    bag = (starts.unsqueeze(0) <= places.unsqueeze(1)).sum(1) - 1
+    rows = torch.embedding(weight, indices)
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.unsqueeze(-1)
+    counted = torch.ones_like(indices)
+    if padding_idx is not None and padding_idx != -1:
+        padding = indices == padding_idx % weight.shape[0]
+        rows = torch.where(padding.unsqueeze(-1), torch.zeros_like(rows), rows)
+        counted = torch.where(padding, 0, counted)
+    total = rows.new_zeros((starts.shape[0], weight.shape[1])).index_add(0, bag, rows)
+    if mode == 1:
+        count = counted.new_zeros((starts.shape[0],)).index_add(0, bag, counted)
+        total = total / count.clamp(min=1).unsqueeze(-1).to(total.dtype)
+    empty = indices.new_empty((0,))
+    return total, empty, empty, empty

@@ -114,6 +114,10 @@ def _gathered(unit: Unit, pairs: list[tuple[str, mlir.Op]], shapes: Shapes) -> G
     if not _together(found):
         return None
     copies = list(dict.fromkeys(repeat.copy for repeat, _ in found.repeats.values()))
+    for (
+        copy
+    ) in copies:  # what it reads, and queries, live until the launch, which is where its first member is
+        copy.move_before(found.members[0])
     found.members = copies + found.members
     found.spared += [mlir.defining(copy.operands[-1]) for copy in copies]
     found.reach = _reach(found)

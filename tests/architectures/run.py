@@ -1,0 +1,54 @@
+"""One model through export, compile and call, compared with eager mode."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import torch
+
+import kcache_grpc as kcache
+from kcache_grpc.errors import KcacheError
+from tests.architectures.corpus import made
+
+#: Largest difference, relative to the largest number of the result, that counts as right for f32.
+TOLERANCE = 1e-5
+
+
+class Outcome(NamedTuple):
+    """``how``: right, refused, or wrong. ``apart``: the largest difference from eager mode."""
+
+    name: str
+    how: str
+    why: str
+    apart: float
+    parameters: int
+    export_s: float
+    compile_s: float
+
+
+def outcome(client: kcache.Client, name: str) -> Outcome:
+    module, inputs = made(name)
+    count = sum(p.numel() for p in module.parameters())
+    started = time.perf_counter()
+    with torch.no_grad():
+        expected = module(*inputs)
+        exported = torch.export.export(module, inputs)
+    between = time.perf_counter()
+    try:
+        kernel = client.compile(exported)
+    except KcacheError as error:
+        return Outcome(name, "refused", str(error), 0.0, count, between - started, 0.0)
+    compiled = time.perf_counter()
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    apart = [_apart(got, want) for got, want in zip(kernel(*inputs), expected, strict=True)]
+    worst = max(apart)
+    how = "right" if worst <= TOLERANCE else "wrong"
+    return Outcome(name, how, "", worst, count, between - started, compiled - between)
+
+
+def _apart(got: Any, want: Any) -> float:
+    if got.dtype != want.dtype or got.shape != want.shape or not bool(torch.isfinite(got).all()):
+        return float("inf")
+    scale = max(1.0, float(want.abs().max())) if want.dtype.is_floating_point else 1.0
+    return float((got.double() - want.double()).abs().max()) / scale
