@@ -14,6 +14,7 @@ from importlib import import_module
 
 from kcache_compiler.errors import InvalidProgram, LimitExceeded, UnsupportedOp
 from kcache_compiler.frontends import context as mlir
+from kcache_compiler.frontends.constraints import check_constraints
 from kcache_compiler.frontends.context import Native
 from kcache_compiler.frontends.graph.program import GraphProgram
 from kcache_compiler.frontends.imported import Imported
@@ -51,6 +52,9 @@ Source = bytes | GraphProgram
 
 #: The parser calls its buffer ``-``.
 _PLACE = re.compile(r'"-":(\d+):(\d+)')
+
+#: An operation of the dialects that have constraints.
+_OPERATION = re.compile(r"[\"']?((?:stablehlo|chlo)\.\w+)")
 
 #: Attributes in bytecode that belong to a dialect which is not here.
 _CLOSED = re.compile(r"dialect '(\w+)' does not implement the bytecode interface")
@@ -125,6 +129,7 @@ def _finished(module: Native, format: str, names: set[str]) -> Program:
     entry = _entry(functions)
     _refuse_recursion(functions)
     if format == "stablehlo":
+        check_constraints(module, names)
         legalize_chlo(module, names)
     else:
         generalize_linalg(module)
@@ -156,7 +161,7 @@ def _guarded(step: Callable[[], Native], program: bytes, format: str) -> Native:
     try:
         result = step()
     except mlir.mlir_error() as error:
-        raise InvalidProgram(_explain(error, format)) from None
+        raise InvalidProgram(_explain(error, format, program)) from None
     except RuntimeError:
         # The bindings cannot even decode the diagnostic, which quotes the program.
         raise InvalidProgram(
@@ -165,12 +170,10 @@ def _guarded(step: Callable[[], Native], program: bytes, format: str) -> Native:
     return result
 
 
-def _explain(error: Exception, format: str) -> str:
+def _explain(error: Exception, format: str, program: bytes) -> str:
     native: Native = error
     diagnostics = list(native.error_diagnostics)
-    lines = [f"{_line_of(d.location)}{str(d.message).strip()}" for d in diagnostics[:3]] or [
-        str(error)[:2000]
-    ]
+    lines = [f"{_line_of(d.location)}{_said(d, program)}" for d in diagnostics[:3]] or [str(error)[:2000]]
     text = "; ".join(lines)[:4000]
     word = _DIALECTS[format][1]
     closed = _CLOSED.search(text)
@@ -185,6 +188,19 @@ def _explain(error: Exception, format: str) -> str:
     elif "unregistered" in text or "not found for custom op" in text:
         text += f" (a {word} program may use only the dialects {', '.join(sorted(_DIALECTS[format][0]))})"
     return f"the program is not valid {word}: {text}"
+
+
+def _said(diagnostic: Native, program: bytes) -> str:
+    """What a diagnostic says, with the operation at its place where it names none itself."""
+    message = str(diagnostic.message).strip()
+    place = _PLACE.search(str(diagnostic.location))
+    if place is None or is_bytecode(program) or _OPERATION.search(message):
+        return message
+    number, column = int(place[1]), int(place[2])
+    lines = program.split(b"\n", number)
+    text = lines[number - 1][:2000] if 0 < number <= len(lines) else b""
+    found = _OPERATION.match(text.decode(errors="replace"), max(column - 1, 0))
+    return f"{found[1]}: {message}" if found else message
 
 
 def _line_of(location: Native) -> str:

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.ops.generated import algebra, control, elementwise, indexing, norms, randoms, reducing, shaping
+from tests.ops.generated import (
+    algebra,
+    computed,
+    control,
+    elementwise,
+    indexing,
+    norms,
+    randoms,
+    reducing,
+    shaping,
+)
 from tests.ops.generated.draft import Draft, Family
 from tests.ops.programs import OpProgram
 from tests.ops.values import generator
 
 FAMILIES: dict[str, Family] = {
     op: family
-    for part in (elementwise, shaping, reducing, indexing, control, norms, algebra, randoms)
+    for part in (elementwise, shaping, reducing, indexing, control, norms, algebra, randoms, computed)
     for op, family in sorted(part.families().items())
 }
 

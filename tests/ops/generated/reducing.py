@@ -15,7 +15,7 @@ _REAL = (*INTEGERS, *FLOATS)
 def families() -> dict[str, Family]:
     """Every operation of this file."""
     return {
-        "convolution": Family(NUMBERS, _convolution),
+        "convolution": Family(NUMBERS, convolution),
         "dot": Family(NUMBERS, _dot),
         "dot_general": Family(ALL, _dot_general),
         "reduce": Family(ALL, _reduce),
@@ -196,7 +196,8 @@ def _dot_general(draft: Draft) -> OpProgram:
     return draft.program(made, absolute=4 * absolute)
 
 
-def _convolution(draft: Draft) -> OpProgram:
+def convolution(draft: Draft, computed: bool = False) -> OpProgram:
+    """Of any layout, groups, strides and dilations; ``computed``: its padding is a value."""
     spatial = draft.number(0, 3)
     many = draft.number(1, 3)
     groups, batches = draft.pick(((1, 1), (1, 1), (many, 1), (1, many)))
@@ -222,11 +223,20 @@ def _convolution(draft: Draft) -> OpProgram:
         f"batch_group_count = {batches} : i64, feature_group_count = {groups} : i64, "
         f"dimension_numbers = {numbers}, window_strides = {integers(stride)}, "
         f"lhs_dilation = {integers(left)}, rhs_dilation = {integers(right)}, "
-        f"padding = {pairs(padding)}, window_reversal = array<i1{': ' if spatial else ''}{reversal}>"
+        f"window_reversal = array<i1{': ' if spatial else ''}{reversal}>"
     )
+    stated = f"{attributes}, padding = {pairs(padding)}"
     kind, absolute = sums(draft, math.prod(kernel) * inputs)
     operands = [draft.argument(image, kind), draft.argument(weight, kind)]
-    return draft.program(draft.call(operands, [(draft.dtype, made)], attributes), absolute=4 * absolute)
+    if computed:
+        type = f"tensor<{spatial}x2xi64>"
+        amounts = ", ".join(f"[{low}, {high}]" for low, high in padding)
+        text = f"stablehlo.constant dense<{f'[{amounts}]' if amounts else ''}> : {type}"
+        given = draft.line(text, "i64", (spatial, 2))
+        results = draft.call([*operands, given], [(draft.dtype, made)], attributes)
+        program = draft.program(results, absolute=4 * absolute)
+        return draft.instead(program, operands, (draft.dtype, made), stated, "convolution")
+    return draft.program(draft.call(operands, [(draft.dtype, made)], stated), absolute=4 * absolute)
 
 
 def _labelled(draft: Draft, named: dict[str, int], spatial: list[int]) -> tuple[Shape, str]:

@@ -13,6 +13,7 @@ from kcache_compiler.codegen.legalize.elementwise import (
     signless_tensor,
 )
 from kcache_compiler.codegen.legalize.gathers import lower_batched, lower_unmoved
+from kcache_compiler.codegen.legalize.stated import state_padding, state_product
 from kcache_compiler.codegen.legalize.unreduced import lower_unreduced, lower_windows_of_padding
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.errors import LimitExceeded, UnsupportedOp
@@ -43,6 +44,7 @@ def keep_meaning(unit: Unit) -> None:
         "stablehlo.reshape": _reshape_to_itself,
         "stablehlo.set_dimension_size": _refuse_dynamic_size,
     }
+    mlir.on_each(unit.module, {"stablehlo.dynamic_conv": state_padding, "stablehlo.einsum": state_product})
     _drop_nothing(unit)
     mlir.on_each(unit.module, table)
 

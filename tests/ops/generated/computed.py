@@ -1,0 +1,154 @@
+"""Operations that are written by others: computed padding, einsum, CHLO that broadcasts, narrow integers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from tests.ops.generated.draft import Draft, Family, Shape, sums
+from tests.ops.generated.reducing import convolution
+from tests.ops.programs import OpProgram
+from tests.ops.values import ALL, FLOATS, INTEGERS, NUMBERS, random_bytes, tensor
+
+_BITS = ("i1", *INTEGERS)
+_BROADCASTS: dict[str, tuple[str, ...]] = {
+    "add": ALL,
+    "and": _BITS,
+    "atan2": FLOATS,
+    "compare": (*INTEGERS, *FLOATS),
+    "complex": ("f32", "f64"),
+    "divide": FLOATS,
+    "maximum": ALL,
+    "minimum": ALL,
+    "multiply": ALL,
+    "next_after": FLOATS,
+    "or": _BITS,
+    "power": FLOATS,
+    "remainder": FLOATS,
+    "shift_left": INTEGERS,
+    "shift_right_arithmetic": INTEGERS,
+    "shift_right_logical": INTEGERS,
+    "subtract": NUMBERS,
+    "xor": _BITS,
+}
+_NARROW = ("i2", "i4", "ui2", "ui4")
+_NARROW_OPS = ("add", "and", "maximum", "minimum", "multiply", "negate", "not", "or", "subtract", "xor")
+
+
+def families() -> dict[str, Family]:
+    """Every operation of this file."""
+    found = {f"chlo.broadcast_{op}": Family(dtypes, _broadcast(op)) for op, dtypes in _BROADCASTS.items()}
+    return found | {
+        "chlo.constant_like": Family(NUMBERS[:-2], _constant_like),
+        "constant": Family(ALL[:-2], _constant),
+        "dynamic_conv": Family(NUMBERS, _dynamic_conv),
+        "einsum": Family(NUMBERS, _einsum),
+        "func.narrow": Family(INTEGERS, _narrow),
+    }
+
+
+def _dynamic_conv(draft: Draft) -> OpProgram:
+    """Padding as a value; the interpreter knows it as an attribute."""
+    return convolution(draft, computed=True)
+
+
+def _broadcast(op: str) -> Callable[[Draft], OpProgram]:
+    def make(draft: Draft) -> OpProgram:
+        result = draft.shape()
+        first, second = (tuple(1 if draft.chance(0.2) else size for size in result) for _ in range(2))
+        spread = tuple(max(pair) if 0 not in pair else 0 for pair in zip(first, second, strict=True))
+        drop = draft.number(0, len(result))
+        while drop and any(second[axis] != 1 and first[axis] == 1 for axis in range(drop)):
+            drop -= 1
+        second = second[drop:]
+        spread = tuple(
+            first[axis] if axis < drop or second[axis - drop] == 1 else second[axis - drop]
+            for axis in range(len(result))
+        )
+        tame = "tame" if op in ("atan2", "power", "multiply", "maximum", "minimum") else "any"
+        kinds = [tame if draft.dtype in ("c64", "c128") or op in ("atan2", "power") else "any"] * 2
+        operands = [draft.argument(shape, kind) for shape, kind in zip((first, second), kinds, strict=True)]
+        attributes = "comparison_direction = #chlo<comparison_direction GE>" if op == "compare" else ""
+        made = {"compare": "i1", "complex": {"f32": "c64", "f64": "c128"}.get(draft.dtype, "")}
+        ulps = 4.0 if op in ("atan2", "power") else 64.0 if draft.dtype in ("c64", "c128") else 0.0
+        absolute = 1e-5 if draft.dtype == "c64" else 0.0
+        return draft.program(
+            draft.call(operands, [(made.get(op, draft.dtype), spread)], attributes), ulps, absolute
+        )
+
+    return make
+
+
+def _literal(draft: Draft, shape: Shape) -> tuple[str, bytes]:
+    content = random_bytes(draft.rng, draft.dtype, math.prod(shape), "any")
+    if draft.dtype == "i1":
+        words = ["true" if one else "false" for one in content]
+        return (f"[{', '.join(words)}]" if words else ""), content
+    return (f'"0x{content.hex().upper()}"' if content else ""), content
+
+
+def _constant(draft: Draft) -> OpProgram:
+    """Any values, few or many, or one everywhere."""
+    shape = draft.shape(0, 3) if draft.dtype != "i1" else (draft.size(),)
+    draft.argument(())
+    text, content = _literal(draft, shape)
+    if draft.dtype != "i1" and draft.chance(0.3):
+        text, content = _literal(draft, ())
+        content *= math.prod(shape)
+        text = text if math.prod(shape) else ""
+    made = draft.line(f"stablehlo.constant dense<{text}> : {tensor(draft.dtype, shape)}", draft.dtype, shape)
+    return draft.program([made], expected=[content])
+
+
+def _constant_like(draft: Draft) -> OpProgram:
+    value = draft.argument(draft.shape())
+    number = draft.number(0, 100)
+    text = f"{number}.5" if draft.dtype in FLOATS else str(number)
+    element = tensor(draft.dtype, ()).removeprefix("tensor<").removesuffix(">")
+    made = draft.call([value], [(draft.dtype, value.shape)], f"value = {text} : {element}")
+    return draft.program(made)
+
+
+def _einsum(draft: Draft) -> OpProgram:
+    """Letters that are shared and kept, summed, or of one side; the interpreter has ``dot_general``, whose
+    result has them in this order.
+    """
+    sizes = [draft.size() if place != 1 else draft.number(1, 6) for place in range(4)]
+    batch, shared, left, right = (min(size, 9) for size in sizes)
+    kind, absolute = sums(draft, shared)
+    batched = draft.chance(0.5)
+    first: Shape = (batch, left, shared) if batched else (left, shared)
+    second: Shape = (batch, shared, right) if batched else (shared, right)
+    operands = [draft.argument(first, kind), draft.argument(second, kind)]
+    config = "bik,bkj->bij" if batched else "ik,kj->ij"
+    result = (draft.dtype, (batch, left, right) if batched else (left, right))
+    program = draft.program(
+        draft.call(operands, [result], f'einsum_config = "{config}"'), absolute=4 * absolute
+    )
+    shares = "lhs_batching_dimensions = [0], rhs_batching_dimensions = [0], " if batched else ""
+    numbers = (
+        f"dot_dimension_numbers = #stablehlo.dot<{shares}lhs_contracting_dimensions = "
+        f"[{2 if batched else 1}], rhs_contracting_dimensions = [{1 if batched else 0}]>"
+    )
+    return draft.instead(program, operands, result, numbers, "dot_general")
+
+
+def _narrow(draft: Draft) -> OpProgram:
+    """Integers of 2 and 4 bits inside a program: converted, computed with, converted back."""
+    shape, element = draft.shape(), draft.pick(_NARROW)
+    first, second = draft.argument(shape), draft.argument(shape)
+    kind = f"tensor<{''.join(f'{size}x' for size in shape)}{element}>"
+    names = ["%n0", "%n1"]
+    for name, value in zip(names, (first, second), strict=True):
+        draft.lines.append(f"{name} = stablehlo.convert {value.name} : ({value.type}) -> {kind}")
+    for step in range(draft.number(1, 3)):
+        op = draft.pick(_NARROW_OPS)
+        given = names[-1:] if op in ("negate", "not") else names[-2:]
+        names.append(f"%n{step + 2}")
+        draft.lines.append(f"{names[-1]} = stablehlo.{op} {', '.join(given)} : {kind}")
+    if draft.chance(0.3):
+        flags = f"tensor<{''.join(f'{size}x' for size in shape)}i1>"
+        text = f"stablehlo.compare LT, {names[-1]}, %n0 : ({kind}, {kind}) -> {flags}"
+        return draft.program([draft.line(text, "i1", shape)])
+    text = f"stablehlo.convert {names[-1]} : ({kind}) -> {first.type}"
+    return draft.program([draft.line(text, draft.dtype, shape)])

@@ -1,0 +1,20 @@
+"""What breaks a constraint of the specification is refused before a key is taken, by op and constraint."""
+
+from __future__ import annotations
+
+import pytest
+
+from kcache_compiler import canonicalize
+from kcache_compiler.errors import InvalidProgram
+from tests.ops.violations import Violation, violations
+
+_ALL = violations()
+
+
+@pytest.mark.parametrize("violation", _ALL, ids=[one.id for one in _ALL])
+def test_a_broken_constraint_is_named(violation: Violation) -> None:
+    with pytest.raises(InvalidProgram) as refusal:
+        canonicalize(violation.program.encode(), "stablehlo", "strict")
+    message = str(refusal.value)
+    assert violation.op in message
+    assert all(word in message for word in violation.words), message
