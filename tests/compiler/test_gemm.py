@@ -32,6 +32,7 @@ SHAPES = [
     (2, 140, 520),
     (23, 97, 300),
     (37, 515, 513),
+    (30, 80, 530),
     (5, 33, 0),
     (0, 4, 4),
 ]
@@ -273,8 +274,9 @@ def test_the_micro_kernel_keeps_its_sums_in_registers(target: str, wide: str) ->
         target_named(target), tuning_for(target, "generic"), (wide, wide, wide), wide, exact=False
     )
     assembly = compiled_library(form, target_named(target)).assembly
-    for rows in row_counts(form):
-        loops = _inner_loops(assembly, f"{form.name}_tile_{rows}")
+    tiles = [(rows, f"{form.name}_tile_{rows}") for rows in row_counts(form)]
+    for rows, name in [*tiles, (form.rows, f"{form.name}_packing_{form.rows}")]:
+        loops = _inner_loops(assembly, name)
         assert loops
         for body in loops:
             assert not re.search(r"rsp|\bsp\b", body), body

@@ -11,84 +11,13 @@ from __future__ import annotations
 from kcache_compiler.codegen.gemm.code import Code, Name
 from kcache_compiler.codegen.gemm.direct import is_direct, write_direct
 from kcache_compiler.codegen.gemm.shape import BYTES, LONE_COLUMNS, SUMMED_TILES, Form
-from kcache_compiler.codegen.gemm.tile import row_counts
+from kcache_compiler.codegen.gemm.strip import LINE
 from kcache_compiler.codegen.memory import stored_name
 
 _POINTER = "!llvm.ptr"
 #: What stands at which place of ``facts``, and how many numbers describe an axis after them.
 FACTS = ("m", "n", "k", "ldc", "load", "batch_axes", "m_axes", "n_axes", "k_axes")
 AXIS_WORDS = 4
-#: Bytes of a line of the caches.
-LINE = 64
-
-
-def strip(form: Form) -> str:
-    """``(rows, n, k, a, b, c, ldc, load, next, step)``: a packed panel of A against a block of packed B.
-
-    Meanwhile rows from ``next`` on, ``step`` bytes apart, are brought near: the next panel's elements.
-    """
-    numbers = [(name, "i64") for name in ("rows", "n", "k")]
-    pointers = [(name, _POINTER) for name in ("a", "b", "c")]
-    after = [("next", _POINTER), ("step", "i64")]
-    code = Code(f"{form.name}_strip", [*numbers, *pointers, ("ldc", "i64"), ("load", "i1"), *after])
-    spare = None if form.masked else code.stack(form.rows * form.columns, form.wide)
-    with code.loop(0, "%n", form.columns) as loop:
-        panel = code.at("%b", code.mul(loop.counter, form.steps), form.packed)
-        target = code.at("%c", loop.counter, form.wide)
-        there = code.min(code.sub("%n", loop.counter), form.columns)
-        line = code.at("%next", code.mul(code.div(loop.counter, form.columns), LINE), "i8")
-        for row in range(form.rows):
-            code.prefetch(code.at(line, code.mul("%step", row), "i8"), level=2)
-        if spare is None:
-            _tiles(code, form, panel, target, "%ldc", there)
-        else:
-            whole = code.compare("eq", there, form.columns)
-            with code.when(whole):
-                _tiles(code, form, panel, target, "%ldc", there)
-            with code.otherwise():
-                with code.when("%load"):
-                    _copy(code, form, (target, "%ldc"), (spare, code.const(form.columns)), there)
-                _tiles(code, form, panel, spare, code.const(form.columns), there)
-                _copy(code, form, (spare, code.const(form.columns)), (target, "%ldc"), there)
-    return code.text()
-
-
-def _copy(
-    code: Code, form: Form, source: tuple[Name, Name], target: tuple[Name, Name], columns: Name
-) -> None:
-    with code.loop(0, "%rows") as row, code.loop(0, columns) as column:
-        read, written = (
-            code.at(base, code.add(code.mul(row.counter, step), column.counter), form.wide)
-            for base, step in (source, target)
-        )
-        code.store(code.load(read, form.wide, BYTES[form.wide]), written, form.wide, BYTES[form.wide])
-
-
-def _tiles(code: Code, form: Form, panel: Name, target: Name, ldc: Name, there: Name) -> None:
-    """The tiles that make up the panel's rows: the full one, or one for each bit of their number."""
-    full, *parts = row_counts(form)
-
-    def call(rows: int, first: Name) -> None:
-        a = code.at("%a", code.mul(first, form.row_step), form.packed)
-        c = code.at(target, code.mul(first, ldc), form.wide)
-        code.call(
-            f"{form.name}_tile_{rows}",
-            ("%k", "i64"),
-            (a, _POINTER),
-            (panel, _POINTER),
-            (code.const(form.columns), "i64"),
-            (c, _POINTER),
-            (ldc, "i64"),
-            (there, "i64"),
-            ("%load", "i1"),
-        )
-
-    with code.when(code.compare("eq", "%rows", full)):
-        call(full, code.const(0))
-    with code.otherwise():
-        for rows in parts:
-            with code.when(code.compare("ne", code.bits("%rows", rows), 0)):
-                call(rows, code.bits("%rows", -2 * rows))
 
 
 class Driver:
@@ -197,7 +126,7 @@ class Driver:
             self.table(self.steps_a, start, depth, "k", 1)
             self.table(self.steps_b, start, depth, "k", 2)
             run_a, run_b = self.run(self.steps_a, depth), self.run(self.steps_b, depth)
-            self._pack_b(bases["b"], there, depth, run_b, follow)
+            packed = self._pack_b(bases["b"], there, depth, run_b, follow, code.sub(high, low))
             more = code.compare("ne", piece.counter, 0)
             load = code.either(more, code.compare("ne", facts["load"], 0))
             last = code.compare("eq", code.add(piece.counter, 1), pieces)
@@ -209,7 +138,8 @@ class Driver:
                 begun = code.mul(code.sub(row.counter, low), form.width)
                 own = (code.at(self.sums, begun, form.wide), code.const(form.width))
                 sums = own if form.summed else (stored, step)
-                self._panel(bases["a"], row.counter, rows, there, depth, run_a, load, sums)
+                begins = code.choose(code.compare("eq", row.counter, low), packed, code.const(0))
+                self._panel(bases, row.counter, rows, (begins, there), depth, run_a, load, sums)
                 if form.summed:
                     with code.when(last):
                         self._finish(rows, there, own[0], stored)
@@ -231,12 +161,22 @@ class Driver:
             f"llvm.call @{self.form.name}_consecutive({table}, {count}) : (!llvm.ptr, i64) -> i1"
         )
 
-    def _pack_b(self, base: Name, there: Name, depth: Name, run: Name, follow: Name) -> None:
-        """``follow``: the columns are neighbours; whole panels of such are copied row by row."""
+    def _pack_b(self, base: Name, there: Name, depth: Name, run: Name, follow: Name, height: Name) -> Name:
+        """``follow``: the columns are neighbours; whole panels of such are copied row by row.
+
+        Or by the first rows' tiles: the columns that are left to these. There must be as many rows, and rows
+        of B whole lines apart: what begins inside a line was slower so (257x511x1001 by 15 %).
+        """
         code, form = self.code, self.form
         whole = code.mul(code.div(there, form.columns), form.columns)
         copied = code.choose(follow, whole, code.const(0))
-        with code.when(code.compare("ne", copied, 0)):
+        left = code.const(0)
+        if form.direct:
+            step = self.single_step("k", 2)
+            lines = code.compare("eq", code.rem(step, LINE // BYTES[form.b]), 0)
+            wanted = code.both(code.compare("ne", step, 0), code.compare("sge", height, form.rows))
+            left = code.choose(code.both(lines, wanted), copied, left)
+        with code.when(code.compare("ne", copied, left)):
             code.call(
                 f"{form.name}_copy_b",
                 (code.at(base, code.load(self.columns), stored_name(form.b)), _POINTER),
@@ -256,6 +196,7 @@ class Driver:
                 (run, "i1"),
                 (code.at("%scratch", code.mul(column.counter, form.steps), form.packed), _POINTER),
             )
+        return left
 
     def _finish(self, rows: Name, there: Name, sums: Name, stored: Name) -> None:
         self.code.call(
@@ -271,27 +212,40 @@ class Driver:
 
     def _panel(
         self,
-        base: Name,
+        bases: dict[str, Name],
         row: Name,
         rows: Name,
-        there: Name,
+        columns: tuple[Name, Name],
         depth: Name,
         run: Name,
         load: Name,
         sums: tuple[Name, Name],
     ) -> None:
-        """Pack rows of A and add their products to ``sums``, an address and the step of its rows."""
+        """Pack rows of A and add their products to ``sums``, an address and the step of its rows.
+
+        The first of ``columns``, a number that may be 0, are packed meanwhile.
+        """
         code, form = self.code, self.form
-        self.pack_a(base, row, rows, depth, run, self.panel)
-        width = BYTES[form.a]
+        self.pack_a(bases["a"], row, rows, depth, run, self.panel)
         begun = code.add(code.load(self.rows), code.load(self.steps_a))
-        ahead = code.add(begun, code.mul(self.step_m, form.rows))
+        ahead = code.at(bases["a"], code.add(begun, code.mul(self.step_m, form.rows)), stored_name(form.a))
+        after = ((ahead, _POINTER), (code.mul(self.step_m, BYTES[form.a]), "i64"))
+        steps = code.ceildiv(depth, form.group)
+        begins, there = columns
+        if form.direct:
+            source = code.at(bases["b"], code.load(self.columns), stored_name(form.b))
+            code.call(
+                f"{form.name}_first",
+                *((begins, "i64"), (steps, "i64"), (self.panel, _POINTER), ("%scratch", _POINTER)),
+                *((sums[0], _POINTER), (sums[1], "i64"), (load, "i1"), *after),
+                *((source, _POINTER), (self.steps_b, _POINTER)),
+            )
+        packed = code.at("%scratch", code.mul(begins, form.steps), form.packed)
         code.call(
             f"{form.name}_strip",
-            *((rows, "i64"), (there, "i64"), (code.ceildiv(depth, form.group), "i64")),
-            *((self.panel, _POINTER), ("%scratch", _POINTER), (sums[0], _POINTER)),
-            *((sums[1], "i64"), (load, "i1")),
-            *((code.at(base, ahead, stored_name(form.a)), _POINTER), (code.mul(self.step_m, width), "i64")),
+            *((rows, "i64"), (code.sub(there, begins), "i64"), (steps, "i64")),
+            *((self.panel, _POINTER), (packed, _POINTER), (code.at(sums[0], begins, form.wide), _POINTER)),
+            *((sums[1], "i64"), (load, "i1"), *after),
         )
 
     def pack_a(self, base: Name, row: Name, rows: Name, depth: Name, run: Name, to: Name) -> None:

@@ -6,9 +6,10 @@ import functools
 
 from kcache_compiler.codegen.gemm import pack
 from kcache_compiler.codegen.gemm.direct import direct_parts
-from kcache_compiler.codegen.gemm.driver import Driver, strip
+from kcache_compiler.codegen.gemm.driver import Driver
 from kcache_compiler.codegen.gemm.finish import finish
 from kcache_compiler.codegen.gemm.shape import Form
+from kcache_compiler.codegen.gemm.strip import first_strip, strip
 from kcache_compiler.codegen.gemm.tile import row_counts, tile
 
 
@@ -23,7 +24,7 @@ def library(form: Form) -> str:
     ]
     parts += [tile(form, rows) for rows in row_counts(form)]
     if form.direct:
-        parts += direct_parts(form)
+        parts += [*direct_parts(form), tile(form, form.rows, packing=True), first_strip(form)]
     parts += [finish(form)] if form.summed else []
     parts += [strip(form), Driver(form).text()]
     return "\n".join(parts)

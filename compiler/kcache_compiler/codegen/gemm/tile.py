@@ -1,7 +1,8 @@
 """The micro-kernel: one register tile of C over a block of K.
 
 ``tile_R(k, a, b, step, c, ldc, n, load)``: R rows, of which the ``n`` first columns are read and written.
-Sums stay in registers; each element of C is summed in the order of K.
+Sums stay in registers; each element of C is summed in the order of K. ``packing_R(..., from, steps)`` reads
+B where it lies, step ``k`` at ``from + steps[k]``, and packs it on the way: multiplications hide the wait.
 """
 
 from __future__ import annotations
@@ -21,8 +22,17 @@ ARGUMENTS = (
 )
 
 
-def tile_name(form: Form, rows: int, direct: bool = False, vectors: int = 0) -> str:
-    return f"{form.name}_{'direct' if direct else 'tile'}_{rows}" + (f"x{vectors}" if vectors else "")
+#: What a tile takes besides that packs B, which it writes; and steps ahead of which it asks for B.
+SOURCE = (
+    ("from", "!llvm.ptr {llvm.noalias, llvm.readonly}"),
+    ("steps", "!llvm.ptr {llvm.noalias, llvm.readonly}"),
+)
+STEPS_AHEAD = 16
+
+
+def tile_name(form: Form, rows: int, direct: bool = False, vectors: int = 0, packing: bool = False) -> str:
+    kind = "packing" if packing else "direct" if direct else "tile"
+    return f"{form.name}_{kind}_{rows}" + (f"x{vectors}" if vectors else "")
 
 
 def row_counts(form: Form) -> list[int]:
@@ -30,9 +40,9 @@ def row_counts(form: Form) -> list[int]:
     return [form.rows, *(1 << bit for bit in reversed(range(8)) if 1 << bit < form.rows)]
 
 
-def tile(form: Form, rows: int, direct: bool = False, vectors: int = 0) -> str:
+def tile(form: Form, rows: int, direct: bool = False, vectors: int = 0, packing: bool = False) -> str:
     """The micro-kernel of ``rows`` rows; a ``direct`` one reads B itself, and all columns are there."""
-    code = Code(tile_name(form, rows, direct, vectors), ARGUMENTS)
+    code = Code(tile_name(form, rows, direct, vectors, packing), _arguments(packing))
     vectors = vectors or form.vectors
     columns = [vector * form.lanes for vector in range(vectors)]
     starts = [code.at("%c", code.mul("%ldc", row), form.wide) for row in range(rows)]
@@ -49,7 +59,10 @@ def tile(form: Form, rows: int, direct: bool = False, vectors: int = 0) -> str:
     with code.loop(0, "%k", carried=[(value, form.vector) for value in sums]) as loop:
         start = code.at("%b", code.mul(loop.counter, "%step"), form.packed)
         places = [code.at(start, column, form.packed) for column in columns]
-        packed = [code.load(place, form.packed_vector, width) for place in places]
+        if packing:
+            packed = _pack(code, form, loop.counter, columns, places)
+        else:
+            packed = [code.load(place, form.packed_vector, width) for place in places]
         for place in places if direct and rows > 1 else ():
             code.prefetch(code.at(place, vectors * form.lanes, form.packed))
         column_of_a = code.at("%a", loop.counter, form.packed)
@@ -72,6 +85,29 @@ def tile(form: Form, rows: int, direct: bool = False, vectors: int = 0) -> str:
         else:
             code.store(result, address, form.vector, BYTES[form.wide])
     return code.text()
+
+
+def _arguments(packing: bool) -> list[tuple[str, str]]:
+    if not packing:
+        return list(ARGUMENTS)
+    return [(name, "!llvm.ptr {llvm.noalias}" if name == "b" else kind) for name, kind in ARGUMENTS + SOURCE]
+
+
+def _pack(code: Code, form: Form, step: Name, columns: list[int], places: list[Name]) -> list[Name]:
+    """A row of B from where it lies, stored to ``places``, too."""
+
+    def row(number: Name) -> Name:
+        return code.at("%from", code.load(code.at("%steps", number, "i64")), form.packed)
+
+    source, width = row(step), BYTES[form.packed]
+    ahead = row(code.min(code.add(step, STEPS_AHEAD), code.sub("%k", 1)))
+    values: list[Name] = []
+    for column, place in zip(columns, places, strict=True):
+        if column * width % 64 == 0:
+            code.prefetch(code.at(ahead, column, form.packed), level=2)
+        values.append(code.load(code.at(source, column, form.packed), form.packed_vector, width))
+        code.store(values[-1], place, form.packed_vector, width)
+    return values
 
 
 def _load(code: Code, form: Form, address: Name) -> Name:
