@@ -85,7 +85,7 @@ def _streaming(cases: Cases) -> list[Bar]:
         _mean("fused kernels against JAX", _against(fused, JAX), 1.5),
         _worst("fused kernels against the best rival, worst", _against(fused), 0.9),
         _worst(
-            "above the caches: share of copy bandwidth, worst",
+            "above the caches: share of a copy's bandwidth in the same turns, worst",
             _shares(case for case in fused if case["traffic"] >= ABOVE_CACHES),
             0.85,
         ),

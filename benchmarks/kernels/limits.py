@@ -15,9 +15,11 @@ from benchmarks.kernels.case import Array, Case, aligned_empty
 from benchmarks.kernels.contenders import Absent, Built
 
 NAME = "by hand"
-FLAGS = ("-O3", "-march=native", "-fopenmp", "-Wno-psabi", "-shared", "-fPIC")
+FLAGS = ("-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-Wno-psabi", "-shared", "-fPIC")
 #: Name in the report -> bytes of both buffers together.
 SIZE_CLASSES = {"L1": 16 << 10, "L2": 512 << 10, "last level": 8 << 20, "memory": 512 << 20}
+#: Bytes of results from which Adam's go past the caches.
+_PAST = 32 << 20
 #: Rounds of multiply-adds that tell in turns what the machine gives.
 _BEAT = 20_000
 _SOURCE = Path(__file__).with_name("limits.c")
@@ -51,6 +53,19 @@ class Limits:
         """Multiply-adds for a tenth of a millisecond on every thread: what the machine gives at a time."""
         return functools.partial(self._c.fma_peak, ctypes.c_int64(_BEAT))
 
+    def copying(self, size: int) -> Callable[[], object]:
+        """One copy past the caches, where there are such stores, of ``size`` bytes read and written."""
+        count = size // 8
+        source, target = (aligned_empty((count,), np.float32) for _ in range(2))
+        source[...] = 1
+        target[...] = 0
+        sizes = ctypes.c_int64(count), ctypes.c_int32(1), ctypes.c_int64(1)
+
+        def copy() -> None:
+            self._c.copy(_pointer(target), _pointer(source), *sizes)
+
+        return copy
+
     def bandwidth(self, size: int) -> float:
         """Bytes a second, read and written counted both, of a copy whose two buffers take ``size`` bytes."""
         known = 1 << max(12, size.bit_length() - 1)
@@ -82,16 +97,17 @@ class Limits:
         return (computing, "compute") if computing > moving else (moving, "memory")
 
     def build(self, case: Case, inputs: list[Array]) -> Built:
-        """Two kernels written by hand, on buffers that are ready."""
-        kind = case.name.partition("/")[0]
-        arguments: list[object] = [_pointer(array) for array in inputs]
-        output = aligned_empty(inputs[0].shape, np.float32)
-        sizes = {"exp_add": 16, "rms_norm": 64}
-        if kind not in sizes or inputs[0].shape[-1] % sizes[kind]:
+        """Three kernels written by hand, on buffers that are ready."""
+        kind, shape = case.name.partition("/")[0], inputs[0].shape
+        sizes = {"exp_add": 16, "rms_norm": 64, "adam": 16}
+        if kind not in sizes or shape[-1] % sizes[kind]:
             raise Absent("not written by hand")
-        arguments = [_pointer(output), *arguments, *map(ctypes.c_int64, inputs[0].shape)]
+        outputs = [aligned_empty(shape, np.float32) for _ in range(3 if kind == "adam" else 1)]
+        arguments: list[object] = [*map(_pointer, [*outputs, *inputs]), *map(ctypes.c_int64, shape)]
+        if kind == "adam":
+            arguments.append(ctypes.c_int32(3 * outputs[0].nbytes >= _PAST))
         function: Callable[..., None] = getattr(self._c, kind)
-        return Built(functools.partial(function, *arguments), lambda _: [output])
+        return Built(functools.partial(function, *arguments), lambda _: outputs)
 
 
 def _pointer(array: Array) -> ctypes.c_void_p:

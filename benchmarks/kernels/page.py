@@ -1,4 +1,7 @@
-"""The tables of docs/kernel-speed.md from a run's JSON: ``python -m benchmarks.kernels.page FILE``."""
+"""docs/kernel-speed.md with the tables of a run: ``python -m benchmarks.kernels.page FILE [--write]``.
+
+Prints the whole page, or writes it in its place. What is not between two marks in it stays as it is.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +13,77 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.kernels.bars import bars
-from benchmarks.kernels.summary import OURS, READY, best_rival, by_group, ratios, share
+from benchmarks.kernels.summary import OURS, READY, beside_others, best_rival, by_group, ratios, share
 
+_COPIES = tuple(f"copies, {name}, GB/s" for name in ("L1", "L2", "last level", "memory"))
+_PICTURES = {
+    "groups": "Geometric means by group",
+    "kernels": "Every kernel against its best rival",
+    "roofline": "Roofline",
+}
 _RIVALS = ("Inductor", "Inductor max-autotune", "JAX", "torch eager", "ONNX Runtime", "NumPy")
+
+
+#: The page, and the lines between which a run stands in it.
+PAGE = Path(__file__).parents[2] / "docs" / "kernel-speed.md"
+BEGIN, END = "<!-- begin: written by benchmarks.kernels.page -->", "<!-- end -->"
 
 
 def main() -> None:
     found = json.loads(Path(sys.argv[1]).read_text())
+    text = replaced(PAGE.read_text(), found)
+    if sys.argv[2:] == ["--write"]:
+        PAGE.write_text(text)
+    else:
+        print(text, end="")
+
+
+def replaced(text: str, found: dict[str, Any]) -> str:
+    """The page with this run in it instead of the one it has."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    if not after:
+        raise SystemExit(f"the page has no lines {BEGIN!r} and {END!r}")
+    return "\n".join([before + BEGIN, *stand(found), END + after])
+
+
+def stand(found: dict[str, Any]) -> Iterator[str]:
+    """Lines of Markdown: a run, its machine, all tables."""
+    environment = found["environment"]
+    versions = ", ".join(f"{name} {version}" for name, version in environment["rivals"].items())
+    yield f"\n## Where a run stood: {environment['date'][:10]}\n"
+    names = ("cpu", "cores", "target", "numerics", "rounds", "budget", "clock")
+    cpu, cores, target, numerics, rounds, budget, clock = (environment[name] for name in names)
+    yield f"A processor that calls itself {cpu}, {cores} cores; {versions}. Ours is compiled for `{target}`,"
+    yield f"numerics `{numerics}`. {rounds} rounds, turns of {budget * 1e3:g} ms, by the clock `{clock}`."
+    if environment["inductor_cache"]:
+        yield "Inductor had compiled before, so its compile times are not cold ones."
+    yield ""
+    yield from _table(
+        ("threads", "multiply-adds, GFLOP/s", *_COPIES, "kernels for"), map(_machine, found["machines"])
+    )
     counts = [machine["threads"] for machine in found["machines"]]
     for threads in counts:
-        print("\n".join(page(found, threads)))
+        yield from page(found, threads)
     if len(counts) > 1:
-        print("\n".join(side_by_side(found, counts[0], counts[-1])))
+        yield from side_by_side(found, counts[0], counts[-1])
+
+
+def _machine(machine: dict[str, Any]) -> tuple[str, ...]:
+    copies = (f"{value:.0f}" for value in machine["copy_gbps"].values())
+    kernels = ", ".join(f"{name}: {value}" for name, value in machine["core_types"].items())
+    return str(machine["threads"]), f"{machine['fma_peak_gflops']:.0f}", *copies, kernels
 
 
 def page(found: dict[str, Any], threads: int) -> Iterator[str]:
     """Lines of Markdown for one number of threads."""
     cases = [case for case in found["cases"] if case["threads"] == threads]
     yield f"\n### {threads} thread{'s' if threads > 1 else ''}\n"
+    if threads == 1:
+        yield from (f"![{text}](pictures/kernels-{name}-1.png)" for name, text in _PICTURES.items())
+        yield ""
+    late = beside_others(found["cases"], threads)
+    yield f"Turns that began while other contenders' threads ran, after a second of waiting: {late}.\n"
     yield from _table(("bar", "goal", "here", ""), map(_bar, bars(found, threads)))
     yield from _table(("group", "kernels", *_RIVALS, "best rival"), _groups(found, threads))
     heads = ("kernel", "us a call", "us of code alone", "of the limit", "best rival", "times faster (spread)")

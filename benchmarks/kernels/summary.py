@@ -33,9 +33,15 @@ def best_rival(case: dict[str, Any]) -> str | None:
 
 
 def share(case: dict[str, Any], name: str = READY) -> float | None:
-    """Of the machine's limit: 1 copies, or multiplies and adds, as fast as this machine can."""
+    """Of the machine's limit: 1 copies, or multiplies and adds, as fast as this machine can. A copy that had
+    its turns among the contenders is the limit of those turns.
+    """
     seconds = case["contenders"].get(name, {}).get("seconds")
-    return case["least_s"] / statistics.median(seconds) if seconds else None
+    if not seconds:
+        return None
+    if case["bound"] == "memory" and case.get("beat"):
+        return statistics.median(copy / mine for copy, mine in zip(case["beat"], seconds, strict=True))
+    return case["least_s"] / statistics.median(seconds)
 
 
 def beside_others(cases: list[dict[str, Any]], threads: int) -> int:

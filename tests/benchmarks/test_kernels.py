@@ -25,9 +25,9 @@ from benchmarks.kernels.contenders import blas, pytorch
 from benchmarks.kernels.contenders.stopwatch import tree_seconds
 from benchmarks.kernels.kept import Allowance, Kept
 from benchmarks.kernels.limits import Limits
-from benchmarks.kernels.page import side_by_side
+from benchmarks.kernels.page import BEGIN, PAGE, replaced, side_by_side
 from benchmarks.kernels.settled import settled
-from benchmarks.kernels.summary import best_rival, by_group, geometric_mean, ratios
+from benchmarks.kernels.summary import best_rival, by_group, geometric_mean, ratios, share
 from benchmarks.kernels.table import contractions, graphs, pointwise, rows, shuffles
 
 #: Every function of the table, at sizes that take no time.
@@ -162,16 +162,25 @@ def test_the_gain_of_threads_stands_beside_the_machines_own() -> None:
     assert "in the same turns: 1.60" in mean.text
 
 
+def test_a_copy_in_the_same_turns_is_the_limit_above_the_caches() -> None:
+    row = _row(2.0)
+    assert share(row) == 0.25
+    row.update(bound="memory", beat=[1.0, 2.0, 1.5])
+    assert share(row) == 0.5  # of 1/2, 2/4 and 1.5/2
+
+
 def test_limits_are_measured_and_the_loops_by_hand_are_right(tmp_path: Path) -> None:
     limits = Limits(tmp_path)
     assert limits.peak > 1e9
     assert limits.bandwidth(1 << 14) > 1e8
+    assert limits.beat()()
+    limits.copying(1 << 12)()
     assert limits.least_seconds(1 << 14, 0.0)[1] == "memory"
     assert limits.least_seconds(1 << 14, 1e12)[1] == "compute"
-    for case in (pointwise.exp_add(64, "64"), rows.rms_norm((3, 128))):
+    for case in (pointwise.exp_add(64, "64"), rows.rms_norm((3, 128)), pointwise.adam(64)):
         built = limits.build(case, inputs := case.inputs())
-        [found], [due] = built.read(built.call()), pytorch.reference(case, inputs)
-        assert error_of(found, due) < case.tolerance
+        found, due = built.read(built.call()), pytorch.reference(case, inputs)
+        assert all(error_of(*pair) < case.tolerance for pair in zip(found, due, strict=True))
 
 
 def test_a_turn_waits_until_others_sleep() -> None:
@@ -228,3 +237,28 @@ def test_the_page_sets_thread_counts_side_by_side() -> None:
     *_, line, _ = side_by_side({"cases": [one, two]}, 1, 2)
     assert line.startswith("| matmul/512x512x16 | 2,000,000.0 | 1,000,000.0 | 2.00 | 2.00 |")
     assert line.endswith("| 0.50 (JAX) | 0.50 (JAX) |")
+
+
+def test_a_run_takes_the_place_of_the_one_that_the_page_has() -> None:
+    rows = [_row(2.0, JAX=1.0), {**_row(1.0, JAX=8.0), "threads": 2}]
+    copies = {"L1": 1.0, "L2": 1.0, "last level": 1.0, "memory": 1.0}
+    machines = [
+        {"threads": n, "fma_peak_gflops": n, "copy_gbps": copies, "core_types": {"MKL": "generic"}}
+        for n in (1, 2)
+    ]
+    names = ("cpu", "cores", "target", "numerics", "rounds", "clock")
+    environment = {
+        **dict.fromkeys(names, "some"),
+        "date": "2026-01-02T03:04",
+        "budget": 0.01,
+        "rivals": {"jax": "1"},
+    }
+    found = {"environment": {**environment, "inductor_cache": True}, "machines": machines, "cases": rows}
+    text = replaced(PAGE.read_text(), found)
+    assert "## Where a run stood: 2026-01-02" in text
+    assert "### 2 threads\n\nTurns that began while other contenders' threads ran" in text
+    assert "| matmul/512x512x16 |" in text
+    assert "softmax/4096x64 |" not in text
+    assert replaced(text, found) == text
+    before = PAGE.read_text().partition(BEGIN)[0]
+    assert text.startswith(before + BEGIN)
