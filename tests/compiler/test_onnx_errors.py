@@ -136,7 +136,6 @@ def recursive() -> onnx.ModelProto:
             ("shape",),
         ),
         (lambda: model([], [value("x", [2], TensorProto.STRING)], ["x"]), UnsupportedOp, ("'x'", "STRING")),
-        (lambda: model([], [value("x", [2], TensorProto.FLOAT8E5M2)], ["x"]), UnsupportedOp, ("FLOAT8E5M2",)),
         (lambda: changed(lambda m: m.graph.initializer[0].dims.append(7)), InvalidProgram, ("w1",)),
         (recursive, InvalidProgram, ("F",)),
     ],

@@ -29,6 +29,14 @@ COMBINERS = {
 #: Under ``fast`` a maximum may leave a NaN out: one instruction on x86-64 in the place of three.
 _FAST = {name: "#arith.fastmath<reassoc,nnan,nsz>" for name, flags in COMBINERS.items() if flags == _EXTREME}
 
+#: What makes whole numbers of floats.
+_WHOLE = frozenset(
+    {
+        *("math.roundeven", "math.round", "math.floor", "math.ceil", "math.trunc"),
+        *("arith.fptosi", "arith.fptoui"),
+    }
+)
+
 
 def relax(unit: Unit) -> None:
     """Mark the combiners of all reductions of ``main`` as reorderable, unless numerics are strict."""
@@ -110,8 +118,13 @@ def _invert(generic: mlir.Op) -> None:
         if divisor not in arguments:
             continue
         dims = [mlir.plain_dim(result) for result in maps[arguments.index(divisor)].results]
-        if None not in dims and innermost not in dims:
+        if None not in dims and innermost not in dims and not _made_whole(division):
             division.attributes["fastmath"] = mlir.attribute("#arith.fastmath<arcp>")
+
+
+def _made_whole(division: mlir.Op) -> bool:
+    """Whether the quotient is rounded to a whole number, where the last bit may decide which one."""
+    return any(mlir.name_of(user) in _WHOLE for user, _ in mlir.uses(division.results[0]))
 
 
 def _contract(combiner: mlir.Op) -> None:

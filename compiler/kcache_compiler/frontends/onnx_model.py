@@ -15,7 +15,15 @@ from kcache_compiler.frontends.imported import Imported
 from kcache_compiler.frontends.limits import Limits, check
 from kcache_compiler.frontends.onnx_checks import graphs, parse, tensor_type
 from kcache_compiler.frontends.onnx_ops.build import Build
-from kcache_compiler.frontends.onnx_ops.emit import ELEMENTS, Array, Value, content_of, known, quoted
+from kcache_compiler.frontends.onnx_ops.emit import (
+    CARRIERS,
+    ELEMENTS,
+    Array,
+    Value,
+    content_of,
+    known,
+    quoted,
+)
 from kcache_compiler.frontends.onnx_proto import Proto, tensor_array
 from kcache_compiler.frontends.onnx_samples import (
     further_sizes,
@@ -33,7 +41,7 @@ _SHAPE_LIKE = {"Resize": (1, 2, 3), "Upsample": (1,), "OneHot": (1,), "Range": (
 
 #: Elements whose initializers are weights whatever their size; wider integers may be shapes.
 _WEIGHTS = frozenset(
-    {"f16", "bf16", "f32", "f64", "complex<f32>", "complex<f64>", "i8", "ui8", "i16", "ui16"}
+    {"f16", "bf16", "f32", "f64", "complex<f32>", "complex<f64>", "i8", "ui8", "i16", "ui16", *CARRIERS}
 )
 
 

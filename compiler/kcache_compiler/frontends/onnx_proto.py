@@ -30,6 +30,16 @@ _ELEMENTS = {
     "COMPLEX64": "complex<f32>",
     "COMPLEX128": "complex<f64>",
     "BFLOAT16": "bf16",
+    "FLOAT8E4M3FN": "f8E4M3FN",
+    "FLOAT8E4M3FNUZ": "f8E4M3FNUZ",
+    "FLOAT8E5M2": "f8E5M2",
+    "FLOAT8E5M2FNUZ": "f8E5M2FNUZ",
+    "FLOAT8E8M0": "f8E8M0FNU",
+    "FLOAT4E2M1": "f4E2M1FN",
+    "UINT4": "ui4",
+    "INT4": "i4",
+    "UINT2": "ui2",
+    "INT2": "i2",
 }
 
 

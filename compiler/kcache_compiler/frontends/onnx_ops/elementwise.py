@@ -6,7 +6,8 @@ import functools
 import math
 
 from kcache_compiler.frontends.onnx_ops.build import limits_of
-from kcache_compiler.frontends.onnx_ops.emit import FLOATS, INTEGERS, Value, astype
+from kcache_compiler.frontends.onnx_ops.emit import CARRIERS, FLOATS, INTEGERS, Value, astype
+from kcache_compiler.frontends.onnx_ops.narrow import converted
 from kcache_compiler.frontends.onnx_ops.site import Site, legalizes
 from kcache_compiler.frontends.onnx_proto import data_type_name, element_name
 
@@ -185,6 +186,8 @@ def element_of(n: Site, data_type: int) -> str:
 
 def convert(n: Site, x: Value, element: str) -> Value:
     """Convert as ONNX does: floats to integers toward zero, anything to bool by comparing with 0."""
+    if x.element != element and (x.element in CARRIERS or element in CARRIERS):
+        return converted(n, x, element)
     if x.known is not None and not x.name and x.element != element:
         return Value("", element, x.dims, astype(x.known, element))
     if element == "i1" and x.element != "i1":
@@ -204,4 +207,4 @@ def saturated(n: Site, x: Value, element: str) -> Value:
     """Convert a float to an integer type, to the nearest value that it has."""
     low, high = limits_of(element)
     clamped = n.b.scalar("minimum", n.b.scalar("maximum", x, low), high)
-    return n.b.convert(clamped, element)
+    return n.b.convert(clamped, CARRIERS.get(element, element))._replace(element=element)

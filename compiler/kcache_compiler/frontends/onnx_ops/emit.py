@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.frontends.limits import Limits, check
 from kcache_compiler.frontends.onnx_proto import data_type, onnx
 
@@ -34,7 +35,41 @@ NUMPY: dict[str, str] = {
     "complex<f32>": "complex64",
     "complex<f64>": "complex128",
 }
-ELEMENTS = {name: element for element, name in NUMPY.items()}
+#: Elements that are moved and converted only, and those that buffers have in their place: of floats the bits,
+#: of integers the numbers, one in each byte.
+CARRIERS: dict[str, str] = {
+    "f8E4M3FN": "ui8",
+    "f8E4M3FNUZ": "ui8",
+    "f8E5M2": "ui8",
+    "f8E5M2FNUZ": "ui8",
+    "f8E8M0FNU": "ui8",
+    "f4E2M1FN": "ui8",
+    "i4": "i8",
+    "i2": "i8",
+    "ui4": "ui8",
+    "ui2": "ui8",
+}
+_NARROW = {
+    "f8E4M3FN": "float8_e4m3fn",
+    "f8E4M3FNUZ": "float8_e4m3fnuz",
+    "f8E5M2": "float8_e5m2",
+    "f8E5M2FNUZ": "float8_e5m2fnuz",
+    "f8E8M0FNU": "float8_e8m0fnu",
+    "f4E2M1FN": "float4_e2m1fn",
+    "i4": "int4",
+    "i2": "int2",
+    "ui4": "uint4",
+    "ui2": "uint2",
+}
+#: What narrow elements go through as they are.
+_MOVES = frozenset(
+    {
+        *("func.return", "stablehlo.return", "stablehlo.constant", "stablehlo.broadcast_in_dim"),
+        *("stablehlo.reshape", "stablehlo.transpose", "stablehlo.slice", "stablehlo.concatenate"),
+        *("stablehlo.pad", "stablehlo.reverse", "stablehlo.gather", "stablehlo.select"),
+    }
+)
+ELEMENTS = {name: element for element, name in (*NUMPY.items(), *_NARROW.items())}
 FLOATS = frozenset({"f16", "bf16", "f32", "f64"})
 INTEGERS = frozenset(e for e in NUMPY if e.strip("ui").isdigit() and e != "i1")
 COMPLEX = frozenset({"complex<f32>", "complex<f64>"})
@@ -64,7 +99,7 @@ class Value(NamedTuple):
 
 def tensor(element: str, dims: Dims) -> str:
     """Return the MLIR type of a tensor."""
-    return f"tensor<{''.join(f'{d}x' for d in dims)}{element}>"
+    return f"tensor<{''.join(f'{d}x' for d in dims)}{CARRIERS.get(element, element)}>"
 
 
 def known(array: Array) -> Value:
@@ -124,6 +159,8 @@ class Emitter:
     ) -> list[Value]:
         """Emit one operation; ``regions`` are texts of :meth:`region`."""
         operands = [self.named(operand) for operand in operands]
+        if op not in _MOVES:
+            self._refuse_narrow([*(o.element for o in operands), *(element for element, _ in results)])
         self._operations += 1
         check("number of operations", self._operations, self.limits.operations)
         for _, dims in results:
@@ -146,6 +183,12 @@ class Emitter:
             f": ({types}) -> ({given}){where}"
         )
         return values
+
+    def _refuse_narrow(self, elements: Sequence[str]) -> None:
+        for element in elements:
+            if element in CARRIERS:
+                reason = "its elements are moved and converted, and nothing else: cast them first"
+                raise UnsupportedOp(f"onnx.TensorProto of {element}", reason, self.location)
 
     def named(self, value: Value) -> Value:
         """Return the value with a name: what is only known is written as a constant, once per use."""
@@ -213,6 +256,10 @@ def _dense(array: Array) -> str:
 def content_of(array: Array) -> bytes:
     """Return the elements as buffers have them: little-endian, row-major."""
     array = np.ascontiguousarray(array)
+    carrier = CARRIERS.get(ELEMENTS.get(array.dtype.name, ""))
+    if carrier:
+        bits = array.dtype.name.startswith("float")
+        array = array.view(NUMPY[carrier]) if bits else array.astype(NUMPY[carrier])
     if array.dtype.byteorder == ">":
         array = array.astype(array.dtype.newbyteorder("<"))
     return array.tobytes()

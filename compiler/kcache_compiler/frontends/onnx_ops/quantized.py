@@ -4,19 +4,38 @@ from __future__ import annotations
 
 from kcache_compiler.frontends.onnx_ops.contractions import product
 from kcache_compiler.frontends.onnx_ops.convolution import convolved
-from kcache_compiler.frontends.onnx_ops.elementwise import element_of, saturated
-from kcache_compiler.frontends.onnx_ops.emit import INTEGERS, Value
+from kcache_compiler.frontends.onnx_ops.elementwise import convert, element_of, saturated
+from kcache_compiler.frontends.onnx_ops.emit import CARRIERS, INTEGERS, Value
+from kcache_compiler.frontends.onnx_ops.narrow import NARROW_FLOATS, converted
 from kcache_compiler.frontends.onnx_ops.site import Site, legalizes
 
 
 def _like(n: Site, parameter: Value, x: Value) -> Value:
-    """Show a scale or zero point, one for all or one for each index of an axis, as ``x``."""
+    """Show a scale or zero point, one for all, or one for each index or block of an axis, as ``x``."""
     b = n.b
     if n.int("block_size", 0):
-        n.unsupported("blocks of an axis with a scale each")
+        return _blocks(n, parameter, x)
     if parameter.rank == 0 or parameter.dims == (1,):
         return b.broadcast(b.reshape(parameter, ()), x.dims)
     return b.broadcast_in_dim(parameter, [n.axis(n.int("axis", 1), x.rank)], x.dims)
+
+
+def _blocks(n: Site, parameter: Value, x: Value) -> Value:
+    """Show one parameter for ``block_size`` indices of an axis, the last perhaps for fewer."""
+    size, axis = n.int("block_size"), n.axis(n.int("axis", 1), x.rank)
+    if size < 0 or parameter.rank != x.rank or parameter.dims[axis] != -(-x.dims[axis] // size):
+        n.invalid(f"scales of shape {list(parameter.dims)} in blocks of {size} for {list(x.dims)}")
+    wide = (*parameter.dims[: axis + 1], size, *parameter.dims[axis + 1 :])
+    kept = [i for i in range(x.rank + 1) if i != axis + 1]
+    spread = n.b.broadcast_in_dim(parameter, kept, wide)
+    long = (*parameter.dims[:axis], parameter.dims[axis] * size, *parameter.dims[axis + 1 :])
+    return n.b.along(n.b.reshape(spread, long), axis, 0, x.dims[axis])
+
+
+def _no_zero_point(n: Site) -> None:
+    """Raise where the zero point of floats is another number than zero."""
+    if n.get(2) is not None and n.known(2, "the zero point of floats").astype("float32").any():
+        n.unsupported("a zero point of floats that is not zero")
 
 
 @legalizes(QuantizeLinear=28)
@@ -25,27 +44,40 @@ def quantize_linear(n: Site) -> Value:
     element = "ui8" if zero is None else zero.element
     if zero is None and n.int("output_dtype", 0):
         element = element_of(n, n.int("output_dtype"))
-    if element not in INTEGERS:
+    floats = element in NARROW_FLOATS
+    if element not in INTEGERS and element not in CARRIERS:
         n.unsupported(f"quantization to {element}")
+    if n.int("precision", 0) and element_of(n, n.int("precision")) not in (x.element, n[1].element):
+        n.unsupported(f"precision = {n.int('precision')}")
     if x.element in INTEGERS:
         x = b.convert(x, n[1].element)
-    scaled = b.unary("round_nearest_even", b.binary("divide", x, _like(n, b.convert(n[1], x.element), x)))
+    scaled = b.binary("divide", x, _like(n, convert(n, n[1], x.element), x))
+    if floats:
+        _no_zero_point(n)
+        return converted(n, scaled, element)
+    scaled = b.unary("round_nearest_even", scaled)
     if zero is not None:
-        scaled = b.binary("add", scaled, _like(n, b.convert(zero, x.element), x))
+        scaled = b.binary("add", scaled, _like(n, convert(n, zero, x.element), x))
     return saturated(n, scaled, element)
 
 
 @legalizes(DequantizeLinear=28)
 def dequantize_linear(n: Site) -> Value:
     b, x, scale, zero = n.b, n[0], n[1], n.get(2)
-    if x.element not in INTEGERS:
+    if x.element not in INTEGERS and x.element not in CARRIERS:
         n.unsupported(f"dequantization from {x.element}")
     element = element_of(n, n.int("output_dtype")) if n.int("output_dtype", 0) else scale.element
-    wide = b.convert(x, "i32")
+    if scale.element in CARRIERS:
+        scale = convert(n, scale, "f32")
+    if x.element in NARROW_FLOATS:
+        _no_zero_point(n)
+        y = b.binary("multiply", convert(n, x, scale.element), _like(n, scale, x))
+        return convert(n, y, element)
+    wide = convert(n, x, "i32")
     if zero is not None:
-        wide = b.binary("subtract", wide, _like(n, b.convert(zero, "i32"), x))
+        wide = b.binary("subtract", wide, _like(n, convert(n, zero, "i32"), x))
     y = b.binary("multiply", b.convert(wide, scale.element), _like(n, scale, x))
-    return b.convert(y, element)
+    return convert(n, y, element)
 
 
 def _less_zero(n: Site, x: Value, zero: Value | None, axis: int) -> Value:

@@ -1,0 +1,1 @@
+"""ONNX's own runner of operator tests over ``kcache_grpc.onnx``."""
