@@ -138,7 +138,7 @@ def _guarded(array: np.ndarray) -> np.ndarray:
 def test_nothing_is_read_beyond_the_operands(target: str, kind: str) -> None:
     for turned in ((False, False), (True, False), (False, True)):
         kernel = _open_kernel(turned, kind, target)
-        for sizes in ((1, 131, 37), (5, 35, 19), (30, 45, 273)):
+        for sizes in ((1, 131, 37), (5, 35, 19), (30, 45, 273), (30, 48, 273)):
             a, b = (_guarded(one) for one in _operands(*sizes, turned, kind))
             expected = _plain(a, turned[0]).astype("f8") @ _plain(b, turned[1]).astype("f8")
             np.testing.assert_allclose(kernel(a, b)[0].astype("f8"), expected, rtol=1e-2, atol=1e-1)
@@ -155,7 +155,7 @@ def test_products_of_given_sizes(m: int, n: int, k: int) -> None:
 @pytest.mark.parametrize("target", TARGETS_HERE)
 @pytest.mark.parametrize("kind", ["f32", "f64"])
 def test_strict_sums_go_in_the_order_of_the_program(target: str, kind: str) -> None:
-    for m, n, k in ((5, 33, 70), (49, 35, 513)):
+    for m, n, k in ((5, 33, 70), (49, 35, 513), (30, 48, 300)):
         for sides in ((False, False), (True, True)):
             kernel = _kernel(_product(m, n, k, sides, kind), 2, target, "strict")
             a, b = _operands(m, n, k, sides, kind)
@@ -341,9 +341,9 @@ def test_sums_that_others_read_stay() -> None:
 @pytest.mark.parametrize("target", TARGETS_HERE[1:3])
 def test_slices_of_any_number_of_threads_are_the_same_bits(target: str, numerics: str) -> None:
     """Few rows are split along the columns, more along both."""
-    for rows in (1, 3, 13, 24, 25, 61):
-        a, b = _operands(rows, 700, 300, (False, False), "f32")
-        kernel = _kernel(_product(rows, 700, 300, (False, False), "f32"), 2, target, numerics)
+    for rows, columns in ((1, 700), (3, 700), (13, 700), (24, 700), (25, 704), (61, 704), (61, 700)):
+        a, b = _operands(rows, columns, 300, (False, False), "f32")
+        kernel = _kernel(_product(rows, columns, 300, (False, False), "f32"), 2, target, numerics)
         [alone] = kernel(a, b)
         np.testing.assert_allclose(alone, a.astype("f8") @ b, atol=1e-3)
         for workers in (2, 3, 16):
