@@ -72,3 +72,25 @@ def test_a_widened_operand_may_be_a_result_as_well() -> None:
     product, wide = run_gpu(kernel, [a])
     np.testing.assert_array_equal(wide, a.astype("f4"))
     np.testing.assert_allclose(product, a.astype("f8") @ a.astype("f8").T, rtol=0, atol=4e-5)
+
+
+def test_what_is_rounded_before_a_product_is_rounded_on_both() -> None:
+    """Neither leaves out that f32 became bf16: both give the product of the rounded numbers."""
+    program = """func.func @main(%a: tensor<70x40xf32>, %b: tensor<40x24xf32>) -> tensor<70x24xf32> {
+      %x = stablehlo.convert %a : (tensor<70x40xf32>) -> tensor<70x40xbf16>
+      %y = stablehlo.convert %b : (tensor<40x24xf32>) -> tensor<40x24xbf16>
+      %r = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0]
+        : (tensor<70x40xbf16>, tensor<40x24xbf16>) -> tensor<70x24xf32>
+      return %r : tensor<70x24xf32>
+    }"""
+    rng = np.random.default_rng(2)
+    arguments = [rng.standard_normal(shape).astype("f4") for shape in ((70, 40), (40, 24))]
+    kernel = compiled(program, "default")
+    assert b"mma.sync" in kernel.artifacts["ptx"]
+    [got] = run_gpu(kernel, arguments)
+    [on_cpu] = Kernel(compiled(program, "default", host_target().isa))(*arguments)
+    rounded = [one.astype(ml_dtypes.bfloat16).astype("f8") for one in arguments]
+    exact = rounded[0] @ rounded[1]
+    assert np.abs(exact - arguments[0].astype("f8") @ arguments[1]).max() > 1e-3
+    np.testing.assert_allclose(on_cpu, exact, rtol=0, atol=4e-5)
+    np.testing.assert_allclose(got, exact, rtol=0, atol=4e-5)

@@ -1,0 +1,132 @@
+"""``python -m tests.gpu.generated [--programs N] [--seed S] [--numerics CLASS]``: random programs for a GPU.
+
+The universal fallback is what most of them meet: programs of every operation and dtype, compiled together for
+this CPU and for a GPU, run by the block emulator. Under ``strict`` both give the same bits. Status 1 when a
+result differs, a kernel does what it must not, or anything but a loop that data ends is refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kcache_compiler import canonicalize, compile_spec
+from kcache_compiler.errors import CompilerError, UnsupportedOp
+from kcache_compiler.types import CompiledKernel, CompileOptions, TensorType
+from kcache_grpc.model.target import host_target
+from tests.compiler.codegen_harness import NUMPY
+from tests.gpu.emulate import EmulationError
+from tests.gpu.run import run_gpu
+from tests.ops.compare import difference
+from tests.ops.generated.catalog import pairs, program
+from tests.ops.generated.judge import together
+from tests.ops.native import run
+from tests.ops.programs import OpProgram
+from tests.recognition.eager.close import largest_share
+
+#: Programs that are compiled as one.
+BATCH = 8
+#: Operations that are refused, or may be: a loop whose turns depend on data has no GPU form.
+REFUSED = frozenset({"while"})
+Name = tuple[str, str, int, int]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What became of the program of an operation and a dtype."""
+
+    name: Name
+    outcome: str
+    reason: str = ""
+
+
+def cases(
+    chosen: Sequence[tuple[str, str]], seed: int, numerics: str = "strict", number: int = 0
+) -> Iterator[Case]:
+    """One program of each of the pairs of operation and dtype."""
+    for first in range(0, len(chosen), BATCH):
+        yield from _judged(
+            [(op, dtype, seed, number) for op, dtype in chosen[first : first + BATCH]], numerics
+        )
+
+
+def _judged(names: Sequence[Name], numerics: str) -> list[Case]:
+    programs = [program(*name) for name in names]
+    try:
+        reason = _difference(together(programs) if len(programs) > 1 else programs[0], numerics)
+        outcome = "wrong" if reason else "right"
+    except UnsupportedOp as error:
+        outcome, reason = "refused", f"{error.op}: {error}"
+    except (CompilerError, EmulationError) as error:
+        outcome, reason = "error", f"{type(error).__name__}: {error}"
+    if outcome == "right" or len(names) == 1:
+        return [Case(name, outcome, reason) for name in names]
+    half = len(names) // 2
+    return [*_judged(names[:half], numerics), *_judged(names[half:], numerics)]
+
+
+def _difference(whole: OpProgram, numerics: str) -> str:
+    """How the GPU's results differ from those of this CPU; nothing where they agree."""
+    canonical = canonicalize(whole.text.encode(), "stablehlo", numerics)
+    options = CompileOptions(numerics=numerics, opt_level=1)
+
+    def compiled(target: str) -> CompiledKernel:
+        return compile_spec(canonical.spec_text, canonical.arg_spec, target, options, lambda _: None)
+
+    kernel = compiled("sm_90")
+    contents = [one.content for one in canonical.constants]
+    wanted = run(compiled(host_target().isa), whole.inputs, contents)
+    inputs = [_array(*pair) for pair in zip(whole.inputs, kernel.interface.inputs, strict=True)]
+    constants = [_array(one.content, one.type) for one in canonical.constants]
+    got = run_gpu(kernel, inputs, constants, order="random")
+    outputs = zip(whole.result_dtypes, got, wanted, kernel.interface.outputs, strict=True)
+    for place, (dtype, one, other, kind) in enumerate(outputs):
+        if numerics == "strict":
+            found = difference(dtype, one.tobytes(), other, 0.0)
+        else:
+            found = _far(one, _array(other, kind))
+        if found:
+            return f"result {place} ({dtype}): {found}\n{whole.text}"
+    return ""
+
+
+def _far(got: np.ndarray, wanted: np.ndarray) -> str:
+    if got.dtype.kind == "c":
+        got, wanted = (np.stack([one.real, one.imag]) for one in (got, wanted))
+    exact = wanted.astype(np.float64) if got.dtype.kind == "f" else wanted
+    share = largest_share([got], [exact])
+    return "" if share <= 1 else f"{share:g} times the error that is allowed"
+
+
+def _array(content: bytes, kind: TensorType) -> np.ndarray:
+    return np.frombuffer(content, NUMPY[kind.dtype]).reshape([int(dim) for dim in kind.dims])
+
+
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.gpu.generated", description=__doc__)
+    parser.add_argument("--programs", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--numerics", default="strict")
+    options = parser.parse_args()
+    chosen = pairs()
+    count, counts = -(-options.programs // len(chosen)), Counter[str]()
+    for number in range(count):
+        picked = chosen[:: max(1, len(chosen) // options.programs)] if count == 1 else chosen
+        for case in cases(picked, options.seed, options.numerics, number):
+            counts[case.outcome] += 1
+            if case.outcome != "right":
+                print(f"{case.outcome}: {case.name}\n{case.reason}", flush=True)
+            if case.outcome == "refused" and case.name[0] not in REFUSED:
+                counts["refused that should not be"] += 1
+    print(", ".join(f"{number} {outcome}" for outcome, number in counts.items()))
+    return int(bool(set(counts) - {"right", "refused"}))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,24 @@
+"""Random programs of every operation and dtype give on a GPU, emulated, the bits of the CPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.gpu.generated import REFUSED, cases
+from tests.ops.generated.catalog import pairs
+
+#: Shares of all pairs of operation and dtype; CI has one of them.
+SHARES = 80
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "share", [0, *(pytest.param(number, marks=pytest.mark.long) for number in range(1, SHARES))]
+)
+def test_generated_programs_give_the_bits_of_the_cpu(share: int) -> None:
+    chosen = pairs()[share::SHARES]
+    found = list(cases(chosen, seed=3))
+    assert len(found) == len(chosen)
+    bad = [case for case in found if case.outcome in ("wrong", "error")]
+    assert not bad, bad[0]
+    assert {case.name[0] for case in found if case.outcome == "refused"} <= REFUSED
