@@ -90,14 +90,14 @@ class Plan:
         return known or self._shorts.setdefault(framework, make(self))
 
     def quick(self) -> Quick | None:
-        """A call with NumPy arrays, outputs given, of a kernel that needs nothing else around its call."""
-        plain = self._host == _NULL or isinstance(self._threads, NativeThreads)
-        if self._workspace_bytes or not plain:
+        """A call with NumPy arrays, outputs given; None where Python is needed around or within it."""
+        if self._host != _NULL and not isinstance(self._threads, NativeThreads):
             return None
         dtypes = [numpy_dtype(spec.dtype) for spec in self.manifest.inputs]
         inputs = list(zip(dtypes, self.input_shapes, strict=True))
         count = len(self.output_shapes)
-        return quick_call(self._library, inputs, count, self.constants, self._dims, self._host)
+        around = self._dims, self._host, self._workspace_bytes
+        return quick_call(self._library, inputs, count, self.constants, *around)
 
     @property
     def flushes(self) -> bool:

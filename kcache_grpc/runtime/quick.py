@@ -24,7 +24,9 @@ DONE, REFUSED = object(), object()
 Quick = Callable[..., object]
 
 #: ``MOST_BUFFERS`` of the compiler's side, and words of the table before the constants.
-_MOST_BUFFERS, _HEAD = 64, 11
+_MOST_BUFFERS, _HEAD = 64, 12
+#: Bytes of a workspace on the stack at most.
+_MOST_BYTES = 16 << 10
 _FASTCALL = 0x80
 _NAME = b"kernel\0\0"
 _ADDRESS = ffi.typeof("uintptr_t")
@@ -39,14 +41,16 @@ def quick_call(
     constants: Sequence[CData],
     dims: CData,
     host: CData,
+    workspace: int,
 ) -> Quick | None:
     """A function of all input and output arrays, which gives ``DONE`` or ``REFUSED``.
 
     It takes inputs of exactly these types and shapes, contiguous and aligned, or refuses; outputs are not
-    looked at. ``library``, ``constants``, ``dims`` and ``host`` must outlive it. None where this interpreter
-    or this kernel has no such thing.
+    looked at. ``workspace`` bytes are taken from the stack. ``library``, ``constants``, ``dims`` and
+    ``host`` must outlive it. None where this interpreter or this kernel has no such thing.
     """
-    if not layouts_are_known() or len(inputs) + len(constants) + outputs > _MOST_BUFFERS:
+    many = len(inputs) + len(constants) + outputs > _MOST_BUFFERS or workspace > _MOST_BYTES
+    if many or not layouts_are_known():
         return None
     try:
         function = _address(library.kcache_cpython_call)
@@ -54,7 +58,7 @@ def quick_call(
         return None
     head = [len(inputs), len(inputs) + outputs, len(constants), id(np.ndarray)]
     head += [_address(library.kcache_run), _address(dims), _address(host)]
-    head += [_python("PyEval_SaveThread"), _python("PyEval_RestoreThread"), id(DONE), id(REFUSED)]
+    head += [_python("PyEval_SaveThread"), _python("PyEval_RestoreThread"), id(DONE), id(REFUSED), workspace]
     assert len(head) == _HEAD
     words = [*head, *map(_address, constants)]
     for dtype, shape in inputs:

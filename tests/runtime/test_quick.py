@@ -115,7 +115,7 @@ def test_an_array_that_is_changed_in_place_is_looked_at_again() -> None:
 
 
 def test_symbols_constants_scalars_and_several_outputs() -> None:
-    constants = [("f32[1]", np.float32([2]).tobytes())]
+    constants = [("f32[1]", np.array([2], np.float32).tobytes())]
     kernel = make(
         TWO,
         ["f32[s0]", "f64[]"],
@@ -133,7 +133,7 @@ def test_symbols_constants_scalars_and_several_outputs() -> None:
 
 
 def test_a_code_of_the_kernel_is_its_error() -> None:
-    constants = [("f32[1]", np.float32([2]).tobytes())]
+    constants = [("f32[1]", np.array([2], np.float32).tobytes())]
     kernel = make(
         TWO,
         ["f32[s0]", "f64[]"],
@@ -146,6 +146,41 @@ def test_a_code_of_the_kernel_is_its_error() -> None:
     kernel(x, np.ones(()))
     with pytest.raises(kcache.KcacheError, match="index out of range"):
         kernel(x, np.full((), 3.0))
+
+
+WORKSPACE = """
+RUN { const float *x = buffers[0]; float *out = buffers[1], *place = workspace;
+      if ((intptr_t)workspace % 64) return 3;
+      for (int i = 0; i < 1024; i++) place[i] = x[0] + i;
+      out[0] = 0; for (int i = 0; i < 1024; i++) out[0] += place[i] - x[0];
+      return 0; }
+"""
+
+
+@pytest.mark.parametrize("size", [4096, 1 << 20], ids=["on the stack", "apart"])
+def test_a_workspace(size: int) -> None:
+    kernel = make(WORKSPACE, ["f32[1]"], ["f32[1]"], workspace=str(size), caller=True)
+    for _ in range(3):
+        [found] = kernel(ones(1))
+        assert found[0] == 1023 * 512
+    assert kernel._short((ones(1),)) is not None
+    [plan] = kernel._plans.values()
+    assert (plan.quick() is not None) == (size == 4096)
+
+
+def test_a_strict_kernel_is_refused_where_subnormal_numbers_are_flushed() -> None:
+    torch: Any = pytest.importorskip("torch")
+    kernel = make(ADD, ["f32[4,8]"] * 2, ["f32[4,8]"], numerics="strict", caller=True)
+    x = ones(4, 8)
+    kernel(x, x)
+    assert kernel._short((x, x)) is not None
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor cannot flush them")
+    try:
+        with pytest.raises(kcache.KcacheError, match="flushes subnormal"):
+            kernel(x, x)
+    finally:
+        torch.set_flush_denormal(False)
 
 
 def test_references_are_given_back() -> None:

@@ -3,8 +3,9 @@
 Each kernel brings ``kcache_cpython_call`` beside ``kcache_run``, as LLVM IR compiled once a process for each
 triple at its baseline: a ``METH_FASTCALL`` function, which the client makes a Python object of. It compares
 NumPy arrays with a table, fills the list of buffers, and calls the kernel without the interpreter's lock.
-What it reads of objects is laid out in docs/abi.md; the client tries that on arrays of its own before.
-It needs no name of Python's: all addresses are in the table.
+A small workspace is on its stack. What it reads of objects is laid out in docs/abi.md; the client tries that
+on arrays of its own before. It needs no name of Python's: all addresses are in the table, whose order stays
+as it is under this name.
 """
 
 from __future__ import annotations
@@ -144,8 +145,11 @@ run:
   %leave = load ptr, ptr %leave.place
   %enter.place = getelementptr i64, ptr %table, i64 8
   %enter = load ptr, ptr %enter.place
+  %bytes.place = getelementptr i64, ptr %table, i64 11
+  %bytes = load i64, ptr %bytes.place
+  %workspace = alloca i8, i64 %bytes, align 64
   %thread = call ptr %leave()
-  %code = call i32 %kernel(ptr %buffers, ptr %dims, ptr null, ptr %host)
+  %code = call i32 %kernel(ptr %buffers, ptr %dims, ptr %workspace, ptr %host)
   call void %enter(ptr %thread)
   %well = icmp eq i32 %code, 0
   br i1 %well, label %done, label %refuse
@@ -158,7 +162,7 @@ refuse:
 }
 """
 #: Words of the table before the constants.
-_HEAD = 11
+_HEAD = 12
 
 
 def caller_object(target: Target) -> bytes:
