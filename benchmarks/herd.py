@@ -1,7 +1,7 @@
 """64 clients ask three servers on one Postgres for 20 new kernels; one client asks one server for 20 others.
 
 ``python -m benchmarks.herd [--clients N] [--kernels N] [--rounds N] [--json FILE]``. Clients are channels in
-four processes, with gRPC's round robin. On both sides a client asks for each kernel when it has the one
+two processes, with gRPC's round robin. On both sides a client asks for each kernel when it has the one
 before, as a program does that calls ``compile``; and, in rounds of their own, for all kernels at once.
 """
 

@@ -1,4 +1,4 @@
-"""The gRPC server: servicers that translate, interceptors, listening, draining.
+"""The gRPC server: servicers that translate, what surrounds each call, listening, draining.
 
 ``await start_server(config)`` for a server inside a running event loop, ``serve(config)`` for a process.
 """

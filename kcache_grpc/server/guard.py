@@ -1,6 +1,6 @@
 """What surrounds every RPC: token, default deadline, errors to statuses, one log line.
 
-One interceptor for all of it, since each costs every call; the parts are functions of their own.
+One wrapper for all of it, since each costs every call; the parts are functions of their own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import itertools
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from typing import Any
 
@@ -36,8 +36,8 @@ _OUR_PREFIX = "/kcache.v1."
 _MAX_HEADER_TEXT = 128
 
 
-class Guard(grpc.aio.ServerInterceptor):
-    """Wraps every handler once."""
+class Guard(grpc.GenericRpcHandler):
+    """All handlers of a server, each wrapped once."""
 
     def __init__(
         self, token: str, default_deadline: float, log: RequestLog, metrics: Metrics | None = None
@@ -46,6 +46,7 @@ class Guard(grpc.aio.ServerInterceptor):
         self._default_deadline = default_deadline
         self._log = log
         self._metrics = metrics
+        self._handlers: list[grpc.GenericRpcHandler] = []
         self._wrapped: dict[str, Handler] = {}
         #: Calls without a deadline of their own, by when they get ours: the order in which they came.
         self._open: dict[Call, float] = {}
@@ -53,19 +54,20 @@ class Guard(grpc.aio.ServerInterceptor):
         self._request_ids = itertools.count()
         self._request_prefix = os.urandom(6).hex()
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler:
-        """The handler of a method, guarded."""
+    def add(self, handlers: Iterable[grpc.GenericRpcHandler]) -> None:
+        """These are guarded too."""
+        self._handlers.extend(handlers)
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler:
+        """The handler of a method, guarded. ``None``: gRPC answers UNIMPLEMENTED."""
         method = handler_call_details.method
         handler = self._wrapped.get(method)
         if handler is None:
-            found = await continuation(handler_call_details)
-            if found is None:
-                return None  # gRPC answers UNIMPLEMENTED
-            handler = self._wrapped[method] = self._wrap(method, found)
+            found = (each.service(handler_call_details) for each in self._handlers)
+            first = next((each for each in found if each is not None), None)
+            if first is None:
+                return None
+            handler = self._wrapped[method] = self._wrap(method, first)
         return handler
 
     def _wrap(self, method: str, handler: Any) -> Handler:

@@ -21,6 +21,7 @@ from kcache_grpc.service import describe
 from kcache_grpc.service.failures import Failures, as_error
 from kcache_grpc.service.flight import Flight, Flights
 from kcache_grpc.service.following import Follower
+from kcache_grpc.service.gathering import Gathering
 from kcache_grpc.service.kernels import Kernels
 from kcache_grpc.service.leases import LeaseKeeper
 from kcache_grpc.service.notes import client_detail
@@ -38,6 +39,7 @@ from kcache_grpc.storage.records import (
     KernelDraft,
     KernelRecord,
     Lease,
+    LeaseState,
     Namespace,
     Published,
     SignedBytes,
@@ -102,6 +104,9 @@ class Compiles:
         self._keeper = keeper
         self._signals = signals
         self._follower = Follower(store, threads, signals)
+        self._leases: Gathering[Namespace, bytes, LeaseState] = Gathering(
+            lambda namespace, digests: threads(store.find_leases, namespace, digests)
+        )
         self._compile_seconds = compile_seconds
         self._server_version = server_version
         self._room = room
@@ -135,12 +140,17 @@ class Compiles:
     async def _make(self, flight: Flight[Made], order: Order, known_failure: FailureRecord | None) -> Made:
         digest = order.identity.digest
         flight.report("queued")
+        # Who got the graph from another server finds it compiling as a rule: to look is cheaper than to take.
+        looks = order.unseen
         with self._signals.expecting(order.namespace.id, digest, order.graph.key) as news:
             while True:
-                holder = f"{self._host}:{os.urandom(8).hex()}"
-                lease = await self._threads(
-                    self._store.acquire_lease, order.namespace, digest, holder, self._keeper.ttl
-                )
+                lease = await self._held_lease(order) if looks else None
+                looks = False
+                if lease is None:
+                    holder = f"{self._host}:{os.urandom(8).hex()}"
+                    lease = await self._threads(
+                        self._store.acquire_lease, order.namespace, digest, holder, self._keeper.ttl
+                    )
                 if isinstance(lease, Lease):
                     made = await self._make_as_holder(flight, order, lease, known_failure)
                     if isinstance(made, FailureRecord):
@@ -156,6 +166,11 @@ class Compiles:
                 failure = await self._new_failure(order, known_failure)
                 if failure is not None:
                     raise as_error(failure)
+
+    async def _held_lease(self, order: Order) -> LeaseState | None:
+        """The lease of somebody who makes the kernel."""
+        state = await self._leases.look(order.namespace, order.identity.digest)
+        return state if state is not None and state.held else None
 
     async def _make_as_holder(
         self, flight: Flight[Made], order: Order, lease: Lease, known_failure: FailureRecord | None
@@ -290,7 +305,7 @@ class Compiles:
     async def _new_failure(self, order: Order, known: FailureRecord | None) -> FailureRecord | None:
         """A failure that was recorded since ``known`` was looked up."""
         digest = order.identity.digest
-        record = (await self._failures.find(order.namespace, [digest])).get(digest)
+        record = await self._failures.find_one(order.namespace, digest)
         return record if record is not None and (known is None or record.count != known.count) else None
 
     def _event(

@@ -15,6 +15,7 @@ from kcache_grpc.errors import (
     UnsupportedOp,
     from_reason,
 )
+from kcache_grpc.service.gathering import Gathering
 from kcache_grpc.service.threads import StoreThreads
 from kcache_grpc.storage.contract import Store
 from kcache_grpc.storage.errors import LeaseLost, StorageError
@@ -32,14 +33,21 @@ class Failures:
         self._store = store
         self._threads = threads
         self._ttl = ttl
+        self._records: Gathering[Namespace, bytes, FailureRecord] = Gathering(
+            lambda namespace, digests: threads(store.find_failures, namespace, digests)
+        )
 
     async def find(self, namespace: Namespace, digests: Sequence[bytes]) -> Mapping[bytes, FailureRecord]:
         """The failures remembered for these kernels."""
         return await self._threads(self._store.find_failures, namespace, digests) if digests else {}
 
+    async def find_one(self, namespace: Namespace, digest: bytes) -> FailureRecord | None:
+        """As ``find``, together with what others look for meanwhile."""
+        return await self._records.look(namespace, digest)
+
     async def check(self, namespace: Namespace, digest: bytes) -> None:
         """Raises the failure that is remembered, if one is."""
-        record = (await self.find(namespace, [digest])).get(digest)
+        record = await self.find_one(namespace, digest)
         if record is not None:
             raise as_error(record)
 

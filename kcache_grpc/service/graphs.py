@@ -14,6 +14,7 @@ from kcache_grpc.service import describe
 from kcache_grpc.service.claims import Claims, Turn
 from kcache_grpc.service.failures import Failures, as_error
 from kcache_grpc.service.flight import LOOK_WINDOW, Flight, Flights
+from kcache_grpc.service.gathering import Gathering
 from kcache_grpc.service.memory import ByteLru
 from kcache_grpc.service.notes import client_detail
 from kcache_grpc.service.quotas import Room
@@ -25,6 +26,7 @@ from kcache_grpc.storage.records import (
     AuditEvent,
     FailureRecord,
     GraphDraft,
+    MappingRecord,
     Namespace,
     SignedBytes,
     SpecDraft,
@@ -66,6 +68,9 @@ class Graphs:
         self._storing: Flights[tuple[int, int, bytes, str], Stored] = Flights()
         #: Many who ask for a program at once look once.
         self._looking: Flights[tuple[int, int, int, bytes, str], KnownGraph | None] = Flights(LOOK_WINDOW)
+        self._records: Gathering[tuple[Namespace, str], bytes, MappingRecord] = Gathering(
+            lambda group, digests: threads(store.find_mappings, group[0], digests, group[1])
+        )
         self.programs_parsed = 0
 
     def remembered(self, namespace: Namespace, program_digest: bytes, numerics: str) -> KnownGraph | None:
@@ -85,10 +90,24 @@ class Graphs:
         if missing:
             records = await self._threads(self._store.find_mappings, namespace, missing, numerics)
             for digest, record in records.items():
-                graph = describe.known_graph(record, self._signer.key_id)
-                if self.is_ours(graph):
-                    found[digest] = self.remember(namespace, graph, numerics)
+                graph = self._ours(namespace, record, numerics)
+                if graph is not None:
+                    found[digest] = graph
         return found
+
+    async def _find_one(
+        self, namespace: Namespace, program_digest: bytes, numerics: str
+    ) -> KnownGraph | None:
+        """As ``find``, together with what others look for meanwhile."""
+        known = self.remembered(namespace, program_digest, numerics)
+        if known is not None:
+            return known
+        record = await self._records.look((namespace, numerics), program_digest)
+        return None if record is None else self._ours(namespace, record, numerics)
+
+    def _ours(self, namespace: Namespace, record: MappingRecord, numerics: str) -> KnownGraph | None:
+        graph = describe.known_graph(record, self._signer.key_id)
+        return self.remember(namespace, graph, numerics) if self.is_ours(graph) else None
 
     async def find_joined(
         self, namespace: Namespace, program_digest: bytes, numerics: str
@@ -99,7 +118,7 @@ class Graphs:
             return known
 
         async def look(_: object) -> KnownGraph | None:
-            return (await self.find(namespace, [program_digest], numerics)).get(program_digest)
+            return await self._find_one(namespace, program_digest, numerics)
 
         key = (namespace.id, namespace.epoch, namespace.removals, program_digest, numerics)
         return await self._looking.join(key, look)[0].result()
@@ -160,11 +179,11 @@ class Graphs:
         async def needed(waited: bool) -> bool:
             nonlocal known, failure
             if waited or turn.waited:
-                known = (await self.find(namespace, [program.digest], numerics)).get(program.digest)
+                known = await self._find_one(namespace, program.digest, numerics)
             if known is not None or not await turn.ours():
                 return False
             if not retry_failed:
-                failure = (await self._failures.find(namespace, [name])).get(name)
+                failure = await self._failures.find_one(namespace, name)
             return failure is None
 
         while True:

@@ -115,7 +115,7 @@ class Supply:
             stored = await self._kernels.find(namespace, [digest])
             if stored:
                 return _Known(stored[digest], None)
-            return _Known(None, (await self._failures.find(namespace, [digest])).get(digest))
+            return _Known(None, await self._failures.find_one(namespace, digest))
 
         key = (namespace.id, namespace.epoch, namespace.removals, digest)
         return await self._looking.join(key, look)[0].result()

@@ -19,7 +19,7 @@ from tests.postgres import PostgresServer
 from tests.server.cpu import Meter
 from tests.server.running import process
 
-SERVERS, PROCESSES = 3, 4
+SERVERS, PROCESSES = 3, 2
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from google.rpc import error_details_pb2, status_pb2  # pyright: ignore[reportMi
 
 from kcache_grpc import errors
 from kcache_grpc.server.guard import Guard
+from kcache_grpc.server.lifecycle import guarded
 from kcache_grpc.server.requestlog import RequestLog
 from kcache_grpc.service.values import ProgramRequired
 from kcache_grpc.storage import errors as storage_errors
@@ -51,7 +52,7 @@ def call(
 
     async def body() -> Any:
         guard = Guard(token, 0.1, RequestLog("text"))
-        server = grpc.aio.server(interceptors=[guard])
+        server = guarded(grpc.aio.server(), guard)
         handlers = {
             "Unary": grpc.unary_unary_rpc_method_handler(unary),
             "Stream": grpc.unary_stream_rpc_method_handler(stream),
