@@ -37,14 +37,19 @@ def toolchain() -> tuple[tuple[str, str], ...]:
 @functools.cache
 def gpu_toolchain() -> tuple[tuple[str, str], ...]:
     """The same of kernels for GPUs."""
-    from kcache_compiler.codegen.gpu import PIPELINE
+    from kcache_compiler.codegen.gpu import AMD_PIPELINE, PIPELINE
     from kcache_compiler.codegen.gpu.cubin import assembler
     from kcache_compiler.codegen.stage import describe
+    from kcache_compiler.package.link import linkers
+
+    pipelines = describe(PIPELINE) + describe(AMD_PIPELINE)
+    links = next((linker.version for linker in linkers() if linker.emulations is None), "none")
 
     return (
         *_libraries(),
         ("ptxas", assembler()),
-        ("pipeline", hashlib.sha256(describe(PIPELINE).encode()).hexdigest()),
+        ("linker", links),
+        ("pipeline", hashlib.sha256(pipelines.encode()).hexdigest()),
         ("code", str(CODE_VERSION)),
         ("gpu-code", str(GPU_CODE_VERSION)),
     )

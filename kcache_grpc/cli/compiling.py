@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kcache_grpc import Client, Kernel, Options
 
 _TEXT_KINDS = ("mlir", "llvm", "asm", "ptx")
-_BINARY_KINDS = ("so", "cubin")
+_BINARY_KINDS = ("so", "cubin", "hsaco")
 _KINDS = (*_BINARY_KINDS, *_TEXT_KINDS)
 
 Emit = Annotated[

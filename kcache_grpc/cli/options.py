@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from kcache_grpc.errors import ArgumentError, NotFound
-from kcache_grpc.model.gpu_target import GPU_TARGETS
+from kcache_grpc.model.gpu_target import AMD_TARGETS, GPU_TARGETS
 from kcache_grpc.model.options import NUMERICS
 from kcache_grpc.model.target import CPU_NAMES, CPU_TARGETS
 
@@ -26,7 +26,7 @@ _DYNAMIC: Mapping[str, bool | Literal["auto"]] = {"no": False, "yes": True, "aut
 
 def targets() -> list[str]:
     """For shell completion."""
-    return ["host", *CPU_TARGETS, *CPU_NAMES, *GPU_TARGETS]
+    return ["host", *CPU_TARGETS, *CPU_NAMES, *GPU_TARGETS, *AMD_TARGETS]
 
 
 def numerics_classes() -> list[str]:

@@ -195,7 +195,7 @@ def needed_blobs(binding: Binding, manifest: Manifest) -> list[tuple[bytes, int]
     """SHA-256 and size of what a kernel needs to run: its code, then the constants in order."""
     code = manifest.code
     if code is None:
-        kind = "PTX" if code_kind(manifest.target) == "ptx" else "shared object"
+        kind = {"ptx": "PTX", "hsaco": "code object"}.get(code_kind(manifest.target), "shared object")
         raise IntegrityError(f"the manifest names no {kind}")
     return [(code.sha256, code.size), *((constant.sha256, constant.size) for constant in binding.constants)]
 

@@ -55,6 +55,7 @@ def device_for(target: Target) -> str:
     """The name of what runs kernels for ``target`` here. Raises ``ArgumentError`` where nothing does."""
     if not isinstance(target, GpuTarget):
         return device_name()
+    target.require_nvidia()
     from kcache_grpc.runtime.gpu.device import device_numbered
 
     device = device_numbered(0)

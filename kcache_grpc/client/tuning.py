@@ -119,9 +119,7 @@ class Tuner:
         tried = wanted(plan.choices, gpu)
         await self.io.blocking(lambda: device_for(ask.target))  # before a compile that nobody could time
         default = await self.make(ask)
-        cases = await self.io.blocking(lambda: cases_of(default, plan.sizes, plan.inputs))
-        if gpu and plan.inputs is None:
-            cases = await self.io.blocking(lambda: [_on_gpu(default, case) for case in cases])
+        cases = await self.io.blocking(lambda: _cases(default, plan, gpu))
         whole = subject_of(default.spec_digest, default.manifest.arg_spec, ask.target, ask.options)
         known = best(await stored(self.connection, whole, Deadline(self.timeout)))
         search, recorded = await self._search(ask, default, cases, plan)
@@ -175,6 +173,11 @@ class Tuner:
             plan.budget,
         )
         return search, recorded
+
+
+def _cases(kernel: Kernel, plan: Plan, gpu: bool) -> list[Case]:
+    cases = cases_of(kernel, plan.sizes, plan.inputs)
+    return [_on_gpu(kernel, case) for case in cases] if gpu and plan.inputs is None else cases
 
 
 def _on_gpu(kernel: Kernel, case: Case) -> Case:

@@ -99,20 +99,20 @@ Target = CpuTarget | GpuTarget
 
 def code_kind(target: Target) -> str:
     """The kind of the artifact that such a machine runs."""
-    return "ptx" if isinstance(target, GpuTarget) else "so"
+    if not isinstance(target, GpuTarget):
+        return "so"
+    return "hsaco" if target.amd else "ptx"
 
 
 def is_gpu(name: str) -> bool:
     """Whether a target's name is a GPU's."""
-    return name.startswith("sm_")
+    return name.startswith(("sm_", "gfx"))
 
 
 def parse_target(name: str) -> Target:
     """A target by name; ``"host"`` is the highest level of this machine. Raises ``ArgumentError``."""
     if name == "host":
         return host_target()
-    if name.startswith("gfx"):
-        raise ArgumentError(f"AMD GPUs ({name!r}) are no target yet; use one of {', '.join(GPU_TARGETS)}")
     return GpuTarget(name) if is_gpu(name) else CpuTarget(name)
 
 

@@ -30,6 +30,7 @@ _KINDS: Mapping[str, manifest_pb2.ArtifactKind] = {
     "ptx": manifest_pb2.ARTIFACT_KIND_PTX,
     "cubin": manifest_pb2.ARTIFACT_KIND_CUBIN,
     "constant": manifest_pb2.ARTIFACT_KIND_CONSTANT,
+    "hsaco": manifest_pb2.ARTIFACT_KIND_HSACO,
 }
 _KIND_NAMES: Mapping[int, str] = {value: name for name, value in _KINDS.items()}
 ARTIFACT_KINDS = tuple(_KINDS)
@@ -142,6 +143,8 @@ def target_from_proto(message: common_pb2.Target) -> Target:
 def _gpu_from_proto(message: common_pb2.GpuTarget) -> GpuTarget:
     target = GpuTarget(message.arch)
     if message.ptx_version not in ("", target.ptx_version):
+        if target.amd:
+            raise ArgumentError(f"kernels for {target} are no PTX; leave ptx_version empty")
         raise ArgumentError(
             f"kernels for {target} are emitted in PTX {target.ptx_version}, not {message.ptx_version!r}; "
             "leave ptx_version empty"

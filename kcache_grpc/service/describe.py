@@ -217,7 +217,9 @@ def compiler_options(options: Options) -> CompileOptions:
 
 def _gpu_launch(launch: GpuLaunch) -> GpuLaunchSpec:
     found = launch.resources
-    resources = found and GpuResources(found.registers, found.spill_bytes, found.static_shared)
+    resources = found and GpuResources(
+        found.registers, found.spill_bytes, found.static_shared, found.scalar_registers
+    )
     return GpuLaunchSpec(
         launch.name,
         launch.ops,

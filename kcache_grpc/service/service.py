@@ -19,7 +19,7 @@ from kcache_grpc.errors import (
     Unavailable,
 )
 from kcache_grpc.model.explanation import Explanation
-from kcache_grpc.model.gpu_target import GPU_TARGETS, GpuTarget
+from kcache_grpc.model.gpu_target import AMD_TARGETS, GPU_TARGETS, GpuTarget
 from kcache_grpc.model.identity import Toolchains
 from kcache_grpc.model.program import Program, ProgramFormat
 from kcache_grpc.model.signing import Signer
@@ -254,7 +254,10 @@ class KernelService:
             epoch=namespace.epoch,
             toolchains=self._toolchains,
             formats=FORMATS,
-            targets=(*map(CpuTarget, (*CPU_TARGETS, *CPU_NAMES)), *map(GpuTarget, GPU_TARGETS)),
+            targets=(
+                *map(CpuTarget, (*CPU_TARGETS, *CPU_NAMES)),
+                *map(GpuTarget, (*GPU_TARGETS, *AMD_TARGETS)),
+            ),
             limits=self.limits,
             canonicalizer=self._pool.canonicalizer,
             disowned=frozenset(

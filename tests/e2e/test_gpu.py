@@ -5,6 +5,7 @@ No GPU takes part: the emulator of tests/gpu runs the code that came, by the man
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,25 @@ def test_ptx_comes_with_all_that_launches_it(client: kcache.Client) -> None:
         assert all(one is not None and one.registers > 0 and one.spill_bytes == 0 for one in found)
     [result] = run_gpu(received(kernel), x := arrays(6, 40))
     np.testing.assert_allclose(result, (x[0] * x[1]).sum(1), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="no ziglang, which brings ld.lld")
+def test_a_code_object_for_amd_comes_and_is_not_run(client: kcache.Client) -> None:
+    kernel = client.compile(rows(6, 40), target="gfx942")
+    assert kernel.manifest.target == GpuTarget("gfx942")
+    assert kernel.manifest.code == kernel.manifest.artifact("hsaco")
+    content = kernel.artifact("hsaco")
+    for launch in kernel.manifest.gpu_launches:
+        assert f"{launch.entry}.kd".encode() in content
+        assert launch.resources is not None
+        assert launch.resources.scalar_registers > 0
+    for call in (
+        kernel.load,
+        lambda: kernel(*arrays(6, 40)),
+        lambda: client.autotune(rows(6, 40), target="gfx942"),
+    ):
+        with pytest.raises(ArgumentError, match="a kernel for gfx942 is for a GPU of AMD"):
+            call()
 
 
 def test_what_is_known_comes_back_and_targets_are_kernels_of_their_own(

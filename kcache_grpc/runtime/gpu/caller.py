@@ -52,6 +52,7 @@ class GpuCaller:
 
     def load(self, ordinal: int = 0) -> Loaded:
         """Loads the kernel on a device, as the first call there would. Raises ``ArgumentError``."""
+        self._target.require_nvidia()
         with self._lock:
             if ordinal not in self._loaded:
                 device = device_numbered(ordinal)
@@ -68,6 +69,7 @@ class GpuCaller:
         check: Callable[[list[DeviceBuffer]], None],
     ) -> tuple[Any, ...]:
         """``refuse`` makes the error for an argument; ``check`` raises it for wrong dtypes and sizes."""
+        self._target.require_nvidia()
         driver = open_driver()
         ordinal = self._device_of(arrays, refuse)
         device = device_numbered(ordinal)

@@ -22,6 +22,7 @@ class ArtifactKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ARTIFACT_KIND_PTX: _ClassVar[ArtifactKind]
     ARTIFACT_KIND_CUBIN: _ClassVar[ArtifactKind]
     ARTIFACT_KIND_CONSTANT: _ClassVar[ArtifactKind]
+    ARTIFACT_KIND_HSACO: _ClassVar[ArtifactKind]
 ARTIFACT_KIND_UNSPECIFIED: ArtifactKind
 ARTIFACT_KIND_SHARED_OBJECT: ArtifactKind
 ARTIFACT_KIND_MLIR: ArtifactKind
@@ -30,6 +31,7 @@ ARTIFACT_KIND_ASSEMBLY: ArtifactKind
 ARTIFACT_KIND_PTX: ArtifactKind
 ARTIFACT_KIND_CUBIN: ArtifactKind
 ARTIFACT_KIND_CONSTANT: ArtifactKind
+ARTIFACT_KIND_HSACO: ArtifactKind
 
 class ArtifactRef(_message.Message):
     __slots__ = ("kind", "sha256", "size_bytes")
@@ -54,14 +56,16 @@ class LaunchSpec(_message.Message):
     def __init__(self, name: _Optional[str] = ..., ops: _Optional[_Iterable[str]] = ..., extent: _Optional[str] = ..., grain: _Optional[str] = ...) -> None: ...
 
 class GpuResources(_message.Message):
-    __slots__ = ("registers", "spill_bytes", "static_shared_bytes")
+    __slots__ = ("registers", "spill_bytes", "static_shared_bytes", "scalar_registers")
     REGISTERS_FIELD_NUMBER: _ClassVar[int]
     SPILL_BYTES_FIELD_NUMBER: _ClassVar[int]
     STATIC_SHARED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SCALAR_REGISTERS_FIELD_NUMBER: _ClassVar[int]
     registers: int
     spill_bytes: int
     static_shared_bytes: int
-    def __init__(self, registers: _Optional[int] = ..., spill_bytes: _Optional[int] = ..., static_shared_bytes: _Optional[int] = ...) -> None: ...
+    scalar_registers: int
+    def __init__(self, registers: _Optional[int] = ..., spill_bytes: _Optional[int] = ..., static_shared_bytes: _Optional[int] = ..., scalar_registers: _Optional[int] = ...) -> None: ...
 
 class GpuLaunchSpec(_message.Message):
     __slots__ = ("name", "ops", "entry", "when", "grid", "block", "shared_bytes", "params", "resources")
