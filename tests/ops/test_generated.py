@@ -6,6 +6,7 @@ import pytest
 
 from tests.ops.generated.catalog import pairs
 from tests.ops.generated.drive import cases
+from tests.ops.generated.ledger import rows, totals
 
 #: What this version refuses, of all that is generated.
 REFUSED = frozenset({"bitcast_convert"})
@@ -25,6 +26,12 @@ def test_generated_programs_are_right_or_refused(share: int) -> None:
     assert {case.op for case in found if case.outcome == "refused"} <= REFUSED
     right = sum(case.outcome == "right" for case in found)
     assert right >= 0.95 * len(found)
+
+
+def test_the_ledger_has_no_wrong_result_and_every_program_an_outcome() -> None:
+    sums = totals(rows())
+    assert sums.total() == sum(row["programs"] for row in rows()) > 0
+    assert not sums["wrong"] + sums["crash"] + sums["error"]
 
 
 def test_bf16_between_blocks_where_nothing_is_optimized() -> None:

@@ -2,13 +2,14 @@
 
 ``python -m tests.ops.generated.seen`` makes two programs of every operation and dtype, compares what they
 give on this machine with the oracle, compiles them for a GPU, and writes the file; not if anything was wrong.
+With names of operations it does so for these, and keeps what the file says of others.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -29,9 +30,9 @@ def seen() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
     return json.loads(FILE.read_text())
 
 
-def measure(target: str) -> list[Case]:
-    """Every program, compared, or compiled for a target."""
-    chosen = pairs()
+def measure(target: str, ops: Sequence[str] = ()) -> list[Case]:
+    """Every program, or those of ``ops``, compared, or compiled for a target."""
+    chosen = pairs(ops)
     return list(cases(chosen, PROGRAMS * len(chosen), SEED, progress=_progress, target=target))
 
 
@@ -51,9 +52,9 @@ def _progress(done: int) -> None:
     print(f"\r{done}", end="", file=sys.stderr, flush=True)
 
 
-def main() -> int:
+def main(ops: Sequence[str]) -> int:
     """Measure, and write the file."""
-    compared, compiled = measure(""), measure(GPU)
+    compared, compiled = measure("", ops), measure(GPU, ops)
     bad = [case for case in compared if case.outcome in (*_BAD, "error")]
     bad += [case for case in compiled if case.outcome in _BAD]
     for case in bad:
@@ -65,12 +66,13 @@ def main() -> int:
 
 
 def write(compared: list[Case], compiled: list[Case]) -> None:
-    """Write what was found to the file."""
+    """Write what was found to the file, over what it says of the same operations."""
     tables = {CPU: summary(compared), GPU: summary(compiled)}
-    rows = {op: {where: table.get(op, {}) for where, table in tables.items()} for op in tables[CPU]}
+    rows = dict(seen()) if FILE.exists() else {}
+    rows |= {op: {where: table.get(op, {}) for where, table in tables.items()} for op in tables[CPU]}
     text = ",\n".join(f"{json.dumps(op)}: {json.dumps(row)}" for op, row in sorted(rows.items()))
     FILE.write_text(f"{{\n{text}\n}}\n")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

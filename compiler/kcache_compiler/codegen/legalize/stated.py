@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 from kcache_compiler.codegen import mlir
 from kcache_compiler.errors import UnsupportedOp
+
+_REPEATS = frozenset({"stablehlo.broadcast_in_dim", "stablehlo.reshape"})
 
 
 def state_padding(op: mlir.Op) -> None:
     """A ``dynamic_conv`` whose padding is a constant is a convolution."""
-    owner = mlir.defining(op.operands[2])
-    if owner is None or mlir.name_of(owner) != "stablehlo.constant":
-        raise UnsupportedOp(mlir.name_of(op), "padding that is not a constant", mlir.location_of(op))
-    numbers = mlir.integers_of(owner)
+    numbers = _numbers(op, op.operands[2])
     rows = [f"[{low}, {high}]" for low, high in zip(numbers[::2], numbers[1::2], strict=True)]
     inner = f"[{', '.join(rows)}]" if rows else ""
     attributes = {name: op.attributes[name] for name in op.attributes}
@@ -20,6 +21,22 @@ def state_padding(op: mlir.Op) -> None:
         made = mlir.create("stablehlo.convolution", list(op.operands)[:2], [op.results[0].type], attributes)
     op.results[0].replace_all_uses_with(made.results[0])
     op.erase()
+
+
+def _numbers(op: mlir.Op, value: mlir.Value) -> list[int]:
+    """The elements of a constant, which may be one number, repeated."""
+    count = math.prod(size or 0 for size in mlir.sizes_of(value.type))
+    owner = mlir.defining(value)
+    while owner is not None and mlir.name_of(owner) in _REPEATS:
+        owner = mlir.defining(owner.operands[0])
+    if not count:
+        return []
+    numbers: list[int] = []
+    if owner is not None and mlir.name_of(owner) == "stablehlo.constant":
+        numbers = mlir.integers_of(owner)
+    if len(numbers) not in (1, count):
+        raise UnsupportedOp(mlir.name_of(op), "padding that is not a constant", mlir.location_of(op))
+    return numbers if len(numbers) == count else numbers * count
 
 
 def state_product(op: mlir.Op) -> None:

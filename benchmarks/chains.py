@@ -1,0 +1,138 @@
+"""How long a graph of 1,000 operations of one kind takes to compile, and how large its code is.
+
+``python -m benchmarks.chains [KIND...] [--count N] [--seconds S] [--json FILE]``: each kind in a chain, whose
+operations take what the one before gave, after a first compile that warms the process up. Status 1 when one
+takes more than ``--seconds`` of processor time (10).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+from kcache_compiler import canonicalize, compile_spec
+from kcache_compiler.errors import CompilerError
+from kcache_compiler.types import CompileOptions
+from kcache_grpc.model.target import host_target
+
+_V, _I = "tensor<8x8xf32>", "tensor<8x8xi32>"
+_SUM = (
+    "({{\n^bb0(%p: tensor<f32>, %q: tensor<f32>):\n%s = stablehlo.add %p, %q : tensor<f32>\n"
+    "stablehlo.return %s : tensor<f32>\n}})"
+)
+_LESS = (
+    "({{\n^bb0(%p: tensor<f32>, %q: tensor<f32>):\n%s = stablehlo.compare LT, %p, %q : "
+    "(tensor<f32>, tensor<f32>) -> tensor<i1>\nstablehlo.return %s : tensor<i1>\n}})"
+)
+_SAME = f"({_V}) -> {_V}"
+_PAIR = f"({_V}, {_V}) -> {_V}"
+#: Kind -> one operation that makes ``{y}`` of ``{x}``; ``{n}`` is its number.
+KINDS: dict[str, str] = {
+    **{
+        op: f'{{y}} = "stablehlo.{op}"({{x}}) : {_SAME}'
+        for op in ("abs", "cosine", "exponential", "log_plus_one", "negate", "rsqrt", "tanh")
+    },
+    **{
+        op: f'{{y}} = "stablehlo.{op}"({{x}}, %w) : {_PAIR}'
+        for op in ("add", "atan2", "divide", "maximum", "multiply", "power", "remainder")
+    },
+    **{f"chlo.{op}": f'{{y}} = "chlo.{op}"({{x}}) : {_SAME}' for op in ("erf", "lgamma", "digamma")},
+    "broadcast_in_dim": f'{{y}}r = "stablehlo.reshape"({{x}}) : ({_V}) -> tensor<64xf32>\n'
+    '{y}s = "stablehlo.slice"({y}r) <{{start_indices = array<i64: 1>, limit_indices = array<i64: 9>, '
+    "strides = array<i64: 1>}}> : (tensor<64xf32>) -> tensor<8xf32>\n"
+    '{y} = "stablehlo.broadcast_in_dim"({y}s) <{{broadcast_dimensions = array<i64: 0>}}> : '
+    f"(tensor<8xf32>) -> {_V}",
+    "concatenate": '{y}c = "stablehlo.concatenate"({x}, %w) <{{dimension = 0 : i64}}> : '
+    f"({_V}, {_V}) -> tensor<16x8xf32>\n"
+    '{y} = "stablehlo.slice"({y}c) <{{start_indices = array<i64: 4, 0>, limit_indices = array<i64: 12, 8>, '
+    f"strides = array<i64: 1, 1>}}}}> : (tensor<16x8xf32>) -> {_V}",
+    "convolution": f"{{y}}b = stablehlo.reshape {{x}} : ({_V}) -> tensor<1x8x8xf32>\n"
+    "{y}k = stablehlo.convolution({y}b, %k) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f], "
+    "window = {{pad = [[1, 1]]}} {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}} : "
+    "(tensor<1x8x8xf32>, tensor<3x8x8xf32>) -> tensor<1x8x8xf32>\n"
+    f"{{y}} = stablehlo.reshape {{y}}k : (tensor<1x8x8xf32>) -> {_V}",
+    "dot_general": f"{{y}} = stablehlo.dot_general {{x}}, %w, contracting_dims = [1] x [0] : {_PAIR}",
+    "dynamic_slice": f"{{y}} = stablehlo.dynamic_update_slice {{x}}, {{x}}, %i, %i : "
+    f"({_V}, {_V}, tensor<i32>, tensor<i32>) -> {_V}",
+    "gather": '{y} = "stablehlo.gather"({x}, %j) <{{dimension_numbers = #stablehlo.gather<offset_dims = [1], '
+    "collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>, "
+    f"slice_sizes = array<i64: 1, 8>, indices_are_sorted = false}}}}> : ({_V}, tensor<8xi32>) -> {_V}",
+    "pad": '{y}p = "stablehlo.pad"({x}, %z) <{{edge_padding_low = array<i64: 1, 0>, edge_padding_high = '
+    "array<i64: -1, 0>, interior_padding = array<i64: 0, 0>}}> : "
+    f"({_V}, tensor<f32>) -> {_V}\n{{y}} = stablehlo.add {{y}}p, %w : {_V}",
+    "reduce": '{y}r = "stablehlo.reduce"({x}, %z) <{{dimensions = array<i64: 1>}}> '
+    f"{_SUM} : ({_V}, tensor<f32>) -> tensor<8xf32>\n"
+    '{y} = "stablehlo.broadcast_in_dim"({y}r) <{{broadcast_dimensions = array<i64: 0>}}> : '
+    f"(tensor<8xf32>) -> {_V}",
+    "reduce_window": '{y} = "stablehlo.reduce_window"({x}, %z) <{{window_dimensions = array<i64: 1, 3>, '
+    "window_strides = array<i64: 1, 1>, padding = dense<[[0, 0], [1, 1]]> : tensor<2x2xi64>}}> "
+    f"{_SUM} : ({_V}, tensor<f32>) -> {_V}",
+    "reverse": f'{{y}} = "stablehlo.reverse"({{x}}) <{{{{dimensions = array<i64: {{odd}}>}}}}> : {_SAME}',
+    "scatter": '{y} = "stablehlo.scatter"({x}, %j, %w) <{{scatter_dimension_numbers = #stablehlo.scatter<'
+    "update_window_dims = [1], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], "
+    "index_vector_dim = 1>, indices_are_sorted = false, unique_indices = false}}> "
+    f"{_SUM} : ({_V}, tensor<8xi32>, {_V}) -> {_V}",
+    "sort": f'{{y}} = "stablehlo.sort"({{x}}) <{{{{dimension = {{odd}} : i64, is_stable = true}}}}> '
+    f"{_LESS} : {_SAME}",
+    "transpose": f'{{y}}t = "stablehlo.transpose"({{x}}) <{{{{permutation = array<i64: 1, 0>}}}}> : {_SAME}\n'
+    f"{{y}} = stablehlo.add {{y}}t, %w : {_V}",
+    "while": "{y}n, {y} = stablehlo.while(%n{n} = %i, %m{n} = {x}) : tensor<i32>, "
+    f"{_V}\ncond {{{{\n%c = stablehlo.compare LT, %n{{n}}, %t : (tensor<i32>, tensor<i32>) -> tensor<i1>\n"
+    "stablehlo.return %c : tensor<i1>\n}} do {{\n%a = stablehlo.add %n{n}, %t : tensor<i32>\n"
+    f"%b = stablehlo.add %m{{n}}, %w : {_V}\nstablehlo.return %a, %b : tensor<i32>, {_V}\n}}}}",
+}
+
+
+def chain(kind: str, count: int) -> str:
+    """A program of ``count`` operations of a kind."""
+    steps = [
+        KINDS[kind].format(x=f"%v{number}" if number else "%x", y=f"%v{number + 1}", n=number, odd=number % 2)
+        for number in range(count)
+    ]
+    arguments = (
+        f"%x: {_V}, %w: {_V}, %k: tensor<3x8x8xf32>, %j: tensor<8xi32>, %i: tensor<i32>, %t: tensor<i32>"
+    )
+    body = "\n".join(["%z = stablehlo.constant dense<0.0> : tensor<f32>", *steps])
+    return f"func.func @main({arguments}) -> {_V} {{\n{body}\nreturn %v{count} : {_V}\n}}\n"
+
+
+def measure(kind: str, count: int) -> tuple[float, int]:
+    """Processor seconds of reading and compiling a chain, and the bytes of its shared object."""
+    start = time.process_time()
+    canonical = canonicalize(chain(kind, count).encode(), "stablehlo", "default")
+    options = CompileOptions()
+    kernel = compile_spec(canonical.spec_text, canonical.arg_spec, host_target().isa, options, lambda _: None)
+    return time.process_time() - start, len(kernel.artifacts["so"])
+
+
+def _tried(kind: str, count: int) -> tuple[float, int] | str:
+    try:
+        return measure(kind, count)
+    except CompilerError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.chains")
+    parser.add_argument("kinds", nargs="*", metavar="KIND")
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    found: dict[str, tuple[float, int] | str] = {}
+    measure("add", 2)
+    for kind in options.kinds or KINDS:
+        result = found[kind] = _tried(kind, options.count)
+        shown = result if isinstance(result, str) else f"{result[0]:6.2f} s {result[1] / 1024:8.1f} KiB"
+        print(f"{kind:20} {shown}", flush=True)
+    if options.json is not None:
+        options.json.write_text(json.dumps({"count": options.count, "kinds": found}, indent=1) + "\n")
+    return int(any(isinstance(one, str) or one[0] > options.seconds for one in found.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
