@@ -155,7 +155,7 @@ def test_a_wrong_subject_is_refused(
     [
         ([], "1 to 256"),
         ([timing("grain:4", 5)] * 2, "two timings"),
-        ([timing("grain:4", 5), timing("speed:9", 5)], "fuse, grain, group"),
+        ([timing("grain:4", 5), timing("speed:9", 5)], "fuse, gpu_bytes"),
         ([timing("recorded", 5)], "no schedule choice"),
         ([timing("", 0)], "0 ns"),
         ([timing("", -5)], "negative"),
