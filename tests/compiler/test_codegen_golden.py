@@ -74,7 +74,7 @@ def test_the_fingerprint_is_ordered_and_complete() -> None:
         "pipeline",
         "code",
     ]
-    names = ["torch-mlir", "llvmlite", "llvm", "math", "ptxas", "pipeline", "code", "gpu-code"]
+    names = ["torch-mlir", "llvmlite", "llvm", "math", "ptxas", "linker", "pipeline", "code", "gpu-code"]
     assert [name for name, _ in gpu_toolchain()] == names
     assert all(value for _, value in (*toolchain(), *gpu_toolchain()))
 
