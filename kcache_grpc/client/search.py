@@ -20,7 +20,7 @@ TuneProgress = Callable[[str, float], None]
 #: Names of choices, what decides most first: time may be up before all were tried.
 ORDER = (
     *("contraction", "tile", "columns", "depth", "direct", "attention", "keys", "panels"),
-    *("gpu_tile", "gpu_warps", "gpu_depth", "gpu_stages", "gpu_keys", "gpu_columns"),
+    *("gpu_tile", "gpu_warps", "gpu_depth", "gpu_stages", "gpu_split", "gpu_keys", "gpu_columns"),
     *("gpu_row", "gpu_rows", "gpu_bytes", "gpu_items", "gpu_threads"),
     *("group", "fuse", "recompute", "stream", "vectors", "width", "unroll", "rows", "grain"),
 )
@@ -30,7 +30,7 @@ _ATTENTION = ("attention", "keys", "panels")
 _LOOPS = ("stream", "vectors", "rows", "fuse", "recompute")
 #: Choice -> the forms of launches on GPUs that it changes.
 _FORMS = {
-    **dict.fromkeys(("gpu_tile", "gpu_warps", "gpu_depth", "gpu_stages"), ("contraction",)),
+    **dict.fromkeys(("gpu_tile", "gpu_warps", "gpu_depth", "gpu_stages", "gpu_split"), ("contraction",)),
     **dict.fromkeys(("gpu_keys", "gpu_columns", "attention"), ("attention",)),
     **dict.fromkeys(("gpu_row", "gpu_rows"), ("rows",)),
     "gpu_bytes": ("rows", "stream"),

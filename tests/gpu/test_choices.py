@@ -33,9 +33,11 @@ SAMPLE = [
     ("matmul", "f16", (33, 65, 17), "gpu_depth:64,gpu_stages:2,gpu_tile:128x64"),
     ("matmul", "bf16", (100, 72, 88), "gpu_depth:16,gpu_stages:5,gpu_tile:64x128"),
     ("matmul", "f32", (33, 65, 17), "gpu_depth:16,gpu_tile:128x64"),
+    ("matmul", "f32", (20, 33, 70), "gpu_split:4"),
+    ("batched", "f16", (2, 33, 40, 72), "gpu_split:2"),
 ]
 #: What decides a product together.
-PRODUCTS = ("gpu_tile", "gpu_depth", "gpu_warps", "gpu_stages")
+PRODUCTS = ("gpu_tile", "gpu_depth", "gpu_warps", "gpu_stages", "gpu_split")
 #: Sizes for the long run, by the template.
 SIZES = {
     "pointwise": ((5, 33), (4, 1000)),
@@ -102,9 +104,8 @@ def _each(name: str) -> Iterator[str]:
         if (choice in PRODUCTS) == product
     )
     if product:
-        for values in itertools.product(
-            ("64x64", "128x128", "128x256"), ("16", "64"), ("4", "8"), ("2", "4")
-        ):
+        together = (("64x64", "128x128", "128x256"), ("16", "64"), ("4", "8"), ("2", "4"), ("1", "4"))
+        for values in itertools.product(*together):
             yield ",".join(
                 f"{choice}:{value}" for choice, value in sorted(zip(PRODUCTS, values, strict=True))
             )

@@ -29,6 +29,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "gpu_keys": ("auto", "32", "64", "128"),
     "gpu_row": ("auto", "32", "64", "128", "256", "512", "1024"),
     "gpu_rows": ("auto", "1", "2", "4", "8"),
+    "gpu_split": ("1", "2", "4", "8"),
     "gpu_stages": ("auto", "2", "3", "4", "5"),
     "gpu_threads": ("256", "128", "512"),
     "gpu_tile": ("auto", "64x64", "64x128", "128x64", "128x128", "128x256", "256x128"),
@@ -93,7 +94,8 @@ class GpuChoices:
 
     Tiles of products are rows and columns of a block, ``depth`` their steps along K, ``stages`` how many of
     these are in shared memory. ``bytes`` are those of an access of a thread, ``items`` how many of such
-    chunks it has, ``row_threads`` the threads of a row, ``rows`` the rows of a block of warps.
+    chunks it has, ``row_threads`` the threads of a row, ``rows`` the rows of a block of warps, ``split`` the
+    blocks that share the sums of a tile.
     """
 
     tile: tuple[int, int] | None = None
@@ -107,6 +109,7 @@ class GpuChoices:
     rows: int = 0
     keys: int = 0
     columns: int = 0
+    split: int = 1
 
 
 USUAL_GROUPS, USUAL_BLOCKS = GroupLimits(), Blocks()
@@ -137,6 +140,7 @@ class Choices:
     gpu_keys: str = "auto"
     gpu_row: str = "auto"
     gpu_rows: str = "auto"
+    gpu_split: str = "1"
     gpu_stages: str = "auto"
     gpu_threads: str = "256"
     gpu_tile: str = "auto"
@@ -187,6 +191,7 @@ class Choices:
             _number(self.gpu_rows),
             _number(self.gpu_keys),
             _number(self.gpu_columns),
+            int(self.gpu_split),
         )
 
     @property

@@ -124,6 +124,11 @@ class Kernel:
         with self.before():
             return memory.emit_formula(formula, None, self._symbols)
 
+    def workspace(self, offset: Formula, written: bool) -> mlir.Value:
+        """A place in the workspace that no buffer has, for this kernel to write or to read."""
+        marks = "{llvm.noalias}" if written else "{llvm.noalias, llvm.readonly}"
+        return self._parameter(pointer_type(), f"workspace:{text(offset)}", marks)
+
     def pointer(self, buffer: mlir.Value) -> Pointer:
         """A buffer with its strides."""
         with self.before():

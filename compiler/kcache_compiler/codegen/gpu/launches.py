@@ -14,14 +14,14 @@ from kcache_compiler.codegen.attention.gather import Gathered, gather
 from kcache_compiler.codegen.attention.outline import operations_of, taken_by
 from kcache_compiler.codegen.elements import element_of
 from kcache_compiler.codegen.entry import cast_checks, known_sizes, refuse_leftovers
-from kcache_compiler.codegen.formula import text
+from kcache_compiler.codegen.formula import add, apply, text
 from kcache_compiler.codegen.gpu.arrange import arrange
 from kcache_compiler.codegen.gpu.attention import write_attention
 from kcache_compiler.codegen.gpu.attention_plan import plan_attention
 from kcache_compiler.codegen.gpu.kernel import Form, Kernel, Program, begins_anywhere, loads_behind
 from kcache_compiler.codegen.gpu.lanes import LaneWriter
 from kcache_compiler.codegen.gpu.markers import write_marker
-from kcache_compiler.codegen.gpu.matmul import write_tiles
+from kcache_compiler.codegen.gpu.matmul import Parts, write_parts, write_tiles
 from kcache_compiler.codegen.gpu.points import write_points
 from kcache_compiler.codegen.gpu.rows import RowWriter, plan_rows, row_memory, write_rows
 from kcache_compiler.codegen.gpu.sizes import sizes_for
@@ -72,11 +72,17 @@ def build_kernels(unit: Unit) -> None:
     program = Program(unit, main, shapes, dict(workspace.offsets))
     for number, (one, tiles) in enumerate(launches):
         name = f"launch_{number}"
+        parts: Parts | None = None
+        if tiles is not None and program.sizes.choices.split > 1:
+            parts = Parts(tiles, program.sizes.choices.split, apply("roundup", workspace.size, 256))
+            unit.workspace = apply("max", unit.workspace, add(parts.offset, parts.bytes))
         if isinstance(one, Gathered):
             launch, needed = _write_attention(program, one, name)
         else:
-            launch, needed = _write(program, one, tiles, name)
+            launch, needed = _write(program, one, tiles, name, parts)
         unit.gpu_launches.append(launch)
+        if parts is not None and not isinstance(one, Gathered):
+            unit.gpu_launches.append(_write(program, one, tiles, f"{name}_sum", parts, ends=True)[0])
         found |= dict.fromkeys(needed)
     unit.checks = tuple(map(_check, found))
     main.erase()
@@ -213,8 +219,14 @@ def _launch(kernel: Kernel, form: Form, ops: tuple[str, ...]) -> GpuLaunch:
 
 
 def _write(
-    program: Program, planned: Planned, tiles: Tiles | None, name: str
+    program: Program,
+    planned: Planned,
+    tiles: Tiles | None,
+    name: str,
+    parts: Parts | None = None,
+    ends: bool = False,
 ) -> tuple[GpuLaunch, tuple[Check, ...]]:
+    """A launch of a group; of a contraction in ``parts`` that of its sums, or (``ends``) what follows."""
     written = {
         _root(planned, access.buffer)
         for statement in planned.fused.statements
@@ -227,7 +239,7 @@ def _write(
         form, ops, checks = write_marker(kernel, first)
     else:
         ops = names_of([planned.codes[one.number].body for one in planned.fused.statements])
-        form, checks = _loops(kernel, planned, tiles), planned.fused.checks
+        form, checks = _loops(kernel, planned, tiles, parts, ends), planned.fused.checks
         ops = (form.name, *ops)
     kernel.finish()
     return _launch(kernel, form, ops), checks
@@ -252,7 +264,7 @@ def _read(planned: Planned) -> set[Any]:
     return found
 
 
-def _loops(kernel: Kernel, planned: Planned, tiles: Tiles | None) -> Form:
+def _loops(kernel: Kernel, planned: Planned, tiles: Tiles | None, parts: Parts | None, ends: bool) -> Form:
     fused = planned.fused
     placed = {*fused.unstored, *dict(fused.rows), *dict(fused.instead)}
     used = {access.buffer for one in fused.statements for access in one.nest.accesses} - placed
@@ -279,8 +291,10 @@ def _loops(kernel: Kernel, planned: Planned, tiles: Tiles | None) -> Form:
         common = (kernel, fused, planned.codes, pointers, views, scalars, moved)
         writer = LaneWriter(*common) if rows is None else RowWriter(*common, rows, roots)
     with kernel.body():
+        if parts is not None and ends:
+            return replace(write_parts(writer, parts), name="points")
         if tiles is not None:
-            return replace(write_tiles(writer, tiles), name="contraction")
+            return replace(write_tiles(writer, tiles, parts), name="contraction")
         if isinstance(writer, RowWriter):
             return replace(write_rows(writer), name="rows")
         turn = turns(writer)

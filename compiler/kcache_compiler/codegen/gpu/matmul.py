@@ -7,38 +7,98 @@ with one barrier a step: several pairs by copies past the registers, or the next
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.elements import Registers
-from kcache_compiler.codegen.formula import apply, product
+from kcache_compiler.codegen.formula import Formula, apply, product
 from kcache_compiler.codegen.gpu.cores import PlainCore, Shared
 from kcache_compiler.codegen.gpu.intrinsics import barrier, commit_copies, special, wait_for_copies
-from kcache_compiler.codegen.gpu.kernel import Form, split
+from kcache_compiler.codegen.gpu.kernel import Form, Kernel, split, thread_number
 from kcache_compiler.codegen.gpu.matrix_core import MatrixCore
 from kcache_compiler.codegen.gpu.points import PointWriter
 from kcache_compiler.codegen.gpu.shared import dynamic_bytes, shared_place
 from kcache_compiler.codegen.gpu.sizes import refused
 from kcache_compiler.codegen.gpu.tiles import Loader, Operand, Tiles
-from kcache_compiler.codegen.memory import i64
+from kcache_compiler.codegen.memory import Pointer, i64
 from kcache_compiler.codegen.segment import Loops, slots_of
-from kcache_compiler.codegen.shuffles.code import both, compare, loop, when
+from kcache_compiler.codegen.shuffles.code import both, compare, least, loop, when
 
 #: A step along K: its start, the stage and the sums; the stage and the sums after it.
 Stepped: TypeAlias = tuple[mlir.Value, list[mlir.Value]]
 Step: TypeAlias = Callable[[mlir.Value, mlir.Value, list[mlir.Value]], Stepped]
 
 
-def write_tiles(writer: PointWriter, tiles: Tiles) -> Form:
-    """The body of the kernel at the current point."""
+@dataclass(frozen=True)
+class Parts:
+    """Where blocks that share the sums of a tile leave them: from byte ``offset`` of the workspace on, all
+    of C for each of ``count``, which has a part of K.
+    """
+
+    tiles: Tiles
+    count: int
+    offset: Formula
+
+    @property
+    def sizes(self) -> list[Formula]:
+        """Of a part: matrices, rows, columns."""
+        groups = self.tiles.groups
+        return [product(self.tiles.sizes("batch")), groups.sizes("m"), groups.sizes("n")]
+
+    @property
+    def bytes(self) -> Formula:
+        return product([*self.sizes, self.count, memory.element_bytes(mlir.type_of(self.tiles.wide))])
+
+    @property
+    def depth(self) -> Formula:
+        """Steps along K of a part: whole tiles."""
+        return apply(
+            "roundup", apply("ceildiv", product(self.tiles.sizes("k")), self.count), self.tiles.tile.k
+        )
+
+    def place(self, kernel: Kernel, written: bool) -> Pointer:
+        """The first sum."""
+        return Pointer(kernel.workspace(self.offset, written), mlir.type_of(self.tiles.wide), [])
+
+
+def write_parts(writer: PointWriter, parts: Parts) -> Form:
+    """The body of the kernel that adds the parts, and does what follows: a thread for each element of C."""
+    kernel, tiles = writer.kernel, parts.tiles
+    value, threads, points = kernel.value, kernel.sizes.choices.threads, product(parts.sizes)
+    with kernel.before():
+        place, limit = parts.place(kernel, written=False), value(points)
+    _, number = thread_number(threads)
+
+    def point() -> None:
+        kind = mlir.type_of(tiles.wide)
+        total = memory.load(place, number)
+        for part in range(1, parts.count):
+            other = memory.load(place, memory.plus(number, memory.times(limit, mlir.constant(part))))
+            total = mlir.value("arith.addf", [total, other], kind)
+        matrix, m, n = split(number, None, parts.sizes, value)
+        batch = split(matrix, None, tiles.sizes("batch"), value) if tiles.sizes("batch") else []
+        write_element(writer, tiles, batch, (m, n), total)
+
+    when(compare("lt", number, limit), point)
+    return Form((apply("ceildiv", points, threads), 1, 1), (threads, 1, 1))
+
+
+def write_tiles(writer: PointWriter, tiles: Tiles, parts: Parts | None = None) -> Form:
+    """The body of the kernel at the current point; with ``parts`` its sums go there, and nothing follows."""
     value, tile = writer.kernel.value, tiles.tile
     rows = apply("ceildiv", tiles.groups.sizes("m"), tile.m)
     columns = apply("ceildiv", tiles.groups.sizes("n"), tile.n)
     block, thread = (mlir.value("arith.extui", [special(name)], i64()) for name in ("ctaid.x", "tid.x"))
     sizes = [*tiles.sizes("batch"), rows, columns]
+    if parts is not None:
+        sizes = [parts.count, *sizes]
     *batch, row, column = split(block, None, sizes, value)
+    part = batch.pop(0) if parts is not None else None
     firsts = (memory.times(row, mlir.constant(tile.m)), memory.times(column, mlir.constant(tile.n)))
     made = _Product(writer, tiles, batch, firsts, thread)
+    if parts is not None and part is not None:
+        made.divide(parts, part)
     made.write()
     return Form((product(sizes), 1, 1), (tile.threads, 1, 1), dynamic_bytes(made.core.shared_bytes))
 
@@ -64,6 +124,15 @@ class _Product:
             self._loader(tiles.b, tiles.tile.n, firsts[1]),
         ]
         self.bases = [self._base(operand) for operand in (tiles.a, tiles.b)]
+        self.parts: tuple[Parts, Pointer, mlir.Value] | None = None
+        self.first: mlir.Value | None = None
+
+    def divide(self, parts: Parts, part: mlir.Value) -> None:
+        """This block has one of the parts."""
+        with self.writer.kernel.before():
+            place, depth = parts.place(self.writer.kernel, written=True), self.value(parts.depth)
+        self.first = memory.times(part, depth)
+        self.parts = parts, place, part
 
     def _loader(self, operand: Operand, rows: int, first: mlir.Value) -> Loader:
         start = self.writer.start(operand.access)
@@ -94,7 +163,7 @@ class _Product:
         """The sums of all products, with copies some steps ahead."""
         stages, depth = self.tiles.tile.stages, self.tiles.tile.k
         for number in range(stages - 1):
-            self._copy(core, mlir.constant(number * depth), mlir.constant(number))
+            self._copy(core, self._from_first(number * depth), mlir.constant(number))
 
         def step(k: mlir.Value, stage: mlir.Value, sums: list[mlir.Value]) -> Stepped:
             wait_for_copies(stages - 2)
@@ -106,6 +175,10 @@ class _Product:
         sums = self._steps(step)
         wait_for_copies(0)
         return sums
+
+    def _from_first(self, number: int) -> mlir.Value:
+        """A step along K, counted from the first of this block."""
+        return mlir.constant(number) if self.first is None else memory.plus(self.first, mlir.constant(number))
 
     def _copy(self, core: MatrixCore, k: mlir.Value, stage: mlir.Value) -> None:
         for side, (loader, base) in enumerate(zip(self.loaders, self.bases, strict=True)):
@@ -132,15 +205,17 @@ class _Product:
             keep(chunks, other)
             return other, sums
 
-        keep(fetch(mlir.constant(0)), mlir.constant(0))
+        keep(fetch(self._from_first(0)), mlir.constant(0))
         return self._steps(step)
 
     def _steps(self, step: Step) -> list[mlir.Value]:
         """All of K, a tile at a time: its start, the stage that it is in, sums so far."""
         depth, limit = self.tiles.tile.k, self.value(product(self.tiles.sizes("k")))
+        if self.parts is not None:
+            limit = least(memory.plus(self._from_first(0), self.value(self.parts[0].depth)), limit)
         start = [mlir.constant(0), *self.core.start()]
         kinds = [one.type for one in start]
-        bounds = [mlir.constant(0), limit, mlir.constant(depth)]
+        bounds = [self._from_first(0), limit, mlir.constant(depth)]
         made = mlir.create("scf.for", [*bounds, *start], kinds, regions=1)
         inside = mlir.new_block(made, 0, [i64(), *kinds])
         with mlir.at_end(inside):
@@ -163,24 +238,41 @@ class _Product:
         loop(mlir.constant(0), mlir.constant(core.turns), turn)
 
     def _element(self, m: mlir.Value, n: mlir.Value, total: mlir.Value) -> None:
-        writer, tiles = self.writer, self.tiles
-        fused = writer.fused
-        values = {
-            "batch": self.batch,
-            "m": split(m, None, tiles.sizes("m"), self.value),
-            "n": split(n, None, tiles.sizes("n"), self.value),
-        }
-        counters = tiles.counters(fused.shared, values)
-        registers: Registers = {}
-        for place, segment in enumerate(fused.segments):
-            if place != tiles.segment:
-                Loops(writer, segment, slots_of(segment, fused.shared)).run(
-                    fused.shared, counters, registers, {}
-                )
-                continue
-            access = segment[0].nest.accesses[2]
-            before = writer.read(access, counters, registers)
-            writer.write_back(access, counters, registers, _added(before, total))
+        if self.parts is None:
+            write_element(self.writer, self.tiles, self.batch, (m, n), total)
+            return
+        parts, place, part = self.parts
+        at = part
+        for counter, size in zip(
+            (*self.batch, m, n), (*self.tiles.sizes("batch"), *parts.sizes[1:]), strict=True
+        ):
+            at = memory.plus(memory.times(at, self.value(size)), counter)
+        memory.store(place, at, total)
+
+
+def write_element(
+    writer: PointWriter,
+    tiles: Tiles,
+    batch: list[mlir.Value],
+    place: tuple[mlir.Value, mlir.Value],
+    total: mlir.Value,
+) -> None:
+    """What the group does with an element of C, whose products come to ``total``."""
+    fused, value = writer.fused, writer.kernel.value
+    values = {
+        "batch": batch,
+        "m": split(place[0], None, tiles.sizes("m"), value),
+        "n": split(place[1], None, tiles.sizes("n"), value),
+    }
+    counters = tiles.counters(fused.shared, values)
+    registers: Registers = {}
+    for number, segment in enumerate(fused.segments):
+        if number != tiles.segment:
+            Loops(writer, segment, slots_of(segment, fused.shared)).run(fused.shared, counters, registers, {})
+            continue
+        access = segment[0].nest.accesses[2]
+        before = writer.read(access, counters, registers)
+        writer.write_back(access, counters, registers, _added(before, total))
 
 
 def _turned(stage: mlir.Value, last: int, first: int, step: int) -> mlir.Value:
