@@ -17,6 +17,7 @@ from kcache_compiler.package.gpu import GPU_TARGETS
 from kcache_compiler.package.ptxas import find_ptxas
 from kcache_compiler.schedule.choices import CHOICES, GpuChoices
 from kcache_compiler.types import CompiledKernel, CompileOptions
+from tests.compiler.gpu.programs import PRODUCT as OPENED
 from tests.gpu.emulate import ORDERS
 from tests.gpu.programs import TEMPLATES, narrow_attention
 from tests.gpu.run import run_gpu
@@ -134,6 +135,17 @@ def test_attention_is_right_under_choices(element: str, schedule: str) -> None:
     default = (element, schedule) == ("f32", "gpu_keys:32")  # what plain arithmetic takes by itself
     assert (kernel.artifacts["ptx"] == plain.artifacts["ptx"]) == default
     np.testing.assert_allclose(results[0], results[1], atol=2e-2 if element != "f32" else 1e-5)
+
+
+def test_parts_of_k_have_their_place_at_every_size() -> None:
+    kernel = compiled(OPENED, 2, "gpu_split:4")
+    sums, ends = kernel.interface.gpu_launches
+    assert (sums.ops[0], ends.ops[0]) == ("contraction", "points")
+    assert "s0" in kernel.interface.workspace
+    for rows in (1, 33, 70):
+        rng = np.random.default_rng(rows)
+        a, b = (rng.standard_normal(shape, np.float32) for shape in ((rows, 64), (64, 96)))
+        np.testing.assert_allclose(run_gpu(kernel, [a, b])[0], a @ b, atol=1e-4)
 
 
 @pytest.mark.parametrize("target", list(GPU_TARGETS))
