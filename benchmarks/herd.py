@@ -1,8 +1,10 @@
 """64 clients ask three servers on one Postgres for 20 new kernels; one client asks one server for 20 others.
 
-``python -m benchmarks.herd [--clients N] [--kernels N] [--rounds N] [--json FILE]``. Clients are channels in
-two processes, with gRPC's round robin. On both sides a client asks for each kernel when it has the one
-before, as a program does that calls ``compile``; and, in rounds of their own, for all kernels at once.
+``python -m benchmarks.herd [--clients N] [--kernels N] [--rounds N] [--asking ORDER]... [--json FILE]``.
+Clients are channels in two processes, with gRPC's round robin. On both sides a client asks for each kernel
+when it has the one before, as a program does that calls ``compile``; in rounds of their own, for all kernels
+at once, several a stream, as a program does that calls ``compile_many``; and, in further rounds, for all of
+them side by side with a stream for each.
 """
 
 from __future__ import annotations
@@ -19,13 +21,13 @@ from benchmarks.environment import clear_and_restart, description
 from tests import postgres
 from tests.server import herd
 
+ORDERS = ("in-turn", "at-once", "side-by-side")
 
-def measure(clients: int, kernels: int, rounds: int, *, at_once: bool) -> dict[str, Any]:
+
+def measure(clients: int, kernels: int, rounds: int, asking: str) -> dict[str, Any]:
     """Seconds of both sides, round by round, and what the gate leaves."""
     with tempfile.TemporaryDirectory(prefix="kcache-herd-") as folder, postgres.running() as server:
-        found = herd.run(
-            Path(folder), server, clients=clients, kernels=kernels, rounds=rounds, at_once=at_once
-        )
+        found = herd.run(Path(folder), server, clients=clients, kernels=kernels, rounds=rounds, asking=asking)
     assert all((each.publishes, each.keys, each.compiles) == (kernels,) * 3 for each in found)
     return {
         "clients": clients,
@@ -51,14 +53,15 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--kernels", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--asking", choices=ORDERS, action="append", help="default: all three")
     parser.add_argument("--json", type=Path, metavar="FILE")
     arguments = parser.parse_args()
+    chosen: list[str] = arguments.asking or list(ORDERS)
     clear_and_restart("benchmarks.herd")
     sizes = (arguments.clients, arguments.kernels, arguments.rounds)
     report = {
         "environment": description(),
-        "in turn": measure(*sizes, at_once=False),
-        "at once": measure(*sizes, at_once=True),
+        **{asking: measure(*sizes, asking) for asking in chosen},
     }
     print(json.dumps(report, indent=1))
     if arguments.json:

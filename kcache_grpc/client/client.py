@@ -117,7 +117,9 @@ class Client:
         symbols: Symbols = None,
         dynamic: Dynamic = False,
     ) -> list[Kernel]:
-        """One kernel for each program, in order: one question for all, and compiles side by side."""
+        """One kernel for each program, in order: one question for all, then compiles side by side, up to
+        eight in one stream.
+        """
         shapes = shape_wish(None, symbols, dynamic)
         return run(self._core.compile_many(programs, format, target, options, on_progress, shapes))
 

@@ -39,6 +39,11 @@ def from_rpc_error(error: FailedCall, target: str) -> KcacheError:
     return _unanswered(target, message, code) if type(meant) is Unavailable else meant
 
 
+def from_status(data: bytes) -> KcacheError:
+    """The error that a server meant by a serialized ``google.rpc.Status`` within a stream."""
+    return _from_details(data, "no details") or KcacheError("the server sent a failure that says nothing")
+
+
 def _unanswered(target: str, message: str, code: grpc.StatusCode) -> Unavailable:
     return Unavailable(f"{target} does not answer: {message}", code=code.name)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kcache_grpc._proto.kcache.v1 import common_pb2
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.client.clock import Deadline
+from kcache_grpc.client.compiles import INLINE_BUDGET, Compile, compile_request, compile_together
 from kcache_grpc.client.connection import Connection
 from kcache_grpc.client.counters import Counters
 from kcache_grpc.client.disk import DiskTier, StoredKernel, entry_name, needed_blobs
@@ -21,8 +21,6 @@ from kcache_grpc.model.options import Options
 from kcache_grpc.model.target import code_kind
 from kcache_grpc.model.wire import artifact_kind_to_proto, options_to_proto, shapes_to_proto, target_to_proto
 
-#: Most bytes of artifacts inside one answer about many kernels; the rest is read one by one.
-_INLINE_BUDGET = 8 << 20
 #: Seconds before a kernel whose bytes are lost is asked for again: replicas hear of it within one.
 _PAUSES = (0.1, 0.5, 1.0)
 _ORIGINS = {
@@ -42,19 +40,11 @@ class Obtained:
 
 @dataclass(frozen=True)
 class _Answer:
-    """A kernel as the service sent it."""
+    """A kernel as the service sent it, and the bytes that came along."""
 
     kernel: pb.KernelResult
     origin: str
-
-
-@dataclass
-class _Compile:
-    """What came of one compile so far, over all attempts to follow it."""
-
-    result: pb.CompileResult | None = None
-    stage: str = "queued"
-    parts: dict[bytes, bytearray] = field(default_factory=dict[bytes, bytearray])
+    parts: dict[bytes, bytes]
 
 
 class Obtainer:
@@ -76,16 +66,18 @@ class Obtainer:
         judge = await self.connection.judge(deadline)
         kept = await self._io.blocking(lambda: [self._from_disk(ask, judge) for ask in asks])
         missing = [index for index, found in enumerate(kept) if found is None]
-        answers = await self._look_up([asks[index] for index in missing], deadline)
+        wanted = [asks[index] for index in missing]
+        answers = await self._look_up(wanted, deadline)
+        made = await compile_together(self.connection, self._io, wanted, answers, deadline, progress)
 
-        async def fetch(index: int, answer: pb.KernelResult) -> Obtained:
-            obtained = await self._answered(asks[index], answer, deadline, progress)
-            await self._keep(asks[index], obtained.kernel, deadline)
+        async def fetch(ask: Ask, answer: pb.KernelResult, done: Compile | None) -> Obtained:
+            obtained = await self._answered(ask, answer, done, deadline, progress)
+            await self._keep(ask, obtained.kernel, deadline)
             return obtained
 
         works = [
-            (lambda index=index, answer=answer: fetch(index, answer))
-            for index, answer in zip(missing, answers, strict=True)
+            (lambda ask=ask, answer=answer, done=done: fetch(ask, answer, done))
+            for ask, answer, done in zip(wanted, answers, made, strict=True)
         ]
         fetched = dict(zip(missing, await self._io.gather(works), strict=True))
         return [found or fetched[index] for index, found in enumerate(kept)]
@@ -117,7 +109,7 @@ class Obtainer:
             target=target_to_proto(asks[0].target),
             options=options_to_proto(asks[0].options),
             artifact_kinds=[artifact_kind_to_proto(code_kind(asks[0].target))],
-            inline_budget_bytes=_INLINE_BUDGET,
+            inline_budget_bytes=INLINE_BUDGET,
             shapes=shapes_to_proto(asks[0].shapes),
         )
         answers: dict[int, pb.KernelResult] = {}
@@ -128,7 +120,12 @@ class Obtainer:
         return [answers[index] for index in range(len(asks))]
 
     async def _answered(
-        self, ask: Ask, answer: pb.KernelResult, deadline: Deadline, progress: Progress
+        self,
+        ask: Ask,
+        answer: pb.KernelResult,
+        done: Compile | None,
+        deadline: Deadline,
+        progress: Progress,
     ) -> Obtained:
         match answer.status:
             case pb.KERNEL_STATUS_FOUND:
@@ -139,69 +136,52 @@ class Obtainer:
                     # The bytes were evicted: a miss, which the service repairs.
                     return await self._compiled(ask, True, deadline, progress)
             case pb.KERNEL_STATUS_NEED_PROGRAM:
-                return await self._compiled(ask, False, deadline, progress)
+                return await self._compiled(ask, False, deadline, progress, done)
             case pb.KERNEL_STATUS_NEED_COMPILE | pb.KERNEL_STATUS_FAILED:
                 # A remembered failure is raised by the compile with all that the first one told.
-                return await self._compiled(ask, True, deadline, progress)
+                return await self._compiled(ask, True, deadline, progress, done)
             case other:
                 raise IntegrityError(f"the server answered with the unknown status {other}")
 
-    async def _compiled(self, ask: Ask, known: bool, deadline: Deadline, progress: Progress) -> Obtained:
+    async def _compiled(
+        self,
+        ask: Ask,
+        known: bool,
+        deadline: Deadline,
+        progress: Progress,
+        done: Compile | None = None,
+    ) -> Obtained:
         """A compiled kernel with all of its bytes. What the service finds lost as it sends it, it makes anew:
         first the kernel, then the constants, for which it wants the program again.
+        ``done`` is the first attempt, where it was made with others.
         """
         pauses = list(_PAUSES)
         origins = set[str]()
         while True:
-            answer, parts = await self._compile(ask, known, deadline, progress)
+            answer = _answer(done or await self._compile(ask, known, deadline, progress))
+            done = None
             origins.add(answer.origin)
             try:
-                kernel = await self._complete(ask, answer.kernel, parts, deadline)
+                kernel = await self._complete(ask, answer.kernel, answer.parts, deadline)
                 return Obtained(kernel, "compiled" if "compiled" in origins else answer.origin)
             except NotFound:
                 if not pauses:
                     raise
                 await self._io.sleep(deadline.left(pauses.pop(0)))
 
-    async def _compile(
-        self, ask: Ask, known: bool, deadline: Deadline, progress: Progress
-    ) -> tuple[_Answer, dict[bytes, bytes]]:
-        """What one compile came to: answer, and the bytes that came along."""
-        began = time.monotonic()
-        done = _Compile()
+    async def _compile(self, ask: Ask, known: bool, deadline: Deadline, progress: Progress) -> Compile:
+        """One compile, followed to its result."""
+        done = Compile(progress)
         header = self.connection.header()
 
-        def take(reply: pb.CompileKernelResponse) -> None:
-            # One time for all that one message tells: nobody knows when in between they began.
-            now = time.monotonic() - began
-            for stage in (*reply.stage.earlier_stages, *reply.result.earlier_stages):
-                progress(stage, now)
-            _take(done, reply)
-            match reply.WhichOneof("event"):
-                case "stage" | "heartbeat":
-                    progress(done.stage, now)
-                case "result":
-                    progress("receive", now)
-                case _:
-                    pass
-
         async def call(source: common_pb2.GraphSource) -> None:
-            request = pb.CompileKernelRequest(
-                header=header,
-                graph=source,
-                target=target_to_proto(ask.target),
-                options=options_to_proto(ask.options),
-                artifact_kinds=[artifact_kind_to_proto(code_kind(ask.target))],
-                shapes=shapes_to_proto(ask.shapes),
-                retry_failed=ask.retry,
-                inline_budget_bytes=_INLINE_BUDGET,
-            )
+            request = compile_request(ask, source, header)
 
             async def once(wire: Wire) -> None:
                 """Attaches to the compile, again after a broken stream: the service goes on meanwhile."""
                 try:
                     replies = wire.stream(COMPILE_KERNEL, request, deadline.left())
-                    await self.connection.line.follow(replies, take)
+                    await self.connection.line.follow(replies, done.take)
                 except Unavailable:
                     if done.result is None:
                         raise
@@ -211,11 +191,7 @@ class Obtainer:
             await self.connection.line.attempt(once, deadline)
 
         await with_program(self.connection, ask.program, deadline, call, known=known)
-        result = done.result
-        assert result is not None
-        answer = pb.KernelResult(key=result.key, binding=result.binding, manifest=result.manifest)
-        parts = {sha256: bytes(content) for sha256, content in done.parts.items()}
-        return _Answer(answer, _ORIGINS.get(result.origin, "remote")), parts
+        return done
 
     async def _complete(
         self, ask: Ask, answer: pb.KernelResult, sent: dict[bytes, bytes], deadline: Deadline
@@ -251,22 +227,9 @@ class Obtainer:
         await self._io.blocking(lambda: disk.save(name, kernel))
 
 
-def _take(done: _Compile, reply: pb.CompileKernelResponse) -> None:
-    match reply.WhichOneof("event"):
-        case "stage":
-            done.stage = reply.stage.stage
-        case "result":
-            done.result = reply.result
-            for artifact in reply.result.artifacts:
-                done.parts[artifact.ref.sha256] = bytearray(artifact.data)
-        case "chunk":
-            content = done.parts.setdefault(reply.chunk.ref.sha256, bytearray())
-            if reply.chunk.offset == 0:
-                content.clear()
-            if reply.chunk.offset != len(content):
-                raise IntegrityError(
-                    f"a part of an artifact begins at {reply.chunk.offset} instead of {len(content)}"
-                )
-            content.extend(reply.chunk.data)
-        case _:
-            pass
+def _answer(done: Compile) -> _Answer:
+    result = done.result
+    assert result is not None
+    kernel = pb.KernelResult(key=result.key, binding=result.binding, manifest=result.manifest)
+    parts = {sha256: bytes(content) for sha256, content in done.parts.items()}
+    return _Answer(kernel, _ORIGINS.get(result.origin, "remote"), parts)

@@ -270,12 +270,15 @@ class Call:
             self.end("DEADLINE_EXCEEDED")
             text = f"the call has no deadline and passed the default of {self._guard.default_deadline:g} s"
             await self._context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, text)
-        known = error if isinstance(error, KcacheError) else self._internal(error)
+        known = self.told(error)
         code, message, trailers = to_status(known)
         self.end(known.reason)
         await self._context.abort(code, message, trailers)
 
-    def _internal(self, error: BaseException) -> KcacheError:
+    def told(self, error: BaseException) -> KcacheError:
+        """What callers hear of an error: those that are not of kcache are logged, and told by a number."""
+        if isinstance(error, KcacheError):
+            return error
         incident = os.urandom(6).hex()
         logger.error("internal error %s in %s", incident, self._method, exc_info=error)
         return KcacheError(f"internal error {incident}; the server's log has the details", incident=incident)

@@ -5,7 +5,7 @@ Domain errors are raised as they are; ``guard.Guard`` turns them into statuses.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from kcache_grpc._proto.kcache.v1 import explain_pb2, kernel_cache_pb2_grpc
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
@@ -14,9 +14,17 @@ from kcache_grpc.model.explanation import explanation_to_proto
 from kcache_grpc.model.wire import format_from_proto, numerics_from_proto
 from kcache_grpc.server import translate
 from kcache_grpc.server.guard import Call
+from kcache_grpc.server.outbox import Outbox
+from kcache_grpc.server.status import status_bytes
 from kcache_grpc.service import Caller, KernelService
 from kcache_grpc.service.uploads import UploadPlan
 from kcache_grpc.service.values import Compiled, Stage
+
+#: Compiles of one CompileKernels.
+MOST_COMPILES = 64
+
+_Reply = bytes | pb.CompileKernelResponse
+_Write = Callable[[_Reply], Awaitable[None]]
 
 
 class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
@@ -108,9 +116,37 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
 
     async def CompileKernel(  # noqa: N802  # pyright: ignore[reportIncompatibleMethodOverride]
         self, request: pb.CompileKernelRequest, context: Call
-    ) -> bytes | pb.CompileKernelResponse:
+    ) -> _Reply:
         """Finds or compiles one kernel. Writes its messages and returns the last one."""
+        return await self._compile(context.caller(request.header), request, context, context.write)
+
+    async def CompileKernels(  # noqa: N802  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, request: pb.CompileKernelsRequest, context: Call
+    ) -> bytes:
+        """Finds or compiles several, each a task of this call. Writes messages and returns the last one."""
         caller = context.caller(request.header)
+        if not 1 <= len(request.requests) <= MOST_COMPILES:
+            raise ArgumentError(
+                f"{len(request.requests)} compiles in one call; ask for 1 to {MOST_COMPILES}",
+                field="requests",
+            )
+        outbox = Outbox(translate.MESSAGE_BYTES, lambda: self._service.pace)
+
+        async def one(index: int, wanted: pb.CompileKernelRequest) -> None:
+            async def write(reply: _Reply) -> None:
+                await outbox.put(translate.event_of_reply(index, reply))
+
+            try:
+                await write(await self._compile(caller, wanted, context, write))
+            except Exception as error:  # noqa: BLE001 - becomes a status
+                await outbox.put(translate.event_of_failure(index, status_bytes(context.told(error))))
+
+        return await outbox.empty([one(*each) for each in enumerate(request.requests)], context.write)
+
+    async def _compile(
+        self, caller: Caller, request: pb.CompileKernelRequest, context: Call, write: _Write
+    ) -> _Reply:
+        """Finds or compiles one kernel, whoever writes."""
         source = translate.graph_source(request.graph, self._service.limits)
         wish = translate.kernel_wish(request.target, request.options, request.shapes)
         kinds = translate.kinds(request.artifact_kinds)
@@ -118,18 +154,16 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
 
         async def tell(stage: Stage | None) -> None:
             elapsed = context.elapsed
-            await context.write(
-                translate.heartbeat(elapsed) if stage is None else translate.stage(stage, elapsed)
-            )
+            await write(translate.heartbeat(elapsed) if stage is None else translate.stage(stage, elapsed))
 
         compiled = await self._service.compile(
             caller, source, wish, request.retry_failed, kinds, tell, self._heartbeat
         )
-        return await self._write_result(context, caller, compiled, kinds, budget)
+        return await self._write_result(write, caller, compiled, kinds, budget)
 
     async def _write_result(
-        self, context: Call, caller: Caller, event: Compiled, kinds: frozenset[str], budget: int
-    ) -> bytes | pb.CompileKernelResponse:
+        self, write: _Write, caller: Caller, event: Compiled, kinds: frozenset[str], budget: int
+    ) -> _Reply:
         """The result, then the artifacts that are too large for it. Equal results are serialized once."""
         answer = event.answer
         inline, others = translate.within(answer.kernel.wanted(kinds), budget)
@@ -141,11 +175,11 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
             body = body or translate.compiled(answer, event.origin, zip(inline, contents, strict=True))
             if len(answer.encoded) < answer.MOST_ENCODED:
                 answer.encoded[name] = body
-        last: bytes | pb.CompileKernelResponse = translate.with_stages(body, event.stages)
+        last: _Reply = translate.with_stages(body, event.stages)
         for ref in others:
             reading = await self._service.open_served(caller, ref.sha256)
             async for offset, data in reading.parts:
-                await context.write(last)
+                await write(last)
                 last = translate.chunk(ref, offset, data)
         return last
 

@@ -23,13 +23,23 @@ Trailers = tuple[tuple[str, bytes], ...]
 
 def to_status(error: KcacheError) -> tuple[grpc.StatusCode, str, Trailers]:
     """Code, message and trailing metadata of an error. Long texts are cut."""
+    code, message, status = _status(error)
+    return code, message, (("grpc-status-details-bin", status),)
+
+
+def status_bytes(error: KcacheError) -> bytes:
+    """The same as a serialized ``google.rpc.Status``."""
+    return _status(error)[2]
+
+
+def _status(error: KcacheError) -> tuple[grpc.StatusCode, str, bytes]:
     code = _REFINED.get(type(error)) or grpc.StatusCode[wire_form(error).code]
     message = error.message[:_MAX_MESSAGE]
     info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=_fit(error.metadata))
     detail = any_pb2.Any()
     detail.Pack(info)
     status = status_pb2.Status(code=code.value[0], message=message, details=[detail])
-    return code, message, (("grpc-status-details-bin", status.SerializeToString()),)
+    return code, message, status.SerializeToString()
 
 
 def _fit(metadata: dict[str, str]) -> dict[str, str]:

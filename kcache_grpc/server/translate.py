@@ -49,12 +49,17 @@ from kcache_grpc.storage.records import FailureRecord, Stats, StoredKernel
 
 #: Parts of texts and artifacts in streams.
 CHUNK_BYTES = 1 << 20
-#: Results of GetKernels are packed into messages of about this size; 4 MiB is the transport's limit.
-_MESSAGE_BYTES = 3 << 20
+#: Results of GetKernels and events of CompileKernels are packed into messages of about this size; 4 MiB is
+#: the transport's limit.
+MESSAGE_BYTES = 3 << 20
 # Protobuf's tags of two fields: number times 8, plus the wire type.
 _INDEX_TAG = bytes([kernel_cache_pb2.KernelResult.INDEX_FIELD_NUMBER << 3])
 _RESULTS_TAG = bytes([kernel_cache_pb2.GetKernelsResponse.RESULTS_FIELD_NUMBER << 3 | 2])
 _RESULT_TAG = bytes([kernel_cache_pb2.CompileKernelResponse.RESULT_FIELD_NUMBER << 3 | 2])
+_EVENTS_TAG = bytes([kernel_cache_pb2.CompileKernelsResponse.EVENTS_FIELD_NUMBER << 3 | 2])
+_EVENT_INDEX_TAG = bytes([kernel_cache_pb2.CompileKernelsEvent.INDEX_FIELD_NUMBER << 3])
+_REPLY_TAG = bytes([kernel_cache_pb2.CompileKernelsEvent.REPLY_FIELD_NUMBER << 3 | 2])
+_FAILURE_TAG = bytes([kernel_cache_pb2.CompileKernelsEvent.FAILURE_FIELD_NUMBER << 3 | 2])
 #: Bytes of artifacts inside the result of a compile: with manifest and binding below the transport's limit.
 MAX_INLINE_BYTES = 3 << 20
 #: Diagnostics in results of GetKernels.
@@ -229,14 +234,14 @@ def kernel_results(results: Iterable[Found | Missing]) -> Iterator[bytes]:
     A result is serialized once, without its index, and kept with the answer; fields may come in any order.
     """
     packed: list[bytes] = []
-    room = _MESSAGE_BYTES
+    room = MESSAGE_BYTES
     for index, result in enumerate(results):
         body = _encoded(result)
         prefix = _INDEX_TAG + _varint(index)
         size = len(prefix) + len(body)
         if packed and size > room:
             yield b"".join(packed)
-            packed, room = [], _MESSAGE_BYTES
+            packed, room = [], MESSAGE_BYTES
         packed += (_RESULTS_TAG, _varint(size), prefix, body)
         room -= size
     if packed:
@@ -352,6 +357,22 @@ def chunk(ref: ArtifactRef, offset: int, data: bytes) -> kernel_cache_pb2.Compil
     return kernel_cache_pb2.CompileKernelResponse(
         chunk=kernel_cache_pb2.ArtifactChunk(ref=artifact_ref_to_proto(ref), offset=offset, data=data)
     )
+
+
+def event_of_reply(index: int, reply: bytes | kernel_cache_pb2.CompileKernelResponse) -> bytes:
+    """A serialized ``CompileKernelsResponse`` with one event; such bytes, put together, are one with all."""
+    body = reply if isinstance(reply, bytes) else reply.SerializeToString()
+    return _event(index, _REPLY_TAG, body)
+
+
+def event_of_failure(index: int, status: bytes) -> bytes:
+    """As ``event_of_reply``, of a serialized ``google.rpc.Status``."""
+    return _event(index, _FAILURE_TAG, status)
+
+
+def _event(index: int, tag: bytes, body: bytes) -> bytes:
+    start = b"".join((_EVENT_INDEX_TAG, _varint(index), tag, _varint(len(body))))
+    return b"".join((_EVENTS_TAG, _varint(len(start) + len(body)), start, body))
 
 
 def stats(

@@ -346,6 +346,11 @@ class KernelService:
         """What compiles here."""
         return self._toolchains
 
+    @property
+    def pace(self) -> float:
+        """Seconds between two messages to who waits for several compiles: more where many wait."""
+        return self._audience.pace
+
     def counters(self) -> dict[str, int]:
         """What this process did since it started, and does now. Asks nobody: for metrics."""
         return {

@@ -68,6 +68,8 @@ class FakeService(kernel_cache_pb2_grpc.KernelCacheServicer):
         self.change_signed: Callable[[Signed], Signed] = lambda value: value
         self.bend: dict[str, Bend] = {}
         self.calls: Counter[str] = Counter()
+        #: Kernels that were asked for by CompileKernels.
+        self.together = 0
         self.read_offsets: list[int] = []
         self.metadata: dict[str, str] = {}
         self.headers: list[common_pb2.RequestHeader] = []
@@ -216,6 +218,18 @@ class FakeService(kernel_cache_pb2_grpc.KernelCacheServicer):
         for start, data in ((0, code[:half]), (half, code[half:])):
             yield pb.CompileKernelResponse(chunk=pb.ArtifactChunk(ref=ref, offset=start, data=data))
 
+    def CompileKernels(self, request: pb.CompileKernelsRequest, context: Any) -> Iterator[Any]:
+        bend = self.bend.get("CompileKernel", lambda reply: reply)
+        for index, each in enumerate(request.requests):
+            self.together += 1
+            try:
+                for reply in self.CompileKernel(each, context):
+                    event = pb.CompileKernelsEvent(index=index, reply=bend(reply))
+                    yield pb.CompileKernelsResponse(events=[event])
+            except Refusal as refusal:
+                event = pb.CompileKernelsEvent(index=index, failure=status_of(refusal))
+                yield pb.CompileKernelsResponse(events=[event])
+
     def ReadArtifact(self, request: pb.ReadArtifactRequest, context: Any) -> Iterator[Any]:
         self.read_offsets.append(request.read_offset)
         if request.sha256 not in self.artifacts:
@@ -339,14 +353,17 @@ class _Watch(grpc.ServerInterceptor):
         return grpc.unary_unary_rpc_method_handler(unary, **pair)
 
 
+def status_of(refusal: Refusal) -> bytes:
+    info = error_details_pb2.ErrorInfo(reason=refusal.reason, domain="kcache", metadata=refusal.metadata)
+    detail = any_pb2.Any()
+    detail.Pack(info)
+    status = status_pb2.Status(code=refusal.code.value[0], message=refusal.message, details=[detail])
+    return status.SerializeToString()
+
+
 def refuse(context: Any, refusal: Refusal) -> None:
     if refusal.reason:
-        detail = any_pb2.Any()
-        detail.Pack(
-            error_details_pb2.ErrorInfo(reason=refusal.reason, domain="kcache", metadata=refusal.metadata)
-        )
-        status = status_pb2.Status(code=refusal.code.value[0], message=refusal.message, details=[detail])
-        context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+        context.set_trailing_metadata((("grpc-status-details-bin", status_of(refusal)),))
     context.abort(refusal.code, refusal.message)
 
 

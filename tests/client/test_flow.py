@@ -286,8 +286,8 @@ def test_many_programs_make_one_question(client: kcache.Client, service: FakeSer
     )
     assert kernels[2].origin == "memory"
     assert kernels[6].key == kernels[0].key
-    assert service.calls["GetKernels"] == 1
-    assert service.calls["CompileKernel"] == 5
+    assert service.calls == {"GetKernels": 1, "CompileKernels": 1}
+    assert service.together == 5
 
 
 def test_questions_are_cut_at_the_servers_limit(client: kcache.Client, service: FakeService) -> None:

@@ -56,14 +56,13 @@ def run(
     clients: int,
     kernels: int,
     rounds: int = 1,
-    at_once: bool = True,
+    asking: str = "at-once",
     workers: int = 0,
 ) -> list[Herd]:
     """Several rounds, each with new kernels, on servers that are warm.
 
     ``workers``: of each server, 0: one for each CPU.
-    ``at_once``: every client asks for all kernels at once, on both sides; else for each when it has the one
-    before.
+    ``asking``: how every client does, on both sides: the ORDER of ``tests.server.herd_client``.
     """
     herd_url, alone_url = postgres.create_migrated(), postgres.create_migrated()
     with ExitStack() as stack, ThreadPoolExecutor(SERVERS + 1) as threads:
@@ -81,8 +80,8 @@ def run(
             first = 1000 * (number + 1)
             # The first round warms everything that a client meets for the first time.
             size = kernels if number else 2
-            one = ask([alone], 1, first, size, meter, at_once)
-            many = ask(addresses, clients, first, size, meter, at_once)
+            one = ask([alone], 1, first, size, meter, asking)
+            many = ask(addresses, clients, first, size, meter, asking)
             if number:
                 found.append(_herd(herd_url, one, many))
         return found
@@ -99,7 +98,7 @@ def _made(folder: Path) -> Path:
 
 
 def ask(
-    addresses: Sequence[str], clients: int, first: int, kernels: int, meter: Meter, at_once: bool
+    addresses: Sequence[str], clients: int, first: int, kernels: int, meter: Meter, asking: str
 ) -> Outcome:
     """All clients at once, in a few processes that are connected before the clock starts."""
     processes = min(PROCESSES, clients)
@@ -108,7 +107,7 @@ def ask(
     command = [sys.executable, "-m", "tests.server.herd_client", target]
     children = [
         subprocess.Popen(
-            [*command, str(share), str(first), str(kernels), "at-once" if at_once else "in-turn"],
+            [*command, str(share), str(first), str(kernels), asking],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -402,6 +402,30 @@ class CompileKernelResponse(_message.Message):
     chunk: ArtifactChunk
     def __init__(self, stage: _Optional[_Union[CompileStage, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., result: _Optional[_Union[CompileResult, _Mapping]] = ..., chunk: _Optional[_Union[ArtifactChunk, _Mapping]] = ...) -> None: ...
 
+class CompileKernelsRequest(_message.Message):
+    __slots__ = ("header", "requests")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    header: _common_pb2.RequestHeader
+    requests: _containers.RepeatedCompositeFieldContainer[CompileKernelRequest]
+    def __init__(self, header: _Optional[_Union[_common_pb2.RequestHeader, _Mapping]] = ..., requests: _Optional[_Iterable[_Union[CompileKernelRequest, _Mapping]]] = ...) -> None: ...
+
+class CompileKernelsEvent(_message.Message):
+    __slots__ = ("index", "reply", "failure")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    REPLY_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    reply: CompileKernelResponse
+    failure: bytes
+    def __init__(self, index: _Optional[int] = ..., reply: _Optional[_Union[CompileKernelResponse, _Mapping]] = ..., failure: _Optional[bytes] = ...) -> None: ...
+
+class CompileKernelsResponse(_message.Message):
+    __slots__ = ("events",)
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    events: _containers.RepeatedCompositeFieldContainer[CompileKernelsEvent]
+    def __init__(self, events: _Optional[_Iterable[_Union[CompileKernelsEvent, _Mapping]]] = ...) -> None: ...
+
 class ListKernelsRequest(_message.Message):
     __slots__ = ("header", "key", "page_size", "page_token")
     HEADER_FIELD_NUMBER: _ClassVar[int]

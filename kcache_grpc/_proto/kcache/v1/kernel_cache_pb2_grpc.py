@@ -86,6 +86,11 @@ class KernelCacheStub(object):
                 request_serializer=kcache_dot_v1_dot_kernel__cache__pb2.CompileKernelRequest.SerializeToString,
                 response_deserializer=kcache_dot_v1_dot_kernel__cache__pb2.CompileKernelResponse.FromString,
                 _registered_method=True)
+        self.CompileKernels = channel.unary_stream(
+                '/kcache.v1.KernelCache/CompileKernels',
+                request_serializer=kcache_dot_v1_dot_kernel__cache__pb2.CompileKernelsRequest.SerializeToString,
+                response_deserializer=kcache_dot_v1_dot_kernel__cache__pb2.CompileKernelsResponse.FromString,
+                _registered_method=True)
         self.ListKernels = channel.unary_unary(
                 '/kcache.v1.KernelCache/ListKernels',
                 request_serializer=kcache_dot_v1_dot_kernel__cache__pb2.ListKernelsRequest.SerializeToString,
@@ -184,6 +189,14 @@ class KernelCacheServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CompileKernels(self, request, context):
+        """Finds or compiles several kernels, each as CompileKernel does, in one stream. That one fails does not end the
+        others: its failure is an event.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListKernels(self, request, context):
         """Lists the stored kernels of a key, youngest first. NOT_FOUND when the key was never given.
         """
@@ -264,6 +277,11 @@ def add_KernelCacheServicer_to_server(servicer, server):
                     servicer.CompileKernel,
                     request_deserializer=kcache_dot_v1_dot_kernel__cache__pb2.CompileKernelRequest.FromString,
                     response_serializer=kcache_dot_v1_dot_kernel__cache__pb2.CompileKernelResponse.SerializeToString,
+            ),
+            'CompileKernels': grpc.unary_stream_rpc_method_handler(
+                    servicer.CompileKernels,
+                    request_deserializer=kcache_dot_v1_dot_kernel__cache__pb2.CompileKernelsRequest.FromString,
+                    response_serializer=kcache_dot_v1_dot_kernel__cache__pb2.CompileKernelsResponse.SerializeToString,
             ),
             'ListKernels': grpc.unary_unary_rpc_method_handler(
                     servicer.ListKernels,
@@ -557,6 +575,33 @@ class KernelCache(object):
             '/kcache.v1.KernelCache/CompileKernel',
             kcache_dot_v1_dot_kernel__cache__pb2.CompileKernelRequest.SerializeToString,
             kcache_dot_v1_dot_kernel__cache__pb2.CompileKernelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CompileKernels(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/kcache.v1.KernelCache/CompileKernels',
+            kcache_dot_v1_dot_kernel__cache__pb2.CompileKernelsRequest.SerializeToString,
+            kcache_dot_v1_dot_kernel__cache__pb2.CompileKernelsResponse.FromString,
             options,
             channel_credentials,
             insecure,

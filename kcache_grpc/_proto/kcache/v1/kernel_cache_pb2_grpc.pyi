@@ -24,6 +24,7 @@ class KernelCacheStub:
     UploadProgram: grpc.StreamUnaryMultiCallable[kernel_cache_pb2.UploadProgramRequest, kernel_cache_pb2.UploadProgramResponse]
     GetUpload: grpc.UnaryUnaryMultiCallable[kernel_cache_pb2.GetUploadRequest, kernel_cache_pb2.GetUploadResponse]
     CompileKernel: grpc.UnaryStreamMultiCallable[kernel_cache_pb2.CompileKernelRequest, kernel_cache_pb2.CompileKernelResponse]
+    CompileKernels: grpc.UnaryStreamMultiCallable[kernel_cache_pb2.CompileKernelsRequest, kernel_cache_pb2.CompileKernelsResponse]
     ListKernels: grpc.UnaryUnaryMultiCallable[kernel_cache_pb2.ListKernelsRequest, kernel_cache_pb2.ListKernelsResponse]
     ReadArtifact: grpc.UnaryStreamMultiCallable[kernel_cache_pb2.ReadArtifactRequest, kernel_cache_pb2.ReadArtifactResponse]
     Explain: grpc.UnaryUnaryMultiCallable[explain_pb2.ExplainRequest, explain_pb2.ExplainResponse]
@@ -40,6 +41,7 @@ class KernelCacheAsyncStub:
     UploadProgram: grpc.aio.StreamUnaryMultiCallable[kernel_cache_pb2.UploadProgramRequest, kernel_cache_pb2.UploadProgramResponse]
     GetUpload: grpc.aio.UnaryUnaryMultiCallable[kernel_cache_pb2.GetUploadRequest, kernel_cache_pb2.GetUploadResponse]
     CompileKernel: grpc.aio.UnaryStreamMultiCallable[kernel_cache_pb2.CompileKernelRequest, kernel_cache_pb2.CompileKernelResponse]
+    CompileKernels: grpc.aio.UnaryStreamMultiCallable[kernel_cache_pb2.CompileKernelsRequest, kernel_cache_pb2.CompileKernelsResponse]
     ListKernels: grpc.aio.UnaryUnaryMultiCallable[kernel_cache_pb2.ListKernelsRequest, kernel_cache_pb2.ListKernelsResponse]
     ReadArtifact: grpc.aio.UnaryStreamMultiCallable[kernel_cache_pb2.ReadArtifactRequest, kernel_cache_pb2.ReadArtifactResponse]
     Explain: grpc.aio.UnaryUnaryMultiCallable[explain_pb2.ExplainRequest, explain_pb2.ExplainResponse]
@@ -56,6 +58,7 @@ class KernelCacheServicer:
     def UploadProgram(self, request_iterator: Any, context: Any) -> kernel_cache_pb2.UploadProgramResponse | Awaitable[kernel_cache_pb2.UploadProgramResponse]: ...
     def GetUpload(self, request: kernel_cache_pb2.GetUploadRequest, context: Any) -> kernel_cache_pb2.GetUploadResponse | Awaitable[kernel_cache_pb2.GetUploadResponse]: ...
     def CompileKernel(self, request: kernel_cache_pb2.CompileKernelRequest, context: Any) -> Iterator[kernel_cache_pb2.CompileKernelResponse] | AsyncIterator[kernel_cache_pb2.CompileKernelResponse]: ...
+    def CompileKernels(self, request: kernel_cache_pb2.CompileKernelsRequest, context: Any) -> Iterator[kernel_cache_pb2.CompileKernelsResponse] | AsyncIterator[kernel_cache_pb2.CompileKernelsResponse]: ...
     def ListKernels(self, request: kernel_cache_pb2.ListKernelsRequest, context: Any) -> kernel_cache_pb2.ListKernelsResponse | Awaitable[kernel_cache_pb2.ListKernelsResponse]: ...
     def ReadArtifact(self, request: kernel_cache_pb2.ReadArtifactRequest, context: Any) -> Iterator[kernel_cache_pb2.ReadArtifactResponse] | AsyncIterator[kernel_cache_pb2.ReadArtifactResponse]: ...
     def Explain(self, request: explain_pb2.ExplainRequest, context: Any) -> explain_pb2.ExplainResponse | Awaitable[explain_pb2.ExplainResponse]: ...
