@@ -11,6 +11,7 @@ import struct
 
 import pytest
 
+from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.codegen.gpu import lower_gpu
 from kcache_compiler.codegen.gpu.amdgpu import for_amd
 from kcache_compiler.errors import CompileFailed, UnsupportedOp
@@ -19,6 +20,7 @@ from kcache_compiler.types import CompiledKernel, CompileOptions
 from tests.compiler.gpu.programs import matmul
 from tests.compiler.gpu.test_golden import POINTS, ROWS, TURN
 from tests.gpu.programs import narrow_attention
+from tests.recognition.corpus import NAMES, read
 
 needs_linker = pytest.mark.skipif(
     importlib.util.find_spec("ziglang") is None, reason="no ziglang, which brings ld.lld"
@@ -59,6 +61,18 @@ def test_every_form_links_as_a_code_object(name: str, chip: str) -> None:
     assert 0 < resources.registers <= 512
     assert 0 < resources.scalar_registers <= 112
     assert "llvm.nvvm" not in kernel.artifacts["llvm"].decode()
+
+
+@needs_linker
+@pytest.mark.long
+@pytest.mark.parametrize("chip", list(MACHINES))
+@pytest.mark.parametrize("name", NAMES)
+def test_a_graph_of_the_corpus_has_a_code_object(name: str, chip: str) -> None:
+    canonical = canonicalize(read(name).texts[1].encode(), "stablehlo", "default")
+    kernel = compile_spec(canonical.spec_text, canonical.arg_spec, chip, CompileOptions(), lambda _: None)
+    launches = kernel.interface.gpu_launches
+    assert kernels_of(kernel.artifacts["hsaco"], chip).keys() == {one.entry for one in launches}
+    assert [one.resources.spill_bytes for one in launches if one.resources] == [0] * len(launches)
 
 
 @needs_linker
