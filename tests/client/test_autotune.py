@@ -68,7 +68,8 @@ def test_what_one_tunes_all_others_get(connect: Any) -> None:
         on_progress=lambda what, _: told.append(what),
     )
     tried = {each.schedule for each in tuning.timings}
-    assert tried in ({"", "grain:4", "tile:8x2"}, {"", "grain:4", "grain:4,tile:8x2"})
+    # Which of them depends on whether the tile, which is tried first, is faster.
+    assert tried in ({"", "tile:8x2", "grain:4"}, {"", "tile:8x2", "grain:4,tile:8x2"})
     assert next(what for what in told if "race" not in what) == "tile:8x2"
     assert tuning.recorded == len(tuning.timings)
     assert tuning.rejected == {}
