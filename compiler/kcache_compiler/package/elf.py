@@ -106,7 +106,7 @@ def check(content: bytes, target: Target) -> None:
     """Raise ``CompileFailed`` unless the shared object keeps what the design promises of kernels."""
     facts = read(content)
     pool = bool(facts.exported & POOL_EXPORTED)
-    exports = EXPORTED | (POOL_EXPORTED if pool else frozenset())
+    exports = EXPORTED | (POOL_EXPORTED if pool else frozenset[str]())
     undefined = facts.undefined - ALLOWED_UNDEFINED - (POOL_UNDEFINED if pool else frozenset())
     problems = {
         "machine": facts.machine != target.elf_machine,
