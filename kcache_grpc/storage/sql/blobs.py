@@ -10,6 +10,7 @@ from sqlalchemy import BindParameter, Connection, bindparam, exists, func, selec
 
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.contract import CHUNK_BYTES, BlobStore
+from kcache_grpc.storage.errors import StoreUnavailable
 from kcache_grpc.storage.objects import Lost
 from kcache_grpc.storage.objects.placing import Placing, chunk_digests
 from kcache_grpc.storage.records import Blob, Namespace, Swept
@@ -33,6 +34,9 @@ _ARTIFACT = select(artifacts.c.id, artifacts.c.size).where(
     artifacts.c.namespace_id == _NS, artifacts.c.digest == bindparam("digest")
 )
 _ARTIFACTS = Probe(select(artifacts.c.digest).where(artifacts.c.namespace_id == _NS), artifacts.c.digest)
+#: How often a row is looked for and written, when other transactions write and collect it meanwhile.
+TRIES = 10
+
 _INSERT_ARTIFACT = insert_once(artifacts).returning(artifacts.c.id)
 _INSERT_CHUNK = insert_once(artifact_chunks)
 _INSERT_ARTIFACTS = BulkInsert(
@@ -229,14 +233,24 @@ def store_blob(
     if whole is not None and _keep(connection, whole.id):
         return whole.id, False
     location, digests = _place(connection, blob, placing)
-    found = connection.execute(_ARTIFACT, name).first()
-    if found is None or not _keep(connection, found.id):
-        values = {"namespace_id": namespace.id, "digest": blob.digest, "size": len(blob.content)}
-        if connection.execute(_INSERT_ARTIFACT, {**values, "created_at": now}).scalar() is not None:
+    number = _row(connection, namespace, blob, now, charge)
+    write_generation(connection, number, blob, digests, location)
+    return number, True
+
+
+def _row(connection: Connection, namespace: Namespace, blob: Blob, now: int, charge: Charge) -> int:
+    """The blob's row, which is there until this transaction has ended."""
+    values = {"namespace_id": namespace.id, "digest": blob.digest, "size": len(blob.content)}
+    for _ in range(TRIES):
+        found = connection.execute(_ARTIFACT, {"ns": namespace.id, "digest": blob.digest}).first()
+        if found is not None and _keep(connection, found.id):
+            return int(found.id)
+        made = connection.execute(_INSERT_ARTIFACT, {**values, "created_at": now}).scalar()
+        if made is not None:
             charge.add("artifact_bytes", len(blob.content))
-        found = connection.execute(_ARTIFACT, name).one()
-    write_generation(connection, found.id, blob, digests, location)
-    return found.id, True
+            return int(made)
+        # Another transaction was faster. What it wrote may be collected before we look.
+    raise StoreUnavailable(f"blob {blob.digest.hex()} is removed as often as it is written: ask again")
 
 
 def write_generation(

@@ -7,10 +7,11 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, select
 
+from kcache_grpc.storage.errors import StoreUnavailable
 from kcache_grpc.storage.objects.placing import Placing
 from kcache_grpc.storage.records import AuditEvent, Blob, KernelDraft, Lease, Namespace
 from kcache_grpc.storage.schema import artifacts, kernel_artifacts, kernel_ingredients, kernels
-from kcache_grpc.storage.sql.blobs import store_blob, store_blobs
+from kcache_grpc.storage.sql.blobs import TRIES, store_blob, store_blobs
 from kcache_grpc.storage.sql.bulk import BulkInsert
 from kcache_grpc.storage.sql.graphs import require_key
 from kcache_grpc.storage.sql.leases import forget_failure, lock, release
@@ -61,12 +62,17 @@ def publish(
     require_owned(connection, namespace, draft.kernel.toolchain)
     charge = Charge(connection, namespace)
     name = {"ns": namespace.id, "epoch": namespace.epoch, "digest": draft.kernel.kernel_digest}
-    outcome = None
-    if connection.execute(_KEEP_KERNEL, name).scalar() is None:
+    for _ in range(TRIES):
+        kernel_id = connection.execute(_KEEP_KERNEL, name).scalar()
+        if kernel_id is not None:
+            outcome = _repair(connection, namespace, draft, kernel_id, now, charge, placing)
+            break
         outcome = _insert(connection, namespace, draft, lease, now, charge, placing)
-    if outcome is None:
-        kernel_id = connection.execute(_KEEP_KERNEL, name).scalar_one()
-        outcome = _repair(connection, namespace, draft, kernel_id, now, charge, placing)
+        if outcome is not None:
+            break
+    else:
+        text = f"kernel {draft.kernel.kernel_digest.hex()} is removed as often as it is published: ask again"
+        raise StoreUnavailable(text)
     touch(connection, namespace, [("kernel", draft.kernel.kernel_digest)], now)
     forget_failure(connection, namespace, draft.kernel.kernel_digest)
     if lease is not None:
