@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 
 from tests.jax_functions.values import Given, b, c, f, i, n, p, u, w, words
 
@@ -107,7 +106,6 @@ CASES: dict[str, Case] = {
         f(3, 1),
     ),
     "put": (lambda x, i, v: jnp.put(x, i, v, inplace=False), f(3, 5), n(1, below=15), f(1)),
-    "compress": (lambda x: jnp.compress(np.array([True, False, True]), x, axis=0), f(3, 5)),
     "place": (lambda x, m, v: jnp.place(x, m, v, inplace=False), f(3, 5), b(3, 5), f(4)),
     "indexing": (lambda x, i: x[:, i, None, ::2], f(3, 5, 6), n(2)),
     "at set": (lambda x, i, v: x.at[i].set(v), f(5, 3), Given((), 0, 5, "int32"), f(3)),

@@ -26,6 +26,11 @@ from tests.compiler.codegen_harness import NUMPY, Kernel
 #: Inputs that may become initializers where an operator needs a constant: no larger than shapes are.
 _SMALL = 16
 
+#: Operators whose first input is a size, too.
+_OF_SIZES = frozenset(
+    ["BlackmanWindow", "ConstantOfShape", "HammingWindow", "HannWindow", "Loop", "MelWeightMatrix", "Range"]
+)
+
 _INTEGERS = ("int4", "uint4", "int2", "uint2")
 
 
@@ -110,7 +115,7 @@ def _canonical(made: onnx.ModelProto, inputs: list[Any]) -> tuple[Canonical, lis
     except UnsupportedOp as error:
         if "as a constant" not in str(error):
             raise
-    first = 0 if made.graph.node[-1].op_type in ("ConstantOfShape", "Range", "BlackmanWindow") else 1
+    first = 0 if made.graph.node[-1].op_type in _OF_SIZES else 1
     kept, rest = [], []
     for i, (info, array) in enumerate(zip(made.graph.input, inputs, strict=True)):
         small = array.size <= _SMALL and (array.dtype.kind in "iubV" or array.size == 1)

@@ -64,13 +64,12 @@ def _loop(t: Translator, n: Site, scope: Scope) -> list[Value]:
 def _counted_loop(t: Translator, n: Site, scope: Scope, carried: list[Value]) -> list[Value]:
     """A loop that stacks results: the number of its turns must be known."""
     reason = "it stacks results, and how many there are depends on the inputs"
-    condition = n.get(1)
-    if n.get(0) is None or n[0].known is None:
+    if n.get(0) is None:
         n.unsupported(reason)
-    if condition is not None and (condition.known is None or not condition.known.all()):
+    if n.get(1) is not None and not n.known(1, "the condition of a loop that stacks results").all():
         n.unsupported(reason)
     body, true = n.attributes["body"], known(np.asarray(True))
-    count = max(0, int(n.known(0, "trip count").reshape(-1)[0]))
+    count = max(0, int(n.known(0, "the trip count of a loop that stacks results").reshape(-1)[0]))
     index = n.b.iota("i64", (count,), 0)
 
     def turn(state: list[Value], slices: list[Value]) -> tuple[list[Value], list[Value]]:

@@ -37,7 +37,7 @@ from kcache_compiler.frontends.onnx_translate import Scope, Translator
 _INITIALIZERS_ALONE = 4
 
 #: Initializers that sizes depend on, though they are floats: op -> inputs.
-_SHAPE_LIKE = {"Resize": (1, 2, 3), "Upsample": (1,), "OneHot": (1,), "Range": (0, 1, 2)}
+_SHAPE_LIKE = {"Resize": (1, 2, 3), "Upsample": (1,), "OneHot": (1,), "Compress": (1,), "Range": (0, 1, 2)}
 
 #: Elements whose initializers are weights whatever their size; wider integers may be shapes.
 _WEIGHTS = frozenset(

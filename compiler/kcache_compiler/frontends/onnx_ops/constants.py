@@ -25,6 +25,11 @@ def constant(n: Site) -> Value:
     return known(tensor_array(n.attributes["value"], n.where()))
 
 
+@legalizes(OptionalHasElement=28)
+def optional_has_element(n: Site) -> Value:
+    return known(np.asarray(n.get(0) is not None))
+
+
 @legalizes(ConstantOfShape=25)
 def constant_of_shape(n: Site) -> Value:
     dims = tuple(n.numbers(0, "shape"))

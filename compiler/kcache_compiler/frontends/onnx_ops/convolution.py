@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from kcache_compiler.frontends.onnx_ops.build import Build, Window, padding
 from kcache_compiler.frontends.onnx_ops.emit import Dims, Value, i64s
-from kcache_compiler.frontends.onnx_ops.site import Site, legalizes
+from kcache_compiler.frontends.onnx_ops.pooled import pooled_with_places
+from kcache_compiler.frontends.onnx_ops.site import Results, Site, legalizes
 
 Pads = list[tuple[int, int]]
 
@@ -135,12 +136,12 @@ def _transposed_pads(n: Site, dims: Dims, strides: Sequence[int], whole: Sequenc
 
 
 @legalizes(MaxPool=22, AveragePool=22, LpPool=22)
-def pool(n: Site) -> Value:
+def pool(n: Site) -> Results:
     x, b = n[0], n.b
-    if n.wants(1):
-        n.unsupported("its second output, the indices, is not made")
     window, counted = _pool_window(n, x)
     if n.op == "MaxPool":
+        if n.wants(1):
+            return pooled_with_places(n, x, window)
         return b.window("maximum", x, window)
     if n.op == "LpPool":
         p = n.int("p", 2)

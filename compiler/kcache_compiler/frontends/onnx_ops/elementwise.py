@@ -198,8 +198,10 @@ def convert(n: Site, x: Value, element: str) -> Value:
 @legalizes(BitCast=26)
 def bit_cast(n: Site) -> Value:
     element = element_of(n, n.int("to"))
+    if n[0].element == "i1" and element in ("i8", "ui8"):
+        return n.b.convert(n[0], element)
     if "i1" in (element, n[0].element) and element != n[0].element:
-        n.unsupported("a bool has no bits of its own")
+        n.unsupported("a bool is a byte of 0 or 1, and others have other bits")
     return n.b.unary("bitcast_convert", n[0], element)
 
 

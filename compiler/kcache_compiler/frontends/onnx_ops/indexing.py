@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
-from kcache_compiler.frontends.onnx_ops.emit import Dims, Value, i64s
+import numpy as np
+
+from kcache_compiler.frontends.onnx_ops.emit import Array, Dims, Value, i64s, known
 from kcache_compiler.frontends.onnx_ops.site import Results, Site, legalizes
 
 
@@ -47,6 +49,19 @@ def _gathered(n: Site, x: Value, indices: Value, numbers: str, sizes: list[int],
         f"slice_sizes = {i64s(sizes)}"
     )
     return n.b.emit("stablehlo.gather", [x, indices], x.element, dims, properties)
+
+
+def taken(n: Site, x: Value, axis: int, source: Array) -> Value:
+    """Take elements along an axis by known indices."""
+    if 0 in (*x.dims, source.size):
+        return n.b.full(0, x.element, (*x.dims[:axis], source.size, *x.dims[axis + 1 :]))
+    numbers = (
+        f"offset_dims = {[i for i in range(x.rank) if i != axis]}, collapsed_slice_dims = [{axis}], "
+        f"start_index_map = [{axis}], index_vector_dim = 1"
+    )
+    sizes = [1 if i == axis else d for i, d in enumerate(x.dims)]
+    dims = (*x.dims[:axis], source.size, *x.dims[axis + 1 :])
+    return _gathered(n, x, known(source.astype(np.int64)), numbers, sizes, dims)
 
 
 @legalizes(GatherElements=13)
@@ -164,3 +179,37 @@ def reverse_sequence(n: Site) -> Value:
         f"collapsed_slice_dims = {everything}, start_index_map = {everything}, index_vector_dim = {x.rank}"
     )
     return _gathered(n, x, _places(n, source, time), numbers, [1] * x.rank, x.dims)
+
+
+@legalizes(TensorScatter=24)
+def tensor_scatter(n: Site) -> Value:
+    """Write a run of updates along an axis from each batch's index on; what would lie beyond is left out."""
+    b, x, update, starts = n.b, n[0], n[1], n.get(2)
+    axis, mode = n.axis(n.int("axis", -2), x.rank), n.text("mode", "linear")
+    others = [d for i, d in enumerate(update.dims) if i != axis]
+    if not axis or mode not in ("linear", "circular") or update.rank != x.rank:
+        n.invalid(f"axis {axis} and mode {mode!r} of an update of shape {list(update.dims)}")
+    if others != [d for i, d in enumerate(x.dims) if i != axis] or update.dims[axis] > x.dims[axis]:
+        n.invalid(f"an update of shape {list(update.dims)} does not fit shape {list(x.dims)}")
+    if 0 in update.dims:
+        return x
+    lines = (x.dims[0], x.dims[axis])
+    source = b.iota("i64", lines, 1)
+    if starts is not None:
+        if starts.dims != x.dims[:1]:
+            n.invalid(f"{list(starts.dims)} indices for {x.dims[0]} batches")
+        source = b.binary("subtract", source, b.broadcast_in_dim(b.convert(starts, "i64"), [0], lines))
+    if mode == "circular":
+        source = b.scalar("remainder", source, x.dims[axis])
+        source = b.select(b.compare_to("LT", source, 0), b.scalar("add", source, x.dims[axis]), source)
+    last = update.dims[axis] - 1
+    written = b.binary("and", b.compare_to("GE", source, 0), b.compare_to("LE", source, last))
+    source = b.scalar("minimum", b.scalar("maximum", source, 0), last)
+    numbers = (
+        f"offset_dims = {[i for i in range(x.rank) if i not in (0, axis)]}, "
+        f"collapsed_slice_dims = [{axis}], operand_batching_dims = [0], start_indices_batching_dims = [0], "
+        f"start_index_map = [{axis}], index_vector_dim = 2"
+    )
+    sizes = [1 if i in (0, axis) else d for i, d in enumerate(x.dims)]
+    new = _gathered(n, update, b.reshape(source, (*lines, 1)), numbers, sizes, x.dims)
+    return b.select(b.broadcast_in_dim(written, [0, axis], x.dims), new, x)

@@ -19,7 +19,7 @@ def recurrent(n: Site) -> Results:
     if x.rank != 3 or n[1].rank != 3:
         n.invalid(f"X and W have shapes {list(x.dims)} and {list(n[1].dims)}")
     lengths = n.get(4)
-    if lengths is not None and (lengths.known is None or (lengths.known != x.dims[0]).any()):
+    if lengths is not None and (n.known(4, "sequence_lens") != x.dims[0]).any():
         n.unsupported("sequence_lens: sequences of different lengths")
     if n.has("clip") or n.int("input_forget", 0):
         n.unsupported("clip and input_forget")

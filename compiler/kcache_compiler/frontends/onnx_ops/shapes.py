@@ -16,7 +16,7 @@ from kcache_compiler.frontends.onnx_ops.site import Results, Site, legalizes
 _MOST_PADS = 1 << 20
 
 
-@legalizes(Identity=25)
+@legalizes(Identity=25, OptionalGetElement=28)
 def identity(n: Site) -> Value:
     return n[0]
 
