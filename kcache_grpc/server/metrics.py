@@ -21,6 +21,7 @@ _BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.02, 0.1, 0.5, 2, 10, 60, 300)
 _COUNTERS = {
     "programs_parsed": "Times that a worker parsed a program.",
     "memory_hits": "Hits served from the server's memory.",
+    "compile_requests": "Kernels that compiles were asked for, alone or several a call.",
     "compiles": "Compiles that this server ran.",
     "worker_restarts": "Workers that were replaced.",
     "audit_dropped": "Requests that were not written to the audit log, as its queue was full.",

@@ -170,14 +170,14 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
         name = (event.origin, *(ref.sha256 for ref in inline))
         body = answer.encoded.get(name)
         if body is None:
-            contents = [await self._service.read_served(caller, ref.sha256) for ref in inline]
+            contents = [await self._service.artifacts.read_served(caller, ref.sha256) for ref in inline]
             body = answer.encoded.get(name)  # another request may have been faster
             body = body or translate.compiled(answer, event.origin, zip(inline, contents, strict=True))
             if len(answer.encoded) < answer.MOST_ENCODED:
                 answer.encoded[name] = body
         last: _Reply = translate.with_stages(body, event.stages)
         for ref in others:
-            reading = await self._service.open_served(caller, ref.sha256)
+            reading = await self._service.artifacts.open_served(caller, ref.sha256)
             async for offset, data in reading.parts:
                 await write(last)
                 last = translate.chunk(ref, offset, data)
@@ -205,7 +205,7 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
         self, request: pb.ReadArtifactRequest, context: Call
     ) -> AsyncIterator[pb.ReadArtifactResponse]:
         """Bytes of an artifact or constant."""
-        reading = await self._service.read_artifact(
+        reading = await self._service.artifacts.read(
             context.caller(request.header), request.sha256, request.read_offset, request.read_limit
         )
         size: int | None = reading.size
@@ -220,7 +220,7 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
     ) -> pb.GetUploadResponse:
         """How much of an upload is here."""
         caller = context.caller(request.header)
-        progress = await self._service.upload_progress(caller, request.program_digest)
+        progress = await self._service.programs.progress(caller, request.program_digest)
         return pb.GetUploadResponse(committed_size_bytes=progress.committed, complete=progress.complete)
 
     async def UploadProgram(  # noqa: N802
@@ -236,7 +236,7 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
             digest=first.program_digest,
             offset=first.write_offset,
         )
-        progress = await self._service.upload(
+        progress = await self._service.programs.upload(
             context.caller(first.header), plan, _parts(first, request_iterator)
         )
         return pb.UploadProgramResponse(

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kcache_grpc.errors import (
-    ArgumentError,
-    InvalidProgram,
     KcacheError,
-    NotFound,
     ResourceExhausted,
-    Unavailable,
 )
 from kcache_grpc.model.explanation import Explanation
 from kcache_grpc.model.gpu_target import AMD_TARGETS, GPU_TARGETS, GpuTarget
 from kcache_grpc.model.identity import Toolchains
-from kcache_grpc.model.program import Program, ProgramFormat
+from kcache_grpc.model.program import Program
 from kcache_grpc.model.signing import Signer
 from kcache_grpc.model.target import CPU_NAMES, CPU_TARGETS, CpuTarget
 from kcache_grpc.service import describe
 from kcache_grpc.service.admin import Admin
 from kcache_grpc.service.answers import Answers
+from kcache_grpc.service.artifacts import Artifacts
 from kcache_grpc.service.audit import AuditLog
 from kcache_grpc.service.autotune import Autotune
 from kcache_grpc.service.catalog import Catalog
@@ -43,6 +38,7 @@ from kcache_grpc.service.ledger import Ledger
 from kcache_grpc.service.lookups import Lookups, Query
 from kcache_grpc.service.namespaces import Namespaces
 from kcache_grpc.service.noting import Noting
+from kcache_grpc.service.programs import FORMATS, Programs
 from kcache_grpc.service.quotas import Room
 from kcache_grpc.service.sealer import Sealer, SealTask
 from kcache_grpc.service.signals import Signals
@@ -50,7 +46,7 @@ from kcache_grpc.service.succession import Succession
 from kcache_grpc.service.supply import Supply
 from kcache_grpc.service.telling import Audience, Tell
 from kcache_grpc.service.threads import StoreThreads
-from kcache_grpc.service.uploads import Progress, UploadPlan, Uploads, too_large
+from kcache_grpc.service.uploads import Uploads
 from kcache_grpc.service.values import (
     Answer,
     Caller,
@@ -68,17 +64,13 @@ from kcache_grpc.service.values import (
     ProgramRequired,
     Stored,
     StoredSpec,
+    check_digest,
+    source_digest,
 )
 from kcache_grpc.service.variants import Variants
 from kcache_grpc.storage.contract import Store
 from kcache_grpc.storage.records import AuditEvent, Namespace, Stats
 from kcache_grpc.worker import WorkerPool
-
-#: Formats that the frontends of this version read.
-FORMATS = ("stablehlo", "linalg", "torch", "onnx", "graph")
-
-
-logger = logging.getLogger("kcache.service")
 
 
 @dataclass(frozen=True)
@@ -106,9 +98,6 @@ class KernelService:
         self._signer = signer
         self._config = config
         self.limits = config.limits
-        self._uploads = Uploads(
-            config.spool_dir, self.limits.program_bytes, config.spool_bytes, config.spool_ttl
-        )
         self._toolchains = toolchains = pool.toolchains
         self._threads = threads = StoreThreads(config.store_threads)
         # Of their own: those that wait for the same commit hold up no look-up, and share the next one.
@@ -161,11 +150,22 @@ class KernelService:
             self._room,
         )
         self._audience = Audience()
-        self._ledger = Ledger(store, threads, toolchains)
+        self._ledger = ledger = Ledger(store, threads, toolchains)
+        #: What comes in, and what goes out.
+        self.programs = Programs(
+            store,
+            threads,
+            self._namespaces,
+            ledger,
+            Uploads(config.spool_dir, self.limits.program_bytes, config.spool_bytes, config.spool_ttl),
+            self.limits.program_bytes,
+        )
+        self.artifacts = Artifacts(self._namespaces, self._kernels, ledger)
         self._seals = SealTask(Sealer(store, signer), threads)
-        self.audit = AuditLog(store, threads, self._namespaces, self._ledger.flush)
-        self.autotune = Autotune(store, threads, self._namespaces, self._ledger)
+        self.audit = AuditLog(store, threads, self._namespaces, ledger.flush)
+        self.autotune = Autotune(store, threads, self._namespaces, ledger)
         self._supply = Supply(self._kernels, variants, self._failures, self._compiles, toolchains)
+        self._asked = 0
         #: Equal requests are one, from the first to the answer.
         self._answers = Answers()
         self.admin = Admin(
@@ -275,7 +275,7 @@ class KernelService:
                 if spec is not None:
                     noted.graph(graph)
                     return Normalized(spec.text, parsed_binding(graph))
-            program = await self._program(namespace, source)
+            program = await self.programs.of(namespace, source)
             canonical = await self._graphs.canonicalize(namespace, program, numerics)
             noted.spec(canonical.spec_digest, None)
             version = self._pool.canonicalizer
@@ -290,7 +290,7 @@ class KernelService:
             if graph is not None:
                 noted.graph(graph, "known")
                 return Stored(graph, created=False)
-            program = await self._program(namespace, source)
+            program = await self.programs.of(namespace, source)
             stored = await self._graphs.store(namespace, program, numerics, caller).result()
             noted.elsewhere()
             return stored
@@ -303,7 +303,7 @@ class KernelService:
             if graph is not None:
                 noted.graph(graph, "found")
                 return await self._threads(self._catalog.spec, namespace, graph.key)
-            program = await self._program(namespace, source)
+            program = await self.programs.of(namespace, source)
             canonical = await self._graphs.canonicalize(namespace, program, numerics)
             found = await self._threads(self._catalog.find_spec, namespace, canonical.spec_digest)
             outcome, key = ("found", found.record.key) if found else ("absent", None)
@@ -357,6 +357,7 @@ class KernelService:
             **self._pool.counters(),
             "programs_parsed": self._graphs.programs_parsed,
             "memory_hits": self._kernels.memory_hits,
+            "compile_requests": self._asked,
             "compiles": self._compiles.started,
             "compiles_running": self._compiles.running,
             "audit_dropped": self._ledger.dropped,
@@ -377,7 +378,7 @@ class KernelService:
                 limit="max_queries",
             )
         for digest in program_digests:
-            _check_digest(digest, "program_digest")
+            check_digest(digest, "program_digest")
         namespace = await self._namespaces.serving(caller.namespace, self._toolchains.of(wish.target).digest)
         query = Query(namespace, wish, kinds, min(inline_budget, self.limits.inline_artifact_bytes))
         results = self._lookups.remembered(query, program_digests)
@@ -401,6 +402,7 @@ class KernelService:
         ``kinds``: artifacts that the caller gets, for the audit log. ``tell`` is told stages as they come,
         and ``None`` after each ``silence``, seconds without a stage.
         """
+        self._asked += 1
         namespace = await self._namespaces.serving(caller.namespace, self._toolchains.of(wish.target).digest)
         answer, stages = self._answers.remembered(namespace, source, wish), ()
         if answer is not None:
@@ -443,9 +445,9 @@ class KernelService:
         numerics = wish.options.numerics
         graph, stored = None, None
         if not self._graphs.is_storing(namespace, source, numerics):
-            graph = await self._graphs.find_joined(namespace, _digest(source), numerics)
+            graph = await self._graphs.find_joined(namespace, source_digest(source), numerics)
         if graph is None:
-            program = await self._program(namespace, source)
+            program = await self.programs.of(namespace, source)
             storing = self._graphs.store(namespace, program, numerics, caller, retry_failed)
             storing.tell(flight.report)
             stored = await storing.result()
@@ -464,78 +466,8 @@ class KernelService:
             if graph is not None:
                 noted.graph(graph)
                 return await self._explains.known(namespace, graph, wish, most)
-            program = await self._program(namespace, source)
+            program = await self.programs.of(namespace, source)
             return await self._explains.new(namespace, program, wish, most)
-
-    async def open_artifact(self, caller: Caller, digest: bytes, offset: int, limit: int) -> Reading:
-        """Opens an artifact or constant. Raises ``NotFound``, and ``ArgumentError`` beyond its end."""
-        _check_digest(digest, "sha256")
-        namespace = await self._namespaces.get(caller.namespace)
-        try:
-            size, end = await self._kernels.open(namespace, digest, offset, limit)
-        except NotFound:
-            # Whoever asks next must not be told of a kernel that has just lost these bytes.
-            self._namespaces.forget(namespace.id)
-            raise
-        return Reading(size, self._kernels.read(namespace, digest, offset, end))
-
-    async def open_served(self, caller: Caller, digest: bytes) -> Reading:
-        """Opens an artifact of a kernel that was just handed out. Raises ``Unavailable`` when it is gone."""
-        try:
-            return await self.open_artifact(caller, digest, 0, 0)
-        except NotFound as error:
-            raise Unavailable(
-                f"{error.message}, it was removed meanwhile; ask for the kernel again"
-            ) from error
-
-    async def read_served(self, caller: Caller, digest: bytes) -> bytes:
-        """All bytes of an artifact of a kernel that was just handed out. Raises ``Unavailable``."""
-        reading = await self.open_served(caller, digest)
-        parts = [part async for _, part in reading.parts]
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    async def read_artifact(self, caller: Caller, digest: bytes, offset: int, limit: int) -> Reading:
-        """``open_artifact`` for a request of its own."""
-        reading = await self.open_artifact(caller, digest, offset, limit)
-        namespace = await self._namespaces.get(caller.namespace)
-        count = min(reading.size - offset, limit or reading.size)
-        detail = json.dumps({"sha256": digest.hex(), "client": caller.client})
-        self._ledger.note(namespace, caller, AuditEvent("read", "ok", byte_count=count, detail=detail))
-        return reading
-
-    async def upload(self, caller: Caller, plan: UploadPlan, parts: AsyncIterator[bytes]) -> Progress:
-        """Takes a program in parts. What came before a break is kept, for an hour.
-
-        Raises ``ResourceExhausted``, ``ArgumentError``, ``IntegrityError``, ``Unavailable``.
-        """
-        _check_digest(plan.digest, "program_digest")
-        namespace = await self._namespaces.get(caller.namespace)
-        progress = await self._uploads.receive(namespace.name, plan, parts)
-        if progress.complete:
-            await self._share(namespace, plan.digest)
-            event = AuditEvent("upload", "ok", program_digest=plan.digest, byte_count=plan.size)
-            self._ledger.note(namespace, caller, event)
-        return progress
-
-    async def _share(self, namespace: Namespace, digest: bytes) -> None:
-        """Keep an upload where other servers find it: the call that needs it may go to any of them."""
-        if not self._store.shared:
-            return
-        program = await asyncio.to_thread(self._uploads.find, namespace.name, digest)
-        if program is None:
-            return
-        try:
-            await self._threads(
-                self._store.put_program, namespace, digest, program.format.value, program.body
-            )
-        except ResourceExhausted as error:
-            logger.warning("an upload stays on the server that has it: %s", error.message)
-
-    async def upload_progress(self, caller: Caller, digest: bytes) -> Progress:
-        """How much of a program is here."""
-        _check_digest(digest, "program_digest")
-        namespace = await self._namespaces.get(caller.namespace)
-        return await asyncio.to_thread(self._uploads.progress, namespace.name, digest)
 
     def _noting(
         self, namespace: Namespace, caller: Caller, source: GraphSource, kind: str, target: str = ""
@@ -547,44 +479,5 @@ class KernelService:
     async def _find_graph(
         self, namespace: Namespace, source: GraphSource, numerics: str
     ) -> KnownGraph | None:
-        digest = _digest(source)
+        digest = source_digest(source)
         return (await self._graphs.find(namespace, [digest], numerics)).get(digest)
-
-    async def _program(self, namespace: Namespace, source: GraphSource) -> Program:
-        program = source if isinstance(source, Program) else await self._uploaded(namespace, source)
-        if program.format.value not in FORMATS:
-            raise InvalidProgram(
-                f"format {program.format.value!r} is not read by this version; use {' or '.join(FORMATS)}"
-            )
-        if len(program.body) > self.limits.program_bytes:
-            raise too_large(len(program.body), self.limits.program_bytes)
-        return program
-
-    async def _uploaded(self, namespace: Namespace, digest: bytes) -> Program:
-        program = await asyncio.to_thread(self._uploads.find, namespace.name, digest)
-        if program is None and self._store.shared:
-            kept = await self._threads(self._store.get_program, namespace, digest)
-            program = None if kept is None else Program(ProgramFormat(kept[0]), kept[1])
-        if program is None or program.digest != digest:
-            raise ProgramRequired(
-                f"program {digest.hex()} is not known here; send its bytes", program_digest=digest.hex()
-            )
-        return program
-
-
-@dataclass(frozen=True)
-class Reading:
-    """A blob that is being read: its whole size, and the parts with their offsets."""
-
-    size: int
-    parts: AsyncIterator[tuple[int, bytes]]
-
-
-def _digest(source: GraphSource) -> bytes:
-    return source.digest if isinstance(source, Program) else _check_digest(source, "program_digest")
-
-
-def _check_digest(digest: bytes, field: str) -> bytes:
-    if len(digest) != 32:
-        raise ArgumentError(f"{field} has {len(digest)} bytes instead of 32", field=field)
-    return digest

@@ -37,6 +37,18 @@ class BeyondEnd(ArgumentError):
 GraphSource = Program | bytes
 
 
+def check_digest(digest: bytes, field: str) -> bytes:
+    """``digest``, a SHA-256. Raises ``ArgumentError`` that names ``field``."""
+    if len(digest) != 32:
+        raise ArgumentError(f"{field} has {len(digest)} bytes instead of 32", field=field)
+    return digest
+
+
+def source_digest(source: GraphSource) -> bytes:
+    """Of the program that ``source`` is or names. Raises ``ArgumentError``."""
+    return source.digest if isinstance(source, Program) else check_digest(source, "program_digest")
+
+
 @dataclass(frozen=True)
 class Caller:
     """Who asks, for the audit log, and in which namespace.

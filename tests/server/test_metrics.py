@@ -42,14 +42,16 @@ def test_requests_and_work_are_counted(tmp_path: Path) -> None:
             server.stub.CountSpecs(pb.CountSpecsRequest(header=header("not a namespace")))
         request = pb.CompileKernelRequest(header=header("secret-name"), graph=inline(add(4)), target=TARGET)
         list(server.stub.CompileKernel(request))
+        list(server.stub.CompileKernels(pb.CompileKernelsRequest(header=header(), requests=[request] * 2)))
         # A flight lands, and a worker is free, a moment after the result is told.
         while (after := scrape(server))["kcache_workers_busy", ()] or after["kcache_compiles_running", ()]:
             pass
         assert calls(after, "CountSpecs", "OK") == 3
         assert calls(after, "CountSpecs", "ARGUMENT") == 1
         assert calls(after, "CompileKernel", "OK") == 1
-        assert after["kcache_compiles_total", ()] == 1
-        assert after["kcache_programs_parsed_total", ()] == 1
+        assert after["kcache_compiles_total", ()] == 2  # "secret-name" and the default namespace
+        assert after["kcache_compile_requests_total", ()] == 3
+        assert after["kcache_programs_parsed_total", ()] == 2
         assert after["kcache_workers", ()] >= 1
         assert ("process_resident_memory_bytes", ()) in after
         (info,) = [dict(labels) for name, labels in after if name == "kcache_server_info"]
