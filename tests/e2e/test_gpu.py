@@ -22,7 +22,7 @@ from kcache_compiler.types import (
     Symbol,
     TensorType,
 )
-from kcache_grpc.errors import ArgumentError, NotFound, UnsupportedOp
+from kcache_grpc.errors import ArgumentError, NotFound
 from kcache_grpc.model.gpu_target import GpuTarget
 from kcache_grpc.model.manifest import TensorSpec
 from tests.cli.command import answer
@@ -176,6 +176,9 @@ def test_what_no_gpu_runs_is_refused_with_the_reason(client: kcache.Client) -> N
     kernel = client.compile(rows(2, 2), target="sm_90")
     with pytest.raises(ArgumentError, match="GPU"):
         kernel(*arrays(2, 2))
+
+
+def test_a_loop_that_data_ends_is_a_launch_of_one_block(client: kcache.Client) -> None:
     loop = """
     func.func @main(%a: tensor<f32>) -> tensor<f32> {
       %r = stablehlo.while(%i = %a) : tensor<f32>
@@ -186,8 +189,8 @@ def test_what_no_gpu_runs_is_refused_with_the_reason(client: kcache.Client) -> N
              stablehlo.return %n : tensor<f32> }
       return %r : tensor<f32>
     }"""
-    with pytest.raises(UnsupportedOp):
-        client.compile(loop, target="sm_90")
+    launch = client.compile(loop, target="sm_90").manifest.gpu_launches[-1]
+    assert (launch.ops[0], tuple(launch.grid)) == ("while", ("1", "1", "1"))
 
 
 def test_the_command_line_writes_ptx(server: ServerProcess, tmp_path: Path) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from kcache_compiler.errors import UnsupportedOp
 from tests.compiler.codegen_harness import compile_text, kernel_of
 from tests.gpu.run import run_gpu
 
@@ -101,31 +99,16 @@ def test_a_loop_of_no_turns_and_one_in_another() -> None:
     np.testing.assert_array_equal(run_gpu(kernel, [x])[0], wanted)
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        (counting(10**6), "come to more than 2048 operations"),
-        (counting(3).replace("LT, %i, %n", "GE, %i, %i"), "come to more than 2048 operations"),
-        (
-            """func.func @main(%n: tensor<i32>) -> tensor<i32> {
-              %one = stablehlo.constant dense<1> : tensor<i32>
-              %zero = stablehlo.constant dense<0> : tensor<i32>
-              %r = stablehlo.while(%i = %n) : tensor<i32>
-                cond {
-                  %more = stablehlo.compare GT, %i, %zero : (tensor<i32>, tensor<i32>) -> tensor<i1>
-                  stablehlo.return %more : tensor<i1>
-                } do {
-                  %j = stablehlo.subtract %i, %one : tensor<i32>
-                  stablehlo.return %j : tensor<i32>
-                }
-              return %r : tensor<i32>
-            }""",
-            "how often the loop runs depends on data",
-        ),
-    ],
-    ids=["long", "endless", "data"],
-)
-def test_other_loops_are_refused_with_the_reason(text: str, reason: str) -> None:
-    with pytest.raises(UnsupportedOp, match=reason) as refused:
-        compile_text(text, TARGET)
-    assert "CPU target" in str(refused.value)
+def test_a_loop_of_too_many_copies_stays_a_loop() -> None:
+    x = np.arange(8, dtype=np.float32)
+    few, many = (compile_text(counting(turns), TARGET).interface.gpu_launches for turns in (500, 2000))
+    assert "while" not in [one.ops[0] for one in few]
+    assert [one.ops[0] for one in many].count("while") == 1
+    kernel = compile_text(counting(2000), TARGET)
+    np.testing.assert_array_equal(run_gpu(kernel, [x])[0], 2001 * x)
+
+
+def test_a_loop_that_never_ends_compiles() -> None:
+    """As it does for a CPU."""
+    text = counting(3).replace("LT, %i, %n", "GE, %i, %i")
+    assert compile_text(text, TARGET).interface.gpu_launches[-1].ops[0] == "while"

@@ -16,7 +16,8 @@ from tests.gpu.programs import TEMPLATES, Array, Template, narrow_attention
 from tests.gpu.run import run_gpu
 from tests.gpu.test_templates import compiled
 
-_WAIT = re.compile(
+#: A barrier in the IR of a kernel.
+WAIT = re.compile(
     r"^ +call void @llvm\.nvvm\.(?:barrier\.cta\.sync\.aligned\.all|bar\.warp\.sync)\(.*\n", re.MULTILINE
 )
 _GROUPS = re.compile(r"(call void @llvm\.nvvm\.cp\.async\.wait\.group\(i32 )(\d+)\)")
@@ -63,7 +64,7 @@ def _case(name: str, dtype: str, sizes: tuple[int, ...]) -> tuple[CompiledKernel
 def test_every_barrier_is_missed(name: str, dtype: str, sizes: tuple[int, ...], barriers: int) -> None:
     kernel, arguments = _case(name, dtype, sizes)
     ir = kernel.artifacts["llvm"].decode()
-    waits = list(_WAIT.finditer(ir))
+    waits = list(WAIT.finditer(ir))
     assert len(waits) == barriers
     for wait in waits:
         without = _with_ir(kernel, ir[: wait.start()] + ir[wait.end() :])

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from kcache_compiler import canonicalize, compile_spec
-from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.types import ArgSpec, CompiledKernel, CompileOptions, TensorType
 from kcache_grpc.model.target import host_target
 from tests.compiler.codegen_harness import NUMPY
@@ -22,8 +21,6 @@ from tests.ops.refused import REFUSED
 from tests.recognition.eager.close import largest_share
 
 TARGET = "sm_90"
-#: A loop whose turns depend on data has no GPU form.
-NO_GPU_FORM = ("while",)
 OPS = [program for program in all_programs() if program.id not in REFUSED]
 #: Of the ops one in so many, and the quick graphs, on every change; all of them in the long run.
 STEP = 80
@@ -45,10 +42,6 @@ def test_an_op_gives_the_bits_of_the_cpu(program: OpProgram) -> None:
     def compiled(target: str) -> CompiledKernel:
         return compile_spec(canonical.spec_text, canonical.arg_spec, target, options, lambda _: None)
 
-    if program.op in NO_GPU_FORM:
-        with pytest.raises(UnsupportedOp, match="CPU target"):
-            compiled(TARGET)
-        return
     kernel = compiled(TARGET)
     inputs = [_array(*pair) for pair in zip(program.inputs, kernel.interface.inputs, strict=True)]
     constants = [_array(one.content, one.type) for one in canonical.constants]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcache_compiler.codegen.gpu import lower_gpu
-from kcache_compiler.errors import CompileFailed, UnsupportedOp
+from kcache_compiler.errors import CompileFailed
 from kcache_compiler.types import CompiledKernel, CompileOptions
 from tests.compiler.gpu.programs import LOOP, POINTWISE, PRODUCT, SOFTMAX
 
@@ -59,9 +59,9 @@ def test_equal_programs_give_equal_bytes() -> None:
     assert compiled(SOFTMAX, 1).artifacts == compiled(SOFTMAX, 1).artifacts
 
 
-def test_loops_that_depend_on_data_are_refused() -> None:
-    with pytest.raises(UnsupportedOp, match="CPU target"):
-        compiled(LOOP, 1)
+def test_a_loop_that_data_ends_is_one_thread_where_its_values_are_numbers() -> None:
+    *_, launch = compiled(LOOP, 1).interface.gpu_launches
+    assert (launch.ops[0], launch.block, launch.grid) == ("while", (1, 1, 1), ("1", "1", "1"))
 
 
 def test_an_unknown_architecture_is_refused() -> None:

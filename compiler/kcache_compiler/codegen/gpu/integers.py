@@ -69,12 +69,30 @@ class Integers:
         if name == "stablehlo.constant":
             (number,) = mlir.integers_of(operation)
             return _wrapped(number, kind)
-        numbers = [self.of(operand) for operand in operands]
-        known = [number for number in numbers if number is not None]
-        if len(known) < len(numbers) or not known or len(operation.operation.regions):
-            return None
-        found = _computed(operation, name, known)
-        return None if found is None else _wrapped(found, kind)
+        return _result(operation, [self.of(operand) for operand in operands])
+
+    def after(self, block: mlir.Block, arguments: list[int | None]) -> list[int | None]:
+        """What a region returns for what is known of its arguments."""
+        known: dict[Any, int | None] = dict(zip(list(block.arguments), arguments, strict=True))
+
+        def of(value: mlir.Value) -> int | None:
+            return known[value] if value in known else self.of(value)
+
+        *operations, end = mlir.operations(block)
+        for operation in operations:
+            if len(operation.results) == 1 and _bits(operation.results[0].type) is not None:
+                numbers = [of(operand) for operand in operation.operands]
+                number = _result(operation, numbers) if numbers else self.result(operation, [])
+                known[operation.results[0]] = number
+        return [of(operand) for operand in end.operands]
+
+
+def _result(operation: mlir.Op, numbers: list[int | None]) -> int | None:
+    known = [number for number in numbers if number is not None]
+    if len(known) < len(numbers) or not known or len(operation.operation.regions):
+        return None
+    found = _computed(operation, mlir.name_of(operation), known)
+    return None if found is None else _wrapped(found, operation.results[0].type)
 
 
 def _computed(operation: mlir.Op, name: str, numbers: list[int]) -> int | None:

@@ -7,20 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from kcache_compiler.codegen import memory, mlir
-from kcache_compiler.codegen.formula import Formula, symbols_in, text
+from kcache_compiler.codegen.formula import Formula, apply, symbols_in, text
 from kcache_compiler.codegen.gpu.intrinsics import special
 from kcache_compiler.codegen.gpu.sizes import Sizes, sizes_for
 from kcache_compiler.codegen.memory import Pointer, i64, pointer_type
 from kcache_compiler.codegen.place import address_of
 from kcache_compiler.codegen.shape import Shapes
+from kcache_compiler.codegen.shuffles.code import compare, when
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.errors import CompileFailed, UnsupportedOp
 from kcache_compiler.package.target import Device
 
 _SAME_PLACE = ("memref.cast", "memref.collapse_shape", "memref.expand_shape", "memref.transpose")
+
+
+#: Writes what a thread does of the point with a number, given as i64 and, where that is known to do, as i32.
+Point: TypeAlias = Callable[[mlir.Value, mlir.Value | None], None]
 
 
 @dataclass(frozen=True)
@@ -96,8 +101,12 @@ class Kernel:
         return mlir.before(self._anchor)
 
     def body(self) -> Any:
-        """The insertion point at the end of the function."""
+        """The insertion point at the end of what is written."""
         return mlir.at_end(self.entry)
+
+    def here(self) -> Any:
+        """The insertion point of what the next loops use."""
+        return self.before()
 
     def finish(self) -> None:
         """Close the function once its parameters are known."""
@@ -131,7 +140,7 @@ class Kernel:
 
     def pointer(self, buffer: mlir.Value) -> Pointer:
         """A buffer with its strides."""
-        with self.before():
+        with self.here():
             base = self._base(buffer)
             steps = [self.value(stride) for stride in self.shapes.strides(buffer)]
             return Pointer(base, buffer.type.element_type, steps)
@@ -150,7 +159,8 @@ class Kernel:
                 offset = memory.plus(offset, memory.times(start, stride))
             return memory.advance(base, memory.stored_type(buffer.type.element_type), offset)
         if buffer not in self._roots:
-            self._roots[buffer] = self._root(buffer, owner, name)
+            with self.before():
+                self._roots[buffer] = self._root(buffer, owner, name)
         return self._roots[buffer]
 
     def _root(self, root: mlir.Value, owner: mlir.Op | None, name: str) -> mlir.Value:
@@ -166,12 +176,15 @@ class Kernel:
             given = position - sum(extent < position for extent in self.program.extents)
             return self._parameter(pointer_type(), f"buffer:{given}", marks)
         if name == "memref.alloc":
-            offset = text(self.program.offsets[owner])
-            return self._parameter(pointer_type(), f"workspace:{offset}", marks)
+            return self._allocated(self.program.offsets[owner], marks)
         if name == "memref.get_global":
             return address_of(mlir.clone(owner).results[0])
         where = "" if owner is None else mlir.location_of(owner)
         raise UnsupportedOp(name or "block argument", "a buffer of control flow, on a GPU", where)
+
+    def _allocated(self, offset: Formula, marks: str) -> mlir.Value:
+        """A buffer in the workspace."""
+        return self._parameter(pointer_type(), f"workspace:{text(offset)}", marks)
 
     def _offsets(self, owner: mlir.Op) -> list[mlir.Value]:
         """The offsets of a subview as i64."""
@@ -188,7 +201,7 @@ class Kernel:
     def scalar(self, number: mlir.Value) -> mlir.Value:
         """A number that ``main`` computes, computed here again."""
         if number not in self._scalars:
-            with self.before():
+            with self.here():
                 self._scalars[number] = self._computed(number)
         return self._scalars[number]
 
@@ -211,6 +224,14 @@ class Kernel:
         for place, operand in enumerate(operands):
             copy.operands[place] = operand
         return copy.results[0]
+
+    def deal(self, count: Formula, threads: int, point: Point) -> Form:
+        """Write ``point`` for a thread of each number below ``count``, in blocks of so many."""
+        limit = self.value(count)
+        short, number = thread_number(threads)
+        narrow = short if isinstance(count, int) and count < 2**31 - threads else None
+        when(compare("lt", number, limit), lambda: point(number, narrow))
+        return Form((apply("ceildiv", count, threads), 1, 1), (threads, 1, 1))
 
 
 def element_offset(pointer: Pointer, indices: list[mlir.Value]) -> mlir.Value:

@@ -7,14 +7,25 @@ itself (sizes, offsets of slices) each kernel that asks for it computes again.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
-from kcache_compiler.codegen import memory, mlir
+from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.attention.gather import Gathered, gather
 from kcache_compiler.codegen.attention.outline import operations_of, taken_by
 from kcache_compiler.codegen.elements import element_of
 from kcache_compiler.codegen.entry import cast_checks, known_sizes, refuse_leftovers
 from kcache_compiler.codegen.formula import add, apply, text
+from kcache_compiler.codegen.gpu.around import (
+    NUMBERS,
+    QUIET,
+    WHILE,
+    Around,
+    AroundKernel,
+    given_to,
+    outermost,
+    threads_of,
+    write_around,
+)
 from kcache_compiler.codegen.gpu.arrange import arrange
 from kcache_compiler.codegen.gpu.attention import write_attention
 from kcache_compiler.codegen.gpu.attention_plan import plan_attention
@@ -22,9 +33,11 @@ from kcache_compiler.codegen.gpu.kernel import Form, Kernel, Program, begins_any
 from kcache_compiler.codegen.gpu.lanes import LaneWriter
 from kcache_compiler.codegen.gpu.markers import write_marker
 from kcache_compiler.codegen.gpu.matmul import Parts, write_parts, write_tiles
+from kcache_compiler.codegen.gpu.operands import offsets_of, operands_of, read_by, root_in, written_by
 from kcache_compiler.codegen.gpu.points import write_points
 from kcache_compiler.codegen.gpu.rows import RowWriter, plan_rows, row_memory, write_rows
 from kcache_compiler.codegen.gpu.sizes import sizes_for
+from kcache_compiler.codegen.gpu.stores import STORE, Store, hold_numbers, targets, write_store
 from kcache_compiler.codegen.gpu.streams import plan_streams, write_streams
 from kcache_compiler.codegen.gpu.tiles import Tiles, plan_tiles, takes_tiles
 from kcache_compiler.codegen.gpu.turns import turns, write_turns
@@ -43,13 +56,13 @@ from kcache_compiler.package.target import Device
 from kcache_compiler.schedule.choices import parse_choices
 from kcache_compiler.types import GpuLaunch, TensorType
 
-_CONTROL = ("scf.while", "scf.for", "scf.if", "scf.index_switch")
+#: A launch before it is written.
+_Launch: TypeAlias = Planned | Gathered | Around | Store
 
 
 def build_kernels(unit: Unit) -> None:
     """Turn the bufferized ``main`` of ``unit`` into kernels, and say how they are launched."""
     main = mlir.main_function(unit.module)
-    _refuse_control(main)
     known, output_sizes, checks = known_sizes(unit, main)
     shapes = Shapes(known, unit.codes)
     OpenSizes(main, shapes)  # its casts of nothing are not bound: kernels compute sizes of their own
@@ -61,12 +74,12 @@ def build_kernels(unit: Unit) -> None:
     launches = _planned(unit, main, shapes)
     refuse_leftovers(main)
     for one, _ in launches:
-        _hold_scalars(main, _generics(one), _scalars(one))
+        _hold_scalars(main, _last(one), _scalars(one))
     workspace = plan(
         main,
         shapes,
-        [_generics(one) for one, _ in launches],
-        [alloc for one, _ in launches for alloc in one.spared],
+        [generics for one, _ in launches if (generics := _generics(one))],
+        [alloc for one, _ in launches for alloc in _spared(one)],
     )
     unit.workspace = workspace.size
     program = Program(unit, main, shapes, dict(workspace.offsets))
@@ -78,43 +91,66 @@ def build_kernels(unit: Unit) -> None:
             unit.workspace = apply("max", unit.workspace, add(parts.offset, parts.bytes))
         if isinstance(one, Gathered):
             launch, needed = _write_attention(program, one, name)
+        elif isinstance(one, Around):
+            launch, needed = _write_around(program, one, name)
+        elif isinstance(one, Store):
+            launch, needed = _write_store(program, one, name), ()
         else:
             launch, needed = _write(program, one, tiles, name, parts)
         unit.gpu_launches.append(launch)
-        if parts is not None and not isinstance(one, Gathered):
+        if parts is not None and isinstance(one, Planned):
             unit.gpu_launches.append(_write(program, one, tiles, f"{name}_sum", parts, ends=True)[0])
         found |= dict.fromkeys(needed)
     unit.checks = tuple(map(_check, found))
     main.erase()
 
 
-def _generics(one: Planned | Gathered) -> list[mlir.Op]:
+def _generics(one: _Launch) -> list[mlir.Op]:
     return one.members if isinstance(one, Gathered) else one.generics
 
 
-def _planned(unit: Unit, main: mlir.Op, shapes: Shapes) -> list[tuple[Planned | Gathered, Tiles | None]]:
+def _last(one: _Launch) -> mlir.Op:
+    """Where a launch stands."""
+    return one.op if isinstance(one, Around | Store) else _generics(one)[-1]
+
+
+def _spared(one: _Launch) -> list[mlir.Op]:
+    return [alloc for step in one.steps for alloc in step.spared] if isinstance(one, Around) else one.spared
+
+
+def _planned(unit: Unit, main: mlir.Op, shapes: Shapes) -> list[tuple[_Launch, Tiles | None]]:
     """The launches in order, with the plans of those that are contractions in tiles."""
     if not isinstance(unit.target, Device):
         raise CompileFailed("launches", f"{unit.target.name} is not a GPU")
     sizes = sizes_for(unit.target.gpu, unit.options.schedule)
     strict = unit.options.numerics == "strict"
-    attentions = gather(unit, main, shapes)
-    found: list[tuple[Planned | Gathered, Tiles | None]] = [(one, None) for one in attentions]
+    _refuse_others(main)
+    hold_numbers(main)
+    loops = {op: Around(op, []) for op in outermost(main)}
+    inside = {inner: loop for op, loop in loops.items() for inner in mlir.named(op, "linalg.generic")}
+    stores = [Store(op) for op in mlir.named(main, STORE) if mlir.within(op, main)]
+    attentions = [one for one in gather(unit, main, shapes) if one.members[0] not in inside]
+    found: list[tuple[_Launch, Tiles | None]] = [
+        (one, None) for one in (*attentions, *loops.values(), *stores)
+    ]
 
     def is_head(generic: mlir.Op) -> bool:
-        return takes_tiles(generic, shapes, strict)
+        return generic not in inside and takes_tiles(generic, shapes, strict)
 
     taken = {op for one in attentions for op in one.members}
     limits = parse_choices(unit.options.schedule).group_limits
     for planned in plan_launches(main, shapes, is_head, taken=taken, arrange=arrange, limits=limits):
+        if planned.generics[0] in inside:
+            inside[planned.generics[0]].steps.append(planned)
+            continue
         tiles = plan_tiles(planned, sizes, unit.options.numerics) if planned.parts else None
         if tiles is None:
             found += [(part, None) for part in planned.parts or [planned]]
             continue
         found.append((_without_result(planned, tiles), tiles))
-    if attentions:
+    if attentions or loops or stores:
         place = {op: number for number, op in enumerate(mlir.walk(main))}
-        found.sort(key=lambda launch: place[_generics(launch[0])[-1]])
+        found.sort(key=lambda launch: place[_last(launch[0])])
     return found
 
 
@@ -142,60 +178,46 @@ def _check(check: Check) -> str:
     return f"{text(check.left)} {'==' if check.equal else '<='} {text(check.right)}"
 
 
-def _refuse_control(main: mlir.Op) -> None:
-    for control in mlir.named(main, *_CONTROL):
-        generic = control.operation.parent
-        while generic is not None and mlir.name_of(generic) not in ("func.func", "linalg.generic"):
-            generic = generic.operation.parent
-        if generic is not None and mlir.name_of(generic) == "func.func":
-            raise UnsupportedOp(
-                mlir.name_of(control),
-                "control flow that depends on data has no GPU form; compile it for a CPU target",
-                mlir.location_of(control),
-            )
+def _refuse_others(main: mlir.Op) -> None:
+    """What has an effect and is part of no launch would be lost."""
+    for op in mlir.operations(mlir.block_of(main)):
+        name = mlir.name_of(op)
+        if not name.startswith(NUMBERS) and name not in (*QUIET, WHILE, STORE, "memref.load", "func.return"):
+            raise UnsupportedOp(name, "in the program itself, on a GPU", mlir.location_of(op))
 
 
-def _hold_scalars(main: mlir.Op, generics: list[mlir.Op], numbers: list[mlir.Value]) -> None:
+def _hold_scalars(main: mlir.Op, last: mlir.Op, numbers: list[mlir.Value]) -> None:
     """Keep what a launch's numbers are read from until the launch, which reads it again."""
     loads = dict.fromkeys(load for number in numbers for load in loads_behind(number))
     if not loads:
         return
     order = {op: place for place, op in enumerate(mlir.walk(main))}
-    last = generics[-1]
     for load in loads:
         root = root_of(load.operands[0])
-        for generic in mlir.named(main, "linalg.generic"):
-            inputs = int(next(iter(generic.attributes["operandSegmentSizes"])))
-            between = order[load] < order[generic] <= order[last]
-            if between and any(root_of(one) == root for one in list(generic.operands)[inputs:]):
-                where = mlir.location_of(generic)
+        for op in mlir.named(main, "linalg.generic", STORE):
+            between = order[load] < order[op] <= order[last] and (op != last or mlir.name_of(op) != STORE)
+            if between and any(root_of(one) == root for one in targets(op)):
+                where = mlir.location_of(op)
                 raise UnsupportedOp("memref.load", "a number that changes before it is used, on a GPU", where)
         with mlir.after(last):  # it lives through the launch, whose results must not lie there
             mlir.clone(load)
 
 
-def _scalars(one: Planned | Gathered) -> list[mlir.Value]:
+def _scalars(one: _Launch) -> list[mlir.Value]:
     """Numbers of ``main`` that a launch asks for: in bodies, and as offsets of its buffers."""
+    if isinstance(one, Around):
+        return given_to(one)
+    if isinstance(one, Store):
+        return one.numbers
     if isinstance(one, Gathered):
         buffers, scalars = taken_by(one)
-        return [*scalars, *_offsets(buffers)]
+        return [*scalars, *offsets_of(buffers)]
     found: list[mlir.Value] = []
     for code in one.codes.values():
         captured = captured_by(code.generic, code.numbers)
         found += [value for value in captured if not mlir.is_memref(value.type)]
-        found += _offsets([operand for operand in code.generic.operands if mlir.is_memref(operand.type)])
-        found += _offsets([value for value in captured if mlir.is_memref(value.type)])
-    return found
-
-
-def _offsets(buffers: list[mlir.Value]) -> list[mlir.Value]:
-    """The numbers that say where views begin."""
-    found: list[mlir.Value] = []
-    for buffer in buffers:
-        owner = mlir.defining(buffer)
-        while owner is not None and mlir.name_of(owner) in memory.VIEWS:
-            found += [operand for operand in owner.operands if not mlir.is_memref(operand.type)]
-            owner = mlir.defining(owner.operands[0])
+        found += offsets_of([operand for operand in code.generic.operands if mlir.is_memref(operand.type)])
+        found += offsets_of([value for value in captured if mlir.is_memref(value.type)])
     return found
 
 
@@ -209,6 +231,22 @@ def _write_attention(program: Program, found: Gathered, name: str) -> tuple[GpuL
     form = write_attention(kernel, plan_attention(found, kernel.sizes), views, scalars)
     kernel.finish()
     return _launch(kernel, form, operations_of(found)), found.checks
+
+
+def _write_around(program: Program, one: Around, name: str) -> tuple[GpuLaunch, tuple[Check, ...]]:
+    written = {root for step in one.steps for root in written_by(step)}
+    written |= {Store(op).root for op in mlir.named(one.op, STORE)}
+    kernel = AroundKernel(program, name, written, threads_of(one, program.sizes.choices.threads))
+    form, ops, checks = write_around(kernel, one)
+    kernel.finish()
+    return _launch(kernel, form, ("while", *ops)), checks
+
+
+def _write_store(program: Program, one: Store, name: str) -> GpuLaunch:
+    kernel = Kernel(program, name, {one.root}, {one.root})
+    form = write_store(kernel, one)
+    kernel.finish()
+    return _launch(kernel, form, (form.name,))
 
 
 def _launch(kernel: Kernel, form: Form, ops: tuple[str, ...]) -> GpuLaunch:
@@ -227,13 +265,8 @@ def _write(
     ends: bool = False,
 ) -> tuple[GpuLaunch, tuple[Check, ...]]:
     """A launch of a group; of a contraction in ``parts`` that of its sums, or (``ends``) what follows."""
-    written = {
-        _root(planned, access.buffer)
-        for statement in planned.fused.statements
-        for access in statement.nest.accesses
-        if access.written
-    }
-    kernel = Kernel(program, name, written, _read(planned) & written)
+    written = written_by(planned)
+    kernel = Kernel(program, name, written, read_by(planned) & written)
     first = planned.generics[0]
     if is_marker(first):
         form, ops, checks = write_marker(kernel, first)
@@ -245,47 +278,18 @@ def _write(
     return _launch(kernel, form, ops), checks
 
 
-def _root(planned: Planned, number: int) -> mlir.Value:
-    """The buffer that a launch's buffer ``number`` is, looks at, or lies in."""
-    return root_of(planned.buffers[dict(planned.fused.instead).get(number, number)])
-
-
-def _read(planned: Planned) -> set[Any]:
-    """The roots of buffers that a launch reads elements of."""
-    found = {
-        _root(planned, access.buffer)
-        for statement in planned.fused.statements
-        for access in statement.nest.accesses
-        if access.reads
-    }
-    for code in planned.codes.values():
-        captured = captured_by(code.generic, code.numbers)
-        found |= {root_of(value) for value in captured if mlir.is_memref(value.type)}
-    return found
-
-
 def _loops(kernel: Kernel, planned: Planned, tiles: Tiles | None, parts: Parts | None, ends: bool) -> Form:
     fused = planned.fused
-    placed = {*fused.unstored, *dict(fused.rows), *dict(fused.instead)}
-    used = {access.buffer for one in fused.statements for access in one.nest.accesses} - placed
-    used |= set(dict(fused.instead).values())
-    pointers = {number: kernel.pointer(planned.buffers[number]) for number in sorted(used)}
-    views: dict[Any, Pointer] = {planned.buffers[number]: pointer for number, pointer in pointers.items()}
-    scalars: dict[Any, mlir.Value] = {}
-    for statement in fused.statements:
-        code = planned.codes[statement.number]
-        for captured in captured_by(code.generic, code.numbers):
-            if not mlir.is_memref(captured.type):
-                scalars[captured] = kernel.scalar(captured)
-            elif captured not in views:
-                views[captured] = kernel.pointer(captured)
+    found = operands_of(kernel, planned)
+    pointers, views, scalars = found.pointers, found.views, found.scalars
+    used = set(pointers)
     rows = plan_rows(fused, planned.codes, kernel.sizes.choices) if tiles is None else None
     for number, size in fused.rows:
         element = planned.buffers[number].type.element_type
         pointers[number] = Pointer(row_memory(kernel, rows, number, size), element, [])
     for number, other in fused.instead:
         pointers[number] = pointers[other]
-    roots = {number: _root(planned, number) for number in range(len(planned.buffers))}
+    roots = {number: root_in(planned, number) for number in range(len(planned.buffers))}
     with kernel.before():
         moved = {number for number in used if begins_anywhere(planned.buffers[number])}
         common = (kernel, fused, planned.codes, pointers, views, scalars, moved)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from kcache_compiler.codegen import memory, mlir
-from kcache_compiler.codegen.formula import apply
-from kcache_compiler.codegen.gpu.kernel import Form, Kernel, thread_number
+from kcache_compiler.codegen.gpu.kernel import Form, Kernel
 from kcache_compiler.codegen.launch import captured_by
 from kcache_compiler.codegen.memory import Pointer
 from kcache_compiler.codegen.nest import Check
-from kcache_compiler.codegen.shuffles.code import Parts, compare, when
+from kcache_compiler.codegen.shuffles.code import Parts
 from kcache_compiler.codegen.shuffles.marker import marked, walks
 from kcache_compiler.codegen.shuffles.scatter import plan_scatter, write_scatter
 from kcache_compiler.codegen.shuffles.sort import plan_sort, write_sort
@@ -35,15 +34,13 @@ def write_marker(kernel: Kernel, generic: mlir.Op) -> tuple[Form, tuple[str, ...
             pointers[captured] = kernel.pointer(captured)
     formulas = {formula for walk in walked for formula in (*walk.sizes, *walk.strides, walk.offset)}
     cache = {formula: kernel.value(formula) for formula in sorted(formulas, key=repr)}
-    limit = kernel.value(steps.extent)
     bases = [pointers[one] for one in operands]
     parts = Parts(generic, inputs, walked, bases, pointers, scalars, None, cache)
     write = write_scatter if kind == "scatter" else write_sort
     with kernel.body():
-        _, number = thread_number(THREADS)
-
-        def step() -> None:
-            write(parts, details, (number, memory.plus(number, mlir.constant(1))))
-
-        when(compare("lt", number, limit), step)
-    return Form((apply("ceildiv", steps.extent, THREADS), 1, 1), (THREADS, 1, 1)), (kind,), checks
+        form = kernel.deal(
+            steps.extent,
+            THREADS,
+            lambda number, _: write(parts, details, (number, memory.plus(number, mlir.constant(1)))),
+        )
+    return form, (kind,), checks

@@ -7,12 +7,11 @@ from typing import Any
 
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.elements import Code, Registers
-from kcache_compiler.codegen.formula import Formula, apply, product
+from kcache_compiler.codegen.formula import Formula, product
 from kcache_compiler.codegen.fused import Writer
-from kcache_compiler.codegen.gpu.kernel import Form, Kernel, split, thread_number
+from kcache_compiler.codegen.gpu.kernel import Form, Kernel, Point, split
 from kcache_compiler.codegen.memory import Pointer
 from kcache_compiler.codegen.nest import Access
-from kcache_compiler.codegen.shuffles.code import compare, when
 from kcache_compiler.schedule.loops import Fused
 
 
@@ -46,6 +45,10 @@ class PointWriter(Writer):
         for segment in self.fused.segments:
             self._segment(segment, counters, registers)
 
+    def numbered(self, sizes: list[Formula]) -> Point:
+        """The same by the number of the point, where the shared axes have ``sizes``."""
+        return lambda number, narrow: self.point(split(number, narrow, sizes, self.kernel.value))
+
 
 def write_points(writer: PointWriter) -> Form:
     """The body of the kernel at the current point."""
@@ -55,12 +58,4 @@ def write_points(writer: PointWriter) -> Form:
     if points == 1:
         writer.point([mlir.constant(0)] * fused.shared)
         return Form((1, 1, 1), (1, 1, 1))
-    limit, threads = kernel.value(points), kernel.sizes.choices.threads
-    short, number = thread_number(threads)
-
-    def point() -> None:
-        narrow = short if isinstance(points, int) and points < 2**31 - threads else None
-        writer.point(split(number, narrow, sizes, kernel.value))
-
-    when(compare("lt", number, limit), point)
-    return Form((apply("ceildiv", points, threads), 1, 1), (threads, 1, 1))
+    return kernel.deal(points, kernel.sizes.choices.threads, writer.numbered(sizes))
