@@ -34,6 +34,7 @@ from kcache_compiler.codegen.narrow import (
 )
 from kcache_compiler.codegen.pipeline import BUFFERIZE, EMIT, LAUNCHES, LOWER
 from kcache_compiler.codegen.signature import read_signature
+from kcache_compiler.codegen.small.rewrite import hold_small_elements
 from kcache_compiler.codegen.stage import Passes, Rewrite, Stage, Unit, run
 from kcache_compiler.codegen.threads import may_use_threads, pool_object, pool_text_digest
 from kcache_compiler.codegen.tune import TUNE
@@ -86,6 +87,7 @@ def _link(unit: Unit) -> None:
 
 PIPELINE: tuple[Stage, ...] = (
     Rewrite("parse", _parse),
+    Rewrite("small-elements", hold_small_elements),
     Rewrite("definitions", expand_definitions),
     Passes("inline", "inline,symbol-dce"),
     Rewrite("static-shapes", take_apart),

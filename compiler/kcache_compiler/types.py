@@ -14,8 +14,7 @@ from typing import Protocol
 
 Dim = int | str
 
-#: dtype name -> bytes of one element in a buffer (i1 is one byte, complex is interleaved).
-DTYPE_BYTES: dict[str, int] = {
+_PLAIN_BYTES: dict[str, int] = {
     "i1": 1,
     "i8": 1,
     "i16": 2,
@@ -32,6 +31,18 @@ DTYPE_BYTES: dict[str, int] = {
     "c64": 8,
     "c128": 16,
 }
+
+#: Elements of 8 bits and fewer that no machine computes with. A byte of a buffer holds one, in its low bits.
+SMALL_FLOATS = (
+    *("f8E3M4", "f8E4M3", "f8E4M3FN", "f8E4M3FNUZ", "f8E4M3B11FNUZ", "f8E5M2", "f8E5M2FNUZ", "f8E8M0FNU"),
+    *("f6E2M3FN", "f6E3M2FN", "f4E2M1FN"),
+)
+SMALL_INTEGERS = ("i2", "i4", "ui2", "ui4")
+SMALL = (*SMALL_INTEGERS, *SMALL_FLOATS)
+#: The elements that graphs of ``kcache.Graph`` have.
+PLAIN_DTYPES = tuple(_PLAIN_BYTES)
+#: dtype name -> bytes of one element in a buffer (i1 is one byte, complex is interleaved).
+DTYPE_BYTES: dict[str, int] = _PLAIN_BYTES | dict.fromkeys(SMALL, 1)
 
 NUMERICS = ("strict", "default", "fast")
 
@@ -82,6 +93,22 @@ class ArgSpec:
 
 
 @dataclass(frozen=True)
+class Quantization:
+    """What the integers of a buffer stand for: ``real = (integer - zero_point) * scale``.
+
+    Real numbers are of dtype ``expressed``; integers are from ``low`` to ``high``. ``scales`` and ``zero_points`` have one element each, or as many as the
+    buffer has along ``axis``; it is None where one scale is for all.
+    """
+
+    expressed: str
+    low: int
+    high: int
+    scales: tuple[float, ...]
+    zero_points: tuple[int, ...]
+    axis: int | None
+
+
+@dataclass(frozen=True)
 class LiftedConstant:
     """A large constant that became a buffer after the inputs, at ``position`` from 0 among constants.
 
@@ -104,7 +131,8 @@ class Canonical:
     ``arg_spec`` has the program's own sizes. ``symbols`` are the spec's; ``symbol_values`` are their sizes in
     this program, -1 where it leaves the axis open; ``symbolic_args`` are the inputs as the spec has them,
     their sizes integers, symbols or products such as ``"2*s0*s1"``. Both empty: the spec is static but for
-    the symbols of ``arg_spec``.
+    the symbols of ``arg_spec``. ``quantized_args`` and ``quantized_results`` say of each argument and result
+    what its integers stand for, None where they are numbers; both empty: no buffer is quantized.
     """
 
     spec_text: str
@@ -117,6 +145,8 @@ class Canonical:
     operations: int
     symbol_values: tuple[int, ...] = ()
     symbolic_args: tuple[TensorType, ...] = ()
+    quantized_args: tuple[Quantization | None, ...] = ()
+    quantized_results: tuple[Quantization | None, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,7 @@ def run(
 def _arguments(kernel: Kernel, files: list[Path], seed: int, size: int) -> list[NDArray[Any]]:
     import numpy as np
 
+    from kcache_grpc.runtime.dtypes import NAMELESS
     from kcache_grpc.runtime.racing import draw
 
     given = [array for file in files for array in _load(file)]
@@ -86,7 +87,7 @@ def _arguments(kernel: Kernel, files: list[Path], seed: int, size: int) -> list[
     if len(given) > len(specs):
         raise ArgumentError(f"the program takes {len(specs)} arguments, the files give {len(given)}")
     given = [
-        _as_bfloat16(array) if spec.dtype == "bf16" else array
+        _named(array, spec.dtype) if spec.dtype in NAMELESS else array
         for array, spec in zip(given, specs, strict=False)
     ]
     symbols = _sizes(kernel, given, size)
@@ -120,12 +121,13 @@ def _load(file: Path) -> list[NDArray[Any]]:
         return [np.ascontiguousarray(content[name]) for name in content.files]
 
 
-def _as_bfloat16(array: Any) -> Any:
-    """NumPy's files keep only the two bytes of a bfloat16."""
+def _named(array: Any, dtype: str) -> Any:
+    """NumPy's files keep only the bytes of a bfloat16 and of smaller elements."""
     from kcache_grpc.runtime.dtypes import numpy_dtype
 
-    raw = array.dtype.kind == "V" and array.dtype.itemsize == 2
-    return array.view(numpy_dtype("bf16")) if raw else array
+    wanted = numpy_dtype(dtype)
+    raw = array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize
+    return array.view(wanted) if raw else array
 
 
 def _timed(kernel: Kernel, arrays: list[NDArray[Any]]) -> float:

@@ -13,7 +13,7 @@ from kcache_grpc._proto.kcache.v1 import common_pb2
 from kcache_grpc._proto.kcache.v1 import graph_pb2 as pb
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.model.wire import dtype_to_proto
-from kcache_grpc.runtime.dtypes import DTYPES, numpy_dtypes
+from kcache_grpc.runtime.dtypes import PLAIN, numpy_dtypes
 
 if TYPE_CHECKING:
     from kcache_grpc.graph.value import Value
@@ -35,23 +35,22 @@ _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 def dtype_of(dtype: DtypeLike) -> common_pb2.DataType:
     """The enum's value. Raises ``ArgumentError``."""
-    if isinstance(dtype, str) and dtype in DTYPES:
+    if isinstance(dtype, str) and dtype in PLAIN:
         return dtype_to_proto(dtype)
     try:
         known: Any = np.dtype(dtype)
     except TypeError:
-        raise ArgumentError(f"{dtype!r} is no dtype: use one of {', '.join(DTYPES)}") from None
+        raise ArgumentError(f"{dtype!r} is no dtype: use one of {', '.join(PLAIN)}") from None
     return dtype_to_proto(_name_of(known))
 
 
 def _name_of(dtype: Any) -> str:
     if dtype.name == "bfloat16":
         return "bf16"
-    found = [
-        name for name, known in numpy_dtypes().items() if known == dtype.newbyteorder("=") and name != "bf16"
-    ]
+    known = numpy_dtypes()
+    found = [name for name in PLAIN if known[name] == dtype.newbyteorder("=") and name != "bf16"]
     if not found:
-        raise ArgumentError(f"NumPy's {dtype.name} is no dtype of kcache: use one of {', '.join(DTYPES)}")
+        raise ArgumentError(f"NumPy's {dtype.name} is no dtype of kcache: use one of {', '.join(PLAIN)}")
     return found[0]
 
 

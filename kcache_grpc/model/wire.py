@@ -14,9 +14,16 @@ from kcache_grpc.model.schedule import RECORDED
 from kcache_grpc.model.shapes import AUTO, DYNAMIC, EXACT, STATIC, Axis, Dim, ShapeWish
 from kcache_grpc.model.target import CpuTarget, Target
 
+
+def dtype_name(enumerator: str) -> str:
+    """``f8E4M3FN`` of ``DATA_TYPE_F8E4M3FN``: MLIR's name."""
+    name = enumerator.removeprefix("DATA_TYPE_").lower()
+    return name[:2] + name[2:].upper() if name[2:3] == "e" else name
+
+
 #: dtype name -> enum value; the enum's names are DATA_TYPE_<NAME>.
 _DTYPES: Mapping[str, common_pb2.DataType] = {
-    name.removeprefix("DATA_TYPE_").lower(): cast("common_pb2.DataType", number)
+    dtype_name(name): cast("common_pb2.DataType", number)
     for name, number in common_pb2.DataType.items()
     if name != "DATA_TYPE_UNSPECIFIED"
 }

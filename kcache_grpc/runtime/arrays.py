@@ -14,12 +14,20 @@ import numpy as np
 
 from kcache_grpc.runtime import dlpack
 from kcache_grpc.runtime._abi import CData, ffi
-from kcache_grpc.runtime.dtypes import name_of_numpy, names_of_torch, numpy_dtype, numpy_dtypes
+from kcache_grpc.runtime.dtypes import (
+    SMALL,
+    SMALL_FLOATS,
+    limits_of,
+    name_of_numpy,
+    names_of_torch,
+    numpy_dtype,
+    numpy_dtypes,
+)
 from kcache_grpc.runtime.memory import Array
 
 _ADDRESS = ffi.typeof("uintptr_t")
 _VOID = ffi.typeof("void *")
-_FLOATS = ("f16", "bf16", "f32", "f64", "c64", "c128")
+_FLOATS = ("f16", "bf16", "f32", "f64", "c64", "c128", *SMALL_FLOATS)
 _BITS = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
 
 
@@ -172,8 +180,10 @@ def _from_scalar(value: complex, expected: str) -> Buffer:
         raise Refused(f"got a Python complex for {expected}; {advice}")
     if isinstance(value, float) and expected.lstrip("u").startswith("i"):
         raise Refused(f"got a Python float for {expected}; {advice}")
-    if isinstance(value, int) and expected not in ("i1", *_FLOATS) and not _fits(value, dtype):
+    if isinstance(value, int) and expected not in ("i1", *_FLOATS) and not _fits(value, expected):
         raise Refused(f"{value} is out of range for {expected}")
+    if expected in SMALL and dtype.kind == "u" and dtype == np.uint8:
+        raise Refused(f"got the Python {type(value).__name__} {value!r} for {expected}; install ml_dtypes")
     try:
         with np.errstate(over="ignore"):
             array = np.asarray(value, dtype)
@@ -184,13 +194,14 @@ def _from_scalar(value: complex, expected: str) -> Buffer:
     return Buffer(address_of(array), expected, (), array)
 
 
-def _fits(value: int, dtype: Any) -> bool:
-    limits = np.iinfo(dtype)
-    return int(limits.min) <= value <= int(limits.max)
+def _fits(value: int, dtype: str) -> bool:
+    least, greatest = limits_of(dtype)
+    return least <= value <= greatest
 
 
 def _overflowed(value: complex, array: Array) -> bool:
     number = complex(value)
     if not (math.isfinite(number.real) and math.isfinite(number.imag)):
         return False
-    return not bool(np.isfinite(array.astype(np.complex128)))
+    known: Any = array.astype(np.float64 if array.dtype.itemsize == 1 else np.complex128)
+    return not bool(np.isfinite(known))

@@ -79,7 +79,7 @@ class Facts:
     @staticmethod
     def of(dtype: str, shape: tuple[int, ...]) -> Facts:
         """Of a row-major array."""
-        code, bits = _CODES[dtype]
+        code, bits = _CODES.get(dtype, (-1, 0))  # which no array says
         return Facts(code, bits, [*shape], [math.prod(shape[axis + 1 :]) for axis in range(len(shape))])
 
 
@@ -123,6 +123,8 @@ def _view(array: object, capsule: object) -> View:
     dtype = DLPACK.get((code, bits)) if lanes == 1 else None
     pointer = ffi.cast("char *", tensor.data) + int(tensor.byte_offset)
     text = dtype or f"DLPack type (code {code}, {bits} bits, {lanes} lanes)"
+    if bits % 8:
+        text += ", which may pack elements into a byte: pass one byte an element, as ml_dtypes has them"
     return View(pointer, text, shape, strides, (array, capsule))
 
 

@@ -1,7 +1,8 @@
 """Element types: kcache's names, NumPy's, PyTorch's and DLPack's.
 
 NumPy has no bfloat16 of its own: ``ml_dtypes.bfloat16`` is used where that package is installed,
-otherwise arrays of ``uint16`` hold the bits, in and out.
+otherwise arrays of ``uint16`` hold the bits, in and out. The same is true of elements of 8 bits and fewer,
+which arrays of ``uint8`` hold otherwise.
 """
 
 from __future__ import annotations
@@ -31,7 +32,30 @@ _NUMPY_NAMES: Mapping[str, str] = {
     "c64": "complex64",
     "c128": "complex128",
 }
-DTYPES = (*_NUMPY_NAMES, "bf16")
+#: Names of the package ``ml_dtypes``; an element takes a byte.
+_SMALL_NAMES: Mapping[str, str] = {
+    "i2": "int2",
+    "i4": "int4",
+    "ui2": "uint2",
+    "ui4": "uint4",
+    "f8E3M4": "float8_e3m4",
+    "f8E4M3": "float8_e4m3",
+    "f8E4M3FN": "float8_e4m3fn",
+    "f8E4M3FNUZ": "float8_e4m3fnuz",
+    "f8E4M3B11FNUZ": "float8_e4m3b11fnuz",
+    "f8E5M2": "float8_e5m2",
+    "f8E5M2FNUZ": "float8_e5m2fnuz",
+    "f8E8M0FNU": "float8_e8m0fnu",
+    "f6E2M3FN": "float6_e2m3fn",
+    "f6E3M2FN": "float6_e3m2fn",
+    "f4E2M1FN": "float4_e2m1fn",
+}
+PLAIN = (*_NUMPY_NAMES, "bf16")
+SMALL = tuple(_SMALL_NAMES)
+SMALL_FLOATS = tuple(name for name in SMALL if name.startswith("f"))
+#: Types without a name in the buffer protocol.
+NAMELESS = frozenset({"bf16", *SMALL})
+DTYPES = (*PLAIN, *SMALL)
 
 #: DLPack's (type code, bits) -> ours.
 DLPACK: Mapping[tuple[int, int], str] = {
@@ -42,13 +66,23 @@ DLPACK: Mapping[tuple[int, int], str] = {
     (5, 64): "c64",
     (5, 128): "c128",
     (6, 8): "i1",
+    (7, 8): "f8E3M4",
+    (8, 8): "f8E4M3",
+    (9, 8): "f8E4M3B11FNUZ",
+    (10, 8): "f8E4M3FN",
+    (11, 8): "f8E4M3FNUZ",
+    (12, 8): "f8E5M2",
+    (13, 8): "f8E5M2FNUZ",
+    (14, 8): "f8E8M0FNU",
 }
 
 
 @lru_cache(maxsize=1)
 def numpy_dtypes() -> Mapping[str, np.dtype[Any]]:
     """Our name -> NumPy's dtype, in this machine's byte order."""
-    return {name: np.dtype(theirs) for name, theirs in _NUMPY_NAMES.items()} | {"bf16": _bfloat16()}
+    own = {name: np.dtype(theirs) for name, theirs in _NUMPY_NAMES.items()}
+    small = {name: _of_package(theirs, np.uint8) for name, theirs in _SMALL_NAMES.items()}
+    return own | {"bf16": _of_package("bfloat16", np.uint16)} | small
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
@@ -75,6 +109,7 @@ def torch_dtypes() -> Mapping[str, Any]:
     """Our name -> PyTorch's dtype, where it has one. PyTorch must be imported already."""
     torch: Any = importlib.import_module("torch")
     names = {**_NUMPY_NAMES, "bf16": "bfloat16"}
+    names |= {name: theirs for name, theirs in _SMALL_NAMES.items() if theirs.startswith("float8")}
     return {name: getattr(torch, theirs) for name, theirs in names.items() if hasattr(torch, theirs)}
 
 
@@ -84,8 +119,14 @@ def names_of_torch() -> Mapping[Any, str]:
     return {dtype: name for name, dtype in torch_dtypes().items()}
 
 
-def _bfloat16() -> np.dtype[Any]:
+def _of_package(name: str, otherwise: type[np.unsignedinteger[Any]]) -> np.dtype[Any]:
     try:
-        return np.dtype(importlib.import_module("ml_dtypes").bfloat16)
-    except ImportError:
-        return np.dtype(np.uint16)
+        return np.dtype(getattr(importlib.import_module("ml_dtypes"), name))
+    except (ImportError, AttributeError):
+        return np.dtype(otherwise)
+
+
+def limits_of(dtype: str) -> tuple[int, int]:
+    """The least and the greatest of an integer dtype."""
+    bits = int(dtype.lstrip("ui"))
+    return (0, (1 << bits) - 1) if dtype.startswith("u") else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)

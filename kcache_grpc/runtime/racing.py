@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from kcache_grpc.model.gpu_target import GpuTarget
 from kcache_grpc.model.manifest import TensorSpec
 from kcache_grpc.runtime import dlpack
-from kcache_grpc.runtime.dtypes import numpy_dtype
+from kcache_grpc.runtime.dtypes import SMALL, numpy_dtype
 from kcache_grpc.runtime.kernel import Kernel
 
 #: Seconds of one sample at least: several calls, where one is shorter.
@@ -138,7 +138,9 @@ def draw(generator: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> 
     if dtype == "i1":
         return generator.integers(0, 2, shape).astype(made)
     if dtype.lstrip("u").startswith("i"):
-        return generator.integers(0, 4, shape).astype(made)
+        return generator.integers(0, 2 if dtype == "i2" else 4, shape).astype(made)
+    if dtype in SMALL and made == np.uint8:
+        return generator.integers(0, 8, shape).astype(made)
     values: Any = generator.standard_normal(shape)
     if dtype.startswith("c"):
         values = values + 1j * generator.standard_normal(shape)

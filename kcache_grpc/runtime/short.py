@@ -12,7 +12,7 @@ import numpy as np
 
 from kcache_grpc.runtime._abi import CData, ffi
 from kcache_grpc.runtime.arrays import address_of
-from kcache_grpc.runtime.dtypes import numpy_dtype, torch_dtypes
+from kcache_grpc.runtime.dtypes import NAMELESS, numpy_dtype, torch_dtypes
 from kcache_grpc.runtime.plan import Plan, Short
 from kcache_grpc.runtime.quick import DONE, Quick
 from kcache_grpc.runtime.results import torch_makers
@@ -51,8 +51,7 @@ def _looked_at(plan: Plan) -> Short:
     specs = plan.manifest.inputs
     dtypes, shapes = [numpy_dtype(spec.dtype) for spec in specs], plan.input_shapes
     count = len(dtypes)
-    # bfloat16 has no place in the buffer protocol
-    nameless = any(spec.dtype == "bf16" for spec in specs)
+    nameless = any(spec.dtype in NAMELESS for spec in specs)
     address = address_of if nameless else ffi.from_buffer
     take, call, ndarray = plan.outputs.take, plan.call, np.ndarray
 

@@ -22,13 +22,12 @@ from kcache_compiler.frontends.limits import Limits, check
 from kcache_compiler.frontends.scan import is_bytecode
 from kcache_grpc._proto.kcache.v1 import common_pb2
 from kcache_grpc._proto.kcache.v1 import graph_pb2 as pb
+from kcache_grpc.model.wire import dtype_name
 
 #: What one node may have of each: more than any operation takes.
 _NODE_ENTRIES = 64
 
-_DTYPES: Mapping[int, str] = {
-    number: name.removeprefix("DATA_TYPE_").lower() for name, number in common_pb2.DataType.items()
-}
+_DTYPES: Mapping[int, str] = {number: dtype_name(name) for name, number in common_pb2.DataType.items()}
 
 
 def decode_graph(body: bytes, limits: Limits) -> GraphProgram:

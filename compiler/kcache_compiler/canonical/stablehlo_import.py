@@ -31,7 +31,7 @@ from kcache_compiler.frontends.chlo_definition import chlo_definition
 from kcache_compiler.frontends.context import Native
 from kcache_compiler.frontends.limits import Limits, check
 from kcache_compiler.frontends.program import Program
-from kcache_compiler.types import DTYPE_BYTES
+from kcache_compiler.types import PLAIN_DTYPES
 
 _SHAPE_ASSERTION = (
     "it checks sizes when the program runs, which kernels do not: export the program for fixed shapes "
@@ -257,7 +257,7 @@ class StablehloImporter(Importer):
         self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
     ) -> Sequence[Ref]:
         """A tensor of another dialect's constant is a constant; scalars and indices are that dialect's."""
-        if types[0].dims is None or types[0].element not in DTYPE_BYTES:
+        if types[0].dims is None or types[0].element not in PLAIN_DTYPES:
             return self.generic(scope, operation, operands, types)
         return self._constant(scope, operation, operands, types)
 

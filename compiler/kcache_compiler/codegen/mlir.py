@@ -492,6 +492,17 @@ def computes_scalars(operation: Op) -> bool:
     return parent not in ("func.func", "stablehlo.while", "stablehlo.if", "stablehlo.case")
 
 
+def among_scalars() -> bool:
+    """The current point stands in the body of a reduction or the like, not among tensors."""
+    parent = name_of(ir.InsertionPoint.current.block.owner)
+    return parent not in ("func.func", "stablehlo.while", "stablehlo.if", "stablehlo.case")
+
+
+def owner_block(argument: Value) -> Block:
+    """The block that has this argument."""
+    return ir.BlockArgument(argument).owner
+
+
 def affine_parts(expression: Any) -> tuple[Any, ...]:
     """``("constant", n)``, ``("dim", axis)``, ``("add" | "mul", left, right)``, or ``()`` for other kinds."""
     if isinstance(expression, ir.AffineConstantExpr):

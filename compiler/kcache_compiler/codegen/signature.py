@@ -46,17 +46,18 @@ def read_signature(unit: Unit) -> None:
             if size is None:
                 symbols.append(Symbol(f"s{len(symbols)}", position, axis))
             dims.append(symbols[-1].name if size is None else size)
-        types.append(TensorType(dtype_of(argument.type.element_type), tuple(dims)))
+        dtype = unit.small_inputs.get(position) or dtype_of(argument.type.element_type)
+        types.append(TensorType(dtype, tuple(dims)))
     buffers = len(types) - len(unit.extents)
     unit.inputs, unit.constants = tuple(types[: unit.n_inputs]), tuple(types[unit.n_inputs : buffers])
     unit.symbols = tuple(symbols)
     returned = mlir.operations(mlir.block_of(main))[-1]
     unit.outputs = tuple(
         TensorType(
-            dtype_of(operand.type.element_type),
+            unit.small_outputs.get(position) or dtype_of(operand.type.element_type),
             tuple(-1 if size is None else size for size in _sizes(operand.type)),
         )
-        for operand in returned.operands
+        for position, operand in enumerate(returned.operands)
     )
 
 

@@ -36,6 +36,9 @@ class Unit:
     constants: tuple[TensorType, ...] = ()
     outputs: tuple[TensorType, ...] = ()
     symbols: tuple[Symbol, ...] = ()
+    #: Of inputs and constants, and of outputs, by position: elements of 8 bits and fewer that bytes hold.
+    small_inputs: dict[int, str] = field(default_factory=dict[int, str])
+    small_outputs: dict[int, str] = field(default_factory=dict[int, str])
     size_checks: list[bool] = field(default_factory=list[bool])
     #: Sizes of the arguments of ``main`` where some are open; without, each open axis is a symbol.
     given: tuple[tuple[Formula, ...], ...] = ()

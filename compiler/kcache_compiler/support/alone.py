@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from kcache_compiler.frontends import context as mlir
 from kcache_compiler.frontends.context import Native
+from kcache_compiler.types import SMALL
 
 #: Elements of buffers; others are converted at the boundary.
 _BUFFERS = frozenset(
     [f"{sign}{width}" for sign in ("i", "ui") for width in (8, 16, 32, 64)]
-    + ["i1", "bf16", "f16", "f32", "f64", "complex<f32>", "complex<f64>"]
+    + ["i1", "bf16", "f16", "f32", "f64", "complex<f32>", "complex<f64>", *SMALL]
 )
 _SMALL = re.compile(r"u?i\d+|f\d+E\w+|tf32")
 _QUANTIZED = re.compile(r"!quant\.uniform<\w+:(\w+)")

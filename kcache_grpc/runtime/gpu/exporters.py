@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from kcache_grpc.runtime import dlpack
-from kcache_grpc.runtime.dtypes import numpy_dtype
+from kcache_grpc.runtime.dtypes import NAMELESS, numpy_dtype
 from kcache_grpc.runtime.gpu.arrays import INPUT_ALIGNMENT
 from kcache_grpc.runtime.gpu.driver import Handle
 from kcache_grpc.runtime.gpu.owned import DeviceArray, size_of
@@ -78,7 +78,7 @@ def for_cupy(plan: Plan) -> Short | None:
     """For plain arrays of CuPy on its current stream; None for dtypes that it lacks."""
     cupy: Any = sys.modules["cupy"]
     specs = (*plan.manifest.inputs, *plan.manifest.outputs)
-    if any(spec.dtype == "bf16" for spec in specs):
+    if any(spec.dtype in NAMELESS for spec in specs):
         return None
     device, packed, workspace_bytes = plan.device, plan.packed, plan.workspace_bytes
     driver, context, constants, ordinal = device.driver, device.context, plan.constants, device.ordinal

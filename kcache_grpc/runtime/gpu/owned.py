@@ -102,6 +102,8 @@ class DeviceArray:
         if wanted != self.stream and stream != -1:
             with self._driver.within(self._context):
                 self._driver.order(self.stream, int(wanted or 0))
+        if self.dtype not in _CODES:
+            raise BufferError(f"DLPack has no type for {self.dtype}, one byte an element")
         code, bits = _CODES[self.dtype]
         sizes = (ctypes.c_int64 * max(1, len(self.shape)))(*self.shape)
         tensor = _Tensor(

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.runtime.arrays import is_torch
-from kcache_grpc.runtime.dtypes import numpy_dtype, torch_dtypes
+from kcache_grpc.runtime.dtypes import NAMELESS, numpy_dtype, torch_dtypes
 from kcache_grpc.runtime.gpu.driver import Driver, Handle
 from kcache_grpc.runtime.gpu.owned import DeviceArray
 
@@ -70,7 +70,7 @@ class CupyPlace:
         self._others.stream = self.stream
 
     def empty(self, dtype: str, shape: tuple[int, ...]) -> tuple[Any, Handle]:
-        if dtype == "bf16":
+        if dtype in NAMELESS:
             return self._others.empty(dtype, shape)
         with self._cupy.cuda.Device(self._ordinal):
             array = self._cupy.empty(shape, numpy_dtype(dtype))

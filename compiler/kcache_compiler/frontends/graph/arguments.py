@@ -10,7 +10,7 @@ from kcache_compiler.errors import InvalidProgram
 from kcache_compiler.frontends.graph.program import AttributeValue, DtypeValue, GraphTensor, ShapeValue
 from kcache_compiler.frontends.graph.table import DTYPE_CLASSES, REQUIRED, Attribute, Op, Operand
 from kcache_compiler.frontends.graph.values import Value
-from kcache_compiler.types import DTYPE_BYTES
+from kcache_compiler.types import PLAIN_DTYPES
 
 
 def operands_of(op: Op, given: Sequence[Value | None]) -> list[Value | None]:
@@ -83,7 +83,7 @@ def _checked(attribute: Attribute, value: AttributeValue) -> Any:
         case "string", str():
             return _chosen(attribute, value)
         case "dtype", DtypeValue(name):
-            return _chosen(attribute, name) if name in DTYPE_BYTES else _unknown_dtype(name)
+            return _chosen(attribute, name) if name in PLAIN_DTYPES else _unknown_dtype(name)
         case "ints", tuple():
             return value
         case ("shape", ShapeValue()) | ("tensor", GraphTensor()):
@@ -93,7 +93,7 @@ def _checked(attribute: Attribute, value: AttributeValue) -> Any:
 
 
 def _unknown_dtype(name: str) -> Any:
-    raise InvalidProgram(f"{name[:64]!r} is no dtype: use one of {', '.join(DTYPE_BYTES)}")
+    raise InvalidProgram(f"{name[:64]!r} is no dtype: use one of {', '.join(PLAIN_DTYPES)}")
 
 
 def _chosen(attribute: Attribute, value: str) -> str:

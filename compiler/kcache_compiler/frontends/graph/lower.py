@@ -15,7 +15,7 @@ from kcache_compiler.frontends.graph.operations import FORMAT, OPS
 from kcache_compiler.frontends.graph.program import Dim, GraphNode, GraphProgram, GraphTensor, GraphType
 from kcache_compiler.frontends.graph.values import OpenAxis, Type, Value
 from kcache_compiler.frontends.limits import Limits, check
-from kcache_compiler.types import DTYPE_BYTES
+from kcache_compiler.types import PLAIN_DTYPES
 
 _MAX_NAME = 256
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -211,8 +211,8 @@ def _anonymous(index: int, axis: int) -> str:
 
 
 def _check_dtype(dtype: str) -> None:
-    if dtype not in DTYPE_BYTES:
-        raise InvalidProgram(f"it has the dtype {dtype[:64]!r}: use one of {', '.join(DTYPE_BYTES)}")
+    if dtype not in PLAIN_DTYPES:
+        raise InvalidProgram(f"it has the dtype {dtype[:64]!r}: use one of {', '.join(PLAIN_DTYPES)}")
 
 
 def _quoted(name: str) -> str:

@@ -41,6 +41,21 @@ class DataType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DATA_TYPE_F64: _ClassVar[DataType]
     DATA_TYPE_C64: _ClassVar[DataType]
     DATA_TYPE_C128: _ClassVar[DataType]
+    DATA_TYPE_I2: _ClassVar[DataType]
+    DATA_TYPE_I4: _ClassVar[DataType]
+    DATA_TYPE_UI2: _ClassVar[DataType]
+    DATA_TYPE_UI4: _ClassVar[DataType]
+    DATA_TYPE_F8E3M4: _ClassVar[DataType]
+    DATA_TYPE_F8E4M3: _ClassVar[DataType]
+    DATA_TYPE_F8E4M3FN: _ClassVar[DataType]
+    DATA_TYPE_F8E4M3FNUZ: _ClassVar[DataType]
+    DATA_TYPE_F8E4M3B11FNUZ: _ClassVar[DataType]
+    DATA_TYPE_F8E5M2: _ClassVar[DataType]
+    DATA_TYPE_F8E5M2FNUZ: _ClassVar[DataType]
+    DATA_TYPE_F8E8M0FNU: _ClassVar[DataType]
+    DATA_TYPE_F6E2M3FN: _ClassVar[DataType]
+    DATA_TYPE_F6E3M2FN: _ClassVar[DataType]
+    DATA_TYPE_F4E2M1FN: _ClassVar[DataType]
 
 class DynamicMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -74,6 +89,21 @@ DATA_TYPE_F32: DataType
 DATA_TYPE_F64: DataType
 DATA_TYPE_C64: DataType
 DATA_TYPE_C128: DataType
+DATA_TYPE_I2: DataType
+DATA_TYPE_I4: DataType
+DATA_TYPE_UI2: DataType
+DATA_TYPE_UI4: DataType
+DATA_TYPE_F8E3M4: DataType
+DATA_TYPE_F8E4M3: DataType
+DATA_TYPE_F8E4M3FN: DataType
+DATA_TYPE_F8E4M3FNUZ: DataType
+DATA_TYPE_F8E4M3B11FNUZ: DataType
+DATA_TYPE_F8E5M2: DataType
+DATA_TYPE_F8E5M2FNUZ: DataType
+DATA_TYPE_F8E8M0FNU: DataType
+DATA_TYPE_F6E2M3FN: DataType
+DATA_TYPE_F6E3M2FN: DataType
+DATA_TYPE_F4E2M1FN: DataType
 DYNAMIC_MODE_UNSPECIFIED: DynamicMode
 DYNAMIC_MODE_STATIC: DynamicMode
 DYNAMIC_MODE_DYNAMIC: DynamicMode
