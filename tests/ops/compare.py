@@ -7,9 +7,13 @@ import numpy.typing as npt
 
 from tests.ops.values import COMPLEX, DTYPES, FLOATS, decode
 
+#: As ``ulps``: what is a NaN keeps its sign and its content too.
+BITS = -1.0
+
 
 def difference(dtype: str, got: bytes, expected: bytes, ulps: float, absolute: float = 0.0) -> str:
-    """What differs, in words; empty when nothing does. All NaN are equal; ``ulps=0`` is bit for bit.
+    """What differs, in words; empty when nothing does. All NaN are equal; ``ulps=0`` is bit for bit, as is
+    ``BITS``, for NaN too.
 
     Complex numbers agree by their parts or by their length.
     """
@@ -18,11 +22,11 @@ def difference(dtype: str, got: bytes, expected: bytes, ulps: float, absolute: f
     part = {"c64": "f32", "c128": "f64"}.get(dtype, dtype)
     storage = DTYPES[part][1]
     left, right = np.frombuffer(got, storage), np.frombuffer(expected, storage)
-    if dtype not in FLOATS + COMPLEX:
+    if dtype not in FLOATS + COMPLEX or ulps == BITS:
         wrong = left != right
     else:
         wrong = _float_difference(part, left, right, ulps, absolute)
-    if dtype in COMPLEX and ulps:
+    if dtype in COMPLEX and ulps > 0:
         wrong &= ~_near_by_length(part, left, right, ulps)
     if not wrong.any():
         return ""

@@ -217,13 +217,14 @@ def comparisons() -> Iterator[OpProgram]:
 
 def total_order(dtype: str, left: bytes, right: bytes) -> bytes:
     """IEEE 754 totalOrder, less than; the interpreter puts f64 NaN below negative numbers."""
+    return (total_ranks(dtype, left) < total_ranks(dtype, right)).astype(np.uint8).tobytes()
 
-    def ranks(data: bytes) -> npt.NDArray[np.uint64]:
-        bits = np.frombuffer(data, DTYPES[dtype][1])
-        sign = bits.dtype.type(1 << (8 * bits.dtype.itemsize - 1))
-        return np.where(bits & sign != 0, ~bits, bits | sign).astype(np.uint64)
 
-    return (ranks(left) < ranks(right)).astype(np.uint8).tobytes()
+def total_ranks(dtype: str, data: bytes) -> npt.NDArray[np.uint64]:
+    """Numbers in the order of IEEE 754's totalOrder."""
+    bits = np.frombuffer(data, DTYPES[dtype][1])
+    sign = bits.dtype.type(1 << (8 * bits.dtype.itemsize - 1))
+    return np.where(bits & sign != 0, ~bits, bits | sign).astype(np.uint64)
 
 
 def conversions() -> Iterator[OpProgram]:

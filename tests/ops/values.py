@@ -100,16 +100,31 @@ def random_bytes(rng: np.random.Generator, dtype: str, count: int, kind: str = "
     """``count`` values.
 
     ``kind``: "any" with specials, "tame" without, "small" for indices and counts,
-    "divisor" for what the interpreter can divide integers by, "unit" for floats between 0 and 1.
+    "divisor" for what the interpreter can divide integers by, "unit" for floats between 0 and 1,
+    "bits" for what only moves: floats are any bits, NaN of any sign and content among them.
     """
     if dtype == "i1":
         return rng.integers(0, 2, count).astype("u1").tobytes()
+    if kind == "bits":
+        return _bits(rng, dtype, count)
     if dtype in INTEGERS:
         return _integers(rng, dtype, count, kind).tobytes()
     if dtype in COMPLEX:
         part = "f32" if dtype == "c64" else "f64"
         return _floats(rng, part, 2 * count, kind).tobytes()
     return _floats(rng, dtype, count, kind).tobytes()
+
+
+def _bits(rng: np.random.Generator, dtype: str, count: int) -> bytes:
+    """Random bits among values of every kind."""
+    storage = np.dtype(DTYPES[dtype][1])
+    some = np.frombuffer(random_bytes(rng, dtype, count), f"u{storage.itemsize}")
+    whole = rng.integers(0, 2 ** (8 * storage.itemsize) - 1, some.size, some.dtype, endpoint=True)
+    if dtype not in INTEGERS:
+        mantissa, exponent = _LAYOUT[{"c64": "f32", "c128": "f64"}.get(dtype, dtype)]
+        special = some.dtype.type(((1 << exponent) - 1) << mantissa)
+        whole = np.where(rng.random(some.size) < 0.5, whole | special, whole)
+    return np.where(rng.random(some.size) < 0.5, some, whole).astype(some.dtype).tobytes()
 
 
 def _integers(rng: np.random.Generator, dtype: str, count: int, kind: str) -> npt.NDArray[np.generic]:

@@ -11,6 +11,7 @@ from tests.ops.generated import (
     elementwise,
     indexing,
     norms,
+    placing,
     randoms,
     reducing,
     shaping,
@@ -21,7 +22,18 @@ from tests.ops.values import generator
 
 FAMILIES: dict[str, Family] = {
     op: family
-    for part in (elementwise, shaping, reducing, indexing, control, norms, algebra, randoms, computed)
+    for part in (
+        elementwise,
+        shaping,
+        reducing,
+        indexing,
+        placing,
+        control,
+        norms,
+        algebra,
+        randoms,
+        computed,
+    )
     for op, family in sorted(part.families().items())
 }
 

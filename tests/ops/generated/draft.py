@@ -82,8 +82,9 @@ class Draft:
         return int(self.rng.choice(np.array(_SIZES), p=weights))
 
     def shape(self, low: int = 0, high: int = 4, limit: int = _LIMIT) -> Shape:
-        """A shape of ``low`` to ``high`` dimensions."""
-        sizes = [self.size() for _ in range(self.number(low, high))]
+        """A shape of ``low`` to ``high`` dimensions; of up to 6 now and then, where nothing is said of it."""
+        rank = self.number(5, 6) if high == 4 and self.chance(0.08) else self.number(low, high)
+        sizes = [self.size() for _ in range(rank)]
         while math.prod(max(size, 1) for size in sizes) > limit:
             largest = sizes.index(max(sizes))
             sizes[largest] = (sizes[largest] + 1) // 2

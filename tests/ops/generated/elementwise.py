@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
+import numpy as np
+
+from tests.ops.compare import BITS
 from tests.ops.generated.draft import EPSILON, Draft, Family
 from tests.ops.programs import OpProgram, total_order
-from tests.ops.values import ALL, COMPLEX, FLOATS, INTEGERS, NUMBERS, SIGNED
+from tests.ops.values import ALL, COMPLEX, DTYPES, FLOATS, INTEGERS, NUMBERS, SIGNED, decode, encode
 
 _BITS = ("i1", *INTEGERS)
 _REAL = FLOATS + COMPLEX
@@ -34,7 +38,7 @@ _EXACT: dict[str, tuple[int, tuple[str, ...]]] = {
     "sign": (1, SIGNED + _REAL),
     "subtract": (2, NUMBERS),
     "xor": (2, _BITS),
-    "clamp": (3, (*INTEGERS, *FLOATS)),
+    "clamp": (3, ALL),
 }
 _INEXACT: dict[str, tuple[int, tuple[str, ...]]] = {
     "atan2": (2, _REAL),
@@ -74,6 +78,10 @@ _CHLO: dict[str, tuple[int, str]] = {
 _CHLO_COMPLEX = ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "sinh", "tan")
 
 
+#: Of complex numbers: neither infinite nor NaN.
+_TAME = ("multiply", "divide", "sign", "maximum", "minimum", "clamp")
+
+
 def families() -> dict[str, Family]:
     """Every operation of this file."""
     found = {op: Family(dtypes, _exact(arity)) for op, (arity, dtypes) in _EXACT.items()}
@@ -83,6 +91,7 @@ def families() -> dict[str, Family]:
         found[f"chlo.{op}"] = Family(dtypes, _special(arity, kind))
     found |= {f"chlo.{op}": Family(FLOATS, _test) for op in ("is_inf", "is_neg_inf", "is_pos_inf")}
     return found | {
+        "chlo._asin_acos_kernel": Family(COMPLEX, _special(1, "unit")),
         "abs": Family(SIGNED + _REAL, _magnitude),
         "bitcast_convert": Family(NUMBERS, _bitcast),
         "chlo.conj": Family(COMPLEX, _chlo_exact(1)),
@@ -108,17 +117,41 @@ def _looseness(draft: Draft, ulps: float) -> tuple[float, float]:
 def _exact(arity: int) -> Callable[[Draft], OpProgram]:
     def make(draft: Draft) -> OpProgram:
         shape = draft.shape()
-        tame = draft.dtype in COMPLEX and draft.op in ("multiply", "divide", "sign", "maximum", "minimum")
-        kinds = ["tame" if tame else "any"] * arity
-        if draft.op in ("divide", "remainder") and draft.dtype in INTEGERS:
-            kinds[1] = "divisor"
+        tame = draft.dtype in COMPLEX and draft.op in _TAME
+        kind = "tame" if tame else "any"
         scalars = draft.op == "clamp" and draft.chance(0.5)
-        shapes = [() if scalars and number != 1 else shape for number in range(arity)]
-        operands = [draft.argument(*one) for one in zip(shapes, kinds, strict=True)]
-        loose = _looseness(draft, 0.0) if tame else (0.0, 0.0)
-        return draft.program(draft.call(operands, [(draft.dtype, shape)]), *loose)
+        shapes = [() if scalars and number != 1 and draft.chance(0.7) else shape for number in range(arity)]
+        operands = [draft.argument(one, kind) for one in shapes]
+        rounded = draft.op in ("multiply", "divide", "sign")
+        loose = _looseness(draft, 0.0) if tame and rounded else (0.0, 0.0)
+        expected = None
+        if draft.op in ("divide", "remainder") and draft.dtype in INTEGERS:
+            expected = [_quotients(draft.op, draft.dtype, *draft.inputs)]
+        return draft.program(draft.call(operands, [(draft.dtype, shape)]), *loose, expected)
 
     return make
+
+
+def _quotients(op: str, dtype: str, left: bytes, right: bytes) -> bytes:
+    """As XLA has them, where the interpreter ends its process: n / 0 is -1, the rest n; the least number by
+    -1 is itself, the rest 0.
+    """
+    storage = np.dtype(DTYPES[dtype][1])
+    modulus, signed = 256**storage.itemsize, dtype in SIGNED
+    found: list[int] = []
+    pairs = zip(np.frombuffer(left, storage).tolist(), np.frombuffer(right, storage).tolist(), strict=True)
+    for a, b in pairs:
+        quotient = -1 if b == 0 else abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+        value = (quotient if op == "divide" else a - quotient * b if b else a) % modulus
+        found.append(value - modulus if signed and value >= modulus // 2 else value)
+    return np.array(found, storage).tobytes()
+
+
+def _logistic(dtype: str, given: bytes) -> bytes:
+    """The interpreter loses what is small: its exponential overflows."""
+    x = decode(dtype, np.frombuffer(given, DTYPES[dtype][1])).astype(np.longdouble)
+    with np.errstate(over="ignore"):
+        return encode(dtype, (1 / (1 + np.exp(-x))).astype(np.float64)).tobytes()
 
 
 def _inexact(arity: int) -> Callable[[Draft], OpProgram]:
@@ -129,6 +162,8 @@ def _inexact(arity: int) -> Callable[[Draft], OpProgram]:
         made = draft.call(operands, [(draft.dtype, shape)])
         if draft.dtype in INTEGERS:
             return draft.program(made)
+        if draft.op == "logistic" and draft.dtype in FLOATS:
+            return draft.program(made, 3.0, expected=[_logistic(draft.dtype, draft.inputs[0])])
         return draft.program(made, *_looseness(draft, 4.0 if draft.op == "power" else 3.0))
 
     return make
@@ -174,13 +209,16 @@ def _magnitude(draft: Draft) -> OpProgram:
 
 def _part(draft: Draft) -> OpProgram:
     shape = draft.shape()
-    return draft.program(draft.call([draft.argument(shape)], [(_PARTS.get(draft.dtype, draft.dtype), shape)]))
+    value = draft.argument(shape, "bits")
+    made = draft.call([value], [(_PARTS.get(draft.dtype, draft.dtype), shape)])
+    return draft.program(made, BITS if draft.dtype in COMPLEX or draft.op == "real" else 0.0)
 
 
 def _complex(draft: Draft) -> OpProgram:
     shape = draft.shape()
     whole = {"f32": "c64", "f64": "c128"}[draft.dtype]
-    return draft.program(draft.call([draft.argument(shape), draft.argument(shape)], [(whole, shape)]))
+    parts = [draft.argument(shape, "bits") for _ in range(2)]
+    return draft.program(draft.call(parts, [(whole, shape)]), BITS)
 
 
 _WIDTHS = {dtype: int(dtype.lstrip("uibfc")) for dtype in (*INTEGERS, *FLOATS)} | {"c64": 64, "c128": 128}
@@ -197,19 +235,33 @@ def _bitcast(draft: Draft) -> OpProgram:
         result = (*shape, int(ratio))
     if ratio < 1:
         given = (*shape, int(1 / ratio))
-    value = draft.argument(given)
-    return draft.program(draft.call([value], [(target, result)]))
+    value = draft.argument(given, "bits")
+    made = draft.call([value], [(target, result)])
+    return draft.program(made, BITS, expected=[*draft.inputs])
 
 
 def _compare(draft: Draft) -> OpProgram:
     shape = draft.shape()
     directions = ("EQ", "NE") if draft.dtype in COMPLEX else ("EQ", "NE", "LT", "LE", "GT", "GE")
+    if draft.dtype in FLOATS and draft.chance(0.3):
+        return _compare_total(draft, draft.pick(directions))
     operands = [draft.argument(shape), draft.argument(shape)]
-    if draft.dtype in FLOATS and draft.chance(0.2):
-        made = draft.call(operands, [("i1", shape)], _order("LT", "TOTALORDER"))
-        return draft.program(made, expected=[total_order(draft.dtype, *draft.inputs)])
     kind = "FLOAT" if draft.dtype in _REAL else "SIGNED" if draft.dtype in SIGNED else "UNSIGNED"
-    return draft.program(draft.call(operands, [("i1", shape)], _order(draft.pick(directions), kind)))
+    attributes = _order(draft.pick(directions), kind)
+    attributes = attributes.partition(", compare_type")[0] if draft.chance(0.2) else attributes
+    return draft.program(draft.call(operands, [("i1", shape)], attributes))
+
+
+def _compare_total(draft: Draft, direction: str) -> OpProgram:
+    """The total order; the interpreter puts NaN of f64 below negative numbers."""
+    shape = draft.shape()
+    operands = [draft.argument(shape, "bits"), draft.argument(shape, "bits")]
+    same = np.frombuffer(draft.inputs[0], np.uint8) == np.frombuffer(draft.inputs[1], np.uint8)
+    equal = same.reshape(math.prod(shape), -1).all(1) if math.prod(shape) else np.zeros(0, bool)
+    less = np.frombuffer(total_order(draft.dtype, *draft.inputs), np.uint8) != 0
+    answers = {"EQ": equal, "NE": ~equal, "LT": less, "LE": less | equal, "GT": ~(less | equal), "GE": ~less}
+    made = draft.call(operands, [("i1", shape)], _order(direction, "TOTALORDER"))
+    return draft.program(made, expected=[answers[direction].astype(np.uint8).tobytes()])
 
 
 def _order(direction: str, kind: str) -> str:
@@ -233,6 +285,5 @@ def _precision(draft: Draft) -> OpProgram:
 def _select(draft: Draft) -> OpProgram:
     shape = draft.shape()
     where = draft.argument(() if draft.chance(0.3) else shape, dtype="i1")
-    return draft.program(
-        draft.call([where, draft.argument(shape), draft.argument(shape)], [(draft.dtype, shape)])
-    )
+    operands = [where, draft.argument(shape, "bits"), draft.argument(shape, "bits")]
+    return draft.program(draft.call(operands, [(draft.dtype, shape)]), BITS)

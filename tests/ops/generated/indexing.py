@@ -1,15 +1,14 @@
-"""Gathers, scatters and sorts."""
+"""Gathers and what is chosen by places."""
 
 from __future__ import annotations
 
-import dataclasses
-import math
+import numpy as np
 
+from tests.ops.compare import BITS
 from tests.ops.generated.draft import Draft, Family, Shape, integers
+from tests.ops.generated.flags import Indices
 from tests.ops.programs import OpProgram
-from tests.ops.scatter_programs import scatter
-from tests.ops.sort_programs import Sort
-from tests.ops.values import ALL, FLOATS, INTEGERS, NUMBERS, random_bytes
+from tests.ops.values import ALL, DTYPES, FLOATS, INTEGERS
 
 _REAL = (*INTEGERS, *FLOATS)
 
@@ -20,8 +19,6 @@ def families() -> dict[str, Family]:
         "chlo.top_k": Family(_REAL, _top_k),
         "dynamic_gather": Family(ALL, _dynamic_gather),
         "gather": Family(ALL, _gather),
-        "scatter": Family(NUMBERS, _scatter),
-        "sort": Family(("i1", *_REAL), _sort),
         "torch_index_select": Family(ALL, _index_select),
     }
 
@@ -65,60 +62,39 @@ def _numbers(draft: Draft) -> tuple[str, Shape, Shape, Shape, list[int]]:
 
 def _gather(draft: Draft) -> OpProgram:
     numbers, operand, indices, result, slices = _numbers(draft)
-    value = draft.argument(operand)
-    index = draft.pick(("i8", "i32", "i64", "ui8", "ui32", "ui64"))
-    where = draft.argument(
-        indices, "small" if index.startswith("ui") else draft.pick(("small", "any")), index
-    )
+    value = draft.argument(operand, "bits")
+    index = draft.pick(("i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64"))
+    kind = "small" if index.startswith("ui") else draft.pick(("small", "any"))
+    where = draft.argument(indices, kind, index)
+    if draft.chance(0.3):  # in order
+        ordered = np.sort(np.frombuffer(draft.inputs[-1], DTYPES[index][1])).tobytes()
+        draft.inputs[-1] = ordered
+    known = Indices(draft.inputs[-1], index, indices, numbers, "start_index_map", "operand_batching_dims")
+    flag = "true" if known.sorted() else "false"
     attributes = (
-        f"dimension_numbers = {numbers}, slice_sizes = {integers(slices)}, indices_are_sorted = false"
+        f"dimension_numbers = {numbers}, slice_sizes = {integers(slices)}, indices_are_sorted = {flag}"
     )
-    return draft.program(draft.call([value, where], [(draft.dtype, result)], attributes))
+    return draft.program(draft.call([value, where], [(draft.dtype, result)], attributes), BITS)
 
 
 def _dynamic_gather(draft: Draft) -> OpProgram:
     numbers, operand, indices, result, slices = _numbers(draft)
-    value = draft.argument(operand)
-    where = draft.argument(indices, "small", "i32")
-    sizes = draft.numbers(slices)
+    value = draft.argument(operand, "bits")
+    index = draft.pick(("i32", "i64"))
+    where = draft.argument(indices, "small", index)
+    sizes = draft.numbers(slices, index)
     return draft.program(
-        draft.call([value, where, sizes], [(draft.dtype, result)], f"dimension_numbers = {numbers}")
+        draft.call([value, where, sizes], [(draft.dtype, result)], f"dimension_numbers = {numbers}"), BITS
     )
-
-
-def _scatter(draft: Draft) -> OpProgram:
-    real = draft.dtype in _REAL
-    region = draft.pick(("add", "multiply", "maximum", "ordered", "set") if real else ("add", "ordered"))
-    made = scatter(draft.number(0, 10**9), draft.dtype, region)
-    kind = "small" if draft.chance(0.5) else "tame"
-    inputs = [
-        random_bytes(draft.rng, draft.dtype, math.prod(made.operand), kind),
-        made.index_bytes(draft.number(0, 10**9)),
-        random_bytes(draft.rng, draft.dtype, math.prod(made.updates), kind),
-    ]
-    loose = 0.0 if real else 1e-4
-    return OpProgram(draft.op, draft.dtype, made.text, inputs, [draft.dtype], 0.0, loose)
-
-
-def _sort(draft: Draft) -> OpProgram:
-    shape = draft.shape(1)
-    sort = Sort(draft.dtype, shape, draft.number(0, len(shape) - 1), draft.pick(("LT", "GT")))
-    sort = dataclasses.replace(sort, pairs=draft.chance(0.5))
-    if sort.pairs and draft.chance(0.4):
-        sort = dataclasses.replace(sort, keys=2)
-    kind = draft.pick(("tame", "small"))
-    inputs = [random_bytes(draft.rng, draft.dtype, math.prod(shape), kind)]
-    if sort.pairs:
-        inputs.append(random_bytes(draft.rng, "i32", math.prod(shape), "small"))
-    dtypes = [draft.dtype, "i32"] if sort.pairs else [draft.dtype]
-    return OpProgram(draft.op, draft.dtype, sort.text, inputs, dtypes)
 
 
 def _top_k(draft: Draft) -> OpProgram:
     shape = draft.shape(1)
     k = draft.number(0, shape[-1])
     result = (*shape[:-1], k)
-    value = draft.argument(shape, draft.pick(("tame", "small")))
+    value = draft.argument(
+        shape, draft.pick(("tame", "small", "any") if draft.dtype in INTEGERS else ("tame", "small"))
+    )
     return draft.program(draft.call([value], [(draft.dtype, result), ("i32", result)], f"k = {k} : i64"))
 
 

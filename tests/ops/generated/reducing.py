@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from kcache_compiler.types import DTYPE_BYTES
-from tests.ops.generated.draft import Draft, Family, Shape, combiner, greater, integers, pairs, sums
+from tests.ops.generated.convolved import Windows, convolve, numbers, stored
+from tests.ops.generated.draft import Draft, Family, Shape, Value, combiner, greater, integers, pairs, sums
 from tests.ops.programs import OpProgram
 from tests.ops.values import ALL, COMPLEX, FLOATS, INTEGERS, NUMBERS, tensor
 
@@ -163,6 +165,8 @@ def _dot(draft: Draft) -> OpProgram:
         "dot_dimension_numbers = #stablehlo.dot<"
         f"lhs_contracting_dimensions = [{len(left) - 1}], rhs_contracting_dimensions = [0]>"
     )
+    if k == 0:
+        program.expected = [bytes(math.prod(result) * DTYPE_BYTES[draft.dtype])]
     return draft.instead(program, operands, (draft.dtype, result), numbers, "dot_general")
 
 
@@ -183,27 +187,33 @@ def _dot_general(draft: Draft) -> OpProgram:
         contracted = [where[axis + len(batch)] for axis in range(len(shared))]
         places.append((batched, contracted, tuple(sizes[axis] for axis in order)))
     (lb, lc, left), (rb, rc, right) = places
+    precision = draft.pick(("DEFAULT", "HIGH", "HIGHEST"))
     numbers = (
         "dot_dimension_numbers = #stablehlo.dot<"
         f"lhs_batching_dimensions = {lb}, rhs_batching_dimensions = {rb}, "
         f"lhs_contracting_dimensions = {lc}, rhs_contracting_dimensions = {rc}>"
+        + f", precision_config = [{', '.join([f'#stablehlo<precision {precision}>'] * 2)}]"
+        * draft.chance(0.3)
     )
     kind, absolute = sums(draft, math.prod(shared))
     operands = [draft.argument(left, kind), draft.argument(right, kind)]
     wide = {"i8": "i32", "ui8": "ui32", "f16": "f32", "bf16": "f32"}.get(draft.dtype, draft.dtype)
     dtype = wide if draft.chance(0.3) else draft.dtype
-    made = draft.call(operands, [(dtype, (*batch, *free[0], *free[1]))], numbers)
-    return draft.program(made, absolute=4 * absolute)
+    shape = (*batch, *free[0], *free[1])
+    program = draft.program(draft.call(operands, [(dtype, shape)], numbers), absolute=4 * absolute)
+    if 0 in shared:
+        program.expected = [bytes(math.prod(shape) * DTYPE_BYTES[dtype])]
+    return program
 
 
 def convolution(draft: Draft, computed: bool = False) -> OpProgram:
     """Of any layout, groups, strides and dilations; ``computed``: its padding is a value."""
-    spatial = draft.number(0, 3)
+    spatial = draft.pick((0, 1, 1, 2, 2, 2, 3, 4))
     many = draft.number(1, 3)
     groups, batches = draft.pick(((1, 1), (1, 1), (many, 1), (1, many)))
     inputs, outputs = draft.number(1, 3), draft.number(1, 2) * groups * batches
-    sizes = [draft.number(1, 7 if spatial < 3 else 4) for _ in range(spatial)]
-    kernel = [draft.number(1, 3) for _ in range(spatial)]
+    sizes = [draft.number(1, (7, 7, 7, 4, 2)[spatial]) for _ in range(spatial)]
+    kernel = [draft.number(1, 3 if spatial < 4 else 2) for _ in range(spatial)]
     stride, left, right = ([draft.pick((1, 1, 2, 3)) for _ in range(spatial)] for _ in range(3))
     padding = [(draft.number(-1, 2), draft.number(-1, 2)) for _ in range(spatial)]
     result: list[int] = []
@@ -217,7 +227,8 @@ def convolution(draft: Draft, computed: bool = False) -> OpProgram:
     image, ilabels = _labelled(draft, {"b": batch, "f": inputs * groups}, sizes)
     weight, klabels = _labelled(draft, {"i": inputs, "o": outputs}, kernel)
     made, rlabels = _labelled(draft, {"b": batch // batches, "f": outputs}, result)
-    reversal = ", ".join(draft.pick(("true", "false")) for _ in range(spatial))
+    turned = [draft.chance(0.5) for _ in range(spatial)]
+    reversal = ", ".join(str(one).lower() for one in turned)
     numbers = f"#stablehlo.conv<[{ilabels}]x[{klabels}]->[{rlabels}]>"
     attributes = (
         f"batch_group_count = {batches} : i64, feature_group_count = {groups} : i64, "
@@ -228,15 +239,36 @@ def convolution(draft: Draft, computed: bool = False) -> OpProgram:
     stated = f"{attributes}, padding = {pairs(padding)}"
     kind, absolute = sums(draft, math.prod(kernel) * inputs)
     operands = [draft.argument(image, kind), draft.argument(weight, kind)]
+    windows = Windows(stride, padding, left, right, turned, groups, batches)
+    labels = [one.split(", ") for one in (ilabels, klabels, rlabels)]
+    # Where features come before batches the interpreter may end its process.
+    expected = None
+    if labels[2].index("f") < labels[2].index("b"):
+        expected = _convolved(draft.dtype, operands, draft.inputs, labels, windows)
     if computed:
         type = f"tensor<{spatial}x2xi64>"
         amounts = ", ".join(f"[{low}, {high}]" for low, high in padding)
         text = f"stablehlo.constant dense<{f'[{amounts}]' if amounts else ''}> : {type}"
         given = draft.line(text, "i64", (spatial, 2))
         results = draft.call([*operands, given], [(draft.dtype, made)], attributes)
-        program = draft.program(results, absolute=4 * absolute)
+        program = draft.program(results, absolute=4 * absolute, expected=expected)
         return draft.instead(program, operands, (draft.dtype, made), stated, "convolution")
-    return draft.program(draft.call(operands, [(draft.dtype, made)], stated), absolute=4 * absolute)
+    results = draft.call(operands, [(draft.dtype, made)], stated)
+    return draft.program(results, absolute=4 * absolute, expected=expected)
+
+
+def _convolved(
+    dtype: str, operands: Sequence[Value], inputs: Sequence[bytes], labels: list[list[str]], windows: Windows
+) -> list[bytes]:
+    """In the order of axes that the definition has, and back."""
+    space = [str(axis) for axis in range(len(windows.strides))]
+    orders = [[*first, *space] for first in (("b", "f"), ("o", "i"), ("b", "f"))]
+    image, kernel = (
+        numbers(dtype, content, one.shape).transpose([names.index(name) for name in order])
+        for content, one, names, order in zip(inputs, operands, labels, orders, strict=False)
+    )
+    made = convolve(image, kernel, windows)
+    return [stored(dtype, made.transpose([orders[2].index(name) for name in labels[2]]))]
 
 
 def _labelled(draft: Draft, named: dict[str, int], spatial: list[int]) -> tuple[Shape, str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from tests.ops.generated.draft import Draft, Family, Shape, Value, integers
+from tests.ops.compare import BITS
+from tests.ops.generated.draft import Draft, Family, Maker, Shape, Value, integers
 from tests.ops.programs import OpProgram
 from tests.ops.values import ALL, NUMBERS
 
@@ -30,13 +31,24 @@ def families() -> dict[str, Family]:
         "transpose": _transpose,
         "tuple": _tuple,
     }
-    found = {op: Family(ALL, make) for op, make in every.items()}
+    found = {op: Family(ALL, _moving(make)) for op, make in every.items()}
     return found | {"iota": Family(NUMBERS, _iota), "dynamic_iota": Family(NUMBERS, _dynamic_iota)}
+
+
+def _moving(make: Maker) -> Maker:
+    """What only moves keeps every bit, those of NaN too."""
+
+    def made(draft: Draft) -> OpProgram:
+        program = make(draft)
+        program.ulps = BITS
+        return program
+
+    return made
 
 
 def _broadcast(draft: Draft) -> OpProgram:
     shape, sizes = draft.shape(0, 2, 40), draft.shape(0, 2, 12)
-    value = draft.argument(shape)
+    value = draft.argument(shape, "bits")
     result = (*sizes, *shape)
     made = draft.call([value], [(draft.dtype, result)], f"broadcast_sizes = {integers(sizes)}")
     dims = f"broadcast_dimensions = {integers(range(len(sizes), len(result)))}"
@@ -53,7 +65,7 @@ def _spread(draft: Draft) -> tuple[Shape, Shape, list[int]]:
 
 def _broadcast_in_dim(draft: Draft) -> OpProgram:
     shape, result, dims = _spread(draft)
-    value = draft.argument(shape)
+    value = draft.argument(shape, "bits")
     return draft.program(
         draft.call([value], [(draft.dtype, result)], f"broadcast_dimensions = {integers(dims)}")
     )
@@ -61,7 +73,7 @@ def _broadcast_in_dim(draft: Draft) -> OpProgram:
 
 def _dynamic_broadcast(draft: Draft) -> OpProgram:
     shape, result, dims = _spread(draft)
-    value = draft.argument(shape)
+    value = draft.argument(shape, "bits")
     sizes = draft.numbers(result, draft.pick(("i32", "i64")))
     made = draft.call([value, sizes], [(draft.dtype, result)], f"broadcast_dimensions = {integers(dims)}")
     return draft.program(made)
@@ -70,8 +82,8 @@ def _dynamic_broadcast(draft: Draft) -> OpProgram:
 def _concatenate(draft: Draft) -> OpProgram:
     shape = draft.shape(1, 3, 80)
     axis = draft.number(0, len(shape) - 1)
-    parts = [(*shape[:axis], draft.size(), *shape[axis + 1 :]) for _ in range(draft.number(1, 4))]
-    values = [draft.argument(part) for part in parts]
+    parts = [(*shape[:axis], draft.size(), *shape[axis + 1 :]) for _ in range(draft.number(1, 6))]
+    values = [draft.argument(part, "bits") for part in parts]
     whole = (*shape[:axis], sum(part[axis] for part in parts), *shape[axis + 1 :])
     return draft.program(draft.call(values, [(draft.dtype, whole)], f"dimension = {axis} : i64"))
 
@@ -92,15 +104,16 @@ def _pad(draft: Draft) -> OpProgram:
         f"edge_padding_low = {integers(low)}, edge_padding_high = {integers(high)}, "
         f"interior_padding = {integers(interior)}"
     )
-    value, fill = draft.argument(shape), draft.argument(())
+    value, fill = draft.argument(shape, "bits"), draft.argument((), "bits")
     return draft.program(draft.call([value, fill], [(draft.dtype, result)], attributes))
 
 
 def _dynamic_pad(draft: Draft) -> OpProgram:
     shape = draft.shape(1, 3, 60)
     *amounts, result = _padding(draft, shape)
-    value, fill = draft.argument(shape), draft.argument(())
-    given = [draft.numbers(one) for one in amounts]
+    value, fill = draft.argument(shape, "bits"), draft.argument((), "bits")
+    index = draft.pick(("i32", "i64"))
+    given = [draft.numbers(one, index) for one in amounts]
     return draft.program(draft.call([value, fill, *given], [(draft.dtype, result)]))
 
 
@@ -117,24 +130,26 @@ def _factors(draft: Draft, count: int) -> Shape:
 
 
 def _reshape(draft: Draft) -> OpProgram:
-    value = draft.argument(draft.shape())
+    value = draft.argument(draft.shape(), "bits")
     return draft.program(draft.call([value], [(draft.dtype, _factors(draft, math.prod(value.shape)))]))
 
 
 def _dynamic_reshape(draft: Draft) -> OpProgram:
-    value = draft.argument(draft.shape())
+    value = draft.argument(draft.shape(), "bits")
     result = _factors(draft, math.prod(value.shape))
-    return draft.program(draft.call([value, draft.numbers(result, "i32")], [(draft.dtype, result)]))
+    return draft.program(
+        draft.call([value, draft.numbers(result, draft.pick(("i32", "i64")))], [(draft.dtype, result)])
+    )
 
 
 def _reverse(draft: Draft) -> OpProgram:
-    value = draft.argument(draft.shape())
+    value = draft.argument(draft.shape(), "bits")
     dims = integers(draft.axes(len(value.shape)))
     return draft.program(draft.call([value], [(draft.dtype, value.shape)], f"dimensions = {dims}"))
 
 
 def _transpose(draft: Draft) -> OpProgram:
-    value = draft.argument(draft.shape())
+    value = draft.argument(draft.shape(), "bits")
     order = [int(axis) for axis in draft.rng.permutation(len(value.shape))]
     result = tuple(value.shape[axis] for axis in order)
     return draft.program(draft.call([value], [(draft.dtype, result)], f"permutation = {integers(order)}"))
@@ -149,7 +164,7 @@ def _ranges(draft: Draft, shape: Shape) -> tuple[list[int], list[int], list[int]
 
 
 def _slice(draft: Draft) -> OpProgram:
-    value = draft.argument(draft.shape())
+    value = draft.argument(draft.shape(), "bits")
     starts, limits, strides, result = _ranges(draft, value.shape)
     return draft.program(draft.call([value], [(draft.dtype, result)], _stated(starts, limits, strides)))
 
@@ -160,15 +175,16 @@ def _stated(starts: list[int], limits: list[int], strides: list[int]) -> str:
 
 
 def _real_dynamic_slice(draft: Draft) -> OpProgram:
-    value = draft.argument(draft.shape(1))
+    value = draft.argument(draft.shape(1), "bits")
     starts, limits, strides, result = _ranges(draft, value.shape)
-    given = [draft.numbers(one) for one in (starts, limits, strides)]
+    index = draft.pick(("i32", "i64"))
+    given = [draft.numbers(one, index) for one in (starts, limits, strides)]
     made = draft.call([value, *given], [(draft.dtype, result)])
     stated = _stated(starts, limits, strides)
     return draft.instead(draft.program(made), [value], (draft.dtype, result), stated, "slice")
 
 
-_INDEX = ("i8", "i32", "i64", "ui8", "ui32", "ui64")
+_INDEX = ("i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64")
 
 
 def _start(draft: Draft, index: str) -> Value:
@@ -177,7 +193,7 @@ def _start(draft: Draft, index: str) -> Value:
 
 
 def _dynamic_slice(draft: Draft) -> OpProgram:
-    value = draft.argument(draft.shape())
+    value = draft.argument(draft.shape(), "bits")
     sizes = tuple(draft.number(0, size) for size in value.shape)
     index = draft.pick(_INDEX)
     starts = [_start(draft, index) for _ in sizes]
@@ -186,8 +202,8 @@ def _dynamic_slice(draft: Draft) -> OpProgram:
 
 
 def _dynamic_update_slice(draft: Draft) -> OpProgram:
-    value = draft.argument(draft.shape())
-    update = draft.argument(tuple(draft.number(0, size) for size in value.shape))
+    value = draft.argument(draft.shape(), "bits")
+    update = draft.argument(tuple(draft.number(0, size) for size in value.shape), "bits")
     index = draft.pick(_INDEX)
     starts = [_start(draft, index) for _ in value.shape]
     return draft.program(draft.call([value, update, *starts], [(draft.dtype, value.shape)]))
@@ -204,28 +220,45 @@ def _dynamic_iota(draft: Draft) -> OpProgram:
     shape = draft.shape(1)
     axis = draft.number(0, len(shape) - 1)
     draft.argument(())
-    made = draft.call([draft.numbers(shape)], [(draft.dtype, shape)], f"iota_dimension = {axis} : i64")
+    made = draft.call(
+        [draft.numbers(shape, draft.pick(("i32", "i64")))],
+        [(draft.dtype, shape)],
+        f"iota_dimension = {axis} : i64",
+    )
     return draft.program(made)
 
 
 def _dimension_size(draft: Draft) -> OpProgram:
-    value = draft.argument(draft.shape(1))
+    value = draft.argument(draft.shape(1), "bits")
     axis = draft.number(0, len(value.shape) - 1)
     return draft.program(draft.call([value], [("i32", ())], f"dimension = {axis} : i64"))
 
 
 def _barrier(draft: Draft) -> OpProgram:
-    values = [draft.argument(draft.shape()) for _ in range(draft.number(1, 3))]
+    dtypes = [draft.dtype, *(draft.pick(ALL) for _ in range(draft.number(0, 2)))]
+    values = [draft.argument(draft.shape(), "bits", dtype) for dtype in dtypes]
     return draft.program(draft.call(values, [(value.dtype, value.shape) for value in values]))
 
 
 def _tuple(draft: Draft) -> OpProgram:
-    """Elements into a tuple, and one out of it."""
-    values = [draft.argument(draft.shape()) for _ in range(draft.number(1, 3))]
-    kind = f"tuple<{', '.join(value.type for value in values)}>"
-    names, types = ", ".join(value.name for value in values), ", ".join(value.type for value in values)
-    draft.lines.append(f'%t = "stablehlo.tuple"({names}) : ({types}) -> {kind}')
-    index = draft.number(0, len(values) - 1)
+    """Elements into a tuple, which may be in another, and one out of it."""
+    dtypes = [draft.pick((draft.dtype, draft.pick(ALL))) for _ in range(draft.number(0, 2))]
+    dtypes.insert(index := draft.number(0, len(dtypes)), draft.dtype)
+    values = [draft.argument(draft.shape(), "bits", dtype) for dtype in dtypes]
+    kind = _tupled(draft, "%t", [value.name for value in values], [value.type for value in values])
+    name = "%t"
+    if draft.chance(0.3):
+        outer = _tupled(draft, "%o", [values[0].name, "%t"], [values[0].type, kind])
+        draft.lines.append(
+            f'%i = "stablehlo.get_tuple_element"(%o) <{{index = 1 : i32}}> : ({outer}) -> {kind}'
+        )
+        name = "%i"
     chosen = values[index]
-    text = f'"stablehlo.get_tuple_element"(%t) <{{index = {index} : i32}}> : ({kind}) -> {chosen.type}'
+    text = f'"stablehlo.get_tuple_element"({name}) <{{index = {index} : i32}}> : ({kind}) -> {chosen.type}'
     return draft.program([draft.line(text, draft.dtype, chosen.shape)])
+
+
+def _tupled(draft: Draft, name: str, names: list[str], types: list[str]) -> str:
+    kind = f"tuple<{', '.join(types)}>"
+    draft.lines.append(f'{name} = "stablehlo.tuple"({", ".join(names)}) : ({", ".join(types)}) -> {kind}')
+    return kind

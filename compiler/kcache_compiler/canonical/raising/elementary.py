@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kcache_compiler.canonical.elements import is_float, is_integer
+from kcache_compiler.canonical.elements import is_complex, is_float, is_integer
 from kcache_compiler.canonical.graph import Ref
 from kcache_compiler.canonical.raising.site import Rewrite, Site
 
@@ -44,7 +44,8 @@ def logistic(site: Site) -> Ref | None:
 
 def _clamp(site: Site) -> Ref | None:
     low, value, high = site.operands
-    if not is_float(site.type.element) and not is_integer(site.type.element):
+    element = site.type.element
+    if not (is_float(element) or is_integer(element) or is_complex(element)):
         return None
     return site.put("minimum", site.put("maximum", low, value), high)
 

@@ -147,13 +147,10 @@ def _signed_indices(op: mlir.Op, first: int) -> None:
 
 
 def _bitcast_complex(op: mlir.Op) -> None:
-    """To the same type is nothing; the toolchain crashes on complex numbers of another width."""
-    if not str(op.operands[0].type.element_type).startswith("complex"):
-        return
-    if op.operands[0].type != op.results[0].type:
-        raise UnsupportedOp(mlir.name_of(op), "complex numbers of another width", mlir.location_of(op))
-    op.results[0].replace_all_uses_with(op.operands[0])
-    op.erase()
+    """Of complex numbers to the same type: nothing; to another width they are expanded before."""
+    if op.operands[0].type == op.results[0].type:
+        op.results[0].replace_all_uses_with(op.operands[0])
+        op.erase()
 
 
 def _is_boolean(operand: mlir.Value) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.legalize.elementwise import cast, signless_tensor
-from kcache_compiler.codegen.legalize.expansions import fourier, norms, randoms, triangles
+from kcache_compiler.codegen.legalize.expansions import fourier, norms, randoms, recast, triangles
 from kcache_compiler.codegen.legalize.expansions.text import Lines, Tensor
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.errors import UnsupportedOp
@@ -21,6 +21,8 @@ def expand_definitions(unit: Unit) -> None:
     for op in mlir.named(unit.module, *_TABLE):
         name = mlir.name_of(op)
         kinds = [value.type for value in (*op.operands, *op.results)]
+        if name == "stablehlo.bitcast_convert" and not _widths_differ(kinds):
+            continue
         if any(None in mlir.sizes_of(kind) for kind in kinds) or unit.given:
             raise UnsupportedOp(name, "sizes that are open: give all sizes", mlir.location_of(op))
         if any(0 in mlir.sizes_of(kind) for kind in kinds) and name != "stablehlo.rng_bit_generator":
@@ -37,6 +39,11 @@ def expand_definitions(unit: Unit) -> None:
         for before, after in zip(op.results, called.results, strict=True):
             before.replace_all_uses_with(after)
         op.erase()
+
+
+def _widths_differ(kinds: list[mlir.Type]) -> bool:
+    """Whether complex numbers become others of another width."""
+    return all(str(kind.element_type).startswith("complex") for kind in kinds) and kinds[0] != kinds[1]
 
 
 def _nothing(op: mlir.Op) -> None:
@@ -122,10 +129,15 @@ def _fft(op: mlir.Op, lines: Lines, operands: list[Tensor]) -> list[Tensor]:
     return [fourier.transform(lines, operands[0], kind, lengths)]
 
 
+def _recast(op: mlir.Op, lines: Lines, operands: list[Tensor]) -> list[Tensor]:
+    return [recast.recast(lines, operands[0], _tensor("", op.results[0].type))]
+
+
 _TABLE: dict[str, Definition] = {
     "stablehlo.batch_norm_grad": _norm(norms.gradient),
     "stablehlo.batch_norm_inference": _norm(norms.inference),
     "stablehlo.batch_norm_training": _norm(norms.training),
+    "stablehlo.bitcast_convert": _recast,
     "stablehlo.cholesky": _cholesky,
     "stablehlo.fft": _fft,
     "stablehlo.rng_bit_generator": _random,
