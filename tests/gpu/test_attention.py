@@ -106,7 +106,7 @@ def test_every_form(
 
 @pytest.mark.long
 @pytest.mark.parametrize("target", ["sm_75", "sm_80"])
-@pytest.mark.parametrize("sizes", [(40, 70, 1), (70, 40, 65), (40, 40, 128), (40, 70, 129), (130, 33, 200)])
+@pytest.mark.parametrize("sizes", [(40, 70, 2), (70, 40, 65), (40, 40, 128), (40, 70, 129), (130, 33, 200)])
 def test_depths_beyond_one_piece(sizes: tuple[int, int, int], target: str) -> None:
     _check(forms.causal, sizes, target=target, orders=("forward", "reverse"))
 
