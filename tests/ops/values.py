@@ -87,13 +87,14 @@ def encode(dtype: str, values: npt.NDArray[np.float64]) -> npt.NDArray[np.generi
 
 def decode(dtype: str, bits: npt.NDArray[np.generic]) -> npt.NDArray[np.float64]:
     """Values of the bits of a float dtype."""
-    if dtype == "f64":
-        return bits.view("<f8").astype(np.float64)
-    if dtype == "f32":
-        return bits.view("<f4").astype(np.float64)
-    if dtype == "f16":
-        return bits.view("<f2").astype(np.float64)
-    return (bits.astype("<u4") << 16).view("<f4").astype(np.float64)
+    with np.errstate(invalid="ignore"):  # signaling NaN
+        if dtype == "f64":
+            return bits.view("<f8").astype(np.float64)
+        if dtype == "f32":
+            return bits.view("<f4").astype(np.float64)
+        if dtype == "f16":
+            return bits.view("<f2").astype(np.float64)
+        return (bits.astype("<u4") << 16).view("<f4").astype(np.float64)
 
 
 def random_bytes(rng: np.random.Generator, dtype: str, count: int, kind: str = "any") -> bytes:

@@ -1,6 +1,7 @@
 """``python -m tests.ops.generated --programs N --seed S``: what became of about N programs.
 
-``--op`` and ``--dtype`` choose, ``--level`` is the optimization level, ``--json`` a file for a summary, which
+``--op`` and ``--dtype`` choose, ``--aim`` draws programs that hit what no run of the ledger has hit,
+``--level`` is the optimization level, ``--json`` a file for a summary, which
 ``python -m tests.ops.generated.ledger add`` keeps. With ``--seconds`` no batch begins after so many. Fewer
 programs than there are pairs of operation and dtype are of pairs that the seed draws.
 
@@ -18,8 +19,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from tests.ops.generated import coverage
 from tests.ops.generated.catalog import drawn, pairs
-from tests.ops.generated.drive import Case, cases
+from tests.ops.generated.drive import Case, cases, these
 from tests.ops.generated.judge import OUTCOMES
 
 _BAD = ("wrong", "crash", "error")
@@ -35,12 +37,17 @@ def main() -> int:
     parser.add_argument("--level", type=int, default=1, help="optimization level")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--seconds", type=float, default=math.inf)
+    parser.add_argument("--aim", action="store_true", help="programs that hit what docs/coverage.md lacks")
     options = parser.parse_args()
     found: list[Case] = []
     table: dict[tuple[str, str], Counter[str]] = {}
     chosen = drawn(pairs(options.op, options.dtype), options.programs, options.seed)
     end = time.monotonic() + options.seconds
-    made = cases(chosen, options.programs, options.seed, options.level, progress=_progress)
+    if options.aim:
+        asked = coverage.aimed(coverage.hits(), options.programs, options.seed)
+        made = these(asked, options.level, progress=_progress)
+    else:
+        made = cases(chosen, options.programs, options.seed, options.level, progress=_progress)
     for case in itertools.takewhile(lambda _: time.monotonic() < end, made):
         found.append(case)
         table.setdefault((case.op, case.dtype), Counter())[case.outcome] += 1
@@ -82,7 +89,17 @@ def _summary(
         "outcomes": dict(Counter(case.outcome for case in found)),
         "table": [{"op": op, "dtype": dtype, **counts} for (op, dtype), counts in table.items()],
         "others": [vars(case) for case in found if case.outcome != "right"],
+        "classes": _classes(found),
     }
+
+
+def _classes(found: list[Case]) -> dict[str, dict[str, list[str]]]:
+    """Operation -> class -> dtypes of the programs that were right."""
+    made: dict[str, dict[str, set[str]]] = {}
+    for case in found:
+        for kind in case.classes if case.outcome == "right" else ():
+            made.setdefault(case.op, {}).setdefault(kind, set()).add(case.dtype)
+    return {op: {kind: sorted(dtypes) for kind, dtypes in rows.items()} for op, rows in made.items()}
 
 
 if __name__ == "__main__":

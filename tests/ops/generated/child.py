@@ -1,7 +1,8 @@
 """Child process that judges programs: native code that crashes ends it and nothing else.
 
 Reads batches from stdin, a line of JSON each: level, target or nothing, then operation, dtype, seed and
-number of each program. Writes a line with their verdicts.
+number of each program. Writes a line with the outcome, the reason and the
+classes of attributes of each.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import sys
 
 from tests.ops.generated.catalog import program
+from tests.ops.generated.classes import classes
 from tests.ops.generated.judge import compiled, judge
 from tests.ops.reference import ReferenceInterpreter
 
@@ -22,7 +24,10 @@ def main() -> None:
             level, target, asked = json.loads(line)
             programs = [program(*one) for one in asked]
             judged = compiled(programs, target, level) if target else judge(programs, reference, level)
-            print(json.dumps([[one.outcome, one.reason] for one in judged]), flush=True)
+            said = [
+                [one.outcome, one.reason, *classes(made)] for one, made in zip(judged, programs, strict=True)
+            ]
+            print(json.dumps(said), flush=True)
     finally:
         reference.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -26,6 +27,8 @@ class Case:
     number: int
     outcome: str
     reason: str
+    #: What it has of each attribute, where the child says so.
+    classes: tuple[str, ...] = ()
 
 
 def cases(
@@ -35,24 +38,45 @@ def cases(
     level: int = 1,
     progress: Callable[[int], None] = lambda _: None,
     target: str = "",
+    module: str = "tests.ops.generated.child",
 ) -> Iterator[Case]:
     """About ``programs`` of them, the same number for every pair of operation and dtype that is ``chosen``;
-    ``level`` is the optimization level. With a ``target`` they are compiled for it and not run.
+    ``level`` is the optimization level. With a ``target`` they are compiled for it and not run. ``module``
+    is the child process that judges.
     """
     share = -(-programs // max(len(chosen), 1))
-    child = _Child(level, target)
+    asked = [
+        (op, dtype, seed, number)
+        for op in dict.fromkeys(name for name, _ in chosen)
+        for number in range(share)
+        for dtype in (dtype for name, dtype in chosen if name == op)
+    ]
+    return these(asked, level, progress, target, module)
+
+
+def these(
+    asked: Sequence[Asked],
+    level: int = 1,
+    progress: Callable[[int], None] = lambda _: None,
+    target: str = "",
+    module: str = "tests.ops.generated.child",
+) -> Iterator[Case]:
+    """The programs that are asked for; neighbours of one operation are compiled together."""
+    child = _Child(level, target, module)
     done = 0
     try:
-        for op in dict.fromkeys(name for name, _ in chosen):
-            dtypes = [dtype for name, dtype in chosen if name == op]
-            asked = [(op, dtype, seed, number) for number in range(share) for dtype in dtypes]
-            for first in range(0, len(asked), BATCH):
-                batch = asked[first : first + BATCH]
+        for _, group in itertools.groupby(asked, lambda one: one[0]):
+            for batch in _batches(list(group)):
                 yield from _batch(child, batch)
                 done += len(batch)
                 progress(done)
     finally:
         child.close()
+
+
+def _batches(group: Sequence[Asked]) -> Iterator[Sequence[Asked]]:
+    for first in range(0, len(group), BATCH):
+        yield group[first : first + BATCH]
 
 
 def _batch(child: _Child, asked: Sequence[Asked]) -> Iterator[Case]:
@@ -62,24 +86,26 @@ def _batch(child: _Child, asked: Sequence[Asked]) -> Iterator[Case]:
         yield from _batch(child, asked[:half])
         yield from _batch(child, asked[half:])
         return
-    for (op, dtype, _, number), verdict in zip(asked, verdicts or [("crash", child.end)], strict=True):
-        yield Case(op, dtype, number, *verdict)
+    for (op, dtype, _, number), verdict in zip(asked, verdicts or [["crash", child.end]], strict=True):
+        outcome, reason, *classes = verdict
+        yield Case(op, dtype, number, outcome, reason, tuple(classes))
 
 
 class _Child:
     """A process that judges; started when it is asked."""
 
-    def __init__(self, level: int, target: str) -> None:
+    def __init__(self, level: int, target: str, module: str) -> None:
         self._how = level, target
+        self._module = module
         self._process: subprocess.Popen[str] | None = None
         #: How the last one ended.
         self.end = ""
 
-    def ask(self, asked: Sequence[Asked]) -> list[tuple[str, str]] | None:
-        """Verdicts, or None when the process ended over them."""
+    def ask(self, asked: Sequence[Asked]) -> list[list[str]] | None:
+        """Outcome, reason and classes of each, or None when the process ended over them."""
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.ops.generated.child"],
+                [sys.executable, "-m", self._module],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -102,7 +128,7 @@ class _Child:
             self.end = f"the process ended with status {process.wait()}"
             self.close()
             return None
-        return [(outcome, reason) for outcome, reason in json.loads(line)]
+        return json.loads(line)
 
     def close(self) -> None:
         """End the process."""

@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from tests.ops.generated import coverage
 from tests.ops.generated.judge import OUTCOMES
 
 FILE = Path(__file__).with_name("ledger.json")
@@ -45,7 +46,9 @@ def main(arguments: list[str]) -> int:
     found = rows()
     if arguments[:1] == ["add"]:
         for name in arguments[1:]:
-            found = add(found, json.loads(Path(name).read_text()))
+            summary = json.loads(Path(name).read_text())
+            found = add(found, summary)
+            coverage.save(coverage.add(coverage.hits(), summary.get("classes", {})))
         FILE.write_text("[\n" + ",\n".join(json.dumps(row) for row in found) + "\n]\n")
     elif arguments:
         print(__doc__)

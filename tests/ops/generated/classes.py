@@ -1,0 +1,162 @@
+"""What a program has of each attribute, as classes of values: read from its text, not told by its maker.
+
+``comparison_direction LT``, ``padding negative``, ``body add``, ``rank 3``, ``empty``, ``values NaN``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+
+from tests.ops.programs import OpProgram
+from tests.ops.values import COMPLEX, DTYPES, FLOATS, INTEGERS, decode
+
+_TENSOR = re.compile(r"tensor<((?:\d+x)*)([^<>]*(?:<[^<>]*>)?)>")
+_NUMBER = re.compile(r"-?\d+")
+_HEAD = re.compile(r"@main\((.*?)\) ->", re.DOTALL)
+_ENUM = re.compile(r"#\w+<\w+ (\w+)>")
+_IN_REGION = re.compile(r"(?:stablehlo|chlo|func)\.(\w+)")
+#: Lists of axes, whose order counts and not their numbers.
+_AXES = re.compile(r"(dimensions|dims|permutation|map|dims_to_operand_dims)$")
+_WITH_BODY = ("map", "reduce", "reduce_window", "scatter", "select_and_scatter", "sort")
+_BY_INDEX = ("dynamic_gather", "dynamic_slice", "dynamic_update_slice", "gather", "scatter")
+#: Attributes that say nothing of what is computed.
+_SKIPPED = ("name", "decomposition", "einsum_config", "value", "epsilon", "precision_config", "fft_length")
+
+
+def classes(program: OpProgram) -> list[str]:
+    """The classes of a program, each once."""
+    found = {*_shapes(program), *_values(program)}
+    name = program.op if "." in program.op else f"stablehlo.{program.op}"
+    for match in re.finditer(rf"\b{re.escape(name)}\b", program.text):
+        end = program.text.find("\n", match.end())
+        line = program.text[match.end() : end]
+        for key, value in _attributes(line):
+            found |= {f"{key} {one}" for one in _attribute(key, value)}
+        if program.op in _WITH_BODY and line.endswith("({"):
+            body = program.text[end : program.text.find("\n  })", end)]
+            found |= {f"body {one}" for one in _IN_REGION.findall(body)} - {"body return"}
+    return sorted(re.sub(r"^\w*dimension_numbers ", "", one) for one in found)
+
+
+def _attributes(line: str) -> list[tuple[str, str]]:
+    """Names and texts between ``<{`` and ``}>``."""
+    start = line.find("<{")
+    if start < 0:
+        return []
+    depth, parts, last = 0, list[str](), start + 2
+    for place in range(start + 2, len(line)):
+        letter = line[place]
+        if letter in "<[({":
+            depth += 1
+        elif letter in ">])}" and line[place - 1 : place + 1] != "->":
+            depth -= 1
+        if (letter == "," and depth == 0) or depth < 0:
+            parts.append(line[last:place])
+            last = place + 1
+        if depth < 0:
+            break
+    pairs = [part.partition("=") for part in parts if "=" in part]
+    return [(key.strip(), value.strip()) for key, _, value in pairs]
+
+
+def _attribute(key: str, value: str) -> list[str]:
+    if key in _SKIPPED:
+        return []
+    if match := _ENUM.match(value):
+        return [match[1]]
+    if value in ("true", "false"):
+        return [value]
+    if value.startswith("array<i1"):
+        return [word for word in ("true", "false") if word in value] or ["none"]
+    if value.startswith("#stablehlo.conv<"):
+        usual = re.sub(r"\s", "", value).startswith("#stablehlo.conv<[b,f")
+        return ["batch and feature first" if usual else "any order"]
+    if value.startswith("#"):
+        inner = re.findall(r"(\w+) = (\[[^\]]*\]|\d+)", value)
+        return [f"{name} {one}" for name, text in inner for one in _numbers(name, text)]
+    return _numbers(key, re.sub(r" : .*|^array<i64:?|^dense<", "", value))
+
+
+def _numbers(name: str, text: str) -> list[str]:
+    numbers = [int(one) for one in _NUMBER.findall(text)]
+    if not numbers:
+        return ["none"]
+    if _AXES.search(name) and name != "window_dimensions":
+        return ["in order" if numbers == sorted(numbers) else "out of order"]
+    if name.startswith(("index_vector_dim", "dimension", "iota", "feature_index", "dim", "index")):
+        return ["0" if numbers[0] == 0 else "above 0"]
+    kinds = {
+        "negative": min(numbers) < 0,
+        "zero": 0 in numbers,
+        "one": 1 in numbers,
+        "more": max(numbers) > 1,
+    }
+    return [kind for kind, holds in kinds.items() if holds]
+
+
+def _shapes(program: OpProgram) -> set[str]:
+    head = _HEAD.search(program.text)
+    assert head is not None
+    shapes = [tuple(int(size) for size in sizes.split("x") if size) for sizes, _ in _TENSOR.findall(head[1])]
+    found = {f"rank {max((len(shape) for shape in shapes), default=0)}"}
+    if program.op in _BY_INDEX:
+        kinds = [kind for _, kind in _TENSOR.findall(head[1])]
+        found.add(f"index {kinds[(len(kinds) - 1) // 2 if program.op == 'scatter' else -1]}")
+    if program.op == "convert":
+        found |= {f"to {dtype}" for dtype in program.result_dtypes}
+    if any(math.prod(shape) == 0 for shape in shapes):
+        found.add("empty")
+    if any(shape and math.prod(shape) == 1 for shape in shapes):
+        found.add("one element")
+    return found
+
+
+def _values(program: OpProgram) -> set[str]:
+    """Edge values in arguments of the program's dtype."""
+    head = _HEAD.search(program.text)
+    element = DTYPES[program.dtype][0]
+    kinds = [kind for _, kind in _TENSOR.findall(head[1] if head else "")]
+    data = b"".join(one for one, kind in zip(program.inputs, kinds, strict=False) if kind == element)
+    part = {"c64": "f32", "c128": "f64"}.get(program.dtype, program.dtype)
+    if part in INTEGERS:
+        numbers = np.frombuffer(data, DTYPES[part][1])
+        limits = np.iinfo(numbers.dtype)
+        edges = {"least": limits.min, "greatest": limits.max, "-1": -1, "0": 0}
+        return {f"values {name}" for name, edge in edges.items() if np.any(numbers == edge)}
+    if part not in FLOATS:
+        return set()
+    bits = np.frombuffer(data, DTYPES[part][1])
+    values = decode(part, bits)
+    smallest = {"f16": 2.0**-14, "bf16": 2.0**-126, "f32": 2.0**-126, "f64": 2.0**-1022}[part]
+    quiet = {"f16": 0x7E00, "bf16": 0x7FC0, "f32": 0x7FC00000, "f64": 0x7FF8 << 48}[part]
+    kinds_of = {
+        "NaN": np.isnan(values),
+        "NaN with content": np.isnan(values) & (bits != quiet),
+        "inf": np.isinf(values),
+        "-0": (values == 0) & np.signbit(values),
+        "subnormal": (values != 0) & (np.abs(values) < smallest),
+    }
+    return {f"values {name}" for name, mask in kinds_of.items() if mask.any()}
+
+
+def expected(op: str, kind: str, dtype: str) -> bool:
+    """Whether the specification lets programs of ``dtype`` have the class."""
+    real, whole = dtype in FLOATS + COMPLEX, dtype in (*INTEGERS, "i1")
+    if kind.startswith("values "):
+        number = kind in ("values least", "values greatest", "values 0", "values -1")
+        return (not real if number else real) and not (kind == "values -1" and dtype.startswith("u"))
+    if kind.startswith("comparison_direction "):
+        return dtype not in COMPLEX or kind.endswith((" EQ", " NE"))
+    if kind.startswith("compare_type "):
+        named = {
+            "SIGNED": dtype.startswith("i") and dtype != "i1",
+            "FLOAT": real,
+            "TOTALORDER": dtype in FLOATS,
+        }
+        return named.get(kind.split()[1], dtype.startswith("ui") or dtype == "i1")
+    if kind in ("body and", "body or", "body xor", "body not"):
+        return whole or op not in ("reduce", "reduce_window", "scatter")
+    return True

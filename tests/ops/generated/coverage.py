@@ -1,0 +1,148 @@
+"""Which dtypes saw which values of which attributes: ``coverage.json``, and the page docs/coverage.md of it.
+
+``python -m tests.ops.generated.ledger add FILE...`` adds the programs of a run that were right;
+``python -m tests.ops.generated.coverage write`` writes the page, ``check`` says whether it is stale.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.ops.generated import catalog
+from tests.ops.generated.catalog import FAMILIES
+from tests.ops.generated.classes import classes, expected
+from tests.ops.generated.drive import Asked
+from tests.ops.values import generator
+
+FILE = Path(__file__).with_name("coverage.json")
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "coverage.md"
+#: Programs that are made to find some that hit what is missing.
+_TRIES = 120
+#: Operation -> class of an attribute's values -> dtypes.
+Hits = dict[str, dict[str, list[str]]]
+
+_TEXT = """\
+# What the generated programs cover
+
+Made by `python -m tests.ops.generated.coverage write` from the runs by hand that
+[support.md](support.md) counts. For every operation: which values of its attributes its programs had
+(read from the text of each program, `tests/ops/generated/classes.py`), in how many of its dtypes. A pair
+is a class of values of one attribute and a dtype in which the specification lets it be; only programs
+whose results agreed with the oracle count.
+
+Lists of numbers have the classes none, negative, zero, one, more; lists of axes none, in order, out of
+order. "rank" is the largest rank of an argument, "empty" and "one element" are such arguments,
+"body" are operations of a region, "values" are edge values among the arguments.
+
+{hit:,} of {pairs:,} pairs were hit ({share:.2f} %). Those that were not:
+
+{missing}
+
+| operation | dtypes | classes | pairs hit |
+| --- | --- | --- | --- |
+{rows}
+"""
+
+
+def hits() -> Hits:
+    """What the file says."""
+    return json.loads(FILE.read_text()) if FILE.exists() else {}
+
+
+def add(found: Hits, more: Mapping[str, Mapping[str, list[str]]]) -> Hits:
+    """``found`` with what another run hit."""
+    for op, rows in more.items():
+        for kind, dtypes in rows.items():
+            row = found.setdefault(op, {})
+            row[kind] = sorted({*row.get(kind, ()), *dtypes})
+    return found
+
+
+def save(found: Hits) -> None:
+    """Write the file."""
+    lines = [
+        f"{json.dumps(op)}: {{\n"
+        + ",\n".join(f" {json.dumps(kind)}: {json.dumps(rows[kind])}" for kind in sorted(rows))
+        + "\n}"
+        for op, rows in sorted(found.items())
+    ]
+    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def pairs(op: str, rows: Mapping[str, list[str]]) -> dict[tuple[str, str], bool]:
+    """Class and dtype of an operation: whether they were hit together."""
+    return {
+        (kind, dtype): dtype in dtypes
+        for kind, dtypes in rows.items()
+        for dtype in FAMILIES[op].dtypes
+        if dtype in dtypes or expected(op, kind, dtype)
+    }
+
+
+def aimed(found: Hits, count: int, seed: int) -> list[Asked]:
+    """At most ``count`` programs, drawn among many, that hit pairs which ``found`` has not."""
+    asked: list[Asked] = []
+    rng = generator("aimed", seed)
+    order = [catalog.pairs()[int(place)] for place in rng.permutation(len(catalog.pairs()))]
+    for op, dtype in order:
+        wanted = {kind for (kind, of), hit in pairs(op, found.get(op, {})).items() if of == dtype and not hit}
+        for number in range(_TRIES):
+            if not wanted or len(asked) >= count:
+                break
+            if new := wanted.intersection(classes(catalog.program(op, dtype, seed, number))):
+                wanted -= new
+                asked.append((op, dtype, seed, number))
+    return sorted(asked, key=lambda one: one[0])
+
+
+def page(found: Hits) -> str:
+    """The page."""
+    table = {op: pairs(op, rows) for op, rows in sorted(found.items()) if op in FAMILIES}
+    whole = [hit for one in table.values() for hit in one.values()]
+    missing = [f"- `{op}`: " + "; ".join(_missing(one)) for op, one in table.items() if not all(one.values())]
+    rows = [
+        f"| `{op}` | {len(FAMILIES[op].dtypes)} | {_names(found[op])} | {sum(one.values())} of {len(one)} |"
+        for op, one in table.items()
+    ]
+    return _TEXT.format(
+        hit=sum(whole),
+        pairs=len(whole),
+        share=100 * sum(whole) / max(len(whole), 1),
+        missing="\n".join(missing) or "None.",
+        rows="\n".join(rows),
+    )
+
+
+def _missing(one: Mapping[tuple[str, str], bool]) -> list[str]:
+    absent: dict[str, list[str]] = {}
+    for (kind, dtype), hit in one.items():
+        if not hit:
+            absent.setdefault(kind, []).append(dtype)
+    return [f"{kind} ({', '.join(dtypes)})" for kind, dtypes in absent.items()]
+
+
+def _names(rows: Mapping[str, list[str]]) -> str:
+    """Classes, of one attribute together."""
+    grouped: dict[str, list[str]] = {}
+    for kind in sorted(rows):
+        name, _, value = kind.partition(" ")
+        grouped.setdefault(name, []).append(value)
+    return "; ".join(f"{name} {', '.join(values)}".strip() for name, values in grouped.items())
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command line; 1: the page is stale."""
+    if arguments == ["write"]:
+        PAGE.write_text(page(hits()))
+        return 0
+    if arguments == ["check"]:
+        return int(PAGE.read_text() != page(hits()))
+    print(__doc__)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
