@@ -18,6 +18,7 @@ from kcache_compiler.package.ptxas import find_ptxas
 from kcache_compiler.schedule.choices import CHOICES, GpuChoices
 from kcache_compiler.types import CompiledKernel, CompileOptions
 from tests.compiler.gpu.programs import PRODUCT as OPENED
+from tests.gpu.chosen import case, judged
 from tests.gpu.emulate import ORDERS
 from tests.gpu.programs import TEMPLATES, narrow_attention
 from tests.gpu.run import run_gpu
@@ -135,6 +136,14 @@ def test_attention_is_right_under_choices(element: str, schedule: str) -> None:
     default = schedule in ("gpu_columns:64", "gpu_keys:32" if element == "f32" else "gpu_keys:64")
     assert (kernel.artifacts["ptx"] == plain.artifacts["ptx"]) == default
     np.testing.assert_allclose(results[0], results[1], atol=2e-2 if element != "f32" else 1e-5)
+
+
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=[pytest.mark.long] * (seed > 4)) for seed in range(1, 61)]
+)
+def test_random_choices_give_what_a_cpu_gives(seed: int) -> None:
+    one = case(seed)
+    assert judged(one) in ("right", "refused"), one
 
 
 def test_parts_of_k_have_their_place_at_every_size() -> None:

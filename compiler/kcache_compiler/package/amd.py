@@ -17,6 +17,8 @@ from kcache_compiler.package.gpu import GpuTarget, Reach
 TRIPLE = "amdgcn-amd-amdhsa"
 #: Bytes of shared memory (LDS) of a block, and threads of a compute unit.
 _SHARED, _THREADS = 64 << 10, 2048
+#: Threads of a wave: two warps of NVIDIA's.
+_WAVE = 64
 #: Target -> the machine in the lowest byte of the flags in the ELF header.
 MACHINES = {"gfx90a": 0x3F, "gfx942": 0x4C}
 #: ``shared_opt_in`` is a little more: kernels leave what NVIDIA's system keeps of it.
@@ -31,8 +33,9 @@ _DESCRIPTOR = struct.Struct("<III")
 
 @dataclass(frozen=True)
 class AmdKernel:
-    """A kernel by its metadata: registers of a thread (vector, accumulation) and of a wave (scalar), how many
-    of them are spilled, bytes of shared memory of a block, of private memory of a thread, of parameters.
+    """A kernel by its metadata: vector registers of a thread, those for accumulation among them, scalar ones
+    of a wave, how many of them are spilled, bytes of shared memory of a block, of private memory of a thread,
+    of parameters.
     """
 
     name: str
@@ -46,20 +49,30 @@ class AmdKernel:
     parameter_bytes: int
     block_threads: int
     wave: int
+    #: Of each parameter that a launch passes: its offset, its bytes, and whether it is a pointer.
+    parameters: tuple[tuple[int, int, bool], ...]
 
 
 def kernels_of(content: bytes, target: str) -> dict[str, AmdKernel]:
     """The kernels of a code object by name.
 
-    Raises ``CompileFailed`` where it is none for ``target``, or its descriptors contradict its metadata.
+    Raises ``CompileFailed`` where it is none for ``target``, asks for symbols of others, or its descriptors
+    contradict its metadata.
     """
     kind, machine = struct.unpack_from("<HH", content, 16)
     (flags,) = struct.unpack_from("<I", content, 48)
     if content[:4] != b"\x7fELF" or (kind, machine, flags & 0xFF) != (3, _EM_AMDGPU, MACHINES[target]):
         raise CompileFailed("hsaco", f"the linker made no code object for {target}")
     sections = list(_sections(content))
-    found = {one.name: one for one in _metadata(content, sections)}
-    places = dict(_symbols(content, sections))
+    metadata = _metadata(content, sections)
+    if metadata["amdhsa.target"] != f"{TRIPLE}--{target}":
+        raise CompileFailed("hsaco", f"its metadata are for {metadata['amdhsa.target']}, not for {target}")
+    found = {kernel.name: kernel for kernel in map(_kernel, metadata["amdhsa.kernels"])}
+    symbols = list(_symbols(content, sections))
+    missing = [name for name, section, _ in symbols if name and not section]
+    if missing:
+        raise CompileFailed("hsaco", f"the code object asks for symbols of others: {', '.join(missing)}")
+    places = {name: place for name, _, place in symbols}
     for name, kernel in found.items():
         at = places.get(f"{name}.kd")
         if at is None or at % 64:
@@ -95,26 +108,32 @@ def _offset(sections: list[_Section], address: int) -> int:
     raise CompileFailed("hsaco", f"no section has the address {address}")
 
 
-def _symbols(content: bytes, sections: list[_Section]) -> Iterator[tuple[str, int]]:
+def _symbols(content: bytes, sections: list[_Section]) -> Iterator[tuple[str, int, int]]:
+    """Name, section, which is 0 where there is none, and address."""
     for table in (one for one in sections if one.kind == _SHT_DYNSYM):
         names = sections[table.link].offset
         for at in range(table.offset, table.offset + table.size, 24):
-            name, value = struct.unpack_from("<I4xQ", content, at)
+            name, section, value = struct.unpack_from("<I2xHQ", content, at)
             end = content.index(b"\0", names + name)
-            yield content[names + name : end].decode(), value
+            yield content[names + name : end].decode(), section, value
 
 
-def _metadata(content: bytes, sections: list[_Section]) -> list[AmdKernel]:
+def _metadata(content: bytes, sections: list[_Section]) -> dict[str, Any]:
     for note in (one for one in sections if one.kind == _SHT_NOTE):
         named, size, kind = struct.unpack_from("<III", content, note.offset)
         start = note.offset + 12 + -(-named // 4) * 4
         if kind == _NT_METADATA and content[note.offset + 12 :][:6] == b"AMDGPU":
             read, _ = _unpacked(content[start : start + size], 0)
-            return [_kernel(one) for one in read["amdhsa.kernels"]]
+            return read
     raise CompileFailed("hsaco", "the code object has no metadata")
 
 
 def _kernel(one: dict[str, Any]) -> AmdKernel:
+    if one[".uses_dynamic_stack"]:
+        raise CompileFailed("hsaco", f"nobody knows how much private memory {one['.name']} takes")
+    if one[".wavefront_size"] != _WAVE:
+        raise CompileFailed("hsaco", f"{one['.name']} is for waves of {one['.wavefront_size']}")
+    passed = [given for given in one.get(".args", ()) if not given[".value_kind"].startswith("hidden_")]
     return AmdKernel(
         one[".name"],
         one[".vgpr_count"],
@@ -127,6 +146,7 @@ def _kernel(one: dict[str, Any]) -> AmdKernel:
         one[".kernarg_segment_size"],
         one[".max_flat_workgroup_size"],
         one[".wavefront_size"],
+        tuple((given[".offset"], given[".size"], given[".value_kind"] != "by_value") for given in passed),
     )
 
 

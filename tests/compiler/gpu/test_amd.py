@@ -17,7 +17,7 @@ from kcache_compiler.codegen.gpu.amdgpu import for_amd
 from kcache_compiler.errors import CompileFailed, UnsupportedOp
 from kcache_compiler.package.amd import MACHINES, kernels_of
 from kcache_compiler.types import CompiledKernel, CompileOptions
-from tests.compiler.gpu.programs import matmul
+from tests.compiler.gpu.programs import LOOP, PRODUCT, matmul
 from tests.compiler.gpu.test_golden import POINTS, ROWS, TURN
 from tests.gpu.programs import narrow_attention
 from tests.recognition.corpus import NAMES, read
@@ -52,8 +52,10 @@ def test_every_form_links_as_a_code_object(name: str, chip: str) -> None:
     (found,) = kernels_of(kernel.artifacts["hsaco"], chip).values()
     assert (found.name, found.wave) == (launch.entry, 64)
     assert found.block_threads == launch.block[0] * launch.block[1] * launch.block[2]
-    assert found.parameter_bytes >= 8 * len(launch.params)
-    assert found.shared_bytes <= 64 << 10
+    assert found.parameter_bytes == 8 * len(launch.params)  # nothing hidden behind them
+    assert found.parameters == tuple((8 * at, 8, True) for at in range(len(launch.params)))
+    assert found.shared_bytes + int(launch.shared_bytes) <= 64 << 10
+    assert found.private_bytes == 0
     assert found.vector_spills == found.scalar_spills == 0
     resources = launch.resources
     assert resources is not None
@@ -91,6 +93,35 @@ def test_code_objects_that_contradict_themselves_are_refused() -> None:
     content[content.index(said)] ^= 1
     with pytest.raises(CompileFailed, match="contradicts its metadata"):
         kernels_of(bytes(content), "gfx942")
+
+
+@needs_linker
+def test_a_loop_has_a_code_object_and_sizes_are_passed_as_numbers() -> None:
+    kernel = lower_gpu(LOOP, 1, "gfx90a", CompileOptions(), lambda _: None)
+    assert [one.ops[0] for one in kernel.interface.gpu_launches] == ["points", "while"]
+    kernel = lower_gpu(PRODUCT, 2, "gfx90a", CompileOptions(), lambda _: None)
+    (launch,) = kernel.interface.gpu_launches
+    (found,) = kernels_of(kernel.artifacts["hsaco"], "gfx90a").values()
+    assert "i64:s0" in launch.params
+    assert [pointer for *_, pointer in found.parameters] == [
+        not one.startswith("i64:") for one in launch.params
+    ]
+
+
+@needs_linker
+@pytest.mark.parametrize(
+    ("said", "other", "reason"),
+    [
+        (b"amdgcn-amd-amdhsa--gfx942", b"amdgcn-amd-amdhsa--gfx941", "its metadata are for"),
+        (b".uses_dynamic_stack\xc2", b".uses_dynamic_stack\xc3", "how much private memory"),
+        (b".wavefront_size\x40", b".wavefront_size\x20", "waves of 32"),
+    ],
+)
+def test_metadata_that_no_launch_fits_are_refused(said: bytes, other: bytes, reason: str) -> None:
+    content = compiled("rows", "gfx942").artifacts["hsaco"]
+    assert content.count(said) == 1
+    with pytest.raises(CompileFailed, match=reason):
+        kernels_of(content.replace(said, other), "gfx942")
 
 
 def test_shuffles_and_votes_stay_within_half_a_wave() -> None:

@@ -140,11 +140,13 @@ def link_code_object(unit: Unit) -> None:
             raise CompileFailed(
                 "hsaco", f"the code object has no {launch.entry} for blocks of {launch.block}"
             )
+        passed = tuple((8 * at, 8, not one.startswith("i64:")) for at, one in enumerate(launch.params))
+        if kernel.parameters != passed:
+            raise CompileFailed("hsaco", f"{launch.entry} does not take the parameters of its launch")
         spilled = 4 * (kernel.vector_spills + kernel.scalar_spills)
         if spilled and "gpu_" in unit.options.schedule:
             raise refused(
                 f"{unit.target.name} has too few registers for it: {launch.entry} spills {spilled} bytes"
             )
-        registers = kernel.vector_registers + kernel.accumulation_registers
-        resources = GpuResources(registers, spilled, kernel.shared_bytes, kernel.scalar_registers)
+        resources = GpuResources(kernel.vector_registers, spilled, kernel.shared_bytes, kernel.scalar_registers)
         unit.gpu_launches[number] = replace(launch, resources=resources)
