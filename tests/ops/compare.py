@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from kcache_compiler.types import SMALL
+from tests.ops.small_values import difference as small_difference
 from tests.ops.values import COMPLEX, DTYPES, FLOATS, decode
 
 #: As ``ulps``: what is a NaN keeps its sign and its content too.
@@ -19,6 +21,8 @@ def difference(dtype: str, got: bytes, expected: bytes, ulps: float, absolute: f
     """
     if len(got) != len(expected):
         return f"{len(got)} bytes instead of {len(expected)}"
+    if dtype in SMALL:
+        return small_difference(dtype, got, expected, ulps)
     part = {"c64": "f32", "c128": "f64"}.get(dtype, dtype)
     storage = DTYPES[part][1]
     left, right = np.frombuffer(got, storage), np.frombuffer(expected, storage)

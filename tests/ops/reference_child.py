@@ -19,6 +19,8 @@ import numpy as np
 
 #: Float type -> integer type of the same width.
 _BITS = {"f16": "ui16", "bf16": "ui16", "f32": "ui32", "f64": "ui64"}
+#: Elements of 8 bits and fewer, which the bindings cannot carry: floats of 6 and integers go as numbers.
+_SMALL = re.compile(r"tensor<(?:\d+x)*(u?i[24]|f[468]E\w+)>")
 
 
 def main() -> None:
@@ -57,7 +59,7 @@ def _evaluate(text: str, types: list[str], blobs: list[bytes]) -> list[tuple[str
             value for type, blob in zip(types, blobs, strict=True) for value in _values(ir, type, blob)
         ]
         values = iter(_stablehlo.eval_module(ir.Module.parse(text), arguments))
-        return [(type, _bytes(values, "complex" in type)) for type in results]
+        return [(type, _coded(type, _bytes(values, "complex" in type))) for type in results]
 
 
 def _values(ir: Any, type: str, blob: bytes) -> list[Any]:
@@ -107,11 +109,48 @@ def _split(lines: list[str], name: str, type: str) -> list[tuple[str, str]]:
 
 def _bits(lines: list[str], name: str, type: str) -> tuple[str, str]:
     element = re.sub(r"tensor<(?:\d+x)*(\w+)>", r"\1", type)
+    if _SMALL.fullmatch(type):
+        return _small_bits(lines, name, type, element)
     if element not in _BITS:
         return name, type
     target = type.replace(element, _BITS[element])
     lines.append(f"{name}bits = stablehlo.bitcast_convert {name} : ({type}) -> {target}")
     return f"{name}bits", target
+
+
+def _small_bits(lines: list[str], name: str, type: str, element: str) -> tuple[str, str]:
+    """Codes in bytes; of floats of 6 bits, which no integer has, f32."""
+    if element.startswith("f6"):
+        target = type.replace(element, "f32")
+        lines.append(f"{name}wide = stablehlo.convert {name} : ({type}) -> {target}")
+        return f"{name}wide", target
+    if element.startswith("f8"):
+        target = type.replace(element, "ui8")
+        lines.append(f"{name}bits = stablehlo.bitcast_convert {name} : ({type}) -> {target}")
+        return f"{name}bits", target
+    if element.startswith("f4"):
+        short = type.replace(element, "ui4")
+        lines.append(f"{name}short = stablehlo.bitcast_convert {name} : ({type}) -> {short}")
+        name, type, element = f"{name}short", short, "ui4"
+    target = type.replace(element, "ui8" if element.startswith("u") else "i8")
+    lines.append(f"{name}wide = stablehlo.convert {name} : ({type}) -> {target}")
+    return f"{name}wide", target
+
+
+def _coded(type: str, data: bytes) -> bytes:
+    """What the interpreter gave for a small type as its codes."""
+    match = _SMALL.fullmatch(type)
+    if match is None:
+        return data
+    element = match[1]
+    if element.startswith("f6"):
+        import ml_dtypes
+
+        code = {"f6E2M3FN": ml_dtypes.float6_e2m3fn, "f6E3M2FN": ml_dtypes.float6_e3m2fn}[element]
+        return np.frombuffer(data, np.float32).astype(code).tobytes()
+    if not element.endswith(("i2", "i4")):
+        return data
+    return (np.frombuffer(data, np.uint8) & (3 if element.endswith("2") else 15)).tobytes()
 
 
 def _half(type: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kcache_compiler.canonical.graph import Node, Ref, Region, View, compose
+from kcache_compiler.types import SMALL_INTEGERS
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,11 @@ def _is_zero(ref: Ref, region: Region) -> bool:
     return (
         node is not None
         and node.op == "constant"
-        and not node.attributes.strip("0")
+        and (not node.attributes.strip("0") or _is_small_zero(node))
         and node.attributes != ""
     )
+
+
+def _is_small_zero(node: Node) -> bool:
+    """Of integers of 2 and 4 bits, whose constants are no bytes. Small floats round product by product."""
+    return node.attributes == "=0" and node.results[0].element in SMALL_INTEGERS

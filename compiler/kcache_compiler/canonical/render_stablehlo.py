@@ -11,6 +11,7 @@ from kcache_compiler.canonical.native_types import mlir_type
 from kcache_compiler.canonical.ops import is_elementwise, is_structured, terminator_of
 from kcache_compiler.canonical.sizes import is_symbolic
 from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.types import SMALL_FLOATS
 
 
 class Body:
@@ -302,7 +303,8 @@ def _comparison(attributes: str) -> str:
 
 def _dense(content: str, type: ValueType) -> str:
     if content.startswith("="):
-        return f"dense<{content[1:]}>"
+        whole = type.element in SMALL_FLOATS and content[1:].isdigit()
+        return f"dense<{content[1:]}{'.0' if whole else ''}>"
     return f'dense<"0x{content.upper()}">' if content else "dense<>"
 
 

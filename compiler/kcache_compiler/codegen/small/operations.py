@@ -35,7 +35,7 @@ _CHLO = (
     *("acos", "acosh", "asin", "asinh", "atan", "atanh", "bessel_i1e", "cosh", "digamma", "erf", "erf_inv"),
     *("erfc", "lgamma", "polygamma", "sinh", "square", "tan", "zeta"),
 )
-_INTEGER = ("and", "not", "or", "shift_left", "shift_right_arithmetic", "xor")
+_INTEGER = ("and", "not", "or", "shift_left", "xor")
 _QUESTIONS = ("stablehlo.compare", "stablehlo.is_finite", "chlo.is_inf", "chlo.is_neg_inf", "chlo.is_pos_inf")
 
 #: Computed in f32 and rounded to the float.
@@ -45,4 +45,7 @@ ON_FLOATS = frozenset(
 #: Computed in bytes, of which the low bits are kept.
 ON_INTEGERS = frozenset({*(f"stablehlo.{op}" for op in (*_BOTH, *_INTEGER)), *EXACT, "stablehlo.compare"})
 #: Of integers, by what is before and after: ask for the bits alone.
-ON_BITS = frozenset(f"stablehlo.{op}" for op in ("count_leading_zeros", "popcnt", "shift_right_logical"))
+ON_BITS = frozenset(
+    f"stablehlo.{op}"
+    for op in ("count_leading_zeros", "popcnt", "shift_right_arithmetic", "shift_right_logical")
+)

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.legalize.tuples import take_apart
 from kcache_compiler.codegen.small import codec
 from kcache_compiler.codegen.small.bitcast import bitcast
 from kcache_compiler.codegen.small.constant import constant_bytes
 from kcache_compiler.codegen.small.convert import converted
-from kcache_compiler.codegen.small.formats import FLOATS, FORMATS, INTEGERS, MENTION, width
+from kcache_compiler.codegen.small.formats import FLOATS, FORMATS, INTEGERS, MENTION, carrier, width
 from kcache_compiler.codegen.small.operations import (
     COMBINES,
     EXACT,
@@ -43,6 +44,7 @@ def hold_small_elements(unit: Unit) -> None:
         if function != main and any(mentions(op) for op in mlir.walk(function)):
             raise UnsupportedOp("func.func", "small elements outside of main", mlir.location_of(function))
     if any(mentions(op) for op in mlir.walk(main)):
+        take_apart(unit)
         _Rewriting(unit).function(main)
 
 
@@ -195,6 +197,9 @@ class _Rewriting:
         kind = operands[0].type
         byte, bits = str(kind.element_type), width(element)
         operands[0] = apply(codec.low_bits, operands[:1], byte, bits, byte)
+        if name == "stablehlo.shift_right_arithmetic":
+            self._made(op, _shifted(operands, self.values.bytes_of(op.operands[0]), element))
+            return
         made = mlir.value(name, operands, kind)
         if name == "stablehlo.count_leading_zeros":
             made = apply(codec.less, [made], byte, 8 - bits, byte)
@@ -237,6 +242,15 @@ class _Rewriting:
                 last.operands[position] = form(value)
 
 
+def _shifted(operands: list[mlir.Value], byte: mlir.Value, element: str) -> mlir.Value:
+    """Shifted by the bit that would be a sign, which bytes of unsigned elements do not repeat."""
+    signed = wrapped(byte, element.removeprefix("u"))
+    count = apply(codec.low_bits, operands[1:], "i8", 8, "i8")
+    moved = mlir.value("stablehlo.shift_right_arithmetic", [signed, count], signed.type)
+    kind = like(moved.type, carrier(element))
+    return wrapped(moved if moved.type == kind else mlir.value("stablehlo.convert", [moved], kind), element)
+
+
 def _received(given: mlir.Value, element: str) -> mlir.Value:
     """Of a byte of a caller only the bits of the element are read."""
     if element in INTEGERS:
@@ -276,7 +290,8 @@ def _check_combined(op: mlir.Op) -> None:
     operands: Sequence[mlir.Value] = list(op.operands)
     results = [str(result.type.element_type) for result in op.results]
     for block in mlir.blocks_of(op):
-        given = {str(argument.type.element_type) for argument in block.arguments}
+        arguments = [one.type for one in block.arguments if not small(one.type)]
+        given = {str(kind.element_type) for kind in arguments}
         if not given <= {*results, *(str(operand.type.element_type) for operand in operands)}:
             raise UnsupportedOp(
                 mlir.name_of(op), "a body of another type than its operands", mlir.location_of(op)

@@ -1,0 +1,72 @@
+"""``python -m tests.ops.generated.small --programs N --seed S``: what became of about N programs.
+
+``--op`` and ``--dtype`` choose, ``--level`` is the optimization level. With ``--seconds`` no batch begins
+after so many, and with ``--target`` programs are compiled and not run. Status 1 when a result is wrong, a
+process crashed, or a stage failed without naming the operation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import sys
+import time
+from collections import Counter
+
+from tests.ops.generated.catalog import drawn
+from tests.ops.generated.drive import Case, cases
+from tests.ops.generated.judge import OUTCOMES
+from tests.ops.generated.small.derive import pairs
+
+_BAD = ("wrong", "crash", "error")
+CHILD = "tests.ops.generated.small.child"
+
+
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.ops.generated.small")
+    parser.add_argument("--programs", type=int, default=1500)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--op", nargs="*", default=())
+    parser.add_argument("--dtype", nargs="*", default=())
+    parser.add_argument("--level", type=int, default=1, help="optimization level")
+    parser.add_argument("--seconds", type=float, default=math.inf)
+    parser.add_argument("--target", default="")
+    parser.add_argument("--show", nargs="*", default=_BAD, help="outcomes to print in full")
+    options = parser.parse_args()
+    among = [
+        (op, dtype)
+        for op, dtype in pairs()
+        if op in (options.op or [op]) and dtype in (options.dtype or [dtype])
+    ]
+    chosen = drawn(among, options.programs, options.seed)
+    end = time.monotonic() + options.seconds
+    found: list[Case] = []
+    made = cases(chosen, options.programs, options.seed, options.level, target=options.target, module=CHILD)
+    for case in itertools.takewhile(lambda _: time.monotonic() < end, made):
+        found.append(case)
+        if case.outcome in options.show:
+            print(f"{case.outcome}: {case.op} {case.dtype} number {case.number}\n{case.reason}", flush=True)
+    _print(found)
+    return int(any(case.outcome in _BAD for case in found))
+
+
+def _print(found: list[Case]) -> None:
+    for op in dict.fromkeys(case.op for case in found):
+        counts = Counter(case.outcome for case in found if case.op == op)
+        if set(counts) != {"right"}:
+            print(f"{op:32} {' '.join(f'{name}={counts[name]}' for name in OUTCOMES if counts[name])}")
+    whole = Counter(case.outcome for case in found)
+    print(f"{len(found)} programs:", ", ".join(f"{whole[name]} {name}" for name in OUTCOMES))
+    reasons = Counter(
+        (case.outcome, case.op, case.reason.split("\n")[0][:130])
+        for case in found
+        if case.outcome in ("refused", "no-oracle", "error")
+    )
+    for (outcome, op, reason), count in reasons.most_common(60):
+        print(f"{count:6} {outcome} {op}: {reason}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
