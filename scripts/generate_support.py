@@ -80,6 +80,7 @@ lengths whose prime factors are at most 4096. `rng_bit_generator` gives XLA's bi
 `einsum` takes letters that are shared, summed over both operands, or of one operand and the result;
 `unary_einsum` is refused. Integers of 2 and 4 bits are computed with inside a program, but no buffer holds
 them.
+Quantized elements: [quantization.md](quantization.md).
 `bitcast_convert` of complex numbers to another width is refused. A dtype that is not listed was not seen to
 work, which does not mean that it is refused. How exact the functions are is in
 [math-accuracy.md](math-accuracy.md).

@@ -96,8 +96,8 @@ class ArgSpec:
 class Quantization:
     """What the integers of a buffer stand for: ``real = (integer - zero_point) * scale``.
 
-    Real numbers are of dtype ``expressed``; integers are from ``low`` to ``high``. ``scales`` and ``zero_points`` have one element each, or as many as the
-    buffer has along ``axis``; it is None where one scale is for all.
+    Real numbers are of dtype ``expressed``, integers from ``low`` to ``high``. ``scales`` and ``zero_points``
+    have one element each, or as many as the buffer has along ``axis``, which is None where one is for all.
     """
 
     expressed: str

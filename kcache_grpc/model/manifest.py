@@ -19,6 +19,7 @@ from kcache_grpc.model.gpu_target import GpuTarget
 from kcache_grpc.model.gpu_wire import gpu_launch_from_proto, gpu_launch_to_proto
 from kcache_grpc.model.identity import Ingredients
 from kcache_grpc.model.options import Options
+from kcache_grpc.model.quantized import QuantizedBuffer, quantized_from_proto, quantized_to_proto
 from kcache_grpc.model.target import Target, code_kind
 from kcache_grpc.model.wire import (
     artifact_kind_from_proto,
@@ -251,6 +252,7 @@ class Binding:
     constants: tuple[ConstantBinding, ...]
     symbolic_inputs: tuple[TensorSpec, ...] = ()
     canonicalizer: int = 1
+    quantized: tuple[QuantizedBuffer, ...] = ()
 
     @property
     def arg_spec(self) -> str:
@@ -274,6 +276,7 @@ class Binding:
             constants=[constant_to_proto(constant) for constant in self.constants],
             symbolic_inputs=_tensors_to_proto(self.symbolic_inputs),
             canonicalizer=self.canonicalizer,
+            quantized=map(quantized_to_proto, self.quantized),
         ).SerializeToString(deterministic=True)
 
     @classmethod
@@ -302,6 +305,7 @@ class Binding:
             constants=tuple(constant_from_proto(constant) for constant in message.constants),
             symbolic_inputs=_tensors_from_proto(message.symbolic_inputs),
             canonicalizer=message.canonicalizer or 1,
+            quantized=tuple(map(quantized_from_proto, message.quantized)),
         )
 
 

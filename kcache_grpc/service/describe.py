@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from kcache_compiler.types import (
@@ -11,6 +11,7 @@ from kcache_compiler.types import (
     CompiledKernel,
     CompileOptions,
     GpuLaunch,
+    Quantization,
     Symbol,
     TensorType,
 )
@@ -29,6 +30,7 @@ from kcache_grpc.model.manifest import (
 )
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.program import Program
+from kcache_grpc.model.quantized import QuantizedBuffer
 from kcache_grpc.model.shapes import DYNAMIC
 from kcache_grpc.model.signing import Signed
 from kcache_grpc.model.variants import (
@@ -107,9 +109,28 @@ def binding(
         ),
         symbolic_inputs=_tensors(canonical.symbolic_args),
         canonicalizer=canonicalizer,
+        quantized=(
+            *_quantized(canonical.quantized_args, output=False),
+            *_quantized(canonical.quantized_results, output=True),
+        ),
     )
     _require_same_sizes(made)
     return made
+
+
+def _quantized(buffers: Sequence[Quantization | None], output: bool) -> Iterator[QuantizedBuffer]:
+    for index, buffer in enumerate(buffers):
+        if buffer is not None:
+            yield QuantizedBuffer(
+                index=index,
+                output=output,
+                expressed=buffer.expressed,
+                storage_min=buffer.low,
+                storage_max=buffer.high,
+                scales=buffer.scales,
+                zero_points=buffer.zero_points,
+                axis=buffer.axis,
+            )
 
 
 def _require_same_sizes(binding: Binding) -> None:

@@ -17,6 +17,7 @@ from kcache_compiler.types import (
     KernelInterface,
     Launch,
     LiftedConstant,
+    Quantization,
     Symbol,
     TensorType,
 )
@@ -70,6 +71,8 @@ def encode_canonical(canonical: Canonical) -> Frame:
         "operations": canonical.operations,
         "symbol_values": list(canonical.symbol_values),
         "symbolic_args": _tensors(canonical.symbolic_args),
+        "quantized_args": _quantized(canonical.quantized_args),
+        "quantized_results": _quantized(canonical.quantized_results),
     }
     return Frame(header, (canonical.spec_text.encode(), *(c.content for c in canonical.constants)))
 
@@ -93,6 +96,28 @@ def decode_canonical(frame: Frame) -> Canonical:
         operations=header["operations"],
         symbol_values=tuple(header["symbol_values"]),
         symbolic_args=_to_tensors(header["symbolic_args"]),
+        quantized_args=_to_quantized(header["quantized_args"]),
+        quantized_results=_to_quantized(header["quantized_results"]),
+    )
+
+
+def _quantized(buffers: Sequence[Quantization | None]) -> list[Json | None]:
+    return [buffer and dataclasses.asdict(buffer) for buffer in buffers]
+
+
+def _to_quantized(buffers: Sequence[Json | None]) -> tuple[Quantization | None, ...]:
+    return tuple(
+        Quantization(
+            expressed=buffer["expressed"],
+            low=buffer["low"],
+            high=buffer["high"],
+            scales=tuple(buffer["scales"]),
+            zero_points=tuple(buffer["zero_points"]),
+            axis=buffer["axis"],
+        )
+        if buffer is not None
+        else None
+        for buffer in buffers
     )
 
 

@@ -207,7 +207,7 @@ def _stablehlo() -> list[Edge]:
         ),
         (
             "`stablehlo.uniform_quantize`",
-            not_compiled,
+            compiles,
             _main(
                 f"%x: {_V}",
                 _V,

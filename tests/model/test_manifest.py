@@ -22,6 +22,7 @@ from kcache_grpc.model.manifest import (
     TensorSpec,
 )
 from kcache_grpc.model.options import NUMERICS, Options
+from kcache_grpc.model.quantized import QuantizedBuffer
 from kcache_grpc.model.target import CPU_TARGETS, CpuTarget
 
 TEXT = st.text(max_size=12)
@@ -99,6 +100,19 @@ BINDING = st.builds(
     symbols=tuples(SYMBOL),
     symbol_values=tuples(st.integers(-(2**63), 2**63 - 1)),
     constants=tuples(st.builds(ConstantBinding, TENSOR, DIGEST, SMALL)),
+    quantized=tuples(
+        st.builds(
+            QuantizedBuffer,
+            SMALL,
+            st.booleans(),
+            st.sampled_from(["f16", "bf16", "f32", "f64"]),
+            st.integers(-(2**31), 2**32),
+            st.integers(-(2**31), 2**32),
+            tuples(st.floats(allow_nan=False)),
+            tuples(st.integers(-(2**31), 2**32)),
+            st.none() | SMALL,
+        )
+    ),
 )
 
 

@@ -23,12 +23,14 @@ from kcache_compiler.frontends import context as mlir
 from kcache_compiler.frontends.context import Native
 from kcache_compiler.frontends.limits import check
 from kcache_compiler.frontends.program import Source
+from kcache_compiler.frontends.quantized.element import Quantized
 from kcache_compiler.types import (
     DTYPE_BYTES,
     NUMERICS,
     ArgSpec,
     Canonical,
     LiftedConstant,
+    Quantization,
     Symbol,
     TensorType,
 )
@@ -120,7 +122,14 @@ def _canonical(
         operations=len(region.nodes),
         symbol_values=tuple(shapes.values),
         symbolic_args=tuple(_erased(type) for type in region.params),
+        quantized_args=_quantized(read.boundary.arguments if read.boundary else ()),
+        quantized_results=_quantized(read.boundary.results if read.boundary else ()),
     )
+
+
+def _quantized(elements: Sequence[Quantized | None]) -> tuple[Quantization | None, ...]:
+    """What callers must know of buffers; nothing where none is quantized."""
+    return tuple(q and q.of_buffer for q in elements) if any(elements) else ()
 
 
 def _settled(

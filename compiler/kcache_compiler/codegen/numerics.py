@@ -36,6 +36,10 @@ _WHOLE = frozenset(
         *("arith.fptosi", "arith.fptoui"),
     }
 )
+#: What may stand between a quotient and the rounding of its quantization.
+_TOWARDS_WHOLE = frozenset(
+    {"arith.addf", "arith.maximumf", "arith.minimumf", "arith.select", "arith.truncf", "arith.extf"}
+)
 
 
 def relax(unit: Unit) -> None:
@@ -123,8 +127,19 @@ def _invert(generic: mlir.Op) -> None:
 
 
 def _made_whole(division: mlir.Op) -> bool:
-    """Whether the quotient is rounded to a whole number, where the last bit may decide which one."""
-    return any(mlir.name_of(user) in _WHOLE for user, _ in mlir.uses(division.results[0]))
+    """Whether the quotient is rounded to a whole number, where the last bit may decide which one: at once, or
+    when a zero point was added and the sum clamped.
+    """
+    pending, seen = [division], {division}
+    while pending:
+        for user, _ in mlir.uses(pending.pop().results[0]):
+            name = mlir.name_of(user)
+            if name in _WHOLE:
+                return True
+            if name in _TOWARDS_WHOLE and user not in seen:
+                seen.add(user)
+                pending.append(user)
+    return False
 
 
 def _contract(combiner: mlir.Op) -> None:

@@ -20,6 +20,7 @@ from kcache_compiler.frontends.graph.program import GraphProgram
 from kcache_compiler.frontends.imported import Imported
 from kcache_compiler.frontends.legalize import generalize_linalg, legalize_chlo
 from kcache_compiler.frontends.limits import Limits, check
+from kcache_compiler.frontends.quantized.legalize import Boundary, legalize_quantized, may_be_quantized
 from kcache_compiler.frontends.scan import check_bytes, is_bytecode, is_portable_artifact
 from kcache_compiler.frontends.torch_dialect import import_torch
 
@@ -66,7 +67,8 @@ class Program:
 
     ``format`` is what the module is now: ``stablehlo`` or ``linalg``. ``bound`` and ``open_axes`` are those
     of ``Imported``; ``others`` read the same program with other sizes for its open axes, or give None
-    where it has none of these; ``dynamic`` reads it with unknown ones.
+    where it has none of these; ``dynamic`` reads it with unknown ones. ``boundary``: what the integers of its
+    arguments and results stand for, where some are quantized.
     """
 
     format: str
@@ -77,6 +79,7 @@ class Program:
     open_axes: Mapping[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str])
     others: tuple[Callable[[], Program | None], ...] = ()
     dynamic: Callable[[], Program] | None = None
+    boundary: Boundary | None = None
 
 
 def read_program(program: Source, format: str, limits: Limits) -> Program:
@@ -99,6 +102,8 @@ def read_program(program: Source, format: str, limits: Limits) -> Program:
         check_bytes(program, limits)
         module = _parse(program, format)
         names = _inspect(module, format, limits)
+        if format == "stablehlo" and may_be_quantized(program, names):
+            return _finished(module, format, names, quantized=True)
         if format in ("stablehlo", "linalg"):
             return _finished(module, format, names)
         return _imported(import_torch(module), limits)
@@ -123,18 +128,21 @@ def _imported(imported: Imported, limits: Limits) -> Program:
     )
 
 
-def _finished(module: Native, format: str, names: set[str]) -> Program:
+def _finished(module: Native, format: str, names: set[str], quantized: bool = False) -> Program:
     """Legalize a module of one public function, which may call others. ``names`` are its operations."""
     functions = _functions(module)
     entry = _entry(functions)
     _refuse_recursion(functions)
+    boundary: Boundary | None = None
     if format == "stablehlo":
         check_constraints(module, names)
+        if quantized:
+            boundary = legalize_quantized(module, entry, names)
         legalize_chlo(module, names)
     else:
         generalize_linalg(module)
     functions = _functions(module)
-    return Program(format, module, functions[_symbol(entry)], functions)
+    return Program(format, module, functions[_symbol(entry)], functions, boundary=boundary)
 
 
 def _parse(program: bytes, format: str) -> Native:

@@ -13,6 +13,7 @@ from kcache_compiler.codegen.legalize.elementwise import (
     signless_tensor,
 )
 from kcache_compiler.codegen.legalize.gathers import lower_batched, lower_unmoved
+from kcache_compiler.codegen.legalize.saturated import saturate_scalar
 from kcache_compiler.codegen.legalize.stated import state_padding, state_product
 from kcache_compiler.codegen.legalize.unreduced import lower_unreduced, lower_windows_of_padding
 from kcache_compiler.codegen.stage import Unit
@@ -323,7 +324,8 @@ def _convert_to_integer(op: mlir.Op) -> None:
     if str(source.element_type) not in _FLOATS:
         return
     if mlir.computes_scalars(op):
-        raise UnsupportedOp(mlir.name_of(op), "float to integer inside a reduction", mlir.location_of(op))
+        saturate_scalar(op, wanted)
+        return
     signed = not wanted.startswith("ui")
     rewrite_elementwise(op, lambda scalars: saturate(scalars[0], element(target), signed))
 

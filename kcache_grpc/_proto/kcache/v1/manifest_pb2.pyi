@@ -177,8 +177,28 @@ class ConstantBinding(_message.Message):
     size_bytes: int
     def __init__(self, type: _Optional[_Union[_common_pb2.TensorSpec, _Mapping]] = ..., sha256: _Optional[bytes] = ..., size_bytes: _Optional[int] = ...) -> None: ...
 
+class QuantizedBuffer(_message.Message):
+    __slots__ = ("index", "output", "expressed", "storage_min", "storage_max", "scales", "zero_points", "axis")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    EXPRESSED_FIELD_NUMBER: _ClassVar[int]
+    STORAGE_MIN_FIELD_NUMBER: _ClassVar[int]
+    STORAGE_MAX_FIELD_NUMBER: _ClassVar[int]
+    SCALES_FIELD_NUMBER: _ClassVar[int]
+    ZERO_POINTS_FIELD_NUMBER: _ClassVar[int]
+    AXIS_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    output: bool
+    expressed: _common_pb2.DataType
+    storage_min: int
+    storage_max: int
+    scales: _containers.RepeatedScalarFieldContainer[float]
+    zero_points: _containers.RepeatedScalarFieldContainer[int]
+    axis: int
+    def __init__(self, index: _Optional[int] = ..., output: bool = ..., expressed: _Optional[_Union[_common_pb2.DataType, str]] = ..., storage_min: _Optional[int] = ..., storage_max: _Optional[int] = ..., scales: _Optional[_Iterable[float]] = ..., zero_points: _Optional[_Iterable[int]] = ..., axis: _Optional[int] = ...) -> None: ...
+
 class Binding(_message.Message):
-    __slots__ = ("program_digest", "numerics", "namespace", "epoch", "key", "spec_digest", "inputs", "arg_names", "outputs", "symbols", "symbol_values", "constants", "symbolic_inputs", "canonicalizer")
+    __slots__ = ("program_digest", "numerics", "namespace", "epoch", "key", "spec_digest", "inputs", "arg_names", "outputs", "symbols", "symbol_values", "constants", "symbolic_inputs", "canonicalizer", "quantized")
     PROGRAM_DIGEST_FIELD_NUMBER: _ClassVar[int]
     NUMERICS_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
@@ -193,6 +213,7 @@ class Binding(_message.Message):
     CONSTANTS_FIELD_NUMBER: _ClassVar[int]
     SYMBOLIC_INPUTS_FIELD_NUMBER: _ClassVar[int]
     CANONICALIZER_FIELD_NUMBER: _ClassVar[int]
+    QUANTIZED_FIELD_NUMBER: _ClassVar[int]
     program_digest: bytes
     numerics: _common_pb2.Numerics
     namespace: str
@@ -207,4 +228,5 @@ class Binding(_message.Message):
     constants: _containers.RepeatedCompositeFieldContainer[ConstantBinding]
     symbolic_inputs: _containers.RepeatedCompositeFieldContainer[_common_pb2.TensorSpec]
     canonicalizer: int
-    def __init__(self, program_digest: _Optional[bytes] = ..., numerics: _Optional[_Union[_common_pb2.Numerics, str]] = ..., namespace: _Optional[str] = ..., epoch: _Optional[int] = ..., key: _Optional[int] = ..., spec_digest: _Optional[bytes] = ..., inputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., arg_names: _Optional[_Iterable[str]] = ..., outputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., symbols: _Optional[_Iterable[_Union[_common_pb2.SymbolSpec, _Mapping]]] = ..., symbol_values: _Optional[_Iterable[int]] = ..., constants: _Optional[_Iterable[_Union[ConstantBinding, _Mapping]]] = ..., symbolic_inputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., canonicalizer: _Optional[int] = ...) -> None: ...
+    quantized: _containers.RepeatedCompositeFieldContainer[QuantizedBuffer]
+    def __init__(self, program_digest: _Optional[bytes] = ..., numerics: _Optional[_Union[_common_pb2.Numerics, str]] = ..., namespace: _Optional[str] = ..., epoch: _Optional[int] = ..., key: _Optional[int] = ..., spec_digest: _Optional[bytes] = ..., inputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., arg_names: _Optional[_Iterable[str]] = ..., outputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., symbols: _Optional[_Iterable[_Union[_common_pb2.SymbolSpec, _Mapping]]] = ..., symbol_values: _Optional[_Iterable[int]] = ..., constants: _Optional[_Iterable[_Union[ConstantBinding, _Mapping]]] = ..., symbolic_inputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., canonicalizer: _Optional[int] = ..., quantized: _Optional[_Iterable[_Union[QuantizedBuffer, _Mapping]]] = ...) -> None: ...

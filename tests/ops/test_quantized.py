@@ -1,0 +1,132 @@
+"""Quantized programs: the specification's formulas, one key with integer programs, types at the boundary."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from kcache_compiler import canonicalize, compile_spec
+from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.types import CompileOptions, Quantization
+from kcache_grpc.model.target import host_target
+from tests.ops.generated.drive import cases
+from tests.ops.generated.quantized.catalog import pairs
+from tests.ops.native import run
+
+_CHILD = "tests.ops.generated.quantized.child"
+#: Shares of all pairs of operation and dtype; CI has one of them.
+_SHARES = 24
+_Q = "!quant.uniform<i8:f32, 0.5:3>"
+_ROWS = [0.1, 0.3, 0.05, 0.007]
+_ZEROS = [3, 0, -5, 7]
+_P = f"!quant.uniform<i8:f32:0, {{{', '.join(f'{s}:{z}' for s, z in zip(_ROWS, _ZEROS, strict=True))}}}>"
+
+
+def _run(
+    text: str, *inputs: npt.NDArray[np.generic], numerics: str = "strict", dims: tuple[int, ...] = ()
+) -> list[bytes]:
+    made = canonicalize(text.encode(), "stablehlo", numerics)
+    options = CompileOptions(numerics=numerics)
+    kernel = compile_spec(made.spec_text, made.arg_spec, host_target().isa, options, lambda _: None)
+    return run(kernel, [one.tobytes() for one in inputs], [one.content for one in made.constants], dims)
+
+
+@pytest.mark.parametrize(
+    "share", [0, *(pytest.param(number, marks=pytest.mark.long) for number in range(1, _SHARES))]
+)
+def test_generated_programs_are_right_or_refused(share: int) -> None:
+    chosen = pairs()[share::_SHARES]
+    found = list(cases(chosen, len(chosen), seed=2, module=_CHILD))
+    assert len(found) == len(chosen)
+    bad = [case for case in found if case.outcome in ("wrong", "crash", "error")]
+    assert not bad, bad[0]
+    assert sum(case.outcome == "right" for case in found) >= 0.95 * len(found)
+
+
+@pytest.mark.parametrize("numerics", ["strict", "default", "fast"])
+def test_quotients_at_a_tie_are_rounded_to_even(numerics: str) -> None:
+    scales, zeros = np.array(_ROWS, "f4")[:, None], np.array(_ZEROS, "f4")[:, None]
+    steps = np.random.default_rng(1).integers(-130, 130, (4, 512)) + np.float32(0.5)
+    given = (steps.astype("f4") * scales).astype("f4")
+    text = (
+        f"func.func @main(%x: tensor<4x512xf32>) -> tensor<4x512x{_P}> {{\n"
+        f"%q = stablehlo.uniform_quantize %x : (tensor<4x512xf32>) -> tensor<4x512x{_P}>\n"
+        f"return %q : tensor<4x512x{_P}>\n}}"
+    )
+    (got,) = _run(text, given, numerics=numerics)
+    wanted = np.rint(np.clip(given / scales + zeros, np.float32(-128), np.float32(127))).astype("i1")
+    np.testing.assert_array_equal(np.frombuffer(got, "i1").reshape(4, 512), wanted)
+
+
+def test_a_program_of_integers_has_the_key_of_the_quantized_one() -> None:
+    quantized = f"""
+func.func @main(%a: tensor<6x{_Q}>) -> tensor<6xf32> {{
+  %0 = stablehlo.uniform_dequantize %a : (tensor<6x{_Q}>) -> tensor<6xf32>
+  return %0 : tensor<6xf32>
+}}"""
+    integers = """
+func.func @main(%a: tensor<6xi8>) -> tensor<6xf32> {
+  %zero = stablehlo.constant dense<3> : tensor<6xi32>
+  %scale = stablehlo.constant dense<0.5> : tensor<6xf32>
+  %0 = stablehlo.convert %a : (tensor<6xi8>) -> tensor<6xi32>
+  %1 = stablehlo.subtract %0, %zero : tensor<6xi32>
+  %2 = stablehlo.convert %1 : (tensor<6xi32>) -> tensor<6xf32>
+  %3 = stablehlo.multiply %2, %scale : tensor<6xf32>
+  return %3 : tensor<6xf32>
+}"""
+    other = quantized.replace("0.5:3", "0.5:4")
+    digests = [canonicalize(text.encode(), "stablehlo").spec_digest for text in (quantized, integers, other)]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_what_integers_stand_for_is_told_of_each_buffer() -> None:
+    text = (
+        f"func.func @main(%a: tensor<4x{_P}>, %b: tensor<4xf32>) -> (tensor<4xf32>, tensor<4x{_P}>) {{\n"
+        f"return %b, %a : tensor<4xf32>, tensor<4x{_P}>\n}}"
+    )
+    made = canonicalize(text.encode(), "stablehlo")
+    assert [str(type) for type in made.arg_spec.args] == ["i8[4]", "f32[4]"]
+    rows = Quantization("f32", -128, 127, tuple(_ROWS), tuple(_ZEROS), 0)
+    assert made.quantized_args == (rows, None)
+    assert made.quantized_results == (None, rows)
+    plain = canonicalize(
+        b"func.func @main(%a: tensor<4xi8>) -> tensor<4xi8> { return %a : tensor<4xi8> }", "stablehlo"
+    )
+    assert plain.quantized_args == plain.quantized_results == ()
+
+
+def test_a_portable_artifact_has_quantized_types_too() -> None:
+    from torch_mlir._mlir_libs import _stablehlo  # type: ignore[attr-defined]
+
+    text = (
+        f"func.func @main(%a: tensor<6x{_Q}>) -> tensor<6x{_Q}> {{\n"
+        f"%0 = stablehlo.add %a, %a : tensor<6x{_Q}>\nreturn %0 : tensor<6x{_Q}>\n}}"
+    )
+    artifact: bytes = _stablehlo.serialize_portable_artifact_str(text, _stablehlo.get_current_version())
+    assert b"quant" not in artifact
+    assert canonicalize(artifact, "stablehlo") == canonicalize(text.encode(), "stablehlo")
+
+
+def test_a_quantized_program_of_open_sizes_runs_at_every_size() -> None:
+    text = (
+        f"func.func @main(%a: tensor<?x4x{_Q}>) -> tensor<?x4xf32> {{\n"
+        f"%0 = stablehlo.multiply %a, %a : tensor<?x4x{_Q}>\n"
+        f"%1 = stablehlo.uniform_dequantize %0 : (tensor<?x4x{_Q}>) -> tensor<?x4xf32>\n"
+        "return %1 : tensor<?x4xf32>\n}"
+    )
+    for rows in (1, 3):
+        given = np.random.default_rng(rows).integers(-128, 128, (rows, 4)).astype("i1")
+        (got,) = _run(text, given, dims=(rows,))
+        real = (given.astype("f4") - 3) * np.float32(0.5)
+        wanted = (np.rint(np.clip(real * real / np.float32(0.5) + 3, -128, 127)) - 3) * np.float32(0.5)
+        np.testing.assert_array_equal(np.frombuffer(got, "f4").reshape(rows, 4), wanted.astype("f4"))
+
+
+def test_numbers_that_no_float_type_of_ours_expresses_are_refused() -> None:
+    narrow = "!quant.uniform<i4:f8E4M3FN, 0.5>"
+    text = (
+        f"func.func @main(%a: tensor<6x{narrow}>) -> tensor<6x{narrow}> {{ return %a : tensor<6x{narrow}> }}"
+    )
+    with pytest.raises(UnsupportedOp, match="give it f16, bf16, f32 or f64"):
+        canonicalize(text.encode(), "stablehlo")
