@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.ops.generated.catalog import pairs
 from tests.ops.generated.drive import cases
+from tests.ops.generated.judge import execute
 from tests.ops.generated.ledger import rows, totals
+from tests.ops.programs import OpProgram
 
 #: What this version refuses, of all that is generated.
 REFUSED: frozenset[str] = frozenset()
@@ -37,3 +40,39 @@ def test_the_ledger_has_no_wrong_result_and_every_program_an_outcome() -> None:
 def test_bf16_between_blocks_where_nothing_is_optimized() -> None:
     found = list(cases([("concatenate", "bf16"), ("pad", "bf16")], 6, seed=5, level=0))
     assert [case.outcome for case in found] == ["right"] * 6, found
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes", "result"),
+    [
+        (
+            "dot_general",
+            "dot_dimension_numbers = #stablehlo.dot<rhs_contracting_dimensions = [0], "
+            "lhs_contracting_dimensions = [1]>, precision_config = "
+            "[#stablehlo<precision HIGHEST>, #stablehlo<precision HIGHEST>]",
+            3 * 240 * 200,
+        ),
+        (
+            "convolution",
+            "batch_group_count = 1 : i64, feature_group_count = 1 : i64, "
+            "dimension_numbers = #stablehlo.conv<[b, f]x[i, o]->[b, f]>",
+            3 * 240 * 200,
+        ),
+    ],
+)
+def test_factors_of_a_wider_sum_are_unsigned(op: str, attributes: str, result: int) -> None:
+    text = f"""func.func @main(%a: tensor<1x3xui8>, %b: tensor<3x1xui8>) -> tensor<1x1xui32> {{
+      %r = "stablehlo.{op}"(%a, %b) <{{{attributes}}}>
+        : (tensor<1x3xui8>, tensor<3x1xui8>) -> tensor<1x1xui32>
+      return %r : tensor<1x1xui32> }}"""
+    program = OpProgram(op, "ui8", text, [bytes([240] * 3), bytes([200] * 3)], ["ui32"])
+    assert execute(program, 1) == [result.to_bytes(4, "little")]
+
+
+def test_complex_numbers_are_clamped_by_both_parts() -> None:
+    numbers = "tensor<1xcomplex<f32>>"
+    text = f"""func.func @main(%a: {numbers}, %b: {numbers}, %c: {numbers}) -> {numbers} {{
+      %r = stablehlo.clamp %a, %b, %c : {numbers}
+      return %r : {numbers} }}"""
+    low, value, high = (np.array([one], "c8").tobytes() for one in (-2j, 1j, 2j))
+    assert execute(OpProgram("clamp", "c64", text, [low, value, high], ["c64"]), 1) == [value]

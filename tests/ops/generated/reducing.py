@@ -170,6 +170,22 @@ def _dot(draft: Draft) -> OpProgram:
     return draft.instead(program, operands, (draft.dtype, result), numbers, "dot_general")
 
 
+def _summed_in(draft: Draft) -> str:
+    """The dtype, or a wider one."""
+    wider = {
+        "i8": ("i16", "i32"),
+        "i16": ("i32", "i64"),
+        "i32": ("i64",),
+        "ui8": ("ui16", "ui32"),
+        "ui16": ("ui32", "ui64"),
+        "ui32": ("ui64",),
+        "f16": ("f32",),
+        "bf16": ("f32",),
+        "f32": ("f64",),
+    }
+    return draft.pick(wider.get(draft.dtype, (draft.dtype,))) if draft.chance(0.3) else draft.dtype
+
+
 def _dot_general(draft: Draft) -> OpProgram:
     batch = [draft.number(1, 4) for _ in range(draft.number(0, 2))]
     shared = [draft.size() if draft.chance(0.7) else 1 for _ in range(draft.number(0, 2))]
@@ -197,8 +213,7 @@ def _dot_general(draft: Draft) -> OpProgram:
     )
     kind, absolute = sums(draft, math.prod(shared))
     operands = [draft.argument(left, kind), draft.argument(right, kind)]
-    wide = {"i8": "i32", "ui8": "ui32", "f16": "f32", "bf16": "f32"}.get(draft.dtype, draft.dtype)
-    dtype = wide if draft.chance(0.3) else draft.dtype
+    dtype = _summed_in(draft)
     shape = (*batch, *free[0], *free[1])
     program = draft.program(draft.call(operands, [(dtype, shape)], numbers), absolute=4 * absolute)
     if 0 in shared:
@@ -241,24 +256,30 @@ def convolution(draft: Draft, computed: bool = False) -> OpProgram:
     operands = [draft.argument(image, kind), draft.argument(weight, kind)]
     windows = Windows(stride, padding, left, right, turned, groups, batches)
     labels = [one.split(", ") for one in (ilabels, klabels, rlabels)]
+    dtype = _summed_in(draft)
     # Where features come before batches the interpreter may end its process.
     expected = None
     if labels[2].index("f") < labels[2].index("b"):
-        expected = _convolved(draft.dtype, operands, draft.inputs, labels, windows)
+        expected = _convolved(draft.dtype, dtype, operands, draft.inputs, labels, windows)
     if computed:
         type = f"tensor<{spatial}x2xi64>"
         amounts = ", ".join(f"[{low}, {high}]" for low, high in padding)
         text = f"stablehlo.constant dense<{f'[{amounts}]' if amounts else ''}> : {type}"
         given = draft.line(text, "i64", (spatial, 2))
-        results = draft.call([*operands, given], [(draft.dtype, made)], attributes)
+        results = draft.call([*operands, given], [(dtype, made)], attributes)
         program = draft.program(results, absolute=4 * absolute, expected=expected)
-        return draft.instead(program, operands, (draft.dtype, made), stated, "convolution")
-    results = draft.call(operands, [(draft.dtype, made)], stated)
+        return draft.instead(program, operands, (dtype, made), stated, "convolution")
+    results = draft.call(operands, [(dtype, made)], stated)
     return draft.program(results, absolute=4 * absolute, expected=expected)
 
 
 def _convolved(
-    dtype: str, operands: Sequence[Value], inputs: Sequence[bytes], labels: list[list[str]], windows: Windows
+    dtype: str,
+    made: str,
+    operands: Sequence[Value],
+    inputs: Sequence[bytes],
+    labels: list[list[str]],
+    windows: Windows,
 ) -> list[bytes]:
     """In the order of axes that the definition has, and back."""
     space = [str(axis) for axis in range(len(windows.strides))]
@@ -267,8 +288,8 @@ def _convolved(
         numbers(dtype, content, one.shape).transpose([names.index(name) for name in order])
         for content, one, names, order in zip(inputs, operands, labels, orders, strict=False)
     )
-    made = convolve(image, kernel, windows)
-    return [stored(dtype, made.transpose([orders[2].index(name) for name in labels[2]]))]
+    result = convolve(image, kernel, windows)
+    return [stored(made, result.transpose([orders[2].index(name) for name in labels[2]]))]
 
 
 def _labelled(draft: Draft, named: dict[str, int], spatial: list[int]) -> tuple[Shape, str]:

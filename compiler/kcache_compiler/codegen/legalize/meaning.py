@@ -187,11 +187,25 @@ def _count_booleans(op: mlir.Op) -> None:
     made.operands[0] = op.results[0]
 
 
+def _widen_unsigned(op: mlir.Op) -> None:
+    """Factors in the type of the sum: the toolchain would widen them as signed numbers."""
+    wide = str(op.results[0].type.element_type)
+    if not wide.startswith("ui"):
+        return
+    with mlir.before(op):
+        for number, operand in enumerate(list(op.operands)):
+            narrow = str(operand.type.element_type)
+            if narrow != wide:
+                kind = mlir.type_of(str(operand.type).replace(f"{narrow}>", f"{wide}>"))
+                op.operands[number] = mlir.value("stablehlo.convert", [operand], kind)
+
+
 def _product(op: mlir.Op) -> None:
     """Drop an algorithm that only says what operands and result do: factors as they are, sums in the result's
     type. The toolchain lowers none.
     """
     _count_booleans(op)
+    _widen_unsigned(op)
     if "algorithm" not in op.attributes:
         return
     types = [str(element(value.type)) for value in (*op.operands, op.results[0])]
@@ -213,6 +227,7 @@ def _convolution(op: mlir.Op) -> None:
     elements are 0: the toolchain would look behind the end of the padding. Dilated groups are ours.
     """
     _count_booleans(op)
+    _widen_unsigned(op)
     if any(0 in mlir.sizes_of(operand.type) for operand in op.operands):
         _fill(op, [_zero_of(op)])
         return
