@@ -64,7 +64,10 @@ def _refuse(unit: Unit) -> None:
     for operation in mlir.walk(unit.module):
         name = mlir.name_of(operation)
         if name.startswith(("stablehlo.", "chlo.")) and name != "stablehlo.return":
-            raise UnsupportedOp(name, "it has no lowering", mlir.location_of(operation))
+            reason = "it has no lowering"
+            if name == "stablehlo.custom_call":
+                reason = f"no definition of @{mlir.string_of(operation.attributes['call_target_name'])}"
+            raise UnsupportedOp(name, reason, mlir.location_of(operation))
 
 
 def _expand_math(unit: Unit) -> None:

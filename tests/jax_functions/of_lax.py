@@ -38,6 +38,11 @@ def _conv(x: Any, y: Any, **keywords: Any) -> Any:
     return lax.conv_general_dilated(x, y, dimension_numbers=numbers, **keywords)
 
 
+def _random_bits(key: Any) -> Any:
+    key = key.astype(jnp.uint32)
+    return lax.rng_bit_generator(key, (8,), jnp.uint32, algorithm=lax.RandomAlgorithm.RNG_THREE_FRY)
+
+
 _GATHER = lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
 _SCATTER = lax.ScatterDimensionNumbers(
     update_window_dims=(1,), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,)
@@ -185,8 +190,8 @@ CASES: dict[str, Case] = {
     "map": (lambda x: lax.map(lambda row: jnp.cumsum(row) * 2, x), f(3, 5)),
     "fft": (lambda x: lax.fft(x, lax.FftType.FFT, (8,)), c(3, 8)),
     "rng_bit_generator": (
-        lambda k: lax.rng_bit_generator(k, (8,), jnp.uint32, algorithm=lax.RandomAlgorithm.RNG_THREE_FRY),
-        w(2),
+        _random_bits,
+        w(4),
     ),
     "linalg.cholesky": (lambda x: lax.linalg.cholesky(x @ x.T + 3 * jnp.eye(4)), f(4, 4)),
     "linalg.triangular_solve": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -10,26 +11,33 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 
-from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.errors import CompilerError
-from kcache_compiler.types import CompileOptions
-from tests.compiler.codegen_harness import NUMPY, Kernel
-from tests.jax_functions import of_lax, of_nn, of_numpy
+from tests.jax_functions import of_lax, of_linalg, of_nn, of_numpy, of_rest
+from tests.jax_functions.compare import apart
+from tests.jax_functions.compiled import compiled
+from tests.jax_functions.symbolic import NoExport, at_sizes
 from tests.jax_functions.values import made
 
 FUNCTIONS: dict[str, tuple[Any, ...]] = {
     f"{module}.{name}": case
     for module, cases in (
         ("jnp", of_numpy.CASES),
+        ("jnp", of_rest.NUMPY),
+        ("jnp", of_linalg.NUMPY),
         ("lax", of_lax.CASES),
+        ("lax", of_rest.LAX),
+        ("lax", of_linalg.LAX),
         ("nn", of_nn.NN),
+        ("nn", of_rest.NN),
         ("special", of_nn.SPECIAL),
+        ("special", of_rest.SPECIAL),
     )
     for name, case in cases.items()
 }
 
-#: Largest difference that counts as right: relative to the number, and to the result's largest number.
-RELATIVE, OF_LARGEST = 2e-5, 5e-6
+#: How arguments are made: as the list says; in 64 bits; with NaN, infinities, zeros and large numbers among
+#: them; as the list says, of a program whose sizes are symbols.
+MODES = ("f32", "x64", "edges", "symbolic")
 
 
 class Outcome(NamedTuple):
@@ -41,72 +49,68 @@ class Outcome(NamedTuple):
     why: str
 
 
-def outcomes(names: list[str]) -> Iterator[Outcome]:
+class Undefined(Exception):
+    """JAX has no such function: no gradient, no export."""
+
+
+def outcomes(names: list[str], mode: str = "f32") -> Iterator[Outcome]:
+    """What becomes of functions and of their gradients. ``x64`` needs JAX's flag of that name."""
     for name in names:
-        function, *given = FUNCTIONS[name]
-        arguments = [made(name, index, one) for index, one in enumerate(given)]
-        for what, tried in (("forward", function), ("gradient", _gradient(function, arguments))):
-            how, why = ("undefined", "") if tried is None else _ended(tried, arguments)
-            yield Outcome(name, what, how, why)
+        for what in ("forward", "gradient"):
+            yield Outcome(name, what, *_outcome(name, what, mode))
 
 
-def _gradient(function: Callable[..., Any], arguments: list[Any]) -> Callable[..., Any] | None:
-    """The gradient by all arguments of floats, of a weighted sum of the results; None where JAX has none."""
-    over = tuple(i for i, x in enumerate(arguments) if x.dtype == np.float32)
+def _outcome(name: str, what: str, mode: str) -> tuple[str, str]:
+    function, *given = FUNCTIONS[name]
+    arguments = [made(name, index, one, mode) for index, one in enumerate(given)]
+    try:
+        tried = function if what == "forward" else _gradient(function, arguments)
+        why = at_sizes(name, tried, given) if mode == "symbolic" else _differs(tried, arguments)
+    except (Undefined, NoExport) as none:
+        return "undefined", str(none)
+    except CompilerError as error:
+        return "refused", f"{type(error).__name__}: {error}"
+    return ("wrong", why) if why else ("right", "")
+
+
+def _gradient(function: Callable[..., Any], arguments: list[Any]) -> Callable[..., Any]:
+    """The gradient of a weighted sum of the results, by the floats that JAX differentiates by."""
+    over = tuple(i for i, x in enumerate(arguments) if jnp.issubdtype(x.dtype, jnp.inexact))
+    if not over:
+        raise Undefined("no argument of floats")
 
     def total(*given: Any) -> Any:
         parts = [x for x in jax.tree.leaves(function(*given)) if jnp.issubdtype(x.dtype, jnp.inexact)]
         if not parts:
-            raise TypeError("no result of floats")
+            raise Undefined("no result of floats")
         return sum(jnp.sum(jnp.real(x) * _weights(x.shape)) for x in parts)
 
-    if not over:
-        return None
-    gradient = jax.grad(total, argnums=over)
+    whole = jax.grad(total, argnums=over)
+    if not (reason := _refused(whole, arguments)):
+        return whole
+    some = tuple(i for i in over if not _refused(jax.grad(total, argnums=i), arguments))
+    if not some:
+        raise Undefined(f"JAX: {reason}")
+    return jax.grad(total, argnums=some)
+
+
+def _refused(gradient: Callable[..., Any], arguments: list[Any]) -> str:
+    """Why JAX does not differentiate so; nothing where it does."""
     try:
         jax.eval_shape(gradient, *arguments)
-    except (TypeError, ValueError, NotImplementedError):
-        return None
-    return gradient
+    except (TypeError, ValueError, NotImplementedError) as error:
+        return str(error).strip().split("\n", 1)[0][:200] or type(error).__name__
+    return ""
 
 
-def _weights(shape: tuple[int, ...]) -> Any:
-    return np.cos(np.arange(np.prod(shape, dtype=int), dtype=np.float32)).reshape(shape)
+def _weights(shape: tuple[Any, ...]) -> Any:
+    """Numbers that make all elements count, each in its own way."""
+    if all(isinstance(size, int) for size in shape):
+        return np.cos(np.arange(np.prod(shape, dtype=int), dtype=np.float32)).reshape(shape)
+    return jnp.cos(jnp.arange(math.prod(shape), dtype=jnp.float32)).reshape(shape)
 
 
-def _ended(function: Callable[..., Any], arguments: list[Any]) -> tuple[str, str]:
+def _differs(function: Callable[..., Any], arguments: list[Any]) -> str:
     jitted = jax.jit(lambda *given: jax.tree.leaves(function(*given)))
     expected = [np.asarray(x) for x in jitted(*arguments)]
-    exported = jax.export.export(jitted)(*arguments)
-    kept = [arguments[index] for index in exported.module_kept_var_idx]
-    try:
-        found = canonicalize(exported.mlir_module_serialized, "stablehlo")
-        compiled = compile_spec(
-            found.spec_text, found.arg_spec, "x86-64-v3", CompileOptions(), lambda _: None
-        )
-    except CompilerError as error:
-        return "refused", str(error)
-    constants = [np.frombuffer(c.content, NUMPY[c.type.dtype]).reshape(c.type.dims) for c in found.constants]
-    got = Kernel(compiled)(*kept, *constants)
-    why = next((text for text in map(_apart, got, expected) if text), "")
-    return ("wrong", why) if why else ("right", "")
-
-
-def _apart(got: np.ndarray, expected: np.ndarray) -> str:
-    if got.shape != expected.shape or got.dtype != expected.dtype:
-        return f"{got.dtype}{got.shape} should be {expected.dtype}{expected.shape}"
-    if got.dtype.kind in "iub":
-        return "" if np.array_equal(got, expected) else f"{_where(got != expected, got, expected)}"
-    wide = np.complex128 if got.dtype.kind == "c" else np.float64
-    x, y = got.astype(wide), expected.astype(wide)
-    finite = np.abs(y[np.isfinite(y)])
-    scale = float(finite.max()) if finite.size else 0.0
-    narrow = 400.0 if got.dtype.itemsize == 2 else 1.0
-    near = np.isclose(x, y, rtol=RELATIVE * narrow, atol=OF_LARGEST * narrow * scale, equal_nan=True)
-    return "" if near.all() else _where(~near, x, y)
-
-
-def _where(off: np.ndarray, got: np.ndarray, expected: np.ndarray) -> str:
-    at = tuple(int(i[0]) for i in np.nonzero(np.atleast_1d(off)))
-    count = int(np.count_nonzero(off))
-    return f"{count} differ, at {at}: {np.atleast_1d(got)[at]} should be {np.atleast_1d(expected)[at]}"
+    return apart(compiled(jax.export.export(jitted)(*arguments))(arguments), expected)

@@ -62,15 +62,29 @@ def c(*shape: int) -> Given:
     return Given(shape, -2.0, 2.0, "complex64")
 
 
-def made(name: str, index: int, given: Given) -> Any:
+#: The dtypes of 64 bits in the place of those of 32.
+_WIDE = {"float32": "float64", "int32": "int64", "uint32": "uint64", "complex64": "complex128"}
+#: What stands among the numbers in the mode ``edges``.
+_EDGES = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 1e30, -1e30, 1e-40)
+
+
+def made(name: str, index: int, given: Given, mode: str = "f32") -> Any:
     """The argument, from a seed that the function's name gives."""
     random = np.random.default_rng([zlib.crc32(name.encode()), index])
     low, high, shape = given.low, given.high, given.shape
+    dtype = _WIDE.get(given.dtype, given.dtype) if mode == "x64" else given.dtype
     if given.dtype == "complex64":
-        return (random.uniform(low, high, shape) + 1j * random.uniform(low, high, shape)).astype("complex64")
+        return (random.uniform(low, high, shape) + 1j * random.uniform(low, high, shape)).astype(dtype)
     if given.dtype == "float32":
-        return random.uniform(low, high, shape).astype("float32")
-    return random.integers(int(low), int(high), shape).astype(given.dtype)
+        numbers = random.uniform(low, high, shape).astype(dtype)
+        return _with_edges(random, numbers) if mode == "edges" else numbers
+    return random.integers(int(low), int(high), shape).astype(dtype)
+
+
+def _with_edges(random: np.random.Generator, numbers: Any) -> Any:
+    """A third of the numbers replaced."""
+    chosen = random.choice(_EDGES, numbers.shape).astype("float32")
+    return np.where(random.random(numbers.shape) < 1 / 3, chosen, numbers)
 
 
 def words(text: str) -> list[str]:

@@ -43,6 +43,7 @@ _DEFAULTS: dict[str, re.Pattern[str]] = {
     "lower": _FALSE,
     "has_side_effect": _FALSE,
     "backend_config": _EMPTY,
+    "mhlo.backend_config": _EMPTY,
     "called_computations": _EMPTY,
     "output_operand_aliases": _EMPTY,
     "api_version": _ORIGINAL_API,
@@ -58,7 +59,7 @@ _REQUIRED = {
 }
 
 #: Attributes with a dialect prefix are annotations, except these, which say what a custom call does.
-_MEANINGFUL = frozenset({"mhlo.attributes"})
+_MEANINGFUL = frozenset({"mhlo.attributes", "mhlo.backend_config"})
 
 
 def canonical_attributes(

@@ -165,11 +165,11 @@ class Loops:
         if innermost and self._asks(size, values):
             return self._asked(bounds, values, step)
         if not values and self._side_by_side(position):
-            self._jammed(bounds, counters)
+            self._jammed(bounds, counters, registers)
             return {}
         rows = self._rows(position) if not values else 1
         if rows > 1:
-            self._by_rows(bounds, counters, rows, step)
+            self._by_rows(bounds, counters, rows, registers, step)
             return {}
         passing = [self.access(slot) for slot in self.slots if self.access(slot).buffer in self.writer.blocks]
         if innermost and passing and not values:
@@ -214,7 +214,9 @@ class Loops:
         few = isinstance(size, int) and size * self._operations() <= UNROLLED
         return few and all(nest.axes[-1].parallel for nest in nests)
 
-    def _jammed(self, bounds: tuple[mlir.Value, mlir.Value], counters: list[mlir.Value]) -> None:
+    def _jammed(
+        self, bounds: tuple[mlir.Value, mlir.Value], counters: list[mlir.Value], registers: Registers
+    ) -> None:
         """The loop over the split axis, the innermost written out, with all totals in registers."""
         size = self.segment[0].nest.axes[-1].size
         assert isinstance(size, int)
@@ -226,14 +228,14 @@ class Loops:
             results: dict[Any, mlir.Value] = {}
             for number, last in enumerate(along):
                 carried = {slot: inside[slot, number] for slot in slots}
-                found = self.bodies([*counters, counter, last], {}, carried)
+                found = self.bodies([*counters, counter, last], dict(registers), carried)
                 results |= {(slot, number): value for slot, value in found.items()}
             return results
 
         def here(number: int) -> list[mlir.Value]:
             return [*counters, mlir.constant(0), along[number]]
 
-        start = {(slot, n): self.writer.read(self.access(slot), here(n), {}) for slot, n in keys}
+        start = {(slot, n): self.writer.read(self.access(slot), here(n), dict(registers)) for slot, n in keys}
         final = carry(bounds, 1, start, step)
         for slot, number in keys:
             self.writer.write_back(self.access(slot), here(number), {}, final[slot, number])
@@ -261,6 +263,7 @@ class Loops:
         bounds: tuple[mlir.Value, mlir.Value],
         counters: list[mlir.Value],
         rows: int,
+        known: Registers,
         step: Step,
     ) -> None:
         """``rows`` iterations inside the innermost loop, in their order, then what is left one by one."""
@@ -273,7 +276,7 @@ class Loops:
             inner = for_loop(self.writer.bounds_of(self.segment[0].nest, self.depth - 1), 1, [])
             with mlir.at_end(mlir.block_of(inner)):
                 along = mlir.block_of(inner).arguments[0]
-                registers: Registers = {}
+                registers = dict(known)
                 for row in range(rows):
                     at = memory.plus(first, mlir.constant(row))
                     self.bodies([*counters, at, along], registers, {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kcache_compiler.errors import InvalidProgram
 from kcache_compiler.frontends import context as mlir
+from kcache_compiler.frontends.approximate import exact_top_k
 from kcache_compiler.frontends.context import Native
 
 #: CHLO ops that code generation computes itself, more accurately than their legalization would.
@@ -81,6 +82,8 @@ def legalize_chlo(module: Native, names: set[str]) -> None:
     native = {f"chlo.{op}" for op in NATIVE_CHLO}
     rest = {n for n in names if n.startswith("chlo.")} - native - _IMPORTED_CHLO
     topk = "stablehlo.custom_call" in names and _restore_topk(module)
+    if "stablehlo.custom_call" in names:
+        exact_top_k(module, _all(module, {"stablehlo.custom_call"}))
     if not rest and not topk:
         return
     _set_aside(module, native | {f"chlo.broadcast_{op}" for op in NATIVE_CHLO})

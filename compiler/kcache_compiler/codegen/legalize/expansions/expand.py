@@ -9,6 +9,7 @@ from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.legalize.elementwise import cast, signless_tensor
 from kcache_compiler.codegen.legalize.expansions import fourier, norms, randoms, recast, triangles
 from kcache_compiler.codegen.legalize.expansions.lapack import is_lapack, lapack
+from kcache_compiler.codegen.legalize.expansions.lapack import is_lapack, lapack
 from kcache_compiler.codegen.legalize.expansions.text import Lines, Tensor
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.errors import UnsupportedOp
@@ -23,6 +24,8 @@ def expand_definitions(unit: Unit) -> None:
         name = mlir.name_of(op)
         kinds = [value.type for value in (*op.operands, *op.results)]
         if name == "stablehlo.bitcast_convert" and not _widths_differ(kinds):
+            continue
+        if name == "stablehlo.custom_call" and not is_lapack(op):
             continue
         if name == "stablehlo.custom_call" and not is_lapack(op):
             continue
@@ -136,12 +139,17 @@ def _recast(op: mlir.Op, lines: Lines, operands: list[Tensor]) -> list[Tensor]:
     return [recast.recast(lines, operands[0], _tensor("", op.results[0].type))]
 
 
+def _lapack(op: mlir.Op, lines: Lines, operands: list[Tensor]) -> list[Tensor]:
+    return lapack(op, lines, operands, [_tensor("", result.type) for result in op.results])
+
+
 _TABLE: dict[str, Definition] = {
     "stablehlo.batch_norm_grad": _norm(norms.gradient),
     "stablehlo.batch_norm_inference": _norm(norms.inference),
     "stablehlo.batch_norm_training": _norm(norms.training),
     "stablehlo.bitcast_convert": _recast,
     "stablehlo.cholesky": _cholesky,
+    "stablehlo.custom_call": _lapack,
     "stablehlo.fft": _fft,
     "stablehlo.rng_bit_generator": _random,
     "stablehlo.triangular_solve": _solve,

@@ -193,17 +193,6 @@ class Lines:
 
     def loop(self, turns: int, start: Tensor, body: Callable[[Lines, Tensor, Tensor], Tensor]) -> Tensor:
         """``body(lines, place, value)`` for every place from 0, each of what the one before gave."""
-        first = self.number("0", "i32")
-        inner = Lines(count=self.count + 100)
-        place = Tensor("%place", "i32", ())
-        values = [Tensor(f"%carried{at}", one.element, one.shape) for at, one in enumerate(start)]
-        test = inner.compare("LT", place, inner.number(str(count), "i32"))
-        if while_last:
-            test = inner.each("and", test, values[-1])
-        condition, inner.lines = inner.lines, []
-        following = inner.each("add", place, inner.number("1", "i32"))
-        made = body(inner, place, values)
-        self.count = inner.count + 1
         return self.turns(turns, [start], lambda inner, place, values: [body(inner, place, *values)])[0]
 
     def turns(
@@ -216,7 +205,20 @@ class Lines:
         """``body(lines, place, values)`` for every place from 0, each of what the one before gave;
         ``while_last``: no more once the last value, a truth value, is false.
         """
+        first = self.number("0", "i32")
+        inner = Lines(count=self.count + 100)
+        place = Tensor("%place", "i32", ())
+        values = [Tensor(f"%carried{at}", one.element, one.shape) for at, one in enumerate(start)]
+        test = inner.compare("LT", place, inner.number(str(count), "i32"))
+        if while_last:
+            test = inner.each("and", test, values[-1])
+        condition, inner.lines = inner.lines, []
+        following = inner.each("add", place, inner.number("1", "i32"))
+        made = body(inner, place, values)
+        self.count = inner.count + 1
         name = f"%loop{self.count}"
+        given = ", ".join(f"{one.name} = {was.name}" for one, was in zip(values, start, strict=True))
+        types = ", ".join(["tensor<i32>", *(one.type for one in start)])
         self.lines += [
             f"{name}:{len(values) + 1} = stablehlo.while(%place = {first.name}, {given}) : {types}",
             "cond {",
@@ -225,8 +227,6 @@ class Lines:
             "} do {",
             *inner.lines,
             f"stablehlo.return {', '.join([following.name, *(one.name for one in made)])} : {types}",
-        given = ", ".join(f"{one.name} = {was.name}" for one, was in zip(values, start, strict=True))
-        types = ", ".join(["tensor<i32>", *(one.type for one in start)])
             "}",
         ]
         return [Tensor(f"{name}#{at + 1}", one.element, one.shape) for at, one in enumerate(start)]

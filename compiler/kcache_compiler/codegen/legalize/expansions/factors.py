@@ -1,0 +1,215 @@
+"""LU and QR factors as LAPACK packs them, a column a turn of a loop. Matrices have one batch axis."""
+
+from __future__ import annotations
+
+from kcache_compiler.codegen.legalize.expansions.text import Lines, Tensor, real_of, tensor
+
+
+def lu(lines: Lines, matrix: Tensor) -> list[Tensor]:
+    """``getrf``: both factors in one matrix, the row (from 1) that each row changed places with, and the
+    first pivot (from 1) that is 0, or 0.
+    """
+    batch, rows, columns = matrix.shape
+    count = min(rows, columns)
+
+    def column(inner: Lines, place: Tensor, carried: list[Tensor]) -> list[Tensor]:
+        """The next column: the largest number below becomes the pivot."""
+        packed, pivots = carried
+        sizes = _sizes(inner, inner.row(packed, 2, place))
+        below = at(inner, sizes, 1, place, "GE")
+        sizes = inner.choose(below, sizes, inner.number("-1.0", sizes.element, sizes.shape))
+        top = inner.broadcast(fold(inner, "maximum", sizes, [1], "0xFF800000"), sizes.shape, [0])
+        numbers = inner.iota("i32", sizes.shape, 1)
+        none = inner.number(str(rows), "i32", sizes.shape)
+        first = inner.choose(inner.compare("EQ", sizes, top), numbers, none)
+        chosen = fold(inner, "minimum", first, [1], str(rows))
+        here = inner.broadcast(place, chosen.shape, [])
+        beyond = inner.number(str(rows), "i32", chosen.shape)
+        chosen = inner.choose(inner.compare("EQ", chosen, beyond), here, chosen)
+        packed = _eliminated(inner, _exchanged(inner, packed, place, chosen), place)
+        later = inner.broadcast(
+            inner.each("add", chosen, inner.number("1", "i32", chosen.shape)), pivots.shape, [0]
+        )
+        return [packed, inner.choose(at(inner, pivots, 1, place, "EQ"), later, pivots)]
+
+    start = [matrix, lines.number("0", "i32", (batch, count))]
+    packed, pivots = lines.turns(count, start, column)
+    diagonal = lines.choose(_diagonal(lines, packed), packed, lines.zeros(packed.element, packed.shape))
+    diagonal = lines.cut(lines.total(diagonal, [2]), 1, 0, count)
+    zeros = lines.compare("EQ", diagonal, lines.zeros(diagonal.element, diagonal.shape))
+    return [packed, pivots, first_of(lines, zeros)]
+
+
+def _exchanged(inner: Lines, packed: Tensor, place: Tensor, chosen: Tensor) -> Tensor:
+    """The row at ``place`` and the one that each matrix has ``chosen`` change places."""
+    wanted = inner.broadcast(chosen, packed.shape, [0])
+    there = inner.compare("EQ", inner.iota("i32", packed.shape, 1), wanted)
+    picked = inner.total(inner.choose(there, packed, inner.zeros(packed.element, packed.shape)), [1])
+    old = inner.broadcast(inner.row(packed, 1, place), packed.shape, [0, 2])
+    moved = inner.choose(there, old, packed)
+    here = at(inner, packed, 1, place, "EQ")
+    return inner.choose(here, inner.broadcast(picked, packed.shape, [0, 2]), moved)
+
+
+def _eliminated(inner: Lines, packed: Tensor, place: Tensor) -> Tensor:
+    """The column at ``place`` below its pivot divided by it, and its multiples taken from those after it."""
+    row = inner.row(packed, 1, place)
+    column = inner.row(packed, 2, place)
+    pivot = inner.broadcast(inner.row(row, 1, place), column.shape, [0])
+    zero = inner.compare("EQ", pivot, inner.zeros(pivot.element, pivot.shape))
+    factor = inner.choose(zero, column, inner.each("divide", column, pivot))
+    factor = inner.broadcast(factor, packed.shape, [0, 1])
+    product = inner.each("multiply", factor, inner.broadcast(row, packed.shape, [0, 2]))
+    below = at(inner, packed, 1, place, "GT")
+    after = inner.each("and", below, at(inner, packed, 2, place, "GT"))
+    here = inner.each("and", below, at(inner, packed, 2, place, "EQ"))
+    made = inner.choose(after, inner.each("subtract", packed, product), packed)
+    return inner.choose(here, factor, made)
+
+
+def qr(lines: Lines, matrix: Tensor) -> list[Tensor]:
+    """``geqrf``: R and, below it, the reflections without their 1; their factors."""
+    batch, rows, columns = matrix.shape
+    count = min(rows, columns)
+
+    def column(inner: Lines, place: Tensor, carried: list[Tensor]) -> list[Tensor]:
+        """Reflect the next column to its first axis, and those after it with it."""
+        packed, taus = carried
+        vector, beta, tau = _reflection(inner, inner.row(packed, 2, place), place)
+        known = inner.dot(inner.conjugate(vector), packed, 1, (1, 1), (batch, columns))
+        moved = _less(inner, packed, inner.conjugate(tau), vector, known)
+        made = inner.choose(at(inner, packed, 2, place, "GT"), moved, packed)
+        here = at(inner, packed, 2, place, "EQ")
+        on = inner.each("and", here, at(inner, packed, 1, place, "EQ"))
+        under = inner.each("and", here, at(inner, packed, 1, place, "GT"))
+        made = inner.choose(under, inner.broadcast(vector, packed.shape, [0, 1]), made)
+        made = inner.choose(on, inner.broadcast(beta, packed.shape, [0]), made)
+        spread = inner.broadcast(tau, taus.shape, [0])
+        return [made, inner.choose(at(inner, taus, 1, place, "EQ"), spread, taus)]
+
+    return lines.turns(count, [matrix, lines.zeros(matrix.element, (batch, count))], column)
+
+
+def _reflection(inner: Lines, column: Tensor, place: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The vector whose reflection leaves of ``column`` one number; that number; the factor."""
+    below, here = at(inner, column, 1, place, "GT"), at(inner, column, 1, place, "EQ")
+    zeros = inner.zeros(column.element, column.shape)
+    alpha = inner.row(column, 1, place)
+    length = norm(inner, inner.choose(at(inner, column, 1, place, "GE"), column, zeros))
+    rest = norm(inner, inner.choose(below, column, zeros))
+    complex_ = column.element.startswith("complex")
+    first = inner.part(alpha, "real") if complex_ else alpha
+    nothing = inner.zeros(first.element, first.shape)
+    beta = inner.choose(inner.compare("GE", first, nothing), inner.each("negate", length), length)
+    flat = inner.compare("EQ", rest, nothing)
+    if complex_:
+        straight = inner.compare("EQ", inner.part(alpha, "imag"), nothing)
+        flat = inner.each("and", flat, straight)
+        beta = inner.pair(beta, nothing)
+    beta = inner.choose(flat, alpha, beta)
+    difference = inner.each("subtract", beta, alpha)
+    one = unit(inner, alpha.element, alpha.shape)
+    none = inner.zeros(alpha.element, alpha.shape)
+    tau = inner.choose(flat, none, inner.each("divide", difference, inner.choose(flat, one, beta)))
+    by = inner.choose(flat, one, inner.each("negate", difference))
+    vector = inner.each("divide", column, inner.broadcast(by, column.shape, [0]))
+    vector = inner.choose(below, vector, zeros)
+    return inner.choose(here, unit(inner, column.element, column.shape), vector), beta, tau
+
+
+def _less(inner: Lines, matrix: Tensor, tau: Tensor, vector: Tensor, row: Tensor) -> Tensor:
+    """``matrix - tau * vector * row``."""
+    scaled = inner.each("multiply", inner.broadcast(tau, vector.shape, [0]), vector)
+    left = inner.broadcast(scaled, matrix.shape, [0, 1])
+    product = inner.each("multiply", left, inner.broadcast(row, matrix.shape, [0, 2]))
+    return inner.each("subtract", matrix, product)
+
+
+def orthogonal(lines: Lines, packed: Tensor, taus: Tensor, columns: int) -> Tensor:
+    """``orgqr``: the first columns of the product of the reflections of ``qr``."""
+    batch, rows, _ = packed.shape
+    count = taus.shape[1]
+
+    def apply(inner: Lines, turn: Tensor, carried: list[Tensor]) -> list[Tensor]:
+        """One reflection more, the last first."""
+        (made,) = carried
+        place = inner.each("subtract", inner.number(str(count - 1), "i32"), turn)
+        column = inner.row(packed, 2, place)
+        below, here = at(inner, column, 1, place, "GT"), at(inner, column, 1, place, "EQ")
+        vector = inner.choose(below, column, inner.zeros(column.element, column.shape))
+        vector = inner.choose(here, unit(inner, column.element, column.shape), vector)
+        known = inner.dot(inner.conjugate(vector), made, 1, (1, 1), (batch, columns))
+        return [_less(inner, made, inner.row(taus, 1, place), vector, known)]
+
+    return lines.turns(count, [identity(lines, packed.element, (batch, rows, columns))], apply)[0]
+
+
+def norm(lines: Lines, vectors: Tensor) -> Tensor:
+    """Lengths along the last axis, without overflow."""
+    complex_ = vectors.element.startswith("complex")
+    parts = [lines.part(vectors, which) for which in ("real", "imag")] if complex_ else [vectors]
+    axis = len(vectors.shape) - 1
+    tops = [fold(lines, "maximum", lines.each("abs", part), [axis], "0.0") for part in parts]
+    top = tops[0] if len(tops) == 1 else lines.each("maximum", *tops)
+    flat = lines.compare("EQ", top, lines.zeros(top.element, top.shape))
+    scale = lines.choose(flat, unit(lines, top.element, top.shape), top)
+    by = lines.broadcast(scale, vectors.shape, list(range(axis)))
+    squares = [lines.each("multiply", part, part) for part in (lines.each("divide", p, by) for p in parts)]
+    total = squares[0] if len(squares) == 1 else lines.each("add", *squares)
+    return lines.each("multiply", scale, lines.each("sqrt", lines.total(total, [axis])))
+
+
+def _sizes(lines: Lines, numbers: Tensor) -> Tensor:
+    """What pivots are chosen by."""
+    if not numbers.element.startswith("complex"):
+        return lines.each("abs", numbers)
+    parts = (lines.each("abs", lines.part(numbers, which)) for which in ("real", "imag"))
+    return lines.each("add", *parts)
+
+
+def at(lines: Lines, like: Tensor, axis: int, place: Tensor, direction: str) -> Tensor:
+    """Where the place along ``axis`` compares so with ``place``."""
+    return lines.compare(
+        direction, lines.iota("i32", like.shape, axis), lines.broadcast(place, like.shape, [])
+    )
+
+
+def _diagonal(lines: Lines, like: Tensor) -> Tensor:
+    return lines.compare("EQ", lines.iota("i32", like.shape, 1), lines.iota("i32", like.shape, 2))
+
+
+def identity(lines: Lines, element: str, shape: tuple[int, ...]) -> Tensor:
+    """Matrices with 1 on the diagonal."""
+    zeros = lines.zeros(element, shape)
+    return lines.choose(_diagonal(lines, zeros), unit(lines, element, shape), zeros)
+
+
+def unit(lines: Lines, element: str, shape: tuple[int, ...]) -> Tensor:
+    """Nothing but 1."""
+    if not element.startswith("complex"):
+        return lines.number("1.0", element, shape)
+    return lines.pair(lines.number("1.0", real_of(element), shape), lines.zeros(real_of(element), shape))
+
+
+def first_of(lines: Lines, flags: Tensor) -> Tensor:
+    """The first place (from 1) along the last axis that is true, or 0."""
+    count = flags.shape[-1]
+    numbers = lines.iota("i32", flags.shape, len(flags.shape) - 1)
+    none = lines.number(str(count), "i32", flags.shape)
+    place = fold(lines, "minimum", lines.choose(flags, numbers, none), [len(flags.shape) - 1], str(count))
+    later = lines.each("add", place, lines.number("1", "i32", place.shape))
+    missing = lines.compare("EQ", place, lines.number(str(count), "i32", place.shape))
+    return lines.choose(missing, lines.number("0", "i32", place.shape), later)
+
+
+def fold(lines: Lines, op: str, value: Tensor, dims: list[int], start: str) -> Tensor:
+    """``value`` reduced along ``dims`` by an operation."""
+    if start == "0xFF800000" and value.element == "f64":
+        start = "0xFFF0000000000000"
+    init = lines.number(start, value.element)
+    shape = tuple(size for axis, size in enumerate(value.shape) if axis not in dims)
+    text = (
+        f"stablehlo.reduce({value.name} init: {init.name}) applies stablehlo.{op} across dimensions = "
+        f"[{', '.join(map(str, dims))}] : ({value.type}, {init.type}) -> {tensor(value.element, shape)}"
+    )
+    return lines.line(text, value.element, shape)

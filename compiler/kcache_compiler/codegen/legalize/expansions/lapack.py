@@ -1,0 +1,115 @@
+"""Custom calls by which JAX asks LAPACK and BLAS on CPUs: here they are definitions, not calls."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+
+from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.legalize.expansions import factors, rotations, triangles
+from kcache_compiler.codegen.legalize.expansions.text import Lines, Tensor
+
+_TARGET = re.compile(r"lapack_([sdcz])(\w+)_ffi")
+_ELEMENTS = {"s": "f32", "d": "f64", "c": "complex<f32>", "z": "complex<f64>"}
+_LETTER = re.compile(r"(\w+) = (\d+) : ui8")
+#: What JAX lets a call say of itself, beside what it asks for.
+_SETTINGS = ("mhlo.backend_config", "backend_config")
+
+#: Results of operands with one batch axis, and of the letters that say what is asked for.
+Routine = Callable[[Lines, list[Tensor], dict[str, str], list[Tensor]], list[Tensor]]
+
+
+def lapack(op: mlir.Op, lines: Lines, operands: list[Tensor], results: list[Tensor]) -> list[Tensor]:
+    """The results of a call that ``is_lapack``."""
+    routine, axes, _ = _TABLE[_routine(op)]
+    flat = [lines.reshape(one, _flat(one.shape, axes[place])) for place, one in enumerate(operands)]
+    made = routine(lines, flat, _letters(op), results)
+    return [lines.reshape(one, result.shape) for one, result in zip(made, results, strict=True)]
+
+
+def is_lapack(op: mlir.Op) -> bool:
+    """Whether a custom call is of a routine that has a definition here, and asks for what it does."""
+    routine = _routine(op)
+    if routine not in _TABLE or not op.operands:
+        return False
+    _, axes, letters = _TABLE[routine]
+    kinds = [value.type for value in op.operands]
+    prefix = _TARGET.fullmatch(_target(op))
+    assert prefix is not None
+    if len(kinds) != len(axes) or any(str(mlir.element_of(kind)) != _ELEMENTS[prefix[1]] for kind in kinds):
+        return False
+    given = _letters(op)
+    return all(given.get(name, " ") in allowed for name, allowed in letters.items())
+
+
+def _target(op: mlir.Op) -> str:
+    return mlir.string_of(op.attributes["call_target_name"])
+
+
+def _routine(op: mlir.Op) -> str:
+    found = _TARGET.fullmatch(_target(op))
+    return found[2] if found else ""
+
+
+def _letters(op: mlir.Op) -> dict[str, str]:
+    text = " ".join(str(op.attributes[name]) for name in _SETTINGS if name in op.attributes)
+    return {name: chr(int(code)) for name, code in _LETTER.findall(text)}
+
+
+def _flat(shape: tuple[int, ...], axes: int) -> tuple[int, ...]:
+    """One batch axis before the last ``axes``."""
+    place = len(shape) - axes
+    return (math.prod(shape[:place]), *shape[place:])
+
+
+def _potrf(lines: Lines, given: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
+    """The factor, and the first pivot (from 1) that is not above 0."""
+    factor = triangles.cholesky(lines, given[0], how["uplo"] == "L")
+    diagonal = rotations.diagonal(lines, factor)
+    above = lines.compare("GT", diagonal, lines.zeros(diagonal.element, diagonal.shape))
+    return [factor, factors.first_of(lines, lines.each("not", above))]
+
+
+def _trsm(lines: Lines, given: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
+    turn = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}[how["trans_x"]]
+    left, lower, unit = how["side"] == "L", how["uplo"] == "L", how["diag"] == "U"
+    return [triangles.triangular_solve(lines, given[0], given[1], left, lower, unit, turn)]
+
+
+def _getrf(lines: Lines, given: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
+    return factors.lu(lines, given[0])
+
+
+def _geqrf(lines: Lines, given: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
+    return factors.qr(lines, given[0])
+
+
+def _orgqr(lines: Lines, given: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
+    return [factors.orthogonal(lines, given[0], given[1], results[0].shape[-1])]
+
+
+def _syevd(lines: Lines, given: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
+    return rotations.eigen(lines, given[0], how["uplo"] == "L")
+
+
+def _gesdd(lines: Lines, given: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
+    """The operand comes back as it was: LAPACK leaves nothing of use there."""
+    values, left, right, bad = rotations.singular(lines, given[0], "S" if how["mode"] == "N" else how["mode"])
+    if how["mode"] == "N":
+        left, right = (lines.zeros(one.element, one.shape) for one in results[2:4])
+    return [given[0], values, left, right, bad]
+
+
+#: Routine -> its definition, the axes of each operand that are not batch, the letters that it takes.
+_TABLE: dict[str, tuple[Routine, tuple[int, ...], dict[str, str]]] = {
+    "potrf": (_potrf, (2,), {"uplo": "LU"}),
+    "trsm": (_trsm, (2, 2), {"side": "LR", "uplo": "LU", "trans_x": "NTC", "diag": "NU"}),
+    "getrf": (_getrf, (2,), {}),
+    "geqrf": (_geqrf, (2,), {}),
+    "orgqr": (_orgqr, (2, 1), {}),
+    "ungqr": (_orgqr, (2, 1), {}),
+    "syevd": (_syevd, (2,), {"mode": "NV", "uplo": "LU"}),
+    "heevd": (_syevd, (2,), {"mode": "NV", "uplo": "LU"}),
+    "gesdd": (_gesdd, (2,), {"mode": "ASN"}),
+}

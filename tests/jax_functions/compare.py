@@ -1,0 +1,52 @@
+"""Whether results are what JAX gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+#: Largest difference that counts as right, by the bytes of a real number: relative to the number, and to the
+#: result's largest number. NaN and infinities are in the same places, integers and truth values are equal.
+TOLERANCES: dict[int, tuple[float, float]] = {2: (8e-3, 2e-3), 4: (2e-5, 5e-6), 8: (1e-11, 1e-12)}
+
+
+def apart(got: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> str:
+    """What the first result that differs has, and should have; nothing where all agree."""
+    if len(got) != len(expected):
+        return f"{len(got)} results, should be {len(expected)}"
+    return next((why for why in map(_apart, got, expected) if why), "")
+
+
+def _apart(got: np.ndarray, expected: np.ndarray) -> str:
+    if got.shape != expected.shape or got.dtype != expected.dtype:
+        return f"{got.dtype}{got.shape} should be {expected.dtype}{expected.shape}"
+    if got.dtype.kind in "iub":
+        return _where(got != expected, got, expected)
+    if got.dtype.kind == "c":
+        real = got.real.dtype.itemsize
+        scale = _largest(np.stack([expected.real, expected.imag]))
+        off = _far(got.real, expected.real, real, scale) | _far(got.imag, expected.imag, real, scale)
+        return _where(off, got, expected)
+    return _where(_far(got, expected, got.dtype.itemsize, _largest(expected)), got, expected)
+
+
+def _far(got: np.ndarray, expected: np.ndarray, width: int, scale: float) -> np.ndarray:
+    relative, of_largest = TOLERANCES[width]
+    x, y = got.astype(np.float64), expected.astype(np.float64)
+    return ~np.isclose(x, y, rtol=relative, atol=of_largest * scale, equal_nan=True)
+
+
+def _largest(numbers: np.ndarray) -> float:
+    wide = np.abs(numbers.astype(np.float64))
+    finite = wide[np.isfinite(wide)]
+    return float(finite.max()) if finite.size else 0.0
+
+
+def _where(off: np.ndarray, got: np.ndarray, expected: np.ndarray) -> str:
+    count = int(np.count_nonzero(off))
+    if not count:
+        return ""
+    at = tuple(int(i[0]) for i in np.nonzero(np.atleast_1d(off)))
+    was, should = np.atleast_1d(got)[at], np.atleast_1d(expected)[at]
+    return f"{count} of {off.size} differ, at {at}: {was} should be {should}"

@@ -1,0 +1,34 @@
+"""A JAX export as a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kcache_compiler import canonicalize, compile_spec
+from kcache_compiler.types import CompileOptions
+from kcache_grpc.client.exported import portable_artifact
+from tests.compiler.codegen_harness import NUMPY, Kernel
+
+TARGET = "x86-64-v3"
+
+
+class Compiled(NamedTuple):
+    """A kernel, the arguments that the export kept, and the constants that were lifted."""
+
+    kernel: Kernel
+    kept: Sequence[int]
+    constants: list[np.ndarray]
+
+    def __call__(self, arguments: Sequence[Any]) -> tuple[np.ndarray, ...]:
+        return self.kernel(*(arguments[index] for index in self.kept), *self.constants)
+
+
+def compiled(exported: Any) -> Compiled:
+    """As the client takes it. Raises what the compiler raises."""
+    found = canonicalize(portable_artifact(exported), "stablehlo")
+    made = compile_spec(found.spec_text, found.arg_spec, TARGET, CompileOptions(), lambda _: None)
+    constants = [np.frombuffer(c.content, NUMPY[c.type.dtype]).reshape(c.type.dims) for c in found.constants]
+    return Compiled(Kernel(made), exported.module_kept_var_idx, constants)
