@@ -123,7 +123,7 @@ PIPELINE: tuple[Stage, ...] = (
     Rewrite("narrow-selects", select_as_integers),
     Rewrite("half-conversions", convert_half_in_software),
     *BUFFERIZE,
-    LAUNCHES,
+    *LAUNCHES,
     *LOWER,
     TUNE,
     *EMIT,

@@ -7,30 +7,25 @@ code other than 0 the remaining launches are skipped and the code is returned.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.attention.gather import gather
 from kcache_compiler.codegen.attention.outline import outline_attention
-from kcache_compiler.codegen.chunks import outline_chunks
 from kcache_compiler.codegen.formula import Formula, add, apply, mul, text
-from kcache_compiler.codegen.gemm.outline import outline_contraction
 from kcache_compiler.codegen.gemm.recognize import is_contraction, recognize
 from kcache_compiler.codegen.gemm.wide import widen_sums
-from kcache_compiler.codegen.launch import Outlined, outline, read_nest
+from kcache_compiler.codegen.launch import Outlined, read_nest
 from kcache_compiler.codegen.memory import emit_formula, i64, pointer_type
 from kcache_compiler.codegen.nest import Check
+from kcache_compiler.codegen.outlining import Repeats
 from kcache_compiler.codegen.place import OpenSizes, address_of, place_of
 from kcache_compiler.codegen.runs import plan_launches
 from kcache_compiler.codegen.selections import combinings_of
 from kcache_compiler.codegen.shape import Shapes, row_major
-from kcache_compiler.codegen.shuffles.outline import outline_marker
 from kcache_compiler.codegen.signature import stated
 from kcache_compiler.codegen.stage import Unit
-from kcache_compiler.codegen.streams import streamed
-from kcache_compiler.codegen.tails import ended
-from kcache_compiler.codegen.windows.outline import is_window, outline_window
 from kcache_compiler.codegen.workspace import plan
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.schedule.choices import parse_choices
@@ -133,49 +128,19 @@ def build_entry(unit: Unit) -> None:
     taken = {op for found in attentions for op in found.members}
     widen_sums(unit, main, shapes, taken)
     choices = parse_choices(unit.options.schedule)
-    lanes = unit.target.vector_bytes
+    repeats = Repeats(unit, shapes)
     for planned in plan_launches(
         main,
         shapes,
         lambda one: _is_head(unit, one, shapes),
-        lanes,
+        unit.target.vector_bytes,
         taken,
         combines=lambda one: combinings_of(one, strict),
         limits=choices.group_limits,
     ):
-        slides = choices.contraction == "windows" and is_window(planned.generics, shapes)
-        whole = None
-        if not slides:
-            whole = outline_contraction(unit, planned.generics, f"launch_{len(launches)}", shapes)
-        if whole is not None:
-            launches.append((planned.generics, whole))
-            spared += whole.spared
-            continue
-        parts = planned.parts or [planned]
-        window = None
-        if planned.fused.split is None and choices.contraction != "loops":
-            window = outline_window(unit, planned.generics, f"launch_{len(launches)}", shapes)
-        if window is not None:
-            launches.append((planned.generics[: window[0]], window[1]))
-            parts = parts[window[0] :]
-        for one in parts:
-            name = f"launch_{len(launches)}"
-            marker = outline_marker(unit.module, one.generics[0], name, shapes)
-            if marker is not None:
-                launches.append((one.generics, marker))
-                continue
-            if one.fused.split is not None:
-                if one.fused.shared:
-                    one.fused = ended(one.fused, one.codes, one.buffers, unit.target)
-                launches.append((one.generics, outline_chunks(unit.module, name, one, shapes, strict)))
-                spared += one.spared
-                continue
-            fused = streamed(one.fused, one.buffers, shapes, unit.target, choices.stream_bytes)
-            fused = ended(fused, one.codes, one.buffers, unit.target)
-            fused = replace(fused, together=choices.rows_together, turns=choices.vectors_a_turn)
-            outlined = outline(unit.module, name, fused, one.codes, one.buffers, shapes)
-            launches.append((one.generics, outlined))
-            spared += one.spared
+        written = repeats.write(planned, len(launches))
+        launches += written.launches
+        spared += written.spared
     if attentions:
         place = {op: number for number, op in enumerate(mlir.walk(main))}
         launches.sort(key=lambda launch: place[launch[0][-1]])
@@ -186,8 +151,8 @@ def build_entry(unit: Unit) -> None:
     scratch, shared = _most([one.scratch for one in outlines]), _most([one.shared for one in outlines])
     areas = _Areas(workspace.size, add(workspace.size, shared), scratch)
     unit.workspace = add(areas.scratch_at, mul(scratch, "workers")) if scratch else areas.scratch_at
-    for launch in outlines:
-        _task(unit.module, launch)
+    own = {launch.code: launch for launch in outlines}.values()
+    mlir.splice(unit.module, "\n".join(map(_task, own)), *(launch.code for launch in own))
     mlir.splice(unit.module, _SUPPORT)
     if any(launch.slices for launch in outlines):
         mlir.splice(unit.module, _FEW_SLICES)
@@ -264,15 +229,15 @@ def _words(launch: Outlined) -> list[str]:
     return launch.pointer_types
 
 
-def _task(module: mlir.Module, launch: Outlined) -> None:
-    """The task of a launch: read the closure's words and call the slice function.
+def _task(launch: Outlined) -> str:
+    """The task of a launch, as text: read the closure's words and call the slice function.
 
     Where the launch wants scratch, its last word points to that of all workers, and a word more says how
     many bytes are each worker's share.
     """
     words = _words(launch)
     lines = [
-        f"llvm.func internal @{launch.name}_task("
+        f"llvm.func internal @{launch.code}_task("
         "%closure: !llvm.ptr, %begin: i64, %end: i64, %worker: i64) -> i32 "
         'attributes {passthrough = ["nounwind"]} {'
     ]
@@ -293,10 +258,10 @@ def _task(module: mlir.Module, launch: Outlined) -> None:
         passed[-1] = "%own"
     values = ", ".join(["%begin", "%end", *passed])
     types = ", ".join(["i64", "i64", *words])
-    lines.append(f"  %code = func.call @{launch.name}({values}) : ({types}) -> i32")
+    lines.append(f"  %code = func.call @{launch.code}({values}) : ({types}) -> i32")
     lines.append("  llvm.return %code : i32\n}")
-    declared = f"func.func private @{launch.name}({types}) -> i32\n"
-    mlir.splice(module, declared + "\n".join(lines), launch.name)
+    declared = f"func.func private @{launch.code}({types}) -> i32\n"
+    return declared + "\n".join(lines)
 
 
 def refuse_leftovers(main: mlir.Op) -> None:
@@ -428,7 +393,7 @@ class _Frame:
             slot = memory.advance(self.closure, i64(), mlir.constant(number))
             mlir.create("llvm.store", [word, slot])
         task = mlir.value(
-            "llvm.mlir.addressof", (), pointer_type(), global_name=mlir.attribute(f"@{launch.name}_task")
+            "llvm.mlir.addressof", (), pointer_type(), global_name=mlir.attribute(f"@{launch.code}_task")
         )
         cache: dict[Formula, mlir.Value] = {}
         extent = emit_formula(launch.nest.extent, self.dims, cache)

@@ -38,7 +38,7 @@ class Launched(Protocol):
 
 @dataclass
 class Outlined:
-    """A launch taken out of ``main``: its function's name and what the call site must pass."""
+    """A launch taken out of ``main``: its name, and what the call site must pass to its function."""
 
     name: str
     nest: Launched
@@ -56,6 +56,13 @@ class Outlined:
     slices: int = 0
     #: Allocations that nothing uses any more.
     spared: list[mlir.Op] = field(default_factory=list[mlir.Op])
+    #: The function, where that is the one of an equal launch before; "": it is called as the launch is.
+    function: str = ""
+
+    @property
+    def code(self) -> str:
+        """The name of its function."""
+        return self.function or self.name
 
 
 def read_nest(

@@ -229,12 +229,13 @@ def known_apart(buffer: mlir.Value, others: list[mlir.Value], written: set[Any])
         if other == buffer or not (buffer in written or other in written):
             continue
         mine, theirs = root_of(buffer), root_of(other)
-        if mine == theirs or not (_owns(mine) and _owns(theirs)):
+        if mine == theirs or not (owns(mine) and owns(theirs)):
             return False
     return True
 
 
-def _owns(root: mlir.Value) -> bool:
+def owns(root: mlir.Value) -> bool:
+    """Whether nothing else points to the memory of a buffer that is no view."""
     owner = mlir.defining(root)
     if owner is None:
         return mlir.name_of(mlir.block_owner(root)) == "func.func"

@@ -10,6 +10,7 @@ uses of them (``Any`` stays inside the functions) and nothing else imports ``tor
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -92,6 +93,37 @@ def named(root: Op, *names: str) -> list[Op]:
     return [operation for operation in walk(root) if operation.operation.name in names]
 
 
+def local_text(operation: Op) -> str:
+    """Its text, the same wherever it stands: values from outside of it have no names, places are left out."""
+    alone = operation.operation.clone(ip=False)  # names are given within what stands by itself
+    text = alone.get_asm(print_generic_op_form=True, use_local_scope=True, assume_verified=True)
+    alone.erase()
+    return text
+
+
+def whole_text(function: Op) -> str:
+    """The text of a function without places."""
+    return function.operation.get_asm(print_generic_op_form=True, use_local_scope=True, assume_verified=True)
+
+
+def unknown_values(text: str) -> int:
+    """How many operands in a ``local_text`` are values from outside."""
+    return text.count("<<UNKNOWN SSA VALUE>>")
+
+
+def outside_values(operation: Op) -> list[Value]:
+    """What operations inside of it read from outside of it, in order of use."""
+    inner = walk(operation)
+    inside = set(inner)
+    found: list[Value] = []
+    for one in inner[1:]:
+        for operand in one.operands:
+            owner = defining(operand)
+            if (block_owner(operand) if owner is None else owner) not in inside:
+                found.append(operand)
+    return found
+
+
 def has_regions(operation: Op) -> bool:
     return len(operation.operation.regions) > 0
 
@@ -130,6 +162,21 @@ def create(
         regions=regions,
         ip=at,
     )
+
+
+def branch(condition: Value, taken: Block, other: Block) -> None:
+    """End the block at hand by a branch in the LLVM dialect, to blocks without arguments."""
+    ir.Operation.create(
+        "llvm.cond_br",
+        operands=[condition],
+        successors=[taken, other],
+        attributes={"operandSegmentSizes": attribute("array<i32: 1, 0, 0>")},
+    )
+
+
+def add_block(before: Block) -> Block:
+    """An empty block after another one."""
+    return before.create_after()
 
 
 def value(name: str, operands: Sequence[Value], result: Type, **attributes: Any) -> Value:
@@ -272,6 +319,11 @@ def defining(operand: Value) -> Op | None:
 def uses(operand: Value) -> Iterator[tuple[Op, int]]:
     for use in operand.uses:
         yield use.owner.operation, use.operand_number
+
+
+def used_more_than_once(operand: Value) -> bool:
+    """Whether it has two uses; of thousands the others are not looked at."""
+    return len(list(itertools.islice(operand.uses, 2))) > 1
 
 
 def is_memref(kind: Type) -> bool:

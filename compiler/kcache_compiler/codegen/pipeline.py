@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from kcache_compiler.codegen import entry, mlir, signature
 from kcache_compiler.codegen.bits import as_integers
+from kcache_compiler.codegen.blocks import BLOCK, MANY, cut_blocks
 from kcache_compiler.codegen.forward import forward_results
 from kcache_compiler.codegen.generic import copies_to_generics, hoist_sizes
 from kcache_compiler.codegen.legalize.control import plain_branch_layouts
 from kcache_compiler.codegen.llvmir import EMISSION, assemble, assembles, emit_assembly, emit_object, optimize
 from kcache_compiler.codegen.numerics import relax
 from kcache_compiler.codegen.seam import downgrade
+from kcache_compiler.codegen.shared import share_functions
 from kcache_compiler.codegen.stage import Passes, Rewrite, Stage, Unit
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.package.cpus import tuning_for
@@ -52,7 +54,10 @@ def _keep_launches_apart(unit: Unit) -> None:
                 function.attributes["passthrough"] = mlir.attribute(words)
 
 
-LAUNCHES: Stage = Rewrite("launches", entry.build_entry)
+LAUNCHES: tuple[Stage, ...] = (
+    Rewrite("launches", entry.build_entry),
+    Rewrite("share", share_functions),
+)
 
 
 def _translate(unit: Unit) -> None:
@@ -95,6 +100,7 @@ TRANSLATE: tuple[Stage, ...] = (
 
 EMIT: tuple[Stage, ...] = (
     Rewrite("attributes", _keep_launches_apart),
+    Rewrite("blocks", cut_blocks, f"{BLOCK} launches a block of {MANY} and more"),
     *TRANSLATE,
     Rewrite("optimize", _optimize, "new pass manager at the level of the options", verify=False),
     Rewrite("assembly", _assembly, verify=False),

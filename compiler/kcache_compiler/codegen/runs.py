@@ -72,10 +72,11 @@ def plan_launches(
     What is ``taken`` is a launch already, past which nothing moves. ``arrange`` makes loops of groups;
     ``combines`` says which results of an operation may be reduced in chunks.
     """
+    arranged = _Arranged(arrange, vector_bytes)
     return [
         planned
         for run in _runs(main, taken)
-        for planned in _plan(run, shapes, is_contraction, vector_bytes, arrange, combines, limits)
+        for planned in _plan(run, shapes, is_contraction, arranged, combines, limits)
     ]
 
 
@@ -101,8 +102,7 @@ def _plan(
     run: list[mlir.Op],
     shapes: Shapes,
     is_contraction: Callable[[mlir.Op], bool],
-    vector_bytes: int,
-    arrange: Arrange,
+    arranged: _Arranged,
     combines: Combines,
     limits: GroupLimits,
 ) -> Iterator[Planned]:
@@ -135,24 +135,26 @@ def _plan(
     last = run[-1]
     order: list[Planned] = []
 
-    def plans(limits: GroupLimits) -> list[tuple[Group, Planned]]:
-        found: list[tuple[Group, Planned]] = []
+    def plans(limits: GroupLimits) -> list[tuple[_Local, Planned]]:
+        found: list[tuple[_Local, Planned]] = []
         for group in partition(subjects, root_of, limits):
-            planned = _planned(group, subjects, codes, values, shapes, vector_bytes, arrange)
-            if any(subjects[member.number].long for member in group.members):
-                _split(planned, subjects, combined)
-            found.append((group, planned))
+            local = _Local(group, subjects, codes, values)
+            planned = _planned(local.group, local, shapes, arranged)
+            if any(subject.long for subject in local.subjects):
+                _split(planned, local.subjects, {local.places[n]: combined[n] for n in local.places})
+            found.append((local, planned))
         return found
 
     planned_groups = plans(limits)
-    if any(reduces_along(group, subjects) and one.fused.split is None for group, one in planned_groups):
+    if any(
+        reduces_along(local.group, local.subjects) and one.fused.split is None
+        for local, one in planned_groups
+    ):
         planned_groups = plans(replace(limits, along=False))
-    for group, planned in planned_groups:
-        if group.head:
-            single = [alone(member.number, subjects[member.number]) for member in group.members]
-            planned.parts = [
-                _planned(one, subjects, codes, values, shapes, vector_bytes, arrange) for one in single
-            ]
+    for local, planned in planned_groups:
+        if local.group.head:
+            single = [alone(member.number, local.subjects[member.number]) for member in local.group.members]
+            planned.parts = [_planned(one, local, shapes, arranged) for one in single]
         order.append(planned)
     for planned in order:
         for generic in planned.generics:
@@ -205,32 +207,72 @@ def _split(
             planned.combiners[statement.nest.accesses[place].buffer] = combiner
 
 
-def _planned(
-    group: Group,
-    subjects: list[Subject],
-    codes: dict[int, Code],
-    values: list[mlir.Value],
-    shapes: Shapes,
-    vector_bytes: int,
-    arrange: Arrange,
-) -> Planned:
-    generics = [codes[member.number].generic for member in group.members]
+class _Local:
+    """A group by itself: its nests and buffers have numbers of its own, in the order of those of the run.
+
+    So groups that do the same to different buffers are equal.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        subjects: Sequence[Subject],
+        codes: Mapping[int, Code],
+        values: Sequence[mlir.Value],
+    ) -> None:
+        numbers = sorted(member.number for member in group.members)
+        self.places = {number: place for place, number in enumerate(numbers)}
+        used = sorted({access.buffer for number in numbers for access in subjects[number].nest.accesses})
+        buffers = {number: place for place, number in enumerate(used)}
+        self.values = [values[number] for number in used]
+        self.codes = {self.places[number]: codes[number] for number in numbers}
+        self.subjects = [_renumbered(subjects[number], buffers) for number in numbers]
+        segments = [
+            tuple(replace(member, number=self.places[member.number]) for member in segment)
+            for segment in group.segments
+        ]
+        self.group = replace(group, segments=tuple(segments))
+
+
+def _renumbered(subject: Subject, buffers: Mapping[int, int]) -> Subject:
+    accesses = [replace(access, buffer=buffers[access.buffer]) for access in subject.nest.accesses]
+    return replace(subject, nest=replace(subject.nest, accesses=tuple(accesses)), opaque=frozenset())
+
+
+class _Arranged:
+    """``arrange``, once for equal groups."""
+
+    def __init__(self, arrange: Arrange, vector_bytes: int) -> None:
+        self.arrange = arrange
+        self.vector_bytes = vector_bytes
+        self.known: dict[Any, Fused] = {}
+
+    def of(self, group: Group, subjects: Sequence[Subject], buffers: Mapping[int, Buffer]) -> Fused:
+        key = (group, tuple(subjects), tuple(buffers.items()))
+        if key not in self.known:
+            self.known[key] = self.arrange(group, subjects, buffers, self.vector_bytes)
+        return self.known[key]
+
+
+def _planned(group: Group, local: _Local, shapes: Shapes, arranged: _Arranged) -> Planned:
+    """The launch of ``group``: of all nests of ``local`` or some."""
+    generics = [local.codes[member.number].generic for member in group.members]
+    subjects, values = local.subjects, local.values
     used = {access.buffer for member in group.members for access in subjects[member.number].nest.accesses}
     # A contraction writes its result to memory, whatever happens to it next, and so does what is single.
     keep = group.head or subjects[group.members[0].number].single
     buffers = {number: _buffer(values[number], [] if keep else generics, shapes) for number in sorted(used)}
-    fused = arrange(group, subjects, buffers, vector_bytes)
+    fused = arranged.of(group, subjects, buffers)
     gone = {*fused.unstored, *dict(fused.rows), *dict(fused.instead)}
     spared = [mlir.defining(values[number]) for number in sorted(gone)]
-    own = {member.number: codes[member.number] for member in group.members}
+    own = {member.number: local.codes[member.number] for member in group.members}
     return Planned(fused, own, values, generics, [op for op in spared if op is not None])
 
 
 def _buffer(value: mlir.Value, generics: list[mlir.Op], shapes: Shapes) -> Buffer:
     owner = mlir.defining(value)
     allocated = owner is not None and mlir.name_of(owner) == "memref.alloc"
-    users = [user for user, _ in mlir.uses(value)]
-    local = allocated and all(any(user == generic for generic in generics) for user in users)
+    local = allocated and all(any(user == generic for generic in generics) for user, _ in mlir.uses(value))
     element = value.type.element_type
     return Buffer(
         tuple(shapes.sizes(value)),

@@ -69,7 +69,7 @@ def _own_destinations(op: mlir.Op) -> None:
         source = mlir.defining(op.operands[number])
         if source is None or not (mlir.name_of(source) == "tensor.empty" or _is_fill(source)):
             continue
-        if len(list(mlir.uses(op.operands[number]))) > 1:
+        if mlir.used_more_than_once(op.operands[number]):
             with mlir.before(op):
                 source = mlir.clone(source)
             op.operands[number] = source.results[0]

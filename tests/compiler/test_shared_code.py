@@ -1,0 +1,70 @@
+"""Operations that repeat share code: a program of many layers takes what one layer takes, and calls."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.chains import KINDS, chain
+from kcache_compiler import canonicalize, compile_spec
+from kcache_compiler.types import CompiledKernel, CompileOptions
+from tests.compiler.codegen_harness import kernel_of
+
+FEW, MANY = 15, 60
+#: Kinds whose operations are launches of their own, by the bytes of code that one more may take.
+REPEATED = {
+    "broadcast_in_dim": 64,
+    "concatenate": 256,
+    "convolution": 384,
+    "dot_general": 256,
+    "gather": 128,
+    "reduce_window": 384,
+    "scatter": 256,
+    "sort": 256,
+    "while": 1024,
+}
+
+
+def _compiled(kind: str, count: int) -> CompiledKernel:
+    canonical = canonicalize(chain(kind, count).encode(), "stablehlo", "strict")
+    options = CompileOptions(numerics="strict")
+    return compile_spec(canonical.spec_text, canonical.arg_spec, "x86-64-v3", options, lambda _: None)
+
+
+def _functions(kernel: CompiledKernel) -> int:
+    return kernel.artifacts["llvm"].count(b"\ndefine ")
+
+
+@pytest.mark.parametrize("kind", REPEATED)
+def test_operations_that_repeat_take_calls_only(kind: str) -> None:
+    few, many = _compiled(kind, FEW), _compiled(kind, MANY)
+    assert len(many.interface.launches) > 3 * len(few.interface.launches)
+    assert _functions(many) == _functions(few)
+    grown = len(many.artifacts["so"]) - len(few.artifacts["so"])
+    assert grown <= (MANY - FEW) * REPEATED[kind] + 4096  # a page
+
+
+@pytest.mark.parametrize("kind", ["cosine", "chlo.erf", "power", "remainder"])
+def test_code_grows_no_faster_than_a_chain(kind: str) -> None:
+    few, many = _compiled(kind, FEW), _compiled(kind, 4 * FEW)
+    for artifact in ("so", "llvm"):
+        assert len(many.artifacts[artifact]) <= 1.2 * 4 * len(few.artifacts[artifact])
+    assert KINDS[kind]
+
+
+def test_launches_that_share_code_keep_their_names_and_buffers() -> None:
+    lines = "\n".join(
+        f"%p{n} = stablehlo.dot_general %v{n}, %w{n % 2}, contracting_dims = [1] x [0] : "
+        f"(tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>\n"
+        f"%v{n + 1} = stablehlo.maximum %p{n}, %b{n % 2} : tensor<64x64xf32>"
+        for n in range(6)
+    )
+    kind = "tensor<64x64xf32>"
+    given = ", ".join(f"%{name}: {kind}" for name in ("v0", "w0", "w1", "b0", "b1"))
+    text = f"func.func @main({given}) -> {kind} {{\n{lines}\nreturn %v6 : {kind}\n}}"
+    random = np.random.default_rng(7)
+    value, w0, w1, b0, b1 = (random.uniform(-0.2, 0.2, (64, 64)).astype(np.float32) for _ in range(5))
+    found = kernel_of(text)(value, w0, w1, b0, b1)[0]
+    for n in range(6):
+        value = np.maximum(value.astype(np.float64) @ (w0, w1)[n % 2], (b0, b1)[n % 2]).astype(np.float32)
+    np.testing.assert_allclose(found, value, rtol=1e-4, atol=1e-5)
