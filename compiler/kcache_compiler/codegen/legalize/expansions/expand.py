@@ -9,7 +9,6 @@ from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.legalize.elementwise import cast, signless_tensor
 from kcache_compiler.codegen.legalize.expansions import fourier, norms, randoms, recast, triangles
 from kcache_compiler.codegen.legalize.expansions.lapack import is_lapack, lapack
-from kcache_compiler.codegen.legalize.expansions.lapack import is_lapack, lapack
 from kcache_compiler.codegen.legalize.expansions.text import Lines, Tensor
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.errors import UnsupportedOp
@@ -24,8 +23,6 @@ def expand_definitions(unit: Unit) -> None:
         name = mlir.name_of(op)
         kinds = [value.type for value in (*op.operands, *op.results)]
         if name == "stablehlo.bitcast_convert" and not _widths_differ(kinds):
-            continue
-        if name == "stablehlo.custom_call" and not is_lapack(op):
             continue
         if name == "stablehlo.custom_call" and not is_lapack(op):
             continue
@@ -154,8 +151,3 @@ _TABLE: dict[str, Definition] = {
     "stablehlo.rng_bit_generator": _random,
     "stablehlo.triangular_solve": _solve,
 }
-def _lapack(op: mlir.Op, lines: Lines, operands: list[Tensor]) -> list[Tensor]:
-    return lapack(op, lines, operands, [_tensor("", result.type) for result in op.results])
-
-
-    "stablehlo.custom_call": _lapack,
