@@ -6,7 +6,7 @@ See ``kcache_compiler.codegen.samples`` for why that is the same for all sizes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from kcache_compiler.canonical.open_sizes import OpenGraph, assignments, computes_sizes, forget
@@ -19,6 +19,8 @@ from kcache_compiler.codegen.nest import Check
 from kcache_compiler.codegen.polynomial import formula_of
 from kcache_compiler.codegen.samples import Ambiguous, Samples, SizeCodes
 from kcache_compiler.codegen.stage import Unit, run
+from kcache_compiler.computed import Unresolved, resolve
+from kcache_compiler.computed.samples import roots, samples
 from kcache_compiler.errors import CompileFailed, InvalidProgram, UnsupportedOp
 from kcache_compiler.package.target import target_named
 from kcache_compiler.types import CompiledKernel, CompileOptions, GpuLaunch, LibraryCache, Symbol, TensorType
@@ -42,20 +44,88 @@ def lower_open(
     """Compile a graph some of whose sizes are open. Raises what ``compile_spec`` raises."""
     symbols = _symbols(graph)
     if computes_sizes(graph.graph.body):
-        return _lower_unknown(graph, symbols, n_inputs, target, options, on_stage, libraries)
+        try:
+            return _lower_unknown(graph, symbols, n_inputs, target, options, on_stage, libraries)
+        except UnsupportedOp as error:
+            return _lower_computed(graph, symbols, n_inputs, target, options, on_stage, libraries, error)
+    try:
+        return _lower_stated(graph, symbols, n_inputs, target, options, on_stage, libraries)
+    except InvalidProgram as error:
+        # Sizes that the program fixes and leaves open: at other sizes it means nothing.
+        refusal = UnsupportedOp("func.func", f"sizes that it fixes and leaves open: {error}")
+    except UnsupportedOp as error:
+        refusal = error
+    return _lower_computed(graph, symbols, n_inputs, target, options, on_stage, libraries, refusal)
+
+
+def _lower_stated(
+    graph: OpenGraph,
+    symbols: tuple[Symbol, ...],
+    n_inputs: int,
+    target: str,
+    options: CompileOptions,
+    on_stage: Callable[[str], None],
+    libraries: LibraryCache | None,
+) -> CompiledKernel:
+    """Compile a program that states all sizes, at samples of them."""
     for attempt, count in enumerate(ATTEMPTS):
-        samples = assignments(graph, count, attempt)
-        if samples is None:
+        chosen = assignments(graph, count, attempt)
+        if chosen is None:
             raise UnsupportedOp("func.func", "its tensors have too many open sizes, or no sizes fit")
-        units = [_unit(graph, sample, n_inputs, target, options) for sample in samples]
+        units = [_unit(graph, sample, n_inputs, target, options) for sample in chosen]
         try:
             with mlir.new_context(), mlir.unknown_location():
                 units[0].libraries = libraries
-                unit, seconds = _run(units, samples, on_stage)
+                unit, seconds = _run(units, chosen, on_stage)
         except Ambiguous:
             continue
-        return _with_sample(_named(unit, seconds, graph, symbols), graph, samples[0])
+        return _with_sample(_named(unit, seconds, graph, symbols), graph, chosen[0])
     raise CompileFailed("sizes", "code for some sizes tells nothing of code for others")
+
+
+def _lower_computed(
+    graph: OpenGraph,
+    symbols: tuple[Symbol, ...],
+    n_inputs: int,
+    target: str,
+    options: CompileOptions,
+    on_stage: Callable[[str], None],
+    libraries: LibraryCache | None,
+    refusal: UnsupportedOp,
+) -> CompiledKernel:
+    """Compile a program that computes sizes at samples of them, where all can be stated; else the refusal."""
+    try:
+        resolved = resolve(graph)
+    except Unresolved:
+        raise refusal from None
+    stated, table = OpenGraph(resolved.graph, graph.names), resolved.symbols
+
+    def formula(size: int) -> Formula:
+        return table.expanded(table.formula(size))
+
+    shown = roots(resolved)
+    meaning = {f"s{place}": table.expanded(f"s{index}") for place, index in enumerate(shown)}
+    for attempt, count in enumerate(ATTEMPTS):
+        chosen = samples(resolved, count, attempt)
+        if chosen is None:
+            raise refusal
+        units = [_unit(stated, sample, n_inputs, target, options, formula) for sample in chosen]
+        for unit in units:
+            unit.bounds = resolved.checks
+            unit.given = _given(graph)
+        columns = [[sample[index] for index in shown] for sample in chosen]
+        try:
+            with mlir.new_context(), mlir.unknown_location():
+                units[0].libraries = libraries
+                unit, seconds = _run(units, columns, on_stage, meaning)
+        except Ambiguous:
+            continue
+        except (CompileFailed, InvalidProgram):
+            break
+        except UnsupportedOp as error:
+            raise error from refusal
+        return _with_sample(_named(unit, seconds, graph, symbols), graph, chosen[0][: len(graph.names)])
+    raise refusal
 
 
 def _with_sample(compiled: CompiledKernel, graph: OpenGraph, sample: Sequence[int]) -> CompiledKernel:
@@ -80,12 +150,19 @@ def _symbols(graph: OpenGraph) -> tuple[Symbol, ...]:
 
 
 def _unit(
-    graph: OpenGraph, sample: Sequence[int], n_inputs: int, target: str, options: CompileOptions
+    graph: OpenGraph,
+    sample: Sequence[int],
+    n_inputs: int,
+    target: str,
+    options: CompileOptions,
+    formula: Callable[[int], Formula] | None = None,
 ) -> Unit:
+    """The unit at a sample; ``formula`` says what a size is of those of the arguments."""
+    formula = formula or _formula
     text = render_sample(graph, dict(enumerate(sample)))
     unit = Unit(text, n_inputs, target_named(target), options, given=_given(graph))
-    unit.extents = tuple(map(_formula, extent_sizes(graph)))
-    unit.bounds = tuple(Check(_formula(a), _formula(b), equal=False) for a, b in graph.limits)
+    unit.extents = tuple(map(formula, extent_sizes(graph)))
+    unit.bounds = tuple(Check(formula(a), formula(b), equal=False) for a, b in graph.limits)
     return unit
 
 
@@ -119,7 +196,10 @@ def _formula(size: int) -> Formula:
 
 
 def _run(
-    units: list[Unit], samples: Samples, on_stage: Callable[[str], None]
+    units: list[Unit],
+    samples: Samples,
+    on_stage: Callable[[str], None],
+    meaning: Mapping[str, Formula] | None = None,
 ) -> tuple[Unit, dict[str, float]]:
     """Lower all samples until sizes are read back, two to the end of the entry, the first to the end."""
     from kcache_compiler.compile import pipeline_for
@@ -139,7 +219,7 @@ def _run(
     texts = [unit.module.operation.get_asm(large_elements_limit=8) for unit in units]
     for number, unit in enumerate(units[:PROOF]):
         order = [*range(number, len(units)), *range(number)]
-        unit.codes = SizeCodes([samples[k] for k in order], [texts[k] for k in order])
+        unit.codes = SizeCodes([samples[k] for k in order], [texts[k] for k in order], meaning)
         go(unit, read_back, proved)
     if len({(unit.llvm_ir, str(_facts(unit))) for unit in units[:PROOF]}) != 1:
         raise CompileFailed("sizes", "the code depends on a size in a way that is not understood")

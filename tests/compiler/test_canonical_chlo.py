@@ -86,7 +86,7 @@ def test_composites_inside_decompositions_are_inlined_when_they_are_proven() -> 
         (f"@Sharding(%x, %x) : ({T}, {T}) -> {T}", "one device"),
         (
             f"@shape_assertion(%x) {{has_side_effect = true}} : ({T}) -> {T}",
-            "export the program for fixed shapes",
+            "side effects",
         ),
     ],
 )

@@ -126,8 +126,12 @@ class Importer:
         for index, (value, type) in enumerate(zip(tape.body.parameters, params, strict=True)):
             digest = self._lifted.get(index)
             values[value] = builder.parameter(index, type) if digest is None else builder.lifted(digest, type)
-        results = self._block(tape.body, Scope(builder, values, None))
+        results = self.finish(builder, self._block(tape.body, Scope(builder, values, None)))
         return builder.finish(params[: len(params) - len(self._lifted)], results)
+
+    def finish(self, builder: Builder, results: list[Ref]) -> list[Ref]:
+        """Return the results of the program, of what its blocks gave."""
+        return results
 
     def callee(self, name: str, operation: Native) -> str | None:
         """Return the function to inline in place of this operation, if there is one."""

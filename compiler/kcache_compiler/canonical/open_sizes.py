@@ -112,16 +112,25 @@ class OpenGraph:
 
 def open_graph(graph: Graph) -> OpenGraph:
     """Name the symbols of ``graph`` in order."""
-    found: set[int] = set()
-    for dims in _shapes(graph.body):
-        for size in dims:
-            found |= set(factors(size)[1])
-    for text in _texts(graph.body):
-        for match in _SIZE.finditer(text):
-            found |= set(factors(read_size(match[1]))[1]) if match[1] else set()
-    indices = sorted(found)
+    indices = sorted(_used(graph.body))
     renamed = {index: symbol(position) for position, index in enumerate(indices)}
     return OpenGraph(substitute_all(graph, renamed), tuple(f"s{index}" for index in indices))
+
+
+def used(graph: OpenGraph) -> set[int]:
+    """The symbols that stand in a graph, by index."""
+    return _used(graph.graph.body)
+
+
+def _used(body: Region) -> set[int]:
+    found: set[int] = set()
+    for dims in _shapes(body):
+        for size in dims:
+            found |= set(factors(size)[1])
+    for text in _texts(body):
+        for match in _SIZE.finditer(text):
+            found |= set(factors(read_size(match[1]))[1]) if match[1] else set()
+    return found
 
 
 def has_open_sizes(region: Region) -> bool:
@@ -132,7 +141,10 @@ def has_open_sizes(region: Region) -> bool:
 def computes_sizes(region: Region) -> bool:
     """Whether the program itself computes sizes, or some depend on data: no sizes stand for all then."""
     return any(DYNAMIC in dims for dims in _shapes(region)) or any(
-        node.op in _COMPUTING or any(map(computes_sizes, node.regions)) for node in region.nodes
+        node.op in _COMPUTING
+        or node.op.startswith("chlo.broadcast_")
+        or any(map(computes_sizes, node.regions))
+        for node in region.nodes
     )
 
 
@@ -214,8 +226,8 @@ def assignments(graph: OpenGraph, count: int, attempt: int) -> list[list[int]] |
     limits = graph.limits
     needed = len(graph.names) * count
     for scale in range(min(bits, 13), 4, -1):
-        primes = _primes(1 << scale, 2 * (needed + attempt * needed + 8), graph.numbers)
-        chosen = primes[attempt * needed : (attempt + 1) * needed]
+        found = primes(1 << scale, 2 * (needed + attempt * needed + 8), graph.numbers)
+        chosen = found[attempt * needed : (attempt + 1) * needed]
         for order in _orders(len(graph.names)):
             samples = [[chosen[order[i] * count + j] for i in range(len(graph.names))] for j in range(count)]
             if all(
@@ -249,7 +261,7 @@ def _orders(count: int) -> Iterator[list[int]]:
         yield (ascending[turn:] + ascending[:turn])[::-1]
 
 
-def _primes(start: int, count: int, avoided: set[int]) -> list[int]:
+def primes(start: int, count: int, avoided: set[int]) -> list[int]:
     """``count`` primes from ``start`` on that divide none of ``avoided``."""
     found: list[int] = []
     candidate = start | 1

@@ -101,6 +101,9 @@ SIDE_EFFECTS: dict[str, str] = {
 #: Custom calls that annotate a value and do not change it.
 IDENTITY_CALLS = frozenset({"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"})
 
+#: Target of a custom call that is its first operand where the second is true, which is made of sizes.
+ASSERTED = "kcache.asserted"
+
 TERMINATORS = frozenset(
     {
         "func.return",

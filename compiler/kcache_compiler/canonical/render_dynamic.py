@@ -18,6 +18,9 @@ from kcache_compiler.canonical.sizes import read_size
 #: Operand from which on an operation's operands are indices that are clamped to what they index.
 _CLAMPED = {"gather": 1, "dynamic_slice": 1, "dynamic_update_slice": 2}
 
+#: Operations that divide by a number of elements.
+_COUNTING = frozenset({"batch_norm_grad", "batch_norm_training"})
+
 
 def extent_sizes(graph: OpenGraph) -> tuple[int, ...]:
     """Return the sizes that ``main`` takes as its last arguments, in order; 0 where it takes a zero."""
@@ -25,7 +28,7 @@ def extent_sizes(graph: OpenGraph) -> tuple[int, ...]:
     for node in _nodes(graph.graph.body):
         if node.op == "extent":
             found[read_extent(node.attributes)[0]] = None
-        elif node.op in _CLAMPED:
+        elif node.op in _CLAMPED or node.op in _COUNTING:
             found[0] = None
     return tuple(found)
 

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 
 from kcache_compiler.canonical.attributes import canonical_attributes
+from kcache_compiler.canonical.builder import Builder
 from kcache_compiler.canonical.constants import INLINE_CONSTANT_BYTES, Constant, read_constant
 from kcache_compiler.canonical.contracted_space import DotNumbers, contracted_space, dot_numbers
 from kcache_compiler.canonical.elements import lossless
@@ -21,7 +22,7 @@ from kcache_compiler.canonical.graph import (
 from kcache_compiler.canonical.importer import Importer, Scope
 from kcache_compiler.canonical.linalg_import import lift
 from kcache_compiler.canonical.native_types import is_plain
-from kcache_compiler.canonical.ops import COMBINERS, ELEMENTWISE, IDENTITY_CALLS, fits, native_chlo
+from kcache_compiler.canonical.ops import ASSERTED, COMBINERS, ELEMENTWISE, IDENTITY_CALLS, fits, native_chlo
 from kcache_compiler.canonical.reduction import ReductionInput, add_reduction, combiner_of, is_combiner
 from kcache_compiler.canonical.reshape import reshape
 from kcache_compiler.canonical.rewrites import Site, reduce, simplest
@@ -32,11 +33,6 @@ from kcache_compiler.frontends.context import Native
 from kcache_compiler.frontends.limits import Limits, check
 from kcache_compiler.frontends.program import Program
 from kcache_compiler.types import PLAIN_DTYPES
-
-_SHAPE_ASSERTION = (
-    "it checks sizes when the program runs, which kernels do not: export the program for fixed shapes "
-    "(dynamic=True still makes one kernel for all sizes)"
-)
 
 _SWAPPED = {"GT": "LT", "GE": "LE"}
 
@@ -50,6 +46,8 @@ class StablehloImporter(Importer):
         super().__init__(program, limits, lifted)
         self.numerics = numerics
         self._constant_bytes = 0
+        #: What must hold of sizes.
+        self._asserted: list[Ref] = []
         #: (name, decomposition) of a composite -> whether it is the CHLO op of that name
         self._natives: dict[tuple[str, str], bool] = {}
         self._proving = False
@@ -137,8 +135,8 @@ class StablehloImporter(Importer):
             return
         attributes = operation.attributes
         target = attributes["call_target_name"].value
-        if target == "shape_assertion":
-            raise self.unsupported(operation, _SHAPE_ASSERTION)
+        if target == "shape_assertion" and not len(operation.results):
+            return
         if target in IDENTITY_CALLS or target.startswith("chlo.broadcast_"):
             return
         if "has_side_effect" in attributes and attributes["has_side_effect"].value:
@@ -217,7 +215,9 @@ class StablehloImporter(Importer):
         op = name.removeprefix("chlo.broadcast_")
         shapes = [scope.builder.viewed_type(o).dims or () for o in operands]
         if any(d < 0 for dims in (*shapes, type.dims or ()) for d in dims):
-            raise self.unsupported(operation, "it broadcasts dimensions that are not static")
+            if not operation.name.startswith("chlo."):
+                raise self.unsupported(operation, "it broadcasts dimensions that are not static")
+            return self.generic(scope, operation, operands, [type])
         largest = max(map(len, shapes))
         shaped: list[Ref] = []
         for ref, dims in zip(operands, shapes, strict=True):
@@ -479,6 +479,8 @@ class StablehloImporter(Importer):
     ) -> Sequence[Ref]:
         attributes = operation.attributes
         target = attributes["call_target_name"].value
+        if target == "shape_assertion" and not types:
+            return self._assert(scope, operation, operands)
         native = native_chlo(target)
         given = [scope.builder.viewed_type(ref) for ref in operands]
         if native and self._plain(scope, operands, types):
@@ -496,6 +498,28 @@ class StablehloImporter(Importer):
                 )
             return operands
         return self.generic(scope, operation, operands, types)
+
+    def _assert(self, scope: Scope, operation: Native, operands: list[Ref]) -> Sequence[Ref]:
+        """What must hold of sizes, remembered until there are results that it may stop."""
+        if scope.outer is not None or self._proving:
+            raise self.unsupported(operation, "an assertion of sizes inside a region or a composite")
+        if not operands or scope.builder.viewed_type(operands[0]) != ValueType("i1", ()):
+            raise self.unsupported(operation, "what it asserts is not a scalar of i1")
+        self._asserted.append(operands[0])
+        return []
+
+    def finish(self, builder: Builder, results: list[Ref]) -> list[Ref]:
+        """The first result is one only where all assertions hold."""
+        if not self._asserted or not results:
+            return results
+        both = ValueType("i1", ())
+        condition, *others = dict.fromkeys(self._asserted)
+        for other in others:
+            condition = simplest(Site(builder, self.numerics, "and", "", both, (condition, other)))
+        first = builder.viewed_type(results[0])
+        attributes = f'call_target_name = "{ASSERTED}"'
+        made = builder.opaque("custom_call", attributes, [results[0], condition], (first,))
+        return [*made, *results[1:]]
 
     def _composite(
         self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]

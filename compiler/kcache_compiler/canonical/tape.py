@@ -279,12 +279,24 @@ class Recorder:
         return block
 
 
+def is_assertion(entry: Entry) -> bool:
+    """Whether an operation gives nothing, and says what must hold of sizes."""
+    return (
+        not entry.results
+        and entry.name == "stablehlo.custom_call"
+        and entry.operation.attributes["call_target_name"].value == "shape_assertion"
+    )
+
+
 def mark_live(block: Block, live: set[int] | None = None) -> None:
-    """Mark what the results of a block need; all of them are needed."""
+    """Mark what the results of a block need, all of which are needed, and what its assertions do."""
     live = set() if live is None else live
     live.update(block.results)
     for entry in reversed(block.entries):
-        if not live.isdisjoint(entry.results):
+        if is_assertion(entry):
+            entry.live = True
+            live.update(entry.operands)
+        elif not live.isdisjoint(entry.results):
             entry.live = True
             for region in entry.regions:
                 mark_live(region, live)

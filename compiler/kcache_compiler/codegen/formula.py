@@ -8,7 +8,7 @@ sizes have mostly equal formulas.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeAlias, Union
 
 Formula: TypeAlias = Union[int, str, "tuple[str, Formula, Formula]"]
@@ -99,6 +99,14 @@ def evaluate(formula: Formula, symbols: dict[str, int]) -> int:
         return symbols[formula]
     operator, a, b = formula
     return EVALUATE[operator](evaluate(a, symbols), evaluate(b, symbols))
+
+
+def replaced(formula: Formula, meaning: Mapping[str, Formula]) -> Formula:
+    """The formula with formulas in place of some symbols."""
+    if isinstance(formula, tuple):
+        operator, a, b = formula
+        return apply(operator, replaced(a, meaning), replaced(b, meaning))
+    return meaning.get(formula, formula) if isinstance(formula, str) else formula
 
 
 def symbols_in(formula: Formula) -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kcache_compiler.codegen.formula import Formula
+from kcache_compiler.codegen.formula import Formula, evaluate
 from kcache_compiler.codegen.polynomial import settled
 
 #: Scalar operations below which a slice is not worth a thread.
@@ -48,6 +48,11 @@ class Check:
     def holds(self) -> bool:
         """It is known to hold for all sizes."""
         return settled(self.left, self.right, self.equal)
+
+    def met(self, sizes: dict[str, int]) -> bool:
+        """It holds of these sizes."""
+        left, right = evaluate(self.left, sizes), evaluate(self.right, sizes)
+        return left == right if self.equal else left <= right
 
 
 @dataclass(frozen=True)

@@ -27,14 +27,13 @@ class OpenSizes:
             return
         with mlir.at_start(mlir.block_of(main)):
             first = mlir.defining(mlir.constant(0))  # stays, for code to be written before it
-        following = mlir.after(first)
         for constant in mlir.named(main, "arith.constant"):
             result = constant.results[0]
             number = mlir.constant_int(result)
             if number is None or not shapes.codes.varies(number):
                 continue
             formula = shapes.codes(number)
-            with following:
+            with mlir.after(first):
                 waiting = mlir.create("builtin.unrealized_conversion_cast", (), [i64()])
                 size = _as_type(waiting.results[0], result.type)
             self._waiting.append((waiting, formula))
@@ -51,7 +50,9 @@ class OpenSizes:
 def _as_type(size: mlir.Value, kind: mlir.Type) -> mlir.Value:
     if str(kind) == "index":
         return mlir.value("arith.index_cast", [size], kind)
-    return size if kind == size.type else mlir.value("arith.trunci", [size], kind)
+    if kind == size.type:  # an operation of its own, as the cast goes away
+        return mlir.value("arith.addi", [size, mlir.constant(0, str(kind))], kind)
+    return mlir.value("arith.trunci", [size], kind)
 
 
 def address_of(buffer: mlir.Value) -> mlir.Value:

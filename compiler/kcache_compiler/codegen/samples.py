@@ -9,12 +9,12 @@ answer, or two, is refused, and code generation proves the answers by giving the
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import combinations
 from typing import TypeAlias
 
-from kcache_compiler.codegen.formula import Formula
+from kcache_compiler.codegen.formula import Formula, replaced
 from kcache_compiler.codegen.polynomial import Polynomial, formula_of
 from kcache_compiler.errors import CompileFailed, CompilerError
 
@@ -46,8 +46,12 @@ class SizeCodes:
     Without samples every number is itself.
     """
 
-    def __init__(self, samples: Samples = (), texts: Sequence[str] = ()) -> None:
+    def __init__(
+        self, samples: Samples = (), texts: Sequence[str] = (), meaning: Mapping[str, Formula] | None = None
+    ) -> None:
+        """``meaning``: what symbols of the samples stand for, where it is not themselves."""
         self._samples = samples
+        self._meaning = meaning or {}
         self._varying: dict[int, tuple[int, ...]] = {}
         self._fixed: set[int] = set()
         self._known: dict[int, Formula] = {}
@@ -82,7 +86,8 @@ class SizeCodes:
         if number not in self._known:
             sign = 1 if number > 0 else -1
             terms = self._solve(self._varying[size])
-            self._known[number] = formula_of({names: sign * c for names, c in terms.items()})
+            found = formula_of({names: sign * c for names, c in terms.items()})
+            self._known[number] = replaced(found, self._meaning) if self._meaning else found
         return self._known[number]
 
     def varies(self, number: int) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kcache_compiler.canonical.graph import DYNAMIC, ValueType
-from kcache_compiler.canonical.ops import ELEMENTWISE, IDENTITY_CALLS, native_chlo
+from kcache_compiler.canonical.ops import ASSERTED, ELEMENTWISE, IDENTITY_CALLS, native_chlo
 from kcache_compiler.canonical.shapes.groups import reshape_groups
 from kcache_compiler.canonical.shapes.solver import Solver
 from kcache_compiler.canonical.tape import Block, Entry
@@ -574,6 +574,8 @@ def custom_call(step: Step) -> None:
         elementwise(step)
     elif target in IDENTITY_CALLS:
         identity(step)
+    elif target == ASSERTED and len(step.results) == 1:
+        step.match(step.operands[0], step.results[0])
     else:
         pinned(step)
 

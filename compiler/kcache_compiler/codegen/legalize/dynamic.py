@@ -12,6 +12,7 @@ from typing import Any
 
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.generic import build_generic, identity
+from kcache_compiler.codegen.legalize import implicit
 from kcache_compiler.codegen.legalize.elementwise import cast, signless_tensor
 from kcache_compiler.codegen.legalize.sizes import Requirements, origin, require_sizes, size_of
 from kcache_compiler.codegen.stage import Unit
@@ -19,12 +20,16 @@ from kcache_compiler.errors import UnsupportedOp
 
 #: Elements of a tensor that can be a shape.
 SHAPE_LIMIT = 16
+#: The importer's name (``kcache_compiler.canonical.ops``) of a value where something holds of sizes.
+ASSERTED = "kcache.asserted"
 _BINARY = {
     "stablehlo.add": "arith.addi",
     "stablehlo.subtract": "arith.subi",
     "stablehlo.multiply": "arith.muli",
     "stablehlo.maximum": "arith.maxsi",
     "stablehlo.minimum": "arith.minsi",
+    "stablehlo.divide": "arith.divsi",
+    "stablehlo.remainder": "arith.remsi",
 }
 
 Scalars = list[mlir.Value]
@@ -40,11 +45,15 @@ def lower_dynamic(unit: Unit) -> None:
         "stablehlo.dynamic_reshape": _reshape,
         "stablehlo.dynamic_iota": _give_sizes,
         "stablehlo.real_dynamic_slice": lambda op, known: _slice(op, known, requirements),
+        "stablehlo.custom_call": lambda op, known: _assert(op, known, requirements),
     }
     for op in mlir.walk(mlir.main_function(unit.module))[1:]:
         name = mlir.name_of(op)
         with mlir.before(op):
             require_sizes(op, requirements)
+            if name.startswith("chlo.broadcast_"):
+                implicit.apply_spread(op, requirements, spread)
+                continue
         if name in consumers:
             with mlir.before(op):
                 consumers[name](op, known)
@@ -121,6 +130,46 @@ def _give_sizes(op: mlir.Op, known: Known) -> None:
             raise UnsupportedOp(mlir.name_of(op), "a shape that depends on data", mlir.location_of(op))
 
 
+def _assert(op: mlir.Op, known: Known, requirements: Requirements) -> None:
+    """A value where something holds of sizes: the value, and what is required."""
+    if mlir.string_of(op.attributes["call_target_name"]) != ASSERTED:
+        return
+    _require(op, op.operands[1], known, requirements)
+    op.results[0].replace_all_uses_with(op.operands[0])
+    op.erase()
+
+
+def _require(op: mlir.Op, condition: mlir.Value, known: Known, requirements: Requirements) -> None:
+    owner = mlir.defining(condition)
+    name = "" if owner is None else mlir.name_of(owner)
+    if owner is not None and name == "stablehlo.and":
+        for part in list(owner.operands):
+            _require(op, part, known, requirements)
+        return
+    if owner is not None and name == "stablehlo.constant":
+        numbers = [
+            mlir.constant(int("true" in str(owner.attributes["value"])), "index"),
+            mlir.constant(1, "index"),
+        ]
+        requirements.equal(op, numbers[0], numbers[1])
+        return
+    direction = ""
+    if owner is not None and name == "stablehlo.compare" and all(one in known for one in owner.operands):
+        direction = str(owner.attributes["comparison_direction"]).rstrip(">").split()[-1]
+    if owner is None or direction not in ("EQ", "LE", "LT", "GE", "GT"):
+        reason = "what it asserts is no comparison of sizes"
+        raise UnsupportedOp("stablehlo.custom_call", f"@shape_assertion: {reason}", mlir.location_of(op))
+    left, right = (_sizes(op, operand, known)[0] for operand in list(owner.operands))
+    if direction in ("GE", "GT"):
+        left, right = right, left
+    if direction in ("LT", "GT"):
+        left = mlir.value("arith.addi", [left, mlir.constant(1, "index")], mlir.index_type())
+    if direction == "EQ":
+        requirements.equal(op, left, right)
+    else:
+        requirements.at_most(op, left, right)
+
+
 def _dynamic_only(kind: mlir.Type, sizes: list[mlir.Value]) -> list[mlir.Value]:
     return [size for size, static in zip(sizes, mlir.sizes_of(kind), strict=True) if static is None]
 
@@ -138,12 +187,24 @@ def _slice(op: mlir.Op, known: Known, requirements: Requirements) -> None:
 
 
 def _broadcast(op: mlir.Op, known: Known, requirements: Requirements) -> None:
-    source, kind = op.operands[0], op.results[0].type
-    plain = signless_tensor(kind)
     sizes = _sizes(op, op.operands[1], known)
     axes = [int(axis) for axis in op.attributes["broadcast_dimensions"]]
+    made = spread(op, op.operands[0], axes, sizes, requirements)
+    op.results[0].replace_all_uses_with(made)
+    op.erase()
+
+
+def spread(
+    op: mlir.Op, source: mlir.Value, axes: list[int], sizes: list[mlir.Value], requirements: Requirements
+) -> mlir.Value:
+    """``source``, whose axes are ``axes`` of the result of ``op``, which has these sizes."""
+    shape = "".join(f"{'?' if size is None else size}x" for size in mlir.sizes_of(op.results[0].type))
+    kind = mlir.type_of(f"tensor<{shape}{source.type.element_type}>")
+    plain = signless_tensor(kind)
     operand = cast(source, signless_tensor(source.type))
-    positions = [_position(op, number, axis, sizes[axis], requirements) for number, axis in enumerate(axes)]
+    positions = [
+        _position(op, source, number, axis, sizes[axis], requirements) for number, axis in enumerate(axes)
+    ]
     empty = mlir.value("tensor.empty", _dynamic_only(plain, sizes), plain)
     same = identity(len(sizes))
     kinds = ["parallel"] * len(sizes)
@@ -157,19 +218,22 @@ def _broadcast(op: mlir.Op, known: Known, requirements: Requirements) -> None:
             return [mlir.value("tensor.extract", [operand, *indices], plain.element_type)]
 
         filled = build_generic([], [empty], [same], kinds, read)
-    op.results[0].replace_all_uses_with(cast(filled.results[0], kind))
-    op.erase()
+    return cast(filled.results[0], kind)
 
 
 def _position(
-    op: mlir.Op, number: int, axis: int, wanted: mlir.Value, requirements: Requirements
+    op: mlir.Op,
+    source: mlir.Value,
+    number: int,
+    axis: int,
+    wanted: mlir.Value,
+    requirements: Requirements,
 ) -> str | tuple[int, mlir.Value]:
     """Where axis ``number`` of the source is read for an element of the result.
 
     An affine expression when it is known whether the axis expands; else the axis of the result and
     the last index of the source, which is 0 when it expands.
     """
-    source = op.operands[0]
     size = mlir.sizes_of(source.type)[number]
     have = size_of(source, number)
     if size == 1:

@@ -32,13 +32,15 @@ def expand_definitions(unit: Unit) -> None:
             _nothing(op)
             continue
         text = f"{name} {mlir.attributes_text(op)} {' '.join(map(str, kinds))}"
+        zero = _zero(unit, op) if unit.given and name in _COUNTING else None
         if text not in made:
             made[text] = f"kcache_definition_{len(made)}"
-            mlir.splice(unit.module, _function(op, made[text]))
+            mlir.splice(unit.module, _function(op, made[text], zero is not None))
         with mlir.before(op):
             types = [result.type for result in op.results]
             callee = mlir.attribute(f"@{made[text]}")
-            called = mlir.create("func.call", list(op.operands), types, {"callee": callee})
+            operands = [*op.operands, *([] if zero is None else [zero])]
+            called = mlir.create("func.call", operands, types, {"callee": callee})
         for before, after in zip(op.results, called.results, strict=True):
             before.replace_all_uses_with(after)
         op.erase()
@@ -47,6 +49,15 @@ def expand_definitions(unit: Unit) -> None:
 def _widths_differ(kinds: list[mlir.Type]) -> bool:
     """Whether complex numbers become others of another width."""
     return all(str(kind.element_type).startswith("complex") for kind in kinds) and kinds[0] != kinds[1]
+
+
+def _zero(unit: Unit, op: mlir.Op) -> mlir.Value:
+    """The argument of ``main`` that is 0, which code does not know before it runs."""
+    main = mlir.main_function(unit.module)
+    if 0 not in unit.extents or mlir.name_of(op.operation.parent) != "func.func":
+        raise UnsupportedOp(mlir.name_of(op), "open sizes inside a region", mlir.location_of(op))
+    arguments = list(mlir.block_of(main).arguments)
+    return arguments[len(arguments) - len(unit.extents) + unit.extents.index(0)]
 
 
 def _nothing(op: mlir.Op) -> None:
@@ -65,15 +76,16 @@ def _tensor(name: str, kind: mlir.Type) -> Tensor:
     return Tensor(name, str(kind.element_type), tuple(size or 0 for size in mlir.sizes_of(kind)))
 
 
-def _function(op: mlir.Op, name: str) -> str:
-    """The definition as a function."""
+def _function(op: mlir.Op, name: str, counts: bool) -> str:
+    """The definition as a function; one that ``counts`` elements takes a 0 to count from."""
     arguments = [_tensor(f"%a{place}", operand.type) for place, operand in enumerate(op.operands)]
     results = [_tensor("", result.type) for result in op.results]
-    lines = Lines()
+    lines = Lines(zero=Tensor("%zero", "i64", ()) if counts else None)
     wide = [lines.convert(one, _wide(one.element)) for one in arguments]
     made = _TABLE[mlir.name_of(op)](op, lines, wide)
     made = [lines.convert(one, result.element) for one, result in zip(made, results, strict=True)]
     types = ", ".join(one.type for one in made)
+    arguments += [] if lines.zero is None else [lines.zero]
     given = ", ".join(f"{one.name}: {one.type}" for one in arguments)
     names = ", ".join(one.name for one in made)
     body = "\n".join(lines.lines)
@@ -151,3 +163,7 @@ _TABLE: dict[str, Definition] = {
     "stablehlo.rng_bit_generator": _random,
     "stablehlo.triangular_solve": _solve,
 }
+
+#: Those that say the same at all sizes, and those among them that divide by a number of elements.
+_OPEN = frozenset(_TABLE) - {"stablehlo.rng_bit_generator", "stablehlo.custom_call"}
+_COUNTING = frozenset({"stablehlo.batch_norm_grad", "stablehlo.batch_norm_training"})

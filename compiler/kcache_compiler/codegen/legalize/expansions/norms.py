@@ -32,7 +32,7 @@ def gradient(lines: Lines, operands: list[Tensor], feature: int, epsilon: float)
     centered = lines.each("subtract", x, spread[1])
     deviation = _deviation(lines, spread[2], epsilon)
     shifted = lines.each("add", spread[2], lines.number(_literal(epsilon), x.element, x.shape))
-    count = lines.number(_literal(math.prod(x.shape[axis] for axis in others)), x.element, x.shape)
+    count = lines.amount(math.prod(x.shape[axis] for axis in others), x.element, x.shape)
     offset_grad = lines.total(grad, others)
     product = lines.total(lines.each("multiply", grad, centered), others)
     along = lines.each("multiply", lines.broadcast(product, x.shape, [feature]), centered)
@@ -54,7 +54,7 @@ def _mean(lines: Lines, x: Tensor, feature: int) -> Tensor:
     others = [axis for axis in range(len(x.shape)) if axis != feature]
     count = math.prod(x.shape[axis] for axis in others)
     row = lines.total(x, others)
-    return lines.each("divide", row, lines.number(_literal(count), row.element, row.shape))
+    return lines.each("divide", row, lines.amount(count, row.element, row.shape))
 
 
 def _literal(number: float) -> str:

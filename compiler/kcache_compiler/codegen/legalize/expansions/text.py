@@ -38,6 +38,8 @@ class Lines:
 
     lines: list[str] = field(default_factory=list[str])
     count: int = 0
+    #: A 0 that is not known before the function runs; without, sizes are those of every call.
+    zero: Tensor | None = None
 
     def line(self, text: str, element: str, shape: Shape) -> Tensor:
         """A value by any text."""
@@ -62,6 +64,13 @@ class Lines:
     def number(self, value: str, element: str, shape: Shape = ()) -> Tensor:
         """A number, repeated."""
         return self.line(f"stablehlo.constant dense<{value}> : {tensor(element, shape)}", element, shape)
+
+    def amount(self, number: int, element: str, shape: Shape) -> Tensor:
+        """A number of elements as a float, repeated."""
+        if self.zero is None:
+            return self.number(f"{float(number):.17e}", element, shape)
+        whole = self.each("add", self.number(str(number), "i64"), self.zero)
+        return self.broadcast(self.convert(whole, element), shape, [])
 
     def convert(self, value: Tensor, element: str) -> Tensor:
         """``value`` in another element type."""

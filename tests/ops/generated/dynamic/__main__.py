@@ -1,0 +1,58 @@
+"""``python -m tests.ops.generated.dynamic --programs N --seed S``: what became of about N programs.
+
+Status 1 when a result is wrong, a process crashed, sizes that break the program were not noticed, or a stage
+failed without naming the operation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+
+from tests.ops.generated.catalog import drawn
+from tests.ops.generated.drive import Case, cases
+from tests.ops.generated.dynamic.catalog import pairs
+
+#: ``none``: sixty attempts gave no program with open sizes that the dialect accepts.
+OUTCOMES = ("right", "refused", "wrong", "crash", "error", "unguarded", "no-oracle", "none")
+BAD = ("wrong", "crash", "error", "unguarded")
+
+
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.ops.generated.dynamic")
+    parser.add_argument("--programs", type=int, default=1500)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--op", nargs="*", default=())
+    parser.add_argument("--dtype", nargs="*", default=())
+    parser.add_argument("--level", type=int, default=1, help="optimization level")
+    parser.add_argument("--show", nargs="*", default=BAD, help="outcomes to print in full")
+    options = parser.parse_args()
+    chosen = drawn(pairs(options.op, options.dtype), options.programs, options.seed)
+    found: list[Case] = []
+    module = "tests.ops.generated.dynamic.child"
+    for case in cases(chosen, options.programs, options.seed, options.level, module=module):
+        found.append(case)
+        if case.outcome in options.show:
+            print(f"{case.outcome}: {case.op} {case.dtype} number {case.number}\n{case.reason}", flush=True)
+    _print(found)
+    return int(any(case.outcome in BAD for case in found))
+
+
+def _print(found: list[Case]) -> None:
+    for op in dict.fromkeys(case.op for case in found):
+        counts = Counter(case.outcome for case in found if case.op == op)
+        if set(counts) != {"right"}:
+            print(f"{op:32} {' '.join(f'{name}={counts[name]}' for name in OUTCOMES if counts[name])}")
+    whole = Counter(case.outcome for case in found)
+    print(f"{len(found)} programs:", ", ".join(f"{whole[name]} {name}" for name in OUTCOMES))
+    made = len(found) - whole["none"] - whole["no-oracle"]
+    print(f"{100 * whole['right'] / max(made, 1):.1f} % of those that there are compile once and agree")
+    reasons = Counter((c.op, c.reason.split("\n")[0][:110]) for c in found if c.outcome == "refused")
+    for (op, reason), count in reasons.most_common(60):
+        print(f"{count:6} {op}: {reason}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,24 @@
+"""All operations with open sizes that are generated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.ops.generated import catalog
+from tests.ops.generated.draft import Family
+
+#: Operations whose programs have no sizes that could be open, or whose shapes other files draw.
+_WITHOUT = frozenset({"constant"})
+
+FAMILIES: dict[str, Family] = {op: family for op, family in catalog.FAMILIES.items() if op not in _WITHOUT}
+
+
+def pairs(ops: Sequence[str] = (), dtypes: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """Every operation, or each of ``ops``, with each of its dtypes, or with those of ``dtypes``."""
+    return [
+        (name, dtype)
+        for name, one in FAMILIES.items()
+        if name in (ops or FAMILIES)
+        for dtype in one.dtypes
+        if dtype in (dtypes or one.dtypes)
+    ]

@@ -1,0 +1,81 @@
+"""What becomes of programs with open sizes: one kernel each, run at every tuple."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kcache_compiler import canonicalize, compile_spec
+from kcache_compiler.errors import CompilerError, InvalidProgram, UnsupportedOp
+from kcache_compiler.types import Canonical, CompiledKernel, CompileOptions
+from kcache_grpc.model.target import host_target
+from tests.ops.compare import difference
+from tests.ops.generated.dynamic.programs import OpenProgram
+from tests.ops.generated.judge import Verdict, expected_of
+from tests.ops.native import run
+from tests.ops.programs import OpProgram
+from tests.ops.reference import ReferenceError, ReferenceInterpreter, argument_types
+
+
+def judge(program: OpenProgram, reference: ReferenceInterpreter, level: int = 1) -> Verdict:
+    """The verdict of a program."""
+    try:
+        canonical = canonicalize(program.text.encode(), "stablehlo", "strict")
+        options = CompileOptions(numerics="strict", opt_level=level)
+        kernel = compile_spec(
+            canonical.spec_text, canonical.arg_spec, host_target().isa, options, lambda _: None
+        )
+    except UnsupportedOp as error:
+        return Verdict("refused", f"{error.op}: {error}\n{program.text}")
+    except InvalidProgram as error:
+        return Verdict("error", f"InvalidProgram: {error}\n{program.text}")
+    except CompilerError as error:
+        return Verdict("error", f"{type(error).__name__}: {error}\n{program.text}")
+    return _compared(program, canonical, kernel, reference)
+
+
+def _compared(
+    program: OpenProgram, canonical: Canonical, kernel: CompiledKernel, reference: ReferenceInterpreter
+) -> Verdict:
+    try:
+        whole = _expected(program.instances, reference)
+    except ReferenceError as error:
+        return Verdict("no-oracle", str(error).split("\n")[0])
+    for instance, expected in zip(program.instances, whole, strict=True):
+        try:
+            got = called(canonical, kernel, instance)
+        except RuntimeError as error:
+            return Verdict("wrong", f"{error}\n{program.text}\n{instance.text}")
+        for place, (dtype, left, right) in enumerate(zip(instance.result_dtypes, got, expected, strict=True)):
+            wrong = difference(dtype, left, right, instance.ulps, instance.absolute)
+            if wrong:
+                return Verdict("wrong", f"result {place} ({dtype}): {wrong}\n{program.text}\n{instance.text}")
+    for instance in program.broken:
+        try:
+            called(canonical, kernel, instance)
+        except (RuntimeError, ValueError) as error:
+            if "outside its buffers" in str(error):
+                return Verdict("wrong", f"{error}\n{program.text}\n{instance.text}")
+            continue
+        return Verdict("unguarded", f"{program.text}\n{instance.text}")
+    return Verdict("right")
+
+
+def _expected(instances: Sequence[OpProgram], reference: ReferenceInterpreter) -> list[list[bytes]]:
+    """By instance, in one evaluation where the interpreter knows them all."""
+    flat = expected_of(instances, reference)
+    found: list[list[bytes]] = []
+    for instance in instances:
+        count = len(instance.result_dtypes)
+        found, flat = [*found, flat[:count]], flat[count:]
+    return found
+
+
+def called(canonical: Canonical, kernel: CompiledKernel, instance: OpProgram) -> list[bytes]:
+    """Results of the kernel of open sizes on the inputs of one instance."""
+    shapes = [_sizes(kind) for kind in argument_types(instance.text)]
+    dims = tuple(shapes[symbol.arg][symbol.axis] for symbol in kernel.interface.symbols)
+    return run(kernel, instance.inputs, [one.content for one in canonical.constants], dims)
+
+
+def _sizes(kind: str) -> list[int]:
+    return [int(size) for size in kind.removeprefix("tensor<").split("x") if size.isdigit()]
