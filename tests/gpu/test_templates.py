@@ -43,6 +43,9 @@ _SAMPLE = [
 #: Rows that threads share evenly, whose elements stay in registers.
 _SAMPLE += [(one, dtype, (9, 512)) for one in TEMPLATES if one.name == "softmax" for dtype in ("f32", "bf16")]
 
+#: Tiles that end with rows and columns, but not with K.
+_SAMPLE += [(one, "f64", (64, 128, 40)) for one in TEMPLATES if one.name == "matmul"]
+
 
 @pytest.mark.parametrize(
     ("template", "dtype", "sizes"), _SAMPLE, ids=lambda one: getattr(one, "name", str(one)).replace(" ", "")

@@ -69,6 +69,30 @@ def optimize(text: str, target: Target, opt_level: int, unroll: bool = True, vec
     return module.as_bitcode()
 
 
+#: Passes of ``simplify``, in order.
+SIMPLIFICATIONS = (
+    "sroa",
+    "simplify_cfg",
+    "instruction_combine",
+    "loop_rotate",
+    "new_gvn",
+    "simplify_cfg",
+    "instruction_combine",
+    "dead_code_elimination",
+)
+
+
+def simplify(text: str, target: Target, opt_level: int) -> bytes:
+    """The same by ``SIMPLIFICATIONS`` alone, for code whose loops are as they should be."""
+    machine = _machine(target, opt_level)
+    module = _parse(text, target, machine)
+    passes = llvm.create_new_module_pass_manager()
+    for name in SIMPLIFICATIONS:
+        getattr(passes, f"add_{name}_pass")()
+    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(opt_level)))
+    return module.as_bitcode()
+
+
 def emit_object(bitcode: bytes, target: Target, opt_level: int) -> bytes:
     """Object code; made from a copy, as emitting changes a module."""
     return _machine(target, opt_level).emit_object(llvm.parse_bitcode(bitcode, llvm.create_context()))

@@ -11,6 +11,7 @@ Where the mask is added to scores these have to be finite, too: no query and no 
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 from kcache_compiler.codegen import memory, mlir
@@ -25,8 +26,10 @@ from kcache_compiler.codegen.gpu.attention_plan import AttentionPlan
 from kcache_compiler.codegen.gpu.attention_tiles import Operands
 from kcache_compiler.codegen.gpu.cores import Shared, index, over, rest
 from kcache_compiler.codegen.gpu.intrinsics import any_lane, barrier, shuffled, special, warp_barrier
-from kcache_compiler.codegen.gpu.kernel import Form, Kernel, split
-from kcache_compiler.codegen.gpu.shared import dynamic_bytes, shared_place
+from kcache_compiler.codegen.gpu.kernel import Form, Kernel, as_written, split
+from kcache_compiler.codegen.gpu.loader import fits
+from kcache_compiler.codegen.gpu.places import ahead, load_each, store_each
+from kcache_compiler.codegen.gpu.shared import dynamic_bytes, shared_place, tiled_symbol
 from kcache_compiler.codegen.memory import Pointer, i64
 from kcache_compiler.codegen.numerics import COMBINERS
 from kcache_compiler.codegen.shuffles.code import both, compare, either, least, loop, minus, when
@@ -77,7 +80,7 @@ def write_attention(
 ) -> Form:
     """The body of the kernel; ``views`` has its buffers, ``scalars`` the numbers that it asks for."""
     found, core = plan.found, plan.core
-    shared = Shared(shared_place(kernel, f"{kernel.name}_tiles", plan.shared))
+    shared = Shared(shared_place(kernel, tiled_symbol(kernel.name), plan.shared))
     tiles = [
         found.size("batch"),
         apply("ceildiv", found.size("rows"), core.rows),
@@ -117,8 +120,9 @@ class _Attention:
 
     def _row_place(self, row: mlir.Value) -> Place:
         """Counters of the axes of a row of the block; those beyond the last are the last one."""
-        last = minus(self.limit["rows"], mlir.constant(1))
-        number = least(memory.plus(self.first, row), last)
+        number = memory.plus(self.first, row)
+        if not fits(self.found.size("rows"), self.core.rows):
+            number = least(number, minus(self.limit["rows"], mlir.constant(1)))
         return {**self.batch, **self.rows.digits(self.found.rows, number)}
 
     def write(self) -> None:
@@ -130,7 +134,8 @@ class _Attention:
             self.operands.commit()
         kinds = [one.type for one in carried]
         bounds = [mlir.constant(0), self.limit["keys"], mlir.constant(core.keys)]
-        made = mlir.create("scf.for", [*bounds, mlir.constant(0), *carried], [i64(), *kinds], regions=1)
+        start = [mlir.constant(0), *carried]
+        made = mlir.create("scf.for", [*bounds, *start], [i64(), *kinds], as_written(), regions=1)
         inside = mlir.new_block(made, 0, [i64(), i64(), *kinds])
         with mlir.at_end(inside):
             key, stage, *values = list(inside.arguments)
@@ -204,10 +209,9 @@ class _Attention:
 
         when(compare("eq", self.core.lane, mlir.constant(0)), leave)
         barrier()
-        total = mlir.constant(0, "i32")
-        for warp in range(WARPS):
-            at = memory.plus(slots, mlir.constant(4 * warp))
-            total = mlir.value("arith.ori", [total, self.shared.load(at, total.type, 4)], total.type)
+        total, *others = load_each(self.shared.at(slots), WARPS, word.type, 4 * WARPS)
+        for other in others:
+            total = mlir.value("arith.ori", [total, other], word.type)
         return compare("ne", total, mlir.constant(0, "i32"))
 
     def _weigh(
@@ -216,7 +220,8 @@ class _Attention:
         core, own = self.core, self.core.own
         tops, totals, sums = values[:own], values[own : 2 * own], values[2 * own :]
         weights = list(scores)
-        found = [self._key(key, offset) for _, offset in core.line("scores", 0)]
+        first = memory.plus(key, core.first("scores"))
+        found = [self._key(first, offset) for _, offset in core.line("scores", 0)]
         count, keys = len(found), Several([at for at, _ in found])
         inside = None if found[0][1] is None else Several([here for _, here in found])
         for number in range(own):
@@ -244,10 +249,10 @@ class _Attention:
         scale = mlir.splat(mlir.float_constant(self.plan.scale, self.kind), vector.type)
         return Several(vector=mlir.value("arith.mulf", [vector, scale], vector.type))
 
-    def _key(self, first: mlir.Value, offset: mlir.Value) -> tuple[mlir.Value, mlir.Value | None]:
+    def _key(self, first: mlir.Value, offset: int) -> tuple[mlir.Value, mlir.Value | None]:
         """A key, which is the last one beyond it, and whether it is there."""
-        at, keys = memory.plus(first, offset), self.found.size("keys")
-        if isinstance(keys, int) and keys % self.core.keys == 0:
+        at, keys = (memory.plus(first, mlir.constant(offset)) if offset else first), self.found.size("keys")
+        if fits(keys, self.core.keys):
             return at, None
         limit = self.limit["keys"]
         return least(at, minus(limit, mlir.constant(1))), compare("lt", at, limit)
@@ -277,9 +282,11 @@ class _Attention:
         barrier()
         for number in range(own):
             row = core.row(number)
-            for place, column in core.line("sums", number):
-                where = index((row, pitch * width), (column, width))
-                self.shared.store(where, sums[place], width)
+            start = self.shared.at(index((row, pitch * width), (core.first("sums"), width)))
+            line = core.line("sums", number)
+            for at in range(0, len(line), core.together):
+                mine = [sums[place] for place, _ in line[at : at + core.together]]
+                store_each(ahead(start, line[at][1] * width), mine, core.together * width)
 
             def leave(number: int = number, row: mlir.Value = row) -> None:
                 self.shared.store(index((row, width), (at_tops, 1)), tops[number], width)
@@ -293,10 +300,12 @@ class _Attention:
             row = index((core.warp, 8 * own), (over(number, core.columns), 1))
             column = rest(number, core.columns)
             here = memory.plus(self.column, column)
-            inside = both(
-                compare("lt", memory.plus(self.first, row), self.limit["rows"]),
-                compare("lt", here, self.limit["columns"]),
-            )
+            places = {"rows": (memory.plus(self.first, row), core.rows), "columns": (here, core.columns)}
+            inside = [
+                compare("lt", place, self.limit[name])
+                for name, (place, tile) in places.items()
+                if not fits(self.found.size(name), tile)
+            ]
 
             def store() -> None:
                 top, total = (
@@ -310,6 +319,9 @@ class _Attention:
                 columns = self.rows.digits(self.found.columns, here)
                 self.rows.result(result, self.rows.axes(self._row_place(row)), columns)
 
-            when(inside, store)
+            if inside:
+                when(reduce(both, inside), store)
+            else:
+                store()
 
         loop(mlir.constant(0), mlir.constant(8 * own * core.columns // 32), element)

@@ -15,6 +15,7 @@ from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.gpu.cores import Shared, index, over, rest
 from kcache_compiler.codegen.gpu.intrinsics import intrinsic, warp_barrier
 from kcache_compiler.codegen.gpu.matrix_core import Matrices, multiply
+from kcache_compiler.codegen.gpu.places import ahead, load_each, store
 from kcache_compiler.codegen.memory import i64
 
 #: A step of a loop: its counter, and values that are carried.
@@ -78,9 +79,25 @@ class Core(ABC):
         """The row of the block that row ``number`` of this thread is."""
         return index((self.warp, 8 * self.own), (self.group, 1), (number, 8))
 
+    @property
+    def _rows(self) -> list[int]:
+        """How far the rows of this thread are from the first."""
+        return [8 * number for number in range(self.own)]
+
     @abstractmethod
-    def line(self, kind: str, number: int) -> list[tuple[int, mlir.Value]]:
-        """Places of row ``number`` in the registers of scores or sums, with their keys or columns."""
+    def first(self, kind: str) -> mlir.Value:
+        """The first of the keys or columns that this lane has of ``scores`` or ``sums``."""
+
+    @abstractmethod
+    def line(self, kind: str, number: int) -> list[tuple[int, int]]:
+        """Places of row ``number`` in the registers of scores or sums, with how far their keys or columns are
+        from the first.
+        """
+
+    @property
+    @abstractmethod
+    def together(self) -> int:
+        """Columns of sums that are neighbours."""
 
     @abstractmethod
     def multiply(
@@ -104,13 +121,20 @@ class MatrixRows(Core):
         super().__init__("f32", 2, keys, depth, columns)
         self.kind = kind
 
-    def line(self, kind: str, number: int) -> list[tuple[int, mlir.Value]]:
+    def first(self, kind: str) -> mlir.Value:
+        return index((self.quad, 2))
+
+    def line(self, kind: str, number: int) -> list[tuple[int, int]]:
         count = self.keys if kind == "scores" else self.columns
         return [
-            (4 * block + 2 * number + part, index((self.quad, 2), (8 * block + part, 1)))
+            (4 * block + 2 * number + part, 8 * block + part)
             for block in range(count // 8)
             for part in range(2)
         ]
+
+    @property
+    def together(self) -> int:
+        return 2
 
     def _tile(self, staged: Staged, stage: mlir.Value, left: bool) -> Matrices:
         return Matrices(self.shared, staged.start(stage), 2 * staged.pitch, staged.along_k, left, self.lane)
@@ -169,28 +193,31 @@ class PlainRows(Core):
     def scratch(self) -> int:
         return self.rows * (self.keys + self.pad) * self.width
 
-    def line(self, kind: str, number: int) -> list[tuple[int, mlir.Value]]:
+    def first(self, kind: str) -> mlir.Value:
+        return self.quad if kind == "scores" else index((self.quad, self.vector))
+
+    def line(self, kind: str, number: int) -> list[tuple[int, int]]:
         if kind == "scores":
             count = self.keys // QUAD
-            return [(number * count + c, index((self.quad, 1), (QUAD * c, 1))) for c in range(count)]
+            return [(number * count + c, QUAD * c) for c in range(count)]
         count, step = self.columns // QUAD, self.vector
-        return [
-            (
-                number * count + c,
-                index((self.quad, step), (c // step * step * QUAD + c % step, 1)),
-            )
-            for c in range(count)
-        ]
+        return [(number * count + c, c // step * step * QUAD + c % step) for c in range(count)]
 
-    def _read(self, start: mlir.Value, row: mlir.Value, pitch: int, at: mlir.Value) -> list[mlir.Value]:
+    @property
+    def together(self) -> int:
+        return self.vector
+
+    def _read(self, place: mlir.Value) -> list[mlir.Value]:
         """Neighbours in a line of shared memory, 16 bytes."""
-        where = memory.plus(start, index((row, pitch * self.width), (at, self.width)))
-        kind = mlir.type_of(f"vector<{self.vector}x{self.wide}>")
-        loaded = self.shared.load(where, kind, 16)
-        return [
-            mlir.value("llvm.extractelement", [loaded, mlir.constant(n)], self.type)
-            for n in range(self.vector)
-        ]
+        return load_each(place, self.vector, self.type, 16)
+
+    def _places(
+        self, start: mlir.Value, first: mlir.Value, lines: list[int], pitch: int, at: mlir.Value
+    ) -> list[mlir.Value]:
+        """Addresses of elements ``at`` of lines that are so far from the line ``first``."""
+        where = memory.plus(start, index((first, pitch * self.width), (at, self.width)))
+        place = self.shared.at(where)
+        return [ahead(place, line * pitch * self.width) for line in lines]
 
     def _steps(self, count: int, values: list[mlir.Value], body: Body) -> list[mlir.Value]:
         kinds = [self.type] * len(values)
@@ -208,12 +235,13 @@ class PlainRows(Core):
     def multiply(
         self, queries: Staged, keys: Staged, stage: mlir.Value, scores: list[mlir.Value]
     ) -> list[mlir.Value]:
-        mine = [self.row(number) for number in range(self.own)]
-        theirs = [key for _, key in self.line("scores", 0)]
+        mine, theirs = self.row(0), self.first("scores")
+        rows, others = self._rows, [key for _, key in self.line("scores", 0)]
 
         def step(at: mlir.Value, found: list[mlir.Value]) -> list[mlir.Value]:
-            a = [self._read(queries.start(mlir.constant(0)), row, queries.pitch, at) for row in mine]
-            b = [self._read(keys.start(stage), key, keys.pitch, at) for key in theirs]
+            start = queries.start(mlir.constant(0))
+            a = [self._read(one) for one in self._places(start, mine, rows, queries.pitch, at)]
+            b = [self._read(one) for one in self._places(keys.start(stage), theirs, others, keys.pitch, at)]
             for n in range(self.vector):
                 for i, row in enumerate(a):
                     for j, key in enumerate(b):
@@ -227,23 +255,20 @@ class PlainRows(Core):
         self, values: Staged, stage: mlir.Value, weights: list[mlir.Value], sums: list[mlir.Value]
     ) -> list[mlir.Value]:
         start, pitch = mlir.constant(self.scratch_at), self.keys + self.pad
-        mine = [self.row(number) for number in range(self.own)]
-        for number, row in enumerate(mine):
+        mine = self.row(0)
+        firsts = self._places(start, mine, self._rows, pitch, self.first("scores"))
+        for number, first in enumerate(firsts):
             for place, key in self.line("scores", number):
-                where = memory.plus(start, index((row, pitch * self.width), (key, self.width)))
-                self.shared.store(where, weights[place], self.width)
+                store(ahead(first, key * self.width), weights[place], self.width)
         warp_barrier()
-        firsts = [column for place, column in self.line("sums", 0) if place % self.vector == 0]
+        column = self.first("sums")
+        groups = [away for place, away in self.line("sums", 0) if place % self.vector == 0]
 
         def step(at: mlir.Value, found: list[mlir.Value]) -> list[mlir.Value]:
-            a = [self._read(start, row, pitch, at) for row in mine]
-            for n in range(self.vector):
-                key = memory.plus(at, mlir.constant(n))
-                b = [
-                    one
-                    for first in firsts
-                    for one in self._read(values.start(stage), key, values.pitch, first)
-                ]
+            a = [self._read(one) for one in self._places(start, mine, self._rows, pitch, at)]
+            lines = self._places(values.start(stage), at, list(range(self.vector)), values.pitch, column)
+            for n, line in enumerate(lines):
+                b = [one for away in groups for one in self._read(ahead(line, away * self.width))]
                 for i, row in enumerate(a):
                     for j, value in enumerate(b):
                         place = i * len(b) + j

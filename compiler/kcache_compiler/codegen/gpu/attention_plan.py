@@ -10,8 +10,8 @@ from kcache_compiler.codegen.attention.gather import Gathered
 from kcache_compiler.codegen.formula import Formula
 from kcache_compiler.codegen.gpu.attention_cores import WARPS, Core, MatrixRows, PlainRows, Staged
 from kcache_compiler.codegen.gpu.kernel import begins_anywhere
+from kcache_compiler.codegen.gpu.loader import Walked, walk
 from kcache_compiler.codegen.gpu.sizes import Sizes, refused
-from kcache_compiler.codegen.gpu.tiles import Walked, walk
 
 #: Depth that is kept whole.
 DEPTH = 128

@@ -10,7 +10,8 @@ from kcache_compiler.codegen.gpu.attention_plan import AttentionPlan
 from kcache_compiler.codegen.gpu.cores import Shared, index, over, rest
 from kcache_compiler.codegen.gpu.intrinsics import barrier, commit_copies, wait_for_copies
 from kcache_compiler.codegen.gpu.kernel import Kernel, split
-from kcache_compiler.codegen.gpu.tiles import Loader
+from kcache_compiler.codegen.gpu.loader import Loader
+from kcache_compiler.codegen.gpu.places import ahead, store, store_each
 from kcache_compiler.codegen.memory import Pointer, i64
 from kcache_compiler.package.target import Device
 
@@ -91,15 +92,21 @@ class Operands:
     ) -> tuple[Loader, list[mlir.Value]] | None:
         if not self._copied(name, loader):
             return loader, loader.load(self.bases[name], k)
-        places = [self.shared.at(self._place(name, stage, *place)) for place in loader.places]
-        loader.copy(self.bases[name], k, places)
+        loader.copy(self.bases[name], k, self._lines(name, stage, loader))
         return None
+
+    def _lines(self, name: str, stage: mlir.Value, loader: Loader) -> list[mlir.Value]:
+        """Where the chunks of a tile go."""
+        step = self.plan.staged[name].pitch * self._width if self._lies_alike(name) else self._width
+        return loader.lines(lambda row, depth: self._place(name, stage, row, depth), step)
 
     def _place(self, name: str, stage: mlir.Value, row: mlir.Value, depth: mlir.Value) -> mlir.Value:
         staged = self.plan.staged[name]
         slow, fast = (row, depth) if self.plan.fast[name] == "k" else (depth, row)
         width = self._width
-        return memory.plus(staged.start(stage), index((slow, staged.pitch * width), (fast, width)))
+        return self.shared.at(
+            memory.plus(staged.start(stage), index((slow, staged.pitch * width), (fast, width)))
+        )
 
     @property
     def _width(self) -> int:
@@ -109,17 +116,18 @@ class Operands:
     def keep(self, fetched: Fetched, stage: mlir.Value) -> None:
         """Chunks from registers to shared memory."""
         for name, (loader, chunks) in fetched.items():
-            for (row, depth), chunk in zip(loader.places, chunks, strict=True):
-                if isinstance(self.plan.core, MatrixRows) and self._lies_alike(name):
-                    self.shared.store(self._place(name, stage, row, depth), chunk, loader.width)
+            alike, width = self._lies_alike(name), self._width
+            apart = width if alike else self.plan.staged[name].pitch * width
+            for where, chunk in zip(self._lines(name, stage, loader), chunks, strict=True):
+                if isinstance(self.plan.core, MatrixRows) and alike:
+                    store(where, chunk, loader.width)
                     continue
-                for lane in range(loader.lanes):
-                    along = loader.operand.along_k
-                    here = (row, memory.plus(depth, mlir.constant(lane)))
-                    if not along:
-                        here = (memory.plus(row, mlir.constant(lane)), depth)
-                    number = self._number(name, loader, chunk, lane)
-                    self.shared.store(self._place(name, stage, *here), number, self._width)
+                numbers = [self._number(name, loader, chunk, lane) for lane in range(loader.lanes)]
+                if alike:
+                    store_each(where, numbers, min(16, width * loader.lanes))
+                    continue
+                for lane, number in enumerate(numbers):
+                    store(ahead(where, lane * apart), number, width)
 
     def _number(self, name: str, loader: Loader, chunk: mlir.Value, lane: int) -> mlir.Value:
         element = loader.start.element

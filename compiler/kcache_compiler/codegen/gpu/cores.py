@@ -5,14 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kcache_compiler.codegen import memory, mlir
+from kcache_compiler.codegen.gpu import places
 from kcache_compiler.codegen.gpu.intrinsics import barrier
-from kcache_compiler.codegen.gpu.tiles import Loader, Tiles
+from kcache_compiler.codegen.gpu.loader import Loader
+from kcache_compiler.codegen.gpu.places import ahead, load_each, store, store_each
+from kcache_compiler.codegen.gpu.tiles import Tiles
 from kcache_compiler.codegen.memory import i64
 
 #: Elements between the rows of a tile beyond its own, so that threads meet in few banks.
 _PLAIN_PAD = 4
 #: Neighbouring elements of a thread of plain arithmetic, and rows of it that one pass leaves.
 _GROUP = 4
+#: Bytes of the widest load and store.
+_BYTES = 16
 
 
 @dataclass
@@ -22,22 +27,13 @@ class Shared:
     base: mlir.Value
 
     def at(self, offset: mlir.Value) -> mlir.Value:
-        dynamic = -(2**31)
-        return mlir.value(
-            "llvm.getelementptr",
-            [self.base, offset],
-            self.base.type,
-            rawConstantIndices=mlir.attribute(f"array<i32: {dynamic}>"),
-            elem_type=mlir.type_attr(mlir.type_of("i8")),
-        )
+        return places.at(self.base, offset)
 
     def store(self, offset: mlir.Value, number: mlir.Value, alignment: int) -> None:
-        mlir.create(
-            "llvm.store", [number, self.at(offset)], attributes={"alignment": mlir.int_attr(alignment)}
-        )
+        store(self.at(offset), number, alignment)
 
     def load(self, offset: mlir.Value, kind: mlir.Type, alignment: int) -> mlir.Value:
-        return mlir.value("llvm.load", [self.at(offset)], kind, alignment=mlir.int_attr(alignment))
+        return places.load(self.at(offset), kind, alignment)
 
 
 def index(*terms: tuple[mlir.Value | int, int]) -> mlir.Value:
@@ -87,25 +83,31 @@ class PlainCore:
         self, shared: Shared, side: int, stage: mlir.Value, loader: Loader, chunks: list[mlir.Value]
     ) -> None:
         """Chunks of an operand to one of the two stages."""
-        element = loader.start.element
-        for (row, depth), chunk in zip(loader.places, chunks, strict=True):
-            for lane in range(loader.lanes):
-                raw = chunk
-                if loader.lanes > 1:
-                    kind = memory.stored_type(element)
-                    raw = mlir.value("llvm.extractelement", [chunk, mlir.constant(lane)], kind)
-                number = memory.from_memory(raw, element)
-                if number.type != self.wide:
-                    number = mlir.value("arith.extf", [number], self.wide)
-                along = loader.operand.along_k
-                where = index(
-                    (stage, 2 * self.half),
-                    (side, self.half),
-                    (depth, self.pitch * self.width),
-                    (row, self.width),
-                    (lane, self.pitch * self.width if along else self.width),
-                )
-                shared.store(where, number, self.width)
+        element, along, line = loader.start.element, loader.operand.along_k, self.pitch * self.width
+
+        def place(row: mlir.Value, depth: mlir.Value) -> mlir.Value:
+            stages = [(stage, 2 * self.half), (side, self.half)]
+            return shared.at(index(*stages, (depth, line), (row, self.width)))
+
+        wheres = loader.lines(place, self.width if along else line)
+        for where, chunk in zip(wheres, chunks, strict=True):
+            if element == self.wide and not along:
+                store(where, chunk, loader.width)
+                continue
+            numbers = [self._number(chunk, element, lane, loader.lanes) for lane in range(loader.lanes)]
+            if not along:
+                store_each(where, numbers, min(_BYTES, loader.lanes * self.width))
+                continue
+            for lane, number in enumerate(numbers):
+                store(ahead(where, lane * line), number, self.width)
+
+    def _number(self, chunk: mlir.Value, element: mlir.Type, lane: int, lanes: int) -> mlir.Value:
+        """An element of a chunk in the type of the sums."""
+        raw = chunk
+        if lanes > 1:
+            raw = mlir.value("llvm.extractelement", [chunk, mlir.constant(lane)], memory.stored_type(element))
+        number = memory.from_memory(raw, element)
+        return number if number.type == self.wide else mlir.value("arith.extf", [number], self.wide)
 
     def step(self, shared: Shared, stage: mlir.Value, sums: list[mlir.Value]) -> list[mlir.Value]:
         """All products of the two tiles in ``stage``."""
@@ -118,20 +120,23 @@ class PlainCore:
         with mlir.at_end(block):
             k, *sums = list(block.arguments)
             base = index((stage, 2 * self.half), (k, line))
-            at_a = memory.plus(base, index((self.row, own * self.width)))
-            at_b = memory.plus(base, index((1, self.half), (self.column, _GROUP * self.width)))
+            at_a = shared.at(memory.plus(base, index((self.row, own * self.width))))
+            at_b = shared.at(memory.plus(base, index((1, self.half), (self.column, _GROUP * self.width))))
             for deep in range(deeper):
-                a = [self._load(shared, at_a, deep * line + i * self.width) for i in range(own)]
-                b = [self._load(shared, at_b, deep * line + self._column(j) * self.width) for j in range(own)]
+                a = load_each(ahead(at_a, deep * line), own, self.wide, _BYTES)
+                b = [
+                    one
+                    for j in range(0, own, _GROUP)
+                    for one in load_each(
+                        ahead(at_b, deep * line + self._column(j) * self.width), _GROUP, self.wide, _BYTES
+                    )
+                ]
                 for i in range(own):
                     for j in range(own):
                         place = i * own + j
                         sums[place] = mlir.value("math.fma", [a[i], b[j], sums[place]], self.wide)
             mlir.create("scf.yield", sums)
         return list(made.results)
-
-    def _load(self, shared: Shared, base: mlir.Value, offset: int) -> mlir.Value:
-        return shared.load(memory.plus(base, mlir.constant(offset)), self.wide, self.width)
 
     def _column(self, number: int) -> int:
         """Where the thread's element ``number`` of a row is, from its first: groups lie all threads apart."""
@@ -166,15 +171,12 @@ class PlainCore:
     def leave(self, shared: Shared, number: int, sums: list[mlir.Value]) -> None:
         """The sums of a pass to shared memory: so many rows of each thread."""
         own, line = self.tile.own, self.tile.n * self.width
+        first = shared.at(index((self.row, _GROUP * line), (self.column, _GROUP * self.width)))
         for i in range(_GROUP):
-            for j in range(own):
-                where = index(
-                    (self.row, _GROUP * line),
-                    (self.column, _GROUP * self.width),
-                    (i, line),
-                    (self._column(j), self.width),
-                )
-                shared.store(where, sums[(number * _GROUP + i) * own + j], self.width)
+            mine = sums[(number * _GROUP + i) * own :]
+            for j in range(0, own, _GROUP):
+                where = ahead(first, i * line + self._column(j) * self.width)
+                store_each(where, mine[j : j + _GROUP], _BYTES)
 
     def _row_of(self, number: int, row: mlir.Value) -> mlir.Value:
         """The row of the tile that a staged row is."""

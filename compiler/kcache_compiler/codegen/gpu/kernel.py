@@ -19,6 +19,7 @@ from kcache_compiler.codegen.shape import Shapes
 from kcache_compiler.codegen.shuffles.code import compare, when
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.errors import CompileFailed, UnsupportedOp
+from kcache_compiler.package.gpu import MAX_PARAMETERS
 from kcache_compiler.package.target import Device
 
 _SAME_PLACE = ("memref.cast", "memref.collapse_shape", "memref.expand_shape", "memref.transpose")
@@ -109,7 +110,13 @@ class Kernel:
         return self.before()
 
     def finish(self) -> None:
-        """Close the function once its parameters are known."""
+        """Close the function once its parameters are known. Raises ``UnsupportedOp`` for too many."""
+        if len(self.params) > MAX_PARAMETERS:
+            raise UnsupportedOp(
+                "func.func",
+                f"a launch takes {len(self.params)} buffers and sizes, and a GPU passes {MAX_PARAMETERS}; "
+                "compile it for a CPU target",
+            )
         with self.body():
             mlir.create("func.return", [])
         kinds = [argument.type for argument in self.entry.arguments]
@@ -265,6 +272,11 @@ def loads_behind(number: mlir.Value) -> list[mlir.Op]:
         if not mlir.is_memref(operand.type):
             found += loads_behind(operand)
     return found
+
+
+def as_written() -> dict[str, Any]:
+    """Attributes of a loop that neither LLVM nor ptxas unrolls: a turn is long, and has work enough."""
+    return {"loop_annotation": mlir.attribute("#llvm.loop_annotation<unroll = <disable = true>>")}
 
 
 def thread_number(threads: int, item: int = 0, items: int = 1) -> tuple[mlir.Value, mlir.Value]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from typing import TypeAlias
 
 from kcache_compiler.codegen import memory, mlir
@@ -15,12 +16,13 @@ from kcache_compiler.codegen.elements import Registers
 from kcache_compiler.codegen.formula import Formula, apply, product
 from kcache_compiler.codegen.gpu.cores import PlainCore, Shared
 from kcache_compiler.codegen.gpu.intrinsics import barrier, commit_copies, special, wait_for_copies
-from kcache_compiler.codegen.gpu.kernel import Form, Kernel, split, thread_number
+from kcache_compiler.codegen.gpu.kernel import Form, Kernel, as_written, split, thread_number
+from kcache_compiler.codegen.gpu.loader import Loader, fits
 from kcache_compiler.codegen.gpu.matrix_core import MatrixCore
 from kcache_compiler.codegen.gpu.points import PointWriter
-from kcache_compiler.codegen.gpu.shared import dynamic_bytes, shared_place
+from kcache_compiler.codegen.gpu.shared import dynamic_bytes, shared_place, tiled_symbol
 from kcache_compiler.codegen.gpu.sizes import refused
-from kcache_compiler.codegen.gpu.tiles import Loader, Operand, Tiles
+from kcache_compiler.codegen.gpu.tiles import Operand, Tiles
 from kcache_compiler.codegen.memory import Pointer, i64
 from kcache_compiler.codegen.segment import Loops, slots_of
 from kcache_compiler.codegen.shuffles.code import both, compare, least, loop, when
@@ -117,7 +119,7 @@ class _Product:
         self.core: PlainCore | MatrixCore = (PlainCore if tiles.tile.own else MatrixCore)(tiles, thread)
         if self.core.shared_bytes > (room := writer.kernel.sizes.room):
             raise refused(f"a product would take {self.core.shared_bytes} bytes of shared memory, of {room}")
-        name = f"{writer.kernel.name}_tiles"
+        name = tiled_symbol(writer.kernel.name)
         self.shared = Shared(shared_place(writer.kernel, name, self.core.shared_bytes))
         self.loaders = [
             self._loader(tiles.a, tiles.tile.m, firsts[0]),
@@ -182,8 +184,7 @@ class _Product:
 
     def _copy(self, core: MatrixCore, k: mlir.Value, stage: mlir.Value) -> None:
         for side, (loader, base) in enumerate(zip(self.loaders, self.bases, strict=True)):
-            places = [self.shared.at(place) for place in core.places(side, stage, loader)]
-            loader.copy(base, k, places)
+            loader.copy(base, k, core.places(self.shared, side, stage, loader))
         commit_copies()
 
     def _sum(self) -> list[mlir.Value]:
@@ -216,7 +217,7 @@ class _Product:
         start = [mlir.constant(0), *self.core.start()]
         kinds = [one.type for one in start]
         bounds = [self._from_first(0), limit, mlir.constant(depth)]
-        made = mlir.create("scf.for", [*bounds, *start], kinds, regions=1)
+        made = mlir.create("scf.for", [*bounds, *start], kinds, as_written(), regions=1)
         inside = mlir.new_block(made, 0, [i64(), *kinds])
         with mlir.at_end(inside):
             k, stage, *sums = list(inside.arguments)
@@ -227,13 +228,24 @@ class _Product:
     def _finish(self, number: int) -> None:
         """What follows on the elements that a pass left, neighbours by neighbours."""
         core = self.core
-        limits = [self.value(self.tiles.groups.sizes(name)) for name in ("m", "n")]
+        tile, groups = self.tiles.tile, self.tiles.groups
+        limits = [
+            None if fits(groups.sizes(name), size) else self.value(groups.sizes(name))
+            for name, size in (("m", tile.m), ("n", tile.n))
+        ]
 
         def turn(step: mlir.Value) -> None:
             row, column, where = core.element(number, step)
             m, n = (memory.plus(first, at) for first, at in zip(self.firsts, (row, column), strict=True))
-            inside = both(compare("lt", m, limits[0]), compare("lt", n, limits[1]))
-            when(inside, lambda: self._element(m, n, self.shared.load(where, core.wide, core.width)))
+            inside = [compare("lt", at, limit) for at, limit in ((m, limits[0]), (n, limits[1])) if limit]
+
+            def element() -> None:
+                self._element(m, n, self.shared.load(where, core.wide, core.width))
+
+            if inside:
+                when(reduce(both, inside), element)
+            else:
+                element()
 
         loop(mlir.constant(0), mlir.constant(core.turns), turn)
 

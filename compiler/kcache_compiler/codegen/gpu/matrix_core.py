@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from typing import Any
 
 from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.gpu.cores import Shared, index, over, rest
 from kcache_compiler.codegen.gpu.intrinsics import barrier, intrinsic, warp_barrier
-from kcache_compiler.codegen.gpu.tiles import Loader, Tiles
+from kcache_compiler.codegen.gpu.loader import Loader
+from kcache_compiler.codegen.gpu.places import ahead, store, store_each
+from kcache_compiler.codegen.gpu.tiles import Tiles
 
 #: Bytes of an element; bytes between the lines of a tile beyond its own, for threads to meet in few banks;
 #: elements of K of one instruction.
@@ -31,6 +33,8 @@ class Matrices:
     #: It is A of the product, otherwise B.
     left: bool
     lane: mlir.Value
+    #: Lines of this lane, by what of their place is computed; to be used where the first of them is.
+    _lines: dict[Any, mlir.Value] = field(default_factory=dict[Any, mlir.Value], compare=False)
 
     def load(self, rows: Terms, depth: Terms) -> list[mlir.Value]:
         """Sixteen rows by sixteen of K, from the sums ``rows`` and ``depth`` on: four registers of A, or
@@ -38,12 +42,16 @@ class Matrices:
         """
         name = "ldmatrix.sync.aligned.m8n8.x4" + ("" if self.along_k else ".trans") + ".b16"
         word = mlir.type_of("!llvm.struct<(i32, i32, i32, i32)>")
-        where = memory.plus(self._lane_start, self._place(rows, depth))
-        return _parts(intrinsic(name, [self.shared.at(where)], word), mlir.type_of("i32"))
+        terms = self._place(rows, depth)
+        known = sum(value * factor for value, factor in terms if isinstance(value, int))
+        others = tuple((value, factor) for value, factor in terms if not isinstance(value, int))
+        if others not in self._lines:
+            self._lines[others] = self.shared.at(memory.plus(self.start, index(*self._lane, *others)))
+        return _parts(intrinsic(name, [ahead(self._lines[others], known)], word), mlir.type_of("i32"))
 
-    @cached_property
-    def _lane_start(self) -> mlir.Value:
-        """Where the lane's line of the first of the matrices is, computed before the first of them.
+    @property
+    def _lane(self) -> Terms:
+        """Where the lane's line of the first of the matrices is.
 
         The four matrices: of A rows 0, 8 at the first half of K, then at the second; of B both halves at
         rows 0, then at rows 8. Of an operand that lies along rows each lane addresses a line of K, and the
@@ -54,12 +62,12 @@ class Matrices:
         rows: Terms = [(first, 8)]
         depth: Terms = [(second, 8)]
         (rows if self.along_k else depth).append((low, 1))
-        return memory.plus(self.start, self._place(rows, depth))
+        return self._place(rows, depth)
 
-    def _place(self, rows: Terms, depth: Terms) -> mlir.Value:
+    def _place(self, rows: Terms, depth: Terms) -> Terms:
         slow, fast = (rows, depth) if self.along_k else (depth, rows)
         lines = [(value, factor * self.pitch) for value, factor in slow]
-        return index(*lines, *((value, factor * _BYTES) for value, factor in fast))
+        return [*lines, *((value, factor * _BYTES) for value, factor in fast)]
 
 
 def multiply(kind: str, a: list[mlir.Value], b: list[mlir.Value], c: list[mlir.Value]) -> list[mlir.Value]:
@@ -113,26 +121,22 @@ class MatrixCore:
         """Sums of nothing."""
         return [mlir.float_constant(0, self.wide) for _ in range(self.m * self.n // 32)]
 
-    def places(self, side: int, stage: mlir.Value, loader: Loader) -> list[mlir.Value]:
+    def places(self, shared: Shared, side: int, stage: mlir.Value, loader: Loader) -> list[mlir.Value]:
         """Where the chunks of an operand lie in a stage."""
-        found: list[mlir.Value] = []
-        for row, depth in loader.places:
+
+        def place(row: mlir.Value, depth: mlir.Value) -> mlir.Value:
             slow, fast = (row, depth) if self.along[side] else (depth, row)
-            terms = [
-                (stage, self.stage),
-                (side, self.sizes[0]),
-                (slow, self.pitches[side]),
-                (fast, _BYTES),
-            ]
-            found.append(index(*terms))
-        return found
+            terms = [(stage, self.stage), (side, self.sizes[0])]
+            return shared.at(index(*terms, (slow, self.pitches[side]), (fast, _BYTES)))
+
+        return loader.lines(place, self.pitches[side])
 
     def keep(
         self, shared: Shared, side: int, stage: mlir.Value, loader: Loader, chunks: list[mlir.Value]
     ) -> None:
         """Chunks of an operand to a stage."""
-        for where, chunk in zip(self.places(side, stage, loader), chunks, strict=True):
-            shared.store(where, chunk, loader.width)
+        for where, chunk in zip(self.places(shared, side, stage, loader), chunks, strict=True):
+            store(where, chunk, loader.width)
 
     def step(self, shared: Shared, stage: mlir.Value, sums: list[mlir.Value]) -> list[mlir.Value]:
         """All products of the two tiles in ``stage``."""
@@ -169,18 +173,13 @@ class MatrixCore:
 
     def leave(self, shared: Shared, number: int, sums: list[mlir.Value]) -> None:
         """The sums of a pass to shared memory: sixteen rows of the warp's."""
+        lane = index((self.warp, self._own), (over(self.lane, 4), self._pitch), (rest(self.lane, 4), 8))
+        first = shared.at(lane)
         for j in range(self.n // 8):
             for half in range(2):
-                for part in range(2):
-                    where = index(
-                        (self.warp, self._own),
-                        (over(self.lane, 4), self._pitch),
-                        (half, 8 * self._pitch),
-                        (rest(self.lane, 4), 8),
-                        (j, 32),
-                        (part, 4),
-                    )
-                    shared.store(where, sums[4 * (number * (self.n // 8) + j) + 2 * half + part], 4)
+                place = 4 * (number * (self.n // 8) + j) + 2 * half
+                where = ahead(first, half * 8 * self._pitch + 32 * j)
+                store_each(where, sums[place : place + 2], 8)
 
     @property
     def turns(self) -> int:

@@ -12,10 +12,11 @@ from kcache_compiler.codegen.gpu.control import MAX_OPERATIONS, flatten_control
 from kcache_compiler.codegen.gpu.cubin import assemble
 from kcache_compiler.codegen.gpu.launches import build_kernels
 from kcache_compiler.codegen.gpu.narrow import narrow_operands
+from kcache_compiler.codegen.gpu.shared import tiled_symbol
 from kcache_compiler.codegen.gpu.widen import widen_reductions
-from kcache_compiler.codegen.llvmir import emit_assembly, optimize
-from kcache_compiler.codegen.pipeline import BUFFERIZE, LOWER, TRANSLATE
-from kcache_compiler.codegen.stage import Rewrite, Stage, Unit, run
+from kcache_compiler.codegen.llvmir import SIMPLIFICATIONS, emit_assembly, optimize, simplify
+from kcache_compiler.codegen.pipeline import BUFFERIZE, TRANSLATE
+from kcache_compiler.codegen.stage import Passes, Rewrite, Stage, Unit, run
 from kcache_compiler.package.amd import AMD_TARGETS
 from kcache_compiler.package.target import Target, target_named
 from kcache_compiler.types import CompiledKernel, CompileOptions, KernelInterface
@@ -33,23 +34,47 @@ def _mark_kernels(unit: Unit) -> None:
             x, y, z = blocks[name]
             function.attributes["CConv"] = mlir.attribute("#llvm.cconv<ptx_kernelcc>")
             words = f'["nvvm.reqntid", "{x},{y},{z}"]'
-            if f"{name}_tiles" in tiled:  # registers rather than spills and more blocks at a time
+            if tiled_symbol(name) in tiled:  # registers rather than spills and more blocks at a time
                 words += ', ["nvvm.minctasm", "1"]'
             function.attributes["passthrough"] = mlir.attribute(f"[{words}]")
 
 
 def _optimize(unit: Unit) -> None:
-    unit.bitcode = optimize(unit.llvm_ir, unit.target, unit.options.opt_level, vectorize=False)
+    if _is_written_out(unit):
+        unit.bitcode = simplify(unit.llvm_ir, unit.target, unit.options.opt_level)
+    else:
+        unit.bitcode = optimize(unit.llvm_ir, unit.target, unit.options.opt_level, vectorize=False)
 
 
 def _emit(unit: Unit) -> None:
-    unit.assembly = emit_assembly(unit.bitcode, unit.target, unit.options.opt_level)
+    level = unit.options.opt_level
+    unit.assembly = emit_assembly(
+        unit.bitcode, unit.target, min(level, 2) if _is_written_out(unit) else level
+    )
+
+
+def _is_written_out(unit: Unit) -> bool:
+    """All kernels are tiles of products or attention: long, and written as they should run. LLVM's long list
+    of passes finds little in them, and takes three times as long.
+    """
+    if unit.options.opt_level < 2 or unit.target.name in AMD_TARGETS:
+        return False
+    return all(tiled_symbol(launch.entry) in unit.llvm_ir for launch in unit.gpu_launches)
 
 
 _TENSORS = cpu.PIPELINE.index(BUFFERIZE[0])
 _CONTROL, _FUSED = (
     [stage.name for stage in cpu.PIPELINE].index(one) for one in ("control-flow", "attention")
 )
+
+_LOWER = Passes(
+    "llvm-dialect",
+    "convert-scf-to-cf,canonicalize,cse,convert-complex-to-llvm,arith-expand{include-bf16=true},"
+    "convert-math-to-llvm,finalize-memref-to-llvm,convert-arith-to-llvm,convert-index-to-llvm,convert-cf-to-llvm,"
+    "convert-func-to-llvm,reconcile-unrealized-casts,cse",
+    between=False,
+)
+_OPTIMIZE = f"new pass manager at the level of the options; of tiles {','.join(SIMPLIFICATIONS)}"
 
 PIPELINE: tuple[Stage, ...] = (
     *cpu.PIPELINE[:_CONTROL],
@@ -59,11 +84,11 @@ PIPELINE: tuple[Stage, ...] = (
     *cpu.PIPELINE[_FUSED:_TENSORS],
     Rewrite("wide-reductions", widen_reductions),
     *BUFFERIZE,
-    Rewrite("launches", build_kernels),
-    *LOWER,
+    Rewrite("launches", build_kernels, verify=False),
+    _LOWER,
     Rewrite("kernels", _mark_kernels, verify=False),
     *TRANSLATE,
-    Rewrite("optimize", _optimize, "new pass manager at the level of the options", verify=False),
+    Rewrite("optimize", _optimize, _OPTIMIZE, verify=False),
     Rewrite("ptx", _emit, "the oldest PTX that has the architecture", verify=False),
     Rewrite("cubin", assemble, verify=False),
 )

@@ -29,6 +29,11 @@ def shared_place(kernel: Kernel, name: str, size: int) -> mlir.Value:
         )
 
 
+def tiled_symbol(kernel: str) -> str:
+    """The name of the shared memory of a kernel of tiles."""
+    return f"{kernel}_tiles"
+
+
 def dynamic_bytes(size: int) -> int:
     """The dynamic shared memory of a launch whose kernel asked for so many bytes."""
     return size if size > STATIC_SHARED else 0

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import gcd
 
 from kcache_compiler.codegen import memory, mlir
-from kcache_compiler.codegen.formula import Formula, product
+from kcache_compiler.codegen.formula import Formula
 from kcache_compiler.codegen.gemm.recognize import (
     GemmAxis,
     Groups,
@@ -19,35 +18,19 @@ from kcache_compiler.codegen.gemm.recognize import (
     partition,
     read_products,
 )
-from kcache_compiler.codegen.gpu.intrinsics import copy_async
-from kcache_compiler.codegen.gpu.kernel import Kernel, begins_anywhere, split
+from kcache_compiler.codegen.gpu.kernel import begins_anywhere
+from kcache_compiler.codegen.gpu.loader import Walked, chunk_lanes, walk
 from kcache_compiler.codegen.gpu.sizes import Sizes, Tile
 from kcache_compiler.codegen.launch import read_nest
-from kcache_compiler.codegen.memory import Pointer, i64
 from kcache_compiler.codegen.nest import Access
 from kcache_compiler.codegen.runs import Planned
 from kcache_compiler.codegen.shape import Shapes
-from kcache_compiler.codegen.shuffles.code import both, compare, either
 
 #: Products of one matrix of the batch up to which no tile is worth it, and rows or columns.
 FEW, NARROW = 4096, 8
-#: Bytes of one load of a thread; the least that is copied past the registers.
-BYTES, COPIED = 16, 4
+#: Bytes of the least that is copied past the registers.
+COPIED = 4
 _NARROW_FLOATS = ("f16", "bf16")
-
-
-@dataclass(frozen=True)
-class Walked:
-    """How an operand is walked: sizes of its rows, steps in memory, and along which of both memory runs."""
-
-    row_sizes: tuple[Formula, ...]
-    row_steps: tuple[Formula, ...]
-    k_steps: tuple[Formula, ...]
-    batch_steps: tuple[Formula, ...]
-    #: Memory runs along K; otherwise along the rows, or neither.
-    along_k: bool
-    #: Elements of one load.
-    lanes: int
 
 
 @dataclass(frozen=True)
@@ -177,112 +160,3 @@ def _operand(access: Access, element: str, groups: Groups, rows: str, name: str,
         access,
         element,
     )
-
-
-def walk(
-    rows: tuple[Sequence[Formula], Sequence[Formula]],
-    k: tuple[Sequence[Formula], Sequence[Formula]],
-    batch: tuple[Sequence[Formula], Sequence[Formula]],
-    offset: Formula,
-    element: str,
-    anywhere: bool,
-) -> Walked:
-    """An operand by sizes and steps; ``anywhere``: it begins at no known multiple of 16 bytes."""
-    along_k = list(k[1][-1:]) == [1]
-    runs = along_k or list(rows[1][-1:]) == [1]
-    lanes = BYTES // memory.element_bytes(mlir.type_of(element)) if runs and not anywhere else 1
-    if lanes > 1:
-        others = [*batch[1], *rows[1], *k[1], offset, (k if along_k else rows)[0][-1]]
-        others.remove(1)
-        while lanes > 1 and not all(isinstance(one, int) and one % lanes == 0 for one in others):
-            lanes //= 2
-    return Walked(tuple(rows[0]), tuple(rows[1]), tuple(k[1]), tuple(batch[1]), along_k, lanes)
-
-
-def chunk_lanes(operand: Walked, rows: int, depth: int, threads: int) -> int:
-    """Elements of a chunk of a tile: so many that each thread has the same number of chunks."""
-    return gcd(operand.lanes, rows * depth // threads)
-
-
-@dataclass
-class Loader:
-    """Loads a tile of an operand: each thread its chunks, in registers until they go to shared memory.
-
-    ``rows`` elements along m or n and ``depth`` along k; a chunk lies along the operand's own memory.
-    """
-
-    kernel: Kernel
-    operand: Walked
-    start: Pointer
-    rows: int
-    depth: int
-    threads: int
-    k_sizes: list[Formula]
-    thread: mlir.Value
-    first: mlir.Value
-
-    def __post_init__(self) -> None:
-        operand, value = self.operand, self.kernel.value
-        lanes = self.lanes = chunk_lanes(operand, self.rows, self.depth, self.threads)
-        across, self.fast = (self.rows, self.depth) if operand.along_k else (self.depth, self.rows)
-        self.count = across * self.fast // lanes // self.threads
-        self.places: list[tuple[mlir.Value, mlir.Value]] = []
-        self.offsets: list[mlir.Value] = []
-        self.inside: list[mlir.Value] = []
-        sizes = list(operand.row_sizes)
-        limit = value(product(sizes))
-        for number in range(self.count):
-            chunk = memory.plus(self.thread, mlir.constant(number * self.threads))
-            per = mlir.constant(self.fast // lanes)
-            slow = mlir.value("arith.divui", [chunk, per], i64())
-            fast = memory.times(mlir.value("arith.remui", [chunk, per], i64()), mlir.constant(lanes))
-            row, depth = (slow, fast) if operand.along_k else (fast, slow)
-            self.places.append((row, depth))
-            at = memory.plus(self.first, row)
-            self.inside.append(compare("lt", at, limit))
-            self.offsets.append(self._dot(split(at, None, sizes, value), operand.row_steps))
-
-    def _dot(self, counters: list[mlir.Value], steps: Sequence[Formula]) -> mlir.Value:
-        total = mlir.constant(0)
-        for counter, step in zip(counters, steps, strict=True):
-            total = memory.plus(total, memory.times(counter, self.kernel.value(step)))
-        return total
-
-    @property
-    def width(self) -> int:
-        """Bytes of a chunk."""
-        return self.lanes * memory.element_bytes(self.start.element)
-
-    def copy(self, base: mlir.Value, k: mlir.Value, places: Sequence[mlir.Value]) -> None:
-        """Copy the chunks from ``k`` on to ``places`` in shared memory, later; zeros from outside."""
-        stored = memory.stored_type(self.start.element)
-        limit = self.kernel.value(product(self.k_sizes))
-        chunks = zip(self.places, self.offsets, self.inside, places, strict=True)
-        for (_, depth), offset, inside, place in chunks:
-            at = memory.plus(k, depth)
-            legal = both(inside, compare("lt", at, limit))
-            moved = self._dot(split(at, None, self.k_sizes, self.kernel.value), self.operand.k_steps)
-            where = memory.plus(memory.plus(base, offset), moved)
-            where = mlir.value("arith.select", [legal, where, mlir.constant(0)], i64())
-            numbers = [mlir.constant(self.width, "i32"), mlir.constant(0, "i32")]
-            wanted = mlir.value("arith.select", [legal, *numbers], mlir.type_of("i32"))
-            copy_async(place, memory.advance(self.start.base, stored, where), self.width, wanted)
-
-    def load(self, base: mlir.Value, k: mlir.Value) -> list[mlir.Value]:
-        """The chunks from ``k`` on of the matrix at element ``base``; zeros outside."""
-        lanes = self.lanes
-        stored = memory.stored_type(self.start.element)
-        kind = stored if lanes == 1 else mlir.type_of(f"vector<{lanes}x{stored}>")
-        limit = self.kernel.value(product(self.k_sizes))
-        found: list[mlir.Value] = []
-        for (_, depth), offset, inside in zip(self.places, self.offsets, self.inside, strict=True):
-            at = memory.plus(k, depth)
-            legal = both(inside, compare("lt", at, limit))
-
-            def read(at: mlir.Value = at, offset: mlir.Value = offset) -> list[mlir.Value]:
-                moved = self._dot(split(at, None, self.k_sizes, self.kernel.value), self.operand.k_steps)
-                where = memory.advance(self.start.base, stored, memory.plus(memory.plus(base, offset), moved))
-                return [mlir.value("llvm.load", [where], kind, alignment=mlir.int_attr(self.width))]
-
-            found += either(legal, [kind], read, lambda: [mlir.value("llvm.mlir.zero", (), kind)])
-        return found
