@@ -18,6 +18,8 @@ MAX_BLOCK_THREADS = 1024
 MAX_BLOCK = (1024, 1024, 64)
 #: Of a grid, in blocks.
 MAX_GRID = (2**31 - 1, 65535, 65535)
+#: Parameters of a launch, of 8 bytes each.
+MAX_PARAMETERS = 512
 #: Bytes of shared memory that a block has without asking: all that static ``.shared`` variables may take.
 STATIC_SHARED = 48 << 10
 MAX_REGISTERS = 255
