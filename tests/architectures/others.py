@@ -62,7 +62,7 @@ class Radiance(nn.Module):
     def forward(self, points: Any, directions: Any, steps: Any) -> Any:
         places = self.encoded(points)
         inner = self.second(torch.cat([places, self.first(places)], -1))
-        density = functional.relu(self.density(inner)).squeeze(-1)
+        density = functional.relu(self.density(inner) + 0.5).squeeze(-1)
         along = functional.normalize(directions, dim=-1).unsqueeze(1).expand(-1, points.shape[1], -1)
         colours = self.colour(torch.cat([inner, along], -1))
         alpha = 1 - torch.exp(-density * steps)

@@ -45,7 +45,7 @@ singular vectors, which nothing fixes, are not compared.
 | --- | --- |
 | `f32` | random f32, i32, u32 and complex64, in ranges where the function is defined |
 | `x64` | the same in 64 bits, with `jax_enable_x64` |
-| `edges` | as `f32`, a third of the floats NaN, infinities, 0, -0, 1, -1, 1e30, -1e30 or 1e-40 |
+| `edges` | as `f32`, a third of the floats NaN, infinities, 0, -0, 1, -1, 1e30, -1e30 or 1e-30 |
 | `symbolic` | as `f32`, of one export and one kernel for all sizes, at those of the list, 1 and 6 larger |
 
 ## Shares

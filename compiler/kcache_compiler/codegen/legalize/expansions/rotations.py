@@ -161,7 +161,13 @@ def _partners(lines: Lines, place: Tensor, size: int) -> tuple[Tensor, Tensor]:
 def _rotation(
     lines: Lines, mine: Tensor, partner: Tensor, off: Tensor, others: Tensor, earlier: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The cosine, and the sine times the phase, by which each row and its partner's make ``off`` 0."""
+    """The cosine, and the sine times the phase, by which each row and its partner's make ``off`` 0.
+
+    Computed in f64 and rounded once: what is a bit too long in each of thousands of rotations adds up.
+    """
+    element, real = off.element, real_of(off.element)
+    mine, partner = lines.convert(mine, "f64"), lines.convert(partner, "f64")
+    off = lines.convert(off, element.replace(real, "f64"))
     size = _magnitude(lines, off)
     nothing = lines.zeros(size.element, size.shape)
     one = lines.number("1.0", size.element, size.shape)
@@ -181,7 +187,8 @@ def _rotation(
     cosine = lines.each("divide", one, lines.each("sqrt", squared))
     sine = lines.each("multiply", tangent, cosine)
     phase = lines.each("divide", off, _as(lines, by, off.element))
-    return _as(lines, cosine, off.element), lines.each("multiply", _as(lines, sine, off.element), phase)
+    turned = lines.each("multiply", _as(lines, sine, off.element), phase)
+    return _as(lines, lines.convert(cosine, real), element), lines.convert(turned, element)
 
 
 def _rotated(lines: Lines, rows: Tensor, others: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
