@@ -20,6 +20,7 @@ from kcache_compiler.codegen.legalize.meaning import keep_meaning
 from kcache_compiler.codegen.legalize.scans import raise_scans
 from kcache_compiler.codegen.legalize.shuffles import carry_regions, mark_shuffles
 from kcache_compiler.codegen.legalize.signless import erase_signs
+from kcache_compiler.codegen.legalize.spread import keep_places
 from kcache_compiler.codegen.legalize.tuples import take_apart
 from kcache_compiler.codegen.math import VERSION as MATH_VERSION
 from kcache_compiler.codegen.math import expand
@@ -106,6 +107,7 @@ PIPELINE: tuple[Stage, ...] = (
     Rewrite("shuffles", mark_shuffles),
     Rewrite("refuse", _refuse),
     Rewrite("signless", erase_signs),
+    Rewrite("spread", keep_places),
     Passes("canonicalize", "canonicalize"),
     Rewrite("scans", raise_scans),
     Rewrite("loops", carry_in_place),

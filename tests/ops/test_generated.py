@@ -76,3 +76,14 @@ def test_complex_numbers_are_clamped_by_both_parts() -> None:
       return %r : {numbers} }}"""
     low, value, high = (np.array([one], "c8").tobytes() for one in (-2j, 1j, 2j))
     assert execute(OpProgram("clamp", "c64", text, [low, value, high], ["c64"]), 1) == [value]
+
+
+def test_elements_that_are_spread_keep_the_padding_before_them() -> None:
+    text = """func.func @main(%a: tensor<2xi8>) -> tensor<6xi8> {
+      %one = stablehlo.constant dense<1> : tensor<i8>
+      %b = stablehlo.pad %a, %one, low = [1], high = [0], interior = [0]
+        : (tensor<2xi8>, tensor<i8>) -> tensor<3xi8>
+      %c = stablehlo.pad %b, %one, low = [1], high = [0], interior = [1]
+        : (tensor<3xi8>, tensor<i8>) -> tensor<6xi8>
+      return %c : tensor<6xi8> }"""
+    assert execute(OpProgram("pad", "i8", text, [bytes([7, 8])], ["i8"]), 1) == [bytes([1, 1, 1, 7, 1, 8])]

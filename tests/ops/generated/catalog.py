@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tests.ops.generated import (
     algebra,
+    composed,
     computed,
     control,
     elementwise,
@@ -33,6 +34,7 @@ FAMILIES: dict[str, Family] = {
         algebra,
         randoms,
         computed,
+        composed,
     )
     for op, family in sorted(part.families().items())
 }
