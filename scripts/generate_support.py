@@ -45,7 +45,8 @@ Made by `python -m scripts.generate_support write` from the programs that the te
 Programs come as StableHLO (with CHLO) or as linalg on tensors. Keys do not depend on this page: a valid
 program that `compile` refuses has a key, unless the page says otherwise. `UnsupportedOp` names the op and
 where it is. "integers" are i8 to i64 and ui8 to ui64, "signed" and "unsigned" the halves of these, "floats"
-are f16, bf16, f32 and f64, "complex" are c64 and c128. Buffers hold these and i1, nothing else.
+are f16, bf16, f32 and f64, "complex" are c64 and c128. Buffers hold these, i1, and elements of 8 bits and
+fewer, f8 to f4 and i4 to ui2, which the table leaves out: [small-elements.md](small-elements.md).
 
 ## What of a program is refused
 
@@ -78,8 +79,7 @@ Dynamic ops are those whose sizes the program states, and whose padding where it
 `cholesky`, `triangular_solve`, `batch_norm_*` and `rng_bit_generator` take fixed sizes only, and `fft`
 lengths whose prime factors are at most 4096. `rng_bit_generator` gives XLA's bits: its default is Philox.
 `einsum` takes letters that are shared, summed over both operands, or of one operand and the result;
-`unary_einsum` is refused. Integers of 2 and 4 bits are computed with inside a program, but no buffer holds
-them.
+`unary_einsum` is refused.
 Quantized elements: [quantization.md](quantization.md).
 `bitcast_convert` of complex numbers to another width is refused. A dtype that is not listed was not seen to
 work, which does not mean that it is refused. How exact the functions are is in

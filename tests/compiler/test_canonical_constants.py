@@ -108,7 +108,7 @@ def test_empty_constants_of_every_element_read_back(element: str) -> None:
     [
         ("tensor<*xf32>", InvalidProgram, "no rank"),
         ("tensor<?xf32, #stablehlo.bounds<8>>", InvalidProgram, "encoding #stablehlo.bounds<8>"),
-        ("tensor<3xi4>", UnsupportedOp, "elements of type i4"),
+        ("tensor<3xf80>", UnsupportedOp, "elements of type f80"),
         ("f32", UnsupportedOp, "only tensors"),
     ],
 )

@@ -232,7 +232,7 @@ def test_an_op_without_lowering_is_named_with_its_location() -> None:
     assert "here" in refusal.value.location
 
 
-@pytest.mark.parametrize("kind", ["i4", "f8E4M3FN", "ui2"])
+@pytest.mark.parametrize("kind", ["f80", "i3"])
 def test_an_element_type_without_buffers_is_refused(kind: str) -> None:
     with pytest.raises(UnsupportedOp, match=kind):
         compile_text(

@@ -19,14 +19,14 @@ def codes(rng: np.random.Generator, dtype: str, count: int, kind: str) -> Array:
     """So many codes. ``kind``: "any", "positive" numbers but zero, "few" ones among zeros so that sums of
     products are exact, "ones" of any sign or zero, "zero", "some" numbers without NaN and infinities.
     """
+    if kind == "zero":
+        return np.zeros(count, np.uint8)
     if dtype in SMALL_INTEGERS:
         span = limits_of(dtype)[1] - limits_of(dtype)[0] + 1
         low = 1 if kind == "positive" else 0
         return rng.integers(low, span, count).astype(np.uint8)
     bits = int(dtype[1])
     whole = rng.integers(0, 1 << bits, count).astype(np.uint8)
-    if kind == "zero":
-        return np.zeros(count, np.uint8)
     if kind in ("few", "ones"):
         ones = rng.choice(np.array([-1.0, 0.0, 1.0]), count)
         if kind == "few":

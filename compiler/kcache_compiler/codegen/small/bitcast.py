@@ -21,9 +21,9 @@ def bitcast(op: mlir.Op, raw: mlir.Value) -> mlir.Value:
     units = raw
     if before > 8:
         units = mlir.value("stablehlo.bitcast_convert", [raw], _shaped(source, "ui8", before // 8))
-    if before < 8:
+    if before < min(8, after):
         units = _packed(units, before, min(8, after) // before)
-    if after < 8:
+    if after < min(8, before):
         units = _parts(units, after, min(8, before) // after)
     sizes = mlir.sizes_of(target)
     if after > 8:

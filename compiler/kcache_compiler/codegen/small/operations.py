@@ -28,7 +28,7 @@ _BOTH = ("abs", "add", "divide", "multiply", "negate", "power", "remainder", "si
 _FLOAT = (
     *("atan2", "batch_norm_grad", "batch_norm_inference", "batch_norm_training", "cbrt", "ceil", "cholesky"),
     *("cosine", "exponential", "exponential_minus_one", "floor", "log", "log_plus_one", "logistic"),
-    *("reduce_precision", "round_nearest_afz", "round_nearest_even", "rsqrt", "sine", "sqrt", "tan", "tanh"),
+    *("round_nearest_afz", "round_nearest_even", "rsqrt", "sine", "sqrt", "tan", "tanh"),
     "triangular_solve",
 )
 _CHLO = (

@@ -135,6 +135,8 @@ class _Rewriting:
             self._made(op, converted(whole.results[0], small(op.results[0].type)))
         elif name in PRODUCTS:
             self._product(op)
+        elif name == "stablehlo.reduce_precision" and _keeps_all(op):
+            self._made(op, self.values.bytes_of(op.operands[0]))
         else:
             self._computed(op, name, elements)
 
@@ -277,6 +279,16 @@ def _keeps(name: str, elements: set[str]) -> bool:
     """Changing the sign stays within the type; where there is one zero, it has no sign."""
     signed = all(element in FORMATS and not FORMATS[element].unsigned_zero for element in elements)
     return signed and name in ("stablehlo.abs", "stablehlo.negate")
+
+
+def _keeps_all(op: mlir.Op) -> bool:
+    """The bits that a ``reduce_precision`` keeps are those that the type has."""
+    form = FORMATS.get(small(op.results[0].type))
+    if form is None:
+        return False
+    exponent = form.bits - 1 - form.mantissa
+    kept = [mlir.int_of(op.attributes[name]) for name in ("exponent_bits", "mantissa_bits")]
+    return kept[0] >= exponent and kept[1] >= form.mantissa
 
 
 def _named(op: mlir.Op) -> dict[str, object]:

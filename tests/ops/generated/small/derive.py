@@ -12,6 +12,7 @@ from kcache_compiler.types import SMALL, SMALL_FLOATS, SMALL_INTEGERS
 from kcache_grpc.runtime.dtypes import limits_of
 from tests.ops.generated.catalog import FAMILIES
 from tests.ops.generated.draft import Draft
+from tests.ops.generated.small import own
 from tests.ops.programs import OpProgram
 from tests.ops.small_values import FINITE, POWERS, Array, codes, decode, encode
 from tests.ops.values import INTEGERS, generator
@@ -50,12 +51,13 @@ _WITH_NAN = frozenset(
         *("chlo.asin", "chlo.atanh"),
     }
 )
-#: Where the interpreter has no number between the largest and infinity to round with.
+#: Where the interpreter has no number to round with, or overflows on its way.
 _WHOLE: dict[str, Callable[[Array], Array]] = {
     "ceil": np.ceil,
     "floor": np.floor,
     "round_nearest_afz": lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x),
     "round_nearest_even": np.rint,
+    "logistic": lambda x: 1 / (1 + np.exp(-x)),
 }
 #: Of powers of two only what moves, orders, multiplies and divides them: there is no zero, and no sign.
 _POWERS = frozenset(
@@ -91,11 +93,13 @@ def pairs() -> list[tuple[str, str]]:
         for dtype in SMALL
         if base_of(dtype) in family.dtypes and (dtype != POWERS or op in _POWERS)
         if not (dtype in FINITE and op in _WITH_NAN)
-    ]
+    ] + own.pairs()
 
 
 def program(op: str, dtype: str, seed: int, number: int) -> OpProgram:
     """The same one for the same arguments."""
+    if op in own.OWN:
+        return own.program(op, dtype, generator("small", op, dtype, seed, number))
     for attempt in range(_TRIES):
         rng = generator("small", op, dtype, seed, number, attempt)
         made = FAMILIES[op].make(Draft(op, base_of(dtype), rng))
@@ -109,6 +113,8 @@ def _derived(made: OpProgram, dtype: str, rng: np.random.Generator) -> OpProgram
     base = base_of(dtype)
     head = made.text[: made.text.index("->")]
     elements = [match[2] for match in _ARGUMENT.finditer(head)]
+    if made.op == "sort" and "TOTALORDER" in made.text:
+        return None  # the interpreter knows no order of zeros
     if "complex" in made.text or len(elements) != len(made.inputs):
         return None
     kinds = _kinds(made.op, dtype, elements.count(base))
@@ -122,7 +128,8 @@ def _derived(made: OpProgram, dtype: str, rng: np.random.Generator) -> OpProgram
     expected = _quotients(made.op, dtype, inputs) if dtype in SMALL_INTEGERS else None
     if made.op in _WHOLE:
         numbers = decode(dtype, np.frombuffer(inputs[0], np.uint8))
-        expected = [encode(dtype, _WHOLE[made.op](numbers)).tobytes()]
+        with np.errstate(all="ignore"):
+            expected = [encode(dtype, _WHOLE[made.op](numbers)).tobytes()]
     ulps = 1.0 if made.ulps > 0 else 0.0
     return replace(
         made,
@@ -138,10 +145,12 @@ def _derived(made: OpProgram, dtype: str, rng: np.random.Generator) -> OpProgram
 
 
 def _kinds(op: str, dtype: str, count: int) -> list[str]:
+    if op == "select_and_scatter":
+        return ["some", "few", "zero"]  # the interpreter adds the initial value once more
     if dtype in SMALL_INTEGERS:
         return ["any"] * count
-    if op == "select_and_scatter":
-        return ["any", "few", "zero"]  # the interpreter adds the initial value once more
+    if op == "sort":
+        return ["some"] * count  # NaN have no place in most orders
     if op in _SUMS:
         return ["few", *["ones"] * (count - 1)]
     if op in _PARTIAL and (dtype in FINITE or dtype == POWERS):
