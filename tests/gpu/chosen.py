@@ -14,11 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.codegen.gpu import lower_gpu
 from kcache_compiler.compile import lower_module
 from kcache_compiler.errors import CompileFailed
 from kcache_compiler.schedule.choices import CHOICES
-from kcache_compiler.types import CompileOptions
+from kcache_compiler.types import ArgSpec, CompiledKernel, CompileOptions
 from kcache_grpc.model.target import host_target
 from tests.compiler.codegen_harness import NUMPY, Kernel
 from tests.gpu.emulate import ORDERS, EmulationError
@@ -32,7 +33,9 @@ _SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0)
 
 @dataclass(frozen=True)
 class Case:
-    """A template of a dtype at sizes, with choices, for a target; ``share`` of its values are special."""
+    """A template of a dtype at sizes, of a kernel for these or (``opened``) for all sizes, with choices,
+    for a target; ``share`` of its values are special.
+    """
 
     name: str
     dtype: str
@@ -40,6 +43,7 @@ class Case:
     schedule: str
     target: str
     order: str
+    opened: bool
     share: float
     seed: int
 
@@ -65,6 +69,7 @@ def case(seed: int) -> Case:
         ",".join(f"{name}:{value}" for name, value in sorted(chosen.items())),
         str(rng.choice(TARGETS)),
         str(rng.choice(ORDERS)),
+        bool(rng.random() < 0.3),
         float(rng.choice([0.0, 0.0, 0.002, 0.2])),
         seed,
     )
@@ -76,8 +81,7 @@ def judged(one: Case) -> str:
     text, arguments = template.text(one.dtype, *one.sizes), _arguments(template, one)
     cpu = lower_module(text, len(arguments), host_target().isa, CompileOptions(opt_level=1), lambda _: None)
     try:
-        options = CompileOptions(schedule=one.schedule)
-        kernel = lower_gpu(text, len(arguments), one.target, options, lambda _: None)
+        kernel = _compiled(text, len(arguments), one)
     except CompileFailed as refused:
         return "refused" if refused.stage == "schedule" else f"{type(refused).__name__}: {refused}"
     try:
@@ -85,6 +89,17 @@ def judged(one: Case) -> str:
     except EmulationError as error:
         return str(error)
     return _difference(template, one.dtype, arguments, got, Kernel(cpu)(*arguments)[0])
+
+
+def _compiled(text: str, arguments: int, one: Case) -> CompiledKernel:
+    options = CompileOptions(schedule=one.schedule)
+    if not one.opened:
+        return lower_gpu(text, arguments, one.target, options, lambda _: None)
+    canonical = canonicalize(text.encode(), "stablehlo", "default")
+    assert not canonical.constants
+    return compile_spec(
+        canonical.spec_text, ArgSpec(canonical.symbolic_args), one.target, options, lambda _: None
+    )
 
 
 def _arguments(template: Template, one: Case) -> list[Array]:

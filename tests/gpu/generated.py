@@ -101,7 +101,8 @@ def _difference(whole: OpProgram, numerics: str) -> str:
         if numerics == "strict":
             found = difference(dtype, one.tobytes(), other, 0.0)
         else:
-            found = _far(dtype, one, _array(other, kind))
+            with np.errstate(invalid="ignore"):  # NaN that signals
+                found = _far(dtype, one, _array(other, kind))
         if found:
             return f"result {place} ({dtype}): {found}\n{whole.text}"
     return ""

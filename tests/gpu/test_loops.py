@@ -16,6 +16,7 @@ from jax import lax
 from jax import numpy as jnp
 
 from kcache_compiler import canonicalize, compile_spec
+from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.types import ArgSpec, CompiledKernel, CompileOptions
 from kcache_grpc.model.target import host_target
 from tests.compiler.codegen_harness import NUMPY, Kernel, compile_text, kernel_of
@@ -227,3 +228,18 @@ def test_barriers_of_a_loop_are_missed() -> None:
         except EmulationError as error:
             missed += "race" in str(error) or "uninitialized" in str(error)
     assert (len(waits), missed) == (5, 3)
+
+
+@pytest.mark.long
+def test_more_values_than_a_launch_has_parameters_are_refused() -> None:
+    def turn(carried: Any) -> Any:
+        return carried[0] + 1, [value * 2 for value in carried[1]]
+
+    def many(n: Any, *values: Any) -> Any:
+        return lax.while_loop(lambda c: c[0] < n, turn, (jnp.int32(0), list(values)))
+
+    arrays = [*_ints(3), *[np.ones(3, np.float32)] * 600]
+    text = jax.jit(many).lower(*arrays).as_text("stablehlo")
+    canonical = canonicalize(text.encode(), "stablehlo", "strict")
+    with pytest.raises(UnsupportedOp, match=r"takes \d+ buffers and sizes, and a GPU passes 512"):
+        compile_spec(canonical.spec_text, canonical.arg_spec, TARGET, CompileOptions(), lambda _: None)

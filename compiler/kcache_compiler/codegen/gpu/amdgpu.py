@@ -148,5 +148,7 @@ def link_code_object(unit: Unit) -> None:
             raise refused(
                 f"{unit.target.name} has too few registers for it: {launch.entry} spills {spilled} bytes"
             )
-        resources = GpuResources(kernel.vector_registers, spilled, kernel.shared_bytes, kernel.scalar_registers)
+        resources = GpuResources(
+            kernel.vector_registers, spilled, kernel.shared_bytes, kernel.scalar_registers
+        )
         unit.gpu_launches[number] = replace(launch, resources=resources)
