@@ -17,6 +17,7 @@ from kcache_grpc.runtime._abi import CData, ffi
 from kcache_grpc.runtime.dtypes import (
     SMALL,
     SMALL_FLOATS,
+    UNPACKED,
     limits_of,
     name_of_numpy,
     names_of_torch,
@@ -78,6 +79,8 @@ def read(value: Any, expected: str) -> Buffer:
     if _is_tracer(value):
         raise Refused("got a JAX tracer; a kernel cannot be called inside jax.jit or another transformation")
     if hasattr(value, "__dlpack__"):
+        if expected in UNPACKED and hasattr(value, "__array__") and dlpack.on_cpu(value):
+            return _from_numpy(np.asarray(value), expected)
         return _from_dlpack(value)
     if isinstance(value, (bool, int, float, complex)):
         return _from_scalar(value, expected)

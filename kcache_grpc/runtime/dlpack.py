@@ -108,6 +108,14 @@ def device_of(array: Any) -> tuple[int, int]:
     return int(kind), int(number)
 
 
+def on_cpu(array: Any) -> bool:
+    """Whether an array says that it lies in the memory of the CPU."""
+    try:
+        return device_of(array)[0] == _CPU
+    except Exception:  # noqa: BLE001 - code of other projects
+        return False
+
+
 def device_name(kind: int, number: int) -> str:
     """For people."""
     return f"{_DEVICES.get(kind, f'DLPack device type {kind}')}:{number}"

@@ -53,6 +53,8 @@ _SMALL_NAMES: Mapping[str, str] = {
 PLAIN = (*_NUMPY_NAMES, "bf16")
 SMALL = tuple(_SMALL_NAMES)
 SMALL_FLOATS = tuple(name for name in SMALL if name.startswith("f"))
+#: One byte an element, which DLPack has no type for.
+UNPACKED = frozenset(name for name in SMALL if not name.startswith("f8"))
 #: Types without a name in the buffer protocol.
 NAMELESS = frozenset({"bf16", *SMALL})
 DTYPES = (*PLAIN, *SMALL)
