@@ -19,6 +19,7 @@ from tests.ops.generated.judge import OUTCOMES
 from tests.ops.generated.ledger import rows, totals
 from tests.ops.generated.seen import CPU, GPU, PROGRAMS, seen
 from tests.ops.programs import OpProgram, all_programs
+from tests.ops.quantized_violations import quantized_violations
 from tests.ops.refused import REFUSED
 from tests.ops.values import ALL, COMPLEX, FLOATS, INTEGERS, SIGNED, UNSIGNED
 from tests.ops.violations import violations
@@ -89,7 +90,8 @@ work, which does not mean that it is refused. How exact the functions are is in
 
 ## Programs that break a constraint
 
-{violations} programs that break one constraint of the specification each (`tests/ops/violations.py`) are
+{violations} programs that break one constraint of the specification each (`tests/ops/violations.py`,
+`tests/ops/quantized_violations.py`) are
 refused with `InvalidProgram` before a key is taken; the message names the operation and what is broken.
 
 ## Long chains
@@ -124,7 +126,7 @@ def page() -> str:
         programs={1: "one", 2: "two", 3: "three"}[PROGRAMS],
         gpu=GPU,
         runs=_runs(),
-        violations=len(violations()),
+        violations=len(violations()) + len(quantized_violations()),
         ops=_table(("op", "compared on a CPU", f"compiled for `{GPU}`"), rows),
         stablehlo=_outcomes(edge for edge in found if edge.format == "stablehlo"),
         linalg=_outcomes(edge for edge in found if edge.format == "linalg"),

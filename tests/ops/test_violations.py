@@ -6,9 +6,10 @@ import pytest
 
 from kcache_compiler import canonicalize
 from kcache_compiler.errors import InvalidProgram
+from tests.ops.quantized_violations import quantized_violations
 from tests.ops.violations import Violation, violations
 
-_ALL = violations()
+_ALL = [*violations(), *quantized_violations()]
 
 
 @pytest.mark.parametrize("violation", _ALL, ids=[one.id for one in _ALL])

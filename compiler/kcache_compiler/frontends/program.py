@@ -57,6 +57,11 @@ _PLACE = re.compile(r'"-":(\d+):(\d+)')
 #: An operation of the dialects that have constraints.
 _OPERATION = re.compile(r"[\"']?((?:stablehlo|chlo)\.\w+)")
 
+#: What the parser says of a quantized type.
+_QUANTIZED_TYPE = re.compile(
+    r"scale \S+ out of expressed type range|illegal (scale|storage)|(quantized|expressed) "
+)
+
 #: Attributes in bytecode that belong to a dialect which is not here.
 _CLOSED = re.compile(r"dialect '(\w+)' does not implement the bytecode interface")
 
@@ -201,6 +206,8 @@ def _explain(error: Exception, format: str, program: bytes) -> str:
 def _said(diagnostic: Native, program: bytes) -> str:
     """What a diagnostic says, with the operation at its place where it names none itself."""
     message = str(diagnostic.message).strip()
+    if _QUANTIZED_TYPE.match(message):
+        return f"quant.uniform: {message}"
     place = _PLACE.search(str(diagnostic.location))
     if place is None or is_bytecode(program) or _OPERATION.search(message):
         return message

@@ -40,7 +40,7 @@ COMPUTED = frozenset(
         *("rsqrt", "sign", "sine", "sqrt", "tan", "tanh"),
         *("add", "atan2", "divide", "maximum", "minimum", "multiply", "power", "remainder", "subtract"),
         *("clamp", "compare", "select", "dot", "dot_general", "convolution", "dynamic_conv"),
-        *("batch_norm_grad", "batch_norm_inference", "batch_norm_training", "cholesky", "triangular_solve"),
+        *("batch_norm_grad", "batch_norm_inference", "batch_norm_training", "cholesky"),
         *("iota", "dynamic_iota"),
     ]
 )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.ops.generated.quantized import combined, computed, moved, products
+from tests.ops.generated.quantized import combined, computed, moved, norms, products
 from tests.ops.generated.quantized.computed import Maker
 from tests.ops.generated.quantized.draft import Draft
 from tests.ops.values import generator
 
 FAMILIES: dict[str, Maker] = {
-    op: make for part in (computed, products, moved, combined) for op, make in sorted(part.families().items())
+    op: make
+    for part in (computed, products, norms, moved, combined)
+    for op, make in sorted(part.families().items())
 }
 #: Storage and expressed types.
 DTYPES = (

@@ -187,8 +187,11 @@ class Draft:
 
     def value(self, element: Element, shape: Shape, near: int | None = None) -> Value:
         """A quantized value of random integers: an argument, a constant, or floats that are quantized."""
-        integers = self.integers(element, shape, near)
-        type = element.tensor(shape)
+        return self.given(element, self.integers(element, shape, near), 0.7)
+
+    def given(self, element: Element, integers: Ints, noise: float = 0.0) -> Value:
+        """The same of these integers; floats are off by up to ``noise`` scales."""
+        type = element.tensor(integers.shape)
         way = self.number(0, 3)
         if way == 2:
             element_type = f"i{element.width}"
@@ -204,7 +207,7 @@ class Draft:
                 name = self.line(f"stablehlo.reshape {name} : ({one}) -> {type}")
             return Value(name, element, integers)
         if way == 3 and element.width <= 8:
-            return self._from_floats(element, integers)
+            return self._from_floats(element, integers, noise)
         content = (integers % (1 << element.width)).astype(f"<u{max(element.width, 8) // 8}").tobytes()
         return Value(self.argument(type, content), element, integers)
 
@@ -214,10 +217,10 @@ class Draft:
         given = f"dense<{inner}> : tensor<{sizes}{element_type}>"
         return self.line(f'"stablehlo.constant"() <{{value = {given}}}> : () -> {type}')
 
-    def _from_floats(self, element: Element, integers: Ints) -> Value:
+    def _from_floats(self, element: Element, integers: Ints, noise: float) -> Value:
         floats = element.dequantized(integers)
-        noise = self.rng.uniform(-0.7, 0.7, integers.shape) * element.spread(element.scales, integers.shape)
-        floats = rounded(element.expressed, np.where(np.isfinite(floats), floats + noise, 0.0))
+        off = self.rng.uniform(-noise, noise, integers.shape) * element.spread(element.scales, integers.shape)
+        floats = rounded(element.expressed, np.where(np.isfinite(floats), floats + off, 0.0))
         low, _ = element.quantized(floats)
         source = f"tensor<{''.join(f'{size}x' for size in integers.shape)}{element.expressed}>"
         name = self.argument(source, encode(element.expressed, floats).tobytes())

@@ -19,12 +19,16 @@ def families() -> dict[str, Maker]:
         "broadcast_in_dim": _broadcast,
         "concatenate": _concatenate,
         "constant": _constant,
+        "dynamic_broadcast_in_dim": _dynamic_broadcast,
+        "dynamic_pad": _dynamic_pad,
+        "dynamic_reshape": _dynamic_reshape,
         "dynamic_slice": _dynamic_slice,
         "dynamic_update_slice": _dynamic_update_slice,
         "gather": _gather,
         "get_dimension_size": _get_dimension_size,
         "optimization_barrier": _barrier,
         "pad": _pad,
+        "real_dynamic_slice": _real_dynamic_slice,
         "reshape": _reshape,
         "reverse": _reverse,
         "slice": _slice,
@@ -152,6 +156,50 @@ def _dynamic_update_slice(draft: Draft) -> None:
     names = ", ".join([given.name, update.name, *(_index(draft, at) for at in starts)])
     types = ", ".join([given.type, update.type, *["tensor<i32>"] * len(starts)])
     draft.give(_call(draft, names, "", types, given.type), given.element, found)
+
+
+def _numbers(draft: Draft, numbers: Sequence[int]) -> str:
+    inner = f"[{', '.join(map(str, numbers))}]" if numbers else ""
+    return draft.line(f"stablehlo.constant dense<{inner}> : tensor<{len(numbers)}xi64>")
+
+
+def _stated(
+    draft: Draft, given: Value, vectors: Sequence[Sequence[int]], found: Ints, more: str = ""
+) -> None:
+    """An operation whose sizes are operands, and stated."""
+    names = ", ".join([given.name, *([more] if more else []), *(_numbers(draft, one) for one in vectors)])
+    scalar = [given.element.tensor(())] if more else []
+    types = ", ".join([given.type, *scalar, *(f"tensor<{len(one)}xi64>" for one in vectors)])
+    result = given.element.tensor(found.shape)
+    inherent = f"broadcast_dimensions = {array([1])}" if draft.op == "dynamic_broadcast_in_dim" else ""
+    draft.give(_call(draft, names, inherent, types, result), given.element, found)
+
+
+def _dynamic_broadcast(draft: Draft) -> None:
+    given, rows = draft.value(draft.element(), (draft.number(1, 4),)), draft.number(1, 3)
+    found = np.broadcast_to(given.integers, (rows, *given.shape))
+    _stated(draft, given, [found.shape], found)
+
+
+def _dynamic_reshape(draft: Draft) -> None:
+    given = _given(draft, 1)
+    found = given.integers.reshape(-1)
+    _stated(draft, given, [found.shape], found)
+
+
+def _dynamic_pad(draft: Draft) -> None:
+    given = draft.value(draft.element(), (draft.number(1, 5),))
+    value = draft.value(given.element, ())
+    low, high = draft.number(0, 2), draft.number(0, 2)
+    found = np.pad(given.integers, (low, high), constant_values=value.integers)
+    _stated(draft, given, [[low], [high], [0]], found, value.name)
+
+
+def _real_dynamic_slice(draft: Draft) -> None:
+    given = draft.value(draft.element(), (draft.number(1, 9),))
+    start, stride = draft.number(0, given.shape[0]), draft.number(1, 2)
+    found = given.integers[start::stride]
+    _stated(draft, given, [[start], [given.shape[0]], [stride]], found)
 
 
 def _gather(draft: Draft) -> None:

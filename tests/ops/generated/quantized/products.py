@@ -14,7 +14,7 @@ from tests.ops.values import encode
 
 def families() -> dict[str, Maker]:
     """Maker of each operation."""
-    return {"dot_general": _dot_general, "convolution": _convolution}
+    return {"convolution": _convolution, "dot": _dot, "dot_general": _dot_general}
 
 
 def _left(draft: Draft, shape: Shape, hybrid: bool) -> tuple[str, str, Reals]:
@@ -89,6 +89,20 @@ def _dot_general(draft: Draft) -> None:
     with np.errstate(all="ignore"):
         floats, sizes = a @ b, np.abs(a) @ np.abs(b) * math.sqrt(k + 1)
     _give(draft, made, shape, wanted, floats, sizes)
+
+
+def _dot(draft: Draft) -> None:
+    """Two matrices in one scale each."""
+    m, k, n = draft.number(1, 5), draft.number(1, 5), draft.number(1, 5)
+    name, type, left = _left(draft, (m, k), False)
+    right = _weights(draft, (k, n), None)
+    wanted = draft.element((), None)
+    made = draft.line(
+        f'"stablehlo.dot"({name}, {right.name}) : ({type}, {right.type}) -> {wanted.tensor((m, n))}'
+    )
+    with np.errstate(all="ignore"):
+        floats, sizes = left @ right.real, np.abs(left) @ np.abs(right.real) * math.sqrt(k + 1)
+    _give(draft, made, (m, n), wanted, floats, sizes)
 
 
 def _type(draft: Draft, shape: Shape, wanted: Element | None) -> str:
