@@ -11,10 +11,12 @@ from tests.ops.generated import (
     control,
     elementwise,
     indexing,
+    nested,
     norms,
     placing,
     randoms,
     reducing,
+    several,
     shaping,
 )
 from tests.ops.generated.draft import Draft, Family
@@ -35,6 +37,8 @@ FAMILIES: dict[str, Family] = {
         randoms,
         computed,
         composed,
+        nested,
+        several,
     )
     for op, family in sorted(part.families().items())
 }

@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
+
+from kcache_compiler.types import DTYPE_BYTES
+from tests.ops.compare import BITS
 from tests.ops.generated.draft import Draft, Family, Shape, sums
 from tests.ops.generated.reducing import convolution
 from tests.ops.programs import OpProgram
@@ -23,6 +27,7 @@ _BROADCASTS: dict[str, tuple[str, ...]] = {
     "multiply": ALL,
     "next_after": FLOATS,
     "or": _BITS,
+    "polygamma": ("f32", "f64"),
     "power": FLOATS,
     "remainder": FLOATS,
     "shift_left": INTEGERS,
@@ -30,6 +35,7 @@ _BROADCASTS: dict[str, tuple[str, ...]] = {
     "shift_right_logical": INTEGERS,
     "subtract": NUMBERS,
     "xor": _BITS,
+    "zeta": ("f32", "f64"),
 }
 _NARROW = ("i2", "i4", "ui2", "ui4")
 _NARROW_OPS = ("add", "and", "maximum", "minimum", "multiply", "negate", "not", "or", "subtract", "xor")
@@ -39,6 +45,7 @@ def families() -> dict[str, Family]:
     """Every operation of this file."""
     found = {f"chlo.broadcast_{op}": Family(dtypes, _broadcast(op)) for op, dtypes in _BROADCASTS.items()}
     return found | {
+        "chlo.broadcast_select": Family(ALL, _broadcast_select),
         "chlo.constant_like": Family(NUMBERS[:-2], _constant_like),
         "constant": Family(ALL[:-2], _constant),
         "dynamic_conv": Family(NUMBERS, _dynamic_conv),
@@ -67,16 +74,51 @@ def _broadcast(op: str) -> Callable[[Draft], OpProgram]:
         )
         tame = "tame" if op in ("atan2", "power", "multiply", "maximum", "minimum") else "any"
         kinds = [tame if draft.dtype in ("c64", "c128") or op in ("atan2", "power") else "any"] * 2
+        if op in ("polygamma", "zeta"):
+            kinds = ["small", "unit"]
         operands = [draft.argument(shape, kind) for shape, kind in zip((first, second), kinds, strict=True)]
-        attributes = "comparison_direction = #chlo<comparison_direction GE>" if op == "compare" else ""
+        way = draft.pick(("EQ", "NE", "LT", "LE", "GT", "GE"))
+        attributes = f"comparison_direction = #chlo<comparison_direction {way}>" if op == "compare" else ""
         made = {"compare": "i1", "complex": {"f32": "c64", "f64": "c128"}.get(draft.dtype, "")}
         ulps = 4.0 if op in ("atan2", "power") else 64.0 if draft.dtype in ("c64", "c128") else 0.0
         absolute = 1e-5 if draft.dtype == "c64" else 0.0
+        if op in ("polygamma", "zeta"):  # accuracy is tested elsewhere
+            ulps, absolute = 96.0, 4e-5 if draft.dtype == "f32" else 1e-9
         return draft.program(
             draft.call(operands, [(made.get(op, draft.dtype), spread)], attributes), ulps, absolute
         )
 
     return make
+
+
+def _broadcast_select(draft: Draft) -> OpProgram:
+    """Shapes of equal rank, or scalars."""
+    result = draft.shape()
+    shapes = [
+        () if draft.chance(0.2) else tuple(1 if draft.chance(0.2) else size for size in result)
+        for _ in range(3)
+    ]
+    made = tuple(
+        next((shape[axis] for shape in shapes if shape and shape[axis] != 1), 1)
+        for axis in range(len(result) if any(shapes) else 0)
+    )
+    operands = [draft.argument(shapes[0], dtype="i1")]
+    operands += [draft.argument(shape, "bits") for shape in shapes[1:]]
+    results = draft.call(operands, [(draft.dtype, made)])
+    return draft.program(results, BITS, expected=[_selected(draft.inputs, shapes, made, draft.dtype)])
+
+
+def _selected(inputs: list[bytes], shapes: list[Shape], made: Shape, dtype: str) -> bytes:
+    """The interpreter has no such operation."""
+    kind = f"V{DTYPE_BYTES[dtype]}"
+    flags = np.frombuffer(inputs[0], np.uint8).reshape(shapes[0])
+    first, second = (
+        np.frombuffer(data, kind).reshape(shape) for data, shape in zip(inputs[1:], shapes[1:], strict=True)
+    )
+    first, second, flags = (np.broadcast_to(one, made) for one in (first, second, flags))
+    result = second.copy()
+    result[flags != 0] = first[flags != 0]
+    return result.tobytes()
 
 
 def _literal(draft: Draft, shape: Shape) -> tuple[str, bytes]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.generic import build_generic, identity
+from kcache_compiler.codegen.legalize.elementwise import empty_like
 from kcache_compiler.codegen.stage import Unit
 
 
@@ -91,6 +93,10 @@ def carry_in_place(unit: Unit) -> None:
     arguments, so that one buffer serves all iterations and swaps stay right. Runs on linalg.
     """
     for loop in mlir.named(unit.module, "scf.while"):
+        for choice in mlir.named(loop, "arith.select"):
+            if mlir.is_tensor(choice.results[0].type):
+                _choose_elements(choice)
+    for loop in mlir.named(unit.module, "scf.while"):
         _yield_in_place(_forward_all(loop))
     for branches in mlir.named(unit.module, "scf.if", "scf.index_switch"):
         for number in range(len(branches.operation.regions)):
@@ -100,6 +106,22 @@ def carry_in_place(unit: Unit) -> None:
             with mlir.before(yielded):
                 for position, value in enumerate(list(yielded.operands)):
                     yielded.operands[position] = _fresh_copy(value)
+
+
+def _choose_elements(choice: mlir.Op) -> None:
+    """A choice of buffers as one of elements: a carried buffer may change while the choice is in use."""
+    kind = choice.results[0].type
+    same, rank = identity(kind.rank), kind.rank
+    maps = [same.partition("->")[0] + "-> ()", *[same] * 3]
+
+    def body(scalars: list[mlir.Value]) -> list[mlir.Value]:
+        return [mlir.value("arith.select", scalars[:3], scalars[1].type)]
+
+    with mlir.before(choice):
+        fresh = empty_like(choice.operands[1], kind)
+        made = build_generic(list(choice.operands), [fresh], maps, ["parallel"] * rank, body)
+    choice.results[0].replace_all_uses_with(made.results[0])
+    choice.erase()
 
 
 def _forward_all(loop: mlir.Op) -> mlir.Op:
