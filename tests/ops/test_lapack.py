@@ -157,6 +157,29 @@ def test_pivots_of_zero_and_numbers_that_are_not_finite() -> None:
     assert called("f32", "gesdd", [nan], kinds, "mode=S")[4] == 1
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", LETTERS)
+@pytest.mark.parametrize("size", [2, 3, 6])
+def test_tridiagonal_forms(dtype: str, size: int) -> None:
+    """The same eigenvalues; the form of a Hermitian matrix is real."""
+    matrix = random(dtype, size, size)
+    name = "hetrd" if dtype.startswith("c") else "sytrd"
+    real = {"c64": "f32", "c128": "f64"}.get(dtype, dtype)
+    kinds: list[tuple[str, Shape]] = [
+        (dtype, matrix.shape),
+        (real, (size,)),
+        (real, (size - 1,)),
+        (dtype, (size - 1,)),
+        ("i32", ()),
+    ]
+    packed, middle, under, _, info = called(dtype, name, [matrix], kinds, "uplo=L")
+    whole = np.tril(matrix, -1) + adjoint(np.tril(matrix, -1)) + np.diag(np.diag(matrix).real)
+    form = np.diag(middle) + np.diag(under, -1) + np.diag(under, 1)
+    close(dtype, np.linalg.eigvalsh(form), np.linalg.eigvalsh(whole))
+    close(dtype, np.triu(packed, 1), np.triu(matrix, 1))
+    assert info == 0
+
+
 def test_letters_are_part_of_the_key() -> None:
     def digest(letter: str) -> bytes:
         text = f"""func.func @main(%a: tensor<3x3xf32>) -> tensor<3x3xf32> {{

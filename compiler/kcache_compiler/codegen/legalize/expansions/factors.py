@@ -90,6 +90,35 @@ def qr(lines: Lines, matrix: Tensor) -> list[Tensor]:
     return lines.turns(count, [matrix, lines.zeros(matrix.element, (batch, count))], column)
 
 
+def hessenberg(lines: Lines, matrix: Tensor) -> list[Tensor]:
+    """``gehrd`` of whole matrices: the similar one that is 0 below the first subdiagonal, and there the
+    reflections without their 1; their factors.
+    """
+    batch, size, _ = matrix.shape
+
+    def column(inner: Lines, place: Tensor, carried: list[Tensor]) -> list[Tensor]:
+        """Reflect the next column to the axis behind its own, and all that is right of it from both sides."""
+        packed, taus = carried
+        start = inner.each("add", place, inner.number("1", "i32"))
+        vector, beta, tau = _reflection(inner, inner.row(packed, 2, place), start)
+        after = at(inner, packed, 2, place, "GT")
+        moved = inner.choose(after, packed, inner.zeros(packed.element, packed.shape))
+        known = inner.dot(moved, vector, 1, (2, 1), (batch, size))
+        moved = _less(inner, moved, tau, known, inner.conjugate(vector))
+        known = inner.dot(inner.conjugate(vector), moved, 1, (1, 1), (batch, size))
+        moved = _less(inner, moved, inner.conjugate(tau), vector, known)
+        made = inner.choose(after, moved, packed)
+        here = at(inner, packed, 2, place, "EQ")
+        on = inner.each("and", here, at(inner, packed, 1, start, "EQ"))
+        under = inner.each("and", here, at(inner, packed, 1, start, "GT"))
+        made = inner.choose(under, inner.broadcast(vector, packed.shape, [0, 1]), made)
+        made = inner.choose(on, inner.broadcast(beta, packed.shape, [0]), made)
+        spread = inner.broadcast(tau, taus.shape, [0])
+        return [made, inner.choose(at(inner, taus, 1, place, "EQ"), spread, taus)]
+
+    return lines.turns(size - 1, [matrix, lines.zeros(matrix.element, (batch, size - 1))], column)
+
+
 def _reflection(inner: Lines, column: Tensor, place: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The vector whose reflection leaves of ``column`` one number; that number; the factor."""
     below, here = at(inner, column, 1, place, "GT"), at(inner, column, 1, place, "EQ")

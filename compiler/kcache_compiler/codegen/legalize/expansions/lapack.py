@@ -13,6 +13,7 @@ from kcache_compiler.codegen.legalize.expansions.text import Lines, Tensor
 _TARGET = re.compile(r"lapack_([sdcz])(\w+)_ffi")
 _ELEMENTS = {"s": "f32", "d": "f64", "c": "complex<f32>", "z": "complex<f64>"}
 _LETTER = re.compile(r"(\w+) = (\d+) : ui8")
+_END = re.compile(r"(low|high) = (\d+) : i32")
 #: What JAX lets a call say of itself, beside what it asks for.
 _SETTINGS = ("mhlo.backend_config", "backend_config")
 
@@ -39,6 +40,11 @@ def is_lapack(op: mlir.Op) -> bool:
     assert prefix is not None
     if len(kinds) != len(axes) or any(str(mlir.element_of(kind)) != _ELEMENTS[prefix[1]] for kind in kinds):
         return False
+    size = mlir.sizes_of(kinds[0])[-1] or 0
+    if routine in ("gehrd", "sytrd", "hetrd") and size < 2:
+        return False
+    if routine == "gehrd" and dict(_END.findall(_settings(op))) != {"low": "1", "high": str(size)}:
+        return False
     given = _letters(op)
     return all(given.get(name, " ") in allowed for name, allowed in letters.items())
 
@@ -53,8 +59,11 @@ def _routine(op: mlir.Op) -> str:
 
 
 def _letters(op: mlir.Op) -> dict[str, str]:
-    text = " ".join(str(op.attributes[name]) for name in _SETTINGS if name in op.attributes)
-    return {name: chr(int(code)) for name, code in _LETTER.findall(text)}
+    return {name: chr(int(code)) for name, code in _LETTER.findall(_settings(op))}
+
+
+def _settings(op: mlir.Op) -> str:
+    return " ".join(str(op.attributes[name]) for name in _SETTINGS if name in op.attributes)
 
 
 def _flat(shape: tuple[int, ...], axes: int) -> tuple[int, ...]:
@@ -89,6 +98,22 @@ def _orgqr(lines: Lines, given: list[Tensor], how: dict[str, str], results: list
     return [factors.orthogonal(lines, given[0], given[1], results[0].shape[-1])]
 
 
+def _gehrd(lines: Lines, given: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
+    """Never fails."""
+    return [*factors.hessenberg(lines, given[0]), lines.number("0", "i32", given[0].shape[:1])]
+
+
+def _sytrd(lines: Lines, given: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
+    """The Hessenberg form of a Hermitian matrix, whose other triangle stays. Never fails."""
+    (matrix,) = given
+    size = matrix.shape[-1]
+    packed, taus = factors.hessenberg(lines, rotations.hermitian(lines, matrix, True))
+    rows, columns = (lines.iota("i32", matrix.shape, axis) for axis in (1, 2))
+    whole = lines.choose(lines.compare("GE", rows, columns), packed, matrix)
+    under = lines.cut(rotations.diagonal(lines, packed, 1), 1, 1, size)
+    return [whole, rotations.diagonal(lines, packed), under, taus, lines.number("0", "i32", matrix.shape[:1])]
+
+
 def _syevd(lines: Lines, given: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
     return rotations.eigen(lines, given[0], how["uplo"] == "L")
 
@@ -109,6 +134,9 @@ _TABLE: dict[str, tuple[Routine, tuple[int, ...], dict[str, str]]] = {
     "geqrf": (_geqrf, (2,), {}),
     "orgqr": (_orgqr, (2, 1), {}),
     "ungqr": (_orgqr, (2, 1), {}),
+    "gehrd": (_gehrd, (2,), {}),
+    "sytrd": (_sytrd, (2,), {"uplo": "L"}),
+    "hetrd": (_sytrd, (2,), {"uplo": "L"}),
     "syevd": (_syevd, (2,), {"mode": "NV", "uplo": "LU"}),
     "heevd": (_syevd, (2,), {"mode": "NV", "uplo": "LU"}),
     "gesdd": (_gesdd, (2,), {"mode": "ASN"}),

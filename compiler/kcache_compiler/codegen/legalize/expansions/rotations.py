@@ -24,7 +24,7 @@ _EPSILON = {"f32": 2.0**-23, "f64": 2.0**-52}
 
 def eigen(lines: Lines, matrix: Tensor, lower: bool) -> list[Tensor]:
     """``syevd``: eigenvectors as columns, eigenvalues rising, 1 where numbers are not finite."""
-    whole = _hermitian(lines, matrix, lower)
+    whole = hermitian(lines, matrix, lower)
     size = whole.shape[1]
     real = real_of(whole.element)
     largest = fold(lines, "maximum", _magnitude(lines, whole), [1, 2], "0.0")
@@ -124,7 +124,7 @@ def _one_sided(lines: Lines, square: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return values, left, lines.conjugate(_sorted(lines, order, vectors))
 
 
-def _hermitian(lines: Lines, matrix: Tensor, lower: bool) -> Tensor:
+def hermitian(lines: Lines, matrix: Tensor, lower: bool) -> Tensor:
     """The matrix that one of its triangles says."""
     rows, columns = lines.iota("i32", matrix.shape, 1), lines.iota("i32", matrix.shape, 2)
     other = lines.conjugate(lines.transpose(matrix, [0, 2, 1]))
@@ -259,10 +259,13 @@ def _product(lines: Lines, left: Tensor, right: Tensor) -> Tensor:
     return lines.dot(left, right, 1, (2, 1), (left.shape[0], left.shape[1], right.shape[2]))
 
 
-def diagonal(lines: Lines, matrix: Tensor) -> Tensor:
-    """The real diagonal."""
+def diagonal(lines: Lines, matrix: Tensor, below: int = 0) -> Tensor:
+    """The real part of the diagonal, by row, or of the one that is so far below it, after 0."""
     real = lines.part(matrix, "real") if matrix.element.startswith("complex") else matrix
-    here = lines.compare("EQ", lines.iota("i32", real.shape, 1), lines.iota("i32", real.shape, 2))
+    columns = lines.iota("i32", real.shape, 2)
+    if below:
+        columns = lines.each("add", columns, lines.number(str(below), "i32", real.shape))
+    here = lines.compare("EQ", lines.iota("i32", real.shape, 1), columns)
     return lines.total(lines.choose(here, real, lines.zeros(real.element, real.shape)), [2])
 
 
