@@ -44,11 +44,13 @@ from kcache_compiler.package import elf
 from kcache_compiler.package.isa import required_features
 from kcache_compiler.package.link import link
 from kcache_compiler.package.target import Device, Target, target_named
-from kcache_compiler.schedule.attention.mark import mark
+from kcache_compiler.schedule.attention.mark import has_marks, mark
 from kcache_compiler.schedule.choices import FuseLimits, require_choices
 from kcache_compiler.schedule.fuse import fuse, unshare
 from kcache_compiler.types import ArgSpec, CompiledKernel, CompileOptions, KernelInterface, LibraryCache
 
+#: Operations of math functions from which on their calls stay calls until it is known which launches are one.
+LATE_MATH = 16384
 ERROR_CODES = {SIZES_DISAGREE: "sizes of the arguments do not fit each other or the program"}
 
 
@@ -73,7 +75,20 @@ def _refuse(unit: Unit) -> None:
 
 def _expand_math(unit: Unit) -> None:
     compose(unit.module, strict=unit.options.numerics == "strict")
-    expand(unit.module, "avx512vl" in unit.target.features, unit.options.numerics == "fast")
+    late = not isinstance(unit.target, Device) and not has_marks(unit.module)
+    unit.calls_math = _expand(unit, LATE_MATH if late else 0)
+
+
+def _expand_late(unit: Unit) -> None:
+    """What repeats is one function by now."""
+    if unit.calls_math:
+        _expand(unit)
+        emulate_fma(unit)
+
+
+def _expand(unit: Unit, least: int = 0) -> bool:
+    scales, fast = "avx512vl" in unit.target.features, unit.options.numerics == "fast"
+    return expand(unit.module, scales, fast, least)
 
 
 def _link(unit: Unit) -> None:
@@ -113,7 +128,7 @@ PIPELINE: tuple[Stage, ...] = (
     Rewrite("loops", carry_in_place),
     Rewrite("unshare", unshare),
     Passes("generalize", "func.func(linalg-generalize-named-ops)"),
-    Rewrite("fuse", fuse, f"bodies to {FuseLimits().body}, operands to {FuseLimits().operands}"),
+    Rewrite("fuse", fuse, f"to {FuseLimits()}"),
     Rewrite("attention", mark),
     Passes("complex", "func.func(convert-complex-to-standard)"),
     Rewrite("math-on-f32", math_on_f32),
@@ -126,6 +141,7 @@ PIPELINE: tuple[Stage, ...] = (
     Rewrite("half-conversions", convert_half_in_software),
     *BUFFERIZE,
     *LAUNCHES,
+    Rewrite("late-math", _expand_late, f"of programs that call more than {LATE_MATH} operations"),
     *LOWER,
     TUNE,
     *EMIT,

@@ -8,6 +8,7 @@ from kcache_compiler.codegen.blocks import BLOCK, MANY, cut_blocks
 from kcache_compiler.codegen.forward import forward_results
 from kcache_compiler.codegen.generic import copies_to_generics, hoist_sizes
 from kcache_compiler.codegen.legalize.control import plain_branch_layouts
+from kcache_compiler.codegen.links import LINKS, cut_links
 from kcache_compiler.codegen.llvmir import EMISSION, assemble, assembles, emit_assembly, emit_object, optimize
 from kcache_compiler.codegen.numerics import relax
 from kcache_compiler.codegen.seam import downgrade
@@ -22,6 +23,7 @@ BUFFERIZE: tuple[Stage, ...] = (
     Rewrite("destinations", signature.pass_destinations),
     Passes("simplify", "canonicalize,cse"),
     Rewrite("own-destinations", unshare),
+    Rewrite("links", cut_links, f"chains of {LINKS}"),
     Passes("bufferize", "one-shot-bufferize{buffer-alignment=64},canonicalize,cse"),
     Rewrite("forward-results", forward_results),
     Rewrite("branch-layouts", plain_branch_layouts),

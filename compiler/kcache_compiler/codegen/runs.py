@@ -14,6 +14,7 @@ from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.combiners import scans
 from kcache_compiler.codegen.elements import Code
 from kcache_compiler.codegen.launch import captured_by, read_nest
+from kcache_compiler.codegen.math.expand import length_of
 from kcache_compiler.codegen.nest import Nest
 from kcache_compiler.codegen.selections import Combining
 from kcache_compiler.codegen.shape import Shapes
@@ -123,7 +124,7 @@ def _plan(
         codes[position] = Code(generic, accessed)
         captured = [value for value in captured_by(generic, accessed) if mlir.is_memref(value.type)]
         opaque = frozenset(number_of(value) for value in captured)
-        weight = len(mlir.walk(generic))
+        weight = sum(map(length_of, mlir.walk(generic)))
         head, single = is_contraction(generic), is_marker(generic)
         own = combines(generic) if not head and not single and is_long(nest) else {}
         combined[position] = _totals(nest, codes[position], own) if own else {}

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 from kcache_compiler.codegen import memory, mlir, streams, tails
 from kcache_compiler.codegen.elements import Elements, Registers, forget, minus
 from kcache_compiler.codegen.formula import Formula
+from kcache_compiler.codegen.math.expand import length_of
 from kcache_compiler.codegen.nest import Access, Nest
 from kcache_compiler.codegen.numerics import free_results, free_sums
 from kcache_compiler.codegen.selections import chooses
@@ -312,7 +313,7 @@ class Loops:
     def _operations(self) -> int:
         """Operations of one innermost iteration."""
         codes = (self.writer.codes[statement.number] for statement in self.segment)
-        return sum(len(mlir.operations(code.body)) for code in codes)
+        return sum(length_of(op) for code in codes for op in mlir.operations(code.body))
 
     def _sums(self, values: dict[Slot, mlir.Value]) -> set[Slot]:
         """Those of ``values`` that are sums whose order is free."""

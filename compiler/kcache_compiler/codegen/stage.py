@@ -48,6 +48,8 @@ class Unit:
     extents: tuple[Formula, ...] = ()
     #: What must hold of the open sizes.
     bounds: tuple[Check, ...] = ()
+    #: Calls of math functions are left in the module.
+    calls_math: bool = False
     launches: list[Launch] = field(default_factory=list[Launch])
     workspace: Formula = 0
     #: Of a kernel for a GPU: its launches, and comparisons that must hold before the first.

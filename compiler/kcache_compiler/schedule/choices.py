@@ -53,13 +53,15 @@ COMMON = ("attention", "fuse", "group", "recompute")
 @dataclass(frozen=True)
 class FuseLimits:
     """Of elementwise fusion: operations of a body and operands of a launch at most; how many simple
-    operations are computed again for each of how many readers.
+    operations are computed again for each of how many readers. ``expanded``: operations of a body with those
+    of the math functions that it calls.
     """
 
     body: int = 64
     operands: int = 12
     simple: int = 4
     users: int = 4
+    expanded: int = 2048
 
 
 @dataclass(frozen=True)

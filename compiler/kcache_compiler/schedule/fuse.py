@@ -13,6 +13,7 @@ from typing import Any
 
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.body import inline_body
+from kcache_compiler.codegen.math.expand import length_of
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.schedule.choices import FuseLimits, parse_choices
 
@@ -126,11 +127,18 @@ def _may_fuse(producer: Generic, consumer: Generic, number: int, limits: FuseLim
     ops = [mlir.name_of(inner) for inner in mlir.walk(producer.op)[1:]]
     if len(ops) + len(mlir.operations(consumer.body)) > limits.body:
         return False
+    if "func.call" in ops and _length(producer) + _length(consumer) > limits.expanded:
+        return False
     if consumer.parallel and all(name in FREE for name in ops):
         return True
     if not mlir.is_permutation(consumer.maps[number]):
         return False
     return len(list(producer.op.results[0].uses)) == 1 or _cheaper_than_memory(producer, ops, limits)
+
+
+def _length(generic: Generic) -> int:
+    """Operations of a body with those of the functions that it calls."""
+    return sum(map(length_of, mlir.operations(generic.body)))
 
 
 def _cheaper_than_memory(producer: Generic, ops: list[str], limits: FuseLimits) -> bool:

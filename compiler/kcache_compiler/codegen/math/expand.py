@@ -52,22 +52,47 @@ def text_of(call: Call) -> str:
     return function(call.name, call.dtype, call.integer, call.scales, call.fast).text(call.symbol, call.shape)
 
 
-def expand(module: Any, scales: bool = False, fast: bool = False) -> None:
+def expand(module: Any, scales: bool = False, fast: bool = False, least: int = 0) -> bool:
     """Replace, in place, every float operation of `math`, `arith.remf`, and every call of
     ``@kcm_<name>_<dtype>`` in ``module`` by operations that need no math library. ``scales``: the target
     multiplies f32 by powers of two in one instruction; results have the same bits. ``fast``: numerics are.
+    Where all would take more than ``least`` operations, and that is not 0, calls of functions of f32 and f64
+    without loops stay calls; whether any did.
 
     Raises UnsupportedOp, naming operation and location, for a function or type that the library
     does not have; the module is then partly expanded and of no further use.
     """
     found = [(op, call) for op in mlir.walk(module) if (call := _call_of(op)) is not None]
     uses = [(op, replace(call, scales=scales, fast=fast)) for op, call in found]
+    if least and sum(_length(call) for _, call in uses) > least:
+        uses = [(op, call) for op, call in uses if not _may_stay(op, call)]
     if not uses:
-        return
+        return bool(found)
     templates = _templates(module, sorted({call for _, call in uses}, key=lambda call: call.symbol))
     for op, call in uses:
         _inline(op.operation, templates[1][call.symbol])
-    _drop_declarations(module)
+    stay = len(uses) < len(found)
+    if not stay:
+        _drop_declarations(module)
+    return stay
+
+
+def length_of(op: Any) -> int:
+    """How many operations ``op`` stands for: many where it calls a function of the library."""
+    if mlir.name_of(op) != "func.call":
+        return 1
+    call = _call_of(op)
+    return 1 if call is None else _length(call)
+
+
+@functools.cache
+def _length(call: Call) -> int:
+    return text_of(call).count("\n") - 2
+
+
+def _may_stay(op: Any, call: Call) -> bool:
+    plain = call.dtype in ("f32", "f64") and call.shape is None
+    return plain and mlir.name_of(op) == "func.call" and "scf." not in text_of(call)
 
 
 def _call_of(op: Any) -> Call | None:

@@ -53,6 +53,11 @@ def mark(unit: Unit) -> None:
         number += 1
 
 
+def has_marks(module: mlir.Module) -> bool:
+    """Whether there is an attention in a module."""
+    return any(MARK in one.attributes for one in mlir.named(module, "linalg.generic"))
+
+
 def _match(unit: Unit, mixed: Generic) -> Attention | None:
     for operand in mixed.inputs:
         found = Match(unit, mixed, operand).run()

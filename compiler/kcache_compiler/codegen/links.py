@@ -1,0 +1,55 @@
+"""Long chains of updates in place, cut by copies: what bufferization does takes the cube of their length.
+
+Every update of a value in place is one more name of one buffer, and the toolchain compares all pairs of those
+that read and write it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.stage import Unit
+
+#: Updates of one buffer after which it is copied.
+LINKS = 128
+_INTO = {"tensor.insert": 1, "tensor.insert_slice": 1}
+
+
+def cut_links(unit: Unit) -> None:
+    """Copy what was updated in place ``LINKS`` times before it is updated again."""
+    links: dict[Any, int] = {}
+    for op in mlir.walk(mlir.main_function(unit.module)):
+        for number, result in _updated(op):
+            length = links.get(op.operands[number], 0)
+            if length >= LINKS:
+                _copy(op, number)
+                length = 0
+            links[result] = length + 1
+
+
+def _updated(op: mlir.Op) -> Iterator[tuple[int, mlir.Value]]:
+    """Operands that may be updated in place, each with the result that it becomes."""
+    name = mlir.name_of(op)
+    if name in ("linalg.generic", "scf.for", "scf.while"):
+        results = list(op.results)
+        start = len(op.operands) - len(results)
+        pairs = list(enumerate(results, start)) if start >= 0 else []
+    elif name in _INTO:
+        pairs = [(_INTO[name], op.results[0])]
+    else:
+        return
+    for number, result in pairs:
+        if mlir.is_tensor(result.type) and op.operands[number].type == result.type:
+            yield number, result
+
+
+def _copy(op: mlir.Op, number: int) -> None:
+    source = op.operands[number]
+    with mlir.before(op):
+        segments = mlir.attribute("array<i32: 0, 1, 0>")
+        copied = mlir.create(
+            "bufferization.alloc_tensor", [source], [source.type], {"operandSegmentSizes": segments}
+        )
+    op.operands[number] = copied.results[0]
