@@ -71,6 +71,21 @@ def test_a_graph_is_compiled_and_meets_its_stablehlo(client: Client):
     assert found.key == client.store(layer().to_bytes()) == kernel.key
 
 
+def test_a_quantized_program_runs_on_integers_and_says_what_they_stand_for(client: Client):
+    q = "!quant.uniform<i8:f32:1, {0.5:3,0.25:-1}>"
+    kernel = client.compile(
+        f"func.func @main(%x: tensor<3x2x{q}>) -> tensor<3x2xf32> {{\n"
+        f"%r = stablehlo.uniform_dequantize %x : (tensor<3x2x{q}>) -> tensor<3x2xf32>\n"
+        "return %r : tensor<3x2xf32>\n}"
+    )
+    (buffer,) = kernel.binding.quantized
+    assert (buffer.index, buffer.output, buffer.expressed, buffer.axis) == (0, False, "f32", 1)
+    assert (buffer.storage_min, buffer.storage_max) == (-128, 127)
+    x = np.array([[1, 2], [-128, 127], [3, -1]], "i1")
+    (got,) = kernel(x)
+    np.testing.assert_array_equal(got, (x - np.array(buffer.zero_points)) * np.array(buffer.scales))
+
+
 def test_a_graph_with_open_axes_runs_at_every_size(client: Client):
     graph = Graph()
     x = graph.input("x", "f32", ("n", 4))

@@ -20,7 +20,15 @@ _SHARES = 24
 _Q = "!quant.uniform<i8:f32, 0.5:3>"
 _ROWS = [0.1, 0.3, 0.05, 0.007]
 _ZEROS = [3, 0, -5, 7]
-_P = f"!quant.uniform<i8:f32:0, {{{', '.join(f'{s}:{z}' for s, z in zip(_ROWS, _ZEROS, strict=True))}}}>"
+
+
+def _rows(zeros: list[int]) -> str:
+    """A type along the first axis."""
+    numbers = ", ".join(f"{scale}:{zero}" for scale, zero in zip(_ROWS, zeros, strict=True))
+    return f"!quant.uniform<i8:f32:0, {{{numbers}}}>"
+
+
+_P = _rows(_ZEROS)
 
 
 def _run(
@@ -45,17 +53,18 @@ def test_generated_programs_are_right_or_refused(share: int) -> None:
 
 
 @pytest.mark.parametrize("numerics", ["strict", "default", "fast"])
-def test_quotients_at_a_tie_are_rounded_to_even(numerics: str) -> None:
-    scales, zeros = np.array(_ROWS, "f4")[:, None], np.array(_ZEROS, "f4")[:, None]
+@pytest.mark.parametrize("zeros", [_ZEROS, [-5] * 4])
+def test_quotients_at_a_tie_are_rounded_to_even(numerics: str, zeros: list[int]) -> None:
+    scales, points = np.array(_ROWS, "f4")[:, None], np.array(zeros, "f4")[:, None]
     steps = np.random.default_rng(1).integers(-130, 130, (4, 512)) + np.float32(0.5)
     given = (steps.astype("f4") * scales).astype("f4")
+    type = f"tensor<4x512x{_rows(zeros)}>"
     text = (
-        f"func.func @main(%x: tensor<4x512xf32>) -> tensor<4x512x{_P}> {{\n"
-        f"%q = stablehlo.uniform_quantize %x : (tensor<4x512xf32>) -> tensor<4x512x{_P}>\n"
-        f"return %q : tensor<4x512x{_P}>\n}}"
+        f"func.func @main(%x: tensor<4x512xf32>) -> {type} {{\n"
+        f"%q = stablehlo.uniform_quantize %x : (tensor<4x512xf32>) -> {type}\nreturn %q : {type}\n}}"
     )
     (got,) = _run(text, given, numerics=numerics)
-    wanted = np.rint(np.clip(given / scales + zeros, np.float32(-128), np.float32(127))).astype("i1")
+    wanted = np.rint(np.clip(given / scales + points, np.float32(-128), np.float32(127))).astype("i1")
     np.testing.assert_array_equal(np.frombuffer(got, "i1").reshape(4, 512), wanted)
 
 

@@ -38,7 +38,10 @@ _WHOLE = frozenset(
 )
 #: What may stand between a quotient and the rounding of its quantization.
 _TOWARDS_WHOLE = frozenset(
-    {"arith.addf", "arith.maximumf", "arith.minimumf", "arith.select", "arith.truncf", "arith.extf"}
+    {
+        *("arith.addf", "arith.subf", "arith.maximumf", "arith.minimumf", "arith.select"),
+        *("arith.truncf", "arith.extf"),
+    }
 )
 
 

@@ -107,10 +107,8 @@ def read_program(program: Source, format: str, limits: Limits) -> Program:
         check_bytes(program, limits)
         module = _parse(program, format)
         names = _inspect(module, format, limits)
-        if format == "stablehlo" and may_be_quantized(program, names):
-            return _finished(module, format, names, quantized=True)
         if format in ("stablehlo", "linalg"):
-            return _finished(module, format, names)
+            return _finished(module, format, names, program)
         return _imported(import_torch(module), limits)
     return _finished(module, "stablehlo", _inspect(module, "stablehlo", limits))
 
@@ -133,15 +131,17 @@ def _imported(imported: Imported, limits: Limits) -> Program:
     )
 
 
-def _finished(module: Native, format: str, names: set[str], quantized: bool = False) -> Program:
-    """Legalize a module of one public function, which may call others. ``names`` are its operations."""
+def _finished(module: Native, format: str, names: set[str], source: bytes = b"") -> Program:
+    """Legalize a module of one public function, which may call others. ``names`` are its operations;
+    ``source`` is what it was read from, where that may have quantized types.
+    """
     functions = _functions(module)
     entry = _entry(functions)
     _refuse_recursion(functions)
     boundary: Boundary | None = None
     if format == "stablehlo":
         check_constraints(module, names)
-        if quantized:
+        if may_be_quantized(source, entry, names):
             boundary = legalize_quantized(module, entry, names)
         legalize_chlo(module, names)
     else:

@@ -12,79 +12,8 @@ from kcache_compiler.frontends.context import Native
 from kcache_compiler.frontends.quantized.constraints import check_operation
 from kcache_compiler.frontends.quantized.element import Quantized, quantized
 from kcache_compiler.frontends.quantized.emit import Emitter
+from kcache_compiler.frontends.quantized.operations import COMBINING, COMPUTED, CONVERSIONS, CONVERTS, MOVED
 from kcache_compiler.frontends.scan import is_portable_artifact
-
-#: Operations on floats: operands become floats, results are quantized.
-COMPUTED = frozenset(
-    f"stablehlo.{op}"
-    for op in [
-        *(
-            "abs",
-            "cbrt",
-            "ceil",
-            "cosine",
-            "exponential",
-            "exponential_minus_one",
-            "floor",
-            "is_finite",
-            "log",
-        ),
-        *(
-            "log_plus_one",
-            "logistic",
-            "negate",
-            "reduce_precision",
-            "round_nearest_afz",
-            "round_nearest_even",
-        ),
-        *("rsqrt", "sign", "sine", "sqrt", "tan", "tanh"),
-        *("add", "atan2", "divide", "maximum", "minimum", "multiply", "power", "remainder", "subtract"),
-        *("clamp", "compare", "select", "dot", "dot_general", "convolution", "dynamic_conv"),
-        *("batch_norm_grad", "batch_norm_inference", "batch_norm_training", "cholesky"),
-        *("iota", "dynamic_iota"),
-    ]
-)
-#: What makes or reads quantized elements.
-_CONVERSIONS = frozenset(
-    f"stablehlo.{op}" for op in ["uniform_quantize", "uniform_dequantize", "constant", "bitcast_convert"]
-)
-_CONVERTS = frozenset({"stablehlo.uniform_quantize", "stablehlo.uniform_dequantize"})
-#: Operations that combine elements by a function of theirs, whose parameters may be of a wider type.
-COMBINING = frozenset(
-    f"stablehlo.{op}" for op in ["reduce", "reduce_window", "scatter", "select_and_scatter"]
-)
-#: Operations that pass elements on, whatever these stand for.
-MOVED = COMBINING | frozenset(
-    [
-        *(
-            f"stablehlo.{op}"
-            for op in [
-                *("broadcast", "broadcast_in_dim", "case", "composite", "concatenate", "custom_call"),
-                *("dynamic_broadcast_in_dim", "dynamic_gather", "dynamic_pad", "dynamic_reshape"),
-                *(
-                    "dynamic_slice",
-                    "dynamic_update_slice",
-                    "gather",
-                    "get_dimension_size",
-                    "get_tuple_element",
-                ),
-                *("if", "map", "optimization_barrier", "pad", "real_dynamic_slice", "reshape", "return"),
-                *(
-                    "reverse",
-                    "set_dimension_size",
-                    "slice",
-                    "sort",
-                    "torch_index_select",
-                    "transpose",
-                    "tuple",
-                ),
-                "while",
-            ]
-        ),
-        *("func.call", "func.func", "func.return", "tensor.cast"),
-    ]
-)
-
 
 _NEGATIVE = re.compile(r"-(\d+)")
 
@@ -97,11 +26,15 @@ class Boundary:
     results: tuple[Quantized | None, ...]
 
 
-def may_be_quantized(program: bytes, names: set[str]) -> bool:
-    """Whether a program may have quantized values; ``names`` are its operations. The types of a portable
-    artifact have no names in its bytes.
+def may_be_quantized(source: bytes, entry: Native, names: set[str]) -> bool:
+    """Whether a program may have quantized values; ``names`` are its operations.
+
+    The types of a portable artifact have no names in its bytes. One that neither takes nor converts such
+    values, and makes some all the same, is refused later.
     """
-    return b"quant" in program or not names.isdisjoint(_CONVERTS) or is_portable_artifact(program)
+    if b"quant" in source or not names.isdisjoint(CONVERTS):
+        return True
+    return is_portable_artifact(source) and "!quant" in str(entry.attributes["function_type"])
 
 
 def legalize_quantized(module: Native, entry: Native, names: set[str]) -> Boundary:
@@ -163,7 +96,7 @@ class _Found:
         if not touched:
             return
         name = operation.name
-        if name not in COMPUTED | MOVED | _CONVERSIONS:
+        if name not in COMPUTED | MOVED | CONVERSIONS:
             raise UnsupportedOp(
                 name, "it takes no quantized values", mlir.describe_location(operation.location)
             )
