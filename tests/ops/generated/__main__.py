@@ -1,6 +1,7 @@
 """``python -m tests.ops.generated --programs N --seed S``: what became of about N programs.
 
 ``--op`` and ``--dtype`` choose, ``--aim`` draws programs that hit what no run of the ledger has hit,
+``--relaxed`` compiles them under the numerics ``default``,
 ``--level`` is the optimization level, ``--json`` a file for a summary, which
 ``python -m tests.ops.generated.ledger add`` keeps. With ``--seconds`` no batch begins after so many. Fewer
 programs than there are pairs of operation and dtype are of pairs that the seed draws.
@@ -38,16 +39,18 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--aim", action="store_true", help="programs that hit what docs/coverage.md lacks")
+    parser.add_argument("--relaxed", action="store_true", help="numerics default, within its bounds")
     options = parser.parse_args()
     found: list[Case] = []
     table: dict[tuple[str, str], Counter[str]] = {}
     chosen = drawn(pairs(options.op, options.dtype), options.programs, options.seed)
     end = time.monotonic() + options.seconds
+    module = f"tests.ops.generated.{'relaxed' if options.relaxed else 'child'}"
     if options.aim:
         asked = coverage.aimed(coverage.hits(), options.programs, options.seed)
-        made = these(asked, options.level, progress=_progress)
+        made = these(asked, options.level, progress=_progress, module=module)
     else:
-        made = cases(chosen, options.programs, options.seed, options.level, progress=_progress)
+        made = cases(chosen, options.programs, options.seed, options.level, _progress, module=module)
     for case in itertools.takewhile(lambda _: time.monotonic() < end, made):
         found.append(case)
         table.setdefault((case.op, case.dtype), Counter())[case.outcome] += 1

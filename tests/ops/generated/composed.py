@@ -201,7 +201,7 @@ def _windows(pool: _Pool) -> Value | None:
 def _product(pool: _Pool) -> Value | None:
     """Along the last axis, with a new matrix or with the value itself."""
     draft, value = pool.draft, pool.one()
-    if not value.shape or value.dtype == "i1":
+    if not value.shape or 0 in value.shape or value.dtype == "i1":
         return None
     value = pool.settled(value)
     size = value.shape[-1]

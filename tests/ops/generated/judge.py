@@ -61,23 +61,25 @@ def together(programs: Sequence[OpProgram]) -> OpProgram:
     return OpProgram(programs[0].op, programs[0].dtype, text, inputs, dtypes)
 
 
-def judge(programs: Sequence[OpProgram], reference: ReferenceInterpreter, level: int = 1) -> list[Verdict]:
-    """A verdict of each program, compiled at an optimization level."""
+def judge(
+    programs: Sequence[OpProgram], reference: ReferenceInterpreter, level: int = 1, numerics: str = "strict"
+) -> list[Verdict]:
+    """A verdict of each program, compiled at an optimization level under a class of numerics."""
     if len(programs) > 1:
         try:
-            got = execute(together(programs), level)
+            got = execute(together(programs), level, numerics)
         except CompilerError:
-            return _halves(programs, reference, level)
+            return _halves(programs, reference, level, numerics)
     else:
         try:
-            got = execute(programs[0], level)
+            got = execute(programs[0], level, numerics)
         except CompilerError as error:
             return [_refusal(error)]
     try:
         whole = expected_of(programs, reference)
     except ReferenceError as error:
         if len(programs) > 1:
-            return _halves(programs, reference, level)
+            return _halves(programs, reference, level, numerics)
         return [Verdict("no-oracle", str(error).split("\n")[0])]
     verdicts: list[Verdict] = []
     for program in programs:
@@ -105,20 +107,25 @@ def _refusal(error: CompilerError) -> Verdict:
     return Verdict("error", f"{type(error).__name__}: {error}")
 
 
-def _halves(programs: Sequence[OpProgram], reference: ReferenceInterpreter, level: int) -> list[Verdict]:
+def _halves(
+    programs: Sequence[OpProgram], reference: ReferenceInterpreter, level: int, numerics: str
+) -> list[Verdict]:
     half = len(programs) // 2
-    return [*judge(programs[:half], reference, level), *judge(programs[half:], reference, level)]
+    parts = programs[:half], programs[half:]
+    return [verdict for part in parts for verdict in judge(part, reference, level, numerics)]
 
 
-def execute(program: OpProgram, level: int) -> list[bytes]:
+def execute(program: OpProgram, level: int, numerics: str = "strict") -> list[bytes]:
     """Results of the kernel."""
-    canonical, kernel = _kernel(program, host_target().isa, level)
+    canonical, kernel = _kernel(program, host_target().isa, level, numerics)
     return run(kernel, program.inputs, [constant.content for constant in canonical.constants])
 
 
-def _kernel(program: OpProgram, target: str, level: int) -> tuple[Canonical, CompiledKernel]:
-    canonical = canonicalize(program.text.encode(), "stablehlo", "strict")
-    options = CompileOptions(numerics="strict", opt_level=level)
+def _kernel(
+    program: OpProgram, target: str, level: int, numerics: str = "strict"
+) -> tuple[Canonical, CompiledKernel]:
+    canonical = canonicalize(program.text.encode(), "stablehlo", numerics)
+    options = CompileOptions(numerics=numerics, opt_level=level)
     return canonical, compile_spec(canonical.spec_text, canonical.arg_spec, target, options, lambda _: None)
 
 
