@@ -55,12 +55,14 @@ func.func @main(%x: tensor<4x4xf32>, %start: tensor<4xf32>, %other: tensor<4xf32
   %most = linalg.generic {{indexing_maps = [#map, #row], iterator_types = ["parallel", "reduction"]}}
     ins(%x : tensor<4x4xf32>) outs(%start : tensor<4xf32>) {{
   ^bb0(%in: f32, %out: f32):
-    %0 = arith.{combiner} %in, %out : f32
+    {first}
+    %0 = arith.{combiner} {reduced}, %out : f32
     linalg.yield %0 : f32
   }} -> tensor<4xf32>
   %1 = linalg.generic {{indexing_maps = [#map, {read}, #map], iterator_types = ["parallel", "parallel"]}}
     ins(%x, {of} : tensor<4x4xf32>, tensor<4xf32>) outs(%x : tensor<4x4xf32>) {{
   ^bb0(%in: f32, %max: f32, %out: f32):
+    {second}
     %2 = arith.subf {difference} : f32
     %3 = func.call @kcm_exp_f32(%2) : (f32) -> f32
     linalg.yield %3 : f32
@@ -68,6 +70,23 @@ func.func @main(%x: tensor<4x4xf32>, %start: tensor<4xf32>, %other: tensor<4xf32
   return %1 : tensor<4x4xf32>
 }}"""
 MOST = {"combiner": "maximumf", "read": "#row", "of": "%most", "difference": "%in, %max"}
+MOST |= {"first": "", "reduced": "%in", "second": ""}
+#: What the elements are computed by in both.
+_MASKED = """%i = linalg.index {dim} : index
+    %j = linalg.index 1 : index
+    %c = arith.cmpi sge, %i, %j : index
+    %n = arith.constant {other} : f32
+    %k = arith.constant {factor} : f32
+    %p = arith.mulf %in, %k : f32
+    %v = arith.select %c, %p, %n : f32"""
+
+
+def _masked(dim: int = 0, factor: float = 0.125, other: float = -1e30) -> str:
+    return _MASKED.format(dim=dim, factor=f"{factor:e}", other=f"{other:e}")
+
+
+def _computed(first: str, second: str) -> dict[str, str]:
+    return {"first": first, "reduced": "%v", "second": second, "difference": "%v, %max"}
 
 
 @pytest.mark.parametrize(
@@ -78,6 +97,13 @@ MOST = {"combiner": "maximumf", "read": "#row", "of": "%most", "difference": "%i
         ({"read": "#column"}, False),
         ({"of": "%other"}, False),
         ({"difference": "%max, %in"}, False),
+        (_computed(_masked(), _masked()), True),
+        (_computed(_masked(dim=1), _masked()), False),
+        (_computed(_masked(other=-1e20), _masked()), False),
+        (_computed(_masked(factor=0.25), _masked()), False),
+        # A product that is not exact may be rounded with what is subtracted from it.
+        (_computed(_masked(factor=0.3), _masked(factor=0.3)), False),
+        ({**_computed(_masked(), _masked()), "reduced": "%in"}, False),
     ],
 )
 def test_only_the_distance_from_the_own_maximum_is_never_above_0(change: dict[str, str], below: bool) -> None:

@@ -38,14 +38,12 @@ def _below(generic: mlir.Op) -> None:
         if difference is None or mlir.name_of(difference) != "arith.subf":
             continue
         element, most = difference.operands
-        if element not in arguments or most not in arguments:
-            continue
-        if _is_maximum(generic, arguments.index(most), arguments.index(element)):
+        if most in arguments and _is_maximum(generic, arguments.index(most), element):
             exp.attributes["callee"] = mlir.attribute(f"@{PREFIX}exp_below_f32")
 
 
-def _is_maximum(generic: mlir.Op, most: int, element: int) -> bool:
-    """Operand ``most`` is the maximum of operand ``element`` over some of its axes."""
+def _is_maximum(generic: mlir.Op, most: int, element: mlir.Value) -> bool:
+    """Operand ``most`` is the maximum of what ``element`` is, over some of the axes."""
     maps = [entry.value for entry in generic.attributes["indexing_maps"]]
     source = mlir.defining(generic.operands[most])
     if source is None or mlir.name_of(source) != "linalg.generic" or len(source.results) != 1:
@@ -58,12 +56,63 @@ def _is_maximum(generic: mlir.Op, most: int, element: int) -> bool:
         return False
     accumulator = list(body.arguments)[-1]
     values = [value for value in combiner.operands if value != accumulator]
-    if len(values) != 1 or values[0] not in list(body.arguments):
+    same = _Same(generic, source)
+    return len(values) == 1 and same(element, values[0]) and same.plain and theirs[-1] == maps[most]
+
+
+class _Same:
+    """Whether values in the bodies of two operations are the same at the same place of both."""
+
+    def __init__(self, one: mlir.Op, other: mlir.Op) -> None:
+        self.operations = (one, other)
+        self.arguments = [list(mlir.block_of(op).arguments) for op in self.operations]
+        self.maps = [[entry.value for entry in op.attributes["indexing_maps"]] for op in self.operations]
+        #: They read the same elements of something: the axes of the operations are the same.
+        self.plain = False
+        self.known: dict[tuple[Any, Any], bool] = {}
+
+    def __call__(self, a: mlir.Value, b: mlir.Value) -> bool:
+        if (a, b) not in self.known:
+            self.known[a, b] = self._are(a, b)
+        return self.known[a, b]
+
+    def _are(self, a: mlir.Value, b: mlir.Value) -> bool:
+        places = [
+            mine.index(value) if value in mine else None
+            for mine, value in zip(self.arguments, (a, b), strict=True)
+        ]
+        if None not in places:
+            return self._read(places[0] or 0, places[1] or 0)
+        if a == b:
+            return True
+        made = [mlir.defining(value) for value in (a, b)]
+        if places != [None, None] or made[0] is None or made[1] is None:
+            return False
+        return self._computed(made[0], made[1])
+
+    def _read(self, one: int, other: int) -> bool:
+        """The arguments are elements of the same operand, at the same place."""
+        self.plain |= mlir.is_identity(self.maps[0][one])
+        alike = self.operations[0].operands[one] == self.operations[1].operands[other]
+        return alike and self.maps[0][one] == self.maps[1][other]
+
+    def _computed(self, one: mlir.Op, other: mlir.Op) -> bool:
+        if mlir.name_of(one) != mlir.name_of(other) or mlir.has_regions(one):
+            return False
+        if mlir.name_of(one) in ("arith.mulf", "math.fma") and not self._is_exact(one):
+            return False  # with what it is added to it may be rounded once, in one of the two
+        pairs = zip(one.operands, other.operands, strict=True)
+        return mlir.attributes_text(one) == mlir.attributes_text(other) and all(self(a, b) for a, b in pairs)
+
+    def _is_exact(self, multiplication: mlir.Op) -> bool:
+        """A factor is a power of two."""
+        for factor in multiplication.operands:
+            given = factor
+            if factor in self.arguments[0]:
+                given = self.operations[0].operands[self.arguments[0].index(factor)]
+            if mlir.defining(given) is not None and (number := mlir.constant_float(given)):
+                return mlir.name_of(multiplication) == "arith.mulf" and abs(math.frexp(number)[0]) == 0.5
         return False
-    read = list(body.arguments).index(values[0])
-    same = source.operands[read] == generic.operands[element]
-    plain = mlir.is_identity(theirs[read]) and mlir.is_identity(maps[element])
-    return same and plain and theirs[-1] == maps[most]
 
 
 def _gelu(call: mlir.Op) -> None:
