@@ -29,9 +29,10 @@ COMBINERS = {
 #: Under ``fast`` a maximum may leave a NaN out: one instruction on x86-64 in the place of three.
 _FAST = {name: "#arith.fastmath<reassoc,nnan,nsz>" for name, flags in COMBINERS.items() if flags == _EXTREME}
 
-#: What makes whole numbers of floats.
+#: What makes whole numbers of floats, or looks at their bits, as rounding to a type of few bits does.
 _WHOLE = frozenset(
     {
+        "arith.bitcast",
         *("math.roundeven", "math.round", "math.floor", "math.ceil", "math.trunc"),
         *("arith.fptosi", "arith.fptoui"),
     }

@@ -6,9 +6,11 @@ none NaN, and where there is no NaN either the largest number; NaN becomes a zer
 
 from __future__ import annotations
 
+import struct
+
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.small.emit import Emitter
-from kcache_compiler.codegen.small.formats import FORMATS, INTEGERS, POWERS, Format
+from kcache_compiler.codegen.small.formats import FORMATS, INTEGERS, POWERS, Format, value_of
 
 _INFINITY, _NAN = 0x7F800000, 0x7FC00000
 _BEYOND = 1 << 20
@@ -48,6 +50,35 @@ def encode(e: Emitter, number: mlir.Value, element: str, computed: bool = False)
         form = FORMATS[element]
         code = _special(e, form, _nearest(e, form, size), size, negative, computed)
     return e.to_byte(code, "i8")
+
+
+def rounded(e: Emitter, number: mlir.Value, element: str) -> mlir.Value:
+    """The f32 that a small float has and that is nearest: what ``decode`` makes of ``encode``."""
+    if element == POWERS:
+        return decode(e, encode(e, number, element), element)
+    form = FORMATS[element]
+    bits = e.bits_of(number)
+    size = e.both(bits, e.constant(0x7FFFFFFF))
+    cut = 23 - form.mantissa
+    odd = e.both(e.right(size, e.constant(cut)), e.constant(1))
+    raised = e.add(e.add(size, e.constant((1 << (cut - 1)) - 1)), odd)
+    normal = e.both(raised, e.constant(-(1 << cut)))
+    small = e.to_multiple(size, 2.0 ** (1 - form.bias - form.mantissa))
+    found = e.select(_is(e, "LT", size, (128 - form.bias) << 23), small, normal)
+    largest = _bits_of(value_of(form.largest, element))
+    has_nan = form.nan is not None or form.unsigned_zero
+    above = _INFINITY if form.infinity is not None else _NAN if has_nan else largest
+    found = _either(e, _is(e, "GT", found, largest), above, found)
+    sign = e.both(bits, e.constant(-(1 << 31)))
+    if form.unsigned_zero:
+        sign = _either(e, _is(e, "EQ", found, 0), 0, sign)
+    found = e.either(found, sign)
+    none = _NAN if has_nan else -(1 << 31)
+    return e.float_of(_either(e, _is(e, "GT", size, _INFINITY), none, found))
+
+
+def _bits_of(number: float) -> int:
+    return int.from_bytes(struct.pack("<f", number), "little")
 
 
 def _nearest(e: Emitter, form: Format, size: mlir.Value) -> mlir.Value:

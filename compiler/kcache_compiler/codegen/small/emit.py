@@ -65,6 +65,10 @@ class Emitter(Protocol):
         """Bits of the f32 product, which is exact."""
         ...
 
+    def to_multiple(self, bits: mlir.Value, unit: float) -> mlir.Value:
+        """Bits of the nearest multiple of a power of two, of a positive f32 that is not much larger."""
+        ...
+
 
 class Scalars:
     """``arith`` on scalars."""
@@ -125,6 +129,12 @@ class Scalars:
         single = mlir.type_of("f32")
         factor = mlir.float_constant(scale, single)
         return self.bits_of(mlir.value("arith.mulf", [self.number_of(number), factor], single))
+
+    def to_multiple(self, bits: mlir.Value, unit: float) -> mlir.Value:
+        single = mlir.type_of("f32")
+        shift = mlir.float_constant(unit * (1 << 23), single)
+        moved = mlir.value("arith.addf", [self.float_of(bits), shift], single)
+        return self.bits_of(mlir.value("arith.subf", [moved, shift], single))
 
     def signless(self, number: mlir.Value) -> mlir.Value:
         return number
@@ -200,6 +210,13 @@ class Tensors:
         value = mlir.attribute(f"dense<{scale:.20e}> : tensor<f32>")
         factor = mlir.value("stablehlo.constant", (), single, value=value)
         return self.bits_of(self._binary("multiply", self.number_of(number), factor))
+
+    def to_multiple(self, bits: mlir.Value, unit: float) -> mlir.Value:
+        single = mlir.type_of("tensor<f32>")
+        value = mlir.attribute(f"dense<{unit * (1 << 23):.20e}> : tensor<f32>")
+        shift = mlir.value("stablehlo.constant", (), single, value=value)
+        moved = self._binary("add", self.float_of(bits), shift)
+        return self.bits_of(self._binary("subtract", moved, shift))
 
     def signless(self, number: mlir.Value) -> mlir.Value:
         return self._unary("convert", number, self._kind)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+#: The importer's name of a value where something holds of sizes.
+ASSERTED = "kcache.asserted"
 #: Move elements and look at none: they move bytes.
 MOVES = frozenset(
     f"stablehlo.{op}"
@@ -44,6 +46,10 @@ ON_FLOATS = frozenset(
 )
 #: Computed in bytes, of which the low bits are kept.
 ON_INTEGERS = frozenset({*(f"stablehlo.{op}" for op in (*_BOTH, *_INTEGER)), *EXACT, "stablehlo.compare"})
+#: The low bits of their results depend on the low bits of their operands only.
+ON_LOW_BITS = frozenset(
+    f"stablehlo.{op}" for op in ("add", "and", "multiply", "negate", "not", "or", "subtract", "xor")
+)
 #: Of integers, by what is before and after: ask for the bits alone.
 ON_BITS = frozenset(
     f"stablehlo.{op}"

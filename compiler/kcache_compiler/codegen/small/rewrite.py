@@ -17,6 +17,7 @@ from kcache_compiler.codegen.small.constant import constant_bytes
 from kcache_compiler.codegen.small.convert import converted
 from kcache_compiler.codegen.small.formats import FLOATS, FORMATS, INTEGERS, MENTION, carrier, width
 from kcache_compiler.codegen.small.operations import (
+    ASSERTED,
     COMBINES,
     EXACT,
     FLOWS,
@@ -24,10 +25,11 @@ from kcache_compiler.codegen.small.operations import (
     ON_BITS,
     ON_FLOATS,
     ON_INTEGERS,
+    ON_LOW_BITS,
     PRODUCTS,
 )
 from kcache_compiler.codegen.small.products import multiplied
-from kcache_compiler.codegen.small.values import Values, apply, encoded, held, like, small, wrapped
+from kcache_compiler.codegen.small.values import Values, apply, encoded, held, like, rounded, small, wrapped
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.errors import UnsupportedOp
 
@@ -43,9 +45,21 @@ def hold_small_elements(unit: Unit) -> None:
     for function in mlir.operations(unit.module.body):
         if function != main and any(mentions(op) for op in mlir.walk(function)):
             raise UnsupportedOp("func.func", "small elements outside of main", mlir.location_of(function))
-    if any(mentions(op) for op in mlir.walk(main)):
+    found = [op for op in mlir.walk(main) if mentions(op)]
+    if found and not _is_native(main, found):
         take_apart(unit)
         _Rewriting(unit).function(main)
+
+
+def _is_native(main: mlir.Op, found: list[mlir.Op]) -> bool:
+    """Integers of few bits inside of a program of another dialect are what LLVM has for them."""
+    buffers = [*mlir.block_of(main).arguments, *mlir.operations(mlir.block_of(main))[-1].operands]
+    ours = ("stablehlo.", "chlo.", "func.")
+    return (
+        not any(small(value.type) for value in buffers)
+        and all(small(value.type) not in FLOATS for op in found for value in (*op.operands, *op.results))
+        and any(not mlir.name_of(op).startswith(ours) for op in found)
+    )
 
 
 def mentions(op: mlir.Op) -> bool:
@@ -122,7 +136,7 @@ class _Rewriting:
         if not elements:
             for block in mlir.blocks_of(op):
                 self._region(block, wide=False)
-        elif name in MOVES or name in FLOWS:
+        elif name in MOVES or name in FLOWS or _asserts(op):
             self._replaced(op, wide=False)
         elif name == "stablehlo.constant":
             self._made(op, constant_bytes(op))
@@ -190,6 +204,12 @@ class _Rewriting:
             raise UnsupportedOp(
                 name, f"elements of {', '.join(sorted(elements))}: convert them first", mlir.location_of(op)
             )
+        if name in ON_LOW_BITS and elements <= INTEGERS.keys():
+            operands = [self.values.low(one) for one in op.operands]
+            made = mlir.create(name, operands, [operands[0].type], _named(op))
+            self.values.set_low(op.results[0], made.results[0])
+            self.dead.append(op)
+            return
         self._replaced(op, wide=True, exact=name in EXACT or _keeps(name, elements))
 
     def _on_bits(self, op: mlir.Op, name: str) -> None:
@@ -231,7 +251,7 @@ class _Rewriting:
             elif exact:
                 self.values.set_wide(before, after)
             else:
-                self.values.set_bytes(before, encoded(after, element, True))
+                self.values.set_wide(before, rounded(after, element))
         self.dead.append(op)
 
     def _region(self, block: mlir.Block, wide: bool) -> None:
@@ -279,6 +299,14 @@ def _keeps(name: str, elements: set[str]) -> bool:
     """Changing the sign stays within the type; where there is one zero, it has no sign."""
     signed = all(element in FORMATS and not FORMATS[element].unsigned_zero for element in elements)
     return signed and name in ("stablehlo.abs", "stablehlo.negate")
+
+
+def _asserts(op: mlir.Op) -> bool:
+    """A value where something holds of sizes."""
+    return (
+        mlir.name_of(op) == "stablehlo.custom_call"
+        and mlir.string_of(op.attributes["call_target_name"]) == ASSERTED
+    )
 
 
 def _keeps_all(op: mlir.Op) -> bool:

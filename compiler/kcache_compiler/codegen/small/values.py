@@ -41,6 +41,7 @@ class Values:
     def __init__(self) -> None:
         self._bytes: dict[Any, mlir.Value] = {}
         self._wide: dict[Any, mlir.Value] = {}
+        self._low: dict[Any, mlir.Value] = {}
 
     def set_bytes(self, old: mlir.Value, new: mlir.Value) -> None:
         self._bytes[old] = new
@@ -48,7 +49,18 @@ class Values:
     def set_wide(self, old: mlir.Value, new: mlir.Value) -> None:
         self._wide[old] = new
 
+    def set_low(self, old: mlir.Value, new: mlir.Value) -> None:
+        """Of integers: bytes whose other bits say nothing."""
+        self._low[old] = new
+
+    def low(self, old: mlir.Value) -> mlir.Value:
+        """Integers as bytes of which only the low bits count."""
+        return self._low[old] if old in self._low else self.bytes_of(old)
+
     def bytes_of(self, old: mlir.Value) -> mlir.Value:
+        if old not in self._bytes and old in self._low:
+            with _behind(self._low[old]):
+                self._bytes[old] = wrapped(self._low[old], small(old.type))
         if old not in self._bytes:
             wide = self._wide[old]
             with _behind(wide):
@@ -76,6 +88,11 @@ def encoded(wide: mlir.Value, element: str, computed: bool = False) -> mlir.Valu
     """The codes nearest to floats."""
     width = 64 if str(wide.type.element_type) == "f64" else 32
     return apply(codec.encode, [wide], "i8", element, computed, width=width)
+
+
+def rounded(wide: mlir.Value, element: str) -> mlir.Value:
+    """The numbers of the small type nearest to f32, as f32."""
+    return apply(codec.rounded, [wide], "f32", element)
 
 
 def wrapped(number: mlir.Value, element: str) -> mlir.Value:
