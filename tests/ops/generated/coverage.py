@@ -13,14 +13,14 @@ from pathlib import Path
 
 from tests.ops.generated import catalog
 from tests.ops.generated.catalog import FAMILIES
-from tests.ops.generated.classes import classes, expected
+from tests.ops.generated.classes import classes, expected, of_attribute
 from tests.ops.generated.drive import Asked
 from tests.ops.values import generator
 
 FILE = Path(__file__).with_name("coverage.json")
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "coverage.md"
 #: Programs that are made to find some that hit what is missing.
-_TRIES = 120
+_TRIES = 60
 #: Operation -> class of an attribute's values -> dtypes.
 Hits = dict[str, dict[str, list[str]]]
 
@@ -37,11 +37,15 @@ Lists of numbers have the classes none, negative, zero, one, more; lists of axes
 order. "rank" is the largest rank of an argument, "empty" and "one element" are such arguments,
 "body" are operations of a region, "values" are edge values among the arguments.
 
-{hit:,} of {pairs:,} pairs were hit ({share:.2f} %). Those that were not:
+- operations with dtypes: {met} pairs were hit;
+- classes of attributes with dtypes: {attributes};
+- ranks, empty and one-element arguments and edge values with dtypes: {others}.
+
+Classes of attributes that were not hit in a dtype:
 
 {missing}
 
-| operation | dtypes | classes | pairs hit |
+| operation | classes | of attributes | of arguments |
 | --- | --- | --- | --- |
 {rows}
 """
@@ -86,34 +90,54 @@ def aimed(found: Hits, count: int, seed: int) -> list[Asked]:
     """At most ``count`` programs, drawn among many, that hit pairs which ``found`` has not."""
     asked: list[Asked] = []
     rng = generator("aimed", seed)
-    order = [catalog.pairs()[int(place)] for place in rng.permutation(len(catalog.pairs()))]
-    for op, dtype in order:
+    ops = list(FAMILIES)
+    order = [ops[int(place)] for place in rng.permutation(len(ops))]
+    for op, dtype in [(op, dtype) for op in order for dtype in FAMILIES[op].dtypes]:
+        if len(asked) >= count:
+            break
         wanted = {kind for (kind, of), hit in pairs(op, found.get(op, {})).items() if of == dtype and not hit}
-        for number in range(_TRIES):
-            if not wanted or len(asked) >= count:
-                break
-            if new := wanted.intersection(classes(catalog.program(op, dtype, seed, number))):
-                wanted -= new
-                asked.append((op, dtype, seed, number))
+        made = [
+            (number, wanted.intersection(classes(catalog.program(op, dtype, seed, number))))
+            for number in range(_TRIES if wanted else 0)
+        ]
+        while made and (best := max(made, key=lambda one: len(one[1])))[1]:
+            asked.append((op, dtype, seed, best[0]))
+            made = [(number, kinds - best[1]) for number, kinds in made]
     return sorted(asked, key=lambda one: one[0])
 
 
 def page(found: Hits) -> str:
     """The page."""
     table = {op: pairs(op, rows) for op, rows in sorted(found.items()) if op in FAMILIES}
-    whole = [hit for one in table.values() for hit in one.values()]
-    missing = [f"- `{op}`: " + "; ".join(_missing(one)) for op, one in table.items() if not all(one.values())]
+    attributes = {
+        op: {pair: hit for pair, hit in one.items() if of_attribute(pair[0])} for op, one in table.items()
+    }
+    missing = [
+        f"- `{op}`: " + "; ".join(_missing(one)) for op, one in attributes.items() if not all(one.values())
+    ]
     rows = [
-        f"| `{op}` | {len(FAMILIES[op].dtypes)} | {_names(found[op])} | {sum(one.values())} of {len(one)} |"
+        f"| `{op}` | {_names(found[op])} | {_count(attributes[op])} | {_count(one, attributes[op])} |"
         for op, one in table.items()
     ]
+    met = {(op, dtype) for op, kinds in found.items() for dtypes in kinds.values() for dtype in dtypes}
     return _TEXT.format(
-        hit=sum(whole),
-        pairs=len(whole),
-        share=100 * sum(whole) / max(len(whole), 1),
+        met=f"{sum(pair in met for pair in catalog.pairs()):,} of {len(catalog.pairs()):,}",
+        attributes=_share([hit for one in attributes.values() for hit in one.values()]),
+        others=_share(
+            [hit for one in table.values() for (kind, _), hit in one.items() if not of_attribute(kind)]
+        ),
         missing="\n".join(missing) or "None.",
         rows="\n".join(rows),
     )
+
+
+def _share(hits_of: list[bool]) -> str:
+    return f"{sum(hits_of):,} of {len(hits_of):,} ({100 * sum(hits_of) / max(len(hits_of), 1):.1f} %)"
+
+
+def _count(one: Mapping[tuple[str, str], bool], without: Mapping[tuple[str, str], bool] | None = None) -> str:
+    kept = [hit for pair, hit in one.items() if pair not in (without or {})]
+    return f"{sum(kept)} of {len(kept)}" if kept else "-"
 
 
 def _missing(one: Mapping[tuple[str, str], bool]) -> list[str]:

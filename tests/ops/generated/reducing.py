@@ -28,22 +28,20 @@ def families() -> dict[str, Family]:
 
 def _combiner(draft: Draft) -> str:
     if draft.dtype == "i1":
-        return draft.pick(("and", "or", "xor", "maximum", "minimum"))
+        return draft.pick(("add", "multiply", "and", "or", "xor", "maximum", "minimum"))
     if draft.dtype in INTEGERS:
         return draft.pick(("add", "multiply", "maximum", "minimum", "and", "or", "xor"))
-    return draft.pick(
-        ("add", "multiply") if draft.dtype in COMPLEX else ("add", "multiply", "maximum", "minimum")
-    )
+    return draft.pick(("add", "multiply", "maximum", "minimum"))
 
 
 def _combined(draft: Draft, op: str, terms: int) -> tuple[str, float, float]:
     """Kind of values, and how far (ulps, absolute) another order of combining is off."""
-    if op == "add":
+    if op == "add" and draft.dtype != "i1":
         kind, absolute = sums(draft, terms)
         return kind, 0.0, absolute
-    if op == "multiply" and draft.dtype not in INTEGERS:
+    if op == "multiply" and draft.dtype in FLOATS + COMPLEX:
         return "tame", 4.0 * max(terms, 1), 0.0
-    return "any", 0.0, 0.0
+    return ("tame" if draft.dtype in COMPLEX else "any"), 0.0, 0.0
 
 
 def _reduce(draft: Draft) -> OpProgram:
