@@ -92,7 +92,7 @@ def aimed(found: Hits, count: int, seed: int) -> list[Asked]:
     rng = generator("aimed", seed)
     ops = list(FAMILIES)
     order = [ops[int(place)] for place in rng.permutation(len(ops))]
-    for op, dtype in [(op, dtype) for op in order for dtype in FAMILIES[op].dtypes]:
+    for op, dtype in [(name, dtype) for name in order for dtype in FAMILIES[name].dtypes]:
         if len(asked) >= count:
             break
         wanted = {kind for (kind, of), hit in pairs(op, found.get(op, {})).items() if of == dtype and not hit}
