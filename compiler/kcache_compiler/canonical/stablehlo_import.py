@@ -26,7 +26,7 @@ from kcache_compiler.canonical.ops import ASSERTED, COMBINERS, ELEMENTWISE, IDEN
 from kcache_compiler.canonical.reduction import ReductionInput, add_reduction, combiner_of, is_combiner
 from kcache_compiler.canonical.reshape import reshape
 from kcache_compiler.canonical.rewrites import Site, reduce, simplest
-from kcache_compiler.canonical.sizes import size_text
+from kcache_compiler.canonical.sizes import product, size_text
 from kcache_compiler.frontends import context as mlir
 from kcache_compiler.frontends.chlo_definition import chlo_definition
 from kcache_compiler.frontends.context import Native
@@ -324,6 +324,9 @@ class StablehloImporter(Importer):
         new = types[0].dims or ()
         if not self._plain(scope, operands, types) or any(d < 0 for d in (*old, *new)):
             return self.generic(scope, operation, operands, types)
+        count, wanted = product(old), product(new)
+        if count is not None and wanted is not None and count != wanted:
+            raise self.unsupported(operation, "it fixes the product of sizes that are open")
         view = unit_reshape(operands[0].view, old, new)
         return [
             operands[0]._replace(view=view) if view is not None else reshape(scope.builder, operands[0], new)
