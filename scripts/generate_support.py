@@ -75,6 +75,9 @@ the dtypes in which the random programs were compiled for a GPU (`{gpu}`), and n
 some of the programs were refused, or the interpreter could not run them.
 
 {runs}
+Some are of one operation, others of up to sixteen that feed each other (`func.composed`,
+`func.long_composed`), of branches and loops inside each other (`func.nested`). Which attributes they had in
+which dtypes is in [coverage.md](coverage.md).
 
 Dynamic ops are those whose sizes the program states, and whose padding where it is `dynamic_conv`; `fft`,
 `cholesky`, `triangular_solve`, `batch_norm_*` and `rng_bit_generator` take fixed sizes only, and `fft`
@@ -82,7 +85,7 @@ lengths whose prime factors are at most 4096. `rng_bit_generator` gives XLA's bi
 `einsum` takes letters that are shared, summed over both operands, or of one operand and the result;
 `unary_einsum` is refused.
 Quantized elements: [quantization.md](quantization.md).
-`bitcast_convert` of complex numbers to another width is refused. A dtype that is not listed was not seen to
+A dtype that is not listed was not seen to
 work, which does not mean that it is refused. How exact the functions are is in
 [math-accuracy.md](math-accuracy.md).
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.ops.generated import coverage
 from tests.ops.generated.catalog import pairs
+from tests.ops.generated.classes import classes
 from tests.ops.generated.drive import cases
 from tests.ops.generated.judge import execute
 from tests.ops.generated.ledger import rows, totals
@@ -87,3 +89,31 @@ def test_elements_that_are_spread_keep_the_padding_before_them() -> None:
         : (tensor<3xi8>, tensor<i8>) -> tensor<6xi8>
       return %c : tensor<6xi8> }"""
     assert execute(OpProgram("pad", "i8", text, [bytes([7, 8])], ["i8"]), 1) == [bytes([1, 1, 1, 7, 1, 8])]
+
+
+def test_classes_are_read_from_the_program() -> None:
+    text = """func.func @main(%a0: tensor<3x0xf32>, %a1: tensor<f32>) -> (tensor<2x0xf32>) {
+  %v1 = "stablehlo.pad"(%a0, %a1) <{edge_padding_low = array<i64: -1, 0>, \
+edge_padding_high = array<i64: 0, 0>, interior_padding = array<i64: 0, 2>}> : \
+(tensor<3x0xf32>, tensor<f32>) -> (tensor<2x0xf32>)
+  return %v1 : tensor<2x0xf32>
+}
+"""
+    made = OpProgram("pad", "f32", text, [b"", np.array(-0.0, "f4").tobytes()], ["f32"])
+    assert classes(made) == [
+        "edge_padding_high zero",
+        "edge_padding_low negative",
+        "edge_padding_low zero",
+        "empty",
+        "interior_padding more",
+        "interior_padding zero",
+        "rank 2",
+        "values -0",
+    ]
+
+
+def test_programs_are_drawn_for_what_was_not_hit() -> None:
+    asked = coverage.aimed({"reverse": {"dimensions out of order": ["f32"], "empty": ["f32"]}}, 40, seed=1)
+    drawn = [one for one in asked if one[0] == "reverse"]
+    assert {dtype for _, dtype, _, _ in drawn} >= {"i8", "f64"}
+    assert "f32" not in {dtype for _, dtype, _, _ in drawn}
