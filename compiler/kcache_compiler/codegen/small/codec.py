@@ -77,6 +77,11 @@ def rounded(e: Emitter, number: mlir.Value, element: str) -> mlir.Value:
     return e.float_of(_either(e, _is(e, "GT", size, _INFINITY), none, found))
 
 
+def computed(e: Emitter, a: mlir.Value, b: mlir.Value, element: str, op: str) -> mlir.Value:
+    """What an operation of scalars makes of two f32, rounded."""
+    return rounded(e, mlir.value(f"arith.{op}", [a, b], a.type), element)
+
+
 def _bits_of(number: float) -> int:
     return int.from_bytes(struct.pack("<f", number), "little")
 

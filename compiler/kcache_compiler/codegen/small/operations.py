@@ -50,6 +50,13 @@ ON_INTEGERS = frozenset({*(f"stablehlo.{op}" for op in (*_BOTH, *_INTEGER)), *EX
 ON_LOW_BITS = frozenset(
     f"stablehlo.{op}" for op in ("add", "and", "multiply", "negate", "not", "or", "subtract", "xor")
 )
+#: Computed and rounded in one step, by the name that ``arith`` has for it.
+AT_ONCE = {
+    "stablehlo.add": "addf",
+    "stablehlo.divide": "divf",
+    "stablehlo.multiply": "mulf",
+    "stablehlo.subtract": "subf",
+}
 #: Of integers, by what is before and after: ask for the bits alone.
 ON_BITS = frozenset(
     f"stablehlo.{op}"

@@ -18,6 +18,7 @@ from kcache_compiler.codegen.small.convert import converted
 from kcache_compiler.codegen.small.formats import FLOATS, FORMATS, INTEGERS, MENTION, carrier, width
 from kcache_compiler.codegen.small.operations import (
     ASSERTED,
+    AT_ONCE,
     COMBINES,
     EXACT,
     FLOWS,
@@ -208,6 +209,12 @@ class _Rewriting:
             operands = [self.values.low(one) for one in op.operands]
             made = mlir.create(name, operands, [operands[0].type], _named(op))
             self.values.set_low(op.results[0], made.results[0])
+            self.dead.append(op)
+            return
+        if name in AT_ONCE and elements <= set(FLOATS) and not mlir.among_scalars():
+            operands = [self.values.wide(one) for one in op.operands]
+            made = apply(codec.computed, operands, "f32", elements.pop(), AT_ONCE[name])
+            self.values.set_wide(op.results[0], made)
             self.dead.append(op)
             return
         self._replaced(op, wide=True, exact=name in EXACT or _keeps(name, elements))
