@@ -79,8 +79,8 @@ Some are of one operation, others of up to sixteen that feed each other (`func.c
 `func.long_composed`), of branches and loops inside each other (`func.nested`). Which attributes they had in
 which dtypes is in [coverage.md](coverage.md).
 
-Dynamic ops are those whose sizes the program states, and whose padding where it is `dynamic_conv`; `fft`,
-`cholesky`, `triangular_solve`, `batch_norm_*` and `rng_bit_generator` take fixed sizes only, and `fft`
+Sizes may be open (`?`, the symbolic shapes of `jax.export`), and computed of other sizes; what is compiled,
+checked when the kernel runs, or refused is in [open-sizes.md](open-sizes.md). `fft` takes
 lengths whose prime factors are at most 4096. `rng_bit_generator` gives XLA's bits: its default is Philox.
 `einsum` takes letters that are shared, summed over both operands, or of one operand and the result;
 `unary_einsum` is refused.

@@ -55,6 +55,10 @@ def lower_open(
         refusal = UnsupportedOp("func.func", f"sizes that it fixes and leaves open: {error}")
     except UnsupportedOp as error:
         refusal = error
+    except CompileFailed as error:
+        if error.stage != "sizes":
+            raise
+        refusal = UnsupportedOp("func.func", f"its open sizes: {error}")
     return _lower_computed(graph, symbols, n_inputs, target, options, on_stage, libraries, refusal)
 
 

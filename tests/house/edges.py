@@ -146,7 +146,7 @@ def _stablehlo() -> list[Edge]:
             _main(f"%x: {_V}", _V, f"%r = stablehlo.custom_call @anything(%x) : ({_V}) -> {_V}"),
         ),
         (
-            "`stablehlo.dynamic_gather`",
+            "`stablehlo.dynamic_gather` of slices whose sizes depend on data",
             not_compiled,
             _main(
                 "%x: tensor<5x7xf32>, %i: tensor<6x1xi32>, %s: tensor<2xi32>",
@@ -157,7 +157,7 @@ def _stablehlo() -> list[Edge]:
             ),
         ),
         (
-            "`stablehlo.set_dimension_size`",
+            "`stablehlo.set_dimension_size` to a size that depends on data",
             not_compiled,
             _main(
                 f"%x: {_V}, %n: tensor<i32>",

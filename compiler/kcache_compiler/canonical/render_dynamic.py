@@ -18,6 +18,7 @@ from kcache_compiler.canonical.sizes import read_size
 #: Operand from which on an operation's operands are indices that are clamped to what they index.
 _CLAMPED = {"gather": 1, "dynamic_slice": 1, "dynamic_update_slice": 2}
 
+_NARROW = frozenset({"i8", "i16", "ui8", "ui16"})
 #: Operations that divide by a number of elements.
 _COUNTING = frozenset({"batch_norm_grad", "batch_norm_training"})
 
@@ -109,7 +110,11 @@ class SampleRenderer(StablehloRenderer):
         return super()._emit(body, op, operands, results, attributes, regions)
 
     def _hidden(self, body: Body, name: str, type: ValueType) -> tuple[str, ValueType]:
-        """The same indices, plus a zero that is not known before the call."""
+        """The same indices, plus a zero that is not known before the call, in a type that sizes fit."""
+        if type.element in _NARROW:
+            wide = type._replace(element="i32")
+            (name,) = super()._emit(body, "stablehlo.convert", [(name, type)], [wide])
+            type = wide
         zero = f"%n{self._extents.index(0)}"
         scalar = ValueType(type.element, ())
         (zero,) = super()._emit(body, "stablehlo.convert", [(zero, ValueType("i64", ()))], [scalar])

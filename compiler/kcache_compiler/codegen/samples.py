@@ -101,16 +101,18 @@ class SizeCodes:
         if pure is not None:
             return {pure[0]: pure[1]}
         near = [names for names in self._monomials if _value(names, self._samples[0]) <= 2 * numbers[0]]
-        for count in range(1, _TERMS + 1):
-            found = [
-                terms
-                for monomials in combinations(near, count)
-                if (terms := self._sum_of(monomials, numbers)) is not None
-            ]
-            if len(found) > 1:
-                raise Ambiguous
-            if found:
-                return found[0]
+        plain = [names for names in self._monomials if len(names) == 1]
+        for among in (near, plain):  # a small number may be apart what two large ones are
+            for count in range(1, _TERMS + 1):
+                found = [
+                    terms
+                    for monomials in combinations(among, count)
+                    if (terms := self._sum_of(monomials, numbers)) is not None
+                ]
+                if len(found) > 1:
+                    raise Ambiguous
+                if found:
+                    return found[0]
         raise Ambiguous
 
     def _monomial(self, numbers: tuple[int, ...]) -> tuple[tuple[str, ...], int] | None:

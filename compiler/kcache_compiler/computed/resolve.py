@@ -25,14 +25,15 @@ from kcache_compiler.canonical.open_sizes import OpenGraph
 from kcache_compiler.canonical.ops import ASSERTED, is_elementwise, is_structured
 from kcache_compiler.canonical.render_stablehlo import split_captures
 from kcache_compiler.canonical.sizes import evaluate, is_symbolic, read_size, size_text
-from kcache_compiler.codegen.formula import Formula, apply
+from kcache_compiler.codegen.formula import Formula, apply, symbols_in
 from kcache_compiler.codegen.nest import Check
 from kcache_compiler.codegen.polynomial import polynomial
-from kcache_compiler.computed.rules import Dims, Site, convolved, gathered, padded, shapes
+from kcache_compiler.computed.rules import Dims, Site, convolved, gathered, padded, shapes, windows
 from kcache_compiler.computed.scalars import Arithmetic, Elements, read_constant
 from kcache_compiler.computed.table import Exact, Symbols, Unresolved
 
-_ROUNDS = 4
+#: Times that a graph is walked, each of which may learn something of a size.
+_ROUNDS = 24
 _MOST = 32
 _COMBINED = frozenset(
     ("add", "subtract", "multiply", "maximum", "minimum", "divide", "remainder", "negate", "sign", "abs")
@@ -129,6 +130,7 @@ class _Walk:
         self.asserted: list[tuple[Formula, Formula, bool]] = []
         self.failed: Unresolved | None = None
         self.arithmetic = Arithmetic(symbols, self._at_least)
+        symbols.least_of = lambda formula: self.require(0, formula, equal=False)
 
     # -- what is required
 
@@ -153,7 +155,8 @@ class _Walk:
 
     def learn(self, least: dict[str, int], exact: dict[int, Exact]) -> bool:
         """Add what is asserted to what is known; whether it is more."""
-        kept = {f"s{index}" for index in range(self.symbols.count + len(exact))}
+        halves = sum(one.formula is None for one in exact.values())
+        kept = {f"s{index}" for index in range(self.symbols.count + halves)}
         more = False
         for left, right, equal in self.asserted:
             name, number = _bound(left, right)
@@ -166,7 +169,7 @@ class _Walk:
                 shown = self.symbols.shown(rest)
                 divided = zero == 0 and shown is not None and shown[0] == "%"
                 found = _whole(shown, self.symbols.count) if divided and shown else None
-                found = found or _same(left, right, self.symbols.count)
+                found = found or _same(self.symbols, left, right, exact)
                 if found is not None and found[0] not in exact:
                     exact[found[0]] = found[1]
                     least.clear()
@@ -237,15 +240,24 @@ def _bound(left: Formula, right: Formula) -> tuple[str, int]:
     return "", 0
 
 
-def _same(left: Formula, right: Formula, count: int) -> tuple[int, Exact] | None:
-    """A symbol of an argument that is a number, or the later of two that are one size."""
+def _same(
+    symbols: Symbols, left: Formula, right: Formula, exact: Mapping[int, Exact]
+) -> tuple[int, Exact] | None:
+    """A symbol of an argument that is made of other ones, the last of those that may be."""
+    found: list[tuple[int, Exact]] = []
     for one, other in ((left, right), (right, left)):
-        if isinstance(one, str) and isinstance(other, int) and int(one[1:]) < count and other >= 0:
-            return int(one[1:]), Exact(number=other)
-    if not isinstance(left, str) or not isinstance(right, str):
-        return None
-    first, last = sorted(int(name[1:]) for name in (left, right))
-    return (last, Exact(same=first)) if first < last < count else None
+        index = int(one[1:]) if isinstance(one, str) else symbols.count
+        whole = symbols.expanded(other)
+        parts = {int(name[1:]) for name in symbols_in(whole)}
+        taken = {
+            name
+            for known in exact.values()
+            if known.formula is not None
+            for name in symbols_in(known.formula)
+        }
+        if index < symbols.count and index not in exact and not parts & {index, *exact} and one not in taken:
+            found.append((index, Exact(formula=whole)))
+    return max(found, key=lambda one: one[0], default=None)
 
 
 def _whole(shown: Sequence[Formula], count: int) -> tuple[int, Exact] | None:
@@ -582,7 +594,12 @@ class _Step:
         shown = [self._dims(0), self._dims(1)]
         for part, size in zip(slices, shown[0], strict=True):
             self.walk.require(self.symbols.formula(part), self.symbols.formula(size), equal=False)
-        dims = gathered(Site(self.symbols, self.node, shown), slices)
+        site = Site(self.symbols, self.node, shown)
+        batching = site.ints("operand_batching_dims"), site.ints("start_indices_batching_dims")
+        for one, other in zip(*batching, strict=True):
+            if shown[0][one] != shown[1][other]:
+                self._equal(shown[0][one], shown[1][other])
+        dims = gathered(site, slices)
         text = f"{self.node.attributes}, slice_sizes = array<i64: {', '.join(map(size_text, slices))}>"
         node = Node("gather", text, tuple(self.operands[:2]), (), self._stated([dims]))
         return self._add(node)
@@ -598,8 +615,44 @@ class _Step:
                 self._equal(size, length)
         return self._plain()
 
+    def _op_select_and_scatter(self) -> list[Ref]:
+        """There is a source for each window."""
+        shown = [self._dims(0), self._dims(1)]
+        site = Site(self.symbols, self.node, shown)
+        rank = len(shown[0])
+        strides, wide = site.ints("window_strides", rank, 1), site.ints("window_dimensions", rank, 1)
+        parts = (shown[0], shown[1], wide, strides, site.pairs("padding", rank))
+        for size, source, window, stride, padding in zip(*parts, strict=True):
+            self._equal(windows(self.symbols, size, window, stride, (1, 1), padding), source)
+        return self._plain()
+
+    def _op_convolution(self) -> list[Ref]:
+        self._groups()
+        return self._plain()
+
+    def _groups(self) -> None:
+        """Groups are equal parts of what they divide."""
+        site = Site(self.symbols, self.node, [self._dims(0), self._dims(1)])
+        image, kernel, _ = site.labels()
+        features, batches = (site.number(f"{name}_group_count", 1) for name in ("feature", "batch"))
+        given = dict(zip(image, self._dims(0), strict=True))
+        weights = dict(zip(kernel, self._dims(1), strict=True))
+        parts = (
+            (given["b"], batches),
+            (given["f"], features),
+            (weights["o"], features),
+            (weights["o"], batches),
+        )
+        for size, count in parts:
+            if count != 1:
+                rest = self.symbols.apply("%", self.symbols.formula(size), count)
+                self.walk.require(rest, 0, equal=True)
+        whole = self.symbols.apply("*", self.symbols.formula(weights["i"]), features)
+        self.walk.require(whole, self.symbols.formula(given["f"]), equal=True)
+
     def _op_dynamic_conv(self) -> list[Ref]:
         flat = self._numbers(2)
+        self._groups()
         if not all(isinstance(one, int) for one in flat):
             raise Unresolved("padding that is computed of open sizes")
         rows = list(zip(flat[::2], flat[1::2], strict=True))

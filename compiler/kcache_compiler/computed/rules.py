@@ -87,9 +87,11 @@ def _concatenate(site: Site) -> list[Dims]:
 
 
 def padded(symbols: Symbols, size: int, low: Formula, high: Formula, interior: Formula) -> int:
-    """The size of an axis with padding."""
+    """The size of an axis with padding; one that is spread has an element."""
     a, own = symbols.apply, symbols.formula(size)
-    inner = a("*", a("max", a("-", own, 1), 0), interior) if interior != 0 else 0
+    inner: Formula = 0
+    if interior != 0 and own != 0:
+        inner = a("*", symbols.natural(a("-", own, 1)), interior)
     return symbols.size(a("+", a("+", own, inner), a("+", low, high)))
 
 
@@ -115,11 +117,12 @@ def windows(
     """How many windows there are along an axis; ``spread``: dilation of the axis and of the window."""
     a = symbols.apply
     whole = symbols.formula(size)
-    if spread[0] != 1:
-        whole = a("max", a("+", a("*", a("-", whole, 1), spread[0]), 1), 0)
+    if spread[0] != 1 and whole != 0:
+        whole = a("+", a("*", symbols.natural(a("-", whole, 1)), spread[0]), 1)
     whole = a("+", whole, a("+", *padding))
     reach = a("+", a("*", a("-", window, 1), spread[1]), 1)
-    free = a("max", a("+", a("-", whole, reach), 1), 0)
+    free = a("+", a("-", whole, reach), 1)
+    free = symbols.natural(free) if stride == 1 else a("max", free, 0)
     return symbols.size(a("ceildiv", free, stride))
 
 

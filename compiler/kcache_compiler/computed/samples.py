@@ -1,49 +1,53 @@
-"""Samples of the sizes of a program that computes some: every root is a prime that stands nowhere else."""
+"""Samples of the sizes of a program that computes some: numbers that stand nowhere else.
+
+A size that divides or chooses is a number of its own. At no two samples is it the same sum of other sizes,
+so that what a number of the code stands for is told apart from what it happens to be.
+"""
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from kcache_compiler.canonical.open_sizes import OpenGraph, primes, used
 from kcache_compiler.canonical.sizes import evaluate, is_symbolic
+from kcache_compiler.codegen.formula import Formula, symbols_in
+from kcache_compiler.codegen.formula import evaluate as value_of
 from kcache_compiler.computed.resolve import Resolved
 from kcache_compiler.computed.table import Unresolved
 
 _TRIES = 20_000
 _ROOM = 1 << 58
+#: Sizes of samples are larger.
+_LEAST = 32
 
 
 def samples(resolved: Resolved, count: int, attempt: int) -> list[list[int]] | None:
     """``count`` times the values of all symbols; None when there seem to be none."""
     graph = OpenGraph(resolved.graph, resolved.names)
-    shapes, limits, numbers = graph.sizes, graph.limits, graph.numbers
+    shapes = [dims for dims in graph.sizes if any(map(is_symbolic, dims))]
+    limits, numbers = graph.limits, graph.numbers
     shown = roots(resolved)
     for bits in (12, 10, 8, 6):
-        among = primes(1 << bits, 1 << (bits - 3), set())
         rng = random.Random(f"{attempt} {bits}")  # noqa: S311
         found: list[list[int]] = []
         taken: set[int] = set()
-        for _ in range(_TRIES):
-            one = _sample(resolved, shown, among, rng)
-            if one is None:
-                continue
+        for one in _drawn(resolved, shown, bits, rng):
             values = dict(enumerate(one))
-            own = [one[index] for index in shown]
-            if taken & set(own) or any(number and number % size == 0 for number in numbers for size in own):
+            own = {one[index] for index in shown}
+            if taken & own or any(number and number % size == 0 for number in numbers for size in own):
                 continue
-            if any(
-                math.prod(max(1, evaluate(s, values)) for s in dims) >= _ROOM
-                for dims in shapes
-                if any(map(is_symbolic, dims))
-            ):
+            if any(math.prod(max(1, evaluate(s, values)) for s in dims) >= _ROOM for dims in shapes):
                 break
-            if all(evaluate(a, values) <= evaluate(b, values) for a, b in limits):
-                found.append(one)
-                taken |= set(own)
-                if len(found) == count:
-                    return found
+            if not all(evaluate(a, values) <= evaluate(b, values) for a, b in limits):
+                continue
+            if len(found) == count - 1 and not _varied(resolved, shown, [*found, one]):
+                continue
+            found.append(one)
+            taken |= own
+            if len(found) == count:
+                return sorted(found, key=lambda row: _even(resolved, row))
     return None
 
 
@@ -52,24 +56,64 @@ def roots(resolved: Resolved) -> list[int]:
     return resolved.symbols.roots(used(OpenGraph(resolved.graph, resolved.names)))
 
 
-def _sample(
-    resolved: Resolved, shown: Sequence[int], among: Sequence[int], rng: random.Random
-) -> list[int] | None:
-    """Values of all symbols of which those of roots are primes that differ, and all checks hold."""
+def _drawn(resolved: Resolved, shown: Sequence[int], bits: int, rng: random.Random) -> Iterator[list[int]]:
+    """Values of all symbols: primes, and any numbers where they are divided; all checks hold."""
     symbols = resolved.symbols
-    given = [rng.choice(among) for _ in range(symbols.count)]
-    for index, known in sorted(resolved.exact.items()):
-        given[index] = known.value(given, index)
-    try:
-        values = symbols.values(given)
-    except Unresolved:
-        return None
-    own = [values[index] for index in shown]
-    if len(set(own)) != len(own) or min(values, default=0) < 0 or not all(map(_is_prime, own)):
-        return None
-    names = {f"s{index}": value for index, value in enumerate(given)}
-    return values if all(check.met(names) for check in resolved.checks) else None
+    among = primes(1 << bits, 1 << (bits - 3), set())
+    divided = {
+        name
+        for formula in symbols.definitions.values()
+        for name in symbols_in(symbols.expanded(formula))
+        if int(name[1:]) not in resolved.exact
+    }
+    for _ in range(_TRIES):
+        given = [
+            rng.randrange(1 << bits, 2 << bits) if f"s{index}" in divided else rng.choice(among)
+            for index in range(symbols.count)
+        ]
+        for index, known in sorted(resolved.exact.items(), key=lambda one: one[1].formula is not None):
+            given[index] = known.value(given, index)
+        try:
+            values = symbols.values(given)
+        except Unresolved:
+            continue
+        own = [values[index] for index in shown]
+        if len(set(own)) != len(own) or min(values, default=0) < 0 or min(own, default=_LEAST) < _LEAST:
+            continue
+        names = {f"s{index}": value for index, value in enumerate(given)}
+        if all(check.met(names) for check in resolved.checks):
+            yield values
 
 
-def _is_prime(number: int) -> bool:
-    return number > 1 and all(number % d for d in range(2, math.isqrt(number) + 1))
+def _even(resolved: Resolved, row: Sequence[int]) -> int:
+    """How many divisions leave no rest: other numbers are often the same then, so such samples come last."""
+    names = {f"s{index}": value for index, value in enumerate(row)}
+    made = [one for one in resolved.symbols.definitions.values() if isinstance(one, tuple)]
+    return sum(
+        value_of(("%", left, right), names) in (0, 1 if operator == "ceildiv" else 0)
+        for operator, left, right in made
+        if operator in ("%", "ceildiv")
+    )
+
+
+def _varied(resolved: Resolved, shown: Sequence[int], rows: Sequence[Sequence[int]]) -> bool:
+    """Whether what divides leaves different rests, and what chooses chooses both."""
+    names = [{f"s{index}": value for index, value in enumerate(row)} for row in rows]
+    halves = [one for one in resolved.exact.values() if one.formula is None]
+    exact = {f"s{resolved.symbols.count + place}" for place in range(len(halves))}
+    for name, formula in resolved.symbols.definitions.items():
+        if not isinstance(formula, tuple) or name in exact:
+            continue
+        operator, left, right = formula
+        pairs = [(value_of(left, row), value_of(right, row)) for row in names]
+        if operator in ("%", "ceildiv") and len({a % b for a, b in pairs}) == 1:
+            return False
+        chooses = operator in ("min", "max") and int(name[1:]) in shown
+        if chooses and not _clamps(operator, left, right) and len({a < b for a, b in pairs}) == 1:
+            return False
+    return True
+
+
+def _clamps(operator: str, left: Formula, right: Formula) -> bool:
+    """Whether it is a size that is 0 where it would be less: as such it stands nowhere else."""
+    return operator == "max" and 0 in (left, right)

@@ -94,8 +94,7 @@ class Arithmetic:
                 # -(-left % right), towards zero.
                 return a("-", 0, a("%", -left, right))
             self._at_least(left, 0)
-        rest = a("%", left, right)
-        return rest if op == "remainder" else a("ceildiv", a("-", left, rest), right)
+        return a("%", left, right) if op == "remainder" else self.symbols.floor(left, right)
 
     def _compared(self, direction: str, left: Formula, right: Formula) -> Formula:
         """1 where it holds, else 0."""

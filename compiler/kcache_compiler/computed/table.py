@@ -6,12 +6,12 @@ a symbol of its own as far as code is concerned. Formulas are over roots, by nam
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kcache_compiler.canonical.graph import DYNAMIC
 from kcache_compiler.canonical.sizes import factors, monomial, symbol
-from kcache_compiler.codegen.formula import EVALUATE, Formula, apply, symbols_in
+from kcache_compiler.codegen.formula import EVALUATE, Formula, apply, evaluate, replaced, symbols_in
 from kcache_compiler.codegen.nest import Check
 from kcache_compiler.codegen.polynomial import formula_of, normal, polynomial
 
@@ -24,28 +24,31 @@ class Unresolved(Exception):
     """A size that is not followed; ``args`` says of what."""
 
 
+def _nobody(_: Formula) -> None:
+    """Sizes of the arguments are what they are."""
+
+
 @dataclass(frozen=True)
 class Exact:
-    """What is known of a symbol of an argument: it is ``factor * t - less`` for some size ``t``, a number, or
-    the same as another one, by index.
+    """What is known of a symbol of an argument: it is ``factor * t - less`` for some size ``t``, or a formula
+    of the other ones.
     """
 
     factor: int = 1
     less: int = 0
-    same: int = -1
-    number: int = -1
+    formula: Formula | None = None
 
     def check(self, name: str) -> Check:
         """What must hold for that."""
-        if self.same >= 0 or self.number >= 0:
-            return Check(name, f"s{self.same}" if self.same >= 0 else self.number, equal=True)
+        if self.formula is not None:
+            return Check(name, self.formula, equal=True)
         return Check(apply("%", apply("+", name, self.less), self.factor), 0, equal=True)
 
     def value(self, drawn: Sequence[int], index: int) -> int:
         """The size, where that of ``index`` was drawn as ``t``."""
-        if self.number >= 0:
-            return self.number
-        return drawn[self.same] if self.same >= 0 else self.factor * drawn[index] - self.less
+        if self.formula is not None:
+            return evaluate(self.formula, {f"s{place}": size for place, size in enumerate(drawn)})
+        return self.factor * drawn[index] - self.less
 
 
 class Symbols:
@@ -61,13 +64,12 @@ class Symbols:
         self._ranges: dict[str, tuple[int, int | None]] = {}
         #: Definitions of derived roots, over symbols of arguments and other roots.
         self.definitions: dict[str, Formula] = {}
-        for index, one in sorted(exact.items()):
-            if one.number >= 0:
-                self.meaning[index] = one.number
-                continue
-            if one.same >= 0:
-                first = self.meaning[one.same]
-                self.meaning[index] = f"s{one.same}" if first is None else first
+        #: Told of what is a size, and must not be less than 0.
+        self.least_of: Callable[[Formula], None] = _nobody
+        for index, one in sorted(exact.items(), key=lambda known: (known[1].formula is not None, known[0])):
+            if one.formula is not None:
+                meaning = {f"s{place}": m for place, m in enumerate(self.meaning) if m is not None}
+                self.meaning[index] = self._named(self.simple(replaced(one.formula, meaning)))
                 continue
             part = self._root(apply("ceildiv", apply("+", f"s{index}", one.less), one.factor))
             self.meaning[index] = normal(apply("-", apply("*", one.factor, part), one.less))
@@ -93,6 +95,8 @@ class Symbols:
                 raise Unresolved("a negative size")
             return found
         terms = polynomial(found)
+        if self.range(found)[0] < 0:
+            self.least_of(found)
         if terms is None:
             return symbol(int(self._root(found)[1:]))
         if len(terms) == 1:
@@ -101,6 +105,14 @@ class Symbols:
             if size is not None:
                 return size
         return symbol(self._index(found, found))
+
+    def natural(self, formula: Formula) -> Formula:
+        """A number that must not be less than 0, where it may be open."""
+        if isinstance(formula, int):
+            return max(formula, 0)
+        if self.range(formula)[0] < 0:
+            self.least_of(formula)
+        return formula
 
     def _root(self, formula: Formula) -> str:
         """A symbol that stands for a formula which is no polynomial."""
@@ -152,6 +164,12 @@ class Symbols:
         if len(repr(made)) > _DEPTH * 16:
             raise Unresolved("a size that is computed of too much")
         return made
+
+    def floor(self, left: Formula, by: Formula) -> Formula:
+        """How often ``by``, which is above 0, goes into ``left``, which is not below 0."""
+        below = self.apply("-", left, self.apply("-", by, 1))
+        exact = self._divided("ceildiv", below, by) if isinstance(by, int) else None
+        return self.apply("ceildiv", self.apply("max", below, 0), by) if exact is None else exact
 
     @staticmethod
     def _divided(operator: str, left: Formula, by: int) -> Formula | None:

@@ -128,7 +128,10 @@ def constant(step: Step) -> None:
 
 
 def constant_like(step: Step) -> None:
-    """A splat."""
+    """A splat; of unknown sizes, those of the operand."""
+    if any(step.solver.size(dim) == DYNAMIC for dim in step.operands[0]):
+        step.match(step.operands[0], step.results[0])
+        return
     step.loose_out = [frozenset(range(len(step.results[0])))]
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from tests.ops.generated.draft import Draft, Shape, Value
 from tests.ops.values import tensor
@@ -99,8 +100,8 @@ class _Random:
     def __init__(self, choices: Choices, values: np.random.Generator) -> None:
         self._choices, self._values = choices, values
 
-    def permutation(self, count: int) -> list[int]:
-        return self._choices.take("order", lambda: [int(one) for one in self._choices.rng.permutation(count)])
+    def permutation(self, count: int) -> npt.NDArray[np.int64]:
+        return self._choices.take("order", lambda: self._choices.rng.permutation(count))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._values, name)
@@ -148,7 +149,7 @@ class SizedDraft(Draft):
 
     def axes(self, rank: int, low: int = 0) -> list[int]:
         count = self.choices.take("axes", lambda: int(self.choices.rng.integers(min(low, rank), rank + 1)))
-        return self.rng.permutation(rank)[:count]  # type: ignore[return-value]
+        return [int(axis) for axis in self.rng.permutation(rank)[:count]]
 
     def symbol(self, place: int) -> Size:
         """The size that a symbol has here."""

@@ -18,11 +18,11 @@ _NUMBERS = (
 
 
 def expand_picks(unit: Unit) -> None:
-    """Rewrite every ``select_and_scatter`` of given sizes."""
+    """Rewrite every ``select_and_scatter`` whose module states its sizes."""
     for op in mlir.named(unit.module, "stablehlo.select_and_scatter"):
         kinds = [value.type for value in op.operands]
         shapes = [mlir.sizes_of(kind) for kind in kinds]
-        if any(None in shape for shape in shapes) or unit.given:
+        if any(None in shape for shape in shapes):
             continue  # the toolchain lowers some, and the rest are refused by name
         with mlir.before(op):
             if 0 in shapes[0] or 0 in shapes[1]:
