@@ -19,9 +19,8 @@ from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.errors import CompilerError, UnsupportedOp
 from kcache_compiler.types import CompiledKernel, CompileOptions, TensorType
 from kcache_grpc.model.target import host_target
-from tests.compiler.codegen_harness import NUMPY
 from tests.gpu.emulate import EmulationError
-from tests.gpu.run import run_gpu
+from tests.gpu.run import ELEMENTS, run_gpu
 from tests.ops.compare import difference
 from tests.ops.generated.catalog import pairs, program
 from tests.ops.generated.judge import together
@@ -58,7 +57,7 @@ def cases(
 def _judged(names: Sequence[Name], numerics: str) -> list[Case]:
     programs = [program(*name) for name in names]
     try:
-        reason = _difference(together(programs) if len(programs) > 1 else programs[0], numerics)
+        reason = difference_of(together(programs) if len(programs) > 1 else programs[0], numerics)
         outcome = "wrong" if reason else "right"
     except UnsupportedOp as error:
         outcome, reason = "refused", f"{error.op}: {error}"
@@ -82,7 +81,7 @@ def _cpu_refuses(whole: OpProgram, numerics: str) -> bool:
     return False
 
 
-def _difference(whole: OpProgram, numerics: str) -> str:
+def difference_of(whole: OpProgram, numerics: str) -> str:
     """How the GPU's results differ from those of this CPU; nothing where they agree."""
     canonical = canonicalize(whole.text.encode(), "stablehlo", numerics)
     options = CompileOptions(numerics=numerics, opt_level=1)
@@ -128,7 +127,7 @@ def _far(dtype: str, got: np.ndarray, wanted: np.ndarray) -> str:
 
 
 def _array(content: bytes, kind: TensorType) -> np.ndarray:
-    return np.frombuffer(content, NUMPY[kind.dtype]).reshape([int(dim) for dim in kind.dims])
+    return np.frombuffer(content, ELEMENTS[kind.dtype]).reshape([int(dim) for dim in kind.dims])
 
 
 def main() -> int:

@@ -10,6 +10,7 @@ import numpy as np
 
 from kcache_compiler.types import CompiledKernel, GpuLaunch, KernelInterface, TensorType
 from kcache_grpc.model.expression import evaluate, holds
+from kcache_grpc.runtime.dtypes import SMALL
 from tests.compiler.codegen_harness import NUMPY
 from tests.gpu.emulate import (
     CONSTANT,
@@ -24,6 +25,8 @@ from tests.gpu.emulate import (
 )
 from tests.gpu.promises import promises
 
+#: Elements of 8 bits and fewer are bytes.
+ELEMENTS: dict[str, Any] = {**dict.fromkeys(SMALL, np.uint8), **NUMPY}
 #: Bytes of an output or a workspace that nothing has written: NaN in every float type.
 _POISON = b"\xff"
 
@@ -50,7 +53,7 @@ def run_gpu(
     launch(ir, buffers, [run for _, run in runs], order, seed, timeout)
     first = len(arrays) + len(constants)
     return [
-        np.frombuffer(bytes(buffer.content), NUMPY[one.dtype]).reshape(shape)
+        np.frombuffer(bytes(buffer.content), ELEMENTS[one.dtype]).reshape(shape)
         for buffer, one, shape in zip(buffers[first:-1], interface.outputs, shapes, strict=True)
     ]
 
@@ -84,10 +87,10 @@ def _buffers(
     for name, kind, types, given in kinds:
         for i, (one, array) in enumerate(zip(types, given, strict=True)):
             assert array.shape == _shape(one, symbols), f"{name} {i} has shape {array.shape}, not {one}"
-            content = np.ascontiguousarray(array, NUMPY[one.dtype]).tobytes()
+            content = np.ascontiguousarray(array, ELEMENTS[one.dtype]).tobytes()
             buffers.append(Buffer(f"{name} {i}", kind, bytearray(content)))
     for i, (one, shape) in enumerate(zip(interface.outputs, shapes, strict=True)):
-        size = prod(shape) * np.dtype(NUMPY[one.dtype]).itemsize
+        size = prod(shape) * np.dtype(ELEMENTS[one.dtype]).itemsize
         buffers.append(Buffer(f"output {i}", OUTPUT, bytearray(_POISON * size)))
     workspace = evaluate(interface.workspace, {**symbols, "workers": 1})
     return [*buffers, Buffer("the workspace", WORKSPACE, bytearray(_POISON * workspace))]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.gpu.generated import FINE, cases
+from tests.gpu.generated import FINE, cases, difference_of
 from tests.ops.generated.catalog import pairs
+from tests.ops.generated.small import derive
 
 #: Shares of all pairs of operation and dtype; CI has one of them.
 SHARES = 80
@@ -21,3 +22,11 @@ def test_generated_programs_give_the_bits_of_the_cpu(share: int) -> None:
     assert len(found) == len(chosen)
     bad = [case for case in found if case.outcome not in FINE]
     assert not bad, bad[0]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("share", range(40))
+def test_elements_of_8_bits_and_fewer_are_those_of_the_cpu(share: int) -> None:
+    for op, dtype in derive.pairs()[share::40]:
+        assert not difference_of(derive.program(op, dtype, 3, 0), "strict"), (op, dtype)
