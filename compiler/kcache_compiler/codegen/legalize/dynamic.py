@@ -42,7 +42,7 @@ def lower_dynamic(unit: Unit) -> None:
     requirements = Requirements(unit)
     consumers: dict[str, Callable[[mlir.Op, Known], None]] = {
         "stablehlo.dynamic_broadcast_in_dim": lambda op, known: _broadcast(op, known, requirements),
-        "stablehlo.dynamic_reshape": _reshape,
+        "stablehlo.dynamic_reshape": lambda op, known: _reshape(op, known, requirements),
         "stablehlo.dynamic_iota": _give_sizes,
         "stablehlo.real_dynamic_slice": lambda op, known: _slice(op, known, requirements),
         "stablehlo.custom_call": lambda op, known: _assert(op, known, requirements),
@@ -262,8 +262,15 @@ def _index(position: str | tuple[int, mlir.Value]) -> mlir.Value:
     return here if last is None else mlir.value("arith.minsi", [here, last], index)
 
 
-def _reshape(op: mlir.Op, known: Known) -> None:
-    """Flatten, copy to a tensor of the wanted count (which checks it), and expand."""
+def _product(sizes: list[mlir.Value]) -> mlir.Value:
+    total = sizes[0]
+    for size in sizes[1:]:
+        total = mlir.value("arith.muli", [total, size], mlir.index_type())
+    return total
+
+
+def _reshape(op: mlir.Op, known: Known, requirements: Requirements) -> None:
+    """Flatten, copy to a tensor of the wanted count, which is to be the same, and expand."""
     kind = op.results[0].type
     plain = signless_tensor(kind)
     element = plain.element_type
@@ -273,6 +280,8 @@ def _reshape(op: mlir.Op, known: Known) -> None:
     if source.type.rank == 0 or plain.rank == 0:
         raise UnsupportedOp(mlir.name_of(op), "a scalar of dynamic shape", mlir.location_of(op))
     groups = mlir.attribute("[[" + ", ".join(str(axis) for axis in range(source.type.rank)) + "]]")
+    total = _product(sizes)
+    requirements.equal(op, _product([size_of(source, axis) for axis in range(source.type.rank)]), total)
     if source.type.rank > 1:
         static = mlir.sizes_of(source.type)
         if None not in static:
@@ -283,9 +292,6 @@ def _reshape(op: mlir.Op, known: Known) -> None:
         else:
             flat_source = flat
         source = mlir.value("tensor.collapse_shape", [source], flat_source, reassociation=groups)
-    total = sizes[0]
-    for size in sizes[1:]:
-        total = mlir.value("arith.muli", [total, size], mlir.index_type())
     empty = mlir.value("tensor.empty", [total], flat)
     maps = [identity(1)] * 2
     copied = build_generic([source], [empty], maps, ["parallel"], lambda scalars: scalars[:1]).results[0]
