@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.ops.generated.quantized import combined, computed, moved, norms, products
+from tests.ops.generated.quantized import chains, combined, computed, moved, norms, products
 from tests.ops.generated.quantized.computed import Maker
 from tests.ops.generated.quantized.draft import Draft
 from tests.ops.values import generator
 
 FAMILIES: dict[str, Maker] = {
     op: make
-    for part in (computed, products, norms, moved, combined)
+    for part in (computed, products, norms, moved, combined, chains)
     for op, make in sorted(part.families().items())
 }
 #: Storage and expressed types.
