@@ -26,7 +26,10 @@ _TEXT = """\
 {count} functions of `jax.numpy`, `jax.lax`, `jax.nn` and `jax.scipy.special` (`tests/jax_functions`),
 exported by `jax.export`, taken as the client takes them, compiled for `x86-64-v3` under numerics `default`,
 run, and compared with what `jax.jit` gives on a CPU; then the gradient of a weighted sum of each one's
-results by all its floating-point arguments, in the same way. Measured on {date} with {versions}:
+results by all its floating-point arguments, in the same way.
+
+Written on {date}, {versions};
+what failed was run again after it was mended:
 
 ```
 python -m tests.jax_functions --mode f32 --record FILE  # --part I/N for a part, --seconds S to go on later
@@ -51,6 +54,9 @@ were NaN or infinite.
 | `symbolic` | as `f32`, of one export and one kernel for all sizes, at those of the list, 1 and 6 larger |
 
 ## Shares
+
+A mode with fewer functions than the list was run on a part of it; what JAX does not export in a mode is left
+out of its share.
 
 {shares}
 
