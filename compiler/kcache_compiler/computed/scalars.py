@@ -10,6 +10,9 @@ from kcache_compiler.computed.table import Symbols, Unresolved
 Elements = list[Formula]
 _WIDTHS = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "ui8": 1, "ui16": 2, "ui32": 4, "ui64": 8}
 _MOST = 32
+_LOGIC = frozenset({"and", "or", "xor", "not", "compare"})
+#: What sizes are computed in; narrower integers might not hold them.
+_SIZES = frozenset({"i1", "i32", "i64", "ui32", "ui64"})
 
 
 def read_constant(content: str, element: str, count: int) -> Elements | None:
@@ -36,6 +39,8 @@ class Arithmetic:
         self, op: str, attributes: str, element: str, operands: Sequence[Elements]
     ) -> Elements | None:
         """The elements of the result of an operation element by element; None where it is not known."""
+        if element not in _SIZES:
+            return None
         made: Elements = []
         for given in zip(*operands, strict=True):
             one = self._one(op, attributes, element, list(given))
@@ -46,11 +51,14 @@ class Arithmetic:
 
     def _one(self, op: str, attributes: str, element: str, x: Elements) -> Formula | None:
         a = self.symbols.apply
-        if op in ("and", "or", "xor", "not") and element != "i1":
+        if (element == "i1") != (op in _LOGIC) and op != "select":
             return None
         match op:
             case "add" | "subtract" | "multiply":
-                return a({"add": "+", "subtract": "-", "multiply": "*"}[op], x[0], x[1])
+                made = a({"add": "+", "subtract": "-", "multiply": "*"}[op], x[0], x[1])
+                return None if element.startswith("u") and self.symbols.range(made)[0] < 0 else made
+            case "negate" | "abs" | "sign" if element.startswith("u"):
+                return None
             case "maximum" | "minimum":
                 return a(op[:3], x[0], x[1])
             case "clamp":
@@ -62,7 +70,7 @@ class Arithmetic:
             case "sign":
                 return a("max", a("min", x[0], 1), -1)
             case "convert":
-                return x[0] if element in _WIDTHS and element != "i1" else None
+                return None if element.startswith("u") else x[0]
             case "divide" | "remainder":
                 return self._division(op, x[0], x[1])
             case "compare":
