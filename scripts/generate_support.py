@@ -99,12 +99,7 @@ refused with `InvalidProgram` before a key is taken; the message names the opera
 
 ## Long chains
 
-A chain of 100 operations of one kind compiles in up to 0.6 s of processor time where each is plain
-arithmetic, up to 2.3 s where it is a function such as `tanh`, `power` or `log_plus_one`, and at worst in
-10.1 s (`chlo.lgamma`), 8.9 s (`convolution`), 8.6 s (`reduce_window`), 7.1 s (`sort`) and 6.9 s (`while`),
-into 448 KiB of code at most (`python -m benchmarks.chains --count 100`, once, on two busy cores of a Zen 4
-server). Time and code grow with the length: 50, 100 and 200 times `cosine` took 2.0, 2.5 and 5.3 s. So
-1,000 operations of the costly kinds take more than 10 s.
+What chains of 1,000 operations of one kind take to compile: [compile-time.md](compile-time.md).
 
 ## Other StableHLO programs
 

@@ -79,10 +79,11 @@ def unknown_location() -> Any:
 def walk(root: Op) -> list[Op]:
     """All operations below ``root``, itself included, outer before inner, in program order."""
     found: list[Op] = []
+    add, on = found.append, ir.WalkResult.ADVANCE
 
     def visit(operation: Op) -> Any:
-        found.append(operation)
-        return ir.WalkResult.ADVANCE
+        add(operation)
+        return on
 
     root.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
     return found
@@ -90,7 +91,16 @@ def walk(root: Op) -> list[Op]:
 
 def named(root: Op, *names: str) -> list[Op]:
     """The operations below ``root`` that have one of ``names``."""
-    return [operation for operation in walk(root) if operation.operation.name in names]
+    found: list[Op] = []
+    add, on = found.append, ir.WalkResult.ADVANCE
+
+    def visit(operation: Op) -> Any:
+        if operation.name in names:
+            add(operation)
+        return on
+
+    root.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found
 
 
 def local_text(operation: Op) -> str:

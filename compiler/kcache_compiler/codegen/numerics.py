@@ -107,9 +107,11 @@ def combiners(generic: mlir.Op) -> list[mlir.Op]:
     found: list[mlir.Op] = []
     for value, output in zip(yielded, outputs, strict=True):
         owner = mlir.defining(value)
+        if owner is None or mlir.name_of(owner) not in COMBINERS:
+            continue
         uses = [user for user, _ in mlir.uses(output)]
         once = len(list(mlir.uses(value))) == 1  # a scan yields it as an element too
-        if owner is not None and mlir.name_of(owner) in COMBINERS and uses == [owner] and once:
+        if uses == [owner] and once:
             found.append(owner)
     return found
 

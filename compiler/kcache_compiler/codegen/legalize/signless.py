@@ -17,12 +17,13 @@ def erase_signs(unit: Unit) -> None:
     carries and the function's own arguments keep their types, with casts around them.
     """
     main = mlir.main_function(unit.module)
+    known: dict[mlir.Type, mlir.Type] = {}
     for operation in mlir.walk(main):
         for result in operation.results:
-            _erase(result)
+            _erase(result, known)
         for block in mlir.blocks_of(operation):
             for argument in block.arguments:
-                _erase(argument)
+                _erase(argument, known)
     for cast in mlir.named(main, _CAST):
         source, result = cast.operands[0], cast.results[0]
         if source.type == result.type:
@@ -34,8 +35,10 @@ def erase_signs(unit: Unit) -> None:
     main.attributes["function_type"] = mlir.type_attr(kind)
 
 
-def _erase(value: mlir.Value) -> None:
+def _erase(value: mlir.Value, known: dict[mlir.Type, mlir.Type]) -> None:
     kind = value.type
-    plain = signless_tensor(kind) if mlir.is_tensor(kind) else signless(kind)
-    if plain != kind:
+    plain = known.get(kind)
+    if plain is None:
+        plain = known[kind] = signless_tensor(kind) if mlir.is_tensor(kind) else signless(kind)
+    if plain is not kind and plain != kind:
         value.set_type(plain)
