@@ -9,7 +9,8 @@ from kcache_compiler.computed.table import Symbols, Unresolved
 
 Elements = list[Formula]
 _WIDTHS = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "ui8": 1, "ui16": 2, "ui32": 4, "ui64": 8}
-_MOST = 32
+#: Integers of a value that are followed.
+MOST = 32
 _LOGIC = frozenset({"and", "or", "xor", "not", "compare"})
 #: What sizes are computed in; narrower integers might not hold them.
 _SIZES = frozenset({"i1", "i32", "i64", "ui32", "ui64"})
@@ -18,7 +19,7 @@ _SIZES = frozenset({"i1", "i32", "i64", "ui32", "ui64"})
 def read_constant(content: str, element: str, count: int) -> Elements | None:
     """The elements of a constant of integers, few of them."""
     width = _WIDTHS.get(element)
-    if width is None or count > _MOST or content.startswith("="):
+    if width is None or count > MOST or content.startswith("="):
         return None
     data = bytes.fromhex(content)
     found: Elements = [
