@@ -13,7 +13,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from kcache_compiler import InvalidProgram, UnsupportedOp, canonicalize
+from kcache_compiler import CompileOptions, InvalidProgram, UnsupportedOp, canonicalize
+from kcache_compiler.compile import compile_spec
 from kcache_compiler.frontends import context as mlir
 from kcache_compiler.frontends.tidy import tidy
 from kcache_compiler.frontends.torch_lowering import lower_torch_to_stablehlo
@@ -283,8 +284,10 @@ def test_open_dims_in_types_are_read_or_refused_by_name() -> None:
         X,
         dynamic_shapes=(({0: torch.export.Dim("rows")},),),
     )
-    with pytest.raises(UnsupportedOp, match="not static"):
-        canonicalize(softmax, "torch")
+    found = canonicalize(softmax, "torch")
+    with pytest.raises(UnsupportedOp, match="a shape that depends on data") as caught:
+        compile_spec(found.spec_text, found.arg_spec, "x86-64-v3", CompileOptions(), lambda _: None)
+    assert caught.value.op == "stablehlo.dynamic_reshape"
 
 
 # Where torch-mlir's lowering has another meaning.

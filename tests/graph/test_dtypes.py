@@ -13,7 +13,7 @@ from kcache_compiler.frontends.graph.program import (
     GraphType,
 )
 from kcache_compiler.frontends.graph.table import REQUIRED, Op
-from kcache_compiler.types import DTYPE_BYTES
+from kcache_compiler.types import PLAIN_DTYPES
 from tests.graph.running import LIMITS
 
 #: What operations of fixed form need besides operands of one shape.
@@ -64,6 +64,6 @@ def test_what_is_documented_is_valid(op: Op):
 
 @pytest.mark.parametrize("op", UNIFORM, ids=lambda op: op.name)
 def test_what_is_not_documented_is_refused(op: Op):
-    for dtype in set(DTYPE_BYTES) - set(op.operands[0].dtypes):
+    for dtype in set(PLAIN_DTYPES) - set(op.operands[0].dtypes):
         with pytest.raises(InvalidProgram, match=rf"^node 0 '{op.results[0]}' \({op.name}\): the operand"):
             read_graph(program(op, dtype), LIMITS)

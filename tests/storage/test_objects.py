@@ -353,6 +353,7 @@ def test_what_a_killed_writer_left_in_the_folder_is_swept(store, ns, beside):
     part, young, other = (file.with_name(name) for name in (f"{file.name}#1", f"{file.name}#2", "readme#1"))
     for path in (part, young, other):
         path.write_bytes(b"half")
+    file.with_name(f"{file.name}#3").symlink_to("renamed by its writer after it was listed")
     day = 24 * 3600
     for path in (part, other):
         os.utime(path, (path.stat().st_mtime - day, path.stat().st_mtime - day))

@@ -156,16 +156,14 @@ class ObjectStore:
         """What writers that died left in a folder: the library writes beside the name, and lists it not."""
         if self._folder is None:
             return []
-        found = [
-            (path, path.stat())
-            for path in (self._folder / FOLDER).glob("*/*#*")
-            if _PART.fullmatch(path.name)
-        ]
-        return [
-            ObjectStat(str(path.relative_to(self._folder)), status.st_size, status.st_mtime_ns // 1000)
-            for path, status in found
-            if status.st_mtime_ns // 1000 < before
-        ]
+        found: list[ObjectStat] = []
+        for path in (self._folder / FOLDER).glob("*/*#*"):
+            with suppress(FileNotFoundError):  # its writer ends meanwhile
+                status = path.stat()
+                changed = status.st_mtime_ns // 1000
+                if _PART.fullmatch(path.name) and changed < before:
+                    found.append(ObjectStat(str(path.relative_to(self._folder)), status.st_size, changed))
+        return found
 
     def remove_unfinished(self, part: ObjectStat) -> None:
         """Delete one of ``unfinished``."""
