@@ -21,6 +21,7 @@ from kcache_compiler.codegen.samples import Ambiguous, Samples, SizeCodes
 from kcache_compiler.codegen.stage import Unit, run
 from kcache_compiler.computed import Unresolved, resolve
 from kcache_compiler.computed.samples import roots, samples
+from kcache_compiler.computed.samples import stated as stated_sizes
 from kcache_compiler.errors import CompileFailed, InvalidProgram, UnsupportedOp
 from kcache_compiler.package.target import target_named
 from kcache_compiler.types import CompiledKernel, CompileOptions, GpuLaunch, LibraryCache, Symbol, TensorType
@@ -118,10 +119,11 @@ def _lower_computed(
             unit.bounds = resolved.checks
             unit.given = _given(graph)
         columns = [[sample[index] for index in shown] for sample in chosen]
+        sizes = stated_sizes(resolved, shown, chosen)
         try:
             with mlir.new_context(), mlir.unknown_location():
                 units[0].libraries = libraries
-                unit, seconds = _run(units, columns, on_stage, meaning)
+                unit, seconds = _run(units, columns, on_stage, meaning, sizes)
         except Ambiguous:
             continue
         except (CompileFailed, InvalidProgram):
@@ -204,6 +206,7 @@ def _run(
     samples: Samples,
     on_stage: Callable[[str], None],
     meaning: Mapping[str, Formula] | None = None,
+    sizes: Mapping[tuple[int, ...], Formula] | None = None,
 ) -> tuple[Unit, dict[str, float]]:
     """Lower all samples until sizes are read back, two to the end of the entry, the first to the end."""
     from kcache_compiler.compile import pipeline_for
@@ -223,7 +226,8 @@ def _run(
     texts = [unit.module.operation.get_asm(large_elements_limit=8) for unit in units]
     for number, unit in enumerate(units[:PROOF]):
         order = [*range(number, len(units)), *range(number)]
-        unit.codes = SizeCodes([samples[k] for k in order], [texts[k] for k in order], meaning)
+        turned = {tuple(values[k] for k in order): formula for values, formula in (sizes or {}).items()}
+        unit.codes = SizeCodes([samples[k] for k in order], [texts[k] for k in order], meaning, turned)
         go(unit, read_back, proved)
     if len({(unit.llvm_ir, str(_facts(unit))) for unit in units[:PROOF]}) != 1:
         raise CompileFailed("sizes", "the code depends on a size in a way that is not understood")

@@ -100,6 +100,13 @@ class OpenGraph:
         return list(dict.fromkeys(_shapes(self.graph.body)))
 
     @property
+    def open(self) -> set[int]:
+        """Open sizes that stand in types and attributes."""
+        texts = (match[1] for text in _texts(self.graph.body) for match in _SIZE.finditer(text))
+        shown = (size for dims in self.sizes for size in dims)
+        return {size for size in (*shown, *(read_size(text) for text in texts if text)) if is_symbolic(size)}
+
+    @property
     def numbers(self) -> set[int]:
         """Numbers that stand in the graph beside open sizes."""
         found: set[int] = set()

@@ -79,6 +79,9 @@ def emit_formula(formula: Formula, dims: mlir.Value, cache: dict[Formula, mlir.V
     else:
         operator, left, right = formula
         a, b = emit_formula(left, dims, cache), emit_formula(right, dims, cache)
+        if operator in ("%", "ceildiv", "roundup") and not isinstance(right, int):
+            # A check says that it is at least 1, after which nothing runs; till then nothing may trap.
+            b = mlir.value("arith.maxsi", [b, mlir.constant(1)], i64())
         if operator == "roundup":
             chunks = mlir.value("arith.ceildivsi", [a, b], i64())
             result = mlir.value("arith.muli", [chunks, b], i64())

@@ -47,10 +47,17 @@ class SizeCodes:
     """
 
     def __init__(
-        self, samples: Samples = (), texts: Sequence[str] = (), meaning: Mapping[str, Formula] | None = None
+        self,
+        samples: Samples = (),
+        texts: Sequence[str] = (),
+        meaning: Mapping[str, Formula] | None = None,
+        sizes: Mapping[tuple[int, ...], Formula] | None = None,
     ) -> None:
-        """``meaning``: what symbols of the samples stand for, where it is not themselves."""
+        """``meaning``: what symbols of the samples stand for, where it is not themselves. ``sizes``: by
+        values, what sizes of the program are: a number that seems to be something else may be either.
+        """
         self._samples = samples
+        self._sizes = sizes or {}
         self._meaning = meaning or {}
         self._varying: dict[int, tuple[int, ...]] = {}
         self._fixed: set[int] = set()
@@ -86,6 +93,8 @@ class SizeCodes:
         if number not in self._known:
             sign = 1 if number > 0 else -1
             terms = self._solve(self._varying[size])
+            if self._sizes.get(self._varying[size], formula_of(terms)) != formula_of(terms):
+                raise Ambiguous
             found = formula_of({names: sign * c for names, c in terms.items()})
             self._known[number] = replaced(found, self._meaning) if self._meaning else found
         return self._known[number]

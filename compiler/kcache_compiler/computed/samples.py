@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 
 from kcache_compiler.canonical.open_sizes import OpenGraph, primes, used
 from kcache_compiler.canonical.sizes import evaluate, is_symbolic
-from kcache_compiler.codegen.formula import Formula, symbols_in
+from kcache_compiler.codegen.formula import Formula, replaced, symbols_in
 from kcache_compiler.codegen.formula import evaluate as value_of
+from kcache_compiler.codegen.polynomial import normal
 from kcache_compiler.computed.resolve import Resolved
 from kcache_compiler.computed.table import Unresolved
 
@@ -29,10 +30,12 @@ def samples(resolved: Resolved, count: int, attempt: int) -> list[list[int]] | N
     shapes = [dims for dims in graph.sizes if any(map(is_symbolic, dims))]
     limits, numbers = graph.limits, graph.numbers
     shown = roots(resolved)
+    sizes = [sizes[0] for sizes in _apart(resolved)]
     for bits in (12, 10, 8, 6):
         rng = random.Random(f"{attempt} {bits}")  # noqa: S311
         found: list[list[int]] = []
         taken: set[int] = set()
+        alike = [sizes]
         for one in _drawn(resolved, shown, bits, rng):
             values = dict(enumerate(one))
             own = {one[index] for index in shown}
@@ -42,8 +45,10 @@ def samples(resolved: Resolved, count: int, attempt: int) -> list[list[int]] | N
                 break
             if not all(evaluate(a, values) <= evaluate(b, values) for a, b in limits):
                 continue
-            if len(found) == count - 1 and not _varied(resolved, shown, [*found, one]):
+            following = [group for groups in alike for group in _alike(groups, [one])]
+            if len(found) == count - 1 and (following or not _varied(resolved, shown, [*found, one])):
                 continue
+            alike = following
             found.append(one)
             taken |= own
             if len(found) == count:
@@ -114,6 +119,44 @@ def _varied(resolved: Resolved, shown: Sequence[int], rows: Sequence[Sequence[in
     return True
 
 
+def _alike(sizes: Sequence[int], rows: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Sizes that are the same at all samples so far."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for size in sizes:
+        groups.setdefault(_at(size, rows), []).append(size)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _at(size: int, rows: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    return tuple(evaluate(size, dict(enumerate(row))) for row in rows)
+
+
+def stated(
+    resolved: Resolved, shown: Sequence[int], rows: Sequence[Sequence[int]]
+) -> dict[tuple[int, ...], Formula]:
+    """What the sizes of the graph are of the symbols ``shown``, by their values at samples."""
+    names = {f"s{index}": f"s{place}" for place, index in enumerate(shown)}
+    return {
+        _at(size, rows): normal(replaced(resolved.symbols.formula(size), names))
+        for size, *others in _apart(resolved)
+        if not others
+    }
+
+
+def _apart(resolved: Resolved) -> list[list[int]]:
+    """The sizes of the graph, those together that checks say are equal."""
+    symbols = resolved.symbols
+    classes: dict[str, list[int]] = {}
+    for size in sorted(OpenGraph(resolved.graph, resolved.names).open):
+        classes.setdefault(repr(symbols.expanded(symbols.formula(size))), []).append(size)
+    for check in resolved.checks:
+        pair = [classes.get(repr(side)) for side in (check.left, check.right)]
+        if check.equal and pair[0] is not None and pair[1] is not None and pair[0] is not pair[1]:
+            pair[0] += pair[1]
+            classes = {key: pair[0] if one is pair[1] else one for key, one in classes.items()}
+    return list({id(one): one for one in classes.values()}.values())
+
+
 def _clamps(operator: str, left: Formula, right: Formula) -> bool:
-    """Whether it is a size that is 0 where it would be less: as such it stands nowhere else."""
+    """Whether it is a size that is 0 where it would be less: samples are where it is not."""
     return operator == "max" and 0 in (left, right)

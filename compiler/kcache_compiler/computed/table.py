@@ -6,6 +6,7 @@ a symbol of its own as far as code is concerned. Formulas are over roots, by nam
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ from kcache_compiler.codegen.polynomial import formula_of, normal, polynomial
 #: Most that one value of sizes may be made of.
 _DEPTH = 64
 _LIMIT = 200
+#: What is least where nothing is known.
+_NOWHERE = -(1 << 62)
 
 
 class Unresolved(Exception):
@@ -189,7 +192,7 @@ class Symbols:
             return formula, formula
         if isinstance(formula, str):
             found = self._ranges.get(formula, (0, None))
-            return max(found[0], self.least.get(formula, 0)), found[1]
+            return max(found[0], self.least.get(formula, found[0])), found[1]
         terms = polynomial(formula)
         if terms is not None:
             return self._range_of(terms)
@@ -205,28 +208,26 @@ class Symbols:
             case "max":
                 return max(a, c), None if b is None or d is None else max(b, d)
             case _:
-                return -(1 << 62), None
+                return _NOWHERE, None
 
     def _range_of(self, terms: Mapping[tuple[str, ...], int]) -> tuple[int, int | None]:
-        low, high = 0, 0
-        bounded = True
+        low: float = 0
+        high: float = 0
         for names, number in terms.items():
-            least, most = 1, 1
-            for name in names:
-                a, b = self.range(name)
-                least *= a
-                most = None if most is None or b is None else most * b  # type: ignore[assignment]
-            if number > 0:
-                low += number * least
-                bounded = bounded and most is not None
-                high += number * (most or 0)
-            elif most is None:
-                low = -(1 << 62)
-                high += number * least
-            else:
-                low += number * most
-                high += number * least
-        return max(low, -(1 << 62)), high if bounded else None
+            ends = [number * end for end in self._range_of_product(names)]
+            low, high = low + min(ends), high + max(ends)
+        return int(max(low, _NOWHERE)), None if high == math.inf else int(high)
+
+    def _range_of_product(self, names: Sequence[str]) -> tuple[float, float]:
+        """The least and the greatest value of a product: integers, or infinities where there is none."""
+        least: float = 1
+        most: float = 1
+        for name in names:
+            a, b = self.range(name)
+            mine = (-math.inf if a <= _NOWHERE else a, math.inf if b is None else b)
+            ends = [x * y if x and y else 0 for x in (least, most) for y in mine]
+            least, most = min(ends), max(ends)
+        return least, most
 
     def shown(self, formula: Formula) -> tuple[str, Formula, Formula] | None:
         """The operation that a formula is, or that it names; None where it is none."""

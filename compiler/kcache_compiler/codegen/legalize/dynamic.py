@@ -43,7 +43,7 @@ def lower_dynamic(unit: Unit) -> None:
     consumers: dict[str, Callable[[mlir.Op, Known], None]] = {
         "stablehlo.dynamic_broadcast_in_dim": lambda op, known: _broadcast(op, known, requirements),
         "stablehlo.dynamic_reshape": lambda op, known: _reshape(op, known, requirements),
-        "stablehlo.dynamic_iota": _give_sizes,
+        "stablehlo.dynamic_iota": lambda op, known: _iota(op, known, requirements),
         "stablehlo.real_dynamic_slice": lambda op, known: _slice(op, known, requirements),
         "stablehlo.custom_call": lambda op, known: _assert(op, known, requirements),
     }
@@ -115,10 +115,50 @@ def _resize(scalar: mlir.Value, kind: mlir.Type) -> mlir.Value:
     return mlir.value("arith.extsi" if str(kind) == "i64" else "arith.trunci", [scalar], kind)
 
 
-def _sizes(op: mlir.Op, operand: mlir.Value, known: Known) -> list[mlir.Value]:
+def _sizes(
+    op: mlir.Op, operand: mlir.Value, known: Known, requirements: Requirements, least: int | None = 0
+) -> list[mlir.Value]:
+    """Numbers of a shape, which are at least ``least``."""
     if operand not in known:
         raise UnsupportedOp(mlir.name_of(op), "a shape that depends on data", mlir.location_of(op))
-    return [mlir.value("arith.index_cast", [scalar], mlir.index_type()) for scalar in known[operand]]
+    made: list[mlir.Value] = []
+    seen: set[Any] = set()
+    for scalar in known[operand]:
+        _require_quotients(op, scalar, requirements, seen)
+        made.append(mlir.value("arith.index_cast", [scalar], mlir.index_type()))
+        if least is not None:
+            _require_least(op, scalar, least, requirements)
+    return made
+
+
+def _require_least(op: mlir.Op, scalar: mlir.Value, least: int, requirements: Requirements) -> None:
+    """``scalar`` is at least so much; nothing to check of what is so at all sizes."""
+    literal = mlir.constant_int(scalar)
+    owner = mlir.defining(scalar)
+    whole = mlir.defining(owner.operands[0]) if owner is not None and len(owner.operands) == 1 else None
+    size = least == 0 and whole is not None and mlir.name_of(whole) == "tensor.dim"
+    if not size and (literal is None or literal < least):
+        number = mlir.value("arith.index_cast", [scalar], mlir.index_type())
+        requirements.at_most(op, mlir.constant(least, "index"), number)
+
+
+def _require_quotients(op: mlir.Op, scalar: mlir.Value, requirements: Requirements, seen: set[Any]) -> None:
+    """What divides is above 0, and what it divides not below: formulas round down, programs towards 0."""
+    owner = mlir.defining(scalar)
+    if owner is None or scalar in seen or not mlir.name_of(owner).startswith("arith."):
+        return
+    seen.add(scalar)
+    operands = list(owner.operands)
+    if mlir.name_of(owner) in ("arith.divsi", "arith.remsi"):
+        for operand, least in zip(operands, (0, 1), strict=True):
+            _require_least(op, operand, least, requirements)
+    for operand in operands:
+        _require_quotients(op, operand, requirements, seen)
+
+
+def _iota(op: mlir.Op, known: Known, requirements: Requirements) -> None:
+    _sizes(op, op.operands[0], known, requirements)
+    _give_sizes(op, known)
 
 
 def _give_sizes(op: mlir.Op, known: Known) -> None:
@@ -159,7 +199,9 @@ def _require(op: mlir.Op, condition: mlir.Value, known: Known, requirements: Req
     if owner is None or direction not in ("EQ", "LE", "LT", "GE", "GT"):
         reason = "what it asserts is no comparison of sizes"
         raise UnsupportedOp("stablehlo.custom_call", f"@shape_assertion: {reason}", mlir.location_of(op))
-    left, right = (_sizes(op, operand, known)[0] for operand in list(owner.operands))
+    left, right = (
+        _sizes(op, operand, known, requirements, least=None)[0] for operand in list(owner.operands)
+    )
     if direction in ("GE", "GT"):
         left, right = right, left
     if direction in ("LT", "GT"):
@@ -178,16 +220,18 @@ def _slice(op: mlir.Op, known: Known, requirements: Requirements) -> None:
     """Slice within the operand; a result whose size is stated, not computed, is not taken."""
     if any(size is not None for size in mlir.sizes_of(op.results[0].type)):
         raise UnsupportedOp(mlir.name_of(op), "a result of static size", mlir.location_of(op))
-    starts, limits = (_sizes(op, operand, known) for operand in list(op.operands)[1:3])
-    zero = mlir.constant(0, "index")
+    starts, limits, _ = (
+        _sizes(op, operand, known, requirements, least)
+        for operand, least in zip(list(op.operands)[1:4], (0, None, 1), strict=True)
+    )
     for axis, (start, limit) in enumerate(zip(starts, limits, strict=True)):
-        requirements.at_most(op, zero, start)
+        requirements.at_most(op, start, limit)
         requirements.at_most(op, limit, size_of(op.operands[0], axis))
     _give_sizes(op, known)
 
 
 def _broadcast(op: mlir.Op, known: Known, requirements: Requirements) -> None:
-    sizes = _sizes(op, op.operands[1], known)
+    sizes = _sizes(op, op.operands[1], known, requirements)
     axes = [int(axis) for axis in op.attributes["broadcast_dimensions"]]
     made = spread(op, op.operands[0], axes, sizes, requirements)
     op.results[0].replace_all_uses_with(made)
@@ -274,7 +318,7 @@ def _reshape(op: mlir.Op, known: Known, requirements: Requirements) -> None:
     kind = op.results[0].type
     plain = signless_tensor(kind)
     element = plain.element_type
-    sizes = _sizes(op, op.operands[1], known)
+    sizes = _sizes(op, op.operands[1], known, requirements)
     source = cast(op.operands[0], signless_tensor(op.operands[0].type))
     flat = mlir.type_of(f"tensor<?x{element}>")
     if source.type.rank == 0 or plain.rank == 0:
