@@ -105,6 +105,40 @@ def test_what_integers_stand_for_is_told_of_each_buffer() -> None:
     assert plain.quantized_args == plain.quantized_results == ()
 
 
+def test_one_value_may_stand_for_several_numbers() -> None:
+    """A value keeps what it stands for beside what its bits are cast to."""
+    other = "!quant.uniform<i8:f32, 0.25>"
+    text = f"""
+func.func @main(%a: tensor<4x{_Q}>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xi8>) {{
+  %b = stablehlo.bitcast_convert %a : (tensor<4x{_Q}>) -> tensor<4x{other}>
+  %i = stablehlo.bitcast_convert %a : (tensor<4x{_Q}>) -> tensor<4xi8>
+  %0 = stablehlo.uniform_dequantize %a : (tensor<4x{_Q}>) -> tensor<4xf32>
+  %1 = stablehlo.uniform_dequantize %b : (tensor<4x{other}>) -> tensor<4xf32>
+  %2 = stablehlo.add %i, %i : tensor<4xi8>
+  return %0, %1, %2 : tensor<4xf32>, tensor<4xf32>, tensor<4xi8>
+}}"""
+    given = np.array([5, 7, -20, 60], "i1")
+    first, second, whole = _run(text, given)
+    assert np.frombuffer(first, "f4").tolist() == [1.0, 2.0, -11.5, 28.5]
+    assert np.frombuffer(second, "f4").tolist() == [1.25, 1.75, -5.0, 15.0]
+    assert np.frombuffer(whole, "i1").tolist() == (given + given).tolist()
+
+
+def test_floats_made_after_a_quantization_are_floats() -> None:
+    """The memory of an operation that was replaced is taken by a later one."""
+    unit = "!quant.uniform<i8:f32, 1.0>"
+    text = f"""
+func.func @main(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4x{_Q}>) {{
+  %u = stablehlo.uniform_quantize %x : (tensor<4xf32>) -> tensor<4x{unit}>
+  %q = stablehlo.uniform_quantize %x : (tensor<4xf32>) -> tensor<4x{_Q}>
+  %f = stablehlo.uniform_dequantize %u : (tensor<4x{unit}>) -> tensor<4xf32>
+  %0 = stablehlo.add %f, %f : tensor<4xf32>
+  return %0, %q : tensor<4xf32>, tensor<4x{_Q}>
+}}"""
+    twice, _ = _run(text, np.array([1, 2, 10, -7], "f4"))
+    assert np.frombuffer(twice, "f4").tolist() == [2.0, 4.0, 20.0, -14.0]
+
+
 def test_a_portable_artifact_has_quantized_types_too() -> None:
     from torch_mlir._mlir_libs import _stablehlo  # type: ignore[attr-defined]
 

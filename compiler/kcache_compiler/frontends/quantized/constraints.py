@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from kcache_compiler.errors import InvalidProgram
 from kcache_compiler.frontends import context as mlir
 from kcache_compiler.frontends.context import Native
-from kcache_compiler.frontends.quantized.element import Quantized
+from kcache_compiler.frontends.quantized.element import Quantized, quantized
 
 #: A value that is passed on, and who takes it as what.
 _Pair = tuple[Native, Native, str]
@@ -16,14 +16,24 @@ _Pair = tuple[Native, Native, str]
 def check_operation(operation: Native, values: Mapping[Native, Quantized]) -> None:
     """Raise ``InvalidProgram`` where an element changes what it stands for as it is passed on."""
     for given, taken, what in _pairs(operation):
-        before, after = values.get(given), values.get(taken)
-        if before == after:
-            continue
-        where = mlir.describe_location(operation.location)
-        raise InvalidProgram(
-            f"{operation.name}{' at ' + where if where else ''}: {what} have the types {given.type} and "
-            f"{taken.type}, and must be quantized alike: convert one by stablehlo.uniform_quantize"
-        )
+        if values.get(given) != values.get(taken):
+            raise _unlike(operation, what, given.type, taken.type)
+    if operation.name == "stablehlo.get_tuple_element":
+        member, result = operation.operands[0].type.get_type(_index(operation)), operation.results[0].type
+        if quantized(member) != quantized(result):
+            raise _unlike(operation, "member and result", member, result)
+
+
+def _unlike(operation: Native, what: str, before: Native, after: Native) -> InvalidProgram:
+    where = mlir.describe_location(operation.location)
+    return InvalidProgram(
+        f"{operation.name}{' at ' + where if where else ''}: {what} have the types {before} and "
+        f"{after}, and must be quantized alike: convert one by stablehlo.uniform_quantize"
+    )
+
+
+def _index(operation: Native) -> int:
+    return operation.attributes["index"].value
 
 
 def _pairs(operation: Native) -> Iterator[_Pair]:
@@ -55,8 +65,8 @@ def _pairs(operation: Native) -> Iterator[_Pair]:
         yield from _matched(
             [operands[0]] * 2, operation.regions[0].blocks[0].arguments, "operand and parameters"
         )
-    if name == "tensor.cast":
-        yield from _matched(operands, results, "operand and result")
+    if name in ("tensor.cast", "torch_index_select"):
+        yield from _matched(operands[:1], results, "operand and result")
 
 
 def _matched(given: list[Native], taken: Native, what: str) -> Iterator[_Pair]:

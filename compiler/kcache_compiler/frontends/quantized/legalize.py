@@ -214,11 +214,10 @@ class _Rewriter:
             carried = after.convert(result, wanted.carrier)
             self._values[carried] = wanted
             _redirect(uses, carried)
-        if operation.operands[0].type == operation.results[0].type:
-            self._replace(operation, operation.operands[0])
 
     def _replace(self, operation: Native, value: Native) -> None:
-        q = self._values.get(operation.results[0])
+        # What is made next may lie where the erased result lay, and would be taken for it.
+        q = self._values.pop(operation.results[0], None)
         if q is not None:
             self._values[value] = q
         operation.results[0].replace_all_uses_with(value)
