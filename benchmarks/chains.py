@@ -23,7 +23,7 @@ from kcache_grpc.model.target import host_target
 from tests.recognition import edit
 from tests.recognition.corpus import read
 
-_V, _I = "tensor<8x8xf32>", "tensor<8x8xi32>"
+_V, _C, _R, _G = "tensor<8x8xf32>", "tensor<8x8xcomplex<f32>>", "tensor<8xf32>", "tensor<8x8xui32>"
 _SUM = (
     "({{\n^bb0(%p: tensor<f32>, %q: tensor<f32>):\n%s = stablehlo.add %p, %q : tensor<f32>\n"
     "stablehlo.return %s : tensor<f32>\n}})"
@@ -34,6 +34,7 @@ _LESS = (
 )
 _SAME = f"({_V}) -> {_V}"
 _PAIR = f"({_V}, {_V}) -> {_V}"
+_SMALL = "tensor<8x8xf8E4M3FN>"
 _CHLO = ("acosh", "bessel_i1e", "digamma", "erf", "erf_inv", "lgamma", "sinh")
 #: Kind -> one operation that makes ``{y}`` of ``{x}``; ``{n}`` is its number.
 KINDS: dict[str, str] = {
@@ -64,6 +65,20 @@ KINDS: dict[str, str] = {
     "strides = array<i64: 1>}}> : (tensor<64xf32>) -> tensor<8xf32>\n"
     '{y} = "stablehlo.broadcast_in_dim"({y}s) <{{broadcast_dimensions = array<i64: 0>}}> : '
     f"(tensor<8xf32>) -> {_V}",
+    "convert f8": f"{{y}}h = stablehlo.convert {{x}} : ({_V}) -> {_SMALL}\n"
+    f"{{y}} = stablehlo.convert {{y}}h : ({_SMALL}) -> {_V}",
+    "chlo.polygamma": f'{{y}} = "chlo.polygamma"(%w, {{x}}) : {_PAIR}',
+    "chlo.zeta": f'{{y}} = "chlo.zeta"({{x}}, %w) : {_PAIR}',
+    "batch_norm_training": '{y}r = "stablehlo.reshape"(%w) : '
+    f"({_V}) -> tensor<64xf32>\n"
+    '{y}s = "stablehlo.slice"({y}r) <{{start_indices = array<i64: 1>, limit_indices = array<i64: 9>, '
+    f"strides = array<i64: 1>}}}}> : (tensor<64xf32>) -> {_R}\n"
+    '{y}, {y}m, {y}v = "stablehlo.batch_norm_training"({x}, {y}s, {y}s) <{{epsilon = 1.0e-3 : f32, '
+    f"feature_index = 1 : i64}}}}> : ({_V}, {_R}, {_R}) -> ({_V}, {_R}, {_R})",
+    "case": f'{{y}} = "stablehlo.case"(%i) ({{{{\n%a = stablehlo.add {{x}}, %w : {_V}\n'
+    f"stablehlo.return %a : {_V}\n}}}}, {{{{\n%b = stablehlo.multiply {{x}}, %w : {_V}\n"
+    f"stablehlo.return %b : {_V}\n}}}}) : (tensor<i32>) -> {_V}",
+    "cholesky": f'{{y}} = "stablehlo.cholesky"({{x}}) <{{{{lower = true}}}}> : {_SAME}',
     "concatenate": '{y}c = "stablehlo.concatenate"({x}, %w) <{{dimension = 0 : i64}}> : '
     f"({_V}, {_V}) -> tensor<16x8xf32>\n"
     '{y} = "stablehlo.slice"({y}c) <{{start_indices = array<i64: 4, 0>, limit_indices = array<i64: 12, 8>, '
@@ -76,6 +91,9 @@ KINDS: dict[str, str] = {
     "dot_general": f"{{y}} = stablehlo.dot_general {{x}}, %w, contracting_dims = [1] x [0] : {_PAIR}",
     "dynamic_slice": f"{{y}} = stablehlo.dynamic_update_slice {{x}}, {{x}}, %i, %i : "
     f"({_V}, {_V}, tensor<i32>, tensor<i32>) -> {_V}",
+    "fft": f"{{y}}c = stablehlo.complex {{x}}, %w : {_C}\n"
+    f"{{y}}f = stablehlo.fft {{y}}c, type = FFT, length = [8] : ({_C}) -> {_C}\n"
+    f"{{y}} = stablehlo.real {{y}}f : ({_C}) -> {_V}",
     "gather": '{y} = "stablehlo.gather"({x}, %j) <{{dimension_numbers = #stablehlo.gather<offset_dims = [1], '
     "collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>, "
     f"slice_sizes = array<i64: 1, 8>, indices_are_sorted = false}}}}> : ({_V}, tensor<8xi32>) -> {_V}",
@@ -90,6 +108,14 @@ KINDS: dict[str, str] = {
     "window_strides = array<i64: 1, 1>, padding = dense<[[0, 0], [1, 1]]> : tensor<2x2xi64>}}> "
     f"{_SUM} : ({_V}, tensor<f32>) -> {_V}",
     "reverse": f'{{y}} = "stablehlo.reverse"({{x}}) <{{{{dimensions = array<i64: {{odd}}>}}}}> : {_SAME}',
+    "rng_bit_generator": '{y}r = "stablehlo.reshape"({x}) : '
+    f"({_V}) -> tensor<64xf32>\n"
+    '{y}s = "stablehlo.slice"({y}r) <{{start_indices = array<i64: 0>, limit_indices = array<i64: 2>, '
+    "strides = array<i64: 1>}}> : (tensor<64xf32>) -> tensor<2xf32>\n"
+    "{y}u = stablehlo.convert {y}s : (tensor<2xf32>) -> tensor<2xui64>\n"
+    "{y}o, {y}g = stablehlo.rng_bit_generator {y}u, algorithm = THREE_FRY : "
+    f"(tensor<2xui64>) -> (tensor<2xui64>, {_G})\n"
+    f"{{y}} = stablehlo.convert {{y}}g : ({_G}) -> {_V}",
     "scatter": '{y} = "stablehlo.scatter"({x}, %j, %w) <{{scatter_dimension_numbers = #stablehlo.scatter<'
     "update_window_dims = [1], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], "
     "index_vector_dim = 1>, indices_are_sorted = false, unique_indices = false}}> "
@@ -98,6 +124,8 @@ KINDS: dict[str, str] = {
     f"{_LESS} : {_SAME}",
     "transpose": f'{{y}}t = "stablehlo.transpose"({{x}}) <{{{{permutation = array<i64: 1, 0>}}}}> : {_SAME}\n'
     f"{{y}} = stablehlo.add {{y}}t, %w : {_V}",
+    "triangular_solve": '{y} = "stablehlo.triangular_solve"(%w, {x}) <{{left_side = true, lower = true, '
+    f"unit_diagonal = false, transpose_a = #stablehlo<transpose NO_TRANSPOSE>}}}}> : {_PAIR}",
     "while": "{y}n, {y} = stablehlo.while(%n{n} = %i, %m{n} = {x}) : tensor<i32>, "
     f"{_V}\ncond {{{{\n%c = stablehlo.compare LT, %n{{n}}, %t : (tensor<i32>, tensor<i32>) -> tensor<i1>\n"
     "stablehlo.return %c : tensor<i1>\n}} do {{\n%a = stablehlo.add %n{n}, %t : tensor<i32>\n"

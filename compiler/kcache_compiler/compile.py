@@ -33,6 +33,7 @@ from kcache_compiler.codegen.narrow import (
     round_once,
     select_as_integers,
 )
+from kcache_compiler.codegen.parts import MANY, cut_parts
 from kcache_compiler.codegen.pipeline import BUFFERIZE, EMIT, LAUNCHES, LOWER
 from kcache_compiler.codegen.signature import read_signature
 from kcache_compiler.codegen.small.rewrite import hold_small_elements
@@ -60,6 +61,10 @@ def _parse(unit: Unit) -> None:
         unit.module = mlir.parse(unit.source)
     except mlir.MLIRError as error:
         raise InvalidProgram(str(error)) from None
+
+
+def _cut_parts(unit: Unit) -> None:
+    cut_parts(unit, PIPELINE)
 
 
 def _refuse(unit: Unit) -> None:
@@ -94,9 +99,11 @@ def _expand(unit: Unit, least: int = 0) -> bool:
 def _link(unit: Unit) -> None:
     objects = [unit.object_code, caller_object(unit.target)]
     exports = elf.EXPORTED | elf.CALLER_EXPORTED
-    libraries = [compiled_library(form, unit.target, unit.libraries) for form in unit.gemm_forms]
-    objects += [library.object_code for library in libraries]
-    unit.assembly = "\n".join([unit.assembly, *(library.assembly for library in libraries)])
+    parts = list(unit.parts.values())
+    forms = dict.fromkeys([*unit.gemm_forms, *(form for part in parts for form in part.forms)])
+    linked = [*(compiled_library(form, unit.target, unit.libraries) for form in forms), *parts]
+    objects += [one.object_code for one in linked]
+    unit.assembly = "\n".join([unit.assembly, *(one.assembly for one in linked)])
     if may_use_threads(unit.launches):
         objects.append(pool_object(unit.target))
         exports |= elf.POOL_EXPORTED
@@ -107,6 +114,7 @@ def _link(unit: Unit) -> None:
 PIPELINE: tuple[Stage, ...] = (
     Rewrite("parse", _parse),
     Rewrite("small-elements", hold_small_elements),
+    Rewrite("parts", _cut_parts, f"of {MANY} that are equal"),
     Rewrite("definitions", expand_definitions),
     Passes("inline", "inline,symbol-dce"),
     Rewrite("static-shapes", take_apart),

@@ -19,7 +19,6 @@ REPEATED = {
     "gather": 128,
     "reduce_window": 384,
     "sort": 256,
-    "while": 1024,
 }
 
 

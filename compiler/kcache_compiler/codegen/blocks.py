@@ -27,7 +27,8 @@ def cut_blocks(unit: Unit) -> None:
 
 
 def _dispatches(call: mlir.Op) -> bool:
-    return "callee" in call.attributes and str(call.attributes["callee"]) == "@kcache_dispatch"
+    callee = str(call.attributes["callee"]) if "callee" in call.attributes else ""
+    return callee == "@kcache_dispatch" or (callee.startswith("@kcache_part_") and callee.endswith("_enter"))
 
 
 def _load(code: mlir.Value) -> mlir.Value:

@@ -20,13 +20,14 @@ from kcache_compiler.codegen.launch import Outlined, read_nest
 from kcache_compiler.codegen.memory import emit_formula, i64, pointer_type
 from kcache_compiler.codegen.nest import Check
 from kcache_compiler.codegen.outlining import Repeats
+from kcache_compiler.codegen.part import Part
 from kcache_compiler.codegen.place import OpenSizes, address_of, place_of
 from kcache_compiler.codegen.runs import plan_launches
 from kcache_compiler.codegen.selections import combinings_of
 from kcache_compiler.codegen.shape import Shapes, row_major
 from kcache_compiler.codegen.signature import stated
 from kcache_compiler.codegen.stage import Unit
-from kcache_compiler.codegen.workspace import plan
+from kcache_compiler.codegen.workspace import ALIGNMENT, plan
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.schedule.choices import parse_choices
 from kcache_compiler.schedule.split import is_long
@@ -149,11 +150,15 @@ def build_entry(unit: Unit) -> None:
         _record(unit, outlined)
     workspace = plan(main, shapes, [generics for generics, _ in launches], spared)
     scratch, shared = _most([one.scratch for one in outlines]), _most([one.shared for one in outlines])
+    if any(launch.part for launch in outlines):
+        shared = apply("roundup", shared, ALIGNMENT)  # a part's workspace ends where that of workers begins
     areas = _Areas(workspace.size, add(workspace.size, shared), scratch)
     unit.workspace = add(areas.scratch_at, mul(scratch, "workers")) if scratch else areas.scratch_at
-    own = {launch.code: launch for launch in outlines}.values()
+    own = {launch.code: launch for launch in outlines if launch.part is None}.values()
     mlir.splice(unit.module, "\n".join(map(_task, own)), *(launch.code for launch in own))
     mlir.splice(unit.module, _SUPPORT)
+    for part in {launch.part.name: launch.part for launch in outlines if launch.part is not None}.values():
+        mlir.splice(unit.module, part.declaration)
     if any(launch.slices for launch in outlines):
         mlir.splice(unit.module, _FEW_SLICES)
     refuse_leftovers(main)
@@ -219,7 +224,10 @@ def cast_checks(main: mlir.Op, shapes: Shapes) -> tuple[Check, ...]:
 
 
 def _record(unit: Unit, launch: Outlined) -> None:
-    nest = launch.nest
+    nest, part = launch.nest, launch.part
+    if part is not None:
+        unit.launches.append(Launch(launch.name, launch.ops, part.extent, part.grain))
+        return
     grain = parse_choices(unit.options.schedule).slice_of(nest.grain)
     unit.launches.append(Launch(launch.name, launch.ops, text(nest.extent), text(grain)))
 
@@ -379,7 +387,17 @@ class _Frame:
         for generic in generics:
             generic.erase()
 
+    def _enter(self, part: Part, buffers: list[mlir.Value]) -> None:
+        for number, buffer in enumerate(buffers):
+            slot = memory.advance(self.closure, i64(), mlir.constant(number))
+            mlir.create("llvm.store", [self._address(self.shapes.current(buffer)), slot])
+        workspace = self._area(apply("-", self.areas.scratch_at, part.fixed))
+        mlir.call_llvm(f"{part.name}_enter", [self.host, self.code, self.closure, workspace])
+
     def _dispatch(self, launch: Outlined) -> None:
+        if launch.part is not None:
+            self._enter(launch.part, launch.buffers)
+            return
         words = [self.dims]
         words += [self._address(self.shapes.current(buffer)) for buffer in launch.buffers]
         for scalar in launch.scalars:

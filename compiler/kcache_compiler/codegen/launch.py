@@ -17,6 +17,7 @@ from kcache_compiler.codegen.formula import Formula, add, apply, mul
 from kcache_compiler.codegen.fused import Writer
 from kcache_compiler.codegen.memory import Pointer
 from kcache_compiler.codegen.nest import Access, Axis, Check, Nest
+from kcache_compiler.codegen.part import Part
 from kcache_compiler.codegen.selections import Combining
 from kcache_compiler.codegen.shape import Shapes, affine, linear
 from kcache_compiler.errors import UnsupportedOp
@@ -58,6 +59,8 @@ class Outlined:
     spared: list[mlir.Op] = field(default_factory=list[mlir.Op])
     #: The function, where that is the one of an equal launch before; "": it is called as the launch is.
     function: str = ""
+    #: The kernel that it enters instead of a function.
+    part: Part | None = None
 
     @property
     def code(self) -> str:

@@ -14,6 +14,7 @@ from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.chunks import outline_chunks
 from kcache_compiler.codegen.gemm.outline import outline_contraction
 from kcache_compiler.codegen.launch import Outlined, outline
+from kcache_compiler.codegen.parts import outline_part
 from kcache_compiler.codegen.runs import Planned
 from kcache_compiler.codegen.shape import Shapes
 from kcache_compiler.codegen.shuffles.outline import outline_marker
@@ -51,7 +52,8 @@ def write_planned(unit: Unit, planned: Planned, number: int, shapes: Shapes) -> 
         parts = parts[window[0] :]
     for one in parts:
         name = f"launch_{number + len(found.launches)}"
-        marker = outline_marker(unit.module, one.generics[0], name, shapes)
+        marker = outline_part(unit, one.generics[0], name)
+        marker = marker or outline_marker(unit.module, one.generics[0], name, shapes)
         if marker is not None:
             found.launches.append((one.generics, marker))
             continue

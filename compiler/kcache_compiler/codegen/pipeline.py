@@ -11,6 +11,7 @@ from kcache_compiler.codegen.legalize.control import plain_branch_layouts
 from kcache_compiler.codegen.links import LINKS, cut_links
 from kcache_compiler.codegen.llvmir import EMISSION, assemble, assembles, emit_assembly, emit_object, optimize
 from kcache_compiler.codegen.numerics import relax
+from kcache_compiler.codegen.parts import lay_out_parts
 from kcache_compiler.codegen.seam import downgrade
 from kcache_compiler.codegen.shared import share_functions
 from kcache_compiler.codegen.stage import Passes, Rewrite, Stage, Unit
@@ -27,6 +28,7 @@ BUFFERIZE: tuple[Stage, ...] = (
     Passes("bufferize", "one-shot-bufferize{buffer-alignment=64},canonicalize,cse"),
     Rewrite("forward-results", forward_results),
     Rewrite("branch-layouts", plain_branch_layouts),
+    Rewrite("part-layouts", lay_out_parts),
     Rewrite("copies", copies_to_generics),
     Passes("generalize-buffers", "func.func(linalg-generalize-named-ops)"),
     Rewrite("hoist-sizes", hoist_sizes),

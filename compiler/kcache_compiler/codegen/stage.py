@@ -15,6 +15,7 @@ from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.formula import Formula
 from kcache_compiler.codegen.gemm.shape import Form
 from kcache_compiler.codegen.nest import Check
+from kcache_compiler.codegen.part import Part
 from kcache_compiler.codegen.samples import SizeCodes
 from kcache_compiler.errors import CompileFailed, CompilerError, UnsupportedOp
 from kcache_compiler.package.target import Target
@@ -57,6 +58,8 @@ class Unit:
     checks: tuple[str, ...] = ()
     #: Forms of contractions whose libraries are linked beside the kernel.
     gemm_forms: list[Form] = field(default_factory=list[Form])
+    #: Kernels inside of it, by name.
+    parts: dict[str, Part] = field(default_factory=dict[str, Part])
     llvm_ir: str = ""
     bitcode: bytes = b""
     object_code: bytes = b""

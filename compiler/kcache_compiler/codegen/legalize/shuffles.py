@@ -14,6 +14,7 @@ from kcache_compiler.codegen.legalize.carried import CAST, NOTE, carrier, noted,
 from kcache_compiler.codegen.legalize.elementwise import cast
 from kcache_compiler.codegen.legalize.orders import in_total_order
 from kcache_compiler.codegen.legalize.sorts import carry_sort, mark_keyed, mark_sort
+from kcache_compiler.codegen.parts import PART, mark_part
 from kcache_compiler.codegen.shuffles.marker import always, build_marker
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.errors import UnsupportedOp
@@ -52,7 +53,7 @@ def _carry_scatter(op: mlir.Op) -> None:
 
 def mark_shuffles(unit: Unit) -> None:
     """Make a marker of every cast that notes a scatter or sort, with the region that rode beside it."""
-    marks = {"scatter": _mark_scatter, "sort": mark_sort, "keyed": mark_keyed}
+    marks = {"scatter": _mark_scatter, "sort": mark_sort, "keyed": mark_keyed, PART: mark_part}
     for made in mlir.named(unit.module, CAST):
         if NOTE not in made.attributes:
             continue

@@ -1,0 +1,136 @@
+"""Operations that repeat and take long to compile: one kernel inside of the kernel for all equal ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.chains import chain
+from kcache_compiler.codegen.parts import MANY
+from kcache_compiler.compile import lower_module
+from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.types import CompiledKernel, CompileOptions
+from kcache_grpc.model.target import host_target
+from tests.compiler.codegen_harness import Kernel, threaded_host
+
+HALF = MANY // 2
+KINDS = ("case", "chlo.zeta", "cholesky", "fft", "rng_bit_generator", "triangular_solve", "while")
+_V = "tensor<8x8xf32>"
+
+
+def _compiled(text: str, inputs: int) -> CompiledKernel:
+    options = CompileOptions(numerics="strict")
+    return lower_module(text, inputs, host_target().isa, options, lambda _: None)
+
+
+def _calls(kernel: CompiledKernel) -> int:
+    """How often a kernel inside of it is entered."""
+    text = kernel.artifacts["llvm"].decode()
+    return sum("call void @kcache_part_" in line for line in text.splitlines())
+
+
+def _chain(kind: str, count: int) -> str:
+    if kind != "chlo.zeta":
+        return chain(kind, count).replace("type = FFT", "type = IFFT")  # stays finite
+    steps = [
+        f'%z{n} = "chlo.zeta"(%v{n}, %w) : ({_V}, {_V}) -> {_V}\n%v{n + 1} = stablehlo.add %z{n}, %w : {_V}'
+        for n in range(count)
+    ]
+    return f"func.func @main(%v0: {_V}, %w: {_V}) -> {_V} {{\n" + "\n".join(
+        [*steps, f"return %v{count} : {_V}\n}}"]
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_chain_of_parts_has_the_bits_of_shorter_ones_without(kind: str) -> None:
+    random = np.random.default_rng(5)
+    zeta = kind == "chlo.zeta"
+    low, high, diagonal = (2.0, 2.1, 0) if zeta else (0.001, 0.002, 2)
+    x, w = ((random.uniform(low, high, (8, 8)) + diagonal * np.eye(8)).astype(np.float32) for _ in range(2))
+    others = [np.zeros((3, 8, 8), np.float32), np.arange(8, dtype=np.int32), np.int32(0), np.int32(1)]
+    others = [w, *([] if zeta else others)]
+    short, long = (Kernel(_compiled(_chain(kind, count), 1 + len(others))) for count in (HALF, 2 * HALF))
+    assert _calls(short.compiled) == 0
+    assert _calls(long.compiled) == 2 * HALF
+    expected = short(short(x, *others)[0], *others)[0]
+    found = long(x, *others)[0]
+    assert np.isfinite(found).all()
+    assert found.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("kind", ["cholesky", "while"])
+def test_one_more_takes_a_call(kind: str) -> None:
+    few, many = (_compiled(chain(kind, count), 6) for count in (MANY, 2 * MANY))
+    assert len(many.interface.launches) - len(few.interface.launches) == MANY
+    grown = len(many.artifacts["so"]) - len(few.artifacts["so"])
+    assert grown <= MANY * 128 + 4096  # a page
+
+
+def test_parts_of_slices_on_threads() -> None:
+    """What parts are given may lie anywhere, and their launches are shared among threads like others."""
+    count, rows, length = MANY, 96, 256
+    whole = f"tensor<{rows}x{count + length}xcomplex<f32>>"
+    kind, made = f"tensor<{rows}x{length}xcomplex<f32>>", f"tensor<{rows}x{length}xf32>"
+    lines = ["%s0 = stablehlo.constant dense<0.0> : " + made]
+    for n in range(count):
+        lines += [
+            f"%c{n} = stablehlo.slice %x [0:{rows}, {n}:{n + length}] : ({whole}) -> {kind}",
+            f"%f{n} = stablehlo.fft %c{n}, type = FFT, length = [{length}] : ({kind}) -> {kind}",
+            f"%r{n} = stablehlo.imag %f{n} : ({kind}) -> {made}",
+            f"%s{n + 1} = stablehlo.add %s{n}, %r{n} : {made}",
+        ]
+    body = "\n".join(lines)
+    kernel = Kernel(
+        _compiled(f"func.func @main(%x: {whole}) -> {made} {{\n{body}\nreturn %s{count} : {made}\n}}", 1)
+    )
+    assert _calls(kernel.compiled) == count
+    random = np.random.default_rng(3)
+    x = (random.normal(size=(rows, count + length)) + 1j * random.normal(size=(rows, count + length))).astype(
+        np.complex64
+    )
+    found = kernel(x)[0]
+    expected = sum(np.fft.fft(x[:, n : n + length].astype(np.complex128)).imag for n in range(count))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-2)
+    host = threaded_host(3)
+    assert kernel(x, host=host)[0].tobytes() == found.tobytes()
+    assert host.calls
+
+
+def test_parts_inside_of_a_loop() -> None:
+    steps = "\n".join(
+        f'%f{n + 1} = "stablehlo.cholesky"(%f{n}) <{{lower = true}}> : ({_V}) -> {_V}' for n in range(MANY)
+    )
+    text = f"""func.func @main(%x: {_V}, %n: tensor<ui32>) -> ({_V}, tensor<ui32>) {{
+  %zero = stablehlo.constant dense<0> : tensor<ui32>
+  %one = stablehlo.constant dense<1> : tensor<ui32>
+  %r:2 = stablehlo.while(%i = %zero, %f0 = %x) : tensor<ui32>, {_V}
+  cond {{
+    %c = stablehlo.compare LT, %i, %n : (tensor<ui32>, tensor<ui32>) -> tensor<i1>
+    stablehlo.return %c : tensor<i1>
+  }} do {{
+    {steps}
+    %j = stablehlo.add %i, %one : tensor<ui32>
+    stablehlo.return %j, %f{MANY} : tensor<ui32>, {_V}
+  }}
+  return %r#1, %r#0 : {_V}, tensor<ui32>
+}}"""
+    kernel = Kernel(_compiled(text, 2))
+    assert _calls(kernel.compiled) == MANY
+    x = (np.random.default_rng(2).uniform(0.001, 0.002, (8, 8)) + 3 * np.eye(8)).astype(np.float32)
+    found, turns = kernel(x, np.uint32(2))
+    expected = np.tril(x.astype(np.float64))
+    for _ in range(2 * MANY):
+        expected = np.linalg.cholesky(expected + np.tril(expected, -1).T)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert turns == 2
+
+
+def test_what_cannot_be_a_part_is_refused_where_it_stands() -> None:
+    kind = "tensor<1x8191xcomplex<f32>>"
+    steps = "\n".join(
+        f"%v{n + 1} = stablehlo.fft %v{n}, type = FFT, length = [8191] : ({kind}) -> {kind}"
+        for n in range(MANY)
+    )
+    with pytest.raises(UnsupportedOp, match="prime factor") as refused:
+        _compiled(f"func.func @main(%v0: {kind}) -> {kind} {{\n{steps}\nreturn %v{MANY} : {kind}\n}}", 1)
+    assert refused.value.op == "stablehlo.fft"
