@@ -8,9 +8,10 @@ the math library be off by some units more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.small.formats import MENTION
 from kcache_compiler.codegen.stage import Unit
 
 #: What the combiner of a reduction gets. A maximum answers NaN for NaN in any order; of zeros of both
@@ -29,14 +30,16 @@ COMBINERS = {
 #: Under ``fast`` a maximum may leave a NaN out: one instruction on x86-64 in the place of three.
 _FAST = {name: "#arith.fastmath<reassoc,nnan,nsz>" for name, flags in COMBINERS.items() if flags == _EXTREME}
 
-#: What makes whole numbers of floats, or looks at their bits, as rounding to a type of few bits does.
+#: What makes whole numbers of floats.
 _WHOLE = frozenset(
     {
-        "arith.bitcast",
         *("math.roundeven", "math.round", "math.floor", "math.ceil", "math.trunc"),
         *("arith.fptosi", "arith.fptoui"),
     }
 )
+#: What begins to round to an element of few bits. Math functions look at bits too: it counts in programs only
+#: that have such elements.
+_BITS = "arith.bitcast"
 #: What may stand between a quotient and the rounding of its quantization.
 _TOWARDS_WHOLE = frozenset(
     {
@@ -51,9 +54,10 @@ def relax(unit: Unit) -> None:
     if unit.options.numerics == "strict":
         return
     flags = {**COMBINERS, **(_FAST if unit.options.numerics == "fast" else {})}
+    rounds = _WHOLE | {_BITS} if MENTION.search(unit.source) else _WHOLE
     for generic in mlir.named(mlir.main_function(unit.module), "linalg.generic"):
         if all("parallel" in str(kind) for kind in generic.attributes["iterator_types"]):
-            _invert(generic)
+            _invert(generic, rounds)
             continue
         _free(generic, flags)
 
@@ -116,7 +120,7 @@ def combiners(generic: mlir.Op) -> list[mlir.Op]:
     return found
 
 
-def _invert(generic: mlir.Op) -> None:
+def _invert(generic: mlir.Op, rounds: Collection[str]) -> None:
     """Let divisions by what is the same along the innermost axis of the result multiply by its inverse."""
     maps = [entry.value for entry in generic.attributes["indexing_maps"]]
     innermost = mlir.plain_dim(maps[-1].results[-1]) if len(maps[-1].results) else None
@@ -128,19 +132,19 @@ def _invert(generic: mlir.Op) -> None:
         if divisor not in arguments:
             continue
         dims = [mlir.plain_dim(result) for result in maps[arguments.index(divisor)].results]
-        if None not in dims and innermost not in dims and not _made_whole(division):
+        if None not in dims and innermost not in dims and not _made_whole(division, rounds):
             division.attributes["fastmath"] = mlir.attribute("#arith.fastmath<arcp>")
 
 
-def _made_whole(division: mlir.Op) -> bool:
+def _made_whole(division: mlir.Op, rounds: Collection[str]) -> bool:
     """Whether the quotient is rounded to a whole number, where the last bit may decide which one: at once, or
-    when a zero point was added and the sum clamped.
+    when a zero point was added and the sum clamped. ``rounds`` are the operations that do.
     """
     pending, seen = [division], {division}
     while pending:
         for user, _ in mlir.uses(pending.pop().results[0]):
             name = mlir.name_of(user)
-            if name in _WHOLE:
+            if name in rounds:
                 return True
             if name in _TOWARDS_WHOLE and user not in seen:
                 seen.add(user)
