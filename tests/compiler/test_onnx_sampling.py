@@ -215,7 +215,38 @@ def test_infinity_beside_a_grid_stays_where_it_is() -> None:
     np.testing.assert_array_equal(got, np.zeros((1, 1, 1, 1)))
 
 
+def test_opset_10_takes_the_next_element_of_fewer() -> None:
+    """As its own test says, where later ones round: each of the others lies between two."""
+    x = np.arange(1, 9, dtype=np.float32).reshape(1, 1, 2, 4)
+    made = _made(Case("Resize", [x], [np.array([1, 1, 0.6, 0.6], np.float32)], opset=10))
+    (got,) = run(canonical(made), [x])
+    np.testing.assert_array_equal(got, [[[[1, 3]]]])
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_integers_shrink_beyond_a_limit_between_two(dtype: Any) -> None:
+    x = np.array([0, 1, 2, 9, 100], dtype)
+    made = _made(Case("Shrink", [x], attributes={"lambd": 1.5, "bias": 1.0}))
+    (got,) = run(canonical(made), [x])
+    np.testing.assert_array_equal(got, np.array([0, 0, 1, 8, 99], dtype))
+
+
+def test_powers_of_integers_by_floats_are_exact() -> None:
+    x, y = ints(94969189, 27413231), np.array([1, 2], np.float32)
+    (got,) = run(canonical(_made(Case("Pow", [x, y]))), [x, y])
+    np.testing.assert_array_equal(got, ints(94969189, 27413231**2))
+
+
+_ROWS = np.ones((3, 3), np.uint8)
+_SCALE, _ZERO = np.array(0.5, np.float32), np.array(0, np.uint8)
+
 _REFUSED: dict[str, tuple[Case, str]] = {
+    "scales of rows": (
+        Case("QLinearMatMul", [_ROWS, np.ones(3, np.float32), _ZERO, _ROWS, _SCALE, _ZERO, _SCALE, _ZERO]),
+        "more than one scale of its first operand",
+    ),
+    "fraction of integers": (Case("Shrink", [ints(1, 2)], attributes={"bias": 1.5}), "bias = 1.5"),
+    "roots of integers": (Case("ReduceL2", [ints(1, 2)]), "roots and logarithms of i64"),
     "adaptive samples": (Case("RoiAlign", [_random(1, 1, 3, 3), _ROIS, ints(0, 0, 0, 0)]), "sampling_ratio"),
     "unique": (Case("Unique", [_random(5)]), "depends on the inputs"),
     "condition": (Case("Compress", [_random(5), np.ones(5, np.bool_)]), "condition.*as a constant"),

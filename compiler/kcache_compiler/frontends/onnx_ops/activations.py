@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from kcache_compiler.frontends.onnx_ops.emit import Value
+from kcache_compiler.frontends.onnx_ops.build import limits_of
+from kcache_compiler.frontends.onnx_ops.emit import FLOATS, Value
 from kcache_compiler.frontends.onnx_ops.site import Site, legalizes
 
 
@@ -91,6 +92,13 @@ def thresholded_relu(n: Site) -> Value:
 def shrink(n: Site) -> Value:
     x, bias, limit = n[0], n.float("bias", 0.0), n.float("lambd", 0.5)
     zero = n.b.full(0, x.element, x.dims)
+    if x.element not in FLOATS:
+        least, greatest = limits_of(x.element)
+        if bias % 1 or not least <= bias <= greatest or not 0 <= limit <= greatest:
+            n.unsupported(f"bias = {bias} and lambd = {limit} of {x.element}")
+        limit = math.floor(limit)
+        if x.element.startswith("ui"):
+            return n.b.select(n.b.compare_to("GT", x, limit), n.b.scalar("subtract", x, bias), zero)
     low = n.b.select(n.b.compare_to("LT", x, -limit), n.b.scalar("add", x, bias), zero)
     return n.b.select(n.b.compare_to("GT", x, limit), n.b.scalar("subtract", x, bias), low)
 

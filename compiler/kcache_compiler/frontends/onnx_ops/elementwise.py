@@ -117,7 +117,7 @@ def power(n: Site) -> Value:
     if x.element in FLOATS:
         return n.b.binary("power", x, n.b.convert(y, x.element))
     if y.element in FLOATS:
-        wide = n.b.binary("power", n.b.convert(x, y.element), y)
+        wide = n.b.binary("power", n.b.convert(x, "f64"), n.b.convert(y, "f64"))
         return n.b.convert(wide, x.element)
     return n.b.binary("power", x, n.b.convert(y, x.element))
 

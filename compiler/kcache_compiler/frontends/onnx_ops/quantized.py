@@ -104,6 +104,8 @@ def integer_product(n: Site) -> Value:
 @legalizes(QLinearMatMul=21, QLinearConv=10)
 def quantized_product(n: Site) -> Value:
     b, x, y, zero = n.b, n[0], n[3], n[7]
+    if any(n[i].dims not in ((), (1,)) for i in (1, 6)):
+        n.unsupported("more than one scale of its first operand or its result")
     if n.op == "QLinearConv":
         total = convolved(n, _less_zero(n, x, n[2], 1), _less_zero(n, y, n[5], 0))
         if n.get(8) is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kcache_compiler.frontends.onnx_ops.build import Window
-from kcache_compiler.frontends.onnx_ops.emit import Value
+from kcache_compiler.frontends.onnx_ops.emit import FLOATS, Value
 from kcache_compiler.frontends.onnx_ops.site import Site, legalizes
 
 _VERSIONS = {
@@ -42,6 +42,8 @@ def _reduced(n: Site, x: Value, axes: Sequence[int], keep: bool) -> Value:
         return b.reduce(_PLAIN[op], x, axes, keep)
     if op == "ReduceMean":
         return b.mean(x, axes, keep)
+    if op in ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp") and x.element not in FLOATS:
+        n.unsupported(f"roots and logarithms of {x.element}: cast its input to floats")
     if op == "ReduceL1":
         return b.reduce("add", x if x.element.startswith("ui") else b.unary("abs", x), axes, keep)
     if op in ("ReduceL2", "ReduceSumSquare"):

@@ -57,7 +57,9 @@ def resize(n: Site) -> Value:
         places = _places(n, x.dims[axis], size, factor, roi)
         if n.text("coordinate_transformation_mode", "") == "tf_crop_and_resize":
             outside.append((axis, (places < 0) | (places > x.dims[axis] - 1)))
-        x = _interpolated(n, x, axis, places, mode, rounding, bool(n.int("exclude_outside", 0)), factor)
+        # Opset 10 does not say; its own test goes up where there are fewer elements than before.
+        nearest = "ceil" if n.version < 11 and factor < 1 else rounding
+        x = _interpolated(n, x, axis, places, mode, nearest, bool(n.int("exclude_outside", 0)), factor)
     return _extrapolated(n, x, outside)
 
 
