@@ -151,6 +151,20 @@ def test_a_portable_artifact_has_quantized_types_too() -> None:
     assert canonicalize(artifact, "stablehlo") == canonicalize(text.encode(), "stablehlo")
 
 
+def test_a_portable_artifact_with_quantized_types_inside_alone_is_its_text() -> None:
+    from torch_mlir._mlir_libs import _stablehlo  # type: ignore[attr-defined]
+
+    text = f"""
+func.func @main(%a: tensor<6xi8>) -> tensor<6xi8> {{
+  %0 = stablehlo.bitcast_convert %a : (tensor<6xi8>) -> tensor<6x{_Q}>
+  %1 = stablehlo.add %0, %0 : tensor<6x{_Q}>
+  %2 = stablehlo.bitcast_convert %1 : (tensor<6x{_Q}>) -> tensor<6xi8>
+  return %2 : tensor<6xi8>
+}}"""
+    artifact: bytes = _stablehlo.serialize_portable_artifact_str(text, _stablehlo.get_current_version())
+    assert canonicalize(artifact, "stablehlo") == canonicalize(text.encode(), "stablehlo")
+
+
 def test_a_quantized_program_of_open_sizes_runs_at_every_size() -> None:
     text = (
         f"func.func @main(%a: tensor<?x4x{_Q}>) -> tensor<?x4xf32> {{\n"

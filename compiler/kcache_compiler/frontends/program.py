@@ -141,7 +141,7 @@ def _finished(module: Native, format: str, names: set[str], source: bytes = b"")
     boundary: Boundary | None = None
     if format == "stablehlo":
         check_constraints(module, names)
-        if may_be_quantized(source, entry, names):
+        if may_be_quantized(source, module, names):
             boundary = legalize_quantized(module, entry, names)
         legalize_chlo(module, names)
     else:
@@ -273,7 +273,10 @@ def _functions(module: Native) -> dict[str, Native]:
 
 
 def _symbol(function: Native) -> str:
-    return function.attributes["sym_name"].value
+    try:
+        return function.attributes["sym_name"].value
+    except RuntimeError:
+        raise InvalidProgram("the name of a function holds bytes that are not text") from None
 
 
 def _entry(functions: dict[str, Native]) -> Native:

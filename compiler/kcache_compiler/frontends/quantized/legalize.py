@@ -13,7 +13,7 @@ from kcache_compiler.frontends.quantized.constraints import check_operation
 from kcache_compiler.frontends.quantized.element import Quantized, quantized
 from kcache_compiler.frontends.quantized.emit import Emitter
 from kcache_compiler.frontends.quantized.operations import COMBINING, COMPUTED, CONVERSIONS, CONVERTS, MOVED
-from kcache_compiler.frontends.scan import is_portable_artifact
+from kcache_compiler.frontends.scan import is_bytecode
 
 _NEGATIVE = re.compile(r"-(\d+)")
 
@@ -26,15 +26,19 @@ class Boundary:
     results: tuple[Quantized | None, ...]
 
 
-def may_be_quantized(source: bytes, entry: Native, names: set[str]) -> bool:
+def may_be_quantized(source: bytes, module: Native, names: set[str]) -> bool:
     """Whether a program may have quantized values; ``names`` are its operations.
 
-    The types of a portable artifact have no names in its bytes. One that neither takes nor converts such
-    values, and makes some all the same, is refused later.
+    The types of a portable artifact have no names in its bytes: they are looked for as they are printed.
     """
     if b"quant" in source or not names.isdisjoint(CONVERTS):
         return True
-    return is_portable_artifact(source) and "!quant" in str(entry.attributes["function_type"])
+    if not is_bytecode(source):
+        return False
+    printed: bytes = module.operation.get_asm(
+        binary=True, large_elements_limit=1, large_resource_limit=1, assume_verified=True
+    )
+    return b"!quant" in printed
 
 
 def legalize_quantized(module: Native, entry: Native, names: set[str]) -> Boundary:
