@@ -29,6 +29,8 @@ from kcache_grpc.runtime.memory import Array
 _ADDRESS = ffi.typeof("uintptr_t")
 _VOID = ffi.typeof("void *")
 _FLOATS = ("f16", "bf16", "f32", "f64", "c64", "c128", *SMALL_FLOATS)
+#: The largest number of floats that have neither infinities nor NaN.
+_LARGEST = {"f6E2M3FN": 7.5, "f6E3M2FN": 28.0, "f4E2M1FN": 6.0}
 _BITS = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
 
 
@@ -187,10 +189,12 @@ def _from_scalar(value: complex, expected: str) -> Buffer:
         raise Refused(f"{value} is out of range for {expected}")
     if expected in SMALL and dtype.kind == "u" and dtype == np.uint8:
         raise Refused(f"got the Python {type(value).__name__} {value!r} for {expected}; install ml_dtypes")
+    if expected in _LARGEST and not abs(value) <= _LARGEST[expected]:
+        raise Refused(f"{value} is out of range for {expected}")
     try:
         with np.errstate(over="ignore"):
             array = np.asarray(value, dtype)
-    except OverflowError as error:
+    except (OverflowError, TypeError) as error:  # ml_dtypes says TypeError of integers beyond f64
         raise Refused(f"{value} is out of range for {expected}") from error
     if expected in _FLOATS and _overflowed(value, array):
         raise Refused(f"{value} is out of range for {expected}")

@@ -106,3 +106,8 @@ def test_python_numbers(client: kcache.Client) -> None:
         kernel(8, 1.5)
     with pytest.raises(kcache.ArgumentError, match="out of range for f8E4M3FN"):
         kernel(0, 1e6)
+    for number in (1e6, float("inf"), float("nan"), 10**400):
+        with pytest.raises(kcache.ArgumentError, match="out of range for f4E2M1FN"):
+            client.compile(program("f4E2M1FN").replace("4x", ""), options=OPTIONS)(number)
+    with pytest.raises(kcache.ArgumentError, match="out of range for f8E4M3FN"):
+        kernel(0, 10**400)
