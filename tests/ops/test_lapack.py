@@ -200,3 +200,27 @@ def test_letters_that_are_missing_or_unknown_are_refused() -> None:
             called("f32", "potrf", [matrix], kinds, letters)
     with pytest.raises(UnsupportedOp, match="lapack_sgeev_ffi"):
         called("f32", "geev", [matrix], kinds)
+
+
+def test_matrices_of_one_row_again_and_again_and_of_numbers_far_from_one() -> None:
+    """Columns that are nothing but rounding, and squares that are no numbers any more."""
+    far = random("f32", 3, 3)
+    matrices = np.stack([np.ones((3, 3), np.float32), far * np.float32(1e-25), far * np.float32(1e25)])
+    whole, few = ("f32", (3, 3, 3)), ("f32", (3, 3))
+    made = called("f32", "gesdd", [matrices], [whole, few, whole, whole, ("i32", (3,))], "mode=S")
+    for matrix, values, left, right in zip(matrices, *made[1:4], strict=True):
+        expected = np.linalg.svd(matrix.astype(np.float64), compute_uv=False)
+        np.testing.assert_allclose(values, expected, rtol=0, atol=2e-6 * expected[0])
+        close("f32", left.T @ left, np.eye(3))
+        close("f32", right @ right.T, np.eye(3))
+
+
+def test_eigenvectors_of_small_eigenvalues_are_orthogonal() -> None:
+    """And the triangle that is not asked for is not read."""
+    turned = np.linalg.qr(random("f64", 5, 5))[0]
+    matrix = ((turned * np.logspace(0, -12, 5)) @ turned.T).astype(np.float32)
+    matrix[np.triu_indices(5, 1)] = np.nan
+    kinds = [("f32", (5, 5)), ("f32", (5,)), ("i32", ())]
+    vectors, _, info = called("f32", "syevd", [matrix], kinds, "mode=V uplo=L")
+    close("f32", vectors.T @ vectors, np.eye(5))
+    assert info == 0

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from kcache_compiler.codegen.legalize.expansions.text import Lines, Tensor, real_of, tensor
 
+#: Neither these nor one divided by them lose anything.
+_MOST = {"f32": 2.0**126, "f64": 2.0**1022}
+#: Columns of smaller numbers are made larger before they are reflected.
+_SMALL = {"f32": 2.0**-60, "f64": 2.0**-500}
+
 
 def lu(lines: Lines, matrix: Tensor) -> list[Tensor]:
     """``getrf``: both factors in one matrix, the row (from 1) that each row changed places with, and the
@@ -123,6 +128,10 @@ def _reflection(inner: Lines, column: Tensor, place: Tensor) -> tuple[Tensor, Te
     """The vector whose reflection leaves of ``column`` one number; that number; the factor."""
     below, here = at(inner, column, 1, place, "GT"), at(inner, column, 1, place, "EQ")
     zeros = inner.zeros(column.element, column.shape)
+    top = largest(inner, inner.choose(at(inner, column, 1, place, "GE"), column, zeros), [1])
+    small = inner.compare("LT", top, inner.number(repr(_SMALL[top.element]), top.element, top.shape))
+    scale = inner.choose(small, within(inner, top), unit(inner, top.element, top.shape))
+    column = scaled(inner, "divide", column, scale, [0])
     alpha = inner.row(column, 1, place)
     length = norm(inner, inner.choose(at(inner, column, 1, place, "GE"), column, zeros))
     rest = norm(inner, inner.choose(below, column, zeros))
@@ -143,7 +152,8 @@ def _reflection(inner: Lines, column: Tensor, place: Tensor) -> tuple[Tensor, Te
     by = inner.choose(flat, one, inner.each("negate", difference))
     vector = inner.each("divide", column, inner.broadcast(by, column.shape, [0]))
     vector = inner.choose(below, vector, zeros)
-    return inner.choose(here, unit(inner, column.element, column.shape), vector), beta, tau
+    vector = inner.choose(here, unit(inner, column.element, column.shape), vector)
+    return vector, scaled(inner, "multiply", beta, scale, [0]), tau
 
 
 def _less(inner: Lines, matrix: Tensor, tau: Tensor, vector: Tensor, row: Tensor) -> Tensor:
@@ -175,17 +185,40 @@ def orthogonal(lines: Lines, packed: Tensor, taus: Tensor, columns: int) -> Tens
 
 def norm(lines: Lines, vectors: Tensor) -> Tensor:
     """Lengths along the last axis, without overflow."""
-    complex_ = vectors.element.startswith("complex")
-    parts = [lines.part(vectors, which) for which in ("real", "imag")] if complex_ else [vectors]
     axis = len(vectors.shape) - 1
-    tops = [fold(lines, "maximum", lines.each("abs", part), [axis], "0.0") for part in parts]
-    top = tops[0] if len(tops) == 1 else lines.each("maximum", *tops)
-    flat = lines.compare("EQ", top, lines.zeros(top.element, top.shape))
-    scale = lines.choose(flat, unit(lines, top.element, top.shape), top)
-    by = lines.broadcast(scale, vectors.shape, list(range(axis)))
-    squares = [lines.each("multiply", part, part) for part in (lines.each("divide", p, by) for p in parts)]
+    scale = within(lines, largest(lines, vectors, [axis]))
+    even = scaled(lines, "divide", vectors, scale, list(range(axis)))
+    squares = [lines.each("multiply", part, part) for part in _parts(lines, even)]
     total = squares[0] if len(squares) == 1 else lines.each("add", *squares)
     return lines.each("multiply", scale, lines.each("sqrt", lines.total(total, [axis])))
+
+
+def largest(lines: Lines, numbers: Tensor, axes: list[int]) -> Tensor:
+    """The largest size of a part along some axes."""
+    tops = [fold(lines, "maximum", lines.each("abs", part), axes, "0.0") for part in _parts(lines, numbers)]
+    return tops[0] if len(tops) == 1 else lines.each("maximum", *tops)
+
+
+def within(lines: Lines, top: Tensor) -> Tensor:
+    """``top`` where one divided by it is a normal number, else what is next to it."""
+    most = _MOST[top.element]
+    low = lines.number(repr(1 / most), top.element, top.shape)
+    return lines.each(
+        "minimum", lines.each("maximum", top, low), lines.number(repr(most), top.element, top.shape)
+    )
+
+
+def scaled(lines: Lines, op: str, numbers: Tensor, scale: Tensor, dims: list[int]) -> Tensor:
+    """Numbers multiplied or divided by real ones, whose axes are ``dims`` of theirs."""
+    by = lines.broadcast(scale, numbers.shape, dims)
+    made = [lines.each(op, part, by) for part in _parts(lines, numbers)]
+    return made[0] if len(made) == 1 else lines.pair(*made)
+
+
+def _parts(lines: Lines, numbers: Tensor) -> list[Tensor]:
+    if not numbers.element.startswith("complex"):
+        return [numbers]
+    return [lines.part(numbers, which) for which in ("real", "imag")]
 
 
 def _sizes(lines: Lines, numbers: Tensor) -> Tensor:

@@ -10,16 +10,23 @@ from __future__ import annotations
 from kcache_compiler.codegen.legalize.expansions.factors import (
     fold,
     identity,
+    largest,
     norm,
     orthogonal,
     qr,
+    scaled,
     unit,
+    within,
 )
 from kcache_compiler.codegen.legalize.expansions.text import Lines, Tensor, real_of, tensor
 
 #: Most sweeps; some ten do.
 _SWEEPS = 40
 _EPSILON = {"f32": 2.0**-23, "f64": 2.0**-52}
+#: Largest numbers of matrices that are taken as they are.
+_FAR = {"f32": 2.0**20, "f64": 2.0**200}
+#: Parts of the largest singular value that are nothing: their squares are lost beside it.
+_NOTHING = {"f32": 2.0**-40, "f64": 2.0**-300}
 
 
 def eigen(lines: Lines, matrix: Tensor, lower: bool) -> list[Tensor]:
@@ -36,7 +43,7 @@ def eigen(lines: Lines, matrix: Tensor, lower: bool) -> list[Tensor]:
         others, earlier = _partners(inner, place, size)
         met = inner.compare("EQ", inner.iota("i32", now.shape, 2), inner.broadcast(others, now.shape, [1]))
         crossed = inner.choose(met, now, inner.zeros(now.element, now.shape))
-        off = inner.total(crossed, [2])
+        off = _agreed(inner, inner.total(crossed, [2]), others, earlier)
         mine = diagonal(inner, now)
         cosine, sine = _rotation(inner, mine, _taken(inner, mine, others), off, others, earlier)
         rows = _rotated(inner, now, others, cosine, sine)
@@ -57,7 +64,7 @@ def eigen(lines: Lines, matrix: Tensor, lower: bool) -> list[Tensor]:
     values = diagonal(lines, now)
     order = _order(lines, values, descending=False)
     vectors = lines.transpose(_sorted(lines, order, vectors), [0, 2, 1])
-    return [vectors, _sorted_values(lines, order, values), _not_finite(lines, matrix)]
+    return [vectors, _sorted_values(lines, order, values), _not_finite(lines, whole)]
 
 
 def singular(lines: Lines, matrix: Tensor, mode: str) -> list[Tensor]:
@@ -71,7 +78,8 @@ def singular(lines: Lines, matrix: Tensor, mode: str) -> list[Tensor]:
         values, left, right, bad = singular(lines, turned, mode)
         swapped = [lines.conjugate(lines.transpose(one, [0, 2, 1])) for one in (right, left)]
         return [values, *swapped, bad]
-    packed, taus = qr(lines, matrix)
+    scale = _scale(lines, matrix)
+    packed, taus = qr(lines, scaled(lines, "divide", matrix, scale, [0]))
     top = lines.cut(packed, 1, 0, columns)
     upper = lines.compare("LE", lines.iota("i32", top.shape, 1), lines.iota("i32", top.shape, 2))
     triangle = lines.choose(upper, top, lines.zeros(top.element, top.shape))
@@ -81,7 +89,16 @@ def singular(lines: Lines, matrix: Tensor, mode: str) -> list[Tensor]:
     left = _product(lines, lines.cut(first, 2, 0, columns), inner_left)
     if count > columns:
         left = lines.concatenate([left, lines.cut(first, 2, columns, count)], 2)
-    return [values, left, right, _not_finite(lines, matrix)]
+    return [scaled(lines, "multiply", values, scale, [0]), left, right, _not_finite(lines, matrix)]
+
+
+def _scale(lines: Lines, matrix: Tensor) -> Tensor:
+    """What to divide matrices by whose squares might be too large or too small; 1 for others."""
+    top = largest(lines, matrix, [1, 2])
+    far, one = _FAR[top.element], unit(lines, top.element, top.shape)
+    large = lines.compare("GT", top, lines.number(repr(far), top.element, top.shape))
+    small = lines.compare("LT", top, lines.number(repr(1 / far), top.element, top.shape))
+    return lines.choose(lines.each("or", large, small), within(lines, top), one)
 
 
 def _one_sided(lines: Lines, square: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -96,6 +113,7 @@ def _one_sided(lines: Lines, square: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         others, earlier = _partners(inner, place, size)
         partner = _gathered(inner, now, others)
         off = inner.total(inner.each("multiply", inner.conjugate(now), partner), [2])
+        off = _agreed(inner, off, others, earlier)
         squares = inner.each("multiply", *[norm(inner, now)] * 2)
         cosine, sine = _rotation(inner, squares, _taken(inner, squares, others), off, others, earlier)
         sine = inner.conjugate(sine)
@@ -114,7 +132,9 @@ def _one_sided(lines: Lines, square: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     values = norm(lines, now)
     order = _order(lines, values, descending=True)
     now, values = _sorted(lines, order, now), _sorted_values(lines, order, values)
-    none = lines.compare("EQ", values, lines.zeros(real, values.shape))
+    most = fold(lines, "maximum", values, [1], "0.0")
+    least = lines.each("multiply", most, lines.number(repr(_NOTHING[real]), real, most.shape))
+    none = lines.compare("LE", values, lines.broadcast(least, values.shape, [0]))
     by = _as(lines, lines.choose(none, unit(lines, real, values.shape), values), square.element)
     made = lines.each("divide", now, lines.broadcast(by, now.shape, [0, 1]))
     left = lines.transpose(made, [0, 2, 1])
@@ -211,6 +231,12 @@ def _gathered(lines: Lines, rows: Tensor, others: Tensor) -> Tensor:
         f"slice_sizes = array<i64: {batch}, 1, {width}>}}> : ({rows.type}, {others.type}) -> {rows.type}"
     )
     return lines.line(text, rows.element, rows.shape)
+
+
+def _agreed(lines: Lines, off: Tensor, others: Tensor, earlier: Tensor) -> Tensor:
+    """What the earlier of two says, for both: rotations by numbers that differ in a bit are none."""
+    theirs = lines.conjugate(_taken(lines, off, others))
+    return lines.choose(lines.broadcast(earlier, off.shape, [1]), off, theirs)
 
 
 def _taken(lines: Lines, values: Tensor, others: Tensor) -> Tensor:
