@@ -7,6 +7,7 @@ functions. Of equal functions, up to names, the first stays.
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.stage import Unit
@@ -18,17 +19,19 @@ _NAMING = {"func.call": "callee", "llvm.call": "callee", "llvm.mlir.addressof": 
 
 def share_functions(unit: Unit) -> None:
     """Erase every function of the module that no other module sees and that says what one before it says."""
-    texts = {
-        mlir.symbol_of(one): (one, _said(one)) for one in mlir.operations(unit.module.body) if _is_own(one)
-    }
-    kept = _kept({name: text for name, (_, text) in texts.items()})
+    own = [(one, _kind(one)) for one in mlir.operations(unit.module.body) if _is_own(one)]
+    kinds = Counter(kind for _, kind in own)
+    texts = {mlir.symbol_of(one): _said(one) for one, kind in own if kinds[kind] > 1}
+    kept = _kept(texts)
     if not kept:
         return
     for one in mlir.operations(unit.module.body):
         name = mlir.symbol_of(one)
         if name in kept:
             one.erase()
-        elif name not in texts or any(called in kept for called in _SYMBOL.findall(texts[name][1])):
+        elif not _is_own(one) or any(
+            called in kept for called in _SYMBOL.findall(texts.get(name) or _said(one))
+        ):
             _rename(one, kept)
 
 
@@ -39,6 +42,11 @@ def _is_own(function: mlir.Op) -> bool:
     if mlir.name_of(function) == "llvm.func":
         return "internal" in str(function.attributes["linkage"])
     return "sym_visibility" in function.attributes and "private" in str(function.attributes["sym_visibility"])
+
+
+def _kind(function: mlir.Op) -> tuple[str, int]:
+    """What functions that say the same have in common, at no cost: their text is some milliseconds."""
+    return str(function.attributes["function_type"]), len(mlir.operations(mlir.block_of(function)))
 
 
 def _said(function: mlir.Op) -> str:
@@ -68,6 +76,8 @@ def _renamed(text: str, kept: dict[str, str]) -> str:
 def _rename(function: mlir.Op, kept: dict[str, str]) -> None:
     for one in mlir.named(function, *_NAMING):
         attribute = _NAMING[mlir.name_of(one)]
+        if attribute not in one.attributes:
+            continue  # a call through a pointer
         named = str(one.attributes[attribute]).removeprefix("@")
         if named in kept:
             one.attributes[attribute] = mlir.attribute(f"@{kept[named]}")
