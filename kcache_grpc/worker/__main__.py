@@ -7,6 +7,7 @@ stderr, which the parent keeps for diagnostics.
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -20,6 +21,8 @@ from typing import Any
 from kcache_grpc.worker.frames import Frame, receive, send
 
 _PR_SET_PDEATHSIG = 1
+#: New objects between two looks for cycles.
+_GC_OBJECTS = 50_000
 
 
 def main(arguments: list[str]) -> int:
@@ -35,6 +38,7 @@ def main(arguments: list[str]) -> int:
         os.PRIO_PROCESS, 0, 19
     )  # after the imports: a service that starts is waited for, a compile is not
     _warm(jobs)
+    _keep_objects()
     while (request := receive(channel)) is not None:
         if not _serve(channel, jobs, request):
             return 1
@@ -46,6 +50,13 @@ def _warm(jobs: Any) -> None:
         jobs.warm()
     except Exception:  # noqa: BLE001 - the first job will tell, if it matters
         traceback.print_exc()
+
+
+def _keep_objects() -> None:
+    """What is there now stays: the collector of cycles looks at what jobs make, and not after each few."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_GC_OBJECTS, 20, 20)
 
 
 def _serve(channel: socket.socket, jobs: Any, request: Frame) -> bool:

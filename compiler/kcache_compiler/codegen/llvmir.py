@@ -69,7 +69,7 @@ def optimize(text: str, target: Target, opt_level: int, unroll: bool = True, vec
     return module.as_bitcode()
 
 
-#: Passes of ``simplify``, in order.
+#: Passes of ``simplified_assembly``, in order.
 SIMPLIFICATIONS = (
     "sroa",
     "simplify_cfg",
@@ -82,15 +82,18 @@ SIMPLIFICATIONS = (
 )
 
 
-def simplify(text: str, target: Target, opt_level: int) -> bytes:
-    """The same by ``SIMPLIFICATIONS`` alone, for code whose loops are as they should be."""
+def simplified_assembly(text: str, target: Target, opt_level: int, emission: int) -> str:
+    """Assembly text of ``text`` after ``SIMPLIFICATIONS`` alone, for code whose loops are as they should be.
+
+    ``emission`` is the level of the back end.
+    """
     machine = _machine(target, opt_level)
     module = _parse(text, target, machine)
     passes = llvm.create_new_module_pass_manager()
     for name in SIMPLIFICATIONS:
         getattr(passes, f"add_{name}_pass")()
     passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(opt_level)))
-    return module.as_bitcode()
+    return _machine(target, emission).emit_assembly(module)
 
 
 def emit_object(bitcode: bytes, target: Target, opt_level: int) -> bytes:

@@ -18,6 +18,7 @@ from kcache_compiler.codegen.nest import Check
 from kcache_compiler.codegen.part import Part
 from kcache_compiler.codegen.samples import SizeCodes
 from kcache_compiler.errors import CompileFailed, CompilerError, UnsupportedOp
+from kcache_compiler.package.ptxas import Assembly
 from kcache_compiler.package.target import Target
 from kcache_compiler.types import CompileOptions, GpuLaunch, Launch, LibraryCache, Symbol, TensorType
 
@@ -56,6 +57,8 @@ class Unit:
     #: Of a kernel for a GPU: its launches, and comparisons that must hold before the first.
     gpu_launches: list[GpuLaunch] = field(default_factory=list[GpuLaunch])
     checks: tuple[str, ...] = ()
+    #: It waits for the PTX.
+    assembler: Assembly | None = None
     #: Forms of contractions whose libraries are linked beside the kernel.
     gemm_forms: list[Form] = field(default_factory=list[Form])
     #: Kernels inside of it, by name.
@@ -132,9 +135,11 @@ def run(pipeline: tuple[Stage, ...], unit: Unit, on_stage: Callable[[str], None]
         start = time.perf_counter()
         try:
             stage.apply(unit)
-        except CompilerError:
-            raise
         except Exception as error:
+            if unit.assembler is not None:
+                unit.assembler.close()
+            if isinstance(error, CompilerError):
+                raise
             raise CompileFailed(stage.name, f"{type(error).__name__}: {error}") from error
         seconds[stage.name] = time.perf_counter() - start
     return seconds

@@ -5,6 +5,7 @@ The extra ``cubin`` brings it, so does a CUDA toolkit.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
@@ -12,6 +13,7 @@ import shutil
 import subprocess
 import sysconfig
 import tempfile
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +43,7 @@ _FIRST_RELEASES = {
     (9, 0): (13, 0),
 }
 _SECONDS = 60.0
+_CUBIN = "kernel.cubin"
 
 
 @dataclass(frozen=True)
@@ -79,30 +82,66 @@ def _ptxas_at(path: Path) -> Ptxas | None:
     return Ptxas(path, found[3], (int(found[1]), int(found[2]))) if found else None
 
 
+class Assembly:
+    """An assembler that waits for its text: started ahead, it is ready by the time the text is."""
+
+    def __init__(self, arch: str) -> None:
+        ptxas, target = find_ptxas(), gpu_target_named(arch)
+        if ptxas is None:
+            raise CompileFailed(
+                "ptxas",
+                "no ptxas is installed; pip install 'kcache-grpc[cubin]', or set CUDA_HOME to a CUDA toolkit",
+            )
+        self._arch = arch
+        self._folder = Path(tempfile.mkdtemp(prefix="kcache-ptxas-"))
+        command = [ptxas.path, f"-arch={target.name}", "-O3", "-v", "/dev/stdin", "-o", _CUBIN]
+        pipe = subprocess.PIPE
+        try:
+            self._process = subprocess.Popen(
+                command, cwd=self._folder, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True
+            )
+        except OSError:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+        self._end = weakref.finalize(self, _end, self._process, self._folder)
+
+    def finish(self, ptx: str, timeout: float = _SECONDS) -> tuple[bytes, dict[str, GpuResources]]:
+        """The cubin of a PTX text, and what each entry takes of the GPU."""
+        try:
+            said, _ = self._process.communicate(ptx, timeout)
+            cubin = self._folder / _CUBIN
+            if self._process.returncode != 0 or not cubin.is_file():
+                reason = said.strip() or f"exit status {self._process.returncode}"
+                raise CompileFailed("ptxas", reason[:_LONGEST_DIAGNOSTIC])
+            return cubin.read_bytes(), _resources(said)
+        except subprocess.TimeoutExpired:
+            raise CompileFailed("ptxas", f"ptxas for {self._arch} took longer than {timeout:g} s") from None
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Ends it, wherever it is."""
+        self._end()
+
+
+def _end(process: subprocess.Popen[str], folder: Path) -> None:
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):  # what was never read of its input
+                pipe.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def assemble_ptx(ptx: str, arch: str, timeout: float = _SECONDS) -> tuple[bytes, dict[str, GpuResources]]:
     """The cubin of a PTX text for ``arch``, and what each entry takes of the GPU.
 
     Equal texts give equal bytes under one version. Raises ``CompileFailed`` with the assembler's words, also
     where none is installed (``find_ptxas`` tells before).
     """
-    ptxas, target = find_ptxas(), gpu_target_named(arch)
-    if ptxas is None:
-        raise CompileFailed(
-            "ptxas",
-            "no ptxas is installed; pip install 'kcache-grpc[cubin]', or set CUDA_HOME to a CUDA toolkit",
-        )
-    with tempfile.TemporaryDirectory(prefix="kcache-ptxas-") as folder:
-        source, cubin = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
-        source.write_text(ptx)
-        command = [ptxas.path, f"-arch={target.name}", "-O3", "-v", source.name, "-o", cubin.name]
-        try:
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout)
-        except subprocess.TimeoutExpired:
-            raise CompileFailed("ptxas", f"ptxas for {arch} took longer than {timeout:g} s") from None
-        if done.returncode != 0 or not cubin.is_file():
-            said = (done.stderr + done.stdout).strip() or f"exit status {done.returncode}"
-            raise CompileFailed("ptxas", said[:_LONGEST_DIAGNOSTIC])
-        return cubin.read_bytes(), _resources(done.stderr + done.stdout)
+    return Assembly(arch).finish(ptx, timeout)
 
 
 def _resources(report: str) -> dict[str, GpuResources]:

@@ -7,15 +7,22 @@ from dataclasses import replace
 from kcache_compiler.codegen.gpu.sizes import refused
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.package.gpu import gpu_target_named
-from kcache_compiler.package.ptxas import assemble_ptx, find_ptxas
+from kcache_compiler.package.ptxas import Assembly, find_ptxas
+
+
+def begin_assembly(unit: Unit) -> None:
+    """Starts the assembler, where one takes the PTX: it needs a while before it reads."""
+    ptxas = find_ptxas()
+    if ptxas is not None and unit.gpu_launches and ptxas.takes(gpu_target_named(unit.target.name)):
+        unit.assembler = Assembly(unit.target.name)
 
 
 def assemble(unit: Unit) -> None:
-    """Sets the object code and the resources of the launches, where a ``ptxas`` takes the PTX."""
-    ptxas = find_ptxas()
-    if ptxas is None or not unit.gpu_launches or not ptxas.takes(gpu_target_named(unit.target.name)):
+    """Sets the object code and the resources of the launches, where an assembler was started."""
+    if unit.assembler is None:
         return
-    unit.object_code, found = assemble_ptx(unit.assembly, unit.target.name)
+    unit.object_code, found = unit.assembler.finish(unit.assembly)
+    unit.assembler = None
     unit.gpu_launches = [replace(launch, resources=found[launch.entry]) for launch in unit.gpu_launches]
     spilling = [f"{name} {one.spill_bytes}" for name, one in found.items() if one.spill_bytes]
     if spilling and "gpu_" in unit.options.schedule:

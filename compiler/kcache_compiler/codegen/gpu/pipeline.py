@@ -9,12 +9,12 @@ from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.formula import text
 from kcache_compiler.codegen.gpu.amdgpu import link_code_object, retarget
 from kcache_compiler.codegen.gpu.control import MAX_OPERATIONS, flatten_control
-from kcache_compiler.codegen.gpu.cubin import assemble
+from kcache_compiler.codegen.gpu.cubin import assemble, begin_assembly
 from kcache_compiler.codegen.gpu.launches import build_kernels
 from kcache_compiler.codegen.gpu.narrow import narrow_operands
 from kcache_compiler.codegen.gpu.shared import tiled_symbol
 from kcache_compiler.codegen.gpu.widen import widen_reductions
-from kcache_compiler.codegen.llvmir import SIMPLIFICATIONS, emit_assembly, optimize, simplify
+from kcache_compiler.codegen.llvmir import SIMPLIFICATIONS, emit_assembly, optimize, simplified_assembly
 from kcache_compiler.codegen.pipeline import BUFFERIZE, TRANSLATE
 from kcache_compiler.codegen.stage import Passes, Rewrite, Stage, Unit, run
 from kcache_compiler.package.amd import AMD_TARGETS
@@ -40,22 +40,21 @@ def _mark_kernels(unit: Unit) -> None:
 
 
 def _optimize(unit: Unit) -> None:
-    if _is_written_out(unit):
-        unit.bitcode = simplify(unit.llvm_ir, unit.target, unit.options.opt_level)
-    else:
+    if not _is_written_out(unit):
         unit.bitcode = optimize(unit.llvm_ir, unit.target, unit.options.opt_level, vectorize=False)
 
 
 def _emit(unit: Unit) -> None:
     level = unit.options.opt_level
-    unit.assembly = emit_assembly(
-        unit.bitcode, unit.target, min(level, 2) if _is_written_out(unit) else level
-    )
+    if unit.bitcode:
+        unit.assembly = emit_assembly(unit.bitcode, unit.target, level)
+    else:
+        unit.assembly = simplified_assembly(unit.llvm_ir, unit.target, level, min(level, 2))
 
 
 def _is_written_out(unit: Unit) -> bool:
     """All kernels are tiles of products or attention: long, and written as they should run. LLVM's long list
-    of passes finds little in them, and takes three times as long.
+    of passes finds little in them, and takes three times as long. They are simplified as they are emitted.
     """
     if unit.options.opt_level < 2 or unit.target.name in AMD_TARGETS:
         return False
@@ -88,15 +87,16 @@ PIPELINE: tuple[Stage, ...] = (
     _LOWER,
     Rewrite("kernels", _mark_kernels, verify=False),
     *TRANSLATE,
+    Rewrite("assembler", begin_assembly, verify=False),
     Rewrite("optimize", _optimize, _OPTIMIZE, verify=False),
     Rewrite("ptx", _emit, "the oldest PTX that has the architecture", verify=False),
     Rewrite("cubin", assemble, verify=False),
 )
 
-_OPTIMIZED = [stage.name for stage in PIPELINE].index("optimize")
+_TRANSLATED, _OPTIMIZED = ([stage.name for stage in PIPELINE].index(one) for one in ("assembler", "optimize"))
 #: For AMD's GPUs.
 AMD_PIPELINE: tuple[Stage, ...] = (
-    *PIPELINE[:_OPTIMIZED],
+    *PIPELINE[:_TRANSLATED],
     Rewrite("amdgpu", retarget, verify=False),
     PIPELINE[_OPTIMIZED],
     Rewrite("hsaco", link_code_object, verify=False),
