@@ -33,7 +33,7 @@ from kcache_compiler.codegen.narrow import (
     round_once,
     select_as_integers,
 )
-from kcache_compiler.codegen.parts import MANY, cut_parts
+from kcache_compiler.codegen.parts import MANY, MORE, cut_parts
 from kcache_compiler.codegen.pipeline import BUFFERIZE, EMIT, LAUNCHES, LOWER
 from kcache_compiler.codegen.signature import read_signature
 from kcache_compiler.codegen.small.rewrite import hold_small_elements
@@ -114,7 +114,7 @@ def _link(unit: Unit) -> None:
 PIPELINE: tuple[Stage, ...] = (
     Rewrite("parse", _parse),
     Rewrite("small-elements", hold_small_elements),
-    Rewrite("parts", _cut_parts, f"of {MANY} that are equal"),
+    Rewrite("parts", _cut_parts, f"of {MANY} that are equal, {MORE} where they fuse"),
     Rewrite("definitions", expand_definitions),
     Passes("inline", "inline,symbol-dce"),
     Rewrite("static-shapes", take_apart),

@@ -77,26 +77,25 @@ def read_nest(
     """
     attributes = generic.attributes
     kinds = ["parallel" in str(kind) for kind in attributes["iterator_types"]]
-    maps = [entry.value for entry in attributes["indexing_maps"]]
     inputs = int(next(iter(attributes["operandSegmentSizes"])))
     arguments = list(mlir.block_of(generic).arguments)
     parallel_only = all(kinds)
     accesses: list[Access] = []
     numbers: list[int] = []
     sizes: list[Formula | None] = [None] * len(kinds)
-    bounds: list[tuple[Any, Formula]] = []
-    for number, (operand, index_map) in enumerate(zip(generic.operands, maps, strict=True)):
+    ways: list[_Way] = []
+    for number, (operand, entry) in enumerate(
+        zip(generic.operands, attributes["indexing_maps"], strict=True)
+    ):
         if not mlir.is_memref(operand.type):
             continue
-        bounds += zip(index_map.results, shapes.sizes(operand), strict=True)
-        strides, offset = linear(index_map, shapes.strides(operand), len(kinds), shapes.codes)
+        way = _way(entry, operand, shapes)
+        ways.append(way)
         written = number >= inputs
         reads = not written or not parallel_only or bool(list(arguments[number].uses))
-        dims = _plain_dims(index_map, len(kinds))
-        accesses.append(Access(tuple(strides), offset, written, buffers(operand), dims, reads))
+        accesses.append(Access(way.strides, way.offset, written, buffers(operand), way.dims, reads))
         numbers.append(number)
-        for result, size in zip(index_map.results, shapes.sizes(operand), strict=True):
-            axis = mlir.plain_dim(result)
+        for axis, size in zip(way.plain, way.sizes, strict=True):
             if axis is not None and (sizes[axis] is None or isinstance(size, int)):
                 sizes[axis] = size
     axes: list[Axis] = []
@@ -104,11 +103,45 @@ def read_nest(
         if size is None:
             raise UnsupportedOp("linalg.generic", "a loop of unknown size", mlir.location_of(generic))
         axes.append(Axis(size, parallel, (position,)))
-    fixed = {
-        mlir.int_of(op.attributes["dim"]) for op in mlir.walk(generic) if mlir.name_of(op) == "linalg.index"
-    }
-    checks = _checks(bounds, [axis.size for axis in axes], shapes)
+    fixed = {mlir.int_of(op.attributes["dim"]) for op in mlir.named(generic, "linalg.index")}
+    checks = _known_checks(ways, [axis.size for axis in axes], shapes)
     return Nest(tuple(axes), tuple(accesses), frozenset(fixed), checks), numbers
+
+
+@dataclass(frozen=True, eq=False)
+class _Way:
+    """How loops walk a buffer: what an indexing map makes of its sizes and strides."""
+
+    results: tuple[Any, ...]
+    sizes: tuple[Formula, ...]
+    strides: tuple[Formula, ...]
+    offset: Formula
+    #: For each axis of the buffer its loop, where that alone indexes it, and where no other axis has it.
+    plain: tuple[int | None, ...]
+    dims: tuple[int | None, ...]
+
+
+def _way(entry: Any, operand: mlir.Value, shapes: Shapes) -> _Way:
+    """Read once for each map, sizes and strides: operations that repeat have the same."""
+    sizes, strides = shapes.sizes(operand), shapes.strides(operand)
+    key = (entry, tuple(sizes), tuple(strides))
+    if key not in shapes.read:
+        index_map = entry.value
+        count = index_map.n_dims
+        by_axis, offset = linear(index_map, strides, count, shapes.codes)
+        results = tuple(index_map.results)
+        plain = tuple(mlir.plain_dim(result) for result in results)
+        dims = _plain_dims(index_map, count)
+        shapes.read[key] = _Way(results, tuple(sizes), tuple(by_axis), offset, plain, dims)
+    return shapes.read[key]
+
+
+def _known_checks(ways: list[_Way], sizes: list[Formula], shapes: Shapes) -> tuple[Check, ...]:
+    key = (*ways, tuple(sizes))
+    if key not in shapes.read:
+        bounds = [bound for way in ways for bound in zip(way.results, way.sizes, strict=True)]
+        shapes.read[key] = _checks(bounds, sizes, shapes)
+    return shapes.read[key]
 
 
 def _plain_dims(index_map: Any, count: int) -> tuple[int | None, ...]:

@@ -24,8 +24,8 @@ from kcache_compiler.errors import CompilerError
 from kcache_compiler.package.target import Device
 from kcache_compiler.types import DTYPE_BYTES
 
-#: Equal operations from which on they are a part.
-MANY = 32
+#: Equal operations from which on they are a part, and those that are made one with what is around them.
+MANY, MORE = 32, 256
 PART = "part"
 _NAMES = (
     *("chlo.polygamma", "chlo.zeta"),
@@ -33,6 +33,7 @@ _NAMES = (
     *("stablehlo.cholesky", "stablehlo.custom_call", "stablehlo.fft", "stablehlo.rng_bit_generator"),
     "stablehlo.triangular_solve",
 )
+_FUSED = ("stablehlo.batch_norm_grad", "stablehlo.batch_norm_training")
 _COMPLEX = ("complex<f32>", "complex<f64>")
 
 
@@ -111,7 +112,7 @@ def cut_parts(unit: Unit, pipeline: tuple[Stage, ...]) -> None:
     if isinstance(unit.target, Device) or unit.given:
         return
     roots: list[mlir.Op] = (
-        [mlir.main_function(unit.module)] if len(mlir.named(unit.module, *_NAMES)) >= MANY else []
+        [mlir.main_function(unit.module)] if len(mlir.named(unit.module, *_NAMES, *_FUSED)) >= MANY else []
     )
     while roots:
         alike: dict[Hashable, list[_Piece]] = {}
@@ -122,7 +123,8 @@ def cut_parts(unit: Unit, pipeline: tuple[Stage, ...]) -> None:
         for pieces in alike.values():
             first = pieces[0]
             part = None
-            if len(pieces) >= MANY and first.may_be_a_part():
+            enough = MORE if mlir.name_of(first.op) in _FUSED else MANY
+            if len(pieces) >= enough and first.may_be_a_part():
                 part = _compiled(unit, first.text(), len(first.given()), pipeline)
             if part is None:
                 roots += [piece.op for piece in pieces if mlir.has_regions(piece.op)]
@@ -134,7 +136,7 @@ def cut_parts(unit: Unit, pipeline: tuple[Stage, ...]) -> None:
 def _outermost(root: mlir.Op) -> Iterator[mlir.Op]:
     """Those below ``root`` that no other below it holds."""
     inside: set[Any] = set()
-    for op in mlir.named(root, *_NAMES):
+    for op in mlir.named(root, *_NAMES, *_FUSED):
         if op == root or op in inside:
             continue
         inside.update(mlir.walk(op)[1:])

@@ -42,6 +42,8 @@ class Shapes:
         self.numbers: dict[Any, Formula] = {}
         self._strides: dict[Any, list[Formula]] = {}
         self._renamed: dict[Any, Any] = {}
+        #: What was read of indexing maps with sizes and strides, by these.
+        self.read: dict[Any, Any] = {}
 
     def rename(self, old: Any, new: Any) -> None:
         """``new`` takes the place of ``old`` in the code."""
