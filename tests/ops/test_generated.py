@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.ops.generated import coverage
-from tests.ops.generated.catalog import pairs
+from tests.ops.generated.catalog import EDGES, pairs
 from tests.ops.generated.classes import classes
-from tests.ops.generated.drive import cases
+from tests.ops.generated.drive import cases, these
 from tests.ops.generated.judge import execute
 from tests.ops.generated.ledger import rows, totals
 from tests.ops.programs import OpProgram
@@ -31,6 +31,26 @@ def test_generated_programs_are_right_or_refused(share: int) -> None:
     assert {case.op for case in found if case.outcome == "refused"} <= REFUSED
     right = sum(case.outcome == "right" for case in found)
     assert right >= 0.95 * len(found)
+
+
+def test_programs_at_the_edges_are_right() -> None:
+    ops = ("einsum", "unary_einsum", "rng", "torch_index_select", "chlo.broadcast_compare")
+    asked = [(op, dtype, 3, EDGES + n) for op in ops for n, dtype in enumerate(("f32", "bf16", "i8", "ui32"))]
+    found = list(these(asked))
+    assert [case for case in found if case.outcome != "right"] == []
+    assert "einsum_config diagonal" in {kind for case in found for kind in case.classes}
+
+
+def test_each_draw_has_numbers_of_its_own() -> None:
+    types = "(tensor<f32>, tensor<f32>, tensor<1xi64>) -> tensor<9xf32>"
+    text = f"""func.func @main(%a: tensor<f32>, %b: tensor<f32>) -> (tensor<9xf32>, tensor<9xf32>) {{
+      %n = stablehlo.constant dense<9> : tensor<1xi64>
+      %r = stablehlo.rng %a, %b, %n, distribution = UNIFORM : {types}
+      %s = stablehlo.rng %a, %b, %n, distribution = UNIFORM : {types}
+      return %r, %s : tensor<9xf32>, tensor<9xf32> }}"""
+    bounds = [np.array(one, "f4").tobytes() for one in (0, 1)]
+    first, second = execute(OpProgram("rng", "f32", text, bounds, ["f32"] * 2), 1)
+    assert not set(np.frombuffer(first, "f4")) & set(np.frombuffer(second, "f4"))
 
 
 def test_the_ledger_has_no_wrong_result_and_every_program_an_outcome() -> None:
@@ -113,7 +133,8 @@ edge_padding_high = array<i64: 0, 0>, interior_padding = array<i64: 0, 2>}> : \
 
 
 def test_programs_are_drawn_for_what_was_not_hit() -> None:
-    asked = coverage.aimed({"reverse": {"dimensions out of order": ["f32"], "empty": ["f32"]}}, 40, seed=1)
+    found = {"reverse": {"dimensions out of order": ["f32"], "empty": ["f32"]}}
+    asked = coverage.aimed(found, 40, seed=1, chosen=["reverse"])
     drawn = [one for one in asked if one[0] == "reverse"]
     assert {dtype for _, dtype, _, _ in drawn} >= {"i8", "f64"}
     assert "f32" not in {dtype for _, dtype, _, _ in drawn}

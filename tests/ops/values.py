@@ -102,7 +102,9 @@ def random_bytes(rng: np.random.Generator, dtype: str, count: int, kind: str = "
 
     ``kind``: "any" with specials, "tame" without, "small" for indices and counts,
     "divisor" for what the interpreter can divide integers by, "unit" for floats between 0 and 1,
-    "bits" for what only moves: floats are any bits, NaN of any sign and content among them.
+    "bits" for what only moves: floats are any bits, NaN of any sign and content among them,
+    "finite" for small floats of both zeros and those below all normal ones, "special" for these with
+    infinities and NaN.
     """
     if dtype == "i1":
         return rng.integers(0, 2, count).astype("u1").tobytes()
@@ -153,6 +155,12 @@ def _floats(rng: np.random.Generator, dtype: str, count: int, kind: str) -> npt.
     if kind == "tame":
         return values
     mantissa, exponent = _LAYOUT[dtype]
+    if kind in ("finite", "special"):
+        wanted = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, -2.5]
+        wanted += [np.inf, -np.inf, np.nan] * (kind == "special")
+        small = np.array([1, (1 << mantissa) - 1], dtype=values.dtype)
+        chosen = np.concatenate([encode(dtype, np.array(wanted)), small]).astype(values.dtype)
+        return np.where(rng.random(count) < 0.4, rng.choice(chosen, count), values).astype(values.dtype)
     extremes = np.array([1, 1 << mantissa, (((1 << exponent) - 1) << mantissa) - 1], dtype=values.dtype)
     specials = np.concatenate([encode(dtype, np.array(_SPECIAL_FLOATS)), extremes]).astype(values.dtype)
     return np.where(rng.random(count) < 0.4, rng.choice(specials, count), values).astype(values.dtype)

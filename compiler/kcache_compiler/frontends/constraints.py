@@ -43,4 +43,30 @@ def _state(operation: Native) -> str:
     return f"initial_state has {counts} elements for {algorithm}, and {sizes} here"
 
 
-_TABLE: dict[str, Callable[[Native], str]] = {"stablehlo.rng_bit_generator": _state}
+def _einsum(operation: Native) -> str:
+    """Each letter is an axis of one size; the result has some of them once."""
+    config = operation.attributes["einsum_config"].value
+    given, arrow, result = config.replace(" ", "").partition("->")
+    terms = given.split(",")
+    if not arrow or len(terms) != len(operation.operands):
+        return f'einsum_config names each operand and the result, and is "{config}"'
+    if "." in config:  # any number of axes, which code generation refuses
+        return ""
+    if len(set(result)) != len(result) or not set(result) <= set("".join(terms)):
+        return f'the result of einsum_config "{config}" has letters of the operands, each once'
+    sizes: dict[str, int] = {}
+    for letters, value in zip([*terms, result], [*operation.operands, operation.results[0]], strict=True):
+        shape = list(value.type.shape)
+        if len(shape) != len(letters):
+            return f'einsum_config "{config}" has {len(letters)} letters for {value.type}'
+        for axis, (letter, size) in enumerate(zip(letters, shape, strict=True)):
+            if not value.type.is_dynamic_dim(axis) and sizes.setdefault(letter, size) != size:
+                return f'"{letter}" of einsum_config "{config}" is {sizes[letter]} and {size}'
+    return ""
+
+
+_TABLE: dict[str, Callable[[Native], str]] = {
+    "stablehlo.einsum": _einsum,
+    "stablehlo.rng_bit_generator": _state,
+    "stablehlo.unary_einsum": _einsum,
+}

@@ -6,6 +6,7 @@ from kcache_compiler.errors import InvalidProgram
 from kcache_compiler.frontends import context as mlir
 from kcache_compiler.frontends.approximate import exact_top_k
 from kcache_compiler.frontends.context import Native
+from kcache_compiler.frontends.ragged import define_ragged
 
 #: CHLO ops that code generation computes itself, more accurately than their legalization would.
 NATIVE_CHLO = frozenset(
@@ -87,6 +88,10 @@ def legalize_chlo(module: Native, names: set[str]) -> None:
     if not rest and not topk:
         return
     _set_aside(module, native | {f"chlo.broadcast_{op}" for op in NATIVE_CHLO})
+    if "chlo.scan" in names:
+        _scan_nothing(module)
+    if "chlo.ragged_dot" in names:
+        define_ragged(module, _all(module, {"chlo.ragged_dot"}))
     try:
         mlir.run_passes(module, LEGALIZE)
     except mlir.mlir_error() as error:
@@ -126,6 +131,26 @@ def _restore_topk(module: Native) -> bool:
             _replace(native, operation, "chlo.top_k", {"k": details["k"]})
             restored = True
     return restored
+
+
+def _scan_nothing(module: Native) -> None:
+    """Scans along an axis of no elements give nothing, and what they carry; their legalization slices one."""
+    native = mlir.native_ir()
+    with module.context, native.Location.unknown():
+        for operation in _all(module, {"chlo.scan"}):
+            inputs, inits = list(operation.attributes["operandSegmentSizes"])
+            axis = native.IntegerAttr(operation.attributes["dimension"]).value
+            if not inputs or operation.operands[0].type.shape[axis] != 0:
+                continue
+            results = list(operation.results)
+            for result in results[: len(results) - inits]:
+                empty = native.Attribute.parse(f"dense<> : {result.type}")
+                with native.InsertionPoint(operation):
+                    made = native.Operation.create("stablehlo.constant", [result.type], [], {"value": empty})
+                result.replace_all_uses_with(made.results[0])
+            for result, init in zip(results[-inits:], list(operation.operands)[inputs:], strict=True):
+                result.replace_all_uses_with(init)
+            operation.erase()
 
 
 def _all(module: Native, names: set[str]) -> list[Native]:

@@ -44,13 +44,13 @@ def main() -> int:
     found: list[Case] = []
     table: dict[tuple[str, str], Counter[str]] = {}
     chosen = drawn(pairs(options.op, options.dtype), options.programs, options.seed)
-    end = time.monotonic() + options.seconds
     module = f"tests.ops.generated.{'relaxed' if options.relaxed else 'child'}"
     if options.aim:
-        asked = coverage.aimed(coverage.hits(), options.programs, options.seed)
+        asked = coverage.aimed(coverage.hits(), options.programs, options.seed, options.op)
         made = these(asked, options.level, progress=_progress, module=module)
     else:
         made = cases(chosen, options.programs, options.seed, options.level, _progress, module=module)
+    end = time.monotonic() + options.seconds
     for case in itertools.takewhile(lambda _: time.monotonic() < end, made):
         found.append(case)
         table.setdefault((case.op, case.dtype), Counter())[case.outcome] += 1

@@ -14,6 +14,7 @@ from tests.ops.generated import (
     nested,
     norms,
     placing,
+    ragged,
     randoms,
     reducing,
     several,
@@ -39,6 +40,7 @@ FAMILIES: dict[str, Family] = {
         composed,
         nested,
         several,
+        ragged,
     )
     for op, family in sorted(part.families().items())
 }
@@ -63,7 +65,11 @@ def drawn(chosen: list[tuple[str, str]], count: int, seed: int) -> list[tuple[st
     return [chosen[int(place)] for place in sorted(places)]
 
 
+#: Programs from this number on are drawn at the edges of what there is.
+EDGES = 100
+
+
 def program(op: str, dtype: str, seed: int, number: int) -> OpProgram:
     """The same one for the same arguments, on every machine."""
     rng = generator("generated", op, dtype, seed, number)
-    return FAMILIES[op].make(Draft(op, dtype, rng))
+    return FAMILIES[op].make(Draft(op, dtype, rng, edge=number >= EDGES))

@@ -23,7 +23,48 @@ _AXES = re.compile(r"(dimensions|dims|permutation|map|dims_to_operand_dims)$")
 _WITH_BODY = ("map", "reduce", "reduce_window", "scatter", "select_and_scatter", "sort")
 _BY_INDEX = ("dynamic_gather", "dynamic_slice", "dynamic_update_slice", "gather", "scatter")
 #: Attributes that say nothing of what is computed.
-_SKIPPED = ("name", "decomposition", "einsum_config", "value", "epsilon", "precision_config", "fft_length")
+_SKIPPED = (
+    *("name", "decomposition", "value", "epsilon", "fft_length", "operandSegmentSizes", "resultSegmentSizes"),
+)
+_BOTH = ("false", "true")
+_ORDERS = ("EQ", "GE", "GT", "LE", "LT", "NE")
+_TYPES = ("FLOAT", "SIGNED", "TOTALORDER", "UNSIGNED")
+_INDICES = (*INTEGERS,)
+#: Operations that the specification does not define for complex numbers with infinite or NaN parts.
+_OPEN = (
+    *("_asin_acos_kernel", "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "convolution"),
+    *("cosh", "cosine", "divide", "dot", "dot_general", "dynamic_conv", "einsum", "exponential"),
+    *("exponential_minus_one", "log", "log_plus_one", "logistic", "multiply", "power", "ragged_dot", "rsqrt"),
+    *("sign", "sine", "sinh", "sqrt", "square", "tan", "tanh", "unary_einsum"),
+)
+#: Values of attributes that the specification names.
+_STATED: dict[str, dict[str, tuple[str, ...]]] = {
+    "batch_norm_grad": {"feature_index": ("0", "above 0")},
+    "batch_norm_inference": {"feature_index": ("0", "above 0")},
+    "batch_norm_training": {"feature_index": ("0", "above 0")},
+    "chlo.broadcast_compare": {"comparison_direction": _ORDERS, "compare_type": _TYPES},
+    "cholesky": {"lower": _BOTH},
+    "compare": {"comparison_direction": _ORDERS, "compare_type": _TYPES},
+    "convert": {"to": tuple(DTYPES)},
+    "convolution": {"precision_config": ("DEFAULT", "HIGH", "HIGHEST")},
+    "dot": {"precision_config": ("DEFAULT", "HIGH", "HIGHEST")},
+    "dot_general": {"precision_config": ("DEFAULT", "HIGH", "HIGHEST")},
+    "dynamic_gather": {"index": _INDICES},
+    "dynamic_slice": {"index": _INDICES},
+    "dynamic_update_slice": {"index": _INDICES},
+    "fft": {"fft_type": ("FFT", "IFFT", "IRFFT", "RFFT")},
+    "gather": {"index": _INDICES, "indices_are_sorted": _BOTH},
+    "rng": {"rng_distribution": ("NORMAL", "UNIFORM")},
+    "rng_bit_generator": {"rng_algorithm": ("DEFAULT", "PHILOX", "THREE_FRY")},
+    "scatter": {"index": _INDICES, "indices_are_sorted": _BOTH, "unique_indices": _BOTH},
+    "sort": {"dimension": ("0", "above 0"), "is_stable": _BOTH},
+    "triangular_solve": {
+        "left_side": _BOTH,
+        "lower": _BOTH,
+        "transpose_a": ("ADJOINT", "NO_TRANSPOSE", "TRANSPOSE"),
+        "unit_diagonal": _BOTH,
+    },
+}
 
 
 def classes(program: OpProgram) -> list[str]:
@@ -46,9 +87,12 @@ def _attributes(line: str) -> list[tuple[str, str]]:
     start = line.find("<{")
     if start < 0:
         return []
-    depth, parts, last = 0, list[str](), start + 2
+    depth, parts, last, quoted = 0, list[str](), start + 2, False
     for place in range(start + 2, len(line)):
         letter = line[place]
+        quoted ^= letter == '"'
+        if quoted:
+            continue
         if letter in "<[({":
             depth += 1
         elif letter in ">])}" and line[place - 1 : place + 1] != "->":
@@ -65,6 +109,10 @@ def _attributes(line: str) -> list[tuple[str, str]]:
 def _attribute(key: str, value: str) -> list[str]:
     if key in _SKIPPED:
         return []
+    if key == "precision_config":
+        return re.findall(r"precision (\w+)", value)
+    if key == "einsum_config":
+        return _forms(value.strip('"'))
     if match := _ENUM.match(value):
         return [match[1]]
     if value in ("true", "false"):
@@ -80,11 +128,29 @@ def _attribute(key: str, value: str) -> list[str]:
     return _numbers(key, re.sub(r" : .*|^array<i64:?|^dense<", "", value))
 
 
+def _forms(config: str) -> list[str]:
+    """What becomes of the letters of an ``einsum``."""
+    given, _, result = config.partition("->")
+    terms = given.split(",")
+    letters = dict.fromkeys("".join(terms))
+    shared = (
+        {letter for letter in letters if all(letter in term for term in terms)} if len(terms) > 1 else set()
+    )
+    kinds = {
+        "batch": bool(shared & set(result)),
+        "contracted": bool(shared - set(result)),
+        "diagonal": any(len(set(term)) < len(term) for term in terms),
+        "summed alone": bool(letters.keys() - shared - set(result)),
+        "transposed": list(result) != [letter for letter in letters if letter in result],
+    }
+    return [kind for kind, holds in kinds.items() if holds] or ["kept"]
+
+
 def _numbers(name: str, text: str) -> list[str]:
     numbers = [int(one) for one in _NUMBER.findall(text)]
     if not numbers:
         return ["none"]
-    if _AXES.search(name) and name != "window_dimensions":
+    if _AXES.search(name) and name not in ("window_dimensions", "batch_dims"):
         return ["in order" if numbers == sorted(numbers) else "out of order"]
     if name.startswith(("index_vector_dim", "dimension", "iota", "feature_index", "dim", "index")):
         return ["0" if numbers[0] == 0 else "above 0"]
@@ -144,6 +210,11 @@ def _values(program: OpProgram) -> set[str]:
     return {f"values {name}" for name, mask in kinds_of.items() if mask.any()}
 
 
+def stated(op: str) -> list[str]:
+    """Classes that the specification names, whether programs had them or not."""
+    return [f"{name} {value}" for name, values in _STATED.get(op, {}).items() for value in values]
+
+
 def of_attribute(kind: str) -> bool:
     """Whether the class is of an attribute, and not of the arguments' shapes and values."""
     return not kind.startswith(("rank ", "empty", "one element", "values "))
@@ -152,6 +223,9 @@ def of_attribute(kind: str) -> bool:
 def expected(op: str, kind: str, dtype: str) -> bool:
     """Whether the specification lets programs of ``dtype`` have the class."""
     real, whole = dtype in FLOATS + COMPLEX, dtype in (*INTEGERS, "i1")
+    plain = op.removeprefix("chlo.").removeprefix("broadcast_")
+    if kind in ("values NaN", "values inf") and dtype in COMPLEX and plain in _OPEN:
+        return False
     if kind.startswith("values "):
         number = kind in ("values least", "values greatest", "values 0", "values -1")
         if number:
@@ -159,6 +233,8 @@ def expected(op: str, kind: str, dtype: str) -> bool:
         return real
     if kind.startswith("comparison_direction "):
         return dtype not in COMPLEX or kind.endswith((" EQ", " NE"))
+    if kind == "rng_distribution NORMAL":
+        return dtype in FLOATS
     if kind.startswith("compare_type "):
         named = {
             "SIGNED": dtype.startswith("i") and dtype != "i1",

@@ -6,12 +6,14 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 
 from kcache_compiler.types import DTYPE_BYTES
 from tests.ops.compare import BITS
+from tests.ops.generated.convolved import numbers, stored
 from tests.ops.generated.draft import Draft, Family, Shape, sums
 from tests.ops.generated.reducing import convolution
-from tests.ops.programs import OpProgram
+from tests.ops.programs import OpProgram, total_ranks
 from tests.ops.values import ALL, FLOATS, INTEGERS, NUMBERS, random_bytes, tensor
 
 _BITS = ("i1", *INTEGERS)
@@ -51,6 +53,7 @@ def families() -> dict[str, Family]:
         "dynamic_conv": Family(NUMBERS, _dynamic_conv),
         "einsum": Family(NUMBERS, _einsum),
         "func.narrow": Family(INTEGERS, _narrow),
+        "unary_einsum": Family(NUMBERS, _any_einsum),
     }
 
 
@@ -74,21 +77,50 @@ def _broadcast(op: str) -> Callable[[Draft], OpProgram]:
         )
         tame = "tame" if op in ("atan2", "power", "multiply", "maximum", "minimum") else "any"
         kinds = [tame if draft.dtype in ("c64", "c128") or op in ("atan2", "power") else "any"] * 2
+        if draft.edge and kinds[0] == "tame":
+            kinds = ["finite" if draft.dtype in ("c64", "c128") else "any"] * 2
         if op in ("polygamma", "zeta"):
             kinds = ["small", "unit"]
+        order = _order(draft) if op == "compare" and draft.edge else ""
+        kinds = ["bits", "bits"] if order == "TOTALORDER" else kinds
         operands = [draft.argument(shape, kind) for shape, kind in zip((first, second), kinds, strict=True)]
         way = draft.pick(("EQ", "NE", "LT", "LE", "GT", "GE"))
         attributes = f"comparison_direction = #chlo<comparison_direction {way}>" if op == "compare" else ""
+        if order:
+            attributes += f", compare_type = #chlo<comparison_type {order}>"
         made = {"compare": "i1", "complex": {"f32": "c64", "f64": "c128"}.get(draft.dtype, "")}
         ulps = 4.0 if op in ("atan2", "power") else 64.0 if draft.dtype in ("c64", "c128") else 0.0
         absolute = 1e-5 if draft.dtype == "c64" else 0.0
         if op in ("polygamma", "zeta"):  # accuracy is tested elsewhere
             ulps, absolute = 96.0, 4e-5 if draft.dtype == "f32" else 1e-9
-        return draft.program(
-            draft.call(operands, [(made.get(op, draft.dtype), spread)], attributes), ulps, absolute
-        )
+        results = draft.call(operands, [(made.get(op, draft.dtype), spread)], attributes)
+        expected = None
+        if order == "TOTALORDER":  # the interpreter has -0 as 0, and some NaN elsewhere
+            ranks = [
+                total_ranks(draft.dtype, data).reshape(one.shape)
+                for data, one in zip(draft.inputs, operands, strict=True)
+            ]
+            expected = [_WAYS[way](*np.broadcast_arrays(*ranks)).astype(np.uint8).tobytes()]
+        return draft.program(results, ulps, absolute, expected)
 
     return make
+
+
+_WAYS: dict[str, Callable[..., npt.NDArray[np.bool_]]] = {
+    "EQ": np.equal,
+    "NE": np.not_equal,
+    "LT": np.less,
+    "LE": np.less_equal,
+    "GT": np.greater,
+    "GE": np.greater_equal,
+}
+
+
+def _order(draft: Draft) -> str:
+    """A type of comparison that the dtype has."""
+    if draft.dtype in FLOATS:
+        return draft.pick(("FLOAT", "TOTALORDER"))
+    return "UNSIGNED" if draft.dtype.startswith("u") else "SIGNED"
 
 
 def _broadcast_select(draft: Draft) -> OpProgram:
@@ -155,6 +187,8 @@ def _einsum(draft: Draft) -> OpProgram:
     """Letters that are shared and kept, summed, or of one side; the interpreter has ``dot_general``, whose
     result has them in this order.
     """
+    if draft.edge:
+        return _any_einsum(draft)
     sizes = [draft.size() if place != 1 else draft.number(1, 6) for place in range(4)]
     batch, shared, left, right = (min(size, 9) for size in sizes)
     kind, absolute = sums(draft, shared)
@@ -168,11 +202,42 @@ def _einsum(draft: Draft) -> OpProgram:
         draft.call(operands, [result], f'einsum_config = "{config}"'), absolute=4 * absolute
     )
     shares = "lhs_batching_dimensions = [0], rhs_batching_dimensions = [0], " if batched else ""
-    numbers = (
+    stated = (
         f"dot_dimension_numbers = #stablehlo.dot<{shares}lhs_contracting_dimensions = "
         f"[{2 if batched else 1}], rhs_contracting_dimensions = [{1 if batched else 0}]>"
     )
-    return draft.instead(program, operands, result, numbers, "dot_general")
+    return draft.instead(program, operands, result, stated, "dot_general")
+
+
+def _term(draft: Draft, letters: str, count: int) -> str:
+    return "".join(draft.pick(letters) for _ in range(count))
+
+
+def _any_einsum(draft: Draft) -> OpProgram:
+    """Letters of one operand or two, which may come twice in one, and need not be in the result."""
+    letters = "abcde"[: draft.number(2, 5)]
+    count = 1 if draft.op == "unary_einsum" else 2
+    terms = [_term(draft, letters, draft.number(0 if count == 2 else 1, 4)) for _ in range(count)]
+    used = list(dict.fromkeys("".join(terms)))
+    order = [used[axis] for axis in draft.axes(len(used), len(used) if draft.chance(0.4) else 0)]
+    sizes = {letter: draft.number(0 if draft.chance(0.1) else 1, 4) for letter in used}
+    shapes = [tuple(sizes[letter] for letter in term) for term in terms]
+    result = tuple(sizes[letter] for letter in order)
+    summed = math.prod(sizes[letter] for letter in used if letter not in order)
+    kind, absolute = sums(draft, summed)
+    if summed == 1 and count == 1:
+        kind, absolute = "bits", 0.0
+    operands = [draft.argument(shape, kind) for shape in shapes]
+    config = f"{','.join(terms)}->{''.join(order)}"
+    given = [
+        numbers(draft.dtype, content, shape) for content, shape in zip(draft.inputs, shapes, strict=True)
+    ]
+    with np.errstate(invalid="ignore", over="ignore"):
+        made = np.einsum(config, *given)
+    made = made != 0 if draft.dtype == "i1" else made
+    expected = [stored(draft.dtype, np.ascontiguousarray(made))]
+    results = draft.call(operands, [(draft.dtype, result)], f'einsum_config = "{config}"')
+    return draft.program(results, absolute=16 * absolute * max(summed, 1), expected=expected)
 
 
 def _narrow(draft: Draft) -> OpProgram:

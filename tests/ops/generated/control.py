@@ -51,7 +51,8 @@ def _while(draft: Draft) -> OpProgram:
     shape: Shape = draft.shape(0, 3)
     index = draft.pick(("i32", "i64", "ui32"))
     turns = draft.argument((), "small", index)
-    first, second = draft.argument(shape, "small"), draft.argument(shape, "small")
+    values = "any" if draft.edge else "small"
+    first, second = draft.argument(shape, values), draft.argument(shape, values)
     scalar, kind = tensor(index, ()), first.type
     zero = draft.line(f"stablehlo.constant dense<0> : {scalar}", index, ())
     regions = [
@@ -75,7 +76,8 @@ def _map(draft: Draft) -> OpProgram:
         f"{{\n  ^bb0(%p: {scalar}, %q: {scalar}):\n    %s = stablehlo.{op} %p, %q : {scalar}\n"
         f"    %t = stablehlo.multiply %s, %p : {scalar}\n    stablehlo.return %t : {scalar}\n  }}"
     )
-    operands = [draft.argument(shape, "small"), draft.argument(shape, "small")]
+    values = "any" if draft.edge else "small"
+    operands = [draft.argument(shape, values), draft.argument(shape, values)]
     dims = integers(range(len(shape)))
     return draft.program(draft.call(operands, [(draft.dtype, shape)], f"dimensions = {dims}", [region]))
 
@@ -91,7 +93,8 @@ def _composite(draft: Draft) -> OpProgram:
     shape = draft.shape()
     x, y = draft.argument(shape), draft.argument(shape)
     _function(draft, x.type)
-    attributes = 'name = "my.op", decomposition = @inner, version = 1 : i32'
+    version = draft.number(0, 3) if draft.edge else 1
+    attributes = f'name = "my.op", decomposition = @inner, version = {version} : i32'
     return draft.program(draft.call([x, y], [(draft.dtype, shape)], attributes))
 
 

@@ -57,6 +57,8 @@ class Draft:
     functions: str = ""
     #: Values so far, which names count.
     count: int = 0
+    #: Whether it is drawn at the edges: all ranks, empty shapes, special values, rare attributes.
+    edge: bool = False
 
     # -- choices
 
@@ -83,8 +85,12 @@ class Draft:
 
     def shape(self, low: int = 0, high: int = 4, limit: int = _LIMIT) -> Shape:
         """A shape of ``low`` to ``high`` dimensions; of up to 6 now and then, where nothing is said of it."""
-        rank = self.number(5, 6) if high == 4 and self.chance(0.08) else self.number(low, high)
+        often = 0.4 if self.edge else 0.08
+        rank = self.number(5, 6) if high == 4 and self.chance(often) else self.number(low, high)
         sizes = [self.size() for _ in range(rank)]
+        if self.edge and rank and self.chance(0.3):
+            sizes = [1] * rank
+            sizes[self.number(0, rank - 1)] = self.number(0, 1)
         while math.prod(max(size, 1) for size in sizes) > limit:
             largest = sizes.index(max(sizes))
             sizes[largest] = (sizes[largest] + 1) // 2
@@ -221,6 +227,8 @@ def sums(draft: Draft, terms: int) -> tuple[str, float]:
     """The kind of values to add, and how far another order of ``terms`` sums may be off."""
     if draft.dtype in INTEGERS or draft.dtype == "i1":
         return "any", 0.0
+    if draft.edge and draft.dtype in FLOATS and draft.chance(0.6):
+        return "special", EPSILON[draft.dtype] * max(terms, 1) * 60
     if draft.dtype in ("f32", "f64", *COMPLEX) and draft.chance(0.6):
         return "small", 0.0
     return "tame", EPSILON[draft.dtype] * max(terms, 1) * 60

@@ -82,6 +82,10 @@ _CHLO_COMPLEX = ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "sin
 _TAME = ("multiply", "divide", "sign", "maximum", "minimum", "clamp")
 
 
+#: Where the interpreter takes other sides of branch cuts than the C library, or is exact near 0 or ours is.
+_BRANCHES = ("atan2", "log_plus_one", "power")
+
+
 def families() -> dict[str, Family]:
     """Every operation of this file."""
     found = {op: Family(dtypes, _exact(arity)) for op, (arity, dtypes) in _EXACT.items()}
@@ -118,7 +122,7 @@ def _exact(arity: int) -> Callable[[Draft], OpProgram]:
     def make(draft: Draft) -> OpProgram:
         shape = draft.shape()
         tame = draft.dtype in COMPLEX and draft.op in _TAME
-        kind = "tame" if tame else "any"
+        kind = ("finite" if draft.edge and draft.op != "divide" else "tame") if tame else "any"
         scalars = draft.op == "clamp" and draft.chance(0.5)
         shapes = [() if scalars and number != 1 and draft.chance(0.7) else shape for number in range(arity)]
         operands = [draft.argument(one, kind) for one in shapes]
@@ -158,6 +162,8 @@ def _inexact(arity: int) -> Callable[[Draft], OpProgram]:
     def make(draft: Draft) -> OpProgram:
         shape = draft.shape()
         kind = "small" if draft.dtype in INTEGERS else "tame" if draft.dtype in COMPLEX else "any"
+        if draft.edge and (draft.dtype in INTEGERS or draft.op not in _BRANCHES):
+            kind = "finite" if draft.dtype in COMPLEX else "any"
         operands = [draft.argument(shape, kind) for _ in range(arity)]
         made = draft.call(operands, [(draft.dtype, shape)])
         if draft.dtype in INTEGERS:
@@ -176,6 +182,8 @@ def _special(arity: int, kind: str) -> Callable[[Draft], OpProgram]:
     def make(draft: Draft) -> OpProgram:
         shape = draft.shape()
         kinds = ["small" if arity == 2 and number == 0 else kind for number in range(arity)]
+        if draft.edge and arity == 1:
+            kinds = ["finite" if draft.dtype in COMPLEX else "any"]
         operands = [draft.argument(shape, "small" if one == "large" else one) for one in kinds]
         made = draft.call(operands, [(draft.dtype, shape)])
         return draft.program(made, 96.0, loose[draft.dtype])
@@ -186,7 +194,8 @@ def _special(arity: int, kind: str) -> Callable[[Draft], OpProgram]:
 def _chlo_exact(arity: int) -> Callable[[Draft], OpProgram]:
     def make(draft: Draft) -> OpProgram:
         shape = draft.shape()
-        kind = "tame" if draft.dtype in COMPLEX else "any"
+        kind = ("finite" if draft.edge else "tame") if draft.dtype in COMPLEX else "any"
+        kind = "any" if draft.edge and draft.op == "chlo.conj" else kind
         operands = [draft.argument(shape, kind) for _ in range(arity)]
         loose = _looseness(draft, 0.0) if kind == "tame" else (0.0, 0.0)
         return draft.program(draft.call(operands, [(draft.dtype, shape)]), *loose)
@@ -201,7 +210,7 @@ def _test(draft: Draft) -> OpProgram:
 
 def _magnitude(draft: Draft) -> OpProgram:
     shape, pair = draft.shape(), draft.dtype in COMPLEX
-    value = draft.argument(shape, "tame" if pair else "any")
+    value = draft.argument(shape, "tame" if pair and not draft.edge else "any")
     return draft.program(
         draft.call([value], [(_PARTS.get(draft.dtype, draft.dtype), shape)]), 3.0 if pair else 0.0
     )
@@ -278,7 +287,10 @@ def _convert(draft: Draft) -> OpProgram:
 
 def _precision(draft: Draft) -> OpProgram:
     shape = draft.shape()
-    attributes = f"exponent_bits = {draft.number(1, 11)} : i32, mantissa_bits = {draft.number(0, 52)} : i32"
+    exponent, mantissa = draft.number(1, 11), draft.number(0, 52)
+    if draft.edge:
+        exponent, mantissa = draft.pick((1, 1, exponent)), draft.pick((0, 1, mantissa))
+    attributes = f"exponent_bits = {exponent} : i32, mantissa_bits = {mantissa} : i32"
     return draft.program(draft.call([draft.argument(shape)], [(draft.dtype, shape)], attributes))
 
 

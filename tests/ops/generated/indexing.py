@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from kcache_compiler.types import DTYPE_BYTES
 from tests.ops.compare import BITS
 from tests.ops.generated.draft import Draft, Family, Shape, integers
 from tests.ops.generated.flags import Indices
@@ -11,6 +12,7 @@ from tests.ops.programs import OpProgram
 from tests.ops.values import ALL, DTYPES, FLOATS, INTEGERS
 
 _REAL = (*INTEGERS, *FLOATS)
+_INDEX = ("i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64")
 
 
 def families() -> dict[str, Family]:
@@ -63,7 +65,7 @@ def _numbers(draft: Draft) -> tuple[str, Shape, Shape, Shape, list[int]]:
 def _gather(draft: Draft) -> OpProgram:
     numbers, operand, indices, result, slices = _numbers(draft)
     value = draft.argument(operand, "bits")
-    index = draft.pick(("i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64"))
+    index = draft.pick(_INDEX)
     kind = "small" if index.startswith("ui") else draft.pick(("small", "any"))
     where = draft.argument(indices, kind, index)
     if draft.chance(0.3):  # in order
@@ -80,7 +82,7 @@ def _gather(draft: Draft) -> OpProgram:
 def _dynamic_gather(draft: Draft) -> OpProgram:
     numbers, operand, indices, result, slices = _numbers(draft)
     value = draft.argument(operand, "bits")
-    index = draft.pick(("i32", "i64"))
+    index = draft.pick(_INDEX if draft.edge else ("i32", "i64"))
     where = draft.argument(indices, "small", index)
     sizes = draft.numbers(slices, index)
     return draft.program(
@@ -98,7 +100,27 @@ def _top_k(draft: Draft) -> OpProgram:
     return draft.program(draft.call([value], [(draft.dtype, result), ("i32", result)], f"k = {k} : i64"))
 
 
+def _any_index_select(draft: Draft) -> OpProgram:
+    """Along any axis, with axes before it that operand and indices share."""
+    shape = tuple(draft.number(1, 4) for _ in range(draft.number(1, 4)))
+    axis = draft.number(0, len(shape) - 1)
+    batch = draft.number(0, axis)
+    index, kind = draft.pick(("i32", "i64", "i8", "ui16")), "bits" if draft.chance(0.5) else "any"
+    wanted = (*shape[:batch], *(draft.size() for _ in range(draft.number(0, 2))))
+    places = draft.rng.integers(0, shape[axis], wanted)
+    where = draft.given(wanted, places.astype(DTYPES[index][1]).tobytes(), index)
+    value = draft.argument(shape, kind)
+    result = (*shape[:axis], *wanted[batch:], *shape[axis + 1 :])
+    attributes = f"dim = {axis} : i64, batch_dims = {batch} : i64"
+    made = draft.call([value, where], [(draft.dtype, result)], attributes)
+    given = np.frombuffer(draft.inputs[1], f"V{DTYPE_BYTES[draft.dtype]}").reshape(shape)
+    rows = [np.take(given[at], places[at], axis - batch) for at in np.ndindex(*shape[:batch])]
+    return draft.program(made, BITS, expected=[b"".join(row.tobytes() for row in rows)])
+
+
 def _index_select(draft: Draft) -> OpProgram:
+    if draft.edge:
+        return _any_index_select(draft)
     shape = (draft.number(1, 5), *draft.shape(0, 2, 40))
     where = draft.given((3,), draft.rng.integers(0, shape[0], 3).astype("<i4").tobytes(), "i32")
     value, result = draft.argument(shape), (3, *shape[1:])

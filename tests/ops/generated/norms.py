@@ -43,6 +43,7 @@ def _norm(draft: Draft) -> _Norm:
 
 
 def _argument(draft: Draft, shape: Shape, kind: str = "tame") -> tuple[Value, Array]:
+    kind = "finite" if draft.edge and kind == "tame" else kind
     value = draft.argument(shape, kind)
     return value, decode(draft.dtype, np.frombuffer(draft.inputs[-1], _storage(draft))).reshape(shape)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 
@@ -51,11 +52,14 @@ def _region(ops: list[str], dtypes: list[str]) -> str:
 def _scatter(draft: Draft) -> OpProgram:
     """Sums and products of floats keep the order of the updates, as the interpreter does."""
     made = scatter(draft.number(0, 10**9), draft.dtype, "set")
+    if draft.edge:
+        made = replace(made, index=draft.pick(("i16", "ui16", made.index)))
     numbers = re.findall(r"#stablehlo.scatter<(.*?)>>?}", made.text)[0].rstrip(">")
     dtypes = [draft.dtype, *([draft.pick(("i32", "f32", draft.dtype))] if draft.chance(0.25) else [])]
     ops = [draft.pick(_combiners(dtype)) for dtype in dtypes]
     kind = draft.pick(("small", "tame", "any"))
-    kinds = ["tame" if dtype in COMPLEX else kind for dtype in dtypes]
+    tame = "finite" if draft.edge else "tame"
+    kinds = [tame if dtype in COMPLEX else kind for dtype in dtypes]
     inputs = [draft.argument(made.operand, *pair) for pair in zip(kinds, dtypes, strict=True)]
     where = draft.given(made.indices, _indices(draft, made), made.index)
     updates = [draft.argument(made.updates, *pair) for pair in zip(kinds, dtypes, strict=True)]
@@ -99,6 +103,10 @@ def _sort(draft: Draft) -> OpProgram:
     operands = [draft.argument(shape, *pair) for pair in zip(kinds, dtypes, strict=True)]
     # Where equal elements cannot be told apart, no order need be kept.
     alone = not others and kind != "any" and "real" not in comparator and "abs" not in comparator
+    if draft.edge:
+        whole = draft.dtype in ("i1", *INTEGERS) or (draft.dtype in COMPLEX and "real" in comparator)
+        alone = not others and "abs" not in comparator and ((whole and kind != "bits") or kind == "small")
+        alone &= draft.dtype not in COMPLEX or "imag" in comparator
     stable = "false" if alone and draft.chance(0.4) else "true"
     named = [f"%{'xyz'[n]}{side}: {tensor(dtype, ())}" for n, dtype in enumerate(dtypes) for side in "ab"]
     region = f"{{\n  ^bb0({', '.join(named)}):\n    {comparator}\n    stablehlo.return %s : tensor<i1>\n  }}"
@@ -115,6 +123,8 @@ def _comparator(draft: Draft, dtypes: list[str]) -> tuple[str, str]:
     way, dtype = draft.pick(("LT", "GT")), draft.dtype
     if dtype in COMPLEX:
         part, kind = tensor("f32" if dtype == "c64" else "f64", ()), tensor(dtype, ())
+        if draft.edge and draft.chance(0.5):
+            return _by_both_parts(way, draft.pick(("LT", "GT")), part, kind), "tame"
         take = draft.pick(("real", "imag"))
         lines = [f"%k{side} = stablehlo.{take} %x{side} : ({kind}) -> {part}" for side in "ab"]
         return "\n    ".join([*lines, _compare("%s", way, "%ka", "%kb", part)]), draft.pick(("tame", "small"))
@@ -134,6 +144,20 @@ def _comparator(draft: Draft, dtypes: list[str]) -> tuple[str, str]:
         ways.append(("\n    ".join(two), "small"))
         ways.append((_compare("%s", way, "%ya", "%yb", second), "any"))
     return draft.pick(ways)
+
+
+def _by_both_parts(way: str, second: str, part: str, kind: str) -> str:
+    """Complex numbers by their real parts, and where these are equal by the others."""
+    lines = [
+        f"%k{take[0]}{side} = stablehlo.{take} %x{side} : ({kind}) -> {part}"
+        for take in ("real", "imag")
+        for side in "ab"
+    ]
+    lines.append(_compare("%e", "EQ", "%kra", "%krb", part))
+    lines.append(_compare("%f", way, "%kra", "%krb", part))
+    lines.append(_compare("%g", second, "%kia", "%kib", part))
+    lines.append("%s = stablehlo.select %e, %g, %f : tensor<i1>, tensor<i1>")
+    return "\n    ".join(lines)
 
 
 def _in_total_order(draft: Draft, dtypes: list[str], shape: Shape, axis: int, rising: bool) -> list[bytes]:

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from tests.ops.generated.draft import Draft, Family, Shape
+from tests.ops.generated.draft import Draft, Family, Shape, Value
 from tests.ops.programs import OpProgram
-from tests.ops.values import FLOATS, INTEGERS
+from tests.ops.values import DTYPES, FLOATS, INTEGERS, encode, tensor
 
 _BYTES = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8}
 Words = npt.NDArray[np.uint64]
@@ -17,7 +17,88 @@ Words = npt.NDArray[np.uint64]
 
 def families() -> dict[str, Family]:
     """Every operation of this file."""
-    return {"rng_bit_generator": Family((*INTEGERS, *FLOATS), _bits)}
+    return {
+        "rng": Family((*INTEGERS, *FLOATS), _numbers),
+        "rng_bit_generator": Family((*INTEGERS, *FLOATS), _bits),
+    }
+
+
+def _numbers(draft: Draft) -> OpProgram:
+    """Which numbers come is left open: the results are whether each is between the bounds, and whether as
+    many as should be, within six deviations, are in the lower half (uniform), or near the mean and below it.
+    """
+    normal = draft.dtype in FLOATS and draft.chance(0.5)
+    shape = draft.pick(((2048,), (16, 128), (4, 8, 64), draft.shape()))
+    low, middle, high = _bounds(draft)
+    middle = draft.number(-2, 2) if normal else middle
+    given = [_scalar(draft, number) for number in ((middle, 1) if normal else (low, high))]
+    sizes = draft.numbers(shape)
+    name = "NORMAL" if normal else "UNIFORM"
+    attributes = f"rng_distribution = #stablehlo<rng_distribution {name}>"
+    made = draft.call([*given, sizes], [(draft.dtype, shape)], attributes)[0]
+    count = math.prod(shape)
+    if not normal:
+        inside = _both(draft, _is(draft, made, "GE", low), _is(draft, made, "LT", high))
+        halves = _counted(draft, _is(draft, made, "LT", middle), count, 0.5)
+        return draft.program([inside, halves], expected=[bytes([1]) * count, bytes([1])])
+    near = _both(draft, _is(draft, made, "GT", middle - 1), _is(draft, made, "LT", middle + 1))
+    below = _is(draft, made, "LT", middle)
+    found = [_counted(draft, near, count, 0.6827), _counted(draft, below, count, 0.5)]
+    return draft.program(found, expected=[bytes([1]), bytes([1])])
+
+
+def _bounds(draft: Draft) -> tuple[int, int, int]:
+    """A lower bound, a higher one, and the number in their middle."""
+    if draft.dtype in INTEGERS and draft.chance(0.3):
+        limits = np.iinfo(DTYPES[draft.dtype][1])
+        half = (int(limits.max) - int(limits.min)) // 2
+        return int(limits.min), int(limits.min) + half, int(limits.min) + 2 * half
+    half = draft.number(8 if draft.dtype in FLOATS else 1, 20)
+    low = draft.number(0, 20) if draft.dtype.startswith("u") else draft.number(-20, 20)
+    return low, low + half, low + 2 * half
+
+
+def _scalar(draft: Draft, number: int) -> Value:
+    storage = DTYPES[draft.dtype][1]
+    if draft.dtype in FLOATS:
+        return draft.given((), encode(draft.dtype, np.array(float(number))).tobytes(), draft.dtype)
+    return draft.given((), np.array(number, storage).tobytes(), draft.dtype)
+
+
+def _is(draft: Draft, value: Value, way: str, number: int) -> Value:
+    text = f"{number}.0" if draft.dtype in FLOATS else str(number)
+    constant = f"stablehlo.constant dense<{text}> : {value.type}"
+    bound = draft.line(constant, value.dtype, value.shape)
+    flags = tensor("i1", value.shape)
+    known = f"stablehlo.compare {way}, {value.name}, {bound.name} : ({value.type}, {value.type}) -> {flags}"
+    return draft.line(known, "i1", value.shape)
+
+
+def _both(draft: Draft, one: Value, other: Value) -> Value:
+    return draft.line(f"stablehlo.and {one.name}, {other.name} : {one.type}", "i1", one.shape)
+
+
+def _counted(draft: Draft, flags: Value, count: int, share: float) -> Value:
+    """Whether about so many are true; of few, any number."""
+    slack = 6 * math.sqrt(count * share * (1 - share)) + 1
+    least, most = max(0, math.floor(count * share - slack)), math.ceil(count * share + slack)
+    number = tensor("i32", ())
+    whole = tensor("i32", flags.shape)
+    wide = draft.line(f"stablehlo.convert {flags.name} : ({flags.type}) -> {whole}", "i32", flags.shape)
+    zero = draft.line(f"stablehlo.constant dense<0> : {number}", "i32", ())
+    dims = ", ".join(map(str, range(len(flags.shape))))
+    total = draft.line(
+        f"stablehlo.reduce({wide.name} init: {zero.name}) applies stablehlo.add across dimensions = [{dims}] "
+        f": ({whole}, {number}) -> {number}",
+        "i32",
+        (),
+    )
+    found: list[Value] = []
+    for way, bound in (("GE", least), ("LE", most)):
+        limit = draft.line(f"stablehlo.constant dense<{bound}> : {number}", "i32", ())
+        text = f"stablehlo.compare {way}, {total.name}, {limit.name} : ({number}, {number}) -> tensor<i1>"
+        found.append(draft.line(text, "i1", ()))
+    return _both(draft, *found)
 
 
 def _bits(draft: Draft) -> OpProgram:

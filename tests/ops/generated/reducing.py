@@ -41,11 +41,12 @@ def _combined(draft: Draft, op: str, terms: int) -> tuple[str, float, float]:
         return kind, 0.0, absolute
     if op == "multiply" and draft.dtype in FLOATS + COMPLEX:
         return "tame", 4.0 * max(terms, 1), 0.0
-    return ("tame" if draft.dtype in COMPLEX else "any"), 0.0, 0.0
+    tame = "finite" if draft.edge else "tame"
+    return (tame if draft.dtype in COMPLEX else "any"), 0.0, 0.0
 
 
 def _reduce(draft: Draft) -> OpProgram:
-    if draft.dtype in _REAL and draft.chance(0.2):
+    if (draft.dtype in _REAL or (draft.edge and draft.dtype == "i1")) and draft.chance(0.2):
         return _arg_reduce(draft)
     shape = draft.shape(1)
     dims = draft.axes(len(shape), 0 if draft.chance(0.1) else 1)
@@ -76,10 +77,11 @@ def _arg_reduce(draft: Draft) -> OpProgram:
         f"    %k = stablehlo.select %c, %i, %j : tensor<i1>, {place}\n"
         f"    stablehlo.return %m, %k : {scalar}, {place}\n  }}"
     )
+    kind = "any" if draft.edge and draft.dtype in INTEGERS else "finite" if draft.edge else "tame"
     operands = [
-        draft.argument(shape, "tame"),
+        draft.argument(shape, kind),
         where,
-        draft.argument((), "tame"),
+        draft.argument((), kind),
         draft.argument((), "small", index),
     ]
     made = draft.call(
@@ -146,10 +148,17 @@ def _select_and_scatter(draft: Draft) -> OpProgram:
         f"padding = {pairs(padding)}"
     )
     kind, absolute = sums(draft, math.prod(window))
-    operands = [draft.argument(shape, "tame"), draft.argument(source, kind)]
+    whole = "any" if draft.edge and draft.dtype in INTEGERS else "finite" if draft.edge else "tame"
+    operands = [draft.argument(shape, whole), draft.argument(source, kind)]
     operands.append(draft.given((), bytes(DTYPE_BYTES[draft.dtype]), draft.dtype))
     regions = [greater(draft.dtype, draft.pick(("GE", "LE", "GT"))), combiner("add", draft.dtype)]
     return draft.program(draft.call(operands, [(draft.dtype, shape)], attributes, regions), absolute=absolute)
+
+
+def _precision(draft: Draft) -> str:
+    """Of both operands; the same for the interpreter."""
+    precision = draft.pick(("DEFAULT", "HIGH", "HIGHEST"))
+    return f", precision_config = [{', '.join([f'#stablehlo<precision {precision}>'] * 2)}]"
 
 
 def _dot(draft: Draft) -> OpProgram:
@@ -158,7 +167,8 @@ def _dot(draft: Draft) -> OpProgram:
     result = (*left[:-1], *right[1:])
     kind, absolute = sums(draft, k)
     operands = [draft.argument(left, kind), draft.argument(right, kind)]
-    program = draft.program(draft.call(operands, [(draft.dtype, result)]), absolute=4 * absolute)
+    stated = _precision(draft)[2:] if draft.edge else ""
+    program = draft.program(draft.call(operands, [(draft.dtype, result)], stated), absolute=4 * absolute)
     numbers = (
         "dot_dimension_numbers = #stablehlo.dot<"
         f"lhs_contracting_dimensions = [{len(left) - 1}], rhs_contracting_dimensions = [0]>"
@@ -249,6 +259,7 @@ def convolution(draft: Draft, computed: bool = False) -> OpProgram:
         f"lhs_dilation = {integers(left)}, rhs_dilation = {integers(right)}, "
         f"window_reversal = array<i1{': ' if spatial else ''}{reversal}>"
     )
+    attributes += _precision(draft) if draft.edge else ""
     stated = f"{attributes}, padding = {pairs(padding)}"
     kind, absolute = sums(draft, math.prod(kernel) * inputs)
     operands = [draft.argument(image, kind), draft.argument(weight, kind)]

@@ -75,8 +75,13 @@ def _dynamic_broadcast(draft: Draft) -> OpProgram:
     shape, result, dims = _spread(draft)
     value = draft.argument(shape, "bits")
     sizes = draft.numbers(result, draft.pick(("i32", "i64")))
-    made = draft.call([value, sizes], [(draft.dtype, result)], f"broadcast_dimensions = {integers(dims)}")
-    return draft.program(made)
+    attributes = f"broadcast_dimensions = {integers(dims)}"
+    if draft.edge:
+        same = [axis for axis, dim in enumerate(dims) if shape[axis] == result[dim] and draft.chance(0.7)]
+        wider = [axis for axis in range(len(dims)) if axis not in same and draft.chance(0.7)]
+        attributes += f", known_expanding_dimensions = {integers(wider)}"
+        attributes += f", known_nonexpanding_dimensions = {integers(same)}"
+    return draft.program(draft.call([value, sizes], [(draft.dtype, result)], attributes))
 
 
 def _concatenate(draft: Draft) -> OpProgram:

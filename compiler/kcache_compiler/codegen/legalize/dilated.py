@@ -1,4 +1,5 @@
-"""Grouped convolutions with a dilated window, of floats: their taps are read where they are.
+"""Convolutions of floats with a dilated window, in groups or with axes in another order than batch, space,
+feature: their taps are read where they are.
 
 The toolchain puts zeros between the taps, which make NaN of infinities and NaNs that no window touches.
 """
@@ -21,7 +22,11 @@ def lower_dilated(op: mlir.Op) -> bool:
     )
     kinds = [str(value.type.element_type) for value in (*op.operands, op.results[0])]
     shapes = [mlir.sizes_of(value.type) for value in (*op.operands, op.results[0])]
-    if groups == 1 or all(step == 1 for step in dilation) or any(None in shape for shape in shapes):
+    if all(step == 1 for step in dilation) or any(None in shape for shape in shapes):
+        return False
+    if "batch_group_count" in op.attributes and mlir.int_of(op.attributes["batch_group_count"]) != 1:
+        return False
+    if groups == 1 and spatial <= 3 and _is_named(numbers, spatial):
         return False
     if any(kind not in _WIDTHS for kind in kinds) or kinds[0] != kinds[1]:
         return False
@@ -35,6 +40,17 @@ def lower_dilated(op: mlir.Op) -> bool:
     op.results[0].replace_all_uses_with(result)
     op.erase()
     return True
+
+
+def _is_named(numbers: mlir.Dimensions, spatial: int) -> bool:
+    """Whether the toolchain has an operation of its own for these axes, which looks at taps only."""
+    orders = [
+        [numbers[f"{side}_{first}"], *numbers[f"{side}_spatial"], numbers[f"{side}_feature"]]
+        for side, first in (("input", "batch"), ("output", "batch"))
+    ]
+    kernel = numbers["kernel_input_feature"], numbers["kernel_output_feature"]
+    orders.append([*numbers["kernel_spatial"], *kernel])
+    return all(order == list(range(spatial + 2)) for order in orders)
 
 
 def _integers(op: mlir.Op, name: str, default: list[int]) -> list[int]:
@@ -51,7 +67,7 @@ def _padded(op: mlir.Op, spatial: list[int], base: list[int]) -> mlir.Value:
     for axis, (before, after), step in zip(spatial, given, base, strict=True):
         low[axis], high[axis], interior[axis] = before, after, step - 1
         shape[axis] = before + after + (shape[axis] - 1) * step + 1
-    if shape == sizes:
+    if not any([*low, *high, *interior]):
         return source
     scalar = mlir.type_of(f"tensor<{source.type.element_type}>")
     number = mlir.attribute(f"dense<0.0> : {scalar}")

@@ -16,6 +16,7 @@ from kcache_compiler.codegen.legalize.gathers import lower_batched, lower_unmove
 from kcache_compiler.codegen.legalize.saturated import saturate_scalar
 from kcache_compiler.codegen.legalize.stated import state_padding, state_product
 from kcache_compiler.codegen.legalize.unreduced import lower_unreduced, lower_windows_of_padding
+from kcache_compiler.codegen.legalize.wholes import integer_power, larger_or_smaller
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.errors import LimitExceeded, UnsupportedOp
 
@@ -39,7 +40,10 @@ def keep_meaning(unit: Unit) -> None:
         "stablehlo.dynamic_slice": _slice,
         "stablehlo.dynamic_update_slice": _update,
         "stablehlo.gather": _gather,
+        "stablehlo.maximum": larger_or_smaller,
+        "stablehlo.minimum": larger_or_smaller,
         "stablehlo.pad": _pad_nothing,
+        "stablehlo.power": integer_power,
         "stablehlo.reduce": _reduce,
         "stablehlo.reduce_window": _windows_of_nothing,
         "stablehlo.reshape": _reshape_to_itself,

@@ -7,7 +7,15 @@ from collections.abc import Callable
 
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.legalize.elementwise import cast, signless_tensor
-from kcache_compiler.codegen.legalize.expansions import fourier, norms, randoms, recast, triangles
+from kcache_compiler.codegen.legalize.expansions import (
+    drawn,
+    einsums,
+    fourier,
+    norms,
+    randoms,
+    recast,
+    triangles,
+)
 from kcache_compiler.codegen.legalize.expansions.lapack import is_lapack, lapack
 from kcache_compiler.codegen.legalize.expansions.text import Lines, Tensor
 from kcache_compiler.codegen.stage import Unit
@@ -19,6 +27,8 @@ Definition = Callable[[mlir.Op, Lines, list[Tensor]], list[Tensor]]
 def expand_definitions(unit: Unit) -> None:
     """Make each operation of the table a call of a function that says what it is. Before inlining."""
     made: dict[str, str] = {}
+    for op in mlir.named(unit.module, "stablehlo.einsum"):
+        einsums.split_einsum(op)
     for op in mlir.named(unit.module, *_TABLE):
         name = mlir.name_of(op)
         kinds = [value.type for value in (*op.operands, *op.results)]
@@ -28,7 +38,7 @@ def expand_definitions(unit: Unit) -> None:
             continue
         if any(None in mlir.sizes_of(kind) for kind in kinds) or (unit.given and name not in _OPEN):
             raise UnsupportedOp(name, "sizes that are open: give all sizes", mlir.location_of(op))
-        if any(0 in mlir.sizes_of(kind) for kind in kinds) and name != "stablehlo.rng_bit_generator":
+        if any(0 in mlir.sizes_of(kind) for kind in kinds) and name not in _OF_NOTHING:
             _nothing(op)
             continue
         text = f"{name} {mlir.attributes_text(op)} {' '.join(map(str, kinds))}"
@@ -81,7 +91,8 @@ def _function(op: mlir.Op, name: str, counts: bool) -> str:
     arguments = [_tensor(f"%a{place}", operand.type) for place, operand in enumerate(op.operands)]
     results = [_tensor("", result.type) for result in op.results]
     lines = Lines(zero=Tensor("%zero", "i64", ()) if counts else None)
-    wide = [lines.convert(one, _wide(one.element)) for one in arguments]
+    kept = mlir.name_of(op) in _AS_THEY_ARE
+    wide = arguments if kept else [lines.convert(one, _wide(one.element)) for one in arguments]
     made = _TABLE[mlir.name_of(op)](op, lines, wide)
     made = [lines.convert(one, result.element) for one, result in zip(made, results, strict=True)]
     types = ", ".join(one.type for one in made)
@@ -152,6 +163,18 @@ def _lapack(op: mlir.Op, lines: Lines, operands: list[Tensor]) -> list[Tensor]:
     return lapack(op, lines, operands, [_tensor("", result.type) for result in op.results])
 
 
+def _unary_einsum(op: mlir.Op, lines: Lines, operands: list[Tensor]) -> list[Tensor]:
+    (given, *_), result = einsums.terms_of(op)
+    return [einsums.unary(lines, operands[0], given, result)]
+
+
+def _draw(op: mlir.Op, lines: Lines, operands: list[Tensor]) -> list[Tensor]:
+    normal = str(op.attributes["rng_distribution"]).rstrip(">").split()[-1] == "NORMAL"
+    number = mlir.int_of(op.attributes["kcache.draw"]) if "kcache.draw" in op.attributes else 0
+    draw = drawn.normal if normal else drawn.uniform
+    return [draw(lines, operands[0], operands[1], _tensor("", op.results[0].type).shape, number)]
+
+
 _TABLE: dict[str, Definition] = {
     "stablehlo.batch_norm_grad": _norm(norms.gradient),
     "stablehlo.batch_norm_inference": _norm(norms.inference),
@@ -160,10 +183,23 @@ _TABLE: dict[str, Definition] = {
     "stablehlo.cholesky": _cholesky,
     "stablehlo.custom_call": _lapack,
     "stablehlo.fft": _fft,
+    "stablehlo.rng": _draw,
     "stablehlo.rng_bit_generator": _random,
     "stablehlo.triangular_solve": _solve,
+    "stablehlo.unary_einsum": _unary_einsum,
 }
 
+#: Those that give something where there are no elements: a new state, sums that are 0.
+_OF_NOTHING = frozenset({"stablehlo.rng_bit_generator", "stablehlo.unary_einsum"})
+
+#: Those that see narrow floats themselves.
+_AS_THEY_ARE = frozenset({"stablehlo.rng", "stablehlo.unary_einsum"})
+
 #: Those that say the same at all sizes, and those among them that divide by a number of elements.
-_OPEN = frozenset(_TABLE) - {"stablehlo.rng_bit_generator", "stablehlo.custom_call"}
+_OPEN = frozenset(_TABLE) - {
+    "stablehlo.custom_call",
+    "stablehlo.rng",
+    "stablehlo.rng_bit_generator",
+    "stablehlo.unary_einsum",
+}
 _COUNTING = frozenset({"stablehlo.batch_norm_grad", "stablehlo.batch_norm_training"})
