@@ -42,9 +42,10 @@ the same shapes and dtypes, integers and truth values equal, NaN and infinities 
 numbers no further off than {tolerances}
 (of the number itself; of the largest number of the result). "No gradient" are functions without arguments or
 results of floating point, and those that JAX itself does not differentiate. Signs of eigenvectors and
-singular vectors, which nothing fixes, are not compared. In the mode `edges` a result may instead be what JAX
-gives operation by operation (`jax.disable_jit`): XLA rewrites a product with 0 and its like as if no number
-were NaN or infinite.
+singular vectors, which nothing fixes, are not compared. Where a result of the mode `edges` holds a number
+like 1e30, the tolerance is relative to that, so that little but the places of NaN and infinities is compared.
+There a result may instead be what JAX gives operation by operation (`jax.disable_jit`): XLA rewrites a
+product with 0 and its like as if no number were NaN or infinite.
 
 | mode | arguments |
 | --- | --- |
