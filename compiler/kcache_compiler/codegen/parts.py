@@ -18,7 +18,7 @@ from kcache_compiler.codegen.launch import Outlined
 from kcache_compiler.codegen.legalize.carried import noted, plain, replace
 from kcache_compiler.codegen.legalize.elementwise import signless_tensor
 from kcache_compiler.codegen.part import Part
-from kcache_compiler.codegen.shuffles.marker import Steps, build_marker, marked
+from kcache_compiler.codegen.shuffles.marker import Steps, build_marker, marked, nothing, seen
 from kcache_compiler.codegen.stage import Stage, Unit, run
 from kcache_compiler.errors import CompilerError
 from kcache_compiler.package.target import Device
@@ -187,27 +187,12 @@ def mark_part(made: mlir.Op, note: dict[str, Any]) -> list[mlir.Value]:
 
     def read(scalars: list[mlir.Value]) -> list[mlir.Value]:
         truth = mlir.type_of("i1")
-        seen = [_seen(scalar) for scalar in scalars[: len(inputs)]]
-        while len(seen) > 1:
-            seen.append(mlir.value("arith.xori", [seen.pop(0), seen.pop(0)], truth))
-        return [*(_nothing(kind.element_type) for kind in kinds[:-1]), seen[0]]
+        asked = [seen(scalar) for scalar in scalars[: len(inputs)]]
+        while len(asked) > 1:
+            asked.append(mlir.value("arith.xori", [asked.pop(0), asked.pop(0)], truth))
+        return [*(nothing(kind.element_type) for kind in kinds[:-1]), asked[0]]
 
     return list(build_marker(PART, note, inputs, empty, read).results)[:-1]
-
-
-def _seen(scalar: mlir.Value) -> mlir.Value:
-    if str(scalar.type).startswith("complex"):
-        scalar = mlir.value("complex.re", [scalar], scalar.type.element_type)
-    kind = str(scalar.type)
-    compare, predicate = ("arith.cmpi", 0) if kind.startswith("i") else ("arith.cmpf", 1)
-    zero = _nothing(scalar.type)
-    return mlir.value(compare, [scalar, zero], mlir.type_of("i1"), predicate=mlir.int_attr(predicate))
-
-
-def _nothing(kind: mlir.Type) -> mlir.Value:
-    if str(kind).startswith("complex"):
-        return mlir.value("complex.create", [_nothing(kind.element_type)] * 2, kind)
-    return mlir.constant(0, str(kind)) if str(kind).startswith("i") else mlir.float_constant(0, kind)
 
 
 def lay_out_parts(unit: Unit) -> None:

@@ -15,7 +15,7 @@ from kcache_compiler.codegen.legalize.elementwise import cast
 from kcache_compiler.codegen.legalize.orders import in_total_order
 from kcache_compiler.codegen.legalize.sorts import carry_sort, mark_keyed, mark_sort
 from kcache_compiler.codegen.parts import PART, mark_part
-from kcache_compiler.codegen.shuffles.marker import always, build_marker
+from kcache_compiler.codegen.shuffles.marker import always, build_marker, seen
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.package.target import Device
@@ -75,8 +75,7 @@ def _mark_scatter(made: mlir.Op, note: dict[str, Any]) -> list[mlir.Value]:
     def combine(scalars: list[mlir.Value]) -> list[mlir.Value]:
         updates, old = scalars[1 : count + 1], scalars[count + 2 :]
         new = region(made, old, updates)
-        return [
-            mlir.value("arith.select", [always(dim), a, b], a.type) for a, b in zip(new, old, strict=True)
-        ]
+        kept = mlir.value("arith.ori", [always(dim), seen(scalars[0])], mlir.type_of("i1"))
+        return [mlir.value("arith.select", [kept, a, b], a.type) for a, b in zip(new, old, strict=True)]
 
     return list(build_marker("scatter", note, inputs, operands[:count], combine).results)

@@ -14,7 +14,7 @@ from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.legalize.carried import carrier, noted, plain, region, replace
 from kcache_compiler.codegen.legalize.elementwise import signless_tensor
 from kcache_compiler.codegen.legalize.orders import in_total_order, place_nan, yield_key
-from kcache_compiler.codegen.shuffles.marker import build_marker
+from kcache_compiler.codegen.shuffles.marker import build_marker, nothing
 from kcache_compiler.errors import UnsupportedOp
 
 
@@ -211,11 +211,16 @@ def mark_keyed(cast: mlir.Op, note: dict[str, Any]) -> list[mlir.Value]:
 
     def ask(scalars: list[mlir.Value]) -> list[mlir.Value]:
         side = [
-            scalars[places.index(number)] if number in places else _nothing(kind)
+            scalars[places.index(number)] if number in places else nothing(kind)
             for number, kind in enumerate(beside)
         ]
         *_, key = region(cast, side, side)
-        return [*(_nothing(kind) for kind in map(_element, outputs)), key]
+        # What is fetched is given as it is: what no region gives or asks for is not read, to bufferization.
+        fetched = [
+            nothing(_element(kind)) if source < 0 else scalars[source]
+            for source, kind in zip(note["results"], outputs, strict=True)
+        ]
+        return [*fetched, key]
 
     marker = build_marker("keyed", note, rows, empty, ask)
     return list(marker.results)[:-1]
@@ -223,10 +228,3 @@ def mark_keyed(cast: mlir.Op, note: dict[str, Any]) -> list[mlir.Value]:
 
 def _element(kind: mlir.Type) -> mlir.Type:
     return signless_tensor(kind).element_type
-
-
-def _nothing(kind: mlir.Type) -> mlir.Value:
-    """Zero, in the place of what is not asked for."""
-    if str(kind).startswith("complex"):
-        return mlir.value("complex.create", [_nothing(kind.element_type)] * 2, kind)
-    return mlir.constant(0, str(kind)) if str(kind).startswith("i") else mlir.float_constant(0, kind)

@@ -92,6 +92,23 @@ def always(dim: int) -> mlir.Value:
     return mlir.value("arith.cmpi", [index, other], mlir.type_of("i1"), predicate=mlir.int_attr(1))
 
 
+def seen(scalar: mlir.Value) -> mlir.Value:
+    """Whether it is 0, in the region of a marker, for bufferization: what no region asks for is not read."""
+    if str(scalar.type).startswith("complex"):
+        scalar = mlir.value("complex.re", [scalar], scalar.type.element_type)
+    kind = str(scalar.type)
+    compare, predicate = ("arith.cmpi", 0) if kind.startswith("i") else ("arith.cmpf", 1)
+    operands = [scalar, nothing(scalar.type)]
+    return mlir.value(compare, operands, mlir.type_of("i1"), predicate=mlir.int_attr(predicate))
+
+
+def nothing(kind: mlir.Type) -> mlir.Value:
+    """Zero of an element type."""
+    if str(kind).startswith("complex"):
+        return mlir.value("complex.create", [nothing(kind.element_type)] * 2, kind)
+    return mlir.constant(0, str(kind)) if str(kind).startswith("i") else mlir.float_constant(0, kind)
+
+
 def walks(generic: mlir.Op, shapes: Shapes) -> tuple[list[Walk], tuple[Check, ...]]:
     """How each operand lies in memory, and what must hold of the sizes."""
     nest, _ = read_nest(generic, shapes)

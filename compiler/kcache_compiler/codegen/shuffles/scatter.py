@@ -14,7 +14,7 @@ from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.formula import Formula, mul
 from kcache_compiler.codegen.nest import Check
 from kcache_compiler.codegen.shuffles.code import Parts, both, compare, least, loop, minus, most, when
-from kcache_compiler.codegen.shuffles.marker import Steps, Walk, total
+from kcache_compiler.codegen.shuffles.marker import Steps, Walk, nothing, total
 
 #: Elements of a window below which threads would only look at indices.
 _NARROW = 8
@@ -199,7 +199,8 @@ class _Scatter:
         loop(first, last, cell)
 
     def _combine(self, places: list[mlir.Value], counters: dict[int, mlir.Value]) -> None:
-        given: list[mlir.Value | None] = [None]
+        asked = mlir.block_of(self.parts.generic).arguments[0]
+        given: list[mlir.Value | None] = [nothing(asked.type)]
         spots: list[mlir.Value] = []
         given += [
             memory.load(self.starts[number], self._offset(number, list(counters.items())))
