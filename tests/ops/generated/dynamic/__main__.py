@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections import Counter
 
 from tests.ops.generated.catalog import drawn
 from tests.ops.generated.drive import Case, cases
 from tests.ops.generated.dynamic.catalog import pairs
+from tests.ops.generated.told import tell_outcomes, tell_reasons
 
 #: ``partly``: the kernel refuses sizes at which the program means something, such as axes of size 0 that are
 #: spread. ``none``: no attempt gave a program with open sizes that the dialect accepts.
@@ -37,22 +37,11 @@ def main() -> int:
         found.append(case)
         if case.outcome in options.show:
             print(f"{case.outcome}: {case.op} {case.dtype} number {case.number}\n{case.reason}", flush=True)
-    _print(found)
-    return int(any(case.outcome in BAD for case in found))
-
-
-def _print(found: list[Case]) -> None:
-    for op in dict.fromkeys(case.op for case in found):
-        counts = Counter(case.outcome for case in found if case.op == op)
-        if set(counts) != {"right"}:
-            print(f"{op:32} {' '.join(f'{name}={counts[name]}' for name in OUTCOMES if counts[name])}")
-    whole = Counter(case.outcome for case in found)
-    print(f"{len(found)} programs:", ", ".join(f"{whole[name]} {name}" for name in OUTCOMES))
+    whole = tell_outcomes(found, OUTCOMES)
     made = len(found) - whole["none"] - whole["no-oracle"]
     print(f"{100 * whole['right'] / max(made, 1):.1f} % of those that there are compile once and agree")
-    reasons = Counter((c.op, c.reason.split("\n")[0][:110]) for c in found if c.outcome == "refused")
-    for (op, reason), count in reasons.most_common(60):
-        print(f"{count:6} {op}: {reason}")
+    tell_reasons(found, ("refused",))
+    return int(any(case.outcome in BAD for case in found))
 
 
 if __name__ == "__main__":

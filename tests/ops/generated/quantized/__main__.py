@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections import Counter
 
 from tests.ops.generated.catalog import drawn
 from tests.ops.generated.drive import Case, cases
 from tests.ops.generated.quantized.catalog import pairs
+from tests.ops.generated.told import tell_outcomes, tell_reasons
 
 OUTCOMES = ("right", "refused", "wrong", "crash", "error")
 BAD = ("wrong", "crash", "error")
@@ -33,20 +33,9 @@ def main() -> int:
         found.append(case)
         if case.outcome in BAD:
             print(f"{case.outcome}: {case.op} {case.dtype} number {case.number}\n{case.reason}", flush=True)
-    _print(found)
+    tell_outcomes(found, OUTCOMES)
+    tell_reasons(found, ("refused",))
     return int(any(case.outcome in BAD for case in found))
-
-
-def _print(found: list[Case]) -> None:
-    for op in dict.fromkeys(case.op for case in found):
-        counts = Counter(case.outcome for case in found if case.op == op)
-        if set(counts) != {"right"}:
-            print(f"{op:24} {' '.join(f'{name}={counts[name]}' for name in OUTCOMES if counts[name])}")
-    whole = Counter(case.outcome for case in found)
-    print(f"{len(found)} programs:", ", ".join(f"{whole[name]} {name}" for name in OUTCOMES))
-    reasons = Counter((c.op, c.reason.split("\n")[0][:150]) for c in found if c.outcome == "refused")
-    for (op, reason), count in reasons.most_common(40):
-        print(f"{count:6} {op}: {reason}")
 
 
 if __name__ == "__main__":

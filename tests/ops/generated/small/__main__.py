@@ -12,12 +12,12 @@ import itertools
 import math
 import sys
 import time
-from collections import Counter
 
 from tests.ops.generated.catalog import drawn
 from tests.ops.generated.drive import Case, cases
 from tests.ops.generated.judge import OUTCOMES
 from tests.ops.generated.small.derive import pairs
+from tests.ops.generated.told import tell_outcomes, tell_reasons
 
 _BAD = ("wrong", "crash", "error")
 CHILD = "tests.ops.generated.small.child"
@@ -48,24 +48,9 @@ def main() -> int:
         found.append(case)
         if case.outcome in options.show:
             print(f"{case.outcome}: {case.op} {case.dtype} number {case.number}\n{case.reason}", flush=True)
-    _print(found)
+    tell_outcomes(found, OUTCOMES)
+    tell_reasons(found, ("refused", "no-oracle", "error"))
     return int(any(case.outcome in _BAD for case in found))
-
-
-def _print(found: list[Case]) -> None:
-    for op in dict.fromkeys(case.op for case in found):
-        counts = Counter(case.outcome for case in found if case.op == op)
-        if set(counts) != {"right"}:
-            print(f"{op:32} {' '.join(f'{name}={counts[name]}' for name in OUTCOMES if counts[name])}")
-    whole = Counter(case.outcome for case in found)
-    print(f"{len(found)} programs:", ", ".join(f"{whole[name]} {name}" for name in OUTCOMES))
-    reasons = Counter(
-        (case.outcome, case.op, case.reason.split("\n")[0][:130])
-        for case in found
-        if case.outcome in ("refused", "no-oracle", "error")
-    )
-    for (outcome, op, reason), count in reasons.most_common(60):
-        print(f"{count:6} {outcome} {op}: {reason}")
 
 
 if __name__ == "__main__":
