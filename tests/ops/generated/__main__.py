@@ -20,8 +20,11 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from kcache_compiler.canonical import CANONICALIZER_VERSION
+from kcache_compiler.codegen.math import VERSION as MATH_VERSION
+from kcache_compiler.fingerprint import CODE_VERSION
 from tests.ops.generated import coverage
-from tests.ops.generated.catalog import drawn, pairs
+from tests.ops.generated.catalog import VERSION, drawn, pairs
 from tests.ops.generated.drive import Case, cases, these
 from tests.ops.generated.judge import OUTCOMES
 
@@ -88,6 +91,10 @@ def _summary(
     return {
         "seed": seed,
         "level": level,
+        "generator": VERSION,
+        "code": CODE_VERSION,
+        "canonicalizer": CANONICALIZER_VERSION,
+        "math": int(MATH_VERSION),
         "programs": len(found),
         "outcomes": dict(Counter(case.outcome for case in found)),
         "table": [{"op": op, "dtype": dtype, **counts} for (op, dtype), counts in table.items()],

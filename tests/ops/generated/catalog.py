@@ -24,6 +24,9 @@ from tests.ops.generated.draft import Draft, Family
 from tests.ops.programs import OpProgram
 from tests.ops.values import generator
 
+#: Of what is drawn: raised where programs are of more kinds than before, so that the ledger tells runs apart.
+VERSION = 2
+
 FAMILIES: dict[str, Family] = {
     op: family
     for part in (

@@ -17,10 +17,13 @@ from tests.ops.generated.judge import OUTCOMES
 
 FILE = Path(__file__).with_name("ledger.json")
 Row = dict[str, int]
+#: What a run was made with: the generator, and the versions that a change of compiled code raises. Rows that do
+#: not name them are of older ones.
+VERSIONS = ("generator", "code", "canonicalizer", "math")
 
 
 def rows() -> list[Row]:
-    """Seed, optimization level, number of programs and their outcomes, of each run."""
+    """Seed, optimization level, versions, number of programs and their outcomes, of each run."""
     return json.loads(FILE.read_text()) if FILE.exists() else []
 
 
@@ -29,14 +32,30 @@ def totals(found: list[Row]) -> Counter[str]:
     return sum((Counter({name: row.get(name, 0) for name in OUTCOMES}) for row in found), Counter[str]())
 
 
+def newest(found: list[Row]) -> list[Row]:
+    """The rows of the newest generator, compiler, canonicalizer and math library that any row names."""
+    made = [_made_with(row) for row in found]
+    return [row for row, versions in zip(found, made, strict=True) if any(versions) and versions == max(made)]
+
+
+def _made_with(row: Row) -> tuple[int, ...]:
+    return tuple(row.get(name, 0) for name in VERSIONS)
+
+
+def told(name: str, found: list[Row]) -> str:
+    """A line of sums."""
+    sums = totals(found)
+    return f"{name}: {sums.total():,} programs in {len(found)} runs: " + ", ".join(
+        f"{sums[one]:,} {one}" for one in OUTCOMES
+    )
+
+
 def add(found: list[Row], summary: dict[str, Any]) -> list[Row]:
     """``found`` with one more run."""
     outcomes: dict[str, int] = summary["outcomes"]
-    row: Row = {
-        "seed": summary["seed"],
-        "level": summary["level"],
-        "programs": summary["programs"],
-    } | outcomes
+    row: Row = {"seed": summary["seed"], "level": summary["level"]}
+    row |= {name: summary[name] for name in VERSIONS if name in summary}
+    row |= {"programs": summary["programs"]} | outcomes
     others = [one for one in found if (one["seed"], one["level"]) != (row["seed"], row["level"])]
     return sorted([*others, row], key=lambda one: (one["level"], one["seed"]))
 
@@ -53,8 +72,12 @@ def main(arguments: list[str]) -> int:
     elif arguments:
         print(__doc__)
         return 2
-    sums = totals(found)
-    print(f"{sums.total()} programs in {len(found)} runs:", ", ".join(f"{sums[o]} {o}" for o in OUTCOMES))
+    print(told("all", found))
+    latest = newest(found)
+    made_with = (
+        ", ".join(f"{name} {latest[0].get(name, 0)}" for name in VERSIONS) if latest else "no versions"
+    )
+    print(told(made_with, latest))
     return 0
 
 
