@@ -22,6 +22,7 @@ import grpc.aio
 from kcache_grpc._proto.kcache.v1 import common_pb2
 from kcache_grpc.errors import ArgumentError, KcacheError, PermissionDenied
 from kcache_grpc.server.metrics import Metrics
+from kcache_grpc.server.reading import Take, checked, each, reader
 from kcache_grpc.server.requestlog import Request, RequestLog
 from kcache_grpc.server.status import to_status
 from kcache_grpc.service import Caller
@@ -76,13 +77,14 @@ class Guard(grpc.GenericRpcHandler):
         behavior = (
             handler.stream_stream or handler.unary_stream or handler.stream_unary or handler.unary_unary
         )
+        take = each if handler.request_streaming else checked
         if handler.response_streaming and not inspect.iscoroutinefunction(behavior):
             make = (
                 grpc.stream_stream_rpc_method_handler
                 if handler.request_streaming
                 else grpc.unary_stream_rpc_method_handler
             )
-            guarded: Any = self._streaming(method, behavior)
+            guarded: Any = self._streaming(method, behavior, take)
         else:
             # A stream whose handler writes its messages, and returns the last one: gRPC sends that together
             # with the status, which saves it and us a turn. On the wire it is a stream like any other.
@@ -91,17 +93,19 @@ class Guard(grpc.GenericRpcHandler):
                 if handler.request_streaming
                 else grpc.unary_unary_rpc_method_handler
             )
-            guarded = self._unary(method, behavior)
-        return make(guarded, handler.request_deserializer, _serialized)
+            guarded = self._unary(method, behavior, take)
+        return make(guarded, reader(handler.request_deserializer), _serialized)
 
-    def _unary(self, method: str, behavior: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    def _unary(
+        self, method: str, behavior: Callable[..., Awaitable[Any]], take: Take
+    ) -> Callable[..., Awaitable[Any]]:
         ours = method.startswith(_OUR_PREFIX)
 
         async def guarded(request: Any, context: Any) -> Any:
             call = Call(self, method, context)
             try:
                 call.begin()
-                response = await behavior(request, call if ours else context)
+                response = await behavior(take(request), call if ours else context)
             except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - becomes a status
                 await call.fail(error)
             else:
@@ -111,7 +115,7 @@ class Guard(grpc.GenericRpcHandler):
         return guarded
 
     def _streaming(
-        self, method: str, behavior: Callable[..., AsyncGenerator[Any]]
+        self, method: str, behavior: Callable[..., AsyncGenerator[Any]], take: Take
     ) -> Callable[..., AsyncIterator[Any]]:
         ours = method.startswith(_OUR_PREFIX)
 
@@ -119,7 +123,7 @@ class Guard(grpc.GenericRpcHandler):
             call = Call(self, method, context)
             try:
                 call.begin()
-                async with aclosing(behavior(request, call if ours else context)) as responses:
+                async with aclosing(behavior(take(request), call if ours else context)) as responses:
                     async for response in responses:
                         yield response
             except GeneratorExit:

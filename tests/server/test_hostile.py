@@ -8,11 +8,13 @@ from typing import Any
 import grpc
 import pytest
 
+from kcache_grpc._proto.kcache.v1 import common_pb2
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from tests.server.programs import add, compile_request, header, inline, result_of
 from tests.server.running import Running
 from tests.server.test_errors import info_of
 
+STABLEHLO = common_pb2.PROGRAM_FORMAT_STABLEHLO
 KNOWN = {"INVALID_PROGRAM", "UNSUPPORTED_OP", "RESOURCE_EXHAUSTED", "COMPILE_FAILED"}
 
 
@@ -92,3 +94,32 @@ def test_flipped_bits_never_hurt_the_server(server: Running) -> None:
         error = call.exception()
         assert error is None or info_of(error).reason in KNOWN
     assert result_of(server.stub.CompileKernel(compile_request(inline(add(4)), "fine")))
+
+
+NO_MESSAGE = b"\x0a\xff\xff no message"
+
+
+def _sent(method: str, bodies: list[bytes], channel: grpc.Channel) -> None:
+    path = f"/kcache.v1.KernelCache/{method}"
+    if method == "UploadProgram":
+        channel.stream_unary(path)(iter(bodies))
+    else:
+        list(channel.unary_stream(path)(bodies[0]))
+
+
+@pytest.mark.parametrize("method", ["LookupGraph", "CompileKernel", "GetStats", "UploadProgram"])
+def test_bytes_that_are_no_request(server: Running, method: str) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        _sent(method, [NO_MESSAGE], server.channel)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT  # pyright: ignore
+    assert info_of(caught.value).reason == "ARGUMENT"
+
+
+def test_a_message_within_an_upload_that_is_none(server: Running) -> None:
+    first = pb.UploadProgramRequest(
+        header=header("hostile"), size_bytes=10, program_digest=bytes(32), format=STABLEHLO
+    )
+    with pytest.raises(grpc.RpcError) as caught:
+        _sent("UploadProgram", [first.SerializeToString(), NO_MESSAGE], server.channel)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT  # pyright: ignore
+    assert "no message" in caught.value.details()  # pyright: ignore
