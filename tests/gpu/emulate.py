@@ -25,7 +25,7 @@ _COMPILER = ["cc", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-fno-strict-alia
 _PAGE = 4096
 #: Buffers lie apart, each at an odd multiple of 16 bytes: that is all that a kernel may count on.
 _APART, _OFFSET = 1 << 16, 16
-_LAUNCH = struct.Struct("128s8Q192Q")
+_LAUNCH = struct.Struct("128s10Q192Q")
 _BUFFER = struct.Struct("3Q40s")
 
 
@@ -43,22 +43,31 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Run:
-    """One launch: sizes as numbers, parameters as pointers or integers."""
+    """One launch: sizes as numbers, parameters as pointers or integers; ``blocks``: which run, if not all."""
 
     entry: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared_bytes: int
     params: tuple[Pointer | int, ...]
+    blocks: range = range(0)
 
 
 @dataclass
 class Buffer:
-    """Bytes that the launches see under ``name``."""
+    """Bytes that the launches see under ``name``: ``content``, or ``size`` bytes, of which it is those from
+    ``first`` on. The others are 0, and take no memory until they are written.
+    """
 
     name: str
     kind: int
     content: bytearray
+    first: int = 0
+    size: int = 0
+
+    @property
+    def bytes(self) -> int:
+        return self.size or len(self.content)
 
 
 @functools.cache
@@ -141,7 +150,7 @@ def launch(
             raise EmulationError(re.sub(r"@@(\d+)", lambda at: f"`{sites[int(at[1])]}`", reason))
         with Path(request.name).open("rb") as file:
             for buffer, place in zip(buffers, places, strict=True):
-                file.seek(place)
+                file.seek(place + buffer.first)
                 buffer.content[:] = file.read(len(buffer.content))
 
 
@@ -154,12 +163,12 @@ def _write(path: Path, buffers: Sequence[Buffer], runs: Sequence[Run], order: st
     for buffer in buffers:
         start = -(-start // _PAGE) * _PAGE + _APART + _OFFSET
         places.append(start)
-        parts.append(_BUFFER.pack(start, len(buffer.content), buffer.kind, buffer.name.encode()))
-        start += len(buffer.content)
+        parts.append(_BUFFER.pack(start, buffer.bytes, buffer.kind, buffer.name.encode()))
+        start += buffer.bytes
     with path.open("r+b") as file:
         file.write(b"".join(parts))
         for buffer, place in zip(buffers, places, strict=True):
-            file.seek(place)
+            file.seek(place + buffer.first)
             file.write(buffer.content)
         file.truncate(start + _APART)
     return places
@@ -171,4 +180,5 @@ def _packed(run: Run) -> bytes:
         pointer = isinstance(one, Pointer)
         params += [1, one.buffer, one.offset] if pointer else [0, 0, one % (1 << 64)]
     params += [0] * (192 - len(params))
-    return _LAUNCH.pack(run.entry.encode(), *run.grid, *run.block, run.shared_bytes, len(run.params), *params)
+    sizes = (*run.grid, *run.block, run.shared_bytes, len(run.params), run.blocks.start, len(run.blocks))
+    return _LAUNCH.pack(run.entry.encode(), *sizes, *params)

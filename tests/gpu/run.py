@@ -47,7 +47,7 @@ def run_gpu(
     shapes = [_shape(one, symbols) for one in interface.outputs]
     buffers = _buffers(interface, [*arrays], [*constants], shapes, symbols)
     chosen = [one for one in interface.gpu_launches if holds(one.when, symbols)]
-    runs = [(one, run) for one in chosen if all((run := _run(one, len(buffers) - 1, symbols)).grid)]
+    runs = [(one, run) for one in chosen if all((run := run_of(one, len(buffers) - 1, symbols)).grid)]
     ir = kernel.artifacts["llvm"].decode()
     _check_promises(ir, runs, empty=0 in symbols.values())
     launch(ir, buffers, [run for _, run in runs], order, seed, timeout)
@@ -96,7 +96,8 @@ def _buffers(
     return [*buffers, Buffer("the workspace", WORKSPACE, bytearray(_POISON * workspace))]
 
 
-def _run(one: GpuLaunch, workspace: int, symbols: Mapping[str, int]) -> Run:
+def run_of(one: GpuLaunch, workspace: int, symbols: Mapping[str, int]) -> Run:
+    """A launch at given sizes; buffer ``workspace`` is the workspace."""
     grid = tuple(evaluate(text, symbols) for text in one.grid)
     assert max(grid[0] >> 15, *grid[1:]) < 1 << 16, f"{one.name}: no GPU has a grid of {grid}"
     params = tuple(_param(text, workspace, symbols) for text in one.params)

@@ -54,6 +54,7 @@ enum { READ = 1, WRITE = 2, ATOMIC = 4, INVARIANT = 8, PENDING = 16 };
 typedef struct {
     char name[128];
     uint64_t grid[3], block[3], shared_bytes, count;
+    uint64_t first, blocks;     /* which blocks run; 0 of them: all */
     struct { uint64_t is_pointer, region, value; } params[MAX_PARAMS];
 } Launch;
 

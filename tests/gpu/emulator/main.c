@@ -53,9 +53,11 @@ static void run(uint8_t *file, const Buffer *buffers, int order, uint64_t *seed)
     if (launch->shared_bytes > emu_dynamic_room) fail("%llu bytes of dynamic shared memory", (unsigned long long)launch->shared_bytes);
     void (*call)(const uint64_t *) = entry_named(launch->name);
     launch_epoch = ++epoch;
+    if (launch->first + launch->blocks > blocks) fail("there are %llu blocks", (unsigned long long)blocks);
+    if (launch->blocks) blocks = launch->blocks;
     uint64_t shift = order == 2 ? *seed % blocks : 0;
     for (uint64_t n = 0; n < blocks; n++) {
-        uint64_t block = order == 1 ? blocks - 1 - n : (n + shift) % blocks;
+        uint64_t block = launch->first + (order == 1 ? blocks - 1 - n : (n + shift) % blocks);
         block_index[0] = (uint32_t)(block % grid_size[0]);
         block_index[1] = (uint32_t)(block / grid_size[0] % grid_size[1]);
         block_index[2] = (uint32_t)(block / grid_size[0] / grid_size[1]);
@@ -76,12 +78,13 @@ int main(int count, char **arguments) {
     for (uint64_t i = 0; i < header->buffers; i++)
         add_region(buffers[i].name, file + buffers[i].offset, buffers[i].size, (int)buffers[i].kind);
     for (const Global *one = emu_globals; one->name; one++) add_region(one->name, one->base, one->size, one->kind);
-    uint64_t seed = header->seed | 1;
+    uint64_t seed = header->seed | 1, parts = 0;
     for (uint64_t i = 0; i < header->launches; i++) {
         launch = &launches[i];
+        parts += launch->blocks;
         run(file, buffers, (int)header->order, &seed);
     }
     launch = NULL;
-    check_outputs_written();
+    if (!parts) check_outputs_written();
     return 0;
 }

@@ -5,11 +5,12 @@
  * barrier of one warp or the end of a launch lies between. Barriers of some threads are taken to order all: that
  * misses races and invents none.
  */
+#define _GNU_SOURCE
 #include "emu.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 typedef struct {
     uint32_t epoch;
@@ -109,6 +110,13 @@ static void note_write(Shadow *shadow, const Region *region, uint64_t byte, uint
     shadow->write = now;
 }
 
+/* Memory comes as it is touched: of a buffer that a machine has no room for, a few blocks may run. */
+static void make_shadow(Region *region) {
+    uint64_t size = (region->base == emu_dynamic ? emu_dynamic_room : region->size) * sizeof(Shadow);
+    region->shadow = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (region->shadow == MAP_FAILED) fail("no memory for the shadow of %s", region->name);
+}
+
 void emu_access(const void *address, uint64_t bytes, uint32_t align, uint32_t flags, uint32_t site) {
     const uint8_t *at = address;
     const uint8_t *stack = self->stack;
@@ -122,8 +130,7 @@ void emu_access(const void *address, uint64_t bytes, uint32_t align, uint32_t fl
     if (flags & WRITE && (region->kind == INPUT || region->kind == CONSTANT))
         fail("write to %s, which is read only: %s: @@%u", region->name, where(), site);
     if (region->kind == CONSTANT) return;
-    if (!region->shadow) region->shadow = calloc(region->base == emu_dynamic ? emu_dynamic_room : region->size, sizeof(Shadow));
-    if (!region->shadow) fail("no memory for the shadow of %s", region->name);
+    if (!region->shadow) make_shadow(region);
     Record now = {.epoch = self->epoch, .wepoch = (uint16_t)self->wepoch, .thread = (uint16_t)self->index};
     uint64_t first = (uint64_t)(at - region->base);
     for (uint64_t byte = first; byte < first + bytes; byte++) {
