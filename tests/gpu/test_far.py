@@ -10,6 +10,8 @@ import pytest
 
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.types import ArgSpec, CompileOptions
+from kcache_grpc.model.expression import FormulaOverflow
+from kcache_grpc.model.gpu_launch import GpuLaunchSpec, TooLarge, calls
 from tests.compiler.codegen_harness import NUMPY
 from tests.gpu.emulate import ORDERS
 from tests.gpu.far import Array, Window, run_last
@@ -214,3 +216,28 @@ def test_the_last_elements_are_right(name: str, opened: bool) -> None:
         np.testing.assert_allclose(end.astype("f8"), expected, rtol=0, atol=one.tolerance)
     else:
         np.testing.assert_array_equal(end, expected)
+
+
+@pytest.mark.parametrize("name", ["pointwise", "softmax", "column sums", "transpose", "matmul"])
+def test_more_blocks_than_a_gpu_has_are_refused_before_a_launch(name: str) -> None:
+    text = TEMPLATE[name].text("f32", *TEMPLATE[name].sizes[3])
+    canonical = canonicalize(text.encode(), "stablehlo", "default")
+    args, options = ArgSpec(canonical.symbolic_args), CompileOptions()
+    kernel = compile_spec(canonical.spec_text, args, "sm_90", options, lambda _: None)
+    fields = ("name", "ops", "entry", "when", "grid", "block", "shared_bytes", "params")
+    launches = tuple(
+        GpuLaunchSpec(*(getattr(one, field) for field in fields)) for one in kernel.interface.gpu_launches
+    )
+    symbols = [one.name for one in kernel.interface.symbols]
+    made = list[int]()
+    for power in range(3, 63):
+        try:
+            found = calls(launches, dict.fromkeys(symbols, 1 << power))
+        except (TooLarge, FormulaOverflow):
+            continue
+        assert all(one.grid[0] < 1 << 31 and one.grid[1:] == (1, 1) for one in found)
+        made.append(power)
+    assert made == list(range(3, made[-1] + 1)), "once it is refused it stays so"
+    assert 15 < made[-1] < 40
+    with pytest.raises(TooLarge, match="blocks in x, and a GPU has 2147483647 at most"):
+        calls(launches, dict.fromkeys(symbols, 1 << made[-1] + 1))
