@@ -93,3 +93,32 @@ def test_reductions_promote_before_they_combine(op: str, size: int) -> None:
     both_ways(converted, [f"dense<1.5> : tensor<3x{size}xf16>", "dense<0.333252> : tensor<f16>"])
     spec = canonicalize(text.encode(), "stablehlo").spec_text
     assert spec == canonicalize(converted.encode(), "stablehlo").spec_text
+
+
+@pytest.mark.parametrize("numerics", ["strict", "default"])
+@pytest.mark.parametrize(
+    ("op", "element", "start", "zero"),
+    [
+        ("add", "i32", "5", "0"),
+        ("add", "f32", "5.0", "0.0"),
+        ("xor", "i32", "5", "0"),
+        ("xor", "i1", "true", "false"),
+    ],
+)
+def test_each_row_of_a_reduction_of_reductions_has_a_start(
+    op: str, element: str, start: str, zero: str, numerics: str
+) -> None:
+    def text(number: str) -> bytes:
+        return f"""func.func @main(%x: tensor<3x4x{element}>) -> tensor<{element}> {{
+    %c = stablehlo.constant dense<{number}> : tensor<{element}>
+    %r = stablehlo.reduce(%x init: %c) applies stablehlo.{op} across dimensions = [1] : (tensor<3x4x{element}>, tensor<{element}>) -> tensor<3x{element}>
+    %s = stablehlo.reduce(%r init: %c) applies stablehlo.{op} across dimensions = [0] : (tensor<3x{element}>, tensor<{element}>) -> tensor<{element}>
+    return %s : tensor<{element}> }}""".encode()
+
+    form = canonicalize(text(start), "stablehlo", numerics)
+    again = render(form.spec_text, form.arg_spec)
+    x = [f"dense<{zero}> : tensor<3x4x{element}>"]
+    one, other = evaluate([(text(start).decode(), x), (again, x)])
+    assert one == other
+    merged = canonicalize(text(zero), "stablehlo", numerics).spec_text.count(" = reduce ") == 1
+    assert merged == (op == "xor" or numerics == "default")

@@ -10,6 +10,8 @@ from kcache_compiler.canonical.reduction import ReductionInput
 
 #: Combiners for which neither the order nor the grouping of the elements shows in any bit.
 _GROUPING = frozenset({"maximum", "minimum", "and", "or", "xor"})
+#: Those for which how often the initial value is combined does not show either.
+_IDEMPOTENT = _GROUPING - {"xor"}
 
 
 def reduced(site: Site, ref: Ref, combiner: str) -> tuple[Ref, Ref] | None:
@@ -44,7 +46,8 @@ def merged(site: Site, combiner: str, source: ReductionInput) -> ReductionInput 
 
     Greatest and least values are the same bits however they are grouped. Sums are not, to as many units of
     rounding as there are numbers, which bounds each grouping of them: they are merged under ``default`` and
-    ``fast`` only.
+    ``fast`` only. The inner reduction combines its initial value once for each of its results, so that of a
+    sum and of ``xor`` must be zero.
     A contraction stays: it has a kernel of its own.
     """
     ((outer,), (initial,)) = source.inputs, source.initial
@@ -55,9 +58,18 @@ def merged(site: Site, combiner: str, source: ReductionInput) -> ReductionInput 
     found = reduced(site, outer, combiner)
     if found is None or not site.same(found[1], initial) or _is_contraction(site, found[0]):
         return None
+    if combiner not in _IDEMPOTENT and not _is_zero(site, initial):
+        return None
     inner = found[0]
     gone = source.reduced | frozenset(range(len(outer.view), len(inner.view)))
     return ReductionInput([inner], [initial], gone)
+
+
+def _is_zero(site: Site, ref: Ref) -> bool:
+    """Whether a value is the constant 0, or 0 + 0i, of either sign."""
+    node = site.node(ref)
+    complex_zero = node.op == "constant" and not node.attributes.strip("0") and bool(node.attributes)
+    return site.scalar(ref) == 0 or complex_zero
 
 
 def _is_contraction(site: Site, ref: Ref) -> bool:
