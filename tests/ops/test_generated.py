@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from tests.ops.generated import coverage
-from tests.ops.generated.catalog import EDGES, pairs
+from tests.ops.generated.catalog import EDGES, FAMILIES, pairs
 from tests.ops.generated.classes import classes
 from tests.ops.generated.drive import cases, these
 from tests.ops.generated.judge import execute
 from tests.ops.generated.ledger import rows, totals
+from tests.ops.generated.stated import of_attribute, table
 from tests.ops.programs import OpProgram
 
 #: What this version refuses, of all that is generated.
@@ -134,7 +135,35 @@ edge_padding_high = array<i64: 0, 0>, interior_padding = array<i64: 0, 2>}> : \
 
 def test_programs_are_drawn_for_what_was_not_hit() -> None:
     found = {"reverse": {"dimensions out of order": ["f32"], "empty": ["f32"]}}
-    asked = coverage.aimed(found, 40, seed=1, chosen=["reverse"])
+    asked = coverage.aimed(found, 400, seed=1, chosen=["reverse"])
     drawn = [one for one in asked if one[0] == "reverse"]
-    assert {dtype for _, dtype, _, _ in drawn} >= {"i8", "f64"}
-    assert "f32" not in {dtype for _, dtype, _, _ in drawn}
+    assert {dtype for _, dtype, *_ in drawn} >= {"i8", "f64"}
+    f32 = [kind for _, dtype, _, _, kind in drawn if dtype == "f32"]
+    assert "dimensions in order" in f32
+    assert not {"dimensions out of order", "empty"} & {*f32}
+
+
+def test_there_is_a_program_for_each_class_of_an_attribute_in_each_dtype() -> None:
+    """Made and not compiled: seconds."""
+    asked = [
+        (op, dtype, kind)
+        for op, family in FAMILIES.items()
+        for (kind, dtype), why in table(op, family.dtypes).items()
+        if of_attribute(kind) and not why
+    ]
+    assert len(asked) > 5000
+    assert [one for one in asked if coverage.built(one[0], one[1], 1, one[2]) is None] == []
+
+
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(number, marks=pytest.mark.long) for number in range(1, SHARES))]
+)
+def test_there_is_a_program_for_each_rank_shape_and_value_in_each_dtype(part: int) -> None:
+    asked = [
+        (op, dtype, kind)
+        for op, family in FAMILIES.items()
+        for (kind, dtype), why in table(op, family.dtypes).items()
+        if not of_attribute(kind) and not why
+    ]
+    chosen = asked[part::SHARES]
+    assert [one for one in chosen if coverage.built(one[0], one[1], 1, one[2]) is None] == []

@@ -1,6 +1,7 @@
 """``python -m tests.ops.generated --programs N --seed S``: what became of about N programs.
 
-``--op`` and ``--dtype`` choose, ``--aim`` draws programs that hit what no run of the ledger has hit,
+``--op`` and ``--dtype`` choose, ``--aim`` draws programs that hit what no run of the ledger has hit, nor
+those whose summaries it is given; with ``--afresh`` as if there were no ledger.
 ``--relaxed`` compiles them under the numerics ``default``,
 ``--level`` is the optimization level, ``--json`` a file for a summary, which
 ``python -m tests.ops.generated.ledger add`` keeps. With ``--seconds`` no batch begins after so many. Fewer
@@ -41,15 +42,21 @@ def main() -> int:
     parser.add_argument("--level", type=int, default=1, help="optimization level")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--seconds", type=float, default=math.inf)
-    parser.add_argument("--aim", action="store_true", help="programs that hit what docs/coverage.md lacks")
+    parser.add_argument(
+        "--aim", nargs="*", type=Path, help="programs that hit what docs/coverage.md and these summaries lack"
+    )
+    parser.add_argument("--afresh", action="store_true", help="aim as if docs/coverage.md had nothing")
     parser.add_argument("--relaxed", action="store_true", help="numerics default, within its bounds")
     options = parser.parse_args()
     found: list[Case] = []
     table: dict[tuple[str, str], Counter[str]] = {}
     chosen = drawn(pairs(options.op, options.dtype), options.programs, options.seed)
     module = f"tests.ops.generated.{'relaxed' if options.relaxed else 'child'}"
-    if options.aim:
-        asked = coverage.aimed(coverage.hits(), options.programs, options.seed, options.op)
+    if options.aim is not None:
+        hits = {} if options.afresh else coverage.hits()
+        for file in options.aim:
+            hits = coverage.add(hits, json.loads(file.read_text())["classes"])
+        asked = coverage.aimed(hits, options.programs, options.seed, options.op)
         made = these(asked, options.level, progress=_progress, module=module)
     else:
         made = cases(chosen, options.programs, options.seed, options.level, _progress, module=module)
@@ -58,7 +65,8 @@ def main() -> int:
         found.append(case)
         table.setdefault((case.op, case.dtype), Counter())[case.outcome] += 1
         if case.outcome in _BAD:
-            print(f"\n{case.outcome}: {case.op} {case.dtype} number {case.number}\n{case.reason}", flush=True)
+            name = f"{case.op} {case.dtype} number {case.number} {case.wish}".rstrip()
+            print(f"\n{case.outcome}: {name}\n{case.reason}", flush=True)
     _print(table, found)
     if options.json is not None:
         options.json.write_text(json.dumps(_summary(options.seed, options.level, table, found), indent=1))

@@ -10,12 +10,14 @@ import re
 
 import numpy as np
 
+from tests.ops.generated.stated import MAKING
 from tests.ops.programs import OpProgram
-from tests.ops.values import COMPLEX, DTYPES, FLOATS, INTEGERS, SIGNED, decode
+from tests.ops.values import DTYPES, FLOATS, INTEGERS, decode
 
 _TENSOR = re.compile(r"tensor<((?:\d+x)*)([^<>]*(?:<[^<>]*>)?)>")
 _NUMBER = re.compile(r"-?\d+")
 _HEAD = re.compile(r"@main\((.*?)\) ->", re.DOTALL)
+_RESULTS = re.compile(r"@main\(.*?\) -> \((.*?)\) \{\n", re.DOTALL)
 _ENUM = re.compile(r"#\w+<\w+ (\w+)>")
 _IN_REGION = re.compile(r"(?:stablehlo|chlo|func)\.(\w+)")
 #: Lists of axes, whose order counts and not their numbers.
@@ -26,45 +28,6 @@ _BY_INDEX = ("dynamic_gather", "dynamic_slice", "dynamic_update_slice", "gather"
 _SKIPPED = (
     *("name", "decomposition", "value", "epsilon", "fft_length", "operandSegmentSizes", "resultSegmentSizes"),
 )
-_BOTH = ("false", "true")
-_ORDERS = ("EQ", "GE", "GT", "LE", "LT", "NE")
-_TYPES = ("FLOAT", "SIGNED", "TOTALORDER", "UNSIGNED")
-_INDICES = (*INTEGERS,)
-#: Operations that the specification does not define for complex numbers with infinite or NaN parts.
-_OPEN = (
-    *("_asin_acos_kernel", "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "convolution"),
-    *("cosh", "cosine", "divide", "dot", "dot_general", "dynamic_conv", "einsum", "exponential"),
-    *("exponential_minus_one", "log", "log_plus_one", "logistic", "multiply", "power", "ragged_dot", "rsqrt"),
-    *("sign", "sine", "sinh", "sqrt", "square", "tan", "tanh", "unary_einsum"),
-)
-#: Values of attributes that the specification names.
-_STATED: dict[str, dict[str, tuple[str, ...]]] = {
-    "batch_norm_grad": {"feature_index": ("0", "above 0")},
-    "batch_norm_inference": {"feature_index": ("0", "above 0")},
-    "batch_norm_training": {"feature_index": ("0", "above 0")},
-    "chlo.broadcast_compare": {"comparison_direction": _ORDERS, "compare_type": _TYPES},
-    "cholesky": {"lower": _BOTH},
-    "compare": {"comparison_direction": _ORDERS, "compare_type": _TYPES},
-    "convert": {"to": tuple(DTYPES)},
-    "convolution": {"precision_config": ("DEFAULT", "HIGH", "HIGHEST")},
-    "dot": {"precision_config": ("DEFAULT", "HIGH", "HIGHEST")},
-    "dot_general": {"precision_config": ("DEFAULT", "HIGH", "HIGHEST")},
-    "dynamic_gather": {"index": _INDICES},
-    "dynamic_slice": {"index": _INDICES},
-    "dynamic_update_slice": {"index": _INDICES},
-    "fft": {"fft_type": ("FFT", "IFFT", "IRFFT", "RFFT")},
-    "gather": {"index": _INDICES, "indices_are_sorted": _BOTH},
-    "rng": {"rng_distribution": ("NORMAL", "UNIFORM")},
-    "rng_bit_generator": {"rng_algorithm": ("DEFAULT", "PHILOX", "THREE_FRY")},
-    "scatter": {"index": _INDICES, "indices_are_sorted": _BOTH, "unique_indices": _BOTH},
-    "sort": {"dimension": ("0", "above 0"), "is_stable": _BOTH},
-    "triangular_solve": {
-        "left_side": _BOTH,
-        "lower": _BOTH,
-        "transpose_a": ("ADJOINT", "NO_TRANSPOSE", "TRANSPOSE"),
-        "unit_diagonal": _BOTH,
-    },
-}
 
 
 def classes(program: OpProgram) -> list[str]:
@@ -166,7 +129,8 @@ def _numbers(name: str, text: str) -> list[str]:
 def _shapes(program: OpProgram) -> set[str]:
     head = _HEAD.search(program.text)
     assert head is not None
-    shapes = [tuple(int(size) for size in sizes.split("x") if size) for sizes, _ in _TENSOR.findall(head[1])]
+    seen = _RESULTS.findall(program.text)[0] if program.op in MAKING else head[1]
+    shapes = [tuple(int(size) for size in sizes.split("x") if size) for sizes, _ in _TENSOR.findall(seen)]
     found = {f"rank {max((len(shape) for shape in shapes), default=0)}"}
     if program.op in _BY_INDEX:
         kinds = [kind for _, kind in _TENSOR.findall(head[1])]
@@ -184,6 +148,8 @@ def _shapes(program: OpProgram) -> set[str]:
 
 def _values(program: OpProgram) -> set[str]:
     """Edge values in arguments of the program's dtype."""
+    if program.op in MAKING:
+        return set()
     head = _HEAD.search(program.text)
     element = DTYPES[program.dtype][0]
     kinds = [kind for _, kind in _TENSOR.findall(head[1] if head else "")]
@@ -208,44 +174,3 @@ def _values(program: OpProgram) -> set[str]:
         "subnormal": (values != 0) & (np.abs(values) < smallest),
     }
     return {f"values {name}" for name, mask in kinds_of.items() if mask.any()}
-
-
-def stated(op: str) -> list[str]:
-    """Classes that the specification names, whether programs had them or not."""
-    return [f"{name} {value}" for name, values in _STATED.get(op, {}).items() for value in values]
-
-
-def of_attribute(kind: str) -> bool:
-    """Whether the class is of an attribute, and not of the arguments' shapes and values."""
-    return not kind.startswith(("rank ", "empty", "one element", "values "))
-
-
-def expected(op: str, kind: str, dtype: str) -> bool:
-    """Whether the specification lets programs of ``dtype`` have the class."""
-    real, whole = dtype in FLOATS + COMPLEX, dtype in (*INTEGERS, "i1")
-    plain = op.removeprefix("chlo.").removeprefix("broadcast_")
-    if kind in ("values NaN", "values inf") and dtype in COMPLEX and plain in _OPEN:
-        return False
-    if kind.startswith("values "):
-        number = kind in ("values least", "values greatest", "values 0", "values -1")
-        if number:
-            return dtype in INTEGERS and not (kind == "values -1" and dtype.startswith("u"))
-        return real
-    if kind.startswith("comparison_direction "):
-        return dtype not in COMPLEX or kind.endswith((" EQ", " NE"))
-    if kind == "rng_distribution NORMAL":
-        return dtype in FLOATS
-    if kind.startswith("compare_type "):
-        named = {
-            "SIGNED": dtype.startswith("i") and dtype != "i1",
-            "FLOAT": real,
-            "TOTALORDER": dtype in FLOATS,
-        }
-        return named.get(kind.split()[1], dtype.startswith("ui") or dtype == "i1")
-    if op == "sort" and kind in ("body real", "body imag", "body abs"):
-        return dtype in COMPLEX if kind != "body abs" else dtype in FLOATS + SIGNED
-    if op == "reduce" and kind in ("body compare", "body select"):
-        return dtype not in COMPLEX
-    if kind in ("body and", "body or", "body xor", "body not"):
-        return whole or op not in ("reduce", "reduce_window", "scatter")
-    return True

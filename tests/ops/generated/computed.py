@@ -81,10 +81,16 @@ def _broadcast(op: str) -> Callable[[Draft], OpProgram]:
             kinds = ["finite" if draft.dtype in ("c64", "c128") else "any"] * 2
         if op in ("polygamma", "zeta"):
             kinds = ["small", "unit"]
-        order = _order(draft) if op == "compare" and draft.edge else ""
+        order = _order(draft) if op == "compare" and (draft.edge or draft.wish) else ""
         kinds = ["bits", "bits"] if order == "TOTALORDER" else kinds
-        operands = [draft.argument(shape, kind) for shape, kind in zip((first, second), kinds, strict=True)]
-        way = draft.pick(("EQ", "NE", "LT", "LE", "GT", "GE"))
+        if draft.wish in ("values inf", "values NaN") and op in ("maximum", "minimum"):
+            kinds = ["special" if draft.dtype in ("c64", "c128") else "any"] * 2
+        edges = "any" if op in ("polygamma", "zeta") else ""
+        operands = [
+            draft.argument(shape, kind, may=edges if place else "")
+            for place, (shape, kind) in enumerate(zip((first, second), kinds, strict=True))
+        ]
+        way = draft.pick(("EQ", "NE", "LT", "LE", "GT", "GE"), "comparison_direction")
         attributes = f"comparison_direction = #chlo<comparison_direction {way}>" if op == "compare" else ""
         if order:
             attributes += f", compare_type = #chlo<comparison_type {order}>"
@@ -119,7 +125,7 @@ _WAYS: dict[str, Callable[..., npt.NDArray[np.bool_]]] = {
 def _order(draft: Draft) -> str:
     """A type of comparison that the dtype has."""
     if draft.dtype in FLOATS:
-        return draft.pick(("FLOAT", "TOTALORDER"))
+        return draft.pick(("FLOAT", "TOTALORDER"), "compare_type")
     return "UNSIGNED" if draft.dtype.startswith("u") else "SIGNED"
 
 
@@ -163,6 +169,8 @@ def _literal(draft: Draft, shape: Shape) -> tuple[str, bytes]:
 
 def _constant(draft: Draft) -> OpProgram:
     """Any values, few or many, or one everywhere."""
+    if draft.dtype == "i1" and draft.wish.startswith(("rank ", "empty", "one element")):
+        return _flags(draft)
     shape = draft.shape(0, 3) if draft.dtype != "i1" else (draft.size(),)
     draft.argument(())
     text, content = _literal(draft, shape)
@@ -172,6 +180,15 @@ def _constant(draft: Draft) -> OpProgram:
         text = text if math.prod(shape) else ""
     made = draft.line(f"stablehlo.constant dense<{text}> : {tensor(draft.dtype, shape)}", draft.dtype, shape)
     return draft.program([made], expected=[content])
+
+
+def _flags(draft: Draft) -> OpProgram:
+    """One truth everywhere."""
+    shape, truth = draft.shape(), draft.chance(0.5)
+    draft.argument(())
+    text = ("true" if truth else "false") if math.prod(shape) else ""
+    made = draft.line(f"stablehlo.constant dense<{text}> : {tensor('i1', shape)}", "i1", shape)
+    return draft.program([made], expected=[bytes([truth]) * math.prod(shape)])
 
 
 def _constant_like(draft: Draft) -> OpProgram:
@@ -187,7 +204,7 @@ def _einsum(draft: Draft) -> OpProgram:
     """Letters that are shared and kept, summed, or of one side; the interpreter has ``dot_general``, whose
     result has them in this order.
     """
-    if draft.edge:
+    if draft.edge or draft.wish:
         return _any_einsum(draft)
     sizes = [draft.size() if place != 1 else draft.number(1, 6) for place in range(4)]
     batch, shared, left, right = (min(size, 9) for size in sizes)
@@ -217,10 +234,20 @@ def _any_einsum(draft: Draft) -> OpProgram:
     """Letters of one operand or two, which may come twice in one, and need not be in the result."""
     letters = "abcde"[: draft.number(2, 5)]
     count = 1 if draft.op == "unary_einsum" else 2
-    terms = [_term(draft, letters, draft.number(0 if count == 2 else 1, 4)) for _ in range(count)]
+    longest = int(draft.wish[5:]) if draft.wish.startswith("rank ") else 4
+    least = 0 if count == 2 else min(1, longest)
+    terms = [_term(draft, letters, draft.number(least, longest)) for _ in range(count)]
+    if draft.wish.startswith("rank "):
+        terms[0] = _term(draft, letters, longest)
     used = list(dict.fromkeys("".join(terms)))
     order = [used[axis] for axis in draft.axes(len(used), len(used) if draft.chance(0.4) else 0)]
-    sizes = {letter: draft.number(0 if draft.chance(0.1) else 1, 4) for letter in used}
+    never = draft.wish.startswith("values ") or longest > 4
+    often = 0.4 if draft.wish == "empty" else 0.0 if never else 0.1
+    sizes = {
+        letter: draft.number(0 if draft.chance(often) else 1, 4 if longest <= 4 else 2) for letter in used
+    }
+    if draft.wish == "empty" and used:
+        sizes[draft.pick(used)] = 0
     shapes = [tuple(sizes[letter] for letter in term) for term in terms]
     result = tuple(sizes[letter] for letter in order)
     summed = math.prod(sizes[letter] for letter in used if letter not in order)

@@ -70,7 +70,7 @@ def _while(draft: Draft) -> OpProgram:
 
 def _map(draft: Draft) -> OpProgram:
     shape = draft.shape()
-    op = draft.pick(("add", "maximum", "subtract"))
+    op = draft.pick(("add", "maximum", "subtract"), "body")
     scalar = tensor(draft.dtype, ())
     region = (
         f"{{\n  ^bb0(%p: {scalar}, %q: {scalar}):\n    %s = stablehlo.{op} %p, %q : {scalar}\n"
@@ -93,7 +93,7 @@ def _composite(draft: Draft) -> OpProgram:
     shape = draft.shape()
     x, y = draft.argument(shape), draft.argument(shape)
     _function(draft, x.type)
-    version = draft.number(0, 3) if draft.edge else 1
+    version = draft.number(0, 3, "version") if draft.edge or draft.wish else 1
     attributes = f'name = "my.op", decomposition = @inner, version = {version} : i32'
     return draft.program(draft.call([x, y], [(draft.dtype, shape)], attributes))
 

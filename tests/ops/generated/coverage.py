@@ -13,15 +13,15 @@ from pathlib import Path
 
 from tests.ops.generated import catalog
 from tests.ops.generated.catalog import FAMILIES
-from tests.ops.generated.classes import classes, expected, of_attribute, stated
-from tests.ops.generated.drive import Asked
+from tests.ops.generated.classes import classes
+from tests.ops.generated.drive import Wished
+from tests.ops.generated.stated import of_attribute, table
 from tests.ops.values import generator
 
 FILE = Path(__file__).with_name("coverage.json")
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "coverage.md"
-#: Programs that are made to find some that hit what is missing, half of them at the edges; the most of them
-#: where a class of an attribute is missing.
-_TRIES, _MOST = 24, 160
+#: Draws for a class before it is given up; nearly all are hit by the first.
+_TRIES = 48
 #: Operation -> class of an attribute's values -> dtypes.
 Hits = dict[str, dict[str, list[str]]]
 
@@ -32,12 +32,11 @@ Made by `python -m tests.ops.generated.coverage write` from the runs by hand tha
 [support.md](support.md) counts, and from one with seed 6024, left out there as one program was wrong
 before a mend. For every operation: which values of its attributes its programs had
 (read from the text of each program, `tests/ops/generated/classes.py`), in how many of its dtypes. A pair
-is a class of values of one attribute and a dtype in which the specification lets it be: those that
-`classes.py` names (`stated`) and those that a program of any dtype had. Infinities and NaN of complex numbers
-count only where the specification says what becomes of them (`_OPEN` has the operations where it does not).
-Only programs whose results agreed with the oracle count. Half of the programs that
-`python -m tests.ops.generated --aim` draws for what is missing are drawn at the edges: all ranks, no elements
-or one, special values, rare attributes.
+is a class of values of one attribute and a dtype: all that `tests/ops/generated/stated.py` names, but those
+that the specification, or what an oracle can tell, forbids, with the reasons below.
+Only programs whose results agreed with the oracle count. `python -m tests.ops.generated --aim` draws programs
+for what is missing: choices that know the name of their attribute take what is wished
+(`tests/ops/generated/wish.py`), and CI checks that it draws one for each class of an attribute.
 
 Lists of numbers have the classes none, negative, zero, one, more; lists of axes none, in order, out of
 order. "rank" is the largest rank of an argument, "empty" and "one element" are such arguments,
@@ -50,6 +49,16 @@ order. "rank" is the largest rank of an argument, "empty" and "one element" are 
 Classes of attributes that were not hit in a dtype:
 
 {missing}
+
+Ranks, shapes and values that were not hit in a dtype:
+
+{absent}
+
+Pairs that are none, and why:
+
+| pairs | why | classes |
+| --- | --- | --- |
+{none}
 
 | operation | classes | of attributes | of arguments |
 | --- | --- | --- | --- |
@@ -83,79 +92,87 @@ def save(found: Hits) -> None:
 
 
 def pairs(op: str, rows: Mapping[str, list[str]]) -> dict[tuple[str, str], bool]:
-    """Class and dtype of an operation: whether they were hit together. Classes that the specification states
-    count, and others that any dtype had.
-    """
-    every = {kind: rows.get(kind, []) for kind in (*stated(op), *rows)}
+    """Class and dtype of an operation, where nothing forbids them: whether they were hit together."""
     return {
-        (kind, dtype): dtype in dtypes
-        for kind, dtypes in every.items()
-        for dtype in FAMILIES[op].dtypes
-        if dtype in dtypes or expected(op, kind, dtype)
+        (kind, dtype): dtype in rows.get(kind, ())
+        for (kind, dtype), why in table(op, FAMILIES[op].dtypes).items()
+        if not why
     }
 
 
-def aimed(found: Hits, count: int, seed: int, chosen: Sequence[str] = ()) -> list[Asked]:
-    """About ``count`` programs, of all or of ``chosen`` operations, drawn among many, that hit pairs which
-    ``found`` has not.
+def built(op: str, dtype: str, seed: int, kind: str) -> tuple[Wished, set[str]] | None:
+    """The first program that is drawn for the class and has it, with its classes; None where none has."""
+    for turn in range(_TRIES):
+        number = turn // 2 + (catalog.EDGES if turn % 2 else 0)
+        found = set(classes(catalog.program(op, dtype, seed, number, kind)))
+        if kind in found:
+            return (op, dtype, seed, number, kind), found
+    return None
+
+
+def aimed(found: Hits, count: int, seed: int, chosen: Sequence[str] = ()) -> list[Wished]:
+    """About ``count`` programs, of all or of ``chosen`` operations, each of which hits a pair that ``found``
+    has not; those of an operation are neighbours.
     """
-    asked: list[Asked] = []
+    asked: list[Wished] = []
     rng = generator("aimed", seed)
     ops = [op for op in FAMILIES if op in (chosen or FAMILIES)]
     order = [ops[int(place)] for place in rng.permutation(len(ops))]
     for op, dtype in [(name, dtype) for name in order for dtype in FAMILIES[name].dtypes]:
-        if len(asked) >= count:
-            break
-        wanted = {kind for (kind, of), hit in pairs(op, found.get(op, {})).items() if of == dtype and not hit}
-        if not wanted and dtype not in {one for dtypes in found.get(op, {}).values() for one in dtypes}:
-            asked.append((op, dtype, seed, 0))
-        made = _tried(op, dtype, seed, wanted)
-        while made and (best := max(made, key=lambda one: len(one[1])))[1]:
-            asked.append((op, dtype, seed, best[0]))
-            made = [(number, kinds - best[1]) for number, kinds in made]
-    return sorted(asked, key=lambda one: one[0])
-
-
-def _tried(op: str, dtype: str, seed: int, wanted: set[str]) -> list[tuple[int, set[str]]]:
-    """Numbers of programs, and what each hits of what is wanted."""
-    made: list[tuple[int, set[str]]] = []
-    missing = set(wanted)
-    for turn in range(_MOST):
-        if not missing or (turn >= _TRIES and not any(map(of_attribute, missing))):
-            break
-        number = turn // 2 + (catalog.EDGES if turn % 2 else 0)
-        if turn >= _TRIES:
-            number = catalog.EDGES + turn
-        hit = wanted.intersection(classes(catalog.program(op, dtype, seed, number)))
-        if hit:
-            made.append((number, hit))
-            missing -= hit
-    return made
+        wanted = [kind for (kind, of), hit in pairs(op, found.get(op, {})).items() if of == dtype and not hit]
+        while wanted and len(asked) < count:
+            made = built(op, dtype, seed, wanted.pop(int(rng.integers(len(wanted)))))
+            if made is not None:
+                asked.append(made[0])
+                wanted = [kind for kind in wanted if kind not in made[1]]
+    return asked
 
 
 def page(found: Hits) -> str:
     """The page."""
-    table = {op: pairs(op, found.get(op, {})) for op in sorted(FAMILIES)}
+    hit_of = {op: pairs(op, found.get(op, {})) for op in sorted(FAMILIES)}
     attributes = {
-        op: {pair: hit for pair, hit in one.items() if of_attribute(pair[0])} for op, one in table.items()
+        op: {pair: hit for pair, hit in one.items() if of_attribute(pair[0])} for op, one in hit_of.items()
     }
     missing = [
         f"- `{op}`: " + "; ".join(_missing(one)) for op, one in attributes.items() if not all(one.values())
     ]
+    others = {
+        op: {pair: hit for pair, hit in one.items() if not of_attribute(pair[0])}
+        for op, one in hit_of.items()
+    }
+    absent = [f"- `{op}`: " + "; ".join(_missing(one)) for op, one in others.items() if not all(one.values())]
     rows = [
         f"| `{op}` | {_names(found.get(op, {}))} | {_count(attributes[op])} | {_count(one, attributes[op])} |"
-        for op, one in table.items()
+        for op, one in hit_of.items()
     ]
     met = {(op, dtype) for op, kinds in found.items() for dtypes in kinds.values() for dtype in dtypes}
     return _TEXT.format(
         met=f"{sum(pair in met for pair in catalog.pairs()):,} of {len(catalog.pairs()):,}",
         attributes=_share([hit for one in attributes.values() for hit in one.values()]),
         others=_share(
-            [hit for one in table.values() for (kind, _), hit in one.items() if not of_attribute(kind)]
+            [hit for one in hit_of.values() for (kind, _), hit in one.items() if not of_attribute(kind)]
         ),
         missing="\n".join(missing) or "None.",
+        absent="\n".join(absent) or "None.",
+        none="\n".join(_reasons()),
         rows="\n".join(rows),
     )
+
+
+def _reasons() -> list[str]:
+    """Rows of the pairs that no program has."""
+    counts: dict[str, list[tuple[str, str]]] = {}
+    for op, family in FAMILIES.items():
+        for (kind, _), why in table(op, family.dtypes).items():
+            if why:
+                counts.setdefault(why, []).append((op, kind))
+    rows: list[str] = []
+    for why, found in sorted(counts.items()):
+        ops, kinds = sorted({op for op, _ in found}), sorted({kind for _, kind in found})
+        where = ", ".join(f"`{op}`" for op in ops) if len(ops) < 25 else f"{len(ops)} operations"
+        rows.append(f"| {len(found):,} | {why} | {', '.join(kinds)} of {where} |")
+    return rows
 
 
 def _share(hits_of: list[bool]) -> str:

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from tests.ops.generated import wish
 from tests.ops.programs import OpProgram
 from tests.ops.values import COMPLEX, FLOATS, INTEGERS, random_bytes, tensor
 
@@ -59,51 +60,89 @@ class Draft:
     count: int = 0
     #: Whether it is drawn at the edges: all ranks, empty shapes, special values, rare attributes.
     edge: bool = False
+    #: The class that it is drawn for, as ``classes.py`` names it, or nothing.
+    wish: str = ""
 
     # -- choices
 
-    def chance(self, probability: float) -> bool:
-        """True that often."""
-        return bool(self.rng.random() < probability)
+    def wished(self, name: str) -> str:
+        """What is wished of the attribute, or nothing."""
+        start = f"{name} "
+        return self.wish.removeprefix(start) if name and self.wish.startswith(start) else ""
 
-    def pick(self, among: Sequence[T]) -> T:
-        """One of them."""
-        return among[int(self.rng.integers(len(among)))]
+    def chance(self, probability: float, name: str = "") -> bool:
+        """True that often, or as is wished of an attribute."""
+        wished = self.wished(name)
+        return bool(self.rng.random() < probability) if not wished else wished == "true"
 
-    def number(self, low: int, high: int) -> int:
-        """A number from ``low`` to ``high``, both included."""
+    def pick(self, among: Sequence[T], name: str = "") -> T:
+        """One of them: of an attribute the wished one."""
+        chosen = among[int(self.rng.integers(len(among)))]
+        wished = self.wished(name)
+        return next((one for one in among if str(one) == wished), chosen) if wished else chosen
+
+    def number(self, low: int, high: int, name: str = "") -> int:
+        """A number from ``low`` to ``high``, both included, of the class that is wished of an attribute."""
+        if wished := self.wished(name):
+            low, high = wish.number(wished, low, high)
+        if self.wish == "one element" and low <= 1 <= high and self.chance(0.8):
+            return 1  # sizes and counts, most often
         return int(self.rng.integers(low, high + 1))
 
-    def axes(self, rank: int, low: int = 0) -> list[int]:
-        """Some axes of ``rank``, at least ``low``, in any order."""
-        return [int(axis) for axis in self.rng.permutation(rank)[: self.number(min(low, rank), rank)]]
+    def axes(self, rank: int, low: int = 0, name: str = "") -> list[int]:
+        """Some axes of ``rank``, at least ``low``, in any order, or as is wished of an attribute."""
+        wished = self.wished(name)
+        least = {"in order": 1, "out of order": 2}.get(wished, 0)
+        count = self.number(min(max(low, least), rank), rank) if wished != "none" else low
+        found = [int(axis) for axis in self.rng.permutation(rank)[:count]]
+        if wished == "in order":
+            return sorted(found)
+        return found[::-1] if wished == "out of order" and found == sorted(found) else found
+
+    def rank(self, low: int, high: int) -> int:
+        """How many dimensions: from ``low`` to ``high``, or as is wished."""
+        drawn = self.number(low, high)
+        return min(wish.rank(self.wish, drawn, low), wish.MOST) if self.wish else drawn
 
     def size(self) -> int:
         """A dimension: small, odd, sometimes one or nothing."""
+        if self.wish in ("empty", "one element") and self.chance(0.5):
+            return int(self.wish == "one element")
         weights = np.array(_WEIGHTS) / sum(_WEIGHTS)
         return int(self.rng.choice(np.array(_SIZES), p=weights))
+
+    def scalar_or(self, low: int) -> int:
+        """``low``, or none where a scalar is wished, of operations that are seldom of scalars."""
+        return 0 if self.wish == "rank 0" else low
 
     def shape(self, low: int = 0, high: int = 4, limit: int = _LIMIT) -> Shape:
         """A shape of ``low`` to ``high`` dimensions; of up to 6 now and then, where nothing is said of it."""
         often = 0.4 if self.edge else 0.08
-        rank = self.number(5, 6) if high == 4 and self.chance(often) else self.number(low, high)
+        rank = (
+            self.number(5, 6) if high == 4 and not self.wish and self.chance(often) else self.rank(low, high)
+        )
         sizes = [self.size() for _ in range(rank)]
-        if self.edge and rank and self.chance(0.3):
+        if self.edge and rank and not self.wish and self.chance(0.3):
             sizes = [1] * rank
             sizes[self.number(0, rank - 1)] = self.number(0, 1)
         while math.prod(max(size, 1) for size in sizes) > limit:
             largest = sizes.index(max(sizes))
             sizes[largest] = (sizes[largest] + 1) // 2
-        return tuple(sizes)
+        return tuple(wish.sizes(self.wish, sizes, self.rng))
 
     # -- the program
 
-    def argument(self, shape: Shape, kind: str = "any", dtype: str = "") -> Value:
-        """A new argument of random values."""
+    def argument(self, shape: Shape, kind: str = "any", dtype: str = "", may: str = "") -> Value:
+        """A new argument of random values, one of which may be at the edge as in values of the kind ``may``,
+        where that is wished.
+        """
         dtype = dtype or self.dtype
         value = Value(f"%a{len(self.arguments)}", dtype, shape)
         self.arguments.append(value)
-        self.inputs.append(random_bytes(self.rng, dtype, math.prod(shape), kind))
+        content = random_bytes(self.rng, dtype, math.prod(shape), kind)
+        if dtype == self.dtype and self.wish.startswith("values "):
+            content = wish.planted(self.wish, dtype, may or kind, content, self.rng)
+        self.inputs.append(content)
         return value
 
     def given(self, shape: Shape, content: bytes, dtype: str) -> Value:
@@ -227,6 +266,9 @@ def sums(draft: Draft, terms: int) -> tuple[str, float]:
     """The kind of values to add, and how far another order of ``terms`` sums may be off."""
     if draft.dtype in INTEGERS or draft.dtype == "i1":
         return "any", 0.0
+    if draft.wish.startswith("values "):
+        kind = "finite" if draft.dtype in COMPLEX else "special"
+        return kind, EPSILON[draft.dtype] * max(terms, 1) * 60
     if draft.edge and draft.dtype in FLOATS and draft.chance(0.6):
         return "special", EPSILON[draft.dtype] * max(terms, 1) * 60
     if draft.dtype in ("f32", "f64", *COMPLEX) and draft.chance(0.6):

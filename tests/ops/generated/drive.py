@@ -16,6 +16,8 @@ BATCH = 12
 _TIMEOUT = 120.0
 #: Operation, dtype, seed and number of a program.
 Asked = tuple[str, str, int, int]
+#: The same, and the class that it is drawn for.
+Wished = tuple[str, str, int, int, str]
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class Case:
     reason: str
     #: What it has of each attribute, where the child says so.
     classes: tuple[str, ...] = ()
+    #: The class that it is drawn for, if any.
+    wish: str = ""
 
 
 def cases(
@@ -55,7 +59,7 @@ def cases(
 
 
 def these(
-    asked: Sequence[Asked],
+    asked: Sequence[Asked | Wished],
     level: int = 1,
     progress: Callable[[int], None] = lambda _: None,
     target: str = "",
@@ -74,21 +78,21 @@ def these(
         child.close()
 
 
-def _batches(group: Sequence[Asked]) -> Iterator[Sequence[Asked]]:
+def _batches(group: Sequence[Asked | Wished]) -> Iterator[Sequence[Asked | Wished]]:
     for first in range(0, len(group), BATCH):
         yield group[first : first + BATCH]
 
 
-def _batch(child: _Child, asked: Sequence[Asked]) -> Iterator[Case]:
+def _batch(child: _Child, asked: Sequence[Asked | Wished]) -> Iterator[Case]:
     verdicts = child.ask(asked)
     if verdicts is None and len(asked) > 1:
         half = len(asked) // 2
         yield from _batch(child, asked[:half])
         yield from _batch(child, asked[half:])
         return
-    for (op, dtype, _, number), verdict in zip(asked, verdicts or [["crash", child.end]], strict=True):
+    for (op, dtype, _, number, *wish), verdict in zip(asked, verdicts or [["crash", child.end]], strict=True):
         outcome, reason, *classes = verdict
-        yield Case(op, dtype, number, outcome, reason, tuple(classes))
+        yield Case(op, dtype, number, outcome, reason, tuple(classes), "".join(wish))
 
 
 class _Child:
@@ -101,7 +105,7 @@ class _Child:
         #: How the last one ended.
         self.end = ""
 
-    def ask(self, asked: Sequence[Asked]) -> list[list[str]] | None:
+    def ask(self, asked: Sequence[Asked | Wished]) -> list[list[str]] | None:
         """Outcome, reason and classes of each, or None when the process ended over them."""
         if self._process is None:
             self._process = subprocess.Popen(

@@ -79,6 +79,7 @@ _CHLO_COMPLEX = ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "sin
 
 
 #: Of complex numbers: neither infinite nor NaN.
+_ORDERED = ("maximum", "minimum", "clamp")
 _TAME = ("multiply", "divide", "sign", "maximum", "minimum", "clamp")
 
 
@@ -123,9 +124,15 @@ def _exact(arity: int) -> Callable[[Draft], OpProgram]:
         shape = draft.shape()
         tame = draft.dtype in COMPLEX and draft.op in _TAME
         kind = ("finite" if draft.edge and draft.op != "divide" else "tame") if tame else "any"
+        if draft.op in _ORDERED and draft.wish in ("values inf", "values NaN") and tame:
+            kind = "special"
         scalars = draft.op == "clamp" and draft.chance(0.5)
         shapes = [() if scalars and number != 1 and draft.chance(0.7) else shape for number in range(arity)]
-        operands = [draft.argument(one, kind) for one in shapes]
+        # What complex numbers by zero are is left open: dividends only have edges.
+        edges = "finite" if draft.op == "divide" and draft.dtype in COMPLEX else kind
+        operands = [
+            draft.argument(one, kind, may=edges if not place else kind) for place, one in enumerate(shapes)
+        ]
         rounded = draft.op in ("multiply", "divide", "sign")
         loose = _looseness(draft, 0.0) if tame and rounded else (0.0, 0.0)
         expected = None
@@ -184,7 +191,11 @@ def _special(arity: int, kind: str) -> Callable[[Draft], OpProgram]:
         kinds = ["small" if arity == 2 and number == 0 else kind for number in range(arity)]
         if draft.edge and arity == 1:
             kinds = ["finite" if draft.dtype in COMPLEX else "any"]
-        operands = [draft.argument(shape, "small" if one == "large" else one) for one in kinds]
+        edges = "any" if draft.dtype in FLOATS and arity == 2 else ""
+        operands = [
+            draft.argument(shape, "small" if one == "large" else one, may=edges if place else "")
+            for place, one in enumerate(kinds)
+        ]
         made = draft.call(operands, [(draft.dtype, shape)])
         return draft.program(made, 96.0, loose[draft.dtype])
 
@@ -252,12 +263,16 @@ def _bitcast(draft: Draft) -> OpProgram:
 def _compare(draft: Draft) -> OpProgram:
     shape = draft.shape()
     directions = ("EQ", "NE") if draft.dtype in COMPLEX else ("EQ", "NE", "LT", "LE", "GT", "GE")
-    if draft.dtype in FLOATS and draft.chance(0.3):
-        return _compare_total(draft, draft.pick(directions))
-    operands = [draft.argument(shape), draft.argument(shape)]
+    wished = draft.wished("compare_type")
+    often = float(wished == "TOTALORDER") if wished else 0.3
+    if draft.dtype in FLOATS and draft.chance(often):
+        return _compare_total(draft, draft.pick(directions, "comparison_direction"))
+    kind = "bits" if draft.wish == "values NaN with content" else "any"
+    operands = [draft.argument(shape, kind), draft.argument(shape, kind)]
     kind = "FLOAT" if draft.dtype in _REAL else "SIGNED" if draft.dtype in SIGNED else "UNSIGNED"
-    attributes = _order(draft.pick(directions), kind)
-    attributes = attributes.partition(", compare_type")[0] if draft.chance(0.2) else attributes
+    attributes = _order(draft.pick(directions, "comparison_direction"), kind)
+    if draft.chance(0.2) and not wished:
+        attributes = attributes.partition(", compare_type")[0]
     return draft.program(draft.call(operands, [("i1", shape)], attributes))
 
 
@@ -282,7 +297,7 @@ def _order(direction: str, kind: str) -> str:
 
 def _convert(draft: Draft) -> OpProgram:
     shape = draft.shape()
-    return draft.program(draft.call([draft.argument(shape)], [(draft.pick(ALL), shape)]))
+    return draft.program(draft.call([draft.argument(shape)], [(draft.pick(ALL, "to"), shape)]))
 
 
 def _precision(draft: Draft) -> OpProgram:
@@ -290,6 +305,8 @@ def _precision(draft: Draft) -> OpProgram:
     exponent, mantissa = draft.number(1, 11), draft.number(0, 52)
     if draft.edge:
         exponent, mantissa = draft.pick((1, 1, exponent)), draft.pick((0, 1, mantissa))
+    if draft.wish:
+        exponent, mantissa = draft.number(1, 11, "exponent_bits"), draft.number(0, 52, "mantissa_bits")
     attributes = f"exponent_bits = {exponent} : i32, mantissa_bits = {mantissa} : i32"
     return draft.program(draft.call([draft.argument(shape)], [(draft.dtype, shape)], attributes))
 

@@ -30,12 +30,14 @@ def _numbers(draft: Draft) -> tuple[str, Shape, Shape, Shape, list[int]]:
     operand = draft.shape(1, 4, 200)
     rank = len(operand)
     roles = [draft.pick(("collapsed", "batching", "offset", "offset")) for _ in range(rank)]
+    if draft.wish.endswith("batching_dims out of order"):
+        roles[:2] = ["batching"] * 2
     roles = ["offset" if size == 0 else role for size, role in zip(operand, roles, strict=True)]
     batching = [axis for axis in range(rank) if roles[axis] == "batching"]
     collapsed = [axis for axis in range(rank) if roles[axis] == "collapsed"]
     offsets = [axis for axis in range(rank) if roles[axis] == "offset"]
     others = [axis for axis in range(rank) if axis not in batching]
-    moved = [others[axis] for axis in draft.axes(len(others))]
+    moved = [others[axis] for axis in draft.axes(len(others), name="start_index_map")]
     places = [(operand[axis], axis) for axis in batching]
     places += [(draft.number(0 if draft.chance(0.1) else 1, 4), -1) for _ in range(draft.number(0, 2))]
     places = [places[int(number)] for number in draft.rng.permutation(len(places))]
@@ -46,7 +48,8 @@ def _numbers(draft: Draft) -> tuple[str, Shape, Shape, Shape, list[int]]:
         vector, indices = len(shape), shape
     where = {axis: number + (number >= vector) for number, (_, axis) in enumerate(places) if axis >= 0}
     slices = [
-        1 if role != "offset" else draft.number(0, size) for role, size in zip(roles, operand, strict=True)
+        1 if role != "offset" else draft.number(0, size, "slice_sizes")
+        for role, size in zip(roles, operand, strict=True)
     ]
     taken = [slices[axis] for axis in offsets]
     count = len(shape) + len(taken)
@@ -65,10 +68,10 @@ def _numbers(draft: Draft) -> tuple[str, Shape, Shape, Shape, list[int]]:
 def _gather(draft: Draft) -> OpProgram:
     numbers, operand, indices, result, slices = _numbers(draft)
     value = draft.argument(operand, "bits")
-    index = draft.pick(_INDEX)
+    index = draft.pick(_INDEX, "index")
     kind = "small" if index.startswith("ui") else draft.pick(("small", "any"))
     where = draft.argument(indices, kind, index)
-    if draft.chance(0.3):  # in order
+    if draft.chance(0.3) or draft.wished("indices_are_sorted") == "true":  # in order
         ordered = np.sort(np.frombuffer(draft.inputs[-1], DTYPES[index][1])).tobytes()
         draft.inputs[-1] = ordered
     known = Indices(draft.inputs[-1], index, indices, numbers, "start_index_map", "operand_batching_dims")
@@ -82,7 +85,7 @@ def _gather(draft: Draft) -> OpProgram:
 def _dynamic_gather(draft: Draft) -> OpProgram:
     numbers, operand, indices, result, slices = _numbers(draft)
     value = draft.argument(operand, "bits")
-    index = draft.pick(_INDEX if draft.edge else ("i32", "i64"))
+    index = draft.pick(_INDEX if draft.edge or draft.wish else ("i32", "i64"), "index")
     where = draft.argument(indices, "small", index)
     sizes = draft.numbers(slices, index)
     return draft.program(
@@ -92,19 +95,18 @@ def _dynamic_gather(draft: Draft) -> OpProgram:
 
 def _top_k(draft: Draft) -> OpProgram:
     shape = draft.shape(1)
-    k = draft.number(0, shape[-1])
+    k = draft.number(0, shape[-1], "k")
     result = (*shape[:-1], k)
-    value = draft.argument(
-        shape, draft.pick(("tame", "small", "any") if draft.dtype in INTEGERS else ("tame", "small"))
-    )
+    kinds = ("tame", "small", "any") if draft.dtype in INTEGERS else ("tame", "small")
+    value = draft.argument(shape, draft.pick(kinds), may="any")
     return draft.program(draft.call([value], [(draft.dtype, result), ("i32", result)], f"k = {k} : i64"))
 
 
 def _any_index_select(draft: Draft) -> OpProgram:
     """Along any axis, with axes before it that operand and indices share."""
-    shape = tuple(draft.number(1, 4) for _ in range(draft.number(1, 4)))
-    axis = draft.number(0, len(shape) - 1)
-    batch = draft.number(0, axis)
+    shape = tuple(draft.number(1, 4) for _ in range(draft.rank(1, 4)))
+    axis = draft.number(0, len(shape) - 1, "dim")
+    batch = draft.number(0, axis, "batch_dims")
     index, kind = draft.pick(("i32", "i64", "i8", "ui16")), "bits" if draft.chance(0.5) else "any"
     wanted = (*shape[:batch], *(draft.size() for _ in range(draft.number(0, 2))))
     places = draft.rng.integers(0, shape[axis], wanted)
@@ -119,7 +121,7 @@ def _any_index_select(draft: Draft) -> OpProgram:
 
 
 def _index_select(draft: Draft) -> OpProgram:
-    if draft.edge:
+    if draft.edge or draft.wish:
         return _any_index_select(draft)
     shape = (draft.number(1, 5), *draft.shape(0, 2, 40))
     where = draft.given((3,), draft.rng.integers(0, shape[0], 3).astype("<i4").tobytes(), "i32")

@@ -17,8 +17,8 @@ from tests.ops.generated.judge import OUTCOMES
 
 FILE = Path(__file__).with_name("ledger.json")
 Row = dict[str, int]
-#: What a run was made with: the generator, and the versions that a change of compiled code raises. Rows that do
-#: not name them are of older ones.
+#: What a run was made with: the generator, and the versions that a change of compiled code raises. Rows that
+#: do not name them are of older ones.
 VERSIONS = ("generator", "code", "canonicalizer", "math")
 
 

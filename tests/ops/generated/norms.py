@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tests.ops.generated import wish
 from tests.ops.generated.draft import EPSILON, Draft, Family, Shape, Value
 from tests.ops.programs import OpProgram
 from tests.ops.values import FLOATS, decode, encode
@@ -34,8 +35,9 @@ class _Norm(NamedTuple):
 
 
 def _norm(draft: Draft) -> _Norm:
-    shape = tuple(draft.number(1, 5) for _ in range(draft.number(1, 4)))
-    feature = draft.number(0, len(shape) - 1)
+    shape = tuple(draft.number(1, 5) for _ in range(draft.rank(1, 4)))
+    shape = tuple(wish.sizes(draft.wish, [*shape], draft.rng))
+    feature = draft.number(0, len(shape) - 1, "feature_index")
     others = tuple(axis for axis in range(len(shape)) if axis != feature)
     attributes = f"epsilon = {_EPSILON} : f32, feature_index = {feature} : i64"
     loose = EPSILON[draft.dtype] * (math.prod(shape) + 10) * 60
@@ -43,8 +45,8 @@ def _norm(draft: Draft) -> _Norm:
 
 
 def _argument(draft: Draft, shape: Shape, kind: str = "tame") -> tuple[Value, Array]:
-    kind = "finite" if draft.edge and kind == "tame" else kind
-    value = draft.argument(shape, kind)
+    kind = "finite" if (draft.edge or draft.wish) and kind == "tame" else kind
+    value = draft.argument(shape, kind, may="special" if kind == "finite" else kind)
     return value, decode(draft.dtype, np.frombuffer(draft.inputs[-1], _storage(draft))).reshape(shape)
 
 
@@ -77,7 +79,9 @@ def _training(draft: Draft) -> OpProgram:
     norm = _norm(draft)
     given = [_argument(draft, norm.shape), _argument(draft, norm.row), _argument(draft, norm.row)]
     x, scale, offset = (array for _, array in given)
-    mean, variance = x.mean(norm.others), x.var(norm.others)
+    count = np.float64(math.prod(x.shape[axis] for axis in norm.others))
+    mean = x.sum(norm.others) / count
+    variance = ((x - np.expand_dims(mean, norm.others)) ** 2).sum(norm.others) / count
     expected = [_normalized(norm, x, scale, offset, mean, variance), mean, variance]
     return _finished(draft, norm, [value for value, _ in given], expected, 8)
 
@@ -88,7 +92,8 @@ def _gradient(draft: Draft) -> OpProgram:
     given += [_argument(draft, norm.row, "unit"), _argument(draft, norm.shape)]
     x, scale, mean, variance, grad = (array for _, array in given)
     row, middle, width = (np.expand_dims(one, norm.others) for one in (scale, mean, variance + _EPSILON))
-    count, centered = x.size / norm.row[0], x - middle
+    count = np.float64(math.prod(x.shape[axis] for axis in norm.others))
+    centered = x - middle
     product = (grad * centered).sum(norm.others, keepdims=True)
     inner = count * grad - grad.sum(norm.others, keepdims=True) - centered * product / width
     expected = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 
@@ -17,6 +18,10 @@ from tests.ops.values import ALL, COMPLEX, DTYPES, FLOATS, INTEGERS, SIGNED, ten
 _TOTAL = ", TOTALORDER"
 #: Combiners of integers that are the same in any order.
 _EXACT = ("maximum", "minimum", "and", "or", "xor", "add", "multiply")
+
+
+#: Scatters that are drawn for one that is as wished.
+_SCATTERS = 40
 
 
 def families() -> dict[str, Family]:
@@ -51,14 +56,18 @@ def _region(ops: list[str], dtypes: list[str]) -> str:
 
 def _scatter(draft: Draft) -> OpProgram:
     """Sums and products of floats keep the order of the updates, as the interpreter does."""
-    made = scatter(draft.number(0, 10**9), draft.dtype, "set")
-    if draft.edge:
+    made = _drawn(draft)
+    if wished := draft.wished("index"):
+        made = replace(made, index=wished)
+    elif draft.edge:
         made = replace(made, index=draft.pick(("i16", "ui16", made.index)))
-    numbers = re.findall(r"#stablehlo.scatter<(.*?)>>?}", made.text)[0].rstrip(">")
+    numbers = _numbers(made)
     dtypes = [draft.dtype, *([draft.pick(("i32", "f32", draft.dtype))] if draft.chance(0.25) else [])]
-    ops = [draft.pick(_combiners(dtype)) for dtype in dtypes]
-    kind = draft.pick(("small", "tame", "any"))
-    tame = "finite" if draft.edge else "tame"
+    ops = [draft.pick(_combiners(dtype), "body") for dtype in dtypes]
+    kind = draft.pick(("small", "tame", "any")) if not draft.wish.startswith("values ") else "any"
+    tame = "finite" if draft.edge or draft.wish else "tame"
+    if draft.dtype in COMPLEX and draft.wish in ("values inf", "values NaN"):
+        ops[0], tame = draft.pick(("add", "subtract", "set")), "special"
     kinds = [tame if dtype in COMPLEX else kind for dtype in dtypes]
     inputs = [draft.argument(made.operand, *pair) for pair in zip(kinds, dtypes, strict=True)]
     where = draft.given(made.indices, _indices(draft, made), made.index)
@@ -81,13 +90,45 @@ def _scatter(draft: Draft) -> OpProgram:
     return draft.program(found, *loose)
 
 
+def _numbers(made: Scatter) -> str:
+    return re.findall(r"#stablehlo.scatter<(.*?)>>?}", made.text)[0].rstrip(">")
+
+
+def _drawn(draft: Draft) -> Scatter:
+    """One whose shapes or dimension numbers are as wished, where one of many is."""
+    made = scatter(draft.number(0, 10**9), draft.dtype, "set")
+    for _ in range(_SCATTERS if draft.wish else 0):
+        if _meets(draft.wish, made):
+            break
+        made = scatter(draft.number(0, 10**9), draft.dtype, "set")
+    return made
+
+
+def _meets(wish: str, made: Scatter) -> bool:
+    shapes = (made.operand, made.indices, made.updates)
+    if wish.startswith("rank "):
+        return max(map(len, shapes)) == int(wish[5:])
+    if wish.startswith("values "):
+        return 0 not in made.operand
+    if wish in ("one element", "empty"):
+        return any(shape and math.prod(shape) == (wish != "empty") for shape in shapes)
+    numbers = dict(re.findall(r"(\w+) = (\[[^\]]*\]|\d+)", _numbers(made)))
+    if wish == "unique_indices true":
+        empty = (numbers["update_window_dims"], numbers["input_batching_dims"])
+        return empty == ("[]", "[]") and numbers["scatter_dims_to_operand_dims"] != "[]"
+    axes = [int(one) for one in re.findall(r"\d+", numbers.get(wish.partition(" ")[0], ""))]
+    if wish.endswith(" out of order"):
+        return axes != sorted(axes)
+    return bool(axes) and axes == sorted(axes) if wish.endswith(" in order") else True
+
+
 def _indices(draft: Draft, made: Scatter) -> bytes:
     """Inside and outside; in order, or all different, now and then."""
     content = made.index_bytes(draft.number(0, 10**9))
     values = np.frombuffer(content, DTYPES[made.index][1])
-    if draft.chance(0.3):
+    if draft.chance(0.3) and draft.wished("unique_indices") != "true":
         return np.sort(values).tobytes()
-    if draft.chance(0.3) and values.size <= 100:
+    if (draft.chance(0.3) or draft.wished("unique_indices") == "true") and values.size <= 100:
         return draft.rng.permutation(values.size).astype(values.dtype).tobytes()
     return content
 
@@ -95,19 +136,26 @@ def _indices(draft: Draft, made: Scatter) -> bytes:
 def _sort(draft: Draft) -> OpProgram:
     """Of one to three operands, by the order of one of them, of two, of sizes, or the total one."""
     shape = draft.shape(1)
-    axis = draft.number(0, len(shape) - 1)
-    others = [draft.pick(("i32", "f32", "ui8", "f64", "i1")) for _ in range(draft.pick((0, 0, 1, 1, 2)))]
+    axis = draft.number(0, len(shape) - 1, "dimension")
+    count = draft.pick((0, 0, 1, 1, 2))
+    count = {"body select": 1, "is_stable false": 0}.get(draft.wish, count)
+    others = [draft.pick(("i32", "f32", "ui8", "f64", "i1")) for _ in range(count)]
     dtypes = [draft.dtype, *others]
     comparator, kind = _comparator(draft, dtypes)
     kinds = [kind, *("small" if dtype != "i1" else "any" for dtype in others)]
-    operands = [draft.argument(shape, *pair) for pair in zip(kinds, dtypes, strict=True)]
+    may = {"values -0": "finite", "values subnormal": "finite", "values inf": "special"}.get(draft.wish, kind)
+    operands = [
+        draft.argument(shape, *pair, may=may if draft.dtype in COMPLEX else "")
+        for pair in zip(kinds, dtypes, strict=True)
+    ]
     # Where equal elements cannot be told apart, no order need be kept.
     alone = not others and kind != "any" and "real" not in comparator and "abs" not in comparator
     if draft.edge:
         whole = draft.dtype in ("i1", *INTEGERS) or (draft.dtype in COMPLEX and "real" in comparator)
         alone = not others and "abs" not in comparator and ((whole and kind != "bits") or kind == "small")
         alone &= draft.dtype not in COMPLEX or "imag" in comparator
-    stable = "false" if alone and draft.chance(0.4) else "true"
+    stable = "false" if alone and draft.chance(0.4 if not draft.wished("is_stable") else 1.0) else "true"
+    stable = "true" if draft.wished("is_stable") == "true" else stable
     named = [f"%{'xyz'[n]}{side}: {tensor(dtype, ())}" for n, dtype in enumerate(dtypes) for side in "ab"]
     region = f"{{\n  ^bb0({', '.join(named)}):\n    {comparator}\n    stablehlo.return %s : tensor<i1>\n  }}"
     attributes = f"dimension = {axis} : i64, is_stable = {stable}"

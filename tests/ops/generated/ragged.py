@@ -32,14 +32,15 @@ def _sizes(draft: Draft, shape: Shape, whole: int) -> np.ndarray[tuple[int, ...]
 def _ragged_dot(draft: Draft) -> OpProgram:
     """Groups of rows, each with a matrix of its own; of what is summed; of batches."""
     mode = draft.pick(("rows", "sums", "batches"))
-    batch = draft.number(1, 3) if mode == "batches" or draft.chance(0.5) else 0
-    m, k, n, groups = draft.number(1, 7), draft.number(1, 7), draft.number(1, 4), draft.number(1, 4)
-    first: Shape = (batch, m, k) if batch else (m, k)
-    second: Shape = (batch, k, n) if batch else (k, n)
-    at = 1 if batch else 0
+    batch = _batches(draft, mode)
+    least = 0 if draft.wish == "empty" else 1
+    m, k, n, groups = draft.number(least, 7), draft.number(least, 7), draft.number(1, 4), draft.number(1, 4)
+    first: Shape = (*batch, m, k)
+    second: Shape = (*batch, k, n)
+    at = len(batch)
     ragged = {"rows": at, "sums": at + 1, "batches": 0}[mode]
     whole = first[ragged]
-    given: Shape = (batch, groups) if batch and mode != "batches" and draft.chance(0.5) else (groups,)
+    given: Shape = (*batch, groups) if batch and mode != "batches" and draft.chance(0.5) else (groups,)
     lengths = _sizes(draft, given, whole)
     right: Shape = (groups, *second) if mode == "rows" else second
     shift = 1 if mode == "rows" else 0
@@ -47,10 +48,10 @@ def _ragged_dot(draft: Draft) -> OpProgram:
     operands = [draft.argument(first, kind), draft.argument(right, kind)]
     index = draft.pick(("i32", "i64"))
     operands.append(draft.given(given, lengths.astype(DTYPES[index][1]).tobytes(), index))
-    precision = draft.pick(("DEFAULT", "HIGH", "HIGHEST"))
+    precision = draft.pick(("DEFAULT", "HIGH", "HIGHEST"), "precision_config")
     attributes = (
-        f"ragged_dot_dimension_numbers = #chlo.ragged_dot<lhs_batching_dimensions = {[0] if batch else []}, "
-        f"rhs_batching_dimensions = {[shift] if batch else []}, lhs_contracting_dimensions = [{at + 1}], "
+        f"ragged_dot_dimension_numbers = #chlo.ragged_dot<lhs_batching_dimensions = {[*range(at)]}, "
+        f"rhs_batching_dimensions = {[*range(shift, at + shift)]}, lhs_contracting_dimensions = [{at + 1}], "
         f"rhs_contracting_dimensions = [{at + shift}], lhs_ragged_dimensions = [{ragged}], "
         f"rhs_group_dimensions = {[0] if mode == 'rows' else []}>, precision_config = "
         f"[#chlo<precision {precision}>, #chlo<precision {precision}>]"
@@ -64,6 +65,18 @@ def _ragged_dot(draft: Draft) -> OpProgram:
         made = _grouped(mode, lhs, rhs, lengths, result)
     results = draft.call(operands, [(draft.dtype, result)], attributes)
     return draft.program(results, absolute=4 * absolute, expected=[stored(draft.dtype, made)])
+
+
+def _batches(draft: Draft, mode: str) -> Shape:
+    """Sizes of axes of batches, of which the first may be the ragged one."""
+    shift = 1 if mode == "rows" else 0
+    if draft.wish.startswith("rank "):
+        return tuple(
+            draft.number(1, 2) for _ in range(max(int(draft.wish[5:]) - 2 - shift, int(mode == "batches")))
+        )
+    if draft.wish.endswith("batching_dimensions in order") or mode == "batches" or draft.chance(0.5):
+        return (draft.number(1, 3),)
+    return ()
 
 
 def _grouped(mode: str, lhs: Array, rhs: Array, lengths: Array, result: Shape) -> Array:
@@ -86,11 +99,11 @@ def _grouped(mode: str, lhs: Array, rhs: Array, lengths: Array, result: Shape) -
 def _scan(draft: Draft) -> OpProgram:
     """Along an axis, in either direction: what is carried is the result of each step, or what came before."""
     shape = draft.shape(1, 3, 120)
-    axis, backward = draft.number(0, len(shape) - 1), draft.chance(0.4)
+    axis, backward = draft.number(0, len(shape) - 1, "dimension"), draft.chance(0.4, "is_reverse")
     row = (*shape[:axis], *shape[axis + 1 :])
     op = draft.pick(("add", "subtract", "maximum") if draft.dtype not in COMPLEX else ("add", "subtract"))
     kind = "any" if draft.dtype in (*INTEGERS, *FLOATS) else "tame"
-    operands = [draft.argument(shape, kind), draft.argument(row, kind)]
+    operands = [draft.argument(one, kind, may="special" if kind == "tame" else "") for one in (shape, row)]
     before = draft.chance(0.3)
     type = tensor(draft.dtype, row)
     region = (

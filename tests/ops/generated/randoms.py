@@ -27,8 +27,11 @@ def _numbers(draft: Draft) -> OpProgram:
     """Which numbers come is left open: the results are whether each is between the bounds, and whether as
     many as should be, within six deviations, are in the lower half (uniform), or near the mean and below it.
     """
-    normal = draft.dtype in FLOATS and draft.chance(0.5)
+    wished = draft.wished("rng_distribution")
+    normal = draft.dtype in FLOATS and (wished == "NORMAL" if wished else draft.chance(0.5))
     shape = draft.pick(((2048,), (16, 128), (4, 8, 64), draft.shape()))
+    if draft.wish and not wished:
+        shape, normal = draft.shape(), False
     low, middle, high = _bounds(draft)
     middle = draft.number(-2, 2) if normal else middle
     given = [_scalar(draft, number) for number in ((middle, 1) if normal else (low, high))]
@@ -102,7 +105,7 @@ def _counted(draft: Draft, flags: Value, count: int, share: float) -> Value:
 
 
 def _bits(draft: Draft) -> OpProgram:
-    algorithm = draft.pick(("THREE_FRY", "PHILOX", "DEFAULT"))
+    algorithm = draft.pick(("THREE_FRY", "PHILOX", "DEFAULT"), "rng_algorithm")
     count = 2 if algorithm == "THREE_FRY" else draft.number(2, 3)
     state = [int(word) for word in draft.rng.integers(0, 2**64, count, dtype=np.uint64)]
     if draft.chance(0.5):  # the counter overflows

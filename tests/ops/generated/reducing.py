@@ -28,28 +28,31 @@ def families() -> dict[str, Family]:
 
 def _combiner(draft: Draft) -> str:
     if draft.dtype == "i1":
-        return draft.pick(("add", "multiply", "and", "or", "xor", "maximum", "minimum"))
+        return draft.pick(("add", "multiply", "and", "or", "xor", "maximum", "minimum"), "body")
     if draft.dtype in INTEGERS:
-        return draft.pick(("add", "multiply", "maximum", "minimum", "and", "or", "xor"))
-    return draft.pick(("add", "multiply", "maximum", "minimum"))
+        return draft.pick(("add", "multiply", "maximum", "minimum", "and", "or", "xor"), "body")
+    return draft.pick(("add", "multiply", "maximum", "minimum"), "body")
 
 
 def _combined(draft: Draft, op: str, terms: int) -> tuple[str, float, float]:
     """Kind of values, and how far (ulps, absolute) another order of combining is off."""
     if op == "add" and draft.dtype != "i1":
         kind, absolute = sums(draft, terms)
+        if draft.wish.startswith("values ") and draft.dtype in COMPLEX:
+            kind = "special"
         return kind, 0.0, absolute
     if op == "multiply" and draft.dtype in FLOATS + COMPLEX:
         return "tame", 4.0 * max(terms, 1), 0.0
-    tame = "finite" if draft.edge else "tame"
+    tame = "finite" if draft.edge or draft.wish else "tame"
     return (tame if draft.dtype in COMPLEX else "any"), 0.0, 0.0
 
 
 def _reduce(draft: Draft) -> OpProgram:
-    if (draft.dtype in _REAL or (draft.edge and draft.dtype == "i1")) and draft.chance(0.2):
+    often = 1.0 if draft.wished("body") in ("compare", "select") else 0.0 if draft.wish else 0.2
+    if (draft.dtype in _REAL or (draft.edge and draft.dtype == "i1")) and draft.chance(often):
         return _arg_reduce(draft)
-    shape = draft.shape(1)
-    dims = draft.axes(len(shape), 0 if draft.chance(0.1) else 1)
+    shape = draft.shape(draft.scalar_or(1))
+    dims = draft.axes(len(shape), 0 if draft.chance(0.1) or draft.wish else 1, "dimensions")
     result = tuple(size for axis, size in enumerate(shape) if axis not in dims)
     op = _combiner(draft)
     kind, ulps, absolute = _combined(draft, op, math.prod(shape[axis] for axis in dims))
@@ -93,11 +96,18 @@ def _arg_reduce(draft: Draft) -> OpProgram:
 def _windows(draft: Draft, shape: Shape, dilate: bool = True) -> tuple[str, Shape, int]:
     """Attributes of windows over ``shape``, how many there are, and elements in one."""
     count: list[int] = []
-    window = [draft.number(1, 3) for _ in shape]
-    stride = [draft.number(1, 3) for _ in shape]
-    base = [draft.number(1, 2) if dilate and draft.chance(0.2) else 1 for _ in shape]
-    taps = [draft.number(1, 2) if dilate and draft.chance(0.3) else 1 for _ in shape]
-    padding = [(draft.number(-1, 2), draft.number(0, 2)) if draft.chance(0.6) else (0, 0) for _ in shape]
+    window = [draft.number(1, 3, "window_dimensions") for _ in shape]
+    stride = [draft.number(1, 3, "window_strides") for _ in shape]
+    named = ("base_dilations", "window_dilations", "padding")
+    often = [
+        1.0 if draft.wished(name) else chance for name, chance in zip(named, (0.2, 0.3, 0.6), strict=True)
+    ]
+    base = [draft.number(1, 2, named[0]) if dilate and draft.chance(often[0]) else 1 for _ in shape]
+    taps = [draft.number(1, 2, named[1]) if dilate and draft.chance(often[1]) else 1 for _ in shape]
+    padding = [
+        (draft.number(-1, 2, named[2]), draft.number(0, 2, named[2])) if draft.chance(often[2]) else (0, 0)
+        for _ in shape
+    ]
     for axis, size in enumerate(shape):
         spaced = (size - 1) * base[axis] + 1 if size else 0
         whole = max(spaced + sum(padding[axis]), 0)
@@ -114,7 +124,7 @@ def _windows(draft: Draft, shape: Shape, dilate: bool = True) -> tuple[str, Shap
 
 
 def _reduce_window(draft: Draft) -> OpProgram:
-    shape = draft.shape(1, 3, 120)
+    shape = draft.shape(draft.scalar_or(1), 3, 120)
     attributes, result, terms = _windows(draft, shape)
     op = _combiner(draft)
     kind, ulps, absolute = _combined(draft, op, terms)
@@ -135,10 +145,16 @@ def _reduce_window(draft: Draft) -> OpProgram:
 
 def _select_and_scatter(draft: Draft) -> OpProgram:
     """Padding is below the window; the initial value is 0, as it may be added any number of times."""
-    shape = tuple(draft.number(2, 6) for _ in range(draft.number(1, 3)))
-    window = [draft.number(1, min(3, size)) for size in shape]
-    stride = [draft.number(1, 3) for _ in shape]
-    padding = [(draft.number(0, size - 1), draft.number(0, size - 1)) for size in window]
+    shape = tuple(draft.number(2, 6) for _ in range(draft.rank(draft.scalar_or(1), 3)))
+    shape = tuple(1 for _ in shape) if draft.wish == "one element" else shape
+    shape = (0, *shape[1:]) if draft.wish == "empty" else shape
+    while math.prod(shape) > 400:
+        shape = tuple((size + 1) // 2 for size in shape)
+    window = [draft.number(1, max(min(3, size), 1), "window_dimensions") for size in shape]
+    stride = [draft.number(1, 3, "window_strides") for _ in shape]
+    padding = [
+        (draft.number(0, size - 1, "padding"), draft.number(0, size - 1, "padding")) for size in window
+    ]
     source = tuple(
         (size + sum(pad) - wide) // step + 1
         for size, wide, step, pad in zip(shape, window, stride, padding, strict=True)
@@ -157,17 +173,19 @@ def _select_and_scatter(draft: Draft) -> OpProgram:
 
 def _precision(draft: Draft) -> str:
     """Of both operands; the same for the interpreter."""
-    precision = draft.pick(("DEFAULT", "HIGH", "HIGHEST"))
+    precision = draft.pick(("DEFAULT", "HIGH", "HIGHEST"), "precision_config")
     return f", precision_config = [{', '.join([f'#stablehlo<precision {precision}>'] * 2)}]"
 
 
 def _dot(draft: Draft) -> OpProgram:
     n, m, k = draft.size(), draft.size(), draft.size()
+    if draft.wish.startswith("values "):
+        n, m, k = max(n, 1), max(m, 1), max(k, 1)
     left, right = draft.pick((((k,), (k,)), ((n, k), (k,)), ((n, k), (k, m)), ((k,), (k, m))))
     result = (*left[:-1], *right[1:])
     kind, absolute = sums(draft, k)
     operands = [draft.argument(left, kind), draft.argument(right, kind)]
-    stated = _precision(draft)[2:] if draft.edge else ""
+    stated = _precision(draft)[2:] if draft.edge or draft.wish else ""
     program = draft.program(draft.call(operands, [(draft.dtype, result)], stated), absolute=4 * absolute)
     numbers = (
         "dot_dimension_numbers = #stablehlo.dot<"
@@ -194,10 +212,25 @@ def _summed_in(draft: Draft) -> str:
     return draft.pick(wider.get(draft.dtype, (draft.dtype,))) if draft.chance(0.3) else draft.dtype
 
 
+def _counts(draft: Draft) -> tuple[int, int, int, int]:
+    """Of axes of batches, of sums, and free ones of both sides."""
+    if not draft.wish.startswith("rank "):
+        low = 2 if draft.wish.endswith("batching_dimensions out of order") else 0
+        least = 2 if draft.wish.endswith("contracting_dimensions out of order") else 0
+        batch, shared = draft.number(low, 2), draft.number(least, 2)
+        return batch, shared, draft.number(0, 2), draft.number(0, 2)
+    rank = int(draft.wish[5:])
+    batch = draft.number(0, min(rank, 2))
+    shared = draft.number(0, min(rank - batch, 2))
+    free = rank - batch - shared
+    return batch, shared, free, draft.number(0, min(free, 2))
+
+
 def _dot_general(draft: Draft) -> OpProgram:
-    batch = [draft.number(1, 4) for _ in range(draft.number(0, 2))]
-    shared = [draft.size() if draft.chance(0.7) else 1 for _ in range(draft.number(0, 2))]
-    free = [[min(draft.size(), 9) for _ in range(draft.number(0, 2))] for _ in range(2)]
+    counts = _counts(draft)
+    batch = [draft.number(1, 4) for _ in range(counts[0])]
+    shared = [draft.size() if draft.chance(0.7) else 1 for _ in range(counts[1])]
+    free = [[min(draft.size(), 9) for _ in range(count)] for count in counts[2:]]
     places: list[tuple[list[int], list[int], Shape]] = []
     for side in range(2):
         sizes = [*batch, *shared, *free[side]]
@@ -211,13 +244,13 @@ def _dot_general(draft: Draft) -> OpProgram:
         contracted = [where[axis + len(batch)] for axis in range(len(shared))]
         places.append((batched, contracted, tuple(sizes[axis] for axis in order)))
     (lb, lc, left), (rb, rc, right) = places
-    precision = draft.pick(("DEFAULT", "HIGH", "HIGHEST"))
+    precision = draft.pick(("DEFAULT", "HIGH", "HIGHEST"), "precision_config")
     numbers = (
         "dot_dimension_numbers = #stablehlo.dot<"
         f"lhs_batching_dimensions = {lb}, rhs_batching_dimensions = {rb}, "
         f"lhs_contracting_dimensions = {lc}, rhs_contracting_dimensions = {rc}>"
         + f", precision_config = [{', '.join([f'#stablehlo<precision {precision}>'] * 2)}]"
-        * draft.chance(0.3)
+        * (draft.chance(0.3) or bool(draft.wished("precision_config")))
     )
     kind, absolute = sums(draft, math.prod(shared))
     operands = [draft.argument(left, kind), draft.argument(right, kind)]
@@ -229,16 +262,38 @@ def _dot_general(draft: Draft) -> OpProgram:
     return program
 
 
+def _spatial(draft: Draft) -> int:
+    """How many axes of space: of no list of numbers where none are wished, else some."""
+    drawn = draft.pick((0, 1, 1, 2, 2, 2, 3, 4))
+    if draft.wish.startswith("rank "):
+        return max(draft.rank(2, 6) - 2, 0)
+    if draft.wish.endswith(" none"):
+        return 0
+    listed = draft.wish.endswith((" negative", " zero", " one", " more", " true", " false"))
+    return max(drawn, 1) if listed else drawn
+
+
+def _step(draft: Draft, name: str) -> int:
+    return draft.number(1, 3, name) if draft.wished(name) else draft.pick((1, 1, 2, 3))
+
+
 def convolution(draft: Draft, computed: bool = False) -> OpProgram:
     """Of any layout, groups, strides and dilations; ``computed``: its padding is a value."""
-    spatial = draft.pick((0, 1, 1, 2, 2, 2, 3, 4))
+    spatial = _spatial(draft)
     many = draft.number(1, 3)
     groups, batches = draft.pick(((1, 1), (1, 1), (many, 1), (1, many)))
+    if draft.wished("feature_group_count") == "more":
+        groups, batches = max(many, 2), 1
+    if draft.wished("batch_group_count") == "more":
+        groups, batches = 1, max(many, 2)
+    if draft.wish == "one element":
+        groups, batches = 1, 1
     inputs, outputs = draft.number(1, 3), draft.number(1, 2) * groups * batches
     sizes = [draft.number(1, (7, 7, 7, 4, 2)[spatial]) for _ in range(spatial)]
     kernel = [draft.number(1, 3 if spatial < 4 else 2) for _ in range(spatial)]
-    stride, left, right = ([draft.pick((1, 1, 2, 3)) for _ in range(spatial)] for _ in range(3))
-    padding = [(draft.number(-1, 2), draft.number(-1, 2)) for _ in range(spatial)]
+    named = ("window_strides", "lhs_dilation", "rhs_dilation")
+    stride, left, right = ([_step(draft, name) for _ in range(spatial)] for name in named)
+    padding = [(draft.number(-1, 2, "padding"), draft.number(-1, 2, "padding")) for _ in range(spatial)]
     result: list[int] = []
     for axis in range(spatial):
         spaced = (sizes[axis] - 1) * left[axis] + 1
@@ -246,11 +301,11 @@ def convolution(draft: Draft, computed: bool = False) -> OpProgram:
         if spaced + sum(padding[axis]) < reach:
             padding[axis] = (0, max(reach - spaced, 0))
         result.append((spaced + sum(padding[axis]) - reach) // stride[axis] + 1)
-    batch = draft.number(1, 2) * batches
+    batch = draft.number(1, 2) * batches * (draft.wish != "empty")
     image, ilabels = _labelled(draft, {"b": batch, "f": inputs * groups}, sizes)
     weight, klabels = _labelled(draft, {"i": inputs, "o": outputs}, kernel)
     made, rlabels = _labelled(draft, {"b": batch // batches, "f": outputs}, result)
-    turned = [draft.chance(0.5) for _ in range(spatial)]
+    turned = [draft.chance(0.5, "window_reversal") for _ in range(spatial)]
     reversal = ", ".join(str(one).lower() for one in turned)
     numbers = f"#stablehlo.conv<[{ilabels}]x[{klabels}]->[{rlabels}]>"
     attributes = (
@@ -259,7 +314,7 @@ def convolution(draft: Draft, computed: bool = False) -> OpProgram:
         f"lhs_dilation = {integers(left)}, rhs_dilation = {integers(right)}, "
         f"window_reversal = array<i1{': ' if spatial else ''}{reversal}>"
     )
-    attributes += _precision(draft) if draft.edge else ""
+    attributes += _precision(draft) if draft.edge or draft.wish else ""
     stated = f"{attributes}, padding = {pairs(padding)}"
     kind, absolute = sums(draft, math.prod(kernel) * inputs)
     operands = [draft.argument(image, kind), draft.argument(weight, kind)]

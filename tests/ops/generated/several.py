@@ -36,13 +36,17 @@ def families() -> dict[str, Family]:
 
 def _operands(draft: Draft) -> tuple[list[Value], list[Value], str]:
     """Two or three operands of one shape, their starts, and the region."""
-    shape = draft.shape(1, 3, 150)
+    shape = draft.shape(draft.scalar_or(1), 3, 150)
     count = draft.number(2, 3)
     dtypes = [draft.dtype, *(draft.pick(("i32", "f32", "ui8", draft.dtype)) for _ in range(count - 1))]
     added = [draft.chance(0.5) for _ in dtypes]
     bodies = [draft.pick(list((_ADDED if one else _LARGEST).values())) for one in added]
+    may = ""
+    if draft.wish.startswith("values ") and draft.dtype in FLOATS:
+        # What a choice by a comparison is depends on the order, where there is NaN or -0.
+        bodies, may = [(_ADDED["add"] if one else _LARGEST["maximum"]) for one in added], "special"
     kinds = ["small" if one or dtype in FLOATS else "any" for one, dtype in zip(added, dtypes, strict=True)]
-    values = [draft.argument(shape, *pair) for pair in zip(kinds, dtypes, strict=True)]
+    values = [draft.argument(shape, *pair, may=may) for pair in zip(kinds, dtypes, strict=True)]
     starts = [draft.argument((), *pair) for pair in zip(kinds, dtypes, strict=True)]
     scalars = [tensor(dtype, ()) for dtype in dtypes]
     lines = [body.format(n=n, t=kind) for n, (body, kind) in enumerate(zip(bodies, scalars, strict=True))]
@@ -85,8 +89,8 @@ def _widened(draft: Draft) -> OpProgram:
     kinds = {"f": "f32" if draft.dtype != "f32" else "f64", "b": "f32", "i": "i64", "u": "ui64"}
     wide = kinds[draft.dtype[0]]
     kind = "small" if draft.dtype in FLOATS else "any"
-    shape = draft.shape(1, 3, 150)
-    value = draft.argument(shape, kind)
+    shape = draft.shape(draft.scalar_or(1), 3, 150)
+    value = draft.argument(shape, kind, may="special" if draft.dtype in FLOATS else "")
     made = draft.call([value], [(wide, shape)], op="convert")
     dims = draft.axes(len(shape), 1)
     result = tuple(size for axis, size in enumerate(shape) if axis not in dims)

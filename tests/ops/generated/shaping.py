@@ -47,7 +47,7 @@ def _moving(make: Maker) -> Maker:
 
 
 def _broadcast(draft: Draft) -> OpProgram:
-    shape, sizes = draft.shape(0, 2, 40), draft.shape(0, 2, 12)
+    shape, sizes = draft.shape(0, 2, 40), _added(draft)
     value = draft.argument(shape, "bits")
     result = (*sizes, *shape)
     made = draft.call([value], [(draft.dtype, result)], f"broadcast_sizes = {integers(sizes)}")
@@ -55,10 +55,17 @@ def _broadcast(draft: Draft) -> OpProgram:
     return draft.instead(draft.program(made), [value], (draft.dtype, result), dims, "broadcast_in_dim")
 
 
+def _added(draft: Draft) -> Shape:
+    if not draft.wish:
+        return draft.shape(0, 2, 12)
+    none = draft.wished("broadcast_sizes") == "none"
+    return tuple(draft.number(0, 4, "broadcast_sizes") for _ in range(0 if none else draft.number(1, 2)))
+
+
 def _spread(draft: Draft) -> tuple[Shape, Shape, list[int]]:
     """Shapes of a value and of its broadcast, and where its axes are."""
     result = draft.shape(0, 4)
-    dims = draft.axes(len(result))
+    dims = draft.axes(len(result), name="broadcast_dimensions")
     shape = tuple(1 if draft.chance(0.3) else result[dim] for dim in dims)
     return shape, result, dims
 
@@ -76,7 +83,7 @@ def _dynamic_broadcast(draft: Draft) -> OpProgram:
     value = draft.argument(shape, "bits")
     sizes = draft.numbers(result, draft.pick(("i32", "i64")))
     attributes = f"broadcast_dimensions = {integers(dims)}"
-    if draft.edge:
+    if draft.edge or "known_" in draft.wish:
         same = [axis for axis, dim in enumerate(dims) if shape[axis] == result[dim] and draft.chance(0.7)]
         wider = [axis for axis in range(len(dims)) if axis not in same and draft.chance(0.7)]
         attributes += f", known_expanding_dimensions = {integers(wider)}"
@@ -86,7 +93,7 @@ def _dynamic_broadcast(draft: Draft) -> OpProgram:
 
 def _concatenate(draft: Draft) -> OpProgram:
     shape = draft.shape(1, 3, 80)
-    axis = draft.number(0, len(shape) - 1)
+    axis = draft.number(0, len(shape) - 1, "dimension")
     parts = [(*shape[:axis], draft.size(), *shape[axis + 1 :]) for _ in range(draft.number(1, 6))]
     values = [draft.argument(part, "bits") for part in parts]
     whole = (*shape[:axis], sum(part[axis] for part in parts), *shape[axis + 1 :])
@@ -94,10 +101,14 @@ def _concatenate(draft: Draft) -> OpProgram:
 
 
 def _padding(draft: Draft, shape: Shape) -> tuple[list[int], list[int], list[int], Shape]:
-    interior = [draft.number(0, 2) if draft.chance(0.4) else 0 for _ in shape]
+    often = 0.9 if draft.wished("interior_padding") else 0.4
+    interior = [draft.number(0, 2, "interior_padding") if draft.chance(often) else 0 for _ in shape]
     spaced = [size + max(size - 1, 0) * inner for size, inner in zip(shape, interior, strict=True)]
-    low = [draft.number(-2, 3) for _ in shape]
-    high = [max(draft.number(-2, 3), -size - before) for size, before in zip(spaced, low, strict=True)]
+    low = [draft.number(-2, 3, "edge_padding_low") for _ in shape]
+    high = [
+        max(draft.number(-2, 3, "edge_padding_high"), -size - before)
+        for size, before in zip(spaced, low, strict=True)
+    ]
     result = tuple(map(sum, zip(low, spaced, high, strict=True)))
     return low, high, interior, result
 
@@ -114,7 +125,7 @@ def _pad(draft: Draft) -> OpProgram:
 
 
 def _dynamic_pad(draft: Draft) -> OpProgram:
-    shape = draft.shape(1, 3, 60)
+    shape = draft.shape(draft.scalar_or(1), 3, 60)
     *amounts, result = _padding(draft, shape)
     value, fill = draft.argument(shape, "bits"), draft.argument((), "bits")
     index = draft.pick(("i32", "i64"))
@@ -149,21 +160,21 @@ def _dynamic_reshape(draft: Draft) -> OpProgram:
 
 def _reverse(draft: Draft) -> OpProgram:
     value = draft.argument(draft.shape(), "bits")
-    dims = integers(draft.axes(len(value.shape)))
+    dims = integers(draft.axes(len(value.shape), name="dimensions"))
     return draft.program(draft.call([value], [(draft.dtype, value.shape)], f"dimensions = {dims}"))
 
 
 def _transpose(draft: Draft) -> OpProgram:
     value = draft.argument(draft.shape(), "bits")
-    order = [int(axis) for axis in draft.rng.permutation(len(value.shape))]
+    order = draft.axes(len(value.shape), len(value.shape), "permutation")
     result = tuple(value.shape[axis] for axis in order)
     return draft.program(draft.call([value], [(draft.dtype, result)], f"permutation = {integers(order)}"))
 
 
 def _ranges(draft: Draft, shape: Shape) -> tuple[list[int], list[int], list[int], Shape]:
-    starts = [draft.number(0, size) for size in shape]
-    limits = [draft.number(start, size) for start, size in zip(starts, shape, strict=True)]
-    strides = [draft.number(1, 3) for _ in shape]
+    starts = [draft.number(0, size, "start_indices") for size in shape]
+    limits = [draft.number(start, size, "limit_indices") for start, size in zip(starts, shape, strict=True)]
+    strides = [draft.number(1, 3, "strides") for _ in shape]
     sizes = [-(-(limit - start) // step) for start, limit, step in zip(starts, limits, strides, strict=True)]
     return starts, limits, strides, tuple(sizes)
 
@@ -180,7 +191,7 @@ def _stated(starts: list[int], limits: list[int], strides: list[int]) -> str:
 
 
 def _real_dynamic_slice(draft: Draft) -> OpProgram:
-    value = draft.argument(draft.shape(1), "bits")
+    value = draft.argument(draft.shape(draft.scalar_or(1)), "bits")
     starts, limits, strides, result = _ranges(draft, value.shape)
     index = draft.pick(("i32", "i64"))
     given = [draft.numbers(one, index) for one in (starts, limits, strides)]
@@ -199,8 +210,8 @@ def _start(draft: Draft, index: str) -> Value:
 
 def _dynamic_slice(draft: Draft) -> OpProgram:
     value = draft.argument(draft.shape(), "bits")
-    sizes = tuple(draft.number(0, size) for size in value.shape)
-    index = draft.pick(_INDEX)
+    sizes = tuple(draft.number(0, size, "slice_sizes") for size in value.shape)
+    index = draft.pick(_INDEX, "index")
     starts = [_start(draft, index) for _ in sizes]
     made = draft.call([value, *starts], [(draft.dtype, sizes)], f"slice_sizes = {integers(sizes)}")
     return draft.program(made, expected=None if sizes else draft.inputs[:1])  # the interpreter has no scalars
@@ -209,21 +220,21 @@ def _dynamic_slice(draft: Draft) -> OpProgram:
 def _dynamic_update_slice(draft: Draft) -> OpProgram:
     value = draft.argument(draft.shape(), "bits")
     update = draft.argument(tuple(draft.number(0, size) for size in value.shape), "bits")
-    index = draft.pick(_INDEX)
+    index = draft.pick(_INDEX, "index")
     starts = [_start(draft, index) for _ in value.shape]
     return draft.program(draft.call([value, update, *starts], [(draft.dtype, value.shape)]))
 
 
 def _iota(draft: Draft) -> OpProgram:
     shape = draft.shape(1)
-    axis = draft.number(0, len(shape) - 1)
+    axis = draft.number(0, len(shape) - 1, "iota_dimension")
     draft.argument(())
     return draft.program(draft.call([], [(draft.dtype, shape)], f"iota_dimension = {axis} : i64"))
 
 
 def _dynamic_iota(draft: Draft) -> OpProgram:
     shape = draft.shape(1)
-    axis = draft.number(0, len(shape) - 1)
+    axis = draft.number(0, len(shape) - 1, "iota_dimension")
     draft.argument(())
     made = draft.call(
         [draft.numbers(shape, draft.pick(("i32", "i64")))],
@@ -235,7 +246,7 @@ def _dynamic_iota(draft: Draft) -> OpProgram:
 
 def _dimension_size(draft: Draft) -> OpProgram:
     value = draft.argument(draft.shape(1), "bits")
-    axis = draft.number(0, len(value.shape) - 1)
+    axis = draft.number(0, len(value.shape) - 1, "dimension")
     return draft.program(draft.call([value], [("i32", ())], f"dimension = {axis} : i64"))
 
 

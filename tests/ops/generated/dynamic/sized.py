@@ -43,6 +43,8 @@ class Size(int):
         return self + other
 
     def __mul__(self, other: int) -> Size:
+        if not isinstance(other, (int, np.integer)):
+            return NotImplemented  # a list or a tuple, so many times
         return self._with("*", other, int(self) * int(other)) if not _is(other, 1) else self
 
     def __rmul__(self, other: int) -> Size:
@@ -126,14 +128,14 @@ class SizedDraft(Draft):
 
     # -- choices
 
-    def chance(self, probability: float) -> bool:
+    def chance(self, probability: float, name: str = "") -> bool:
         return self.choices.take("chance", lambda: bool(self.choices.rng.random() < probability))
 
-    def pick(self, among: Sequence[T]) -> T:
+    def pick(self, among: Sequence[T], name: str = "") -> T:
         place = self.choices.take("pick", lambda: int(self.choices.rng.integers(len(among))))
         return among[min(place, len(among) - 1)]
 
-    def number(self, low: int, high: int) -> int:
+    def number(self, low: int, high: int, name: str = "") -> int:
         rng = self.choices.rng
         drawn, symbol = self.choices.take(
             "number",
@@ -147,7 +149,7 @@ class SizedDraft(Draft):
         size = self.symbol(symbol)
         return size if low <= size <= high else min(max(int(size), int(low)), int(high))
 
-    def axes(self, rank: int, low: int = 0) -> list[int]:
+    def axes(self, rank: int, low: int = 0, name: str = "") -> list[int]:
         count = self.choices.take("axes", lambda: int(self.choices.rng.integers(min(low, rank), rank + 1)))
         return [int(axis) for axis in self.rng.permutation(rank)[:count]]
 
