@@ -450,6 +450,13 @@ def test_simplifications_that_are_not_exact_do_not_happen() -> None:
     assert not any(answers(pairs)), "the interpreter tells each of these pairs apart"
 
 
+@pytest.mark.parametrize("op", ["negate", "abs"])
+def test_what_has_no_sign_is_negated_to_nan(op: str) -> None:
+    body = f"%n = stablehlo.negate %x : T\n  %r = stablehlo.{op} %n : T"
+    assert "negate" in key(program(body, "f8E8M0FNU"))
+    assert "negate" not in key(program(body, "f8E5M2"))
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [

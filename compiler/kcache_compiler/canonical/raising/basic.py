@@ -27,13 +27,17 @@ def _converted(site: Site) -> Ref | None:
     return site.make("convert", site.type.element, [source])
 
 
+#: Of it every negation is NaN: it has no sign.
+_UNSIGNED_FLOAT = "f8E8M0FNU"
+
+
 def _involution(site: Site) -> Ref | None:
-    return site.inner(site.operands[0], site.op)
+    return None if site.type.element == _UNSIGNED_FLOAT else site.inner(site.operands[0], site.op)
 
 
 def _absolute(site: Site) -> Ref | None:
     inner = site.inner(site.operands[0], "negate")
-    if inner is not None:
+    if inner is not None and site.element(inner) != _UNSIGNED_FLOAT:
         return site.make("abs", site.type.element, [inner])
     return None if is_complex(site.element(site.operands[0])) else _if_same_op(site)
 
@@ -162,7 +166,8 @@ BASIC: tuple[Rewrite, ...] = (
     Rewrite(
         "involution",
         ("negate", "not"),
-        "negate flips the sign bit, or subtracts from 0 modulo 2^n; not flips every bit; twice is nothing.",
+        "negate flips the sign bit, or subtracts from 0 modulo 2^n; not flips every bit; twice is nothing. Not "
+        "of f8E8M0FNU, which has no sign bit.",
         _involution,
     ),
     Rewrite(
