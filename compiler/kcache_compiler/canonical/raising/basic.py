@@ -166,8 +166,8 @@ BASIC: tuple[Rewrite, ...] = (
     Rewrite(
         "involution",
         ("negate", "not"),
-        "negate flips the sign bit, or subtracts from 0 modulo 2^n; not flips every bit; twice is nothing. Not "
-        "of f8E8M0FNU, which has no sign bit.",
+        "negate flips the sign bit, or subtracts from 0 modulo 2^n; not flips every bit; twice is nothing. "
+        "Not of f8E8M0FNU, which has no sign bit.",
         _involution,
     ),
     Rewrite(
