@@ -69,8 +69,8 @@ def outcome(case: Any) -> Outcome:
     except UnsupportedOp as error:
         return Outcome(name, op, domain, "not compiled", str(error))
     constants = [np.frombuffer(c.content, NUMPY[c.type.dtype]).reshape(c.type.dims) for c in found.constants]
-    got = kernel(*map(_carried, inputs), *constants)
-    why = _difference([_narrow(a, b) for a, b in zip(got, outputs, strict=True)], outputs, case)
+    got = kernel(*map(carried, inputs), *constants)
+    why = _difference([narrow(a, b) for a, b in zip(got, outputs, strict=True)], outputs, case)
     return Outcome(name, op, domain, "wrong" if why else "ok", why)
 
 
@@ -83,7 +83,7 @@ def _array(given: Any) -> np.ndarray | None:
     return None if array.dtype.kind in "OUS" else array
 
 
-def _carried(array: Any) -> Any:
+def carried(array: Any) -> Any:
     """What a buffer has of elements below 16 bits: bits of floats, numbers of integers, a byte each."""
     name = np.asarray(array).dtype.name
     if name.startswith(("float8", "float4")):
@@ -91,7 +91,7 @@ def _carried(array: Any) -> Any:
     return np.asarray(array).astype(np.int8 if name[0] == "i" else np.uint8) if name in _INTEGERS else array
 
 
-def _narrow(got: Any, like: Any) -> Any:
+def narrow(got: Any, like: Any) -> Any:
     """A result as the numbers that its bytes stand for."""
     name = like.dtype.name
     if name.startswith(("float8", "float4")) and got.dtype == np.uint8:

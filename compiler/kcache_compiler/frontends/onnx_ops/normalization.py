@@ -36,7 +36,8 @@ def rms_normalization(n: Site) -> Value:
     wide = b.convert(x, element_of(n, n.int("stash_type", 1)))
     square = b.mean(b.binary("multiply", wide, wide), axes, keep=True)
     inverse = b.unary("rsqrt", b.scalar("add", square, n.float("epsilon", 1e-5)))
-    return b.binary("multiply", b.convert(b.binary("multiply", wide, inverse), x.element), n[1])
+    normalized = b.convert(b.binary("multiply", wide, inverse), x.element)
+    return b.binary("multiply", b.convert(normalized, n[1].element), n[1])  # its result has the scale's type
 
 
 @legalizes(BatchNormalization=15)

@@ -29,7 +29,7 @@ def dropout(n: Site) -> Results:
         ratio = n.get(1)
         if ratio is None or n.known(1, "ratio").any():
             n.unsupported("in training mode it draws random numbers")
-    return [n[0], n.b.full(True, "i1", n[0].dims)]
+    return [n[0], n.b.full(True, "i1" if n.version >= 10 else n[0].element, n[0].dims)]
 
 
 @legalizes(Reshape=25)
@@ -140,6 +140,8 @@ def slice_(n: Site) -> Value:
 
 def _sliced(n: Site, x: Value, axis: int, start: int, stop: int, step: int) -> Value:
     size = x.dims[axis]
+    if step < 0:
+        start = max(start, -size)  # what starts before the first element starts there, other than in Python
     picked = range(size)[slice(start, stop, step)]
     if step > 0:
         return n.b.along(x, axis, picked.start, max(picked.start, picked.stop), step)

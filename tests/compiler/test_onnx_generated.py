@@ -1,0 +1,93 @@
+"""Random ONNX models agree with another runtime, or are refused by name; none ends a process."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.onnx_models.build import I64, ints, model, node, value
+from tests.onnx_models.generated.__main__ import BAD, CHILD
+from tests.onnx_models.generated.catalog import spans
+from tests.onnx_models.generated.draw import Draw, Made
+from tests.onnx_models.generated.judge import RUNTIME, judge, kernel_results
+from tests.ops.generated.drive import cases
+
+#: Shares of all pairs of operator and range of opsets; CI has one of them.
+SHARES = 16
+
+
+@pytest.mark.skipif(not RUNTIME, reason="needs onnxruntime: the reference alone gets some operators wrong")
+@pytest.mark.parametrize(
+    "share", [0, *(pytest.param(number, marks=pytest.mark.long) for number in range(1, SHARES))]
+)
+def test_generated_models_are_right_or_refused(share: int) -> None:
+    chosen = spans()[share::SHARES]
+    found = list(cases(chosen, len(chosen), seed=1, module=CHILD))
+    assert len(found) == len(chosen)
+    assert [case for case in found if case.outcome in BAD] == []
+    right = sum(case.outcome == "right" for case in found)
+    assert right >= 0.85 * len(found)
+
+
+def test_every_version_since_opset_7_is_drawn() -> None:
+    versions = {
+        (op, int(span.split("-")[0])) for op, span in spans(["Softmax", "GroupNormalization", "TopK"])
+    }
+    assert versions == {
+        *(("Softmax", first) for first in (7, 11, 13)),
+        *(("TopK", first) for first in (7, 10, 11, 24)),
+        ("GroupNormalization", 21),
+    }
+
+
+def test_a_wrong_result_is_seen() -> None:
+    made = model(
+        [node("Add", ["x", "y"], ["z"])], [value("x", [2], I64), value("y", [2], I64)], [value("z", [2], I64)]
+    )
+    asked = Made(made, [ints(1, 2), ints(3, 4)])
+    assert judge(asked).outcome == "right"
+    other = onnx.ModelProto()
+    other.CopyFrom(made)
+    other.graph.node[0].op_type = "Sub"
+    assert judge(asked, answering=Made(other, [np.copy(one) for one in asked.arrays])).outcome == "wrong"
+
+
+@pytest.mark.parametrize("start", [-9, -5, -4, 0, 3, 4, 9])
+@pytest.mark.parametrize("end", [-9, -5, -2, 2, 9])
+def test_slices_backward_begin_within_the_axis(start: int, end: int) -> None:
+    """As the standard says, its shape inference and ONNX Runtime; its reference has slices of NumPy."""
+    draw = Draw("Slice", 13, np.random.default_rng(1))
+    draw.add(np.arange(4, dtype=np.float32), constant=False)
+    for number in (start, end, 0, -1):
+        draw.numbers([number])
+    made = draw.model()
+    made.model.graph.output[0].type.tensor_type.shape.SetInParent()
+    made.model.graph.output[0].type.tensor_type.ClearField("shape")
+    inferred = onnx.shape_inference.infer_shapes(made.model, strict_mode=True, data_prop=True)
+    (size,) = (dim.dim_value for dim in inferred.graph.output[0].type.tensor_type.shape.dim)
+    first = min(max(start + 4 if start < 0 else start, 0), 3)
+    (got,) = kernel_results(made)
+    np.testing.assert_array_equal(got, np.arange(first, first - size, -1, dtype=np.float32))
+
+
+@pytest.mark.parametrize(
+    ("opset", "mask"), [(7, np.float16), (9, np.float16), (10, np.bool_), (22, np.bool_)]
+)
+def test_a_mask_of_dropout_has_the_type_of_its_version(opset: int, mask: type) -> None:
+    draw = Draw("Dropout", opset, np.random.default_rng(1))
+    draw.add(np.ones(3, np.float16), constant=False)
+    draw.outputs = 2
+    draw.bind("T1", "bool")
+    found = kernel_results(draw.model())
+    assert [one.dtype for one in found] == [np.float16, mask]
+    assert found[1].all()
+
+
+@pytest.mark.parametrize(("x", "scale"), [("float16", "float"), ("float", "float16"), ("float16", "double")])
+def test_a_normalization_has_the_type_of_its_scale(x: str, scale: str) -> None:
+    draw = Draw("RMSNormalization", 23, np.random.default_rng(1))
+    draw.special = False
+    draw.add(draw.array(x, (2, 3)), constant=False)
+    draw.add(draw.array(scale, (3,)), constant=False)
+    assert judge(draw.model()).outcome == "right"
