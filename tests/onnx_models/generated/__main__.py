@@ -3,8 +3,8 @@
 Each is one node, of an operator in one of the opsets from 7 to the newest, with drawn types, shapes,
 attributes and numbers; its results are compared with ONNX's reference and with ONNX Runtime, which must be
 installed (``pip install -e '.[bench]'``), as either has operators that it gets wrong. ``--op`` chooses
-operators, ``--part I/N`` the I-th of N parts of them, ``--seconds`` begins no batch after so many, ``--differ``
-also prints where the two others differ from each other.
+operators, ``--part I/N`` the I-th of N parts of them, ``--seconds`` begins no batch after so many,
+``--differ`` also prints where the two others differ from each other.
 
 Status 1 when a result is wrong, a process ended, or a model that others take is called invalid.
 """
