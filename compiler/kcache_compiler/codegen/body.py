@@ -22,14 +22,24 @@ def inline_body(
             mapping[operation.results[0]] = index(mlir.int_of(operation.attributes["dim"]))
             continue
         copy = mlir.clone(operation)
-        for inner in mlir.walk(copy):
-            for number, operand in enumerate(inner.operands):
+        every = mlir.walk(copy) if mlir.has_regions(copy) else [copy]
+        for inner in every:
+            operands = inner.operands
+            for number, operand in enumerate(operands):
                 if operand in mapping:
-                    inner.operands[number] = mapping[operand]
-        for inner in mlir.walk(copy)[1:]:
+                    operands[number] = mapping[operand]
+        for inner in every[1:]:
             if index is not None and mlir.name_of(inner) == "linalg.index":
                 with mlir.before(inner):
                     inner.results[0].replace_all_uses_with(index(mlir.int_of(inner.attributes["dim"])))
                 inner.erase()
         mapping.update(zip(operation.results, copy.results, strict=True))
     raise AssertionError("a body without a yield")
+
+
+def move_body(body: mlir.Block, target: mlir.Block, mapping: dict[Any, mlir.Value]) -> None:
+    """Move all of ``body``, its yield too, to the end of ``target``; ``mapping`` is of its arguments."""
+    for argument, becomes in mapping.items():
+        argument.replace_all_uses_with(becomes)
+    for operation in mlir.operations(body):
+        target.append(operation)

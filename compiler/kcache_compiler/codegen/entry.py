@@ -173,8 +173,10 @@ def build_entry(unit: Unit) -> None:
     for generics, launch in launches:
         frame.call(generics, launch)
     frame.dead += spared
-    frame.own_accesses()
-    frame.end_loops()
+    left = mlir.named(main, "memref.load", "memref.store", "scf.condition")
+    conditions = [one for one in left if mlir.name_of(one) == "scf.condition"]
+    frame.own_accesses([one for one in left if mlir.name_of(one) != "scf.condition"])
+    frame.end_loops(conditions)
     frame.finish()
 
 
@@ -432,9 +434,9 @@ class _Frame:
             return address_of(buffer)
         return place_of(buffer, self.shapes, self._size)
 
-    def own_accesses(self) -> None:
+    def own_accesses(self, accesses: list[mlir.Op]) -> None:
         """Address what ``main`` itself reads and writes, as launches do: i1 elements are bytes."""
-        for access in mlir.named(self.main, "memref.load", "memref.store"):
+        for access in accesses:
             buffer = access.operands[1 if mlir.name_of(access) == "memref.store" else 0]
             if self.shapes.codes or str(buffer.type.element_type) == "i1":
                 with mlir.before(access):
@@ -471,9 +473,9 @@ class _Frame:
             code = mlir.value("arith.select", [wrong, failed, before], mlir.type_of("i32"))
             mlir.create("llvm.store", [code, self.code])
 
-    def end_loops(self) -> None:
+    def end_loops(self, conditions: list[mlir.Op]) -> None:
         """Leave every loop after an error: what its condition waits for is no longer computed."""
-        for condition in mlir.named(self.main, "scf.condition"):
+        for condition in conditions:
             truth = mlir.type_of("i1")
             with mlir.before(condition):
                 code = mlir.value("llvm.load", [self.code], mlir.type_of("i32"))

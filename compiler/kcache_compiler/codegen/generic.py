@@ -66,7 +66,10 @@ def copies_to_generics(unit: Unit) -> None:
 
 def hoist_sizes(unit: Unit) -> None:
     """Read sizes of buffers before the structured operation whose body asks for them."""
-    for generic in mlir.named(mlir.main_function(unit.module), "linalg.generic"):
+    main = mlir.main_function(unit.module)
+    if not mlir.named(main, "memref.dim"):
+        return
+    for generic in mlir.named(main, "linalg.generic"):
         for dim in mlir.named(generic, "memref.dim"):
             axis = mlir.constant_int(dim.operands[1])
             if axis is None:

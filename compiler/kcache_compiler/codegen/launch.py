@@ -69,11 +69,14 @@ class Outlined:
 
 
 def read_nest(
-    generic: mlir.Op, shapes: Shapes, buffers: Callable[[mlir.Value], int] = lambda _: 0
+    generic: mlir.Op,
+    shapes: Shapes,
+    buffers: Callable[[mlir.Value], int] = lambda _: 0,
+    inner: Sequence[mlir.Op] | None = None,
 ) -> tuple[Nest, list[int]]:
     """The nest of a ``linalg.generic`` on buffers, and the operand numbers of its accesses.
 
-    ``buffers`` gives the number by which accesses name a buffer.
+    ``buffers`` gives the number by which accesses name a buffer; ``inner`` are its operations, where known.
     """
     attributes = generic.attributes
     kinds = ["parallel" in str(kind) for kind in attributes["iterator_types"]]
@@ -103,7 +106,8 @@ def read_nest(
         if size is None:
             raise UnsupportedOp("linalg.generic", "a loop of unknown size", mlir.location_of(generic))
         axes.append(Axis(size, parallel, (position,)))
-    fixed = {mlir.int_of(op.attributes["dim"]) for op in mlir.named(generic, "linalg.index")}
+    inner = mlir.walk(generic) if inner is None else inner
+    fixed = {mlir.int_of(op.attributes["dim"]) for op in inner if mlir.name_of(op) == "linalg.index"}
     checks = _known_checks(ways, [axis.size for axis in axes], shapes)
     return Nest(tuple(axes), tuple(accesses), frozenset(fixed), checks), numbers
 
@@ -265,12 +269,19 @@ def _write_body(
     mlir.create("func.return", [mlir.constant(0, "i32")])
 
 
-def captured_by(generic: mlir.Op, numbers: Sequence[int]) -> list[mlir.Value]:
-    """Scalars and buffers that the body reads from outside, in order of use; constants excepted."""
+def captured_by(
+    generic: mlir.Op, numbers: Sequence[int], inner: Sequence[mlir.Op] | None = None
+) -> list[mlir.Value]:
+    """Scalars and buffers that the body reads from outside, in order of use; constants excepted.
+
+    ``inner`` are its operations, where they are known.
+    """
     operands = list(generic.operands)
     found = [operand for number, operand in enumerate(operands) if number not in numbers]
-    inside = set(mlir.walk(generic)[1:])
-    for operation in mlir.walk(generic)[1:]:
+    if inner is None:
+        inner = mlir.walk(generic)[1:]
+    inside = set(inner)
+    for operation in inner:
         for operand in operation.operands:
             owner = mlir.defining(operand)
             if owner is None:

@@ -76,6 +76,16 @@ def unknown_location() -> Any:
     return ir.Location.unknown()
 
 
+#: What holds scalars, and what never stands among them: walks for that alone leave the bodies out.
+_BODY = "linalg.generic"
+_OF_STATEMENTS = frozenset(
+    {
+        *("linalg.generic", "linalg.fill", "tensor.empty", "bufferization.materialize_in_destination"),
+        *("memref.alloc", "memref.cast", "memref.copy"),
+    }
+)
+
+
 def walk(root: Op) -> list[Op]:
     """All operations below ``root``, itself included, outer before inner, in program order."""
     found: list[Op] = []
@@ -93,11 +103,14 @@ def named(root: Op, *names: str) -> list[Op]:
     """The operations below ``root`` that have one of ``names``."""
     found: list[Op] = []
     add, on = found.append, ir.WalkResult.ADVANCE
+    skips = root.operation.name != _BODY and all(name in _OF_STATEMENTS for name in names)
+    skip = ir.WalkResult.SKIP if skips else on
 
     def visit(operation: Op) -> Any:
-        if operation.name in names:
+        name = operation.name
+        if name in names:
             add(operation)
-        return on
+        return skip if name == _BODY else on
 
     root.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
     return found

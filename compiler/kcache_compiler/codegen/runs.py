@@ -120,11 +120,14 @@ def _plan(
     combined: dict[int, dict[int, Combining]] = {}
     subjects: list[Subject] = []
     for position, generic in enumerate(run):
-        nest, accessed = read_nest(generic, shapes, number_of)
+        inner = mlir.walk(generic)
+        nest, accessed = read_nest(generic, shapes, number_of, inner)
         codes[position] = Code(generic, accessed)
-        captured = [value for value in captured_by(generic, accessed) if mlir.is_memref(value.type)]
+        captured = [
+            value for value in captured_by(generic, accessed, inner[1:]) if mlir.is_memref(value.type)
+        ]
         opaque = frozenset(number_of(value) for value in captured)
-        weight = sum(map(length_of, mlir.walk(generic)))
+        weight = sum(map(length_of, inner))
         head, single = is_contraction(generic), is_marker(generic)
         own = combines(generic) if not head and not single and is_long(nest) else {}
         combined[position] = _totals(nest, codes[position], own) if own else {}

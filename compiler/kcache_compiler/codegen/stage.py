@@ -106,7 +106,10 @@ def _refusal(unit: Unit, error: Exception) -> UnsupportedOp | None:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """A stage of our own code; ``text`` states its parameters, its code is under ``CODE_VERSION``."""
+    """A stage of our own code; ``text`` states its parameters, its code is under ``CODE_VERSION``.
+
+    What it makes is verified before a stage of another kind gets it, where it may be: ``verify``.
+    """
 
     name: str
     function: Callable[[Unit], None]
@@ -115,8 +118,6 @@ class Rewrite:
 
     def apply(self, unit: Unit) -> None:
         self.function(unit)
-        if self.verify:
-            unit.module.operation.verify()
 
 
 Stage = Passes | Rewrite
@@ -127,14 +128,30 @@ def describe(pipeline: tuple[Stage, ...]) -> str:
     return "".join(f"{stage.name}: {stage.text}\n" for stage in pipeline)
 
 
+def verified_after(pipeline: tuple[Stage, ...]) -> set[str]:
+    """The rewrites whose module is verified: the last of those between two pass pipelines.
+
+    Verifying a long module takes as long as a rewrite, and what is wrong is still wrong some rewrites on.
+    """
+    following = [isinstance(stage, Rewrite) and stage.verify for stage in pipeline[1:]]
+    return {
+        stage.name
+        for stage, goes_on in zip(pipeline, [*following, False], strict=True)
+        if isinstance(stage, Rewrite) and stage.verify and not goes_on
+    }
+
+
 def run(pipeline: tuple[Stage, ...], unit: Unit, on_stage: Callable[[str], None]) -> dict[str, float]:
     """Apply every stage; returns seconds by stage. Raises ``CompileFailed`` with the stage's name."""
     seconds: dict[str, float] = {}
+    verified = verified_after(pipeline)
     for stage in pipeline:
         on_stage(stage.name)
         start = time.perf_counter()
         try:
             stage.apply(unit)
+            if stage.name in verified:
+                unit.module.operation.verify()
         except Exception as error:
             if unit.assembler is not None:
                 unit.assembler.close()

@@ -7,6 +7,9 @@ again by buffers whose lives do not meet; slots of symbolic size only by buffers
 
 from __future__ import annotations
 
+import bisect
+import heapq
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,12 +20,6 @@ from kcache_compiler.codegen.polynomial import normal, settled
 from kcache_compiler.codegen.shape import Shapes
 
 ALIGNMENT = 64
-
-
-@dataclass
-class _Slot:
-    size: Formula
-    busy_until: int
 
 
 @dataclass
@@ -41,22 +38,31 @@ def plan(
     The operations of one launch run interleaved: what one of them touches lives through all of them.
     """
     statements = mlir.operations(mlir.block_of(main))
-    position = {inner: number for number, outer in enumerate(statements) for inner in mlir.walk(outer)}
+    position = _Positions({statement: number for number, statement in enumerate(statements)})
     for launch in launches:
-        position |= dict.fromkeys(launch, position[launch[0]])
-    slots: list[_Slot] = []
+        position.update(dict.fromkeys(launch, position[launch[0]]))
+    gone = set(spared)
+    slots = Slots()
     placed: list[tuple[mlir.Op, int]] = []
     lives = [
-        (_life(alloc, position), alloc) for alloc in mlir.named(main, "memref.alloc") if alloc not in spared
+        (_life(alloc, position), alloc) for alloc in mlir.named(main, "memref.alloc") if alloc not in gone
     ]
     for (first, last), alloc in sorted(lives, key=lambda entry: entry[0][0]):
-        placed.append((alloc, _place(slots, _bytes_of(alloc, shapes), first, last)))
+        placed.append((alloc, slots.place(_bytes_of(alloc, shapes), first, last)))
     offsets: list[Formula] = []
     total: Formula = 0
-    for slot in slots:
+    sizes = [aligned(size) for size in slots.sizes]
+    for size in sizes:
         offsets.append(total)
-        total = add(total, aligned(slot.size))
-    return Plan([(alloc, offsets[slot]) for alloc, slot in placed], _sum([aligned(s.size) for s in slots]))
+        total = add(total, size)
+    return Plan([(alloc, offsets[slot]) for alloc, slot in placed], _sum(sizes))
+
+
+class _Positions(dict[Any, int]):
+    """The statement that an operation is of, by number: its own, or that of the one around it."""
+
+    def __missing__(self, operation: mlir.Op) -> int:
+        return self[operation.operation.parent.operation]
 
 
 def aligned(size: Formula) -> Formula:
@@ -66,8 +72,8 @@ def aligned(size: Formula) -> Formula:
 def _sum(sizes: list[Formula]) -> Formula:
     """All sizes, equal ones as one product: manifests hold it as text."""
     total: Formula = 0
-    for size in dict.fromkeys(sizes):
-        total = add(total, mul(sizes.count(size), size))
+    for size, count in Counter(sizes).items():
+        total = add(total, mul(count, size))
     return total
 
 
@@ -78,35 +84,57 @@ def _bytes_of(alloc: mlir.Op, shapes: Shapes) -> Formula:
     return aligned(size) if isinstance(size, int) else size
 
 
-def _place(slots: list[_Slot], size: Formula, first: int, last: int) -> int:
-    free = [number for number, slot in enumerate(slots) if slot.busy_until < first]
-    chosen = _choose(slots, free, size)
-    if chosen is None:
-        slots.append(_Slot(size, last))
-        return len(slots) - 1
-    slot = slots[chosen]
-    if isinstance(slot.size, int) and isinstance(size, int):
-        slot.size = max(slot.size, size)
-    slot.busy_until = last
-    return chosen
+class Slots:
+    """The slots of the workspace, for buffers in the order in which their lives begin."""
+
+    def __init__(self) -> None:
+        self.sizes: list[Formula] = []
+        self._busy: list[tuple[int, int]] = []
+        #: Free ones: of known size by that and number, of symbolic size by number.
+        self._known: list[tuple[int, int]] = []
+        self._open: list[int] = []
+
+    def place(self, size: Formula, first: int, last: int) -> int:
+        """The slot of a buffer of ``size`` that lives from ``first`` to ``last``."""
+        while self._busy and self._busy[0][0] < first:
+            self._release(heapq.heappop(self._busy)[1])
+        number = self._known_fit(size) if isinstance(size, int) else self._open_fit(size)
+        if number is None:
+            number = len(self.sizes)
+            self.sizes.append(size)
+        heapq.heappush(self._busy, (last, number))
+        return number
+
+    def _release(self, number: int) -> None:
+        size = self.sizes[number]
+        if isinstance(size, int):
+            bisect.insort(self._known, (size, number))
+        else:
+            bisect.insort(self._open, number)
+
+    def _known_fit(self, size: int) -> int | None:
+        """The smallest that is large enough, else the largest, which grows."""
+        if not self._known:
+            return None
+        place = bisect.bisect_left(self._known, (size, 0))
+        have, number = self._known.pop(min(place, len(self._known) - 1))
+        self.sizes[number] = max(have, size)
+        return number
+
+    def _open_fit(self, size: Formula) -> int | None:
+        """One of the same size, else the first that is never too small."""
+        free = sorted([*self._open, *(number for _, number in self._known)])
+        number = next((number for number in free if self.sizes[number] == size), None)
+        if number is None:
+            number = next((one for one in free if settled(size, self.sizes[one], equal=False)), None)
+        if number in self._open:
+            self._open.remove(number)
+        elif number is not None:
+            self._known = [entry for entry in self._known if entry[1] != number]
+        return number
 
 
-def _choose(slots: list[_Slot], free: list[int], size: Formula) -> int | None:
-    """The free slot that fits best: the smallest large enough, else the largest."""
-    if not isinstance(size, int):
-        equal = next((number for number in free if slots[number].size == size), None)
-        if equal is not None:
-            return equal
-        return next((number for number in free if settled(size, slots[number].size, equal=False)), None)
-    static = [(slots[number].size, number) for number in free]
-    known = [(have, number) for have, number in static if isinstance(have, int)]
-    enough = [entry for entry in known if entry[0] >= size]
-    if enough:
-        return min(enough)[1]
-    return max(known)[1] if known else None
-
-
-def _life(alloc: mlir.Op, position: dict[Any, int]) -> tuple[int, int]:
+def _life(alloc: mlir.Op, position: _Positions) -> tuple[int, int]:
     """First and last statement that touches the allocation or anything that may be a view of it."""
     first = last = position[alloc]
     touched: list[int] = []

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kcache_compiler.codegen import mlir
-from kcache_compiler.codegen.body import inline_body
+from kcache_compiler.codegen.body import inline_body, move_body
 from kcache_compiler.codegen.math.expand import length_of
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.schedule.choices import FuseLimits, parse_choices
@@ -209,7 +209,7 @@ def _merge(consumer: Generic, number: int, producer: Generic) -> Generic:
             outer[consumer.body.arguments[position]] = argument
         for position, argument in enumerate(arguments[len(inputs) :]):
             outer[consumer.body.arguments[len(consumer.inputs) + position]] = argument
-        mlir.create("linalg.yield", inline_body(consumer.body, outer, None))
+    move_body(consumer.body, block, outer)
     for old, new in zip(consumer.op.results, fused.results, strict=True):
         old.replace_all_uses_with(new)
     consumer.op.erase()

@@ -1,0 +1,57 @@
+"""What stages give each other: IR that was verified, before a pass of the toolchain gets it."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.stage import Passes, Rewrite, Stage, Unit, run, verified_after
+from kcache_compiler.compile import PIPELINE
+from kcache_compiler.errors import CompileFailed
+from kcache_compiler.package.target import target_named
+from kcache_compiler.types import CompileOptions
+
+MODULE = "func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> { return %a : tensor<2xf32> }"
+
+
+def _unit() -> Unit:
+    unit = Unit(MODULE, 1, target_named("x86-64-v3"), CompileOptions())
+    unit.module = mlir.parse(MODULE)
+    return unit
+
+
+def _spoil(unit: Unit) -> None:
+    """Return nothing from a function that says it returns a tensor."""
+    returned = mlir.named(unit.module, "func.return")[0]
+    with mlir.before(returned):
+        mlir.create("func.return")
+    returned.erase()
+
+
+def test_what_a_rewrite_spoils_reaches_no_pass() -> None:
+    pipeline: tuple[Stage, ...] = (
+        Rewrite("spoils", _spoil),
+        Rewrite("looks", lambda _: None),
+        Passes("passes", "canonicalize"),
+    )
+    begun: list[str] = []
+    with mlir.new_context(), mlir.unknown_location(), pytest.raises(CompileFailed, match="looks"):
+        run(pipeline, _unit(), begun.append)
+    assert begun == ["spoils", "looks"]
+
+
+def test_every_pass_and_the_translation_get_what_was_verified() -> None:
+    verified = verified_after(PIPELINE)
+    for before, after in itertools.pairwise(PIPELINE):
+        checked = isinstance(before, Passes) or before.name in verified or not before.verify
+        goes_on = isinstance(after, Rewrite) and after.verify
+        assert checked or goes_on, f"{before.name} before {after.name}"
+    assert "blocks" in verified
+    assert "parse" not in verified
+
+
+def test_the_last_stage_of_a_part_of_the_pipeline_is_verified() -> None:
+    names = [stage.name for stage in PIPELINE]
+    assert "static-shapes" in verified_after(PIPELINE[: names.index("picks")])

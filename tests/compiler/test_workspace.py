@@ -1,0 +1,41 @@
+"""Slots of the workspace: what lives at one time is apart, and the free slot that fits best is taken."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kcache_compiler.codegen.formula import Formula
+from kcache_compiler.codegen.workspace import Slots
+
+_SIZES: st.SearchStrategy[Formula] = st.sampled_from([64, 64, 128, 192, 4096, "s0", ("*", 64, "s0"), "s1"])
+_LIVES = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 6), _SIZES), max_size=40)
+
+
+@given(_LIVES)
+def test_the_smallest_free_slot_that_is_large_enough_is_taken(lives: list[tuple[int, int, Formula]]) -> None:
+    slots = Slots()
+    busy: list[int] = []
+    for first, length, size in sorted(lives, key=lambda life: life[0]):
+        before = list(slots.sizes)
+        free = [number for number, until in enumerate(busy) if until < first]
+        taken = slots.place(size, first, first + length)
+        if taken == len(busy):
+            busy.append(first + length)
+        else:
+            assert taken in free
+            busy[taken] = first + length
+        assert taken == _best(before, free, size)
+
+
+def _best(sizes: list[Formula], free: list[int], size: Formula) -> int:
+    """The slot by the rule, read from all that are free; the next new one where none does."""
+    if not isinstance(size, int):
+        equal = [number for number in free if sizes[number] == size]
+        wider = [number for number in free if size == "s0" and sizes[number] == ("*", 64, "s0")]
+        return next(iter([*equal, *wider]), len(sizes))
+    known = [(have, number) for number in free if isinstance(have := sizes[number], int)]
+    enough = [one for one in known if one[0] >= size]
+    if enough:
+        return min(enough)[1]
+    return max(known)[1] if known else len(sizes)
