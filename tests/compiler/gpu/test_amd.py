@@ -9,6 +9,7 @@ import importlib.util
 import re
 import struct
 
+import llvmlite.binding as llvm
 import pytest
 
 from kcache_compiler import canonicalize, compile_spec
@@ -137,9 +138,23 @@ attributes #0 = { "nvvm.reqntid"="64,2,1" }
 """
     )
     assert re.search(r"and i32 %lane, 32\n.*\n.*lshr i64 %all", text)
-    assert "%s = addrspacecast ptr addrspace(5) %s.own to ptr" in text
+    assert "%s = addrspacecast ptr addrspace(5) %own.s to ptr" in text
     assert '"amdgpu-flat-work-group-size"="128,128"' in text
     assert "call i32 @llvm.amdgcn.workitem.id.x()" in text
+
+
+def test_memory_of_a_thread_may_have_a_number_for_a_name() -> None:
+    text = for_amd(
+        """define ptx_kernel void @k(ptr %0) #0 {
+  %2 = alloca i8, i64 8, align 64
+  %3 = load i64, ptr %2, align 8
+  store i64 %3, ptr %0, align 8
+  ret void
+}
+attributes #0 = { "nvvm.reqntid"="32,1,1" }
+"""
+    )
+    llvm.parse_assembly(text, llvm.create_context()).verify()
 
 
 def test_what_has_no_form_there_is_refused_by_name() -> None:

@@ -63,7 +63,7 @@ declare i32 @llvm.amdgcn.ds.bpermute(i32, i32)
 declare i64 @llvm.amdgcn.ballot.i64(i1)"""
 _INTRINSIC = re.compile(r"@llvm\.nvvm\.([\w.]+)")
 _THREADS = re.compile(r'"nvvm\.reqntid"="(\d+),(\d+),(\d+)"')
-_STACK = re.compile(r"^(\s*)(%[\w.]+) = alloca (.*)$", re.MULTILINE)
+_STACK = re.compile(r"^(\s*)%([\w.]+) = alloca (.*)$", re.MULTILINE)
 
 
 def retarget(unit: Unit) -> None:
@@ -91,7 +91,7 @@ def for_amd(text: str) -> str:
     text = text.replace("ptx_kernel", "amdgpu_kernel").replace(' "nvvm.minctasm"="1"', "")
     text = _THREADS.sub(_block, text)
     text = _STACK.sub(
-        r"\1\2.own = alloca \3, addrspace(5)\n\1\2 = addrspacecast ptr addrspace(5) \2.own to ptr", text
+        r"\1%own.\2 = alloca \3, addrspace(5)\n\1%\2 = addrspacecast ptr addrspace(5) %own.\2 to ptr", text
     )
     made = [
         _FUNCTIONS[name].format(name=_own(name), lane=_LANE, marks=_MARKS)
