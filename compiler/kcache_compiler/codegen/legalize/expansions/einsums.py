@@ -40,10 +40,12 @@ def unary(lines: Lines, value: Tensor, given: str, result: str) -> Tensor:
 def _diagonal(lines: Lines, value: Tensor, first: int, second: int) -> Tensor:
     """Where the two axes have the same place, which is at the first."""
     rank, size = len(value.shape), value.shape[first]
-    places = lines.iota("i32", (size, 2), 0)
     kept = [axis for axis in range(rank) if axis != second]
-    slices = [1 if axis in (first, second) else size for axis, size in enumerate(value.shape)]
     shape = tuple(value.shape[axis] for axis in kept)
+    if size == 0:  # no slice of one element is inside
+        return lines.zeros(value.element, shape)
+    places = lines.iota("i32", (size, 2), 0)
+    slices = [1 if axis in (first, second) else size for axis, size in enumerate(value.shape)]
     offsets = [place for place, axis in enumerate(kept) if axis != first]
     numbers = (
         f"offset_dims = {offsets}, collapsed_slice_dims = [{first}, {second}], "
