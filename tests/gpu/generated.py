@@ -61,7 +61,7 @@ def _judged(names: Sequence[Name], numerics: str) -> list[Case]:
         outcome = "wrong" if reason else "right"
     except UnsupportedOp as error:
         outcome, reason = "refused", f"{error.op}: {error}"
-        if len(names) == 1 and _cpu_refuses(programs[0], numerics):
+        if len(names) == 1 and cpu_refuses(programs[0], numerics):
             outcome = "refused by both"
     except (CompilerError, EmulationError) as error:
         outcome, reason = "error", f"{type(error).__name__}: {error}"
@@ -71,7 +71,8 @@ def _judged(names: Sequence[Name], numerics: str) -> list[Case]:
     return [*_judged(names[:half], numerics), *_judged(names[half:], numerics)]
 
 
-def _cpu_refuses(whole: OpProgram, numerics: str) -> bool:
+def cpu_refuses(whole: OpProgram, numerics: str) -> bool:
+    """This CPU has no kernel for it either."""
     canonical = canonicalize(whole.text.encode(), "stablehlo", numerics)
     options = CompileOptions(numerics=numerics, opt_level=1)
     try:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.gpu.generated import FINE, cases, difference_of
+from kcache_compiler.errors import UnsupportedOp
+from tests.gpu.generated import FINE, cases, cpu_refuses, difference_of
 from tests.ops.generated.catalog import pairs
 from tests.ops.generated.small import derive
 
@@ -28,5 +29,12 @@ def test_generated_programs_give_the_bits_of_the_cpu(share: int) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("share", range(40))
 def test_elements_of_8_bits_and_fewer_are_those_of_the_cpu(share: int) -> None:
-    for op, dtype in derive.pairs()[share::40]:
-        assert not difference_of(derive.program(op, dtype, 3, 0), "strict"), (op, dtype)
+    refused = 0
+    for op, dtype in (chosen := derive.pairs()[share::40]):
+        program = derive.program(op, dtype, 3, 0)
+        try:
+            assert not difference_of(program, "strict"), (op, dtype)
+        except UnsupportedOp:
+            assert cpu_refuses(program, "strict"), (op, dtype)
+            refused += 1
+    assert refused * 10 < len(chosen)
