@@ -144,10 +144,10 @@ def _scan_nothing(module: Native) -> None:
                 continue
             results = list(operation.results)
             for result in results[: len(results) - inits]:
-                empty = native.Attribute.parse(f"dense<> : {result.type}")
-                with native.InsertionPoint(operation):
-                    made = native.Operation.create("stablehlo.constant", [result.type], [], {"value": empty})
-                result.replace_all_uses_with(made.results[0])
+                # As text: the bindings have no attribute of no complex numbers.
+                made = native.Operation.parse(f"%0 = stablehlo.constant dense<> : {result.type}")
+                native.InsertionPoint(operation).insert(made)
+                result.replace_all_uses_with(made.operation.results[0])
             for result, init in zip(results[-inits:], list(operation.operands)[inputs:], strict=True):
                 result.replace_all_uses_with(init)
             operation.erase()
