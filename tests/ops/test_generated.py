@@ -112,6 +112,20 @@ def test_elements_that_are_spread_keep_the_padding_before_them() -> None:
     assert execute(OpProgram("pad", "i8", text, [bytes([7, 8])], ["i8"]), 1) == [bytes([1, 1, 1, 7, 1, 8])]
 
 
+def test_a_scan_of_no_complex_numbers_is_nothing_and_what_it_carries() -> None:
+    whole, row = "tensor<0x2xcomplex<f32>>", "tensor<2xcomplex<f32>>"
+    text = f"""func.func @main(%a: {whole}, %b: {row}) -> ({whole}, {row}) {{
+      %r:2 = "chlo.scan"(%a, %b) <{{dimension = 0 : i64, is_reverse = false,
+        operandSegmentSizes = array<i32: 1, 1>, resultSegmentSizes = array<i32: 1, 1>}}> ({{
+      ^bb0(%x: {row}, %c: {row}):
+        %s = stablehlo.add %c, %x : {row}
+        stablehlo.return %s, %s : {row}, {row}
+      }}) : ({whole}, {row}) -> ({whole}, {row})
+      return %r#0, %r#1 : {whole}, {row} }}"""
+    carried = np.array([1 + 2j, 3], "c8").tobytes()
+    assert execute(OpProgram("chlo.scan", "c64", text, [b"", carried], ["c64", "c64"]), 1) == [b"", carried]
+
+
 def test_classes_are_read_from_the_program() -> None:
     text = """func.func @main(%a0: tensor<3x0xf32>, %a1: tensor<f32>) -> (tensor<2x0xf32>) {
   %v1 = "stablehlo.pad"(%a0, %a1) <{edge_padding_low = array<i64: -1, 0>, \

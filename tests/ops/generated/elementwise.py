@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+import scipy.special
 
 from tests.ops.compare import BITS
-from tests.ops.generated.draft import EPSILON, Draft, Family
+from tests.ops.generated.draft import EPSILON, Draft, Family, Shape, Value
 from tests.ops.programs import OpProgram, total_order
 from tests.ops.values import ALL, COMPLEX, DTYPES, FLOATS, INTEGERS, NUMBERS, SIGNED, decode, encode
 
@@ -124,14 +125,14 @@ def _exact(arity: int) -> Callable[[Draft], OpProgram]:
         shape = draft.shape()
         tame = draft.dtype in COMPLEX and draft.op in _TAME
         kind = ("finite" if draft.edge and draft.op != "divide" else "tame") if tame else "any"
-        if draft.op in _ORDERED and draft.wish in ("values inf", "values NaN") and tame:
-            kind = "special"
         scalars = draft.op == "clamp" and draft.chance(0.5)
         shapes = [() if scalars and number != 1 and draft.chance(0.7) else shape for number in range(arity)]
         # What complex numbers by zero are is left open: dividends only have edges.
         edges = "finite" if draft.op == "divide" and draft.dtype in COMPLEX else kind
+        edges = "special" if draft.op in _ORDERED and tame else edges
         operands = [
-            draft.argument(one, kind, may=edges if not place else kind) for place, one in enumerate(shapes)
+            draft.argument(one, kind, may=edges if not place or draft.op in _ORDERED else kind)
+            for place, one in enumerate(shapes)
         ]
         rounded = draft.op in ("multiply", "divide", "sign")
         loose = _looseness(draft, 0.0) if tame and rounded else (0.0, 0.0)
@@ -191,15 +192,33 @@ def _special(arity: int, kind: str) -> Callable[[Draft], OpProgram]:
         kinds = ["small" if arity == 2 and number == 0 else kind for number in range(arity)]
         if draft.edge and arity == 1:
             kinds = ["finite" if draft.dtype in COMPLEX else "any"]
-        edges = "any" if draft.dtype in FLOATS and arity == 2 else ""
-        operands = [
-            draft.argument(shape, "small" if one == "large" else one, may=edges if place else "")
-            for place, one in enumerate(kinds)
-        ]
+        if arity == 2 and draft.wish.startswith("values "):
+            return _of_two(draft, shape)
+        operands = [draft.argument(shape, "small" if one == "large" else one) for one in kinds]
         made = draft.call(operands, [(draft.dtype, shape)])
         return draft.program(made, 96.0, loose[draft.dtype])
 
     return make
+
+
+def _of_two(draft: Draft, shape: Shape) -> OpProgram:
+    """``zeta`` and ``polygamma`` at edges, of orders at which all are defined; the interpreter has NaN at
+    infinity.
+    """
+    orders, edges, expected = of_orders(draft, shape, shape)
+    results = draft.call([orders, edges], [(draft.dtype, shape)])
+    return draft.program(results, 96.0, 4e-5 if draft.dtype != "f64" else 1e-9, [expected])
+
+
+def of_orders(draft: Draft, first: Shape, second: Shape) -> tuple[Value, Value, bytes]:
+    """Orders and values of ``zeta`` or ``polygamma``, and the results by SciPy, in f64."""
+    zeta = draft.op.endswith("zeta")
+    drawn = draft.rng.choice(np.array([2.0, 4.0] if zeta else [1.0, 3.0]), first)
+    orders = draft.given(first, encode(draft.dtype, np.asarray(drawn)).tobytes(), draft.dtype)
+    values = draft.argument(second, "unit", may="any")
+    given = decode(draft.dtype, np.frombuffer(draft.inputs[-1], DTYPES[draft.dtype][1])).reshape(second)
+    made = scipy.special.zeta(drawn, given) if zeta else scipy.special.polygamma(drawn, given)
+    return orders, values, encode(draft.dtype, np.ascontiguousarray(made, np.float64)).tobytes()
 
 
 def _chlo_exact(arity: int) -> Callable[[Draft], OpProgram]:
