@@ -112,19 +112,26 @@ def built(op: str, dtype: str, seed: int, kind: str) -> tuple[Wished, set[str]] 
 
 def aimed(found: Hits, count: int, seed: int, chosen: Sequence[str] = ()) -> list[Wished]:
     """About ``count`` programs, of all or of ``chosen`` operations, each of which hits a pair that ``found``
-    has not; those of an operation are neighbours.
+    has not; those for attributes first, and those of an operation are neighbours.
     """
     asked: list[Wished] = []
     rng = generator("aimed", seed)
     ops = [op for op in FAMILIES if op in (chosen or FAMILIES)]
     order = [ops[int(place)] for place in rng.permutation(len(ops))]
-    for op, dtype in [(name, dtype) for name in order for dtype in FAMILIES[name].dtypes]:
-        wanted = [kind for (kind, of), hit in pairs(op, found.get(op, {})).items() if of == dtype and not hit]
-        while wanted and len(asked) < count:
-            made = built(op, dtype, seed, wanted.pop(int(rng.integers(len(wanted)))))
-            if made is not None:
-                asked.append(made[0])
-                wanted = [kind for kind in wanted if kind not in made[1]]
+    missing = {(op, dtype): list[str]() for op in order for dtype in FAMILIES[op].dtypes}
+    for op in order:
+        for (kind, dtype), hit in pairs(op, found.get(op, {})).items():
+            if not hit:
+                missing[op, dtype].append(kind)
+    for attributes in (True, False):
+        for (op, dtype), kinds in missing.items():
+            wanted = [kind for kind in kinds if of_attribute(kind) or not attributes]
+            while wanted and len(asked) < count:
+                made = built(op, dtype, seed, wanted.pop(int(rng.integers(len(wanted)))))
+                if made is not None:
+                    asked.append(made[0])
+                    wanted = [kind for kind in wanted if kind not in made[1]]
+                    kinds[:] = [kind for kind in kinds if kind not in made[1]]
     return asked
 
 
