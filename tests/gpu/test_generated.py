@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from kcache_compiler.errors import UnsupportedOp
+from tests.gpu.exact import exact
 from tests.gpu.generated import FINE, cases, cpu_refuses, difference_of
 from tests.ops.generated.catalog import pairs
 from tests.ops.generated.small import derive
+from tests.ops.programs import OpProgram
 
 #: Shares of all pairs of operation and dtype; CI has one of them.
 SHARES = 80
@@ -23,6 +26,20 @@ def test_generated_programs_give_the_bits_of_the_cpu(share: int) -> None:
     assert len(found) == len(chosen)
     bad = [case for case in found if case.outcome not in FINE]
     assert not bad, bad[0]
+
+
+def test_a_sum_that_a_cpu_rounds_at_each_step_is_judged_by_f64() -> None:
+    values = np.linspace(-3, 3.1, 801).astype("<f4").view("<u4") >> 16
+    text = """func.func @main(%x: tensor<801xbf16>) -> tensor<bf16> {
+      %zero = stablehlo.constant dense<0.0> : tensor<bf16>
+      %r = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [0]
+        : (tensor<801xbf16>, tensor<bf16>) -> tensor<bf16>
+      return %r : tensor<bf16> }"""
+    whole = OpProgram("reduce", "bf16", text, [values.astype("<u2").tobytes()], ["bf16"])
+    (wanted,) = exact(whole) or [b""]
+    total = (values.astype("<u4") << 16).view("<f4").astype("f8").sum()
+    np.testing.assert_allclose(np.frombuffer(wanted, "f8"), [total], rtol=1e-12)
+    assert not difference_of(whole, "default")
 
 
 @pytest.mark.long
