@@ -122,3 +122,33 @@ def test_each_row_of_a_reduction_of_reductions_has_a_start(
     assert one == other
     merged = canonicalize(text(zero), "stablehlo", numerics).spec_text.count(" = reduce ") == 1
     assert merged == (op == "xor" or numerics == "default")
+
+
+def divided(size: int, element: str, count: int) -> str:
+    """A sum of ones, divided by an integer less than it seems, and whether that less one is above 0."""
+    return f"""func.func @main(%x: tensor<{size}xf32>) -> (tensor<f32>, tensor<i1>) {{
+    %z = stablehlo.constant dense<0.0> : tensor<f32>
+    %n = stablehlo.constant dense<{count}> : tensor<{element}>
+    %one = stablehlo.constant dense<1> : tensor<{element}>
+    %none = stablehlo.constant dense<0> : tensor<{element}>
+    %less = stablehlo.subtract %n, %one : tensor<{element}>
+    %p = stablehlo.compare LT, %none, %less : (tensor<{element}>, tensor<{element}>) -> tensor<i1>
+    %d = stablehlo.convert %less : (tensor<{element}>) -> tensor<f32>
+    %s = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [0] : (tensor<{size}xf32>, tensor<f32>) -> tensor<f32>
+    %r = stablehlo.divide %s, %d : tensor<f32>
+    return %r, %p : tensor<f32>, tensor<i1> }}"""
+
+
+@pytest.mark.parametrize(
+    ("size", "element", "count", "known"),
+    [(200, "i8", -56, False), (300, "ui8", 44, False), (65546, "i16", 10, False), (100, "i8", 100, True)],
+)
+def test_an_integer_that_wraps_is_not_the_number_of_elements(
+    size: int, element: str, count: int, known: bool
+) -> None:
+    text = divided(size, element, count)
+    form = canonicalize(text.encode(), "stablehlo")
+    x = [f"dense<1.0> : tensor<{size}xf32>"]
+    one, other = evaluate([(text, x), (render(form.spec_text, form.arg_spec), x)])
+    assert one == other
+    assert (" = extent" in form.spec_text) == known

@@ -19,7 +19,7 @@ from itertools import combinations
 
 from kcache_compiler.canonical.constants import Constant, read_constant
 from kcache_compiler.canonical.contracted_space import dot_numbers
-from kcache_compiler.canonical.elements import is_float, is_integer
+from kcache_compiler.canonical.elements import is_float, is_integer, limits_of
 from kcache_compiler.canonical.graph import DYNAMIC
 from kcache_compiler.canonical.repeats import Repeats, symbolic_product
 from kcache_compiler.canonical.shapes import Shapes, Ties
@@ -178,7 +178,7 @@ class _Search:
                 if inverse:
                     text = f"1/({text})"
                 number = extent_value(text, self.sizes)
-                if number is None or (inverse and number == 1):
+                if number is None or (inverse and number == 1) or not _holds(element, number):
                     continue
                 found += [
                     (near, text, sign < 0)
@@ -321,6 +321,11 @@ class _Search:
             return None
         sizes = entry.uses[0] if entry.uses else self.types[entry.operands[0]].dims or ()
         return symbolic_product([sizes[int(d)] for d in entry.operation.attributes["dimensions"]])
+
+
+def _holds(element: str, number: float) -> bool:
+    """Whether an element can be the number: integers must not wrap, floats may round."""
+    return is_float(element) or number <= limits_of(element)[1]
 
 
 def _parts(size: int) -> list[int]:
