@@ -10,31 +10,39 @@ import numpy as np
 #: result's largest number. NaN and infinities are in the same places, integers and truth values are equal.
 TOLERANCES: dict[int, tuple[float, float]] = {2: (8e-3, 2e-3), 4: (2e-5, 5e-6), 8: (1e-11, 1e-12)}
 
+#: The smallest normal numbers: XLA gives 0 for what is smaller.
+_SMALLEST = {2: 6.1e-5, 4: 1.2e-38, 8: 2.3e-308}
 
-def apart(got: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> str:
-    """What the first result that differs has, and should have; nothing where all agree."""
+
+def apart(got: Sequence[np.ndarray], expected: Sequence[np.ndarray], singly: bool = False) -> str:
+    """What the first result that differs has, and should have; nothing where all agree.
+
+    ``singly``: each element is compared by its own size alone, whatever the largest one is.
+    """
     if len(got) != len(expected):
         return f"{len(got)} results, should be {len(expected)}"
-    return next((why for why in map(_apart, got, expected) if why), "")
+    pairs = zip(got, expected, strict=True)
+    return next((why for x, y in pairs if (why := _apart(x, y, singly))), "")
 
 
-def _apart(got: np.ndarray, expected: np.ndarray) -> str:
+def _apart(got: np.ndarray, expected: np.ndarray, singly: bool) -> str:
     if got.shape != expected.shape or got.dtype != expected.dtype:
         return f"{got.dtype}{got.shape} should be {expected.dtype}{expected.shape}"
     if got.dtype.kind in "iub":
         return _where(got != expected, got, expected)
     if got.dtype.kind == "c":
         real = got.real.dtype.itemsize
-        scale = _largest(np.stack([expected.real, expected.imag]))
+        scale = 0.0 if singly else _largest(np.stack([expected.real, expected.imag]))
         off = _far(got.real, expected.real, real, scale) | _far(got.imag, expected.imag, real, scale)
         return _where(off, got, expected)
-    return _where(_far(got, expected, got.dtype.itemsize, _largest(expected)), got, expected)
+    scale = 0.0 if singly else _largest(expected)
+    return _where(_far(got, expected, got.dtype.itemsize, scale), got, expected)
 
 
 def _far(got: np.ndarray, expected: np.ndarray, width: int, scale: float) -> np.ndarray:
     relative, of_largest = TOLERANCES[width]
     x, y = got.astype(np.float64), expected.astype(np.float64)
-    return ~np.isclose(x, y, rtol=relative, atol=of_largest * scale, equal_nan=True)
+    return ~np.isclose(x, y, rtol=relative, atol=max(of_largest * scale, _SMALLEST[width]), equal_nan=True)
 
 
 def _largest(numbers: np.ndarray) -> float:

@@ -42,8 +42,8 @@ the same shapes and dtypes, integers and truth values equal, NaN and infinities 
 numbers no further off than {tolerances}
 (of the number itself; of the largest number of the result). "No gradient" are functions without arguments or
 results of floating point, and those that JAX itself does not differentiate. Signs of eigenvectors and
-singular vectors, which nothing fixes, are not compared. Where a result of the mode `edges` holds a number
-like 1e30, the tolerance is relative to that, so that little but the places of NaN and infinities is compared.
+singular vectors, which nothing fixes, are not compared. In the mode `edges` each number is compared by its
+own size alone, as results may hold 1e30; those that agree only as to the largest number are listed below.
 There a result may instead be what JAX gives operation by operation (`jax.disable_jit`): XLA rewrites a
 product with 0 and its like as if no number were NaN or infinite.
 
@@ -64,6 +64,10 @@ out of its share.
 ## What is not right
 
 {failures}
+
+## What agrees as to the largest number only
+
+{near}
 
 ## What has no gradient, or no export
 
@@ -98,6 +102,7 @@ def page(record: Record) -> str:
         tolerances=tolerances,
         shares=_shares(record),
         failures=_failures(record),
+        near=_near(record),
         undefined=_undefined(record),
         names=_names(),
     )
@@ -139,6 +144,16 @@ def _failures(record: Record) -> str:
                 if one.how in BAD
             ]
     return "\n".join(rows) if len(rows) > 2 else "Nothing."
+
+
+def _near(record: Record) -> str:
+    """Of the mode ``edges``: right outcomes with a reason."""
+    found = [
+        one for outcomes in _found(record, "edges") for one in outcomes if one.how == "right" and one.why
+    ]
+    rows = [f"| `{one.name}` | {one.what} | {_why(one)} |" for one in found]
+    head = ["| function | what | first number that is further off |", "| --- | --- | --- |"]
+    return "\n".join([*head, *rows]) if rows else "Nothing."
 
 
 def _why(one: Outcome) -> str:

@@ -49,6 +49,10 @@ def test_what_differs_is_seen() -> None:
     assert apart([one], [one.astype(np.float64)]) != ""
     assert apart([np.arange(3)], [np.arange(3) + 1]) != ""
     assert apart([one + 1j * one], [one + 1j * nan]) != ""
+    assert apart([one * np.array([1e30, 1, 1], "f4")], [one * np.array([1e30, 2, 1], "f4")]) == ""
+    assert (
+        apart([one * np.array([1e30, 1, 1], "f4")], [one * np.array([1e30, 2, 1], "f4")], singly=True) != ""
+    )
     assert apart([np.asarray(jnp.ones(3, "bfloat16"))], [np.asarray(jnp.ones(3, "bfloat16") * 1.02)]) != ""
 
 
