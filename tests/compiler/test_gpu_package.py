@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+import threading
 from pathlib import Path
 
 import pytest
 
 from kcache_compiler.codegen.gpu import cubin, lower_gpu
+from kcache_compiler.codegen.stage import Rewrite, Unit, run
 from kcache_compiler.errors import CompileFailed
 from kcache_compiler.package import ptxas
 from kcache_compiler.package.gpu import GPU_TARGETS, STATIC_SHARED, gpu_target_named, is_gpu
-from kcache_compiler.package.ptxas import Ptxas, assemble_ptx, find_ptxas
-from kcache_compiler.types import CompileOptions
+from kcache_compiler.package.ptxas import Assembly, Ptxas, assemble_ptx, find_ptxas
+from kcache_compiler.package.target import target_named
+from kcache_compiler.types import CompileOptions, GpuLaunch
 from tests.compiler.gpu.programs import POINTWISE
 
 _IR = """
@@ -70,6 +73,47 @@ def test_what_ptxas_refuses_is_a_compile_failure_in_its_words() -> None:
     over = ptx_of("sm_80").replace("tile[256]", f"tile[{STATIC_SHARED + 256}]")
     with pytest.raises(CompileFailed, match=r"uses too much shared data"):
         assemble_ptx(over, "sm_80")
+
+
+@needs_ptxas
+def test_an_assembly_that_is_closed_leaves_no_process_and_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assembly = Assembly("sm_90")
+    (folder,) = tmp_path.iterdir()
+    (process,) = _children()
+    assert Path(f"/proc/{process}/cwd").readlink() == folder
+    assembly.close()
+    assert not _children()
+    assert not list(tmp_path.iterdir())
+    assembly.close()  # again, which does nothing
+
+
+@needs_ptxas
+def test_a_stage_that_fails_ends_the_assembler_that_waits() -> None:
+    """The stage after the assembler's start: its PTX never comes."""
+
+    def on_stage(name: str) -> None:
+        if name == "ptx":
+            assert _children()
+
+    def fail(_: Unit) -> None:
+        raise ZeroDivisionError("a bug")
+
+    unit = Unit("", 0, target_named("sm_90"), CompileOptions())
+    unit.gpu_launches = [GpuLaunch("launch_0", (), "launch_0", "", ("1", "1", "1"), (1, 1, 1), "0", ())]
+    stages = (
+        Rewrite("assembler", cubin.begin_assembly, verify=False),
+        Rewrite("ptx", fail, verify=False),
+    )
+    with pytest.raises(CompileFailed, match="a bug"):
+        run(stages, unit, on_stage)
+    assert not _children()
+
+
+def _children() -> list[str]:
+    return Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()
 
 
 @pytest.mark.parametrize("name", GPU_TARGETS)

@@ -166,6 +166,43 @@ def test_narrow_attention(element: str, causal: bool) -> None:
         _check_narrow(element, one, causal, ORDERS)
 
 
+@pytest.mark.parametrize(
+    ("element", "target", "estimated"),
+    [("f16", "sm_90", True), ("bf16", "sm_80", True), ("bf16", "sm_75", False), ("f32", "sm_90", False)],
+)
+def test_exponentials_are_estimates_where_weights_are_rounded(
+    element: str, target: str, estimated: bool
+) -> None:
+    text = narrow_attention(1, 2, 64, 64, 64, element, True)
+    ptx = lower_gpu(text, 3, target, CompileOptions(), lambda _: None).artifacts["ptx"]
+    assert (b"ex2.approx.ftz.f32" in ptx) == estimated
+    assert b"kcm_" not in ptx
+
+
+def test_strict_numerics_take_no_estimates() -> None:
+    text = narrow_attention(1, 2, 64, 64, 64, "bf16", True)
+    kernel = lower_gpu(text, 3, "sm_90", CompileOptions("strict"), lambda _: None)
+    assert b"ex2.approx" not in kernel.artifacts["ptx"]
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf], ids=["nan", "infinity"])
+def test_estimates_of_weights_that_are_no_numbers(number: float) -> None:
+    """NaN and infinity in a key reach the rows that they reach in the program, and no others."""
+    rng = np.random.default_rng(3)
+    q, k, v = (rng.standard_normal((1, 1, count, 16)).astype(NARROW["bf16"]) for count in (40, 70, 70))
+    k[0, 0, 9, 3] = number
+    text = narrow_attention(1, 1, 40, 70, 16, "bf16", True)
+    kernel = lower_gpu(text, 3, "sm_90", CompileOptions(), lambda _: None)
+    (got,) = run_gpu(kernel, [q, k, v], order="random")
+    scores = q.astype("f8") @ k.astype("f8").swapaxes(-1, -2) * 0.25
+    scores = np.where(np.tril(np.ones((40, 70), bool)), scores, -np.inf)
+    with np.errstate(invalid="ignore"):
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+    wanted = weights / weights.sum(-1, keepdims=True) @ v.astype("f8")
+    assert (np.isnan(got.astype("f8")) == np.isnan(wanted)).all()
+    assert np.nanmax(np.abs(got.astype("f8") - wanted)) <= 2e-2
+
+
 def test_narrow_attention_by_plain_arithmetic() -> None:
     """A tile of one and a half chunks of 16 bytes for each thread is loaded all the same."""
     _check_narrow("f16", (1, 1, 40, 70, 48), False, ("random",), "sm_75")

@@ -10,6 +10,7 @@ from kcache_compiler.codegen.formula import text
 from kcache_compiler.codegen.gpu.amdgpu import link_code_object, retarget
 from kcache_compiler.codegen.gpu.control import MAX_OPERATIONS, flatten_control
 from kcache_compiler.codegen.gpu.cubin import assemble, begin_assembly
+from kcache_compiler.codegen.gpu.estimates import estimate_weights
 from kcache_compiler.codegen.gpu.launches import build_kernels
 from kcache_compiler.codegen.gpu.narrow import narrow_operands
 from kcache_compiler.codegen.gpu.shared import tiled_symbol
@@ -80,7 +81,9 @@ PIPELINE: tuple[Stage, ...] = (
     Rewrite("flat-control", flatten_control, f"to {MAX_OPERATIONS} operations"),
     *cpu.PIPELINE[_CONTROL + 1 : _FUSED],
     Rewrite("narrow-operands", narrow_operands),
-    *cpu.PIPELINE[_FUSED:_TENSORS],
+    cpu.PIPELINE[_FUSED],
+    Rewrite("estimates", estimate_weights, "of attention's weights in f16 and bf16"),
+    *cpu.PIPELINE[_FUSED + 1 : _TENSORS],
     Rewrite("wide-reductions", widen_reductions),
     *BUFFERIZE,
     Rewrite("launches", build_kernels, verify=False),

@@ -53,6 +53,16 @@ def mark(unit: Unit) -> None:
         number += 1
 
 
+def members_by_role(main: mlir.Op) -> list[dict[str, list[mlir.Op]]]:
+    """The marked operations of each attention, in program order."""
+    marked: dict[str, dict[str, list[mlir.Op]]] = {}
+    for op in mlir.named(main, "linalg.generic"):
+        if MARK in op.attributes:
+            number, _, role = mlir.string_of(op.attributes[MARK]).partition(" ")
+            marked.setdefault(number, {}).setdefault(role, []).append(op)
+    return list(marked.values())
+
+
 def has_marks(module: mlir.Module) -> bool:
     """Whether there is an attention in a module."""
     return any(MARK in one.attributes for one in mlir.named(module, "linalg.generic"))
