@@ -11,6 +11,7 @@ from kcache_compiler.codegen.entry import SIZES_DISAGREE
 from kcache_compiler.codegen.fma import emulate_fma
 from kcache_compiler.codegen.formula import text
 from kcache_compiler.codegen.gemm.objects import compiled_library, splice_library
+from kcache_compiler.codegen.legalize.complexes import call_complex_functions, call_for_numbers
 from kcache_compiler.codegen.legalize.control import carry_in_place, to_scf
 from kcache_compiler.codegen.legalize.dynamic import lower_dynamic
 from kcache_compiler.codegen.legalize.expansions.expand import expand_definitions
@@ -121,6 +122,7 @@ PIPELINE: tuple[Stage, ...] = (
     Rewrite("picks", expand_picks),
     Rewrite("signature", read_signature),
     Rewrite("dynamic-shapes", lower_dynamic),
+    Rewrite("complex-functions", call_complex_functions),
     Rewrite("math-library", call_math_library),
     Rewrite("meaning", keep_meaning),
     Passes("chlo", "func.func(chlo-legalize-to-stablehlo)", refuses=True),
@@ -138,6 +140,7 @@ PIPELINE: tuple[Stage, ...] = (
     Passes("generalize", "func.func(linalg-generalize-named-ops)"),
     Rewrite("fuse", fuse, f"to {FuseLimits()}"),
     Rewrite("attention", mark),
+    Rewrite("complex-numbers", call_for_numbers),
     Passes("complex", "func.func(convert-complex-to-standard)"),
     Rewrite("math-on-f32", math_on_f32),
     Rewrite("math", _expand_math, f"library {MATH_VERSION}"),

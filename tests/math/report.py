@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from kcache_compiler.codegen.math import VERSION, functions
-from tests.math.sweep import RESULTS
+from kcache_compiler.codegen.math import functions
+from tests.math.sweep import RESULTS, code_of
 
 DOCUMENT = Path(__file__).parents[2] / "docs/math-accuracy.md"
 BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
@@ -40,7 +40,7 @@ def table(results: dict[str, dict[str, object]]) -> str:
 
 
 def main() -> None:
-    results = {k: e for k, e in json.loads(RESULTS.read_text()).items() if e["version"] == VERSION}
+    results = {k: e for k, e in json.loads(RESULTS.read_text()).items() if e["code"] == code_of(k)}
     text = DOCUMENT.read_text()
     before, after = text.split(BEGIN)[0], text.split(END)[1]
     DOCUMENT.write_text(before + BEGIN + table(results) + END + after)

@@ -9,6 +9,7 @@ with a step, only one value in N is asked, and the entry says so.
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
 import sys
 import time
@@ -16,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from kcache_compiler.codegen.math import VERSION, functions
+from kcache_compiler.codegen.math import functions
+from kcache_compiler.codegen.math.table import function
 from tests.math.harness import compiled, ulp_distance
 from tests.math.reference import IN_F64
 
@@ -62,7 +64,7 @@ def _mirrored(name: str, x: np.ndarray, got: np.ndarray, mirror: np.ndarray) -> 
 
 def sweep(name: str, step: int = 1, offset: int = 0) -> tuple[int, float, int]:
     """(largest distance, an argument where it occurs, arguments asked with a distance above 0)."""
-    function, reference = compiled(name, "f32"), IN_F64[name]
+    ours, reference = compiled(name, "f32"), IN_F64[name]
     symmetric = name in ODD | EVEN | POSITIVE
     end = 1 << 31 if symmetric else 1 << 32
     worst, where, inexact = 0, 0.0, 0
@@ -73,10 +75,10 @@ def sweep(name: str, step: int = 1, offset: int = 0) -> tuple[int, float, int]:
                 .astype(np.uint32)
                 .view(np.float32)
             )
-            got = function(x)
+            got = ours(x)
             want = reference(x.astype(np.float64)).astype(np.float32)
             distance = distance_of(name, x, got, want)
-            if symmetric and not np.all(_mirrored(name, x, got, function(-x))):
+            if symmetric and not np.all(_mirrored(name, x, got, ours(-x))):
                 raise AssertionError(f"{name}: the negative half is not what the positive one says")
             at = int(np.argmax(distance))
             inexact += int(np.count_nonzero(distance))
@@ -85,14 +87,20 @@ def sweep(name: str, step: int = 1, offset: int = 0) -> tuple[int, float, int]:
     return worst, where, inexact
 
 
+def code_of(key: str) -> str:
+    """A digest of what computes the function: ``key`` is its name and its dtype."""
+    name, dtype = key.split()
+    return hashlib.sha256(function(name, dtype).text("x").encode()).hexdigest()[:16]
+
+
 def record(key: str, entry: dict[str, object]) -> None:
-    """Keep the entry, unless it is of fewer values than one of the same version that is there."""
+    """Keep the entry, unless it is of fewer values than one of the same code that is there."""
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    old = results.get(key, {})
-    if old.get("version") == VERSION and old.get("values", 0) > entry["values"]:
+    old, code = results.get(key, {}), code_of(key)
+    if old.get("code") == code and old.get("values", 0) > entry["values"]:
         return
     today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
-    results[key] = {**entry, "version": VERSION, "date": today}
+    results[key] = {**entry, "code": code, "date": today}
     RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
 
 

@@ -1,5 +1,7 @@
 """f32 and f64: seeded samples and hard cases within the claim of the table."""
 
+import json
+
 import numpy as np
 import pytest
 from mpmath import mpf
@@ -7,8 +9,9 @@ from mpmath import mpf
 from kcache_compiler.codegen.math import functions
 from tests.math.harness import compiled, ulp_distance
 from tests.math.reference import IN_F64, IN_F64_OF_TWO, exact, exact_of_two
+from tests.math.report import BEGIN, DOCUMENT, END, table
 from tests.math.samples import arguments, pairs
-from tests.math.sweep import distance_of, sweep
+from tests.math.sweep import RESULTS, code_of, distance_of, sweep
 
 BY_NAME = {f.name: f for f in functions()}
 
@@ -83,3 +86,10 @@ def test_f32_follows_f64(name: str) -> None:
 def test_every_f32(name: str) -> None:
     worst, where, _ = sweep(name)
     assert worst <= BY_NAME[name].ulp, where
+
+
+def test_the_page_has_the_table_of_what_was_measured() -> None:
+    """And every measured distance is of the code that there is."""
+    results = json.loads(RESULTS.read_text())
+    assert [key for key, entry in results.items() if entry["code"] != code_of(key)] == []
+    assert BEGIN + table(results) + END in DOCUMENT.read_text()

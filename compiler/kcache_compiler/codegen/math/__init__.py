@@ -4,10 +4,11 @@
 docs/math-accuracy.md.
 """
 
+from .complex import COMPLEX
 from .expand import expand
 from .table import MathFunction, functions
 
 #: In the compiler fingerprint: rises whenever the bits of a result change.
-VERSION = "4"
+VERSION = "5"
 
-__all__ = ["VERSION", "MathFunction", "expand", "functions"]
+__all__ = ["COMPLEX", "VERSION", "MathFunction", "expand", "functions"]

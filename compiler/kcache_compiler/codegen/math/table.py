@@ -21,6 +21,7 @@ from . import (
     zeta,
 )
 from .build import Expr, Function, cast, narrow, record
+from .complex import COMPLEX
 
 _FLOATS = ("f32", "f64")
 _HALVES = ("f16", "bf16")
@@ -116,7 +117,13 @@ _COMPOSED = (
     MathFunction("exp_below", 1, ("f32",), 2, exponential.exp_below),
     MathFunction("gelu", 1, ("f32",), 12, error_functions.gelu),
 )
-_BY_NAME = {f.name: f for f in (*_FUNCTIONS, *_COMPOSED)}
+#: A part of a complex result each, of the parts of the arguments; ``ulp`` is of the result's length.
+_COMPLEX = tuple(
+    MathFunction(f"complex_{name}_{part}", 2 * each.arity, _FLOATS, 4, each.part(part == "im"))
+    for name, each in COMPLEX.items()
+    for part in ("re", "im")
+)
+_BY_NAME = {f.name: f for f in (*_FUNCTIONS, *_COMPOSED, *_COMPLEX)}
 
 
 def functions() -> tuple[MathFunction, ...]:

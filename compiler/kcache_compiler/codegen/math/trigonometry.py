@@ -34,12 +34,16 @@ HALF_PI = 0.5 * math.pi
 
 
 def _reduce_f32(x: Expr) -> tuple[Expr, Expr]:
-    """(r, quadrant) of non-negative f32 ``x``: x = quadrant pi/2 + r, r in f64 to about 2**-54.
+    """(r, quadrant) of non-negative f32 ``x``."""
+    return reduce_24_bits(widen(x))
+
+
+def reduce_24_bits(wide: Expr) -> tuple[Expr, Expr]:
+    """(r, quadrant) of a non-negative f32 as f64: quadrant pi/2 + r, r in f64 to about 2**-54.
 
     In a band of 32 exponents, bits of 2/pi above a weight give multiples of 4 and are left out;
     the first two pieces have 29 bits, so that their products with 24 bits are exact.
     """
-    wide = widen(x)
     pieces = [const(value, "f64") for value in c.TWO_OVER_PI_f32[9:]]
     for band in (2, 1, 0):
         inside = wide < math.ldexp(1.0, 32 * band + 32)
@@ -77,7 +81,7 @@ def _modulo_4(x: Expr) -> Expr:
     return fma(nearest(x * 0.25), -4.0, x)
 
 
-def _reduce_f64(x: Expr) -> tuple[Pair, Expr]:
+def reduce_f64(x: Expr) -> tuple[Pair, Expr]:
     """(r, quadrant) of non-negative ``x``: x = quadrant pi/2 + r, r to about 2**-110."""
     small = x < 0.78
     scaled = maximum(0.5, x) * math.ldexp(1.0, -200)
@@ -128,12 +132,12 @@ def _sin_cos_f32(x: Expr) -> tuple[Expr, Expr, Expr]:
 
 
 def _sin_cos_f64(x: Expr) -> tuple[Expr, Expr, Expr]:
-    r, quadrant = _reduce_f64(absolute(x))
+    r, quadrant = reduce_f64(absolute(x))
     sine, cosine = kernel_f64(r)
     return sine.high, cosine.high, quadrant
 
 
-def _flip(x: Expr, sign: Expr) -> Expr:
+def flip(x: Expr, sign: Expr) -> Expr:
     """``x`` with its sign bit changed by the top bit of ``sign``."""
     top = -1 << (x.fmt.bits - 1)
     return from_bits(bits(x) ^ (sign & top), x.fmt)
@@ -143,20 +147,20 @@ def sin(x: Expr) -> Expr:
     sine, cosine, quadrant = _sin_cos(x)
     odd = (quadrant & 1).ne(0)
     turn = quadrant << (x.fmt.bits - 2)
-    return _flip(select(odd, cosine, sine), turn ^ bits(x))
+    return flip(select(odd, cosine, sine), turn ^ bits(x))
 
 
 def cos(x: Expr) -> Expr:
     sine, cosine, quadrant = _sin_cos(x)
     odd = (quadrant & 1).ne(0)
     turn = (quadrant + 1) << (x.fmt.bits - 2)
-    return _flip(select(odd, sine, cosine), turn)
+    return flip(select(odd, sine, cosine), turn)
 
 
 def tan(x: Expr) -> Expr:
     """sin / cos of the reduced argument: f32 in f64, f64 as a quotient of sums."""
     turn, result = _tan_f32(absolute(x)) if x.type == "f32" else _tan_f64(absolute(x))
-    return _flip(result, (turn << (x.fmt.bits - 1)) ^ bits(x))
+    return flip(result, (turn << (x.fmt.bits - 1)) ^ bits(x))
 
 
 def _tan_f32(x: Expr) -> tuple[Expr, Expr]:
@@ -169,7 +173,7 @@ def _tan_f32(x: Expr) -> tuple[Expr, Expr]:
 
 
 def _tan_f64(x: Expr) -> tuple[Expr, Expr]:
-    r, quadrant = _reduce_f64(x)
+    r, quadrant = reduce_f64(x)
     sine, cosine = kernel_f64(r)
     odd = (quadrant & 1).ne(0)
     top = Pair(select(odd, cosine.high, sine.high), select(odd, cosine.low, sine.low))

@@ -1,0 +1,119 @@
+"""Functions of complex numbers: calls of the math library, a part of the result each.
+
+Of tensors before the toolchain legalizes them, and of numbers where it left operations of its own: in the
+bodies of reductions and the like, and in programs that are linalg.
+"""
+
+from __future__ import annotations
+
+from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.legalize.elementwise import rewrite_elementwise
+from kcache_compiler.codegen.math import COMPLEX
+from kcache_compiler.codegen.stage import Unit
+
+#: operation -> name in the math library
+OF_TENSORS = {
+    "stablehlo.abs": "abs",
+    "stablehlo.atan2": "atan2",
+    "stablehlo.cosine": "cos",
+    "stablehlo.divide": "divide",
+    "stablehlo.exponential": "exp",
+    "stablehlo.exponential_minus_one": "expm1",
+    "stablehlo.log": "log",
+    "stablehlo.log_plus_one": "log1p",
+    "stablehlo.logistic": "logistic",
+    "stablehlo.power": "pow",
+    "stablehlo.rsqrt": "rsqrt",
+    "stablehlo.sign": "sign",
+    "stablehlo.sine": "sin",
+    "stablehlo.sqrt": "sqrt",
+    "stablehlo.tan": "tan",
+    "stablehlo.tanh": "tanh",
+    "chlo.acos": "acos",
+    "chlo.acosh": "acosh",
+    "chlo.asin": "asin",
+    "chlo.asinh": "asinh",
+    "chlo.atan": "atan",
+    "chlo.atanh": "atanh",
+    "chlo.cosh": "cosh",
+    "chlo.sinh": "sinh",
+    "chlo.tan": "tan",
+}
+OF_NUMBERS = {"complex.div": "divide"} | {
+    f"complex.{name}": name
+    for name in (
+        *("abs", "atan2", "cos", "exp", "expm1", "log", "log1p", "pow", "rsqrt", "sign", "sin", "sqrt"),
+        *("tan", "tanh"),
+    )
+}
+_PARTS = ("f32", "f64")
+
+
+def call_complex_functions(unit: Unit) -> None:
+    """Replace every function of tensors of complex numbers by a generic that calls the math library."""
+    declare = _Declarations(unit)
+    for operation in mlir.walk(unit.module):
+        name = OF_TENSORS.get(mlir.name_of(operation))
+        if name is None or mlir.computes_scalars(operation):
+            continue
+        part = _part(operation.operands[0].type.element_type)
+        if part is not None:
+            declare(name, part)
+            with mlir.at_location(operation):
+                rewrite_elementwise(operation, lambda scalars, name=name: _call(name, scalars))
+
+
+def call_for_numbers(unit: Unit) -> None:
+    """The same of operations on single numbers."""
+    declare = _Declarations(unit)
+    for operation in mlir.walk(unit.module):
+        name = OF_NUMBERS.get(mlir.name_of(operation))
+        part = None if name is None else _part(operation.operands[0].type)
+        if name is not None and part is not None:
+            declare(name, part)
+            with mlir.before(operation), mlir.at_location(operation):
+                operation.results[0].replace_all_uses_with(_call(name, list(operation.operands)))
+            operation.erase()
+
+
+def _part(number: mlir.Type) -> str | None:
+    """The type of the parts of a complex number that the math library has functions of."""
+    if not str(number).startswith("complex"):
+        return None
+    part = str(number.element_type)
+    return part if part in _PARTS else None
+
+
+def _symbol(name: str, which: str, part: str) -> str:
+    return f"kcm_complex_{name}_{which}_{part}"
+
+
+def _call(name: str, numbers: list[mlir.Value]) -> mlir.Value:
+    """The function of ``numbers`` at the current point."""
+    kind = numbers[0].type
+    part = kind.element_type
+    parts = [mlir.value(f"complex.{half}", [one], part) for one in numbers for half in ("re", "im")]
+    real = mlir.call(_symbol(name, "re", str(part)), parts, part)
+    if COMPLEX[name].real:
+        return real
+    return mlir.value("complex.create", [real, mlir.call(_symbol(name, "im", str(part)), parts, part)], kind)
+
+
+class _Declarations:
+    """Declares the two functions of each name once."""
+
+    def __init__(self, unit: Unit) -> None:
+        self._unit = unit
+        self._known = {
+            mlir.symbol_of(one)
+            for one in mlir.operations(unit.module.body)
+            if mlir.name_of(one) == "func.func"
+        }
+
+    def __call__(self, name: str, part: str) -> None:
+        arguments = ", ".join([part] * (2 * COMPLEX[name].arity))
+        for which in ("re", "im"):
+            symbol = _symbol(name, which, part)
+            if symbol not in self._known:
+                self._known.add(symbol)
+                mlir.splice(self._unit.module, f"func.func private @{symbol}({arguments}) -> {part}")

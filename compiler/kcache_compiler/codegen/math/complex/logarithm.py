@@ -1,0 +1,127 @@
+"""log, log1p, powers, atan2."""
+
+from __future__ import annotations
+
+import math
+
+from ..build import Expr, fma, nearest, select
+from ..exponential import absolute
+from ..logarithm import log1p as real_log1p
+from ..logarithm import log_pair
+from ..pair import product, two_sum
+from ..trigonometry import atan2 as angle
+from .parts import INF, NAN, Length, Number, finite, growth, length, log_of_pair, sine_and_cosine
+
+PI = math.pi
+
+
+def log(z: Number) -> Number:
+    return z.of(length(z).log(), angle(z.im, z.re))
+
+
+def log1p(z: Number) -> Number:
+    """Near -1 of 1 + z, which is exact there; else of |1 + z|^2 - 1 = 2x + x^2 + y^2 as a sum."""
+    one = z.re.like(1.0)
+    shifted = z.re + 1.0
+    exact = (z.re > -2.0) & (z.re < -0.5)
+    apart = length(z.of(shifted, z.im))
+    first, second = product(z.re, z.re), product(z.im, z.im)
+    near = two_sum(z.re * 2.0, first.high)
+    total = two_sum(near.high, second.high)
+    low = near.low + total.low + (first.low + second.low)
+    above = two_sum(one, total.high)
+    lost = above.low + low
+    whole = two_sum(above.high, lost)
+    a, b = absolute(z.re), absolute(z.im)
+    inside = (a < 2.0**100) & (b < 2.0**100) & ~exact
+    re = select(inside, log_of_pair(whole) * 0.5, apart.log())
+    return z.of(re, angle(z.im, shifted))
+
+
+def power(z: Number, w: Number) -> Number:
+    """exp(w log z); 1 where w is 0, else of 0: 0 where w's real part is above 0, infinite where below."""
+    size = length(z)
+    log_of, lost = _log_pair(size, z)
+    turn = angle(z.im, z.re)
+    c, d = w.re, w.im
+    grows = _times(c, log_of)
+    shrinks = _times(d, turn)
+    exact = finite(grows) & finite(shrinks)
+    tail = fma(c, log_of, -grows) + c * lost - fma(d, turn, -shrinks)
+    total = two_sum(grows, -shrinks)
+    high = select(exact, total.high, grows - shrinks)
+    low = select(exact & (absolute(high) < 2000.0), total.low + tail, 0.0)
+    whole = _times(d, log_of) + _times(c, turn)
+    sine, cosine = sine_and_cosine(whole, False)
+    grown = growth(high, z.single, low)
+    re, im = grown.times(cosine), grown.times(sine)
+    wild = ~finite(whole)
+    re = select(wild & high.eq(-INF), re.like(0.0), select(wild & high.eq(INF), re.like(INF), re))
+    im = select(wild & high.eq(-INF), im.like(0.0), im)
+    return _powers_of_zero(z, w, re, im)
+
+
+def _powers_of_zero(z: Number, w: Number, re: Expr, im: Expr) -> Number:
+    above, below = w.re > 0.0, w.re < 0.0
+    edge = select(above, re.like(0.0), select(below, re.like(INF), NAN))
+    re = select(z.zero, edge, re)
+    im = select(z.zero, select(above, im.like(0.0), NAN), im)
+    return z.of(select(w.zero, re.like(1.0), re), select(w.zero, im.like(0.0), im))
+
+
+def _times(a: Expr, b: Expr) -> Expr:
+    """0 where ``a`` is, whatever ``b``."""
+    return select(a.eq(0.0), a, a * b)
+
+
+def _log_pair(size: Length, z: Number) -> tuple[Expr, Expr]:
+    """log |z| as a sum, of infinities without a second part."""
+    single = size.log()
+    usable = finite(single)
+    square = select(usable, size.square.high, 1.0)
+    pair = log_pair(square)
+    low = pair.low + size.square.low / square
+    if size.step is not None:
+        high, more = math.log(2.0), 2.3190468138462996e-17
+        steps = size.step * 1200.0
+        shift = product(steps, steps.like(high))
+        total = two_sum(pair.high, shift.high)
+        pair, low = total, total.low + low + (shift.low + steps * more)
+    return select(usable, pair.high * 0.5, single), select(usable, low * 0.5, 0.0)
+
+
+def atan2(y: Number, x: Number) -> Number:
+    """-i log((x + i y) / sqrt(x^2 + y^2)), NaN where a part is not finite and of two zeros.
+
+    With a = x + i y and b = x - i y the square of what is under the logarithm is a / b. So the result is half
+    of that of a / b, whose real part is the angle of a times b's conjugate; that half, or what is opposite to
+    it, as the angles of a and of the root say.
+    """
+    x, y = _of_one_size(x, y)
+    a = x.of(x.re - y.im, x.im + y.re)
+    b = x.of(x.re + y.im, x.im - y.re)
+    cross = (x.re * y.re + x.im * y.im) * 2.0
+    inner, outer = length(x.of(x.re, x.im)).value, length(y).value
+    half = angle(cross, (inner - outer) * (inner + outer)) * 0.5
+    first, second = (x.re - x.im) * (x.re + x.im), (y.re - y.im) * (y.re + y.im)
+    turn = angle(x.re * x.im * 2.0 + y.re * y.im * 2.0, first + second) * 0.5
+    away = (angle(a.im, a.re) - turn - half) * (1.0 / PI)
+    opposite = absolute(away - nearest(away * 0.5) * 2.0) > 0.5
+    re = select(opposite, half + select(half > 0.0, half.like(-PI), PI), half)
+    below = length(b)
+    ratio = (x.im * y.re - x.re * y.im) * 4.0 / (below.value * below.value)
+    im = select(absolute(ratio) < 0.5, real_log1p(ratio) * -0.25, (length(a).log() - below.log()) * -0.5)
+    known = finite(x.re) & finite(x.im) & finite(y.re) & finite(y.im) & ~(x.zero & y.zero)
+    return x.of(select(known, re, NAN), select(known, im, NAN))
+
+
+def _of_one_size(x: Number, y: Number) -> tuple[Number, Number]:
+    """Both times the same power of two, so that squares are in range."""
+    if x.single:
+        return x, y
+    parts = [absolute(part) for part in (x.re, x.im, y.re, y.im)]
+    top = parts[0]
+    for part in parts[1:]:
+        top = select(part > top, part, top)
+    factor = select(top > 2.0**400, top.like(2.0**-600), select(top < 2.0**-400, top.like(2.0**500), 1.0))
+    return x.of(x.re * factor, x.im * factor), y.of(y.re * factor, y.im * factor)

@@ -1,0 +1,69 @@
+"""Functions of complex numbers in programs: every operation, in bodies of reductions, in ends of rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kcache_compiler.codegen.legalize.complexes import OF_TENSORS
+from kcache_compiler.codegen.math import COMPLEX
+from tests.math.test_complex import WHOLE, compiled, sample
+from tests.ops.generated.judge import execute
+from tests.ops.programs import OpProgram
+
+DTYPES = {"f32": "c64", "f64": "c128"}
+
+
+def text(op: str, part: str, count: int) -> str:
+    kind = f"tensor<{count}xcomplex<{part}>>"
+    real = COMPLEX[OF_TENSORS[op]].real
+    result = f"tensor<{count}x{part}>" if real else kind
+    arity = COMPLEX[OF_TENSORS[op]].arity
+    names = ", ".join(f"%a{n}" for n in range(arity))
+    types = ", ".join([kind] * arity)
+    head = ", ".join(f"%a{n}: {kind}" for n in range(arity))
+    call = f'"{op}"({names}) : ({types}) -> {result}'
+    return f"func.func @main({head}) -> ({result}) {{\n  %0 = {call}\n  return %0 : {result}\n}}\n"
+
+
+@pytest.mark.parametrize("numerics", ["strict", "default", "fast"])
+@pytest.mark.parametrize("op", list(OF_TENSORS))
+def test_an_operation_is_its_function(op: str, numerics: str) -> None:
+    part = "f64" if numerics == "default" else "f32"
+    name = OF_TENSORS[op]
+    count = {"strict": 33, "default": 7, "fast": 1}[numerics]
+    numbers = [sample(part, 3 + n)[:count] for n in range(COMPLEX[name].arity)]
+    want = compiled(name, part)(*numbers)
+    real = COMPLEX[name].real
+    program = OpProgram(
+        op,
+        DTYPES[part],
+        text(op, part, count),
+        [z.tobytes() for z in numbers],
+        [part if real else DTYPES[part]],
+    )
+    [got] = execute(program, 2, numerics)
+    expected = want.real.copy() if real else want
+    assert np.array_equal(np.frombuffer(got, expected.dtype), expected, equal_nan=True)
+
+
+def test_a_quotient_in_the_body_of_a_reduction_is_the_function() -> None:
+    """Of 1e38 (1 + i) by 1 + i: parts whose products overflow."""
+    program = OpProgram(
+        "reduce",
+        "c64",
+        """func.func @main(%a: tensor<2xcomplex<f32>>, %b: tensor<complex<f32>>) -> (tensor<complex<f32>>) {
+  %0 = stablehlo.reduce(%a init: %b) across dimensions = [0] : (tensor<2xcomplex<f32>>,
+    tensor<complex<f32>>) -> tensor<complex<f32>>
+   reducer(%x: tensor<complex<f32>>, %y: tensor<complex<f32>>) {
+    %q = stablehlo.divide %x, %y : tensor<complex<f32>>
+    stablehlo.return %q : tensor<complex<f32>>
+  }
+  return %0 : tensor<complex<f32>>
+}
+""",
+        [np.array([1 + 1j, 2], WHOLE["f32"]).tobytes(), np.array(2e38 + 2e38j, WHOLE["f32"]).tobytes()],
+        ["c64"],
+    )
+    [got] = execute(program, 2, "strict")
+    assert np.frombuffer(got, WHOLE["f32"])[0] == np.complex64(1e38)
