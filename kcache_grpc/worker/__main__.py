@@ -7,7 +7,6 @@ stderr, which the parent keeps for diagnostics.
 from __future__ import annotations
 
 import ctypes
-import gc
 import importlib
 import json
 import os
@@ -19,10 +18,9 @@ import traceback
 from typing import Any
 
 from kcache_grpc.worker.frames import Frame, receive, send
+from kcache_grpc.worker.stages import tell
 
 _PR_SET_PDEATHSIG = 1
-#: New objects between two looks for cycles.
-_GC_OBJECTS = 50_000
 
 
 def main(arguments: list[str]) -> int:
@@ -32,15 +30,16 @@ def main(arguments: list[str]) -> int:
     _limit(settings["memory_bytes"])
     channel = socket.socket(fileno=settings["channel"])
     channel.set_inheritable(False)  # a linker that a job starts must not hold it open
+    stages: int = settings["stages"]
+    os.set_inheritable(stages, False)
     jobs = importlib.import_module(settings["jobs"])
     send(channel, Frame({"type": "hello", **jobs.hello()}))
     os.setpriority(
         os.PRIO_PROCESS, 0, 19
     )  # after the imports: a service that starts is waited for, a compile is not
     _warm(jobs)
-    _keep_objects()
     while (request := receive(channel)) is not None:
-        if not _serve(channel, jobs, request):
+        if not _serve(channel, stages, jobs, request):
             return 1
     return 0
 
@@ -52,14 +51,7 @@ def _warm(jobs: Any) -> None:
         traceback.print_exc()
 
 
-def _keep_objects() -> None:
-    """What is there now stays: the collector of cycles looks at what jobs make, and not after each few."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_GC_OBJECTS, 20, 20)
-
-
-def _serve(channel: socket.socket, jobs: Any, request: Frame) -> bool:
+def _serve(channel: socket.socket, stages: int, jobs: Any, request: Frame) -> bool:
     """Runs one job; false when this process should not take another."""
     from kcache_grpc.worker.failure import encode_error, public_error
 
@@ -68,7 +60,7 @@ def _serve(channel: socket.socket, jobs: Any, request: Frame) -> bool:
     def on_stage(name: str) -> None:
         nonlocal stage
         stage = name
-        send(channel, Frame({"type": "stage", "stage": name}))
+        tell(stages, name)
 
     try:
         reply = jobs.JOBS[request.type](request, on_stage)

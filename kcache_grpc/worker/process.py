@@ -22,9 +22,12 @@ from kcache_grpc.worker import failure
 from kcache_grpc.worker.frames import BrokenFrameError, Frame, encode, receive_async
 from kcache_grpc.worker.home import Home
 from kcache_grpc.worker.libraries import VARIABLE
+from kcache_grpc.worker.stages import StageLog
 
 #: How much of what a worker printed is kept.
 _TAIL_BYTES = 16_384
+#: Seconds between two looks for stages that began.
+_LOOK = 0.05
 _PACKAGES = ("kcache_grpc", "kcache_compiler", "torch_mlir", "llvmlite")
 
 OnStage = Callable[[str], None]
@@ -51,9 +54,10 @@ class WorkerProcess:
 
     def __init__(self, settings: WorkerSettings) -> None:
         self._home = Home()
+        self._stages = StageLog()
         ours, theirs = socket.socketpair()
         with theirs:
-            self._process = _spawn(settings, theirs, str(self._home.path))
+            self._process = _spawn(settings, theirs, self._stages, str(self._home.path))
         ours.setblocking(False)
         self._socket = ours
         self._tail = bytearray()
@@ -88,25 +92,30 @@ class WorkerProcess:
 
     async def run(self, job: Frame, timeout: float, on_stage: OnStage | None = None) -> Frame:
         """Runs one job. Raises what the job raised; ``CompileTimeout`` after ``timeout`` seconds, when the
-        process is killed; ``CompileFailed`` or ``ResourceExhausted`` when it died.
+        process is killed; ``CompileFailed`` or ``ResourceExhausted`` when it died. ``on_stage`` is told of
+        every stage in order, of all before the job ends.
         """
         self._stage = job.type
+        self._stages.clear()
         self._drain_output()
         self._tail.clear()
         alarm = asyncio.get_running_loop().call_later(timeout, self._expire)
+        looks = asyncio.get_running_loop().create_task(self._look(on_stage))
         try:
             for part in encode(job):
                 self._writer.write(part)
             await self._writer.drain()
-            reply = await self._reply(on_stage)
+            reply = await receive_async(self._reader)
         except (BrokenFrameError, ConnectionError):
-            raise await self._death(timeout) from None
+            raise await self._death(timeout, on_stage) from None
         except asyncio.CancelledError:
             self.kill()
             raise
         finally:
             alarm.cancel()
+            looks.cancel()
             self.jobs_done += 1
+        self._tell(on_stage)
         self._spent = bool(reply.header.get("last"))
         if reply.type == "error":
             raise failure.decode_error(reply.header)
@@ -131,6 +140,7 @@ class WorkerProcess:
         asyncio.get_running_loop().remove_reader(self._output)
         if self._process.stdout is not None:
             self._process.stdout.close()
+        self._stages.close()
         self._home.close()
 
     @property
@@ -160,17 +170,21 @@ class WorkerProcess:
         self.canonicalizer = int(hello.header["canonicalizer"])
         self.limits = dict(hello.header["limits"])
 
-    async def _reply(self, on_stage: OnStage | None) -> Frame:
+    async def _look(self, on_stage: OnStage | None) -> None:
         while True:
-            frame = await receive_async(self._reader)
-            if frame.type != "stage":
-                return frame
-            self._stage = frame.header["stage"]
-            if on_stage is not None:
-                on_stage(self._stage)
+            await asyncio.sleep(_LOOK)
+            self._tell(on_stage)
 
-    async def _death(self, timeout: float) -> KcacheError:
+    def _tell(self, on_stage: OnStage | None) -> None:
+        """Tells of the stages that began since the last call."""
+        for stage in self._stages.take():
+            self._stage = stage
+            if on_stage is not None:
+                on_stage(stage)
+
+    async def _death(self, timeout: float, on_stage: OnStage | None) -> KcacheError:
         code = await self._reap()
+        self._tell(on_stage)
         if self._timed_out:
             return CompileTimeout(
                 f"stage {self._stage} passed the time limit of {timeout:g} s", stage=self._stage
@@ -204,10 +218,13 @@ class WorkerProcess:
             asyncio.get_running_loop().remove_reader(self._output)
 
 
-def _spawn(settings: WorkerSettings, channel: socket.socket, home: str) -> subprocess.Popen[bytes]:
+def _spawn(
+    settings: WorkerSettings, channel: socket.socket, stages: StageLog, home: str
+) -> subprocess.Popen[bytes]:
     """Starts the child. The thread that calls this must outlive it: PR_SET_PDEATHSIG is per thread."""
     arguments = {
         "channel": channel.fileno(),
+        "stages": stages.descriptor,
         "parent": os.getpid(),
         "memory_bytes": settings.memory_bytes,
         "jobs": settings.jobs,
@@ -218,7 +235,7 @@ def _spawn(settings: WorkerSettings, channel: socket.socket, home: str) -> subpr
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        pass_fds=(channel.fileno(),),
+        pass_fds=(channel.fileno(), stages.descriptor),
         cwd=home,
         env=_environment(settings, home),
         start_new_session=True,  # its own group: a terminal's Ctrl-C is for the service, and we kill it whole
