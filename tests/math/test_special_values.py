@@ -7,6 +7,7 @@ import pytest
 
 from kcache_compiler.codegen.math import functions
 from tests.math.harness import DTYPES, Compiled, compiled
+from tests.math.reference import exact_of_two
 
 INF, NAN = math.inf, math.nan
 PI = math.pi
@@ -120,6 +121,26 @@ def test_zeta_and_polygamma_at_their_edges() -> None:
     x = np.array([1.0, 1.0, 1.0, 1.0, 1.0, -2.0, -2.0, 2.36, INF])
     want = [-0.5772156649, 1.6449340668, -2.4041138063, NAN, NAN, INF, NAN, -INF, 0.0]
     assert np.allclose(polygamma(n, x), want, rtol=1e-9, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64"])
+def test_zeta_and_polygamma_where_parts_of_them_overflow(dtype: str) -> None:
+    """Beside poles the nearer one decides; halfway between two they cancel for odd s."""
+    n = np.array([171.0, 300.0, 300.0, 300.0, 300.0, 2.0, 2.0, 171.0], DTYPES[dtype])
+    x = np.array([-0.0625, -0.0625, -2.9375, -2.5, 0.0625, -INF, INF, 6e4], DTYPES[dtype])
+    got = compiled("polygamma", dtype, 2)(n, x)
+    assert np.array_equal(got, np.array([INF, INF, -INF, -INF, -INF, NAN, 0, 0]), equal_nan=True), got
+    s, q = np.array([255.0, 255.0, 1200.0, 3.0], DTYPES[dtype]), np.array([-0.03125, -2.96875, -2.5, -1.5])
+    got = compiled("zeta", dtype, 2)(s, q.astype(DTYPES[dtype]))
+    want = [-INF, INF, INF, 0.1181]
+    assert np.allclose(got.astype(np.float64), want, rtol=1e-2), got
+
+
+def test_polygamma_halfway_between_poles_is_the_rest_of_the_sum() -> None:
+    """Its terms beside the poles overflow, and are equal and of different signs."""
+    got = compiled("polygamma", "f64", 2)(np.array([170.0, 2.0]), np.array([-50.5, -1.5]))
+    want = [float(exact_of_two("polygamma", n, x)) for n, x in ((170.0, 51.5), (2.0, 2.5))]
+    assert got == pytest.approx(want, rel=1e-12)
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64"])

@@ -82,6 +82,7 @@ def _hurwitz(s: Expr, q: Expr, scale: Pair, p: Precision) -> Expr:
     a = absolute(q)
     f = a - floor(a)
     sign = select(_even(s), s.like(1.0), -1.0)
+    halfway = ~positive & f.eq(0.5) & (sign < 0.0)
     last = select(positive, s.like(1.0), 3.0)
     above, beyond = two_sum(s.like(1.0), -f), two_sum(a, s.like(1.0))
 
@@ -97,11 +98,15 @@ def _hurwitz(s: Expr, q: Expr, scale: Pair, p: Precision) -> Expr:
         )
         weight = select(first, s.like(1.0), select(second, sign, -sign))
         value = _positive(s, base, scale, p)
-        total = two_sum(high, weight * value.high)
-        return [index + 1.0, total.high, low + (total.low + weight * value.low)]
+        # Halfway between poles the first two are equal, however large.
+        gone = halfway & (index < 2.0)
+        total = two_sum(high, select(gone, zero, weight * value.high))
+        return [index + 1.0, total.high, low + (total.low + select(gone, zero, weight * value.low))]
 
     _, high, low = loop([zero, zero, zero], more, part)
     result = select(absolute(high) < INF, high + low, high)
+    # Of infinite parts that differ in sign, that of the nearer pole is the larger.
+    result = select(high.isnan(), select(f < 0.5, sign * INF, INF), result)
     return select(q < INF, result, zero)
 
 
