@@ -42,6 +42,23 @@ def test_programs_at_the_edges_are_right() -> None:
     assert "einsum_config diagonal" in {kind for case in found for kind in case.classes}
 
 
+@pytest.mark.parametrize(
+    ("op", "dtype", "kind"),
+    [
+        ("rng", "f32", "rank 0"),
+        ("rng", "i8", "rank 0"),
+        ("batch_norm_training", "f32", "empty"),
+        ("batch_norm_grad", "f16", "empty"),
+    ],
+)
+def test_one_number_is_drawn_and_norms_of_nothing_are_what_divisions_give(
+    op: str, dtype: str, kind: str
+) -> None:
+    made = [coverage.built(op, dtype, seed, kind) for seed in range(3)]
+    found = list(these([one[0] for one in made if one]))
+    assert [case.outcome for case in found] == ["right"] * 3, found
+
+
 def test_each_draw_has_numbers_of_its_own() -> None:
     types = "(tensor<f32>, tensor<f32>, tensor<1xi64>) -> tensor<9xf32>"
     text = f"""func.func @main(%a: tensor<f32>, %b: tensor<f32>) -> (tensor<9xf32>, tensor<9xf32>) {{

@@ -190,7 +190,12 @@ _TABLE: dict[str, Definition] = {
 }
 
 #: Those that give something where there are no elements: a new state, sums that are 0.
-_OF_NOTHING = frozenset({"stablehlo.rng_bit_generator", "stablehlo.unary_einsum"})
+_OF_NOTHING = frozenset(
+    {
+        *("stablehlo.batch_norm_grad", "stablehlo.batch_norm_training", "stablehlo.rng"),
+        *("stablehlo.rng_bit_generator", "stablehlo.unary_einsum"),
+    }
+)
 
 #: Those that see narrow floats themselves.
 _AS_THEY_ARE = frozenset({"stablehlo.rng", "stablehlo.unary_einsum"})
