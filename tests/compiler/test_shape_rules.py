@@ -38,6 +38,20 @@ CASES: dict[str, tuple[str, str, str, str, str]] = {
         "tensor<2x3xi1>",
         "f32[s0,s1];f32[s0,s1]",
     ),
+    "reshape of no elements to one more axis": (
+        "stablehlo.reshape",
+        "%x: tensor<0x3xf32>",
+        "%r = stablehlo.reshape %x : (tensor<0x3xf32>) -> tensor<0x3x1xf32>",
+        "tensor<0x3x1xf32>",
+        "f32[0,s0]",
+    ),
+    "reshape of no elements to other axes": (
+        "stablehlo.reshape",
+        "%x: tensor<0x3xf32>",
+        "%r = stablehlo.reshape %x : (tensor<0x3xf32>) -> tensor<3x0xf32>",
+        "tensor<3x0xf32>",
+        "f32[0,3]",
+    ),
     "select by a scalar": (
         "stablehlo.select",
         "%p: tensor<i1>, %x: tensor<3xf32>, %y: tensor<3xf32>",

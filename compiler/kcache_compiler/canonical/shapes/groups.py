@@ -8,7 +8,7 @@ from collections.abc import Sequence
 def reshape_groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], list[int]]]:
     """Cut both lists of dims, those of size 1 aside, wherever the products before the cut agree.
 
-    ``old`` and ``new`` are sizes, none 0, of equal product.
+    ``old`` and ``new`` are sizes of equal product. Where one is 0, ``only_ones_differ`` must hold.
     """
     ins = [d for d, size in enumerate(old) if size != 1]
     outs = [d for d, size in enumerate(new) if size != 1]
@@ -29,3 +29,8 @@ def reshape_groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[in
         groups.append(group)
         i, j = i + 1, j + 1
     return groups
+
+
+def only_ones_differ(old: Sequence[int], new: Sequence[int]) -> bool:
+    """Whether two lists of sizes are one, those of size 1 aside."""
+    return [size for size in old if size != 1] == [size for size in new if size != 1]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from kcache_compiler.canonical.graph import DYNAMIC, ValueType
 from kcache_compiler.canonical.ops import ASSERTED, ELEMENTWISE, IDENTITY_CALLS, native_chlo
-from kcache_compiler.canonical.shapes.groups import reshape_groups
+from kcache_compiler.canonical.shapes.groups import only_ones_differ, reshape_groups
 from kcache_compiler.canonical.shapes.solver import Solver
 from kcache_compiler.canonical.tape import Block, Entry
 from kcache_compiler.frontends.context import Native, native_stablehlo
@@ -220,7 +220,10 @@ def reshape(step: Step) -> None:
     (operand,), (result,) = step.operands, step.results
     solver = step.solver
     sizes = [[solver.size(d) for d in dims] for dims in (operand, result)]
-    if not step.plain or DYNAMIC in sizes[0] or DYNAMIC in sizes[1] or 0 in sizes[0]:
+    open_ = DYNAMIC in sizes[0] or DYNAMIC in sizes[1]
+    # A product with an empty axis in it tells nothing of the others.
+    empty = 0 in sizes[0] and not only_ones_differ(sizes[0], sizes[1])
+    if not step.plain or open_ or empty:
         step.pin(operand, result)
         return
     loose = {d for d in range(len(result)) if sizes[1][d] == 1}
