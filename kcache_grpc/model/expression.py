@@ -37,6 +37,10 @@ class FormulaOverflow(IntegrityError):
     """A value of a formula is not a signed 64-bit integer."""
 
 
+class FormulaDivision(IntegrityError):
+    """A formula divides by zero at these sizes."""
+
+
 def _ceildiv(a: int, b: int) -> int:
     return -(-a // b)
 
@@ -70,16 +74,17 @@ _COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
 
 
 def evaluate(text: str, symbols: Mapping[str, int]) -> int:
-    """Value of a formula. Raises ``IntegrityError`` for a bad text, an unknown symbol or a division by 0.
+    """Value of a formula. Raises ``IntegrityError`` for a bad text or an unknown symbol.
 
-    A value that is not a signed 64-bit integer, here or on the way, is its subclass ``FormulaOverflow``.
+    Where sizes are such that it has none, a subclass: ``FormulaOverflow`` for a value that is not a signed
+    64-bit integer, here or on the way, and ``FormulaDivision`` for a division by 0.
     """
     try:
         return parse(text)(symbols)
     except KeyError as error:
         raise IntegrityError(f"formula {text!r} names the unknown symbol {error.args[0]!r}") from error
     except ZeroDivisionError as error:
-        raise IntegrityError(f"formula {text!r} divides by zero") from error
+        raise FormulaDivision(f"formula {text!r} divides by zero") from error
     except FormulaOverflow as error:
         raise FormulaOverflow(f"formula {text!r}: {error}") from error
 

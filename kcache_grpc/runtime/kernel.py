@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kcache_grpc.errors import ArgumentError, IntegrityError, NotFound
-from kcache_grpc.model.expression import FormulaOverflow, evaluate, symbols_of
+from kcache_grpc.model.expression import FormulaDivision, FormulaOverflow, evaluate, symbols_of
 from kcache_grpc.model.gpu_target import GpuTarget
 from kcache_grpc.model.guard import parse_guard
 from kcache_grpc.model.manifest import ArtifactRef, Binding, Manifest, TensorSpec
@@ -155,8 +155,8 @@ class Kernel:
             found = gpu(arrays, self._refusal, self._check_gpu)
             self._short = gpu.short
             return found
-        except FormulaOverflow as error:
-            raise ArgumentError(f"these sizes are too large: {error}") from error
+        except (FormulaOverflow, FormulaDivision) as error:
+            raise _without_value(error) from error
 
     def prepared(self, *arrays: Any) -> Prepared:
         """A call of a kernel for a GPU to be timed by that GPU's clock: see ``Prepared``."""
@@ -252,8 +252,8 @@ class Kernel:
         if plan is None:
             try:
                 plan = self._new_plan(buffers)
-            except FormulaOverflow as error:
-                raise ArgumentError(f"these sizes are too large: {error}") from error
+            except (FormulaOverflow, FormulaDivision) as error:
+                raise _without_value(error) from error
             if len(self._plans) >= _MAX_PLANS:
                 self._plans = {}
             self._plans[known] = plan
@@ -292,6 +292,13 @@ def _followed(arrays: tuple[Any, ...]) -> tuple[Any, Framework]:
         if framework is not None:
             return value, framework
     return None, Framework.NUMPY
+
+
+def _without_value(error: FormulaOverflow | FormulaDivision) -> ArgumentError:
+    """Sizes of a call at which a formula of the manifest has no value."""
+    if isinstance(error, FormulaOverflow):
+        return ArgumentError(f"these sizes are too large: {error}")
+    return ArgumentError(f"the kernel is not for these sizes: {error}")
 
 
 def _conversion(buffer: Buffer | DeviceBuffer, spec: TensorSpec) -> str:

@@ -202,6 +202,14 @@ def test_sizes_whose_product_has_no_value():
         kernel(np.zeros((2**40, 0), np.int8), np.zeros((2**40, 0), np.int8))
 
 
+@pytest.mark.parametrize("output", ["i8[s0%s1]", "i8[s0-s0%s1]"])
+def test_a_size_divided_by_a_size_of_0(output):
+    symbols = [("s0", 0, 0), ("s1", 1, 0)]
+    kernel = make("RUN { return 0; }", ["i8[s0]", "i8[s1]"], [output], symbols=symbols)
+    with pytest.raises(ArgumentError, match=r"not for these sizes: formula .* divides by zero"):
+        kernel(np.zeros(4, np.int8), np.zeros(0, np.int8))
+
+
 def test_sizes_that_leave_less_than_nothing():
     kernel = make("RUN { return 0; }", ["i8[s0]"], ["i8[s0-4]"], symbols=[("s0", 0, 0)])
     assert kernel(np.zeros(5, np.int8))[0].shape == (1,)
