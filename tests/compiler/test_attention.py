@@ -326,7 +326,13 @@ def _over_sums_of_other_rows(q: Any, k: Any, v: Any) -> Any:
     return (weights @ (v @ k.swapaxes(-1, -2))) / weights.sum(-1, keepdims=True).swapaxes(-1, -2)
 
 
-OTHERS = [_with_weights, _with_other_shift, _of_columns, _gradient]
+def _undivided(q: Any, k: Any, v: Any) -> Any:
+    scores = q @ k.swapaxes(-1, -2)
+    weights = jnp.exp(scores - scores.max(-1, keepdims=True))
+    return weights @ v, weights
+
+
+OTHERS = [_with_weights, _with_other_shift, _of_columns, _gradient, _undivided]
 
 
 @pytest.mark.parametrize("function", [*OTHERS, _plus_weights, _times_sums, _over_sums_of_other_rows])

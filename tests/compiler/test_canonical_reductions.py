@@ -152,3 +152,17 @@ def test_an_integer_that_wraps_is_not_the_number_of_elements(
     one, other = evaluate([(text, x), (render(form.spec_text, form.arg_spec), x)])
     assert one == other
     assert (" = extent" in form.spec_text) == known
+
+
+def test_where_a_reduction_starts_is_not_what_it_repeats() -> None:
+    text = """func.func @main(%x: tensor<5x4xi8>, %s: tensor<i8>) -> tensor<5x4xi8> {
+    %n = stablehlo.constant dense<2> : tensor<i8>
+    %t = stablehlo.multiply %s, %n : tensor<i8>
+    %m = stablehlo.reduce(%x init: %t) applies stablehlo.maximum across dimensions = [1] : (tensor<5x4xi8>, tensor<i8>) -> tensor<5xi8>
+    %b = stablehlo.broadcast_in_dim %m, dims = [0] : (tensor<5xi8>) -> tensor<5x4xi8>
+    %r = stablehlo.subtract %x, %b : tensor<5x4xi8>
+    return %r : tensor<5x4xi8> }"""
+    form = canonicalize(text.encode(), "stablehlo")
+    arguments = ["dense<3> : tensor<5x4xi8>", "dense<7> : tensor<i8>"]
+    one, other = evaluate([(text, arguments), (render(form.spec_text, form.arg_spec), arguments)])
+    assert one == other

@@ -57,7 +57,7 @@ class Repeats:
             if entry.name in _ADDING and self._is_zero(entry.operands[1 - position]):
                 yield from self._below(entry.results[0], dims, steps - 1, True)
                 continue
-            made = self._shown(entry, dims)
+            made = self._shown(entry, position, dims)
             if made is not None:
                 number = position if entry.name == "stablehlo.optimization_barrier" else 0
                 summed = gathered or entry.name == "stablehlo.reduce"
@@ -78,8 +78,10 @@ class Repeats:
                 seen.append(size)
         return symbolic_product(seen)
 
-    def _shown(self, entry: Entry, dims: _Dims) -> _Dims | None:
-        """Return the dims of what a view makes of a value, None if the operation is no view."""
+    def _shown(self, entry: Entry, position: int, dims: _Dims) -> _Dims | None:
+        """Return the dims of what a view makes of a value, its operand ``position``; None if the operation is
+        no view of that.
+        """
         kind = entry.name.removeprefix("stablehlo.")
         attributes = entry.operation.attributes
         if kind in _ALIKE or kind == "optimization_barrier":
@@ -97,7 +99,7 @@ class Repeats:
             )
         if kind == "reshape":
             return _reshaped(dims, made)
-        if kind == "reduce" and len(entry.results) == 1:
+        if kind == "reduce" and len(entry.results) == 1 and position == 0:
             reduced = set(attributes["dimensions"])
             if all(not dim for d, dim in enumerate(dims) if d in reduced):
                 return tuple(dim for d, dim in enumerate(dims) if d not in reduced)

@@ -73,7 +73,8 @@ class Match:
             self._share(share, quotient, weights, top, keys, wanted)
         else:
             users = [user for user, _ in mlir.uses(weights.op.results[0]) if user != self.mixed.op]
-            need(len(users) == 1 and reduction(users[0].results[0]) is not None)
+            need(len(users) == 1 and len(users[0].results) == 1)
+            need(reduction(users[0].results[0]) is not None)
             self._total(users[0].results[0], weights, keys)
         self._contracts(keys)
         found.add("mixed", self.mixed.op)
