@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from tests.ops.generated import coverage
+from tests.ops.generated.again import again
 from tests.ops.generated.catalog import EDGES, FAMILIES, pairs
 from tests.ops.generated.classes import classes
 from tests.ops.generated.drive import cases, these
 from tests.ops.generated.judge import execute
-from tests.ops.generated.ledger import rows, totals
+from tests.ops.generated.ledger import newest, rows, totals
 from tests.ops.generated.stated import of_attribute, table
 from tests.ops.programs import OpProgram
 
@@ -141,6 +142,24 @@ def test_a_scan_of_no_complex_numbers_is_nothing_and_what_it_carries() -> None:
       return %r#0, %r#1 : {whole}, {row} }}"""
     carried = np.array([1 + 2j, 3], "c8").tobytes()
     assert execute(OpProgram("chlo.scan", "c64", text, [b"", carried], ["c64", "c64"]), 1) == [b"", carried]
+
+
+def test_what_was_wrong_is_run_again_after_a_mend() -> None:
+    wrong = {"op": "reverse", "dtype": "f32", "number": 0, "outcome": "wrong", "reason": "", "wish": "rank 3"}
+    none = wrong | {"op": "clamp", "dtype": "c64", "wish": "values NaN"}
+    before = {"seed": 4, "level": 1, "programs": 3, "outcomes": {"right": 1, "wrong": 2}, "classes": {}}
+    after = again(before | {"others": [wrong, none]})
+    assert after["outcomes"] == {"right": 2}
+    assert after["programs"] == 2
+    assert after["classes"]["reverse"]["rank 3"] == ["f32"]
+
+
+def test_the_sums_of_the_newest_versions_are_told_apart() -> None:
+    older = {"seed": 1, "level": 1, "programs": 3, "right": 3}
+    newer = older | {"generator": 3, "code": 12, "canonicalizer": 3, "math": 4}
+    newest_row = newer | {"seed": 2, "canonicalizer": 4}
+    assert newest([older]) == []
+    assert newest([older, newer, newest_row]) == [newest_row]
 
 
 def test_classes_are_read_from_the_program() -> None:
