@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.house.edges import Edge, Outcome, edges
 from tests.ops.generated.judge import OUTCOMES
-from tests.ops.generated.ledger import rows, totals
+from tests.ops.generated.ledger import VERSIONS, newest, rows, totals
 from tests.ops.generated.seen import CPU, GPU, PROGRAMS, seen
 from tests.ops.programs import OpProgram, all_programs
 from tests.ops.quantized_violations import quantized_violations
@@ -135,9 +135,20 @@ def _runs() -> str:
     """What random programs were run by hand."""
     sums = totals(rows())
     others = ", ".join(f"{sums[name]:,} {name}" for name in OUTCOMES[1:])
+    latest = newest(rows())
+    made_with = ", ".join(f"{name} {latest[0][name]}" for name in VERSIONS) if latest else ""
+    newer = totals(latest)
+    rest = ", ".join(f"{newer[name]:,} {name}" for name in OUTCOMES[1:])
+    with_these = (
+        f"\nOf the newest versions that any run had ({made_with})\n"
+        f"there were {newer.total():,} in {len(latest)} runs: "
+        f"{newer['right']:,} right, {rest}.\n"
+        "The others were run while the compiler and the generator grew."
+    )
     return (
         f"By hand {sums.total():,} others were run, in {len(rows())} runs that\n"
         f"`python -m tests.ops.generated.ledger` sums up: {sums['right']:,} right, {others}."
+        f"{with_these if latest else ''}"
     )
 
 
