@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.chains import chain
+from benchmarks.chains.programs import chain
 from kcache_compiler.codegen.parts import MANY
 from kcache_compiler.compile import lower_module
 from kcache_compiler.errors import UnsupportedOp

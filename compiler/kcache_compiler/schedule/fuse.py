@@ -8,6 +8,8 @@ change: every operation keeps its type and order.
 
 from __future__ import annotations
 
+import functools
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +42,16 @@ class Generic:
     @property
     def body(self) -> mlir.Block:
         return mlir.block_of(self.op)
+
+    @functools.cached_property
+    def names(self) -> list[str]:
+        """Of the operations of its body and of what is inside of them."""
+        return [mlir.name_of(inner) for inner in mlir.walk(self.op)[1:]]
+
+    @functools.cached_property
+    def length(self) -> int:
+        """How many operations its body has."""
+        return len(mlir.operations(self.body))
 
 
 def read_generic(op: mlir.Op) -> Generic:
@@ -93,21 +105,27 @@ def fuse(unit: Unit) -> None:
     """Fuse every ``linalg.generic`` of ``main`` with its producers, in program order."""
     main = mlir.main_function(unit.module)
     limits = parse_choices(unit.options.schedule).fuse_limits
+    known: dict[Any, Generic] = {}
     for op in mlir.named(main, "linalg.generic"):
         consumer = read_generic(op)
-        while (found := _fusible(consumer, limits)) is not None:
+        while (found := _fusible(consumer, known, limits)) is not None:
             consumer = _merge(consumer, *found)
+        known[consumer.op] = consumer
     for op in reversed(mlir.named(main, "linalg.generic", "linalg.fill", "tensor.empty")):
         if not any(list(result.uses) for result in op.results):
             op.erase()
 
 
-def _fusible(consumer: Generic, limits: FuseLimits) -> tuple[int, Generic] | None:
+def _fusible(consumer: Generic, known: dict[Any, Generic], limits: FuseLimits) -> tuple[int, Generic] | None:
+    """An operand of ``consumer`` and what makes it, where that may be computed in place.
+
+    ``known`` are the generics before it, which no fusion changes any more.
+    """
     for number, operand in enumerate(consumer.inputs):
         source = mlir.defining(operand)
         if source is None or mlir.name_of(source) != "linalg.generic":
             continue
-        producer = read_generic(source)
+        producer = known.get(source) or read_generic(source)
         if _may_fuse(producer, consumer, number, limits):
             return number, producer
     return None
@@ -122,21 +140,21 @@ def _may_fuse(producer: Generic, consumer: Generic, number: int, limits: FuseLim
         return False
     if len(consumer.inputs) + len(producer.inputs) + len(consumer.outputs) > limits.operands:
         return False
+    ops = producer.names
+    if len(ops) + consumer.length > limits.body:
+        return False
     if not _has_every_loop(_fused_maps(producer, consumer, number)):
         return False
-    ops = [mlir.name_of(inner) for inner in mlir.walk(producer.op)[1:]]
-    if len(ops) + len(mlir.operations(consumer.body)) > limits.body:
-        return False
-    if "func.call" in ops and _length(producer) + _length(consumer) > limits.expanded:
+    if "func.call" in ops and _expanded(producer) + _expanded(consumer) > limits.expanded:
         return False
     if consumer.parallel and all(name in FREE for name in ops):
         return True
     if not mlir.is_permutation(consumer.maps[number]):
         return False
-    return len(list(producer.op.results[0].uses)) == 1 or _cheaper_than_memory(producer, ops, limits)
+    return not mlir.used_more_than_once(producer.op.results[0]) or _cheaper_than_memory(producer, ops, limits)
 
 
-def _length(generic: Generic) -> int:
+def _expanded(generic: Generic) -> int:
     """Operations of a body with those of the functions that it calls."""
     return sum(map(length_of, mlir.operations(generic.body)))
 
@@ -151,7 +169,7 @@ def _cheaper_than_memory(producer: Generic, ops: list[str], limits: FuseLimits) 
         return False
     rank = producer.maps[-1].n_dims
     whole = [entry for entry in producer.maps[:-1] if len(entry.results) == rank]
-    users = [user for user, _ in mlir.uses(producer.op.results[0])]
+    users = [user for user, _ in itertools.islice(mlir.uses(producer.op.results[0]), limits.users + 1)]
     return (
         len(whole) <= 1 and len(users) <= limits.users and all(_reads_once(user, producer) for user in users)
     )
@@ -168,7 +186,10 @@ def _reads_once(user: mlir.Op, producer: Generic) -> bool:
 def _fused_maps(producer: Generic, consumer: Generic, number: int) -> list[Any]:
     """Indexing maps of the fusion: inputs that stay, the producer's, outputs."""
     kept = [consumer.maps[position] for position in range(len(consumer.inputs)) if position != number]
-    taken = [mlir.compose(entry, consumer.maps[number]) for entry in producer.maps[:-1]]
+    through = consumer.maps[number]
+    taken = list(producer.maps[:-1])
+    if not mlir.is_identity(through):
+        taken = [mlir.compose(entry, through) for entry in taken]
     return [*kept, *taken, *consumer.maps[len(consumer.inputs) :]]
 
 

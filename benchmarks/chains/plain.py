@@ -1,27 +1,6 @@
-"""How long a graph of 1,000 operations of one kind takes to compile, and how large its code is.
-
-``python -m benchmarks.chains [KIND...] [--count N] [--seconds S] [--json FILE]``: each kind in a chain, whose
-operations take what the one before gave, after a first compile that warms the process up; ``mixed``: all
-kinds in turn; then networks of 48 equal layers. Where an operation needs others around it (what slices,
-reshapes, compares or adds), those are on top. Status 1 when one takes more than ``--seconds`` of processor
-time (10).
-"""
+"""Operations of one f32 tensor: what a chain of each kind repeats."""
 
 from __future__ import annotations
-
-import argparse
-import json
-import sys
-import time
-from pathlib import Path
-
-from benchmarks.recognition import blocks
-from kcache_compiler import canonicalize, compile_spec
-from kcache_compiler.errors import CompilerError
-from kcache_compiler.types import CompileOptions
-from kcache_grpc.model.target import host_target
-from tests.recognition import edit
-from tests.recognition.corpus import read
 
 _V, _C, _R, _G = "tensor<8x8xf32>", "tensor<8x8xcomplex<f32>>", "tensor<8xf32>", "tensor<8x8xui32>"
 _SUM = (
@@ -37,7 +16,7 @@ _PAIR = f"({_V}, {_V}) -> {_V}"
 _SMALL = "tensor<8x8xf8E4M3FN>"
 _CHLO = ("acosh", "bessel_i1e", "digamma", "erf", "erf_inv", "lgamma", "sinh")
 #: Kind -> one operation that makes ``{y}`` of ``{x}``; ``{n}`` is its number.
-KINDS: dict[str, str] = {
+PLAIN: dict[str, str] = {
     **{
         op: f'{{y}} = "stablehlo.{op}"({{x}}) : {_SAME}'
         for op in (
@@ -131,99 +110,3 @@ KINDS: dict[str, str] = {
     "stablehlo.return %c : tensor<i1>\n}} do {{\n%a = stablehlo.add %n{n}, %t : tensor<i32>\n"
     f"%b = stablehlo.add %m{{n}}, %w : {_V}\nstablehlo.return %a, %b : tensor<i32>, {_V}\n}}}}",
 }
-
-
-LAYERS = 48
-MIXED = "mixed"
-
-
-def chain(kind: str, count: int) -> str:
-    """A program of ``count`` operations of a kind, or of all kinds in turn."""
-    kinds = list(KINDS) if kind == MIXED else [kind]
-    steps = [
-        KINDS[kinds[number % len(kinds)]].format(
-            x=f"%v{number}" if number else "%x", y=f"%v{number + 1}", n=number, odd=number % 2
-        )
-        for number in range(count)
-    ]
-    arguments = (
-        f"%x: {_V}, %w: {_V}, %k: tensor<3x8x8xf32>, %j: tensor<8xi32>, %i: tensor<i32>, %t: tensor<i32>"
-    )
-    body = "\n".join(["%z = stablehlo.constant dense<0.0> : tensor<f32>", *steps])
-    return f"func.func @main({arguments}) -> {_V} {{\n{body}\nreturn %v{count} : {_V}\n}}\n"
-
-
-def transformer() -> str:
-    """Transformer blocks of the corpus one behind the other, each with arguments of its own."""
-    layer = "transformer_block"
-    return blocks(LAYERS * len(edit.everywhere(edit.parse(read(layer).texts[1]))), layer, stacked=True)
-
-
-def residual() -> str:
-    """Blocks of two convolutions, each with a bias, with weights of their own."""
-    value, weights, bias = "tensor<1x16x16x32xf32>", "tensor<3x3x32x32xf32>", "tensor<32xf32>"
-    given, lines = [f"%v0: {value}"], [f"%z = stablehlo.constant dense<0.0> : {value}"]
-    for n in range(LAYERS):
-        for part, source in (("a", f"%v{n}"), ("b", f"%h{n}a")):
-            own = f"{n}{part}"
-            given += [f"%w{own}: {weights}", f"%b{own}: {bias}"]
-            lines += [
-                f"%c{own} = stablehlo.convolution({source}, %w{own}) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]"
-                "->[b, 0, 1, f], window = {pad = [[1, 1], [1, 1]]} "
-                "{batch_group_count = 1 : i64, feature_group_count = 1 : i64} : "
-                f"({value}, {weights}) -> {value}",
-                f"%s{own} = stablehlo.broadcast_in_dim %b{own}, dims = [3] : ({bias}) -> {value}",
-                f"%t{own} = stablehlo.add %c{own}, %s{own} : {value}",
-            ]
-            lines.append(f"%h{own} = stablehlo.maximum %t{own}, %z : {value}" if part == "a" else "")
-        lines.append(f"%u{n} = stablehlo.add %t{n}b, %v{n} : {value}")
-        lines.append(f"%v{n + 1} = stablehlo.maximum %u{n}, %z : {value}")
-    body = "\n".join(lines)
-    return f"func.func @main({', '.join(given)}) -> {value} {{\n{body}\nreturn %v{LAYERS} : {value}\n}}\n"
-
-
-NETWORKS = {"48 transformer blocks": transformer, "48 residual blocks": residual}
-
-
-def measure(text: str) -> tuple[float, int, int]:
-    """Processor seconds of reading and compiling a program, the bytes of its shared object, its launches."""
-    start = time.process_time()
-    canonical = canonicalize(text.encode(), "stablehlo", "default")
-    options = CompileOptions()
-    kernel = compile_spec(canonical.spec_text, canonical.arg_spec, host_target().isa, options, lambda _: None)
-    seconds = time.process_time() - start
-    return seconds, len(kernel.artifacts["so"]), len(kernel.interface.launches)
-
-
-def _tried(kind: str, count: int) -> tuple[float, int, int] | str:
-    try:
-        return measure(NETWORKS[kind]() if kind in NETWORKS else chain(kind, count))
-    except CompilerError as error:
-        return f"{type(error).__name__}: {error}"
-
-
-def _line(seconds: float, size: int, launches: int) -> str:
-    return f"{seconds:6.2f} s {size / 1024:8.1f} KiB {launches:5} launches"
-
-
-def main() -> int:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.chains")
-    parser.add_argument("kinds", nargs="*", metavar="KIND")
-    parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    found: dict[str, tuple[float, int, int] | str] = {}
-    measure(chain("add", 2))
-    for kind in options.kinds or (*KINDS, MIXED, *NETWORKS):
-        result = found[kind] = _tried(kind, options.count)
-        shown = result if isinstance(result, str) else _line(*result)
-        print(f"{kind:22} {shown}", flush=True)
-    if options.json is not None:
-        options.json.write_text(json.dumps({"count": options.count, "kinds": found}, indent=1) + "\n")
-    return int(any(isinstance(one, str) or one[0] > options.seconds for one in found.values()))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
