@@ -327,7 +327,9 @@ def _precision(draft: Draft) -> OpProgram:
     if draft.wish:
         exponent, mantissa = draft.number(1, 11, "exponent_bits"), draft.number(0, 52, "mantissa_bits")
     attributes = f"exponent_bits = {exponent} : i32, mantissa_bits = {mantissa} : i32"
-    return draft.program(draft.call([draft.argument(shape)], [(draft.dtype, shape)], attributes))
+    # A format without a mantissa has no NaN: XLA, and we, keep it, the interpreter has infinity.
+    value = draft.argument(shape, "any" if mantissa else "finite")
+    return draft.program(draft.call([value], [(draft.dtype, shape)], attributes))
 
 
 def _select(draft: Draft) -> OpProgram:
