@@ -39,7 +39,8 @@ def cases() -> list[Case]:
         found += [_softmax(row), _rms_norm(row), _layer_norm(row)]
     found += [_transpose("f32"), _transpose("bf16")]
     found += [_matmul(size) for size in (1024, 2048, 4096, 8192)]
-    found += [_attention(length, causal) for length in (1024, 4096) for causal in (False, True)]
+    found += [_attention(length, causal, "bf16") for length in (1024, 4096) for causal in (False, True)]
+    found += [_attention(1024, causal, "f32") for causal in (False, True)]
     return found
 
 
@@ -167,11 +168,11 @@ def _matmul(size: int) -> Case:
 _HEADS, _WIDTH = 32, 64
 
 
-def _attention(length: int, causal: bool) -> Case:
+def _attention(length: int, causal: bool, dtype: str) -> Case:
     """softmax(q k^T / 8) v as frameworks export it; the rival is theirs, unfused."""
     import torch
 
-    text = narrow_attention(1, _HEADS, length, length, _WIDTH, "bf16", causal)
+    text = narrow_attention(1, _HEADS, length, length, _WIDTH, dtype, causal)
 
     def eager(q: Any, k: Any, v: Any) -> Any:
         scores = (q @ k.transpose(2, 3)).float() * 0.125
@@ -181,12 +182,12 @@ def _attention(length: int, causal: bool) -> Case:
         return torch.softmax(scores, -1).to(v.dtype) @ v
 
     return Case(
-        f"attention/{length}{'/causal' if causal else ''}",
-        "bf16",
+        f"attention/{length}{'/f32' if dtype == 'f32' else ''}{'/causal' if causal else ''}",
+        dtype,
         ((1, _HEADS, length, _WIDTH),) * 3,
         text,
         eager,
-        4 * 2 * _HEADS * length * _WIDTH,
+        4 * _BYTES[dtype] * _HEADS * length * _WIDTH,
         (2 if causal else 4) * _HEADS * length * length * _WIDTH,
         lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal),
     )
