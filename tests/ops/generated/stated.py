@@ -243,7 +243,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "the interpreter takes other sides of branch cuts, and is less exact near zero",
         "values (-0|subnormal)",
-        ("atan2", "log_plus_one", "power"),
+        ("atan2",),
         COMPLEX,
     ),
     Rule("its state is a vector", "rank 0", ("rng_bit_generator",)),
