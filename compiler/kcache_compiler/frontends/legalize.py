@@ -71,7 +71,7 @@ _IMPORTED_CHLO = frozenset(
 
 #: CHLO as StableHLO: what CHLO ops are defined as.
 LEGALIZE = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
-_GENERALIZE = "builtin.module(func.func(linalg-generalize-named-ops))"
+_GENERALIZE = "builtin.module(func.func(convert-elementwise-to-linalg,linalg-generalize-named-ops))"
 
 
 def legalize_chlo(module: Native, names: set[str]) -> None:
@@ -101,7 +101,7 @@ def legalize_chlo(module: Native, names: set[str]) -> None:
 
 
 def generalize_linalg(module: Native) -> None:
-    """Turn named linalg ops into generics, in place."""
+    """Turn named linalg ops, and scalar ops on whole tensors, into generics, in place."""
     mlir.run_passes(module, _GENERALIZE)
 
 

@@ -1,0 +1,1 @@
+"""Random programs of linalg on tensors, computed by NumPy while they are drawn."""

@@ -1,0 +1,19 @@
+"""Random programs of linalg on tensors are right: ``python -m tests.linalg_programs`` draws more."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.linalg_programs.judge import judge
+from tests.ops.generated.judge import Verdict
+
+
+@pytest.mark.parametrize("number", range(16))
+def test_random_programs_are_right(number: int) -> None:
+    assert judge(1, number) == Verdict("right")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("block", range(20))
+def test_many_random_programs_are_right(block: int) -> None:
+    assert {judge(2, number) for number in range(30 * block, 30 * block + 30)} == {Verdict("right")}
