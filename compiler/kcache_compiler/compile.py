@@ -243,12 +243,16 @@ def compile_spec(
     from kcache_compiler.canonical.render import render_graph
     from kcache_compiler.canonical.spec_text import parse_spec
     from kcache_compiler.canonical.specialize import fixed_sizes, specialized
-    from kcache_compiler.dynamic import lower_open
+    from kcache_compiler.dynamic import lower_open, stated
 
     on_stage("render")
     graph = parse_spec(spec_text)
     graph = specialized(graph, fixed_sizes(graph, arg_spec))
     n_inputs = len(arg_spec.args)
     if not has_open_sizes(graph.body):
-        return lower_module(render_graph(graph), n_inputs, target, options, on_stage, libraries)
+        try:
+            return lower_module(render_graph(graph), n_inputs, target, options, on_stage, libraries)
+        except UnsupportedOp as refusal:
+            text = render_graph(stated(graph, refusal))
+        return lower_module(text, n_inputs, target, options, on_stage, libraries)
     return lower_open(open_graph(graph), n_inputs, target, options, on_stage, libraries)

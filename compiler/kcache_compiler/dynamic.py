@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from kcache_compiler.canonical.graph import Graph
 from kcache_compiler.canonical.open_sizes import OpenGraph, assignments, computes_sizes, forget
 from kcache_compiler.canonical.render import render_graph
 from kcache_compiler.canonical.render_dynamic import extent_sizes, render_sample
@@ -23,6 +24,7 @@ from kcache_compiler.computed import Unresolved, resolve
 from kcache_compiler.computed.samples import roots, samples
 from kcache_compiler.computed.samples import stated as stated_sizes
 from kcache_compiler.errors import CompileFailed, InvalidProgram, UnsupportedOp
+from kcache_compiler.frontends.open_calls import WINDOW
 from kcache_compiler.package.target import target_named
 from kcache_compiler.types import CompiledKernel, CompileOptions, GpuLaunch, LibraryCache, Symbol, TensorType
 
@@ -61,6 +63,19 @@ def lower_open(
             raise
         refusal = UnsupportedOp("func.func", f"its open sizes: {error}")
     return _lower_computed(graph, symbols, n_inputs, target, options, on_stage, libraries, refusal)
+
+
+def stated(graph: Graph, refusal: UnsupportedOp) -> Graph:
+    """A graph of given sizes that computes others, with these stated.
+
+    Raises ``refusal`` where there are none, or some depend on data.
+    """
+    if not computes_sizes(graph.body):
+        raise refusal
+    try:
+        return resolve(OpenGraph(graph, ())).graph
+    except Unresolved:
+        raise refusal from None
 
 
 def _lower_stated(
@@ -116,7 +131,7 @@ def _lower_computed(
             raise refusal
         units = [_unit(stated, sample, n_inputs, target, options, formula) for sample in chosen]
         for unit in units:
-            unit.bounds = resolved.checks
+            unit.bounds = (*resolved.checks, *resolved.pinned)
             unit.given = _given(graph)
         columns = [[sample[index] for index in shown] for sample in chosen]
         sizes = stated_sizes(resolved, shown, chosen)
@@ -189,6 +204,8 @@ def _lower_unknown(
     """Compile a program that computes sizes itself: open ones are ``?`` in its module."""
     from kcache_compiler.compile import pipeline_for
 
+    if any(f'"{WINDOW}"' in node.attributes for node in graph.graph.body.nodes):
+        raise UnsupportedOp("stablehlo.custom_call", f"@{WINDOW} with numbers that are not made of sizes")
     text = render_graph(forget(graph.graph))
     unit = Unit(text, n_inputs, target_named(target), options, libraries, given=_given(graph))
     with mlir.new_context(), mlir.unknown_location():

@@ -215,8 +215,23 @@ def _limits(region: Region) -> Iterator[tuple[int, int]]:
             parts = (region.viewed_type(ref).dims or () for ref in node.operands[:2])
             whole, part = parts
             yield from _pairs(part, whole)
+        elif node.op == "scatter":
+            yield from _windows(region, node)
         for inner in node.regions:
             yield from _limits(inner)
+
+
+def _windows(region: Region, node: Node) -> Iterator[tuple[int, int]]:
+    """What a scatter puts into an operand is not larger than that."""
+    count = len(node.results)
+    whole, part = (region.viewed_type(node.operands[place]).dims or () for place in (0, count + 1))
+    numbers = {
+        name: [int(one) for one in text.split(", ") if one]
+        for name, text in re.findall(r"(\w+) = \[([\d, ]*)\]", node.attributes)
+    }
+    gone = {*numbers.get("inserted_window_dims", []), *numbers.get("input_batching_dims", [])}
+    kept = [size for axis, size in enumerate(whole) if axis not in gone]
+    yield from _pairs([part[axis] for axis in numbers.get("update_window_dims", [])], kept)
 
 
 def _pairs(parts: Sequence[int], whole: Sequence[int]) -> Iterator[tuple[int, int]]:

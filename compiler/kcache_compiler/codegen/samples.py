@@ -14,8 +14,8 @@ from fractions import Fraction
 from itertools import combinations
 from typing import TypeAlias
 
-from kcache_compiler.codegen.formula import Formula, replaced
-from kcache_compiler.codegen.polynomial import Polynomial, formula_of
+from kcache_compiler.codegen.formula import Formula, mul, replaced
+from kcache_compiler.codegen.polynomial import Polynomial, formula_of, polynomial
 from kcache_compiler.errors import CompileFailed, CompilerError
 
 #: For each sample, the sizes of the symbols ``s0``, ``s1``, ...
@@ -122,7 +122,27 @@ class SizeCodes:
                     raise Ambiguous
                 if found:
                     return found[0]
-        raise Ambiguous
+        return self._product(numbers)
+
+    def _product(self, numbers: tuple[int, ...]) -> Polynomial:
+        """A size of the program that is a sum, times a monomial or a number; raises ``Ambiguous``."""
+        found: dict[Formula, Polynomial] = {}
+        for values, formula in self._sizes.items():
+            terms = polynomial(formula)
+            if terms is None or len(terms) < 2 or min(values) < 2:
+                continue
+            if any(number % value for number, value in zip(numbers, values, strict=True)):
+                continue
+            rest = tuple(number // value for number, value in zip(numbers, values, strict=True))
+            pure = ((), rest[0]) if len(set(rest)) == 1 else self._monomial(rest)
+            if pure is None:
+                continue
+            whole = polynomial(mul(formula, formula_of({pure[0]: pure[1]})))
+            if whole is not None:
+                found[formula_of(whole)] = whole
+        if len(found) != 1:
+            raise Ambiguous
+        return next(iter(found.values()))
 
     def _monomial(self, numbers: tuple[int, ...]) -> tuple[tuple[str, ...], int] | None:
         """The only monomial that has these values: sizes of samples are primes of nothing else."""

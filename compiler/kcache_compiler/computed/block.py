@@ -20,6 +20,10 @@ class Block:
             (index, 0): one for index, one in enumerate(known) if one is not None
         }
         self.nodes: list[Node] = []
+        #: What tuples hold, by node and result of what stands for them.
+        self.tuples: dict[tuple[int, int], tuple[Ref, ...]] = {}
+        #: Numbers that may be below 0, which no value of the code is: by node and result.
+        self.unspoken: set[tuple[int, int]] = set()
 
     def add(self, node: Node) -> list[Ref]:
         self.nodes.append(node)

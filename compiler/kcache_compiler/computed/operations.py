@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
 
 from kcache_compiler.canonical.graph import (
     Node,
     Ref,
     broadcast_in_dim,
 )
-from kcache_compiler.canonical.ops import ASSERTED
 from kcache_compiler.canonical.sizes import evaluate, is_symbolic, size_text
 from kcache_compiler.codegen.formula import Formula
-from kcache_compiler.computed.rules import Dims, Site, convolved, gathered, padded, windows
-from kcache_compiler.computed.step import Step
+from kcache_compiler.computed.dialects import Dialects
+from kcache_compiler.computed.rules import Dims, Site, convolved, einsum_terms, gathered, padded, windows
 from kcache_compiler.computed.table import Unresolved
 
+#: Elements that are put around an image beside those that are computed.
+_MORE = 64
 
-class Operation(Step):
+
+class Operation(Dialects):
     """A node of any operation; those that are not here take no sizes."""
 
     def _op_get_dimension_size(self) -> list[Ref]:
@@ -30,46 +32,11 @@ class Operation(Step):
             refs = self._add(Node("constant", content, (), (), (type,)))
         return self._know(refs, [self.symbols.formula(size)])
 
-    def _op_custom_call(self) -> list[Ref]:
-        if f'"{ASSERTED}"' not in self.node.attributes:
-            return self._plain()
-        self._require(self.node.operands[1])
-        return [self.operands[0]]
-
-    def _require(self, ref: Ref) -> None:
-        node = self._made(self.walk.ref(self.block, ref, self.given))
-        if node is not None and node.op == "and":
-            for operand in node.operands:
-                self._required(operand)
-            return
-        self._required(self.walk.ref(self.block, ref, self.given))
-
-    def _required(self, ref: Ref) -> None:
-        node = self._made(ref)
-        if node is not None and node.op == "and":
-            for operand in node.operands:
-                self._required(operand)
-            return
-        direction = node.attributes.partition(", ")[0] if node is not None and node.op == "compare" else ""
-        if node is not None and direction in ("EQ", "LE", "LT"):
-            left, right = (self.block.elements(operand) for operand in node.operands)
-            if left is not None and right is not None:
-                less = self.symbols.apply("+", left[0], int(direction == "LT"))
-                self.walk.require(less, right[0], direction == "EQ")
-                return
-        found = self.block.elements(ref)
-        if found is None:
-            raise Unresolved("an assertion that depends on data")
-        self.walk.require(1, found[0], equal=True)
-
-    def _made(self, ref: Ref) -> Node | None:
-        first = len(self.block.types) - len(self.block.nodes)
-        return self.block.nodes[ref.node - first] if ref.node >= first else None
-
     def _op_concatenate(self) -> list[Ref]:
         known = [self.block.elements(ref) for ref in self.operands]
         refs = self._plain()
-        if len(self._dims(0)) != 1 or any(one is None for one in known):
+        along = Site(self.symbols, self.node, ()).number("dimension")
+        if along or not self._dims(0) or any(one is None for one in known):
             return refs
         return self._know(refs, [element for one in known if one is not None for element in one])
 
@@ -133,34 +100,6 @@ class Operation(Step):
         node = Node("pad", text, tuple(self.operands[:2]), (), self._stated([tuple(sizes)]))
         return self._add(node)
 
-    def _list(self, numbers: Sequence[Formula]) -> str:
-        """Numbers as an attribute; open ones as sizes, which none is below 0."""
-        if not numbers:
-            return "array<i64>"
-        parts: list[str] = []
-        for one in numbers:
-            if not isinstance(one, int):
-                self.walk.require(0, one, equal=False)
-            parts.append(str(one) if isinstance(one, int) else size_text(self.symbols.size(one)))
-        return f"array<i64: {', '.join(parts)}>"
-
-    def _op_real_dynamic_slice(self) -> list[Ref]:
-        starts, limits, strides = (self._numbers(position) for position in (1, 2, 3))
-        sizes: list[int] = []
-        a = self.symbols.apply
-        for size, start, limit, stride in zip(self._dims(0), starts, limits, strides, strict=True):
-            if not isinstance(stride, int) or stride < 1:
-                raise Unresolved("a stride that is computed")
-            self.walk.require(0, start, equal=False)
-            self.walk.require(start, limit, equal=False)
-            self.walk.require(limit, self.symbols.formula(size), equal=False)
-            sizes.append(self.symbols.size(a("ceildiv", a("-", limit, start), stride)))
-        names = ("start_indices", "limit_indices", "strides")
-        text = ", ".join(
-            f"{name} = {self._list(one)}" for name, one in zip(names, (starts, limits, strides), strict=True)
-        )
-        return self._add(Node("slice", text, (self.operands[0],), (), self._stated([tuple(sizes)])))
-
     def _op_dynamic_gather(self) -> list[Ref]:
         slices = self._sizes(2)
         shown = [self._dims(0), self._dims(1)]
@@ -186,6 +125,17 @@ class Operation(Step):
             if size != length:
                 self._equal(size, length)
         return self._plain()
+
+    def _op_einsum(self) -> list[Ref]:
+        """A letter is one size wherever it stands."""
+        sizes: dict[str, int] = {}
+        for place, letters in enumerate(einsum_terms(self.node)[:-1]):
+            for letter, size in zip(letters, self._dims(place), strict=True):
+                if sizes.setdefault(letter, size) != size:
+                    self._equal(sizes[letter], size)
+        return self._plain()
+
+    _op_unary_einsum = _op_einsum
 
     def _op_select_and_scatter(self) -> list[Ref]:
         """There is a source for each window."""
@@ -225,26 +175,51 @@ class Operation(Step):
     def _op_dynamic_conv(self) -> list[Ref]:
         flat = self._numbers(2)
         self._groups()
-        if not all(isinstance(one, int) for one in flat):
-            raise Unresolved("padding that is computed of open sizes")
         rows = list(zip(flat[::2], flat[1::2], strict=True))
+        if not all(isinstance(one, int) for one in flat):
+            rows = self._padded_image(rows)
         dims = convolved(Site(self.symbols, self.node, [self._dims(0), self._dims(1)]), rows)
-        inner = ", ".join(f"[{low}, {high}]" for low, high in rows)
-        padding = f"padding = dense<{f'[{inner}]' if rows else ''}> : tensor<{len(rows)}x2xi64>"
-        text = f"{self.node.attributes}, {padding}"
+        text = f"{self.node.attributes}, padding = {self._pairs(rows)}"
         return self._add(Node("convolution", text, tuple(self.operands[:2]), (), self._stated([dims])))
 
-    def _op_set_dimension_size(self) -> list[Ref]:
-        """The first of an axis, as many as it says."""
-        axis = Site(self.symbols, self.node, ()).number("dimension")
-        (wanted,) = self._numbers(1)
-        dims = list(self._dims(0))
-        self.walk.require(0, wanted, equal=False)
-        self.walk.require(wanted, self.symbols.formula(dims[axis]), equal=False)
-        dims[axis] = self.symbols.size(wanted)
-        zeros, ones = (f"array<i64: {', '.join([one] * len(dims))}>" for one in "01")
-        text = f"start_indices = {zeros}, limit_indices = array<i64: {', '.join(map(size_text, dims))}>"
-        node = Node(
-            "slice", f"{text}, strides = {ones}", (self.operands[0],), (), self._stated([tuple(dims)])
+    def _padded_image(self, rows: list[tuple[Formula, Formula]]) -> list[tuple[Formula, Formula]]:
+        """Padding that is computed is put around the image; what is left for the convolution to pad."""
+        site = Site(self.symbols, self.node, ())
+        image = site.labels()[0]
+        steps = site.ints("lhs_dilation", len(rows), 1)
+        sides = {str(axis): row for axis, row in enumerate(rows) if not all(isinstance(n, int) for n in row)}
+        spread = {str(axis): step - 1 for axis, step in enumerate(steps)}
+        low, high = ([sides.get(label, (0, 0))[side] for label in image] for side in (0, 1))
+        interior: list[Formula] = [spread.get(label, 0) for label in image]
+        for one in (*low, *high):
+            self.walk.require(0, one, equal=False)
+        dims = [padded(self.symbols, *one) for one in zip(self._dims(0), low, high, interior, strict=True)]
+        # Few or no elements more would be other code at some samples: there are more, and these are cut off.
+        few = any(
+            self.symbols.range(self.symbols.plain(one))[1] is not None
+            for one in (*low, *high)
+            if not isinstance(one, int)
         )
-        return self._add(node)
+        more = [_MORE if few and label in sides else 0 for label in image]
+        low, high = (
+            [self.symbols.apply("+", *one) for one in zip(side, more, strict=True)] for side in (low, high)
+        )
+        ends = [
+            self.symbols.apply("+", self.symbols.formula(one), n) for one, n in zip(dims, more, strict=True)
+        ]
+        parts = zip(self._dims(0), low, high, interior, strict=True)
+        kind = self.block.viewed(self.operands[0])
+        wide = kind._replace(dims=tuple(padded(self.symbols, *one) for one in parts))
+        names = ("edge_padding_high", "edge_padding_low", "interior_padding")
+        lists = zip(names, (high, low, interior), strict=True)
+        text = ", ".join(f"{name} = {self._list(one)}" for name, one in lists)
+        operands = (self.operands[0], self._zero(kind.element))
+        whole = self._add(Node("pad", text, operands, (), (wide,)))
+        names = ("start_indices", "limit_indices", "strides")
+        lists = zip(names, (more, ends, [1] * len(more)), strict=True)
+        text = ", ".join(f"{name} = {self._list(one)}" for name, one in lists)
+        cut = Node("slice", text, tuple(whole), (), (kind._replace(dims=tuple(dims)),))
+        (self.operands[0],) = self._add(cut)
+        bare = re.sub(r"lhs_dilation = array<i64: [^>]*>(, )?", "", self.node.attributes).removesuffix(", ")
+        self.node = self.node._replace(attributes=bare)
+        return [(0, 0) if str(axis) in sides else row for axis, row in enumerate(rows)]

@@ -20,7 +20,7 @@ from kcache_compiler.canonical.open_sizes import OpenGraph
 from kcache_compiler.canonical.sizes import evaluate
 from kcache_compiler.codegen.formula import Formula, apply, symbols_in
 from kcache_compiler.codegen.nest import Check
-from kcache_compiler.codegen.polynomial import polynomial
+from kcache_compiler.codegen.polynomial import formula_of, polynomial
 from kcache_compiler.computed.block import Block, stated, stated_all
 from kcache_compiler.computed.operations import Operation
 from kcache_compiler.computed.scalars import Arithmetic, Elements
@@ -38,6 +38,8 @@ class Resolved:
     names: tuple[str, ...]
     symbols: Symbols
     checks: tuple[Check, ...]
+    #: Checks that do not hold of samples, where there is room instead.
+    pinned: tuple[Check, ...]
     #: What is known of symbols of arguments.
     exact: Mapping[int, Exact]
 
@@ -63,7 +65,8 @@ def resolve(graph: OpenGraph) -> Resolved:
             limits = [(symbols.formula(a), symbols.formula(b), False) for a, b in _limits(made, graph.names)]
             checks = [*facts, *(walk.check(one) for one in (*walk.checks, *limits))]
             kept = tuple(dict.fromkeys(one for one in checks if not one.holds))
-            return Resolved(made, graph.names, symbols, kept, exact)
+            pinned = tuple(dict.fromkeys(map(walk.check, walk.pinned)))
+            return Resolved(made, graph.names, symbols, kept, pinned, exact)
     raise Unresolved("what is asserted of sizes")
 
 
@@ -83,6 +86,7 @@ class Walk:
         self.symbols = symbols
         self.checks: list[tuple[Formula, Formula, bool]] = []
         self.asserted: list[tuple[Formula, Formula, bool]] = []
+        self.pinned: list[tuple[Formula, Formula, bool]] = []
         self.failed: Unresolved | None = None
         self.arithmetic = Arithmetic(symbols, self._at_least)
         symbols.least_of = lambda formula: self.require(0, formula, equal=False)
@@ -94,15 +98,26 @@ class Walk:
 
     def require(self, left: Formula, right: Formula, equal: bool) -> None:
         """Say what must hold of sizes."""
-        if left == right:
-            return
-        low, high = self.symbols.range(self.symbols.apply("-", right, left))
-        if low >= 0 and not equal:
-            return
-        if (high is not None and high < 0) or (equal and low > 0):
-            raise Unresolved("sizes that never fit each other")
-        self.checks.append((left, right, equal))
-        self.asserted.append((left, right, equal))
+        if self._open(left, right, equal):
+            self.checks.append((left, right, equal))
+            self.asserted.append((left, right, equal))
+
+    def pin(self, left: Formula, right: Formula, equal: bool) -> None:
+        """Say what must hold when the kernel runs; samples are not chosen by it."""
+        if self._open(left, right, equal):
+            self.pinned.append((left, right, equal))
+
+    def _open(self, left: Formula, right: Formula, equal: bool) -> bool:
+        """Whether it holds of some sizes and not of others."""
+        apart = self.symbols.apply("-", right, left)
+        if self.symbols.plain(apart) == 0:
+            return False
+        for low, high in map(self.symbols.range, (apart, self.symbols.plain(apart))):
+            if low >= 0 and not equal:
+                return False
+            if (high is not None and high < 0) or (equal and low > 0):
+                raise Unresolved("sizes that never fit each other")
+        return True
 
     def check(self, one: tuple[Formula, Formula, bool]) -> Check:
         left, right, equal = one
@@ -192,8 +207,7 @@ def _same(
 ) -> tuple[int, Exact] | None:
     """A symbol of an argument that is made of other ones, the last of those that may be."""
     found: list[tuple[int, Exact]] = []
-    for one, other in ((left, right), (right, left)):
-        index = int(one[1:]) if isinstance(one, str) else symbols.count
+    for index, other in _alone(symbols, left, right):
         whole = symbols.expanded(other)
         parts = {int(name[1:]) for name in symbols_in(whole)}
         taken = {
@@ -202,9 +216,28 @@ def _same(
             if known.formula is not None
             for name in symbols_in(known.formula)
         }
-        if index < symbols.count and index not in exact and not parts & {index, *exact} and one not in taken:
+        free = index < symbols.count and index not in exact and f"s{index}" not in taken
+        if free and not parts & {index, *exact}:
             found.append((index, Exact(formula=whole)))
     return max(found, key=lambda one: one[0], default=None)
+
+
+def _alone(symbols: Symbols, left: Formula, right: Formula) -> list[tuple[int, Formula]]:
+    """Symbols of arguments, by index, and what they are where both sides are equal."""
+    terms = polynomial(apply("-", right, left)) or {}
+    found: list[tuple[int, Formula]] = []
+    for names, number in terms.items():
+        others = [one for one in terms if one != names and names[0:1] and names[0] in one]
+        if len(names) != 1 or abs(number) != 1 or others:
+            continue
+        rest = formula_of({one: -number * count for one, count in terms.items() if one != names})
+        index = int(names[0][1:])
+        if index < symbols.count:
+            found.append((index, rest))
+    for one, other in ((left, right), (right, left)):
+        if isinstance(one, str) and int(one[1:]) < symbols.count:
+            found.append((int(one[1:]), other))
+    return found
 
 
 def _whole(shown: Sequence[Formula], count: int) -> tuple[int, Exact] | None:

@@ -224,12 +224,18 @@ def _product(site: Site) -> list[Dims]:
     return [tuple(made)]
 
 
-def _einsum(site: Site) -> list[Dims]:
-    found = re.search(r'einsum_config = "([^"]*)"', site.node.attributes)
+def einsum_terms(node: Node) -> list[str]:
+    """The letters of each operand of an einsum, then those of the result."""
+    found = re.search(r'einsum_config = "([^"]*)"', node.attributes)
     assert found is not None
     given, _, result = found[1].replace(" ", "").partition("->")
+    return [*given.split(","), result]
+
+
+def _einsum(site: Site) -> list[Dims]:
+    *given, result = einsum_terms(site.node)
     sizes: dict[str, int] = {}
-    for letters, dims in zip(given.split(","), site.operands, strict=True):
+    for letters, dims in zip(given, site.operands, strict=True):
         sizes |= dict(zip(letters, dims, strict=True))
     return [tuple(sizes[letter] for letter in result)]
 
@@ -267,6 +273,7 @@ RULES: dict[str, Rule] = {
     "sort": each,
     "torch_index_select": _index_select,
     "triangular_solve": _second,
+    "unary_einsum": _einsum,
     "while": each,
 }
 

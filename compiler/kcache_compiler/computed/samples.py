@@ -148,7 +148,7 @@ def _apart(resolved: Resolved) -> list[list[int]]:
     symbols = resolved.symbols
     classes: dict[str, list[int]] = {}
     for size in sorted(OpenGraph(resolved.graph, resolved.names).open):
-        classes.setdefault(repr(symbols.expanded(symbols.formula(size))), []).append(size)
+        classes.setdefault(repr(symbols.expanded(symbols.plain(symbols.formula(size)))), [size])
     for check in resolved.checks:
         pair = [classes.get(repr(side)) for side in (check.left, check.right)]
         if check.equal and pair[0] is not None and pair[1] is not None and pair[0] is not pair[1]:

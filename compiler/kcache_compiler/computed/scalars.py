@@ -39,7 +39,12 @@ class Arithmetic:
     def compute(
         self, op: str, attributes: str, element: str, operands: Sequence[Elements]
     ) -> Elements | None:
-        """The elements of the result of an operation element by element; None where it is not known."""
+        """The elements of the result of an operation element by element; None where it is not known.
+
+        Numbers of f64 are whole here, as converted from integers, and so that rounding leaves them.
+        """
+        if element == "f64":
+            return list(operands[0]) if op in ("convert", "ceil", "floor") else None
         if element not in _SIZES:
             return None
         made: Elements = []
@@ -90,18 +95,19 @@ class Arithmetic:
                 return None
 
     def _division(self, op: str, left: Formula, right: Formula) -> Formula | None:
-        """Towards zero, which is down as neither may be negative."""
+        """Towards zero: up where what is divided is never above 0, else down, as neither may be negative."""
         if isinstance(left, int) and isinstance(right, int) and right:
             quotient = abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
             return quotient if op == "divide" else left - quotient * right
-        least, _ = self.symbols.range(left)
+        least, most = self.symbols.range(left)
         if self.symbols.range(right)[0] < 1:
             return None
         a = self.symbols.apply
+        if most is not None and most <= 0:
+            turned = a("-", 0, left)
+            made = a("%", turned, right) if op == "remainder" else self.symbols.floor(turned, right)
+            return a("-", 0, made)
         if least < 0:
-            if op == "remainder" and isinstance(left, int):
-                # -(-left % right), towards zero.
-                return a("-", 0, a("%", -left, right))
             self._at_least(left, 0)
         return a("%", left, right) if op == "remainder" else self.symbols.floor(left, right)
 

@@ -20,7 +20,7 @@ from kcache_compiler.canonical.ops import is_elementwise, is_structured
 from kcache_compiler.canonical.render_stablehlo import split_captures
 from kcache_compiler.canonical.sizes import evaluate, is_symbolic, read_size, size_text
 from kcache_compiler.computed.block import Block, stated_all
-from kcache_compiler.computed.rules import Dims, Site, shapes
+from kcache_compiler.computed.rules import RULES, Dims, Site, shapes
 from kcache_compiler.computed.scalars import MOST, Elements, read_constant
 from kcache_compiler.computed.table import Unresolved
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _COMBINED = frozenset(
     ("add", "subtract", "multiply", "maximum", "minimum", "divide", "remainder", "negate", "sign", "abs")
-    + ("select", "compare", "clamp", "and", "or", "xor", "not", "convert")
+    + ("select", "compare", "clamp", "and", "or", "xor", "not", "convert", "ceil", "floor")
 )
 
 
@@ -43,11 +43,23 @@ class Step:
 
     def run(self) -> list[Ref]:
         """What its results are in the new graph."""
-        handler = getattr(self, f"_op_{self.node.op}", None) if "." not in self.node.op else None
+        return self._fixed(self._results())
+
+    def _fixed(self, refs: Sequence[Ref]) -> list[Ref]:
+        """The results, as large as the program says."""
+        return list(refs)
+
+    def _broadcasts(self) -> list[Ref]:
+        raise Unresolved(self.node.op)
+
+    def _results(self) -> list[Ref]:
+        handler = getattr(self, f"_op_{self.node.op.replace('.', '_')}", None)
         if self.node.op == "constant":
             return self._literal()
         if handler is not None:
             return handler()
+        if self.node.op.startswith("chlo.broadcast_"):
+            return self._broadcasts()
         if is_elementwise(self.node):
             return self._elementwise()
         if self.node.regions:
@@ -76,10 +88,21 @@ class Step:
             if len(stated) != len(dims):
                 raise Unresolved(f"the rank of {self.node.op}")
             for mine, size in zip(stated, dims, strict=True):
-                if mine not in (DYNAMIC, size):
+                if mine not in (DYNAMIC, size) and not self._pinned(mine, size):
                     self._equal(mine, size)
             types.append(type._replace(dims=tuple(dims)))
         return tuple(types)
+
+    def _pinned(self, stated: int, size: int) -> bool:
+        """Whether a size is a number that no choice of sizes gives but by chance: it is checked at a call."""
+        if is_symbolic(stated) or not is_symbolic(size) or not self.symbols.divides(size):
+            return False
+        self.walk.pin(self.symbols.formula(size), stated, equal=True)
+        return True
+
+    def _given(self, sizes: Sequence[int]) -> Dims:
+        """Sizes of the old graph in the new one."""
+        return tuple(evaluate(size, self.given) for size in sizes)
 
     def _equal(self, one: int, other: int) -> None:
         self.walk.require(self.symbols.formula(one), self.symbols.formula(other), equal=True)
@@ -152,7 +175,7 @@ class Step:
             reduced = Site(self.symbols, self.node, shown).ints("dimensions")
             kept = tuple(size for axis, size in enumerate(shown[0]) if axis not in reduced)
             results = self._stated([kept] * len(results))
-        elif any(DYNAMIC in (type.dims or ()) for type in results) or any(DYNAMIC in dims for dims in shown):
+        elif self._follows(shown):
             results = self._stated(shapes(Site(self.symbols, self.node, shown)))
         else:
             results = stated_all(results, self.given)
@@ -166,6 +189,16 @@ class Step:
             else self.node.attributes
         )
         return self._add(self.node._replace(operands=tuple(operands), results=results, attributes=attributes))
+
+    def _follows(self, shown: Sequence[Dims]) -> bool:
+        """Whether sizes of the results follow from those of the operands, and are not stated, or fixed."""
+        stated = [size for type in self.node.results for size in type.dims or ()]
+        if DYNAMIC in stated or any(DYNAMIC in dims for dims in shown):
+            return True
+        fixed = not all(map(is_symbolic, stated)) and any(
+            is_symbolic(size) for dims in shown for size in dims
+        )
+        return fixed and self.node.op in RULES
 
     def _with_regions(self) -> list[Ref]:
         explicit, captured = split_captures(self.node)
@@ -191,7 +224,7 @@ class Step:
             found = [regions[0].viewed_type(ref).dims or () for ref in regions[0].results]
         elif is_structured(self.node):
             return self._reduced(tuple(regions))
-        elif any(DYNAMIC in (type.dims or ()) for type in self.node.results):
+        elif self._follows([self.block.viewed(ref).dims or () for ref in own]):
             site = Site(self.symbols, self.node, [self.block.viewed(ref).dims or () for ref in own])
             found = shapes(site)
         else:

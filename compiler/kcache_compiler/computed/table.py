@@ -14,11 +14,13 @@ from kcache_compiler.canonical.graph import DYNAMIC
 from kcache_compiler.canonical.sizes import factors, monomial, symbol
 from kcache_compiler.codegen.formula import EVALUATE, Formula, apply, evaluate, replaced, symbols_in
 from kcache_compiler.codegen.nest import Check
-from kcache_compiler.codegen.polynomial import formula_of, normal, polynomial
+from kcache_compiler.codegen.polynomial import Polynomial, formula_of, normal, polynomial
 
 #: Most that one value of sizes may be made of.
 _DEPTH = 64
 _LIMIT = 200
+#: Quotients of one sum that are looked into.
+_CLOSER = 3
 #: What is least where nothing is known.
 _NOWHERE = -(1 << 62)
 
@@ -92,7 +94,7 @@ class Symbols:
 
     def size(self, formula: Formula) -> int:
         """A formula as a size of the graph."""
-        found = self.simple(formula)
+        found = self.plain(self.simple(formula))
         if isinstance(found, int):
             if found < 0:
                 raise Unresolved("a negative size")
@@ -156,11 +158,14 @@ class Symbols:
         left, right = self._named(self.simple(left)), self._named(self.simple(right))
         made = normal(apply(operator, left, right))
         if operator in ("min", "max") and not isinstance(made, int):
-            apart = self.range(apply("-", right, left))
-            if apart[0] >= 0:
-                made = left if operator == "min" else right
-            elif apart[1] is not None and apart[1] <= 0:
-                made = right if operator == "min" else left
+            apart = apply("-", right, left)
+            for low, high in map(self.range, (apart, self.plain(apart))):
+                if low >= 0:
+                    made = left if operator == "min" else right
+                elif high is not None and high <= 0:
+                    made = right if operator == "min" else left
+        if operator == "%" and self.range(left)[0] >= 0 and self.range(apply("-", right, left))[0] > 0:
+            made = left
         if operator in ("%", "ceildiv") and isinstance(right, int) and right > 0:
             divided = self._divided(operator, left, right)
             made = made if divided is None else divided
@@ -174,16 +179,77 @@ class Symbols:
         exact = self._divided("ceildiv", below, by) if isinstance(by, int) else None
         return self.apply("ceildiv", self.apply("max", below, 0), by) if exact is None else exact
 
-    @staticmethod
-    def _divided(operator: str, left: Formula, by: int) -> Formula | None:
-        """Of a sum whose terms are all divided, or all but a number."""
-        terms = polynomial(left)
-        if terms is None or any(names and number % by for names, number in terms.items()):
+    def plain(self, formula: Formula) -> Formula:
+        """The formula with every rest written by its quotient: ``x % m`` as ``x - m * (x / m)``."""
+        meaning = {name: self._by_quotient(name) for name in symbols_in(formula)}
+        known = {name: found for name, found in meaning.items() if found is not None}
+        return normal(replaced(formula, known)) if known else formula
+
+    def _by_quotient(self, name: str) -> Formula | None:
+        """A rest, or whether there is one, by quotients; None of anything else."""
+        shown = self.definitions.get(name)
+        rest = self._rest(name)
+        if rest is not None:
+            of, by = rest
+            return normal(apply("-", self.plain(of), apply("*", by, self._quotient(of, by))))
+        if not isinstance(shown, tuple) or shown[0] not in ("min", "max"):
             return None
-        rest = terms.get((), 0)
+        some = shown[0] == "min" and shown[2] == 1
+        of_rest = shown[1] if some else normal(apply("-", 1, shown[1]))
+        rest = self._rest(of_rest) if some or shown[2] == 0 else None
+        if rest is None:
+            return None
+        of, by = rest
+        up = self._named(self.simple(self.apply("ceildiv", of, by)))
+        truth = normal(apply("-", up, self._quotient(of, by)))
+        return truth if some else normal(apply("-", 1, truth))
+
+    def _rest(self, formula: Formula) -> tuple[Formula, int] | None:
+        """What is divided, and by which number, of a symbol that is the rest."""
+        shown = self.definitions.get(formula) if isinstance(formula, str) else None
+        if not isinstance(shown, tuple) or shown[0] != "%" or not isinstance(shown[2], int):
+            return None
+        return (shown[1], shown[2]) if shown[2] > 0 else None
+
+    def _quotient(self, of: Formula, by: int) -> Formula:
+        """Rounded down, as a symbol."""
+        return self._named(self.simple(self.floor(of, by)))
+
+    def divides(self, size: int) -> bool:
+        """Whether what divides or chooses is in a size."""
+        return bool(symbols_in(self.formula(size)) & set(self.definitions))
+
+    def _divided(self, operator: str, left: Formula, by: int) -> Formula | None:
+        """Of a sum: what of it is divided, and one quotient or rest of what is not; None of no sum.
+
+        Half of what may be odd is written by the half that is rounded down: both halves are the whole.
+        """
+        terms = polynomial(self.plain(left))
+        if terms is None:
+            return None
+        whole = {names: -(-number // by) if not names else number // by for names, number in terms.items()}
+        rest = {names: number - by * whole[names] for names, number in terms.items()}
+        rest = {names: number for names, number in rest.items() if number}
+        divided = formula_of({names: number for names, number in whole.items() if number})
+        odd = rest.get((), 0)
+        if not rest.keys() - {()}:
+            return odd % by if operator == "%" else divided
         if operator == "%":
-            return rest % by
-        return formula_of({names: -(-number // by) for names, number in terms.items() if -(-number // by)})
+            return (
+                None
+                if rest == terms
+                else apply("%", normal(apply("+", formula_of(rest), by if odd else 0)), by)
+            )
+        if by == 2 and not odd:
+            half = apply("-", formula_of(rest), self._quotient_of(formula_of({**rest, (): -1}), by))
+            return normal(apply("+", divided, half))
+        return normal(apply("+", divided, self._quotient_of(formula_of(rest), by)))
+
+    def _quotient_of(self, base: Formula, by: int) -> str:
+        """The symbol of ``base`` divided and rounded up, where that is above ``-by``."""
+        if self.range(base)[0] < 0:
+            base = self._root(apply("max", base, 0))
+        return self._root(apply("ceildiv", base, by))
 
     def range(self, formula: Formula) -> tuple[int, int | None]:
         """The least and the greatest value, None where there is none."""
@@ -195,7 +261,7 @@ class Symbols:
             return max(found[0], self.least.get(formula, found[0])), found[1]
         terms = polynomial(formula)
         if terms is not None:
-            return self._range_of(terms)
+            return self._range_of_sum(terms)
         operator, left, right = formula
         (a, b), (c, d) = self.range(left), self.range(right)
         match operator:
@@ -209,6 +275,34 @@ class Symbols:
                 return max(a, c), None if b is None or d is None else max(b, d)
             case _:
                 return _NOWHERE, None
+
+    def _range_of_sum(self, terms: Polynomial) -> tuple[int, int | None]:
+        """The range of a sum, as what it is of the sizes that it divides, where that is narrower."""
+        low, high = self._range_of(terms)
+        turned = {names: -number for names, number in terms.items()}
+        if low < 0:
+            low = max(low, self._least(terms, _CLOSER))
+        if high is None:
+            found = self._least(turned, _CLOSER)
+            high = -found if found > _NOWHERE else None
+        return low, high
+
+    def _least(self, terms: Polynomial, left: int) -> int:
+        """What a sum is at least: quotients are not below what they round up, and less than one above."""
+        found, _ = self._range_of(terms)
+        if found >= 0 or not left:
+            return found
+        for names, number in terms.items():
+            shown = self.definitions.get(names[0]) if len(names) == 1 else None
+            if not isinstance(shown, tuple) or shown[0] != "ceildiv" or not isinstance(shown[2], int):
+                continue
+            by = shown[2]
+            of = polynomial(apply("+", shown[1], by - 1 if number < 0 else 0)) if by > 0 else None
+            rest = formula_of({one: by * count for one, count in terms.items() if one != names})
+            whole = None if of is None else polynomial(apply("+", rest, apply("*", number, formula_of(of))))
+            if whole is not None:
+                found = max(found, -(-self._least(whole, left - 1) // by))
+        return found
 
     def _range_of(self, terms: Mapping[tuple[str, ...], int]) -> tuple[int, int | None]:
         low: float = 0

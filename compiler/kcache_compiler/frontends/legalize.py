@@ -6,6 +6,8 @@ from kcache_compiler.errors import InvalidProgram
 from kcache_compiler.frontends import context as mlir
 from kcache_compiler.frontends.approximate import exact_top_k
 from kcache_compiler.frontends.context import Native
+from kcache_compiler.frontends.open_calls import define_open_calls
+from kcache_compiler.frontends.open_scan import define_open_scans
 from kcache_compiler.frontends.ragged import define_ragged
 
 #: CHLO ops that code generation computes itself, more accurately than their legalization would.
@@ -85,11 +87,13 @@ def legalize_chlo(module: Native, names: set[str]) -> None:
     topk = "stablehlo.custom_call" in names and _restore_topk(module)
     if "stablehlo.custom_call" in names:
         exact_top_k(module, _all(module, {"stablehlo.custom_call"}))
+        define_open_calls(module, _all(module, {"stablehlo.custom_call"}))
     if not rest and not topk:
         return
     _set_aside(module, native | {f"chlo.broadcast_{op}" for op in NATIVE_CHLO})
     if "chlo.scan" in names:
         _scan_nothing(module)
+        define_open_scans(module, _all(module, {"chlo.scan"}))
     if "chlo.ragged_dot" in names:
         define_ragged(module, _all(module, {"chlo.ragged_dot"}))
     try:

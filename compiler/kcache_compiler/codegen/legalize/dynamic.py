@@ -32,6 +32,9 @@ _BINARY = {
     "stablehlo.remainder": "arith.remsi",
 }
 
+#: Operations that the toolchain's lowering ends the process over where a size of the result is ``?``.
+_ENDING = frozenset({"stablehlo.bitcast_convert", "stablehlo.reduce_precision"})
+
 Scalars = list[mlir.Value]
 Known = dict[Any, Scalars]
 
@@ -49,6 +52,7 @@ def lower_dynamic(unit: Unit) -> None:
     }
     for op in mlir.walk(mlir.main_function(unit.module))[1:]:
         name = mlir.name_of(op)
+        _refuse_ending(op, name)
         with mlir.before(op):
             require_sizes(op, requirements)
             if name.startswith("chlo.broadcast_"):
@@ -61,6 +65,19 @@ def lower_dynamic(unit: Unit) -> None:
             with mlir.after(op):
                 _follow(op, known)
     requirements.finish()
+
+
+def _refuse_ending(op: mlir.Op, name: str) -> None:
+    """Refuse what the toolchain's lowering does not survive."""
+    if name not in _ENDING and name not in ("stablehlo.gather", "stablehlo.scatter"):
+        return
+    if not any(None in mlir.sizes_of(value.type) for value in (*op.operands, *op.results)):
+        return
+    if name == "stablehlo.gather":
+        numbers = mlir.gather_dimensions(op)
+        if numbers["start_index_map"] and not numbers["operand_batching_dims"]:
+            return
+    raise UnsupportedOp(name, "sizes that are open", mlir.location_of(op))
 
 
 def _may_be_shape(kind: mlir.Type) -> bool:

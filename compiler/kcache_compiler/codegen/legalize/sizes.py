@@ -126,9 +126,20 @@ def _same(
             requirements.equal(op, size_of(first, axis), size_of(other, axis))
 
 
+def _update(op: mlir.Op, requirements: Requirements) -> None:
+    """What is put into an operand is not larger."""
+    whole, part = list(op.operands)[:2]
+    for axis, (size, inner) in enumerate(
+        zip(mlir.sizes_of(whole.type), mlir.sizes_of(part.type), strict=True)
+    ):
+        if None in (size, inner):
+            requirements.at_most(op, size_of(part, axis), size_of(whole, axis))
+
+
 _HANDLERS: dict[str, Callable[[mlir.Op, Requirements], None]] = {
     "stablehlo.concatenate": _concatenate,
     "stablehlo.dynamic_slice": _bounded("slice_sizes"),
+    "stablehlo.dynamic_update_slice": _update,
     "stablehlo.gather": _bounded("slice_sizes"),
     "stablehlo.slice": _bounded("limit_indices"),
 }

@@ -16,7 +16,7 @@ from kcache_compiler.codegen.legalize.expansions import (
     recast,
     triangles,
 )
-from kcache_compiler.codegen.legalize.expansions.lapack import is_lapack, lapack
+from kcache_compiler.codegen.legalize.expansions.lapack import is_lapack, is_open_routine, lapack
 from kcache_compiler.codegen.legalize.expansions.text import Lines, Tensor
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.errors import UnsupportedOp
@@ -36,7 +36,7 @@ def expand_definitions(unit: Unit) -> None:
             continue
         if name == "stablehlo.custom_call" and not is_lapack(op):
             continue
-        if any(None in mlir.sizes_of(kind) for kind in kinds) or (unit.given and name not in _OPEN):
+        if any(None in mlir.sizes_of(kind) for kind in kinds) or (unit.given and not _is_open(op, name)):
             raise UnsupportedOp(name, "sizes that are open: give all sizes", mlir.location_of(op))
         if any(0 in mlir.sizes_of(kind) for kind in kinds) and name not in _OF_NOTHING:
             _nothing(op)
@@ -54,6 +54,11 @@ def expand_definitions(unit: Unit) -> None:
         for before, after in zip(op.results, called.results, strict=True):
             before.replace_all_uses_with(after)
         op.erase()
+
+
+def _is_open(op: mlir.Op, name: str) -> bool:
+    """Whether a definition says the same at all sizes."""
+    return is_open_routine(op) if name == "stablehlo.custom_call" else name in _OPEN
 
 
 def _widths_differ(kinds: list[mlir.Type]) -> bool:
@@ -205,6 +210,5 @@ _OPEN = frozenset(_TABLE) - {
     "stablehlo.custom_call",
     "stablehlo.rng",
     "stablehlo.rng_bit_generator",
-    "stablehlo.unary_einsum",
 }
 _COUNTING = frozenset({"stablehlo.batch_norm_grad", "stablehlo.batch_norm_training"})

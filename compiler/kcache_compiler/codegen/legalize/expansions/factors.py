@@ -8,6 +8,8 @@ from kcache_compiler.codegen.legalize.expansions.text import Lines, Tensor, real
 _MOST = {"f32": 2.0**126, "f64": 2.0**1022}
 #: Columns of smaller numbers are made larger before they are reflected.
 _SMALL = {"f32": 2.0**-60, "f64": 2.0**-500}
+#: The place of nothing, the same one for axes of all sizes.
+_NONE = str(2**31 - 1)
 
 
 def lu(lines: Lines, matrix: Tensor) -> list[Tensor]:
@@ -25,11 +27,11 @@ def lu(lines: Lines, matrix: Tensor) -> list[Tensor]:
         sizes = inner.choose(below, sizes, inner.number("-1.0", sizes.element, sizes.shape))
         top = inner.broadcast(fold(inner, "maximum", sizes, [1], "0xFF800000"), sizes.shape, [0])
         numbers = inner.iota("i32", sizes.shape, 1)
-        none = inner.number(str(rows), "i32", sizes.shape)
+        none = inner.number(_NONE, "i32", sizes.shape)
         first = inner.choose(inner.compare("EQ", sizes, top), numbers, none)
-        chosen = fold(inner, "minimum", first, [1], str(rows))
+        chosen = fold(inner, "minimum", first, [1], _NONE)
         here = inner.broadcast(place, chosen.shape, [])
-        beyond = inner.number(str(rows), "i32", chosen.shape)
+        beyond = inner.number(_NONE, "i32", chosen.shape)
         chosen = inner.choose(inner.compare("EQ", chosen, beyond), here, chosen)
         packed = _eliminated(inner, _exchanged(inner, packed, place, chosen), place)
         later = inner.broadcast(
@@ -255,12 +257,11 @@ def unit(lines: Lines, element: str, shape: tuple[int, ...]) -> Tensor:
 
 def first_of(lines: Lines, flags: Tensor) -> Tensor:
     """The first place (from 1) along the last axis that is true, or 0."""
-    count = flags.shape[-1]
     numbers = lines.iota("i32", flags.shape, len(flags.shape) - 1)
-    none = lines.number(str(count), "i32", flags.shape)
-    place = fold(lines, "minimum", lines.choose(flags, numbers, none), [len(flags.shape) - 1], str(count))
+    none = lines.number(_NONE, "i32", flags.shape)
+    place = fold(lines, "minimum", lines.choose(flags, numbers, none), [len(flags.shape) - 1], _NONE)
     later = lines.each("add", place, lines.number("1", "i32", place.shape))
-    missing = lines.compare("EQ", place, lines.number(str(count), "i32", place.shape))
+    missing = lines.compare("EQ", place, lines.number(_NONE, "i32", place.shape))
     return lines.choose(missing, lines.number("0", "i32", place.shape), later)
 
 

@@ -49,6 +49,13 @@ def is_lapack(op: mlir.Op) -> bool:
     return all(given.get(name, " ") in allowed for name, allowed in letters.items())
 
 
+def is_open_routine(op: mlir.Op) -> bool:
+    """Whether a definition is the same at all sizes: one that has a turn for each row or column. Rounds of a
+    tournament, and what is one shorter than an axis, are not.
+    """
+    return _routine(op) in ("potrf", "trsm", "getrf", "geqrf", "orgqr", "ungqr")
+
+
 def _target(op: mlir.Op) -> str:
     return mlir.string_of(op.attributes["call_target_name"])
 
