@@ -119,12 +119,34 @@ def _to_odd(wide: mlir.Value) -> mlir.Value:
 def keep_roundings(unit: Unit) -> None:
     """Under strict numerics, round every result to its narrow type, though the next operation widens it.
 
-    The emulation lets such pairs of conversions fall away: values would depend on what shares a loop.
+    The emulation lets such pairs of conversions fall away: values would depend on what shares a loop. Under
+    the others those stay of which something of a whole row is subtracted, as a maximum before exponentials.
     """
     if unit.options.numerics != "strict":
+        for generic in mlir.named(unit.module, "linalg.generic"):
+            _keep_distances(generic)
         return
     for op in mlir.named(unit.module, "arith.extf", "arith.truncf"):
         op.attributes["fastmath"] = mlir.attribute("#arith.fastmath<none>")
+
+
+def _keep_distances(generic: mlir.Op) -> None:
+    """A maximum is one of rounded elements: the distance of one that is not may be as large as a rounding."""
+    block = mlir.block_of(generic)
+    maps = [entry.value for entry in generic.attributes["indexing_maps"]]
+    rows = {
+        argument
+        for argument, place in zip(block.arguments, maps, strict=True)
+        if str(argument.type) in NARROW and len(place.results) < place.n_dims
+    }
+    for op in mlir.operations(block) if rows else []:
+        if mlir.name_of(op) != "arith.subf":
+            continue
+        element, most = (mlir.defining(operand) for operand in op.operands)
+        if element is None or most is None or mlir.name_of(element) != "arith.extf":
+            continue
+        if mlir.name_of(most) == "arith.extf" and most.operands[0] in rows:
+            element.attributes["fastmath"] = mlir.attribute("#arith.fastmath<none>")
 
 
 def select_as_integers(unit: Unit) -> None:
