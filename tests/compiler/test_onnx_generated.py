@@ -91,3 +91,21 @@ def test_a_normalization_has_the_type_of_its_scale(x: str, scale: str) -> None:
     draw.add(draw.array(x, (2, 3)), constant=False)
     draw.add(draw.array(scale, (3,)), constant=False)
     assert judge(draw.model()).outcome == "right"
+
+
+def test_erf_of_integers_is_refused_by_name() -> None:
+    draw = Draw("Erf", 13, np.random.default_rng(1))
+    draw.add(np.ones(3, np.int8), constant=False)
+    found = judge(draw.model())
+    assert (found.outcome, "onnx.Erf" in found.reason) == ("refused", True)
+
+
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize("last", [0, 1])
+def test_the_index_of_an_extreme_is_that_of_nan(op: str, last: int) -> None:
+    draw = Draw(op, 13, np.random.default_rng(1))
+    draw.add(np.array([[1, np.nan, 3, np.nan], [2, 2, 1, 1]], np.float32), constant=False)
+    draw.attributes = {"axis": 1, "keepdims": 0, "select_last_index": last}
+    (found,) = kernel_results(draw.model())
+    assert found[0] == (3 if last else 1)
+    assert found[1] == {("ArgMax", 0): 0, ("ArgMax", 1): 1, ("ArgMin", 0): 2, ("ArgMin", 1): 3}[op, last]

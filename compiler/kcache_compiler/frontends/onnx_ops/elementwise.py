@@ -69,6 +69,10 @@ def unary(n: Site) -> Value:
         return _unsigned(n, x)
     if op in ("ceil", "floor", "round_nearest_even") and x.element in INTEGERS:
         return x
+    if n.op == "Erf" and x.element not in FLOATS:
+        n.unsupported(
+            f"of {x.element}, which the standard allows and does not define: cast its input to floats"
+        )
     return n.b.unary(op, x)
 
 

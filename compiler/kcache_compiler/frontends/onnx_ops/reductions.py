@@ -71,12 +71,18 @@ def arg(n: Site) -> Value:
 
 
 def arg_extreme(n: Site, x: Value, axis: int, largest: bool, last: bool) -> Value:
-    """Return the index of the greatest or least along an axis: the first such one, or the last."""
+    """Return the index of the greatest or least along an axis: the first such one, or the last.
+
+    NaN is beyond all numbers, as the standard's reference has it.
+    """
     b = n.b
     extreme = b.reduce("maximum" if largest else "minimum", x, [axis], keep=True)
     index = b.iota("i64", x.dims, axis)
     outside = b.full(-1 if last else x.dims[axis], "i64", x.dims)
-    here = b.select(b.compare("EQ", x, extreme), index, outside)
+    chosen = b.compare("EQ", x, extreme)
+    if x.element in FLOATS:
+        chosen = b.binary("or", chosen, b.compare("NE", x, x))
+    here = b.select(chosen, index, outside)
     return b.reduce("maximum" if last else "minimum", here, [axis])
 
 
