@@ -38,6 +38,14 @@ AFTER = {
 }
 
 
+def _broadcast(before: str) -> str:
+    """The maximum of a row at each of its elements; by way of an axis of one element for some."""
+    if not before.endswith("more"):
+        return "%mb = stablehlo.broadcast_in_dim %m, dims = [0] : (V) -> T"
+    kept = "%mk = stablehlo.broadcast_in_dim %m, dims = [0] : (V) -> KEPT"
+    return f"{kept}\n  %mb = stablehlo.broadcast_in_dim %mk, dims = [0, 1] : (KEPT) -> T"
+
+
 def text(dtype: str, rows: int, before: str, after: str) -> str:
     body = f"""func.func @main(%x: T, %t: S) -> (T) {{
   %tb = stablehlo.broadcast_in_dim %t, dims = [] : (S) -> T
@@ -47,7 +55,7 @@ def text(dtype: str, rows: int, before: str, after: str) -> str:
   %least = stablehlo.convert %low : (tensor<f32>) -> S
   %zero = stablehlo.constant dense<0.0> : S
   %m = stablehlo.reduce(%p init: %least) applies stablehlo.maximum across dimensions = [1] : (T, S) -> V
-  %mb = stablehlo.broadcast_in_dim %m, dims = [0] : (V) -> T
+  {_broadcast(before)}
   %d = stablehlo.subtract %p, %mb : T
   %e = stablehlo.exponential %d : T
   %s = stablehlo.reduce(%e init: %zero) applies stablehlo.add across dimensions = [1] : (T, S) -> V
@@ -56,6 +64,7 @@ def text(dtype: str, rows: int, before: str, after: str) -> str:
   return %o : T
 }}
 """
+    body = body.replace("KEPT", f"tensor<{rows}x1x{dtype}>")
     types = {"T": f"tensor<{rows}x{SIZE}x{dtype}>", "V": f"tensor<{rows}x{dtype}>", "S": f"tensor<{dtype}>"}
     for name, kind in types.items():
         body = body.replace(f": {name}\n", f": {kind}\n").replace(f"({name})", f"({kind})")

@@ -137,7 +137,8 @@ def _keep_distances(generic: mlir.Op) -> None:
     rows = {
         argument
         for argument, place in zip(block.arguments, maps, strict=True)
-        if str(argument.type) in NARROW and len(place.results) < place.n_dims
+        if str(argument.type) in NARROW
+        and sum(mlir.plain_dim(axis) is not None for axis in place.results) < place.n_dims
     }
     for op in mlir.operations(block) if rows else []:
         if mlir.name_of(op) != "arith.subf":
