@@ -29,7 +29,7 @@ def measure(text: str, target: str) -> tuple[float, int, int]:
     kernel = compile_spec(canonical.spec_text, canonical.arg_spec, target, CompileOptions(), lambda _: None)
     seconds = time.process_time() - start
     code = next(kernel.artifacts[name] for name in ("so", "cubin", "ptx") if name in kernel.artifacts)
-    return seconds, len(code), len(kernel.interface.launches)
+    return seconds, len(code), len(kernel.interface.launches or kernel.interface.gpu_launches)
 
 
 def _tried(kind: str, count: int, target: str) -> tuple[float, int, int] | str:

@@ -9,6 +9,8 @@ from tests.recognition import edit
 from tests.recognition.corpus import read
 
 LAYERS = 48
+#: Operations of gradients, whose layers have hundreds.
+COUNT = 1000
 
 
 def stacked(layer: str, one_behind_the_other: bool = True) -> str:
@@ -43,10 +45,10 @@ def residual() -> str:
 
 NETWORKS: dict[str, Callable[[], str]] = {
     "48 transformer blocks": lambda: stacked("transformer_block"),
-    "48 gradients of transformer blocks": lambda: stacked("transformer_block_gradient", False),
+    "3 gradients of transformer blocks": lambda: blocks(COUNT, "transformer_block_gradient", False),
     "48 residual blocks": residual,
     "48 ResNet blocks with norms": lambda: stacked("resnet_block"),
-    "48 gradients of layer norms": lambda: stacked("layer_norm_gradient"),
+    "9 gradients of layer norms": lambda: blocks(COUNT, "layer_norm_gradient", True),
     "48 LSTM cells": lambda: stacked("lstm_cell"),
     "48 GRU cells": lambda: stacked("gru_cell"),
     "48 steps of Adam": lambda: stacked("adam", False),
