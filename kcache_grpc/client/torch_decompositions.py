@@ -7,6 +7,8 @@ import math
 from importlib import import_module
 from typing import Any
 
+from kcache_grpc.client import torch_core
+
 #: Ops that the service lowers better whole: products without a detour over flattened axes.
 _KEPT = ("linear.default", "matmul.default")
 #: Ops that the service cannot lower, and that PyTorch takes apart.
@@ -38,6 +40,7 @@ def decompositions() -> dict[Any, Any]:
     for overload in (aten.embedding_bag.default, aten.embedding_bag.padding_idx, aten._embedding_bag.default):
         table[overload] = _embedding_bag
     table[aten._embedding_bag_forward_only.default] = _embedding_bag
+    table.update(torch_core.rows())
     return table
 
 

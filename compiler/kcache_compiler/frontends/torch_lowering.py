@@ -51,6 +51,14 @@ _TRAINING = {
     "torch.aten.rrelu_with_noise": 4,
     "torch.aten.rrelu_with_noise_functional": 4,
 }
+_EXTREMES = frozenset(
+    f"torch.aten.{name}"
+    for name in (
+        *("max", "min", "amax", "amin", "max.dim", "min.dim", "argmax", "argmin", "aminmax", "max_pool1d"),
+        *("max_pool2d", "max_pool3d", "max_pool2d_with_indices", "max_pool3d_with_indices"),
+    )
+)
+_UNSIGNED = re.compile(r",(i1|ui8)>$")
 _OPERATOR = re.compile(r'name = "([\w.]+)"')
 
 
@@ -100,6 +108,11 @@ def _refuse(module: Native) -> None:
     for operation in mlir.all_operations(module.operation):
         if _RANDOM.match(name_of(operation)) or _trains(operation):
             reason = "it draws random numbers: draw them outside of the program, and pass them as an argument"
+            raise UnsupportedOp(name_of(operation), reason, mlir.describe_location(operation.location))
+        if name_of(operation) in _EXTREMES and _UNSIGNED.search(str(operation.operands[0].type)):
+            reason = (
+                "torch-mlir takes truth values and bytes for signed numbers here: convert them to i32 first"
+            )
             raise UnsupportedOp(name_of(operation), reason, mlir.describe_location(operation.location))
         if operation.name == "torch.operator":
             name = operation.attributes["name"].value

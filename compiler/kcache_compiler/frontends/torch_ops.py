@@ -1,7 +1,7 @@
 """Ops of the Torch dialect that are lowered here: torch-mlir has no lowering of them, or another meaning.
 
 torch-mlir takes ``aten.remainder`` for C's remainder, where PyTorch's has the sign of the divisor, and
-divides integers in f64, which is not exact above 2^53.
+divides integers in f64, which is not exact above 2^53, and rounds quotients of floats twice.
 """
 
 from __future__ import annotations
@@ -66,6 +66,9 @@ class _Site:
 
     def tensor(self, value: Native) -> Native:
         """An operand as a builtin tensor of the result's element type; numbers have rank 0."""
+        if getattr(value.owner, "name", "") == "torch.prim.NumToTensor.Scalar":
+            number = value.owner.operands[0]  # the tensor is of f32, whatever the number
+            value = number if getattr(number.owner, "name", "") in _CONSTANTS else value
         if getattr(value.owner, "name", "") in _CONSTANTS:
             number = value.owner.attributes["value"].value
             text = repr(float(number)) if self.is_float else str(self._wrapped(int(number)))
@@ -142,19 +145,64 @@ def _fmod(site: _Site) -> Native:
 
 
 def _divide(site: _Site) -> Native | None:
-    """Division of integers, rounded down or to zero; of floats torch-mlir's own."""
+    """Division rounded down, or of integers to zero; others are torch-mlir's own."""
     *operands, mode = site.operation.operands
-    if site.is_float or getattr(mode.owner, "name", "") != "torch.constant.str":
+    if getattr(mode.owner, "name", "") != "torch.constant.str":
         return None
+    down = mode.owner.attributes["value"].value == "floor"
+    if site.is_float and not down:
+        return None
+    return _quotient(site, operands, down)
+
+
+def _floor_divide(site: _Site) -> Native:
+    return _quotient(site, site.operation.operands, down=True)
+
+
+def _quotient(site: _Site, operands: Sequence[Native], down: bool) -> Native:
+    if site.is_float:
+        return site.result(_whole(site, operands))
     left, right = (site.tensor(operand) for operand in operands)
     quotient = site.elementwise("divide", [left, right])
-    if mode.owner.attributes["value"].value == "floor":
+    if down:
         rest = site.elementwise("remainder", [left, right])
         type = f"tensor<{site.element}>"
         one = site.op("stablehlo.constant", (), type, value=f"dense<1> : {type}")
         lower = site.elementwise("subtract", [quotient, one])
         quotient = site.elementwise("select", [_signs_differ(site, rest, right), lower, quotient])
     return site.result(quotient)
+
+
+def _whole(site: _Site, operands: Sequence[Native]) -> Native:
+    """As eager mode has it: of the exact quotient, 8 for 8.1 by 0.9, where 8.1 / 0.9 rounds to 9."""
+    element = site.element
+    site.element = "f32" if element in ("f16", "bf16") else element
+    left, right = (site.tensor(operand) for operand in operands)
+
+    def full(number: float) -> Native:
+        type = f"tensor<{site.element}>"
+        return site.op("stablehlo.constant", (), type, value=f"dense<{number!r}> : {type}")
+
+    rest = site.elementwise("remainder", [left, right])
+    quotient = site.elementwise("divide", [site.elementwise("subtract", [left, rest]), right])
+    lower = site.elementwise("subtract", [quotient, full(1.0)])
+    quotient = site.elementwise("select", [_signs_differ(site, rest, right), lower, quotient])
+    whole = site.op("stablehlo.floor", [quotient], str(quotient.type))
+    far = site.compare("GT", site.elementwise("subtract", [quotient, whole]), full(0.5))
+    whole = site.elementwise("select", [far, site.elementwise("add", [whole, full(1.0)]), whole])
+    plain = site.elementwise("divide", [left, right])
+    zero = site.elementwise("multiply", [plain, full(0.0)])  # with the quotient's sign
+    whole = site.elementwise("select", [site.compare("NE", quotient, full(0.0)), whole, zero])
+    divides = site.op(
+        "chlo.broadcast_compare",
+        [right, full(0.0)],
+        str(right.type).replace(f"{site.element}>", "i1>"),
+        comparison_direction="#chlo<comparison_direction NE>",
+        compare_type="#chlo<comparison_type FLOAT>",
+    )
+    whole = site.elementwise("select", [divides, whole, plain])
+    site.element = element
+    return whole if str(whole.type).endswith(f"{element}>") else site.convert(whole, site.dims)
 
 
 def _chlo(name: str) -> Callable[[_Site], Native]:
@@ -173,6 +221,8 @@ _LOWERINGS: dict[str, Callable[[_Site], Native | None]] = {
     "torch.aten.fmod.Tensor": _fmod,
     "torch.aten.div.Tensor_mode": _divide,
     "torch.aten.div.Scalar_mode": _divide,
+    "torch.aten.floor_divide": _floor_divide,
+    "torch.aten.floor_divide.Scalar": _floor_divide,
     "torch.aten.erfinv": _chlo("chlo.erf_inv"),
     "torch.aten.lgamma": _chlo("chlo.lgamma"),
     "torch.aten.digamma": _chlo("chlo.digamma"),

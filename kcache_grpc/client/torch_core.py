@@ -1,0 +1,263 @@
+"""Operations of ATen's core set that torch-mlir does not lower, or not as eager mode has them, taken apart.
+
+Static shapes decide the loops here; what has symbols for sizes is left as it is (``NotImplemented``).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+
+def rows() -> dict[Any, Any]:
+    """ATen operation -> what it is replaced by."""
+    aten: Any = import_module("torch").ops.aten
+    return {
+        aten.div.Tensor_mode: _by_tensor(aten.div.Tensor_mode),
+        aten.floor_divide.default: _by_tensor(aten.floor_divide.default),
+        **{
+            operation: _in_int32(operation)
+            for operation in (
+                *(aten.max.default, aten.min.default, aten.amax.default, aten.amin.default),
+                *(aten.max.dim, aten.min.dim, aten.argmax.default, aten.argmin.default),
+            )
+        },
+        aten.bitwise_and.Scalar: _with_tensor(aten.bitwise_and.Tensor),
+        aten.bitwise_or.Scalar: _with_tensor(aten.bitwise_or.Tensor),
+        aten.bitwise_xor.Scalar: _with_tensor(aten.bitwise_xor.Tensor),
+        aten._cdist_forward.default: _cdist,
+        aten._pdist_forward.default: _pdist,
+        aten._adaptive_avg_pool3d.default: _adaptive_avg_pool3d,
+        aten._adaptive_avg_pool2d_backward.default: _adaptive_avg_pool2d_backward,
+        aten.avg_pool2d_backward.default: _avg_pool2d_backward,
+        aten.max_pool2d_with_indices.default: _max_pool2d,
+        aten.max_pool3d_with_indices.default: _max_pool3d,
+        aten.max_pool2d_with_indices_backward.default: _max_pool2d_backward,
+    }
+
+
+# -- numbers and truth values
+
+
+def _with_tensor(operation: Any) -> Any:
+    """An operation of a tensor and a number as that of two tensors."""
+
+    def decomposed(x: Any, number: Any) -> Any:
+        torch: Any = import_module("torch")
+        dtype = torch.result_type(x, number)
+        return operation(x.to(dtype), torch.full((), number, dtype=dtype))
+
+    return decomposed
+
+
+def _by_tensor(operation: Any) -> Any:
+    """A number that a tensor is divided by, as a tensor: torch-mlir's importer rounds it to f32."""
+
+    def decomposed(x: Any, y: Any, **named: Any) -> Any:
+        torch: Any = import_module("torch")
+        if isinstance(y, torch.Tensor) or not x.is_floating_point():
+            return NotImplemented
+        wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+        return operation(x, torch.full((), y, dtype=wide), **named)
+
+    return decomposed
+
+
+def _in_int32(operation: Any) -> Any:
+    """Extremes of truth values and bytes: torch-mlir begins them with those of signed numbers."""
+
+    def decomposed(x: Any, *arguments: Any, **named: Any) -> Any:
+        torch: Any = import_module("torch")
+        if x.dtype not in (torch.bool, torch.uint8):
+            return NotImplemented
+        found = operation(x.to(torch.int32), *arguments, **named)
+        if isinstance(found, torch.Tensor):
+            return found if found.dtype == torch.int64 else found.to(x.dtype)
+        return found[0].to(x.dtype), found[1]
+
+    return decomposed
+
+
+# -- distances
+
+
+def _cdist(x: Any, y: Any, p: float, mode: int | None = None) -> Any:
+    """Distances of each row from each other row, by the p-norm of their difference."""
+    return _norm(x.unsqueeze(-2) - y.unsqueeze(-3), p)
+
+
+def _pdist(x: Any, p: float = 2.0) -> Any:
+    """Distances of each row from all that follow it."""
+    torch: Any = import_module("torch")
+    count = x.shape[0]
+    if not isinstance(count, int):
+        return NotImplemented
+    if count < 2:
+        return x.new_zeros((0,))
+    parts = [_norm(x.narrow(0, i, 1) - x.narrow(0, i + 1, count - i - 1), p) for i in range(count - 1)]
+    return torch.cat(parts)
+
+
+def _norm(difference: Any, p: float) -> Any:
+    torch: Any = import_module("torch")
+    size = difference.abs()
+    if p == 0:
+        return (size != 0).to(size.dtype).sum(-1)
+    if p == float("inf"):
+        empty = size.shape[-1] == 0
+        return size.sum(-1) if empty else torch.amax(size, -1)
+    if p == 1:
+        return size.sum(-1)
+    if p == 2:
+        return torch.sqrt((size * size).sum(-1))
+    return torch.pow(torch.pow(size, p).sum(-1), 1 / p)
+
+
+# -- pools
+
+
+def _bounds(size: int, out: int) -> list[tuple[int, int]]:
+    """The windows of an adaptive pool along one axis."""
+    return [(i * size // out, -(-(i + 1) * size // out)) for i in range(out)]
+
+
+def _are_known(*sizes: Any) -> bool:
+    return all(type(size) is int for size in sizes)
+
+
+def _adaptive_avg_pool3d(x: Any, output_size: Sequence[Any]) -> Any:
+    """Means of windows, axis by axis: the windows of a cell are those of its three places."""
+    torch: Any = import_module("torch")
+    if not _are_known(*x.shape[-3:], *output_size):
+        return NotImplemented
+    wide = x.to(torch.float32) if x.dtype in (torch.float16, torch.bfloat16) else x
+    for axis, out in zip((-3, -2, -1), output_size, strict=True):
+        windows = _bounds(wide.shape[axis], out)
+        means = [wide.narrow(axis, start, end - start).mean(axis, keepdim=True) for start, end in windows]
+        wide = torch.cat(means, axis)
+    return wide.to(x.dtype)
+
+
+def _adaptive_avg_pool2d_backward(grad: Any, x: Any) -> Any:
+    """Each element's share of the gradients of its windows."""
+    if not _are_known(*x.shape[-2:], *grad.shape[-2:]):
+        return NotImplemented
+    for axis in (-2, -1):
+        windows = _bounds(x.shape[axis], grad.shape[axis])
+        counts = [end - start for start, end in windows]
+        grad = _spread(grad, axis, windows, counts, x.shape[axis])
+    return grad
+
+
+def _avg_pool2d_backward(
+    grad: Any,
+    x: Any,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Any:
+    """As above, of windows with a stride, which may lie over padding."""
+    if not _are_known(*x.shape[-2:], *grad.shape[-2:]):
+        return NotImplemented
+    kernel = [*kernel_size] * (2 // len(kernel_size))
+    steps = [*(stride or kernel)] * (2 // len(stride or kernel))
+    pads = [*padding] * (2 // len(padding))
+    for i, axis in enumerate((-2, -1)):
+        size = x.shape[axis]
+        starts = [place * steps[i] - pads[i] for place in range(grad.shape[axis])]
+        padded = [(start, min(start + kernel[i], size + pads[i])) for start in starts]
+        windows = [(max(start, 0), min(end, size)) for start, end in padded]
+        counts = [end - start for start, end in (padded if count_include_pad else windows)]
+        grad = _spread(grad, axis, windows, counts if divisor_override is None else None, size)
+    return grad if divisor_override is None else grad / divisor_override
+
+
+def _spread(
+    grad: Any, axis: int, windows: Sequence[tuple[int, int]], counts: Sequence[int] | None, size: int
+) -> Any:
+    """Each window's gradient, divided by its count, at each place of the window, added up."""
+    torch: Any = import_module("torch")
+    total = torch.zeros_like(grad.narrow(axis, 0, 1)).repeat_interleave(size, axis)
+    for place, (start, end) in enumerate(windows):
+        if end <= start:
+            continue
+        share = grad.narrow(axis, place, 1)
+        share = share if counts is None else share / counts[place]
+        low, high = (-1 - axis) * [0, 0], [start, size - end]
+        spread = share.expand(*(end - start if d == grad.dim() + axis else -1 for d in range(grad.dim())))
+        total = total + torch.constant_pad_nd(spread, [*low, *high])
+    return total
+
+
+def _max_pool2d(
+    x: Any, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+) -> Any:
+    """A stride that is not given is the kernel's size: torch-mlir takes it for 1."""
+    operation: Any = import_module("torch").ops.aten.max_pool2d_with_indices.default
+    if stride:
+        return NotImplemented
+    return operation(x, kernel_size, kernel_size, padding, dilation, ceil_mode)
+
+
+def _max_pool3d(
+    x: Any, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+) -> Any:
+    """The greatest of all elements at one place of a window, place by place; NaN is above all."""
+    torch: Any = import_module("torch")
+    sizes = x.shape[-3:]
+    if not _are_known(*sizes) or ceil_mode or not x.dtype.is_floating_point:
+        return NotImplemented
+    kernel, pads, spread = (
+        [*given] * (3 // len(given)) for given in map(_listed, (kernel_size, padding, dilation))
+    )
+    steps = [*_listed(stride or kernel_size)]
+    steps *= 3 // len(steps)
+    counts = [
+        (size + 2 * pad - d * (k - 1) - 1) // step + 1
+        for size, pad, d, k, step in zip(sizes, pads, spread, kernel, steps, strict=True)
+    ]
+    margins = [margin for pad in reversed(pads) for margin in (pad, pad)]
+    padded = torch.constant_pad_nd(x, margins, float("-inf"))
+    flat = torch.arange(sizes[0] * sizes[1] * sizes[2]).reshape(sizes).expand(x.shape)
+    places = torch.constant_pad_nd(flat, margins, -1)
+    best: tuple[Any, Any] | None = None
+    for offset in itertools.product(*map(range, kernel)):
+        value, place = padded, places
+        for i, axis in enumerate((-3, -2, -1)):
+            first = offset[i] * spread[i]
+            last = first + (counts[i] - 1) * steps[i] + 1
+            rank = x.dim() + axis
+            value, place = (torch.ops.aten.slice(one, rank, first, last, steps[i]) for one in (value, place))
+        if best is None:
+            best = value, place
+            continue
+        above = (value > best[0]) | torch.isnan(value) | (best[1] < 0)
+        best = torch.where(above, value, best[0]), torch.where(above, place, best[1])
+    return best
+
+
+def _listed(given: Any) -> Sequence[int]:
+    return [given] if isinstance(given, int) else given
+
+
+def _max_pool2d_backward(
+    grad: Any,
+    x: Any,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+    indices: Any,
+) -> Any:
+    """Each window's gradient is added where its greatest element was."""
+    if not _are_known(*x.shape, *grad.shape):
+        return NotImplemented
+    outer = x.shape[:-2]
+    total = x.new_zeros((*outer, x.shape[-2] * x.shape[-1]))
+    return total.scatter_add(-1, indices.reshape(*outer, -1), grad.reshape(*outer, -1)).reshape(x.shape)

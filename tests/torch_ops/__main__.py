@@ -1,0 +1,64 @@
+"""``python -m tests.torch_ops``: what becomes of PyTorch's own samples of its operations.
+
+Each operation that PyTorch tests, in f32, i64, i1 and bf16 where it has them, with one of its samples that
+the seed draws: exported by ``torch.export``, compiled, and compared with eager mode. ``--part I/N`` takes the
+I-th of N parts, ``--op`` and ``--dtype`` choose, ``--seconds`` begins no batch after so many.
+
+Status 1 when a result is wrong, a process ended, or a stage failed without naming the operation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import sys
+import time
+from collections import Counter
+
+from tests.ops.generated.drive import Case, cases
+from tests.torch_ops.samples import pairs
+
+CHILD = "tests.torch_ops.child"
+BAD = ("wrong", "crash", "error")
+
+
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.torch_ops")
+    parser.add_argument("--part", default="1/1")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--op", nargs="*", default=())
+    parser.add_argument("--dtype", nargs="*", default=())
+    parser.add_argument("--seconds", type=float, default=math.inf)
+    parser.add_argument(
+        "--core", action="store_true", help="names the operations of ATen's core set that are right"
+    )
+    given = parser.parse_args()
+    part, of = map(int, given.part.split("/"))
+    asked = [
+        (op, dtype)
+        for op, dtype in pairs()
+        if (not given.op or op in given.op) and (not given.dtype or dtype in given.dtype)
+    ][part - 1 :: of]
+    end = time.monotonic() + given.seconds
+    found: list[Case] = []
+    for case in itertools.takewhile(
+        lambda _: time.monotonic() < end, cases(asked, len(asked), given.seed, module=CHILD)
+    ):
+        found.append(case)
+        if case.outcome != "right":
+            reason = case.reason.replace("\n", " ")[:300]
+            sys.stdout.write(f"{case.outcome}: {case.op} {case.dtype}: {reason}\n")
+            sys.stdout.flush()
+    if given.core:
+        core = sorted({name for case in found for name in case.classes})
+        sys.stdout.write(f"ATen's core set, {len(core)} operations: {' '.join(core)}\n")
+    counts = Counter(case.outcome for case in found)
+    words = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+    sys.stdout.write(f"{len(found)} samples: {words}\n")
+    return int(any(case.outcome in BAD for case in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

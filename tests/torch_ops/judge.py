@@ -1,0 +1,90 @@
+"""What becomes of a sample: exported, compiled, run, compared with eager mode."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from kcache_compiler import canonicalize, compile_spec
+from kcache_compiler.errors import CompilerError, UnsupportedOp
+from kcache_compiler.types import CompileOptions
+from kcache_grpc.client.torch_program import torch_program
+from kcache_grpc.errors import ArgumentError
+from kcache_grpc.errors import UnsupportedOp as NotImported
+from tests.compiler.codegen_harness import NUMPY, Kernel
+from tests.compiler.torch_modules import Function
+from tests.ops.generated.judge import Verdict
+from tests.torch_ops.samples import Sample
+
+#: Relative to the number, and to the result's largest number, by the bytes of a real number.
+_TOLERANCES = {2: (2e-2, 1e-2), 4: (5e-5, 2e-5), 8: (1e-7, 1e-8)}
+
+
+def judge(given: Sample) -> tuple[Verdict, list[str]]:
+    """The verdict, and the operations of ATen's core set in the program where it is right.
+
+    ``no-oracle``: eager mode or ``torch.export`` itself refuses it, or a result is no tensor.
+    """
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        try:
+            wanted = pytree.tree_leaves(given.function(*(x.clone() for x in given.tensors)))
+            exported = torch.export.export(Function(given.function), given.tensors)
+        except Exception as error:  # code of another project
+            return Verdict("no-oracle", f"PyTorch: {type(error).__name__}: {str(error)[:100]}"), []
+    if not wanted or not all(isinstance(one, torch.Tensor) for one in wanted):
+        return Verdict("no-oracle", "a result that is no tensor"), []
+    try:
+        got = _results(exported, given.tensors)
+    except (UnsupportedOp, NotImported, ArgumentError) as error:
+        return Verdict("refused", f"{type(error).__name__}: {error}"), []
+    except CompilerError as error:
+        return Verdict("error", f"{type(error).__name__}: {error}"), []
+    why = next((why for x, y in zip(got, map(array_of, wanted), strict=True) if (why := _apart(x, y))), "")
+    return (Verdict("wrong", why), []) if why else (Verdict("right"), _core(exported))
+
+
+def _core(exported: Any) -> list[str]:
+    targets = {node.target for node in exported.graph.nodes if node.op == "call_function"}
+    return sorted(str(one) for one in targets if torch.Tag.core in getattr(one, "tags", ()))
+
+
+def _results(exported: Any, tensors: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
+    text, bound = torch_program(exported)
+    found = canonicalize(text, "torch", "strict")
+    options = CompileOptions(numerics="strict", opt_level=1)
+    kernel = Kernel(compile_spec(found.spec_text, found.arg_spec, "x86-64-v3", options, lambda _: None))
+    constants = [np.frombuffer(c.content, NUMPY[c.type.dtype]).reshape(c.type.dims) for c in found.constants]
+    return kernel(*(array_of(x) for x in bound.complete(tensors)), *constants)
+
+
+def array_of(tensor: Any) -> np.ndarray:
+    """The elements of a tensor."""
+    tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.numpy()
+
+
+def _apart(got: np.ndarray, want: np.ndarray) -> str:
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return f"{got.dtype}{list(got.shape)} should be {want.dtype}{list(want.shape)}"
+    off = got != want if want.dtype.kind in "iub" else _far(got, want)
+    if not np.any(off):
+        return ""
+    at = int(np.flatnonzero(off)[0])
+    return f"{np.count_nonzero(off)} of {off.size} differ: {got.flat[at]} at {at} should be {want.flat[at]}"
+
+
+def _far(got: np.ndarray, want: np.ndarray) -> np.ndarray:
+    if want.dtype.kind == "c":
+        return _far(got.real, want.real) | _far(got.imag, want.imag)
+    relative, of_largest = _TOLERANCES[want.dtype.itemsize]
+    x, y = got.astype(np.float64), want.astype(np.float64)
+    largest = float(np.max(np.abs(y[np.isfinite(y)]), initial=0.0))
+    return ~np.isclose(x, y, rtol=relative, atol=of_largest * min(largest, 1e3), equal_nan=True)
