@@ -30,8 +30,8 @@ _TEXT = """\
 
 Made by `python -m tests.ops.generated.coverage write` from the runs by hand that
 [support.md](support.md) counts, of several versions of the compiler, and from one with seed 6024, left out
-there as one program was wrong before a mend. For every operation: which values of its attributes its programs had
-(read from the text of each program, `tests/ops/generated/classes.py`), in how many of its dtypes. A pair
+there as one program was wrong before a mend. For every operation: which values of its attributes its programs
+had (read from the text of each program, `tests/ops/generated/classes.py`), in how many of its dtypes. A pair
 is a class of values of one attribute and a dtype: all that `tests/ops/generated/stated.py` names, but those
 that the specification, or what an oracle can tell, forbids, with the reasons below.
 Only programs whose results agreed with the oracle count. `python -m tests.ops.generated --aim` draws programs
