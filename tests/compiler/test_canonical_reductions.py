@@ -154,6 +154,36 @@ def test_an_integer_that_wraps_is_not_the_number_of_elements(
     assert (" = extent" in form.spec_text) == known
 
 
+def of_halves(size: int, divisor: str) -> str:
+    """A sum in f16, divided by a number of f16, or by one that is rounded to f16."""
+    return f"""func.func @main(%x: tensor<{size}xf16>) -> tensor<f16> {{
+    %z = stablehlo.constant dense<0.0> : tensor<f16>
+    {divisor}
+    %s = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [0] : (tensor<{size}xf16>, tensor<f16>) -> tensor<f16>
+    %r = stablehlo.divide %s, %n : tensor<f16>
+    return %r : tensor<f16> }}"""
+
+
+@pytest.mark.parametrize(
+    ("size", "divisor", "known"),
+    [
+        (65519, "%n = stablehlo.constant dense<65504.0> : tensor<f16>", True),
+        (65520, "%n = stablehlo.constant dense<2.0> : tensor<f16>", False),
+        (65520, "%n = stablehlo.constant dense<0x7C00> : tensor<f16>", False),
+        (70000, "%m = stablehlo.constant dense<70000> : tensor<i32>", True),
+    ],
+)
+def test_more_elements_than_f16_counts(size: int, divisor: str, known: bool) -> None:
+    if divisor.startswith("%m"):
+        divisor += "\n    %n = stablehlo.convert %m : (tensor<i32>) -> tensor<f16>"
+    text = of_halves(size, divisor)
+    form = canonicalize(text.encode(), "stablehlo")
+    x = [f"dense<1.0> : tensor<{size}xf16>"]
+    one, other = evaluate([(text, x), (render(form.spec_text, form.arg_spec), x)])
+    assert one == other
+    assert (" = extent" in form.spec_text) == known
+
+
 def test_where_a_reduction_starts_is_not_what_it_repeats() -> None:
     text = """func.func @main(%x: tensor<5x4xi8>, %s: tensor<i8>) -> tensor<5x4xi8> {
     %n = stablehlo.constant dense<2> : tensor<i8>

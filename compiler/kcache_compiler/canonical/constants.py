@@ -166,10 +166,18 @@ def _part(number: str, element: str, code: str) -> bytes:
             return int(number, 16).to_bytes(width, "little")
         if element == "bf16":
             return _bfloat16(float(number))
-        return struct.pack(f"<{code}", float(number))
+        return _packed(float(number), code)
     value = int(number, 0)
     width = struct.calcsize(code)
     return (value % (1 << 8 * width)).to_bytes(width, "little")
+
+
+def _packed(value: float, code: str) -> bytes:
+    """Round to the nearest float of a struct code, to infinity where that is too large."""
+    try:
+        return struct.pack(f"<{code}", value)
+    except OverflowError:
+        return struct.pack(f"<{code}", math.copysign(math.inf, value))
 
 
 def _bfloat16(value: float) -> bytes:

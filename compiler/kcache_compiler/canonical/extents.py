@@ -12,6 +12,7 @@ over N.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -47,6 +48,9 @@ _HANDING_ON = frozenset({("multiply", 0), ("multiply", 1), ("divide", 1), ("subt
 
 #: Operations that write a value where others look it up: gradients of sums over what was read there.
 _PLACING = frozenset({"scatter", "select", "dynamic_update_slice", "pad", "concatenate"})
+
+#: What is no finite number of an element that is too narrow for some number of elements.
+_INFINITE = {"f16": 65520}
 
 #: How far is looked between a constant and a sum, each way, in conversions and views; arithmetic counts more.
 _STEPS = 64
@@ -324,8 +328,8 @@ class _Search:
 
 
 def _holds(element: str, number: float) -> bool:
-    """Whether an element can be the number: integers must not wrap, floats may round."""
-    return is_float(element) or number <= limits_of(element)[1]
+    """Whether an element can be the number: integers must not wrap; floats may round, but not to infinity."""
+    return number < _INFINITE.get(element, math.inf) if is_float(element) else number <= limits_of(element)[1]
 
 
 def _parts(size: int) -> list[int]:
