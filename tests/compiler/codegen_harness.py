@@ -151,10 +151,13 @@ def _shape(kind: TensorType, symbols: dict[str, int]) -> tuple[int, ...]:
     return tuple(dim if isinstance(dim, int) else evaluate_text(dim, symbols) for dim in kind.dims)
 
 
-def compile_text(text: str, target: str = "x86-64-v2", opt_level: int = 3) -> CompiledKernel:
+def compile_text(
+    text: str, target: str = "x86-64-v2", opt_level: int = 3, numerics: str = "default"
+) -> CompiledKernel:
     """The kernel of a module, all of whose arguments are inputs."""
-    return lower_module(text, len(text), target, CompileOptions(opt_level=opt_level), lambda _: None)
+    options = CompileOptions(numerics=numerics, opt_level=opt_level)
+    return lower_module(text, len(text), target, options, lambda _: None)
 
 
-def kernel_of(text: str, target: str = "x86-64-v2", opt_level: int = 3) -> Kernel:
-    return Kernel(compile_text(text, target, opt_level))
+def kernel_of(text: str, target: str = "x86-64-v2", opt_level: int = 3, numerics: str = "default") -> Kernel:
+    return Kernel(compile_text(text, target, opt_level, numerics))

@@ -96,19 +96,20 @@ def gelu(x: Expr) -> Expr:
     """x P(x) for the distribution function P of the normal distribution, as max(x, 0) - a P(-a) with a = |x|.
 
     P(-a) = 2**(L(a) - a^2 log2(e)/2), L a polynomial. What rounding takes from the square joins late.
+    The factor of P(-a) is not limited below 0: -inf times its 0 is the NaN that the operations give.
     """
     fmt = x.fmt
-    a = minimum(_GELU_END, absolute(x))
+    below = maximum(-_GELU_END, -absolute(x))
     head, tail = c.HALF_LOG2E_f32
-    curve = horner(a - _GELU_CENTER, c.GELU_f32)
-    square = a * a
-    lost = fma(a, a, -square)
+    curve = horner(-_GELU_CENTER - below, c.GELU_f32)
+    square = below * below
+    lost = fma(below, below, -square)
     shifted = fma(square, -head, curve) + lifted(fmt)
     k = shifted - lifted(fmt)
     rest = fma(lost, -head, fma(square, -tail, curve))
     r = fma(square, -head, -k) + rest
-    power = fma(r, horner(r, c.EXP2_f32), 1.0) * lifted_power(bits(shifted), fmt) * -(2.0**-LIFT)
-    return fma(power, a, maximum(0.0, x))
+    power = fma(r, horner(r, c.EXP2_f32), 1.0) * lifted_power(bits(shifted), fmt) * 2.0**-LIFT
+    return fma(power, minimum(below, x), maximum(0.0, x))
 
 
 def erf_inv(x: Expr) -> Expr:
