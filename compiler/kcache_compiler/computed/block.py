@@ -24,6 +24,8 @@ class Block:
         self.tuples: dict[tuple[int, int], tuple[Ref, ...]] = {}
         #: Numbers that may be below 0, which no value of the code is: by node and result.
         self.unspoken: set[tuple[int, int]] = set()
+        #: Scalars that are of one bit in the program: by node and result.
+        self.truths: set[tuple[int, int]] = set()
 
     def add(self, node: Node) -> list[Ref]:
         self.nodes.append(node)

@@ -16,6 +16,8 @@ from kcache_compiler.frontends.open_calls import WINDOW
 
 #: Which operands of a call say the shapes of its results, one each.
 _SHAPES = re.compile(r"indices_of_shape_operands = dense<\[?([\d, ]*)\]?> : tensor<\d+xi64>")
+#: Windows of one element each, as ``kcache_compiler.frontends.open_calls`` writes them.
+_SINGLE = re.compile(r"window_dimensions = array<i64(: 1(, 1)*)?>")
 #: What a call says of its operands by their places, which does not change what it means here.
 _PLACES = ("indices_of_shape_operands", "operand_layouts", "result_layouts", "output_operand_aliases")
 
@@ -49,7 +51,7 @@ class Calls(Step):
         """A window whose numbers are computed, of the results of one of single elements."""
         count = len(self.node.results)
         single, index = self._made(self.operands[0]), self.operands[0].node
-        if single is None or single.op != "reduce_window" or "padding" in single.attributes:
+        if single is None or single.op != "reduce_window" or not _SINGLE.fullmatch(single.attributes):
             raise Unresolved("windows that are not known")
         if [(ref.node, ref.result) for ref in self.operands[:count]] != [(index, n) for n in range(count)]:
             raise Unresolved("windows of several operations")

@@ -24,13 +24,14 @@ _ARITHMETIC = {
     "arith.subi": "subtract",
     "arith.muli": "multiply",
     "arith.divsi": "divide",
-    "arith.floordivsi": "divide",
     "arith.remsi": "remainder",
     "arith.maxsi": "maximum",
     "arith.minsi": "minimum",
 }
 #: Of ``arith.cmpi``, by its numbers: signed ones, as sizes are.
 _PREDICATES = ("EQ", "NE", "LT", "LE", "GT", "GE")
+#: What sizes are written in: narrower integers might not hold them.
+_WIDE = ("i32", "i64", "index")
 _DIRECTION = re.compile(r"comparison_direction (\w+)")
 
 
@@ -53,13 +54,27 @@ class Dialects(Narrowed):
         return self._size(self.symbols.formula(dims[axis]))
 
     def _op_arith_index_cast(self) -> list[Ref]:
-        """The same number: sizes fit every integer that they are written in."""
-        found = self._numbers(0)
-        return self._size(found[0]) if self.node.results[0].dims is None else self._plain()
+        """The same number: sizes fit every integer that they are written in. A truth has a sign there."""
+        if self.node.results[0].dims is not None:
+            return self._plain()
+        (number,) = self._numbers(0)
+        if self.node.results[0].element not in _WIDE or self._is_truth(0):
+            raise Unresolved("integers that may not hold a size")
+        return self._size(number)
 
     _op_arith_extsi = _op_arith_index_cast
-    _op_arith_extui = _op_arith_index_cast
     _op_arith_trunci = _op_arith_index_cast
+
+    def _op_arith_extui(self) -> list[Ref]:
+        (number,) = self._numbers(0)
+        if self.node.results[0].dims is not None or self.symbols.range(number)[0] < 0:
+            raise Unresolved("a number that may be below 0 without its sign")
+        return self._size(number)
+
+    def _is_truth(self, position: int) -> bool:
+        """Whether an operand is an integer of one bit."""
+        ref = self.operands[position]
+        return (ref.node, ref.result) in self.block.truths
 
     def _op_arith_addi(self) -> list[Ref]:
         return self._scalar_of(_ARITHMETIC[self.node.op], "", "i64")
@@ -67,16 +82,30 @@ class Dialects(Narrowed):
     _op_arith_subi = _op_arith_addi
     _op_arith_muli = _op_arith_addi
     _op_arith_divsi = _op_arith_addi
-    _op_arith_floordivsi = _op_arith_addi
     _op_arith_remsi = _op_arith_addi
     _op_arith_maxsi = _op_arith_addi
     _op_arith_minsi = _op_arith_addi
+
+    def _op_arith_floordivsi(self) -> list[Ref]:
+        """Down, below 0 too."""
+        (left,), (right,) = self._numbers(0), self._numbers(1)
+        most = self.symbols.range(left)[1]
+        if most is None or most > 0:
+            return self._scalar_of("divide", "", "i64")
+        if self.symbols.range(right)[0] < 1 or self.node.results[0].element not in _WIDE:
+            raise Unresolved(self.node.op)
+        a = self.symbols.apply
+        return self._size(a("-", 0, a("ceildiv", a("-", 0, left), right)))
 
     def _op_arith_cmpi(self) -> list[Ref]:
         found = re.search(r"predicate = (\d+)", self.node.attributes)
         if found is None or int(found[1]) >= len(_PREDICATES) or self.node.results[0].dims is not None:
             raise Unresolved(self.node.op)
-        return self._scalar_of("compare", _PREDICATES[int(found[1])], "i1")
+        direction = _PREDICATES[int(found[1])]
+        ordered = direction not in ("EQ", "NE")
+        if ordered and any(map(self._is_truth, range(2))):
+            raise Unresolved("an order of truths")
+        return self._scalar_of("compare", direction, "i1")
 
     def _op_arith_select(self) -> list[Ref]:
         return self._scalar_of("select", "", "i64")
@@ -84,6 +113,8 @@ class Dialects(Narrowed):
     def _scalar_of(self, op: str, attributes: str, element: str) -> list[Ref]:
         known = [self._numbers(place) for place in range(len(self.operands))]
         made = self.walk.arithmetic.compute(op, attributes, element, known)
+        if self.node.results[0].element not in (*_WIDE, "i1" if element == "i1" else ""):
+            raise Unresolved("integers that may not hold a size")
         if made is None or self.node.results[0].dims is not None:
             raise Unresolved(self.node.op)
         return self._size(made[0])
@@ -122,6 +153,8 @@ class Dialects(Narrowed):
             self.block.unspoken.add((refs[0].node, refs[0].result))
         else:
             refs = self._add(Node("extent", size_text(self.symbols.size(formula)), (), (), (_SCALAR,)))
+        if self.node.results[0].element == "i1":
+            self.block.truths.add((refs[0].node, refs[0].result))
         return self._know(refs, [formula])
 
     def _as(self, ref: Ref, element: str) -> Ref:

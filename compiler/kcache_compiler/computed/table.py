@@ -205,11 +205,11 @@ class Symbols:
         return truth if some else normal(apply("-", 1, truth))
 
     def _rest(self, formula: Formula) -> tuple[Formula, int] | None:
-        """What is divided, and by which number, of a symbol that is the rest."""
+        """What is divided, which is not below 0, and by which number, of a symbol that is the rest."""
         shown = self.definitions.get(formula) if isinstance(formula, str) else None
         if not isinstance(shown, tuple) or shown[0] != "%" or not isinstance(shown[2], int):
             return None
-        return (shown[1], shown[2]) if shown[2] > 0 else None
+        return (shown[1], shown[2]) if shown[2] > 0 and self.range(shown[1])[0] >= 0 else None
 
     def _quotient(self, of: Formula, by: int) -> Formula:
         """Rounded down, as a symbol."""
@@ -220,7 +220,8 @@ class Symbols:
         return bool(symbols_in(self.formula(size)) & set(self.definitions))
 
     def _divided(self, operator: str, left: Formula, by: int) -> Formula | None:
-        """Of a sum: what of it is divided, and one quotient or rest of what is not; None of no sum.
+        """Of a sum: what of it is divided, and one quotient or rest of what is not; None of no sum, and where
+        what is not divided may be below 0.
 
         Half of what may be odd is written by the half that is rounded down: both halves are the whole.
         """
@@ -234,6 +235,8 @@ class Symbols:
         odd = rest.get((), 0)
         if not rest.keys() - {()}:
             return odd % by if operator == "%" else divided
+        if self.range(formula_of({**rest, (): 0}))[0] < 0:
+            return None
         if operator == "%":
             return (
                 None
