@@ -82,7 +82,8 @@ which dtypes is in [coverage.md](coverage.md).
 Sizes may be open (`?`, the symbolic shapes of `jax.export`), and computed of other sizes; what is compiled,
 checked when the kernel runs, or refused is in [open-sizes.md](open-sizes.md). `fft` takes
 lengths whose prime factors are at most 4096. `rng_bit_generator` gives XLA's bits: its default is Philox.
-`einsum` and `unary_einsum` take any letters, twice in an operand or summed over, and no `...`. `rng` gives
+`einsum` and `unary_einsum` take any letters, twice in an operand or summed over, and no `...`; letters
+that one operand alone has are summed first, in its dtype. `rng` gives
 the numbers of a Philox whose key is the number of the draw in the program, the same ones in each run.
 Quantized elements: [quantization.md](quantization.md).
 A dtype that is not listed was not seen to

@@ -261,12 +261,32 @@ def _any_einsum(draft: Draft) -> OpProgram:
     given = [
         numbers(draft.dtype, content, shape) for content, shape in zip(draft.inputs, shapes, strict=True)
     ]
-    with np.errstate(invalid="ignore", over="ignore"):
-        made = np.einsum(config, *given)
-    made = made != 0 if draft.dtype == "i1" else made
-    expected = [stored(draft.dtype, np.ascontiguousarray(made))]
+    if count == 2:
+        pairs = zip(given, terms, reversed(terms), strict=True)
+        given, terms = zip(
+            *(_summed(draft, array, term, other, order) for array, term, other in pairs), strict=True
+        )
+    made = _contracted(draft, f"{','.join(terms)}->{''.join(order)}", *given)
+    expected = [stored(draft.dtype, made)]
     results = draft.call(operands, [(draft.dtype, result)], f'einsum_config = "{config}"')
     return draft.program(results, absolute=16 * absolute * max(summed, 1), expected=expected)
+
+
+def _summed(
+    draft: Draft, given: np.ndarray, term: str, other: str, order: list[str]
+) -> tuple[np.ndarray, str]:
+    """An operand and its letters after the sums over those that it alone has, which are rounded."""
+    if all(letter in other or letter in order for letter in term):
+        return given, term
+    kept = "".join(letter for letter in dict.fromkeys(term) if letter in other or letter in order)
+    made = _contracted(draft, f"{term}->{kept}", given)
+    return numbers(draft.dtype, stored(draft.dtype, made), made.shape), kept
+
+
+def _contracted(draft: Draft, config: str, *given: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore", over="ignore"):
+        made = np.einsum(config, *given)
+    return made != 0 if draft.dtype == "i1" else made
 
 
 def _narrow(draft: Draft) -> OpProgram:
