@@ -11,31 +11,44 @@ from typing import Any
 
 from kcache_compiler.types import DTYPE_BYTES, CompiledKernel, KernelInterface
 from kcache_grpc.model.expression import evaluate
+from tests.ops.split import host_of
 
 _ALIGNMENT = 64
 
 
-#: ``kcache_run`` on addresses of buffers, sizes of symbols or ``None``, workspace address, no host.
-Entry = Callable[[Any, Any, Any, None], int]
+#: ``kcache_run`` on addresses of buffers, sizes of symbols or ``None``, workspace address, host or none.
+Entry = Callable[[Any, Any, Any, Any], int]
 
 
 def run(
-    kernel: CompiledKernel, inputs: list[bytes], constants: list[bytes], dims: tuple[int, ...] = ()
+    kernel: CompiledKernel,
+    inputs: list[bytes],
+    constants: list[bytes],
+    dims: tuple[int, ...] = (),
+    workers: int = 1,
 ) -> list[bytes]:
-    """Calls ``kcache_run`` on copies of the inputs; raw bytes of the outputs. ``dims``: symbol sizes."""
+    """Calls ``kcache_run`` on copies of the inputs; raw bytes of the outputs. ``dims``: symbol sizes.
+    ``workers``: threads that launches are split among which the kernel finds worth it.
+    """
     library = _load(kernel.artifacts["so"])
     library.kcache_run.restype = ctypes.c_int32
     try:
-        return call(library.kcache_run, kernel.interface, inputs + constants, dims)
+        return call(library.kcache_run, kernel.interface, inputs + constants, dims, workers)
     finally:
         _ctypes.dlclose(library._handle)  # the next one may come on the same descriptor, hence path
 
 
 def call(
-    entry: Entry, interface: KernelInterface, arguments: list[bytes], dims: tuple[int, ...] = ()
+    entry: Entry,
+    interface: KernelInterface,
+    arguments: list[bytes],
+    dims: tuple[int, ...] = (),
+    workers: int = 1,
 ) -> list[bytes]:
     """One call on copies of the inputs and constants; raw bytes of the outputs."""
-    symbols = dict(zip((symbol.name for symbol in interface.symbols), dims, strict=True)) | {"workers": 1}
+    symbols = dict(zip((symbol.name for symbol in interface.symbols), dims, strict=True)) | {
+        "workers": workers
+    }
     sizes = [
         DTYPE_BYTES[output.dtype] * math.prod(evaluate(str(dim), symbols) for dim in output.dims)
         for output in interface.outputs
@@ -47,7 +60,8 @@ def call(
         *[buffer.address for buffer in given + outputs]
     )
     sizes_array = (ctypes.c_int64 * len(dims))(*dims) if dims else None
-    code = entry(pointers, sizes_array, ctypes.c_void_p(workspace.address), None)
+    host = None if workers == 1 else ctypes.byref(host_of(workers))
+    code = entry(pointers, sizes_array, ctypes.c_void_p(workspace.address), host)
     if code:
         raise RuntimeError(
             f"kcache_run returned {code}: {interface.error_codes.get(code, 'an unlisted code')}"

@@ -158,6 +158,15 @@ def test_windows_as_long_as_their_open_axis_are_running_sums(numerics: str) -> N
         run(kernel, [b""], [], (0,))
 
 
+@pytest.mark.parametrize(("text", "size"), [(SUMS, 3001), (LARGEST, 70_001)], ids=["sums", "largest"])
+def test_several_threads_give_what_one_does(text: str, size: int) -> None:
+    canonical, kernel = _compiled(text)
+    constants = [one.content for one in canonical.constants]
+    x = _floats(size).tobytes()
+    alone = run(kernel, [x], constants, (size,))
+    assert run(kernel, [x], constants, (size,), workers=3) == alone
+
+
 def test_a_program_of_open_sizes_compiles_for_given_ones() -> None:
     canonical = canonicalize(SUMS.encode(), "stablehlo", "strict")
     given = replace(canonical.arg_spec, args=(TensorType("f32", (7,)),))

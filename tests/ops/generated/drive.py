@@ -46,7 +46,7 @@ def cases(
 ) -> Iterator[Case]:
     """About ``programs`` of them, the same number for every pair of operation and dtype that is ``chosen``;
     ``level`` is the optimization level. With a ``target`` they are compiled for it and not run. ``module``
-    is the child process that judges.
+    is the child process that judges, with its options.
     """
     share = -(-programs // max(len(chosen), 1))
     asked = [
@@ -109,7 +109,7 @@ class _Child:
         """Outcome, reason and classes of each, or None when the process ended over them."""
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", self._module],
+                [sys.executable, "-m", *self._module.split()],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -28,11 +28,14 @@ def main() -> int:
     parser.add_argument("--op", nargs="*", default=())
     parser.add_argument("--dtype", nargs="*", default=())
     parser.add_argument("--level", type=int, default=1, help="optimization level")
+    parser.add_argument("--numerics", default="strict", choices=("strict", "default", "fast"))
+    parser.add_argument("--workers", type=int, default=1, help="threads for launches that are worth it")
     parser.add_argument("--show", nargs="*", default=BAD, help="outcomes to print in full")
     options = parser.parse_args()
     chosen = drawn(pairs(options.op, options.dtype), options.programs, options.seed)
     found: list[Case] = []
-    module = "tests.ops.generated.dynamic.child"
+    manner = f"--numerics {options.numerics} --workers {options.workers}"
+    module = f"tests.ops.generated.dynamic.child {manner}"
     for case in cases(chosen, options.programs, options.seed, options.level, module=module):
         found.append(case)
         if case.outcome in options.show:

@@ -1,13 +1,17 @@
-"""Child process that judges programs of open sizes; lines as ``tests.ops.generated.child`` has them."""
+"""Child process that judges programs of open sizes; lines as ``tests.ops.generated.child`` has them.
+
+Its options say under which numerics, and on how many threads.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 
 from tests.ops.generated.drive import Asked
 from tests.ops.generated.dynamic.catalog import FAMILIES
-from tests.ops.generated.dynamic.judge import judge
+from tests.ops.generated.dynamic.judge import Manner, judge
 from tests.ops.generated.dynamic.programs import open_program
 from tests.ops.generated.judge import Verdict
 from tests.ops.reference import ReferenceInterpreter
@@ -15,20 +19,26 @@ from tests.ops.reference import ReferenceInterpreter
 
 def main() -> None:
     """Judge until stdin ends."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--numerics", default="strict")
+    parser.add_argument("--workers", type=int, default=1)
+    options = parser.parse_args()
     reference = ReferenceInterpreter()
     try:
         for line in sys.stdin:
             level, _, asked = json.loads(line)
-            found = [_verdict(one, level, reference) for one in asked]
+            found = [
+                _verdict(one, Manner(level, options.numerics, options.workers), reference) for one in asked
+            ]
             print(json.dumps([[one.outcome, one.reason] for one in found]), flush=True)
     finally:
         reference.close()
 
 
-def _verdict(asked: Asked, level: int, reference: ReferenceInterpreter) -> Verdict:
+def _verdict(asked: Asked, manner: Manner, reference: ReferenceInterpreter) -> Verdict:
     op, dtype, seed, number = asked
     program = open_program(FAMILIES[op].make, op, dtype, seed, number)
-    return Verdict("none") if program is None else judge(program, reference, level)
+    return Verdict("none") if program is None else judge(program, reference, manner)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.errors import CompilerError, InvalidProgram, UnsupportedOp
@@ -16,11 +17,21 @@ from tests.ops.programs import OpProgram
 from tests.ops.reference import ReferenceError, ReferenceInterpreter, argument_types
 
 
-def judge(program: OpenProgram, reference: ReferenceInterpreter, level: int = 1) -> Verdict:
+@dataclass(frozen=True)
+class Manner:
+    """How a program is compiled, and on how many threads it runs."""
+
+    level: int = 1
+    numerics: str = "strict"
+    workers: int = 1
+
+
+def judge(program: OpenProgram, reference: ReferenceInterpreter, manner: Manner | None = None) -> Verdict:
     """The verdict of a program."""
+    manner = manner or Manner()
     try:
-        canonical = canonicalize(program.text.encode(), "stablehlo", "strict")
-        options = CompileOptions(numerics="strict", opt_level=level)
+        canonical = canonicalize(program.text.encode(), "stablehlo", manner.numerics)
+        options = CompileOptions(numerics=manner.numerics, opt_level=manner.level)
         kernel = compile_spec(
             canonical.spec_text, canonical.arg_spec, host_target().isa, options, lambda _: None
         )
@@ -30,11 +41,15 @@ def judge(program: OpenProgram, reference: ReferenceInterpreter, level: int = 1)
         return Verdict("error", f"InvalidProgram: {error}\n{program.text}")
     except CompilerError as error:
         return Verdict("error", f"{type(error).__name__}: {error}\n{program.text}")
-    return _compared(program, canonical, kernel, reference)
+    return _compared(program, canonical, kernel, reference, manner.workers)
 
 
 def _compared(
-    program: OpenProgram, canonical: Canonical, kernel: CompiledKernel, reference: ReferenceInterpreter
+    program: OpenProgram,
+    canonical: Canonical,
+    kernel: CompiledKernel,
+    reference: ReferenceInterpreter,
+    workers: int,
 ) -> Verdict:
     try:
         whole = _expected(program.instances, reference)
@@ -42,7 +57,7 @@ def _compared(
         return Verdict("no-oracle", str(error).split("\n")[0])
     for instance, expected in zip(program.instances, whole, strict=True):
         try:
-            got = called(canonical, kernel, instance)
+            got = called(canonical, kernel, instance, workers)
         except RuntimeError as error:
             outcome = "partly" if "returned 1" in str(error) else "wrong"
             return Verdict(outcome, f"{error}\n{program.text}\n{instance.text}")
@@ -52,7 +67,7 @@ def _compared(
                 return Verdict("wrong", f"result {place} ({dtype}): {wrong}\n{program.text}\n{instance.text}")
     for instance in program.broken:
         try:
-            called(canonical, kernel, instance)
+            called(canonical, kernel, instance, workers)
         except (RuntimeError, ValueError) as error:
             if "outside its buffers" in str(error):
                 return Verdict("wrong", f"{error}\n{program.text}\n{instance.text}")
@@ -71,11 +86,13 @@ def _expected(instances: Sequence[OpProgram], reference: ReferenceInterpreter) -
     return found
 
 
-def called(canonical: Canonical, kernel: CompiledKernel, instance: OpProgram) -> list[bytes]:
+def called(
+    canonical: Canonical, kernel: CompiledKernel, instance: OpProgram, workers: int = 1
+) -> list[bytes]:
     """Results of the kernel of open sizes on the inputs of one instance."""
     shapes = [_sizes(kind) for kind in argument_types(instance.text)]
     dims = tuple(shapes[symbol.arg][symbol.axis] for symbol in kernel.interface.symbols)
-    return run(kernel, instance.inputs, [one.content for one in canonical.constants], dims)
+    return run(kernel, instance.inputs, [one.content for one in canonical.constants], dims, workers)
 
 
 def _sizes(kind: str) -> list[int]:
