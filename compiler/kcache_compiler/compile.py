@@ -34,6 +34,7 @@ from kcache_compiler.codegen.narrow import (
     round_once,
     select_as_integers,
 )
+from kcache_compiler.codegen.ordered import mark_ordered
 from kcache_compiler.codegen.parts import MANY, MORE, cut_parts
 from kcache_compiler.codegen.pipeline import BUFFERIZE, EMIT, LAUNCHES, LOWER
 from kcache_compiler.codegen.signature import read_signature
@@ -138,6 +139,7 @@ PIPELINE: tuple[Stage, ...] = (
     Rewrite("loops", carry_in_place),
     Rewrite("unshare", unshare),
     Passes("generalize", "func.func(linalg-generalize-named-ops)"),
+    Rewrite("ordered", mark_ordered),
     Rewrite("fuse", fuse, f"to {FuseLimits()}"),
     Rewrite("attention", mark),
     Rewrite("complex-numbers", call_for_numbers),

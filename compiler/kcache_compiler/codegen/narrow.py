@@ -10,6 +10,7 @@ with integer operations.
 from __future__ import annotations
 
 from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.ordered import keep_marked
 from kcache_compiler.codegen.stage import Unit
 
 NARROW = ("f16", "bf16")
@@ -123,6 +124,7 @@ def keep_roundings(unit: Unit) -> None:
     the others those stay of which something of a whole row is subtracted, as a maximum before exponentials.
     """
     if unit.options.numerics != "strict":
+        keep_marked(unit)
         for generic in mlir.named(unit.module, "linalg.generic"):
             _keep_distances(generic)
         return
@@ -143,11 +145,11 @@ def _keep_distances(generic: mlir.Op) -> None:
     for op in mlir.operations(block) if rows else []:
         if mlir.name_of(op) != "arith.subf":
             continue
-        element, most = (mlir.defining(operand) for operand in op.operands)
-        if element is None or most is None or mlir.name_of(element) != "arith.extf":
-            continue
-        if mlir.name_of(most) == "arith.extf" and most.operands[0] in rows:
-            element.attributes["fastmath"] = mlir.attribute("#arith.fastmath<none>")
+        pair = [mlir.defining(operand) for operand in op.operands]
+        widened = [one for one in pair if one is not None and mlir.name_of(one) == "arith.extf"]
+        if len(widened) == 2 and any(one.operands[0] in rows for one in widened):
+            for one in widened:
+                one.attributes["fastmath"] = mlir.attribute("#arith.fastmath<none>")
 
 
 def select_as_integers(unit: Unit) -> None:
