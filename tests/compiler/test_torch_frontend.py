@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from typing import Any
 
 import pytest
@@ -163,6 +164,29 @@ def test_integers_that_overflow_are_not_folded() -> None:
         "  %1 = stablehlo.convert %s : (tensor<4xi64>) -> tensor<4xf32>"
     )
     assert "stablehlo.add" in text
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(
+    ("size", "rounded"),
+    [
+        (2**60 + 2**36 + 1, 2**60 + 2**37),  # f64 has 2^60 + 2^36 for it, a midpoint of f32
+        (2**60 + 2**36, 2**60),
+        (2**60 + 2**36 - 1, 2**60),
+        (2**60 + 3 * 2**36 - 1, 2**60 + 2**37),  # f64 has the midpoint above
+        (2**63 - 1, 2**63),
+        (2**24 + 1, 2**24),
+    ],
+)
+def test_integers_that_f64_has_not_are_rounded_once(size: int, rounded: int, sign: int) -> None:
+    text = tidied(
+        f"  %0 = stablehlo.constant dense<{sign * size}> : tensor<4xi64>\n"
+        "  %1 = stablehlo.convert %0 : (tensor<4xi64>) -> tensor<4xf32>"
+    )
+    (literal,) = re.findall(r"constant dense<([^>]+)> : tensor<4xf32>", text)
+    bits = bytes.fromhex(literal[2:]) if literal.startswith("0x") else struct.pack(">f", float(literal))
+    assert "convert" not in text
+    assert struct.unpack(">f", bits) == (sign * rounded,)
 
 
 # Open sizes.

@@ -38,6 +38,8 @@ _MOVES = frozenset(
     }
 )
 _CONSTANTS = frozenset({"stablehlo.constant", "arith.constant", "chlo.constant"})
+#: Bits of a mantissa of f64.
+_MANTISSA = 53
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda a, b: a + b,
     "subtract": lambda a, b: a - b,
@@ -210,9 +212,8 @@ def _rounded(number: Number | None, element: Native) -> Number | None:
     if number is None:
         return None
     if _is_float(element):
-        return native.FloatAttr.get(
-            element, float(number), loc=native.Location.unknown(element.context)
-        ).value
+        loc = native.Location.unknown(element.context)
+        return native.FloatAttr.get(element, _wide(number, element), loc=loc).value
     if isinstance(number, float) and not math.isfinite(number):
         return None
     width = element.width if isinstance(element, native.IntegerType) else 64
@@ -220,6 +221,22 @@ def _rounded(number: Number | None, element: Native) -> Number | None:
         return int(number != 0)
     whole, bound = int(number), 1 << (width - 1)
     return whole if -bound <= whole < bound else None
+
+
+def _wide(number: Number, element: Native) -> float:
+    """A number as the f64 that rounds to ``element`` as the number itself does.
+
+    Of an integer that f64 has not, a narrower type gets the neighbour with an odd mantissa: no midpoint of
+    that type, and on the integer's side of one.
+    """
+    if isinstance(number, float) or str(element) == "f64":
+        return float(number)
+    size = abs(number)
+    lost = max(0, size.bit_length() - _MANTISSA)
+    kept = size >> lost
+    if kept << lost != size:
+        kept |= 1
+    return math.copysign(float(kept << lost), number)
 
 
 def _stated(operation: Native) -> Number | None:
