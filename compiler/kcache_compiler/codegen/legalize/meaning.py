@@ -13,6 +13,7 @@ from kcache_compiler.codegen.legalize.elementwise import (
     signless_tensor,
 )
 from kcache_compiler.codegen.legalize.gathers import lower_batched, lower_unmoved
+from kcache_compiler.codegen.legalize.quotients import define_quotients
 from kcache_compiler.codegen.legalize.saturated import saturate_scalar
 from kcache_compiler.codegen.legalize.stated import state_padding, state_product
 from kcache_compiler.codegen.legalize.unreduced import lower_unreduced, lower_windows_of_padding
@@ -52,6 +53,7 @@ def keep_meaning(unit: Unit) -> None:
     mlir.on_each(unit.module, {"stablehlo.dynamic_conv": state_padding, "stablehlo.einsum": state_product})
     _drop_nothing(unit)
     mlir.on_each(unit.module, table)
+    define_quotients(unit)
 
 
 def _drop_nothing(unit: Unit) -> None:
