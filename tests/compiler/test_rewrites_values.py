@@ -198,7 +198,7 @@ def test_special_values_are_those_of_a_framework(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["layer_norm", "variance", "batch_norm", "cross_entropy", "adam"])
-@pytest.mark.parametrize("value", [np.nan, np.inf, 0.0])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 0.0])
 def test_what_is_not_finite_stays_so(name: str, value: float) -> None:
     """Where every form of a framework is finite, the raised one is; where none is, it is not."""
     case = CASES[name]

@@ -65,6 +65,13 @@ out of its share.
 
 {failures}
 
+Of the mode `edges`: StableHLO's convolution multiplies the zeros around and between elements, so that
+they make NaN of an infinity in the other operand; kernels do so, as the reference interpreter does, and
+`jax.jit` leaves zeros between elements out (`conv_transpose`, `conv_general_dilated`, the gradient of
+`conv strided`). In `conv grouped` a product of 1e30 and -1e30 is added to an infinity in one rounding, as
+[numerics](numerics.md) allows, and in two by `jax.jit`, whose product is infinite; the class `strict`
+gives its NaN. `special.expn` of 1e-30 does not end within a minute under `jax.jit` either.
+
 ## What agrees as to the largest number only
 
 {near}
