@@ -13,6 +13,7 @@ from kcache_compiler.codegen.legalize.elementwise import (
     signless_tensor,
 )
 from kcache_compiler.codegen.legalize.gathers import lower_batched, lower_unmoved
+from kcache_compiler.codegen.legalize.places import keep_inside
 from kcache_compiler.codegen.legalize.quotients import define_quotients
 from kcache_compiler.codegen.legalize.saturated import saturate_scalar
 from kcache_compiler.codegen.legalize.stated import state_padding, state_product
@@ -54,6 +55,7 @@ def keep_meaning(unit: Unit) -> None:
     _drop_nothing(unit)
     mlir.on_each(unit.module, table)
     define_quotients(unit)
+    keep_inside(unit)
 
 
 def _drop_nothing(unit: Unit) -> None:
