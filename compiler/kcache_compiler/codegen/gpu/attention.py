@@ -20,7 +20,7 @@ from kcache_compiler.codegen.attention.gather import Gathered
 from kcache_compiler.codegen.attention.outline import VANISHED
 from kcache_compiler.codegen.attention.row_code import RowCode
 from kcache_compiler.codegen.formula import Formula, apply, product
-from kcache_compiler.codegen.gpu.attention_cores import THREADS, WARPS
+from kcache_compiler.codegen.gpu.attention_cores import THREADS, WARPS, Number, Weighed
 from kcache_compiler.codegen.gpu.attention_lanes import Lanes, Places, Several
 from kcache_compiler.codegen.gpu.attention_plan import AttentionPlan
 from kcache_compiler.codegen.gpu.attention_tiles import Operands
@@ -218,29 +218,29 @@ class _Attention:
         self, key: mlir.Value, stage: mlir.Value, scores: list[mlir.Value], values: list[mlir.Value]
     ) -> list[mlir.Value]:
         core, own = self.core, self.core.own
-        tops, totals, sums = values[:own], values[own : 2 * own], values[2 * own :]
-        weights = list(scores)
         first = memory.plus(key, core.first("scores"))
         found = [self._key(first, offset) for _, offset in core.line("scores", 0)]
         count, keys = len(found), Several([at for at, _ in found])
         inside = None if found[0][1] is None else Several([here for _, here in found])
-        for number in range(own):
-            line = [place for place, _ in core.line("scores", number)]
-            self.rows.begin(self._scaled(Several([scores[place] for place in line]), count), count)
-            top = self._top(number, keys, inside, tops[number])
-            used, shrink = self.rows.shrinking(tops[number], top)
-            total = self.rows.float("arith.mulf", [totals[number], shrink])
-            mine = self.rows.weights(self.places[number], keys, used)
+
+        def row(number: Number, mine: list[mlir.Value], top: mlir.Value, total: mlir.Value) -> Weighed:
+            place = self.places[number] if isinstance(number, int) else self._row_place(core.row(number))
+            self.rows.begin(self._scaled(Several(mine), count), count)
+            raised = self._top(place, keys, inside, top)
+            used, shrink = self.rows.shrinking(top, raised)
+            total = self.rows.float("arith.mulf", [total, shrink])
+            weights = self.rows.weights(place, keys, used)
             if inside is not None:
-                mine = self.rows.lanes.choose(inside, mine, mlir.float_constant(0, self.kind))
-            for place, weight in zip(line, mine.each(count), strict=True):
-                weights[place] = weight
+                weights = self.rows.lanes.choose(inside, weights, mlir.float_constant(0, self.kind))
+            for weight in weights.each(count):
                 total = self.rows.summed(total, weight)
-            tops[number], totals[number] = top, total
-            for place, _ in core.line("sums", number):
-                sums[place] = self.rows.float("arith.mulf", [sums[place], shrink])
-        sums = core.mix(self.plan.staged["v"], stage, weights, sums)
-        return [*tops, *totals, *sums]
+            return weights.each(count), raised, total, shrink
+
+        divided = len(self.found.rows) > 1  # then a row's place is a division, which is done before all tiles
+        weigh_all = core.each_row if divided else core.in_turns
+        weights, left = weigh_all(scores, values, row)
+        sums = core.mix(self.plan.staged["v"], stage, weights, left[2 * own :])
+        return [*left[: 2 * own], *sums]
 
     def _scaled(self, scores: Several, count: int) -> Several:
         if self.plan.scale == 1:
@@ -257,9 +257,9 @@ class _Attention:
         limit = self.limit["keys"]
         return least(at, minus(limit, mlir.constant(1))), compare("lt", at, limit)
 
-    def _top(self, number: int, keys: Several, inside: Several | None, top: mlir.Value) -> mlir.Value:
+    def _top(self, place: Place, keys: Several, inside: Several | None, top: mlir.Value) -> mlir.Value:
         """The maximum of a row so far, in all of its lanes."""
-        compared = self.rows.compared(self.places[number], keys)
+        compared = self.rows.compared(place, keys)
         if inside is not None:
             compared = self.rows.lanes.choose(inside, compared, self.rows.least())
         for one in compared.each(self.rows.lanes.count):

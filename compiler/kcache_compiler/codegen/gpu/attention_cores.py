@@ -9,17 +9,24 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.gpu.cores import Shared, index, over, rest
 from kcache_compiler.codegen.gpu.intrinsics import intrinsic, warp_barrier
+from kcache_compiler.codegen.gpu.kernel import as_written
 from kcache_compiler.codegen.gpu.matrix_core import Matrices, multiply
-from kcache_compiler.codegen.gpu.places import ahead, load_each, store
+from kcache_compiler.codegen.gpu.places import ahead, load_each, store, store_each
 from kcache_compiler.codegen.memory import i64
 
 #: A step of a loop: its counter, and values that are carried.
 Body: TypeAlias = Callable[[mlir.Value, list[mlir.Value]], list[mlir.Value]]
+#: Which of a thread's rows: known as the kernel is written, or as it runs.
+Number: TypeAlias = "int | mlir.Value"
+#: The weights of a row, its maximum, its total, and what its sums shrink by.
+Weighed: TypeAlias = tuple[list[mlir.Value], mlir.Value, mlir.Value, mlir.Value]
+#: These for the number of a row, its scores, and its maximum and total before.
+Weigh: TypeAlias = Callable[[Number, list[mlir.Value], mlir.Value, mlir.Value], Weighed]
 WARPS = 4
 THREADS = 32 * WARPS
 #: Lanes of a row.
@@ -75,7 +82,7 @@ class Core(ABC):
         self.lane, self.warp = rest(thread, 32), over(thread, 32)
         self.quad, self.group = rest(self.lane, QUAD), over(self.lane, QUAD)
 
-    def row(self, number: int) -> mlir.Value:
+    def row(self, number: Number) -> mlir.Value:
         """The row of the block that row ``number`` of this thread is."""
         return index((self.warp, 8 * self.own), (self.group, 1), (number, 8))
 
@@ -105,11 +112,38 @@ class Core(ABC):
     ) -> list[mlir.Value]:
         """Scores plus the products of queries (of stage 0) with the keys in ``stage``."""
 
+    def each_row(
+        self, scores: list[mlir.Value], carried: list[mlir.Value], weigh: Weigh
+    ) -> tuple[list[mlir.Value], list[mlir.Value]]:
+        """Weights for ``mix``, and the maxima, totals and sums that ``carried`` become before it."""
+        weights, carried, own = list(scores), list(carried), self.own
+        for number in range(own):
+            line = [place for place, _ in self.line("scores", number)]
+            mine = [scores[place] for place in line]
+            found, top, total, shrink = weigh(number, mine, carried[number], carried[own + number])
+            carried[number], carried[own + number] = top, total
+            for place, weight in zip(line, found, strict=True):
+                weights[place] = weight
+            self._shrink(carried, number, shrink)
+        return weights, carried
+
+    def in_turns(
+        self, scores: list[mlir.Value], carried: list[mlir.Value], weigh: Weigh
+    ) -> tuple[list[mlir.Value], list[mlir.Value]]:
+        """The same, where rows may share instructions: ``weigh`` gets numbers that the kernel counts."""
+        return self.each_row(scores, carried, weigh)
+
+    def _shrink(self, carried: list[mlir.Value], number: int, factor: mlir.Value) -> None:
+        """Multiply the sums of a row, which follow maxima and totals."""
+        for place, _ in self.line("sums", number):
+            at = 2 * self.own + place
+            carried[at] = mlir.value("arith.mulf", [carried[at], factor], factor.type)
+
     @abstractmethod
     def mix(
         self, values: Staged, stage: mlir.Value, weights: list[mlir.Value], sums: list[mlir.Value]
     ) -> list[mlir.Value]:
-        """Sums plus the weighted values in ``stage``."""
+        """Sums plus the values in ``stage``, weighted by what ``each_row`` or ``in_turns`` left."""
 
 
 class MatrixRows(Core):
@@ -219,13 +253,22 @@ class PlainRows(Core):
         place = self.shared.at(where)
         return [ahead(place, line * pitch * self.width) for line in lines]
 
-    def _steps(self, count: int, values: list[mlir.Value], body: Body) -> list[mlir.Value]:
+    def _steps(
+        self,
+        count: int,
+        step: int,
+        values: list[mlir.Value],
+        body: Body,
+        written: dict[str, Any] | None = None,
+    ) -> list[mlir.Value]:
+        """A loop that counts in 32 bits, one register; its body gets 64. ``written``: its attributes."""
         kinds = [self.type] * len(values)
-        bounds = [mlir.constant(0), mlir.constant(count), mlir.constant(self.vector)]
-        made = mlir.create("scf.for", [*bounds, *values], kinds, regions=1)
-        block = mlir.new_block(made, 0, [i64(), *kinds])
+        bounds = [mlir.constant(one, "i32") for one in (0, count, step)]
+        made = mlir.create("scf.for", [*bounds, *values], kinds, written, regions=1)
+        block = mlir.new_block(made, 0, [mlir.type_of("i32"), *kinds])
         with mlir.at_end(block):
-            at, *inside = list(block.arguments)
+            number, *inside = list(block.arguments)
+            at = mlir.value("arith.extui", [number], i64())
             mlir.create("scf.yield", body(at, inside))
         return list(made.results)
 
@@ -249,17 +292,69 @@ class PlainRows(Core):
                         found[place] = self._fma(row[n], key[n], found[place])
             return found
 
-        return self._steps(self.depth, scores, step)
+        return self._steps(self.depth, self.vector, scores, step)
+
+    @property
+    def _pitch(self) -> int:
+        """Elements from one row of weights to the next."""
+        return self.keys + self.pad
+
+    def _line_of(self, number: Number, first: mlir.Value) -> mlir.Value:
+        """The address of element ``first`` of the weights of a row."""
+        row = index((self.row(0), self._pitch * self.width), (self.scratch_at, 1), (first, self.width))
+        if isinstance(number, int):
+            return ahead(self.shared.at(row), 8 * number * self._pitch * self.width)
+        return self.shared.at(memory.plus(row, index((number, 8 * self._pitch * self.width))))
+
+    def _keep(self, number: Number, weights: list[mlir.Value]) -> None:
+        """The weights of a row to the memory of the warp."""
+        start = self._line_of(number, self.first("scores"))
+        for weight, (_, key) in zip(weights, self.line("scores", 0), strict=True):
+            store(ahead(start, key * self.width), weight, self.width)
+
+    def in_turns(
+        self, scores: list[mlir.Value], carried: list[mlir.Value], weigh: Weigh
+    ) -> tuple[list[mlir.Value], list[mlir.Value]]:
+        """Half of the rows, then the others by the same instructions: they are what takes time to compile.
+
+        Scores wait where the weights of their row will be, those of a lane side by side. What is carried for
+        rows goes around, so that the first are those whose turn it is.
+        """
+        own, count, half = self.own, self.keys // QUAD, self.own // 2
+        mine = memory.times(self.quad, mlir.constant(count))
+        for number in range(own):
+            store_each(self._line_of(number, mine), scores[number * count : (number + 1) * count], 16)
+
+        def turn(first: mlir.Value, values: list[mlir.Value]) -> list[mlir.Value]:
+            rows = [index((first, 1), (number, 1)) for number in range(half)]
+            waiting = [load_each(self._line_of(row, mine), count, self.type, 16) for row in rows]
+            warp_barrier()
+            made: list[tuple[mlir.Value, ...]] = []
+            for number, row in enumerate(rows):
+                weights, *others = weigh(row, waiting[number], values[number], values[own + number])
+                self._keep(row, weights)
+                made.append(tuple(others))
+            groups = [values[at : at + own] for at in range(0, 3 * own, own)]
+            return [
+                one
+                for group, new in zip(groups, zip(*made, strict=True), strict=True)
+                for one in (*group[half:], *new)
+            ]
+
+        shrinks = [mlir.float_constant(0, self.type)] * own
+        left = self._steps(own, half, [*carried[: 2 * own], *shrinks], turn, as_written())
+        carried = [*left[: 2 * own], *carried[2 * own :]]
+        for number, shrink in enumerate(left[2 * own :]):
+            self._shrink(carried, number, shrink)
+        return [], carried
 
     def mix(
         self, values: Staged, stage: mlir.Value, weights: list[mlir.Value], sums: list[mlir.Value]
     ) -> list[mlir.Value]:
-        start, pitch = mlir.constant(self.scratch_at), self.keys + self.pad
+        start, pitch = mlir.constant(self.scratch_at), self._pitch
         mine = self.row(0)
-        firsts = self._places(start, mine, self._rows, pitch, self.first("scores"))
-        for number, first in enumerate(firsts):
-            for place, key in self.line("scores", number):
-                store(ahead(first, key * self.width), weights[place], self.width)
+        for number in range(self.own if weights else 0):
+            self._keep(number, [weights[place] for place, _ in self.line("scores", number)])
         warp_barrier()
         column = self.first("sums")
         groups = [away for place, away in self.line("sums", 0) if place % self.vector == 0]
@@ -275,4 +370,4 @@ class PlainRows(Core):
                         found[place] = self._fma(row[n], value, found[place])
             return found
 
-        return self._steps(self.keys, sums, step)
+        return self._steps(self.keys, self.vector, sums, step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any, TypeAlias
 
 from kcache_compiler.codegen import memory, mlir
@@ -18,6 +19,9 @@ from kcache_compiler.package.target import Device
 #: Bits of an element: what its size is, and from which size on a number is infinite or huge (1e15).
 _INFINITE = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F800000, "f64": 0x7FF << 52}
 _HUGE = {"f16": 0x7C00, "bf16": 0x5863, "f32": 0x58635FA9, "f64": 0x430C6BF526340000}
+
+#: Elements of a thread that are looked at without a loop, of which ptxas would make three.
+_FEW = 16
 
 #: Chunks in registers, by operand.
 Fetched: TypeAlias = dict[str, tuple[Loader, list[mlir.Value]]]
@@ -196,22 +200,26 @@ class Operands:
         line = staged.pitch - core.pad
         count = staged.size // width // staged.pitch * line // lanes
         flag = mlir.type_of("i1")
-        made = mlir.create(
-            "scf.for",
-            [self.thread, mlir.constant(count), mlir.constant(THREADS), mlir.constant(0, "i1")],
-            [flag],
-            regions=1,
-        )
-        block = mlir.new_block(made, 0, [i64(), flag])
-        with mlir.at_end(block):
-            at, some = list(block.arguments)
+        vector = mlir.type_of(f"vector<{lanes}x{integer}>")
+
+        def seen(at: mlir.Value, some: mlir.Value) -> mlir.Value:
             where = index((over(at, line // lanes), staged.pitch * width), (rest(at, line // lanes), 16))
-            vector = mlir.type_of(f"vector<{lanes}x{integer}>")
             loaded = self.shared.load(memory.plus(staged.start(stage), where), vector, 16)
             for lane in range(lanes):
                 raw = mlir.value("llvm.extractelement", [loaded, mlir.constant(lane)], integer)
                 raw = mlir.value("arith.andi", [raw, size], integer)
                 large = mlir.value("arith.cmpi", [raw, limit], flag, predicate=mlir.int_attr(9))
                 some = mlir.value("arith.ori", [some, large], flag)
-            mlir.create("scf.yield", [some])
+            return some
+
+        none = mlir.constant(0, "i1")
+        if count % THREADS == 0 and count // THREADS * lanes <= _FEW:
+            turns = range(0, count, THREADS)
+            places = [memory.plus(self.thread, mlir.constant(turn)) for turn in turns]
+            return reduce(lambda some, at: seen(at, some), places, none)
+        bounds = [self.thread, mlir.constant(count), mlir.constant(THREADS)]
+        made = mlir.create("scf.for", [*bounds, none], [flag], regions=1)
+        block = mlir.new_block(made, 0, [i64(), flag])
+        with mlir.at_end(block):
+            mlir.create("scf.yield", [seen(*list(block.arguments))])
         return made.results[0]
