@@ -41,6 +41,24 @@ def test_operations_that_repeat_take_calls_only(kind: str) -> None:
     assert grown <= (MANY - FEW) * REPEATED[kind] + 4096  # a page
 
 
+def test_bodies_of_quantized_operations_repeat() -> None:
+    """Each is eleven operations of floats and integers, in an order of operands that is the spec's own."""
+    few, many = _compiled("add quantized", 2 * MANY), _compiled("add quantized", 4 * MANY)
+    assert len(many.interface.launches) > len(few.interface.launches)
+    assert _functions(many) <= _functions(few) + 2
+    assert len(many.artifacts["so"]) <= len(few.artifacts["so"]) + 8192
+
+
+def test_a_long_quantized_chain_computes_what_its_parts_do() -> None:
+    random = np.random.default_rng(13)
+    x, w = (random.integers(-128, 128, (8, 8)).astype(np.int8) for _ in range(2))
+    once, part = (Kernel(_compiled("add quantized", count)) for count in (40, 20))
+    others = _others(random)
+    expected = part(part(x, w, *others)[0], w, *others)[0]
+    assert len(np.unique(expected)) > 2
+    assert once(x, w, *others)[0].tobytes() == expected.tobytes()
+
+
 @pytest.mark.parametrize("kind", ["cosine", "remainder"])
 def test_code_grows_no_faster_than_a_chain(kind: str) -> None:
     few, many = _compiled(kind, FEW), _compiled(kind, 4 * FEW)
@@ -70,12 +88,7 @@ def test_launches_that_share_code_keep_their_names_and_buffers() -> None:
 def test_a_long_chain_computes_what_its_parts_do(kind: str, whole: int, parts: int) -> None:
     random = np.random.default_rng(11)
     x, w = (random.uniform(-1, 1, (8, 8)).astype(np.float32) for _ in range(2))
-    others = [
-        np.zeros((3, 8, 8), np.float32),
-        random.integers(0, 8, 8).astype(np.int32),
-        np.int32(0),
-        np.int32(1),
-    ]
+    others = _others(random)
     once, part = (_kernel(kind, count) for count in (whole, whole // parts))
     expected = x
     for _ in range(parts):
@@ -83,6 +96,12 @@ def test_a_long_chain_computes_what_its_parts_do(kind: str, whole: int, parts: i
     found = once(x, w, *others)[0]
     assert np.isfinite(found).all()
     assert found.tobytes() == expected.tobytes()
+
+
+def _others(random: np.random.Generator) -> list[np.ndarray | np.int32]:
+    """What all chains take beside the two values."""
+    places = random.integers(0, 8, 8).astype(np.int32)
+    return [np.zeros((3, 8, 8), np.float32), places, np.int32(0), np.int32(1)]
 
 
 def _kernel(kind: str, count: int) -> Kernel:

@@ -55,3 +55,25 @@ def test_every_pass_and_the_translation_get_what_was_verified() -> None:
 def test_the_last_stage_of_a_part_of_the_pipeline_is_verified() -> None:
     names = [stage.name for stage in PIPELINE]
     assert "static-shapes" in verified_after(PIPELINE[: names.index("picks")])
+
+
+def test_what_walks_do_not_look_for_in_bodies_is_refused_there() -> None:
+    text = """func.func @main(%a: memref<4xf32>, %b: memref<4xf32>) {
+      linalg.generic {indexing_maps = [affine_map<(d) -> (d)>, affine_map<(d) -> (d)>],
+          iterator_types = ["parallel"]} ins(%a : memref<4xf32>) outs(%b : memref<4xf32>) {
+      ^bb0(%x: f32, %y: f32):
+        %own = memref.alloc() : memref<f32>
+        memref.store %x, %own[] : memref<f32>
+        %z = memref.load %own[] : memref<f32>
+        linalg.yield %z : f32
+      }
+      return
+    }"""
+    with mlir.new_context(), mlir.unknown_location():
+        module = mlir.parse(text)
+        (generic,) = mlir.named(module, "linalg.generic")
+        assert not mlir.named(module, "memref.alloc")
+        inner = mlir.walk(generic)[1:]
+        mlir.require_scalars(inner[1:])
+        with pytest.raises(ValueError, match=r"memref\.alloc stands in the body of a linalg\.generic"):
+            mlir.require_scalars(inner)

@@ -76,7 +76,8 @@ def unknown_location() -> Any:
     return ir.Location.unknown()
 
 
-#: What holds scalars, and what never stands among them: walks for that alone leave the bodies out.
+#: What holds scalars, and what never stands among them: walks for that alone leave the bodies out, and
+#: ``require_scalars`` refuses a body that has it before code is made of it.
 _BODY = "linalg.generic"
 _OF_STATEMENTS = frozenset(
     {
@@ -114,6 +115,13 @@ def named(root: Op, *names: str) -> list[Op]:
 
     root.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
     return found
+
+
+def require_scalars(inner: Sequence[Op]) -> None:
+    """Raises ``ValueError`` where one of these operations of a body is what ``named`` does not see there."""
+    for one in inner:
+        if one.name in _OF_STATEMENTS:
+            raise ValueError(f"{one.name} stands in the body of a {_BODY}, where it is not looked for")
 
 
 def local_text(operation: Op) -> str:

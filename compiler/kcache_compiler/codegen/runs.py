@@ -121,6 +121,7 @@ def _plan(
     subjects: list[Subject] = []
     for position, generic in enumerate(run):
         inner = mlir.walk(generic)
+        mlir.require_scalars(inner[1:])
         nest, accessed = read_nest(generic, shapes, number_of, inner)
         codes[position] = Code(generic, accessed)
         captured = [

@@ -18,6 +18,8 @@ from kcache_compiler.codegen.body import inline_body, move_body
 from kcache_compiler.codegen.math.expand import length_of
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.schedule.choices import FuseLimits, parse_choices
+from kcache_compiler.schedule.cuts import LONG, Cuts
+from kcache_compiler.schedule.order import order_operands
 
 #: Operations cheap enough to be computed again for each read.
 FREE = ("linalg.index", "linalg.yield", "arith.constant", "arith.index_cast")
@@ -52,6 +54,11 @@ class Generic:
     def length(self) -> int:
         """How many operations its body has."""
         return len(mlir.operations(self.body))
+
+    @functools.cached_property
+    def expanded(self) -> int:
+        """The same with those of the functions that it calls."""
+        return sum(map(length_of, mlir.operations(self.body))) if "func.call" in self.names else self.length
 
 
 def read_generic(op: mlir.Op) -> Generic:
@@ -106,26 +113,32 @@ def fuse(unit: Unit) -> None:
     main = mlir.main_function(unit.module)
     limits = parse_choices(unit.options.schedule).fuse_limits
     known: dict[Any, Generic] = {}
-    for op in mlir.named(main, "linalg.generic"):
+    ops = mlir.named(main, "linalg.generic")
+    cuts = Cuts([read_generic(op) for op in ops] if len(ops) >= LONG else [], limits)
+    if cuts.found:
+        order_operands(ops)
+    for place, op in enumerate(ops):
         consumer = read_generic(op)
-        while (found := _fusible(consumer, known, limits)) is not None:
+        while (found := _fusible(consumer, known, limits, cuts)) is not None:
             consumer = _merge(consumer, *found)
-        known[consumer.op] = consumer
+        known.update((result, consumer) for result in consumer.op.results)
+        cuts.fused(place, consumer)
     for op in reversed(mlir.named(main, "linalg.generic", "linalg.fill", "tensor.empty")):
         if not any(list(result.uses) for result in op.results):
             op.erase()
 
 
-def _fusible(consumer: Generic, known: dict[Any, Generic], limits: FuseLimits) -> tuple[int, Generic] | None:
+def _fusible(
+    consumer: Generic, known: dict[Any, Generic], limits: FuseLimits, cuts: Cuts
+) -> tuple[int, Generic] | None:
     """An operand of ``consumer`` and what makes it, where that may be computed in place.
 
-    ``known`` are the generics before it, which no fusion changes any more.
+    ``known`` are the generics before it by their results, which no fusion changes any more.
     """
     for number, operand in enumerate(consumer.inputs):
-        source = mlir.defining(operand)
-        if source is None or mlir.name_of(source) != "linalg.generic":
+        producer = known.get(operand)
+        if producer is None or cuts.ends(operand):
             continue
-        producer = known.get(source) or read_generic(source)
         if _may_fuse(producer, consumer, number, limits):
             return number, producer
     return None
@@ -145,18 +158,13 @@ def _may_fuse(producer: Generic, consumer: Generic, number: int, limits: FuseLim
         return False
     if not _has_every_loop(_fused_maps(producer, consumer, number)):
         return False
-    if "func.call" in ops and _expanded(producer) + _expanded(consumer) > limits.expanded:
+    if "func.call" in ops and producer.expanded + consumer.expanded > limits.expanded:
         return False
     if consumer.parallel and all(name in FREE for name in ops):
         return True
     if not mlir.is_permutation(consumer.maps[number]):
         return False
     return not mlir.used_more_than_once(producer.op.results[0]) or _cheaper_than_memory(producer, ops, limits)
-
-
-def _expanded(generic: Generic) -> int:
-    """Operations of a body with those of the functions that it calls."""
-    return sum(map(length_of, mlir.operations(generic.body)))
 
 
 def _cheaper_than_memory(producer: Generic, ops: list[str], limits: FuseLimits) -> bool:

@@ -1,0 +1,45 @@
+"""The order of operands of what may be turned around: a spec's is that of digests, another in each layer.
+
+Where layers of a long program do the same, they shall read the same, or they share no code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kcache_compiler.codegen import mlir
+
+#: Operations that give the same with their operands turned around, up to which NaN it is.
+_TURNS = frozenset(
+    {
+        *(f"arith.{name}" for name in ("addf", "mulf", "maximumf", "minimumf", "maxnumf", "minnumf")),
+        *(f"arith.{name}" for name in ("addi", "muli", "andi", "ori", "xori")),
+        *(f"arith.{name}" for name in ("maxsi", "maxui", "minsi", "minui")),
+        *("complex.add", "complex.mul"),
+    }
+)
+
+
+def order_operands(generics: Sequence[mlir.Op]) -> None:
+    """Have each ``linalg.generic`` of one such operation take what was computed last first."""
+    places = {result: place for place, generic in enumerate(generics) for result in generic.results}
+    for generic in generics:
+        _order(generic, places)
+
+
+def _order(generic: mlir.Op, places: dict[mlir.Value, int]) -> None:
+    block = mlir.block_of(generic)
+    body = mlir.operations(block)
+    if len(body) != 2 or len(generic.operands) != 3 or mlir.name_of(body[0]) not in _TURNS:
+        return
+    first, second, _ = block.arguments
+    read = list(body[0].operands)
+    if first.type != second.type or read not in ([first, second], [second, first]):
+        return
+    maps = [entry.value for entry in generic.attributes["indexing_maps"]]
+    inputs = list(generic.operands)[:2]
+    if read[0] != first:
+        body[0].operands[0], body[0].operands[1] = first, second
+    if places.get(inputs[0], -1) < places.get(inputs[1], -1):
+        generic.operands[0], generic.operands[1] = inputs[1], inputs[0]
+        generic.attributes["indexing_maps"] = mlir.map_attrs([maps[1], maps[0], maps[2]])
