@@ -70,6 +70,8 @@ def _in_int32(operation: Any) -> Any:
 
     def decomposed(x: Any, *arguments: Any, **named: Any) -> Any:
         torch: Any = import_module("torch")
+        if not x.dim() and arguments and operation.overloadpacket in (torch.ops.aten.max, torch.ops.aten.min):
+            return x.clone(), torch.zeros_like(x, dtype=torch.int64)
         if x.dtype not in (torch.bool, torch.uint8):
             return NotImplemented
         found = operation(x.to(torch.int32), *arguments, **named)

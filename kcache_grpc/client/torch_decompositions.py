@@ -7,7 +7,8 @@ import math
 from importlib import import_module
 from typing import Any
 
-from kcache_grpc.client import torch_core
+from kcache_grpc.client import torch_core, torch_elements
+from kcache_grpc.errors import UnsupportedOp
 
 #: Ops that the service lowers better whole: products without a detour over flattened axes.
 _KEPT = ("linear.default", "matmul.default")
@@ -40,8 +41,24 @@ def decompositions() -> dict[Any, Any]:
     for overload in (aten.embedding_bag.default, aten.embedding_bag.padding_idx, aten._embedding_bag.default):
         table[overload] = _embedding_bag
     table[aten._embedding_bag_forward_only.default] = _embedding_bag
+    for packet in (aten.upsample_bilinear2d, aten.upsample_bicubic2d):
+        for overload in (packet.default, packet.vec):
+            if overload in table:
+                table[overload] = torch_elements.not_of_bytes(table[overload])
+    table.update(torch_elements.rows())
     table.update(torch_core.rows())
     return table
+
+
+def refuse_bag_places(graph: Any) -> None:
+    """Raise ``UnsupportedOp`` where more than the first result of an embedding bag is used."""
+    for node in graph.nodes:
+        source = node.args[0] if node.op == "call_function" and len(node.args) == 2 else None
+        name = str(getattr(source, "target", ""))
+        bag = name.startswith(("aten.embedding_bag", "aten._embedding_bag"))
+        if bag and str(getattr(node.target, "__name__", "")) == "getitem" and node.args[1] and node.users:
+            reason = "only its first result is computed: compute offsets and sizes of bags with other ops"
+            raise UnsupportedOp(f"unsupported op torch.{name}: {reason}", op=f"torch.{name}")
 
 
 def _overload(aten: Any, name: str) -> Any:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from kcache_grpc.client.torch_decompositions import decompositions
+from kcache_grpc.client.torch_decompositions import decompositions, refuse_bag_places
 from kcache_grpc.client.torch_indices import count_from_the_end
 from kcache_grpc.client.torch_sizes import OpenAxis, at_sizes, open_axes, refuse_steps, samples_of, symbols_of
 from kcache_grpc.errors import ArgumentError, UnsupportedOp
@@ -43,6 +43,7 @@ def torch_program(exported: Any) -> tuple[bytes, BoundArguments]:
     torch_mlir = _torch_mlir()
     with _TURNS.lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        refuse_bag_places(exported.graph)
         program = _decomposed(exported)
         _refuse_mutation(program.graph_signature)
         count_from_the_end(program.graph)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import NoReturn
 
@@ -59,6 +60,10 @@ _EXTREMES = frozenset(
     )
 )
 _UNSIGNED = re.compile(r",(i1|ui8)>$")
+#: Of bytes they give bytes, and torch-mlir combines the bits.
+_TRUTHS = frozenset(
+    f"torch.aten.{name}" for name in ("any", "any.dim", "any.dims", "all", "all.dim", "all.dims")
+)
 _OPERATOR = re.compile(r'name = "([\w.]+)"')
 
 
@@ -69,14 +74,14 @@ def lower_torch_to_stablehlo(module: Native) -> None:
     of the Torch dialect that does not lower, and its location; ``InvalidProgram`` where no op is to blame.
     """
     _refuse(module)
-    places = _places(module)
+    places, names = _places(module)
     pad_behind(module)
     hide_constants(module)
     lower_ops(module, registered=False)
-    _run(module, _TO_CONTRACT, places)
+    _run(module, _TO_CONTRACT, places, names)
     decompose_variances(module)
     lower_ops(module, registered=True)
-    _run(module, _TO_STABLEHLO, places)
+    _run(module, _TO_STABLEHLO, places, names)
     for operation in mlir.all_operations(module.operation):
         if operation.name.partition(".")[0] not in _LOWERED:
             raise _unsupported(operation, places)
@@ -84,21 +89,25 @@ def lower_torch_to_stablehlo(module: Native) -> None:
     tidy(module)
 
 
-def _places(module: Native) -> dict[str, str]:
-    """Where each op first occurs. Passes lose the locations of what they move."""
+def _places(module: Native) -> tuple[dict[str, str], dict[str, str]]:
+    """Where each op first occurs, and what is computed at each place. Passes lose the locations of what they
+    move, and name what they made of an op.
+    """
     places: dict[str, str] = {}
+    names: dict[str, str] = {}
     for operation in mlir.all_operations(module.operation):
-        name = name_of(operation)
-        if name not in places:
-            places[name] = mlir.describe_location(operation.location)
-    return places
+        name, where = name_of(operation), mlir.describe_location(operation.location)
+        places.setdefault(name, where)
+        if where and name.startswith("torch.") and not STRUCTURE.match(name):
+            names.setdefault(where, name)
+    return places, names
 
 
-def _run(module: Native, pipeline: str, places: dict[str, str]) -> None:
+def _run(module: Native, pipeline: str, places: dict[str, str], names: dict[str, str]) -> None:
     try:
         mlir.run_passes(module, pipeline)
     except mlir.mlir_error() as error:
-        _explain(module, error, places)
+        _explain(module, error, places, names)
 
 
 def _refuse(module: Native) -> None:
@@ -113,6 +122,9 @@ def _refuse(module: Native) -> None:
             reason = (
                 "torch-mlir takes truth values and bytes for signed numbers here: convert them to i32 first"
             )
+            raise UnsupportedOp(name_of(operation), reason, mlir.describe_location(operation.location))
+        if name_of(operation) in _TRUTHS and str(operation.operands[0].type).endswith(",ui8>"):
+            reason = "torch-mlir combines the bits of bytes here: compare them with 0 first"
             raise UnsupportedOp(name_of(operation), reason, mlir.describe_location(operation.location))
         if operation.name == "torch.operator":
             name = operation.attributes["name"].value
@@ -130,21 +142,36 @@ def _trains(operation: Native) -> bool:
     return getattr(flag, "name", "") != "torch.constant.bool" or flag.attributes["value"].value
 
 
-def _explain(module: Native, error: Exception, places: dict[str, str]) -> NoReturn:
-    """Raise for a pipeline that failed: the op that it named, or else the first one that is left."""
+def _explain(module: Native, error: Exception, places: dict[str, str], names: dict[str, str]) -> NoReturn:
+    """Raise for a pipeline that failed: the op that it named, or is at the place that it named, or else the
+    first one that is left.
+    """
     native: Native = error
     diagnostics = list(native.error_diagnostics)
     text = "; ".join(str(d.message).strip() for d in diagnostics) or str(error)
     illegal = _ILLEGAL.search(text)
     if illegal and not STRUCTURE.match(illegal[1]):
         operator = _OPERATOR.search(text) if illegal[1] == "torch.operator" else None
-        where = mlir.describe_location(diagnostics[0].location) if diagnostics else ""
+        where = _place(diagnostics[0].location) if diagnostics else ""
         name = operator[1] if operator else illegal[1]
         raise UnsupportedOp(name, _NO_LOWERING, where or places.get(name, "")) from None
+    for where in (_place(d.location) for d in diagnostics):
+        if where in names:
+            reason = f"torch-mlir does not lower it with these operands: {text[:500]}"
+            raise UnsupportedOp(names[where], reason, where) from None
     for operation in mlir.all_operations(module.operation):
         if operation.name.startswith("torch.") and not STRUCTURE.match(operation.name):
             raise _unsupported(operation, places) from None
     raise InvalidProgram(f"the Torch program does not lower to StableHLO: {text[:2000]}") from None
+
+
+def _place(location: Native) -> str:
+    """Where a diagnostic is; the bindings give its location as one of no kind."""
+    native = mlir.native_ir()
+    for kind in (native.FileLineColLoc, native.NameLoc, native.CallSiteLoc, native.FusedLoc):
+        with contextlib.suppress(ValueError):
+            return mlir.describe_location(kind(location))
+    return ""
 
 
 _NO_LOWERING = (

@@ -205,6 +205,57 @@ def _whole(site: _Site, operands: Sequence[Native]) -> Native:
     return whole if str(whole.type).endswith(f"{element}>") else site.convert(whole, site.dims)
 
 
+def _shift_left(site: _Site) -> Native | None:
+    return _shifted(site, "shift_left")
+
+
+def _shift_right(site: _Site) -> Native | None:
+    return _shifted(site, "shift_right_logical" if site.element.startswith("u") else "shift_right_arithmetic")
+
+
+def _shifted(site: _Site, op: str) -> Native | None:
+    """Both operands broadcast: torch-mlir ends the process where the first one has to be."""
+    if site.is_float:
+        return None
+    return site.result(site.elementwise(op, [site.tensor(x) for x in site.operation.operands]))
+
+
+def _compared(direction: str) -> Callable[[_Site], Native | None]:
+    """Of two dtypes in the one that PyTorch promotes them to; torch-mlir takes one operand's."""
+
+    def lower(site: _Site) -> Native | None:
+        found = [_TENSOR.fullmatch(str(operand.type)) for operand in site.operation.operands]
+        left, right = ((match[2], bool(match[1])) if match else None for match in found)
+        if left is None or right is None or left[0] == right[0]:
+            return None
+        result = site.element
+        site.element = _promoted(left, right)
+        made = site.compare(direction, *(site.tensor(operand) for operand in site.operation.operands))
+        site.element = result
+        return site.result(made)
+
+    return lower
+
+
+_FLOATS = ("f16", "bf16", "f32", "f64")
+_INTEGERS = ("ui8", "si8", "si16", "si32", "si64")
+
+
+def _promoted(left: tuple[str, bool], right: tuple[str, bool]) -> str:
+    """The element type of two, each with whether it has a rank above 0."""
+    kinds = [2 if element in _FLOATS else int(element in _INTEGERS) for element, _ in (left, right)]
+    (x, ranked), (y, other) = left, right
+    if kinds[0] == kinds[1] and ranked == other:
+        order = _FLOATS if kinds[0] == 2 else _INTEGERS
+        above = {"bf16, f16": "f32", "si8, ui8": "si16"}.get(", ".join(sorted((x, y))))
+        wider = above or max(x, y, key=order.index)
+    elif kinds[0] == kinds[1]:
+        wider = x if ranked else y
+    else:
+        wider = x if kinds[0] > kinds[1] else y
+    return wider.replace("si", "i")
+
+
 def _chlo(name: str) -> Callable[[_Site], Native]:
     def lower(site: _Site) -> Native:
         operand = site.tensor(site.operation.operands[0])
@@ -213,6 +264,7 @@ def _chlo(name: str) -> Callable[[_Site], Native]:
     return lower
 
 
+_SHIFTS = ("Tensor", "Tensor_Scalar", "Scalar_Tensor")
 _LOWERINGS: dict[str, Callable[[_Site], Native | None]] = {
     "torch.aten.remainder.Scalar": _remainder,
     "torch.aten.remainder.Tensor": _remainder,
@@ -223,6 +275,11 @@ _LOWERINGS: dict[str, Callable[[_Site], Native | None]] = {
     "torch.aten.div.Scalar_mode": _divide,
     "torch.aten.floor_divide": _floor_divide,
     "torch.aten.floor_divide.Scalar": _floor_divide,
+    **{f"torch.aten.bitwise_left_shift.{kind}": _shift_left for kind in _SHIFTS},
+    **{f"torch.aten.bitwise_right_shift.{kind}": _shift_right for kind in _SHIFTS},
+    **{f"torch.aten.__lshift__.{kind}": _shift_left for kind in ("Tensor", "Scalar")},
+    **{f"torch.aten.__rshift__.{kind}": _shift_right for kind in ("Tensor", "Scalar")},
+    **{f"torch.aten.{name}.Tensor": _compared(name.upper()) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
     "torch.aten.erfinv": _chlo("chlo.erf_inv"),
     "torch.aten.lgamma": _chlo("chlo.lgamma"),
     "torch.aten.digamma": _chlo("chlo.digamma"),
