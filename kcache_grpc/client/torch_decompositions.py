@@ -45,7 +45,8 @@ def decompositions() -> dict[Any, Any]:
         for overload in (packet.default, packet.vec):
             if overload in table:
                 table[overload] = torch_elements.not_of_bytes(table[overload])
-    table.update(torch_elements.rows())
+    for operation, row in torch_elements.rows().items():
+        table[operation] = torch_elements.first_of(row, table[operation]) if operation in table else row
     table.update(torch_core.rows())
     return table
 

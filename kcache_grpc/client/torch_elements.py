@@ -40,6 +40,16 @@ def rows() -> dict[Any, Any]:
     }
 
 
+def first_of(row: Any, other: Any) -> Any:
+    """A decomposition, and what takes its place where it does not apply."""
+
+    def decomposed(*arguments: Any, **named: Any) -> Any:
+        found = row(*arguments, **named)
+        return other(*arguments, **named) if found is NotImplemented else found
+
+    return decomposed
+
+
 def not_of_bytes(decomposed: Any) -> Any:
     """A decomposition that rounds bytes otherwise than eager mode, for all but them."""
 
