@@ -32,8 +32,6 @@ _STEPS = frozenset(
     }
 )
 _STEPPING = re.compile(r"@kcm_(rem|sign|floor|ceil|round|roundeven|trunc|is[a-z]+)_")
-#: Readers of one number that are looked at.
-_LOOKED_AT = 64
 #: What gives one of the numbers that it takes, or one of the same order.
 _EXACT = frozenset(
     {
@@ -48,32 +46,32 @@ def mark_ordered(unit: Unit) -> None:
     """Mark, among bodies that are not fused yet, what computes a narrow number of which order matters."""
     if unit.options.numerics == "strict" or NARROW[0] not in unit.source:
         return
-    for generic in mlir.named(unit.module, "linalg.generic"):
-        for result, made in zip(
-            generic.results, mlir.operations(mlir.block_of(generic))[-1].operands, strict=False
-        ):
+    readers: dict[mlir.Value, tuple[bool, bool]] = {}
+    for generic in reversed(mlir.named(unit.module, "linalg.generic", *_VIEWS)):
+        for result in generic.results:
+            _readers(result, readers)
+        if mlir.name_of(generic) != "linalg.generic":
+            continue
+        yielded = mlir.operations(mlir.block_of(generic))[-1].operands
+        for result, made in zip(generic.results, yielded, strict=False):
             owner = mlir.defining(made)
-            if owner is not None and str(made.type) in NARROW and _is_stepped_and_read(result):
+            if str(made.type) in NARROW and all(readers[result]) and owner is not None:
                 owner.attributes[MARK] = mlir.unit_attr()
 
 
-def _is_stepped_and_read(number: mlir.Value) -> bool:
+def _readers(number: mlir.Value, known: dict[mlir.Value, tuple[bool, bool]]) -> tuple[bool, bool]:
     """Whether something takes the order, or a step, of a tensor's elements, themselves or through exact
-    operations, and something else reads them.
+    operations; and whether several operations read them. ``known`` has the answers of later values.
     """
-    stepped, shared = False, False
-    pending, seen = [number], {number}
-    while pending and not (stepped and shared) and len(seen) < _LOOKED_AT:
-        at = pending.pop()
-        shared = shared or mlir.used_more_than_once(at)
-        for user, _ in mlir.uses(at):
-            if _steps(user):
-                stepped = True
+    if number not in known:
+        stepped, shared = False, mlir.used_more_than_once(number)
+        for user, _ in mlir.uses(number):
+            stepped = stepped or _steps(user)
             for result in _same_numbers(user):
-                if result not in seen:
-                    seen.add(result)
-                    pending.append(result)
-    return stepped and shared
+                further = _readers(result, known)
+                stepped, shared = stepped or further[0], shared or further[1]
+        known[number] = stepped, shared
+    return known[number]
 
 
 def _steps(user: mlir.Op) -> bool:
