@@ -70,7 +70,7 @@ they make NaN of an infinity in the other operand; kernels do so, as the referen
 `jax.jit` leaves zeros between elements out (`conv_transpose`, `conv_general_dilated`, the gradient of
 `conv strided`). In `conv grouped` a product of 1e30 and -1e30 is added to an infinity in one rounding, as
 [numerics](numerics.md) allows, and in two by `jax.jit`, whose product is infinite; the class `strict`
-gives its NaN. `special.expn` of 1e-30 does not end within a minute under `jax.jit` either.
+gives its NaN. `special.expn` of 1e-30 did not end within 50 seconds under `jax.jit` either.
 
 ## What agrees as to the largest number only
 
