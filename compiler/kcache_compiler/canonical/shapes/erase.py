@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kcache_compiler.canonical.graph import ValueType
-from kcache_compiler.canonical.shapes.rules import Step, rule_of
+from kcache_compiler.canonical.shapes.rules import rule_of
 from kcache_compiler.canonical.shapes.solver import Place, Solver
+from kcache_compiler.canonical.shapes.step import Step
 from kcache_compiler.canonical.tape import Block, Entry, Tape, mark_live
 
 _NOTHING: frozenset[int] = frozenset()
