@@ -9,6 +9,6 @@ from .expand import expand
 from .table import MathFunction, functions
 
 #: In the compiler fingerprint: rises whenever the bits of a result change.
-VERSION = "5"
+VERSION = "6"
 
 __all__ = ["COMPLEX", "VERSION", "MathFunction", "expand", "functions"]

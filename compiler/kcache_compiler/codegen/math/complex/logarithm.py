@@ -1,18 +1,15 @@
-"""log, log1p, powers, atan2."""
+"""log, log1p, powers."""
 
 from __future__ import annotations
 
 import math
 
-from ..build import Expr, fma, nearest, select
+from ..build import Expr, fma, select
 from ..exponential import absolute
-from ..logarithm import log1p as real_log1p
 from ..logarithm import log_pair
 from ..pair import product, two_sum
 from ..trigonometry import atan2 as angle
 from .parts import INF, NAN, Length, Number, finite, growth, length, log_of_pair, sine_and_cosine
-
-PI = math.pi
 
 
 def log(z: Number) -> Number:
@@ -88,40 +85,3 @@ def _log_pair(size: Length, z: Number) -> tuple[Expr, Expr]:
         total = two_sum(pair.high, shift.high)
         pair, low = total, total.low + low + (shift.low + steps * more)
     return select(usable, pair.high * 0.5, single), select(usable, low * 0.5, 0.0)
-
-
-def atan2(y: Number, x: Number) -> Number:
-    """-i log((x + i y) / sqrt(x^2 + y^2)), NaN where a part is not finite and of two zeros.
-
-    With a = x + i y and b = x - i y the square of what is under the logarithm is a / b. So the result is half
-    of that of a / b, whose real part is the angle of a times b's conjugate; that half, or what is opposite to
-    it, as the angles of a and of the root say.
-    """
-    x, y = _of_one_size(x, y)
-    a = x.of(x.re - y.im, x.im + y.re)
-    b = x.of(x.re + y.im, x.im - y.re)
-    cross = (x.re * y.re + x.im * y.im) * 2.0
-    inner, outer = length(x.of(x.re, x.im)).value, length(y).value
-    half = angle(cross, (inner - outer) * (inner + outer)) * 0.5
-    first, second = (x.re - x.im) * (x.re + x.im), (y.re - y.im) * (y.re + y.im)
-    turn = angle(x.re * x.im * 2.0 + y.re * y.im * 2.0, first + second) * 0.5
-    away = (angle(a.im, a.re) - turn - half) * (1.0 / PI)
-    opposite = absolute(away - nearest(away * 0.5) * 2.0) > 0.5
-    re = select(opposite, half + select(half > 0.0, half.like(-PI), PI), half)
-    below = length(b)
-    ratio = (x.im * y.re - x.re * y.im) * 4.0 / (below.value * below.value)
-    im = select(absolute(ratio) < 0.5, real_log1p(ratio) * -0.25, (length(a).log() - below.log()) * -0.5)
-    known = finite(x.re) & finite(x.im) & finite(y.re) & finite(y.im) & ~(x.zero & y.zero)
-    return x.of(select(known, re, NAN), select(known, im, NAN))
-
-
-def _of_one_size(x: Number, y: Number) -> tuple[Number, Number]:
-    """Both times the same power of two, so that squares are in range."""
-    if x.single:
-        return x, y
-    parts = [absolute(part) for part in (x.re, x.im, y.re, y.im)]
-    top = parts[0]
-    for part in parts[1:]:
-        top = select(part > top, part, top)
-    factor = select(top > 2.0**400, top.like(2.0**-600), select(top < 2.0**-400, top.like(2.0**500), 1.0))
-    return x.of(x.re * factor, x.im * factor), y.of(y.re * factor, y.im * factor)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..build import Expr, narrow, widen
 from . import inverse, logarithm, roots, waves
+from .atan2 import atan2
 from .parts import Number
 
 Algorithm = Callable[..., Number]
@@ -42,7 +43,7 @@ _FUNCTIONS = (
     ComplexFunction("asin", 1, inverse.asin),
     ComplexFunction("asinh", 1, inverse.asinh),
     ComplexFunction("atan", 1, inverse.atan),
-    ComplexFunction("atan2", 2, logarithm.atan2),
+    ComplexFunction("atan2", 2, atan2),
     ComplexFunction("atanh", 1, inverse.atanh),
     ComplexFunction("cos", 1, waves.cos),
     ComplexFunction("cosh", 1, waves.cosh),
