@@ -109,3 +109,17 @@ def test_the_index_of_an_extreme_is_that_of_nan(op: str, last: int) -> None:
     (found,) = kernel_results(draw.model())
     assert found[0] == (3 if last else 1)
     assert found[1] == {("ArgMax", 0): 0, ("ArgMax", 1): 1, ("ArgMin", 0): 2, ("ArgMin", 1): 3}[op, last]
+
+
+@pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool", "Conv"])
+def test_pools_that_would_be_padded_by_less_than_nothing_are_refused(op: str, auto_pad: str) -> None:
+    """The standard's formula cuts there, and pads may not be below 0; convolutions pad by nothing."""
+    draw = Draw(op, 22, np.random.default_rng(1))
+    draw.add(np.arange(6, dtype=np.float32).reshape(1, 1, 6), constant=False)
+    draw.attributes = {"kernel_shape": [1], "strides": [3], "auto_pad": auto_pad}
+    if op == "Conv":
+        draw.add(np.ones((1, 1, 1), np.float32), constant=False)
+    found = judge(draw.model())
+    assert found.outcome == ("right" if op == "Conv" else "refused"), found
+    assert op == "Conv" or "pads by -2" in found.reason

@@ -11,6 +11,8 @@ from kcache_compiler.frontends.onnx_ops.pooled import pooled_with_places
 from kcache_compiler.frontends.onnx_ops.site import Results, Site, legalizes
 
 Pads = list[tuple[int, int]]
+#: Their formula for ``auto_pad`` may give less than 0, where other runtimes cut, pad by nothing or fail.
+_POOLS = ("MaxPool", "AveragePool", "LpPool")
 
 
 @legalizes(Conv=22)
@@ -56,7 +58,13 @@ def _pads(n: Site, dims: Dims, kernel: Sequence[int], strides: Sequence[int]) ->
     if auto in ("SAME_UPPER", "SAME_LOWER"):
         pads: Pads = []
         for size, window, stride in zip(dims, kernel, strides, strict=True):
-            total = max(0, (-(-size // stride) - 1) * stride + window - size)
+            needed = (-(-size // stride) - 1) * stride + window - size
+            if needed < 0 and n.op in _POOLS:
+                n.unsupported(
+                    f"auto_pad {auto} at size {size} with windows of {window} that are {stride} apart: the "
+                    f"standard's formula pads by {needed}, which pads may not be; give pads instead"
+                )
+            total = max(0, needed)
             small, large = total // 2, total - total // 2
             pads.append((small, large) if auto == "SAME_UPPER" else (large, small))
         return pads
