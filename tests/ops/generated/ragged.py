@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from tests.ops.generated.convolved import Array, numbers, stored
@@ -62,7 +64,7 @@ def _ragged_dot(draft: Draft) -> OpProgram:
         numbers(draft.dtype, draft.inputs[place], one.shape) for place, one in enumerate(operands[:2])
     )
     with np.errstate(invalid="ignore", over="ignore"):
-        made = _grouped(mode, lhs, rhs, lengths, result)
+        made = grouped(mode, lhs, rhs, lengths, result)
     results = draft.call(operands, [(draft.dtype, result)], attributes)
     return draft.program(results, absolute=4 * absolute, expected=[stored(draft.dtype, made)])
 
@@ -79,10 +81,17 @@ def _batches(draft: Draft, mode: str) -> Shape:
     return ()
 
 
-def _grouped(mode: str, lhs: Array, rhs: Array, lengths: Array, result: Shape) -> Array:
+def grouped(
+    mode: str,
+    lhs: Array,
+    rhs: Array,
+    lengths: Array,
+    result: Shape,
+    multiply: Callable[[Array, Array], Array] = np.matmul,
+) -> Array:
     """By one batch after the other."""
     if mode == "batches":
-        return lhs @ rhs
+        return multiply(lhs, rhs)
     made = np.zeros(result, lhs.dtype)
     for batch in np.ndindex(*lhs.shape[:-2]):
         row = lengths[batch] if lengths.ndim > 1 else lengths
@@ -90,9 +99,9 @@ def _grouped(mode: str, lhs: Array, rhs: Array, lengths: Array, result: Shape) -
         for group, size in enumerate(row):
             part = slice(start, start := start + int(size))
             if mode == "rows":
-                made[(*batch, part)] = lhs[(*batch, part)] @ rhs[(group, *batch)]
+                made[(*batch, part)] = multiply(lhs[(*batch, part)], rhs[(group, *batch)])
             else:
-                made[(group, *batch)] = lhs[(*batch, slice(None), part)] @ rhs[(*batch, part)]
+                made[(group, *batch)] = multiply(lhs[(*batch, slice(None), part)], rhs[(*batch, part)])
     return made
 
 
