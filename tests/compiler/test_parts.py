@@ -66,6 +66,41 @@ def test_one_more_takes_a_call(kind: str) -> None:
     assert grown <= MANY * 128 + 4096  # a page
 
 
+def _draws(numbers: range, element: str, distribution: str) -> str:
+    """Draws of these numbers between bounds, one constant and one given, each a result."""
+    kind, made = f"tensor<{element}>", f"tensor<3x5x{element}>"
+    low = "1" if element == "i32" else "1.0"
+    draws = [
+        f'%d{n} = "stablehlo.rng"(%low, %high, %sizes) <{{rng_distribution = #stablehlo<rng_distribution '
+        f"{distribution}>}}> {{kcache.draw = {n} : i64}} : ({kind}, {kind}, tensor<2xi64>) -> {made}"
+        for n in numbers
+    ]
+    results = ", ".join(f"%d{n}" for n in numbers)
+    types = ", ".join([made] * len(numbers))
+    lines = [
+        f"%low = stablehlo.constant dense<{low}> : {kind}",
+        "%sizes = stablehlo.constant dense<[3, 5]> : tensor<2xi64>",
+    ]
+    return f"func.func @main(%high: {kind}) -> ({types}) {{\n" + "\n".join(
+        [*lines, *draws, f"return {results} : {types}\n}}"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("element", "distribution"),
+    [("f32", "UNIFORM"), ("f16", "NORMAL"), ("f64", "NORMAL"), ("i32", "UNIFORM")],
+)
+def test_draws_of_many_are_those_of_few(element: str, distribution: str) -> None:
+    """Each has bits of its own, which its number says, whether it is a kernel inside of the kernel or not."""
+    ranges = range(HALF), range(HALF, 2 * HALF), range(2 * HALF)
+    kernels = [Kernel(_compiled(_draws(numbers, element, distribution), 1)) for numbers in ranges]
+    assert [_calls(kernel.compiled) for kernel in kernels] == [0, 0, 2 * HALF]
+    high = np.array(9, {"f32": np.float32, "f16": np.float16, "f64": np.float64, "i32": np.int32}[element])
+    first, second, whole = (kernel(high) for kernel in kernels)
+    assert [one.tobytes() for one in whole] == [one.tobytes() for one in (*first, *second)]
+    assert len({one.tobytes() for one in whole}) == 2 * HALF
+
+
 def test_parts_of_slices_on_threads() -> None:
     """What parts are given may lie anywhere, and their launches are shared among threads like others."""
     count, rows, length = MANY, 96, 256

@@ -9,6 +9,7 @@ and its launch calls the entry of the part. So a chain of them has the bits of o
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Hashable, Iterator
 from typing import Any
 
@@ -17,6 +18,8 @@ from kcache_compiler.codegen.formula import evaluate
 from kcache_compiler.codegen.launch import Outlined
 from kcache_compiler.codegen.legalize.carried import noted, plain, replace
 from kcache_compiler.codegen.legalize.elementwise import signless_tensor
+from kcache_compiler.codegen.legalize.expansions import drawn
+from kcache_compiler.codegen.legalize.expansions.text import Lines, Tensor
 from kcache_compiler.codegen.part import Part
 from kcache_compiler.codegen.shuffles.marker import Steps, build_marker, marked, nothing, seen
 from kcache_compiler.codegen.stage import Stage, Unit, run
@@ -30,9 +33,10 @@ PART = "part"
 _NAMES = (
     *("chlo.polygamma", "chlo.zeta"),
     *("stablehlo.case", "stablehlo.if", "stablehlo.while"),
-    *("stablehlo.cholesky", "stablehlo.custom_call", "stablehlo.fft", "stablehlo.rng_bit_generator"),
-    "stablehlo.triangular_solve",
+    *("stablehlo.cholesky", "stablehlo.custom_call", "stablehlo.fft", "stablehlo.rng"),
+    *("stablehlo.rng_bit_generator", "stablehlo.triangular_solve"),
 )
+_DRAW = re.compile(r"kcache\.draw = (\d+) : i64")
 _FUSED = ("stablehlo.batch_norm_grad", "stablehlo.batch_norm_training")
 _COMPLEX = ("complex<f32>", "complex<f64>")
 
@@ -47,7 +51,7 @@ class _Piece:
         owners = {place: mlir.defining(value) for value, place in places.items()}
         #: Constants are part of what it says, by their places among the values that it reads.
         self._constants = {place: owner for place, owner in owners.items() if _is_constant(owner)}
-        self.key: Hashable = (
+        self.key: tuple[Hashable, ...] = (
             mlir.local_text(op),
             tuple(places[value] for value in every),
             tuple((place, mlir.local_text(owner)) for place, owner in self._constants.items()),
@@ -96,6 +100,51 @@ class _Piece:
         return mlir.whole_text(module)
 
 
+class _Draw(_Piece):
+    """A draw of random numbers: the state that its bits begin with, which tells it from others, is given."""
+
+    def __init__(self, op: mlir.Op) -> None:
+        super().__init__(op)
+        said = mlir.local_text(op)
+        self.key = (_DRAW.sub("", said), *self.key[1:])
+        number = _DRAW.search(said)
+        self._number = int(number[1]) if number else 0
+        self._state: mlir.Value | None = None
+
+    def given(self) -> list[mlir.Value]:
+        if self._state is None:
+            with mlir.before(self.op):
+                kind, value = mlir.type_of(drawn.STATE.type), mlir.attribute(drawn.state_of(self._number))
+                self._state = mlir.value("stablehlo.constant", (), kind, value=value)
+        return [*super().given(), self._state]
+
+    def text(self) -> str:
+        given = self.given()
+        tensors = [_tensor(f"%a{place}", value) for place, value in enumerate(given)]
+        arguments = dict(zip(given, tensors, strict=True))
+        lines = Lines()
+        bounds = [self._bound(lines, value, arguments) for value in list(self.op.operands)[:2]]
+        shape = _tensor("", self.op.results[0]).shape
+        which = drawn.distribution_of(self.op)
+        made = drawn.drawn(which, lines, bounds[0], bounds[1], shape, lambda: tensors[-1])
+        taken = ", ".join(f"{one.name}: {one.type}" for one in tensors)
+        body = "\n".join(lines.lines)
+        return f"func.func @main({taken}) -> {made.type} {{\n{body}\nreturn {made.name} : {made.type}\n}}"
+
+    def _bound(self, lines: Lines, value: mlir.Value, arguments: dict[mlir.Value, Tensor]) -> Tensor:
+        if value in arguments:
+            return arguments[value]
+        owner = mlir.defining(value)
+        assert owner is not None
+        kind = _tensor("", value)
+        return lines.line(f"stablehlo.constant {owner.attributes['value']}", kind.element, kind.shape)
+
+
+def _tensor(name: str, value: mlir.Value) -> Tensor:
+    kind = value.type
+    return Tensor(name, str(kind.element_type), tuple(size or 0 for size in mlir.sizes_of(kind)))
+
+
 def _is_constant(owner: mlir.Op | None) -> bool:
     return owner is not None and mlir.name_of(owner) == "stablehlo.constant"
 
@@ -117,7 +166,7 @@ def cut_parts(unit: Unit, pipeline: tuple[Stage, ...]) -> None:
     while roots:
         alike: dict[Hashable, list[_Piece]] = {}
         for op in [op for root in roots for op in _outermost(root)]:
-            piece = _Piece(op)
+            piece = _Draw(op) if mlir.name_of(op) == "stablehlo.rng" else _Piece(op)
             alike.setdefault(piece.key, []).append(piece)
         roots = []
         for pieces in alike.values():

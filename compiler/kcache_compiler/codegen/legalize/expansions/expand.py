@@ -174,10 +174,14 @@ def _unary_einsum(op: mlir.Op, lines: Lines, operands: list[Tensor]) -> list[Ten
 
 
 def _draw(op: mlir.Op, lines: Lines, operands: list[Tensor]) -> list[Tensor]:
-    normal = str(op.attributes["rng_distribution"]).rstrip(">").split()[-1] == "NORMAL"
     number = mlir.int_of(op.attributes["kcache.draw"]) if "kcache.draw" in op.attributes else 0
-    draw = drawn.normal if normal else drawn.uniform
-    return [draw(lines, operands[0], operands[1], _tensor("", op.results[0].type).shape, number)]
+
+    def state() -> Tensor:
+        text = f"stablehlo.constant {drawn.state_of(number)}"
+        return lines.line(text, drawn.STATE.element, drawn.STATE.shape)
+
+    shape = _tensor("", op.results[0].type).shape
+    return [drawn.drawn(drawn.distribution_of(op), lines, operands[0], operands[1], shape, state)]
 
 
 _TABLE: dict[str, Definition] = {
