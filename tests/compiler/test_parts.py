@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.chains.programs import chain
-from kcache_compiler.codegen.parts import MANY
+from kcache_compiler.codegen.parts import MANY, MORE
 from kcache_compiler.compile import lower_module
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.types import CompiledKernel, CompileOptions
@@ -52,6 +52,20 @@ def test_a_chain_of_parts_has_the_bits_of_shorter_ones_without(kind: str) -> Non
     short, long = (Kernel(_compiled(_chain(kind, count), 1 + len(others))) for count in (HALF, 2 * HALF))
     assert _calls(short.compiled) == 0
     assert _calls(long.compiled) == 2 * HALF
+    expected = short(short(x, *others)[0], *others)[0]
+    found = long(x, *others)[0]
+    assert np.isfinite(found).all()
+    assert found.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("kind", ["batch_norm_training", "select_and_scatter"])
+def test_what_fuses_is_a_part_where_there_are_very_many(kind: str) -> None:
+    random = np.random.default_rng(6)
+    x, w = (random.uniform(-1, 1, (8, 8)).astype(np.float32) for _ in range(2))
+    others = [w, np.zeros((3, 8, 8), np.float32), np.arange(8, dtype=np.int32), np.int32(0), np.int32(1)]
+    others += [random.uniform(-1, 1, (4, 4)).astype(np.float32)] * (kind == "select_and_scatter")
+    short, long = (Kernel(_compiled(chain(kind, count), 1 + len(others))) for count in (MORE // 2, MORE))
+    assert [_calls(one.compiled) for one in (short, long)] == [0, MORE]
     expected = short(short(x, *others)[0], *others)[0]
     found = long(x, *others)[0]
     assert np.isfinite(found).all()

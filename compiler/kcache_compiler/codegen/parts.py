@@ -37,7 +37,10 @@ _NAMES = (
     *("stablehlo.rng_bit_generator", "stablehlo.triangular_solve"),
 )
 _DRAW = re.compile(r"kcache\.draw = (\d+) : i64")
-_FUSED = ("stablehlo.batch_norm_grad", "stablehlo.batch_norm_training")
+_FUSED = (
+    *("stablehlo.batch_norm_grad", "stablehlo.batch_norm_training"),
+    "stablehlo.select_and_scatter",
+)
 _COMPLEX = ("complex<f32>", "complex<f64>")
 
 
