@@ -1,7 +1,8 @@
 """Long chains of updates in place, cut by copies: what bufferization does takes the cube of their length.
 
 Every update of a value in place is one more name of one buffer, and the toolchain compares all pairs of those
-that read and write it.
+that read and write it. So it does with all that read one constant, which is therefore given in several
+places; what comes after bufferization makes them one again.
 """
 
 from __future__ import annotations
@@ -14,13 +15,18 @@ from kcache_compiler.codegen.stage import Unit
 
 #: Updates of one buffer after which it is copied.
 LINKS = 128
+#: Readers of a constant, or of an argument, for which it is given once.
+READERS = 16
+_GIVEN = ("arith.constant", "bufferization.to_tensor")
 _INTO = {"tensor.insert": 1, "tensor.insert_slice": 1}
 
 
 def cut_links(unit: Unit) -> None:
     """Copy what was updated in place ``LINKS`` times before it is updated again."""
     links: dict[Any, int] = {}
-    for op in mlir.walk(mlir.main_function(unit.module)):
+    main = mlir.main_function(unit.module)
+    _give_apart(main)
+    for op in mlir.walk(main):
         for number, result in _updated(op):
             length = links.get(op.operands[number], 0)
             if length >= LINKS:
@@ -53,3 +59,16 @@ def _copy(op: mlir.Op, number: int) -> None:
             "bufferization.alloc_tensor", [source], [source.type], {"operandSegmentSizes": segments}
         )
     op.operands[number] = copied.results[0]
+
+
+def _give_apart(main: mlir.Op) -> None:
+    """Give ``READERS`` readers each of a constant or an argument one of their own."""
+    for given in mlir.named(main, *_GIVEN):
+        if not mlir.is_tensor(given.results[0].type) or "writable" in given.attributes:
+            continue
+        readers = list(mlir.uses(given.results[0]))[::-1]
+        for start in range(READERS, len(readers), READERS):
+            with mlir.after(given):
+                again = mlir.clone(given).results[0]
+            for reader, number in readers[start : start + READERS]:
+                reader.operands[number] = again

@@ -19,7 +19,7 @@ from kcache_compiler.codegen import mlir
 from kcache_compiler.schedule.choices import FuseLimits
 
 if TYPE_CHECKING:
-    from kcache_compiler.schedule.fuse import Generic
+    from kcache_compiler.schedule.fuse import Known
 
 #: Operations of a chain from which on its bodies end at marks.
 LONG = 256
@@ -47,7 +47,7 @@ class _Size:
 class Cuts:
     """The marks of generics that have not been fused yet, and where bodies end as they grow."""
 
-    generics: Sequence[Generic]
+    generics: Sequence[Known]
     limits: FuseLimits
     _place: dict[Any, int] = field(default_factory=dict[Any, int])
     #: Of operations by their results, as those are never made anew. By place: the one before on its chain,
@@ -55,7 +55,7 @@ class Cuts:
     _before: dict[int, int] = field(default_factory=dict[int, int])
     _stretch: dict[int, _Size] = field(default_factory=dict[int, _Size])
     #: What operations became, whether their bodies begin behind a mark, and those that end one.
-    _became: dict[int, Generic] = field(default_factory=dict[int, "Generic"])
+    _became: dict[int, Known] = field(default_factory=dict[int, "Known"])
     _begins: dict[int, bool] = field(default_factory=dict[int, bool])
     _ends: set[Any] = field(default_factory=set[Any])
 
@@ -74,7 +74,7 @@ class Cuts:
         """Whether a body ends with this value: no other takes it in."""
         return bool(self._ends) and value in self._ends
 
-    def fused(self, place: int, made: Generic) -> None:
+    def fused(self, place: int, made: Known) -> None:
         """The operation at ``place`` became ``made`` with what it took in."""
         if not self.found:
             return
@@ -89,11 +89,11 @@ class Cuts:
         if stretch is not None and not (begins and self._fits(made, stretch)):
             self._ends.add(made.op.results[0])
 
-    def _fits(self, made: Generic, stretch: _Size) -> bool:
+    def _fits(self, made: Known, stretch: _Size) -> bool:
         return (
-            len(made.names) + stretch.body < self.limits.body
+            len(made.form.names) + stretch.body < self.limits.body
             and len(made.inputs) + stretch.operands + 2 <= self.limits.operands
-            and (not stretch.expanded or made.expanded + stretch.expanded <= self.limits.expanded)
+            and (not stretch.expanded or made.form.expanded + stretch.expanded <= self.limits.expanded)
         )
 
     def _chains(self) -> list[list[int]]:
@@ -117,17 +117,17 @@ class Cuts:
                 chains.append(chain[::-1])
         return chains
 
-    def _next(self, generic: Generic) -> int | None:
+    def _next(self, generic: Known) -> int | None:
         """The last of the operations that read its result, where they may take it in."""
-        if not generic.parallel or len(generic.outputs) != 1:
+        if not generic.form.parallel or len(generic.outputs) != 1:
             return None
         users = [user for user, _ in itertools.islice(mlir.uses(generic.op.results[0]), _USERS + 1)]
         places = [next((self._place.get(result) for result in user.results), None) for user in users]
-        known = [place for place in places if place is not None and self.generics[place].parallel]
+        known = [place for place in places if place is not None and self.generics[place].form.parallel]
         return max(known) if known and len(known) == len(users) <= _USERS else None
 
     def _mark(self, chain: Sequence[int]) -> None:
-        names = [tuple(self.generics[place].names) for place in chain]
+        names = [tuple(self.generics[place].form.names) for place in chain]
         counts = Counter(names)
         rarest = sorted(counts, key=lambda kind: (counts[kind], kind))
         ranks = {kind: rank for rank, kind in enumerate(rarest)}
@@ -146,7 +146,7 @@ class Cuts:
     def _size(self, place: int, without: int | None = None) -> _Size:
         """What the operation at ``place`` adds, with what only it reads, but for the one at ``without``."""
         generic = self.generics[place]
-        size = _Size(len(generic.names) - 1, len(generic.inputs) - 1, generic.expanded)
+        size = _Size(len(generic.form.names) - 1, len(generic.inputs) - 1, generic.form.expanded)
         for value in generic.inputs:
             inner = self._place.get(value)
             if inner is not None and inner != without and not mlir.used_more_than_once(value):

@@ -8,21 +8,18 @@ change: every operation keeps its type and order.
 
 from __future__ import annotations
 
-import functools
 import itertools
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.body import inline_body, move_body
-from kcache_compiler.codegen.math.expand import length_of
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.schedule.choices import FuseLimits, parse_choices
 from kcache_compiler.schedule.cuts import LONG, Cuts
+from kcache_compiler.schedule.forms import FREE, Form, Forms, fused_maps
 from kcache_compiler.schedule.order import order_operands
-
-#: Operations cheap enough to be computed again for each read.
-FREE = ("linalg.index", "linalg.yield", "arith.constant", "arith.index_cast")
 
 #: Operations that take a cycle or less an element: few of them are computed again.
 SIMPLE = frozenset(
@@ -44,21 +41,6 @@ class Generic:
     @property
     def body(self) -> mlir.Block:
         return mlir.block_of(self.op)
-
-    @functools.cached_property
-    def names(self) -> list[str]:
-        """Of the operations of its body and of what is inside of them."""
-        return [mlir.name_of(inner) for inner in mlir.walk(self.op)[1:]]
-
-    @functools.cached_property
-    def length(self) -> int:
-        """How many operations its body has."""
-        return len(mlir.operations(self.body))
-
-    @functools.cached_property
-    def expanded(self) -> int:
-        """The same with those of the functions that it calls."""
-        return sum(map(length_of, mlir.operations(self.body))) if "func.call" in self.names else self.length
 
 
 def read_generic(op: mlir.Op) -> Generic:
@@ -108,114 +90,155 @@ def _is_fill(op: mlir.Op) -> bool:
     return generic.parallel and not reads and not list(generic.body.arguments[-1].uses)
 
 
+@dataclass(frozen=True)
+class Known:
+    """A ``linalg.generic`` as fusion sees it: what it is given and makes, and its form."""
+
+    op: mlir.Op
+    inputs: tuple[mlir.Value, ...]
+    outputs: tuple[mlir.Value, ...]
+    form: Form
+
+
 def fuse(unit: Unit) -> None:
     """Fuse every ``linalg.generic`` of ``main`` with its producers, in program order."""
     main = mlir.main_function(unit.module)
-    limits = parse_choices(unit.options.schedule).fuse_limits
-    known: dict[Any, Generic] = {}
     ops = mlir.named(main, "linalg.generic")
-    cuts = Cuts([read_generic(op) for op in ops] if len(ops) >= LONG else [], limits)
-    if cuts.found:
-        order_operands(ops)
-    for place, op in enumerate(ops):
-        consumer = read_generic(op)
-        while (found := _fusible(consumer, known, limits, cuts)) is not None:
-            consumer = _merge(consumer, *found)
-        known.update((result, consumer) for result in consumer.op.results)
-        cuts.fused(place, consumer)
+    fuse_all(ops, parse_choices(unit.options.schedule).fuse_limits, len(ops) >= LONG)
     for op in reversed(mlir.named(main, "linalg.generic", "linalg.fill", "tensor.empty")):
         if not any(list(result.uses) for result in op.results):
             op.erase()
 
 
-def _fusible(
-    consumer: Generic, known: dict[Any, Generic], limits: FuseLimits, cuts: Cuts
-) -> tuple[int, Generic] | None:
-    """An operand of ``consumer`` and what makes it, where that may be computed in place.
+def fuse_all(ops: Sequence[mlir.Op], limits: FuseLimits, long: bool) -> None:
+    """Fuse each of ``ops``, which are in program order, with those before it.
 
-    ``known`` are the generics before it by their results, which no fusion changes any more.
+    In a ``long`` program code that would be written again is copied, which changes none of it.
     """
-    for number, operand in enumerate(consumer.inputs):
-        producer = known.get(operand)
-        if producer is None or cuts.ends(operand):
-            continue
-        if _may_fuse(producer, consumer, number, limits):
-            return number, producer
-    return None
+    forms = Forms(limits, long)
+    read = [forms.read(op) for op in ops]
+    enough = len(ops) >= LONG
+    cuts = Cuts([_known(op, form) for op, form in zip(ops, read, strict=True)] if enough else [], limits)
+    for place in order_operands(ops) if cuts.found else ():
+        read[place] = forms.read(ops[place])
+    fusion = _Fusion(limits, forms, cuts, long)
+    for place, op in enumerate(ops):
+        cuts.fused(place, fusion.fused(_known(op, read[place])))
 
 
-def _may_fuse(producer: Generic, consumer: Generic, number: int, limits: FuseLimits) -> bool:
-    if not producer.parallel or len(producer.outputs) != 1 or not mlir.same_block(producer.op, consumer.op):
-        return False
-    if not mlir.is_identity(producer.maps[-1]) or list(producer.body.arguments[-1].uses):
-        return False
-    if not mlir.is_tensor(producer.op.results[0].type):
-        return False
-    if len(consumer.inputs) + len(producer.inputs) + len(consumer.outputs) > limits.operands:
-        return False
-    ops = producer.names
-    if len(ops) + consumer.length > limits.body:
-        return False
-    if not _has_every_loop(_fused_maps(producer, consumer, number)):
-        return False
-    if "func.call" in ops and producer.expanded + consumer.expanded > limits.expanded:
-        return False
-    if consumer.parallel and all(name in FREE for name in ops):
-        return True
-    if not mlir.is_permutation(consumer.maps[number]):
-        return False
-    return not mlir.used_more_than_once(producer.op.results[0]) or _cheaper_than_memory(producer, ops, limits)
+def _known(op: mlir.Op, form: Form) -> Known:
+    operands = tuple(op.operands)
+    return Known(op, operands[: form.inputs], operands[form.inputs :], form)
 
 
-def _cheaper_than_memory(producer: Generic, ops: list[str], limits: FuseLimits) -> bool:
-    """Computing an element again for each of its readers takes less than storing and loading it.
+class _Fusion:
+    """Operations in program order, each with what it takes in.
 
-    That is so of a few simple operations on one element of equal rank, when every reader takes each once.
+    What one takes in is decided before any code is written; code that an operation before it has by then is
+    copied from there.
     """
-    counted = [name for name in ops if name not in FREE]
-    if len(counted) > limits.simple or not set(counted) <= SIMPLE:
-        return False
-    rank = producer.maps[-1].n_dims
-    whole = [entry for entry in producer.maps[:-1] if len(entry.results) == rank]
-    users = [user for user, _ in itertools.islice(mlir.uses(producer.op.results[0]), limits.users + 1)]
-    return (
-        len(whole) <= 1 and len(users) <= limits.users and all(_reads_once(user, producer) for user in users)
-    )
+
+    def __init__(self, limits: FuseLimits, forms: Forms, cuts: Cuts, long: bool) -> None:
+        self._limits = limits
+        self._forms = forms
+        self._cuts = cuts
+        self._long = long
+        #: By their results: no fusion changes them any more.
+        self._known: dict[Any, Known] = {}
+        self._written: dict[Form, mlir.Op] = {}
+
+    def fused(self, start: Known) -> Known:
+        """The operation that computes ``start``, with all that it may take in."""
+        consumer, taken = start, list[tuple[int, Known]]()
+        while (found := self._fusible(consumer, start)) is not None:
+            number, producer, form = found
+            if form is None:
+                merged = _merge(self._write(start, taken, consumer), number, producer)
+                start = consumer = _known(merged, self._forms.read(merged))
+                taken = []
+                continue
+            taken.append((number, producer))
+            kept = (*consumer.inputs[:number], *consumer.inputs[number + 1 :])
+            consumer = replace(consumer, inputs=(*kept, *producer.inputs), form=form)
+        made = self._write(start, taken, consumer)
+        self._known.update((result, made) for result in made.op.results)
+        return made
+
+    def _fusible(self, consumer: Known, start: Known) -> tuple[int, Known, Form | None] | None:
+        """An operand of ``consumer``, what makes it where that may be computed in place, what becomes of
+        both.
+
+        In the module stands ``start`` in its place.
+        """
+        for number, operand in enumerate(consumer.inputs):
+            producer = self._known.get(operand)
+            if producer is None or self._cuts.ends(operand):
+                continue
+            step = self._forms.step(consumer.form, number, producer.form)
+            if not step.may or not mlir.same_block(producer.op, consumer.op):
+                continue
+            if step.always or self._is_spared(operand, producer, consumer, start):
+                return number, producer, step.form
+        return None
+
+    def _is_spared(self, value: mlir.Value, producer: Known, consumer: Known, start: Known) -> bool:
+        """Whether its memory is, or reading it takes longer than computing it again for each reader.
+
+        That is so of a few simple operations on one element of equal rank, when every reader takes each once.
+        """
+        limits = self._limits
+        own, stale = (one.inputs.count(value) + one.outputs.count(value) for one in (consumer, start))
+        some = itertools.islice(mlir.uses(value), limits.users + 1 + stale)
+        others = [user for user, _ in some if user != start.op]
+        if len(others) + own <= 1:
+            return True
+        counted = [name for name in producer.form.names if name not in FREE]
+        if len(counted) > limits.simple or not set(counted) <= SIMPLE or len(others) + own > limits.users:
+            return False
+        rank = producer.form.maps[-1].n_dims
+        if sum(len(entry.results) == rank for entry in producer.form.maps[:-1]) > 1:
+            return False
+        readers = [consumer] if own else []
+        for user in others:
+            if mlir.name_of(user) != "linalg.generic" or not mlir.same_block(user, producer.op):
+                return False
+            readers.append(_known(user, self._forms.read(user)))
+        return all(_reads_once(reader, value) for reader in readers)
+
+    def _write(self, start: Known, taken: list[tuple[int, Known]], consumer: Known) -> Known:
+        """Have ``consumer``, which is ``start`` with what it has ``taken`` in, stand in the module."""
+        if not taken:
+            return start
+        known = self._written.get(consumer.form)
+        if known is None:
+            op = start
+            for number, producer in taken:
+                merged = _merge(op, number, producer)
+                op = _known(merged, self._forms.step(op.form, number, producer.form).form or op.form)
+            if self._long:
+                self._written[consumer.form] = op.op
+            return op
+        with mlir.before(start.op):
+            copy = mlir.clone(known)
+        operands = copy.operands
+        for number, value in enumerate([*consumer.inputs, *consumer.outputs]):
+            operands[number] = value
+        _replace(start.op, copy)
+        return replace(consumer, op=copy)
 
 
-def _reads_once(user: mlir.Op, producer: Generic) -> bool:
-    if mlir.name_of(user) != "linalg.generic" or not mlir.same_block(user, producer.op):
-        return False
-    generic = read_generic(user)
-    maps = [m for m, v in zip(generic.maps, generic.inputs, strict=False) if v == producer.op.results[0]]
+def _reads_once(reader: Known, value: mlir.Value) -> bool:
+    pairs = zip(reader.form.maps, reader.inputs, strict=False)
+    maps = [entry for entry, given in pairs if given == value]
     return bool(maps) and all(mlir.is_permutation(entry) for entry in maps)
 
 
-def _fused_maps(producer: Generic, consumer: Generic, number: int) -> list[Any]:
-    """Indexing maps of the fusion: inputs that stay, the producer's, outputs."""
-    kept = [consumer.maps[position] for position in range(len(consumer.inputs)) if position != number]
-    through = consumer.maps[number]
-    taken = list(producer.maps[:-1])
-    if not mlir.is_identity(through):
-        taken = [mlir.compose(entry, through) for entry in taken]
-    return [*kept, *taken, *consumer.maps[len(consumer.inputs) :]]
-
-
-def _has_every_loop(maps: list[Any]) -> bool:
-    """Every loop stands alone in some map, so that its extent can be read off an operand.
-
-    It does not when a broadcast or a reversal is all that a reduction reads.
-    """
-    plain = {mlir.plain_dim(result) for entry in maps for result in entry.results}
-    return set(range(maps[0].n_dims)) <= plain
-
-
-def _merge(consumer: Generic, number: int, producer: Generic) -> Generic:
+def _merge(consumer: Known, number: int, producer: Known) -> mlir.Op:
     """One generic that computes ``consumer`` with operand ``number`` computed in place."""
-    through = consumer.maps[number]
+    through = consumer.form.maps[number]
     kept = [position for position in range(len(consumer.inputs)) if position != number]
     inputs = [*(consumer.inputs[position] for position in kept), *producer.inputs]
-    maps = _fused_maps(producer, consumer, number)
+    maps = fused_maps(consumer.form, number, producer.form)
     with mlir.before(consumer.op):
         fused = mlir.create(
             "linalg.generic",
@@ -230,19 +253,24 @@ def _merge(consumer: Generic, number: int, producer: Generic) -> Generic:
         )
     block = mlir.new_block(fused, 0, [mlir.element_of(value.type) for value in [*inputs, *consumer.outputs]])
     arguments = list(block.arguments)
+    given, own = mlir.block_of(producer.op), mlir.block_of(consumer.op)
     with mlir.at_end(block):
-        inner = dict(zip(producer.body.arguments, arguments[len(kept) : len(inputs)], strict=False))
-        computed = inline_body(producer.body, inner, lambda axis: _index(through, axis))[0]
-        outer: dict[Any, mlir.Value] = {consumer.body.arguments[number]: computed}
+        inner = dict(zip(given.arguments, arguments[len(kept) : len(inputs)], strict=False))
+        computed = inline_body(given, inner, lambda axis: _index(through, axis))[0]
+        outer: dict[Any, mlir.Value] = {own.arguments[number]: computed}
         for position, argument in zip(kept, arguments, strict=False):
-            outer[consumer.body.arguments[position]] = argument
+            outer[own.arguments[position]] = argument
         for position, argument in enumerate(arguments[len(inputs) :]):
-            outer[consumer.body.arguments[len(consumer.inputs) + position]] = argument
-    move_body(consumer.body, block, outer)
-    for old, new in zip(consumer.op.results, fused.results, strict=True):
+            outer[own.arguments[len(consumer.inputs) + position]] = argument
+    move_body(own, block, outer)
+    _replace(consumer.op, fused)
+    return fused
+
+
+def _replace(op: mlir.Op, made: mlir.Op) -> None:
+    for old, new in zip(op.results, made.results, strict=True):
         old.replace_all_uses_with(new)
-    consumer.op.erase()
-    return read_generic(fused)
+    op.erase()
 
 
 def _index(through: Any, axis: int) -> mlir.Value:

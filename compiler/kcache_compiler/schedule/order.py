@@ -20,26 +20,29 @@ _TURNS = frozenset(
 )
 
 
-def order_operands(generics: Sequence[mlir.Op]) -> None:
-    """Have each ``linalg.generic`` of one such operation take what was computed last first."""
+def order_operands(generics: Sequence[mlir.Op]) -> list[int]:
+    """Have each ``linalg.generic`` of one such operation take what was computed last first; the places of
+    those that are written in another way.
+    """
     places = {result: place for place, generic in enumerate(generics) for result in generic.results}
-    for generic in generics:
-        _order(generic, places)
+    return [place for place, generic in enumerate(generics) if _order(generic, places)]
 
 
-def _order(generic: mlir.Op, places: dict[mlir.Value, int]) -> None:
+def _order(generic: mlir.Op, places: dict[mlir.Value, int]) -> bool:
     block = mlir.block_of(generic)
     body = mlir.operations(block)
     if len(body) != 2 or len(generic.operands) != 3 or mlir.name_of(body[0]) not in _TURNS:
-        return
+        return False
     first, second, _ = block.arguments
     read = list(body[0].operands)
     if first.type != second.type or read not in ([first, second], [second, first]):
-        return
+        return False
     maps = [entry.value for entry in generic.attributes["indexing_maps"]]
     inputs = list(generic.operands)[:2]
-    if read[0] != first:
+    turned, later = read[0] != first, places.get(inputs[0], -1) < places.get(inputs[1], -1)
+    if turned:
         body[0].operands[0], body[0].operands[1] = first, second
-    if places.get(inputs[0], -1) < places.get(inputs[1], -1):
+    if later:
         generic.operands[0], generic.operands[1] = inputs[1], inputs[0]
         generic.attributes["indexing_maps"] = mlir.map_attrs([maps[1], maps[0], maps[2]])
+    return turned or later

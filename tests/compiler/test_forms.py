@@ -1,0 +1,63 @@
+"""What fusion writes in long programs: few forms, and copies that are what it would write."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.chains.programs import chain
+from kcache_compiler import canonicalize
+from kcache_compiler.canonical.render import render_graph
+from kcache_compiler.canonical.spec_text import parse_spec
+from kcache_compiler.canonical.specialize import fixed_sizes, specialized
+from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.links import READERS
+from kcache_compiler.compile import lower_until
+from kcache_compiler.schedule.choices import FuseLimits
+from kcache_compiler.schedule.forms import Forms
+from kcache_compiler.schedule.fuse import fuse_all
+
+TARGET = "x86-64-v3"
+
+
+def _rendered(kind: str, count: int) -> tuple[str, int]:
+    canonical = canonicalize(chain(kind, count).encode(), "stablehlo", "default")
+    graph = parse_spec(canonical.spec_text)
+    graph = specialized(graph, fixed_sizes(graph, canonical.arg_spec))
+    return render_graph(graph), len(canonical.arg_spec.args)
+
+
+@pytest.mark.parametrize("kind", ["add quantized", "dot_general quantized", "cosine"])
+def test_a_longer_chain_has_no_more_forms(kind: str) -> None:
+    found: list[int] = []
+    for count in (40, 80):
+        with lower_until(*_rendered(kind, count), TARGET, "fuse") as module:
+            forms = Forms(FuseLimits(), long=True)
+            ops = mlir.named(module, "linalg.generic")
+            found.append(len({forms.read(op) for op in ops}))
+    assert found[0] == found[1]
+    assert found[0] < 40
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["add quantized", "dot_general quantized", "tanh quantized", "reverse", "pad", "concatenate", "mixed"],
+)
+def test_copied_code_is_what_would_be_written(kind: str) -> None:
+    texts: list[str] = []
+    for long in (False, True):
+        with lower_until(*_rendered(kind, 60), TARGET, "fuse") as module:
+            fuse_all(mlir.named(mlir.main_function(module), "linalg.generic"), FuseLimits(), long)
+            texts.append(mlir.whole_text(module))
+    assert texts[0] == texts[1]
+
+
+def test_constants_of_a_chain_have_few_readers_each_before_bufferization_and_are_one_after() -> None:
+    program = _rendered("add quantized", 5 * READERS)
+    with lower_until(*program, TARGET, "bufferize") as module:
+        constants = [op for op in mlir.named(module, "arith.constant") if mlir.is_tensor(op.results[0].type)]
+        assert len(constants) > 5
+        assert all(len(list(mlir.uses(op.results[0]))) <= READERS for op in constants)
+    with lower_until(*program, TARGET, "forward-results") as module:
+        names = [str(op.attributes["name"]) for op in mlir.named(module, "memref.get_global")]
+        assert names
+        assert len(names) == len(set(names))
