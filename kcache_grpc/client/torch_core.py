@@ -27,6 +27,11 @@ def rows() -> dict[Any, Any]:
         aten.bitwise_and.Scalar: _with_tensor(aten.bitwise_and.Tensor),
         aten.bitwise_or.Scalar: _with_tensor(aten.bitwise_or.Tensor),
         aten.bitwise_xor.Scalar: _with_tensor(aten.bitwise_xor.Tensor),
+        aten.bitwise_and.Scalar_Tensor: _of_number(aten.bitwise_and.Tensor),
+        aten.bitwise_or.Scalar_Tensor: _of_number(aten.bitwise_or.Tensor),
+        aten.bitwise_xor.Scalar_Tensor: _of_number(aten.bitwise_xor.Tensor),
+        aten.pow.Tensor_Scalar: _truth_to_truth,
+        aten.cumsum.default: _cumsum,
         aten._cdist_forward.default: _cdist,
         aten._pdist_forward.default: _pdist,
         aten._adaptive_avg_pool3d.default: _adaptive_avg_pool3d,
@@ -50,6 +55,37 @@ def _with_tensor(operation: Any) -> Any:
         return operation(x.to(dtype), torch.full((), number, dtype=dtype))
 
     return decomposed
+
+
+def _of_number(operation: Any) -> Any:
+    """The same of a number and a tensor."""
+    swapped = _with_tensor(operation)
+
+    def decomposed(number: Any, x: Any) -> Any:
+        return swapped(x, number)
+
+    return decomposed
+
+
+def _truth_to_truth(x: Any, power: Any) -> Any:
+    """Powers of truth values to one are truth values."""
+    torch: Any = import_module("torch")
+    if x.dtype != torch.bool or not isinstance(power, bool):
+        return NotImplemented
+    return x.clone() if power else torch.ones_like(x)
+
+
+def _cumsum(x: Any, dim: int, *, dtype: Any = None) -> Any:
+    """In bytes modulo 256; torch-mlir ends the process over them."""
+    torch: Any = import_module("torch")
+    if dtype is None and not (x.is_floating_point() or x.is_complex()):
+        dtype = torch.int64
+    if not x.dim():
+        return x.clone() if dtype is None else x.to(dtype, copy=True)
+    if dtype not in (torch.int8, torch.uint8):
+        return NotImplemented
+    wide = x.to(dtype).to(torch.int32)
+    return torch.ops.aten.cumsum.default(wide, dim, dtype=torch.int32).to(dtype)
 
 
 def _by_tensor(operation: Any) -> Any:
@@ -199,8 +235,15 @@ def _spread(
 def _max_pool2d(
     x: Any, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
 ) -> Any:
-    """A stride that is not given is the kernel's size: torch-mlir takes it for 1."""
-    operation: Any = import_module("torch").ops.aten.max_pool2d_with_indices.default
+    """A stride that is not given is the kernel's size: torch-mlir takes it for 1. Bytes, which it has no
+    least number of, are pooled as i32.
+    """
+    torch: Any = import_module("torch")
+    operation = torch.ops.aten.max_pool2d_with_indices.default
+    if x.dtype in (torch.uint8, torch.int8):
+        given = kernel_size, stride or kernel_size, padding, dilation, ceil_mode
+        found, places = operation(x.to(torch.int32), *given)
+        return found.to(x.dtype), places
     if stride:
         return NotImplemented
     return operation(x, kernel_size, kernel_size, padding, dilation, ceil_mode)

@@ -7,7 +7,7 @@ import math
 from importlib import import_module
 from typing import Any
 
-from kcache_grpc.client import torch_core, torch_elements
+from kcache_grpc.client import torch_core, torch_elements, torch_functions, torch_orders, torch_places
 from kcache_grpc.errors import UnsupportedOp
 
 #: Ops that the service lowers better whole: products without a detour over flattened axes.
@@ -32,6 +32,7 @@ def decompositions() -> dict[Any, Any]:
     kept = {_overload(aten, name) for name in _KEPT}
     table = {op: how for op, how in util.get_decomposition_table().items() if op not in kept}
     table.update(decomp.get_decompositions([getattr(aten, name) for name in _ADDED]))
+    table.update({op: how for op, how in _default_rows().items() if _is_added(str(op))})
     table[aten.roll.default] = _roll
     table[aten.diagonal.default] = _diagonal
     table[aten.native_group_norm.default] = _group_norm
@@ -45,10 +46,20 @@ def decompositions() -> dict[Any, Any]:
         for overload in (packet.default, packet.vec):
             if overload in table:
                 table[overload] = torch_elements.not_of_bytes(table[overload])
-    for operation, row in torch_elements.rows().items():
-        table[operation] = torch_elements.first_of(row, table[operation]) if operation in table else row
-    table.update(torch_core.rows())
+    for rows in (torch_functions, torch_places, torch_orders, torch_elements, torch_core):
+        for operation, row in rows.rows().items():
+            table[operation] = torch_elements.first_of(row, table[operation]) if operation in table else row
     return table
+
+
+def _default_rows() -> dict[Any, Any]:
+    return dict(import_module("torch.export").default_decompositions().items())
+
+
+def _is_added(name: str) -> bool:
+    return name.startswith(
+        ("aten.fft_", "aten.linalg_norm.", "aten.norm.", "aten.stft.")
+    ) and not name.endswith("out")
 
 
 def refuse_bag_places(graph: Any) -> None:

@@ -14,6 +14,7 @@ def rows() -> dict[Any, Any]:
     """ATen operation -> what it is replaced by."""
     aten: Any = import_module("torch").ops.aten
     compared = (aten.lt, aten.le, aten.gt, aten.ge, aten.eq, aten.ne)
+    bounded = (aten.clamp, aten.clamp_min, aten.clamp_max)
     return {
         **{packet.Tensor: _in_one_dtype(packet.Tensor) for packet in compared},
         **{
@@ -27,6 +28,7 @@ def rows() -> dict[Any, Any]:
         aten.reciprocal.default: _in_floats(aten.reciprocal.default),
         aten.copysign.Tensor: _in_floats(aten.copysign.Tensor),
         aten.pow.Tensor_Tensor: _pow,
+        **{packet.default: _clamp_in_one_dtype(packet.default) for packet in bounded},
         aten.clamp.Tensor: _clamp,
         aten.clamp_min.Tensor: _clamp,
         aten.clamp_max.Tensor: _clamp_max,
@@ -123,6 +125,30 @@ def _pow(x: Any, y: Any) -> Any:
         return NotImplemented
     wide = torch.ops.aten.pow.Tensor_Tensor(x.to(torch.int32), y.to(torch.int32))
     return wide.to(torch.uint8)
+
+
+def _clamp_in_one_dtype(operation: Any) -> Any:
+    """Numbers as bounds promote a tensor of another kind; torch-mlir has none that are truth values."""
+
+    def decomposed(x: Any, *bounds: Any, **named: Any) -> Any:
+        torch: Any = import_module("torch")
+        dtype = x.dtype
+        for bound in (*bounds, *named.values()):
+            dtype = dtype if bound is None else torch.result_type(torch.empty(x.shape, dtype=dtype), bound)
+        truths = any(isinstance(bound, bool) for bound in (*bounds, *named.values()))
+        if dtype == x.dtype and not truths and dtype != torch.bool:
+            return NotImplemented
+        bounds = tuple(_plain(bound) for bound in bounds)
+        named = {name: _plain(bound) for name, bound in named.items()}
+        if dtype == torch.bool:
+            return operation(x.to(torch.int32), *bounds, **named).to(dtype)
+        return operation(x.to(dtype), *bounds, **named)
+
+    return decomposed
+
+
+def _plain(bound: Any) -> Any:
+    return int(bound) if isinstance(bound, bool) else bound
 
 
 def _clamp(x: Any, least: Any = None, most: Any = None) -> Any:

@@ -1,7 +1,7 @@
 """Negative indices: PyTorch counts them from the end; in StableHLO an index out of range is the nearest.
 
 ``x[i]`` becomes ``x[where(i < 0, i + size, i)]``, unless ``i`` cannot be negative. On an open axis the size
-is then a number of the program.
+is then a number of the program. Truth values among an operation's numbers are numbers, too.
 """
 
 from __future__ import annotations
@@ -33,6 +33,25 @@ def count_from_the_end(graph: Any) -> None:
     for node in list(graph.nodes):
         if node.op == "call_function" and node.target in (aten.index.Tensor, aten.index_put.default):
             _rewrite(graph, node, aten)
+
+
+def count_truths(graph: Any) -> None:
+    """Write ``True`` as 1, in place, where an operation takes a number: torch-mlir has none that are truth
+    values. What the operation gives was decided before.
+    """
+    for node in graph.nodes:
+        schema = getattr(node.target, "_schema", None) if node.op == "call_function" else None
+        if schema is None:
+            continue
+        kinds = {argument.name: str(argument.type) for argument in schema.arguments}
+        node.args = tuple(
+            _number(value, kind) for value, kind in zip(node.args, kinds.values(), strict=False)
+        )
+        node.kwargs = {name: _number(value, kinds[name]) for name, value in node.kwargs.items()}
+
+
+def _number(value: Any, kind: str) -> Any:
+    return int(value) if isinstance(value, bool) and "bool" not in kind else value
 
 
 def _rewrite(graph: Any, node: Any, aten: Any) -> None:

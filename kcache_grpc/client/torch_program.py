@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from kcache_grpc.client.torch_decompositions import decompositions, refuse_bag_places
-from kcache_grpc.client.torch_indices import count_from_the_end
+from kcache_grpc.client.torch_indices import count_from_the_end, count_truths
 from kcache_grpc.client.torch_sizes import OpenAxis, at_sizes, open_axes, refuse_steps, samples_of, symbols_of
 from kcache_grpc.errors import ArgumentError, UnsupportedOp
 from kcache_grpc.runtime.bound import BoundArguments
@@ -47,6 +47,7 @@ def torch_program(exported: Any) -> tuple[bytes, BoundArguments]:
         program = _decomposed(exported)
         _refuse_mutation(program.graph_signature)
         count_from_the_end(program.graph)
+        count_truths(program.graph)
         symbols = symbols_of(program)
         if not symbols:
             signature = _Signature(program, program.graph)

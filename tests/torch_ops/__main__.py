@@ -4,6 +4,10 @@ Each operation that PyTorch tests, in f32, i64, i1 and bf16 where it has them, w
 the seed draws: exported by ``torch.export``, compiled, and compared with eager mode. ``--part I/N`` takes the
 I-th of N parts, ``--op`` and ``--dtype`` choose, ``--seconds`` begins no batch after so many.
 
+``--draw planted`` puts NaN, infinities and zeros into those samples. ``--draw mixed`` calls operations with
+operands of two dtypes, and ``--draw edges`` with the values at the edges of one: ten dtypes, several calls a
+program, whose names the reasons begin with.
+
 Status 1 when a result is wrong, a process ended, or a stage failed without naming the operation.
 """
 
@@ -17,7 +21,7 @@ import time
 from collections import Counter
 
 from tests.ops.generated.drive import Case, cases
-from tests.torch_ops.samples import pairs
+from tests.torch_ops.child import KINDS
 
 CHILD = "tests.torch_ops.child"
 BAD = ("wrong", "crash", "error")
@@ -26,6 +30,7 @@ BAD = ("wrong", "crash", "error")
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.torch_ops")
+    parser.add_argument("--draw", choices=KINDS, default="samples")
     parser.add_argument("--part", default="1/1")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--op", nargs="*", default=())
@@ -38,17 +43,17 @@ def main() -> int:
     part, of = map(int, given.part.split("/"))
     asked = [
         (op, dtype)
-        for op, dtype in pairs()
+        for op, dtype in KINDS[given.draw]()
         if (not given.op or op in given.op) and (not given.dtype or dtype in given.dtype)
     ][part - 1 :: of]
     end = time.monotonic() + given.seconds
     found: list[Case] = []
     for case in itertools.takewhile(
-        lambda _: time.monotonic() < end, cases(asked, len(asked), given.seed, module=CHILD)
+        lambda _: time.monotonic() < end, cases(asked, len(asked), given.seed, module=f"{CHILD} {given.draw}")
     ):
         found.append(case)
         if case.outcome != "right":
-            reason = case.reason.replace("\n", " ")[:300]
+            reason = case.reason if given.draw in ("mixed", "edges") else case.reason.replace("\n", " ")[:300]
             sys.stdout.write(f"{case.outcome}: {case.op} {case.dtype}: {reason}\n")
             sys.stdout.flush()
     if given.core:

@@ -1,7 +1,8 @@
 """Child process that judges samples: native code that crashes ends it and nothing else.
 
 Reads batches from stdin, a line of JSON each: level, target, then operation, dtype, seed and number of each
-sample. Writes a line with outcome, reason and operations of ATen's core set of each.
+sample. Writes a line with outcome, reason and operations of ATen's core set of each. Its argument, one of
+``KINDS``, says what is drawn.
 """
 
 from __future__ import annotations
@@ -9,23 +10,32 @@ from __future__ import annotations
 import json
 import sys
 
+from tests.torch_ops import edges, mixed, samples
+from tests.torch_ops.calls import judge_calls
 from tests.torch_ops.judge import judge
-from tests.torch_ops.samples import Unfit, sample
+
+#: What is drawn -> the pairs of operation and dtype.
+KINDS = {"samples": samples.pairs, "planted": samples.pairs, "mixed": mixed.pairs, "edges": edges.pairs}
 
 
-def main() -> None:
+def main(kind: str) -> None:
     """Judge until stdin ends."""
     out, sys.stdout = sys.stdout, sys.stderr
     for line in sys.stdin:
         _, _, asked = json.loads(line)
-        out.write(json.dumps([_judged(*one) for one in asked]) + "\n")
+        out.write(json.dumps([_judged(kind, *one) for one in asked]) + "\n")
         out.flush()
 
 
-def _judged(name: str, dtype: str, seed: int, number: int) -> list[str]:
+def _judged(kind: str, name: str, dtype: str, seed: int, number: int) -> list[str]:
     try:
-        found, core = judge(sample(name, dtype, seed, number))
-    except Unfit as none:
+        if kind in ("mixed", "edges"):
+            drawn = (mixed if kind == "mixed" else edges).calls(name, dtype, seed)
+            found, core = judge_calls(*drawn, edges=kind == "edges"), []
+        else:
+            given = samples.sample(name, dtype, seed, number)
+            found, core = judge(samples.planted(given, seed) if kind == "planted" else given)
+    except samples.Unfit as none:
         return ["no-oracle", str(none)]
     except Exception as error:
         return ["error", f"{type(error).__name__}: {str(error)[:300]}"]
@@ -33,4 +43,4 @@ def _judged(name: str, dtype: str, seed: int, number: int) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

@@ -20,12 +20,7 @@ NONE = frozenset(
     }
 )
 #: Those without a lowering here: refused by name.
-REFUSED = frozenset(
-    {
-        *("aten._fft_c2r.default", "aten._fft_r2c.default", "aten.scatter_reduce.two"),
-        "aten._native_batch_norm_legit.default",  # it changes its buffers
-    }
-)
+REFUSED = frozenset({"aten._native_batch_norm_legit.default"})  # it changes its buffers
 
 _UNARY = frozenset(
     {

@@ -26,10 +26,11 @@ from tests.torch_ops.samples import Sample
 _TOLERANCES = {2: (2e-2, 1e-2), 4: (5e-5, 2e-5), 8: (1e-7, 1e-8)}
 
 
-def judge(given: Sample) -> tuple[Verdict, list[str]]:
+def judge(given: Sample, edges: bool = False) -> tuple[Verdict, list[str]]:
     """The verdict, and the operations of ATen's core set in the program where it is right.
 
-    ``no-oracle``: eager mode or ``torch.export`` itself refuses it, or a result is no tensor.
+    ``no-oracle``: eager mode or ``torch.export`` itself refuses it, or a result is no tensor. With ``edges``
+    each number is compared alone, whatever is the largest, and a zero has its sign.
     """
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
@@ -46,26 +47,39 @@ def judge(given: Sample) -> tuple[Verdict, list[str]]:
         return Verdict("refused", f"{type(error).__name__}: {error}"), []
     except CompilerError as error:
         return Verdict("error", f"{type(error).__name__}: {error}"), []
-    why = _difference(got, wanted)
-    if why and any(x.dtype == torch.bfloat16 for x in given.tensors):
-        why = _difference(got, _widely(given)) and why
+    if edges:
+        why = _difference(got, wanted, True, _widely(given, torch.float64))
+    else:
+        why = _difference(got, wanted)
+        if why and any(x.dtype == torch.bfloat16 for x in given.tensors):
+            why = _difference(got, _widely(given, torch.float32)) and why
     return (Verdict("wrong", why), []) if why else (Verdict("right"), _core(exported))
 
 
-def _difference(got: Sequence[np.ndarray], wanted: Sequence[torch.Tensor]) -> str:
+def _difference(
+    got: Sequence[np.ndarray],
+    wanted: Sequence[torch.Tensor],
+    edges: bool = False,
+    wide: Sequence[torch.Tensor] = (),
+) -> str:
     if len(got) != len(wanted):
         return f"{len(got)} results should be {len(wanted)}"
-    return next((why for x, y in zip(got, map(array_of, wanted), strict=True) if (why := _apart(x, y))), "")
+    others = map(array_of, wide if len(wide) == len(wanted) else wanted)
+    found = (_apart(*three, edges) for three in zip(got, map(array_of, wanted), others, strict=True))
+    return next(filter(None, found), "")
 
 
-def _widely(given: Sample) -> list[torch.Tensor]:
-    """What eager mode gives in f32, rounded once: some of its kernels for bf16 round every step."""
-    wide = (x.float() if x.dtype == torch.bfloat16 else x.clone() for x in given.tensors)
+def _widely(given: Sample, dtype: torch.dtype) -> list[torch.Tensor]:
+    """What eager mode gives in a wider dtype, rounded once: some of its kernels round every step, or leave
+    the range of the dtype on their way.
+    """
+    narrow = [x.dtype for x in given.tensors if x.is_floating_point() and x.dtype != dtype]
+    wide = (x.to(dtype) if x.dtype in narrow else x.clone() for x in given.tensors)
     try:
         results = pytree.tree_leaves(given.function(*wide))
-    except Exception:  # code of another project: it takes no f32 here
+    except Exception:  # code of another project: it takes no such dtype here
         return []
-    return [x.bfloat16() if x.dtype == torch.float32 else x for x in results]
+    return [x.to(narrow[0]) if narrow and x.dtype == dtype else x for x in results]
 
 
 def _core(exported: Any) -> list[str]:
@@ -95,20 +109,27 @@ def array_of(tensor: Any) -> np.ndarray:
     return tensor.numpy()
 
 
-def _apart(got: np.ndarray, want: np.ndarray) -> str:
+def _apart(got: np.ndarray, want: np.ndarray, wide: np.ndarray, edges: bool) -> str:
     if got.shape != want.shape or got.dtype != want.dtype:
         return f"{got.dtype}{list(got.shape)} should be {want.dtype}{list(want.shape)}"
-    off = got != want if want.dtype.kind in "iub" else _far(got, want)
+    off = got != want if want.dtype.kind in "iub" else _far(got, want, edges)
+    if edges and want.dtype.kind not in "iub" and wide.dtype == want.dtype:
+        off &= _far(got, wide, edges)
     if not np.any(off):
         return ""
     at = int(np.flatnonzero(off)[0])
     return f"{np.count_nonzero(off)} of {off.size} differ: {got.flat[at]} at {at} should be {want.flat[at]}"
 
 
-def _far(got: np.ndarray, want: np.ndarray) -> np.ndarray:
+def _far(got: np.ndarray, want: np.ndarray, edges: bool) -> np.ndarray:
     if want.dtype.kind == "c":
-        return _far(got.real, want.real) | _far(got.imag, want.imag)
+        parts, wanted = (np.stack([array.real, array.imag]) for array in (got, want))
+        return np.asarray(_far(parts, wanted, edges).any(axis=0))
     relative, of_largest = _TOLERANCES[want.dtype.itemsize]
     x, y = got.astype(np.float64), want.astype(np.float64)
+    if edges:
+        least = float(ml_dtypes.finfo(want.dtype).tiny)
+        zeros = (x == 0) & (y == 0) & (np.signbit(x) != np.signbit(y))
+        return zeros | ~np.isclose(x, y, rtol=relative, atol=least, equal_nan=True)
     largest = float(np.max(np.abs(y[np.isfinite(y)]), initial=0.0))
     return ~np.isclose(x, y, rtol=relative, atol=of_largest * min(largest, 1e3), equal_nan=True)

@@ -90,3 +90,23 @@ def sample(name: str, dtype: str, seed: int, number: int) -> Sample:
     if any(tensor.layout != torch.strided for tensor in found.tensors):
         raise Unfit("a tensor that is not strided")
     return found
+
+
+#: What is put between the numbers of a sample: nothing that cancels or overflows.
+_PLANTED = (float("nan"), float("inf"), float("-inf"), -0.0, 0.0, 1e-40, 100.0)
+
+
+def planted(given: Sample, seed: int) -> Sample:
+    """The sample with an eighth of the elements of its floating tensors replaced by edge values."""
+    torch.manual_seed(seed + 1)
+    if not any(x.is_floating_point() and x.numel() for x in given.tensors):
+        raise Unfit("no floating tensor with elements")
+    values = torch.tensor(_PLANTED)
+
+    def with_edges(x: Any) -> Any:
+        if not x.is_floating_point():
+            return x
+        chosen = values[torch.randint(0, len(values), x.shape)].to(x.dtype)
+        return torch.where(torch.rand(x.shape) < 0.125, chosen, x)
+
+    return Sample(given.function, tuple(with_edges(x) for x in given.tensors))

@@ -1,6 +1,6 @@
 """The text of a spec: one line a node, in order; ``parse_spec`` reads what ``write_spec`` writes.
 
-    kcache.spec v1 canonicalizer=4 numerics=default family=stablehlo
+    kcache.spec v1 canonicalizer=5 numerics=default family=stablehlo
     arg a0 f32[s0,8]
     const k0 f32[8]
     %0 = add a0[0,1] k0[*s0,0] : f32[s0,8]
@@ -23,7 +23,7 @@ from kcache_compiler.canonical.graph import Graph, Node, Ref, Region, ValueType,
 from kcache_compiler.canonical.sizes import read_size, size_text
 from kcache_compiler.errors import InvalidProgram
 
-CANONICALIZER_VERSION = 4
+CANONICALIZER_VERSION = 5
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
 _HEADER = re.compile(r"kcache\.spec v1 canonicalizer=(\d+) numerics=(\w+) family=(\w+)\Z")

@@ -10,9 +10,12 @@ from kcache_compiler.errors import InvalidProgram, UnsupportedOp
 from kcache_compiler.frontends import context as mlir
 from kcache_compiler.frontends.context import Native
 from kcache_compiler.frontends.tidy import tidy
+from kcache_compiler.frontends.torch_complex import refuse_complex
 from kcache_compiler.frontends.torch_constants import hide_constants, show_constants
-from kcache_compiler.frontends.torch_ops import LOWERED, lower_ops, name_of
+from kcache_compiler.frontends.torch_extremes import choose_nan
+from kcache_compiler.frontends.torch_ops import LOWERED, lower_ops
 from kcache_compiler.frontends.torch_pools import pad_behind
+from kcache_compiler.frontends.torch_site import name_of, whole_numbers
 from kcache_compiler.frontends.torch_variance import VARIANCES, decompose_variances
 
 #: Raw import to the backend contract: values instead of mutation, composite ops in their parts. Variances
@@ -59,6 +62,8 @@ _EXTREMES = frozenset(
         *("max_pool2d", "max_pool3d", "max_pool2d_with_indices", "max_pool3d_with_indices"),
     )
 )
+#: On bytes they end the process.
+_OF_BYTES = re.compile(r"torch\.aten\.((adaptive_)?max_pool[123]d|cumsum$|cumprod$)")
 _UNSIGNED = re.compile(r",(i1|ui8)>$")
 #: Of bytes they give bytes, and torch-mlir combines the bits.
 _TRUTHS = frozenset(
@@ -86,6 +91,7 @@ def lower_torch_to_stablehlo(module: Native) -> None:
         if operation.name.partition(".")[0] not in _LOWERED:
             raise _unsupported(operation, places)
     show_constants(module)
+    choose_nan(module)
     tidy(module)
 
 
@@ -122,6 +128,13 @@ def _refuse(module: Native) -> None:
             reason = (
                 "torch-mlir takes truth values and bytes for signed numbers here: convert them to i32 first"
             )
+            raise UnsupportedOp(name_of(operation), reason, mlir.describe_location(operation.location))
+        refuse_complex(operation)
+        if operation.name == "torch.aten.slice.Tensor" and whole_numbers(operation.operands[3]) == [0]:
+            reason = "it ends at 0, which torch-mlir takes for the end of the axis: make an empty tensor"
+            raise UnsupportedOp(name_of(operation), reason, mlir.describe_location(operation.location))
+        if _OF_BYTES.match(name_of(operation)) and str(operation.results[0].type).endswith(("si8>", "ui8>")):
+            reason = "torch-mlir does not begin it in bytes: convert them to i32 first"
             raise UnsupportedOp(name_of(operation), reason, mlir.describe_location(operation.location))
         if name_of(operation) in _TRUTHS and str(operation.operands[0].type).endswith(",ui8>"):
             reason = "torch-mlir combines the bits of bytes here: compare them with 0 first"

@@ -9,7 +9,7 @@ from kcache_compiler.frontends.context import Native
 from kcache_compiler.frontends.scan import check_bytes, is_bytecode
 from kcache_compiler.frontends.torch_dialect import OPEN_AXES
 from kcache_compiler.frontends.torch_lowering import STRUCTURE
-from kcache_compiler.frontends.torch_ops import name_of
+from kcache_compiler.frontends.torch_site import name_of
 
 _OTHER = "main_at_other_sizes"
 

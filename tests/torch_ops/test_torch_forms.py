@@ -1,0 +1,128 @@
+"""Sorts, searches, writes to shared places, complex numbers and Fourier transforms are as in eager mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("torch_mlir")
+
+import torch
+
+from tests.torch_ops.calls import Call, judge_calls
+from tests.torch_ops.judge import judge
+from tests.torch_ops.samples import Sample
+
+X = torch.tensor([[3.0, float("nan"), 1.0, 3.0, -2.0], [0.5, 0.5, float("inf"), -1.0, 4.0]])
+AT = torch.tensor([[0, 1, 1, 0, 1], [1, 1, 0, 0, 0]])
+Function = Callable[..., Any]
+
+
+def check(tensors: tuple[Any, ...], **functions: Function) -> None:
+    found = judge_calls([Call(name, function) for name, function in functions.items()], tensors)
+    assert found.outcome == "right", found.reason
+    assert found.reason == str(len(functions)), "eager mode refuses some of them"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32])
+def test_orders(dtype: Any) -> None:
+    x = X.nan_to_num(7, 9).to(dtype) if dtype == torch.int32 else X
+    check(
+        (x,),
+        stable=lambda x: torch.sort(x, dim=1, stable=True, descending=True)[1],
+        cummax=lambda x: torch.cummax(x, 1)[1],
+        cummin=lambda x: torch.cummin(x, 0)[0],
+        median=torch.median,
+        medians=lambda x: torch.median(x, 1, True)[0],
+        nanmedian=lambda x: torch.nanmedian(x, 1)[0],
+        kth=lambda x: torch.kthvalue(x, 2, 1)[0],
+        searched=lambda x: torch.searchsorted(torch.sort(x[1])[0], x, right=True),
+        rows=lambda x: torch.searchsorted(torch.sort(x, 1)[0], x),
+        number=lambda x: torch.searchsorted(torch.sort(x[1])[0], 0.7),
+    )
+
+
+@pytest.mark.parametrize("include", [True, False])
+@pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_scattered(dtype: Any, reduce: str, include: bool) -> None:
+    x = (X.nan_to_num(3, 5) * 4).to(dtype)
+
+    def all_of_them(x: Any, at: Any) -> tuple[Any, ...]:
+        wide = x.scatter_reduce(0, at, x + 1, reduce, include_self=include)
+        short = x.scatter_reduce(1, at[:, :3] * 2, x.flip(1), reduce, include_self=include)
+        return wide, short, x[0].scatter_reduce(0, at[0], x[1], reduce, include_self=include)
+
+    found, _ = judge(Sample(all_of_them, (x, AT)))
+    assert found.outcome == "right", found.reason
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_other_writes() -> None:
+    check(
+        (X.nan_to_num(3, 5), AT),
+        add=lambda x, at: x.scatter(1, at, x, reduce="add"),
+        multiply=lambda x, at: x.scatter(0, at, 2.5, reduce="multiply"),
+        index=lambda x, at: x.index_reduce(1, at[0], x, "prod", include_self=False),
+    )
+
+
+def test_functions() -> None:
+    check(
+        (X, X.flip(1)),
+        hypot=torch.hypot,
+        large=lambda x, y: torch.hypot(x * 1e30, y * 1e30),
+        isclose=lambda x, y: torch.isclose(x, y + 1e-7, equal_nan=True),
+        angle=lambda x, y: torch.angle(x),
+        all=lambda x, y: torch.ops.aten.all.dims(x > 0, [0, 1]),
+        unfold=lambda x, y: x.unfold(1, 3, 2),
+        dist=lambda x, y: torch.dist(x.nan_to_num(1, 2), y.nan_to_num(1, 2), 3),
+        added=lambda x, y: torch.addbmm(x[:, :2], x[None], y.T[None].nan_to_num(1, 2), alpha=2),
+    )
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_complex_numbers() -> None:
+    z = torch.tensor([3 + 4j, -1 + 0.5j, 2j, 1.0], dtype=torch.complex64)
+    check(
+        (z, z.flip(0)),
+        size=lambda x, y: torch.abs(x),
+        product=lambda x, y: x * y + x - y,
+        quotient=lambda x, y: x / y,
+        mixed=lambda x, y: x * y.real,
+        conjugate=lambda x, y: torch.conj_physical(x) + y,
+        real=lambda x, y: torch.view_as_real(-x).flip(0),
+        made=lambda x, y: torch.complex(x.real, y.imag),
+        polar=lambda x, y: torch.polar(x.real, y.real),
+        moved=lambda x, y: torch.cat([x.reshape(2, 2).T, y.reshape(2, 2)]),
+    )
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_is_not_lowered_of_complex_numbers_is_refused() -> None:
+    z = torch.tensor([3 + 4j, -1 + 0.5j], dtype=torch.complex64)
+    for function in (torch.exp, lambda x: x == x, lambda x: x.mean(), lambda x: x * 2):
+        found, _ = judge(Sample(function, (z,)))
+        assert found.outcome == "refused", found
+        assert "complex" in found.reason
+
+
+@pytest.mark.parametrize("norm", ["backward", "ortho", "forward"])
+def test_fourier_transforms(norm: str) -> None:
+    x = torch.linspace(-1, 1, 48).reshape(2, 4, 6) ** 3
+    check(
+        (x,),
+        fft=lambda x: torch.fft.fft(x, dim=1, norm=norm),
+        ifft=lambda x: torch.fft.ifft(torch.fft.fft(x, 5), norm=norm),
+        rfft=lambda x: torch.fft.rfft(x, norm=norm),
+        odd=lambda x: torch.fft.rfft(x, 5, dim=0, norm=norm),
+        irfft=lambda x: torch.fft.irfft(torch.complex(x, x), 7, norm=norm),
+        rfft2=lambda x: torch.fft.rfft2(x, norm=norm),
+        irfftn=lambda x: torch.fft.irfftn(torch.complex(x, -x), norm=norm),
+        ihfft=lambda x: torch.fft.ihfft(x, norm=norm),
+        hfft=lambda x: torch.fft.hfft(torch.complex(x, x), norm=norm),
+        shifted=lambda x: torch.fft.fftshift(torch.fft.fft2(x, norm=norm)),
+    )
