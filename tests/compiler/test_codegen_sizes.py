@@ -7,7 +7,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.stage import Passes, Unit
 from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.package.target import target_named
+from kcache_compiler.types import CompileOptions
 from tests.compiler.codegen_harness import Kernel, compile_text, kernel_of
 
 SIZES = (0, 1, 7, 64)
@@ -156,6 +160,21 @@ def test_what_the_toolchain_cannot_lower_is_refused_by_name() -> None:
             return %r : tensor<4x5xf32>
           }}""")
     assert refusal.value.location
+
+
+def test_a_place_is_looked_for_in_a_program_that_lives_as_long() -> None:
+    adds = "\n".join(f"%{i + 1} = stablehlo.add %{i}, %{i} : {T}" for i in range(2000))
+    source = f"func.func @main(%0: {T}) -> {T} {{\n{adds}\nreturn %2000 : {T}\n}}"
+    with mlir.new_context(), mlir.unknown_location():
+        unit = Unit(source, 1, target_named("x86-64-v3"), CompileOptions())
+        unit.module = mlir.parse("""
+          func.func @main(%a: tensor<2x2xf16>, %b: tensor<2x2xbf16>) -> tensor<2x2xf16> {
+            %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+              : (tensor<2x2xf16>, tensor<2x2xbf16>) -> tensor<2x2xf16>
+            return %0 : tensor<2x2xf16>
+          }""")
+        with pytest.raises(mlir.MLIRError, match="requires the same type for all operands"):
+            Passes("linalg", "stablehlo-legalize-to-linalg", refuses=True).apply(unit)
 
 
 @pytest.mark.parametrize("element", ["f32", "bf16", "i32", "complex<f64>"])

@@ -96,8 +96,9 @@ class Passes:
 
 def _refusal(unit: Unit, error: Exception) -> UnsupportedOp | None:
     """The operation of the program that a diagnostic of the toolchain stands at, refused."""
+    source = mlir.parse(unit.source)  # operations that are walked do not keep their module
     for where, message in mlir.diagnostics_of(error):
-        for operation in mlir.walk(mlir.parse(unit.source)):
+        for operation in mlir.walk(source):
             name = mlir.name_of(operation)
             if name.startswith(("stablehlo.", "chlo.")) and mlir.location_of(operation) == where:
                 return UnsupportedOp(name, f"its lowering fails: {message}", where)
