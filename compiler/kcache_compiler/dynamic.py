@@ -9,7 +9,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from kcache_compiler.canonical.graph import Graph
+from kcache_compiler.canonical.graph import DYNAMIC, Graph
+from kcache_compiler.canonical.linalg_limits import linalg_limits
 from kcache_compiler.canonical.open_sizes import OpenGraph, assignments, computes_sizes, forget
 from kcache_compiler.canonical.render import render_graph
 from kcache_compiler.canonical.render_dynamic import extent_sizes, render_sample
@@ -131,7 +132,8 @@ def _lower_computed(
             raise refusal
         units = [_unit(stated, sample, n_inputs, target, options, formula) for sample in chosen]
         for unit in units:
-            unit.bounds = (*resolved.checks, *resolved.pinned)
+            limits = unit.bounds if graph.graph.family == "linalg" else ()
+            unit.bounds = (*resolved.checks, *resolved.pinned, *limits)
             unit.given = _given(graph)
         columns = [[sample[index] for index in shown] for sample in chosen]
         sizes = stated_sizes(resolved, shown, chosen)
@@ -208,6 +210,10 @@ def _lower_unknown(
         raise UnsupportedOp("stablehlo.custom_call", f"@{WINDOW} with numbers that are not made of sizes")
     text = render_graph(forget(graph.graph))
     unit = Unit(text, n_inputs, target_named(target), options, libraries, given=_given(graph))
+    if graph.graph.family == "linalg":
+        if any(DYNAMIC in pair for pair in linalg_limits(graph.graph.body)):
+            raise UnsupportedOp("tensor.extract_slice", "places in tensors whose sizes are computed")
+        unit.bounds = tuple(Check(_formula(a), _formula(b), equal=False) for a, b in graph.limits)
     with mlir.new_context(), mlir.unknown_location():
         seconds = run(pipeline_for(unit.target), unit, on_stage)
     return _named(unit, seconds, graph, symbols)

@@ -1,4 +1,4 @@
-"""Indices that data gives: none reads or writes outside of its tensor."""
+"""Indices that data, numbers or loops give: none reads or writes outside of its tensor."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from kcache_compiler import canonicalize, compile_spec
+from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.types import CompileOptions
 from kcache_grpc.model.target import host_target
 from tests.compiler.codegen_harness import Kernel
@@ -65,3 +66,106 @@ def test_slices_are_inside_of_the_tensor(index: int) -> None:
     first = min(max(index, 0), 5)
     numbers[first : first + 3] = [10, 11, 12]
     assert put.tolist() == numbers.tolist()
+
+
+_NUMBERED = """func.func @main(%t: tensor<SIZExf32>) -> (tensor<1xf32>, tensor<SIZExf32>) {
+  %c = arith.constant PLACE : index
+  %x = arith.constant 9.0 : f32
+  %v = tensor.extract %t[%c] : tensor<SIZExf32>
+  %e = tensor.from_elements %v : tensor<1xf32>
+  %r = tensor.insert %x into %t[%c] : tensor<SIZExf32>
+  return %e, %r : tensor<1xf32>, tensor<SIZExf32> }"""
+_COUNTED = """#m = affine_map<(d0) -> (d0)>
+func.func @main(%a: tensor<6xf32>, %t: tensor<SIZExf32>) -> tensor<6xf32> {
+  %r = linalg.generic {indexing_maps = [#m], iterator_types = ["parallel"]} outs(%a : tensor<6xf32>) {
+  ^bb0(%o: f32):
+    %i = linalg.index 0 : index
+    %c = arith.constant 2 : index
+    %j = arith.subi %i, %c : index
+    %v = tensor.extract %t[%j] : tensor<SIZExf32>
+    linalg.yield %v : f32 } -> tensor<6xf32>
+  return %r : tensor<6xf32> }"""
+_CUT = """func.func @main(%t: tensor<SIZExf32>) -> tensor<3xf32> {
+  %c = arith.constant 4 : index
+  %r = tensor.extract_slice %t[%c] [3] [1] : tensor<SIZExf32> to tensor<3xf32>
+  return %r : tensor<3xf32> }"""
+_PUT_SLICE = """func.func @main(%u: tensor<8xf32>, %t: tensor<?xf32>) -> tensor<?xf32> {
+  %r = tensor.insert_slice %u into %t[0] [8] [1] : tensor<8xf32> into tensor<?xf32>
+  return %r : tensor<?xf32> }"""
+
+
+@pytest.mark.parametrize(("place", "reached"), [(0, 0), (4, 4), (5, 4), (900, 4), (-3, 0)])
+def test_numbers_are_places_of_the_tensor(place: int, reached: int) -> None:
+    kernel = _kernel(_NUMBERED.replace("SIZE", "5").replace("PLACE", str(place)))
+    numbers = np.arange(10, 15, dtype="f4")
+    cut, put = kernel(numbers)
+    assert cut.tolist() == [10 + reached]
+    numbers[reached] = 9
+    assert put.tolist() == numbers.tolist()
+
+
+@pytest.mark.parametrize("text", [_NUMBERED.replace("PLACE", "5"), _CUT])
+def test_numbers_that_open_sizes_do_not_reach_are_refused_by_the_kernel(text: str) -> None:
+    kernel = _kernel(text.replace("SIZE", "?"))
+    assert kernel(np.arange(7, dtype="f4"))[0][0] == (5 if text != _CUT else 4)
+    with pytest.raises(RuntimeError, match="do not fit"):
+        kernel(np.arange(5, dtype="f4"))
+
+
+def test_slices_that_open_sizes_do_not_hold_are_refused_by_the_kernel() -> None:
+    kernel = _kernel(_PUT_SLICE)
+    (got,) = kernel(np.full(8, 3, "f4"), np.zeros(9, "f4"))
+    assert got.tolist() == [3.0] * 8 + [0.0]
+    with pytest.raises(RuntimeError, match="do not fit"):
+        kernel(np.full(8, 3, "f4"), np.zeros(5, "f4"))
+
+
+def test_an_offset_that_is_a_number_is_inside() -> None:
+    (got,) = _kernel(_CUT.replace("SIZE", "5"))(np.arange(5, dtype="f4"))
+    assert got.tolist() == [2, 3, 4]
+
+
+@pytest.mark.parametrize("size", ["3", "?"])
+def test_what_is_counted_is_of_the_tensor(size: str) -> None:
+    kernel = _kernel(_COUNTED.replace("SIZE", size))
+    (got,) = kernel(np.zeros(6, "f4"), np.arange(10, 13, dtype="f4"))
+    assert got.tolist() == [10, 10, 10, 11, 12, 12]
+
+
+def test_nothing_is_looked_up_in_an_empty_tensor() -> None:
+    kernel = _kernel(_LOOK_UP.replace("SIZE", "?"))
+    with pytest.raises(RuntimeError, match="do not fit"):
+        kernel(np.zeros(6, "i4"), np.zeros(0, "f4"))
+    with pytest.raises(UnsupportedOp, match="without elements"):
+        _kernel(_LOOK_UP.replace("SIZE", "0"))
+
+
+_COMPUTED = """func.func @main(%n: tensor<i32>, %t: tensor<5xf32>) -> tensor<8xf32> {
+  %x = tensor.extract %n[] : tensor<i32>
+  %i = arith.index_cast %x : i32 to index
+  %z = arith.constant 0.0 : f32
+  STEP
+  return %r : tensor<8xf32> }"""
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        (
+            "%r = tensor.extract_slice %t[%i] [8] [1] : tensor<5xf32> to tensor<8xf32>",
+            "8 elements, 1 apart, of 5",
+        ),
+        (
+            "%r = tensor.extract_slice %t[0] [8] [%i] : tensor<5xf32> to tensor<8xf32>",
+            "state the sizes of slices",
+        ),
+        (
+            "%r = tensor.pad %t low[%i] high[%i] { ^bb0(%q: index): tensor.yield %z : f32 } "
+            ": tensor<5xf32> to tensor<8xf32>",
+            "a padding that is computed",
+        ),
+    ],
+)
+def test_what_no_place_mends_is_refused(step: str, reason: str) -> None:
+    with pytest.raises(UnsupportedOp, match=reason):
+        _kernel(_COMPUTED.replace("STEP", step))

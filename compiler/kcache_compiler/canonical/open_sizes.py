@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from kcache_compiler.canonical.graph import DYNAMIC, Graph, Node, Ref, Region, ValueType, spread, spread_size
 from kcache_compiler.canonical.instantiate import extent_content
+from kcache_compiler.canonical.linalg_limits import linalg_limits
 from kcache_compiler.canonical.sizes import evaluate, factors, is_symbolic, read_size, size_text, symbol
 
 _SIZE = re.compile(r'"(?:[^"\\]|\\.)*"|(?<![\w.])((?:\d+\*)?s\d+(?:\*s\d+)*)\b')
@@ -92,6 +93,9 @@ class OpenGraph:
     @property
     def limits(self) -> list[tuple[int, int]]:
         """Pairs of sizes of which the first never exceeds the second, for the program to mean something."""
+        if self.graph.family == "linalg":
+            pairs = linalg_limits(self.graph.body)
+            return list(dict.fromkeys(pair for pair in pairs if any(map(is_symbolic, pair))))
         return list(dict.fromkeys(_limits(self.graph.body)))
 
     @property
