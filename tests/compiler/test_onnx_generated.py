@@ -100,6 +100,70 @@ def test_erf_of_integers_is_refused_by_name() -> None:
     assert (found.outcome, "onnx.Erf" in found.reason) == ("refused", True)
 
 
+@pytest.mark.parametrize(("alpha", "beta"), [(0.5, 1.0), (1.0, 1.5), (2.0, 3.0)])
+def test_products_of_integers_by_fractions_are_refused(alpha: float, beta: float) -> None:
+    draw = Draw("Gemm", 13, np.random.default_rng(1))
+    for shape in ((2, 3), (3, 4), (4,)):
+        draw.add(np.ones(shape, np.int32), constant=False)
+    draw.attributes = {"alpha": alpha, "beta": beta}
+    found = judge(draw.model())
+    assert found.outcome == ("right" if alpha == 2 else "refused"), found
+    assert alpha == 2 or "onnx.Gemm" in found.reason
+
+
+@pytest.mark.parametrize("query", ["float16", "bfloat16", "float", "double"])
+@pytest.mark.parametrize("value", ["float16", "bfloat16", "float", "double"])
+def test_values_of_attention_have_an_element_of_their_own(query: str, value: str) -> None:
+    draw = Draw("Attention", 24, np.random.default_rng(1))
+    draw.special = False
+    for element, size in ((query, 2), (query, 5), (value, 5)):
+        draw.add(draw.array(element, (1, 2, size, 2)), constant=False)
+    assert judge(draw.model()).outcome == "right"
+
+
+@pytest.mark.parametrize("aligned", [0, 1])
+@pytest.mark.parametrize("sizes", [(1, 1, 4, 4), (1, 2, 3, 2, 4), (2, 1, 2, 5)])
+@pytest.mark.parametrize("element", ["float16", "float", "double"])
+def test_grids_are_of_any_number_of_images(element: str, sizes: tuple[int, ...], aligned: int) -> None:
+    draw = Draw("AffineGrid", 20, np.random.default_rng(1))
+    draw.special = False
+    rank = len(sizes) - 2
+    draw.add(draw.array(element, (sizes[0], rank, rank + 1)), constant=False)
+    draw.numbers(list(sizes))
+    draw.attributes = {"align_corners": aligned}
+    assert judge(draw.model()).outcome == "right"
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 4), (1, 2, 3, 2, 1)])
+@pytest.mark.parametrize("aligned", [0, 1])
+def test_corners_of_one_element_are_refused(sizes: tuple[int, ...], aligned: int) -> None:
+    draw = Draw("AffineGrid", 20, np.random.default_rng(1))
+    draw.special = False
+    rank = len(sizes) - 2
+    draw.add(draw.array("float", (sizes[0], rank, rank + 1)), constant=False)
+    draw.numbers(list(sizes))
+    draw.attributes = {"align_corners": aligned}
+    found = judge(draw.model())
+    assert found.outcome == ("refused" if aligned else "right"), found
+    assert not aligned or "onnx.AffineGrid" in found.reason
+
+
+def test_sums_of_integers_have_the_type_of_their_input() -> None:
+    draw = Draw("ReduceSumSquare", 7, np.random.default_rng(1))
+    draw.add(np.array([[70_000, 2], [3, 4]], np.uint32), constant=False)
+    draw.attributes = {"axes": [1]}
+    assert judge(draw.model()).outcome == "right"
+
+
+def test_statistics_are_of_the_element_that_the_attribute_says() -> None:
+    draw = Draw("GroupNormalization", 21, np.random.default_rng(6))
+    draw.special = False
+    for shape in ((3, 4, 2, 3), (4,), (4,)):
+        draw.add(draw.array("double", shape), constant=False)
+    draw.attributes = {"num_groups": 1}
+    assert judge(draw.model()).outcome == "right"
+
+
 @pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
 @pytest.mark.parametrize("last", [0, 1])
 def test_the_index_of_an_extreme_is_that_of_nan(op: str, last: int) -> None:

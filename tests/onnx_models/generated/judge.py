@@ -135,9 +135,14 @@ def _in_f32(made: Made) -> Made | None:
 
 
 def _declared(array: Array, info: onnx.ValueInfoProto) -> Array:
-    """A float result in the type that the schema gives it, which the reference does not always have."""
+    """A result in the type that the schema gives it, which the reference does not always have.
+
+    It sums integers in 64 bits, as NumPy does, and has masks of truth values in each version.
+    """
     dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type))
-    return array.astype(dtype) if _is_float(array.dtype) and _is_float(dtype) else array
+    floats = (_is_float(array.dtype) or array.dtype.kind == "b") and _is_float(dtype)
+    integers = array.dtype in (np.int64, np.uint64) and array.dtype.kind == dtype.kind
+    return array.astype(dtype) if floats or integers else array
 
 
 def _is_float(dtype: Any) -> bool:
@@ -150,11 +155,21 @@ def _tolerance(made: Made, results: Sequence[Array]) -> tuple[float, float]:
     types += [tensor.data_type for tensor in made.model.graph.initializer]
     dtypes = [np.dtype(onnx.helper.tensor_dtype_to_np_dtype(one)) for one in types]
     sizes = [d.itemsize for d in (*dtypes, *(array.dtype for array in results)) if _is_float(d)]
-    narrowest = min(sizes, default=4)
+    narrowest = min([*sizes, *_stages(made)], default=4)
     floats = any(a.type in (onnx.AttributeProto.FLOAT, onnx.AttributeProto.FLOATS) for a in node.attribute)
     if narrowest == 8 and (floats or node.op_type in _WITH_CONSTANTS):
         return _OF_ATTRIBUTES
     return _TOLERANCES[narrowest]
+
+
+def _stages(made: Made) -> list[int]:
+    """Bytes of the floats in which means and variances are computed, of operators whose attribute says so."""
+    (node,) = made.model.graph.node
+    (opset,) = made.model.opset_import
+    if "stash_type" not in onnx.defs.get_schema(node.op_type, opset.version, "").attributes:
+        return []
+    stage = next((a.i for a in node.attribute if a.name == "stash_type"), onnx.TensorProto.FLOAT)
+    return [np.dtype(onnx.helper.tensor_dtype_to_np_dtype(stage)).itemsize]
 
 
 def apart(got: Sequence[Array], want: Sequence[Array], tolerance: tuple[float, float]) -> str:

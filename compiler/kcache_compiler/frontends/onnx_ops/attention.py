@@ -32,7 +32,7 @@ def attention(n: Site) -> Results | None:
     cap = n.float("softcap", 0.0)
     if cap:
         scores = b.scalar("multiply", b.unary("tanh", b.scalar("divide", scores, cap)), cap)
-    y = b.dot(_weights(n, scores, offset), v, ([0, 1], [0, 1]), ([3], [2]))
+    y = _weighted(n, _weights(n, scores, offset), v)
     if flat:
         y = b.transpose(y, [0, 2, 1, 3])
         y = b.reshape(y, (*y.dims[:2], y.dims[2] * y.dims[3]))
@@ -85,6 +85,16 @@ def _weights(n: Site, scores: Value, offset: int) -> Value:
         return weights
     blind = b.compare("EQ", top, b.full(-math.inf, top.element, top.dims))
     return b.select(blind, b.full(0, weights.element, weights.dims), weights)
+
+
+def _weighted(n: Site, weights: Value, v: Value) -> Value:
+    """Return the sums of values by weights; elements that differ meet in one that holds both."""
+    b = n.b
+    wide = weights.element
+    if v.element != wide:
+        wide = "f64" if "f64" in (wide, v.element) else "f32"
+    y = b.dot(b.convert(weights, wide), b.convert(v, wide), ([0, 1], [0, 1]), ([3], [2]))
+    return b.convert(y, weights.element)
 
 
 def _padded(n: Site, mask: Value, keys: int) -> Value:

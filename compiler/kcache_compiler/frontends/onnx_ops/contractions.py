@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kcache_compiler.frontends.onnx_ops.build import Build, broadcast_dims
-from kcache_compiler.frontends.onnx_ops.emit import Value
+from kcache_compiler.frontends.onnx_ops.emit import FLOATS, Value
 from kcache_compiler.frontends.onnx_ops.site import Site, legalizes
 
 
@@ -38,6 +38,10 @@ def gemm(n: Site) -> Value:
     alpha, beta = n.float("alpha", 1.0), n.float("beta", 1.0)
     if x.rank != 2 or y.rank != 2:
         n.invalid(f"its operands have shapes {list(x.dims)} and {list(y.dims)}, which are no matrices")
+    if x.element not in FLOATS and not (alpha.is_integer() and beta.is_integer()):
+        n.unsupported(
+            f"factors {alpha:g} and {beta:g} of {x.element}: how it rounds the standard does not say"
+        )
     over = ([0 if n.int("transA", 0) else 1], [1 if n.int("transB", 0) else 0])
     total = n.b.dot(x, y, ([], []), over)
     if alpha != 1:
