@@ -112,14 +112,14 @@ def test_table_of_two(name: str, reference: np.ufunc, dtype: str) -> None:
 
 def test_zeta_and_polygamma_at_their_edges() -> None:
     zeta = compiled("zeta", "f64", 2)
-    s = np.array([0.5, 1.0, 2.0, 3.0, 2.5, 2.0, 2.0, NAN, 2.0, INF, INF, INF])
-    q = np.array([1.0, 0.3, -1.0, -1.0, -1.5, INF, NAN, 1.0, -1.5, 2.0, 1.0, 0.5])
-    want = [NAN, INF, INF, NAN, NAN, 0.0, NAN, NAN, 9.379246, 0.0, 1.0, INF]
+    s = np.array([0.5, 1.0, 2.0, 3.0, 2.5, 2.0, 2.0, NAN, 2.0, INF, INF, INF, 1.0, 3.0, 3.0, 4.0])
+    q = np.array([1.0, 0.3, -1.0, -1.0, -1.5, INF, NAN, 1.0, -1.5, 2.0, 1.0, 0.5, NAN, 0.0, -0.0, -0.0])
+    want = [NAN, INF, INF, NAN, NAN, 0.0, NAN, NAN, 9.379246, 0.0, 1.0, INF, INF, NAN, NAN, INF]
     assert np.allclose(zeta(s, q), want, rtol=1e-6, equal_nan=True)
     polygamma = compiled("polygamma", "f64", 2)
-    n = np.array([0.0, 1.0, 2.0, 1.5, -1.0, 1.0, 2.0, 312.0, 1.0])
-    x = np.array([1.0, 1.0, 1.0, 1.0, 1.0, -2.0, -2.0, 2.36, INF])
-    want = [-0.5772156649, 1.6449340668, -2.4041138063, NAN, NAN, INF, NAN, -INF, 0.0]
+    n = np.array([0.0, 1.0, 2.0, 1.5, -1.0, 1.0, 2.0, 312.0, 1.0, 0.0])
+    x = np.array([1.0, 1.0, 1.0, 1.0, 1.0, -2.0, -2.0, 2.36, INF, NAN])
+    want = [-0.5772156649, 1.6449340668, -2.4041138063, NAN, NAN, INF, NAN, -INF, 0.0, NAN]
     assert np.allclose(polygamma(n, x), want, rtol=1e-9, equal_nan=True)
 
 

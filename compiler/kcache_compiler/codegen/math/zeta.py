@@ -126,7 +126,7 @@ def _zeta(s: Expr, q: Expr, scale: Pair, p: Precision) -> Expr:
     usable = ~outside & (s > 1.0) & ~pole
     value = _hurwitz(select(usable, minimum(1e300, s), 2.0), select(usable, q, 1.0), scale, p)
     value = select(usable, value, select(outside, value.like(NAN), INF))
-    return select(s.eq(1.0) & ~q.isnan(), value.like(INF), value)
+    return select(s.eq(1.0), value.like(INF), value)
 
 
 def zeta(s: Expr, q: Expr) -> Expr:
