@@ -317,13 +317,16 @@ class _Frame:
         self.buffers, self.dims, self.workspace, self.host = (
             self.body.add_argument(pointer_type(), where) for _ in range(4)
         )
-        self.first = mlir.operations(self.body)[0]
         self.cache: dict[Formula, mlir.Value] = {}
+        #: Where buffers begin, and the words of the closure: once for all launches.
+        self.begins: dict[mlir.Value, mlir.Value] = {}
+        self.slots: list[mlir.Value] = []
         self.dead: list[mlir.Op] = []
-        with mlir.before(self.first):
+        with mlir.before(mlir.operations(self.body)[0]):
             self.code = self._stack("i32", 1)
             self.closure = self._stack("i64", words)
             mlir.create("llvm.store", [mlir.constant(0, "i32"), self.code])
+            self.first = mlir.defining(mlir.constant(0))  # stays, for code to be written before it
 
     def _stack(self, kind: str, count: int) -> mlir.Value:
         attributes = {"elem_type": mlir.type_attr(mlir.type_of(kind)), "alignment": mlir.int_attr(8)}
@@ -336,6 +339,7 @@ class _Frame:
         with mlir.before(self.first):
             base = self._base(self.old.index(buffer))
             bound = self._descriptor(base, buffer.type, sizes)
+        self.begins[bound] = base
         buffer.replace_all_uses_with(bound)
         self.shapes.rename(buffer, bound)
 
@@ -354,6 +358,7 @@ class _Frame:
         with mlir.before(self.first):
             base = memory.advance(self.workspace, mlir.type_of("i8"), self._size(offset))
             bound = self._descriptor(base, buffer.type, self.shapes.sizes(buffer))
+        self.begins[bound] = base
         buffer.replace_all_uses_with(bound)
         self.shapes.rename(buffer, bound)
         self.dead.append(alloc)
@@ -390,9 +395,7 @@ class _Frame:
             generic.erase()
 
     def _enter(self, part: Part, buffers: list[mlir.Value]) -> None:
-        for number, buffer in enumerate(buffers):
-            slot = memory.advance(self.closure, i64(), mlir.constant(number))
-            mlir.create("llvm.store", [self._address(self.shapes.current(buffer)), slot])
+        self._pass([self._address(self.shapes.current(buffer)) for buffer in buffers])
         workspace = self._area(apply("-", self.areas.scratch_at, part.fixed))
         mlir.call_llvm(f"{part.name}_enter", [self.host, self.code, self.closure, workspace])
 
@@ -409,9 +412,7 @@ class _Frame:
         if launch.scratch:
             words.append(self._area(self.areas.scratch_at))
             words.append(self._size(self.areas.scratch))
-        for number, word in enumerate(words):
-            slot = memory.advance(self.closure, i64(), mlir.constant(number))
-            mlir.create("llvm.store", [word, slot])
+        self._pass(words)
         task = mlir.value(
             "llvm.mlir.addressof", (), pointer_type(), global_name=mlir.attribute(f"@{launch.code}_task")
         )
@@ -429,10 +430,25 @@ class _Frame:
     def _area(self, offset: Formula) -> mlir.Value:
         return memory.advance(self.workspace, mlir.type_of("i8"), self._size(offset))
 
+    def _pass(self, words: list[mlir.Value]) -> None:
+        """Store the words of the closure at the current point."""
+        with mlir.before(self.first):
+            while len(self.slots) < len(words):
+                self.slots.append(memory.advance(self.closure, i64(), mlir.constant(len(self.slots))))
+        for word, slot in zip(words, self.slots, strict=False):
+            mlir.create("llvm.store", [word, slot])
+
     def _address(self, buffer: mlir.Value) -> mlir.Value:
-        if not self.shapes.codes:
-            return address_of(buffer)
-        return place_of(buffer, self.shapes, self._size)
+        """Where a buffer begins: computed once where that is known as the buffer is."""
+        if self.shapes.codes:
+            return place_of(buffer, self.shapes, self._size)
+        if buffer not in self.begins:
+            owner = mlir.defining(buffer)
+            if owner is None:
+                return address_of(buffer)
+            with mlir.after(owner):
+                self.begins[buffer] = address_of(buffer)
+        return self.begins[buffer]
 
     def own_accesses(self, accesses: list[mlir.Op]) -> None:
         """Address what ``main`` itself reads and writes, as launches do: i1 elements are bytes."""
