@@ -11,6 +11,10 @@ def rows() -> dict[Any, Any]:
     """ATen operation -> what it is replaced by."""
     torch: Any = import_module("torch")
     aten = torch.ops.aten
+    sums = (
+        *(aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim, aten.prod.default),
+        *(aten.prod.dim_int, aten.cumsum.default, aten.cumprod.default, aten.linalg_vector_norm.default),
+    )
     return {
         aten.isclose.default: _isclose,
         aten.hypot.default: _hypot,
@@ -22,7 +26,9 @@ def rows() -> dict[Any, Any]:
         aten.logcumsumexp.default: _logcumsumexp,
         aten.addcmul.default: _addcmul,
         aten.addcdiv.default: _addcdiv,
+        **{operation: _summed_widely(operation) for operation in sums},
         aten.copysign.Scalar: _copysign,
+        aten.ldexp.Tensor: _ldexp,
         aten.all.dims: _all,
         aten.addbmm.default: _addbmm,
         aten.dist.default: _dist,
@@ -66,13 +72,38 @@ def _widely(operation: Any) -> Any:
     return decomposed
 
 
+def _summed_widely(operation: Any) -> Any:
+    """Of halves in f32, rounded once, as eager mode does: in bf16 a sum of ones ends at 256."""
+
+    def decomposed(x: Any, *arguments: Any, dtype: Any = None, **named: Any) -> Any:
+        torch: Any = import_module("torch")
+        result = dtype or x.dtype
+        if result not in (torch.float16, torch.bfloat16):
+            return NotImplemented
+        return operation(x.to(result).to(torch.float32), *arguments, **named).to(result)
+
+    return decomposed
+
+
 def _addcmul(x: Any, y: Any, z: Any, *, value: Any = 1) -> Any:
     """The number is a factor of the first one: the product of both may leave the range."""
-    return NotImplemented if value == 1 else x + (y * value) * z
+    if value == 1:
+        return NotImplemented
+    torch: Any = import_module("torch")
+    halves = all(one.dtype == x.dtype for one in (y, z)) and x.dtype in (torch.float16, torch.bfloat16)
+    if not halves:
+        return x + (y * value) * z
+    return (_wide(x) + (_wide(y) * value) * _wide(z)).to(x.dtype)
 
 
 def _addcdiv(x: Any, y: Any, z: Any, *, value: Any = 1) -> Any:
-    return NotImplemented if value == 1 else x + (y * value) / z
+    if value == 1:
+        return NotImplemented
+    torch: Any = import_module("torch")
+    halves = all(one.dtype == x.dtype for one in (y, z)) and x.dtype in (torch.float16, torch.bfloat16)
+    if not halves:
+        return x + (y * value) / z
+    return (_wide(x) + (_wide(y) * value) / _wide(z)).to(x.dtype)
 
 
 def _isclose(x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
@@ -136,6 +167,11 @@ def _logcumsumexp(x: Any, dim: int) -> Any:
         found = torch.cat([kept, torch.ops.aten.logaddexp.default(ahead, before)], dim)
         distance *= 2
     return found.to(x.dtype)
+
+
+def _ldexp(x: Any, y: Any) -> Any:
+    """The power in the dtype of the exponent."""
+    return x * import_module("torch").pow(2.0, y)
 
 
 def _copysign(x: Any, number: float) -> Any:

@@ -22,6 +22,7 @@ from collections import Counter
 
 from tests.ops.generated.drive import Case, cases
 from tests.torch_ops.child import KINDS
+from tests.torch_ops.judge import ONCE
 
 CHILD = "tests.torch_ops.child"
 BAD = ("wrong", "crash", "error")
@@ -59,6 +60,9 @@ def main() -> int:
     if given.core:
         core = sorted({name for case in found for name in case.classes})
         sys.stdout.write(f"ATen's core set, {len(core)} operations: {' '.join(core)}\n")
+    once = [f"{case.op} {case.dtype}" for case in found if case.outcome == "right" and case.reason == ONCE]
+    if once:
+        sys.stdout.write(f"{ONCE}, {len(once)}: {', '.join(once)}\n")
     counts = Counter(case.outcome for case in found)
     words = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
     sys.stdout.write(f"{len(found)} samples: {words}\n")

@@ -25,6 +25,9 @@ from tests.torch_ops.samples import Sample
 #: Relative to the number, and to the result's largest number, by the bytes of a real number.
 _TOLERANCES = {2: (2e-2, 1e-2), 4: (5e-5, 2e-5), 8: (1e-7, 1e-8)}
 
+#: Why a result is right that is not what eager mode gives in the samples' dtype.
+ONCE = "as eager mode in f32, rounded once"
+
 
 def judge(given: Sample, edges: bool = False) -> tuple[Verdict, list[str]]:
     """The verdict, and the operations of ATen's core set in the program where it is right.
@@ -42,7 +45,7 @@ def judge(given: Sample, edges: bool = False) -> tuple[Verdict, list[str]]:
     if not wanted or not all(isinstance(one, torch.Tensor) for one in wanted):
         return Verdict("no-oracle", "a result that is no tensor"), []
     try:
-        got = _results(exported, given.tensors)
+        got = results(exported, given.tensors)
     except (UnsupportedOp, NotImported, ArgumentError) as error:
         return Verdict("refused", f"{type(error).__name__}: {error}"), []
     except CompilerError as error:
@@ -51,8 +54,9 @@ def judge(given: Sample, edges: bool = False) -> tuple[Verdict, list[str]]:
         why = _difference(got, wanted, True, _widely(given, torch.float64))
     else:
         why = _difference(got, wanted)
-        if why and any(x.dtype == torch.bfloat16 for x in given.tensors):
-            why = _difference(got, _widely(given, torch.float32)) and why
+        halves = any(x.dtype == torch.bfloat16 for x in given.tensors)
+        if why and halves and not _difference(got, _widely(given, torch.float32)):
+            return Verdict("right", ONCE), _core(exported)
     return (Verdict("wrong", why), []) if why else (Verdict("right"), _core(exported))
 
 
@@ -87,7 +91,8 @@ def _core(exported: Any) -> list[str]:
     return sorted(str(one) for one in targets if torch.Tag.core in getattr(one, "tags", ()))
 
 
-def _results(exported: Any, tensors: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
+def results(exported: Any, tensors: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
+    """What an exported program gives of tensors."""
     text, bound = torch_program(exported)
     return results_of(text, tuple(array_of(x) for x in bound.complete(tensors)))
 

@@ -7,6 +7,7 @@ divides integers in f64, which is not exact above 2^53, and rounds quotients of 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from kcache_compiler.frontends import context as mlir
 from kcache_compiler.frontends.context import Native
@@ -14,6 +15,8 @@ from kcache_compiler.frontends.torch_complex import COMPLEX, CONVERSIONS
 from kcache_compiler.frontends.torch_pointwise import POINTWISE
 from kcache_compiler.frontends.torch_scatter import SCATTER
 from kcache_compiler.frontends.torch_site import FLOATS, TENSOR, Site, name_of
+
+_Lowering: TypeAlias = Callable[[Site], Native | None]
 
 
 def lower_ops(module: Native, registered: bool) -> None:
@@ -168,6 +171,16 @@ def _kind(element: str) -> int:
     return 2 if element in FLOATS else int(element in _INTEGERS)
 
 
+def _either(first: _Lowering, second: _Lowering) -> _Lowering:
+    """The second one where the first does not apply."""
+
+    def lower(site: Site) -> Native | None:
+        found = first(site)
+        return second(site) if found is None else found
+
+    return lower
+
+
 _INTEGERS = ("ui8", "si8", "si16", "si32", "si64")
 
 
@@ -207,7 +220,7 @@ _LOWERINGS: dict[str, Callable[[Site], Native | None]] = {
     **{f"torch.aten.{name}.Tensor": _compared(name.upper()) for name in _ORDER},
     **{f"torch.aten.{name}.Scalar": _compared_to_number(name.upper()) for name in _ORDER},
     **POINTWISE,
-    **COMPLEX,
+    **{name: _either(how, POINTWISE[name]) if name in POINTWISE else how for name, how in COMPLEX.items()},
     **CONVERSIONS,
     **SCATTER,
 }

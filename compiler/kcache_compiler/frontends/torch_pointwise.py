@@ -6,6 +6,7 @@ and ``exp(x) - 1``, which loses small numbers.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 
 from kcache_compiler.frontends.context import Native
@@ -56,6 +57,44 @@ def _elu(site: Site) -> Native | None:
     return site.result(site.narrowed(found))
 
 
+def _with_number(op: str, turned: bool = False) -> Callable[[Site], Native | None]:
+    """A half and a number that is none, in f32, rounded once; the number may be beyond the halves."""
+
+    def lower(site: Site) -> Native | None:
+        left, right, *alpha = site.operation.operands
+        number = _constant(right)
+        if number is None or any(_constant(one) != 1 for one in alpha):
+            return None
+        whole = str(left.type).endswith(f",{site.element}>")
+        if not whole or site.element not in ("f16", "bf16") or _is_half(number, site.element):
+            return None
+        with site.widened():
+            x, y = site.tensor(left), site.number(number)
+            found = site.elementwise(op, [y, x] if turned else [x, y])
+        return site.result(site.narrowed(found))
+
+    return lower
+
+
+def _constant(value: Native) -> float | None:
+    """A number of the program."""
+    owner = value.owner
+    if getattr(owner, "name", "") == "torch.prim.NumToTensor.Scalar":
+        return _constant(owner.operands[0])
+    return float(owner.attributes["value"].value) if getattr(owner, "name", "") in CONSTANTS else None
+
+
+def _is_half(number: float, element: str) -> bool:
+    """Whether an element type has the number."""
+    try:
+        if element == "f16":
+            return struct.unpack("<e", struct.pack("<e", number))[0] == number
+        packed = struct.pack("<f", number)
+    except OverflowError:
+        return False
+    return struct.unpack("<f", packed)[0] == number and packed[:2] == bytes(2)
+
+
 def _leaky_relu(site: Site) -> Native | None:
     x, slope = site.operation.operands
     if not site.is_float or getattr(slope.owner, "name", "") not in CONSTANTS:
@@ -79,4 +118,13 @@ POINTWISE: dict[str, Callable[[Site], Native | None]] = {
     "torch.aten.trunc": _trunc,
     "torch.aten.elu": _elu,
     "torch.aten.leaky_relu": _leaky_relu,
+    "torch.aten.mul.Scalar": _with_number("multiply"),
+    "torch.aten.div.Scalar": _with_number("divide"),
+    "torch.aten.add.Scalar": _with_number("add"),
+    "torch.aten.sub.Scalar": _with_number("subtract"),
+    "torch.aten.rsub.Scalar": _with_number("subtract", turned=True),
+    "torch.aten.mul.Tensor": _with_number("multiply"),
+    "torch.aten.div.Tensor": _with_number("divide"),
+    "torch.aten.add.Tensor": _with_number("add"),
+    "torch.aten.sub.Tensor": _with_number("subtract"),
 }
