@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from kcache_compiler.canonical.graph import Node, Ref, Region, View, compose
 from kcache_compiler.types import SMALL_INTEGERS
@@ -58,19 +59,22 @@ def _arrange(
     factors: tuple[Ref, Ref], reduced: list[int], result: tuple[int, ...]
 ) -> tuple[tuple[Ref, Ref], tuple[tuple[str, tuple[int, ...]], ...], tuple[int, ...], tuple[int, ...]]:
     """Take the factors as they are or swapped, whichever leaves the result's dims in order."""
-    found = _numbers(factors, reduced, result)
-    swapped = _numbers((factors[1], factors[0]), reduced, result)
-    in_order = list(swapped[3]) == sorted(swapped[3]) and list(found[3]) != sorted(found[3])
-    return swapped if in_order else found
+    views = (factors[0].view, factors[1].view)
+    found = _numbers(views, tuple(reduced), result)
+    swapped = _numbers(views[::-1], tuple(reduced), result)
+    if list(swapped[3]) == sorted(swapped[3]) and list(found[3]) != sorted(found[3]):
+        factors, found = (factors[1], factors[0]), swapped
+    first, second = (ref._replace(view=view) for ref, view in zip(factors, found[0], strict=True))
+    return (first, second), *found[1:]
 
 
+@lru_cache(4096)
 def _numbers(
-    factors: tuple[Ref, Ref], reduced: list[int], result: tuple[int, ...]
-) -> tuple[tuple[Ref, Ref], tuple[tuple[str, tuple[int, ...]], ...], tuple[int, ...], tuple[int, ...]]:
-    views = [factor.view for factor in factors]
+    views: tuple[View, ...], reduced: tuple[int, ...], result: tuple[int, ...]
+) -> tuple[tuple[View, ...], tuple[tuple[str, tuple[int, ...]], ...], tuple[int, ...], tuple[int, ...]]:
+    """The same of views alone."""
     kept = [dim for dim in range(len(views[0])) if dim not in reduced]
     natural = [_natural(view, reduced) for view in views]
-    refs = tuple(f._replace(view=v) for f, (v, _) in zip(factors, natural, strict=True))
     place = [where for _, where in natural]
     batch = [dim for dim in kept if views[0][dim] >= 0 and views[1][dim] >= 0]
     free = [
@@ -86,7 +90,7 @@ def _numbers(
     made = [*batch, *free[0], *free[1]]
     permutation = tuple(made.index(dim) for dim in kept)
     dims = tuple(result[kept.index(dim)] for dim in made)
-    return (refs[0], refs[1]), numbers, dims, permutation
+    return tuple(view for view, _ in natural), numbers, dims, permutation
 
 
 def _natural(view: View, reduced: Sequence[int]) -> tuple[View, dict[int, int]]:

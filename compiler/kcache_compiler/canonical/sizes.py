@@ -103,6 +103,7 @@ def size_text(size: int) -> str:
     return "*".join([str(coefficient), *names] if coefficient != 1 or not names else names)
 
 
+@lru_cache(4096)
 def read_size(text: str) -> int:
     """Read what ``size_text`` writes; raises ``ValueError``."""
     if text == "?":
