@@ -1,10 +1,11 @@
 """How long a graph of 1,000 operations of one kind takes to compile, and how large its code is.
 
-``python -m benchmarks.chains [KIND...] [--count N] [--seconds S] [--target T] [--json FILE]``: each kind in a
-chain, whose operations take what the one before gave, after a first compile that warms the process up;
-``mixed``: kinds of plain f32 in turn; then networks of 48 equal layers. Where an operation needs others
-around it (what slices, reshapes, compares or adds), those are on top. Status 1 when one takes more than
-``--seconds`` of processor time (10).
+``python -m benchmarks.chains [KIND...] [--count N] [--seconds S] [--target T] [--json FILE] [--table S]``:
+each kind in a chain, whose operations take what the one before gave, after a first compile that warms the
+process up; ``mixed``: kinds of plain f32 in turn; then networks of 48 equal layers. Where an operation needs
+others around it (what slices, reshapes, compares or adds), those are on top. Status 1 when one takes more
+than ``--seconds`` of processor time (10). ``--json`` goes on from what is in the file; ``--table`` ends with
+a table of the kinds that took so many seconds and more.
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import TypeAlias
 
 from benchmarks.chains.programs import KINDS, MIXED, NETWORKS, program
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.errors import CompilerError
 from kcache_compiler.types import CompileOptions
 from kcache_grpc.model.target import host_target
+
+#: Processor seconds, bytes of code and launches of a kind; or why there are none.
+Result: TypeAlias = tuple[float, int, int] | str
 
 
 def measure(text: str, target: str) -> tuple[float, int, int]:
@@ -32,7 +37,7 @@ def measure(text: str, target: str) -> tuple[float, int, int]:
     return seconds, len(code), len(kernel.interface.launches or kernel.interface.gpu_launches)
 
 
-def _tried(kind: str, count: int, target: str) -> tuple[float, int, int] | str:
+def _tried(kind: str, count: int, target: str) -> Result:
     try:
         return measure(program(kind, count), target)
     except CompilerError as error:
@@ -43,6 +48,23 @@ def _line(seconds: float, size: int, launches: int) -> str:
     return f"{seconds:6.2f} s {size / 1024:8.1f} KiB {launches:5} launches"
 
 
+def summary(found: dict[str, Result], seconds: float) -> str:
+    """How many kinds take no longer than ``seconds``, and which do."""
+    over = [kind for kind, one in found.items() if isinstance(one, str) or one[0] > seconds]
+    within = f"{len(found) - len(over)} of {len(found)} kinds within {seconds:g} s"
+    return within + (f"; not: {', '.join(over)}" if over else "")
+
+
+def table(found: dict[str, Result], least: float) -> str:
+    """The kinds that took ``least`` seconds and more, the longest first, as Markdown."""
+    rows = [(kind, one) for kind, one in found.items() if not isinstance(one, str) and one[0] >= least]
+    lines = ["| 1,000 times | s | KiB of code | launches |", "| --- | --- | --- | --- |"]
+    for kind, (seconds, size, launches) in sorted(rows, key=lambda row: -row[1][0]):
+        name = kind if kind in NETWORKS else f"`{kind}`"
+        lines.append(f"| {name} | {seconds:.1f} | {size / 1024:.0f} | {launches:,} |")
+    return "\n".join(lines)
+
+
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.chains")
@@ -51,15 +73,23 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--target", default=host_target().isa)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--table", type=float)
     options = parser.parse_args()
-    found: dict[str, tuple[float, int, int] | str] = {}
+    found: dict[str, Result] = {}
+    if options.json is not None and options.json.exists():
+        found = json.loads(options.json.read_text())["kinds"]
     measure(program("add", 2), options.target)
     for kind in options.kinds or (*KINDS, MIXED, *NETWORKS):
+        if kind in found:
+            continue
         result = found[kind] = _tried(kind, options.count, options.target)
         shown = result if isinstance(result, str) else _line(*result)
         print(f"{kind:34} {shown}", flush=True)
         if options.json is not None:
             options.json.write_text(json.dumps({"count": options.count, "kinds": found}, indent=1) + "\n")
+    print(summary(found, options.seconds))
+    if options.table is not None:
+        print(table(found, options.table))
     return int(any(isinstance(one, str) or one[0] > options.seconds for one in found.values()))
 
 

@@ -19,7 +19,7 @@ from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.formula import Formula
 from kcache_compiler.codegen.nest import Check
 from kcache_compiler.codegen.polynomial import formula_of
-from kcache_compiler.codegen.samples import Ambiguous, Samples, SizeCodes
+from kcache_compiler.codegen.samples import Ambiguous, Samples, SizeCodes, numbers_in
 from kcache_compiler.codegen.stage import Unit, run
 from kcache_compiler.computed import Unresolved, resolve
 from kcache_compiler.computed.samples import roots, samples
@@ -93,7 +93,7 @@ def _lower_stated(
         chosen = assignments(graph, count, attempt)
         if chosen is None:
             raise UnsupportedOp("func.func", "its tensors have too many open sizes, or no sizes fit")
-        units = [_unit(graph, sample, n_inputs, target, options) for sample in chosen]
+        units = [sample_unit(graph, sample, n_inputs, target, options) for sample in chosen]
         try:
             with mlir.new_context(), mlir.unknown_location():
                 units[0].libraries = libraries
@@ -130,7 +130,7 @@ def _lower_computed(
         chosen = samples(resolved, count, attempt)
         if chosen is None:
             raise refusal
-        units = [_unit(stated, sample, n_inputs, target, options, formula) for sample in chosen]
+        units = [sample_unit(stated, sample, n_inputs, target, options, formula) for sample in chosen]
         for unit in units:
             limits = unit.bounds if graph.graph.family == "linalg" else ()
             unit.bounds = (*resolved.checks, *resolved.pinned, *limits)
@@ -172,7 +172,7 @@ def _symbols(graph: OpenGraph) -> tuple[Symbol, ...]:
     return tuple(found[position] for position in range(len(graph.names)))
 
 
-def _unit(
+def sample_unit(
     graph: OpenGraph,
     sample: Sequence[int],
     n_inputs: int,
@@ -245,8 +245,9 @@ def _run(
             seconds[name] = seconds.get(name, 0.0) + spent
 
     for unit in units:
+        unit.verifies = unit is units[0]
         go(unit, 0, read_back)
-    texts = [unit.module.operation.get_asm(large_elements_limit=8) for unit in units]
+    texts = [numbers_in(unit.module.operation.get_asm(large_elements_limit=8)) for unit in units]
     for number, unit in enumerate(units[:PROOF]):
         order = [*range(number, len(units)), *range(number)]
         turned = {tuple(values[k] for k in order): formula for values, formula in (sizes or {}).items()}

@@ -7,7 +7,14 @@ import pytest
 
 from benchmarks.chains.programs import chain
 from kcache_compiler import canonicalize, compile_spec
-from kcache_compiler.compile import lower_module
+from kcache_compiler.canonical.open_sizes import assignments, open_graph
+from kcache_compiler.canonical.spec_text import parse_spec
+from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.math.expand import PREFIX
+from kcache_compiler.codegen.samples import SizeCodes
+from kcache_compiler.codegen.stage import run
+from kcache_compiler.compile import PIPELINE, lower_module, lower_until
+from kcache_compiler.dynamic import sample_unit
 from kcache_compiler.types import CompiledKernel, CompileOptions
 from kcache_grpc.model.target import host_target
 from tests.compiler.codegen_harness import Kernel, kernel_of
@@ -39,6 +46,41 @@ def test_operations_that_repeat_take_calls_only(kind: str) -> None:
     assert _functions(many) <= _functions(few) + 4
     grown = len(many.artifacts["so"]) - len(few.artifacts["so"])
     assert grown <= (MANY - FEW) * REPEATED[kind] + 4096  # a page
+
+
+@pytest.mark.parametrize("kind", ["concatenate", "dot_general ?", "sort ?"])
+def test_code_of_launches_is_written_once(kind: str) -> None:
+    """Not written for each and found equal afterwards: writing takes longer than all else."""
+    assert _written(kind, MANY) <= _written(kind, FEW) + 2
+
+
+def _written(kind: str, count: int) -> int:
+    """Functions of a module as its launches are made, before equal ones are one."""
+    canonical = canonicalize(chain(kind, count).encode(), "stablehlo", "strict")
+    graph = open_graph(parse_spec(canonical.spec_text))
+    chosen = assignments(graph, 3, 0) or [[]]
+    options = CompileOptions(numerics="strict")
+    units = [sample_unit(graph, one, len(canonical.arg_spec.args), "x86-64-v3", options) for one in chosen]
+    place = [stage.name for stage in PIPELINE].index("launches")
+    with mlir.new_context(), mlir.unknown_location():
+        for unit in units:
+            run(PIPELINE[:place], unit, lambda _: None)
+        texts = [unit.module.operation.get_asm() for unit in units]
+        units[0].codes = SizeCodes(chosen, texts) if len(units) > 1 else SizeCodes()
+        run(PIPELINE[place : place + 1], units[0], lambda _: None)
+        return len(mlir.named(units[0].module, "func.func"))
+
+
+def test_powers_of_integers_are_calls_until_launches_are_known() -> None:
+    """A power is some 160 operations."""
+    options = CompileOptions(numerics="strict")
+    with lower_until(chain("power i32", 150), 6, "x86-64-v3", "late-math", options) as module:
+        functions = [one for one in mlir.named(module, "func.func") if PREFIX not in mlir.symbol_of(one)]
+        launches = [one for one in functions if mlir.symbol_of(one) != "kcache_run"]
+        calls = [one for one in mlir.named(module, "func.call") if PREFIX in str(one.attributes["callee"])]
+        assert len(launches) <= 3
+        assert len(calls) <= 64
+        assert len(mlir.walk(module)) < 150 * 160
 
 
 def test_bodies_of_quantized_operations_repeat() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcache_compiler.codegen.formula import Formula
-from kcache_compiler.codegen.workspace import Slots
+from kcache_compiler.codegen.formula import Formula, evaluate, text
+from kcache_compiler.codegen.workspace import Slots, ends
 
 _SIZES: st.SearchStrategy[Formula] = st.sampled_from([64, 64, 128, 192, 4096, "s0", ("*", 64, "s0"), "s1"])
 _LIVES = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 6), _SIZES), max_size=40)
@@ -39,3 +39,12 @@ def _best(sizes: list[Formula], free: list[int], size: Formula) -> int:
     if enough:
         return min(enough)[1]
     return max(known)[1] if known else len(sizes)
+
+
+def test_places_in_a_long_program_are_short_formulas() -> None:
+    row = ("*", 4, "s0")
+    sizes: list[Formula] = [64, row, "s1"] * 2000
+    found = ends(sizes)
+    symbols = {"s0": 7, "s1": 11}
+    assert [evaluate(one, symbols) for one in found[2::3]] == [n * (64 + 28 + 11) for n in range(1, 2001)]
+    assert max(len(text(one)) for one in found) < 40

@@ -165,14 +165,16 @@ def integer_power(base: int, exponent: int, bits: int) -> int:
     return (power + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
 
 
+@pytest.mark.parametrize(("signed", "unsigned"), [("ipowi", "upowi"), ("ipow", "upow")])
 @pytest.mark.parametrize("bits", [8, 16, 32, 64])
-def test_integer_powers(bits: int) -> None:
+def test_integer_powers(bits: int, signed: str, unsigned: str) -> None:
     rng = np.random.default_rng(bits)
     base, exponent = rng.integers(-12, 12, 1000), rng.integers(-4, 40, 1000)
-    got = Compiled(f"ipowi_i{bits}", (f"i{bits}",) * 2, f"i{bits}")(base, exponent)
+    got = Compiled(f"{signed}_i{bits}", (f"i{bits}",) * 2, f"i{bits}")(base, exponent)
     assert [integer_power(int(b), int(e), bits) for b, e in zip(base, exponent, strict=True)] == got.tolist()
-    unsigned = Compiled(f"upowi_i{bits}", (f"i{bits}",) * 2, f"i{bits}")(np.array([3, -1]), np.array([5, -1]))
-    assert unsigned.tolist() == [integer_power(3, 5, bits), -1]
+    kinds = (f"i{bits}",) * 2
+    found = Compiled(f"{unsigned}_i{bits}", kinds, f"i{bits}")(np.array([3, -1]), np.array([5, -1]))
+    assert found.tolist() == [integer_power(3, 5, bits), -1]
 
 
 @pytest.mark.parametrize("integer", ["i8", "i32", "i64"])

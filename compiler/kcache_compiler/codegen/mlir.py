@@ -60,15 +60,16 @@ def parse(text: str | bytes) -> Module:
     return ir.Module.parse(text)
 
 
-def run_passes(module: Module, pipeline: str, between: bool = True) -> None:
+def run_passes(module: Module, pipeline: str, between: bool = True, verify: bool = True) -> None:
     """Run ``pipeline`` and verify between its passes; raises ``MLIRError`` with the diagnostics.
 
-    Where not ``between``, only what comes out of it is verified: a look takes as long as most passes.
+    Where not ``between``, only what comes out of it is verified, and nothing where not ``verify``: a look
+    takes as long as most passes.
     """
     passes = PassManager.parse(pipeline)
-    passes.enable_verifier(between)
+    passes.enable_verifier(between and verify)
     passes.run(module.operation)
-    if not between:
+    if verify and not between:
         module.operation.verify()
 
 

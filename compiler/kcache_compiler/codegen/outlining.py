@@ -6,6 +6,7 @@ buffers and scalars it is given, it calls the functions of that one.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,12 +17,14 @@ from kcache_compiler.codegen.gemm.outline import outline_contraction
 from kcache_compiler.codegen.launch import Outlined, outline
 from kcache_compiler.codegen.parts import outline_part
 from kcache_compiler.codegen.runs import Planned
+from kcache_compiler.codegen.samples import Ambiguous
 from kcache_compiler.codegen.shape import Shapes
 from kcache_compiler.codegen.shuffles.outline import outline_marker
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.codegen.streams import streamed
 from kcache_compiler.codegen.tails import ended
 from kcache_compiler.codegen.windows.outline import is_window, outline_window
+from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.schedule.choices import parse_choices
 
 
@@ -84,9 +87,9 @@ class Repeats:
 
     def write(self, planned: Planned, number: int) -> Written:
         """The same as ``write_planned``, by the functions of equal loops where there were any."""
-        if self._shapes.codes or planned.combiners:
+        reading = self._read(planned)
+        if reading is None:
             return write_planned(self._unit, planned, number, self._shapes)
-        reading = _Reading(planned, self._shapes)
         known = self._known.get(reading.key)
         if known is not None:
             return known.again(reading, number)
@@ -101,10 +104,22 @@ class Repeats:
         self._known[reading.key] = _Template(reading, written, moved)
         return written
 
+    def _read(self, planned: Planned) -> _Reading | None:
+        """None for what is written anew each time: chunks, and what has sizes that no formula says."""
+        if planned.combiners:
+            return None
+        try:
+            return _Reading(planned, self._shapes)
+        except (Ambiguous, UnsupportedOp):
+            return None
+
 
 class _Reading:
     """All that the code of planned loops depends on, as a ``key``; ``values`` are what it is given from
     outside, in the order in which the key names them.
+
+    Texts have the sizes of a sample where some are open: each stands for one formula, or is refused where
+    code asks for it. Raises what reading sizes and strides does.
     """
 
     def __init__(self, planned: Planned, shapes: Shapes) -> None:
@@ -148,15 +163,22 @@ class _Reading:
         owner = mlir.defining(value)
         if not mlir.is_memref(value.type):
             constant = owner is not None and mlir.name_of(owner) == "arith.constant"
-            return mlir.local_text(owner) if constant else str(value.type)
+            return mlir.local_text(owner) if constant else (str(value.type), shapes.numbers.get(value))
         root = memory.root_of(value)
         users: frozenset[int] = frozenset()
         allocated = owner is not None and mlir.name_of(owner) == "memref.alloc"
         if allocated and len(self._places) > 1:
-            users = frozenset(self._places.get(user, -1) for user, _ in mlir.uses(value))
+            users = self._users(value)
         number = self._roots.setdefault(root, len(self._roots))
         sizes, strides = tuple(shapes.sizes(value)), tuple(shapes.strides(value))
         return number, memory.owns(root), allocated, users, sizes, strides
+
+    def _users(self, value: mlir.Value) -> frozenset[int]:
+        """The operations of the group that use it, and -1 for any others; of thousands few are looked at."""
+        own = {place: list(one.operands).count(value) for one, place in self._places.items()}
+        some = itertools.islice(mlir.uses(value), sum(own.values()) + 1)
+        others = {-1 for user, _ in some if user not in self._places}
+        return frozenset({place for place, count in own.items() if count} | others)
 
 
 class _Template:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 from typing import TypeAlias
@@ -40,6 +41,14 @@ class Ambiguous(CompilerError):
     """A number of one sample stands for two things, or for nothing: other samples may tell."""
 
 
+@dataclass(frozen=True)
+class Numbers:
+    """A module's ``text`` without the numbers that may be sizes, and these, as they are ``found``."""
+
+    text: str
+    found: list[int]
+
+
 class SizeCodes:
     """What the numbers of the first sample's module are, by formula over ``s0``, ``s1``, ...
 
@@ -49,12 +58,13 @@ class SizeCodes:
     def __init__(
         self,
         samples: Samples = (),
-        texts: Sequence[str] = (),
+        texts: Sequence[str | Numbers] = (),
         meaning: Mapping[str, Formula] | None = None,
         sizes: Mapping[tuple[int, ...], Formula] | None = None,
     ) -> None:
-        """``meaning``: what symbols of the samples stand for, where it is not themselves. ``sizes``: by
-        values, what sizes of the program are: a number that seems to be something else may be either.
+        """``texts``: the modules at the samples. ``meaning``: what symbols of the samples stand for, where it
+        is not themselves. ``sizes``: by values, what sizes of the program are: a number that seems to be
+        something else may be either.
         """
         self._samples = samples
         self._sizes = sizes or {}
@@ -66,11 +76,11 @@ class SizeCodes:
         if samples:
             self._compare(texts)
 
-    def _compare(self, texts: Sequence[str]) -> None:
-        read = [_numbers(text) for text in texts]
-        if any(skeleton != read[0][0] or len(numbers) != len(read[0][1]) for skeleton, numbers in read):
+    def _compare(self, texts: Sequence[str | Numbers]) -> None:
+        read = [numbers_in(text) if isinstance(text, str) else text for text in texts]
+        if any(one.text != read[0].text or len(one.found) != len(read[0].found) for one in read):
             raise CompileFailed("sizes", "the code for two sizes differs in more than sizes")
-        for numbers in set(zip(*(numbers for _, numbers in read), strict=True)):
+        for numbers in set(zip(*(one.found for one in read), strict=True)):
             first = numbers[0]
             if len(set(numbers)) == 1:
                 self._fixed.add(first)
@@ -206,8 +216,8 @@ def _solution(rows: list[list[Fraction]]) -> list[Fraction] | None:
     return [rows[i][-1] / rows[i][i] for i in range(unknowns)]
 
 
-def _numbers(text: str) -> tuple[str, list[int]]:
-    """The text without the numbers that may be sizes, and these."""
+def numbers_in(text: str) -> Numbers:
+    """What of a module may be sizes."""
     numbers: list[int] = []
 
     def take(match: re.Match[str]) -> str:
@@ -222,4 +232,4 @@ def _numbers(text: str) -> tuple[str, list[int]]:
         numbers.extend(int(size) for size in sizes.split("x") if size.isdigit())
         return re.sub(r"\d+", "N", sizes)
 
-    return _NUMBER.sub(take, text), numbers
+    return Numbers(_NUMBER.sub(take, text), numbers)

@@ -44,6 +44,8 @@ class Unit:
     size_checks: list[bool] = field(default_factory=list[bool])
     #: Sizes of the arguments of ``main`` where some are open; without, each open axis is a symbol.
     given: tuple[tuple[Formula, ...], ...] = ()
+    #: Modules are verified: not those of a program's further samples, which differ from the first in numbers.
+    verifies: bool = True
     #: What sizes of the module stand for, when it is lowered at samples of its open sizes.
     codes: SizeCodes = field(default_factory=SizeCodes)
     #: Values of the last arguments of ``main``, i64 scalars that no caller passes.
@@ -89,7 +91,7 @@ class Passes:
 
     def apply(self, unit: Unit) -> None:
         try:
-            mlir.run_passes(unit.module, f"builtin.module({self.pipeline})", self.between)
+            mlir.run_passes(unit.module, f"builtin.module({self.pipeline})", self.between, unit.verifies)
         except mlir.MLIRError as error:
             raise (_refusal(unit, error) if self.refuses else None) or error from None
 
@@ -151,7 +153,7 @@ def run(pipeline: tuple[Stage, ...], unit: Unit, on_stage: Callable[[str], None]
         start = time.perf_counter()
         try:
             stage.apply(unit)
-            if stage.name in verified:
+            if unit.verifies and stage.name in verified:
                 unit.module.operation.verify()
         except Exception as error:
             if unit.assembler is not None:

@@ -49,13 +49,9 @@ def plan(
     ]
     for (first, last), alloc in sorted(lives, key=lambda entry: entry[0][0]):
         placed.append((alloc, slots.place(_bytes_of(alloc, shapes), first, last)))
-    offsets: list[Formula] = []
-    total: Formula = 0
     sizes = [aligned(size) for size in slots.sizes]
-    for size in sizes:
-        offsets.append(total)
-        total = add(total, size)
-    return Plan([(alloc, offsets[slot]) for alloc, slot in placed], _sum(sizes))
+    offsets = ends([0, *sizes[:-1]])
+    return Plan([(alloc, offsets[slot]) for alloc, slot in placed], _sum(Counter(sizes)))
 
 
 class _Positions(dict[Any, int]):
@@ -69,12 +65,30 @@ def aligned(size: Formula) -> Formula:
     return apply("roundup", size, ALIGNMENT)
 
 
-def _sum(sizes: list[Formula]) -> Formula:
+def _sum(sizes: Counter[Formula]) -> Formula:
     """All sizes, equal ones as one product: manifests hold it as text."""
     total: Formula = 0
-    for size, count in Counter(sizes).items():
+    for size, count in sizes.items():
         total = add(total, mul(count, size))
     return total
+
+
+def ends(sizes: list[Formula]) -> list[Formula]:
+    """Where each of some areas one behind the other ends. Sums of as many terms as there are different sizes:
+    a formula that is as deep as a long program is more than Python follows.
+    """
+    known = 0
+    counts: Counter[Formula] = Counter()
+    opened: Formula = 0
+    found: list[Formula] = []
+    for size in sizes:
+        if isinstance(size, int):
+            known += size
+        else:
+            counts[size] += 1
+            opened = _sum(counts)
+        found.append(add(opened, known))
+    return found
 
 
 def _bytes_of(alloc: mlir.Op, shapes: Shapes) -> Formula:

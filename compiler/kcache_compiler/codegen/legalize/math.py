@@ -5,9 +5,12 @@ The bodies are put in place by ``kcache_compiler.codegen.math.expand`` afterward
 
 from __future__ import annotations
 
+import re
+
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.legalize.elementwise import rewrite_elementwise
 from kcache_compiler.codegen.stage import Unit
+from kcache_compiler.package.target import Device
 
 #: operation -> name in the math library
 FUNCTIONS = {
@@ -46,10 +49,15 @@ FUNCTIONS = {
     "chlo.zeta": "zeta",
 }
 FLOATS = ("f16", "bf16", "f32", "f64")
+#: Powers of integers, by signedness.
+_POWERS = {"i": "ipow", "ui": "upow"}
+_WHOLE = re.compile(r"(u?i)(8|16|32|64)")
 
 
 def call_math_library(unit: Unit) -> None:
-    """Replace every float function of ``FUNCTIONS`` by a generic that calls ``@kcm_<name>_<dtype>``."""
+    """Replace every float function of ``FUNCTIONS`` by a generic that calls ``@kcm_<name>_<dtype>``, and for
+    CPUs every power of integers.
+    """
     declared: set[str] = set()
     for operation in mlir.walk(unit.module):
         function = FUNCTIONS.get(mlir.name_of(operation))
@@ -57,7 +65,10 @@ def call_math_library(unit: Unit) -> None:
             continue
         dtype = str(operation.results[0].type.element_type)
         if dtype not in FLOATS:
-            continue
+            found = _WHOLE.fullmatch(dtype)
+            if function != "pow" or found is None or isinstance(unit.target, Device):
+                continue
+            function, dtype = _POWERS[found[1]], f"i{found[2]}"
         name = f"kcm_{function}_{dtype}"
         count = len(operation.operands)
         if name not in declared:

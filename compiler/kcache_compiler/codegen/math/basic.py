@@ -162,6 +162,25 @@ def upowi(x: Expr, n: Expr) -> Expr:
     return loop([const(1, x.type), x, n], more, _square_and_multiply)[0]
 
 
+def ipow(x: Expr, n: Expr) -> Expr:
+    """The same as ``ipowi`` without a loop, so that it vectorizes: by every bit of the exponent."""
+    power = upow(x, n)
+    unit = select(x.eq(-1), x.like(1), x).eq(1)
+    return select(n < 0, select(unit, power, x.like(0)), power)
+
+
+def upow(x: Expr, n: Expr) -> Expr:
+    """The same as ``upowi`` without a loop."""
+    width = int(x.type.removeprefix("i"))
+    result, square = const(1, x.type), x
+    for bit in range(width):
+        mask = const(-(2**bit) if bit == width - 1 else 2**bit, x.type)
+        result = select((n & mask).ne(0), result * square, result)
+        if bit < width - 1:
+            square = square * square
+    return result
+
+
 def _square_and_multiply(state: Sequence[Expr]) -> Sequence[Expr]:
     result, base, left = state
     odd = (left & 1).ne(0)

@@ -56,8 +56,8 @@ def expand(module: Any, scales: bool = False, fast: bool = False, least: int = 0
     """Replace, in place, every float operation of `math`, `arith.remf`, and every call of
     ``@kcm_<name>_<dtype>`` in ``module`` by operations that need no math library. ``scales``: the target
     multiplies f32 by powers of two in one instruction; results have the same bits. ``fast``: numerics are.
-    Where all would take more than ``least`` operations, and that is not 0, calls of functions of f32 and f64
-    without loops stay calls; whether any did.
+    Where all would take more than ``least`` operations, and that is not 0, calls of functions without
+    loops stay calls, but for those of narrow floats; whether any did.
 
     Raises UnsupportedOp, naming operation and location, for a function or type that the library
     does not have; the module is then partly expanded and of no further use.
@@ -91,7 +91,7 @@ def _length(call: Call) -> int:
 
 
 def _may_stay(op: Any, call: Call) -> bool:
-    plain = call.dtype in ("f32", "f64") and call.shape is None
+    plain = call.dtype not in ("f16", "bf16") and call.shape is None
     return plain and mlir.name_of(op) == "func.call" and "scf." not in text_of(call)
 
 

@@ -117,13 +117,18 @@ _COMPOSED = (
     MathFunction("exp_below", 1, ("f32",), 2, exponential.exp_below),
     MathFunction("gelu", 1, ("f32",), 12, error_functions.gelu),
 )
+#: Powers of StableHLO, which the math dialect has by other algorithms.
+_POWERS = (
+    MathFunction("ipow", 2, _INTEGERS, 0, basic.ipow),
+    MathFunction("upow", 2, _INTEGERS, 0, basic.upow),
+)
 #: A part of a complex result each, of the parts of the arguments; ``ulp`` is of the result's length.
 _COMPLEX = tuple(
     MathFunction(f"complex_{name}_{part}", 2 * each.arity, _FLOATS, 4, each.part(part == "im"))
     for name, each in COMPLEX.items()
     for part in ("re", "im")
 )
-_BY_NAME = {f.name: f for f in (*_FUNCTIONS, *_COMPOSED, *_COMPLEX)}
+_BY_NAME = {f.name: f for f in (*_FUNCTIONS, *_COMPOSED, *_POWERS, *_COMPLEX)}
 
 
 def functions() -> tuple[MathFunction, ...]:
