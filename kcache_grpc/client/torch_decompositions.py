@@ -7,7 +7,14 @@ import math
 from importlib import import_module
 from typing import Any
 
-from kcache_grpc.client import torch_core, torch_elements, torch_functions, torch_orders, torch_places
+from kcache_grpc.client import (
+    torch_core,
+    torch_elements,
+    torch_functions,
+    torch_means,
+    torch_orders,
+    torch_places,
+)
 from kcache_grpc.errors import UnsupportedOp
 
 #: Ops that the service lowers better whole: products without a detour over flattened axes.
@@ -46,7 +53,7 @@ def decompositions() -> dict[Any, Any]:
         for overload in (packet.default, packet.vec):
             if overload in table:
                 table[overload] = torch_elements.not_of_bytes(table[overload])
-    for rows in (torch_functions, torch_places, torch_orders, torch_elements, torch_core):
+    for rows in (torch_functions, torch_means, torch_places, torch_orders, torch_elements, torch_core):
         for operation, row in rows.rows().items():
             table[operation] = torch_elements.first_of(row, table[operation]) if operation in table else row
     return table

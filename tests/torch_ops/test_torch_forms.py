@@ -11,7 +11,9 @@ pytest.importorskip("torch")
 pytest.importorskip("torch_mlir")
 
 import torch
+from torch.nn import functional
 
+from kcache_compiler import UnsupportedOp, canonicalize
 from tests.torch_ops.calls import Call, judge_calls
 from tests.torch_ops.judge import judge
 from tests.torch_ops.samples import Sample
@@ -70,6 +72,22 @@ def test_other_writes() -> None:
     )
 
 
+def test_a_divisor_in_the_dialect_is_refused() -> None:
+    x, y, lists = "!torch.vtensor<[1,4,4,4],f32>", "!torch.vtensor<[1,2,2,2],f32>", "!torch.list<int>"
+    text = f"""func.func @main(%a: {x}) -> {y} {{
+      %2 = torch.constant.int 2
+      %k = torch.prim.ListConstruct %2, %2, %2 : (!torch.int, !torch.int, !torch.int) -> {lists}
+      %0 = torch.constant.int 0
+      %p = torch.prim.ListConstruct %0, %0, %0 : (!torch.int, !torch.int, !torch.int) -> {lists}
+      %f = torch.constant.bool false
+      %t = torch.constant.bool true
+      %r = torch.aten.avg_pool3d %a, %k, %k, %p, %f, %t, %2
+        : {x}, {lists}, {lists}, {lists}, !torch.bool, !torch.bool, !torch.int -> {y}
+      return %r : {y} }}"""
+    with pytest.raises(UnsupportedOp, match="window's size"):
+        canonicalize(text.encode(), "torch")
+
+
 def test_functions() -> None:
     check(
         (X, X.flip(1)),
@@ -81,6 +99,19 @@ def test_functions() -> None:
         unfold=lambda x, y: x.unfold(1, 3, 2),
         dist=lambda x, y: torch.dist(x.nan_to_num(1, 2), y.nan_to_num(1, 2), 3),
         added=lambda x, y: torch.addbmm(x[:, :2], x[None], y.T[None].nan_to_num(1, 2), alpha=2),
+    )
+
+
+def test_means_of_windows() -> None:
+    x = torch.linspace(-1, 2, 98).reshape(1, 2, 7, 7)
+    check(
+        (x,),
+        divisor=lambda x: functional.avg_pool2d(x, 3, 2, 1, divisor_override=-5),
+        volume=lambda x: functional.avg_pool3d(x, 2, divisor_override=3),
+        up=lambda x: functional.avg_pool2d(x, 4, 3, 2, ceil_mode=True),
+        alone=lambda x: functional.avg_pool2d(x, 3, 2, 1, True, False),
+        volume_up=lambda x: functional.avg_pool3d(x, 2, ceil_mode=True),
+        halves=lambda x: functional.avg_pool2d(x.bfloat16(), 2, ceil_mode=True),
     )
 
 

@@ -136,6 +136,9 @@ def _refuse(module: Native) -> None:
         if _OF_BYTES.match(name_of(operation)) and str(operation.results[0].type).endswith(("si8>", "ui8>")):
             reason = "torch-mlir does not begin it in bytes: convert them to i32 first"
             raise UnsupportedOp(name_of(operation), reason, mlir.describe_location(operation.location))
+        if operation.name == "torch.aten.avg_pool3d" and not _is_none(operation.operands[6]):
+            reason = "torch-mlir divides by the window's size instead: pool without a divisor, and scale"
+            raise UnsupportedOp(name_of(operation), reason, mlir.describe_location(operation.location))
         if name_of(operation) in _TRUTHS and str(operation.operands[0].type).endswith(",ui8>"):
             reason = "torch-mlir combines the bits of bytes here: compare them with 0 first"
             raise UnsupportedOp(name_of(operation), reason, mlir.describe_location(operation.location))
@@ -144,6 +147,10 @@ def _refuse(module: Native) -> None:
             if not name.startswith(("torch.aten.", "torch.prims.", "torch.prim.", "torch.onnx.", "onnx.")):
                 reason = "a custom op, and the program does not hold its definition; write it with ATen ops"
                 raise UnsupportedOp(name, reason, mlir.describe_location(operation.location))
+
+
+def _is_none(value: Native) -> bool:
+    return getattr(value.owner, "name", "") == "torch.constant.none"
 
 
 def _trains(operation: Native) -> bool:
