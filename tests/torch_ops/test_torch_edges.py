@@ -113,6 +113,7 @@ def test_halves_are_rounded_once(dtype: Any) -> None:
         "far": lambda x: x / 1e5 * 7e4,
         "shifted": lambda x: x + 1e-3,
         "turned": lambda x: 1e-3 - x,
+        "least": lambda x: torch.remainder(x, 1e-05) * 0 + x / 1e-05 * 1e-06,
         "sum": lambda x: torch.ones_like(x).sum() + 0 * x,
         "rows": lambda x: x.reshape(4, 256).mean(1),
         "running": lambda x: x.reshape(4, 256).cumsum(1),

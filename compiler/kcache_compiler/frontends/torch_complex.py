@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.frontends import context as mlir
 from kcache_compiler.frontends.context import Native
-from kcache_compiler.frontends.torch_site import Site, name_of, whole_numbers
+from kcache_compiler.frontends.torch_site import Site, float_text, name_of, whole_numbers
 
 _MOVING = re.compile(
     r"torch\.(aten|prims)\.(view|_unsafe_view|reshape|permute|transpose\.int|t|unsqueeze|squeeze|squeeze\.dim"
@@ -231,7 +231,12 @@ def _scaled(site: Site, value: Native, mode: int, count: int, taken: int) -> Nat
     if factor == 1:
         return value
     real = _real(_split(value)[1])
-    by = site.op("stablehlo.constant", (), f"tensor<{real}>", value=f"dense<{factor!r}> : tensor<{real}>")
+    by = site.op(
+        "stablehlo.constant",
+        (),
+        f"tensor<{real}>",
+        value=f"dense<{float_text(factor, real)}> : tensor<{real}>",
+    )
 
     def times(part: Native) -> Native:
         return site.op("chlo.broadcast_multiply", [part, by], str(part.type))

@@ -145,9 +145,12 @@ def whole_numbers(value: Native) -> list[int] | None:
 
 
 def float_text(number: float, element: str) -> str:
-    """A number as a literal of an element type: infinities and NaN as bits, which is how MLIR has them."""
+    """A number as a literal of an element type: with a point, and infinities and NaN as bits, which is how
+    MLIR has them.
+    """
     if math.isfinite(number):
-        return repr(float(number))
+        digits, sign, exponent = repr(float(number)).partition("e")
+        return (digits if "." in digits else f"{digits}.0") + sign + exponent
     if element == "bf16":
         return f"0x{struct.pack('>f', number)[:2].hex().upper()}"
     code = {"f16": ">e", "f32": ">f", "f64": ">d"}[element]
