@@ -91,11 +91,22 @@ def test_bodies_of_quantized_operations_repeat() -> None:
     assert len(many.artifacts["so"]) <= len(few.artifacts["so"]) + 8192
 
 
-def test_a_long_quantized_chain_computes_what_its_parts_do() -> None:
+def test_operations_between_products_repeat() -> None:
+    """No chain is long enough to be cut, as a product ends each; operands are in one order there too."""
+    few, many = _compiled("dot_general quantized", 2 * MANY), _compiled("dot_general quantized", 4 * MANY)
+    assert len(many.interface.launches) > len(few.interface.launches) + 2 * MANY
+    assert _functions(many) <= _functions(few) + 2
+    assert _functions(many) < MANY // 2
+
+
+@pytest.mark.parametrize("kind", ["add quantized", "dot_general quantized"])
+def test_a_long_quantized_chain_computes_what_its_parts_do(kind: str) -> None:
     random = np.random.default_rng(13)
     x, w = (random.integers(-128, 128, (8, 8)).astype(np.int8) for _ in range(2))
-    once, part = (Kernel(_compiled("add quantized", count)) for count in (40, 20))
-    others = _others(random)
+    once, part = (Kernel(_compiled(kind, count)) for count in (40, 20))
+    others: list[np.ndarray | np.int32] = _others(random)
+    if kind != "add quantized":
+        others.append(random.integers(-4, 5, (8, 8)).astype(np.int8))
     expected = part(part(x, w, *others)[0], w, *others)[0]
     assert len(np.unique(expected)) > 2
     assert once(x, w, *others)[0].tobytes() == expected.tobytes()

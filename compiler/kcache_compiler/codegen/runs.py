@@ -254,9 +254,10 @@ class _Arranged:
 
     def of(self, group: Group, subjects: Sequence[Subject], buffers: Mapping[int, Buffer]) -> Fused:
         key = (group, tuple(subjects), tuple(buffers.items()))
-        if key not in self.known:
-            self.known[key] = self.arrange(group, subjects, buffers, self.vector_bytes)
-        return self.known[key]
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = self.arrange(group, subjects, buffers, self.vector_bytes)
+        return found
 
 
 def _planned(group: Group, local: _Local, shapes: Shapes, arranged: _Arranged) -> Planned:

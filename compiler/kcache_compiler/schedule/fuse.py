@@ -16,6 +16,7 @@ from typing import Any
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.body import inline_body, move_body
 from kcache_compiler.codegen.stage import Unit
+from kcache_compiler.package.target import Device
 from kcache_compiler.schedule.choices import FuseLimits, parse_choices
 from kcache_compiler.schedule.cuts import LONG, Cuts
 from kcache_compiler.schedule.forms import FREE, Form, Forms, fused_maps
@@ -104,22 +105,25 @@ def fuse(unit: Unit) -> None:
     """Fuse every ``linalg.generic`` of ``main`` with its producers, in program order."""
     main = mlir.main_function(unit.module)
     ops = mlir.named(main, "linalg.generic")
-    fuse_all(ops, parse_choices(unit.options.schedule).fuse_limits, len(ops) >= LONG)
+    long = len(ops) >= LONG
+    limits = parse_choices(unit.options.schedule).fuse_limits
+    fuse_all(ops, limits, long, ordered=long and not isinstance(unit.target, Device))
     for op in reversed(mlir.named(main, "linalg.generic", "linalg.fill", "tensor.empty")):
         if not any(list(result.uses) for result in op.results):
             op.erase()
 
 
-def fuse_all(ops: Sequence[mlir.Op], limits: FuseLimits, long: bool) -> None:
+def fuse_all(ops: Sequence[mlir.Op], limits: FuseLimits, long: bool, ordered: bool = False) -> None:
     """Fuse each of ``ops``, which are in program order, with those before it.
 
-    In a ``long`` program code that would be written again is copied, which changes none of it.
+    In a ``long`` program code that would be written again is copied, which changes none of it. Where
+    ``ordered``, operands that may be turned around are in one order, as they are anyway in long chains.
     """
     forms = Forms(limits, long)
     read = [forms.read(op) for op in ops]
     enough = len(ops) >= LONG
     cuts = Cuts([_known(op, form) for op, form in zip(ops, read, strict=True)] if enough else [], limits)
-    for place in order_operands(ops) if cuts.found else ():
+    for place in order_operands(ops) if ordered or cuts.found else ():
         read[place] = forms.read(ops[place])
     fusion = _Fusion(limits, forms, cuts, long)
     for place, op in enumerate(ops):
