@@ -191,6 +191,12 @@ def grid_sample(n: Site) -> Value:
         n.invalid(f"a grid of shape {list(grid.dims)} for an input of shape {list(x.dims)}")
     if grid.element not in FLOATS or (mode != "nearest" and x.element not in FLOATS):
         n.unsupported(f"mode {mode!r} of {x.element} at places of {grid.element}")
+    if mode == "cubic" and padding == "border":
+        n.unsupported(
+            "cubic weights at the border: the standard's reference and PyTorch place them differently"
+        )
+    if mode == "cubic" and padding == "border":
+        n.unsupported("cubic weights at the border: the standard's reference and PyTorch place them differently")
     dims = (*x.dims[:2], *grid.dims[1:-1])
     if 0 in dims:
         return b.full(0, x.element, dims)
