@@ -119,11 +119,13 @@ def fuse_all(ops: Sequence[mlir.Op], limits: FuseLimits, long: bool, ordered: bo
     In a ``long`` program code that would be written again is copied, which changes none of it. Where
     ``ordered``, operands that may be turned around are in one order, as they are anyway in long chains.
     """
+    if ordered:
+        order_operands(ops)
     forms = Forms(limits, long)
     read = [forms.read(op) for op in ops]
     enough = len(ops) >= LONG
     cuts = Cuts([_known(op, form) for op, form in zip(ops, read, strict=True)] if enough else [], limits)
-    for place in order_operands(ops) if ordered or cuts.found else ():
+    for place in order_operands(ops) if cuts.found and not ordered else ():
         read[place] = forms.read(ops[place])
     fusion = _Fusion(limits, forms, cuts, long)
     for place, op in enumerate(ops):

@@ -60,16 +60,17 @@ def keep_meaning(unit: Unit) -> None:
 
 def _drop_nothing(unit: Unit) -> None:
     """Take tensors without elements from nowhere: the toolchain's slices of them may begin behind the end."""
+    empty: dict[mlir.Type, bool] = {}
     for op in mlir.walk(unit.module):
         name = mlir.name_of(op)
-        if not name.startswith("stablehlo.") or name == "stablehlo.custom_call":
-            continue
-        if len(op.results) != 1 or mlir.blocks_of(op):
+        if not name.startswith("stablehlo.") or name == "stablehlo.custom_call" or len(op.results) != 1:
             continue
         kind = op.results[0].type
-        if not mlir.is_tensor(kind) or None in (sizes := mlir.sizes_of(kind)) or 0 not in sizes:
-            continue
-        _take_nothing(op)
+        if kind not in empty:
+            sizes = mlir.sizes_of(kind) if mlir.is_tensor(kind) else []
+            empty[kind] = None not in sizes and 0 in sizes
+        if empty[kind] and not mlir.blocks_of(op):
+            _take_nothing(op)
 
 
 def _take_nothing(op: mlir.Op) -> None:
