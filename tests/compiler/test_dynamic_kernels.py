@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.chains.programs import chain
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.codegen import mlir
 from kcache_compiler.errors import InvalidProgram, UnsupportedOp
@@ -238,3 +239,14 @@ def test_open_axes_that_must_agree_are_one_symbol() -> None:
     assert [symbol.name for symbol in kernel.interface.symbols] == ["s0", "s1"]
     a = np.arange(6, dtype="f4").reshape(2, 3)
     np.testing.assert_array_equal(kernel(a, a)[0], 2 * a)
+
+
+def test_sizes_are_followed_through_long_programs() -> None:
+    """Each size is that of the value before."""
+    value = np.tile(np.array([1, -1], np.float32), (5, 4))
+    others = [value, np.zeros((3, 8, 8), np.float32), np.zeros(8, np.int32), np.int32(0), np.int32(1)]
+    canonical = canonicalize(chain("dynamic_broadcast_in_dim ?", 400).encode(), "stablehlo", "strict")
+    kernel = Kernel(_compile(canonical.spec_text, canonical.arg_spec.args))
+    found = kernel(value, *others)[0]
+    assert found.shape == (5, 8)
+    assert not found.any()

@@ -302,7 +302,7 @@ def _position(
     if size is not None:
         requirements.equal(op, have, wanted)
         return f"d{axis}"
-    if origin(have) == origin(wanted):
+    if origin(have, requirements.origins) == origin(wanted, requirements.origins):
         return f"d{axis}"
     index = mlir.index_type()
     one, zero = mlir.constant(1, "index"), mlir.constant(0, "index")

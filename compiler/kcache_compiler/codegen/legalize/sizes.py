@@ -8,6 +8,7 @@ what they would not notice is written down here, as pairs of sizes that ``main``
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.legalize.math import FUNCTIONS
@@ -51,6 +52,8 @@ class Requirements:
         self.unit = unit
         self.main = mlir.main_function(unit.module)
         self.pairs: list[mlir.Value] = []
+        #: For ``origin``.
+        self.origins: dict[Any, object] = {}
 
     def equal(self, op: mlir.Op, left: mlir.Value, right: mlir.Value) -> None:
         self._require(op, left, right, equal=True)
@@ -145,22 +148,67 @@ _HANDLERS: dict[str, Callable[[mlir.Op, Requirements], None]] = {
 }
 
 
-def origin(number: mlir.Value) -> object:
-    """What decides a size: equal results are equal sizes, different ones may be."""
-    owner = mlir.defining(number)
-    name = "" if owner is None else mlir.name_of(owner)
-    if owner is not None and name in ("arith.index_cast", "arith.extsi", "arith.trunci"):
-        return origin(owner.operands[0])
-    if owner is not None and name == "tensor.dim":
-        axis = mlir.constant_int(owner.operands[1])
-        return number if axis is None else axis_origin(owner.operands[0], axis)
-    literal = mlir.constant_int(number)
-    return number if literal is None else literal
+def origin(number: mlir.Value, known: dict[Any, object] | None = None) -> object:
+    """What decides a size: equal results are equal sizes, different ones may be.
+
+    ``known`` has what was found of casts, which no rewrite erases, to be numbers and axes of arguments.
+    """
+    known = {} if known is None else known
+    passed: list[mlir.Value] = []
+    found: Any = None
+    while number not in known:  # a size is that of a value before, as often as a program is long
+        owner = mlir.defining(number)
+        name = "" if owner is None else mlir.name_of(owner)
+        if owner is not None and name in ("arith.index_cast", "arith.extsi", "arith.trunci"):
+            passed.append(number)
+            number = owner.operands[0]
+            continue
+        axis = mlir.constant_int(owner.operands[1]) if owner is not None and name == "tensor.dim" else None
+        if owner is None or axis is None:
+            literal = mlir.constant_int(number)
+            found = number if literal is None else literal
+            break
+        tensor, axis = _axis(owner.operands[0], axis)
+        made = _made_of(tensor, axis)
+        if made is None:
+            size = mlir.sizes_of(tensor.type)[axis]
+            found = size if size is not None else (tensor, axis)
+            break
+        number = made
+    else:
+        found = known[number]
+    if _is_given(found):
+        known.update(dict.fromkeys(passed, found))
+    return found
+
+
+def _is_given(found: Any) -> bool:
+    """Whether it is a number or an axis of an argument."""
+    return isinstance(found, int) or (isinstance(found, tuple) and mlir.defining(found[0]) is None)
 
 
 def axis_origin(tensor: mlir.Value, axis: int) -> object:
     """What decides the size of an axis of a tensor."""
-    while (size := mlir.sizes_of(tensor.type)[axis]) is None:
+    tensor, axis = _axis(tensor, axis)
+    made = _made_of(tensor, axis)
+    if made is not None:
+        return origin(made)
+    size = mlir.sizes_of(tensor.type)[axis]
+    return size if size is not None else (tensor, axis)
+
+
+def _made_of(tensor: mlir.Value, axis: int) -> mlir.Value | None:
+    """The open size of an axis as a value, of what is made with its sizes."""
+    owner = mlir.defining(tensor)
+    sizes = mlir.sizes_of(tensor.type)
+    if owner is None or mlir.name_of(owner) != "tensor.empty" or sizes[axis] is not None:
+        return None
+    return owner.operands[sizes[:axis].count(None)]
+
+
+def _axis(tensor: mlir.Value, axis: int) -> tuple[mlir.Value, int]:
+    """The axis of a value before that has the same size, as far back as operations keep sizes."""
+    while mlir.sizes_of(tensor.type)[axis] is None:
         owner = mlir.defining(tensor)
         name = "" if owner is None else mlir.name_of(owner)
         if owner is None:
@@ -176,9 +224,6 @@ def axis_origin(tensor: mlir.Value, axis: int) -> object:
             tensor = owner.operands[0]
         elif name == "linalg.generic":
             tensor = owner.operands[len(owner.operands) - 1]
-        elif name == "tensor.empty":
-            before = mlir.sizes_of(tensor.type)[:axis].count(None)
-            return origin(owner.operands[before])
         else:
             break
-    return size if size is not None else (tensor, axis)
+    return tensor, axis
