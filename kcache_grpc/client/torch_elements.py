@@ -25,6 +25,7 @@ def rows() -> dict[Any, Any]:
         aten.abs.default: _abs,
         aten.isinf.default: _isinf,
         aten.isfinite.default: _isfinite,
+        aten.erf.default: _in_floats(aten.erf.default),
         aten.reciprocal.default: _in_floats(aten.reciprocal.default),
         aten.copysign.Tensor: _in_floats(aten.copysign.Tensor),
         aten.pow.Tensor_Tensor: _pow,

@@ -23,6 +23,7 @@ def rows() -> dict[Any, Any]:
         aten.logaddexp2.default: _logaddexp2,
         aten.logaddexp.default: _widely(aten.logaddexp.default),
         aten.gelu.default: _widely(aten.gelu.default),
+        aten.round.decimals: _widely(aten.round.decimals),
         aten.logcumsumexp.default: _logcumsumexp,
         aten.addcmul.default: _addcmul,
         aten.addcdiv.default: _addcdiv,
