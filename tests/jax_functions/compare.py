@@ -14,29 +14,32 @@ TOLERANCES: dict[int, tuple[float, float]] = {2: (8e-3, 2e-3), 4: (2e-5, 5e-6), 
 _SMALLEST = {2: 6.1e-5, 4: 1.2e-38, 8: 2.3e-308}
 
 
-def apart(got: Sequence[np.ndarray], expected: Sequence[np.ndarray], singly: bool = False) -> str:
+def apart(
+    got: Sequence[np.ndarray], expected: Sequence[np.ndarray], singly: bool = False, widest: int = 8
+) -> str:
     """What the first result that differs has, and should have; nothing where all agree.
 
-    ``singly``: each element is compared by its own size alone, whatever the largest one is.
+    ``singly``: each element is compared by its own size alone, whatever the largest one is. ``widest``: the
+    bytes of the numbers that results were computed with, where those are fewer than their own.
     """
     if len(got) != len(expected):
         return f"{len(got)} results, should be {len(expected)}"
     pairs = zip(got, expected, strict=True)
-    return next((why for x, y in pairs if (why := _apart(x, y, singly))), "")
+    return next((why for x, y in pairs if (why := _apart(x, y, singly, widest))), "")
 
 
-def _apart(got: np.ndarray, expected: np.ndarray, singly: bool) -> str:
+def _apart(got: np.ndarray, expected: np.ndarray, singly: bool, widest: int) -> str:
     if got.shape != expected.shape or got.dtype != expected.dtype:
         return f"{got.dtype}{got.shape} should be {expected.dtype}{expected.shape}"
     if got.dtype.kind in "iub":
         return _where(got != expected, got, expected)
     if got.dtype.kind == "c":
-        real = got.real.dtype.itemsize
+        real = min(got.real.dtype.itemsize, widest)
         scale = 0.0 if singly else _largest(np.stack([expected.real, expected.imag]))
         off = _far(got.real, expected.real, real, scale) | _far(got.imag, expected.imag, real, scale)
         return _where(off, got, expected)
     scale = 0.0 if singly else _largest(expected)
-    return _where(_far(got, expected, got.dtype.itemsize, scale), got, expected)
+    return _where(_far(got, expected, min(got.dtype.itemsize, widest), scale), got, expected)
 
 
 def _far(got: np.ndarray, expected: np.ndarray, width: int, scale: float) -> np.ndarray:

@@ -40,12 +40,16 @@ A process of its own judges the functions; one that ends it, takes longer than t
 exception that is no refusal counts as failed. A function is right when its results and its gradient are: of
 the same shapes and dtypes, integers and truth values equal, NaN and infinities in the same places, and other
 numbers no further off than {tolerances}
-(of the number itself; of the largest number of the result). "No gradient" are functions without arguments or
-results of floating point, and those that JAX itself does not differentiate. Signs of eigenvectors and
-singular vectors, which nothing fixes, are not compared. In the mode `edges` each number is compared by its
-own size alone, as results may hold 1e30; those that agree only as to the largest number are listed below.
-There a result may instead be what JAX gives operation by operation (`jax.disable_jit`): XLA rewrites a
-product with 0 and its like as if no number were NaN or infinite.
+(of the number itself; of the largest number of the result; those for 32 bits where the program rounds to 32
+bits on its way, as attention of 64 bits does before its softmax). "No gradient" are functions without
+arguments or results of floating point, and those that JAX itself does not differentiate. Signs of
+eigenvectors and singular vectors, which nothing fixes, are not compared. In the mode `edges` each number is
+compared by its own size alone, as results may hold 1e30; those that agree only as to the largest number are
+listed below. There a result may instead be what JAX gives operation by operation (`jax.disable_jit`), as XLA
+rewrites a product with 0 and its like as if no number were NaN or infinite; or what StableHLO's reference
+interpreter gives, which multiplies the zeros around and between elements of a convolution, as the
+specification says, so that they make NaN of an infinity in the other operand: XLA leaves zeros between
+elements out.
 
 | mode | arguments |
 | --- | --- |
@@ -65,12 +69,10 @@ out of its share.
 
 {failures}
 
-Of the mode `edges`: StableHLO's convolution multiplies the zeros around and between elements, so that
-they make NaN of an infinity in the other operand; kernels do so, as the reference interpreter does, and
-`jax.jit` leaves zeros between elements out (`conv_transpose`, `conv_general_dilated`, the gradient of
-`conv strided`). In `conv grouped` a product of 1e30 and -1e30 is added to an infinity in one rounding, as
-[numerics](numerics.md) allows, and in two by `jax.jit`, whose product is infinite; the class `strict`
-gives its NaN. `special.expn` of 1e-30 did not end within 50 seconds under `jax.jit` either.
+Of the mode `edges`: the gradient of `conv strided` is such a convolution, in a program with another one that
+the interpreter does not take. In `conv grouped` a product of 1e30 and -1e30 is added to an infinity in one
+rounding, as [numerics](numerics.md) allows, and in two by `jax.jit`, whose product is infinite; the class
+`strict` gives its NaN. `special.expn` of 1e-30 did not end within 50 seconds under `jax.jit` either.
 
 ## What agrees as to the largest number only
 

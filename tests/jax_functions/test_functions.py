@@ -37,6 +37,10 @@ def test_one_among_edges() -> None:
     assert bad(list(outcomes(["jnp.logaddexp"], "edges"))) == []
 
 
+def test_zeros_between_elements_are_multiplied_as_the_interpreter_does() -> None:
+    assert bad(list(outcomes(["lax.conv_general_dilated"], "edges"))) == []
+
+
 def test_what_differs_is_seen() -> None:
     one, nan = np.ones(3, np.float32), np.array([1, np.nan, 1], np.float32)
     assert apart([one], [one]) == ""
@@ -47,6 +51,8 @@ def test_what_differs_is_seen() -> None:
     assert apart([one], [one * np.float32(1 + 1e-4)]) != ""
     assert apart([one], [one, one]) != ""
     assert apart([one], [one.astype(np.float64)]) != ""
+    assert apart([one.astype(np.float64)], [one.astype(np.float64) + 1e-7]) != ""
+    assert apart([one.astype(np.float64)], [one.astype(np.float64) + 1e-7], widest=4) == ""
     assert apart([np.arange(3)], [np.arange(3) + 1]) != ""
     assert apart([one + 1j * one], [one + 1j * nan]) != ""
     assert apart([one * np.array([1e30, 1, 1], "f4")], [one * np.array([1e30, 2, 1], "f4")]) == ""
