@@ -61,3 +61,24 @@ def test_constants_of_a_chain_have_few_readers_each_before_bufferization_and_are
         names = [str(op.attributes["name"]) for op in mlir.named(module, "memref.get_global")]
         assert names
         assert len(names) == len(set(names))
+
+
+def test_what_an_operation_has_of_others_before_it_takes_an_index_in_is_copied_by_none() -> None:
+    """A product of all pairs reads its factors in two orders: the index of one is turned around."""
+    kind, pairs = "tensor<4x4xf32>", "lhs_batching_dimensions = [0, 1], rhs_batching_dimensions = [1, 0]"
+    lines = "\n".join(
+        f"%a{n} = stablehlo.tanh %v{n} : {kind}\n"
+        f"%i{n} = stablehlo.iota dim = 0 : {kind}\n"
+        f"%b{n} = stablehlo.add %i{n}, %w : {kind}\n"
+        f"%c{n} = stablehlo.exponential %b{n} : {kind}\n"
+        f'%v{n + 1} = "stablehlo.dot_general"(%a{n}, %c{n}) '
+        f"{{dot_dimension_numbers = #stablehlo.dot<{pairs}>}} : ({kind}, {kind}) -> {kind}"
+        for n in range(4)
+    )
+    text = f"func.func @main(%v0: {kind}, %w: {kind}) -> {kind} {{\n{lines}\nreturn %v4 : {kind}\n}}"
+    texts: list[str] = []
+    for long in (False, True):
+        with lower_until(text, 2, TARGET, "fuse") as module:
+            fuse_all(mlir.named(mlir.main_function(module), "linalg.generic"), FuseLimits(), long)
+            texts.append(mlir.whole_text(module))
+    assert texts[0] == texts[1]

@@ -55,12 +55,19 @@ class Forms:
         self._steps: dict[tuple[Form, int, Form], Step] = {}
 
     def read(self, op: mlir.Op) -> Form:
-        """The form of an operation as it stands."""
+        """The form of an operation as it stands; one of its own where its body reads from another that may
+        be fused, whose values come and go.
+        """
         if not self._long:
             return _form_of(op)
         text = mlir.local_text(op)
-        outside = mlir.unknown_values(text) != len(op.operands)
-        key = (text, tuple(mlir.outside_values(op)) if outside else ())
+        given: list[mlir.Value] = []
+        if mlir.unknown_values(text) != len(op.operands):
+            given = mlir.outside_values(op)
+        owners = [owner for value in given if (owner := mlir.defining(value)) is not None]
+        if any(mlir.name_of(owner) == "linalg.generic" for owner in owners):
+            return _form_of(op)
+        key = (text, tuple(given))
         form = self._read.get(key)
         if form is None:
             form = self._read[key] = _form_of(op)

@@ -159,7 +159,7 @@ class _Fusion:
         while (found := self._fusible(consumer, start)) is not None:
             number, producer, form = found
             if form is None:
-                merged = _merge(self._write(start, taken, consumer), number, producer)
+                merged = _merge(self._write(start, taken, consumer, stays=False), number, producer)
                 start = consumer = _known(merged, self._forms.read(merged))
                 taken = []
                 continue
@@ -211,8 +211,13 @@ class _Fusion:
             readers.append(_known(user, self._forms.read(user)))
         return all(_reads_once(reader, value) for reader in readers)
 
-    def _write(self, start: Known, taken: list[tuple[int, Known]], consumer: Known) -> Known:
-        """Have ``consumer``, which is ``start`` with what it has ``taken`` in, stand in the module."""
+    def _write(
+        self, start: Known, taken: list[tuple[int, Known]], consumer: Known, stays: bool = True
+    ) -> Known:
+        """Have ``consumer``, which is ``start`` with what it has ``taken`` in, stand in the module.
+
+        Where it ``stays`` there, others like it are copied from it.
+        """
         if not taken:
             return start
         known = self._written.get(consumer.form)
@@ -221,7 +226,7 @@ class _Fusion:
             for number, producer in taken:
                 merged = _merge(op, number, producer)
                 op = _known(merged, self._forms.step(op.form, number, producer.form).form or op.form)
-            if self._long:
+            if self._long and stays:
                 self._written[consumer.form] = op.op
             return op
         with mlir.before(start.op):
