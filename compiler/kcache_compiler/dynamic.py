@@ -13,7 +13,7 @@ from kcache_compiler.canonical.graph import DYNAMIC, Graph
 from kcache_compiler.canonical.linalg_limits import linalg_limits
 from kcache_compiler.canonical.open_sizes import OpenGraph, assignments, computes_sizes, forget
 from kcache_compiler.canonical.render import render_graph
-from kcache_compiler.canonical.render_dynamic import extent_sizes, render_sample
+from kcache_compiler.canonical.render_dynamic import extent_sizes, render_places, render_sample
 from kcache_compiler.canonical.sizes import factors
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.formula import Formula
@@ -208,8 +208,11 @@ def _lower_unknown(
 
     if any(f'"{WINDOW}"' in node.attributes for node in graph.graph.body.nodes):
         raise UnsupportedOp("stablehlo.custom_call", f"@{WINDOW} with numbers that are not made of sizes")
-    text = render_graph(forget(graph.graph))
+    unknown = forget(graph.graph)
+    zeros = tuple(size for size in extent_sizes(graph) if not size) if unknown.family == "linalg" else ()
+    text = render_places(unknown, bool(zeros)) if unknown.family == "linalg" else render_graph(unknown)
     unit = Unit(text, n_inputs, target_named(target), options, libraries, given=_given(graph))
+    unit.extents = tuple(map(_formula, zeros))
     if graph.graph.family == "linalg":
         if any(DYNAMIC in pair for pair in linalg_limits(graph.graph.body)):
             raise UnsupportedOp("tensor.extract_slice", "places in tensors whose sizes are computed")

@@ -169,3 +169,59 @@ _COMPUTED = """func.func @main(%n: tensor<i32>, %t: tensor<5xf32>) -> tensor<8xf
 def test_what_no_place_mends_is_refused(step: str, reason: str) -> None:
     with pytest.raises(UnsupportedOp, match=reason):
         _kernel(_COMPUTED.replace("STEP", step))
+
+
+_ONE_TURN = """func.func @main(%t: tensor<?xf32>) -> (tensor<2xf32>, tensor<1xf32>) {
+  %c7 = arith.constant 7 : index
+  %c8 = arith.constant 8 : index
+  %c1 = arith.constant 1 : index
+  %two = tensor.empty() : tensor<2xf32>
+  %one = tensor.empty() : tensor<1xf32>
+  %r, %s = scf.for %i = %c7 to %c8 step %c1 iter_args(%a = %two, %b = %one)
+      -> (tensor<2xf32>, tensor<1xf32>) {
+    %cut = tensor.extract_slice %t[%i] [2] [1] : tensor<?xf32> to tensor<2xf32>
+    %v = tensor.extract %t[%i] : tensor<?xf32>
+    %e = tensor.from_elements %v : tensor<1xf32>
+    scf.yield %cut, %e : tensor<2xf32>, tensor<1xf32> }
+  return %r, %s : tensor<2xf32>, tensor<1xf32> }"""
+_YIELDED = """#m = affine_map<(d0) -> (d0)>
+func.func @main(%t: tensor<?xf32>) -> tensor<6xf32> {
+  %e = tensor.empty() : tensor<6xf32>
+  %q = tensor.empty() : tensor<6xi32>
+  %a = linalg.generic {indexing_maps = [#m], iterator_types = ["parallel"]} outs(%q : tensor<6xi32>) {
+  ^bb0(%o: i32):
+    %c = arith.constant 9 : i32
+    linalg.yield %c : i32 } -> tensor<6xi32>
+  %r = linalg.generic {indexing_maps = [#m, #m], iterator_types = ["parallel"]}
+    ins(%a : tensor<6xi32>) outs(%e : tensor<6xf32>) {
+  ^bb0(%x: i32, %o: f32):
+    %i = arith.index_cast %x : i32 to index
+    %v = tensor.extract %t[%i] : tensor<?xf32>
+    linalg.yield %v : f32 } -> tensor<6xf32>
+  return %r : tensor<6xf32> }"""
+_HALVED = """#m = affine_map<(d0) -> (d0)>
+func.func @main(%t: tensor<?xf32>, %u: tensor<?xf32>) -> tensor<?xf32> {
+  %c2 = arith.constant 2 : index
+  %r = linalg.generic {indexing_maps = [#m], iterator_types = ["parallel"]} outs(%u : tensor<?xf32>) {
+  ^bb0(%o: f32):
+    %i = linalg.index 0 : index
+    %j = arith.divui %i, %c2 : index
+    %v = tensor.extract %t[%j] : tensor<?xf32>
+    linalg.yield %v : f32 } -> tensor<?xf32>
+  return %r : tensor<?xf32> }"""
+
+
+@pytest.mark.parametrize("size", [4, 9, 20])
+def test_places_that_passes_make_numbers_are_of_tensors_of_open_sizes(size: int) -> None:
+    numbers = np.arange(size, dtype="f4")
+    cut, one = _kernel(_ONE_TURN)(numbers)
+    first = min(7, size - 2)
+    assert cut.tolist() == [first, first + 1]
+    assert one.tolist() == [min(7, size - 1)]
+    (got,) = _kernel(_YIELDED)(numbers)
+    assert got.tolist() == [min(9, size - 1)] * 6
+
+
+def test_places_are_computed_of_what_is_counted() -> None:
+    (got,) = _kernel(_HALVED)(np.arange(4, dtype="f4"), np.zeros(10, "f4"))
+    assert got.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 3, 3]

@@ -1,7 +1,7 @@
 """What linalg programs take for granted of open sizes: places that are numbers, and sizes of slices.
 
-At samples of the sizes a number is inside of any tensor, and so is a clamped one; places that are computed
-from elements are clamped in the kernel.
+The kernel clamps places (``codegen/legalize/places.py``); what is stated in the program, and does not fit, is
+refused instead.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ _SLICES = {"tensor.extract_slice": 0, "tensor.insert_slice": 1}
 _STATIC = re.compile(r"static_(offsets|sizes|strides) = array<i64(?:: ([^>]*))?>")
 _VALUE = re.compile(r"value = (-?\d+) : ")
 _GIVEN = -(1 << 63)
-#: A number that is not computed here: no size is as large.
-_FAR = 1 << 48
 Pair = tuple[int, int]
 
 
@@ -88,4 +86,4 @@ def _number(region: Region, ref: Ref, captured: Sequence[int | None]) -> int | N
         case "arith.index_cast" | "arith.extsi", [int(a)]:
             return a
         case _:
-            return _FAR
+            return None

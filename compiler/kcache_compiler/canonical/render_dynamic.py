@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kcache_compiler.canonical.graph import Node, Region, ValueType
+from kcache_compiler.canonical.graph import Graph, Node, Region, ValueType
 from kcache_compiler.canonical.native_types import mlir_element, mlir_type
 from kcache_compiler.canonical.open_sizes import OpenGraph, substitute
 from kcache_compiler.canonical.render_stablehlo import Body, LinalgRenderer, StablehloRenderer
@@ -17,6 +17,11 @@ from kcache_compiler.canonical.sizes import read_size
 
 #: Operand from which on an operation's operands are indices that are clamped to what they index.
 _CLAMPED = {"gather": 1, "dynamic_slice": 1, "dynamic_update_slice": 2}
+
+#: The same of linalg programs.
+_PLACED = {"tensor.extract": 1, "tensor.insert": 2, "tensor.extract_slice": 1, "tensor.insert_slice": 2}
+_NEVER = 1 << 30
+_INDEX = ValueType("index", None)
 
 _NARROW = frozenset({"i8", "i16", "ui8", "ui16"})
 #: Operations that divide by a number of elements.
@@ -29,7 +34,7 @@ def extent_sizes(graph: OpenGraph) -> tuple[int, ...]:
     for node in _nodes(graph.graph.body):
         if node.op == "extent":
             found[read_extent(node.attributes)[0]] = None
-        elif node.op in _CLAMPED or node.op in _COUNTING:
+        elif node.op in _CLAMPED or node.op in _COUNTING or node.operands[_PLACED.get(node.op, _NEVER) :]:
             found[0] = None
     return tuple(found)
 
@@ -45,8 +50,49 @@ def render_sample(graph: OpenGraph, values: Mapping[int, int]) -> str:
     """Return the module text at these sizes of all open symbols."""
     sample = substitute(graph.graph, values)
     if sample.family == "linalg":
-        return LinalgRenderer().module(sample.body)
+        return render_places(sample, hides=bool(extent_sizes(graph)))
     return SampleRenderer(extent_sizes(graph)).module(sample.body)
+
+
+def render_places(graph: Graph, hides: bool) -> str:
+    """Return the module text of a linalg program; ``hides``: ``main`` takes a zero, which places have."""
+    return _SampleLinalgRenderer(hides).module(graph.body)
+
+
+class _SampleLinalgRenderer(LinalgRenderer):
+    """The zero is added to places, which no pass then makes numbers that a sample's sizes hold."""
+
+    def __init__(self, hides: bool) -> None:
+        super().__init__()
+        self._hides = hides
+
+    def _more_arguments(self, body: Region) -> list[str]:
+        return ["%n0: tensor<i64>"] if self._hides else []
+
+    def _preamble(self) -> list[str]:
+        if not self._hides:
+            return []
+        return [
+            '    %n0s = "tensor.extract"(%n0) : (tensor<i64>) -> i64',
+            '    %n0i = "arith.index_cast"(%n0s) : (i64) -> index',
+        ]
+
+    def _emit(
+        self,
+        body: Body,
+        op: str,
+        operands: Sequence[tuple[str, ValueType]],
+        results: Sequence[ValueType],
+        attributes: str = "",
+        regions: Sequence[tuple[Region, Sequence[str]]] = (),
+    ) -> list[str]:
+        first = _PLACED.get(op, len(operands))
+        operands = [*operands[:first], *(self._hidden(body, place) for place in operands[first:])]
+        return super()._emit(body, op, operands, results, attributes, regions)
+
+    def _hidden(self, body: Body, place: tuple[str, ValueType]) -> tuple[str, ValueType]:
+        (moved,) = super()._emit(body, "arith.addi", [place, ("%n0i", _INDEX)], [_INDEX])
+        return moved, _INDEX
 
 
 class SampleRenderer(StablehloRenderer):
