@@ -139,14 +139,14 @@ def _searchsorted(
     size = boundaries.shape[-1]
     if not isinstance(size, int):
         return NotImplemented
+    dtype = torch.result_type(boundaries, x)
     if not x.dim():
-        found = _searchsorted(
-            boundaries, x.reshape(1), out_int32=out_int32, right=right, side=side, sorter=sorter
-        )
+        # A single number has no say in the dtype: where it is one of a row it would have.
+        row, number = boundaries.to(dtype), x.to(dtype).reshape(1)
+        found = _searchsorted(row, number, out_int32=out_int32, right=right, side=side, sorter=sorter)
         return found.reshape(())
     if sorter is not None:
         boundaries = torch.gather(boundaries, -1, sorter)
-    dtype = torch.result_type(boundaries, x)
     rows, numbers = boundaries.to(dtype), x.to(dtype)
     start = torch.zeros_like(x, dtype=torch.int64)
     end = torch.full_like(start, size)
@@ -165,7 +165,9 @@ def _searchsorted(
 
 def _searchsorted_number(boundaries: Any, x: Any, **named: Any) -> Any:
     torch: Any = import_module("torch")
-    return _searchsorted(boundaries, torch.full((), x), **named)
+    wide = torch.float64 if isinstance(x, float) else torch.int64
+    number = torch.full((), x, dtype=wide).to(torch.result_type(boundaries, x))
+    return _searchsorted(boundaries, number, **named)
 
 
 def _bucketize(x: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Any:

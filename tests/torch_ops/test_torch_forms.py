@@ -47,6 +47,17 @@ def test_orders(dtype: Any) -> None:
     )
 
 
+def test_a_number_is_searched_in_the_dtype_of_the_row() -> None:
+    row = torch.tensor([0.1, 0.2, 0.3], dtype=torch.float64)
+    check(
+        (row, row.to(torch.bfloat16), torch.tensor(0.2)),
+        wide=lambda x, y, z: torch.searchsorted(x, 0.2),
+        half=lambda x, y, z: torch.searchsorted(y, 0.2, right=True),
+        scalar=lambda x, y, z: torch.searchsorted(y, z.bfloat16(), right=True),
+        whole=lambda x, y, z: torch.searchsorted((x * 10).to(torch.int64), 1.5),
+    )
+
+
 @pytest.mark.parametrize("include", [True, False])
 @pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
