@@ -195,8 +195,6 @@ def grid_sample(n: Site) -> Value:
         n.unsupported(
             "cubic weights at the border: the standard's reference and PyTorch place them differently"
         )
-    if mode == "cubic" and padding == "border":
-        n.unsupported("cubic weights at the border: the standard's reference and PyTorch place them differently")
     dims = (*x.dims[:2], *grid.dims[1:-1])
     if 0 in dims:
         return b.full(0, x.element, dims)
