@@ -100,8 +100,8 @@ def test_erf_of_integers_is_refused_by_name() -> None:
     assert (found.outcome, "onnx.Erf" in found.reason) == ("refused", True)
 
 
-@pytest.mark.parametrize(("alpha", "beta"), [(0.5, 1.0), (1.0, 1.5), (2.0, 3.0)])
-def test_products_of_integers_by_fractions_are_refused(alpha: float, beta: float) -> None:
+@pytest.mark.parametrize(("alpha", "beta"), [(0.5, 1.0), (1.0, 1.5), (2.0, 3.0), (3e9, 1.0)])
+def test_products_of_integers_by_fractions_or_beyond_integers_are_refused(alpha: float, beta: float) -> None:
     draw = Draw("Gemm", 13, np.random.default_rng(1))
     for shape in ((2, 3), (3, 4), (4,)):
         draw.add(np.ones(shape, np.int32), constant=False)
@@ -109,6 +109,14 @@ def test_products_of_integers_by_fractions_are_refused(alpha: float, beta: float
     found = judge(draw.model())
     assert found.outcome == ("right" if alpha == 2 else "refused"), found
     assert alpha == 2 or "onnx.Gemm" in found.reason
+
+
+def test_a_factor_of_nothing_does_not_count() -> None:
+    draw = Draw("Gemm", 13, np.random.default_rng(1))
+    for shape in ((2, 3), (3, 4)):
+        draw.add(np.ones(shape, np.int32), constant=False)
+    draw.attributes = {"beta": 0.5}
+    assert judge(draw.model()).outcome == "right"
 
 
 @pytest.mark.parametrize("query", ["float16", "bfloat16", "float", "double"])

@@ -38,9 +38,10 @@ def gemm(n: Site) -> Value:
     alpha, beta = n.float("alpha", 1.0), n.float("beta", 1.0)
     if x.rank != 2 or y.rank != 2:
         n.invalid(f"its operands have shapes {list(x.dims)} and {list(y.dims)}, which are no matrices")
-    if x.element not in FLOATS and not (alpha.is_integer() and beta.is_integer()):
+    factors = [alpha] if bias is None else [alpha, beta]
+    if x.element not in FLOATS and not all(one.is_integer() and abs(one) < 2**31 for one in factors):
         n.unsupported(
-            f"factors {alpha:g} and {beta:g} of {x.element}: how it rounds the standard does not say"
+            f"factors {alpha:g} and {beta:g} of {x.element}: how it rounds or wraps the standard does not say"
         )
     over = ([0 if n.int("transA", 0) else 1], [1 if n.int("transB", 0) else 0])
     total = n.b.dot(x, y, ([], []), over)
