@@ -189,3 +189,15 @@ def test_a_convolution_of_no_channels_is_zero(element: str) -> None:
     (got,) = _kernel([image, filters], result, line)(np.zeros((2, 4, 4, 0)), np.zeros((3, 3, 0, 5)))
     assert got.shape == (2, 4, 4, 5)
     assert not got.any()
+
+
+def test_nothing_of_what_may_be_a_shape_is_broadcast_to_nothing() -> None:
+    text = """func.func @main(%a: tensor<3xi32>) -> tensor<0xi32> {
+      %two = stablehlo.constant dense<2> : tensor<i32>
+      %none = stablehlo.broadcast_in_dim %two, dims = [] : (tensor<i32>) -> tensor<0xi32>
+      %pair = stablehlo.constant dense<[1, 2]> : tensor<2xi32>
+      %rest = stablehlo.slice %pair [1:1] : (tensor<2xi32>) -> tensor<0xi32>
+      %sum = stablehlo.add %none, %rest : tensor<0xi32>
+      return %sum : tensor<0xi32>
+    }"""
+    assert kernel_of(text)(np.zeros(3, np.int32))[0].shape == (0,)

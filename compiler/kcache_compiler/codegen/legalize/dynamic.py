@@ -117,7 +117,7 @@ def _combine(op: mlir.Op, name: str, operands: list[Scalars], kind: mlir.Type) -
     if name == "stablehlo.concatenate":
         return [scalar for operand in operands for scalar in operand]
     if name == "stablehlo.broadcast_in_dim" and len(operands[0]) == 1:
-        return operands[0] * max(1, *[size or 1 for size in mlir.sizes_of(op.results[0].type)], 1)
+        return operands[0] * math.prod(size or 0 for size in mlir.sizes_of(op.results[0].type))
     if name == "stablehlo.slice":
         bounds = [next(iter(op.attributes[part])) for part in ("start_indices", "limit_indices", "strides")]
         return operands[0][slice(*bounds)]
