@@ -12,6 +12,7 @@ import functools
 import json
 import math
 import random
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -37,7 +38,8 @@ def blocks(size: int, graph: str, stacked: bool) -> str:
     copies = max(1, round(size / len(edit.everywhere(module))))
     arguments = [str(argument.type) for argument in edit.body(edit.main_of(module)).arguments]
     results = [str(type) for type in edit.main_of(module).attributes["function_type"].value.results]
-    block = module.operation.get_asm().replace("func.func public @main", "func.func private @block").rstrip()
+    asm, dialect, resources = module.operation.get_asm().partition("\n{-#")
+    block = re.sub(r"func\.func (public )?@main", "func.func private @block", asm).rstrip()
     head, body, returned, first = [f"%x: {arguments[0]}"], [], list[str](), "%x"
     for copy in range(copies):
         names = [f"%w{copy}_{index}" for index in range(1, len(arguments))]
@@ -49,7 +51,7 @@ def blocks(size: int, graph: str, stacked: bool) -> str:
     types = ", ".join(results * (len(returned) // len(results)))
     body.append(f"return {', '.join(returned)} : {types}")
     main = f"func.func public @main({', '.join(head)}) -> ({types}) {{\n" + "\n".join(body) + "\n}\n"
-    module = edit.parse(block.removesuffix("}") + main + "}")
+    module = edit.parse(block.removesuffix("}") + main + "}" + dialect + resources)
     run_passes(module, "builtin.module(inline,symbol-dce)")
     return module.operation.get_asm()
 
