@@ -215,7 +215,9 @@ def _dist(x: Any, y: Any, p: Any = 2) -> Any:
 def _unfold(x: Any, dim: int, size: int, step: int) -> Any:
     """Windows along an axis, at the places that they have; the window is the last axis."""
     torch: Any = import_module("torch")
-    if not x.dim() or not isinstance(x.shape[dim], int):
+    if not x.dim():
+        return x.reshape(1).narrow(0, 0, size)
+    if not isinstance(x.shape[dim], int):
         return NotImplemented
     dim %= x.dim()
     count = (x.shape[dim] - size) // step + 1

@@ -39,10 +39,9 @@ def _scatter_reduce(
     """
     torch: Any = import_module("torch")
     if not x.dim():
-        found = _scatter_reduce(
-            *(x.reshape(1), 0, index.reshape(1), source.reshape(1), reduce), include_self=include_self
-        )
-        return found if found is NotImplemented else found.reshape(())
+        row, place, one = (given.reshape(1) for given in (x, index, source))
+        found = torch.ops.aten.scatter_reduce.two(row, 0, place, one, reduce, include_self=include_self)
+        return found.reshape(())
     if 0 in index.shape:
         return x.clone()
     start = x if include_self else x.scatter(dim, index, _neutral(reduce, x.dtype))
@@ -59,8 +58,9 @@ def _index_reduce(
     x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
 ) -> Any:
     """The places of whole slices."""
-    if not x.dim() or not source.dim():
-        return NotImplemented
+    if not x.dim():
+        row, place, one = (given.reshape(1) for given in (x, index, source))
+        return _index_reduce(row, 0, place, one, reduce, include_self=include_self).reshape(())
     shape = [1] * source.dim()
     shape[dim] = -1
     places = index.reshape(shape).expand(source.shape)

@@ -15,6 +15,7 @@ from typing import Any
 
 from kcache_grpc.client.torch_decompositions import decompositions, refuse_bag_places
 from kcache_grpc.client.torch_indices import count_from_the_end, count_truths
+from kcache_grpc.client.torch_mutation import refuse_mutation
 from kcache_grpc.client.torch_sizes import OpenAxis, at_sizes, open_axes, refuse_steps, samples_of, symbols_of
 from kcache_grpc.errors import ArgumentError, UnsupportedOp
 from kcache_grpc.runtime.bound import BoundArguments
@@ -45,7 +46,7 @@ def torch_program(exported: Any) -> tuple[bytes, BoundArguments]:
         warnings.simplefilter("ignore")
         refuse_bag_places(exported.graph)
         program = _decomposed(exported)
-        _refuse_mutation(program.graph_signature)
+        refuse_mutation(program)
         count_from_the_end(program.graph)
         count_truths(program.graph)
         symbols = symbols_of(program)
@@ -76,24 +77,6 @@ def _decomposed(exported: Any) -> Any:
         return exported.run_decompositions(decompositions())
     except Exception as error:  # code of another project
         raise ArgumentError(f"PyTorch cannot decompose this program: {error}") from error
-
-
-def _refuse_mutation(signature: Any) -> None:
-    changed = [*signature.buffers_to_mutate.values()]
-    if changed:
-        raise ArgumentError(
-            f"the program changes its buffers {', '.join(sorted(changed))}, and kernels change nothing: "
-            "export the module in inference mode (module.eval()), or return the new values as results"
-        )
-    inputs = [
-        *signature.user_inputs_to_mutate.values(),
-        *getattr(signature, "parameters_to_mutate", {}).values(),
-    ]
-    if inputs:
-        raise ArgumentError(
-            f"the program changes its arguments {', '.join(sorted(inputs))} in place, and kernels change "
-            "nothing: use the out-of-place operations (add instead of add_), and return the new values"
-        )
 
 
 class _Signature:

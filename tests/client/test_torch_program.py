@@ -231,6 +231,28 @@ def test_inputs_that_change_are_refused() -> None:
         torch_program(export(lambda x: x.add_(1.0), X))
 
 
+def test_what_writes_what_was_there_changes_nothing() -> None:
+    norm = torch.ops.aten._native_batch_norm_legit.default
+
+    def normalized(x: Any, mean: Any, variance: Any) -> Any:
+        return norm(x, None, None, mean, variance, False, 0.1, 1e-5)[0]
+
+    inputs = X, X[0].clone(), X[1].clone()
+    text, bound = torch_program(export(normalized, *inputs))
+    assert len(bound.complete(inputs)) == 3
+    assert text.decode().count("-> !torch.vtensor<[4,16],f32> {") == 1
+    assert text_of(lambda x: (x.copy_(x), x * 2)[1], X).count("-> !torch.vtensor<[4,16],f32> {") == 1
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [lambda x, y: x.copy_(y), lambda x, y: x.copy_(x.to(torch.int64)), lambda x, y: x.copy_(x[:1])],
+)
+def test_copies_of_something_else_are_refused(changed: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"changes its arguments .* in place"):
+        torch_program(export(lambda x, y: (changed(x, y), x + 1)[1], X, X.clone()))
+
+
 def test_sizes_as_inputs_and_results_are_refused() -> None:
     rows = torch.export.Dim("rows")
     exported = export(lambda x: (x, x.shape[0]), X, dynamic_shapes=(({0: rows},),))

@@ -10,12 +10,18 @@ from __future__ import annotations
 import json
 import sys
 
-from tests.torch_ops import edges, mixed, samples
+from tests.torch_ops import core, edges, mixed, samples
 from tests.torch_ops.calls import judge_calls
 from tests.torch_ops.judge import judge
 
 #: What is drawn -> the pairs of operation and dtype.
-KINDS = {"samples": samples.pairs, "planted": samples.pairs, "mixed": mixed.pairs, "edges": edges.pairs}
+KINDS = {
+    "samples": samples.pairs,
+    "planted": samples.pairs,
+    "mixed": mixed.pairs,
+    "edges": edges.pairs,
+    "core": core.pairs,
+}
 
 
 def main(kind: str) -> None:
@@ -31,15 +37,17 @@ def _judged(kind: str, name: str, dtype: str, seed: int, number: int) -> list[st
     try:
         if kind in ("mixed", "edges"):
             drawn = (mixed if kind == "mixed" else edges).calls(name, dtype, seed)
-            found, core = judge_calls(*drawn, edges=kind == "edges"), []
+            found, known = judge_calls(*drawn, edges=kind == "edges"), []
+        elif kind == "core":
+            found, known = judge(core.core_sample(name, dtype))
         else:
             given = samples.sample(name, dtype, seed, number)
-            found, core = judge(samples.planted(given, seed) if kind == "planted" else given)
+            found, known = judge(samples.planted(given, seed) if kind == "planted" else given)
     except samples.Unfit as none:
         return ["no-oracle", str(none)]
     except Exception as error:
         return ["error", f"{type(error).__name__}: {str(error)[:300]}"]
-    return [found.outcome, found.reason, *core]
+    return [found.outcome, found.reason, *known]
 
 
 if __name__ == "__main__":

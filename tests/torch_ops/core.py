@@ -7,20 +7,27 @@ from typing import Any
 
 import torch
 
+from tests.torch_ops.mixed import DTYPES
 from tests.torch_ops.samples import Sample
 
-#: Random, not initialized, of sizes that data decide, in place, or of symbols: no kernel has them.
-NONE = frozenset(
-    {
-        *("aten.rand.default", "aten.randn.default", "aten.randperm.default", "aten.native_dropout.default"),
-        *("aten.empty.memory_format", "aten.empty_strided.default", "aten.nonzero.default"),
-        *("aten._local_scalar_dense.default", "aten.resize_.default", "aten.atan2.out"),
-        *(f"aten.sym_{name}" for name in ("is_contiguous.default", "numel.default", "size.int")),
-        *(f"aten.sym_{name}" for name in ("storage_offset.default", "stride.int")),
-    }
-)
-#: Those without a lowering here: refused by name.
-REFUSED = frozenset({"aten._native_batch_norm_legit.default"})  # it changes its buffers
+#: Operations that no kernel has, each with why.
+NONE = {
+    **{f"aten.{name}.default": "random" for name in ("rand", "randn", "randperm")},
+    **{f"aten.{name}": "not initialized" for name in ("empty.memory_format", "empty_strided.default")},
+    "aten.nonzero.default": "a size that the elements decide",
+    "aten._local_scalar_dense.default": "a number of Python, no tensor",
+    **{f"aten.{name}": "it writes to its argument" for name in ("resize_.default", "atan2.out")},
+    **{
+        f"aten.sym_{name}": "a size, no tensor"
+        for name in (
+            "is_contiguous.default",
+            "numel.default",
+            "size.int",
+            "storage_offset.default",
+            "stride.int",
+        )
+    },
+}
 
 _UNARY = frozenset(
     {
@@ -135,6 +142,7 @@ _CALLS: dict[str, Callable[[], list[Any]]] = {
     "max_pool3d_with_indices.default": lambda: _pool("3d"),
     "mean.dim": lambda: [_f(3, 4), [1]],
     "mm.default": lambda: [_f(3, 4), _f(4, 2)],
+    "native_dropout.default": lambda: [_f(3, 4), 0.5, False],
     "native_group_norm.default": lambda: [_f(2, 4, 6), _f(4), _f(4), 2, 4, 6, 2, 1e-5],
     "native_group_norm_backward.default": lambda: [
         *(_f(2, 4, 6), _f(2, 4, 6), _f(2, 2), _f(2, 2), _f(4), 2, 4, 6, 2, [True, True, True])
@@ -202,11 +210,31 @@ def names() -> list[str]:
         operation = getattr(getattr(torch.ops.aten, base), overload or "default", None)
         if operation is not None and torch.Tag.core in operation.tags:
             found.add(str(operation))
-    return sorted(found - NONE)
+    return sorted(found - set(NONE))
 
 
-def core_sample(name: str) -> Sample:
-    """A call of ``aten.relu.default`` and its like: of the tensors among its arguments."""
+def pairs() -> list[tuple[str, str]]:
+    """Operation and dtype."""
+    return [(name, dtype) for name in names() for dtype in DTYPES]
+
+
+def core_sample(name: str, dtype: str = "f32") -> Sample:
+    """A call of ``aten.relu.default`` and its like: of the tensors among its arguments, in one dtype what is
+    not an index or a mask.
+    """
+    kind = DTYPES[dtype]
+    given = _sample(name)
+    return Sample(given.function, tuple(_in_dtype(x, kind) for x in given.tensors))
+
+
+def _in_dtype(x: Any, dtype: Any) -> Any:
+    """Fractions below 1 as numbers up to 9."""
+    if not x.is_floating_point() or dtype.is_floating_point:
+        return x.to(dtype) if x.is_floating_point() else x
+    return x > 0.5 if dtype == torch.bool else (x * 10).to(dtype)
+
+
+def _sample(name: str) -> Sample:
     short = name.removeprefix("aten.")
     base, overload = short.split(".")
     operation = getattr(getattr(torch.ops.aten, base), overload)

@@ -83,6 +83,23 @@ def test_other_writes() -> None:
     )
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_tensors_that_are_one_number() -> None:
+    tensors = (torch.tensor(2.5), torch.tensor(0), torch.tensor(3.5))
+    for reduce in ("sum", "mean", "prod", "amax", "amin"):
+        check(
+            tensors,
+            scatter=lambda x, at, y, reduce=reduce: x.scatter_reduce(0, at, y, reduce),
+            alone=lambda x, at, y, reduce=reduce: x.scatter_reduce(0, at, y, reduce, include_self=False),
+        )
+    check(
+        tensors,
+        index=lambda x, at, y: x.index_reduce(0, at[None], y, "amin"),
+        unfold=lambda x, at, y: x.unfold(0, 1, 1),
+        nothing=lambda x, at, y: x.unfold(0, 0, 1),
+    )
+
+
 def test_a_divisor_in_the_dialect_is_refused() -> None:
     x, y, lists = "!torch.vtensor<[1,4,4,4],f32>", "!torch.vtensor<[1,2,2,2],f32>", "!torch.list<int>"
     text = f"""func.func @main(%a: {x}) -> {y} {{
