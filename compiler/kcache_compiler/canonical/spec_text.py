@@ -23,7 +23,7 @@ from kcache_compiler.canonical.graph import Graph, Node, Ref, Region, ValueType,
 from kcache_compiler.canonical.sizes import read_size, size_text
 from kcache_compiler.errors import InvalidProgram
 
-CANONICALIZER_VERSION = 5
+CANONICALIZER_VERSION = 6
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
 _HEADER = re.compile(r"kcache\.spec v1 canonicalizer=(\d+) numerics=(\w+) family=(\w+)\Z")

@@ -9,10 +9,29 @@ import numpy as np
 import onnx
 
 from kcache_compiler.frontends.onnx_checks import OLDEST_OPSET
-from tests.onnx_models.generated import contracted, elementwise, reducing, shaping, windows
+from tests.onnx_models.generated import (
+    attending,
+    choosing,
+    contracted,
+    control,
+    elementwise,
+    quantized,
+    recurrent,
+    reducing,
+    resizing,
+    shaping,
+    signals,
+    windows,
+)
 from tests.onnx_models.generated.draw import DRAWERS, Draw, Made, Undrawn
 
-__all__ = ["contracted", "elementwise", "model", "reducing", "shaping", "spans", "windows"]
+__all__ = ["Undrawn", "model", "spans"]
+
+#: Modules that register what they draw.
+MODULES = (
+    *(attending, choosing, contracted, control, elementwise, quantized, recurrent, reducing, shaping),
+    *(resizing, signals, windows),
+)
 
 
 def spans(ops: Collection[str] = ()) -> list[tuple[str, str]]:
@@ -45,6 +64,3 @@ def model(op: str, span: str, seed: int, number: int) -> Made:
     draw = Draw(op, int(random.integers(first, last + 1)), random)
     DRAWERS[op](draw)
     return draw.model()
-
-
-__all__ += ["Undrawn"]

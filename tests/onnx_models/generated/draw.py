@@ -12,10 +12,18 @@ from onnx import TensorProto, helper, numpy_helper
 Array = Any
 Dims = tuple[int, ...]
 
-#: Types that are drawn: those that NumPy computes with. Narrower ones come from ``Cast`` and quantization.
+#: Types that NumPy computes with.
 PLAIN: tuple[str, ...] = (
     *("float", "double", "float16", "bfloat16", "int8", "int16", "int32", "int64"),
     *("uint8", "uint16", "uint32", "uint64", "bool"),
+)
+#: Types that are moved, cast and quantized, and not computed with.
+NARROW_FLOATS = ("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float4e2m1", "float8e8m0")
+NARROW = (*NARROW_FLOATS, "int4", "uint4", "int2", "uint2")
+#: Operators that move elements, or look at sizes only.
+_MOVING = (
+    *("ConstantOfShape", "Flatten", "Identity", "If", "Loop", "Pad", "Reshape", "Scan", "Shape", "Size"),
+    *("Squeeze", "TensorScatter", "Transpose", "Unsqueeze", "Gather", "Concat", "Slice"),
 )
 _TYPES = {
     "float": TensorProto.FLOAT,
@@ -58,8 +66,9 @@ class Draw:
         self.outputs = 1
         #: Whether floats may be NaN, infinite or zero, and integers the ends of their range.
         self.special = self.coin(0.3)
-        self._inputs: list[tuple[Array, bool] | None] = []
+        self.inputs: list[tuple[Array, bool] | None] = []
         self._types: dict[str, str] = {}
+        self._outer: list[Array] = []
 
     # -- chances
 
@@ -89,6 +98,8 @@ class Draw:
 
     def type(self, parameter: str = "T", among: Sequence[str] = PLAIN) -> str:
         """The type that a parameter of the schema stands for, drawn once."""
+        if among is PLAIN and self.op in _MOVING and self.coin(0.25):
+            among = (*PLAIN, *NARROW)
         if parameter not in self._types:
             allowed = [
                 name[7:-1]
@@ -129,14 +140,32 @@ class Draw:
     def add(self, array: Array, constant: bool | None = None) -> Array:
         """The next input; ``constant``: an initializer, by chance where it is None."""
         array = np.asarray(array)
-        formal = self.schema.inputs[min(len(self._inputs), len(self.schema.inputs) - 1)]
+        formal = self.schema.inputs[min(len(self.inputs), len(self.schema.inputs) - 1)]
         self._types[formal.type_str] = name_of(array)
-        self._inputs.append((array, self.coin(0.1) if constant is None else constant))
+        self.inputs.append((array, self.coin(0.1) if constant is None else constant))
         return array
+
+    def given(self, index: int) -> Array:
+        """An input that was drawn."""
+        drawn = self.inputs[index]
+        assert drawn is not None
+        return drawn[0]
 
     def skip(self) -> None:
         """The next input is absent."""
-        self._inputs.append(None)
+        self.inputs.append(None)
+
+    def tensor_of(self, name: str, dims: Dims) -> Array:
+        """The next input, of a type whatever the schema says of others of its parameter."""
+        return self.add(self.array(name, dims), False)
+
+    def outer(self, array: Array) -> str:
+        """An input of the model that is none of the node, for what is in its graphs; returns its name."""
+        self._outer.append(np.asarray(array))
+        return f"o{len(self._outer) - 1}"
+
+    def undrawn(self, what: str) -> Undrawn:
+        return Undrawn(f"{self.op} of opset {self.opset}: {what}")
 
     def tensor(self, dims: Dims, parameter: str = "T", low: float = -3, high: float = 3) -> Array:
         """The next input, of a parameter's type."""
@@ -150,12 +179,13 @@ class Draw:
 
     def model(self) -> Made:
         """The model of this one node."""
-        while self._inputs and self._inputs[-1] is None:
-            self._inputs.pop()
-        names = ["" if given is None else f"x{i}" for i, given in enumerate(self._inputs)]
+        while self.inputs and self.inputs[-1] is None:
+            self.inputs.pop()
+        names = ["" if given is None else f"x{i}" for i, given in enumerate(self.inputs)]
         results = [f"y{i}" for i in range(self.outputs)]
         node = helper.make_node(self.op, names, results, **self.attributes)
-        present = [(f"x{i}", *given) for i, given in enumerate(self._inputs) if given is not None]
+        present = [(f"x{i}", *given) for i, given in enumerate(self.inputs) if given is not None]
+        present += [(f"o{i}", array, False) for i, array in enumerate(self._outer)]
         inputs = [
             helper.make_tensor_value_info(name, _TYPES[name_of(array)], array.shape)
             for name, array, constant in present

@@ -7,7 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from tests.onnx_models.generated.draw import PLAIN, Dims, Draw, data_type, draws, dtype_of
+from tests.onnx_models.generated.draw import (
+    NARROW,
+    NARROW_FLOATS,
+    PLAIN,
+    Dims,
+    Draw,
+    data_type,
+    draws,
+    dtype_of,
+)
 
 #: Operators of one input, and the attributes that some of them have.
 _PLAIN = (
@@ -113,7 +122,8 @@ def clip(d: Draw) -> None:
     d.tensor(d.dims())
     low, high = (d.int(0, 1), d.int(1, 3))
     if d.version < 11:
-        d.attributes = {"min": float(low), "max": float(high)}
+        bounds = {"min": float(low), "max": float(high)}
+        d.attributes = {name: bound for name, bound in bounds.items() if d.coin(0.7)}
         return
     for bound in (low, high):
         if d.coin(0.7):
@@ -124,19 +134,28 @@ def clip(d: Draw) -> None:
 
 @draws("Cast", "CastLike")
 def cast(d: Draw) -> None:
-    first = d.schema.inputs[0].type_str
-    narrow = ("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float4e2m1", "int4", "uint4")
-    target = d.type("T2", (*PLAIN, *narrow) if d.coin() else PLAIN)
+    first, second = d.schema.inputs[0].type_str, "T2"
+    target = d.type(second, (*PLAIN, *NARROW) if d.coin() else PLAIN)
+    source = d.type(first, (*PLAIN, *NARROW) if d.coin(0.3) else PLAIN)
     kind = dtype_of(target).kind
-    source = d.type(first)
-    fits = kind in "iu" or target in narrow or dtype_of(source).kind in "iu"
-    d.special = d.special and not fits
-    d.tensor(d.dims(), first, 0 if "u" in target[:1] else -3, 3)
+    floats = target.startswith("float") or kind == "f"
+    whole = dtype_of(source).kind in "iu"
+    d.special = d.special and floats and not whole and source not in NARROW
+    x = d.array(source, d.dims(), 0 if target[0] == "u" or source[0] == "u" else -3, 3)
+    if d.special and target in NARROW_FLOATS:
+        edges = [448, 464, 465, 500, 57344, 61440, 65000, 240, 248, 6, 7, 2**-7, 2**-10, 1.5 * 2**-10, 3e-6]
+        edges = d.random.choice(np.array([*edges, *(-edge for edge in edges)]), x.shape)
+        x = np.where(d.random.random(x.shape) < 0.4, edges, x.astype(np.float64)).astype(x.dtype)
+    d.add(x)
     if d.op == "Cast":
         d.attributes["to"] = data_type(target)
-        d.bind("T2", target)
+        d.bind(second, target)
     else:
         d.add(np.zeros(d.dims(), dtype_of(target)))
+    if target.startswith("float8") and "saturate" in d.schema.attributes and d.coin():
+        d.attributes["saturate"] = d.int(0, 1)
+    if target == "float8e8m0" and d.coin():
+        d.attributes["round_mode"] = d.one(["up", "down", "nearest"])
 
 
 @draws("BitCast")
@@ -155,5 +174,7 @@ def dropout(d: Draw) -> None:
     if d.version >= 12:
         if d.coin():
             d.add(np.asarray(0.5).astype(dtype_of(d.type("T1", ("float", "float16", "double")))), True)
+            if d.coin():
+                d.add(np.asarray(False), d.coin(0.8))
         return
     d.attributes["ratio"] = 0.5

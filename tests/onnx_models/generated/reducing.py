@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.onnx_models.generated.draw import Draw, draws, dtype_of
+from tests.onnx_models.generated.draw import Draw, data_type, draws, dtype_of
 
 _REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
 
@@ -69,6 +69,7 @@ def top_k(d: Draw) -> None:
     d.numbers([k])
     if d.version >= 11 and d.coin():
         d.attributes["largest"] = d.int(0, 1)
+        d.attributes["sorted"] = 1
 
 
 @draws("Softmax", "LogSoftmax", "Hardmax")
@@ -106,8 +107,12 @@ def layer_normalization(d: Draw) -> None:
     if d.op == "LayerNormalization":
         if d.coin():
             d.tensor(tail)
-        d.bind("U", "float")
         d.outputs = d.one([1, 1, 3])
+        d.bind("U", "float")
+    if d.coin(0.2):
+        wide = d.one(["float", "double"])
+        d.attributes["stash_type"] = data_type(wide)
+        d.bind("U", wide)
 
 
 @draws("BatchNormalization", "InstanceNormalization", "GroupNormalization", "LRN")
@@ -121,5 +126,10 @@ def channels(d: Draw) -> None:
     for index, formal in enumerate(d.schema.inputs[1:]):
         d.tensor((x.shape[1],), formal.type_str, 0.2 if index == 3 else -2, 2)  # a variance is positive
     d.attributes["epsilon"] = d.one([1e-5, 1e-2])
+    if d.op == "BatchNormalization" and d.version >= 14 and d.coin(0.3):
+        d.attributes |= {"training_mode": 1, "momentum": 0.8}
+        d.outputs = d.one([1, 3])
     if d.op == "GroupNormalization":
         d.attributes["num_groups"] = d.one([group for group in (1, 2, 4) if count % group == 0])
+        if "stash_type" in d.schema.attributes and d.coin(0.2):
+            d.attributes["stash_type"] = data_type(d.one(["float", "double"]))

@@ -221,7 +221,7 @@ def blocks(d: Draw) -> None:
     deep = (d.int(1, 2), channels * size * size, high, wide)
     d.tensor(deep if d.op == "DepthToSpace" else (deep[0], channels, high * size, wide * size))
     d.attributes["blocksize"] = size
-    if d.op == "DepthToSpace" and d.version >= 11:
+    if "mode" in d.schema.attributes and d.coin(0.8):
         d.attributes["mode"] = d.one(["DCR", "CRD"])
 
 
@@ -245,20 +245,6 @@ def eye_like(d: Draw) -> None:
         d.attributes["dtype"] = data_type(name)
 
 
-@draws("OneHot")
-def one_hot(d: Draw) -> None:
-    d.special = False  # the reference multiplies by what is not chosen
-    depth, dims = d.int(1, 5), d.dims(d.int(0, 3))
-    name = d.type("T1", ("int64", "int32", "float", "int8", "uint8"))
-    d.add(
-        d.random.integers(0 if name == "uint8" else -depth - 1, depth + 2, dims).astype(dtype_of(name)), False
-    )
-    d.add(np.asarray([depth] if d.coin() else depth, np.int64), True)
-    d.tensor((2,), "T3")
-    if d.coin():
-        d.attributes["axis"] = d.axis(len(dims) + 1)
-
-
 @draws("ReverseSequence")
 def reverse_sequence(d: Draw) -> None:
     time_axis = d.int(0, 1)
@@ -269,11 +255,15 @@ def reverse_sequence(d: Draw) -> None:
 
 @draws("Range")
 def ranges(d: Draw) -> None:
-    name = d.type("T", ("float", "double", "int16", "int32", "int64"))
+    name = d.type("T", ("float", "double", "float16", "bfloat16", "int16", "int32", "int64"))
     step = d.one([1, 2, 3, -1, -2])
+    if dtype_of(name).kind not in "iu" and d.coin():
+        step = d.one([0.5, -0.25, 0.1])
     start = d.int(-5, 5)
-    for number in (start, start + step * d.int(-1, 5) + d.int(0, 1), step):
+    for number in (start, start + step * d.int(-1, 5) + d.one([0, step / 2]), step):
         d.add(np.asarray(number).astype(dtype_of(name)), True)
+    if "stash_type" in d.schema.attributes and d.coin(0.3):
+        d.attributes["stash_type"] = data_type(d.one(["float", "double"]))
 
 
 @draws("Shape", "Size")
@@ -284,16 +274,6 @@ def sizes(d: Draw) -> None:
             d.attributes["start"] = d.int(-x.ndim - 1, x.ndim + 1)
         if d.coin():
             d.attributes["end"] = d.int(-x.ndim - 1, x.ndim + 1)
-
-
-@draws("Compress")
-def compress(d: Draw) -> None:
-    x = d.tensor(d.dims(d.int(1, 3), 1))
-    axis = None
-    if d.coin():
-        axis = d.attributes["axis"] = d.axis(x.ndim, d.version >= 11)
-    size = x.size if axis is None else x.shape[axis]
-    d.add(d.random.random(d.int(1, size)) < 0.5, True)
 
 
 @draws("CenterCropPad")
@@ -316,11 +296,15 @@ def constant_of_shape(d: Draw) -> None:
 
 @draws("TensorScatter")
 def tensor_scatter(d: Draw) -> None:
-    batch, heads, length, width = d.int(1, 3), d.int(1, 2), d.int(2, 6), d.int(1, 3)
-    new = d.int(1, length)
-    d.tensor((batch, heads, length, width))
-    d.tensor((batch, heads, new, width))
+    batch, length = d.int(1, 3), d.int(2, 6)
+    rank, new = d.int(2, 4), d.int(1, length)
+    axis = d.int(1, rank - 1)
+    others = [d.int(1, 3) for _ in range(rank - 2)]
+    d.tensor((batch, *others[: axis - 1], length, *others[axis - 1 :]))
+    d.tensor((batch, *others[: axis - 1], new, *others[axis - 1 :]))
     circular = d.coin()
     if d.coin(0.8):
         d.numbers([d.int(0, length - 1 if circular else length - new) for _ in range(batch)], d.coin())
     d.attributes["mode"] = "circular" if circular else "linear"
+    if axis != rank - 2 or d.coin():
+        d.attributes["axis"] = d.one([axis, axis - rank])

@@ -1,8 +1,6 @@
-"""Draws operators over windows and grids: convolutions, pools, resizing, sampling."""
+"""Draws operators over windows and grids: convolutions, pools, sampling."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
@@ -57,6 +55,9 @@ def conv_transpose(d: Draw) -> None:
         d.attributes["group"] = group
     if d.coin(0.3) and "auto_pad" not in d.attributes:
         d.attributes["output_padding"] = [d.int(0, stride - 1) for stride in strides]
+    elif d.coin(0.2) and "pads" not in d.attributes:
+        sizes = zip(strides, d.given(0).shape[2:], strict=True)
+        d.attributes["output_shape"] = [stride * size for stride, size in sizes]
     if d.coin():
         d.tensor((outer * group,))
 
@@ -87,51 +88,6 @@ def global_pool(d: Draw) -> None:
     d.tensor((d.int(1, 2), d.int(1, 3), *d.dims(d.int(1, 3), 1)))
     if d.op == "GlobalLpPool" and d.coin():
         d.attributes["p"] = d.int(1, 3)
-
-
-@draws("Resize", "Upsample")
-def resize(d: Draw) -> None:
-    d.special = False
-    x = d.tensor((d.int(1, 2), d.int(1, 2), *d.dims(2, 2)), d.schema.inputs[0].type_str)
-    scales = np.array([1, 1, *[d.one([0.5, 1.0, 1.5, 2.0, 3.0]) for _ in range(2)]], np.float32)
-    if d.op == "Upsample":
-        scales = np.maximum(scales, 1)
-    mode = d.one(["nearest", "linear", "cubic"] if d.version >= 11 else ["nearest", "linear"])
-    d.attributes["mode"] = mode
-    if d.version < 9:
-        d.attributes["scales"] = scales.tolist()
-        return
-    if d.version < 11:
-        d.add(scales, True)
-        return
-    ways = ["half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"]
-    d.attributes["coordinate_transformation_mode"] = d.one(
-        [*ways, "half_pixel_symmetric"][: 5 if d.version >= 19 else 4]
-    )
-    if mode == "nearest":
-        d.attributes["nearest_mode"] = d.one(["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
-    elif mode == "cubic":
-        d.attributes["cubic_coeff_a"] = d.one([-0.5, -0.75])
-        d.attributes["exclude_outside"] = d.int(0, 1)
-    if d.version >= 18 and mode != "nearest" and d.coin(0.3):
-        d.attributes["antialias"] = 1
-    _sizes(d, x.shape, scales)
-
-
-def _sizes(d: Draw, dims: tuple[int, ...], scales: Any) -> None:
-    """Either scales or sizes."""
-    if d.version >= 13:
-        d.skip()
-    else:
-        d.add(np.zeros(0, np.float32), True)
-    if d.coin():
-        d.add(scales, True)
-        return
-    if d.version >= 13:
-        d.skip()
-    else:
-        d.add(np.zeros(0, np.float32), True)
-    d.numbers([*dims[:2], *[d.int(1, 6) for _ in range(2)]])
 
 
 @draws("GridSample")
@@ -184,22 +140,30 @@ def col2im(d: Draw) -> None:
     image, block = [d.int(4, 6), d.int(4, 6)], [d.int(1, 3), d.int(1, 3)]
     strides = [d.int(1, 2), d.int(1, 2)]
     pads = [d.int(0, 1) for _ in range(4)]
-    counts = [(image[i] + pads[i] + pads[i + 2] - block[i]) // strides[i] + 1 for i in range(2)]
+    dilations = [d.int(1, 2) if 2 * block[i] - 1 <= image[i] and d.coin(0.4) else 1 for i in range(2)]
+    wide = [dilations[i] * (block[i] - 1) + 1 for i in range(2)]
+    counts = [(image[i] + pads[i] + pads[i + 2] - wide[i]) // strides[i] + 1 for i in range(2)]
     d.tensor((d.int(1, 2), d.int(1, 2) * block[0] * block[1], counts[0] * counts[1]))
     d.numbers(image)
     d.numbers(block)
     d.attributes = {"strides": strides, "pads": pads}
+    if dilations != [1, 1]:
+        d.attributes["dilations"] = dilations
 
 
 @draws("DeformConv")
 def deform_conv(d: Draw) -> None:
     d.special = False
-    batch, channels, outer = d.int(1, 2), d.one([1, 2]), d.int(1, 2)
+    batch, group, offsets = d.int(1, 2), d.one([1, 1, 2]), d.one([1, 1, 2])
+    channels, outer = d.int(1, 2) * 2, d.int(1, 2) * group
     kernel, pads = [d.int(1, 2), d.int(1, 2)], [d.int(0, 1) for _ in range(4)]
-    high, wide = (4 + pads[i] + pads[i + 2] - kernel[i] + 1 for i in range(2))
+    strides, dilations = ([d.int(1, 2) if d.coin(0.3) else 1 for _ in range(2)] for _ in range(2))
+    high, wide = (
+        (4 + pads[i] + pads[i + 2] - dilations[i] * (kernel[i] - 1) - 1) // strides[i] + 1 for i in range(2)
+    )
     d.tensor((batch, channels, 4, 4))
-    d.tensor((outer, channels, *kernel))
-    count = kernel[0] * kernel[1]
+    d.tensor((outer, channels // group, *kernel))
+    count = offsets * kernel[0] * kernel[1]
     d.tensor((batch, 2 * count, high, wide), "T", -1, 1)
     if d.coin():
         d.tensor((outer,))
@@ -207,4 +171,5 @@ def deform_conv(d: Draw) -> None:
         d.skip()
     if d.coin():
         d.tensor((batch, count, high, wide), "T", 0, 1)
-    d.attributes = {"kernel_shape": kernel, "pads": pads}
+    d.attributes = {"kernel_shape": kernel, "pads": pads, "strides": strides, "dilations": dilations}
+    d.attributes |= {"group": group, "offset_group": offsets}

@@ -16,6 +16,8 @@ _RARE_INPUT = 6
 def attention(n: Site) -> Results | None:
     rare = n.int("left_window_size", -1) >= 0 or n.int("right_window_size", -1) >= 0
     if rare or n.get(_RARE_INPUT) is not None or n.wants(3) or n.has("softmax_precision"):
+        if n[2].element != n[0].element:  # the definition multiplies what it holds alike
+            n.unsupported(f"values of {n[2].element} under weights of {n[0].element}, in a form that is rare")
         return None
     b = n.b
     flat = n[0].rank == 3

@@ -214,9 +214,11 @@ class Build(Emitter):
         return self.reshape(reduced, tuple(1 if i in axes else d for i, d in enumerate(dims)))
 
     def mean(self, x: Value, axes: Sequence[int], keep: bool = False) -> Value:
-        """Divide the sum by the count."""
-        total = self.reduce("add", x, axes, keep)
-        return self.scalar("divide", total, math.prod(x.dims[a] for a in axes))
+        """Divide the sum by the count; that of 32-bit integers is made in 64 bits."""
+        wide = self.convert(x, "i64") if x.element in ("i32", "ui32") else x
+        total = self.reduce("add", wide, axes, keep)
+        mean = self.scalar("divide", total, math.prod(x.dims[a] for a in axes))
+        return self.convert(mean, x.element)
 
     def window(self, op: str, x: Value, window: Window) -> Value:
         """Combine over windows."""

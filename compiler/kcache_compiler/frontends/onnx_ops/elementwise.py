@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import math
 
+import numpy as np
+
 from kcache_compiler.frontends.onnx_ops.build import limits_of
 from kcache_compiler.frontends.onnx_ops.emit import CARRIERS, FLOATS, INTEGERS, Value, astype
 from kcache_compiler.frontends.onnx_ops.narrow import converted
@@ -57,6 +59,15 @@ _COMPARISONS = {
     "GreaterOrEqual": (16, "GE"),
     "Less": (13, "LT"),
     "LessOrEqual": (16, "LE"),
+}
+#: The largest number of f32.
+_LARGEST = float(np.finfo(np.float32).max)
+#: Floats, and types of exponents of which they have every number.
+_WHOLLY = {
+    *(("f16", e) for e in ("i8", "ui8")),
+    *(("bf16", e) for e in ("i8", "ui8")),
+    *(("f32", e) for e in ("i8", "ui8", "i16", "ui16", "f16", "bf16")),
+    *(("f64", e) for e in ("i8", "ui8", "i16", "ui16", "i32", "ui32", "i64", "ui64", "f16", "bf16", "f32")),
 }
 _VARIADIC = {"Max": (13, "maximum"), "Min": (13, "minimum"), "Sum": (13, "add"), "Mean": (13, "add")}
 
@@ -116,14 +127,28 @@ def mod(n: Site) -> Value:
 @legalizes(Pow=15)
 def power(n: Site) -> Value:
     x, y = n[0], n[1]
-    if x.element == y.element:
-        return n.b.binary("power", x, y)
-    if x.element in FLOATS:
-        return n.b.binary("power", x, n.b.convert(y, x.element))
-    if y.element in FLOATS:
-        wide = n.b.binary("power", n.b.convert(x, "f64"), n.b.convert(y, "f64"))
-        return n.b.convert(wide, x.element)
-    return n.b.binary("power", x, n.b.convert(y, x.element))
+    wide = x.element if _has_all(x.element, y) else _wide(x.element, y.element)
+    return n.b.convert(n.b.binary("power", n.b.convert(x, wide), n.b.convert(y, wide)), x.element)
+
+
+def _has_all(element: str, exponent: Value) -> bool:
+    """Whether each exponent is a number of ``element``: all that its type has, or those that are known."""
+    if exponent.known is not None:
+        there = astype(exponent.known, element)
+        return bool(np.array_equal(astype(there, exponent.element), exponent.known))
+    if element in FLOATS or exponent.element in FLOATS:
+        return exponent.element == element or (element, exponent.element) in _WHOLLY
+    low, high = limits_of(exponent.element)
+    least, greatest = limits_of(element)
+    return least <= low and high <= greatest
+
+
+def _wide(base: str, exponent: str) -> str:
+    """An element for both: of integers one whose low bits are those of the result."""
+    if base in INTEGERS and exponent in INTEGERS:
+        return "ui64" if exponent.startswith("ui") else "i64"
+    narrow = ("f16", "bf16", "i8", "ui8", "i16", "ui16")
+    return "f32" if base in ("f16", "bf16") and exponent in (*narrow, "f32") else "f64"
 
 
 @legalizes(BitShift=28)
@@ -164,10 +189,11 @@ def where(n: Site) -> Value:
 def clip(n: Site) -> Value:
     x = n[0]
     low, high = n.get(1), n.get(2)
-    if n.has("min"):
-        low = n.b.full(n.float("min"), x.element)
-    if n.has("max"):
-        high = n.b.full(n.float("max"), x.element)
+    if n.version < 11:
+        # Attributes, whose defaults bound infinities; those beyond a half's range bound nothing.
+        bounded = x.element in ("f32", "f64")
+        low = n.b.full(n.float("min", -_LARGEST), x.element) if n.has("min") or bounded else None
+        high = n.b.full(n.float("max", _LARGEST), x.element) if n.has("max") or bounded else None
     if low is not None:
         x = n.b.binary("maximum", x, n.b.reshape(low, ()))
     return x if high is None else n.b.binary("minimum", x, n.b.reshape(high, ()))

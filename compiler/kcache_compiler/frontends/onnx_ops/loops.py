@@ -20,6 +20,8 @@ def turns(
 
     Returns the last carried values, and each result of a turn stacked along a new axis 0, in turn's order.
     """
+    if not count:
+        return list(carried), _nothing(b, carried, inputs, turn)
     index = b.parameter("i64", ())
     state = [b.parameter(v.element, v.dims) for v in carried]
     parameters = [index, *state]
@@ -40,6 +42,23 @@ def turns(
     kinds = [(p.element, p.dims) for p in parameters]
     results = b.emit_many("stablehlo.while", start, kinds, regions=[go_on, do])
     return results[1 : 1 + len(carried)], results[1 + len(carried) :]
+
+
+def _nothing(
+    b: Build, carried: Sequence[Value], inputs: Sequence[tuple[Value, bool]], turn: Turn
+) -> list[Value]:
+    """What no turns stack: a turn that is not run says of which elements and dims."""
+    made: list[Value] = []
+    state = [b.parameter(v.element, v.dims) for v in carried]
+    slices = [b.parameter(value.element, value.dims[1:]) for value, _ in inputs]
+
+    def body() -> list[Value]:
+        after, results = turn(state, slices)
+        made.extend(results)
+        return [*after, *results]
+
+    b.region([*state, *slices], body)
+    return [b.full(0, v.element, (0, *v.dims)) for v in made]
 
 
 def _at(b: Build, x: Value, index: Value, count: int, back: bool) -> Value:

@@ -48,12 +48,13 @@ def batch_normalization(n: Site) -> Results:
     running: list[Value] = []
     if n.int("training_mode", 0):
         axes = [axis for axis in range(x.rank) if axis != 1]
-        old = mean, variance
+        old = mean, variance  # of an element of their own
         mean = b.mean(x, axes)
         centered = b.binary("subtract", x, b.broadcast_in_dim(mean, [1], x.dims))
         variance = b.mean(b.binary("multiply", centered, centered), axes)
+        rest = 1 - momentum
         running = [
-            b.binary("add", b.scalar("multiply", before, momentum), b.scalar("multiply", now, 1 - momentum))
+            b.binary("add", b.scalar("multiply", before, momentum), _part(b, now, rest, before.element))
             for before, now in zip(old, (mean, variance), strict=True)
         ]
     elif any(map(n.wants, range(1, 5))) and n.version < 14:
@@ -68,6 +69,10 @@ def batch_normalization(n: Site) -> Results:
     y = b.binary("multiply", b.binary("subtract", x, channel(mean)), channel(inverse))
     y = b.binary("add", b.binary("multiply", y, channel(n[1])), channel(n[2]))
     return [y, *running]
+
+
+def _part(b: Build, x: Value, factor: float, element: str) -> Value:
+    return b.scalar("multiply", b.convert(x, element), factor)
 
 
 @legalizes(InstanceNormalization=22)

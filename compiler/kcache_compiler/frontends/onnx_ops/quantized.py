@@ -5,7 +5,7 @@ from __future__ import annotations
 from kcache_compiler.frontends.onnx_ops.contractions import product
 from kcache_compiler.frontends.onnx_ops.convolution import convolved
 from kcache_compiler.frontends.onnx_ops.elementwise import convert, element_of, saturated
-from kcache_compiler.frontends.onnx_ops.emit import CARRIERS, INTEGERS, Value
+from kcache_compiler.frontends.onnx_ops.emit import CARRIERS, FLOATS, INTEGERS, Value
 from kcache_compiler.frontends.onnx_ops.narrow import NARROW_FLOATS, converted
 from kcache_compiler.frontends.onnx_ops.site import Site, legalizes
 
@@ -47,18 +47,28 @@ def quantize_linear(n: Site) -> Value:
     floats = element in NARROW_FLOATS
     if element not in INTEGERS and element not in CARRIERS:
         n.unsupported(f"quantization to {element}")
-    if n.int("precision", 0) and element_of(n, n.int("precision")) not in (x.element, n[1].element):
-        n.unsupported(f"precision = {n.int('precision')}")
-    if x.element in INTEGERS:
-        x = b.convert(x, n[1].element)
+    x = b.convert(x, _precision(n, x, n[1]))
     scaled = b.binary("divide", x, _like(n, convert(n, n[1], x.element), x))
     if floats:
         _no_zero_point(n)
         return converted(n, scaled, element)
-    scaled = b.unary("round_nearest_even", scaled)
+    # Halves have not all integers that a zero point is, nor the ends of 16 bits.
+    scaled = b.unary("round_nearest_even", scaled if x.element == "f64" else b.convert(scaled, "f32"))
     if zero is not None:
-        scaled = b.binary("add", scaled, _like(n, convert(n, zero, x.element), x))
+        scaled = b.binary("add", scaled, _like(n, convert(n, zero, scaled.element), x))
     return saturated(n, scaled, element)
+
+
+def _precision(n: Site, x: Value, scale: Value) -> str:
+    """The element of the quotient: that of both, else a wider one, as in the standard's reference."""
+    if n.int("precision", 0):
+        stated = element_of(n, n.int("precision"))
+        if stated not in FLOATS:
+            n.unsupported(f"precision = {stated}")
+        return stated
+    if x.element == scale.element and x.element in FLOATS:
+        return x.element
+    return "f64" if scale.element in INTEGERS else "f32"
 
 
 @legalizes(DequantizeLinear=28)
@@ -67,17 +77,15 @@ def dequantize_linear(n: Site) -> Value:
     if x.element not in INTEGERS and x.element not in CARRIERS:
         n.unsupported(f"dequantization from {x.element}")
     element = element_of(n, n.int("output_dtype")) if n.int("output_dtype", 0) else scale.element
-    if scale.element in CARRIERS:
-        scale = convert(n, scale, "f32")
+    # Halves do not have all integers: the product is made in f32, and rounded once.
+    factor = _like(n, convert(n, scale, "f32"), x)
     if x.element in NARROW_FLOATS:
         _no_zero_point(n)
-        y = b.binary("multiply", convert(n, x, scale.element), _like(n, scale, x))
-        return convert(n, y, element)
+        return convert(n, b.binary("multiply", convert(n, x, "f32"), factor), element)
     wide = convert(n, x, "i32")
     if zero is not None:
         wide = b.binary("subtract", wide, _like(n, convert(n, zero, "i32"), x))
-    y = b.binary("multiply", b.convert(wide, scale.element), _like(n, scale, x))
-    return convert(n, y, element)
+    return convert(n, b.binary("multiply", b.convert(wide, "f32"), factor), element)
 
 
 def _less_zero(n: Site, x: Value, zero: Value | None, axis: int) -> Value:
@@ -115,7 +123,8 @@ def quantized_product(n: Site) -> Value:
         rows = _less_zero(n, x, n[2], max(0, x.rank - 2))
         total = product(n, rows, _less_zero(n, y, n[5], y.rank - 1))
         axis = total.rank - 1
-    scale = b.binary("divide", b.binary("multiply", _flat(n, n[1]), _flat(n, n[4])), _flat(n, n[6]))
+    first, second, last = (b.convert(_flat(n, n[i]), "f32") for i in (1, 4, 6))  # sums leave the range of f16
+    scale = b.binary("divide", b.binary("multiply", first, second), last)
     scale = b.broadcast_in_dim(scale, [axis] if scale.rank else [], total.dims)
     scaled = b.unary("round_nearest_even", b.binary("multiply", b.convert(total, scale.element), scale))
     shifted = b.binary("add", scaled, b.broadcast(b.reshape(b.convert(zero, scale.element), ()), total.dims))
