@@ -5,7 +5,6 @@ Static shapes decide the loops here; what has symbols for sizes is left as it is
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
@@ -37,8 +36,6 @@ def rows() -> dict[Any, Any]:
         aten._adaptive_avg_pool3d.default: _adaptive_avg_pool3d,
         aten._adaptive_avg_pool2d_backward.default: _adaptive_avg_pool2d_backward,
         aten.avg_pool2d_backward.default: _avg_pool2d_backward,
-        aten.max_pool2d_with_indices.default: _max_pool2d,
-        aten.max_pool3d_with_indices.default: _max_pool3d,
         aten.max_pool2d_with_indices_backward.default: _max_pool2d_backward,
     }
 
@@ -180,7 +177,7 @@ def _adaptive_avg_pool3d(x: Any, output_size: Sequence[Any]) -> Any:
 
 def _adaptive_avg_pool2d_backward(grad: Any, x: Any) -> Any:
     """Each element's share of the gradients of its windows."""
-    if not _are_known(*x.shape[-2:], *grad.shape[-2:]):
+    if not _are_known(*x.shape[-2:], *grad.shape[-2:]) or not grad.is_floating_point():
         return NotImplemented
     for axis in (-2, -1):
         windows = _bounds(x.shape[axis], grad.shape[axis])
@@ -200,8 +197,8 @@ def _avg_pool2d_backward(
     divisor_override: int | None,
 ) -> Any:
     """As above, of windows with a stride, which may lie over padding."""
-    if not _are_known(*x.shape[-2:], *grad.shape[-2:]):
-        return NotImplemented
+    if not _are_known(*x.shape[-2:], *grad.shape[-2:]) or not grad.is_floating_point():
+        return NotImplemented  # eager mode rounds each share of an integer
     kernel = [*kernel_size] * (2 // len(kernel_size))
     steps = [*(stride or kernel)] * (2 // len(stride or kernel))
     pads = [*padding] * (2 // len(padding))
@@ -230,64 +227,6 @@ def _spread(
         spread = share.expand(*(end - start if d == grad.dim() + axis else -1 for d in range(grad.dim())))
         total = total + torch.constant_pad_nd(spread, [*low, *high])
     return total
-
-
-def _max_pool2d(
-    x: Any, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
-) -> Any:
-    """A stride that is not given is the kernel's size: torch-mlir takes it for 1. Bytes, which it has no
-    least number of, are pooled as i32.
-    """
-    torch: Any = import_module("torch")
-    operation = torch.ops.aten.max_pool2d_with_indices.default
-    if x.dtype in (torch.uint8, torch.int8):
-        given = kernel_size, stride or kernel_size, padding, dilation, ceil_mode
-        found, places = operation(x.to(torch.int32), *given)
-        return found.to(x.dtype), places
-    if stride:
-        return NotImplemented
-    return operation(x, kernel_size, kernel_size, padding, dilation, ceil_mode)
-
-
-def _max_pool3d(
-    x: Any, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
-) -> Any:
-    """The greatest of all elements at one place of a window, place by place; NaN is above all."""
-    torch: Any = import_module("torch")
-    sizes = x.shape[-3:]
-    if not _are_known(*sizes) or ceil_mode or not x.dtype.is_floating_point:
-        return NotImplemented
-    kernel, pads, spread = (
-        [*given] * (3 // len(given)) for given in map(_listed, (kernel_size, padding, dilation))
-    )
-    steps = [*_listed(stride or kernel_size)]
-    steps *= 3 // len(steps)
-    counts = [
-        (size + 2 * pad - d * (k - 1) - 1) // step + 1
-        for size, pad, d, k, step in zip(sizes, pads, spread, kernel, steps, strict=True)
-    ]
-    margins = [margin for pad in reversed(pads) for margin in (pad, pad)]
-    padded = torch.constant_pad_nd(x, margins, float("-inf"))
-    flat = torch.arange(sizes[0] * sizes[1] * sizes[2]).reshape(sizes).expand(x.shape)
-    places = torch.constant_pad_nd(flat, margins, -1)
-    best: tuple[Any, Any] | None = None
-    for offset in itertools.product(*map(range, kernel)):
-        value, place = padded, places
-        for i, axis in enumerate((-3, -2, -1)):
-            first = offset[i] * spread[i]
-            last = first + (counts[i] - 1) * steps[i] + 1
-            rank = x.dim() + axis
-            value, place = (torch.ops.aten.slice(one, rank, first, last, steps[i]) for one in (value, place))
-        if best is None:
-            best = value, place
-            continue
-        above = (value > best[0]) | torch.isnan(value) | (best[1] < 0)
-        best = torch.where(above, value, best[0]), torch.where(above, place, best[1])
-    return best
-
-
-def _listed(given: Any) -> Sequence[int]:
-    return [given] if isinstance(given, int) else given
 
 
 def _max_pool2d_backward(

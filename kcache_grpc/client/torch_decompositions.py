@@ -10,6 +10,7 @@ from typing import Any
 from kcache_grpc.client import (
     torch_core,
     torch_elements,
+    torch_extremes,
     torch_functions,
     torch_means,
     torch_orders,
@@ -53,7 +54,17 @@ def decompositions() -> dict[Any, Any]:
         for overload in (packet.default, packet.vec):
             if overload in table:
                 table[overload] = torch_elements.not_of_bytes(table[overload])
-    for rows in (torch_functions, torch_means, torch_places, torch_orders, torch_elements, torch_core):
+    for rows in (
+        *(
+            torch_functions,
+            torch_means,
+            torch_extremes,
+            torch_places,
+            torch_orders,
+            torch_elements,
+            torch_core,
+        ),
+    ):
         for operation, row in rows.rows().items():
             table[operation] = torch_elements.first_of(row, table[operation]) if operation in table else row
     return table
@@ -188,11 +199,13 @@ def _batch_norm(
 def _cumprod(x: Any, dim: int, *, dtype: Any = None) -> Any:
     """``aten.cumprod`` in steps of doubled distance, each a product with what lies that far before."""
     torch: Any = import_module("torch")
-    if x.dim() == 0 or not isinstance(x.shape[dim], int):
+    if x.dim() and not isinstance(x.shape[dim], int):
         return NotImplemented  # an open size: how many steps it takes is not known
     if dtype is None and not (x.is_floating_point() or x.is_complex()):
         dtype = torch.int64
     x = x.to(dtype) if dtype is not None else x
+    if not x.dim():
+        return x.clone()
     size, distance = x.shape[dim], 1
     while distance < size:
         kept, ahead = x.narrow(dim, 0, distance), x.narrow(dim, distance, size - distance)

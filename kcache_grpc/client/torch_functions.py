@@ -32,12 +32,15 @@ def rows() -> dict[Any, Any]:
         aten.ldexp.Tensor: _ldexp,
         aten.all.dims: _all,
         aten.addbmm.default: _addbmm,
+        aten.addmv.default: _addmv,
         aten.dist.default: _dist,
         aten.unfold.default: _unfold,
         aten.constant_pad_nd.default: _pad,
         aten.cat.default: _cat,
         aten.slice.Tensor: _slice,
         aten.empty_strided.default: _empty,
+        aten.special_spherical_bessel_j0.default: _spherical_bessel,
+        aten.unbind_copy.int: _unbind_copy,
         aten.view_copy.default: aten.view.default,
         aten.permute_copy.default: aten.permute.default,
         aten.as_strided_copy.default: aten.as_strided.default,
@@ -140,6 +143,13 @@ def _angle(x: Any) -> Any:
     return torch.where(torch.isnan(wide), wide, found)
 
 
+def _spherical_bessel(x: Any) -> Any:
+    torch: Any = import_module("torch")
+    wide = x.to(torch.get_default_dtype()) if _is_counted(x) else x
+    ratio = torch.sin(wide) / torch.where(wide == 0, 1.0, wide)
+    return torch.where(torch.isinf(wide), 0.0, torch.where(wide == 0, 1.0, ratio))
+
+
 def _polar(size: Any, angle: Any) -> Any:
     torch: Any = import_module("torch")
     return torch.complex(size * torch.cos(angle), size * torch.sin(angle))
@@ -202,6 +212,16 @@ def _addbmm(x: Any, y: Any, z: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     total = torch.bmm(_wide_float(y), _wide_float(z)).sum(0).to(x.dtype)
     total = total if alpha == 1 else total * alpha
     return total.expand(x.shape) if beta == 0 else (x if beta == 1 else x * beta) + total
+
+
+def _addmv(x: Any, matrix: Any, vector: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    torch: Any = import_module("torch")
+    total = torch.mv(_wide_float(matrix), _wide_float(vector))
+    total = total if alpha == 1 else total * alpha
+    if beta == 0:
+        return total.to(x.dtype)
+    wide = _wide_float(x)
+    return ((wide if beta == 1 else wide * beta) + total).to(x.dtype)
 
 
 def _wide_float(x: Any) -> Any:
@@ -273,6 +293,10 @@ def _slice(x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int =
     shape = list(x.shape)
     shape[dim] = 0
     return import_module("torch").scalar_tensor(0, dtype=x.dtype).expand(shape)
+
+
+def _unbind_copy(x: Any, dim: int = 0) -> list[Any]:
+    return [part.clone() for part in x.unbind(dim)]
 
 
 def _narrow_copy(x: Any, dim: int, start: Any, length: Any) -> Any:

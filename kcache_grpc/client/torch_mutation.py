@@ -36,7 +36,7 @@ def _writes_itself(result: Any, written: dict[str, str], names: dict[str, str]) 
 
 
 def _source(node: Any) -> Any:
-    """What a node is a copy of, of the same dtype and shape."""
+    """What a node is a copy of, of the same dtype and shape; on the way it may have been of a wider dtype."""
     torch: Any = import_module("torch")
     aten, prims = torch.ops.aten, torch.ops.prims
     copies = (
@@ -45,13 +45,20 @@ def _source(node: Any) -> Any:
         aten._to_copy.default,
         prims.convert_element_type.default,
     )
-    while node.op == "call_function" and node.target in (*copies, aten.copy.default):
-        source = node.args[1] if node.target == aten.copy.default else node.args[0]
-        value, from_value = node.meta["val"], source.meta["val"]
-        if value.dtype != from_value.dtype or value.shape != from_value.shape:
-            return node
-        node = source
-    return node
+    result, source, passed = node.meta["val"], node, set[Any]()
+    while source.op == "call_function" and source.target in (*copies, aten.copy.default):
+        passed.add(source.meta["val"].dtype)
+        source = source.args[1] if source.target == aten.copy.default else source.args[0]
+    value = source.meta["val"]
+    same = value.dtype == result.dtype and value.shape == result.shape
+    return source if same and all(_holds(dtype, value.dtype) for dtype in passed) else node
+
+
+def _holds(dtype: Any, other: Any) -> bool:
+    """Whether a dtype has every number of another."""
+    torch: Any = import_module("torch")
+    wider = dtype.is_floating_point and other.is_floating_point and torch.promote_types(dtype, other) == dtype
+    return dtype == other or wider
 
 
 def _refuse_buffers(changed: list[str]) -> None:

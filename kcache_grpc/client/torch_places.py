@@ -1,4 +1,4 @@
-"""Elements that are written to places, several to one: sums, means, products and extremes of them."""
+"""Elements that are written to places: diagonals, strides, masks, and several to one place, combined."""
 
 from __future__ import annotations
 
@@ -6,16 +6,87 @@ import math
 from importlib import import_module
 from typing import Any
 
+#: Places that are looked at one by one.
+_MOST_PLACES = 4096
+
 
 def rows() -> dict[Any, Any]:
     """ATen operation -> what it is replaced by."""
     aten: Any = import_module("torch").ops.aten
     return {
+        aten.as_strided_scatter.default: _as_strided_scatter,
+        aten.diagonal_scatter.default: _diagonal_scatter,
+        aten.embedding.default: _embedding,
+        aten.index_put.default: _masked_put,
         aten.index_reduce.default: _index_reduce,
+        aten.put.default: _put,
         aten.scatter.reduce: _scatter,
         aten.scatter.value_reduce: _scatter_value,
         aten.scatter_reduce.two: _scatter_reduce,
     }
+
+
+def _diagonal_scatter(x: Any, source: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    torch: Any = import_module("torch")
+    rows = x.movedim((dim1, dim2), (0, 1))
+    if not all(type(size) is int for size in rows.shape[:2]):
+        return NotImplemented
+    above, below = max(offset, 0), max(-offset, 0)
+    along = torch.arange(max(min(rows.shape[0] - below, rows.shape[1] - above), 0))
+    found = torch.index_put(rows, (along + below, along + above), source.movedim(-1, 0))
+    return found.movedim((0, 1), (dim1, dim2))
+
+
+def _as_strided_scatter(x: Any, source: Any, size: Any, stride: Any, storage_offset: Any = None) -> Any:
+    """Of elements that lie as their shape says, and strides that meet no element twice."""
+    torch: Any = import_module("torch")
+    given = (*x.shape, *size, *stride, storage_offset or 0)
+    if not all(type(one) is int for one in given) or not x.is_contiguous():
+        return NotImplemented
+    places = [storage_offset or 0]
+    for extent, step in zip(size, stride, strict=True):
+        places = [place + index * step for place in places for index in range(extent)]
+    if len(set(places)) < len(places) or len(places) > _MOST_PLACES:
+        return NotImplemented
+    if not places:
+        return x.clone()
+    index = torch.full((1,), storage_offset or 0)
+    for extent, step in zip(size, stride, strict=True):
+        index = (index.unsqueeze(1) + torch.arange(extent) * step).reshape(-1)
+    return torch.index_put(x.reshape(-1), (index,), source.reshape(-1)).reshape(x.shape)
+
+
+def _masked_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
+    """What does not depend on how many elements a mask has: one value for all of them, or one a column."""
+    torch: Any = import_module("torch")
+    used = [(axis, index) for axis, index in enumerate(indices) if index is not None]
+    if len(used) != 1 or used[0][1].dtype != torch.bool or not used[0][1].dim():
+        return NotImplemented
+    first, mask = used[0]
+    behind = x.dim() - first - mask.dim()
+    if values.dim() > behind:
+        counted = values.dim() - behind - 1
+        if values.shape[counted] != 1:
+            return NotImplemented
+        spread = values.shape[:counted] + (1,) * mask.dim() + values.shape[counted + 1 :]
+        values = values.reshape(spread)
+    return torch.where(mask.reshape((*mask.shape, *(1,) * behind)), x + values if accumulate else values, x)
+
+
+def _put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
+    """Places of all elements in a row."""
+    torch: Any = import_module("torch")
+    written = torch.index_put(x.reshape(-1), (index.reshape(-1),), source.reshape(-1), accumulate)
+    return written.reshape(x.shape)
+
+
+def _embedding(
+    weight: Any, indices: Any, padding_idx: int = -1, scaled: bool = False, sparse: bool = False
+) -> Any:
+    """What says how gradients are computed changes no result."""
+    if not scaled and not sparse:
+        return NotImplemented
+    return import_module("torch").ops.aten.embedding.default(weight, indices, padding_idx)
 
 
 def _scatter(x: Any, dim: int, index: Any, source: Any, *, reduce: str) -> Any:

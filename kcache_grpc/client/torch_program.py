@@ -16,7 +16,15 @@ from typing import Any
 from kcache_grpc.client.torch_decompositions import decompositions, refuse_bag_places
 from kcache_grpc.client.torch_indices import count_from_the_end, count_truths
 from kcache_grpc.client.torch_mutation import refuse_mutation
-from kcache_grpc.client.torch_sizes import OpenAxis, at_sizes, open_axes, refuse_steps, samples_of, symbols_of
+from kcache_grpc.client.torch_sizes import (
+    OpenAxis,
+    at_sizes,
+    open_axes,
+    refuse_counted,
+    refuse_steps,
+    samples_of,
+    symbols_of,
+)
 from kcache_grpc.errors import ArgumentError, UnsupportedOp
 from kcache_grpc.runtime.bound import BoundArguments
 
@@ -47,6 +55,7 @@ def torch_program(exported: Any) -> tuple[bytes, BoundArguments]:
         refuse_bag_places(exported.graph)
         program = _decomposed(exported)
         refuse_mutation(program)
+        refuse_counted(program.graph)
         count_from_the_end(program.graph)
         count_truths(program.graph)
         symbols = symbols_of(program)

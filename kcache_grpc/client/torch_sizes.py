@@ -94,6 +94,17 @@ def _symbol(name: str, limits: Any) -> Symbol:
     return Symbol(name, max(_LEAST, low), high)
 
 
+def refuse_counted(graph: Any) -> None:
+    """Raise ``UnsupportedOp`` where elements decide the size of a tensor."""
+    shapes: Any = import_module("torch.fx.experimental.symbolic_shapes")
+    for node in graph.nodes:
+        sizes = getattr(_value(node), "shape", ())
+        if node.op == "call_function" and any(shapes.free_unbacked_symbols(size) for size in sizes):
+            op = f"torch.{node.target}".removesuffix(".default")
+            reason = "the elements decide how many there are: use a mask (torch.where) of all of them"
+            raise UnsupportedOp(f"unsupported op {op}: {reason}", op=op)
+
+
 def refuse_steps(graph: Any) -> None:
     """Raise ``UnsupportedOp`` where remainders, quotients or bounds of open sizes are computed with."""
     for node in graph.nodes:

@@ -253,6 +253,19 @@ def test_copies_of_something_else_are_refused(changed: Any) -> None:
         torch_program(export(lambda x, y: (changed(x, y), x + 1)[1], X, X.clone()))
 
 
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (lambda x: x[x > 0], "aten.index.Tensor|aten.nonzero"),
+        (lambda x: torch.masked_select(x, x > 0).sum(), "aten.masked_select"),
+        (torch.argwhere, "aten.nonzero"),
+    ],
+)
+def test_sizes_that_elements_decide_are_refused(function: Any, name: str) -> None:
+    with pytest.raises(UnsupportedOp, match=rf"unsupported op torch\.({name}): the elements decide"):
+        torch_program(export(function, X))
+
+
 def test_sizes_as_inputs_and_results_are_refused() -> None:
     rows = torch.export.Dim("rows")
     exported = export(lambda x: (x, x.shape[0]), X, dynamic_shapes=(({0: rows},),))

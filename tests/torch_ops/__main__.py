@@ -69,7 +69,7 @@ def main() -> int:
 
 
 def _found(given: argparse.Namespace, asked: Sequence[tuple[str, str]]) -> list[Case]:
-    """What became of each that is asked for, or was before time was over; each is printed when it is known."""
+    """What became of each that is asked for, or was before time was over; printed as soon as it is known."""
     found = list(_recorded(given.record, asked))
     known = {(case.op, case.dtype) for case in found}
     missing = [pair for pair in asked if pair not in known]

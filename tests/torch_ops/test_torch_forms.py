@@ -100,6 +100,48 @@ def test_tensors_that_are_one_number() -> None:
     )
 
 
+def _assigned(x: Any, at: Any, value: Any) -> Any:
+    x = x.clone()
+    x[at] = value
+    return x
+
+
+def test_masked_writes() -> None:
+    x = X.nan_to_num(3, 5)
+    check(
+        (x, torch.tensor([True, False]), torch.tensor([[1.5, 2.5, 3.5, 4.5, 5.5]])),
+        number=lambda x, rows, y: _assigned(x, x > 1, 0.25),
+        rows=lambda x, rows, y: _assigned(x, rows, y),
+        columns=lambda x, rows, y: _assigned(x, (slice(None), x[0] > 1), y[0, :1]),
+        added=lambda x, rows, y: torch.index_put(x, (rows,), y[0], accumulate=True),
+        middle=lambda x, rows, y: _assigned(x.reshape(2, 5, 1), (slice(None), y[0] > 2), y[:, :1]),
+        put=lambda x, rows, y: torch.put(x, torch.tensor([[1, -2]]), y[:, :2]),
+        diagonal=lambda x, rows, y: torch.diagonal_scatter(x, y[0, :2], 1),
+        below=lambda x, rows, y: torch.diagonal_scatter(x, y[0, :1], -1),
+        strided=lambda x, rows, y: torch.as_strided_scatter(x, y[0, :4].reshape(2, 2), (2, 2), (1, 3), 1),
+        embedding=lambda x, rows, y: functional.embedding(
+            torch.tensor([1, 0, 1]), x, scale_grad_by_freq=True
+        ),
+    )
+
+
+def test_masked_writes_that_count_are_refused() -> None:
+    def written(x: Any) -> Any:
+        return torch.index_put(x, (torch.tensor([True, True]),), x * 2)
+
+    assert judge(Sample(written, (X.nan_to_num(3, 5),)))[0].outcome == "refused"
+
+
+def test_shares_of_integers_are_refused() -> None:
+    grad, x = torch.full((1, 1, 2, 2), 7), torch.zeros(1, 1, 4, 4, dtype=torch.int64)
+    backward = torch.ops.aten.avg_pool2d_backward.default
+
+    def shares(grad: Any, x: Any) -> Any:
+        return backward(grad, x, [2, 2], [2, 2], [0, 0], False, True, None)
+
+    assert judge(Sample(shares, (grad, x)))[0].outcome == "refused"
+
+
 def test_a_divisor_in_the_dialect_is_refused() -> None:
     x, y, lists = "!torch.vtensor<[1,4,4,4],f32>", "!torch.vtensor<[1,2,2,2],f32>", "!torch.list<int>"
     text = f"""func.func @main(%a: {x}) -> {y} {{
@@ -129,6 +171,54 @@ def test_functions() -> None:
         dist=lambda x, y: torch.dist(x.nan_to_num(1, 2), y.nan_to_num(1, 2), 3),
         added=lambda x, y: torch.addbmm(x[:, :2], x[None], y.T[None].nan_to_num(1, 2), alpha=2),
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_gamma_and_bessel_functions(dtype: Any) -> None:
+    edges = (0.0, -0.0, -0.5, -2.5, -12.25, 1e-3, 0.7, 3.0, 50.0, float("inf"), float("nan"))
+    x = torch.tensor([*edges, -2.0, -float("inf")], dtype=dtype)
+    functions: dict[str, Function] = {
+        "digamma": lambda x: torch.polygamma(0, x),
+        "trigamma": lambda x: torch.polygamma(1, x[:-2]),  # of poles eager mode gives large numbers
+        "second": lambda x: torch.polygamma(2, x),
+        "third": lambda x: torch.polygamma(3, x),
+        "of truth": lambda x: torch.polygamma(2, x > 0),
+        "bessel": torch.special.i1,
+        "scaled": torch.special.i1e,
+        "next": lambda x: torch.nextafter(x, x.flip(0)),
+    }
+    if dtype != torch.bfloat16:
+        functions |= {
+            "zeta": lambda x: torch.special.zeta(x[:9, None], x),
+            "of number": lambda x: torch.special.zeta(3, x),
+            "by number": lambda x: torch.special.zeta(x[:9], 2.5),
+            "spherical": torch.special.spherical_bessel_j0,
+        }
+    found = judge_calls([Call(name, function) for name, function in functions.items()], (x,), edges=True)
+    assert found.outcome == "right", found.reason
+    assert found.reason == str(len(functions)), "eager mode refuses some of them"
+
+
+def test_vectors_and_copies() -> None:
+    check(
+        (X.nan_to_num(3, 5), X),
+        addmv=lambda x, y: torch.addmv(x[:, 0], x, x[0], beta=2, alpha=3),
+        only=lambda x, y: torch.addmv(y[:, 1], x, x[0], beta=0),
+        product=lambda x, y: torch.cumprod(x[0, 0], 0),
+        parts=lambda x, y: torch.ops.aten.unbind_copy.int(x, 1)[2],
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.int8, torch.uint8])
+def test_extremes_of_volumes(dtype: Any) -> None:
+    x = torch.arange(2 * 7 * 6 * 5).mul(37).remainder(101).reshape(1, 2, 7, 6, 5).to(dtype)
+    for up in (False, True):
+        check(
+            (x - 50 if dtype.is_signed else x,),
+            values=lambda x, up=up: functional.max_pool3d(x, 3, 2, 1, ceil_mode=up),
+            places=lambda x, up=up: functional.max_pool3d(x, 2, 2, ceil_mode=up, return_indices=True)[1],
+            spread=lambda x, up=up: functional.max_pool3d(x, 2, (3, 2, 1), 0, (1, 2, 1), up),
+        )
 
 
 def test_means_of_windows() -> None:

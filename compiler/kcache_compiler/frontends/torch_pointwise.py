@@ -1,4 +1,4 @@
-"""Functions of one tensor, element by element, with the zeros, infinities and small numbers of eager mode.
+"""Functions of elements, with the zeros, infinities and small numbers of eager mode.
 
 torch-mlir has no lowering of some of them. Of others it has sums of two parts, which lose the sign of a zero,
 and ``exp(x) - 1``, which loses small numbers.
@@ -6,11 +6,12 @@ and ``exp(x) - 1``, which loses small numbers.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable
 
 from kcache_compiler.frontends.context import Native
-from kcache_compiler.frontends.torch_site import CONSTANTS, Site
+from kcache_compiler.frontends.torch_site import CONSTANTS, Site, name_of
 
 
 def _function(name: str) -> Callable[[Site], Native]:
@@ -24,12 +25,74 @@ def _apply(site: Site, name: str, operand: Native) -> Native:
     return site.op(name, [operand], f"tensor<{site.dims}{site.element}>")
 
 
+def _zeta(site: Site) -> Native:
+    with site.widened():
+        found = _hurwitz(site, *(site.tensor(one) for one in site.operation.operands))
+    return site.result(site.narrowed(found))
+
+
+def _hurwitz(site: Site, s: Native, q: Native) -> Native:
+    """CHLO's zeta, which has NaN at the poles of odd ``s`` and a limit at infinity; eager mode has infinities
+    there, and NaN.
+    """
+    zeta = site.elementwise("zeta", [s, q])
+    zero = site.op("chlo.constant_like", [zeta], str(zeta.type), value=f"0.0 : {site.element}")
+    s, q = (site.elementwise("add", [one, zero]) for one in (s, q))  # in the result's shape
+    whole = site.compare("EQ", q, site.op("stablehlo.floor", [q], str(q.type)))
+    pole = site.elementwise("and", [whole, site.compare("LE", q, site.number(0.0))], "i1")
+    pole = site.elementwise("and", [pole, site.compare("GT", s, site.number(1.0))], "i1")
+    far = site.compare("EQ", q, site.number(math.inf))
+    far = site.elementwise("and", [far, site.compare("NE", s, site.number(1.0))], "i1")
+    found = site.elementwise("select", [pole, site.number(math.inf), zeta])
+    return site.elementwise("select", [far, site.number(math.nan), found])
+
+
+def _polygamma(site: Site) -> Native | None:
+    """The derivative of an order that is a number of the program."""
+    order, x = site.operation.operands
+    if getattr(order.owner, "name", "") != "torch.constant.int":
+        return None
+    n = order.owner.attributes["value"].value
+    with site.widened():
+        wide = site.tensor(x)
+        if n == 0:
+            found = _digamma_of(site, wide)
+        elif n == 1:
+            below = site.compare("EQ", wide, site.number(-math.inf))
+            first = site.elementwise("polygamma", [site.number(1.0), wide])
+            found = site.elementwise("select", [below, site.number(math.nan), first])
+        else:
+            factor = math.copysign(math.exp(math.lgamma(n + 1)), n % 2 - 0.5)
+            found = _scaled(site, _hurwitz(site, site.number(n + 1.0), wide), factor)
+    return site.result(site.narrowed(found))
+
+
+def _next_after(site: Site) -> Native:
+    return site.result(site.elementwise("next_after", [site.tensor(x) for x in site.operation.operands]))
+
+
+def _first_bessel(site: Site) -> Native:
+    """Of the size, whose scale is ``exp(-size)``; below zero the other sign, of which a zero has none."""
+    with site.widened():
+        x = site.tensor(site.operation.operands[0])
+        size = _apply(site, "stablehlo.abs", x)
+        found = _apply(site, "chlo.bessel_i1e", size)
+        if not name_of(site.operation).endswith("i1e"):
+            found = site.elementwise("multiply", [found, _apply(site, "stablehlo.exponential", size)])
+        below = site.compare("LT", x, site.number(0.0))
+        found = site.elementwise("select", [below, _apply(site, "stablehlo.negate", found), found])
+    return site.result(site.narrowed(found))
+
+
 def _digamma(site: Site) -> Native:
+    return site.result(_digamma_of(site, site.tensor(site.operation.operands[0])))
+
+
+def _digamma_of(site: Site, x: Native) -> Native:
     """At a zero it is infinite, with the other sign."""
-    x = site.tensor(site.operation.operands[0])
     pole = site.elementwise("divide", [site.number(-1.0), x])
     at_zero = site.compare("EQ", x, site.number(0.0))
-    return site.result(site.elementwise("select", [at_zero, pole, _apply(site, "chlo.digamma", x)]))
+    return site.elementwise("select", [at_zero, pole, _apply(site, "chlo.digamma", x)])
 
 
 def _trunc(site: Site) -> Native:
@@ -114,6 +177,11 @@ POINTWISE: dict[str, Callable[[Site], Native | None]] = {
     "torch.aten.erfinv": _function("chlo.erf_inv"),
     "torch.aten.lgamma": _function("chlo.lgamma"),
     "torch.aten.digamma": _digamma,
+    "torch.aten.polygamma": _polygamma,
+    **{f"torch.aten.special_zeta{kind}": _zeta for kind in ("", ".other_scalar", ".self_scalar")},
+    "torch.aten.special_i1": _first_bessel,
+    "torch.aten.special_i1e": _first_bessel,
+    "torch.aten.nextafter": _next_after,
     "torch.aten.erfc": _function("chlo.erfc"),
     "torch.aten.trunc": _trunc,
     "torch.aten.elu": _elu,

@@ -1,0 +1,110 @@
+"""Extremes of windows and their places, where torch-mlir has none of the element type or of so many axes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+
+def rows() -> dict[Any, Any]:
+    """ATen operation -> what it is replaced by."""
+    aten: Any = import_module("torch").ops.aten
+    return {
+        aten.max_pool2d_with_indices.default: _max_pool2d,
+        aten.max_pool3d_with_indices.default: _max_pool3d,
+    }
+
+
+def _max_pool2d(
+    x: Any, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+) -> Any:
+    """A stride that is not given is the kernel's size: torch-mlir takes it for 1. Bytes, which it has no
+    least number of, are pooled as i32.
+    """
+    torch: Any = import_module("torch")
+    operation = torch.ops.aten.max_pool2d_with_indices.default
+    if x.dtype in (torch.uint8, torch.int8):
+        given = kernel_size, stride or kernel_size, padding, dilation, ceil_mode
+        found, places = operation(x.to(torch.int32), *given)
+        return found.to(x.dtype), places
+    if ceil_mode and not x.dtype.is_floating_point:
+        return _pooled(x, 2, kernel_size, stride, padding, dilation, ceil_mode)
+    return NotImplemented if stride else operation(x, kernel_size, kernel_size, padding, dilation, ceil_mode)
+
+
+def _max_pool3d(
+    x: Any, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+) -> Any:
+    torch: Any = import_module("torch")
+    given = kernel_size, stride, padding, dilation, ceil_mode
+    if x.dtype not in (torch.uint8, torch.int8):
+        return _pooled(x, 3, *given)
+    found = _pooled(x.to(torch.int32), 3, *given)
+    return found if found is NotImplemented else (found[0].to(x.dtype), found[1])
+
+
+class _Axis(NamedTuple):
+    """A window's way along one axis."""
+
+    size: int
+    window: int
+    step: int
+    pad: int
+    dilation: int
+    up: bool
+
+    @property
+    def windows(self) -> int:
+        """Where their number is rounded up, none begins in the padding behind."""
+        rest = self.size + 2 * self.pad - self.dilation * (self.window - 1) - 1
+        found = (-(-rest // self.step) if self.up else rest // self.step) + 1
+        return found - 1 if self.up and (found - 1) * self.step >= self.size + self.pad else found
+
+    @property
+    def behind(self) -> int:
+        """What has to be padded behind."""
+        reach = (self.windows - 1) * self.step + self.dilation * (self.window - 1) + 1
+        return max(reach - self.size - self.pad, 0)
+
+    def at(self, offset: int) -> tuple[int, int, int]:
+        """First, end and step of the elements that lie ``offset`` places into each window."""
+        first = offset * self.dilation
+        return first, first + (self.windows - 1) * self.step + 1, self.step
+
+
+def _pooled(
+    x: Any, rank: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+) -> Any:
+    """The greatest of all elements at one place of a window, place by place; NaN is above all."""
+    torch: Any = import_module("torch")
+    sizes = x.shape[-rank:]
+    if not all(type(size) is int for size in sizes):
+        return NotImplemented
+    parts = [_spread(part, rank) for part in (kernel_size, stride or kernel_size, padding, dilation)]
+    axes = [_Axis(size, k, s, p, d, ceil_mode) for size, k, s, p, d in zip(sizes, *parts, strict=True)]
+    margins = [margin for axis in reversed(axes) for margin in (axis.pad, axis.behind)]
+    least = float("-inf") if x.dtype.is_floating_point else torch.iinfo(x.dtype).min
+    flat = torch.arange(sizes.numel()).reshape(sizes).expand(x.shape)
+    padded = torch.constant_pad_nd(x, margins, least), torch.constant_pad_nd(flat, margins, -1)
+    value, place = (_elements(whole, axes, [0] * rank) for whole in padded)
+    for offsets in itertools.islice(itertools.product(*(range(axis.window) for axis in axes)), 1, None):
+        other, there = (_elements(whole, axes, offsets) for whole in padded)
+        above = (other > value) | (place < 0)
+        above = above | torch.isnan(other) if x.dtype.is_floating_point else above
+        value, place = torch.where(above, other, value), torch.where(above, there, place)
+    return value, place
+
+
+def _elements(whole: Any, axes: Sequence[_Axis], offsets: Sequence[int]) -> Any:
+    torch: Any = import_module("torch")
+    first = whole.dim() - len(axes)
+    for at, (axis, offset) in enumerate(zip(axes, offsets, strict=True)):
+        whole = torch.ops.aten.slice(whole, first + at, *axis.at(offset))
+    return whole
+
+
+def _spread(given: Any, rank: int) -> list[int]:
+    numbers = [given] if isinstance(given, int) else [*given]
+    return numbers * (rank // len(numbers))
