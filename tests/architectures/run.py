@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 
-import kcache_grpc as kcache
+from kcache_compiler.errors import CompilerError
 from kcache_grpc.errors import KcacheError
 from tests.architectures.corpus import made
+from tests.torch_ops.judge import kernel_of
 
 #: Largest difference, relative to the largest number of the result, that counts as right for f32.
 TOLERANCE = 1e-5
@@ -29,7 +31,17 @@ class Outcome(NamedTuple):
     compile_s: float
 
 
-def outcome(client: kcache.Client, name: str) -> Outcome:
+class InProcess:
+    """Compiles as a worker does, in this process."""
+
+    def compile(self, exported: Any) -> Callable[..., tuple[Any, ...]]:
+        """A function of the program's inputs. Raises ``CompilerError`` or ``KcacheError``."""
+        kernel = kernel_of(exported)
+        return lambda *inputs: tuple(torch.from_numpy(array) for array in kernel(inputs))
+
+
+def outcome(client: Any, name: str) -> Outcome:
+    """What becomes of a model; ``client`` is a ``kcache_grpc.Client`` or an ``InProcess``."""
     module, inputs = made(name)
     count = sum(p.numel() for p in module.parameters())
     started = time.perf_counter()
@@ -39,7 +51,7 @@ def outcome(client: kcache.Client, name: str) -> Outcome:
     between = time.perf_counter()
     try:
         kernel = client.compile(exported)
-    except KcacheError as error:
+    except (KcacheError, CompilerError) as error:
         return Outcome(name, "refused", str(error), 0.0, count, between - started, 0.0)
     compiled = time.perf_counter()
     expected = expected if isinstance(expected, tuple) else (expected,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -93,17 +93,27 @@ def _core(exported: Any) -> list[str]:
 
 def results(exported: Any, tensors: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
     """What an exported program gives of tensors."""
+    return kernel_of(exported)(tensors)
+
+
+def kernel_of(exported: Any) -> Callable[[tuple[Any, ...]], tuple[np.ndarray, ...]]:
+    """An exported program as a function of its inputs, compiled in this process."""
     text, bound = torch_program(exported)
-    return results_of(text, tuple(array_of(x) for x in bound.complete(tensors)))
+    compiled = _compiled(text)
+    return lambda tensors: compiled([array_of(x) for x in bound.complete(tensors)])
 
 
 def results_of(text: bytes, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
     """What a program of the Torch dialect gives."""
+    return _compiled(text)(arrays)
+
+
+def _compiled(text: bytes) -> Callable[[Sequence[np.ndarray]], tuple[np.ndarray, ...]]:
     found = canonicalize(text, "torch", "strict")
     options = CompileOptions(numerics="strict", opt_level=1)
     kernel = Kernel(compile_spec(found.spec_text, found.arg_spec, "x86-64-v3", options, lambda _: None))
     constants = [np.frombuffer(c.content, NUMPY[c.type.dtype]).reshape(c.type.dims) for c in found.constants]
-    return kernel(*arrays, *constants)
+    return lambda arrays: kernel(*arrays, *constants)
 
 
 def array_of(tensor: Any) -> np.ndarray:
