@@ -6,7 +6,7 @@ See ``kcache_compiler.codegen.samples`` for why that is the same for all sizes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from kcache_compiler.canonical.graph import DYNAMIC, Graph
@@ -18,9 +18,11 @@ from kcache_compiler.canonical.sizes import factors
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.formula import Formula
 from kcache_compiler.codegen.nest import Check
+from kcache_compiler.codegen.open_parts import cut_open_parts
 from kcache_compiler.codegen.polynomial import formula_of
-from kcache_compiler.codegen.samples import Ambiguous, Samples, SizeCodes, numbers_in
+from kcache_compiler.codegen.samples import Ambiguous
 from kcache_compiler.codegen.stage import Unit, run
+from kcache_compiler.codegen.together import Sampling, lower_together
 from kcache_compiler.computed import Unresolved, resolve
 from kcache_compiler.computed.samples import roots, samples
 from kcache_compiler.computed.samples import stated as stated_sizes
@@ -32,8 +34,6 @@ from kcache_compiler.types import CompiledKernel, CompileOptions, GpuLaunch, Lib
 #: How many samples each attempt takes: sums of several sizes need more to be told apart.
 ATTEMPTS = (3, 5, 5, 5)
 
-#: Samples that are lowered to the end of the entry, to prove that they give the same code.
-PROOF = 2
 _SYMBOL = re.compile(r"\bs(\d+)\b")
 
 
@@ -97,7 +97,7 @@ def _lower_stated(
         try:
             with mlir.new_context(), mlir.unknown_location():
                 units[0].libraries = libraries
-                unit, seconds = _run(units, chosen, on_stage)
+                unit, seconds = _run(units, Sampling(chosen), on_stage)
         except Ambiguous:
             continue
         return _with_sample(_named(unit, seconds, graph, symbols), graph, chosen[0])
@@ -136,11 +136,11 @@ def _lower_computed(
             unit.bounds = (*resolved.checks, *resolved.pinned, *limits)
             unit.given = _given(graph)
         columns = [[sample[index] for index in shown] for sample in chosen]
-        sizes = stated_sizes(resolved, shown, chosen)
+        sampling = Sampling(columns, meaning, stated_sizes(resolved, shown, chosen))
         try:
             with mlir.new_context(), mlir.unknown_location():
                 units[0].libraries = libraries
-                unit, seconds = _run(units, columns, on_stage, meaning, sizes)
+                unit, seconds = _run(units, sampling, on_stage)
         except Ambiguous:
             continue
         except (CompileFailed, InvalidProgram):
@@ -228,49 +228,17 @@ def _formula(size: int) -> Formula:
 
 
 def _run(
-    units: list[Unit],
-    samples: Samples,
-    on_stage: Callable[[str], None],
-    meaning: Mapping[str, Formula] | None = None,
-    sizes: Mapping[tuple[int, ...], Formula] | None = None,
+    units: list[Unit], sampling: Sampling, on_stage: Callable[[str], None]
 ) -> tuple[Unit, dict[str, float]]:
-    """Lower all samples until sizes are read back, two to the end of the entry, the first to the end."""
+    """Lower all samples together, and the first to the end."""
     from kcache_compiler.compile import pipeline_for
 
     pipeline = pipeline_for(units[0].target)
-    names = [stage.name for stage in pipeline]
-    read_back, proved = names.index("launches"), names.index("seam")
-    seconds: dict[str, float] = {}
-
-    def go(unit: Unit, first: int, last: int | None) -> None:
-        tell = on_stage if unit is units[0] else _quiet
-        for name, spent in run(pipeline[first:last], unit, tell).items():
-            seconds[name] = seconds.get(name, 0.0) + spent
-
-    for unit in units:
-        unit.verifies = unit is units[0]
-        go(unit, 0, read_back)
-    texts = [numbers_in(unit.module.operation.get_asm(large_elements_limit=8)) for unit in units]
-    for number, unit in enumerate(units[:PROOF]):
-        order = [*range(number, len(units)), *range(number)]
-        turned = {tuple(values[k] for k in order): formula for values, formula in (sizes or {}).items()}
-        unit.codes = SizeCodes([samples[k] for k in order], [texts[k] for k in order], meaning, turned)
-        go(unit, read_back, proved)
-    if len({(unit.llvm_ir, str(_facts(unit))) for unit in units[:PROOF]}) != 1:
-        raise CompileFailed("sizes", "the code depends on a size in a way that is not understood")
-    go(units[0], proved, None)
-    return units[0], seconds
-
-
-def _quiet(_: str) -> None:
-    """Nobody is told of the stages of further samples."""
-
-
-def _facts(unit: Unit) -> tuple[object, ...]:
-    return (
-        (unit.inputs, unit.constants, unit.outputs, unit.workspace, unit.launches),
-        (unit.gpu_launches, unit.checks),
+    seconds = lower_together(
+        units, sampling, pipeline, on_stage, lambda: cut_open_parts(units, sampling, pipeline)
     )
+    translated = [stage.name for stage in pipeline].index("seam")
+    return units[0], seconds | run(pipeline[translated:], units[0], on_stage)
 
 
 def _named(

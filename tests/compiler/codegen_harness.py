@@ -132,7 +132,7 @@ class Kernel:
         outputs = [aligned(_shape(kind, symbols), NUMPY[kind.dtype]) for kind in self.interface.outputs]
         workers = host.workers if host is not None else 1
         bytes_needed = evaluate_text(self.interface.workspace, {**symbols, "workers": workers})
-        workspace = aligned((bytes_needed,), np.uint8)
+        workspace = aligned((max(0, bytes_needed),), np.uint8)  # less where the kernel refuses the sizes
         pointers = [array.ctypes.data if array.size else None for array in (*inputs, *outputs)]
         buffers = (ctypes.c_void_p * max(1, len(pointers)))(*pointers)
         dims = (ctypes.c_int64 * max(1, len(symbols)))(*symbols.values())

@@ -50,3 +50,29 @@ def test_a_contraction_with_a_broadcast() -> None:
       }""")
     x = np.arange(40, dtype="f4").reshape(8, 5)
     np.testing.assert_array_equal(kernel(np.float32(2), x)[0], x @ np.full((5, 3), 2, "f4"))
+
+
+def test_running_maxima_in_a_long_program() -> None:
+    """Operands are put in one order there; what a scan has so far is no operand."""
+    kind, count = "tensor<11x7xf32>", 100
+    lines = [
+        f'%r{n} = "stablehlo.reduce_window"(%v{n}, %low) <{{window_dimensions = array<i64: 11, 1>, '
+        "padding = dense<[[10, 0], [0, 0]]> : tensor<2x2xi64>}> ({\n"
+        "^bb0(%p: tensor<f32>, %q: tensor<f32>):\n%s = stablehlo.maximum %p, %q : tensor<f32>\n"
+        f"stablehlo.return %s : tensor<f32>\n}}) : ({kind}, tensor<f32>) -> {kind}\n"
+        f"%n{n} = stablehlo.negate %r{n} : {kind}\n"
+        f"%v{n + 1} = stablehlo.reverse %n{n}, dims = [0, 1] : {kind}"
+        for n in range(count)
+    ]
+    body = "\n".join(lines)
+    kernel = kernel_of(f"""
+      func.func @main(%v0: {kind}) -> {kind} {{
+        %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
+        {body}
+        return %v{count} : {kind}
+      }}""")
+    x = np.random.default_rng(0).normal(size=(11, 7)).astype(np.float32)
+    expected = x
+    for _ in range(count):
+        expected = -np.maximum.accumulate(expected, axis=0)[::-1, ::-1]
+    np.testing.assert_array_equal(kernel(x)[0], expected)

@@ -153,6 +153,7 @@ def build_entry(unit: Unit) -> None:
     if any(launch.part for launch in outlines):
         shared = apply("roundup", shared, ALIGNMENT)  # a part's workspace ends where that of workers begins
     areas = _Areas(workspace.size, add(workspace.size, shared), scratch)
+    unit.scratch = scratch
     unit.workspace = add(areas.scratch_at, mul(scratch, "workers")) if scratch else areas.scratch_at
     own = {launch.code: launch for launch in outlines if launch.part is None}.values()
     mlir.splice(unit.module, "\n".join(map(_task, own)), *(launch.code for launch in own))
@@ -397,7 +398,8 @@ class _Frame:
     def _enter(self, part: Part, buffers: list[mlir.Value]) -> None:
         self._pass([self._address(self.shapes.current(buffer)) for buffer in buffers])
         workspace = self._area(apply("-", self.areas.scratch_at, part.fixed))
-        mlir.call_llvm(f"{part.name}_enter", [self.host, self.code, self.closure, workspace])
+        given = [self.host, self.code, self.closure, self.dims, workspace]
+        mlir.call_llvm(f"{part.name}_enter", given)
 
     def _dispatch(self, launch: Outlined) -> None:
         if launch.part is not None:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kcache_compiler.codegen.formula import Formula
 from kcache_compiler.codegen.gemm.shape import Form
 
 
 @dataclass(frozen=True)
 class Part:
-    """An entry with the C ABI under a name of its own, and all that a kernel must know to enter it."""
+    """An entry with the C ABI under a name of its own, and all that a kernel must know to enter it.
+
+    Its open sizes are those of the kernel around it, which hands it its own.
+    """
 
     name: str
     object_code: bytes
     assembly: str
-    #: Bytes of workspace that it wants whoever calls, and for each worker after these.
-    fixed: int
-    scratch: int
+    #: Bytes of workspace that it wants whoever calls, a multiple of 64, and for each worker after these.
+    fixed: Formula
+    scratch: Formula
     #: Operations of its launches, and extent and grain of the one with the most slices.
     ops: tuple[str, ...]
     extent: str
@@ -30,14 +34,13 @@ class Part:
         return f"""
 llvm.func @{self.name}({pointers}) -> i32
 llvm.func internal @{self.name}_enter(%host: !llvm.ptr, %code: !llvm.ptr, %buffers: !llvm.ptr,
-    %workspace: !llvm.ptr) attributes {{passthrough = ["noinline", "nounwind"]}} {{
+    %sizes: !llvm.ptr, %workspace: !llvm.ptr) attributes {{passthrough = ["noinline", "nounwind"]}} {{
   %none = llvm.mlir.constant(0 : i32) : i32
-  %null = llvm.mlir.zero : !llvm.ptr
   %before = llvm.load %code : !llvm.ptr -> i32
   %failed = llvm.icmp "ne" %before, %none : i32
   llvm.cond_br %failed, ^done, ^enter
 ^enter:
-  %ran = llvm.call @{self.name}(%buffers, %null, %workspace, %host) : ({pointers}) -> i32
+  %ran = llvm.call @{self.name}(%buffers, %sizes, %workspace, %host) : ({pointers}) -> i32
   llvm.store %ran, %code : i32, !llvm.ptr
   llvm.br ^done
 ^done:

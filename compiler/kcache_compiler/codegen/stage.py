@@ -56,6 +56,8 @@ class Unit:
     calls_math: bool = False
     launches: list[Launch] = field(default_factory=list[Launch])
     workspace: Formula = 0
+    #: Of the workspace, the bytes of each worker.
+    scratch: Formula = 0
     #: Of a kernel for a GPU: its launches, and comparisons that must hold before the first.
     gpu_launches: list[GpuLaunch] = field(default_factory=list[GpuLaunch])
     checks: tuple[str, ...] = ()

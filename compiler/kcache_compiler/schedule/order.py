@@ -33,6 +33,8 @@ def _order(generic: mlir.Op, places: dict[mlir.Value, int]) -> bool:
     body = mlir.operations(block)
     if len(body) != 2 or len(generic.operands) != 3 or mlir.name_of(body[0]) not in _TURNS:
         return False
+    if len(generic.results) != 1:  # a scan, whose second operand is what it has so far
+        return False
     first, second, _ = block.arguments
     read = list(body[0].operands)
     if first.type != second.type or read not in ([first, second], [second, first]):
