@@ -1,11 +1,20 @@
-"""Programs that write to their arguments or buffers: refused, unless what they write is what was there."""
+"""Programs that do more than give results: refused, unless what they write is what was there."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import Any
 
-from kcache_grpc.errors import ArgumentError
+from kcache_grpc.errors import ArgumentError, UnsupportedOp
+
+
+def refuse_effects(graph: Any) -> None:
+    """Raise ``UnsupportedOp`` for operations that may stop a program, or print."""
+    for node in graph.nodes:
+        if node.op == "call_function" and str(node.target) == "with_effects":
+            op = f"torch.{node.args[1]}".removesuffix(".default")
+            reason = "it has an effect beside its results, as an error or a print, and kernels have none"
+            raise UnsupportedOp(f"unsupported op {op}: {reason}", op=op)
 
 
 def refuse_mutation(program: Any) -> None:

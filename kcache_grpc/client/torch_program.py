@@ -15,7 +15,7 @@ from typing import Any
 
 from kcache_grpc.client.torch_decompositions import decompositions, refuse_bag_places
 from kcache_grpc.client.torch_indices import count_from_the_end, count_truths
-from kcache_grpc.client.torch_mutation import refuse_mutation
+from kcache_grpc.client.torch_mutation import refuse_effects, refuse_mutation
 from kcache_grpc.client.torch_sizes import (
     OpenAxis,
     at_sizes,
@@ -54,6 +54,7 @@ def torch_program(exported: Any) -> tuple[bytes, BoundArguments]:
         warnings.simplefilter("ignore")
         refuse_bag_places(exported.graph)
         program = _decomposed(exported)
+        refuse_effects(program.graph)
         refuse_mutation(program)
         refuse_counted(program.graph)
         count_from_the_end(program.graph)

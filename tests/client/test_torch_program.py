@@ -266,6 +266,12 @@ def test_sizes_that_elements_decide_are_refused(function: Any, name: str) -> Non
         torch_program(export(function, X))
 
 
+def test_effects_are_refused() -> None:
+    square = torch.eye(3) * 2
+    with pytest.raises(UnsupportedOp, match=r"torch\.aten\._linalg_check_errors: it has an effect"):
+        torch_program(export(torch.linalg.inv, square))
+
+
 def test_sizes_as_inputs_and_results_are_refused() -> None:
     rows = torch.export.Dim("rows")
     exported = export(lambda x: (x, x.shape[0]), X, dynamic_shapes=(({0: rows},),))

@@ -62,9 +62,15 @@ def _polygamma(site: Site) -> Native | None:
             first = site.elementwise("polygamma", [site.number(1.0), wide])
             found = site.elementwise("select", [below, site.number(math.nan), first])
         else:
-            factor = math.copysign(math.exp(math.lgamma(n + 1)), n % 2 - 0.5)
+            factor = math.copysign(_factorial(n, site.element), n % 2 - 0.5)
             found = _scaled(site, _hurwitz(site, site.number(n + 1.0), wide), factor)
     return site.result(site.narrowed(found))
+
+
+def _factorial(n: int, element: str) -> float:
+    """Infinite where the element type has no such number."""
+    found = math.lgamma(n + 1)
+    return math.exp(found) if found < (709.0 if element == "f64" else 88.7) else math.inf
 
 
 def _next_after(site: Site) -> Native:
