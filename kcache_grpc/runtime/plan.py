@@ -12,7 +12,7 @@ from kcache_grpc.model.expression import evaluate
 from kcache_grpc.model.manifest import Manifest
 from kcache_grpc.runtime._abi import CData, Library, ffi
 from kcache_grpc.runtime.dtypes import numpy_dtype
-from kcache_grpc.runtime.library import error_of
+from kcache_grpc.runtime.library import SIZES_DISAGREE, error_of
 from kcache_grpc.runtime.memory import Workspaces
 from kcache_grpc.runtime.native_threads import NativeThreads
 from kcache_grpc.runtime.outputs import Outputs
@@ -75,6 +75,8 @@ class Plan:
         self.outputs = Outputs(layout, constants, recycled_outputs())
         self._dims = ffi.new("int64_t[]", list(symbols.values())) if symbols else ffi.NULL
         self._workspace_bytes = evaluate(manifest.workspace_bytes, {**symbols, "workers": workers})
+        if self._workspace_bytes < 0:  # as some buffer in it has: the kernel would refuse such sizes
+            raise error_of(manifest, SIZES_DISAGREE, symbols)
         self._workspaces = workspaces
         self._threads = threads
         self._host = threads.host(workers) if workers > 1 else ffi.NULL

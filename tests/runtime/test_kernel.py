@@ -14,6 +14,7 @@ import pytest
 from kcache_grpc.errors import ArgumentError, IntegrityError, KcacheError, NotFound
 from kcache_grpc.model.target import CpuTarget
 from kcache_grpc.runtime import Kernel
+from kcache_grpc.runtime.memory import shared_workspaces
 from tests.runtime.c_kernels import ADD, copy_of, make, shared_object
 
 SHAPE = (4, 8)
@@ -159,6 +160,17 @@ def test_sizes_that_only_the_kernel_can_compare(warm):
     for _ in range(3):
         with pytest.raises(ArgumentError, match=says):
             kernel(np.ones((7, 4), np.float32), np.ones((4, 5), np.float32))
+
+
+def test_sizes_that_make_a_workspace_of_less_than_nothing():
+    """As buffers of ``s0 - 2`` rows do: the kernel means nothing at such sizes, no memory is asked for."""
+    body = "RUN { if (dims[0] < 2) return 1; *(int64_t *)buffers[1] = dims[0]; return 0; }"
+    kernel = make(body, ["f32[s0]"], ["i64[]"], symbols=[("s0", 0, 0)], workspace="s0*800 + -1600")
+    shared_workspaces.cache_clear()  # what calls before left is enough for anything
+    for size in (1, 0, 1):
+        with pytest.raises(ArgumentError, match=f"do not fit .*: axis 0 of argument 0 is {size}"):
+            kernel(np.ones(size, np.float32))
+    assert [kernel(np.ones(size, np.float32))[0] for size in (2, 3)] == [2, 3]
 
 
 def test_guards_and_products_are_checked_before_the_call():
