@@ -42,7 +42,8 @@ def quantize(d: Draw) -> None:
         scale = d.type(x_type)
     else:
         scale = d.type(scale_type, _WIDE)
-    d.add(d.random.choice([0.25, 0.5, 1.0, 0.1], dims).astype(dtype_of(scale)))
+    scales = [1, 2, 4] if scale == "int32" else [0.25, 0.5, 1.0, 0.1]
+    d.add(d.random.choice(scales, dims).astype(dtype_of(scale)))
     result = d.type(d.schema.inputs[2].type_str, (*_INTEGERS, *NARROW_FLOATS[:-1]))
     if d.version < 21 or d.coin(0.6):
         floats = result in NARROW_FLOATS  # whose zero points are constants

@@ -52,8 +52,14 @@ def encode(e: Emitter, number: mlir.Value, element: str, computed: bool = False)
     return e.to_byte(code, "i8")
 
 
-def rounded(e: Emitter, number: mlir.Value, element: str) -> mlir.Value:
-    """The f32 that a small float has and that is nearest: what ``decode`` makes of ``encode``."""
+def rounded(e: Emitter, number: mlir.Value, element: str, above_zero: bool = False) -> mlir.Value:
+    """The f32 that a small float has and that is nearest: what ``decode`` makes of ``encode``.
+
+    ``above_zero``: where it is 0, that stands for a number too small for f32.
+    """
+    if above_zero:
+        bits = e.bits_of(number)
+        number = e.float_of(_either(e, _is(e, "EQ", bits, 0), 1, bits))
     if element == POWERS:
         return decode(e, encode(e, number, element), element)
     form = FORMATS[element]
@@ -77,9 +83,9 @@ def rounded(e: Emitter, number: mlir.Value, element: str) -> mlir.Value:
     return e.float_of(_either(e, _is(e, "GT", size, _INFINITY), none, found))
 
 
-def computed(e: Emitter, a: mlir.Value, b: mlir.Value, element: str, op: str) -> mlir.Value:
+def computed(e: Emitter, a: mlir.Value, b: mlir.Value, element: str, op: str, above_zero: bool) -> mlir.Value:
     """What an operation of scalars makes of two f32, rounded."""
-    return rounded(e, mlir.value(f"arith.{op}", [a, b], a.type), element)
+    return rounded(e, mlir.value(f"arith.{op}", [a, b], a.type), element, above_zero)
 
 
 def _bits_of(number: float) -> int:

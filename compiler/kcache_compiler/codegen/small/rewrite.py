@@ -15,7 +15,7 @@ from kcache_compiler.codegen.small import codec
 from kcache_compiler.codegen.small.bitcast import bitcast
 from kcache_compiler.codegen.small.constant import constant_bytes
 from kcache_compiler.codegen.small.convert import converted
-from kcache_compiler.codegen.small.formats import FLOATS, FORMATS, INTEGERS, MENTION, carrier, width
+from kcache_compiler.codegen.small.formats import FLOATS, FORMATS, INTEGERS, MENTION, POWERS, carrier, width
 from kcache_compiler.codegen.small.operations import (
     ASSERTED,
     AT_ONCE,
@@ -33,6 +33,7 @@ from kcache_compiler.codegen.small.products import multiplied
 from kcache_compiler.codegen.small.values import Values, apply, encoded, held, like, rounded, small, wrapped
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.package.target import Device
 
 
 def hold_small_elements(unit: Unit) -> None:
@@ -213,11 +214,18 @@ class _Rewriting:
             return
         if name in AT_ONCE and elements <= set(FLOATS) and not mlir.among_scalars():
             operands = [self.values.wide(one) for one in op.operands]
-            made = apply(codec.computed, operands, "f32", elements.pop(), AT_ONCE[name])
+            (element,) = elements
+            facts = (element, AT_ONCE[name], self._above_zero(name, element))
+            made = apply(codec.computed, operands, "f32", *facts)
             self.values.set_wide(op.results[0], made)
             self.dead.append(op)
             return
         self._replaced(op, wide=True, exact=name in EXACT or _keeps(name, elements))
+
+    def _above_zero(self, name: str, element: str) -> bool:
+        """Whether what is 0 in f32 is not: products and quotients of powers of two go further down."""
+        products = element == POWERS and name in ("stablehlo.multiply", "stablehlo.divide")
+        return products and not isinstance(self.unit.target, Device)
 
     def _on_bits(self, op: mlir.Op, name: str) -> None:
         """Operations for which the bits above those of the element must be zero."""
@@ -258,7 +266,8 @@ class _Rewriting:
             elif exact:
                 self.values.set_wide(before, after)
             else:
-                self.values.set_wide(before, rounded(after, element))
+                above_zero = self._above_zero(mlir.name_of(op), element)
+                self.values.set_wide(before, rounded(after, element, above_zero))
         self.dead.append(op)
 
     def _region(self, block: mlir.Block, wide: bool) -> None:

@@ -90,9 +90,9 @@ def encoded(wide: mlir.Value, element: str, computed: bool = False) -> mlir.Valu
     return apply(codec.encode, [wide], "i8", element, computed, width=width)
 
 
-def rounded(wide: mlir.Value, element: str) -> mlir.Value:
-    """The numbers of the small type nearest to f32, as f32."""
-    return apply(codec.rounded, [wide], "f32", element)
+def rounded(wide: mlir.Value, element: str, above_zero: bool = False) -> mlir.Value:
+    """The numbers of the small type nearest to f32, as f32; ``above_zero``: 0 is what f32 cannot hold."""
+    return apply(codec.rounded, [wide], "f32", element, above_zero)
 
 
 def wrapped(number: mlir.Value, element: str) -> mlir.Value:
