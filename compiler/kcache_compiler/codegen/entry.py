@@ -148,7 +148,7 @@ def build_entry(unit: Unit) -> None:
     outlines = [one for _, outlined in launches for one in (outlined, *outlined.after)]
     for outlined in outlines:
         _record(unit, outlined)
-    workspace = plan(main, shapes, [generics for generics, _ in launches], spared)
+    workspace = plan(main, shapes, [generics for generics, _ in launches], spared, counted=True)
     scratch, shared = _most([one.scratch for one in outlines]), _most([one.shared for one in outlines])
     if any(launch.part for launch in outlines):
         shared = apply("roundup", shared, ALIGNMENT)  # a part's workspace ends where that of workers begins

@@ -16,7 +16,7 @@ from typing import Any
 
 from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.formula import Formula, add, apply, mul, product
-from kcache_compiler.codegen.polynomial import normal, settled
+from kcache_compiler.codegen.polynomial import normal, polynomial, settled
 from kcache_compiler.codegen.shape import Shapes
 
 ALIGNMENT = 64
@@ -31,11 +31,16 @@ class Plan:
 
 
 def plan(
-    main: mlir.Op, shapes: Shapes, launches: Sequence[Sequence[mlir.Op]] = (), spared: Sequence[mlir.Op] = ()
+    main: mlir.Op,
+    shapes: Shapes,
+    launches: Sequence[Sequence[mlir.Op]] = (),
+    spared: Sequence[mlir.Op] = (),
+    counted: bool = False,
 ) -> Plan:
     """Give every ``memref.alloc`` of ``main`` a place, but for those in ``spared``.
 
     The operations of one launch run interleaved: what one of them touches lives through all of them.
+    ``counted``: no place has less than 0 bytes, nor at sizes that are refused: ``main`` itself reads there.
     """
     statements = mlir.operations(mlir.block_of(main))
     position = _Positions({statement: number for number, statement in enumerate(statements)})
@@ -49,7 +54,7 @@ def plan(
     ]
     for (first, last), alloc in sorted(lives, key=lambda entry: entry[0][0]):
         placed.append((alloc, slots.place(_bytes_of(alloc, shapes), first, last)))
-    sizes = [aligned(size) for size in slots.sizes]
+    sizes = [aligned(_at_least_none(size) if counted else size) for size in slots.sizes]
     offsets = ends([0, *sizes[:-1]])
     return Plan([(alloc, offsets[slot]) for alloc, slot in placed], _sum(Counter(sizes)))
 
@@ -59,6 +64,13 @@ class _Positions(dict[Any, int]):
 
     def __missing__(self, operation: mlir.Op) -> int:
         return self[operation.operation.parent.operation]
+
+
+def _at_least_none(size: Formula) -> Formula:
+    terms = polynomial(size)
+    if terms is not None and all(coefficient > 0 for coefficient in terms.values()):
+        return size
+    return apply("max", size, 0)
 
 
 def aligned(size: Formula) -> Formula:
