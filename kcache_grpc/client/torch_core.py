@@ -36,6 +36,7 @@ def rows() -> dict[Any, Any]:
         aten._adaptive_avg_pool3d.default: _adaptive_avg_pool3d,
         aten._adaptive_avg_pool2d_backward.default: _adaptive_avg_pool2d_backward,
         aten.avg_pool2d_backward.default: _avg_pool2d_backward,
+        aten.convolution.default: _transposed,
         aten.max_pool2d_with_indices_backward.default: _max_pool2d_backward,
     }
 
@@ -210,6 +211,29 @@ def _avg_pool2d_backward(
         counts = [end - start for start, end in (padded if count_include_pad else windows)]
         grad = _spread(grad, axis, windows, counts if divisor_override is None else None, size)
     return grad if divisor_override is None else grad / divisor_override
+
+
+def _transposed(
+    x: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+) -> Any:
+    """Behind each axis another number of zeros: torch-mlir mixes the axes up. They are padded afterwards."""
+    torch: Any = import_module("torch")
+    if not transposed or len(set(output_padding)) < 2:
+        return NotImplemented
+    none = [0] * len(output_padding)
+    pads = [*padding] * (len(none) // len(padding))
+    whole = torch.convolution(x, weight, None, stride, none, dilation, True, none, groups)
+    margins = [(-pad, behind - pad) for pad, behind in zip(pads, output_padding, strict=True)]
+    found = torch.constant_pad_nd(whole, [margin for both in reversed(margins) for margin in both])
+    return found if bias is None else found + bias.reshape(-1, *(1,) * len(none))
 
 
 def _spread(

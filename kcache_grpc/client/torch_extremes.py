@@ -12,6 +12,8 @@ def rows() -> dict[Any, Any]:
     """ATen operation -> what it is replaced by."""
     aten: Any = import_module("torch").ops.aten
     return {
+        aten.adaptive_max_pool2d.default: _adaptive(2),
+        aten.adaptive_max_pool3d.default: _adaptive(3),
         aten.max_pool2d_with_indices.default: _max_pool2d,
         aten.max_pool3d_with_indices.default: _max_pool3d,
     }
@@ -43,6 +45,48 @@ def _max_pool3d(
         return _pooled(x, 3, *given)
     found = _pooled(x.to(torch.int32), 3, *given)
     return found if found is NotImplemented else (found[0].to(x.dtype), found[1])
+
+
+def _adaptive(rank: int) -> Any:
+    """Extremes of windows whose sizes differ: the last element of the short ones comes more than once."""
+
+    def decomposed(x: Any, output_size: Sequence[Any]) -> Any:
+        torch: Any = import_module("torch")
+        sizes = x.shape[-rank:]
+        if not all(type(size) is int for size in (*sizes, *output_size)) or 0 in (*sizes, *output_size):
+            return NotImplemented
+        if rank == 2 and all(size % out == 0 for size, out in zip(sizes, output_size, strict=True)):
+            return NotImplemented
+        windows, flat = x, torch.arange(sizes.numel()).reshape(sizes)
+        for axis in range(rank):
+            index = _window_places(torch, sizes[axis], output_size[axis])
+            windows, flat = (_picked(whole, axis - rank, index) for whole in (windows, flat))
+        order = [*range(0, 2 * rank, 2), *range(1, 2 * rank, 2)]
+        outer = x.dim() - rank
+        rows = windows.permute(*range(outer), *(outer + at for at in order)).flatten(outer + rank)
+        places = flat.permute(order).flatten(rank).expand(rows.shape)
+        value, at = torch.max(rows, -1)
+        if x.is_floating_point():  # the last one of those that are NaN
+            last = rows.shape[-1] - 1 - torch.argmax(torch.isnan(rows).flip(-1).to(torch.int32), -1)
+            at = torch.where(torch.isnan(value), last, at)
+        return value, torch.gather(places, -1, at.unsqueeze(-1)).squeeze(-1)
+
+    return decomposed
+
+
+def _window_places(torch: Any, size: int, out: int) -> Any:
+    """A row of places for each window."""
+    start = torch.arange(out) * size // out
+    end = ((torch.arange(out) + 1) * size + out - 1) // out
+    longest = max(-(-(i + 1) * size // out) - i * size // out for i in range(out))
+    return torch.minimum(start.unsqueeze(1) + torch.arange(longest), end.unsqueeze(1) - 1)
+
+
+def _picked(whole: Any, axis: int, index: Any) -> Any:
+    """An axis as two: windows, and places in them."""
+    axis += whole.dim()
+    found = whole.index_select(axis, index.reshape(-1))
+    return found.reshape(*whole.shape[:axis], *index.shape, *whole.shape[axis + 1 :])
 
 
 class _Axis(NamedTuple):

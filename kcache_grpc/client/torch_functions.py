@@ -209,6 +209,7 @@ def _scalar_tensor(
 
 def _addbmm(x: Any, y: Any, z: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     torch: Any = import_module("torch")
+    beta, alpha = _factors(x, beta, alpha)
     total = torch.bmm(_wide_float(y), _wide_float(z)).sum(0).to(x.dtype)
     total = total if alpha == 1 else total * alpha
     return total.expand(x.shape) if beta == 0 else (x if beta == 1 else x * beta) + total
@@ -216,12 +217,18 @@ def _addbmm(x: Any, y: Any, z: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
 
 def _addmv(x: Any, matrix: Any, vector: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     torch: Any = import_module("torch")
+    beta, alpha = _factors(x, beta, alpha)
     total = torch.mv(_wide_float(matrix), _wide_float(vector))
     total = total if alpha == 1 else total * alpha
     if beta == 0:
         return total.to(x.dtype)
     wide = _wide_float(x)
     return ((wide if beta == 1 else wide * beta) + total).to(x.dtype)
+
+
+def _factors(x: Any, *numbers: Any) -> list[Any]:
+    """Of integers whole numbers, without their fraction."""
+    return [int(number) if _is_counted(x) else number for number in numbers]
 
 
 def _wide_float(x: Any) -> Any:

@@ -17,7 +17,7 @@ from tests.torch_ops.judge import judge
 #: What is drawn -> the pairs of operation and dtype.
 KINDS = {
     "samples": samples.pairs,
-    "planted": samples.pairs,
+    "planted": samples.planted_pairs,
     "mixed": mixed.pairs,
     "edges": edges.pairs,
     "core": core.pairs,

@@ -7,9 +7,10 @@ samples``, all of each. Nothing in them may be wrong.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,10 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "pytorch-core.md"
 _HEAD = """# ATen's core set
 
 The operations that PyTorch tags as its core set (`torch.Tag.core`), each called with operands of ten dtypes:
-exported, compiled, and compared with eager mode. *Has none*: eager mode, or the export, refuses that dtype.
-*Samples*: how many of PyTorch's own samples of its operations, of those that are right, have the operation.
-Made by
+exported, compiled, and compared with eager mode. Only operands of floats change their dtype: what takes
+complex numbers, indices or numbers of Python is called with the same ones. *Has none*: eager mode, or the
+export, refuses that dtype. *Samples*: how many of PyTorch's own samples of its operations, of those that are
+right, have the operation before composite ones are taken apart. Made by
 
 ```
 python -m tests.torch_ops --draw core --record core.jsonl  # --seconds N ends it; called again it goes on
@@ -38,6 +40,7 @@ def page(cases: Iterable[dict[str, Any]]) -> str:
     """The text. Raises ``SystemExit`` where a case is missing, or wrong."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
     samples: Counter[str] = Counter()
+    others: list[dict[str, Any]] = []
     for case in cases:
         if case["outcome"] in BAD:
             raise SystemExit(f"{case['outcome']}: {case['op']} {case['dtype']}: {case['reason']}")
@@ -45,6 +48,7 @@ def page(cases: Iterable[dict[str, Any]]) -> str:
             found[case["op"]][case["dtype"]] = case["outcome"]
         else:
             samples.update(case["classes"])
+            others.append(case)
     missing = [pair for pair in core.pairs() if pair[1] not in found[pair[0]]]
     if missing:
         raise SystemExit(f"{len(missing)} are missing: {missing[:5]}")
@@ -64,6 +68,8 @@ def page(cases: Iterable[dict[str, Any]]) -> str:
         "| operation | because |",
         "| --- | --- |",
         *(f"| `{name}` | {why} |" for name, why in sorted(core.NONE.items())),
+        "",
+        *_refused(others),
     ]
     return _HEAD + "\n".join(lines) + "\n"
 
@@ -71,6 +77,30 @@ def page(cases: Iterable[dict[str, Any]]) -> str:
 def _row(name: str, outcomes: dict[str, str], samples: int) -> str:
     kinds = (_dtypes(outcomes, outcome) for outcome in ("right", "refused", "no-oracle"))
     return f"| `{name}` | {' | '.join(kinds)} | {samples or ''} |"
+
+
+def _refused(samples: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """What the samples are refused for, the most frequent first."""
+    counts = Counter(case["outcome"] for case in samples)
+    reasons = Counter(_reason(case) for case in samples if case["outcome"] == "refused")
+    yield "## PyTorch's samples"
+    yield ""
+    yield f"Of {len(samples)} samples {counts['right']} are right, and {counts['refused']} refused by name."
+    yield f"{counts['no-oracle']} have no oracle: PyTorch refuses them, or a result is no tensor."
+    yield ""
+    yield "| samples | refused for |"
+    yield "| --- | --- |"
+    for count in sorted(set(reasons.values()), reverse=True):
+        names = sorted(name for name, times in reasons.items() if times == count)
+        yield f"| {count} | {', '.join(names)} |"
+
+
+def _reason(case: dict[str, Any]) -> str:
+    found = re.search(r"unsupported op torch\.([\w.]+)", case["reason"])
+    if found:
+        return f"`{found[1].removesuffix('.default')}`"
+    changes = "the program changes" in case["reason"]
+    return "writes to its arguments" if changes else case["reason"].partition(": ")[2].partition(":")[0]
 
 
 def _dtypes(outcomes: dict[str, str], outcome: str) -> str:

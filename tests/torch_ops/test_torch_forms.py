@@ -206,6 +206,9 @@ def test_vectors_and_copies() -> None:
         (X.nan_to_num(3, 5), X),
         addmv=lambda x, y: torch.addmv(x[:, 0], x, x[0], beta=2, alpha=3),
         only=lambda x, y: torch.addmv(y[:, 1], x, x[0], beta=0),
+        fractions=lambda x, y: torch.addmv(
+            x[:, 0].to(torch.int64), x.to(torch.int64), x[0].to(torch.int64), beta=1.6, alpha=0.4
+        ),
         product=lambda x, y: torch.cumprod(x[0, 0], 0),
         parts=lambda x, y: torch.ops.aten.unbind_copy.int(x, 1)[2],
     )
@@ -221,6 +224,29 @@ def test_extremes_of_volumes(dtype: Any) -> None:
             places=lambda x, up=up: functional.max_pool3d(x, 2, 2, ceil_mode=up, return_indices=True)[1],
             spread=lambda x, up=up: functional.max_pool3d(x, 2, (3, 2, 1), 0, (1, 2, 1), up),
         )
+
+
+def test_extremes_of_windows_that_differ() -> None:
+    x = torch.arange(2 * 7 * 6 * 5).mul(37).remainder(101).reshape(1, 2, 7, 6, 5).to(torch.float32)
+    x[0, 1, 2, :2] = float("nan")
+    check(
+        (x, x[0]),
+        volumes=lambda x, y: functional.adaptive_max_pool3d(x, (3, 4, 2)),
+        places=lambda x, y: functional.adaptive_max_pool3d(x, (2, 6, 7), return_indices=True)[1],
+        areas=lambda x, y: functional.adaptive_max_pool2d(y, (4, 2), return_indices=True)[1],
+        more=lambda x, y: functional.adaptive_max_pool2d(y, (8, 3)),
+        rows=lambda x, y: functional.adaptive_max_pool1d(y[0], 2, return_indices=True)[1],
+    )
+
+
+def test_transposed_convolutions_whose_axes_differ() -> None:
+    x, w = torch.linspace(-1, 2, 96).reshape(1, 4, 4, 6), torch.linspace(2, -1, 144).reshape(4, 3, 4, 3)
+    check(
+        (x, w, torch.tensor([0.5, -1.0, 2.0])),
+        plain=lambda x, w, b: functional.conv_transpose2d(x, w, b, (2, 3), (1, 0), (0, 2)),
+        spread=lambda x, w, b: functional.conv_transpose2d(x, w, None, (2, 3), (0, 1), (1, 2), 1, (2, 1)),
+        grouped=lambda x, w, b: functional.conv_transpose2d(x, w, None, 2, 0, (1, 0), 2),
+    )
 
 
 def test_means_of_windows() -> None:
