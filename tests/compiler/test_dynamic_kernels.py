@@ -113,7 +113,8 @@ def test_kernels_of_given_sizes_give_the_same_bits(program: OpenProgram) -> None
 @pytest.mark.long
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_kernels_of_twenty_given_sizes_give_the_same_bits(program: OpenProgram) -> None:
-    assert _same_bits(program, _tuples(program, 20)[:20]) >= min(15, 9 ** len(program.sizes))
+    tuples = _tuples(program, 20)[:20]  # fewer of one open axis
+    assert _same_bits(program, tuples) >= 3 * len(tuples) // 4
 
 
 def _named(name: str) -> OpenProgram:

@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from tests.onnx_models.node_tests import Outcome, outcomes
+from tests.onnx_models.node_tests import ROUNDED, Outcome, outcomes
 
 #: Cases of this toolchain's onnx package that were right when this was written.
-_RIGHT = 1294
+_RIGHT = 1290
 
 
 @pytest.mark.long
@@ -17,6 +17,7 @@ _RIGHT = 1294
 def test_operators_compute_what_the_standard_says() -> None:
     found: list[Outcome] = list(outcomes())
     assert [o for o in found if o.how == "wrong"] == []
+    assert {o.name for o in found if o.how == "rounded"} <= ROUNDED
     assert all(o.why for o in found if o.how != "ok")
     counts = Counter(o.how for o in found)
     assert counts["ok"] >= _RIGHT, counts

@@ -141,3 +141,15 @@ def test_values_of_another_element_are_refused_where_the_definition_multiplies()
     made = _of("Attention", 24, *parts, np.ones((1, 2, 3, 2), np.float32), softmax_precision=1)
     found = judge(made)
     assert (found.outcome, "onnx.Attention" in found.reason) == ("refused", True)
+
+
+@pytest.mark.parametrize(("element", "unit"), [("float16", 2.0**-11), ("bfloat16", 2.0**-8)])
+def test_attention_of_halves_is_rounded_once_but_for_its_weights(element: str, unit: float) -> None:
+    """Scores of a hundred and more have errors of a tenth and more in halves, and weights as many."""
+    generator = np.random.default_rng(3)
+    q, k, v = (generator.uniform(0.5, 4, (1, 2, 6, 64)).astype(dtype_of(element)) for _ in range(3))
+    (found,) = kernel_results(_of("Attention", 23, q, k, v))
+    scores = (q.astype("f8") @ k.astype("f8").swapaxes(2, 3)) / 8
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    wanted = powers / powers.sum(-1, keepdims=True) @ v.astype("f8")
+    np.testing.assert_allclose(found.astype("f8"), wanted, rtol=2.5 * unit)

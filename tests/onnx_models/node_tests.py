@@ -17,11 +17,20 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 from onnx.backend.test.case.node import collect_testcases
+from onnx.reference import ReferenceEvaluator
 
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.errors import CompilerError, UnsupportedOp
 from kcache_compiler.types import Canonical, CompileOptions
 from tests.compiler.codegen_harness import NUMPY, Kernel
+
+#: Cases whose own outputs were rounded on the way, in f16 or in sums of f32: ours are out of tolerance.
+ROUNDED = frozenset(
+    [
+        *("test_attention_4d_causal_fp16", "test_attention_4d_gqa_causal_nonpad_decode_fp16"),
+        *("test_dft_inverse", "test_dft_inverse_opset19"),
+    ]
+)
 
 #: Inputs that may become initializers where an operator needs a constant: no larger than shapes are.
 _SMALL = 16
@@ -35,7 +44,11 @@ _INTEGERS = ("int4", "uint4", "int2", "uint2")
 
 
 class Outcome(NamedTuple):
-    """``how``: ok, refused (a typed error), not compiled (it has a spec), wrong, or other values."""
+    """``how``: ok, rounded, refused (a typed error), not compiled (it has a spec), wrong, or other values.
+
+    ``rounded`` is out of the case's own tolerance, and no farther from what its model gives in f64 than the
+    case's own outputs are, which were rounded on the way, or two units in the last place.
+    """
 
     name: str
     op: str
@@ -70,7 +83,10 @@ def outcome(case: Any) -> Outcome:
         return Outcome(name, op, domain, "not compiled", str(error))
     constants = [np.frombuffer(c.content, NUMPY[c.type.dtype]).reshape(c.type.dims) for c in found.constants]
     got = kernel(*map(carried, inputs), *constants)
-    why = _difference([narrow(a, b) for a, b in zip(got, outputs, strict=True)], outputs, case)
+    shown = [narrow(a, b) for a, b in zip(got, outputs, strict=True)]
+    why = _difference(shown, outputs, case.rtol, case.atol)
+    if why and _is_rounded(made, inputs, shown, outputs):
+        return Outcome(name, op, domain, "rounded", why)
     return Outcome(name, op, domain, "wrong" if why else "ok", why)
 
 
@@ -129,7 +145,8 @@ def _canonical(made: onnx.ModelProto, inputs: list[Any]) -> tuple[Canonical, lis
     return canonicalize(made.SerializeToString(), "onnx"), rest
 
 
-def _difference(got: Sequence[Any], want: Sequence[Any], case: Any) -> str:
+def _difference(got: Sequence[Any], want: Sequence[Any], rtol: float, atol: float) -> str:
+    """How results differ; of bf16 two units in the last place are none, as the package's runner has it."""
     for i, (a, b) in enumerate(zip(got, want, strict=True)):
         if a.shape != b.shape or a.dtype != b.dtype:
             return f"output {i} is {a.dtype}{list(a.shape)} and should be {b.dtype}{list(b.shape)}"
@@ -140,12 +157,27 @@ def _difference(got: Sequence[Any], want: Sequence[Any], case: Any) -> str:
                 return f"output {i} differs: {a.reshape(-1)[:8]} should be {b.reshape(-1)[:8]}"
             continue
         wide = np.complex128 if b.dtype.kind == "c" else np.float64
-        narrow = b.dtype.itemsize == 2
-        rtol, atol = (2e-2, 2e-2) if narrow else (max(case.rtol, 1e-4), max(case.atol, 1e-5))
         x, y = a.astype(wide), b.astype(wide)
-        if not np.allclose(x, y, rtol=rtol, atol=atol, equal_nan=True):
+        relative = max(rtol, 2**-6) if b.dtype.name == "bfloat16" else rtol
+        if not np.allclose(x, y, rtol=relative, atol=atol, equal_nan=True):
             return f"output {i} differs by {np.nanmax(np.abs(x - y))}"
     return ""
+
+
+def _is_rounded(
+    model: onnx.ModelProto, inputs: Sequence[Any], got: Sequence[Any], want: Sequence[Any]
+) -> bool:
+    """Whether results are as near to the model's in f64 as the case's own, or two units in the last place."""
+    if any(array.dtype.name not in ("float16", "float32") for array in want):
+        return False
+    wide = [array.astype(np.float64) if array.dtype.kind == "f" else array for array in inputs]
+    feeds = {info.name: array for info, array in zip(model.graph.input, wide, strict=True)}
+    exact = ReferenceEvaluator(model).run(None, feeds)
+    for ours, theirs, truth in zip(got, want, map(np.asarray, exact), strict=True):
+        units = np.abs(ours - truth) / np.spacing(np.abs(truth).astype(theirs.dtype)).astype(np.float64)
+        if np.abs(ours - truth).max() > np.abs(theirs - truth).max() and units.max() > 2:
+            return False
+    return True
 
 
 def main() -> int:

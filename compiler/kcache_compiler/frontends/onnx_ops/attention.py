@@ -10,6 +10,7 @@ from kcache_compiler.frontends.onnx_ops.emit import Value, known
 from kcache_compiler.frontends.onnx_ops.site import Results, Site, legalizes
 
 _RARE_INPUT = 6
+_HALVES = ("bf16", "f16")
 
 
 @legalizes(Attention=25)
@@ -27,10 +28,8 @@ def attention(n: Site) -> Results | None:
         offset = n[4].dims[2]
         k, v = b.concatenate([n[4], k], 2), b.concatenate([n[5], v], 2)
     present = [k, v]
-    scale = math.sqrt(n.float("scale", 1 / math.sqrt(q.dims[3] or 1)))
     k, v = _repeated(n, k, q.dims[1]), _repeated(n, v, q.dims[1])
-    q, k = b.scalar("multiply", q, scale), b.scalar("multiply", k, scale)
-    scores = b.dot(q, k, ([0, 1], [0, 1]), ([3], [3]))
+    scores = _scores(n, q, k)
     cap = n.float("softcap", 0.0)
     if cap:
         scores = b.scalar("multiply", b.unary("tanh", b.scalar("divide", scores, cap)), cap)
@@ -62,6 +61,16 @@ def _repeated(n: Site, x: Value, heads: int) -> Value:
     return n.b.reshape(wide, (x.dims[0], heads, *x.dims[2:]))
 
 
+def _scores(n: Site, q: Value, k: Value) -> Value:
+    """Return scaled products of queries and keys; those of halves in f32, where weights are computed, too."""
+    b, scale = n.b, n.float("scale", 1 / math.sqrt(q.dims[3] or 1))
+    if q.element in _HALVES:
+        sums = b.dot(b.convert(q, "f32"), b.convert(k, "f32"), ([0, 1], [0, 1]), ([3], [3]))
+        return b.scalar("multiply", sums, scale)
+    q, k = (b.scalar("multiply", x, math.sqrt(scale)) for x in (q, k))
+    return b.dot(q, k, ([0, 1], [0, 1]), ([3], [3]))
+
+
 def _weights(n: Site, scores: Value, offset: int) -> Value:
     """Return the softmax of masked scores; a row that sees nothing is zero."""
     b = n.b
@@ -77,12 +86,13 @@ def _weights(n: Site, scores: Value, offset: int) -> Value:
     if mask is not None and mask.element == "i1":
         seen = mask if seen is None else b.binary("and", seen, mask)
     elif mask is not None:
-        scores = b.binary("add", scores, mask)
+        scores = b.binary("add", scores, b.convert(mask, "f32") if mask.element in _HALVES else mask)
     if seen is not None:
         scores = b.select(seen, scores, nothing)
     top = b.reduce("maximum", scores, [3], keep=True)
     powers = b.unary("exponential", b.binary("subtract", scores, top))
     weights = b.binary("divide", powers, b.reduce("add", powers, [3], keep=True))
+    weights = b.convert(weights, n[0].element)
     if mask is None:
         return weights
     blind = b.compare("EQ", top, b.full(-math.inf, top.element, top.dims))
