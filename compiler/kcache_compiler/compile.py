@@ -42,6 +42,7 @@ from kcache_compiler.codegen.small.rewrite import hold_small_elements
 from kcache_compiler.codegen.stage import Passes, Rewrite, Stage, Unit, run
 from kcache_compiler.codegen.threads import may_use_threads, pool_object, pool_text_digest
 from kcache_compiler.codegen.tune import TUNE
+from kcache_compiler.collector import collector_paused
 from kcache_compiler.errors import InvalidProgram, UnsupportedOp
 from kcache_compiler.package import elf
 from kcache_compiler.package.isa import required_features
@@ -226,6 +227,7 @@ def lower_until(
         yield unit.module
 
 
+@collector_paused()
 def compile_spec(
     spec_text: str,
     arg_spec: ArgSpec,

@@ -63,6 +63,24 @@ def test_constants_of_a_chain_have_few_readers_each_before_bufferization_and_are
         assert len(names) == len(set(names))
 
 
+def test_what_says_a_window_has_few_readers_each_before_bufferization() -> None:
+    with lower_until(*_rendered("reduce_window", 3 * READERS), TARGET, "bufferize") as module:
+        empty = mlir.named(module, "tensor.empty")
+        assert len(empty) >= 3
+        assert all(len(list(mlir.uses(op.results[0]))) <= READERS for op in empty)
+
+
+def test_operations_that_read_from_within_are_told_apart_by_what_they_read() -> None:
+    """Else the toolchain compares the bodies of all pairs of them."""
+    program = _rendered("concatenate", 2 * READERS)
+    with lower_until(*program, TARGET, "simplify") as module:
+        ops = mlir.named(module, "linalg.generic")
+        told = {mlir.int_of(op.attributes["kcache.reads"]) for op in ops}
+        assert len(told) == len(ops) >= 2 * READERS
+    with lower_until(*program, TARGET, "bufferize") as module:
+        assert "kcache.reads" not in mlir.whole_text(mlir.main_function(module))
+
+
 def test_what_an_operation_has_of_others_before_it_takes_an_index_in_is_copied_by_none() -> None:
     """A product of all pairs reads its factors in two orders: the index of one is turned around."""
     kind, pairs = "tensor<4x4xf32>", "lhs_batching_dimensions = [0, 1], rhs_batching_dimensions = [1, 0]"

@@ -112,6 +112,14 @@ def test_a_long_quantized_chain_computes_what_its_parts_do(kind: str) -> None:
     assert once(x, w, *others)[0].tobytes() == expected.tobytes()
 
 
+def test_a_place_may_be_turned_around_any_number_of_times() -> None:
+    kernel = Kernel(_compiled("reverse", 1001))
+    random = np.random.default_rng(17)
+    x, w = (random.normal(size=(8, 8)).astype(np.float32) for _ in range(2))
+    found = kernel(x, w, *_others(random))[0]
+    assert found.tobytes() == Kernel(_compiled("reverse", 1))(x, w, *_others(random))[0].tobytes()
+
+
 @pytest.mark.parametrize("kind", ["cosine", "remainder"])
 def test_code_grows_no_faster_than_a_chain(kind: str) -> None:
     few, many = _compiled(kind, FEW), _compiled(kind, 4 * FEW)

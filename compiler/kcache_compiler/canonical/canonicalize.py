@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 
 from kcache_compiler.canonical.builder import FinishedRegion
 from kcache_compiler.canonical.graph import DYNAMIC, Graph, ValueType
@@ -17,6 +15,7 @@ from kcache_compiler.canonical.shapes import Shapes
 from kcache_compiler.canonical.sizes import evaluate, is_symbolic, size_text
 from kcache_compiler.canonical.spec_text import write_spec
 from kcache_compiler.canonical.stablehlo_import import StablehloImporter
+from kcache_compiler.collector import collector_paused
 from kcache_compiler.errors import InvalidProgram, LimitExceeded, UnsupportedOp
 from kcache_compiler.frontends import Limits, Program, read_program
 from kcache_compiler.frontends import context as mlir
@@ -41,21 +40,7 @@ _DEFAULT_LIMITS = Limits()
 _ROUNDS = 3
 
 
-@contextmanager
-def _collector_paused() -> Generator[None]:
-    """Pause the collector of reference cycles, which would look through a growing graph again and again: a
-    fifth of the time, for nothing. Threads may overlap: whoever pauses it lets it go on.
-    """
-    running = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if running:
-            gc.enable()
-
-
-@_collector_paused()
+@collector_paused()
 def canonicalize(
     program: Source,
     format: str,

@@ -160,15 +160,19 @@ def _plain_dims(index_map: Any, count: int) -> tuple[int | None, ...]:
 
 
 def _dims_in(expression: Any, count: int) -> set[int]:
-    match mlir.affine_parts(expression):
-        case ("dim", position):
-            return {position}
-        case ("constant", _):
-            return set()
-        case (_, left, right):
-            return _dims_in(left, count) | _dims_in(right, count)
-        case _:
-            return set(range(count))
+    found: set[int] = set()
+    waiting = [expression]
+    while waiting:
+        match mlir.affine_parts(waiting.pop()):
+            case ("dim", position):
+                found.add(position)
+            case ("constant", _):
+                pass
+            case (_, left, right):
+                waiting += (left, right)
+            case _:
+                return set(range(count))
+    return found
 
 
 def _checks(bounds: list[tuple[Any, Formula]], sizes: list[Formula], shapes: Shapes) -> tuple[Check, ...]:

@@ -448,9 +448,22 @@ def same_block(a: Op, b: Op) -> bool:
     return a.operation.block == b.operation.block
 
 
+def comes_before(a: Op, b: Op) -> bool:
+    """``a`` stands before ``b``, which is in the same block."""
+    return a.operation.is_before_in_block(b.operation)
+
+
 def within(operation: Op, parent: Op) -> bool:
     """``operation`` stands directly in a region of ``parent``."""
     return operation.operation.parent.operation == parent.operation
+
+
+def within_block(operation: Op, block: Block) -> Op:
+    """The operation of ``block`` that has ``operation`` in its regions, or is it."""
+    inner = operation.operation
+    while inner.block != block:
+        inner = inner.parent.operation
+    return inner
 
 
 def element_of(kind: Type) -> Type:

@@ -8,7 +8,7 @@ from kcache_compiler.codegen.blocks import BLOCK, MANY, cut_blocks
 from kcache_compiler.codegen.forward import forward_results
 from kcache_compiler.codegen.generic import copies_to_generics, hoist_sizes
 from kcache_compiler.codegen.legalize.control import plain_branch_layouts
-from kcache_compiler.codegen.links import LINKS, cut_links
+from kcache_compiler.codegen.links import LINKS, cut_links, tell_reads
 from kcache_compiler.codegen.llvmir import EMISSION, assemble, assembles, emit_assembly, emit_object, optimize
 from kcache_compiler.codegen.numerics import relax
 from kcache_compiler.codegen.parts import lay_out_parts
@@ -20,8 +20,14 @@ from kcache_compiler.package.cpus import tuning_for
 from kcache_compiler.schedule.choices import parse_choices
 from kcache_compiler.schedule.fuse import unshare
 
+
+def _pass_destinations(unit: Unit) -> None:
+    signature.pass_destinations(unit)
+    tell_reads(unit)
+
+
 BUFFERIZE: tuple[Stage, ...] = (
-    Rewrite("destinations", signature.pass_destinations),
+    Rewrite("destinations", _pass_destinations),
     Passes("simplify", "canonicalize,cse"),
     Rewrite("own-destinations", unshare),
     Rewrite("links", cut_links, f"chains of {LINKS}"),

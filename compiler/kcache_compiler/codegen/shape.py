@@ -194,22 +194,34 @@ def _kept_axes(operation: mlir.Op) -> list[int]:
 
 
 def affine(expression: Any, dims: int, codes: SizeCodes) -> tuple[list[Formula], Formula]:
-    """Coefficients and constant of a linear affine expression; raises ``UnsupportedOp`` for others."""
-    match mlir.affine_parts(expression):
+    """Coefficients and constant of a linear affine expression; raises ``UnsupportedOp`` for others.
+
+    Left operands are as deep as reversals that follow each other, right ones are not.
+    """
+    whole = expression
+    outer: list[tuple[str, Any]] = []
+    while (parts := mlir.affine_parts(expression)) and parts[0] in ("add", "mul"):
+        outer.append((parts[0], parts[2]))
+        expression = parts[1]
+    by_axis: list[Formula] = [0] * dims
+    constant: Formula = 0
+    match parts:
         case ("constant", number):
-            return [0] * dims, codes(number)
+            constant = codes(number)
         case ("dim", position):
-            return [int(axis == position) for axis in range(dims)], 0
-        case ("add", lhs, rhs):
-            (left, a), (right, b) = affine(lhs, dims, codes), affine(rhs, dims, codes)
-            return [add(x, y) for x, y in zip(left, right, strict=True)], add(a, b)
-        case ("mul", lhs, rhs):
-            (left, a), (right, b) = affine(lhs, dims, codes), affine(rhs, dims, codes)
-            if not any(right):
-                return [mul(x, b) for x in left], mul(a, b)
+            by_axis[position] = 1
         case _:
-            pass
-    raise UnsupportedOp("linalg.generic", f"indexing expression {expression}")
+            raise UnsupportedOp("linalg.generic", f"indexing expression {whole}")
+    for kind, right in reversed(outer):
+        factors, number = affine(right, dims, codes)
+        if kind == "add":
+            by_axis = [add(x, y) for x, y in zip(by_axis, factors, strict=True)]
+            constant = add(constant, number)
+        elif any(factors):
+            raise UnsupportedOp("linalg.generic", f"indexing expression {whole}")
+        else:
+            by_axis, constant = [mul(x, number) for x in by_axis], mul(constant, number)
+    return by_axis, constant
 
 
 def linear(

@@ -41,9 +41,7 @@ def _start(generic: mlir.Op) -> mlir.Op | None:
     users = list(dict.fromkeys(user for user, _ in mlir.uses(target)))
     if any(not mlir.same_block(user, generic) for user in users):
         return None
-    order = mlir.operations(generic.operation.block)
-    place = order.index(generic)
-    earlier = [user for user in users if order.index(user) < place]
+    earlier = [user for user in users if mlir.comes_before(user, generic)]
     if len(earlier) != 1 or mlir.name_of(earlier[0]) != "linalg.generic" or not makes_zero(earlier[0]):
         return None
     return earlier[0] if list(earlier[0].operands)[-1] == target else None
