@@ -12,6 +12,7 @@ from kcache_grpc.client import (
     torch_elements,
     torch_extremes,
     torch_functions,
+    torch_grids,
     torch_means,
     torch_orders,
     torch_places,
@@ -55,15 +56,8 @@ def decompositions() -> dict[Any, Any]:
             if overload in table:
                 table[overload] = torch_elements.not_of_bytes(table[overload])
     for rows in (
-        *(
-            torch_functions,
-            torch_means,
-            torch_extremes,
-            torch_places,
-            torch_orders,
-            torch_elements,
-            torch_core,
-        ),
+        *(torch_functions, torch_means, torch_extremes, torch_grids, torch_places, torch_orders),
+        *(torch_elements, torch_core),
     ):
         for operation, row in rows.rows().items():
             table[operation] = torch_elements.first_of(row, table[operation]) if operation in table else row

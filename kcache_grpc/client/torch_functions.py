@@ -17,6 +17,7 @@ def rows() -> dict[Any, Any]:
     )
     return {
         aten.isclose.default: _isclose,
+        aten._softmax_backward_data.default: _softmax_backward,
         aten.hypot.default: _hypot,
         aten.angle.default: _angle,
         aten.polar.default: _polar,
@@ -121,6 +122,12 @@ def _isclose(x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: 
     allowed = atol + (rtol * other).abs()
     actual = ((x.to(torch.get_default_dtype()) if x.dtype == torch.bool else x) - other).abs()
     return close | (torch.isfinite(actual) & (actual <= allowed))
+
+
+def _softmax_backward(grad: Any, output: Any, dim: int, dtype: Any) -> Any:
+    """With one product for both terms, as eager mode: two that are infinite would cancel."""
+    given, found = _wide(grad), _wide(output)
+    return ((given - (given * found).sum(dim, True)) * found).to(dtype)
 
 
 def _hypot(x: Any, y: Any) -> Any:

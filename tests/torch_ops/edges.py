@@ -147,7 +147,8 @@ def _with_numbers() -> dict[str, Callable[[Any], Any]]:
     for name in ("add", "mul", "div", "pow", "eq", "lt", "ge", "remainder", "fmod", "floor_divide", "sub"):
         for number in _NUMBERS:
             made[f"{name} {number}"] = lambda x, name=name, number=number: getattr(torch, name)(x, number)
-    for name in ("fmod 0.5", "fmod -0.5"):  # of the greatest numbers eager mode gives NaN
+    for name in (f"{name} {number}" for name in ("fmod", "remainder") for number in (0.5, -0.5)):
+        # of the greatest numbers eager mode gives NaN
         made[name] = lambda x, function=made[name]: function(x.clamp(-1e4, 1e4))
     for number in _NUMBERS:
         made[f"{number} pow"] = lambda x, number=number: torch.pow(number, x)

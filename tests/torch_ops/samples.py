@@ -97,9 +97,15 @@ _PLANTED = (float("nan"), float("inf"), float("-inf"), -0.0, 0.0, 1e-40, 100.0)
 
 
 def planted_pairs() -> list[tuple[str, str]]:
-    """Without Fourier transforms: which sums of infinities are NaN is a matter of their order."""
-    floats = ("f32", "bf16")
-    return [(name, dtype) for name, dtype in pairs() if dtype in floats and not name.startswith("fft.")]
+    """Without Fourier transforms: which sums of infinities are NaN is a matter of their order; and without
+    conversions to integers, of NaN not defined.
+    """
+    left_out = ("fft.", "byte", "char", "short", "int", "long")
+    return [
+        (name, dtype)
+        for name, dtype in pairs()
+        if dtype in ("f32", "bf16") and (not name.startswith(left_out) or name == "inner")
+    ]
 
 
 def planted(given: Sample, seed: int) -> Sample:

@@ -239,6 +239,35 @@ def test_extremes_of_windows_that_differ() -> None:
     )
 
 
+@pytest.mark.parametrize("align", [True, False])
+def test_samples_of_grids(align: bool) -> None:
+    x = torch.linspace(-1, 2, 60).reshape(1, 2, 5, 6)
+    grid = (torch.arange(40).mul(7).remainder(23) / 8 - 1.4).reshape(1, 4, 5, 2)
+    corner = x.clone()
+    corner[0, :, 0, 0] = torch.tensor([float("nan"), float("inf")])
+
+    def sampled(mode: str, padding: str) -> Function:
+        return lambda x, y, grid: (
+            functional.grid_sample(x, grid, mode, padding, align),
+            functional.grid_sample(y, grid, mode, padding, align),
+        )
+
+    for mode in ("bilinear", "nearest", "bicubic"):
+        for padding in ("zeros", "border", "reflection"):
+            found, _ = judge(Sample(sampled(mode, padding), (x, corner, grid)))
+            assert found.outcome == "right", (mode, padding, found.reason)
+
+
+def test_gradients_of_softmax() -> None:
+    grad = torch.tensor([[1.0, float("inf"), 0.5], [float("nan"), 1.0, 2.0], [1.0, -2.0, 3.0]])
+    backward = torch.ops.aten._softmax_backward_data.default
+    check(
+        (grad, torch.softmax(grad.nan_to_num(1, 2), 1)),
+        rows=lambda x, y: backward(x, y, 1, torch.float32),
+        columns=lambda x, y: backward(x, y, 0, torch.float32),
+    )
+
+
 def test_transposed_convolutions_whose_axes_differ() -> None:
     x, w = torch.linspace(-1, 2, 96).reshape(1, 4, 4, 6), torch.linspace(2, -1, 144).reshape(4, 3, 4, 3)
     check(
