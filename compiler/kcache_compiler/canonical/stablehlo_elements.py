@@ -13,6 +13,8 @@ from kcache_compiler.canonical.linalg_import import lift
 from kcache_compiler.canonical.native_types import is_plain
 from kcache_compiler.canonical.ops import ELEMENTWISE
 from kcache_compiler.canonical.rewrites import Site, simplest
+from kcache_compiler.errors import InvalidProgram
+from kcache_compiler.frontends import context as mlir
 from kcache_compiler.frontends.context import Native
 from kcache_compiler.frontends.limits import Limits, check
 from kcache_compiler.frontends.program import Program
@@ -80,7 +82,7 @@ class ElementsImporter(Importer):
         if not self._plain(scope, operands, types):
             return self.generic(scope, operation, operands, types)
         direction = _enumerator(operation.attributes["comparison_direction"])
-        kind = _enumerator(optional(operation.attributes, "compare_type"))
+        kind = _compare_type(operation, scope.builder.viewed_type(operands[0]).element)
         return self._comparison(scope, direction, kind, operands, types[0])
 
     def _comparison(
@@ -120,10 +122,12 @@ class ElementsImporter(Importer):
         for ref, dims in zip(operands, shapes, strict=True):
             numpy_like = range(len(type.dims or ()) - len(dims), len(type.dims or ()))
             where = tuple(given) if given is not None and len(dims) < largest else tuple(numpy_like)
+            if any(size not in (1, (type.dims or ())[at]) for size, at in zip(dims, where, strict=True)):
+                raise _invalid(operation, f"shape {list(dims)} is not broadcast to {list(type.dims or ())}")
             shaped.append(Ref(ref.node, ref.result, broadcast_in_dim(ref.view, where, type.dims or ())))
         if op == "compare":
             direction = _enumerator(operation.attributes["comparison_direction"])
-            kind = _enumerator(optional(operation.attributes, "compare_type"))
+            kind = _compare_type(operation, scope.builder.viewed_type(operands[0]).element)
             return self._comparison(scope, direction, kind, shaped, type)
         return self._build(
             scope, f"chlo.{op}" if f"stablehlo.{op}" not in ELEMENTWISE else op, "", type, shaped
@@ -187,6 +191,20 @@ class ElementsImporter(Importer):
 def optional(attributes: Native, name: str) -> Native:
     """Return an attribute, or None: the native mappings have no common ``get``."""
     return attributes[name] if name in attributes else None  # noqa: SIM401
+
+
+def _compare_type(operation: Native, element: str) -> str:
+    """The attribute, which must be one for the elements; nothing where there is none."""
+    kind = _enumerator(optional(operation.attributes, "compare_type"))
+    whole, floats = element.startswith(("i", "ui")), element.startswith(("f", "bf"))
+    if (whole and kind in ("FLOAT", "TOTALORDER")) or (floats and kind in ("SIGNED", "UNSIGNED")):
+        raise _invalid(operation, f"compare_type {kind} is not for elements of {element}")
+    return kind
+
+
+def _invalid(operation: Native, reason: str) -> InvalidProgram:
+    where = mlir.describe_location(operation.location)
+    return InvalidProgram(f"{operation.name}{' at ' + where if where else ''}: {reason}")
 
 
 def _enumerator(attribute: Native) -> str:
