@@ -14,7 +14,7 @@ from importlib.metadata import version
 #: bytes test in tests/compiler/test_codegen_golden.py says when.
 CODE_VERSION = 15
 #: The same, where only kernels for GPUs change; tests/compiler/gpu/test_golden.py says when.
-GPU_CODE_VERSION = 5
+GPU_CODE_VERSION = 6
 
 
 @functools.cache

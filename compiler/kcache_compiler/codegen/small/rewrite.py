@@ -33,7 +33,6 @@ from kcache_compiler.codegen.small.products import multiplied
 from kcache_compiler.codegen.small.values import Values, apply, encoded, held, like, rounded, small, wrapped
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.errors import UnsupportedOp
-from kcache_compiler.package.target import Device
 
 
 def hold_small_elements(unit: Unit) -> None:
@@ -215,17 +214,12 @@ class _Rewriting:
         if name in AT_ONCE and elements <= set(FLOATS) and not mlir.among_scalars():
             operands = [self.values.wide(one) for one in op.operands]
             (element,) = elements
-            facts = (element, AT_ONCE[name], self._above_zero(name, element))
+            facts = (element, AT_ONCE[name], _above_zero(name, element))
             made = apply(codec.computed, operands, "f32", *facts)
             self.values.set_wide(op.results[0], made)
             self.dead.append(op)
             return
         self._replaced(op, wide=True, exact=name in EXACT or _keeps(name, elements))
-
-    def _above_zero(self, name: str, element: str) -> bool:
-        """Whether what is 0 in f32 is not: products and quotients of powers of two go further down."""
-        products = element == POWERS and name in ("stablehlo.multiply", "stablehlo.divide")
-        return products and not isinstance(self.unit.target, Device)
 
     def _on_bits(self, op: mlir.Op, name: str) -> None:
         """Operations for which the bits above those of the element must be zero."""
@@ -266,7 +260,7 @@ class _Rewriting:
             elif exact:
                 self.values.set_wide(before, after)
             else:
-                above_zero = self._above_zero(mlir.name_of(op), element)
+                above_zero = _above_zero(mlir.name_of(op), element)
                 self.values.set_wide(before, rounded(after, element, above_zero))
         self.dead.append(op)
 
@@ -278,6 +272,11 @@ class _Rewriting:
             if small(value.type):
                 form = self.values.wide if wide else self.values.bytes_of
                 last.operands[position] = form(value)
+
+
+def _above_zero(name: str, element: str) -> bool:
+    """Whether what is 0 in f32 is not: products and quotients of powers of two go further down."""
+    return element == POWERS and name in ("stablehlo.multiply", "stablehlo.divide")
 
 
 def _shifted(operands: list[mlir.Value], byte: mlir.Value, element: str) -> mlir.Value:
