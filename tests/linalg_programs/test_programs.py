@@ -13,6 +13,11 @@ def test_random_programs_are_right(number: int) -> None:
     assert judge(1, number) == Verdict("right")
 
 
+def test_a_choice_that_has_become_one_branch_compiles() -> None:
+    """A pass drops the result of an ``scf.if`` and its other branch with it."""
+    assert judge(2302, 72) == Verdict("right")
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(20))
 def test_many_random_programs_are_right(block: int) -> None:

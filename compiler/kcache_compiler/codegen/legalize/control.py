@@ -175,6 +175,8 @@ def _fresh_copy(value: mlir.Value) -> mlir.Value:
 def plain_branch_layouts(unit: Unit) -> None:
     """Drop the dynamic layout that bufferization gives to branches whose buffers are all contiguous."""
     for branches in mlir.named(unit.module, "scf.if", "scf.index_switch"):
+        if not len(branches.results):
+            continue  # it may have one branch only
         regions = range(len(branches.operation.regions))
         yields = [mlir.operations(mlir.block_of(branches, number))[-1] for number in regions]
         for position, result in enumerate(branches.results):
