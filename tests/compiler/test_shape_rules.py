@@ -311,6 +311,21 @@ CASES: dict[str, tuple[str, str, str, str, str]] = {
         "tensor<3xf32>",
         "i32[];f32[s0];f32[s0]",
     ),
+    "letters": (
+        "stablehlo.einsum",
+        "%x: tensor<2x3x3xf32>, %y: tensor<3x4xf32>",
+        '%r = "stablehlo.einsum"(%x, %y) <{einsum_config = "bij,jk->bk"}> : '
+        "(tensor<2x3x3xf32>, tensor<3x4xf32>) -> tensor<2x4xf32>",
+        "tensor<2x4xf32>",
+        "f32[s0,s1,s2];f32[s2,s3]",
+    ),
+    "a diagonal": (
+        "stablehlo.unary_einsum",
+        "%x: tensor<3x3xf32>",
+        '%r = "stablehlo.unary_einsum"(%x) <{einsum_config = "ii->i"}> : (tensor<3x3xf32>) -> tensor<3xf32>',
+        "tensor<3xf32>",
+        "f32[s0,s0]",
+    ),
     "cholesky": (
         "stablehlo.cholesky",
         "%x: tensor<2x4x4xf32>",

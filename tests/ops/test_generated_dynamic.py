@@ -123,6 +123,21 @@ def test_a_size_that_is_set_takes_the_first_elements() -> None:
         run(kernel, [x.tobytes(), y.tobytes()], [], (5, 6))
 
 
+def test_axes_of_one_letter_have_one_size() -> None:
+    text = """
+    func.func @main(%x: tensor<1x?xf32>, %y: tensor<?x5xf32>) -> tensor<1x5xf32> {
+      %r = "stablehlo.einsum"(%x, %y) <{einsum_config = "ij,jk->ik"}>
+        : (tensor<1x?xf32>, tensor<?x5xf32>) -> tensor<1x5xf32>
+      return %r : tensor<1x5xf32>
+    }"""
+    canonical, kernel = _compiled(text)
+    assert canonical.symbolic_args[0].dims[1] == canonical.symbolic_args[1].dims[0]
+    for n in (0, 1, 6):
+        x, y = np.arange(1, n + 1, dtype=np.float32), np.ones((n, 5), np.float32)
+        (made,) = run(kernel, [x.tobytes(), y.tobytes()], [], (n,))
+        assert np.frombuffer(made, np.float32).tolist() == [x.sum()] * 5
+
+
 def test_sizes_that_choose_between_open_ones_keep_their_choice() -> None:
     text = """
     func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kcache_compiler.canonical.graph import DYNAMIC
-from kcache_compiler.canonical.shapes.step import Step
+from kcache_compiler.canonical.shapes.step import Step, pinned
 from kcache_compiler.frontends.context import native_stablehlo
 
 
@@ -43,6 +43,18 @@ def _contract(
         loose = {at for at, (i, d) in enumerate(places) if d in step.loose_in[i]}
         loose -= {at for at, d in enumerate(batching[1]) if d not in step.loose_in[1]}
         step.loose_out = [frozenset(loose)]
+
+
+def einsum(step: Step) -> None:
+    """Dims of one letter agree; where there are dims without letters, all keep their sizes."""
+    if "." in step.attributes["einsum_config"].value:
+        pinned(step)
+        return
+    given, _, result = step.attributes["einsum_config"].value.replace(" ", "").partition("->")
+    letters: dict[str, int] = {}
+    for term, dims in zip([*given.split(","), result], [*step.operands, *step.results], strict=True):
+        for letter, dim in zip(term, dims, strict=True):
+            step.same(letters.setdefault(letter, dim), dim)
 
 
 def convolution(step: Step) -> None:
