@@ -136,11 +136,25 @@ def test_statistics_of_training_have_an_element_of_their_own() -> None:
     assert judge(made).outcome == "right"
 
 
+def test_statistics_of_halves_in_training_are_made_in_f32() -> None:
+    """Four numbers of 40,000 have a sum beyond f16, and their variance is, too."""
+    x = np.array([[[40_000, 20_000]], [[40_000, 60_000]]], np.float16)
+    ones = np.ones(1, np.float16)
+    made = _of("BatchNormalization", 15, x, ones, ones * 0, ones, ones, training_mode=1)
+    np.testing.assert_allclose(kernel_results(made)[0].reshape(-1), [0, -1.41421, 0, 1.41421], atol=1e-3)
+
+
 def test_values_of_another_element_are_refused_where_the_definition_multiplies() -> None:
     parts = [np.ones((1, 2, 3, 2), np.float16)] * 2
     made = _of("Attention", 24, *parts, np.ones((1, 2, 3, 2), np.float32), softmax_precision=1)
     found = judge(made)
     assert (found.outcome, "onnx.Attention" in found.reason) == ("refused", True)
+
+
+@pytest.mark.parametrize("element", ["float16", "float"])
+def test_a_scale_that_has_no_root_is_refused(element: str) -> None:
+    parts = [np.ones((1, 2, 3, 2), dtype_of(element))] * 3
+    assert judge(_of("Attention", 23, *parts, scale=-0.5)).outcome == "refused"
 
 
 @pytest.mark.parametrize(("element", "unit"), [("float16", 2.0**-11), ("bfloat16", 2.0**-8)])

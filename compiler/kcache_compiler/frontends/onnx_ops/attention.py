@@ -64,6 +64,8 @@ def _repeated(n: Site, x: Value, heads: int) -> Value:
 def _scores(n: Site, q: Value, k: Value) -> Value:
     """Return scaled products of queries and keys; those of halves in f32, where weights are computed, too."""
     b, scale = n.b, n.float("scale", 1 / math.sqrt(q.dims[3] or 1))
+    if scale < 0:
+        n.unsupported("a scale below zero, whose square root the definition takes")
     if q.element in _HALVES:
         sums = b.dot(b.convert(q, "f32"), b.convert(k, "f32"), ([0, 1], [0, 1]), ([3], [3]))
         return b.scalar("multiply", sums, scale)

@@ -43,10 +43,12 @@ def rms_normalization(n: Site) -> Value:
 @legalizes(BatchNormalization=15)
 def batch_normalization(n: Site) -> Results:
     b, x = n.b, n[0]
+    element = x.element
     epsilon, momentum = n.float("epsilon", 1e-5), n.float("momentum", 0.9)
     mean, variance = n[3], n[4]
     running: list[Value] = []
     if n.int("training_mode", 0):
+        x = b.convert(x, "f32") if element in ("f16", "bf16") else x  # whose sums leave the range of halves
         axes = [axis for axis in range(x.rank) if axis != 1]
         old = mean, variance  # of an element of their own
         mean = b.mean(x, axes)
@@ -68,7 +70,7 @@ def batch_normalization(n: Site) -> Results:
 
     y = b.binary("multiply", b.binary("subtract", x, channel(mean)), channel(inverse))
     y = b.binary("add", b.binary("multiply", y, channel(n[1])), channel(n[2]))
-    return [y, *running]
+    return [b.convert(y, element), *running]
 
 
 def _part(b: Build, x: Value, factor: float, element: str) -> Value:
