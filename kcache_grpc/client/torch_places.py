@@ -40,17 +40,21 @@ def _diagonal_scatter(x: Any, source: Any, offset: int = 0, dim1: int = 0, dim2:
 def _as_strided_scatter(x: Any, source: Any, size: Any, stride: Any, storage_offset: Any = None) -> Any:
     """Of elements that lie as their shape says, and strides that meet no element twice."""
     torch: Any = import_module("torch")
-    given = (*x.shape, *size, *stride, storage_offset or 0)
-    if not all(type(one) is int for one in given) or not x.is_contiguous():
+    given = (*x.shape, *size, *stride, storage_offset or 0, x.storage_offset())
+    if not all(type(one) is int for one in given) or not x.is_contiguous() or math.prod(size) > _MOST_PLACES:
         return NotImplemented
-    places = [storage_offset or 0]
+    # Eager mode counts an offset from where the memory begins, of a view, too.
+    first = 0 if storage_offset is None else storage_offset - x.storage_offset()
+    places = [first]
     for extent, step in zip(size, stride, strict=True):
         places = [place + index * step for place in places for index in range(extent)]
-    if len(set(places)) < len(places) or len(places) > _MOST_PLACES:
+    if len(set(places)) < len(places):
         return NotImplemented
     if not places:
         return x.clone()
-    index = torch.full((1,), storage_offset or 0)
+    if min(places) < 0 or max(places) >= x.numel():
+        return NotImplemented
+    index = torch.full((1,), first)
     for extent, step in zip(size, stride, strict=True):
         index = (index.unsqueeze(1) + torch.arange(extent) * step).reshape(-1)
     return torch.index_put(x.reshape(-1), (index,), source.reshape(-1)).reshape(x.shape)

@@ -106,6 +106,22 @@ def _assigned(x: Any, at: Any, value: Any) -> Any:
     return x
 
 
+@pytest.mark.parametrize("offset", [None, 6])
+def test_strides_of_a_view_count_from_its_memory(offset: int | None) -> None:
+    check(
+        (X.nan_to_num(3, 5).repeat(3, 1), torch.tensor([7.0, 8.0])),
+        view=lambda x, y: torch.as_strided_scatter(x[1:], y, (2,), (2,), offset),
+    )
+
+
+def test_strides_before_a_view_are_refused() -> None:
+    def before(x: Any, y: Any) -> Any:
+        return torch.as_strided_scatter(x[1:], y, (2,), (2,), 1)
+
+    found, _ = judge(Sample(before, (X.nan_to_num(3, 5), torch.tensor([7.0, 8.0]))))
+    assert found.outcome == "refused", found.reason
+
+
 def test_masked_writes() -> None:
     x = X.nan_to_num(3, 5)
     check(
