@@ -71,7 +71,7 @@ def _elementwise() -> list[Violation]:
         broken("compare", "C1 one element", "element types", "tensor<4xf32>; tensor<4xi32>", "comparison_direction = #stablehlo<comparison_direction EQ>", "tensor<4xi1>"),
         broken("compare", "C3 type of floats", "UNSIGNED|f32", "tensor<4xf32>; tensor<4xf32>", "comparison_direction = #stablehlo<comparison_direction EQ>, compare_type = #stablehlo<comparison_type UNSIGNED>", "tensor<4xi1>"),
         broken("compare", "C3 type of integers", "TOTALORDER|i32", "tensor<4xi32>; tensor<4xi32>", "comparison_direction = #stablehlo<comparison_direction LT>, compare_type = #stablehlo<comparison_type TOTALORDER>", "tensor<4xi1>"),
-        broken("chlo.broadcast_add", "shapes that broadcast", "[3]|[4]", "tensor<3xf32>; tensor<4xf32>", "", "tensor<4xf32>"),
+        broken("chlo.broadcast_add", "shapes that broadcast", "axis of 3|to 4", "tensor<3xf32>; tensor<4xf32>", "", "tensor<4xf32>"),
         broken("complex", "C2 parts", "complex", "tensor<4xf32>; tensor<4xf32>", "", "tensor<4xcomplex<f64>>"),
         broken("convert", "C1 one shape", "shape", "tensor<4xf32>", "", "tensor<5xi32>"),
         broken("is_finite", "C1 one shape", "shape", "tensor<4xf32>", "", "tensor<5xi1>"),

@@ -13,6 +13,7 @@ from kcache_compiler.canonical.linalg_import import lift
 from kcache_compiler.canonical.native_types import is_plain
 from kcache_compiler.canonical.ops import ELEMENTWISE
 from kcache_compiler.canonical.rewrites import Site, simplest
+from kcache_compiler.canonical.sizes import is_symbolic
 from kcache_compiler.errors import InvalidProgram
 from kcache_compiler.frontends import context as mlir
 from kcache_compiler.frontends.context import Native
@@ -117,14 +118,13 @@ class ElementsImporter(Importer):
             if not operation.name.startswith("chlo."):
                 raise self.unsupported(operation, "it broadcasts dimensions that are not static")
             return self.generic(scope, operation, operands, [type])
-        largest = max(map(len, shapes))
+        largest, whole = max(map(len, shapes)), type.dims or ()
         shaped: list[Ref] = []
         for ref, dims in zip(operands, shapes, strict=True):
-            numpy_like = range(len(type.dims or ()) - len(dims), len(type.dims or ()))
+            numpy_like = range(len(whole) - len(dims), len(whole))
             where = tuple(given) if given is not None and len(dims) < largest else tuple(numpy_like)
-            if any(size not in (1, (type.dims or ())[at]) for size, at in zip(dims, where, strict=True)):
-                raise _invalid(operation, f"shape {list(dims)} is not broadcast to {list(type.dims or ())}")
-            shaped.append(Ref(ref.node, ref.result, broadcast_in_dim(ref.view, where, type.dims or ())))
+            _check_broadcast(operation, dims, where, whole)
+            shaped.append(Ref(ref.node, ref.result, broadcast_in_dim(ref.view, where, whole)))
         if op == "compare":
             direction = _enumerator(operation.attributes["comparison_direction"])
             kind = _compare_type(operation, scope.builder.viewed_type(operands[0]).element)
@@ -200,6 +200,20 @@ def _compare_type(operation: Native, element: str) -> str:
     if (whole and kind in ("FLOAT", "TOTALORDER")) or (floats and kind in ("SIGNED", "UNSIGNED")):
         raise _invalid(operation, f"compare_type {kind} is not for elements of {element}")
     return kind
+
+
+def _check_broadcast(
+    operation: Native, dims: Sequence[int], where: Sequence[int], whole: Sequence[int]
+) -> None:
+    """Raise where ``dims`` cannot stand on axes ``where`` of ``whole``; open sizes are checked at calls."""
+    if len(where) != len(dims) or not set(where) <= set(range(len(whole))) or len(set(where)) < len(where):
+        raise _invalid(
+            operation, f"broadcast_dimensions {list(where)} do not place {len(dims)} axes in {len(whole)}"
+        )
+    for size, at in zip(dims, where, strict=True):
+        known = not is_symbolic(size) and not is_symbolic(whole[at])
+        if known and size not in (1, whole[at]):
+            raise _invalid(operation, f"an axis of {size} is not broadcast to {whole[at]}")
 
 
 def _invalid(operation: Native, reason: str) -> InvalidProgram:

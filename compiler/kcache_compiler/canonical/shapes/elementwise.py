@@ -97,6 +97,8 @@ def implicit_broadcast(step: Step) -> None:
     loose = set(range(len(result))) if step.plain else set[int]()
     for dims, own in zip(step.operands, step.loose_in, strict=True):
         targets = where if where and len(dims) < largest else range(len(result) - len(dims), len(result))
+        if len(targets) != len(dims) or not set(targets) <= set(range(len(result))):
+            return  # what reads the program refuses it, by name
         for d, target in enumerate(targets):
             if step.solver.size(dims[d]) == step.solver.size(result[target]) != DYNAMIC:
                 step.same(dims[d], result[target])
