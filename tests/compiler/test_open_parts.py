@@ -196,6 +196,30 @@ def test_parts_whose_attributes_are_sizes() -> None:
         assert isinstance(expected, bytes) == (size > 0)
 
 
+def _complex_windows(count: int) -> str:
+    """Sums of three numbers that begin with a constant; in f64, where they stay finite."""
+    kind, element = "tensor<?xcomplex<f64>>", "tensor<complex<f64>>"
+    lines = [
+        f'%v{n + 1} = "stablehlo.reduce_window"(%v{n}, %z) <{{window_dimensions = array<i64: 3>, '
+        f"padding = dense<1> : tensor<1x2xi64>}}> ({{\n"
+        f"^bb0(%p: {element}, %q: {element}):\n%s = stablehlo.add %p, %q : {element}\n"
+        f"stablehlo.return %s : {element}\n}}) : ({kind}, {element}) -> {kind}"
+        for n in range(count)
+    ]
+    head = f"func.func @main(%v0: {kind}) -> {kind} {{\n%z = stablehlo.constant dense<(0.0, 0.0)> : {element}"
+    return "\n".join([head, *lines, f"return %v{count} : {kind}\n}}"])
+
+
+def test_parts_of_complex_numbers() -> None:
+    short, long = (Kernel(_compiled(_complex_windows(count))) for count in (MORE // 2, MORE))
+    assert [_calls(one) for one in (short, long)] == [0, MORE]
+    for size in (0, 1, 2, 3, 64, 1009):
+        x = np.random.default_rng(size).normal(size=(size, 2)).view(np.complex128)[:, 0]
+        expected = _bits(short, 2, x)
+        assert isinstance(expected, bytes)
+        assert _bits(long, 1, x) == expected, size
+
+
 def test_parts_inside_of_a_loop() -> None:
     kind = "tensor<?x8xf32>"
     steps = "\n".join(

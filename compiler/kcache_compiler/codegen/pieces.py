@@ -47,7 +47,9 @@ class Piece:
     def elements(self) -> tuple[str, ...]:
         """Elements of its constants."""
         owners = [owner for owner in self._constants.values() if owner is not None]
-        return tuple(str(owner.attributes["value"]).rpartition(" : ")[0] for owner in owners)
+        # Of the text, as attributes of complex numbers cannot be asked for.
+        values = (mlir.local_text(owner).partition("value = ")[2] for owner in owners)
+        return tuple(value.partition(" : tensor<")[0] for value in values)
 
     def may_be_a_part(self) -> bool:
         """Whether all that comes and goes is elements in memory, of sizes that are known."""
