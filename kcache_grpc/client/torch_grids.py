@@ -62,7 +62,8 @@ def _within(torch: Any, coordinate: Any, size: int, padding: int, align: bool) -
         apart = (coordinate - low).abs()
         rest, turns = torch.fmod(apart, span), torch.floor(apart / span)
         coordinate = torch.where(torch.remainder(turns, 2) == 0, rest + low, span + low - rest)
-    return torch.clamp(coordinate, 0, size - 1)
+    # What is no number is at the first element, and so is a reflection of infinity.
+    return torch.where(torch.isnan(coordinate), 0.0, torch.clamp(coordinate, 0, size - 1))
 
 
 def _pixel(torch: Any, image: Any, column: Any, row: Any) -> Any:

@@ -274,6 +274,18 @@ def test_samples_of_grids(align: bool) -> None:
             assert found.outcome == "right", (mode, padding, found.reason)
 
 
+@pytest.mark.parametrize("padding", ["border", "reflection"])
+def test_places_of_images_that_are_no_numbers(padding: str) -> None:
+    none, far = float("nan"), float("inf")
+    grid = torch.tensor([[none, 0.3], [0.3, none], [far, 0.2], [-far, 0.2], [0.1, far], [1e9, 0.3]])
+    check(
+        (torch.linspace(-1, 2, 20).reshape(1, 1, 4, 5), grid[None, None]),
+        bilinear=lambda x, grid: functional.grid_sample(x, grid, "bilinear", padding, True),
+        nearest=lambda x, grid: functional.grid_sample(x, grid, "nearest", padding, False),
+        bicubic=lambda x, grid: functional.grid_sample(x, grid, "bicubic", padding, False),
+    )
+
+
 def test_gradients_of_softmax() -> None:
     grad = torch.tensor([[1.0, float("inf"), 0.5], [float("nan"), 1.0, 2.0], [1.0, -2.0, 3.0]])
     backward = torch.ops.aten._softmax_backward_data.default
