@@ -43,7 +43,7 @@ def test_places_may_name_an_axis_of_stated_size() -> None:
     np.testing.assert_array_equal(got, NUMBERS + NUMBERS[:, :1])
 
 
-@pytest.mark.parametrize("places", ["5", "0, 1"])
+@pytest.mark.parametrize("places", ["5", "0, 1", "-1"])
 def test_places_that_are_no_axes_are_refused(places: str) -> None:
-    with pytest.raises(InvalidProgram, match=r"chlo.broadcast_add.*broadcast_dimensions"):
+    with pytest.raises(InvalidProgram, match="broadcast_dimensions"):
         canonicalize(_sum("2x3", "3", "2x3", places), "stablehlo")

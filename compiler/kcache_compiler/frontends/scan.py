@@ -16,6 +16,8 @@ GRAPH_MAGIC = b"\n\x0fkcache.graph.v1"
 _STRINGS_AND_COMMENTS = re.compile(rb'"(?:[^"\\\n]|\\.)*"|//[^\n]*')
 #: A result with its operation; what a region binds (``%i = %0``) is not one. Strings are ``"`` here.
 _OPERATION = re.compile(rb'%[^\s=,()]+\s*=\s*["a-z]')
+#: Up to a number below zero.
+_PLACE_BELOW_ZERO = re.compile(rb"\bbroadcast_dimensions\s*=\s*array<\s*i64\s*:[\s\d,]*-")
 _ARROWS = (b"->", b"<=", b">=")
 _NOT_BRACKETS = bytes(b for b in range(256) if b not in b"()[]{}<>")
 _STEP = np.zeros(256, np.int8)
@@ -69,6 +71,16 @@ def _refuse_unclosed_resources(bare: bytes) -> None:
         )
 
 
+def _refuse_places_below_zero(bare: bytes) -> None:
+    """Raise for a broadcast to an axis below 0, with which the native verifier of CHLO crashes."""
+    found = _PLACE_BELOW_ZERO.search(bare)
+    if found is not None:
+        line = bare.count(b"\n", 0, found.end()) + 1
+        raise InvalidProgram(
+            f"line {line}: broadcast_dimensions has a number below 0: axes are counted from 0"
+        )
+
+
 def check_bytes(program: bytes, limits: Limits) -> None:
     """Raise on what no parser should be given: too large, empty, not text, too deep."""
     check("program size in bytes", len(program), limits.program_bytes)
@@ -89,5 +101,6 @@ def check_bytes(program: bytes, limits: Limits) -> None:
         raise InvalidProgram(f"the program text holds a NUL at byte {program.index(0)}")
     bare = bare_text(program)
     _refuse_unclosed_resources(bare)
+    _refuse_places_below_zero(bare)
     check("nesting of brackets", bracket_depth(bare), limits.bracket_depth)
     check("number of operations", operation_count(bare), limits.operations)
