@@ -78,7 +78,9 @@ def test_a_javascript_client_compiles_verifies_and_resumes(fetched: tuple[Path, 
     assert seen["origin"] == "ORIGIN_COMPILED"
     assert seen["status"] == "KERNEL_STATUS_FOUND"
     assert seen["same_manifest"]
-    assert len(seen["stages"]) > 3
+    assert seen["stages"][:3] == ["canonicalize", "store", "queued"]
+    assert seen["stages"][-1] == "publish"
+    assert len(seen["stages"]) > 5
 
 
 @pytest.mark.parametrize("threads", [{}, {"KERNEL_POOL": "1"}], ids=["its own", "the kernel's"])

@@ -24,7 +24,7 @@ from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2_grpc
 from kcache_grpc.service.supply import Supply, _Known
 from kcache_grpc.storage import open_store
 from tests.server import gated_jobs
-from tests.server.programs import add, compile_request, inline, kernels_request, result_of
+from tests.server.programs import add, compile_request, inline, kernels_request, result_of, stages_of
 from tests.server.running import Running, config_in, process, running
 
 COMPILED, JOINED, STORED = pb.ORIGIN_COMPILED, pb.ORIGIN_JOINED, pb.ORIGIN_STORED
@@ -222,7 +222,7 @@ def test_who_joins_sees_all_stages_and_a_caller_that_leaves_does_not_matter_to_t
         second = server.stub.CompileKernel(compile_request(inline(add(45))))
         stages: list[str] = []
         while "waiting" not in stages:
-            stages.append(next(second).stage.stage)
+            stages += stages_of([next(second)])
         first.cancel()
         (tmp_path / "gate" / "open").touch()
         assert result_of(second).origin == JOINED

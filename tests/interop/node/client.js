@@ -95,7 +95,11 @@ async function main() {
   if (!resumed.equals(shared)) throw new Error('the resumed download differs');
 
   fs.writeFileSync(path.join(outDir, 'kernel.so'), shared);
-  const stages = events.filter((event) => event.stage).map((event) => event.stage.stage);
+  // Stages that follow one another quickly share a message, or come with the result.
+  const stages = events.flatMap(({ stage, result: last }) => [
+    ...(stage || last || { earlier_stages: [] }).earlier_stages,
+    ...(stage ? [stage.stage] : []),
+  ]);
   const { payload } = found[0].manifest;
   console.log(JSON.stringify({
     key: result.key, origin: result.origin, stages, status: found[0].status,
