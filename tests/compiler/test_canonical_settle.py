@@ -57,3 +57,44 @@ def test_two_masks_that_agree_at_this_size_stay_two() -> None:
 return %a, %b : tensor<4xf32>, tensor<4xf32>"""
     text = spec(body, "%x: tensor<4xf32>, %y: tensor<4xf32>", "tensor<4xf32>, tensor<4xf32>")
     assert "arg a0 f32[s0]\narg a1 f32[s1]\n" in text
+
+
+def test_what_a_branch_reads_is_the_same_iota_inside_of_it() -> None:
+    """The sum with zero keeps the iota out of the branch until it is dropped."""
+    kept = """%z = stablehlo.constant dense<0> : tensor<3xi32>
+%i = stablehlo.iota dim = 0 : tensor<3xi32>
+%j = stablehlo.add %i, %z : tensor<3xi32>
+%c = stablehlo.convert %j : (tensor<3xi32>) -> tensor<3xui8>"""
+    inside = {
+        "outside": (kept, ""),
+        "inside": ("", kept),
+        "half": (kept.rpartition("\n")[0], kept.rpartition("\n")[2]),
+    }
+    specs = {
+        name: spec(
+            f"""{before}
+%r = "stablehlo.if"(%p) ({{
+{within}
+"stablehlo.return"(%c) : (tensor<3xui8>) -> ()
+}}, {{
+"stablehlo.return"(%x) : (tensor<3xui8>) -> ()
+}}) : (tensor<i1>) -> tensor<3xui8>
+return %r : tensor<3xui8>""",
+            "%p: tensor<i1>, %x: tensor<3xui8>",
+            "tensor<3xui8>",
+        )
+        for name, (before, within) in inside.items()
+    }
+    assert len(set(specs.values())) == 1
+
+
+def test_what_reads_an_iota_is_not_tied_by_another_that_does() -> None:
+    """The comparison tied the iota to the argument where both were read, and is gone."""
+    body = """%i = stablehlo.iota dim = 0 : tensor<3xi32>
+%p = stablehlo.compare LT, %i, %i : (tensor<3xi32>, tensor<3xi32>) -> tensor<3xi1>
+%s = stablehlo.select %p, %i, %i : tensor<3xi1>, tensor<3xi32>
+%n = stablehlo.negate %s : tensor<3xi32>
+%a = stablehlo.and %p, %x : tensor<3xi1>
+return %a, %n : tensor<3xi1>, tensor<3xi32>"""
+    text = spec(body, "%x: tensor<3xi1>", "tensor<3xi1>, tensor<3xi32>")
+    assert "negate %3[0] : i32[3]" in text

@@ -25,6 +25,7 @@ from kcache_compiler.canonical.graph import (
     whole,
 )
 from kcache_compiler.canonical.label import Group, Labelling, label, least_view
+from kcache_compiler.canonical.ops import is_written_again
 
 #: Operations whose operands may change places: exact in IEEE arithmetic too (which NaN a result is, is not
 #: specified).
@@ -82,11 +83,15 @@ class Builder:
         return self._leaf(leaf, _digest(("lifted", type)), _digest(("lifted", identity, type)), ())
 
     def capture(self, outer: Ref) -> Ref:
-        """Return a value of the parent's, inside. Constants are not captured but written again."""
+        """Return a value of the parent's, inside. Constants, iotas and views of these are not captured but
+        written again: the program that a spec is written out as has them inside, too.
+        """
         assert self.parent is not None
         node = self.parent.nodes[outer.node]
-        if node.op in ("constant", "arith.constant"):
-            inner = self.node(node.op, node.attributes, (), (), node.results)
+        if is_written_again(node, self.parent.nodes.__getitem__):
+            operands = tuple([self.capture(ref) for ref in node.operands])
+            group = self.parent.groups[outer.node]
+            inner = self.node(node.op, node.attributes, operands, (), node.results, group)
             return Ref(inner, 0, outer.view)
         leaf = Node("capture", f"{outer.node}.{outer.result}", (), (), (node.results[outer.result],))
         digest = _digest(("capture", self.parent.digests[outer.node], outer.result))

@@ -5,7 +5,7 @@ Node names are StableHLO's without the prefix; those of other dialects keep thei
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kcache_compiler.canonical.graph import Node, ValueType
 from kcache_compiler.frontends.legalize import NATIVE_CHLO
@@ -169,3 +169,22 @@ def is_elementwise(node: Node) -> bool:
 def is_structured(node: Node) -> bool:
     """Whether a node reduces over an index space of labels (not a StableHLO operation taken whole)."""
     return node.op in ("reduce", "dot_general") and "dimensions = [" in node.attributes
+
+
+#: Most operations between an iota or constant and a use of it that are written again for the use.
+WRITTEN_AGAIN = 8
+
+
+def is_written_again(node: Node, at: Callable[[int], Node]) -> bool:
+    """Whether a program has an operation once for each use (``tape.py``): a constant, an iota, or what a few
+    conversions and reshapes make of an iota or a constant of one element. ``at`` gives an operand's node.
+    """
+    steps = 0
+    while node.op in ("convert", "reshape") and steps < WRITTEN_AGAIN - 1:
+        node = at(node.operands[0].node)
+        steps += 1
+    if node.op == "iota":
+        return not node.operands
+    return node.op in ("constant", "arith.constant") and (
+        not steps or {0, 1}.issuperset(node.results[0].dims or ())
+    )

@@ -23,7 +23,7 @@ from kcache_compiler.canonical.graph import (
     spread_size,
 )
 from kcache_compiler.canonical.instantiate import evaluated_attributes, extent_content
-from kcache_compiler.canonical.ops import is_elementwise, is_structured
+from kcache_compiler.canonical.ops import is_elementwise, is_structured, is_written_again
 from kcache_compiler.canonical.reshape import read_groups
 from kcache_compiler.canonical.sizes import evaluate, factors, is_symbolic
 
@@ -59,6 +59,9 @@ def _may_have_twins(body: Region, sizes: Mapping[int, int]) -> bool:
 _Axis = tuple[tuple[int, int], ...]
 
 
+_PARAMETER = Node("parameter", "", (), (), ())
+
+
 class _Ties:
     """Union-find over the symbols in the sizes of axes."""
 
@@ -70,18 +73,27 @@ class _Ties:
         #: The symbol of each number.
         self.symbols: list[int] = []
         self.loose = False
+        #: Nodes that the program has once for each use: what shows them shares no axes.
+        self.again: set[int] = set()
 
     def hold(self) -> bool:
         """Whether every symbol is one class that an argument is in."""
         body = self.body
         for type in (*body.params, *body.captures):
             self.axes.append([self._new(type)])
-        for node in body.nodes:
+        base = len(self.axes)
+        for index, node in enumerate(body.nodes, base):
+            if is_written_again(node, lambda i: body.nodes[i - base] if i >= base else _PARAMETER):
+                self.again.add(index)
+                self.axes.append([])
+                continue
             own = [self._new(type) for type in node.results]
             self.axes.append(own)
             self._node(node, own)
         for ref in body.results:
-            self.loose = self.loose or any(e < 0 and is_symbolic(spread_size(e)) for e in ref.view)
+            shown = body.viewed_type(ref).dims or ()
+            free = [size for e, size in zip(ref.view, shown, strict=True) if e < 0 or ref.node in self.again]
+            self.loose = self.loose or any(map(is_symbolic, free))
         if self.loose:
             return False
         read: dict[int, int] = {}
@@ -120,7 +132,11 @@ class _Ties:
 
     def _shown(self, refs: Sequence[Ref], dim: int) -> list[_Axis]:
         """Return the axes that values show as one dim."""
-        return [self.axes[ref.node][ref.result][entry] for ref in refs if (entry := ref.view[dim]) >= 0]
+        return [
+            self.axes[ref.node][ref.result][entry]
+            for ref in refs
+            if (entry := ref.view[dim]) >= 0 and ref.node not in self.again
+        ]
 
     def _node(self, node: Node, own: Sequence[list[_Axis]]) -> None:
         if is_elementwise(node):
@@ -140,7 +156,7 @@ class _Ties:
         kept = [label for label in range(rank) if label not in reduced]
         for label in range(rank):
             axes = self._shown(inputs, label)
-            if not axes and is_symbolic(spread_size(inputs[0].view[label])):
+            if not axes and is_symbolic((self.body.viewed_type(inputs[0]).dims or ())[label]):
                 self.loose = True
             if label in kept:
                 axes += [result[kept.index(label)] for result in own]

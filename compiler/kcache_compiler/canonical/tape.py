@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from kcache_compiler.canonical.graph import ValueType
 from kcache_compiler.canonical.native_types import TypeReader
-from kcache_compiler.canonical.ops import TERMINATORS
+from kcache_compiler.canonical.ops import TERMINATORS, WRITTEN_AGAIN
 from kcache_compiler.errors import InvalidProgram, UnsupportedOp
 from kcache_compiler.frontends import context as mlir
 from kcache_compiler.frontends.context import Native
@@ -25,8 +25,6 @@ CONSTANTS = frozenset({"stablehlo.constant", "arith.constant", "chlo.constant"})
 _VIEWS = frozenset(
     {"stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose", "stablehlo.convert"}
 )
-#: Most operations between an iota or constant and a use of it that are written again for the use.
-_CHAIN = 8
 
 
 class Entry:
@@ -230,7 +228,7 @@ class Recorder:
             self._rewritten[entry.results[0]] = (entry, 0)
         elif entry.name in _VIEWS and entry.operands[0] in self._rewritten:
             steps = self._rewritten[entry.operands[0]][1] + 1
-            if steps < _CHAIN:
+            if steps < WRITTEN_AGAIN:
                 self._rewritten[entry.results[0]] = (entry, steps)
 
     def _is_one(self, constant: Entry) -> bool:
