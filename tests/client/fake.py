@@ -75,6 +75,8 @@ class FakeService(kernel_cache_pb2_grpc.KernelCacheServicer):
         self.headers: list[common_pb2.RequestHeader] = []
         self.hold = threading.Event()
         self.hold.set()
+        #: How often a server of it went away: what is held then goes no further.
+        self.stops = 0
         self.lock = threading.Lock()
 
     # What the service knows.
@@ -199,7 +201,10 @@ class FakeService(kernel_cache_pb2_grpc.KernelCacheServicer):
         program = self._program(request.graph)
         stage = pb.CompileStage(stage="lower")
         yield pb.CompileKernelResponse(stage=stage)
+        stops = self.stops
         self.hold.wait(120)
+        if self.stops != stops:
+            raise Refusal(grpc.StatusCode.UNAVAILABLE, "stopped")
         yield pb.CompileKernelResponse(heartbeat=pb.Heartbeat())
         with self.lock:
             name = wanted(program.digest, request)
@@ -395,6 +400,7 @@ class FakeServer:
 
     def stop(self) -> None:
         if self._server is not None:
+            self.service.stops += 1
             stopped = self._server.stop(None)
             self.service.hold.set()
             stopped.wait()

@@ -134,10 +134,8 @@ def test_64_requests_of_8_processes_over_2_servers_are_one_compile(tmp_path: Pat
 def test_waiters_of_another_server_see_the_stages_and_the_result(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     gated_jobs.write_module(gate)
-    with (
-        process(tmp_path, TEST_HELD_JOBS=str(gate)) as (_, one),
-        process(tmp_path, TEST_HELD_JOBS=str(gate)) as (_, two),
-    ):
+    held = {"TEST_HELD_JOBS": str(gate), "KCACHE_LEASE_TTL": LONG}
+    with process(tmp_path, **held) as (_, one), process(tmp_path, **held) as (_, two):
         holder = stub(one).CompileKernel(compile_request(inline(add(41))))
         until(lambda: started(gate))
         waiter = stub(two).CompileKernel(compile_request(inline(add(41))))
@@ -242,7 +240,7 @@ def test_heartbeats_come_while_nothing_else_does(tmp_path: Path) -> None:
 def test_sigterm_lets_running_compiles_finish(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     gated_jobs.write_module(gate)
-    with process(tmp_path, TEST_HELD_JOBS=str(gate), KCACHE_GRACE="60") as (server, address):
+    with process(tmp_path, TEST_HELD_JOBS=str(gate), KCACHE_GRACE="240") as (server, address):
         with grpc.insecure_channel(address) as channel:
             health = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
             assert next(health).status == health_pb2.HealthCheckResponse.SERVING

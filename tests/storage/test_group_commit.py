@@ -34,6 +34,8 @@ class Ledger:
         self.begun = threading.Event()
         self.go_on = threading.Event()
         self.raises: BaseException | None = None
+        #: Whoever sits down next is interrupted before it waits.
+        self.interrupts = False
         self.commit = Watched(self)
 
     def write(self, lane: str, items: Sequence[str]) -> list[str]:
@@ -59,6 +61,9 @@ class Watched(GroupCommit[str, str, str]):
     def _sit_down(self, state: Any, lane: str, seat: Any) -> Any:
         queue = super()._sit_down(state, lane, seat)
         self._ledger.seated.release()
+        if self._ledger.interrupts:
+            self._ledger.interrupts = False
+            raise Interrupted
         return queue
 
 
@@ -214,6 +219,25 @@ def test_who_is_interrupted_while_it_waits_leaves_the_queue(ledger, pool):
     ledger.go_on.set()
     assert [each.result(120) for each in futures] == ["lane: first", "lane: a"]
     assert ledger.groups == [["first"], ["a"]]
+
+
+def test_who_is_interrupted_as_soon_as_it_sits_leaves_the_queue(ledger, pool):
+    ledger.go_on.set()
+    ledger.interrupts = True
+    with pytest.raises(Interrupted):
+        ledger.commit.put("lane", "the leader to be")
+    assert ledger.commit.put("lane", "next") == "lane: next"
+    ledger.go_on.clear()
+    ledger.begun.clear()
+    while ledger.seated.acquire(blocking=False):
+        pass
+    futures = hold_up(ledger, pool, ["a"])
+    ledger.interrupts = True
+    with pytest.raises(Interrupted):
+        ledger.commit.put("lane", "one that waits")
+    ledger.go_on.set()
+    assert [each.result(120) for each in futures] == ["lane: first", "lane: a"]
+    assert ledger.groups == [["next"], ["first"], ["a"]]
 
 
 def test_a_group_has_its_limits(ledger, pool, monkeypatch):

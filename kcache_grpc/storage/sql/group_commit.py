@@ -106,13 +106,13 @@ class GroupCommit(Generic[Lane, Item, Result]):
         """
         state = self._state()
         seat: _Seat[Item, Result] = _Seat(item)
-        queue = self._sit_down(state, lane, seat)
         try:
+            queue = self._sit_down(state, lane, seat)
             seat.turn.wait()
             if not seat.written:
                 self._lead(state, lane, queue)
         except BaseException:
-            self._leave(state, queue, seat)
+            self._leave(state, lane, seat)
             raise
         return _result(seat)
 
@@ -186,11 +186,14 @@ class GroupCommit(Generic[Lane, Item, Result]):
     def _leave(
         self,
         state: _State[Lane, Item, Result],
-        queue: _Queue[Item, Result],
+        lane: Lane,
         seat: _Seat[Item, Result],
     ) -> None:
         """Interrupted. What a leader had begun goes on under the next one."""
         with state.lock:
+            queue = state.queues.get(lane)
+            if queue is None:
+                return
             if queue.leader is seat:
                 _wake([each for each in queue.group if each.written])
                 queue.seats.extendleft(each for each in reversed(queue.group) if not each.written)
