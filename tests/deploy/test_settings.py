@@ -26,7 +26,7 @@ from tests.ports import free_port
 from tests.postgres import PostgresServer
 from tests.s3 import S3Server
 from tests.server.programs import add
-from tests.server.test_listen import certificate
+from tests.server.test_listen import certificate_in
 
 
 def command(environment: Mapping[str, str], words: Sequence[str]) -> list[str]:
@@ -142,7 +142,7 @@ def test_the_manifests(folder: Path, postgres_server: PostgresServer, s3_server:
     # The job has no identity mounted.
     words = job["spec"]["template"]["spec"]["containers"][0]["args"]
     subprocess.run(command(environment, words), check=True, capture_output=True)
-    cert, key = certificate(folder)
+    cert, key = certificate_in(folder)
     (folder / "secret").mkdir()
     (folder / "secret" / "signing.key").write_bytes(secrets.token_bytes(32))
     shutil.copy(cert, folder / "secret" / "tls.crt")

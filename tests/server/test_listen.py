@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from kcache_grpc.server.requestlog import Request, RequestLog
 from kcache_grpc.service import Caller
 from kcache_grpc.storage import open_store
 from kcache_grpc.storage.errors import StorageError
+from tests.certificates import certificate
 from tests.server import idle_jobs
 from tests.server.programs import header
 from tests.server.running import Running, process, running
@@ -86,25 +86,15 @@ def test_insecure_is_taken_at_its_word(tmp_path: Path) -> None:
             assert stub.GetCapabilities(pb.GetCapabilitiesRequest()).server_version
 
 
-def certificate(folder: Path) -> tuple[Path, Path]:
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-nodes",
-    ]
-    command += ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem"), "-days", "2"]
-    command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    subprocess.run(command, check=True, capture_output=True)
+def certificate_in(folder: Path) -> tuple[Path, Path]:
+    """The files of a certificate and of its key."""
+    for name, content in zip(("key.pem", "cert.pem"), certificate(), strict=True):
+        (folder / name).write_bytes(content)
     return folder / "cert.pem", folder / "key.pem"
 
 
 def test_tls_and_a_token_open_any_address(tmp_path: Path) -> None:
-    cert, key = certificate(tmp_path)
+    cert, key = certificate_in(tmp_path)
     config = config_in(tmp_path, listen=("0.0.0.0:0",), tls_cert=cert, tls_key=key, token="secret")
     with running(config) as server:
         port = server.address.rpartition(":")[2]
@@ -142,7 +132,8 @@ def test_a_socket_left_by_a_killed_server_is_replaced(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_others_can_enter_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "open").mkdir(mode=0o755)
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o755)
     with pytest.raises(PermissionDenied, match="chmod 700"):
         start(config_in(tmp_path, listen=(), socket=tmp_path / "open" / "s"))
 
