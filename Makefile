@@ -4,10 +4,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?=
-# Processes that run tests, each whole files of them, one more than processors since many wait for servers;
-# PYTEST_ARGS="-n 0" for one, as a debugger wants it. One that crashes ends the run: pytest-xdist waits for ever for the
-# files that a crashed process had left.
-WORKERS ?= $(shell expr $$(nproc) + 1)
+# Processes that run tests, each whole files of them; PYTEST_ARGS="-n 0" for one, as a debugger wants it. One that
+# crashes ends the run: pytest-xdist waits for ever for the files that a crashed process had left.
+WORKERS ?= $(shell $(PYTHON) scripts/test_processes.py)
 BIN := $(VENV)/bin
 PROTO_BIN := .venv-proto/bin
 PIP := -m pip --disable-pip-version-check --quiet
