@@ -251,3 +251,35 @@ def test_sizes_are_followed_through_long_programs() -> None:
     found = kernel(value, *others)[0]
     assert found.shape == (5, 8)
     assert not found.any()
+
+
+def test_a_tensor_of_open_size_that_repeats_a_complex_number_is_filled() -> None:
+    """A scatter reads it from memory, which data of a sample's size would be in."""
+    text = """func.func @main(%u: tensor<5xcomplex<f32>>, %i: tensor<5x1xi32>, %x: tensor<7xcomplex<f32>>)
+    -> (tensor<7xcomplex<f32>>, tensor<7xcomplex<f32>>) {
+%c = stablehlo.constant dense<(1.0, -2.0)> : tensor<complex<f32>>
+%b = stablehlo.broadcast_in_dim %c, dims = [] : (tensor<complex<f32>>) -> tensor<7xcomplex<f32>>
+%s = "stablehlo.scatter"(%b, %i, %u) ({
+^bb0(%p: tensor<complex<f32>>, %q: tensor<complex<f32>>):
+%t = stablehlo.add %p, %q : tensor<complex<f32>>
+stablehlo.return %t : tensor<complex<f32>>
+}) {scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [0],
+scatter_dims_to_operand_dims = [0], index_vector_dim = 1>} :
+(tensor<7xcomplex<f32>>, tensor<5x1xi32>, tensor<5xcomplex<f32>>) -> tensor<7xcomplex<f32>>
+%r = stablehlo.multiply %s, %x : tensor<7xcomplex<f32>>
+return %s, %r : tensor<7xcomplex<f32>>, tensor<7xcomplex<f32>>
+}"""
+    canonical = canonicalize(text.encode(), "stablehlo", "strict")
+    kernel = Kernel(_compile(canonical.spec_text, canonical.symbolic_args))
+    for updates, size in ((0, 0), (3, 1), (5, 7), (40, 9)):
+        generator = np.random.default_rng(size)
+        values = generator.integers(-9, 9, (updates, 2)).astype("f4").view("c8")[:, 0]
+        places = generator.integers(-1, size + 2, (updates, 1), dtype="i4")
+        ones = np.ones(size, "c8")
+        expected = np.full(size, 1 - 2j, "c8")
+        for place, value in zip(places[:, 0], values, strict=True):
+            if 0 <= place < size:
+                expected[place] += value
+        got, same = kernel(values, places, ones)
+        np.testing.assert_array_equal(got, expected)
+        np.testing.assert_array_equal(same, expected)

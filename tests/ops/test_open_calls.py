@@ -44,6 +44,31 @@ func.func private @add(%a: tensor<f32>, %b: tensor<f32>) -> tensor<f32> {{
 }}
 """
 
+#: As ``jnp.tril_indices_from``: half of ``n * (n + 1)`` leaves no rest.
+TRIANGLE = f"""
+func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> {{{_SIZE}
+  %more = stablehlo.add %n, %i1 : tensor<i32>
+  %twice = stablehlo.multiply %n, %more : tensor<i32>
+  %t = stablehlo.divide %twice, %i2 : tensor<i32>
+  %t1 = stablehlo.reshape %t : (tensor<i32>) -> tensor<1xi32>
+  %less = stablehlo.subtract %t, %i1 : tensor<i32>
+  %low = stablehlo.reshape %less : (tensor<i32>) -> tensor<1xi32>
+  %both = stablehlo.concatenate %low, %zeros, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+  %padding = stablehlo.reshape %both : (tensor<2xi32>) -> tensor<1x2xi32>
+  %start = stablehlo.constant dense<0.0> : tensor<f32>
+  %y = stablehlo.dynamic_iota %t1, dim = 0 : (tensor<1xi32>) -> tensor<?xf32>
+  %made = stablehlo.custom_call @stablehlo.dynamic_reduce_window(%y, %start, %t1, %ones, %ones, %ones, %padding)
+    {{called_computations = [@add]}}
+    : (tensor<?xf32>, tensor<f32>, tensor<1xi32>, tensor<1xi32>, tensor<1xi32>, tensor<1xi32>, tensor<1x2xi32>)
+    -> tensor<?xf32>
+  return %made : tensor<?xf32>
+}}
+func.func private @add(%a: tensor<f32>, %b: tensor<f32>) -> tensor<f32> {{
+  %r = stablehlo.add %a, %b : tensor<f32>
+  return %r : tensor<f32>
+}}
+"""
+
 #: The larger half, as ``lax.top_k(x, len(x) // 2)``.
 LARGEST = f"""
 func.func @main(%x: tensor<?xf32>) -> (tensor<?xf32>, tensor<?xi32>) {{{_SIZE}
@@ -156,6 +181,14 @@ def test_windows_as_long_as_their_open_axis_are_running_sums(numerics: str) -> N
         assert np.frombuffer(made, np.float32).tolist() == np.cumsum(x).tolist()
     with pytest.raises(RuntimeError, match="returned 1"):
         run(kernel, [b""], [], (0,))
+
+
+def test_a_division_that_never_leaves_a_rest_is_one_of_sizes() -> None:
+    _, kernel = _compiled(TRIANGLE)
+    for n in (1, 2, 3, 4, 13):
+        (made,) = run(kernel, [bytes(4 * n)], [], (n,))
+        expected = np.cumsum(np.arange(n * (n + 1) // 2, dtype=np.float32))
+        assert np.frombuffer(made, np.float32).tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize(("text", "size"), [(SUMS, 3001), (LARGEST, 70_001)], ids=["sums", "largest"])

@@ -6,6 +6,7 @@ so that what a number of the code stands for is told apart from what it happens 
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from kcache_compiler.canonical.open_sizes import OpenGraph, primes, used
 from kcache_compiler.canonical.sizes import evaluate, is_symbolic
 from kcache_compiler.codegen.formula import Formula, replaced, symbols_in
 from kcache_compiler.codegen.formula import evaluate as value_of
-from kcache_compiler.codegen.polynomial import normal
+from kcache_compiler.codegen.polynomial import formula_of, normal, polynomial
 from kcache_compiler.computed.resolve import Resolved
 from kcache_compiler.computed.table import Unresolved
 
@@ -22,6 +23,8 @@ _TRIES = 20_000
 _ROOM = 1 << 58
 #: Sizes of samples are larger.
 _LEAST = 32
+#: Most rests of sizes that are tried.
+_RESTS = 256
 
 
 def samples(resolved: Resolved, count: int, attempt: int) -> list[list[int]] | None:
@@ -111,12 +114,34 @@ def _varied(resolved: Resolved, shown: Sequence[int], rows: Sequence[Sequence[in
             continue
         operator, left, right = formula
         pairs = [(value_of(left, row), value_of(right, row)) for row in names]
-        if operator in ("%", "ceildiv") and len({a % b for a, b in pairs}) == 1:
+        divides = operator in ("%", "ceildiv") and not _same_rest(resolved, left, right)
+        if divides and len({a % b for a, b in pairs}) == 1:
             return False
         chooses = operator in ("min", "max") and int(name[1:]) in shown
         if chooses and not _clamps(operator, left, right) and len({a < b for a, b in pairs}) == 1:
             return False
     return True
+
+
+def _same_rest(resolved: Resolved, left: Formula, right: Formula) -> bool:
+    """Whether a division by a number leaves one rest at all sizes, as that of ``n * (n + 1)`` by 2 does."""
+    terms = polynomial(_unclamped(resolved.symbols.expanded(left)))
+    names = sorted({name for one in terms or () for name in one})
+    if terms is None or not isinstance(right, int) or not 0 < right ** max(len(names), 1) <= _RESTS:
+        return False
+    whole = formula_of(terms)
+    rows = itertools.product(range(right), repeat=len(names))
+    return len({value_of(whole, dict(zip(names, row, strict=True))) % right for row in rows}) == 1
+
+
+def _unclamped(formula: Formula) -> Formula:
+    """A formula as it is where no size is 0 instead of less."""
+    if not isinstance(formula, tuple):
+        return formula
+    operator, left, right = formula
+    if operator == "max" and 0 in (left, right):
+        return _unclamped(left if right == 0 else right)
+    return operator, _unclamped(left), _unclamped(right)
 
 
 def _alike(sizes: Sequence[int], rows: Sequence[Sequence[int]]) -> list[list[int]]:

@@ -6,10 +6,13 @@ bodies of reductions and the like, and in programs that are linalg.
 
 from __future__ import annotations
 
+import re
+
 from kcache_compiler.codegen import mlir
-from kcache_compiler.codegen.legalize.elementwise import rewrite_elementwise
+from kcache_compiler.codegen.legalize.elementwise import elementwise, rewrite_elementwise
 from kcache_compiler.codegen.math import COMPLEX
 from kcache_compiler.codegen.stage import Unit
+from kcache_compiler.package.target import Device
 
 #: operation -> name in the math library
 OF_TENSORS = {
@@ -48,6 +51,9 @@ OF_NUMBERS = {"complex.div": "divide"} | {
 }
 _PARTS = ("f32", "f64")
 
+#: A constant that repeats one complex number: the bindings cannot read such an attribute.
+_REPEATED = re.compile(r"dense<\(([^(),]+),([^(),]+)\)>")
+
 
 def call_complex_functions(unit: Unit) -> None:
     """Replace every function of tensors of complex numbers by a generic that calls the math library."""
@@ -64,7 +70,11 @@ def call_complex_functions(unit: Unit) -> None:
 
 
 def call_for_numbers(unit: Unit) -> None:
-    """The same of operations on single numbers."""
+    """The same of operations on single numbers; on CPUs tensors that repeat one are filled where sizes are
+    open.
+    """
+    if unit.given and not isinstance(unit.target, Device):
+        _fill(unit)
     declare = _Declarations(unit)
     for operation in mlir.walk(unit.module):
         name = OF_NUMBERS.get(mlir.name_of(operation))
@@ -74,6 +84,28 @@ def call_for_numbers(unit: Unit) -> None:
             with mlir.before(operation), mlir.at_location(operation):
                 operation.results[0].replace_all_uses_with(_call(name, list(operation.operands)))
             operation.erase()
+
+
+def _fill(unit: Unit) -> None:
+    """Constants whose sizes are those of a sample would be data of that size."""
+    for operation in mlir.walk(unit.module):
+        if mlir.name_of(operation) != "arith.constant":
+            continue
+        kind = operation.results[0].type
+        repeated = _REPEATED.search(str(operation)) if str(kind).startswith("tensor<") and kind.rank else None
+        if repeated is None:
+            continue
+        number, part = kind.element_type, kind.element_type.element_type
+        value = mlir.attribute(f"[{repeated[1]} : {part}, {repeated[2]} : {part}]")
+        with mlir.before(operation), mlir.at_location(operation):
+            empty = mlir.value("tensor.empty", (), kind)
+            filled = elementwise(
+                [],
+                empty,
+                lambda _, number=number, value=value: mlir.value("complex.constant", (), number, value=value),
+            )
+            operation.results[0].replace_all_uses_with(filled)
+        operation.erase()
 
 
 def _part(number: mlir.Type) -> str | None:
