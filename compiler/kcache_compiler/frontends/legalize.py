@@ -6,6 +6,7 @@ from kcache_compiler.errors import InvalidProgram
 from kcache_compiler.frontends import context as mlir
 from kcache_compiler.frontends.approximate import exact_top_k
 from kcache_compiler.frontends.context import Native
+from kcache_compiler.frontends.expectations import drop_expectations
 from kcache_compiler.frontends.open_calls import define_open_calls
 from kcache_compiler.frontends.open_scan import define_open_scans
 from kcache_compiler.frontends.ragged import define_ragged
@@ -84,6 +85,8 @@ def legalize_chlo(module: Native, names: set[str]) -> None:
     """
     native = {f"chlo.{op}" for op in NATIVE_CHLO}
     rest = {n for n in names if n.startswith("chlo.")} - native - _IMPORTED_CHLO
+    if "stablehlo.custom_call" in names:
+        drop_expectations(_all(module, {"stablehlo.custom_call"}))
     topk = "stablehlo.custom_call" in names and _restore_topk(module)
     if "stablehlo.custom_call" in names:
         exact_top_k(module, _all(module, {"stablehlo.custom_call"}))

@@ -20,6 +20,7 @@ from kcache_compiler.frontends.graph.program import GraphProgram
 from kcache_compiler.frontends.imported import Imported
 from kcache_compiler.frontends.legalize import generalize_linalg, legalize_chlo
 from kcache_compiler.frontends.limits import Limits, check
+from kcache_compiler.frontends.old_text import upgraded
 from kcache_compiler.frontends.quantized.legalize import Boundary, legalize_quantized, may_be_quantized
 from kcache_compiler.frontends.scan import check_bytes, is_bytecode, is_portable_artifact
 from kcache_compiler.frontends.torch_dialect import import_torch
@@ -154,7 +155,7 @@ def _parse(program: bytes, format: str) -> Native:
     context = mlir.new_context()
     portable = is_portable_artifact(program)
     source = program if is_bytecode(program) else program.decode("utf-8")
-    module = _guarded(lambda: mlir.parse_module(source, context), program, format)
+    module = _guarded(lambda: _parsed(source, context), program, format)
     if portable:
         oldest, newest = mlir.artifact_versions()
         try:
@@ -168,6 +169,15 @@ def _parse(program: bytes, format: str) -> Native:
         passes = "builtin.module(vhlo-to-version{target=current},vhlo-legalize-to-stablehlo)"
         _guarded(lambda: mlir.run_passes(module, passes), program, format)
     return module
+
+
+def _parsed(source: str | bytes, context: Native) -> Native:
+    try:
+        return mlir.parse_module(source, context)
+    except mlir.mlir_error() as error:
+        if isinstance(source, bytes) or (newer := upgraded(source, str(error))) == source:
+            raise
+        return mlir.parse_module(newer, context)
 
 
 def _guarded(step: Callable[[], Native], program: bytes, format: str) -> Native:
