@@ -9,7 +9,9 @@ PYTEST_ARGS ?=
 WORKERS ?= $(shell $(PYTHON) scripts/test_processes.py)
 BIN := $(VENV)/bin
 PROTO_BIN := .venv-proto/bin
-PIP := -m pip --disable-pip-version-check --quiet
+# Registries are asked again while they do not answer.
+PIP := -m pip --disable-pip-version-check --quiet --retries 10
+NPM := npm --loglevel error --fetch-retries 8
 
 # One stamp an environment: made again when what it was made from changes.
 SERVER := $(VENV)/.installed-server
@@ -97,7 +99,7 @@ $(SERVER): pyproject.toml | $(BIN)/python
 $(DEV): pyproject.toml tests/interop/node/package-lock.json | $(BIN)/python
 	$(BIN)/python $(PIP) install -e '.[server,dev,jax]'
 	-$(BIN)/python $(PIP) install 'torch==2.13.0+cpu' || echo 'no CPU build of torch: its tests are skipped'
-	PATH="$(abspath $(BIN)):$$PATH" npm ci --silent --ignore-scripts --prefix tests/interop/node
+	PATH="$(abspath $(BIN)):$$PATH" $(NPM) ci --ignore-scripts --prefix tests/interop/node
 	@touch $@ $(SERVER)
 
 $(BENCH): pyproject.toml | $(BIN)/python

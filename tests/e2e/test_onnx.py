@@ -23,7 +23,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 @pytest.fixture
 def client(server: ServerProcess, tmp_path: Path) -> Iterator[kcache.Client]:
-    with kcache.Client(server.address, cache_dir=tmp_path / "cache", strict=True, timeout=60) as connected:
+    with kcache.Client(server.address, cache_dir=tmp_path / "cache", strict=True, timeout=240) as connected:
         yield connected
 
 
@@ -51,7 +51,7 @@ def test_other_weights_are_compiled_once(
     assert audit_store.count(server.database, "kernels") == kernels
     assert_close(first(*arrays), reference(made, arrays))
     assert_close(second(*arrays), reference(other, arrays))
-    with kcache.Client(server.address, cache_dir=tmp_path / "new", strict=True, timeout=60) as stranger:
+    with kcache.Client(server.address, cache_dir=tmp_path / "new", strict=True, timeout=240) as stranger:
         again = stranger.compile(other)
         assert again.origin == "remote"
         assert_close(again(*arrays), reference(other, arrays))

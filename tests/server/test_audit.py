@@ -211,7 +211,7 @@ def test_a_server_that_ends_leaves_nothing_unsealed_and_one_that_is_killed_is_cl
             stub = kernel_cache_pb2_grpc.KernelCacheStub(channel)
             stub.StoreGraph(kernel_cache_pb2.StoreGraphRequest(header=header(), graph=inline(add(number))))
             child.send_signal(end)
-            child.wait(60)
+            child.wait(240)
         assert not [finding for chain in chains() for finding in chain.findings]
         assert sum(chain.unsealed for chain in chains()) == (end == signal.SIGKILL)
     with open_store(database) as store:

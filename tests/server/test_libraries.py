@@ -23,7 +23,7 @@ def _product(size: int) -> str:
 def _compile(folder: Path, size: int) -> None:
     with (
         ServerProcess(folder, "--workers", "1") as server,
-        kcache.Client(server.address, cache_dir=folder / f"cache-{size}", strict=True, timeout=60) as client,
+        kcache.Client(server.address, cache_dir=folder / f"cache-{size}", strict=True, timeout=240) as client,
     ):
         kernel = client.compile(_product(size))
         assert kernel.origin == "compiled"
