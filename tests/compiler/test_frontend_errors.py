@@ -183,6 +183,33 @@ def bytecode(text: str) -> bytes:
     return out.getvalue()
 
 
+def test_versioned_operations_have_the_key_of_their_text() -> None:
+    """VHLO, as the serializer keeps it inside."""
+    from kcache_compiler.frontends.context import new_context, parse_module, run_passes
+
+    text = text_of("adam")
+    module = parse_module(text, new_context())
+    run_passes(module, "builtin.module(stablehlo-legalize-to-vhlo)")
+    form = canonicalize(str(module).encode(), "stablehlo")
+    assert form.spec_digest == canonicalize(text.encode(), "stablehlo").spec_digest
+
+
+@pytest.mark.parametrize(
+    ("operation", "said"),
+    [
+        ('"chlo.broadcast_add"(%x, %x) {broadcast_dimensions = array<i64: 0, -1>}', "broadcast_dimensions"),
+        ('"chlo.top_k"(%x) {k = -9223372036854775808 : i64}', "line 3: k is below 0"),
+        (
+            "stablehlo.convolution(%x, %x) dim_numbers = [b, 4611686018427387904]x[i, o]->[b, f]",
+            "convolution",
+        ),
+        ("stablehlo.convolution(%x, %x) dim_numbers = [b, f, 4294967295]x[i, o, 0]->[b, f, 0]", "all ranks"),
+    ],
+)
+def test_numbers_that_end_the_native_parser_are_refused(operation: str, said: str) -> None:
+    assert said in refuse(InvalidProgram, f"{HEAD}\n  %r = {operation}\n{ADD}")
+
+
 def test_an_artifact_from_the_future_names_the_versions_that_work() -> None:
     artifact: bytes = _stablehlo.serialize_portable_artifact_str(
         text_of("adam"), _stablehlo.get_current_version()

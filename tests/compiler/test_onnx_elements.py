@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from kcache_compiler.errors import UnsupportedOp
 from tests.onnx_models.generated.control import Body
 from tests.onnx_models.generated.draw import Draw, Made, data_type, dtype_of
 from tests.onnx_models.generated.judge import judge, kernel_results
@@ -127,6 +128,40 @@ def test_a_loop_of_no_turns_stacks_nothing() -> None:
     last, stacked = kernel_results(draw.model())
     np.testing.assert_array_equal(last, x)
     assert stacked.shape == (0, 2, 3)
+
+
+def _loop_without_condition(go_on: str, turns: int | None) -> Made:
+    draw = Draw("Loop", 13, np.random.default_rng(1))
+    if turns is None:
+        draw.skip()
+    else:
+        draw.add(np.asarray(turns, np.int64), False)
+    draw.skip()
+    draw.add(np.full((2,), 3, np.float32), False)
+    body = Body(draw, "l")
+    small = body.emit("Not", body.emit("Cast", "turn", to=data_type("bool")))
+    on = {"same": body.emit("Identity", "go"), "turns": small}[go_on]
+    draw.attributes["body"] = body.graph(
+        [("turn", "int64", ()), ("go", "bool", ()), ("c", "float", (2,))],
+        [(on, "bool"), (body.emit("Neg", "c"), "float")],
+    )
+    draw.outputs = 1
+    draw.bind("V", "float")
+    return draw.model()
+
+
+def test_a_loop_without_a_condition_turns_as_often_as_it_counts() -> None:
+    (last,) = kernel_results(_loop_without_condition("same", 3))
+    np.testing.assert_array_equal(last, np.full((2,), -3, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("go_on", "turns", "said"), [("turns", 3, "its body ends it"), ("same", None, "never ends")]
+)
+def test_a_loop_without_a_condition_has_none_in_its_body(go_on: str, turns: int | None, said: str) -> None:
+    """The standard ignores it, and its reference does not."""
+    with pytest.raises(UnsupportedOp, match=said):
+        kernel_results(_loop_without_condition(go_on, turns))
 
 
 def test_statistics_of_training_have_an_element_of_their_own() -> None:

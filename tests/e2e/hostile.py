@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import kcache_grpc as kcache
+from kcache_compiler.frontends.context import all_operations, native_ir, new_context, parse_module
 from tests.e2e.programs import scale_and_shift
 
 Errors = tuple[type[kcache.KcacheError], ...]
@@ -82,6 +84,25 @@ _HUGE = _function(
     "return %0 : tensor<4x1073741824x268435456xf32>",
     result="tensor<4x1073741824x268435456xf32>",
 )
+
+
+def _fatal_bytecode() -> bytes:
+    """With an attribute for which the native verifier ends the process; of a text, that is seen before."""
+    body = "%r = chlo.broadcast_add %x, %y {broadcast_dimensions = array<i64: 1>}"
+    types = "(tensor<4xf32>, tensor<2x4xf32>) -> tensor<2x4xf32>"
+    text = _function(
+        f"{body} : {types}\nreturn %r : tensor<2x4xf32>",
+        "%x: tensor<4xf32>, %y: tensor<2x4xf32>",
+        "tensor<2x4xf32>",
+    )
+    module = parse_module(text, new_context())
+    found = next(one for one in all_operations(module.operation) if one.name == "chlo.broadcast_add")
+    found.attributes["broadcast_dimensions"] = native_ir().Attribute.parse("array<i64: -1>", module.context)
+    out = io.BytesIO()
+    module.operation.write_bytecode(out)
+    return out.getvalue()
+
+
 _HUGE_ARGUMENT = _function(
     "return %x : tensor<1152921504606846976xf32>",
     "%x: tensor<1152921504606846976xf32>",
@@ -108,6 +129,7 @@ HOSTILE: tuple[Hostile, ...] = (
     Hostile("truncated", lambda: scale_and_shift(1)[:200], _INVALID),
     Hostile("random-bytes", _random_bytes, _INVALID),
     Hostile("bytecode-cut", lambda: b"ML\xefR\x0dStableHLO_v1.0.0\0" + bytes(40), _INVALID),
+    Hostile("bytecode-fatal", _fatal_bytecode, (kcache.CompileFailed,), ("the worker died in stage",)),
     Hostile("nul-bytes", lambda: bytes(1000), _INVALID),
     Hostile("brackets", lambda: "(" * 1_000_000, _BOTH),
     Hostile(

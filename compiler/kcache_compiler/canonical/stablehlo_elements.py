@@ -197,7 +197,9 @@ def _compare_type(operation: Native, element: str) -> str:
     """The attribute, which must be one for the elements; nothing where there is none."""
     kind = _enumerator(optional(operation.attributes, "compare_type"))
     whole, floats = element.startswith(("i", "ui")), element.startswith(("f", "bf"))
-    if (whole and kind in ("FLOAT", "TOTALORDER")) or (floats and kind in ("SIGNED", "UNSIGNED")):
+    of_floats, of_integers = kind in ("FLOAT", "TOTALORDER"), kind in ("SIGNED", "UNSIGNED")
+    complex = element in ("c64", "c128") and kind not in ("", "FLOAT")
+    if (whole and of_floats) or (floats and of_integers) or complex:
         raise _invalid(operation, f"compare_type {kind} is not for elements of {element}")
     return kind
 

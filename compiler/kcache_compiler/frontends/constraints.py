@@ -65,8 +65,31 @@ def _einsum(operation: Native) -> str:
     return ""
 
 
+def _scatter(operation: Native) -> str:
+    """Updates have the elements of what they go into."""
+    types = [str(value.type.element_type) for value in operation.operands]
+    count = len(types) // 2
+    for into, update in zip(types[:count], types[count + 1 :], strict=True):
+        if into != update and "!" not in into + update:
+            return f"updates have the elements of their inputs, and {update} goes into {into} here"
+    return ""
+
+
+def _top_k(operation: Native) -> str:
+    """No more than there are, and none is less than none."""
+    kind, count = operation.operands[0].type, operation.attributes["k"].value
+    if count < 0:
+        return f"k is at least 0, and {count} here"
+    last = kind.rank - 1
+    if last >= 0 and not kind.is_dynamic_dim(last) and count > kind.shape[last]:
+        return f"k is at most the size of the last axis, {kind.shape[last]}, and {count} here"
+    return ""
+
+
 _TABLE: dict[str, Callable[[Native], str]] = {
+    "chlo.top_k": _top_k,
     "stablehlo.einsum": _einsum,
     "stablehlo.rng_bit_generator": _state,
+    "stablehlo.scatter": _scatter,
     "stablehlo.unary_einsum": _einsum,
 }

@@ -52,13 +52,23 @@ def _loop(t: Translator, n: Site, scope: Scope) -> list[Value]:
         return [b.binary("and", others[1], b.compare("LT", others[0], most))]
 
     def turn() -> list[Value]:
-        after = t.subgraph(body, scope, names)
+        after = t.subgraph(body, scope, names if go_on is not None else [names[0], true, *names[2:]])
+        if go_on is None:
+            _refuse_conditions(n, after[0], limit is not None)
         _same_types(n, carried, after[1:])
         return [b.scalar("add", names[0], 1), b.reshape(after[0], ()), *after[1:]]
 
     kinds = [(v.element, v.dims) for v in start]
     regions = [b.region(others, test), b.region(names, turn)]
     return b.emit_many("stablehlo.while", start, kinds, regions=regions)[2:]
+
+
+def _refuse_conditions(n: Site, after: Value, counted: bool) -> None:
+    """A loop without a condition takes none from its body, the standard says; its reference takes it."""
+    if after.known is None or not after.known.all():
+        n.unsupported("its body ends it, and it has no input cond: give it one that is true")
+    if not counted:
+        n.unsupported("it has neither a trip count nor a condition: it never ends")
 
 
 def _counted_loop(t: Translator, n: Site, scope: Scope, carried: list[Value]) -> list[Value]:

@@ -166,7 +166,8 @@ def _parse(program: bytes, format: str) -> Native:
                 f"this toolchain reads versions {oldest} to {newest}"
             ) from None
     if any(child.name.startswith("vhlo.") for child in mlir.child_operations(module.operation)):
-        passes = "builtin.module(vhlo-to-version{target=current},vhlo-legalize-to-stablehlo)"
+        newest = mlir.artifact_versions()[1]
+        passes = f"builtin.module(vhlo-to-version{{target={newest}}},vhlo-legalize-to-stablehlo)"
         _guarded(lambda: mlir.run_passes(module, passes), program, format)
     return module
 

@@ -16,8 +16,18 @@ GRAPH_MAGIC = b"\n\x0fkcache.graph.v1"
 _STRINGS_AND_COMMENTS = re.compile(rb'"(?:[^"\\\n]|\\.)*"|//[^\n]*')
 #: A result with its operation; what a region binds (``%i = %0``) is not one. Strings are ``"`` here.
 _OPERATION = re.compile(rb'%[^\s=,()]+\s*=\s*["a-z]')
-#: Up to a number below zero.
-_PLACE_BELOW_ZERO = re.compile(rb"\bbroadcast_dimensions\s*=\s*array<\s*i64\s*:[\s\d,]*-")
+#: Up to a number with which the native parser or verifier ends the process, and what it breaks.
+_FATAL = (
+    (
+        re.compile(rb"\bbroadcast_dimensions\s*=\s*array<\s*i64\s*:[\s\d,]*-"),
+        "broadcast_dimensions has a number below 0: axes are counted from 0",
+    ),
+    (re.compile(rb"[{<,(]\s*k\s*=\s*-"), "k is below 0: chlo.top_k takes the k largest elements"),
+    (
+        re.compile(rb"\[(?=[^\[\]]*\b[bfio]\b)[\sbfio?,\d]*\d{4}"),
+        "the dimension numbers of a convolution name an axis beyond all ranks",
+    ),
+)
 _ARROWS = (b"->", b"<=", b">=")
 _NOT_BRACKETS = bytes(b for b in range(256) if b not in b"()[]{}<>")
 _STEP = np.zeros(256, np.int8)
@@ -71,14 +81,13 @@ def _refuse_unclosed_resources(bare: bytes) -> None:
         )
 
 
-def _refuse_places_below_zero(bare: bytes) -> None:
-    """Raise for a broadcast to an axis below 0, with which the native verifier of CHLO crashes."""
-    found = _PLACE_BELOW_ZERO.search(bare)
-    if found is not None:
-        line = bare.count(b"\n", 0, found.end()) + 1
-        raise InvalidProgram(
-            f"line {line}: broadcast_dimensions has a number below 0: axes are counted from 0"
-        )
+def _refuse_fatal_numbers(bare: bytes) -> None:
+    """Raise for numbers with which a native parser or verifier would crash."""
+    for pattern, broken in _FATAL:
+        found = pattern.search(bare)
+        if found is not None:
+            line = bare.count(b"\n", 0, found.end()) + 1
+            raise InvalidProgram(f"line {line}: {broken}")
 
 
 def check_bytes(program: bytes, limits: Limits) -> None:
@@ -101,6 +110,6 @@ def check_bytes(program: bytes, limits: Limits) -> None:
         raise InvalidProgram(f"the program text holds a NUL at byte {program.index(0)}")
     bare = bare_text(program)
     _refuse_unclosed_resources(bare)
-    _refuse_places_below_zero(bare)
+    _refuse_fatal_numbers(bare)
     check("nesting of brackets", bracket_depth(bare), limits.bracket_depth)
     check("number of operations", operation_count(bare), limits.operations)
