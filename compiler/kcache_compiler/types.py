@@ -133,6 +133,8 @@ class Canonical:
     their sizes integers, symbols or products such as ``"2*s0*s1"``. Both empty: the spec is static but for
     the symbols of ``arg_spec``. ``quantized_args`` and ``quantized_results`` say of each argument and result
     what its integers stand for, None where they are numbers; both empty: no buffer is quantized.
+    ``size_arguments`` are the arguments, by index, that the program has as integers, and the spec as axes of
+    these lengths without elements.
     """
 
     spec_text: str
@@ -147,6 +149,7 @@ class Canonical:
     symbolic_args: tuple[TensorType, ...] = ()
     quantized_args: tuple[Quantization | None, ...] = ()
     quantized_results: tuple[Quantization | None, ...] = ()
+    size_arguments: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

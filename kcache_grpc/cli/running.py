@@ -98,10 +98,11 @@ def _arguments(kernel: Kernel, files: list[Path], seed: int, size: int) -> list[
 
 def _sizes(kernel: Kernel, given: list[NDArray[Any]], size: int) -> dict[str, int]:
     """Of the symbols: from the arrays that are given, of the others ``size``."""
+    numbers = kernel.binding.size_arguments
     sizes = {
-        (argument, axis): length
+        (argument, axis): int(length)
         for argument, array in enumerate(given)
-        for axis, length in enumerate(array.shape)
+        for axis, length in enumerate(array.ravel() if argument in numbers and array.size else array.shape)
     }
     return {s.name: sizes.get((s.arg, s.axis), size) for s in kernel.binding.symbols}
 

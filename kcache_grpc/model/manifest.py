@@ -253,6 +253,7 @@ class Binding:
     symbolic_inputs: tuple[TensorSpec, ...] = ()
     canonicalizer: int = 1
     quantized: tuple[QuantizedBuffer, ...] = ()
+    size_arguments: tuple[int, ...] = ()
 
     @property
     def arg_spec(self) -> str:
@@ -277,6 +278,7 @@ class Binding:
             symbolic_inputs=_tensors_to_proto(self.symbolic_inputs),
             canonicalizer=self.canonicalizer,
             quantized=map(quantized_to_proto, self.quantized),
+            size_arguments=self.size_arguments,
         ).SerializeToString(deterministic=True)
 
     @classmethod
@@ -306,6 +308,7 @@ class Binding:
             symbolic_inputs=_tensors_from_proto(message.symbolic_inputs),
             canonicalizer=message.canonicalizer or 1,
             quantized=tuple(map(quantized_from_proto, message.quantized)),
+            size_arguments=tuple(message.size_arguments),
         )
 
 

@@ -19,6 +19,7 @@ from kcache_grpc.runtime.library import load_library, require_runnable, require_
 from kcache_grpc.runtime.memory import AlignedBytes, aligned_copy, shared_workspaces
 from kcache_grpc.runtime.native_threads import process_threads
 from kcache_grpc.runtime.plan import Plan, Short
+from kcache_grpc.runtime.size_arguments import as_axes
 from kcache_grpc.runtime.threads import HostThreads
 
 if TYPE_CHECKING:
@@ -34,8 +35,9 @@ class Kernel:
     """A compiled kernel. Call it with arrays; a tuple of arrays comes back.
 
     Arguments are NumPy arrays, PyTorch tensors, or anything with ``__dlpack__`` on the CPU, in the
-    program's order; Python numbers do for rank 0. They are read in place, so they must be row-major
-    contiguous and of exactly the kernel's dtype: nothing is converted or copied behind your back.
+    program's order; Python numbers do for rank 0, and for sizes that are arguments. They are read in
+    place, so they must be row-major contiguous and of exactly the kernel's dtype: nothing is converted or
+    copied behind your back.
     A kernel for a GPU takes arrays in that GPU's memory instead and runs on their framework's current stream.
     Outputs are new, aligned to 64 bytes, the caller's own, and of the framework of the first array.
     Raises ``ArgumentError`` naming the argument.
@@ -151,6 +153,10 @@ class Kernel:
 
     def _call_gpu(self, gpu: GpuCaller, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
         self._require_count(arrays)
+        for index in self.binding.size_arguments:
+            if not getattr(arrays[index], "shape", ()) or arrays[index].shape[-1]:
+                reason = "on a GPU a size is the length of an axis: pass an array there without elements"
+                raise self._refusal(index, f"{reason}, as torch.empty((n, 0), dtype=..., device=...)")
         try:
             found = gpu(arrays, self._refusal, self._check_gpu)
             self._short = gpu.short
@@ -175,7 +181,7 @@ class Kernel:
     def _require_count(self, arrays: tuple[Any, ...]) -> None:
         inputs = self.manifest.inputs
         if len(arrays) != len(inputs):
-            expected = ", ".join(f"{self._name(i)}: {spec}" for i, spec in enumerate(inputs))
+            expected = ", ".join(f"{self._name(i)}: {self._expected(i)}" for i in range(len(inputs)))
             raise ArgumentError(f"the kernel takes {len(inputs)} arguments ({expected}), got {len(arrays)}")
 
     def _read(self, arrays: tuple[Any, ...]) -> list[Buffer]:
@@ -185,7 +191,8 @@ class Kernel:
 
     def _read_one(self, index: int, value: Any, spec: TensorSpec) -> Buffer:
         try:
-            return read(value, spec.dtype)
+            buffer = read(value, spec.dtype)
+            return as_axes(buffer, spec) if index in self.binding.size_arguments else buffer
         except Refused as refused:
             raise self._wrong(index, spec, str(refused)) from refused
 
@@ -235,11 +242,19 @@ class Kernel:
     def _wrong(self, index: int, spec: TensorSpec, reason: str) -> ArgumentError:
         name = self._name(index)
         return ArgumentError(
-            f"argument {index} ({name}) must be {spec}: {reason}",
+            f"argument {index} ({name}) must be {self._expected(index)}: {reason}",
             argument=str(index),
             name=name,
             expected=str(spec),
         )
+
+    def _expected(self, index: int) -> str:
+        """What an argument is, as its caller gives it."""
+        spec = self.manifest.inputs[index]
+        if index not in self.binding.size_arguments:
+            return str(spec)
+        count = len(spec.dims) - 1
+        return f"a size, {spec.dtype}[]" if count == 1 else f"{count} sizes, {spec.dtype}[{count}]"
 
     def _name(self, index: int) -> str:
         names = self.binding.arg_names

@@ -113,6 +113,7 @@ def binding(
             *_quantized(canonical.quantized_args, output=False),
             *_quantized(canonical.quantized_results, output=True),
         ),
+        size_arguments=canonical.size_arguments,
     )
     _require_same_sizes(made)
     return made

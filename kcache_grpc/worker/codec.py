@@ -73,6 +73,7 @@ def encode_canonical(canonical: Canonical) -> Frame:
         "symbolic_args": _tensors(canonical.symbolic_args),
         "quantized_args": _quantized(canonical.quantized_args),
         "quantized_results": _quantized(canonical.quantized_results),
+        "size_arguments": list(canonical.size_arguments),
     }
     return Frame(header, (canonical.spec_text.encode(), *(c.content for c in canonical.constants)))
 
@@ -98,6 +99,7 @@ def decode_canonical(frame: Frame) -> Canonical:
         symbolic_args=_to_tensors(header["symbolic_args"]),
         quantized_args=_to_quantized(header["quantized_args"]),
         quantized_results=_to_quantized(header["quantized_results"]),
+        size_arguments=tuple(header["size_arguments"]),
     )
 
 

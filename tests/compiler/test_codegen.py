@@ -191,7 +191,8 @@ def test_output_dims_and_workspace_are_formulas() -> None:
 def test_a_shape_that_depends_on_data_is_refused() -> None:
     with pytest.raises(UnsupportedOp, match="depends on data") as refusal:
         compile_text("""
-          func.func @main(%n: tensor<1xi32>) -> tensor<?xf32> {
+          func.func @main(%m: tensor<1x1xi32>) -> tensor<?xf32> {
+            %n = stablehlo.reshape %m : (tensor<1x1xi32>) -> tensor<1xi32>
             %i = stablehlo.dynamic_iota %n, dim = 0 : (tensor<1xi32>) -> tensor<?xf32>
             return %i : tensor<?xf32>
           }""")

@@ -149,8 +149,9 @@ def _stablehlo() -> list[Edge]:
             "`stablehlo.dynamic_gather` of slices whose sizes depend on data",
             not_compiled,
             _main(
-                "%x: tensor<5x7xf32>, %i: tensor<6x1xi32>, %s: tensor<2xi32>",
+                "%x: tensor<5x7xf32>, %i: tensor<6x1xi32>, %t: tensor<1x2xi32>",
                 "tensor<6x?xf32>",
+                "%s = stablehlo.reshape %t : (tensor<1x2xi32>) -> tensor<2xi32>\n"
                 '%r = "stablehlo.dynamic_gather"(%x, %i, %s) <{dimension_numbers = #stablehlo.gather<'
                 "offset_dims = [1], collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>}> "
                 ": (tensor<5x7xf32>, tensor<6x1xi32>, tensor<2xi32>) -> tensor<6x?xf32>",
@@ -166,11 +167,12 @@ def _stablehlo() -> list[Edge]:
             ),
         ),
         (
-            "sizes that depend on data, such as `stablehlo.dynamic_iota` of an argument",
+            "sizes that depend on data, such as `stablehlo.dynamic_iota` of elements of a matrix",
             not_compiled,
             _main(
-                "%n: tensor<1xi32>",
+                "%m: tensor<1x1xi32>",
                 "tensor<?xf32>",
+                "%n = stablehlo.reshape %m : (tensor<1x1xi32>) -> tensor<1xi32>\n"
                 "%r = stablehlo.dynamic_iota %n, dim = 0 : (tensor<1xi32>) -> tensor<?xf32>",
             ),
         ),

@@ -100,6 +100,7 @@ BINDING = st.builds(
     symbols=tuples(SYMBOL),
     symbol_values=tuples(st.integers(-(2**63), 2**63 - 1)),
     constants=tuples(st.builds(ConstantBinding, TENSOR, DIGEST, SMALL)),
+    size_arguments=tuples(SMALL),
     quantized=tuples(
         st.builds(
             QuantizedBuffer,

@@ -311,6 +311,8 @@ func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> {{{_SIZE}
 
 
 def test_windows_of_sizes_that_are_data_are_refused() -> None:
-    text = SUMS.replace("(%x: tensor<?xf32>)", "(%x: tensor<?xf32>, %w: tensor<1xi32>)", 1)
+    text = SUMS.replace("(%x: tensor<?xf32>)", "(%x: tensor<?xf32>, %m: tensor<1x1xi32>)", 1)
+    read = "%w = stablehlo.reshape %m : (tensor<1x1xi32>) -> tensor<1xi32>"
+    text = text.replace("  %made =", f"  {read}\n  %made =", 1)
     with pytest.raises(UnsupportedOp, match="dynamic_reduce_window"):
         _compiled(text.replace("%start, %n1,", "%start, %w,"))

@@ -109,6 +109,7 @@ def _canonical(
         symbolic_args=tuple(_erased(type) for type in region.params),
         quantized_args=_quantized(read.boundary.arguments if read.boundary else ()),
         quantized_results=_quantized(read.boundary.results if read.boundary else ()),
+        size_arguments=read.size_arguments,
     )
 
 

@@ -23,6 +23,7 @@ from kcache_compiler.frontends.limits import Limits, check
 from kcache_compiler.frontends.old_text import upgraded
 from kcache_compiler.frontends.quantized.legalize import Boundary, legalize_quantized, may_be_quantized
 from kcache_compiler.frontends.scan import check_bytes, is_bytecode, is_portable_artifact
+from kcache_compiler.frontends.size_arguments import name_sizes
 from kcache_compiler.frontends.torch_dialect import import_torch
 
 #: Formats in MLIR -> (dialects that its programs may use, a word for messages).
@@ -74,7 +75,8 @@ class Program:
     ``format`` is what the module is now: ``stablehlo`` or ``linalg``. ``bound`` and ``open_axes`` are those
     of ``Imported``; ``others`` read the same program with other sizes for its open axes, or give None
     where it has none of these; ``dynamic`` reads it with unknown ones. ``boundary``: what the integers of its
-    arguments and results stand for, where some are quantized.
+    arguments and results stand for, where some are quantized. ``size_arguments``: the arguments, by
+    index, that were integers and are axes without elements (``size_arguments.py``).
     """
 
     format: str
@@ -86,6 +88,7 @@ class Program:
     others: tuple[Callable[[], Program | None], ...] = ()
     dynamic: Callable[[], Program] | None = None
     boundary: Boundary | None = None
+    size_arguments: tuple[int, ...] = ()
 
 
 def read_program(program: Source, format: str, limits: Limits) -> Program:
@@ -140,15 +143,18 @@ def _finished(module: Native, format: str, names: set[str], source: bytes = b"")
     entry = _entry(functions)
     _refuse_recursion(functions)
     boundary: Boundary | None = None
+    sizes: tuple[int, ...] = ()
     if format == "stablehlo":
         check_constraints(module, names)
+        sizes = name_sizes(module, entry, functions, names)
         if may_be_quantized(source, module, names):
             boundary = legalize_quantized(module, entry, names)
         legalize_chlo(module, names)
     else:
         generalize_linalg(module)
     functions = _functions(module)
-    return Program(format, module, functions[_symbol(entry)], functions, boundary=boundary)
+    entry = functions[_symbol(entry)]
+    return Program(format, module, entry, functions, boundary=boundary, size_arguments=sizes)
 
 
 def _parse(program: bytes, format: str) -> Native:

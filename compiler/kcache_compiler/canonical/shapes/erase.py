@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kcache_compiler.canonical.graph import ValueType
+from kcache_compiler.canonical.shapes.given import Given, gives_sizes
 from kcache_compiler.canonical.shapes.rules import rule_of
 from kcache_compiler.canonical.shapes.solver import Place, Solver
 from kcache_compiler.canonical.shapes.step import Step
@@ -84,6 +85,8 @@ class _Walk:
         self.loose: dict[int, frozenset[int]] = {}
         for value in tape.body.parameters:
             self._new(value)
+        giving = {v: self.dims[v] for v in tape.body.parameters if gives_sizes(tape.types[v])}
+        self._given = Given(self.solver, giving) if giving else None
 
     def _new(self, value: int) -> tuple[int, ...]:
         dims = self.dims[value] = self.solver.shape(self.types[value].dims or ())
@@ -118,6 +121,8 @@ class _Walk:
         loose = [self.loose.get(v, _NOTHING) for v in entry.operands]
         step = Step(self.solver, entry, results, loose, types, blocks)
         rule_of(entry.name)(step)
+        if self._given is not None:
+            self._given.follow(entry, results)
         for value, found in zip(entry.results, step.loose_out, strict=True):
             if found:
                 self.loose[value] = found

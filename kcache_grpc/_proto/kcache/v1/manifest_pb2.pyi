@@ -198,7 +198,7 @@ class QuantizedBuffer(_message.Message):
     def __init__(self, index: _Optional[int] = ..., output: bool = ..., expressed: _Optional[_Union[_common_pb2.DataType, str]] = ..., storage_min: _Optional[int] = ..., storage_max: _Optional[int] = ..., scales: _Optional[_Iterable[float]] = ..., zero_points: _Optional[_Iterable[int]] = ..., axis: _Optional[int] = ...) -> None: ...
 
 class Binding(_message.Message):
-    __slots__ = ("program_digest", "numerics", "namespace", "epoch", "key", "spec_digest", "inputs", "arg_names", "outputs", "symbols", "symbol_values", "constants", "symbolic_inputs", "canonicalizer", "quantized")
+    __slots__ = ("program_digest", "numerics", "namespace", "epoch", "key", "spec_digest", "inputs", "arg_names", "outputs", "symbols", "symbol_values", "constants", "symbolic_inputs", "canonicalizer", "quantized", "size_arguments")
     PROGRAM_DIGEST_FIELD_NUMBER: _ClassVar[int]
     NUMERICS_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
@@ -214,6 +214,7 @@ class Binding(_message.Message):
     SYMBOLIC_INPUTS_FIELD_NUMBER: _ClassVar[int]
     CANONICALIZER_FIELD_NUMBER: _ClassVar[int]
     QUANTIZED_FIELD_NUMBER: _ClassVar[int]
+    SIZE_ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
     program_digest: bytes
     numerics: _common_pb2.Numerics
     namespace: str
@@ -229,4 +230,5 @@ class Binding(_message.Message):
     symbolic_inputs: _containers.RepeatedCompositeFieldContainer[_common_pb2.TensorSpec]
     canonicalizer: int
     quantized: _containers.RepeatedCompositeFieldContainer[QuantizedBuffer]
-    def __init__(self, program_digest: _Optional[bytes] = ..., numerics: _Optional[_Union[_common_pb2.Numerics, str]] = ..., namespace: _Optional[str] = ..., epoch: _Optional[int] = ..., key: _Optional[int] = ..., spec_digest: _Optional[bytes] = ..., inputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., arg_names: _Optional[_Iterable[str]] = ..., outputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., symbols: _Optional[_Iterable[_Union[_common_pb2.SymbolSpec, _Mapping]]] = ..., symbol_values: _Optional[_Iterable[int]] = ..., constants: _Optional[_Iterable[_Union[ConstantBinding, _Mapping]]] = ..., symbolic_inputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., canonicalizer: _Optional[int] = ..., quantized: _Optional[_Iterable[_Union[QuantizedBuffer, _Mapping]]] = ...) -> None: ...
+    size_arguments: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, program_digest: _Optional[bytes] = ..., numerics: _Optional[_Union[_common_pb2.Numerics, str]] = ..., namespace: _Optional[str] = ..., epoch: _Optional[int] = ..., key: _Optional[int] = ..., spec_digest: _Optional[bytes] = ..., inputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., arg_names: _Optional[_Iterable[str]] = ..., outputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., symbols: _Optional[_Iterable[_Union[_common_pb2.SymbolSpec, _Mapping]]] = ..., symbol_values: _Optional[_Iterable[int]] = ..., constants: _Optional[_Iterable[_Union[ConstantBinding, _Mapping]]] = ..., symbolic_inputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., canonicalizer: _Optional[int] = ..., quantized: _Optional[_Iterable[_Union[QuantizedBuffer, _Mapping]]] = ..., size_arguments: _Optional[_Iterable[int]] = ...) -> None: ...

@@ -1,0 +1,154 @@
+"""Integers among the arguments that say how large something is: which they are, and what a spec has of them."""
+
+# ruff: noqa: E501  (MLIR reads best unbroken)
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kcache_compiler import canonicalize, compile_spec
+from kcache_compiler.canonical.render import render
+from kcache_compiler.types import Canonical, CompileOptions
+from kcache_grpc.model.target import host_target
+from tests.ops.native import run
+
+#: As ``jax.export`` writes a function of a symbol: the size goes to the functions that need it.
+CALLED = """
+func.func public @main(%n: tensor<i64>, %x: tensor<?x3xf32>) -> tensor<?x3xf32> {
+  %0 = call @counted(%n, %x) : (tensor<i64>, tensor<?x3xf32>) -> tensor<?x3xf32>
+  return %0 : tensor<?x3xf32>
+}
+func.func private @shape(%n: tensor<i64>) -> tensor<2xi32> {
+  %0 = stablehlo.convert %n : (tensor<i64>) -> tensor<i32>
+  %1 = stablehlo.reshape %0 : (tensor<i32>) -> tensor<1xi32>
+  %2 = stablehlo.constant dense<3> : tensor<1xi32>
+  %3 = stablehlo.concatenate %1, %2, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+  return %3 : tensor<2xi32>
+}
+func.func private @counted(%n: tensor<i64>, %x: tensor<?x3xf32>) -> tensor<?x3xf32> {
+  %0 = call @shape(%n) : (tensor<i64>) -> tensor<2xi32>
+  %1 = stablehlo.dynamic_iota %0, dim = 0 : (tensor<2xi32>) -> tensor<?x3xf32>
+  %2 = stablehlo.add %x, %1 : tensor<?x3xf32>
+  return %2 : tensor<?x3xf32>
+}
+"""
+#: The size is carried around a loop.
+LOOP = """
+func.func @main(%n: tensor<i32>, %x: tensor<?xf32>) -> tensor<?xf32> {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %three = stablehlo.constant dense<3> : tensor<i32>
+  %made:3 = stablehlo.while(%i = %zero, %k = %n, %y = %x) : tensor<i32>, tensor<i32>, tensor<?xf32>
+  cond {
+    %less = stablehlo.compare LT, %i, %three : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %less : tensor<i1>
+  } do {
+    %shape = stablehlo.reshape %k : (tensor<i32>) -> tensor<1xi32>
+    %count = stablehlo.dynamic_iota %shape, dim = 0 : (tensor<1xi32>) -> tensor<?xf32>
+    %sum = stablehlo.add %y, %count : tensor<?xf32>
+    %next = stablehlo.add %i, %one : tensor<i32>
+    stablehlo.return %next, %k, %sum : tensor<i32>, tensor<i32>, tensor<?xf32>
+  }
+  return %made#2 : tensor<?xf32>
+}
+"""
+#: A shape, an amount of padding, and a number that is data beside them.
+SHAPES = """
+func.func @main(%x: tensor<?xf32>, %shape: tensor<2xi32>, %low: tensor<1xi64>, %data: tensor<i32>)
+    -> (tensor<?x?xf32>, tensor<?xf32>, tensor<2xi32>, tensor<i32>) {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %none = stablehlo.constant dense<0> : tensor<1xi64>
+  %0 = stablehlo.dynamic_reshape %x, %shape : (tensor<?xf32>, tensor<2xi32>) -> tensor<?x?xf32>
+  %1 = stablehlo.dynamic_pad %x, %zero, %low, %none, %none
+    : (tensor<?xf32>, tensor<f32>, tensor<1xi64>, tensor<1xi64>, tensor<1xi64>) -> tensor<?xf32>
+  return %0, %1, %shape, %data : tensor<?x?xf32>, tensor<?xf32>, tensor<2xi32>, tensor<i32>
+}
+"""
+#: As ``lax.dynamic_slice`` from a place that is data, of as many elements as an argument says.
+MOVED = """
+func.func @main(%n: tensor<i32>, %at: tensor<i32>, %y: tensor<9xf32>) -> tensor<?xf32> {
+  %zero = stablehlo.constant dense<0> : tensor<1xi32>
+  %one = stablehlo.constant dense<1> : tensor<1xi32>
+  %nine = stablehlo.constant dense<9> : tensor<1xi32>
+  %count = stablehlo.reshape %n : (tensor<i32>) -> tensor<1xi32>
+  %from = stablehlo.reshape %at : (tensor<i32>) -> tensor<1xi32>
+  %last = stablehlo.subtract %nine, %count : tensor<1xi32>
+  %first = stablehlo.clamp %zero, %from, %last : tensor<1xi32>
+  %end = stablehlo.add %first, %count : tensor<1xi32>
+  %made = stablehlo.real_dynamic_slice %y, %first, %end, %one
+    : (tensor<9xf32>, tensor<1xi32>, tensor<1xi32>, tensor<1xi32>) -> tensor<?xf32>
+  return %made : tensor<?xf32>
+}
+"""
+#: Sizes stated: an integer argument is data, whatever is computed of it.
+STATED = """
+func.func @main(%n: tensor<i32>, %x: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = stablehlo.convert %n : (tensor<i32>) -> tensor<f32>
+  %1 = stablehlo.broadcast_in_dim %0, dims = [] : (tensor<f32>) -> tensor<4xf32>
+  %2 = stablehlo.add %x, %1 : tensor<4xf32>
+  return %2 : tensor<4xf32>
+}
+"""
+
+
+def _canonical(text: str) -> Canonical:
+    return canonicalize(text.encode(), "stablehlo", "strict")
+
+
+def _outputs(text: str, inputs: list[np.ndarray], dims: tuple[int, ...]) -> list[np.ndarray]:
+    canonical = _canonical(text)
+    options = CompileOptions(numerics="strict")
+    kernel = compile_spec(canonical.spec_text, canonical.arg_spec, host_target().isa, options, lambda _: None)
+    made = run(kernel, [one.tobytes() for one in inputs], [], dims)
+    kinds = {"f32": np.float32, "i32": np.int32}
+    return [np.frombuffer(one, kinds[type.dtype]) for one, type in zip(made, canonical.results, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes", "spec"),
+    [
+        (CALLED, (0,), "i64[s0,0];f32[s0,3]"),
+        (LOOP, (0,), "i32[s0,0];f32[s0]"),
+        (SHAPES, (1, 2), "f32[s0];i32[s1,s2,0];i64[s3,0];i32[]"),
+        (MOVED, (0,), "i32[s0,0];i32[];f32[9]"),
+        (STATED, (), "i32[];f32[4]"),
+    ],
+    ids=["calls", "loop", "shapes", "place", "stated"],
+)
+def test_arguments_that_sizes_are_made_of_are_axes(text: str, sizes: tuple[int, ...], spec: str) -> None:
+    canonical = _canonical(text)
+    assert canonical.size_arguments == sizes
+    assert ";".join(map(str, canonical.symbolic_args)) == (spec if sizes else "i32[];f32[s0]")
+    again = canonicalize(render(canonical.spec_text, canonical.arg_spec).encode(), "stablehlo", "strict")
+    assert again.spec_text == canonical.spec_text
+    assert again.size_arguments == ()
+
+
+def test_a_size_that_an_argument_has_too_is_one_symbol() -> None:
+    """A call in which they differ is refused before anything runs."""
+    for text in (CALLED, LOOP):
+        assert [symbol.name for symbol in _canonical(text).symbols] == ["s0"]
+
+
+@pytest.mark.parametrize("n", [0, 1, 4])
+def test_kernels_take_the_sizes_of_the_call(n: int) -> None:
+    nothing, rows = np.zeros(0), np.arange(3 * n, dtype=np.float32)
+    (made,) = _outputs(CALLED, [nothing, rows], (n,))
+    np.testing.assert_array_equal(made.reshape(n, 3), rows.reshape(n, 3) + np.arange(n)[:, None])
+    (made,) = _outputs(LOOP, [nothing, rows[:n]], (n,))
+    np.testing.assert_array_equal(made, rows[:n] + 3 * np.arange(n))
+    for at in (-1, 3, 100):
+        y = np.arange(9, dtype=np.float32)
+        (made,) = _outputs(MOVED, [nothing, np.array(at, np.int32), y], (n,))
+        first = min(max(at, 0), 9 - n)
+        np.testing.assert_array_equal(made, y[first : first + n])
+
+
+def test_lists_of_sizes_and_amounts() -> None:
+    x, nothing = np.arange(1, 7, dtype=np.float32), np.zeros(0)
+    whole, padded, shape, data = _outputs(SHAPES, [x, nothing, nothing, np.array(-5, np.int32)], (6, 3, 2, 4))
+    np.testing.assert_array_equal(whole, x)
+    np.testing.assert_array_equal(padded, np.pad(x, (4, 0)))
+    assert (shape.tolist(), data.tolist()) == ([3, 2], [-5])
+    with pytest.raises(RuntimeError, match="returned 1"):
+        _outputs(SHAPES, [x, nothing, nothing, np.array(0, np.int32)], (6, 3, 3, 4))
