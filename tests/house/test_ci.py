@@ -45,3 +45,22 @@ def test_last_line_and_status(tmp_path, check, test, summary, passes):
     assert (ran.returncode == 0) == passes
     assert ran.stdout.splitlines()[-1] == summary
     assert "checking" in ran.stdout
+
+
+@pytest.mark.parametrize(("tools", "missing"), [(["make"], "gcc"), (["make", "gcc"], "python3")])
+def test_what_the_machine_lacks_is_named(tmp_path, tools, missing):
+    for tool in (*tools, "dirname"):
+        found = shutil.which(tool)
+        assert found is not None
+        (tmp_path / tool).symlink_to(found)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHON"}
+    ran = subprocess.run(
+        ["/bin/sh", ROOT / ".ci" / "run"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+        env={**environment, "PATH": str(tmp_path)},
+    )
+    assert ran.returncode == 2
+    assert ran.stdout.startswith(f"{missing} is missing")
