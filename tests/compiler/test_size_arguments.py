@@ -89,6 +89,38 @@ func.func @main(%n: tensor<i32>, %x: tensor<4xf32>) -> tensor<4xf32> {
   return %2 : tensor<4xf32>
 }
 """
+#: Twice as many as an argument says are counted, and meet an array: by themselves, and in a reduction.
+TWICE = """
+func.func @main(%n: tensor<i32>, %x: tensor<?xf32>) -> (tensor<?xf32>, tensor<i32>) {
+  %two = stablehlo.constant dense<2> : tensor<i32>
+  %twice = stablehlo.multiply %n, %two : tensor<i32>
+  %shape = stablehlo.reshape %twice : (tensor<i32>) -> tensor<1xi32>
+  %fill = stablehlo.constant dense<1.0> : tensor<f32>
+  MADE
+}
+"""
+MET = {
+    "fill": """
+  %ones = stablehlo.dynamic_broadcast_in_dim %fill, %shape, dims = [] : (tensor<f32>, tensor<1xi32>) -> tensor<?xf32>
+  %sum = stablehlo.add %ones, %x : tensor<?xf32>
+  return %sum, %n : tensor<?xf32>, tensor<i32>
+""",
+    "count": """
+  %count = stablehlo.dynamic_iota %shape, dim = 0 : (tensor<1xi32>) -> tensor<?xi32>
+  %least = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %first = stablehlo.constant dense<0> : tensor<i32>
+  %found:2 = stablehlo.reduce(%x init: %least), (%count init: %first) across dimensions = [0]
+    : (tensor<?xf32>, tensor<?xi32>, tensor<f32>, tensor<i32>) -> (tensor<f32>, tensor<i32>)
+    reducer(%a: tensor<f32>, %c: tensor<f32>) (%i: tensor<i32>, %j: tensor<i32>) {
+      %more = stablehlo.compare GT, %a, %c : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %value = stablehlo.select %more, %a, %c : tensor<i1>, tensor<f32>
+      %place = stablehlo.select %more, %i, %j : tensor<i1>, tensor<i32>
+      stablehlo.return %value, %place : tensor<f32>, tensor<i32>
+    }
+  %sum = stablehlo.add %x, %x : tensor<?xf32>
+  return %sum, %found#1 : tensor<?xf32>, tensor<i32>
+""",
+}
 
 
 def _canonical(text: str) -> Canonical:
@@ -152,3 +184,15 @@ def test_lists_of_sizes_and_amounts() -> None:
     assert (shape.tolist(), data.tolist()) == ([3, 2], [-5])
     with pytest.raises(RuntimeError, match="returned 1"):
         _outputs(SHAPES, [x, nothing, nothing, np.array(0, np.int32)], (6, 3, 3, 4))
+
+
+@pytest.mark.parametrize("met", list(MET))
+def test_what_is_made_with_a_size_fits_what_it_meets(met: str) -> None:
+    text = TWICE.replace("MADE", MET[met])
+    x, nothing = np.array([1, 5, 2, 3, 4, 0], np.float32), np.zeros(0)
+    made, number = _outputs(text, [nothing, x], (3, 6))
+    np.testing.assert_array_equal(made, x + (1 if met == "fill" else x))
+    assert number.tolist() == [3 if met == "fill" else 1]
+    for n in (2, 4):
+        with pytest.raises(RuntimeError, match="returned 1"):
+            _outputs(text, [nothing, x], (n, 6))

@@ -73,6 +73,13 @@ def test_a_list_of_sizes(client: kcache.Client) -> None:
         kernel(x, np.array([2, 2], np.int32), 1, 7)
 
 
+def test_on_a_gpu_a_size_is_the_length_of_an_axis(client: kcache.Client) -> None:
+    kernel = client.compile(CALLED, target="sm_90")
+    assert [str(one) for one in kernel.manifest.inputs] == ["i64[s0,0]", "f32[s0,3]"]
+    with pytest.raises(kcache.ArgumentError, match=r"argument 0 .* pass an array there without elements"):
+        kernel(3, np.ones((3, 3), np.float32))
+
+
 def test_the_command_line_takes_numbers_and_draws_sizes(server: ServerProcess, tmp_path: Path) -> None:
     program = tmp_path / "program.mlir"
     program.write_text(CALLED)

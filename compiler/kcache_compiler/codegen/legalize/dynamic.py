@@ -14,6 +14,7 @@ from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.generic import build_generic, identity
 from kcache_compiler.codegen.legalize import implicit
 from kcache_compiler.codegen.legalize.elementwise import cast, signless_tensor
+from kcache_compiler.codegen.legalize.given import gives_sizes, require_given
 from kcache_compiler.codegen.legalize.sizes import Requirements, origin, require_sizes, size_of
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.errors import UnsupportedOp
@@ -50,11 +51,14 @@ def lower_dynamic(unit: Unit) -> None:
         "stablehlo.real_dynamic_slice": lambda op, known: _slice(op, known, requirements),
         "stablehlo.custom_call": lambda op, known: _assert(op, known, requirements),
     }
-    for op in mlir.walk(mlir.main_function(unit.module))[1:]:
+    told = gives_sizes(requirements.main)
+    for op in mlir.walk(requirements.main)[1:]:
         name = mlir.name_of(op)
         _refuse_ending(op, name)
         with mlir.before(op):
             require_sizes(op, requirements)
+            if told:
+                require_given(op, known, requirements)
             if name.startswith("chlo.broadcast_"):
                 implicit.apply_spread(op, requirements, spread)
                 continue

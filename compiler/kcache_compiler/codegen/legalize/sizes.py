@@ -7,7 +7,7 @@ what they would not notice is written down here, as pairs of sizes that ``main``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kcache_compiler.codegen import mlir
@@ -16,7 +16,7 @@ from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.errors import UnsupportedOp
 
 #: Operations whose operands have the shape of their result, apart from scalars among them.
-_ELEMENTWISE = frozenset(FUNCTIONS) | {
+ELEMENTWISE = frozenset(FUNCTIONS) | {
     f"stablehlo.{name}"
     for name in [
         "abs",
@@ -197,6 +197,21 @@ def axis_origin(tensor: mlir.Value, axis: int) -> object:
     return size if size is not None else (tensor, axis)
 
 
+def made_size(tensor: mlir.Value, axis: int, known: Mapping[Any, list[mlir.Value]]) -> mlir.Value | None:
+    """The size of an axis as an index value at the current point, of what is made with its sizes.
+
+    ``known``: the elements of shapes.
+    """
+    tensor, axis = _axis(tensor, axis)
+    owner = mlir.defining(tensor)
+    if owner is None or mlir.name_of(owner) != "stablehlo.dynamic_iota":
+        return _made_of(tensor, axis)
+    shape = owner.operands[0]
+    made = mlir.defining(shape)
+    parts = known.get(shape) or (list(made.operands) if made is not None else [])
+    return mlir.value("arith.index_cast", [parts[axis]], mlir.index_type()) if axis < len(parts) else None
+
+
 def _made_of(tensor: mlir.Value, axis: int) -> mlir.Value | None:
     """The open size of an axis as a value, of what is made with its sizes."""
     owner = mlir.defining(tensor)
@@ -213,7 +228,7 @@ def _axis(tensor: mlir.Value, axis: int) -> tuple[mlir.Value, int]:
         name = "" if owner is None else mlir.name_of(owner)
         if owner is None:
             break
-        if name in _ELEMENTWISE or name == "builtin.unrealized_conversion_cast":
+        if name in ELEMENTWISE or name == "builtin.unrealized_conversion_cast":
             tensor = next((one for one in owner.operands if one.type.rank == tensor.type.rank), tensor)
         elif name == "stablehlo.transpose":
             axis = int(list(owner.attributes["permutation"])[axis])
