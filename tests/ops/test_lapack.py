@@ -73,12 +73,55 @@ def _singular(dtype: str, matrix: np.ndarray, mode: str) -> None:
     close(dtype, (u[..., :count] * values[..., None, :]) @ v[..., :count, :], matrix)
 
 
+def _tridiagonal(dtype: str, shape: Shape) -> None:
+    """Systems of which some rows change places; what stands outside of the matrix is not read."""
+    *batch, size, _ = shape
+    under, middle, over = (random(dtype, *batch, size, seed=seed) for seed in range(3))
+    under[..., 0] = over[..., -1] = np.nan
+    wanted = random(dtype, *shape, seed=4)
+    kinds = [(dtype, under.shape)] * 3 + [(dtype, shape), ("i32", tuple(batch))]
+    *_, solved, info = called(dtype, "gtsv", [under, middle, over, wanted], kinds)
+    assert not info.any()
+    for at in np.ndindex(*batch):
+        matrix = np.diag(middle[at]) + np.diag(under[at][1:], -1) + np.diag(over[at][:-1], 1)
+        exact = np.linalg.solve(matrix.astype(np.complex128), wanted[at].astype(np.complex128))
+        close(dtype, matrix @ solved[at], wanted[at] if np.abs(exact).max() < 100 else matrix @ exact)
+
+
 def _deficient(dtype: str, rows: int, columns: int) -> np.ndarray:
     return random(dtype, rows, 1) @ random(dtype, 1, columns, seed=1)
 
 
 def test_factors() -> None:
     _lu("f32", random("f32", 2, 4, 3))
+
+
+def test_tridiagonal_systems() -> None:
+    _tridiagonal("f32", (2, 5, 3))
+
+
+def test_a_tridiagonal_system_says_which_pivot_is_0() -> None:
+    rows = np.array([[2, 2, 2], [0, 0, 1], [3, 0, 4], [0, 5, 0]], np.float32)[None].repeat(2, 0)
+    under, middle, over = (
+        np.array([one, two], "f4")
+        for one, two in [
+            ([0, 1, 0, 0], [0, 1, 1, 1]),
+            ([1, 2, 0, 1], [0, 0, 0, 0]),
+            ([2, 1, 1, 0], [1, 1, 1, 0]),
+        ]
+    )
+    kinds = [("f32", (2, 4))] * 3 + [("f32", (2, 4, 3)), ("i32", (2,))]
+    *_, solved, info = called("f32", "gtsv", [under, middle, over, rows], kinds)
+    assert info.tolist() == [2, 0]
+    matrix = np.diag([1, 1, 1], 1) + np.diag([1, 1, 1], -1)
+    close("f32", matrix @ solved[1], rows[1])
+
+
+def test_diagonals_of_other_lengths_are_refused() -> None:
+    short, long = random("f32", 3), random("f32", 4)
+    kinds = [("f32", (3,)), ("f32", (4,)), ("f32", (3,)), ("f32", (4, 1)), ("i32", ())]
+    with pytest.raises(UnsupportedOp, match="lapack_sgtsv_ffi"):
+        called("f32", "gtsv", [short, long, short, long[:, None]], kinds)
 
 
 def test_rotations() -> None:
@@ -91,6 +134,13 @@ def test_rotations() -> None:
 def test_factors_of_sizes(dtype: str, shape: Shape) -> None:
     _lu(dtype, random(dtype, *shape))
     _qr(dtype, random(dtype, *shape))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", LETTERS)
+@pytest.mark.parametrize("shape", [(1, 1), (2, 3), (3, 1), (2, 2, 7, 2), (64, 5)], ids=str)
+def test_tridiagonal_systems_of_sizes(dtype: str, shape: Shape) -> None:
+    _tridiagonal(dtype, shape)
 
 
 @pytest.mark.long

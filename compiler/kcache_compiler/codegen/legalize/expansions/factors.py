@@ -22,7 +22,7 @@ def lu(lines: Lines, matrix: Tensor) -> list[Tensor]:
     def column(inner: Lines, place: Tensor, carried: list[Tensor]) -> list[Tensor]:
         """The next column: the largest number below becomes the pivot."""
         packed, pivots = carried
-        sizes = _sizes(inner, inner.row(packed, 2, place))
+        sizes = magnitudes(inner, inner.row(packed, 2, place))
         below = at(inner, sizes, 1, place, "GE")
         sizes = inner.choose(below, sizes, inner.number("-1.0", sizes.element, sizes.shape))
         top = inner.broadcast(fold(inner, "maximum", sizes, [1], "0xFF800000"), sizes.shape, [0])
@@ -223,7 +223,7 @@ def _parts(lines: Lines, numbers: Tensor) -> list[Tensor]:
     return [lines.part(numbers, which) for which in ("real", "imag")]
 
 
-def _sizes(lines: Lines, numbers: Tensor) -> Tensor:
+def magnitudes(lines: Lines, numbers: Tensor) -> Tensor:
     """What pivots are chosen by."""
     if not numbers.element.startswith("complex"):
         return lines.each("abs", numbers)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from kcache_compiler.codegen import mlir
-from kcache_compiler.codegen.legalize.expansions import factors, rotations, triangles
+from kcache_compiler.codegen.legalize.expansions import bands, factors, rotations, triangles
 from kcache_compiler.codegen.legalize.expansions.text import Lines, Tensor
 
 _TARGET = re.compile(r"lapack_([sdcz])(\w+)_ffi")
@@ -43,10 +43,18 @@ def is_lapack(op: mlir.Op) -> bool:
     size = mlir.sizes_of(kinds[0])[-1] or 0
     if routine in ("gehrd", "sytrd", "hetrd") and size < 2:
         return False
+    if routine == "gtsv" and not _is_tridiagonal(kinds):
+        return False
     if routine == "gehrd" and dict(_END.findall(_settings(op))) != {"low": "1", "high": str(size)}:
         return False
     given = _letters(op)
     return all(given.get(name, " ") in allowed for name, allowed in letters.items())
+
+
+def _is_tridiagonal(kinds: list[mlir.Type]) -> bool:
+    """Whether three diagonals are of one shape, of which the sums have as many rows."""
+    *diagonals, wanted = (mlir.sizes_of(kind) for kind in kinds)
+    return all(one == wanted[:-1] for one in diagonals) and bool(wanted[-2])
 
 
 def is_open_routine(op: mlir.Op) -> bool:
@@ -133,6 +141,11 @@ def _gesdd(lines: Lines, given: list[Tensor], how: dict[str, str], results: list
     return [given[0], values, left, right, bad]
 
 
+def _gtsv(lines: Lines, given: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
+    under, middle, over, wanted = given
+    return bands.tridiagonal_solve(lines, under, middle, over, wanted)
+
+
 #: Routine -> its definition, the axes of each operand that are not batch, the letters that it takes.
 _TABLE: dict[str, tuple[Routine, tuple[int, ...], dict[str, str]]] = {
     "potrf": (_potrf, (2,), {"uplo": "LU"}),
@@ -141,6 +154,7 @@ _TABLE: dict[str, tuple[Routine, tuple[int, ...], dict[str, str]]] = {
     "geqrf": (_geqrf, (2,), {}),
     "orgqr": (_orgqr, (2, 1), {}),
     "ungqr": (_orgqr, (2, 1), {}),
+    "gtsv": (_gtsv, (1, 1, 1, 2), {}),
     "gehrd": (_gehrd, (2,), {}),
     "sytrd": (_sytrd, (2,), {"uplo": "L"}),
     "hetrd": (_sytrd, (2,), {"uplo": "L"}),
