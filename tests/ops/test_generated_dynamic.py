@@ -25,6 +25,13 @@ SAMPLE = (
     ("reduce_window", "i32"),
     ("batch_norm_training", "f32"),
 )
+#: Operations that are told sizes.
+TOLD = (
+    ("dynamic_broadcast_in_dim", "f32"),
+    ("dynamic_iota", "i32"),
+    ("dynamic_reshape", "f64"),
+    ("dynamic_gather", "f32"),
+)
 _MODULE = "tests.ops.generated.dynamic.child"
 
 #: As ``jax.export`` writes ``pad(x[: n // 2], 1) / n`` of ``f32[n]`` with ``n >= 2``.
@@ -73,8 +80,8 @@ def _compiled(text: str) -> tuple[Canonical, CompiledKernel]:
     return canonical, compile_spec(canonical.spec_text, canonical.arg_spec, isa, options, lambda _: None)
 
 
-def _judged(chosen: list[tuple[str, str]], programs: int, seed: int) -> list[Case]:
-    found = list(cases(chosen, programs, seed, module=_MODULE))
+def _judged(chosen: list[tuple[str, str]], programs: int, seed: int, module: str = _MODULE) -> list[Case]:
+    found = list(cases(chosen, programs, seed, module=module))
     bad = [case for case in found if case.outcome in BAD]
     assert not bad, bad[0]
     return found
@@ -84,6 +91,11 @@ def test_generated_programs_are_right_at_three_tuples_of_sizes() -> None:
     found = _judged(list(SAMPLE), len(SAMPLE), seed=2)
     assert len(found) == len(SAMPLE)
     assert sum(case.outcome == "right" for case in found) >= len(SAMPLE) - 1, found
+
+
+def test_generated_programs_are_right_at_sizes_that_they_are_told() -> None:
+    found = _judged(list(TOLD), 2 * len(TOLD), seed=3, module=f"{_MODULE} --told")
+    assert sum(case.outcome == "right" for case in found) >= 2 * len(TOLD) - 2, found
 
 
 @pytest.mark.long

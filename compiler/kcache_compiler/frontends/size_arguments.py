@@ -113,7 +113,9 @@ class _Search:
                 continue
             found = self._arguments(wanted)
             if operation.name == "stablehlo.real_dynamic_slice" and found:
-                found -= self._arguments([operation.operands[1]], bounds=False)  # where it begins
+                begin = self._arguments([operation.operands[1]], bounds=False)
+                # A place that is data, and one that is so far behind it, are a size apart.
+                found = found - begin if found & begin else found | begin
             sizes |= found
         return sizes
 

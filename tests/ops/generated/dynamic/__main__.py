@@ -30,11 +30,14 @@ def main() -> int:
     parser.add_argument("--level", type=int, default=1, help="optimization level")
     parser.add_argument("--numerics", default="strict", choices=("strict", "default", "fast"))
     parser.add_argument("--workers", type=int, default=1, help="threads for launches that are worth it")
+    parser.add_argument(
+        "--told", action="store_true", help="sizes of which others are computed are arguments"
+    )
     parser.add_argument("--show", nargs="*", default=BAD, help="outcomes to print in full")
     options = parser.parse_args()
     chosen = drawn(pairs(options.op, options.dtype), options.programs, options.seed)
     found: list[Case] = []
-    manner = f"--numerics {options.numerics} --workers {options.workers}"
+    manner = f"--numerics {options.numerics} --workers {options.workers}{' --told' if options.told else ''}"
     module = f"tests.ops.generated.dynamic.child {manner}"
     for case in cases(chosen, options.programs, options.seed, options.level, module=module):
         found.append(case)

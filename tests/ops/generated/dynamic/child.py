@@ -22,22 +22,24 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--numerics", default="strict")
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--told", action="store_true")
     options = parser.parse_args()
     reference = ReferenceInterpreter()
     try:
         for line in sys.stdin:
             level, _, asked = json.loads(line)
             found = [
-                _verdict(one, Manner(level, options.numerics, options.workers), reference) for one in asked
+                _verdict(one, Manner(level, options.numerics, options.workers), reference, options.told)
+                for one in asked
             ]
             print(json.dumps([[one.outcome, one.reason] for one in found]), flush=True)
     finally:
         reference.close()
 
 
-def _verdict(asked: Asked, manner: Manner, reference: ReferenceInterpreter) -> Verdict:
+def _verdict(asked: Asked, manner: Manner, reference: ReferenceInterpreter, told: bool) -> Verdict:
     op, dtype, seed, number = asked
-    program = open_program(FAMILIES[op].make, op, dtype, seed, number)
+    program = open_program(FAMILIES[op].make, op, dtype, seed, number, told)
     return Verdict("none") if program is None else judge(program, reference, manner)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.errors import CompilerError, InvalidProgram, UnsupportedOp
 from kcache_compiler.types import Canonical, CompiledKernel, CompileOptions
@@ -91,6 +93,9 @@ def called(
 ) -> list[bytes]:
     """Results of the kernel of open sizes on the inputs of one instance."""
     shapes = [_sizes(kind) for kind in argument_types(instance.text)]
+    for place in canonical.size_arguments:
+        kind = np.int64 if canonical.arg_spec.args[place].dtype == "i64" else np.int32
+        shapes[place] = [int(one) for one in np.frombuffer(instance.inputs[place], kind)]
     dims = tuple(shapes[symbol.arg][symbol.axis] for symbol in kernel.interface.symbols)
     return run(kernel, instance.inputs, [one.content for one in canonical.constants], dims, workers)
 

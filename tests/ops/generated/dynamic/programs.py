@@ -30,24 +30,26 @@ class OpenProgram:
     broken: tuple[OpProgram, ...]
 
 
-def open_program(make: Maker, op: str, dtype: str, seed: int, number: int) -> OpenProgram | None:
-    """The same one for the same arguments; None where no attempt gives one."""
+def open_program(
+    make: Maker, op: str, dtype: str, seed: int, number: int, told: bool = False
+) -> OpenProgram | None:
+    """The same one for the same arguments; None where no attempt gives one. ``told``: as ``SizedDraft``'s."""
     for attempt in range(_ATTEMPTS):
         name = ("open", op, dtype, seed, number, attempt)
-        found = _attempt(make, op, dtype, name)
+        found = _attempt(make, op, dtype, name, told)
         if found is not None:
             return found
     return None
 
 
-def _attempt(make: Maker, op: str, dtype: str, name: tuple[object, ...]) -> OpenProgram | None:
+def _attempt(make: Maker, op: str, dtype: str, name: tuple[object, ...], told: bool) -> OpenProgram | None:
     rng = generator(*name)
     choices, openness = Choices(rng), float(rng.choice([0.0, 0.3, 0.6]))
     tuples = [tuple(int(one) for one in rng.permutation([3, 5, 7]))]
     tuples += [tuple(int(one) for one in rng.choice(list(among), SYMBOLS)) for among in _AMONG]
     made: list[OpProgram] = []
     for place, sizes in enumerate(tuples):
-        draft = SizedDraft.begin(op, dtype, choices, sizes, openness, int(rng.integers(2**31)))
+        draft = SizedDraft.begin(op, dtype, choices, sizes, openness, int(rng.integers(2**31)), told)
         program = _made(make, draft)
         if program is None and not place:
             return None

@@ -117,14 +117,22 @@ class SizedDraft(Draft):
     sizes: tuple[int, ...] = ()
     #: How often a drawn number is taken for a size.
     openness: float = 0.0
+    #: Whether sizes that others are computed of are arguments, not read from axes.
+    told: bool = False
 
     @staticmethod
     def begin(
-        op: str, dtype: str, choices: Choices, sizes: tuple[int, ...], openness: float, values: int
+        op: str,
+        dtype: str,
+        choices: Choices,
+        sizes: tuple[int, ...],
+        openness: float,
+        values: int,
+        told: bool,
     ) -> SizedDraft:
         """An empty draft; ``values`` is the seed of its values."""
         rng: Any = _Random(choices, np.random.default_rng(values))
-        return SizedDraft(op, dtype, rng, choices=choices, sizes=sizes, openness=openness)
+        return SizedDraft(op, dtype, rng, choices=choices, sizes=sizes, openness=openness, told=told)
 
     # -- choices
 
@@ -206,6 +214,9 @@ class SizedDraft(Draft):
         return self.line(text, dtype, ())
 
     def _size_of(self, symbol: int, dtype: str) -> Value:
+        if self.told:
+            kind = np.int32 if dtype == "i32" else np.int64
+            return self.given((), np.array(self.sizes[symbol], kind).tobytes(), dtype)
         value, axis = next(
             (
                 (one, axis)
