@@ -96,6 +96,31 @@ def test_factors() -> None:
     _lu("f32", random("f32", 2, 4, 3))
 
 
+@pytest.mark.parametrize("letter", ["L", "U"])
+def test_the_other_triangle_of_a_cholesky_factor_stays(letter: str) -> None:
+    matrix = random("f32", 2, 3, 3)
+    matrix = (matrix @ adjoint(matrix) + 3 * np.eye(3)).astype("f4")
+    keep, factor = (np.triu, np.tril) if letter == "L" else (np.tril, np.triu)
+    matrix += keep(random("f32", 3, 3, seed=1), 1 if letter == "L" else -1)
+    made, _ = called("f32", "potrf", [matrix], [("f32", (2, 3, 3)), ("i32", (2,))], f"uplo={letter}")
+    out = 1 if letter == "L" else -1
+    np.testing.assert_array_equal(keep(made, out), keep(matrix, out))
+    close(
+        "f32",
+        factor(made) @ adjoint(factor(made)) if letter == "L" else adjoint(factor(made)) @ factor(made),
+        factor(matrix, 0) + adjoint(factor(matrix, -out)),
+    )
+
+
+def test_matrices_without_elements_fail_nowhere() -> None:
+    made, info = called(
+        "f32", "potrf", [random("f32", 3, 0, 0)], [("f32", (3, 0, 0)), ("i32", (3,))], "uplo=L"
+    )
+    assert (made.shape, info.tolist()) == ((3, 0, 0), [0, 0, 0])
+    kinds = [("f32", (2, 0, 4)), ("i32", (2, 0)), ("i32", (2,))]
+    assert called("f32", "getrf", [random("f32", 2, 0, 4)], kinds)[2].tolist() == [0, 0]
+
+
 def test_tridiagonal_systems() -> None:
     _tridiagonal("f32", (2, 5, 3))
 

@@ -54,7 +54,7 @@ def is_lapack(op: mlir.Op) -> bool:
 def _is_tridiagonal(kinds: list[mlir.Type]) -> bool:
     """Whether three diagonals are of one shape, of which the sums have as many rows."""
     *diagonals, wanted = (mlir.sizes_of(kind) for kind in kinds)
-    return all(one == wanted[:-1] for one in diagonals) and bool(wanted[-2])
+    return all(one == wanted[:-1] for one in diagonals)
 
 
 def is_open_routine(op: mlir.Op) -> bool:
@@ -88,8 +88,12 @@ def _flat(shape: tuple[int, ...], axes: int) -> tuple[int, ...]:
 
 
 def _potrf(lines: Lines, given: list[Tensor], how: dict[str, str], results: list[Tensor]) -> list[Tensor]:
-    """The factor, and the first pivot (from 1) that is not above 0."""
-    factor = triangles.cholesky(lines, given[0], how["uplo"] == "L")
+    """The factor, and the first pivot (from 1) that is not above 0. The other triangle stays."""
+    lower = how["uplo"] == "L"
+    factor = triangles.cholesky(lines, given[0], lower)
+    if lines.leaves:
+        rows, columns = (lines.iota("i32", factor.shape, axis) for axis in (1, 2))
+        factor = lines.choose(lines.compare("GE" if lower else "LE", rows, columns), factor, given[0])
     diagonal = rotations.diagonal(lines, factor)
     above = lines.compare("GT", diagonal, lines.zeros(diagonal.element, diagonal.shape))
     return [factor, factors.first_of(lines, lines.each("not", above))]
