@@ -114,9 +114,30 @@ def _lower_computed(
     libraries: LibraryCache | None,
     refusal: UnsupportedOp,
 ) -> CompiledKernel:
+    """Compile a program that computes sizes, or has sizes that are computed of others."""
+    args = (graph, symbols, n_inputs, target, options, on_stage, libraries, refusal)
+    try:
+        return _lower_resolved(*args)
+    except UnsupportedOp:
+        if not any(node.op == "select_and_scatter" for node in graph.graph.body.nodes):
+            raise
+    return _lower_resolved(*args, plainly=True)
+
+
+def _lower_resolved(
+    graph: OpenGraph,
+    symbols: tuple[Symbol, ...],
+    n_inputs: int,
+    target: str,
+    options: CompileOptions,
+    on_stage: Callable[[str], None],
+    libraries: LibraryCache | None,
+    refusal: UnsupportedOp,
+    plainly: bool = False,
+) -> CompiledKernel:
     """Compile a program that computes sizes at samples of them, where all can be stated; else the refusal."""
     try:
-        resolved = resolve(graph)
+        resolved = resolve(graph, plainly)
     except Unresolved:
         raise refusal from None
     stated, table = OpenGraph(resolved.graph, graph.names), resolved.symbols

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, combinations_with_replacement
 from typing import TypeAlias
 
 from kcache_compiler.codegen.formula import Formula, mul, replaced
@@ -135,7 +135,9 @@ class SizeCodes:
         return self._product(numbers)
 
     def _product(self, numbers: tuple[int, ...]) -> Polynomial:
-        """A size of the program that is a sum, times a monomial or a number; raises ``Ambiguous``."""
+        """A size of the program that is a sum, times a monomial or a number, or a product of symbols; raises
+        ``Ambiguous``.
+        """
         found: dict[Formula, Polynomial] = {}
         for values, formula in self._sizes.items():
             terms = polynomial(formula)
@@ -150,9 +152,23 @@ class SizeCodes:
             whole = polynomial(mul(formula, formula_of({pure[0]: pure[1]})))
             if whole is not None:
                 found[formula_of(whole)] = whole
+        found = found or self._symbols_multiplied(numbers)
         if len(found) != 1:
             raise Ambiguous
         return next(iter(found.values()))
+
+    def _symbols_multiplied(self, numbers: tuple[int, ...]) -> dict[Formula, Polynomial]:
+        """Products of two or three symbols, whose values may divide each other at some samples."""
+        found: dict[Formula, Polynomial] = {}
+        for degree in (2, 3):
+            for names in combinations_with_replacement(self._names(), degree):
+                values = [_value(names, sizes) for sizes in self._samples]
+                if any(not value or number % value for number, value in zip(numbers, values, strict=True)):
+                    continue
+                rest, *others = {number // value for number, value in zip(numbers, values, strict=True)}
+                if not others:
+                    found[formula_of({names: rest})] = {names: rest}
+        return found
 
     def _monomial(self, numbers: tuple[int, ...]) -> tuple[tuple[str, ...], int] | None:
         """The only monomial that has these values: sizes of samples are primes of nothing else."""

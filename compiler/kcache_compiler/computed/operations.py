@@ -145,7 +145,8 @@ class Operation(Dialects):
         strides, wide = site.ints("window_strides", rank, 1), site.ints("window_dimensions", rank, 1)
         parts = (shown[0], shown[1], wide, strides, site.pairs("padding", rank))
         for size, source, window, stride, padding in zip(*parts, strict=True):
-            self._equal(windows(self.symbols, size, window, stride, (1, 1), padding), source)
+            count = windows(self.symbols, size, window, stride, (1, 1), padding, self.walk.plainly)
+            self._equal(count, source)
         return self._plain()
 
     def _op_convolution(self) -> list[Ref]:

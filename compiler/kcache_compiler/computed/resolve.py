@@ -44,13 +44,15 @@ class Resolved:
     exact: Mapping[int, Exact]
 
 
-def resolve(graph: OpenGraph) -> Resolved:
-    """State all sizes. Raises ``Unresolved``."""
+def resolve(graph: OpenGraph, plainly: bool = False) -> Resolved:
+    """State all sizes; ``plainly``: numbers of windows that are picked from as ``rules.windows`` says. Raises
+    ``Unresolved``.
+    """
     least: dict[str, int] = {}
     exact: dict[int, Exact] = {}
     for _ in range(_ROUNDS):
         symbols = Symbols(len(graph.names), least, exact)
-        walk = Walk(symbols)
+        walk = Walk(symbols, plainly)
         given = {
             index: symbols.size(meaning)
             for index, meaning in enumerate(symbols.meaning)
@@ -82,8 +84,9 @@ def _facts(symbols: Symbols, least: Mapping[str, int], exact: Mapping[int, Exact
 class Walk:
     """One walk over the graph: what it makes, and what it learns of sizes on the way."""
 
-    def __init__(self, symbols: Symbols) -> None:
+    def __init__(self, symbols: Symbols, plainly: bool) -> None:
         self.symbols = symbols
+        self.plainly = plainly
         self.checks: list[tuple[Formula, Formula, bool]] = []
         self.asserted: list[tuple[Formula, Formula, bool]] = []
         self.pinned: list[tuple[Formula, Formula, bool]] = []

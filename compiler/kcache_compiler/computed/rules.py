@@ -113,8 +113,13 @@ def windows(
     stride: int,
     spread: tuple[int, int],
     padding: tuple[Formula, Formula],
+    plainly: bool = False,
 ) -> int:
-    """How many windows there are along an axis; ``spread``: dilation of the axis and of the window."""
+    """How many windows there are along an axis; ``spread``: dilation of the axis and of the window.
+
+    ``plainly``: as one quotient; an axis that lacks more than one element for a window is refused, whatever
+    the stride.
+    """
     a = symbols.apply
     whole = symbols.formula(size)
     if spread[0] != 1 and whole != 0:
@@ -122,8 +127,8 @@ def windows(
     whole = a("+", whole, a("+", *padding))
     reach = a("+", a("*", a("-", window, 1), spread[1]), 1)
     free = a("+", a("-", whole, reach), 1)
-    free = symbols.natural(free) if stride == 1 else a("max", free, 0)
-    return symbols.size(a("ceildiv", free, stride))
+    free = symbols.natural(free) if stride == 1 or plainly else a("max", free, 0)
+    return symbols.size(symbols.quotient(free, stride) if plainly else a("ceildiv", free, stride))
 
 
 def _reduce_window(site: Site) -> list[Dims]:

@@ -179,6 +179,13 @@ class Symbols:
         exact = self._divided("ceildiv", below, by) if isinstance(by, int) else None
         return self.apply("ceildiv", self.apply("max", below, 0), by) if exact is None else exact
 
+    def quotient(self, of: Formula, by: int) -> Formula:
+        """What is not below 0 divided and rounded up: one symbol, where something is left to divide."""
+        whole = self._named(self.simple(of))
+        if by == 1 or isinstance(whole, int):
+            return self.apply("ceildiv", whole, by)
+        return self._root(apply("ceildiv", whole, by))
+
     def plain(self, formula: Formula) -> Formula:
         """The formula with every rest written by its quotient: ``x % m`` as ``x - m * (x / m)``."""
         meaning = {name: self._by_quotient(name) for name in symbols_in(formula)}
