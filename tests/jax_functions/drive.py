@@ -14,12 +14,14 @@ from tests.jax_functions.run import Outcome
 _TIMEOUT = 120.0
 
 
-def driven(names: Sequence[str], mode: str) -> Iterator[list[Outcome]]:
-    """The outcomes of each function; ``crash`` of one over which the process ended."""
+def driven(
+    names: Sequence[str], mode: str, judge: str = "tests.jax_functions.child"
+) -> Iterator[list[Outcome]]:
+    """The outcomes of each function by the module ``judge``; ``crash`` of one over which the process ended."""
     child: subprocess.Popen[str] | None = None
     try:
         for name in names:
-            child = child or _child(mode)
+            child = child or _child(judge, mode)
             answer = _asked(child, name)
             if answer:
                 yield [Outcome(name, *one) for one in json.loads(answer)]
@@ -35,8 +37,8 @@ def driven(names: Sequence[str], mode: str) -> Iterator[list[Outcome]]:
             child.communicate()
 
 
-def _child(mode: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.jax_functions.child", mode]
+def _child(judge: str, mode: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", judge, mode]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
 
