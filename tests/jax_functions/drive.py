@@ -17,7 +17,7 @@ _TIMEOUT = 120.0
 def driven(
     names: Sequence[str], mode: str, judge: str = "tests.jax_functions.child"
 ) -> Iterator[list[Outcome]]:
-    """The outcomes of each function by the module ``judge``; ``crash`` of one over which the process ended."""
+    """The outcomes of each function, by the module ``judge``; ``crash`` where the process ended."""
     child: subprocess.Popen[str] | None = None
     try:
         for name in names:
