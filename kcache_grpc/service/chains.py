@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from kcache_grpc.storage.audit.contract import BEFORE_ALL
 from kcache_grpc.storage.audit.sealing import NO_ROOT, Checkpoint, Seal
 from kcache_grpc.storage.contract import Store
 
@@ -61,7 +62,7 @@ def seals(store: Store, writer: str, after: int = 0) -> Iterator[tuple[Seal, byt
         after = page[-1][0].sequence
 
 
-def event_ids(store: Store, writer: str, after_id: int = 0) -> Ids:
+def event_ids(store: Store, writer: str, after_id: int = BEFORE_ALL) -> Ids:
     """Ids of all events of a writer beyond ``after_id``, rising."""
     parts: list[Ids] = []
     while page := store.list_event_ids(writer, after_id, _EVENTS):

@@ -87,12 +87,23 @@ def swap(connection: sqlite3.Connection, row: int, other: int) -> set[int]:
 
 
 def insert(connection: sqlite3.Connection, row: int, _: int) -> set[int]:
-    """Between two others: room is made by moving the later ones, as ids are not dense on Postgres."""
+    """Before all others."""
     names = ", ".join(name for name in COLUMNS)
     connection.execute(
         f"INSERT INTO audit_events (id, {names}) SELECT 0, {names} FROM audit_events WHERE id = ?", (row,)
     )
     return {0}
+
+
+@pytest.mark.parametrize("number", [0, -1, 1 - 2**63])
+def test_a_row_below_the_ids_that_are_given_is_found(sealed: Path, number: int) -> None:
+    names = ", ".join(COLUMNS)
+    with meddling(sealed) as connection:
+        connection.execute(
+            f"INSERT INTO audit_events (id, {names}) SELECT ?, {names} FROM audit_events WHERE id = 7",
+            (number,),
+        )
+    assert proven(sealed) == [(None, number)]
 
 
 @settings(

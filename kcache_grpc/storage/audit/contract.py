@@ -12,6 +12,8 @@ from kcache_grpc.storage.records import AuditRecord, Namespace
 
 #: Events that one question looks at, at most: what bounds a filter that nothing passes.
 SPAN = 2000
+#: Below all ids but one, that of rows that somebody put there by hand too.
+BEFORE_ALL = -(2**63)
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class AuditStore(ABC):
 
     @abstractmethod
     def list_event_ids(self, writer: str, after_id: int, limit: int) -> Sequence[int]:
-        """Ids of events of a writer beyond ``after_id``, rising."""
+        """Ids of events of a writer beyond ``after_id``, ``BEFORE_ALL`` or more, rising."""
 
     @abstractmethod
     def list_writers(self) -> Sequence[Writer]:

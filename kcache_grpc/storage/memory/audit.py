@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from kcache_grpc.storage import checks
-from kcache_grpc.storage.audit.contract import SPAN, AuditStore, EventPage
+from kcache_grpc.storage.audit.contract import BEFORE_ALL, SPAN, AuditStore, EventPage
 from kcache_grpc.storage.audit.filter import Filter, matches
 from kcache_grpc.storage.audit.sealing import Checkpoint, Seal, Writer, event_leaf
 from kcache_grpc.storage.errors import Conflict
@@ -83,7 +83,8 @@ class MemoryAudit(MemoryPart, AuditStore):
 
     def list_event_ids(self, writer: str, after_id: int, limit: int) -> Sequence[int]:
         checks.text("writer", writer)
-        checks.number("limit or id", after_id, limit)
+        checks.number("id", after_id, least=BEFORE_ALL)
+        checks.number("limit", limit)
         with self._state as state:
             events = state.audit.values()
             ids = [record.id for record in events if record.writer == writer and record.id > after_id]

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Column, ColumnElement, Connection, LargeBinary, bindparam, func, select
 
 from kcache_grpc.storage import checks
-from kcache_grpc.storage.audit.contract import AuditStore, EventPage
+from kcache_grpc.storage.audit.contract import BEFORE_ALL, AuditStore, EventPage
 from kcache_grpc.storage.audit.filter import Filter
 from kcache_grpc.storage.audit.sealing import Checkpoint, Seal, Writer, pack_ids, unpack_ids
 from kcache_grpc.storage.errors import Conflict
@@ -151,7 +151,8 @@ class SqlAudit(SqlPart, AuditStore):
 
     def list_event_ids(self, writer: str, after_id: int, limit: int) -> Sequence[int]:
         checks.text("writer", writer)
-        checks.number("limit or id", after_id, limit)
+        checks.number("id", after_id, least=BEFORE_ALL)
+        checks.number("limit", limit)
         rows = self._db.fetch(_OF_WRITER, {"of": writer, "after": after_id, "most": limit})
         return [row.id for row in rows]
 
