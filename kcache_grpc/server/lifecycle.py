@@ -40,6 +40,8 @@ from kcache_grpc.worker import WorkerPool
 
 #: Calls that have come in and are not looked at yet.
 _MAX_PENDING = 100_000
+#: Seconds for which they wait to be: callers have deadlines of their own.
+_PENDING_SECONDS = 3600
 _MAX_MESSAGE_BYTES = 4 << 20
 _ADMIN = admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name
 _AUDIT = audit_pb2.DESCRIPTOR.services_by_name["Audit"].full_name
@@ -132,6 +134,8 @@ def _server(config: ServerConfig, log: RequestLog, metrics: Metrics | None) -> g
             # Beyond its default of 1000 gRPC cancels calls at random: a herd that asks at once has more.
             ("grpc.server.max_pending_requests", _MAX_PENDING),
             ("grpc.server.max_pending_requests_hard_limit", _MAX_PENDING),
+            # Its default is 30: a server that is busy or stopped for that long would cancel all who wait.
+            ("grpc.server_max_unrequested_time_in_server", _PENDING_SECONDS),
         ),
         maximum_concurrent_rpcs=config.max_concurrent,
     )
