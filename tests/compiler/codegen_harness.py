@@ -27,6 +27,7 @@ NUMPY: dict[str, Any] = {
     "ui64": np.uint64,
     "f16": np.float16,
     "bf16": ml_dtypes.bfloat16,
+    "f8E4M3FN": ml_dtypes.float8_e4m3fn,
     "f32": np.float32,
     "f64": np.float64,
     "c64": np.complex64,

@@ -10,7 +10,7 @@ from kcache_compiler.canonical.render import render_graph
 from kcache_compiler.canonical.spec_text import parse_spec
 from kcache_compiler.canonical.specialize import fixed_sizes, specialized
 from kcache_compiler.codegen import mlir
-from kcache_compiler.codegen.links import READERS
+from kcache_compiler.codegen.links import LESS, MANY, READERS
 from kcache_compiler.compile import lower_until
 from kcache_compiler.schedule.choices import FuseLimits
 from kcache_compiler.schedule.forms import Forms
@@ -68,6 +68,14 @@ def test_what_says_a_window_has_few_readers_each_before_bufferization() -> None:
         empty = mlir.named(module, "tensor.empty")
         assert len(empty) >= 3
         assert all(len(list(mlir.uses(op.results[0]))) <= READERS for op in empty)
+
+
+@pytest.mark.parametrize("kind", ["dynamic_update_slice", "scatter"])
+def test_what_a_long_program_updates_in_place_is_copied_in_between(kind: str) -> None:
+    """Else bufferization compares all updates of one buffer with all of its readers, for each update."""
+    with lower_until(*_rendered(kind, MANY + 44), TARGET, "bufferize") as module:
+        copies = mlir.named(module, "bufferization.alloc_tensor")
+        assert len(copies) >= MANY // LESS
 
 
 def test_operations_that_read_from_within_are_told_apart_by_what_they_read() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -91,6 +92,21 @@ def test_bodies_of_quantized_operations_repeat() -> None:
     assert len(many.artifacts["so"]) <= len(few.artifacts["so"]) + 8192
 
 
+def test_sums_of_small_floats_repeat() -> None:
+    """Each is rounded at once; in what order a sum has its operands is the spec's own."""
+    few, many = _compiled("add f8", 260), _compiled("add f8", 520)
+    assert len(many.interface.launches) > len(few.interface.launches) + 8
+    assert _functions(many) <= _functions(few) + 2
+    random = np.random.default_rng(3)
+    x, w = (random.uniform(-4, 4, (8, 8)).astype(ml_dtypes.float8_e4m3fn) for _ in range(2))
+    others = _others(random)
+    part = Kernel(_compiled("add f8", 65))
+    expected = x
+    for _ in range(4):
+        expected = part(expected, w, *others)[0]
+    assert Kernel(few)(x, w, *others)[0].tobytes() == expected.tobytes()
+
+
 def test_operations_between_products_repeat() -> None:
     """No chain is long enough to be cut, as a product ends each; operands are in one order there too."""
     few, many = _compiled("dot_general quantized", 2 * MANY), _compiled("dot_general quantized", 4 * MANY)
@@ -145,7 +161,9 @@ def test_launches_that_share_code_keep_their_names_and_buffers() -> None:
     np.testing.assert_allclose(found, value, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("kind", "whole", "parts"), [("tanh", 260, 2), ("scatter", 144, 3)])
+@pytest.mark.parametrize(
+    ("kind", "whole", "parts"), [("tanh", 260, 2), ("scatter", 144, 3), ("scatter", 260, 4)]
+)
 def test_a_long_chain_computes_what_its_parts_do(kind: str, whole: int, parts: int) -> None:
     random = np.random.default_rng(11)
     x, w = (random.uniform(-1, 1, (8, 8)).astype(np.float32) for _ in range(2))

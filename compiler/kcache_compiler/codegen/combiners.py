@@ -142,7 +142,7 @@ def combiners_of(generic: mlir.Op, strict: bool) -> dict[int, Fold]:
     What is combined depends on no other result's old value.
     """
     body = mlir.block_of(generic)
-    yielded = list(mlir.operations(body)[-1].operands)
+    yielded = list(mlir.last(body).operands)
     old = list(body.arguments)[-len(yielded) :]
     found: dict[int, Fold] = {}
     for number, (value, argument) in enumerate(zip(yielded, old, strict=True)):
@@ -200,7 +200,7 @@ def depends(value: mlir.Value, arguments: Sequence[mlir.Value]) -> bool:
 def scans(generic: mlir.Op, found: Collection[int]) -> bool:
     """Whether some other result needs the totals on the way."""
     body = mlir.block_of(generic)
-    yielded = list(mlir.operations(body)[-1].operands)
+    yielded = list(mlir.last(body).operands)
     old = list(body.arguments)[-len(yielded) :]
     totals = [old[number] for number in found]
     return any(depends(value, totals) for number, value in enumerate(yielded) if number not in found)

@@ -7,6 +7,7 @@ code other than 0 the remaining launches are skipped and the code is returned.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -163,8 +164,9 @@ def build_entry(unit: Unit) -> None:
     if any(launch.slices for launch in outlines):
         mlir.splice(unit.module, _FEW_SLICES)
     refuse_leftovers(main)
+    left = mlir.among_statements(main, "memref.load", "memref.store", "scf.condition")  # the entry gets long
     words = max((len(_words(launch)) + 1 for launch in outlines), default=1)
-    frame = _Frame(unit, main, shapes, areas, words)
+    frame = _Frame(unit, main, shapes, areas, words, {one for generics, _ in launches for one in generics})
     frame.bind_sizes(open_sizes)
     for buffer, sizes in known.items():
         frame.bind_argument(buffer, sizes)
@@ -174,7 +176,6 @@ def build_entry(unit: Unit) -> None:
     for generics, launch in launches:
         frame.call(generics, launch)
     frame.dead += spared
-    left = mlir.named(main, "memref.load", "memref.store", "scf.condition")
     conditions = [one for one in left if mlir.name_of(one) == "scf.condition"]
     frame.own_accesses([one for one in left if mlir.name_of(one) != "scf.condition"])
     frame.end_loops(conditions)
@@ -200,7 +201,7 @@ def known_sizes(
         argument: list(dims) for argument, dims in zip(arguments, stated_dims, strict=False)
     }
     known |= {argument: [] for argument in arguments[len(given) : len(given) + len(unit.extents)]}
-    returned = mlir.operations(mlir.block_of(main))[-1]
+    returned = mlir.last(mlir.block_of(main))
     shapes = Shapes(known, codes)
     sizes = iter([shapes.formula(operand) for operand in returned.operands])
     outputs: list[list[Formula]] = []
@@ -276,15 +277,13 @@ def _task(launch: Outlined) -> str:
 
 
 def refuse_leftovers(main: mlir.Op) -> None:
-    for operation in mlir.walk(main):
-        name = mlir.name_of(operation)
-        dialect = name.partition(".")[0]
-        if dialect in ("stablehlo", "chlo", "tensor", "bufferization", "linalg") and name not in (
-            "linalg.generic",
-            "linalg.yield",
-            "linalg.index",
-        ):
-            raise UnsupportedOp(name, "no code is generated for it", mlir.location_of(operation))
+    written = {"linalg.generic", "linalg.yield", "linalg.index"}
+    unwritten = ("stablehlo", "chlo", "tensor", "bufferization", "linalg")
+    left = {name for name in mlir.names(main) if name.partition(".")[0] in unwritten} - written
+    for operation in mlir.walk(main) if left else ():
+        if mlir.name_of(operation) in left:
+            where = mlir.location_of(operation)
+            raise UnsupportedOp(mlir.name_of(operation), "no code is generated for it", where)
 
 
 def _most(sizes: list[Formula]) -> Formula:
@@ -306,8 +305,18 @@ class _Areas:
 class _Frame:
     """The entry function while it is written: its arguments, its closure and what buffers became."""
 
-    def __init__(self, unit: Unit, main: mlir.Op, shapes: Shapes, areas: _Areas, words: int) -> None:
+    def __init__(
+        self,
+        unit: Unit,
+        main: mlir.Op,
+        shapes: Shapes,
+        areas: _Areas,
+        words: int,
+        launched: Collection[mlir.Op],
+    ) -> None:
         self.areas = areas
+        #: Operations that calls take the place of.
+        self.launched = launched
         self.extents = dict(enumerate(unit.extents, len(unit.inputs) + len(unit.constants)))
         self.main = main
         self.choices = parse_choices(unit.options.schedule)
@@ -356,13 +365,16 @@ class _Frame:
 
     def bind_allocation(self, alloc: mlir.Op, offset: Formula) -> None:
         buffer = alloc.results[0]
+        self.dead.append(alloc)
         with mlir.before(self.first):
             base = memory.advance(self.workspace, mlir.type_of("i8"), self._size(offset))
+            if all(user in self.launched for user, _ in mlir.uses(buffer)):
+                self.begins[buffer] = base
+                return
             bound = self._descriptor(base, buffer.type, self.shapes.sizes(buffer))
         self.begins[bound] = base
         buffer.replace_all_uses_with(bound)
         self.shapes.rename(buffer, bound)
-        self.dead.append(alloc)
 
     def _size(self, formula: Formula) -> mlir.Value:
         with mlir.before(self.first):
@@ -443,7 +455,7 @@ class _Frame:
     def _address(self, buffer: mlir.Value) -> mlir.Value:
         """Where a buffer begins: computed once where that is known as the buffer is."""
         if self.shapes.codes:
-            return place_of(buffer, self.shapes, self._size)
+            return place_of(buffer, self.shapes, self._size, self.begins)
         if buffer not in self.begins:
             owner = mlir.defining(buffer)
             if owner is None:
@@ -503,7 +515,7 @@ class _Frame:
                 condition.operands[0] = mlir.value("arith.andi", [condition.operands[0], fine], truth)
 
     def finish(self) -> None:
-        returned = mlir.operations(self.body)[-1]
+        returned = mlir.last(self.body)
         with mlir.before(returned):
             mlir.create("func.return", [mlir.value("llvm.load", [self.code], mlir.type_of("i32"))])
         returned.erase()

@@ -17,8 +17,9 @@ from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.package.target import Device
 
-#: Updates of one buffer after which it is copied.
-LINKS = 128
+#: Updates of one buffer after which it is copied; and that in programs that update ``MANY`` times, as what
+#: bufferization does takes the square of it for each update.
+LINKS, LESS, MANY = 128, 64, 256
 #: Readers of a constant, or of an argument, for which it is given once.
 READERS = 16
 _GIVEN = ("arith.constant", "bufferization.to_tensor", "tensor.empty")
@@ -28,18 +29,20 @@ _INTO = {"tensor.insert": 1, "tensor.insert_slice": 1}
 
 
 def cut_links(unit: Unit) -> None:
-    """Copy what was updated in place ``LINKS`` times before it is updated again."""
+    """Copy what was updated in place ``LINKS`` times, or ``LESS``, before it is updated again."""
     links: dict[Any, int] = {}
     main = mlir.main_function(unit.module)
+    device = isinstance(unit.target, Device)
     _forget_reads(main)
-    _give_apart(main, isinstance(unit.target, Device))
-    for op in mlir.walk(main):
-        for number, result in _updated(op):
-            length = links.get(op.operands[number], 0)
-            if length >= LINKS:
-                _copy(op, number)
-                length = 0
-            links[result] = length + 1
+    _give_apart(main, device)
+    updates = [(op, number, result) for op in mlir.walk(main) for number, result in _updated(op)]
+    most = LESS if not device and len(updates) >= MANY else LINKS
+    for op, number, result in updates:
+        length = links.get(op.operands[number], 0)
+        if length >= most:
+            _copy(op, number)
+            length = 0
+        links[result] = length + 1
 
 
 def _updated(op: mlir.Op) -> Iterator[tuple[int, mlir.Value]]:

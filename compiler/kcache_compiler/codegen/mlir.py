@@ -118,6 +118,34 @@ def named(root: Op, *names: str) -> list[Op]:
     return found
 
 
+def names(root: Op) -> frozenset[str]:
+    """The names of all operations below ``root``, itself included."""
+    found: set[str] = set()
+    add, on = found.add, ir.WalkResult.ADVANCE
+
+    def visit(operation: Op) -> Any:
+        add(operation.name)
+        return on
+
+    root.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return frozenset(found)
+
+
+def among_statements(root: Op, *names: str) -> list[Op]:
+    """The operations below ``root`` that have one of ``names`` and stand in no body of scalars."""
+    found: list[Op] = []
+    on, skip = ir.WalkResult.ADVANCE, ir.WalkResult.SKIP
+
+    def visit(operation: Op) -> Any:
+        name = operation.name
+        if name in names:
+            found.append(operation)
+        return skip if name == _BODY else on
+
+    root.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found
+
+
 def require_scalars(inner: Sequence[Op]) -> None:
     """Raises ``ValueError`` where one of these operations of a body is what ``named`` does not see there."""
     for one in inner:
@@ -255,6 +283,11 @@ def new_block(operation: Op, region: int, types: Sequence[Type]) -> Block:
 
 def operations(block: Block) -> list[Op]:
     return [operation.operation for operation in block.operations]
+
+
+def last(block: Block) -> Op:
+    """The last operation of a block: of thousands, the others are not made objects of Python."""
+    return block.operations[-1].operation
 
 
 def main_function(module: Module) -> Op:

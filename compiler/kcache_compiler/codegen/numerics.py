@@ -87,7 +87,7 @@ def free_results(generic: mlir.Op) -> list[bool]:
 
 def _marked(generic: mlir.Op, found: list[mlir.Op]) -> list[bool]:
     marked = {_result(generic, one) for one in found}
-    return [number in marked for number in range(len(mlir.operations(mlir.block_of(generic))[-1].operands))]
+    return [number in marked for number in range(len(mlir.last(mlir.block_of(generic)).operands))]
 
 
 def _is_free_sum(combiner: mlir.Op) -> bool:
@@ -99,14 +99,14 @@ def _is_free(combiner: mlir.Op) -> bool:
 
 
 def _result(generic: mlir.Op, combiner: mlir.Op) -> int:
-    yielded = list(mlir.operations(mlir.block_of(generic))[-1].operands)
+    yielded = list(mlir.last(mlir.block_of(generic)).operands)
     return next(number for number, value in enumerate(yielded) if mlir.defining(value) == combiner)
 
 
 def combiners(generic: mlir.Op) -> list[mlir.Op]:
     """The operations that take the old value of a result and give the new one, where one operation does."""
     body = mlir.block_of(generic)
-    yielded = list(mlir.operations(body)[-1].operands)
+    yielded = list(mlir.last(body).operands)
     outputs = list(body.arguments)[-len(yielded) :]
     found: list[mlir.Op] = []
     for value, output in zip(yielded, outputs, strict=True):

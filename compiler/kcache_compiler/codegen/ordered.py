@@ -52,7 +52,7 @@ def mark_ordered(unit: Unit) -> None:
             _readers(result, readers)
         if mlir.name_of(generic) != "linalg.generic":
             continue
-        yielded = mlir.operations(mlir.block_of(generic))[-1].operands
+        yielded = mlir.last(mlir.block_of(generic)).operands
         for result, made in zip(generic.results, yielded, strict=False):
             owner = mlir.defining(made)
             if str(made.type) in NARROW and all(readers[result]) and owner is not None:

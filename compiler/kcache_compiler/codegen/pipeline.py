@@ -72,10 +72,12 @@ LAUNCHES: tuple[Stage, ...] = (
 
 def _translate(unit: Unit) -> None:
     """LLVM 24 text; anything that is not the LLVM dialect by now is refused, as translation would crash."""
-    for operation in mlir.walk(unit.module):
-        name = mlir.name_of(operation)
-        if not name.startswith("llvm.") and name != "builtin.module":
-            raise UnsupportedOp(name, "no code is generated for it", mlir.location_of(operation))
+    names = mlir.names(unit.module) - {"builtin.module"}
+    left = {name for name in names if not name.startswith("llvm.")}
+    for operation in mlir.walk(unit.module) if left else ():
+        if mlir.name_of(operation) in left:
+            where = mlir.location_of(operation)
+            raise UnsupportedOp(mlir.name_of(operation), "no code is generated for it", where)
     unit.llvm_ir = mlir.to_llvm_text(unit.module)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from kcache_compiler.codegen import memory, mlir
 from kcache_compiler.codegen.formula import Formula
@@ -72,8 +72,13 @@ def address_of(buffer: mlir.Value) -> mlir.Value:
     return mlir.value("llvm.inttoptr", [number], pointer_type())
 
 
-def place_of(buffer: mlir.Value, shapes: Shapes, emit: Emit) -> mlir.Value:
-    """The same where types hold sizes of a sample: offsets are computed from strides that are formulas."""
+def place_of(
+    buffer: mlir.Value, shapes: Shapes, emit: Emit, begins: Mapping[mlir.Value, mlir.Value]
+) -> mlir.Value:
+    """The same where types hold sizes of a sample: offsets are computed from strides that are formulas.
+
+    ``begins``: where buffers are known to begin.
+    """
     moves: list[tuple[mlir.Value, mlir.Value]] = []
     owner = mlir.defining(buffer)
     while owner is not None and mlir.name_of(owner) in ("memref.subview", *_SAME_PLACE):
@@ -82,7 +87,9 @@ def place_of(buffer: mlir.Value, shapes: Shapes, emit: Emit) -> mlir.Value:
             strides = [emit(stride) for stride in shapes.strides(source)]
             moves += zip(_offsets(owner, shapes, emit), strides, strict=True)
         buffer, owner = source, mlir.defining(source)
-    start = address_of(buffer)
+    start = begins[buffer] if buffer in begins else address_of(buffer)
+    if not moves:
+        return start
     offset = mlir.constant(0)
     for position, stride in moves:
         offset = memory.plus(offset, memory.times(position, stride))

@@ -67,7 +67,7 @@ Combining: TypeAlias = Fold | Chosen
 def combinings_of(generic: mlir.Op, strict: bool) -> dict[int, Combining]:
     """By number of the result: what combines the totals of chunks of a reduction."""
     found: dict[int, Combining] = {**combiners_of(generic, strict)}
-    yielded = len(mlir.operations(mlir.block_of(generic))[-1].operands)
+    yielded = len(mlir.last(mlir.block_of(generic)).operands)
     selection = selection_of(generic) if len(found) < yielded else None
     if selection is not None:
         return {number: Chosen(selection, number) for number in range(yielded)}
@@ -76,7 +76,7 @@ def combinings_of(generic: mlir.Op, strict: bool) -> dict[int, Combining]:
 
 def chooses(generic: mlir.Op) -> bool:
     """Whether a reduction picks elements, by some rule that no single operation is."""
-    yielded = list(mlir.operations(mlir.block_of(generic))[-1].operands)
+    yielded = list(mlir.last(mlir.block_of(generic)).operands)
     old = list(mlir.block_of(generic).arguments)[-len(yielded) :]
     numbers = all(str(one.type).startswith(("f", "bf", "i")) and str(one.type) != "i1" for one in old)
     if not numbers or len(combiners_of(generic, False)) == len(yielded):
@@ -100,7 +100,7 @@ def _copied(value: mlir.Value, known: dict[Any, mlir.Value]) -> mlir.Value:
 def selection_of(generic: mlir.Op) -> Selection | None:
     """The selection that a reduction on buffers is, where chunks of it may be reduced by themselves."""
     body = mlir.block_of(generic)
-    yielded = tuple(mlir.operations(body)[-1].operands)
+    yielded = tuple(mlir.last(body).operands)
     old = tuple(list(body.arguments)[-len(yielded) :])
     outputs = list(generic.operands)[-len(yielded) :]
     reduced = ["reduction" in str(kind) for kind in generic.attributes["iterator_types"]]
@@ -149,7 +149,7 @@ def _start(generic: mlir.Op, buffer: mlir.Value) -> mlir.Op | None:
     operands, arguments = list(fill.operands), list(body.arguments)
     if any("parallel" not in str(kind) for kind in fill.attributes["iterator_types"]):
         return None
-    values = list(mlir.operations(body)[-1].operands)
+    values = list(mlir.last(body).operands)
     written = operands[-len(values) :]
     if written.count(buffer) != 1:
         return None

@@ -51,7 +51,7 @@ def read_signature(unit: Unit) -> None:
     buffers = len(types) - len(unit.extents)
     unit.inputs, unit.constants = tuple(types[: unit.n_inputs]), tuple(types[unit.n_inputs : buffers])
     unit.symbols = tuple(symbols)
-    returned = mlir.operations(mlir.block_of(main))[-1]
+    returned = mlir.last(mlir.block_of(main))
     unit.outputs = tuple(
         TensorType(
             unit.small_outputs.get(position) or dtype_of(operand.type.element_type),
@@ -80,7 +80,7 @@ def pass_destinations(unit: Unit) -> None:
     body = mlir.block_of(main)
     for argument in list(body.arguments):
         _take_buffer(body, argument)
-    returned = mlir.operations(body)[-1]
+    returned = mlir.last(body)
     operands = list(returned.operands)
     results, required = operands[: len(unit.outputs)], operands[len(unit.outputs) :]
     sizes: list[mlir.Value] = []

@@ -120,7 +120,7 @@ def fuse_all(ops: Sequence[mlir.Op], limits: FuseLimits, long: bool, ordered: bo
     ``ordered``, operands that may be turned around are in one order, as they are anyway in long chains.
     """
     if ordered:
-        order_operands(ops)
+        order_operands(ops, longer=True)
     forms = Forms(limits, long)
     read = [forms.read(op) for op in ops]
     enough = len(ops) >= LONG

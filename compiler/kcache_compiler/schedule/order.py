@@ -20,20 +20,22 @@ _TURNS = frozenset(
 )
 
 
-def order_operands(generics: Sequence[mlir.Op]) -> list[int]:
+def order_operands(generics: Sequence[mlir.Op], longer: bool = False) -> list[int]:
     """Have each ``linalg.generic`` of one such operation take what was computed last first; the places of
     those that are written in another way.
+
+    Where ``longer``, also those that go on with its result alone: sums of small floats, which are rounded.
     """
     places = {result: place for place, generic in enumerate(generics) for result in generic.results}
-    return [place for place, generic in enumerate(generics) if _order(generic, places)]
+    return [place for place, generic in enumerate(generics) if _order(generic, places, longer)]
 
 
-def _order(generic: mlir.Op, places: dict[mlir.Value, int]) -> bool:
+def _order(generic: mlir.Op, places: dict[mlir.Value, int], longer: bool) -> bool:
+    if len(generic.operands) != 3 or len(generic.results) != 1:  # two results: a scan, which has one so far
+        return False
     block = mlir.block_of(generic)
     body = mlir.operations(block)
-    if len(body) != 2 or len(generic.operands) != 3 or mlir.name_of(body[0]) not in _TURNS:
-        return False
-    if len(generic.results) != 1:  # a scan, whose second operand is what it has so far
+    if mlir.name_of(body[0]) not in _TURNS or not (len(body) == 2 or (longer and _goes_on(generic))):
         return False
     first, second, _ = block.arguments
     read = list(body[0].operands)
@@ -48,3 +50,10 @@ def _order(generic: mlir.Op, places: dict[mlir.Value, int]) -> bool:
         generic.operands[0], generic.operands[1] = inputs[1], inputs[0]
         generic.attributes["indexing_maps"] = mlir.map_attrs([maps[1], maps[0], maps[2]])
     return turned or later
+
+
+def _goes_on(generic: mlir.Op) -> bool:
+    """Elementwise, and what it reads is read by the first operation of its body alone."""
+    if not all("parallel" in str(kind) for kind in generic.attributes["iterator_types"]):
+        return False
+    return [len(list(one.uses)) for one in mlir.block_of(generic).arguments] == [1, 1, 0]

@@ -83,4 +83,4 @@ def after(op: mlir.Op, value: mlir.Value, replaced: mlir.Value) -> mlir.Value:
             mapping.update(zip(owner.results, copy.results, strict=True))
         return mapping[operand]
 
-    return mapped(mlir.operations(mlir.block_of(op))[-1].operands[0])
+    return mapped(mlir.last(mlir.block_of(op)).operands[0])

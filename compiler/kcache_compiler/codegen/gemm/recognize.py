@@ -120,7 +120,7 @@ def read_products(generic: mlir.Op) -> Products | None:
     arguments = list(body.arguments)
     if len(arguments) != 3 or int(next(iter(generic.attributes["operandSegmentSizes"]))) != 2:
         return None
-    yielded = mlir.operations(body)[-1].operands[0]
+    yielded = mlir.last(body).operands[0]
     rounded = _maker(yielded, "arith.truncf")
     total = yielded if rounded is None else rounded.operands[0]
     addition = _maker(total, "arith.addf")

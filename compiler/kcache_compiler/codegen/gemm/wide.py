@@ -49,7 +49,7 @@ def _start(generic: mlir.Op) -> mlir.Op | None:
 
 def _widen(generic: mlir.Op, start: mlir.Op) -> None:
     target, body = generic.operands[2], mlir.block_of(generic)
-    yielded = mlir.operations(body)[-1]
+    yielded = mlir.last(body)
     rounded, total = mlir.defining(yielded.operands[0]), list(body.arguments)[2]
     assert rounded is not None
     (widened,) = [user for user, _ in mlir.uses(total)]

@@ -76,10 +76,9 @@ def call_for_numbers(unit: Unit) -> None:
     if unit.given and not isinstance(unit.target, Device):
         _fill(unit)
     declare = _Declarations(unit)
-    for operation in mlir.walk(unit.module):
-        name = OF_NUMBERS.get(mlir.name_of(operation))
-        part = None if name is None else _part(operation.operands[0].type)
-        if name is not None and part is not None:
+    for operation in mlir.named(unit.module, *OF_NUMBERS):
+        name, part = OF_NUMBERS[mlir.name_of(operation)], _part(operation.operands[0].type)
+        if part is not None:
             declare(name, part)
             with mlir.before(operation), mlir.at_location(operation):
                 operation.results[0].replace_all_uses_with(_call(name, list(operation.operands)))
@@ -88,9 +87,7 @@ def call_for_numbers(unit: Unit) -> None:
 
 def _fill(unit: Unit) -> None:
     """Constants whose sizes are those of a sample would be data of that size."""
-    for operation in mlir.walk(unit.module):
-        if mlir.name_of(operation) != "arith.constant":
-            continue
+    for operation in mlir.named(unit.module, "arith.constant"):
         kind = operation.results[0].type
         repeated = _REPEATED.search(str(operation)) if str(kind).startswith("tensor<") and kind.rank else None
         if repeated is None:

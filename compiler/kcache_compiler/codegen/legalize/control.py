@@ -102,7 +102,7 @@ def carry_in_place(unit: Unit) -> None:
         for number in range(len(branches.operation.regions)):
             if len(branches.operation.regions[number].blocks) == 0:
                 continue
-            yielded = mlir.operations(mlir.block_of(branches, number))[-1]
+            yielded = mlir.last(mlir.block_of(branches, number))
             with mlir.before(yielded):
                 for position, value in enumerate(list(yielded.operands)):
                     yielded.operands[position] = _fresh_copy(value)
@@ -126,7 +126,7 @@ def _choose_elements(choice: mlir.Op) -> None:
 
 def _forward_all(loop: mlir.Op) -> mlir.Op:
     """The loop with every tensor that it carries given on to its body, which dead ones are not."""
-    carried, condition = list(mlir.block_of(loop).arguments), mlir.operations(mlir.block_of(loop))[-1]
+    carried, condition = list(mlir.block_of(loop).arguments), mlir.last(mlir.block_of(loop))
     given = set(list(condition.operands)[1:])
     missing = [value for value in carried if mlir.is_tensor(value.type) and value not in given]
     if not missing:
@@ -149,9 +149,9 @@ def _forward_all(loop: mlir.Op) -> mlir.Op:
 
 def _yield_in_place(loop: mlir.Op) -> None:
     """Copy what the body yields to where the loop's own values stand: the body's view of the same ones."""
-    forwarded = list(mlir.operations(mlir.block_of(loop))[-1].operands)[1:]
+    forwarded = list(mlir.last(mlir.block_of(loop)).operands)[1:]
     places = dict(zip(forwarded, mlir.block_of(loop, 1).arguments, strict=True))
-    yielded = mlir.operations(mlir.block_of(loop, 1))[-1]
+    yielded = mlir.last(mlir.block_of(loop, 1))
     with mlir.before(yielded):
         fresh = [_fresh_copy(value) for value in yielded.operands]
         for number, (argument, value) in enumerate(zip(mlir.block_of(loop).arguments, fresh, strict=True)):
@@ -178,7 +178,7 @@ def plain_branch_layouts(unit: Unit) -> None:
         if not len(branches.results):
             continue  # it may have one branch only
         regions = range(len(branches.operation.regions))
-        yields = [mlir.operations(mlir.block_of(branches, number))[-1] for number in regions]
+        yields = [mlir.last(mlir.block_of(branches, number)) for number in regions]
         for position, result in enumerate(branches.results):
             sources = [_uncast(one.operands[position]) for one in yields if len(one.operands)]
             kinds = {str(source.type) for source in sources}

@@ -34,7 +34,7 @@ def place_nan(sort: mlir.Op) -> None:
 
     Neither says anything of NaN, so StableHLO leaves the order open.
     """
-    returned = mlir.operations(mlir.block_of(sort))[-1]
+    returned = mlir.last(mlir.block_of(sort))
     compare = mlir.defining(returned.operands[0])
     if compare is None or mlir.name_of(compare) != "stablehlo.compare":
         return
@@ -79,7 +79,7 @@ def yield_key(sort: mlir.Op) -> int:
     found = _read(sort)
     if found is None:
         return 0
-    returned = mlir.operations(mlir.block_of(sort))[-1]
+    returned = mlir.last(mlir.block_of(sort))
     with mlir.before(returned):
         key, width = _key(found)
         returned.operands[0] = key
@@ -88,7 +88,7 @@ def yield_key(sort: mlir.Op) -> int:
 
 def _read(sort: mlir.Op) -> _Compared | None:
     block = mlir.block_of(sort)
-    compare = mlir.defining(mlir.operations(block)[-1].operands[0])
+    compare = mlir.defining(mlir.last(block).operands[0])
     if compare is None or mlir.name_of(compare) != "stablehlo.compare":
         return None
     way = _way(compare)

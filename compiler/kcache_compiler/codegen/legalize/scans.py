@@ -134,7 +134,7 @@ def _combines(generic: mlir.Op, pad: mlir.Op) -> bool:
     name = mlir.name_of(combiner)
     if name not in (*_IDEMPOTENT, *_NEUTRAL):
         return False
-    padding, start = _constant(mlir.operations(mlir.block_of(pad))[-1].operands[0]), _start(generic)
+    padding, start = _constant(mlir.last(mlir.block_of(pad)).operands[0]), _start(generic)
     if padding is None or padding != start:
         return False
     return name in _IDEMPOTENT or padding in _NEUTRAL.get(name, ())
@@ -145,7 +145,7 @@ def _start(generic: mlir.Op) -> str | None:
     fill = mlir.defining(generic.operands[2])
     if fill is None or mlir.name_of(fill) not in ("linalg.fill", "linalg.generic"):
         return None
-    yielded = mlir.operations(mlir.block_of(fill))[-1].operands[0]
+    yielded = mlir.last(mlir.block_of(fill)).operands[0]
     arguments = list(mlir.block_of(fill).arguments)
     return _constant(fill.operands[arguments.index(yielded)] if yielded in arguments else yielded)
 
@@ -197,7 +197,7 @@ def _started(generic: mlir.Op, axis: int) -> mlir.Value:
     shape = "".join(f"{size}x" for size in sizes)
     pad = mlir.defining(generic.operands[0])
     assert pad is not None
-    constant = mlir.defining(mlir.operations(mlir.block_of(pad))[-1].operands[0])
+    constant = mlir.defining(mlir.last(mlir.block_of(pad)).operands[0])
     assert constant is not None
     start = mlir.clone(constant).results[0]
     empty = mlir.value("tensor.empty", (), mlir.type_of(f"tensor<{shape}{kind.element_type}>"))

@@ -30,7 +30,7 @@ def erase_signs(unit: Unit) -> None:
             result.replace_all_uses_with(source)
             cast.erase()
     body = mlir.block_of(main)
-    results = [operand.type for operand in mlir.operations(body)[-1].operands]
+    results = [operand.type for operand in mlir.last(body).operands]
     kind = mlir.function_type([argument.type for argument in body.arguments], results)
     main.attributes["function_type"] = mlir.type_attr(kind)
 

@@ -72,7 +72,7 @@ class Requirements:
         if not self.pairs:
             return
         body = mlir.block_of(self.main)
-        returned = mlir.operations(body)[-1]
+        returned = mlir.last(body)
         operands = [*returned.operands, *self.pairs]
         with mlir.before(returned):
             mlir.create("func.return", operands)

@@ -50,7 +50,7 @@ def _is_maximum(generic: mlir.Op, most: int, element: mlir.Value) -> bool:
         return False
     theirs = [entry.value for entry in source.attributes["indexing_maps"]]
     body = mlir.block_of(source)
-    [yielded] = mlir.operations(body)[-1].operands
+    [yielded] = mlir.last(body).operands
     combiner = mlir.defining(yielded)
     if combiner is None or mlir.name_of(combiner) != "arith.maximumf":
         return False

@@ -54,7 +54,7 @@ def hold_small_elements(unit: Unit) -> None:
 
 def _is_native(main: mlir.Op, found: list[mlir.Op]) -> bool:
     """Integers of few bits inside of a program of another dialect are what LLVM has for them."""
-    buffers = [*mlir.block_of(main).arguments, *mlir.operations(mlir.block_of(main))[-1].operands]
+    buffers = [*mlir.block_of(main).arguments, *mlir.last(mlir.block_of(main)).operands]
     ours = ("stablehlo.", "chlo.", "func.")
     return (
         not any(small(value.type) for value in buffers)
@@ -89,7 +89,7 @@ class _Rewriting:
                 self.unit.small_inputs[position] = small(argument.type)
         self._arguments(body, bytes_of_callers=True)
         self._block(body)
-        returned = mlir.operations(body)[-1]
+        returned = mlir.last(body)
         with mlir.before(returned):
             for position, result in enumerate(list(returned.operands)):
                 element = small(result.type)
@@ -267,7 +267,7 @@ class _Rewriting:
     def _region(self, block: mlir.Block, wide: bool) -> None:
         self._arguments(block, wide)
         self._block(block)
-        last = mlir.operations(block)[-1]
+        last = mlir.last(block)
         for position, value in enumerate(list(last.operands)):
             if small(value.type):
                 form = self.values.wide if wide else self.values.bytes_of

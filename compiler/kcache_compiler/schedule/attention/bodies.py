@@ -92,7 +92,7 @@ def source_of(top: Generic) -> Generic | None:
 
 
 def yielded(generic: Generic) -> mlir.Value:
-    return mlir.operations(generic.body)[-1].operands[0]
+    return mlir.last(generic.body).operands[0]
 
 
 def maker(value: mlir.Value | None, *names: str) -> mlir.Op | None:

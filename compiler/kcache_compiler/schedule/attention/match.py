@@ -147,7 +147,7 @@ class Match:
             return
         low: Generic = need(elementwise(share.inputs[number]))
         need(low.inputs[0] == top.op.results[0] or low.inputs[-1] == top.op.results[0])
-        compared = mlir.operations(low.body)[-1].operands[0]
+        compared = mlir.last(low.body).operands[0]
         left = argument_of(low, need(compared_with_low(low, compared)))
         need(left is not None and low.inputs[left] == top.op.results[0] and mlir.is_identity(low.maps[left]))
         dims = self.found.dims(share)

@@ -172,4 +172,4 @@ def _minus(a: Affine, b: Affine) -> Affine:
 
 
 def _yielded(generic: Generic) -> mlir.Value:
-    return mlir.operations(generic.body)[-1].operands[0]
+    return mlir.last(generic.body).operands[0]
