@@ -28,8 +28,9 @@ def test_a_few() -> None:
     assert [one.how for one in found] == ["right"] * 2 * len(SAMPLE)
 
 
-def test_one_with_sizes_that_are_symbols() -> None:
-    found = list(outcomes(["nn.relu"], "symbolic"))
+@pytest.mark.parametrize("name", ["nn.relu", "lax.reduce_window max"])
+def test_one_with_sizes_that_are_symbols(name: str) -> None:
+    found = list(outcomes([name], "symbolic"))
     assert [one.how for one in found] == ["right", "right"]
 
 

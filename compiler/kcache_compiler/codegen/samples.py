@@ -168,6 +168,11 @@ class SizeCodes:
                 rest, *others = {number // value for number, value in zip(numbers, values, strict=True)}
                 if not others:
                     found[formula_of({names: rest})] = {names: rest}
+        sums = [(values, polynomial(formula)) for values, formula in self._sizes.items()]
+        for (these, left), (those, right) in combinations_with_replacement(sums, 2):
+            if left and right and all(n == a * b for n, a, b in zip(numbers, these, those, strict=True)):
+                formula = mul(formula_of(left), formula_of(right))
+                found[formula_of(polynomial(formula) or {})] = polynomial(formula) or {}
         return found
 
     def _monomial(self, numbers: tuple[int, ...]) -> tuple[tuple[str, ...], int] | None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from kcache_compiler.canonical.open_sizes import OpenGraph, primes, used
 from kcache_compiler.canonical.sizes import evaluate, is_symbolic
-from kcache_compiler.codegen.formula import Formula, replaced, symbols_in
+from kcache_compiler.codegen.formula import Formula, add, mul, replaced, symbols_in
 from kcache_compiler.codegen.formula import evaluate as value_of
 from kcache_compiler.codegen.polynomial import formula_of, normal, polynomial
 from kcache_compiler.computed.resolve import Resolved
@@ -173,13 +173,38 @@ def _apart(resolved: Resolved) -> list[list[int]]:
     symbols = resolved.symbols
     classes: dict[str, list[int]] = {}
     for size in sorted(OpenGraph(resolved.graph, resolved.names).open):
-        classes.setdefault(repr(symbols.expanded(symbols.plain(symbols.formula(size)))), [size])
+        formula = _halved(resolved, symbols.plain(symbols.formula(size)))
+        classes.setdefault(repr(symbols.expanded(formula)), [size])
     for check in resolved.checks:
         pair = [classes.get(repr(side)) for side in (check.left, check.right)]
         if check.equal and pair[0] is not None and pair[1] is not None and pair[0] is not pair[1]:
             pair[0] += pair[1]
             classes = {key: pair[0] if one is pair[1] else one for key, one in classes.items()}
     return list({id(one): one for one in classes.values()}.values())
+
+
+def _halved(resolved: Resolved, formula: Formula) -> Formula:
+    """A sum as every equal one is written that has halves of sizes in it: the rest of ``s`` by 2, which is
+    ``s - 2 * h``, is its own square, so that ``s * s`` is a sum of what has fewer ``s``.
+    """
+    terms = polynomial(formula)
+    halves = {
+        shown[1][1]: half
+        for half, shown in resolved.symbols.definitions.items()
+        if isinstance(shown, tuple) and shown[0] == "ceildiv" and shown[2] == 2
+        if isinstance(shown[1], tuple) and shown[1][0] == "+" and shown[1][2] == -1
+        if isinstance(shown[1][1], str)
+    }
+    for size, half in halves.items() if terms else ():
+        square = formula_of({(size, half): 4, (half, half): -4, (size,): 1, (half,): -2})
+        while squared := next((names for names in terms or () if names.count(size) > 1), None):
+            assert terms is not None
+            rest = list(squared)
+            rest.remove(size)
+            rest.remove(size)
+            instead = mul(formula_of({tuple(rest): terms.pop(squared)}), square)
+            terms = polynomial(add(formula_of(terms), instead)) or {}
+    return formula if terms is None else formula_of(terms)
 
 
 def _clamps(operator: str, left: Formula, right: Formula) -> bool:
