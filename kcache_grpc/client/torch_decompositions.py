@@ -16,6 +16,7 @@ from kcache_grpc.client import (
     torch_means,
     torch_orders,
     torch_places,
+    torch_resize,
 )
 from kcache_grpc.errors import UnsupportedOp
 
@@ -57,7 +58,7 @@ def decompositions() -> dict[Any, Any]:
                 table[overload] = torch_elements.not_of_bytes(table[overload])
     for rows in (
         *(torch_functions, torch_means, torch_extremes, torch_grids, torch_places, torch_orders),
-        *(torch_elements, torch_core),
+        *(torch_elements, torch_core, torch_resize),
     ):
         for operation, row in rows.rows().items():
             table[operation] = torch_elements.first_of(row, table[operation]) if operation in table else row

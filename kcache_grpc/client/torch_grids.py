@@ -92,7 +92,7 @@ def _bilinear(torch: Any, column: Any, row: Any, pixel: Callable[[Any, Any], Any
 
 def _bicubic(torch: Any, at: Any, within: Callable[[Any, int], Any], pixel: Callable[[Any, Any], Any]) -> Any:
     left, top = (torch.floor(one) for one in at)
-    across, along = (_cubic(one - torch.floor(one)) for one in at)
+    across, along = (cubic_weights(one - torch.floor(one)) for one in at)
     total: Any = None
     for down, by_row in enumerate(along):
         line: Any = None
@@ -104,7 +104,7 @@ def _bicubic(torch: Any, at: Any, within: Callable[[Any, int], Any], pixel: Call
     return total
 
 
-def _cubic(t: Any) -> list[Any]:
+def cubic_weights(t: Any) -> list[Any]:
     """The weights of four elements in a row (Keys, with -0.75), ``t`` behind the second."""
     a = -0.75
 

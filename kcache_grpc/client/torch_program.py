@@ -10,10 +10,12 @@ import os
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
 from kcache_grpc.client.torch_decompositions import decompositions, refuse_bag_places
+from kcache_grpc.client.torch_guards import check_of
 from kcache_grpc.client.torch_indices import count_from_the_end, count_truths
 from kcache_grpc.client.torch_mutation import refuse_effects, refuse_mutation
 from kcache_grpc.client.torch_sizes import (
@@ -67,7 +69,8 @@ def torch_program(exported: Any) -> tuple[bytes, BoundArguments]:
         axes = open_axes(_Signature(program, program.graph).inputs)
         samples = [at_sizes(program, sizes) for sizes in samples_of(program.graph, symbols)]
         signatures = [_Signature(program, graph) for graph in samples]
-        return _text(torch_mlir, signatures, axes), signatures[0].bound(exported)
+        bound = signatures[0].bound(exported)
+        return _text(torch_mlir, signatures, axes), replace(bound, check=check_of(exported, program))
 
 
 def _torch_mlir() -> Any:

@@ -24,6 +24,8 @@ class BoundArguments:
     values: tuple[Any, ...] = field(repr=False)
     #: What a caller gives to the list of arrays that the program takes; ``None`` where that is the same.
     flatten: Callable[[tuple[Any, ...]], Sequence[Any]] | None = field(default=None, repr=False)
+    #: Raises ``ArgumentError`` for arrays whose sizes the program was not made for.
+    check: Callable[[Sequence[Any]], None] | None = field(default=None, repr=False)
 
     @property
     def given(self) -> tuple[str, ...]:
@@ -41,6 +43,8 @@ class BoundArguments:
                 f"the kernel takes {len(given)} arguments{expected}, got {len(arrays)}; the other "
                 f"{len(self.values)} of its program are bound"
             )
+        if self.check is not None:
+            self.check(arrays)
         return (*arrays, *self.values)
 
 

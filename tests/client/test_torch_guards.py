@@ -1,0 +1,137 @@
+"""What an export takes for granted of its open sizes holds at each call, or the call is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("torch_mlir")
+
+import torch
+from torch.export import Dim
+
+from kcache_grpc.client.torch_program import torch_program
+from kcache_grpc.errors import ArgumentError
+from tests.compiler.torch_modules import Function
+
+_B = Dim("b", min=4, max=64)
+_ANY = Dim.AUTO
+_Shape = tuple[int, ...]
+
+
+def _sums(x: Any, y: Any) -> Any:
+    return x.sum() + y.sum()
+
+
+def _sampled(x: Any, grid: Any) -> Any:
+    return torch.nn.functional.grid_sample(x, grid, align_corners=False)
+
+
+#: A function, its sizes at the export, the open first axes, then the sizes of calls: taken, and refused.
+CASES: dict[
+    str, tuple[Callable[..., Any], list[_Shape], list[Any], list[list[_Shape]], list[list[_Shape]]]
+] = {
+    "bounds": (
+        *(lambda x: x + 1, [(5, 4)], [_B]),
+        *([[(4, 4)], [(64, 4)]], [[(3, 4)], [(65, 4)]]),
+    ),
+    "one Dim of two inputs": (
+        *(_sums, [(5, 4), (5, 3)], [_B, _B]),
+        *([[(9, 4), (9, 3)]], [[(9, 4), (8, 3)]]),
+    ),
+    "one Dim of an image and its grid": (
+        *(_sampled, [(5, 2, 4, 4), (5, 3, 3, 2)], [_B, _B]),
+        *([[(9, 2, 4, 4), (9, 3, 3, 2)]], [[(9, 2, 4, 4), (4, 3, 3, 2)]]),
+    ),
+    "a derived Dim": (
+        *(_sums, [(5, 4), (10, 3)], [_B, 2 * _B]),
+        *([[(6, 4), (12, 3)]], [[(6, 4), (11, 3)], [(3, 4), (6, 3)]]),
+    ),
+    "derived Dims alone": (
+        *(_sums, [(10, 4), (10, 3)], [2 * _B, 2 * _B]),
+        *([[(12, 4), (12, 3)]], [[(12, 4), (10, 3)], [(6, 4), (6, 3)]]),
+    ),
+    "one more": (
+        *(_sums, [(5, 4), (6, 3)], [_B, _B + 1]),
+        *([[(7, 4), (8, 3)]], [[(7, 4), (7, 3)]]),
+    ),
+    "a branch by size": (
+        *(lambda x: x + 1 if x.shape[0] < 100 else x, [(5, 4)], [_ANY]),
+        *([[(99, 4)]], [[(100, 4)]]),
+    ),
+    "a branch by a rest": (
+        *(lambda x: x + 1 if x.shape[0] % 2 == 0 else x, [(6, 4)], [_ANY]),
+        *([[(8, 4)]], [[(7, 4)]]),
+    ),
+    "a branch by two sizes": (
+        *(lambda x, y: x.sum() if x.shape[0] > y.shape[0] else y.sum(), [(6, 4), (5, 4)], [_ANY, _ANY]),
+        *([[(9, 4), (8, 4)]], [[(8, 4), (9, 4)]]),
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", CASES)
+def test_calls_are_refused_where_the_exported_module_refuses_them(name: str) -> None:
+    function, sizes, opened, taken, refused = CASES[name]
+    exported = _exported(function, sizes, opened)
+    _, bound = torch_program(exported)
+    module = exported.module()
+    for shapes in taken:
+        arrays = _arrays(shapes)
+        assert bound.complete(arrays) == arrays
+        module(*arrays)
+    for shapes in refused:
+        with pytest.raises(ArgumentError, match=r"shape\[0\] is \d+.* exported for"):
+            bound.complete(_arrays(shapes))
+        with pytest.raises(AssertionError, match="Guard failed"):
+            module(*_arrays(shapes))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("function", [lambda x: x.squeeze(0) + 1, lambda x: x.squeeze() + 1])
+def test_an_open_axis_that_is_squeezed_is_not_one(function: Callable[..., Any]) -> None:
+    """Eager mode drops the axis there, and the kernel would keep it."""
+    _, bound = torch_program(_exported(function, [(5, 4)], [Dim("n")]))
+    bound.complete(_arrays([(2, 4)]))
+    with pytest.raises(ArgumentError, match=r"shape\[0\] is 1"):
+        bound.complete(_arrays([(1, 4)]))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_other_sizes_are_taken() -> None:
+    _, bound = torch_program(_exported(_sums, [(5, 4), (6, 3)], [Dim("n"), Dim("m")]))
+    for first, second in ((1, 1), (0, 7), (1000, 3)):
+        bound.complete(_arrays([(first, 4), (second, 3)]))
+    _, fixed = torch_program(torch.export.export(Function(_sums), tuple(_arrays([(5, 4), (6, 3)]))))
+    assert fixed.check is None
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_inputs_of_any_name_and_nesting() -> None:
+    class Nested(torch.nn.Module):
+        def forward(self, input: Any, size: dict[str, list[Any]], *, other: Any) -> Any:
+            return input.sum() + size["k"][0].sum() + other.sum() * int(other.shape[0] % 2)
+
+    given = (torch.zeros(4, 2), {"k": [torch.zeros(4, 3)]})
+    shapes = {"input": {0: _B}, "size": {"k": [{0: _B}]}, "other": {0: Dim.AUTO}}
+    exported = torch.export.export(Nested(), given, {"other": torch.zeros(6, 2)}, dynamic_shapes=shapes)
+    _, bound = torch_program(exported)
+    first, second = given[0], torch.zeros(5, 3)
+    bound.complete((first, given[1], torch.zeros(8, 2)))
+    with pytest.raises(ArgumentError, match=r"input\.shape\[0\] is 4"):
+        bound.complete((first, {"k": [second]}, torch.zeros(8, 2)))
+    with pytest.raises(ArgumentError, match=r"other\.shape\[0\] % 2 == 0 only"):
+        bound.complete((first, given[1], torch.zeros(7, 2)))
+
+
+def _exported(function: Callable[..., Any], sizes: list[_Shape], opened: list[Any]) -> Any:
+    axes = tuple({0: one} for one in opened)
+    return torch.export.export(Function(function), _arrays(sizes), dynamic_shapes=(axes,))
+
+
+def _arrays(shapes: list[_Shape]) -> tuple[Any, ...]:
+    return tuple(torch.zeros(shape) for shape in shapes)
