@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from benchmarks.chains.programs import chain
@@ -10,11 +11,13 @@ from kcache_compiler.canonical.render import render_graph
 from kcache_compiler.canonical.spec_text import parse_spec
 from kcache_compiler.canonical.specialize import fixed_sizes, specialized
 from kcache_compiler.codegen import mlir
+from kcache_compiler.codegen.legalize.joined import FEW
 from kcache_compiler.codegen.links import LESS, MANY, READERS
 from kcache_compiler.compile import lower_until
 from kcache_compiler.schedule.choices import FuseLimits
 from kcache_compiler.schedule.forms import Forms
 from kcache_compiler.schedule.fuse import fuse_all
+from tests.compiler.codegen_harness import kernel_of
 
 TARGET = "x86-64-v3"
 
@@ -108,3 +111,27 @@ def test_what_an_operation_has_of_others_before_it_takes_an_index_in_is_copied_b
             fuse_all(mlir.named(mlir.main_function(module), "linalg.generic"), FuseLimits(), long)
             texts.append(mlir.whole_text(module))
     assert texts[0] == texts[1]
+
+
+def _joined(count: int) -> str:
+    kinds = [f"tensor<2x{1 + number % 3}xf32>" for number in range(count)]
+    given = ", ".join(f"%a{number}: {kind}" for number, kind in enumerate(kinds))
+    names = ", ".join(f"%a{number}" for number in range(count))
+    whole = f"tensor<2x{sum(1 + number % 3 for number in range(count))}xf32>"
+    return (
+        f"func.func @main({given}) -> {whole} {{\n"
+        f"%r = stablehlo.concatenate {names}, dim = 1 : ({', '.join(kinds)}) -> {whole}\n"
+        f"return %r : {whole}\n}}"
+    )
+
+
+def test_many_tensors_are_concatenated_group_by_group() -> None:
+    """A body that looks for its place among all of them takes time that goes with their square."""
+    text = _joined(1100)
+    with lower_until(text, 1100, TARGET, "linalg") as module:
+        found = [len(op.operands) for op in mlir.named(module, "stablehlo.concatenate")]
+    assert len(found) == 35 + 2 + 1
+    assert max(found) <= FEW
+    random = np.random.default_rng(5)
+    arrays = [random.normal(size=(2, 1 + number % 3)).astype(np.float32) for number in range(1100)]
+    assert np.array_equal(kernel_of(text)(*arrays)[0], np.concatenate(arrays, axis=1))

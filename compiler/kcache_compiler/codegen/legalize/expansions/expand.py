@@ -18,6 +18,7 @@ from kcache_compiler.codegen.legalize.expansions import (
 )
 from kcache_compiler.codegen.legalize.expansions.lapack import is_lapack, is_open_routine, lapack
 from kcache_compiler.codegen.legalize.expansions.text import Lines, Tensor
+from kcache_compiler.codegen.legalize.joined import join_in_groups
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.package.target import Device
@@ -30,6 +31,7 @@ def expand_definitions(unit: Unit) -> None:
     made: dict[str, str] = {}
     for op in mlir.named(unit.module, "stablehlo.einsum"):
         einsums.split_einsum(op)
+    join_in_groups(unit)
     for op in mlir.named(unit.module, *_TABLE):
         name = mlir.name_of(op)
         kinds = [value.type for value in (*op.operands, *op.results)]
