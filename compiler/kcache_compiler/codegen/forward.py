@@ -8,6 +8,8 @@ in is lost. Here, on buffers, the condition is plain.
 
 from __future__ import annotations
 
+import itertools
+
 from kcache_compiler.codegen import mlir
 from kcache_compiler.codegen.stage import Unit
 
@@ -22,13 +24,17 @@ def forward_results(unit: Unit) -> None:
     main = mlir.main_function(unit.module)
     body = mlir.block_of(main)
     outputs = list(body.arguments)[len(unit.inputs) + len(unit.constants) + len(unit.extents) :]
+    ending: set[mlir.Op] | None = None
     for output in outputs:
         found = [owner for owner, _ in mlir.uses(output)]
         if len(found) == 1 and mlir.name_of(found[0]) == "memref.copy":
-            _forward(body, found[0], output)
+            ending = _ending(body) if ending is None else ending
+            if found[0] in ending and _forward(body, found[0], output):
+                ending = None
 
 
-def _forward(body: mlir.Block, copy: mlir.Op, output: mlir.Value) -> None:
+def _forward(body: mlir.Block, copy: mlir.Op, output: mlir.Value) -> bool:
+    """Whether what stood before a copy went away with it: the end may be longer then."""
     source, target = copy.operands
     views: list[mlir.Op] = []
     root, owner = source, mlir.defining(source)
@@ -37,11 +43,11 @@ def _forward(body: mlir.Block, copy: mlir.Op, output: mlir.Value) -> None:
         root = owner.operands[0]
         owner = mlir.defining(root)
     if target != output or owner is None or mlir.name_of(owner) != "memref.alloc":
-        return
-    if source.type != output.type or not _ends_with_copies(body, copy) or not _in(body, owner):
-        return
+        return False
+    if source.type != output.type or not mlir.same_block(owner, copy):
+        return False
     if views and not all(_plain(value.type) for view in views for value in (view.operands[0], output)):
-        return
+        return False
     copy.erase()
     with mlir.at_start(body):
         for view in views:
@@ -51,6 +57,7 @@ def _forward(body: mlir.Block, copy: mlir.Op, output: mlir.Value) -> None:
     for view in views:
         if not list(view.results[0].uses):
             view.erase()
+    return bool(views)
 
 
 _RESHAPES = {
@@ -74,15 +81,7 @@ def _reversed(view: mlir.Op, shaped: mlir.Value) -> mlir.Value:
     return mlir.create(name, [shaped], [wanted], attributes).results[0]
 
 
-def _ends_with_copies(body: mlir.Block, copy: mlir.Op) -> bool:
-    """After ``copy`` nothing happens but other copies, frees and the return."""
-    after = mlir.operations(body)
-    place = next((index for index, op in enumerate(after) if op == copy), None)
-    if place is None:
-        return False
+def _ending(body: mlir.Block) -> set[mlir.Op]:
+    """The operations after which nothing happens but copies, frees and the return."""
     quiet = ("memref.copy", "memref.dealloc", "memref.dim", "func.return")
-    return all(mlir.name_of(op) in quiet for op in after[place + 1 :])
-
-
-def _in(body: mlir.Block, op: mlir.Op) -> bool:
-    return any(op == other for other in mlir.operations(body))
+    return set(itertools.takewhile(lambda op: mlir.name_of(op) in quiet, reversed(mlir.operations(body))))
