@@ -67,3 +67,31 @@ def test_a_quotient_in_the_body_of_a_reduction_is_the_function() -> None:
     )
     [got] = execute(program, 2, "strict")
     assert np.frombuffer(got, WHOLE["f32"])[0] == np.complex64(1e38)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        '"stablehlo.dot_general"(%a, %b) {dot_dimension_numbers = '
+        "#stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>}",
+        '"stablehlo.convolution"(%a, %b) {batch_group_count = 1 : i64, feature_group_count = 1 : i64, '
+        "dimension_numbers = #stablehlo.conv<[b, f]x[i, o]->[b, f]>}",
+    ],
+    ids=["dot_general", "convolution"],
+)
+def test_products_may_be_wider_than_their_factors(call: str) -> None:
+    a, b = (sample("f32", n)[:6].reshape(shape) for n, shape in ((3, (2, 3)), (4, (3, 2))))
+    a, b = (np.where(np.abs(z) < 1e6, z, 1 + 2j).astype("c8") for z in (a, b))
+    first, second, whole = (
+        f"tensor<{shape}xcomplex<{part}>>" for shape, part in (("2x3", "f32"), ("3x2", "f32"), ("2x2", "f64"))
+    )
+    program = OpProgram(
+        "dot_general",
+        "c128",
+        f"func.func @main(%a: {first}, %b: {second}) -> {whole} {{\n"
+        f"  %0 = {call} : ({first}, {second}) -> {whole}\n  return %0 : {whole}\n}}\n",
+        [a.tobytes(), b.tobytes()],
+        ["c128"],
+    )
+    [got] = execute(program, 2, "default")
+    np.testing.assert_allclose(np.frombuffer(got, "c16").reshape(2, 2), a.astype("c16") @ b, rtol=1e-13)

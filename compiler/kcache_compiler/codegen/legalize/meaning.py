@@ -196,10 +196,12 @@ def _count_booleans(op: mlir.Op) -> None:
     made.operands[0] = op.results[0]
 
 
-def _widen_unsigned(op: mlir.Op) -> None:
-    """Factors in the type of the sum: the toolchain would widen them as signed numbers."""
+def _widen_factors(op: mlir.Op) -> None:
+    """Factors in the type of the sum: the toolchain would widen unsigned ones as signed numbers, and lowers
+    no complex ones of another width.
+    """
     wide = str(op.results[0].type.element_type)
-    if not wide.startswith("ui"):
+    if not wide.startswith(("ui", "complex")):
         return
     with mlir.before(op):
         for number, operand in enumerate(list(op.operands)):
@@ -214,7 +216,7 @@ def _product(op: mlir.Op) -> None:
     type. The toolchain lowers none.
     """
     _count_booleans(op)
-    _widen_unsigned(op)
+    _widen_factors(op)
     if "algorithm" not in op.attributes:
         return
     types = [str(element(value.type)) for value in (*op.operands, op.results[0])]
@@ -236,7 +238,7 @@ def _convolution(op: mlir.Op) -> None:
     elements are 0: the toolchain would look behind the end of the padding. Dilated groups are ours.
     """
     _count_booleans(op)
-    _widen_unsigned(op)
+    _widen_factors(op)
     if any(0 in mlir.sizes_of(operand.type) for operand in op.operands):
         _fill(op, [_zero_of(op)])
         return
