@@ -30,7 +30,7 @@ over a batch of any size (`jax.vmap`), or functions that compute with sizes. `te
 them again with the installed JAX: exported by `jax.export` with
 `jax_enable_x64`, taken as the client takes them, compiled for `x86-64-v3` under numerics `default`, run, and
 compared with `jax.jit` on a CPU, as [jax-functions.md](jax-functions.md) says. Where several results are right
-(vectors of `eigh` and `svd`, sorts that are not stable) what they must hold is compared (`tests/jax_harnesses/agree.py`).
+(vectors of `eigh` and `svd`, sorts that are not stable, places of `approx_top_k`) what they must hold is compared (`tests/jax_harnesses/agree.py`).
 
 Written on {date}, {versions}:
 

@@ -43,14 +43,14 @@ def _static(case: Any) -> str:
     function = _flat(case.dyn_fun)
     expected = _expected(function, arguments)
     got = compiled(_exported(function, arguments))(arguments)
-    return differs(case, got, expected, 0)
+    return differs(case, got, expected, arguments)
 
 
 def _held(case: Any) -> str:
     arguments = _arguments(case, 0)
     expected = _expected(_flat(case.dyn_fun), arguments)
     exported = _exported(_flat(lambda: case.dyn_fun(*arguments)), [])
-    return differs(case, compiled(exported)([]), expected, 0)
+    return differs(case, compiled(exported)([]), expected, arguments)
 
 
 def _batched(case: Any) -> str:
@@ -62,7 +62,7 @@ def _batched(case: Any) -> str:
     program = compiled(exported)
     for count in SIZES:
         arguments = [np.stack(column) for column in zip(*single[:count], strict=True)]
-        why = differs(case, program(arguments), _expected(function, arguments), 1)
+        why = differs(case, program(arguments), _expected(function, arguments), arguments, 1)
         if why:
             return f"batch of {count}: {why}"
     return ""
