@@ -97,6 +97,9 @@ def _addcmul(x: Any, y: Any, z: Any, *, value: Any = 1) -> Any:
     torch: Any = import_module("torch")
     halves = all(one.dtype == x.dtype for one in (y, z)) and x.dtype in (torch.float16, torch.bfloat16)
     if not halves:
+        if y.dtype == torch.bool:
+            # A number beside truth values would make integers of 64 bits of them.
+            y = y.to(torch.result_type(x, z))
         return x + (y * value) * z
     return (_wide(x) + (_wide(y) * value) * _wide(z)).to(x.dtype)
 
@@ -188,8 +191,15 @@ def _logcumsumexp(x: Any, dim: int) -> Any:
 
 
 def _ldexp(x: Any, y: Any) -> Any:
-    """The power in the dtype of the exponent."""
-    return x * import_module("torch").pow(2.0, y)
+    """In the dtype of a float, rounded once, where the exponent is an integer; else times a power."""
+    torch: Any = import_module("torch")
+    if not x.is_floating_point() or y.is_floating_point() or y.dtype == torch.bool:
+        return x * torch.pow(2.0, y)
+    # The power alone may leave the range, its halves in f64 do not.
+    power = y.to(torch.int64).clamp(-2200, 2200)
+    half = torch.div(power, 2, rounding_mode="floor")
+    first, second = (torch.pow(2.0, one.to(torch.float64)) for one in (half, power - half))
+    return (x.to(torch.float64) * first * second).to(x.dtype)
 
 
 def _copysign(x: Any, number: float) -> Any:

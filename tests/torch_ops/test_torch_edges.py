@@ -18,7 +18,8 @@ from kcache_compiler import UnsupportedOp, canonicalize
 from tests.compiler.torch_modules import Function as Module
 from tests.torch_ops import edges, mixed
 from tests.torch_ops.calls import Call, judge_calls
-from tests.torch_ops.judge import array_of, results, results_of
+from tests.torch_ops.judge import array_of, judge, results, results_of
+from tests.torch_ops.samples import Sample
 
 NAN, INF = float("nan"), float("inf")
 ROWS = torch.tensor(
@@ -217,4 +218,24 @@ def test_values_at_the_edges(group: str, dtype: str) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_mixed_dtypes(family: str, dtypes: str) -> None:
     found = judge_calls(*mixed.calls(family, dtypes, 1))
+    assert found.outcome == "right", found.reason
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "powers", [[1000, -1000, -149, 130, 160, 2, 3, 4], [0, 1, 2, 100, -3, -20, -120, 15]]
+)
+def test_powers_that_leave_the_range_on_the_way(dtype: Any, powers: list[int]) -> None:
+    x = torch.tensor([0.0, -0.0, 1.5, 1e-30, 1e-40, INF, NAN, -7.25]).to(dtype)
+    check(x, scaled=lambda x: torch.ldexp(x, torch.tensor(powers)))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.float32])
+def test_a_number_beside_truth_values_changes_no_dtype(dtype: Any) -> None:
+    def all_of_them(b: Any, x: Any, n: Any) -> tuple[Any, ...]:
+        of_numbers = (torch.addcmul(x, b, n, value=2), torch.addcmul(b, b, n, value=2))
+        return torch.addcmul(b, b, x, value=2), torch.addcmul(x, b, b, value=3), *of_numbers
+
+    given = (torch.tensor([True, False, True]), torch.tensor([3, -2, 7]).to(dtype), torch.tensor(2))
+    found, _ = judge(Sample(all_of_them, given))
     assert found.outcome == "right", found.reason
