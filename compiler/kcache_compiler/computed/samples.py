@@ -173,8 +173,9 @@ def _apart(resolved: Resolved) -> list[list[int]]:
     symbols = resolved.symbols
     classes: dict[str, list[int]] = {}
     for size in sorted(OpenGraph(resolved.graph, resolved.names).open):
-        formula = _halved(resolved, symbols.plain(symbols.formula(size)))
-        classes.setdefault(repr(symbols.expanded(formula)), [size])
+        formula = symbols.plain(symbols.formula(size))
+        same = classes.setdefault(repr(symbols.expanded(_halved(resolved, formula))), [size])
+        classes.setdefault(repr(symbols.expanded(formula)), same)  # as checks have it
     for check in resolved.checks:
         pair = [classes.get(repr(side)) for side in (check.left, check.right)]
         if check.equal and pair[0] is not None and pair[1] is not None and pair[0] is not pair[1]:
