@@ -112,3 +112,15 @@ def test_a_loop_that_never_ends_compiles() -> None:
     """As it does for a CPU."""
     text = counting(3).replace("LT, %i, %n", "GE, %i, %i")
     assert compile_text(text, TARGET).interface.gpu_launches[-1].ops[0] == "while"
+
+
+def test_a_cholesky_factor_leaves_the_other_triangle() -> None:
+    text = f"""func.func @main(%a: tensor<3x3xf32>) -> (tensor<3x3xf32>, tensor<i32>) {{
+      %r:2 = stablehlo.custom_call @lapack_spotrf_ffi(%a) {{mhlo.backend_config = {{uplo = {ord("L")} : ui8}}}}
+        : (tensor<3x3xf32>) -> (tensor<3x3xf32>, tensor<i32>)
+      return %r#0, %r#1 : tensor<3x3xf32>, tensor<i32>
+    }}"""
+    matrix = np.array([[4, 7, 8], [2, 5, 9], [2, 3, 6]], np.float32)
+    factor, failed = run_gpu(compile_text(text, TARGET), [matrix])
+    np.testing.assert_array_equal(factor, np.array([[2, 7, 8], [1, 2, 9], [1, 1, 2]], np.float32))
+    assert failed == 0

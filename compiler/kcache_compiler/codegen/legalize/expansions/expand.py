@@ -21,7 +21,6 @@ from kcache_compiler.codegen.legalize.expansions.text import Lines, Tensor
 from kcache_compiler.codegen.legalize.joined import join_in_groups
 from kcache_compiler.codegen.stage import Unit
 from kcache_compiler.errors import UnsupportedOp
-from kcache_compiler.package.target import Device
 
 Definition = Callable[[mlir.Op, Lines, list[Tensor]], list[Tensor]]
 
@@ -48,9 +47,7 @@ def expand_definitions(unit: Unit) -> None:
         zero = _zero(unit, op) if unit.given and name in _COUNTING else None
         if text not in made:
             made[text] = f"kcache_definition_{len(made)}"
-            # Code for GPUs gives 0 in the triangle that a Cholesky factor has not.
-            leaves = not isinstance(unit.target, Device)
-            mlir.splice(unit.module, _function(op, made[text], zero is not None, leaves))
+            mlir.splice(unit.module, _function(op, made[text], zero is not None))
         with mlir.before(op):
             types = [result.type for result in op.results]
             callee = mlir.attribute(f"@{made[text]}")
@@ -99,11 +96,11 @@ def _tensor(name: str, kind: mlir.Type) -> Tensor:
     return Tensor(name, str(kind.element_type), tuple(size or 0 for size in mlir.sizes_of(kind)))
 
 
-def _function(op: mlir.Op, name: str, counts: bool, leaves: bool) -> str:
+def _function(op: mlir.Op, name: str, counts: bool) -> str:
     """The definition as a function; one that ``counts`` elements takes a 0 to count from."""
     arguments = [_tensor(f"%a{place}", operand.type) for place, operand in enumerate(op.operands)]
     results = [_tensor("", result.type) for result in op.results]
-    lines = Lines(zero=Tensor("%zero", "i64", ()) if counts else None, leaves=leaves)
+    lines = Lines(zero=Tensor("%zero", "i64", ()) if counts else None)
     kept = mlir.name_of(op) in _AS_THEY_ARE
     wide = arguments if kept else [lines.convert(one, _wide(one.element)) for one in arguments]
     made = _TABLE[mlir.name_of(op)](op, lines, wide)

@@ -91,9 +91,8 @@ def _potrf(lines: Lines, given: list[Tensor], how: dict[str, str], results: list
     """The factor, and the first pivot (from 1) that is not above 0. The other triangle stays."""
     lower = how["uplo"] == "L"
     factor = triangles.cholesky(lines, given[0], lower)
-    if lines.leaves:
-        rows, columns = (lines.iota("i32", factor.shape, axis) for axis in (1, 2))
-        factor = lines.choose(lines.compare("GE" if lower else "LE", rows, columns), factor, given[0])
+    rows, columns = (lines.iota("i32", factor.shape, axis) for axis in (1, 2))
+    factor = lines.choose(lines.compare("GE" if lower else "LE", rows, columns), factor, given[0])
     diagonal = rotations.diagonal(lines, factor)
     above = lines.compare("GT", diagonal, lines.zeros(diagonal.element, diagonal.shape))
     return [factor, factors.first_of(lines, lines.each("not", above))]

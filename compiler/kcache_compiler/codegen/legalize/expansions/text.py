@@ -40,8 +40,6 @@ class Lines:
     count: int = 0
     #: A 0 that is not known before the function runs; without, sizes are those of every call.
     zero: Tensor | None = None
-    #: Whether what a routine does not write is as it was, and not 0.
-    leaves: bool = True
 
     def line(self, text: str, element: str, shape: Shape) -> Tensor:
         """A value by any text."""
