@@ -117,7 +117,8 @@ def test_a_loop_that_never_ends_compiles() -> None:
 def test_a_cholesky_factor_leaves_the_other_triangle() -> None:
     text = f"""func.func @main(%a: tensor<3x3xf32>) -> (tensor<3x3xf32>, tensor<i32>) {{
       %r:2 = stablehlo.custom_call @lapack_spotrf_ffi(%a)
-        {{mhlo.backend_config = {{uplo = {ord("L")} : ui8}}}} : (tensor<3x3xf32>) -> (tensor<3x3xf32>, tensor<i32>)
+        {{mhlo.backend_config = {{uplo = {ord("L")} : ui8}}}}
+        : (tensor<3x3xf32>) -> (tensor<3x3xf32>, tensor<i32>)
       return %r#0, %r#1 : tensor<3x3xf32>, tensor<i32>
     }}"""
     matrix = np.array([[4, 7, 8], [2, 5, 9], [2, 3, 6]], np.float32)
