@@ -19,7 +19,7 @@ from kcache_grpc.runtime.library import load_library, require_runnable, require_
 from kcache_grpc.runtime.memory import AlignedBytes, aligned_copy, shared_workspaces
 from kcache_grpc.runtime.native_threads import process_threads
 from kcache_grpc.runtime.plan import Plan, Short
-from kcache_grpc.runtime.size_arguments import as_axes
+from kcache_grpc.runtime.size_arguments import as_axes, require_sizes
 from kcache_grpc.runtime.threads import HostThreads
 
 if TYPE_CHECKING:
@@ -157,6 +157,10 @@ class Kernel:
             if not getattr(arrays[index], "shape", ()) or arrays[index].shape[-1]:
                 reason = "on a GPU a size is the length of an axis: pass an array there without elements"
                 raise self._refusal(index, f"{reason}, as torch.empty((n, 0), dtype=..., device=...)")
+            try:
+                require_sizes(tuple(arrays[index].shape))
+            except Refused as refused:
+                raise self._refusal(index, str(refused)) from refused
         try:
             found = gpu(arrays, self._refusal, self._check_gpu)
             self._short = gpu.short

@@ -121,6 +121,50 @@ MET = {
   return %sum, %found#1 : tensor<?xf32>, tensor<i32>
 """,
 }
+#: Programs of a vector, and of something that is as long as twice what an argument says.
+MISFITS = {
+    "product": """
+  %r = stablehlo.dot_general %x, %count, contracting_dims = [0] x [0] : (tensor<?xf32>, tensor<?xf32>) -> tensor<f32>
+  return %r : tensor<f32>
+""",
+    "map": """
+  %r = "stablehlo.map"(%x, %count) ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = stablehlo.add %a, %b : tensor<f32>
+      stablehlo.return %sum : tensor<f32>
+  }) {dimensions = array<i64: 0>} : (tensor<?xf32>, tensor<?xf32>) -> tensor<?xf32>
+  return %r : tensor<?xf32>
+""",
+    "complex": """
+  %c = stablehlo.complex %x, %count : tensor<?xcomplex<f32>>
+  %square = stablehlo.multiply %c, %c : tensor<?xcomplex<f32>>
+  %r = stablehlo.real %square : (tensor<?xcomplex<f32>>) -> tensor<?xf32>
+  return %r : tensor<?xf32>
+""",
+    "gathered": """
+  %g = "stablehlo.gather"(%x, %places) <{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0],
+    start_index_map = [0], index_vector_dim = 1>, slice_sizes = array<i64: 1>}>
+    : (tensor<?xf32>, tensor<?xi32>) -> tensor<?xf32>
+  %r = stablehlo.add %g, %x : tensor<?xf32>
+  return %r : tensor<?xf32>
+""",
+    "branch": """
+  %r = "stablehlo.if"(%true) ({
+    %sum = stablehlo.add %x, %count : tensor<?xf32>
+    stablehlo.return %sum : tensor<?xf32>
+  }, {
+    stablehlo.return %x : tensor<?xf32>
+  }) : (tensor<i1>) -> tensor<?xf32>
+  return %r : tensor<?xf32>
+""",
+    "joined": """
+  %half = stablehlo.reshape %n : (tensor<i32>) -> tensor<1xi32>
+  %part = stablehlo.dynamic_iota %half, dim = 0 : (tensor<1xi32>) -> tensor<?xf32>
+  %whole = stablehlo.concatenate %part, %part, dim = 0 : (tensor<?xf32>, tensor<?xf32>) -> tensor<?xf32>
+  %r = stablehlo.add %whole, %x : tensor<?xf32>
+  return %r : tensor<?xf32>
+""",
+}
 
 
 def _canonical(text: str) -> Canonical:
@@ -193,6 +237,27 @@ def test_what_is_made_with_a_size_fits_what_it_meets(met: str) -> None:
     made, number = _outputs(text, [nothing, x], (3, 6))
     np.testing.assert_array_equal(made, x + (1 if met == "fill" else x))
     assert number.tolist() == [3 if met == "fill" else 1]
+    for n in (2, 4):
+        with pytest.raises(RuntimeError, match="returned 1"):
+            _outputs(text, [nothing, x], (n, 6))
+
+
+@pytest.mark.parametrize("misfit", list(MISFITS))
+def test_sizes_that_fit_nothing_are_refused(misfit: str) -> None:
+    """By all operations of several operands, in branches too, and behind what makes other sizes of a size."""
+    counted = """
+  %count = stablehlo.dynamic_iota %shape, dim = 0 : (tensor<1xi32>) -> tensor<?xf32>
+  %places = stablehlo.dynamic_iota %shape, dim = 0 : (tensor<1xi32>) -> tensor<?xi32>
+  %true = stablehlo.constant dense<true> : tensor<i1>
+"""
+    text = TWICE.replace("MADE", counted + MISFITS[misfit])
+    results = "tensor<f32>" if misfit == "product" else "tensor<?xf32>"
+    text = text.replace("(tensor<?xf32>, tensor<i32>) {", f"{results} {{")
+    x, nothing = np.array([1, 5, 2, 3, 4, 0], np.float32), np.zeros(0)
+    (made,) = _outputs(text, [nothing, x], (3, 6))
+    count, half = np.arange(6), np.tile(np.arange(3), 2)
+    want = {"product": [x @ count], "complex": x * x - count * count, "gathered": x + x, "joined": x + half}
+    np.testing.assert_array_equal(made, want.get(misfit, x + count))
     for n in (2, 4):
         with pytest.raises(RuntimeError, match="returned 1"):
             _outputs(text, [nothing, x], (n, 6))

@@ -51,6 +51,11 @@ def test_tensors_of_pytorch_are_sizes(client: kcache.Client) -> None:
     ("n", "text"),
     [
         (-1, r"argument 0 \(arg0\) must be a size, i64\[\]: got -1, and no size is below 0"),
+        (
+            2**31,
+            r"argument 0 \(arg0\) must be a size, i64\[\]: got 2147483648, and no size is above 2147483647",
+        ),
+        (np.zeros((2**31, 0), np.int64), r"argument 0 \(arg0\) .* no size is above 2147483647"),
         (1.5, r"argument 0 \(arg0\) must be a size, i64\[\]: got a Python float"),
         (np.int32(2), r"argument 0 \(arg0\) must be a size, i64\[\]: got dtype i32; convert it to i64"),
         (np.array([2, 2]), r"argument 0 \(arg0\) must be a size, i64\[\]: got rank 1, shape \(2,\)"),

@@ -607,6 +607,14 @@ def gather_dimensions(operation: Op) -> dict[str, Any]:
     }
 
 
+def equal_axes(product: Op) -> list[tuple[int, int]]:
+    """The pairs of axes of the operands of a ``dot_general`` that are of one size."""
+    numbers = _stablehlo.DotDimensionNumbers(product.attributes["dot_dimension_numbers"])
+    left = [*numbers.lhs_batching_dimensions, *numbers.lhs_contracting_dimensions]
+    right = [*numbers.rhs_batching_dimensions, *numbers.rhs_contracting_dimensions]
+    return list(zip(left, right, strict=True))
+
+
 def symbol_of(operation: Op) -> str:
     return ir.StringAttr(operation.attributes["sym_name"]).value
 
