@@ -7,21 +7,28 @@ that nothing else ties, bounds that chose a branch, an axis that ``squeeze`` kee
 from __future__ import annotations
 
 import ast
+import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 from kcache_grpc.errors import ArgumentError
 
 #: As PyTorch checks them: an export for sizes from 2 on takes 0 and 1, too.
 _LEAST_CHECKED = 2
-_SIZE = re.compile(r"L((?:\[[^\[\]]*\])+)\.size\(\)\[(\d+)\]")
-_KEY = re.compile(r"\['?([^\[\]']*)'?\]")
 _ALLOWED = (
-    *(ast.Expression, ast.Compare, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Constant, ast.Name, ast.Load),
-    *(ast.cmpop, ast.operator, ast.unaryop, ast.boolop),
+    *(ast.Expression, ast.Compare, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.IfExp, ast.Constant, ast.Name),
+    *(ast.Load, ast.Call, ast.cmpop, ast.operator, ast.unaryop, ast.boolop),
 )
+#: Functions of sizes, by the names that conditions have for them.
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    **{function.__name__: function for function in (abs, float, int, max, min, round)},
+    **{function.__name__: function for function in (math.ceil, math.floor, math.sqrt, math.trunc)},
+    "sym_float": float,
+}
+_VARIABLE = re.compile(r"\bsize_(\d+)_(\d+)\b")
 
 #: Checks the sizes of a call's arrays. Raises ``ArgumentError``.
 Check = Callable[[Sequence[Any]], None]
@@ -33,23 +40,28 @@ def check_of(exported: Any, decomposed: Any) -> Check | None:
     It takes the inputs that are tensors, in order. Conditions that are of anything but sizes are left out.
     """
     inputs = _inputs(exported)
-    names = tuple(str(node.target) for node in inputs)
     places = [
-        (name, axis, size)
-        for name, node in zip(names, inputs, strict=True)
+        (_variable(index, axis), size)
+        for index, node in enumerate(inputs)
         for axis, size in enumerate(_shape(node))
     ]
-    sizes = _Sizes([place for place in places if not isinstance(place[2], int)])
+    sizes = _Sizes([place for place in places if not isinstance(place[1], int)])
     texts = [
         *sizes.conditions,
         *sizes.bounds(exported.range_constraints),
-        *_observed(getattr(exported, "_guards_code", ())),
+        *_observed(exported),
         *_squeezed(exported, sizes),
         *_squeezed(decomposed, sizes),
     ]
-    known = {f"{name}_{axis}" for name, axis, _ in places}
-    conditions = [made for text in dict.fromkeys(texts) if (made := _compiled(text, known)) is not None]
-    return _checking(conditions, names) if conditions else None
+    known = {variable for variable, _ in places}
+    made = [_compiled(text, known) for text in dict.fromkeys(texts)]
+    conditions = [condition for condition in made if condition is not None]
+    return _checking(conditions, [str(node.target) for node in inputs]) if conditions else None
+
+
+def _variable(index: int, axis: int) -> str:
+    """What conditions call the size of an axis of an input. Inputs may have names that look alike."""
+    return f"size_{index}_{axis}"
 
 
 def _inputs(exported: Any) -> list[Any]:
@@ -69,13 +81,13 @@ def _shape(node: Any) -> Sequence[Any]:
 class _Sizes:
     """Open sizes by the axes that they are read from."""
 
-    def __init__(self, places: Sequence[tuple[str, int, Any]]) -> None:
+    def __init__(self, places: Sequence[tuple[str, Any]]) -> None:
         self.conditions: list[str] = []
         #: Formula -> the axis that has it.
         self._axes: dict[str, str] = {}
         #: Symbol -> the formula of an axis that gives it.
         self._symbols: dict[str, str] = {}
-        formulas = [(f"{name}_{axis}", size.node.expr) for name, axis, size in places]
+        formulas = [(axis, size.node.expr) for axis, size in places]
         for axis, formula in formulas:
             first = self._axes.setdefault(str(formula), axis)
             if first != axis:
@@ -83,6 +95,9 @@ class _Sizes:
         for simple in (True, False):
             for axis, formula in formulas:
                 self._read(axis, formula, simple)
+        for axis, formula in formulas:
+            if len(formula.free_symbols) > 1:
+                self.conditions.append(f"{axis} == {self.written(formula)}")
 
     def _read(self, axis: str, formula: Any, simple: bool) -> None:
         symbols = [str(symbol) for symbol in formula.free_symbols]
@@ -118,10 +133,71 @@ class _Sizes:
                 yield f"{self.written(formula)} <= {limits.upper}"
 
 
-def _observed(guards: Sequence[str]) -> Iterator[str]:
-    """What decided while the program was traced; inputs are named by their path, as placeholders are."""
-    for guard in guards:
-        yield _SIZE.sub(lambda found: f"{'_'.join(_KEY.findall(found[1]))}_{found[2]}", guard)
+def _observed(exported: Any) -> Iterator[str]:
+    """What decided while the program was traced."""
+    guards: Sequence[str] = getattr(exported, "_guards_code", ())
+    if guards:
+        paths = _Paths(exported)
+        yield from (text for guard in guards if (text := paths.written(guard)) is not None)
+
+
+class _Paths(ast.NodeTransformer):
+    """Writes ``L['x'][0].size()[1]`` as the variable of that axis, ``math.floor`` as ``floor``."""
+
+    def __init__(self, exported: Any) -> None:
+        specs = [one for one in exported.graph_signature.input_specs if one.kind.name == "USER_INPUT"]
+        tensors = (place for place, one in enumerate(specs) if type(one.arg).__name__ == "TensorArgument")
+        #: The leaf of the inputs -> which of the tensors it is.
+        self._tensors = {leaf: index for index, leaf in enumerate(tensors)}
+        self._roots: dict[str, Any] = {"flat_args": list(range(len(specs)))}
+        try:
+            pytree: Any = import_module("torch.utils._pytree")
+            positional, named = pytree.tree_unflatten(range(len(specs)), exported.call_spec.in_spec)
+            names = exported.module_call_graph[0].signature.forward_arg_names or ()
+        except Exception:  # noqa: BLE001 (classes of the caller; PyTorch of another version)
+            return
+        self._roots |= dict(zip(names, positional, strict=False)) | named
+
+    def written(self, guard: str) -> str | None:
+        """``None`` for what is of anything but sizes of inputs."""
+        try:
+            return ast.unparse(self.visit(ast.parse(guard, mode="eval")))
+        except (SyntaxError, LookupError, TypeError, AttributeError):
+            return None
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        match node:
+            case ast.Subscript(ast.Call(ast.Attribute(owner, "size"), []), ast.Constant(int(axis))):
+                leaf = self._at(owner)
+                return ast.Name(_variable(self._tensors[leaf], axis), ast.Load())
+            case _:
+                pass
+        return self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        match node.func:
+            case ast.Attribute(ast.Name("math" | "torch"), name):
+                node.func = ast.Name(name, ast.Load())
+            case _:
+                pass
+        return self.generic_visit(node)
+
+    def _at(self, path: ast.expr) -> Any:
+        """What stands at a path. Raises ``LookupError``, ``TypeError`` or ``AttributeError``."""
+        match path:
+            case ast.Subscript(ast.Name("L"), ast.Constant(str(name))):
+                return self._roots[name]
+            case ast.Subscript(ast.Subscript(ast.Name("L"), ast.Constant(str(name))), ast.Constant(key)) if (
+                name not in self._roots
+            ):
+                # Of ``*name`` or ``**name``, whose parts are inputs of their own.
+                return self._roots[key if isinstance(key, str) else f"{name}_{key}"]
+            case ast.Subscript(owner, ast.Constant(key)):
+                return self._at(owner)[key]
+            case ast.Attribute(owner, name):
+                return getattr(self._at(owner), name)
+            case _:
+                raise LookupError(ast.unparse(path))
 
 
 def _squeezed(program: Any, sizes: _Sizes) -> Iterator[str]:
@@ -130,62 +206,71 @@ def _squeezed(program: Any, sizes: _Sizes) -> Iterator[str]:
         if node.op != "call_function" or not str(node.target).startswith("aten.squeeze"):
             continue
         shape = _shape(node.args[0])
+        if not shape:
+            continue
         chosen = node.args[1] if len(node.args) > 1 else range(len(shape))
         for axis in [chosen] if isinstance(chosen, int) else chosen:
             if not isinstance(shape[axis], int):
                 yield f"{sizes.written(shape[axis].node.expr)} != 1"
 
 
-def _compiled(text: str, known: set[str]) -> tuple[str, CodeType] | None:
+class _Condition(NamedTuple):
+    text: str
+    variables: tuple[str, ...]
+    code: CodeType
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        """Whether it does, at sizes for all of its variables."""
+        try:
+            # Sizes, numbers, operators and the functions above.
+            return bool(eval(self.code, {"__builtins__": {}, **_FUNCTIONS}, sizes))  # noqa: S307
+        except (ArithmeticError, ValueError):
+            return False
+
+
+def _compiled(text: str, known: set[str]) -> _Condition | None:
     """A condition of sizes; ``None`` for one of anything else."""
     try:
         tree = ast.parse(text, mode="eval")
     except SyntaxError:
         return None
+    variables: dict[str, None] = {}
     for part in ast.walk(tree):
-        if not isinstance(part, _ALLOWED) or (isinstance(part, ast.Name) and part.id not in known):
+        if not isinstance(part, _ALLOWED) or (isinstance(part, ast.Call) and part.keywords):
             return None
-    return ast.unparse(tree), compile(tree, "<guard>", "eval")
+        if isinstance(part, ast.Name) and part.id in known:
+            variables[part.id] = None
+        elif isinstance(part, ast.Name) and part.id not in _FUNCTIONS:
+            return None
+    return _Condition(ast.unparse(tree), tuple(variables), compile(tree, "<guard>", "eval"))
 
 
-def _checking(conditions: Sequence[tuple[str, CodeType]], names: tuple[str, ...]) -> Check:
+def _checking(conditions: Sequence[_Condition], names: Sequence[str]) -> Check:
     def check(arrays: Sequence[Any]) -> None:
         if len(arrays) != len(names):
             return
         sizes = {
-            f"{name}_{axis}": int(size)
-            for name, array in zip(names, arrays, strict=True)
+            _variable(index, axis): int(size)
+            for index, array in enumerate(arrays)
             for axis, size in enumerate(getattr(array, "shape", ()))
         }
-        for text, code in conditions:
+        for condition in conditions:
             # Where an axis is missing, the kernel says so.
-            if all(name in sizes for name in code.co_names) and not _holds(code, sizes):
-                raise _broken(text, code, sizes)
+            if all(name in sizes for name in condition.variables) and not condition.holds(sizes):
+                raise _broken(condition, sizes, names)
 
     return check
 
 
-def _holds(code: CodeType, sizes: dict[str, int]) -> bool:
-    try:
-        return bool(eval(code, {"__builtins__": {}}, sizes))  # noqa: S307 (sizes, numbers, operators)
-    except ZeroDivisionError:
-        return False
+def _broken(condition: _Condition, sizes: Mapping[str, int], names: Sequence[str]) -> ArgumentError:
+    def shown(text: str) -> str:
+        return _VARIABLE.sub(lambda found: f"{names[int(found[1])]}.shape[{found[2]}]", text)
 
-
-def _broken(text: str, code: CodeType, sizes: dict[str, int]) -> ArgumentError:
-    named = ", ".join(f"{_shown(name)} is {sizes[name]}" for name in code.co_names)
-    condition = re.sub(
-        r"[A-Za-z_]\w*", lambda found: _shown(found[0]) if found[0] in sizes else found[0], text
-    )
+    given = ", ".join(f"{shown(name)} is {sizes[name]}" for name in condition.variables)
     return ArgumentError(
-        f"{named}, and the program was exported for {condition} only: "
+        f"{given}, and the program was exported for {shown(condition.text)} only: "
         "call it with such sizes, or export it again"
     )
-
-
-def _shown(name: str) -> str:
-    owner, _, axis = name.rpartition("_")
-    return f"{owner}.shape[{axis}]"
 
 
 __all__ = ["Check", "check_of"]

@@ -128,6 +128,48 @@ def test_inputs_of_any_name_and_nesting() -> None:
         bound.complete((first, given[1], torch.zeros(7, 2)))
 
 
+class _Named(torch.nn.Module):
+    """Inputs whose names are not those of placeholders, or those of others."""
+
+    def forward(self, x: list[Any], x_1: Any, Q: Any, d: dict[str, Any], *rest: Any) -> Any:
+        taken = x[1].shape[0] % 2 == 0 and Q.shape[0] > x_1.shape[0] and d["a-b"].shape[0] % 3 == 0
+        taken = taken and rest[1].shape[0] % 5 == 0 and torch.sym_max(x[0].shape[0], rest[0].shape[0]) > 6
+        return sum(one.sum() for one in (*x, x_1, Q, *d.values(), *rest)) + (1 if taken else 2)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("strict", [False, True])
+def test_conditions_are_of_the_inputs_that_they_were_observed_of(strict: bool) -> None:
+    opened = {0: _ANY}
+    shapes = {"x": [opened] * 2, "x_1": opened, "Q": opened, "d": {"a-b": opened}, "rest": (opened,) * 2}
+
+    def sized(*sizes: int) -> tuple[Any, ...]:
+        zeros = [torch.zeros(size, 3) for size in sizes]
+        return zeros[:2], zeros[2], zeros[3], {"a-b": zeros[4]}, *zeros[5:]
+
+    exported = torch.export.export(
+        _Named(), sized(3, 4, 6, 8, 6, 7, 10), dynamic_shapes=shapes, strict=strict
+    )
+    _, bound = torch_program(exported)
+    for sizes in ((3, 8, 7, 9, 6, 11, 15), (7, 2, 8, 9, 3, 2, 5)):
+        bound.complete(sized(*sizes))
+    for place, size, named in (
+        *((1, 5, r"x_1\.shape\[0\] % 2"), (3, 5, r"q\.shape\[0\] > x_1_1\.shape\[0\]")),
+        *((4, 7, r"d_a_b\.shape\[0\] % 3"), (6, 7, r"rest_1\.shape\[0\] % 5")),
+        (5, 5, r"max\("),
+    ):
+        sizes = [3, 4, 6, 8, 6, 7, 10]
+        sizes[place] = size
+        with pytest.raises(ArgumentError, match=named):
+            bound.complete(sized(*sizes))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_tensor_of_rank_0_is_squeezed() -> None:
+    _, bound = torch_program(_exported(lambda x: x.sum().squeeze(0) + x.sum().squeeze(-1), [(5, 4)], [_ANY]))
+    bound.complete(_arrays([(1, 4)]))
+
+
 def _exported(function: Callable[..., Any], sizes: list[_Shape], opened: list[Any]) -> Any:
     axes = tuple({0: one} for one in opened)
     return torch.export.export(Function(function), _arrays(sizes), dynamic_shapes=(axes,))
