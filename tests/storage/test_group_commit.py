@@ -240,6 +240,38 @@ def test_who_is_interrupted_as_soon_as_it_sits_leaves_the_queue(ledger, pool):
     assert ledger.groups == [["next"], ["first"], ["a"]]
 
 
+def test_who_is_interrupted_while_it_takes_a_group_leaves_the_others_in_the_queue(ledger, pool, monkeypatch):
+    first, mine, *others = hold_up(ledger, pool, ["mine", "a", "b", "c"])
+    sized = iter(["a", "b"])
+
+    def size(item: str) -> int:
+        if next(sized, None) == "b":
+            raise Interrupted
+        return len(item)
+
+    monkeypatch.setattr(ledger.commit, "_size", size)
+    ledger.go_on.set()
+    with pytest.raises(Interrupted):
+        mine.result(120)
+    assert [each.result(120) for each in (first, *others)] == [f"lane: {each}" for each in ("first", *"abc")]
+    assert ledger.groups == [["first"], ["a", "b", "c"]]
+
+
+def test_who_is_interrupted_while_it_passes_on_the_lead_has_passed_it_on(ledger, pool, monkeypatch):
+    first, after = hold_up(ledger, pool, ["a"])
+    turn = ledger.commit._latest.queues["lane"].seats[0].turn
+
+    def interrupted() -> None:
+        monkeypatch.undo()
+        raise Interrupted
+
+    monkeypatch.setattr(turn, "set", interrupted)
+    ledger.go_on.set()
+    with pytest.raises(Interrupted):
+        first.result(120)
+    assert after.result(120) == "lane: a"
+
+
 def test_a_group_has_its_limits(ledger, pool, monkeypatch):
     monkeypatch.setattr(group_commit, "MOST_ITEMS", 4)
     monkeypatch.setattr(group_commit, "MOST_BYTES", 10)

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Generic, TypeVar
 
 from kcache_grpc.storage.errors import StoreUnavailable
@@ -144,7 +145,7 @@ class GroupCommit(Generic[Lane, Item, Result]):
         if queue.expected > 1 and (patience := queue.patience - time.monotonic()) > 0:
             queue.gathered.wait(patience)
         with state.lock:
-            group = queue.group = self._take(queue.seats)
+            group = self._take(queue)
         began = time.monotonic()
         outcomes = self._outcomes(lane, [seat.item for seat in group])
         ended = time.monotonic()
@@ -157,14 +158,17 @@ class GroupCommit(Generic[Lane, Item, Result]):
             queue.patience = ended + min(GATHER_SECONDS, GATHER_SHARE * (ended - began))
             _pass_on(queue)
 
-    def _take(self, seats: deque[_Seat[Item, Result]]) -> list[_Seat[Item, Result]]:
-        group = [seats.popleft()]
+    def _take(self, queue: _Queue[Item, Result]) -> list[_Seat[Item, Result]]:
+        """Those who are written now. Whoever is interrupted here has taken none that is in no list."""
+        group = queue.group = [queue.seats[0]]
         room = MOST_BYTES
-        while seats and len(group) < MOST_ITEMS:
-            room -= self._size(seats[0].item)
+        for seat in islice(queue.seats, 1, MOST_ITEMS):
+            room -= self._size(seat.item)
             if room < 0:
                 break
-            group.append(seats.popleft())
+            group.append(seat)
+        for _ in group:
+            queue.seats.popleft()
         return group
 
     def _outcomes(self, lane: Lane, items: Sequence[Item]) -> list[Result | Exception]:
@@ -196,11 +200,15 @@ class GroupCommit(Generic[Lane, Item, Result]):
                 return
             if queue.leader is seat:
                 _wake([each for each in queue.group if each.written])
-                queue.seats.extendleft(each for each in reversed(queue.group) if not each.written)
+                left = [each for each in queue.group if not each.written and each not in queue.seats]
+                queue.seats.extendleft(reversed(left))
             if seat in queue.seats:
                 queue.seats.remove(seat)
-            if queue.leader is seat:
+            if queue.leader is seat or queue.leader is None:
                 _pass_on(queue)
+            elif queue.leader in queue.seats:
+                # Interrupted while it passed on the lead.
+                queue.leader.turn.set()
 
 
 def _wake(seats: Sequence[_Seat[Item, Result]]) -> None:
