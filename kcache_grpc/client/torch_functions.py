@@ -94,24 +94,26 @@ def _addcmul(x: Any, y: Any, z: Any, *, value: Any = 1) -> Any:
     """The number is a factor of the first one: the product of both may leave the range."""
     if value == 1:
         return NotImplemented
-    torch: Any = import_module("torch")
-    halves = all(one.dtype == x.dtype for one in (y, z)) and x.dtype in (torch.float16, torch.bfloat16)
-    if not halves:
-        if y.dtype == torch.bool:
-            # A number beside truth values would make integers of 64 bits of them.
-            y = y.to(torch.result_type(x, z))
-        return x + (y * value) * z
-    return (_wide(x) + (_wide(y) * value) * _wide(z)).to(x.dtype)
+    dtype, (a, b, c), value = _in_the_result(x, y, z, value)
+    return (a + (b * value) * c).to(dtype)
 
 
 def _addcdiv(x: Any, y: Any, z: Any, *, value: Any = 1) -> Any:
     if value == 1:
         return NotImplemented
-    torch: Any = import_module("torch")
-    halves = all(one.dtype == x.dtype for one in (y, z)) and x.dtype in (torch.float16, torch.bfloat16)
-    if not halves:
-        return x + (y * value) / z
-    return (_wide(x) + (_wide(y) * value) / _wide(z)).to(x.dtype)
+    dtype, (a, b, c), value = _in_the_result(x, y, z, value)
+    return (a + (b * value) / c).to(dtype)
+
+
+def _in_the_result(x: Any, y: Any, z: Any, value: Any) -> tuple[Any, list[Any], Any]:
+    """The dtype of the result; tensors and a number in it, before anything is computed, and halves in f32."""
+    common: Any = import_module("torch._prims_common")
+    kind = common.ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT
+    _, dtype = common.elementwise_dtypes(x, y, z, type_promotion_kind=kind)
+    tensors = [one.to(dtype) for one in (x, y, z)]
+    if not (dtype.is_floating_point or dtype.is_complex):
+        return dtype, tensors, int(value)
+    return dtype, [_wide(one) for one in tensors], value
 
 
 def _isclose(x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
@@ -191,15 +193,18 @@ def _logcumsumexp(x: Any, dim: int) -> Any:
 
 
 def _ldexp(x: Any, y: Any) -> Any:
-    """In the dtype of a float, rounded once, where the exponent is an integer; else times a power."""
+    """In the dtype of a float where the exponent is an integer; else times a power.
+
+    Rounded once, but for f64 below its normal numbers.
+    """
     torch: Any = import_module("torch")
     if not x.is_floating_point() or y.is_floating_point() or y.dtype == torch.bool:
         return x * torch.pow(2.0, y)
-    # The power alone may leave the range, its halves in f64 do not.
-    power = y.to(torch.int64).clamp(-2200, 2200)
-    half = torch.div(power, 2, rounding_mode="floor")
-    first, second = (torch.pow(2.0, one.to(torch.float64)) for one in (half, power - half))
-    return (x.to(torch.float64) * first * second).to(x.dtype)
+    # The power alone may leave the range, its thirds in f64 do not: none is 0 or infinite.
+    power = y.to(torch.int64).clamp(-2100, 2100)
+    third = torch.div(power, 3, rounding_mode="floor")
+    first, last = (torch.pow(2.0, one.to(torch.float64)) for one in (third, power - 2 * third))
+    return (x.to(torch.float64) * first * first * last).to(x.dtype)
 
 
 def _copysign(x: Any, number: float) -> Any:

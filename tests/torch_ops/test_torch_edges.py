@@ -223,7 +223,12 @@ def test_mixed_dtypes(family: str, dtypes: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize(
-    "powers", [[1000, -1000, -149, 130, 160, 2, 3, 4], [0, 1, 2, 100, -3, -20, -120, 15]]
+    "powers",
+    [
+        [1000, -1000, -149, 130, 160, 2, 3, 4],
+        [0, 1, 2, 100, -3, -20, -120, 15],
+        [2200, 9000, -2200, 2200, 2200, -9000, 2200, -2200],
+    ],
 )
 def test_powers_that_leave_the_range_on_the_way(dtype: Any, powers: list[int]) -> None:
     x = torch.tensor([0.0, -0.0, 1.5, 1e-30, 1e-40, INF, NAN, -7.25]).to(dtype)
@@ -239,3 +244,22 @@ def test_a_number_beside_truth_values_changes_no_dtype(dtype: Any) -> None:
     given = (torch.tensor([True, False, True]), torch.tensor([3, -2, 7]).to(dtype), torch.tensor(2))
     found, _ = judge(Sample(all_of_them, given))
     assert found.outcome == "right", found.reason
+
+
+@pytest.mark.parametrize(
+    "dtypes",
+    [
+        (torch.float64, torch.int32, torch.float64),
+        (torch.float32, torch.float16, torch.float32),
+        (torch.int64, torch.uint8, torch.int64),
+    ],
+)
+def test_factors_of_other_dtypes_are_of_that_of_the_result(dtypes: tuple[Any, ...]) -> None:
+    """100 times 3 is no byte, and a tenth of 3 none of the numbers of halves."""
+    given = tuple(torch.tensor([3, 100, 70]).to(dtype) for dtype in dtypes)
+    value = 0.1 if given[0].is_floating_point() else 3
+    found, _ = judge(Sample(lambda x, y, z: torch.addcmul(x, y, z, value=value), given))
+    assert found.outcome == "right", found.reason
+    if value == 0.1:
+        found, _ = judge(Sample(lambda x, y, z: torch.addcdiv(x, y, z, value=value), given))
+        assert found.outcome == "right", found.reason
