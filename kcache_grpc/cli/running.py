@@ -97,10 +97,13 @@ def _arguments(kernel: Kernel, files: list[Path], seed: int, size: int) -> list[
 
 
 def _sizes(kernel: Kernel, given: list[NDArray[Any]], size: int) -> dict[str, int]:
-    """Of the symbols: from the arrays that are given, of the others ``size``."""
+    """Of the symbols: from the arrays that are given, of the others ``size``.
+
+    0 for numbers that are no size, which the kernel refuses.
+    """
     numbers = kernel.binding.size_arguments
     sizes = {
-        (argument, axis): int(length)
+        (argument, axis): int(length) if length >= 0 else 0
         for argument, array in enumerate(given)
         for axis, length in enumerate(array.ravel() if argument in numbers and array.size else array.shape)
     }

@@ -94,3 +94,6 @@ def test_the_command_line_takes_numbers_and_draws_sizes(server: ServerProcess, t
     assert done["results"][0]["shape"] == "5x3"
     drawn = answer(command("run", program, "--size", "6", *where))
     assert drawn["results"][0]["shape"] == "6x3"
+    np.save(tmp_path / "n.npy", np.int64(-2))
+    refused = command("run", program, "--input", tmp_path / "n.npy", *where)
+    assert "no size is below 0" in refused.stderr
