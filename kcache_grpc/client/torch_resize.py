@@ -33,8 +33,9 @@ class _Axis(NamedTuple):
         return at * self.step() if self.align else (at + 0.5) * self.step() - 0.5
 
     def is_kept(self) -> bool:
-        """Whether its size is the same, as far as is known."""
-        return import_module("torch.fx.experimental.symbolic_shapes").guard_or_false(self.of == self.to)
+        """Whether its size is the same, whatever an open one is: the one of the export says nothing."""
+        shapes: Any = import_module("torch.fx.experimental.symbolic_shapes")
+        return shapes.statically_known_true(self.of == self.to)
 
     def within(self, place: Any) -> Any:
         return place.clamp(0, self.of - 1)
@@ -86,8 +87,12 @@ def _resized(x: Any, sizes: Sequence[Any], align: bool, scales: Sequence[float |
     if not copied and not x.is_floating_point():
         return NotImplemented
     found = x if copied else x.to(_computed_in(torch, x.dtype))
+    axes = [_Axis(*given) for given in zip(x.shape[2:], sizes, (align,) * len(sizes), scales, strict=True)]
+    if terms is _nearest and len(axes) == 2 and all(axis.is_kept() for axis in axes):
+        # Whatever the scales are, in eager mode too, but for lines and solids.
+        return x.clone()
     for axis in reversed(range(2, x.dim())):
-        along = _Axis(x.shape[axis], sizes[axis - 2], align, scales[axis - 2])
+        along = axes[axis - 2]
         total: Any = None
         for place, weight in terms(torch, _computed_in(torch, x.dtype), along):
             share = found.index_select(axis, place)

@@ -14,6 +14,7 @@ import torch
 from torch.nn import functional
 
 from kcache_compiler import CompileOptions, canonicalize, compile_spec
+from kcache_grpc.client.torch_decompositions import decompositions
 from kcache_grpc.client.torch_program import torch_program
 from kcache_grpc.model.target import host_target
 from tests.ops.native import run
@@ -54,6 +55,9 @@ def test_elements_are_copied_by_the_place_of_each_axis(dtype: Any) -> None:
         "twice": lambda x: functional.interpolate(x, scale_factor=2, mode="nearest"),
         "odd": lambda x: functional.interpolate(x, size=(7, 4), mode="nearest"),
         "less": lambda x: functional.interpolate(x, scale_factor=0.4, mode="nearest"),
+        "as large": lambda x: functional.interpolate(x, scale_factor=1.1, mode="nearest"),
+        "line as large": lambda x: functional.interpolate(x[0], scale_factor=1.1, mode="nearest"),
+        "solid as large": lambda x: functional.interpolate(x[None], scale_factor=1.1, mode="nearest"),
         "exact": lambda x: functional.interpolate(x, size=(7, 13), mode="nearest-exact"),
         "exact, scaled": lambda x: functional.interpolate(x, scale_factor=1.7, mode="nearest-exact"),
         "line": lambda x: functional.interpolate(x[0], size=11, mode="nearest"),
@@ -95,3 +99,22 @@ def test_open_batches(mode: str) -> None:
         wanted = Twice()(x).numpy()
         got = np.frombuffer(made, np.float32).reshape(wanted.shape)
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
+def test_the_size_of_the_export_says_nothing_of_open_heights(mode: str) -> None:
+    """At the export the image is as high as the result."""
+
+    class Resized(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return functional.interpolate(x, size=(8, 5), mode=mode)
+
+    def exported(height: int) -> Any:
+        image, opened = torch.randn(1, 1, height, 4), {2: torch.export.Dim.AUTO}
+        return torch.export.export(Resized(), (image,), dynamic_shapes=(opened,))
+
+    table = decompositions()
+    graphs = [exported(height).run_decompositions(table).graph for height in (8, 9)]
+    kept, other = ([str(node.target) for node in graph.nodes] for graph in graphs)
+    assert kept == other
