@@ -20,8 +20,11 @@ from kcache_grpc.errors import ArgumentError
 _LEAST_CHECKED = 2
 _ALLOWED = (
     *(ast.Expression, ast.Compare, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.IfExp, ast.Constant, ast.Name),
-    *(ast.Load, ast.Call, ast.cmpop, ast.operator, ast.unaryop, ast.boolop),
+    *(ast.Load, ast.Call, ast.cmpop, ast.unaryop, ast.boolop),
+    *(ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.BitAnd, ast.BitOr),
 )
+#: Powers of sizes beyond it are no condition that an export has, and may take for ever.
+_MOST_POWER = 8
 #: Functions of sizes, by the names that conditions have for them.
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     **{function.__name__: function for function in (abs, float, int, max, min, round)},
@@ -238,11 +241,22 @@ def _compiled(text: str, known: set[str]) -> _Condition | None:
     for part in ast.walk(tree):
         if not isinstance(part, _ALLOWED) or (isinstance(part, ast.Call) and part.keywords):
             return None
+        if isinstance(part, ast.Constant) and not isinstance(part.value, (int, float)):
+            return None
+        if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Pow) and not _is_small_power(part):
+            return None
         if isinstance(part, ast.Name) and part.id in known:
             variables[part.id] = None
         elif isinstance(part, ast.Name) and part.id not in _FUNCTIONS:
             return None
     return _Condition(ast.unparse(tree), tuple(variables), compile(tree, "<guard>", "eval"))
+
+
+def _is_small_power(power: ast.BinOp) -> bool:
+    """Whether it is quickly computed, whatever the sizes are."""
+    exponent = power.right.value if isinstance(power.right, ast.Constant) else None
+    nested = any(isinstance(part, ast.Pow) for part in ast.walk(power.left))
+    return isinstance(exponent, int) and 0 <= exponent <= _MOST_POWER and not nested
 
 
 def _checking(conditions: Sequence[_Condition], names: Sequence[str]) -> Check:

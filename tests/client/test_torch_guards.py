@@ -13,6 +13,7 @@ pytest.importorskip("torch_mlir")
 import torch
 from torch.export import Dim
 
+from kcache_grpc.client.torch_guards import check_of
 from kcache_grpc.client.torch_program import torch_program
 from kcache_grpc.errors import ArgumentError
 from tests.compiler.torch_modules import Function
@@ -168,6 +169,19 @@ def test_conditions_are_of_the_inputs_that_they_were_observed_of(strict: bool) -
 def test_a_tensor_of_rank_0_is_squeezed() -> None:
     _, bound = torch_program(_exported(lambda x: x.sum().squeeze(0) + x.sum().squeeze(-1), [(5, 4)], [_ANY]))
     bound.complete(_arrays([(1, 4)]))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_conditions_that_would_take_for_ever_are_left_out() -> None:
+    exported = _exported(lambda x: x + 1, [(5, 4)], [_ANY])
+    size = "L['flat_args'][0].size()[0]"
+    endless = [f"{size} ** 9 ** 9 ** 9 >= 0", f"({size} ** 8) ** 8 >= 0", f"{size} << 10 ** 11 >= 0"]
+    exported._guards_code = [*endless, f"'x' * 10 ** 12 * {size} != ''", f"{size} ** 2 <= 100"]
+    check = check_of(exported, exported)
+    assert check is not None
+    check(_arrays([(10, 4)]))
+    with pytest.raises(ArgumentError, match=r"shape\[0\] \*\* 2 <= 100"):
+        check(_arrays([(11, 4)]))
 
 
 def _exported(function: Callable[..., Any], sizes: list[_Shape], opened: list[Any]) -> Any:
