@@ -11,13 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kcache_compiler.errors import (
-    CompileFailed,
-    CompilerError,
-    InvalidProgram,
-    LimitExceeded,
-    UnsupportedOp,
-)
+from kcache_compiler.errors import CompileFailed, CompilerError, InvalidProgram, LimitExceeded, UnsupportedOp
 from kcache_compiler.frontends.graph.program import GraphProgram
 from kcache_compiler.frontends.limits import Limits
 from kcache_compiler.types import (
@@ -36,18 +30,27 @@ from kcache_compiler.types import (
 _DEFAULT_LIMITS = Limits()
 
 
+def _ignore(stage: str) -> None:
+    """The caller does not follow stages."""
+
+
 def canonicalize(
-    program: bytes | GraphProgram, format: str, numerics: str = "default", limits: Limits = _DEFAULT_LIMITS
+    program: bytes | GraphProgram,
+    format: str,
+    numerics: str = "default",
+    limits: Limits = _DEFAULT_LIMITS,
+    on_stage: Callable[[str], None] = _ignore,
 ) -> Canonical:
     """Return the canonical form of a program of ``format``, one of ``frontends.FORMATS``.
 
     A program is bytes; of format ``graph`` it is the ``GraphProgram`` that its message was decoded into.
 
-    A pure function of its arguments. Raises ``InvalidProgram``, ``UnsupportedOp`` or ``LimitExceeded``.
+    A pure function of its arguments. ``on_stage`` is told when native code begins to read bytes ("read") and
+    when it has ("canonicalize"). Raises ``InvalidProgram``, ``UnsupportedOp`` or ``LimitExceeded``.
     """
-    from kcache_compiler.canonical.canonicalize import canonicalize as implementation
+    from kcache_compiler.spec.canonicalize import canonicalize as implementation
 
-    return implementation(program, format, numerics, limits)
+    return implementation(program, format, numerics, limits, on_stage=on_stage)
 
 
 def compile_spec(

@@ -1,6 +1,6 @@
 """One kernel for all sizes of the open symbols of a spec: the pipeline at samples of them.
 
-See ``kcache_compiler.codegen.samples`` for why that is the same for all sizes.
+See ``kcache_compiler.shapes.samples`` for why that is the same for all sizes.
 """
 
 from __future__ import annotations
@@ -9,26 +9,27 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from kcache_compiler.canonical.graph import DYNAMIC, Graph
-from kcache_compiler.canonical.linalg_limits import linalg_limits
-from kcache_compiler.canonical.open_sizes import OpenGraph, assignments, computes_sizes, forget
-from kcache_compiler.canonical.render import render_graph
-from kcache_compiler.canonical.render_dynamic import extent_sizes, render_places, render_sample
-from kcache_compiler.canonical.sizes import factors
-from kcache_compiler.codegen import mlir
-from kcache_compiler.codegen.formula import Formula
-from kcache_compiler.codegen.nest import Check
-from kcache_compiler.codegen.open_parts import cut_open_parts
-from kcache_compiler.codegen.polynomial import formula_of
-from kcache_compiler.codegen.samples import Ambiguous
-from kcache_compiler.codegen.stage import Unit, run
-from kcache_compiler.codegen.together import Sampling, lower_together
-from kcache_compiler.computed import Unresolved, resolve
-from kcache_compiler.computed.samples import roots, samples
-from kcache_compiler.computed.samples import stated as stated_sizes
 from kcache_compiler.errors import CompileFailed, InvalidProgram, UnsupportedOp
-from kcache_compiler.frontends.open_calls import WINDOW
-from kcache_compiler.package.target import target_named
+from kcache_compiler.frontends.stablehlo.dynamic_custom_calls import WINDOW
+from kcache_compiler.llvm.target import target_named
+from kcache_compiler.lower.subkernels.dynamic import cut_open_parts
+from kcache_compiler.lower.subkernels.sampled_lowering import Sampling, lower_together
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.stage import Unit, run
+from kcache_compiler.pipelines import kernel_of, pipeline_for
+from kcache_compiler.schedule.loop_nest import Check
+from kcache_compiler.shapes.formula import Formula
+from kcache_compiler.shapes.monomial import factors
+from kcache_compiler.shapes.polynomial import formula_of
+from kcache_compiler.shapes.samples import Ambiguous
+from kcache_compiler.spec.dynamic_samples import OpenGraph, assignments, computes_sizes, forget
+from kcache_compiler.spec.graph.nodes import DYNAMIC, Graph
+from kcache_compiler.spec.linalg_guards import linalg_limits
+from kcache_compiler.spec.rendering.dynamic import extent_sizes, render_places, render_sample
+from kcache_compiler.spec.rendering.render import render_graph
+from kcache_compiler.spec.size_inference import Unresolved, resolve
+from kcache_compiler.spec.size_inference.samples import roots, samples
+from kcache_compiler.spec.size_inference.samples import stated as stated_sizes
 from kcache_compiler.types import CompiledKernel, CompileOptions, GpuLaunch, LibraryCache, Symbol, TensorType
 
 #: How many samples each attempt takes: sums of several sizes need more to be told apart.
@@ -225,8 +226,6 @@ def _lower_unknown(
     libraries: LibraryCache | None,
 ) -> CompiledKernel:
     """Compile a program that computes sizes itself: open ones are ``?`` in its module."""
-    from kcache_compiler.compile import pipeline_for
-
     if any(f'"{WINDOW}"' in node.attributes for node in graph.graph.body.nodes):
         raise UnsupportedOp("stablehlo.custom_call", f"@{WINDOW} with numbers that are not made of sizes")
     unknown = forget(graph.graph)
@@ -252,8 +251,6 @@ def _run(
     units: list[Unit], sampling: Sampling, on_stage: Callable[[str], None]
 ) -> tuple[Unit, dict[str, float]]:
     """Lower all samples together, and the first to the end."""
-    from kcache_compiler.compile import pipeline_for
-
     pipeline = pipeline_for(units[0].target)
     seconds = lower_together(
         units, sampling, pipeline, on_stage, lambda: cut_open_parts(units, sampling, pipeline)
@@ -266,7 +263,6 @@ def _named(
     unit: Unit, seconds: dict[str, float], graph: OpenGraph, symbols: tuple[Symbol, ...]
 ) -> CompiledKernel:
     """The kernel with the spec's own names for the open sizes."""
-    from kcache_compiler.compile import kernel_of
 
     def named(text: str) -> str:
         return _SYMBOL.sub(lambda match: graph.names[int(match[1])], text)

@@ -134,7 +134,9 @@ class Canonical:
     the symbols of ``arg_spec``. ``quantized_args`` and ``quantized_results`` say of each argument and result
     what its integers stand for, None where they are numbers; both empty: no buffer is quantized.
     ``size_arguments`` are the arguments, by index, that the program has as integers, and the spec as axes of
-    these lengths without elements.
+    these lengths without elements. ``counted_results`` are (result, axis, result that counts): data says how
+    many elements the result has along the axis, its type the most; the counts, ``i64`` scalars, follow the
+    program's own results.
     """
 
     spec_text: str
@@ -150,6 +152,7 @@ class Canonical:
     quantized_args: tuple[Quantization | None, ...] = ()
     quantized_results: tuple[Quantization | None, ...] = ()
     size_arguments: tuple[int, ...] = ()
+    counted_results: tuple[tuple[int, int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -185,15 +188,11 @@ class Launch:
 
 @dataclass(frozen=True)
 class GpuResources:
-    """What ``ptxas`` gave an entry: registers and bytes spilled a thread, static shared bytes a block.
-
-    ``scalar_registers`` are those of a wave, which only AMD's GPUs have.
-    """
+    """What ``ptxas`` gave an entry: registers and bytes spilled a thread, static shared bytes a block."""
 
     registers: int
     spill_bytes: int
     static_shared: int
-    scalar_registers: int = 0
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from kcache_compiler.errors import InvalidProgram
-from kcache_compiler.frontends import context as mlir
-from kcache_compiler.frontends.approximate import exact_top_k
-from kcache_compiler.frontends.context import Native
-from kcache_compiler.frontends.expectations import drop_expectations
-from kcache_compiler.frontends.open_calls import define_open_calls
-from kcache_compiler.frontends.open_scan import define_open_scans
-from kcache_compiler.frontends.ragged import define_ragged
+from kcache_compiler.frontends.stablehlo.approx_top_k import exact_top_k
+from kcache_compiler.frontends.stablehlo.dynamic_custom_calls import define_open_calls
+from kcache_compiler.frontends.stablehlo.dynamic_scan import define_open_scans
+from kcache_compiler.frontends.stablehlo.expectations import drop_expectations
+from kcache_compiler.frontends.stablehlo.ragged_dot import define_ragged
+from kcache_compiler.mlir import context as mlir
+from kcache_compiler.mlir.context import Native
 
 #: CHLO ops that code generation computes itself, more accurately than their legalization would.
 NATIVE_CHLO = frozenset(

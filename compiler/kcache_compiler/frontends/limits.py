@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from kcache_compiler.errors import LimitExceeded
 
+#: Bytes of a constant up to which it is part of the spec; a larger one becomes a buffer after the inputs.
+INLINE_CONSTANT_BYTES = 1024
 _MIB = 1 << 20
 
 

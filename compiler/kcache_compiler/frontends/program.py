@@ -13,18 +13,19 @@ from functools import partial
 from importlib import import_module
 
 from kcache_compiler.errors import InvalidProgram, LimitExceeded, UnsupportedOp
-from kcache_compiler.frontends import context as mlir
-from kcache_compiler.frontends.constraints import check_constraints
-from kcache_compiler.frontends.context import Native
+from kcache_compiler.frontends.bound_arguments import TARGET, bind_arguments
 from kcache_compiler.frontends.graph.program import GraphProgram
 from kcache_compiler.frontends.imported import Imported
 from kcache_compiler.frontends.legalize import generalize_linalg, legalize_chlo
 from kcache_compiler.frontends.limits import Limits, check
-from kcache_compiler.frontends.old_text import upgraded
+from kcache_compiler.frontends.prescan import check_bytes, is_bytecode, is_portable_artifact
 from kcache_compiler.frontends.quantized.legalize import Boundary, legalize_quantized, may_be_quantized
-from kcache_compiler.frontends.scan import check_bytes, is_bytecode, is_portable_artifact
 from kcache_compiler.frontends.size_arguments import name_sizes
-from kcache_compiler.frontends.torch_dialect import import_torch
+from kcache_compiler.frontends.stablehlo.constraints import check_constraints
+from kcache_compiler.frontends.stablehlo.legacy_text import upgraded
+from kcache_compiler.frontends.torch.dialect import import_torch
+from kcache_compiler.mlir import context as mlir
+from kcache_compiler.mlir.context import Native
 
 #: Formats in MLIR -> (dialects that its programs may use, a word for messages).
 _DIALECTS: dict[str, tuple[frozenset[str], str]] = {
@@ -46,7 +47,7 @@ _DIALECTS: dict[str, tuple[frozenset[str], str]] = {
 #: One that binds weights or chooses sizes gives an ``Imported``.
 _IMPORTERS: dict[str, tuple[str, str]] = {
     "graph": ("kcache_compiler.frontends.graph.module", "read_graph"),
-    "onnx": ("kcache_compiler.frontends.onnx_model", "read_onnx"),
+    "onnx": ("kcache_compiler.frontends.onnx.model", "read_onnx"),
 }
 FORMATS = (*_DIALECTS, *_IMPORTERS)
 
@@ -76,7 +77,8 @@ class Program:
     of ``Imported``; ``others`` read the same program with other sizes for its open axes, or give None
     where it has none of these; ``dynamic`` reads it with unknown ones. ``boundary``: what the integers of its
     arguments and results stand for, where some are quantized. ``size_arguments``: the arguments, by
-    index, that were integers and are axes without elements (``size_arguments.py``).
+    index, that were integers and are axes without elements (``size_arguments.py``). ``counted_results`` are
+    those of ``Imported``.
     """
 
     format: str
@@ -89,10 +91,21 @@ class Program:
     dynamic: Callable[[], Program] | None = None
     boundary: Boundary | None = None
     size_arguments: tuple[int, ...] = ()
+    counted_results: tuple[tuple[int, int, int], ...] = ()
 
 
-def read_program(program: Source, format: str, limits: Limits) -> Program:
+#: Is told what begins.
+OnStage = Callable[[str], None]
+
+
+def ignore_stage(stage: str) -> None:
+    """The caller does not follow stages."""
+
+
+def read_program(program: Source, format: str, limits: Limits, on_stage: OnStage = ignore_stage) -> Program:
     """Parse, verify and legalize ``program``.
+
+    ``on_stage`` is told ``read`` when native code begins to parse bytes, and ``canonicalize`` when it has.
 
     Raises ``InvalidProgram``, ``UnsupportedOp`` or ``LimitExceeded``. CHLO that has no node of its
     own is legalized; named linalg ops are generalized; nothing is folded or simplified.
@@ -109,10 +122,12 @@ def read_program(program: Source, format: str, limits: Limits) -> Program:
         raise InvalidProgram(f"a GraphProgram has the format 'graph', and was sent as {format!r}")
     else:
         check_bytes(program, limits)
+        on_stage("read")
         module = _parse(program, format)
+        on_stage("canonicalize")
         names = _inspect(module, format, limits)
         if format in ("stablehlo", "linalg"):
-            return _finished(module, format, names, program)
+            return _finished(module, format, names, program, limits)
         return _imported(import_torch(module), limits)
     return _finished(module, "stablehlo", _inspect(module, "stablehlo", limits))
 
@@ -123,7 +138,9 @@ def _imported(imported: Imported, limits: Limits) -> Program:
 
     def again(read: Callable[[], Native | None]) -> Program | None:
         module = read()
-        return None if module is None else replace(finished(module), bound=imported.bound)
+        if module is None:
+            return None
+        return replace(finished(module), bound=imported.bound, counted_results=imported.counted_results)
 
     dynamic = imported.dynamic
     return replace(
@@ -131,19 +148,25 @@ def _imported(imported: Imported, limits: Limits) -> Program:
         bound=imported.bound,
         open_axes=imported.open_axes,
         others=tuple(partial(again, read) for read in imported.others),
+        counted_results=imported.counted_results,
         dynamic=None if dynamic is None else lambda: replace(finished(dynamic()), bound=imported.bound),
     )
 
 
-def _finished(module: Native, format: str, names: set[str], source: bytes = b"") -> Program:
+def _finished(
+    module: Native, format: str, names: set[str], source: bytes = b"", limits: Limits | None = None
+) -> Program:
     """Legalize a module of one public function, which may call others. ``names`` are its operations;
-    ``source`` is what it was read from, where that may have quantized types.
+    ``source`` is what it was read from, where that may have quantized types, or arguments that the client
+    binds.
     """
     functions = _functions(module)
     entry = _entry(functions)
     _refuse_recursion(functions)
     boundary: Boundary | None = None
     sizes: tuple[int, ...] = ()
+    if limits is not None and TARGET.encode() in source:
+        bind_arguments(entry, functions, limits)
     if format == "stablehlo":
         check_constraints(module, names)
         sizes = name_sizes(module, entry, functions, names)

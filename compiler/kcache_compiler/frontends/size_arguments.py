@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kcache_compiler.frontends import context as mlir
-from kcache_compiler.frontends.context import Native
+from kcache_compiler.mlir import context as mlir
+from kcache_compiler.mlir.context import Native
 
 #: Operations -> operands that say how large something is.
 _SHAPES: dict[str, tuple[int, ...]] = {

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kcache_compiler.frontends import context as mlir
-from kcache_compiler.frontends.context import Native
-from kcache_compiler.frontends.scalars import Scalars
+from kcache_compiler.frontends.torch.scalar_arithmetic import Scalars
+from kcache_compiler.mlir import context as mlir
+from kcache_compiler.mlir.context import Native
 
 #: Op -> the number that, as an operand, leaves the other one as it is.
 _NEUTRAL = {"multiply": 1, "add": 0, "subtract": 0, "divide": 1, "power": 1}

@@ -11,8 +11,8 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from kcache_compiler.codegen.formula import Formula, apply, mul
 from kcache_compiler.errors import CompileFailed
+from kcache_compiler.shapes.formula import Formula, apply, mul
 
 #: Name -> values, the default first. docs/autotune.md says what each changes.
 CHOICES: Mapping[str, tuple[str, ...]] = {

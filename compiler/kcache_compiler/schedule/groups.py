@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from kcache_compiler.codegen.formula import product
-from kcache_compiler.codegen.nest import Access, Nest
-from kcache_compiler.codegen.polynomial import settled
 from kcache_compiler.schedule.choices import USUAL_GROUPS, GroupLimits
+from kcache_compiler.schedule.loop_nest import Access, Nest
+from kcache_compiler.shapes.formula import product
+from kcache_compiler.shapes.polynomial import settled
 
 #: How many earlier groups a nest is offered to.
 REACH = 12

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from kcache_compiler.codegen.formula import Formula, add, apply, mul, product
-from kcache_compiler.codegen.nest import SLICE_WORK, Access, Axis, Check, Nest
-from kcache_compiler.codegen.polynomial import settled
 from kcache_compiler.schedule.groups import Group, Member, Subject
-from kcache_compiler.schedule.plain import order_axes
-from kcache_compiler.schedule.split import CHUNK, Split
+from kcache_compiler.schedule.loop_nest import SLICE_WORK, Access, Axis, Check, Nest
+from kcache_compiler.schedule.loop_order import order_axes
+from kcache_compiler.schedule.split_reductions import CHUNK, Split
+from kcache_compiler.shapes.formula import Formula, add, apply, mul, product
+from kcache_compiler.shapes.polynomial import settled
 
 #: Bytes of rows that one launch keeps on the stack, of the 64 KiB that a kernel may use.
 STACK = 32768

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from kcache_compiler.frontends import context as mlir
-from kcache_compiler.frontends.context import Native
+from kcache_compiler.mlir import context as mlir
+from kcache_compiler.mlir.context import Native
 from kcache_compiler.types import SMALL
 
 #: Elements of buffers; others are converted at the boundary.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kcache_compiler.canonical.canonicalize import canonicalize
 from kcache_compiler.compile import compile_spec
 from kcache_compiler.errors import CompilerError, InvalidProgram, UnsupportedOp
 from kcache_compiler.frontends import Limits, read_program
 from kcache_compiler.frontends.program import Source
+from kcache_compiler.spec.canonicalize import canonicalize
 from kcache_compiler.support.onnx_nodes import OnnxNodes
 from kcache_compiler.support.report import Found, Report
 from kcache_compiler.support.torch_ops import TorchOps

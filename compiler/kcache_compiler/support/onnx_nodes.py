@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from kcache_compiler.errors import UnsupportedOp
-from kcache_compiler.frontends.onnx_proto import Proto, element_name, onnx
+from kcache_compiler.frontends.onnx.proto import Proto, element_name, onnx
 
 _NODE = re.compile(r'node "(.*)"', re.DOTALL)
 

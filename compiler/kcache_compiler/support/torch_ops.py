@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.frontends import Limits
-from kcache_compiler.frontends import context as mlir
-from kcache_compiler.frontends.context import Native
-from kcache_compiler.frontends.scan import check_bytes, is_bytecode
-from kcache_compiler.frontends.torch_dialect import OPEN_AXES
-from kcache_compiler.frontends.torch_lowering import STRUCTURE
-from kcache_compiler.frontends.torch_site import name_of
+from kcache_compiler.frontends.prescan import check_bytes, is_bytecode
+from kcache_compiler.frontends.torch.dialect import OPEN_AXES
+from kcache_compiler.frontends.torch.lowering import STRUCTURE
+from kcache_compiler.frontends.torch.site import name_of
+from kcache_compiler.mlir import context as mlir
+from kcache_compiler.mlir.context import Native
 
 _OTHER = "main_at_other_sizes"
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from kcache_compiler.errors import CompilerError, InvalidProgram, UnsupportedOp
 from kcache_compiler.frontends import Program
-from kcache_compiler.frontends import context as mlir
-from kcache_compiler.frontends.context import Native
+from kcache_compiler.mlir import context as mlir
+from kcache_compiler.mlir.context import Native
 from kcache_compiler.support.alone import NotAloneError, alone
 
 #: What computes nothing.

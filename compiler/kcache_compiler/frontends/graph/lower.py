@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 from kcache_compiler.errors import InvalidProgram, LimitExceeded, UnsupportedOp
 from kcache_compiler.frontends.graph.arguments import attributes_of, did_you_mean, operands_of
-from kcache_compiler.frontends.graph.creation import constant
 from kcache_compiler.frontends.graph.emitter import Emitter
 from kcache_compiler.frontends.graph.extent import Size, symbol
 from kcache_compiler.frontends.graph.operations import FORMAT, OPS
+from kcache_compiler.frontends.graph.ops.creation import constant
 from kcache_compiler.frontends.graph.program import Dim, GraphNode, GraphProgram, GraphTensor, GraphType
 from kcache_compiler.frontends.graph.values import OpenAxis, Type, Value
 from kcache_compiler.frontends.limits import Limits, check

@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterable, Iterator
 
 from kcache_compiler.errors import InvalidProgram
-from kcache_compiler.frontends import context as mlir
-from kcache_compiler.frontends.context import Native
 from kcache_compiler.frontends.graph.lower import lower_graph, open_axes
 from kcache_compiler.frontends.graph.program import GraphProgram
 from kcache_compiler.frontends.graph.values import NeedsSizes
 from kcache_compiler.frontends.imported import Imported
 from kcache_compiler.frontends.limits import Limits
+from kcache_compiler.mlir import context as mlir
+from kcache_compiler.mlir.context import Native
 
 _NAME = re.compile(r'loc\("((?:[^"\\]|\\.)*)"')
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from kcache_compiler.frontends.graph.composites import COMPOSITES
-from kcache_compiler.frontends.graph.creation import CREATION
-from kcache_compiler.frontends.graph.elementwise import BINARY, DTYPES, UNARY
-from kcache_compiler.frontends.graph.indexing import INDEXING
-from kcache_compiler.frontends.graph.linear import LINEAR
-from kcache_compiler.frontends.graph.ordering import SORTING
-from kcache_compiler.frontends.graph.parts import PARTS
-from kcache_compiler.frontends.graph.products import PRODUCTS
-from kcache_compiler.frontends.graph.reductions import REDUCTIONS
-from kcache_compiler.frontends.graph.shaping import SHAPES
+from kcache_compiler.frontends.graph.ops.composites import COMPOSITES
+from kcache_compiler.frontends.graph.ops.creation import CREATION
+from kcache_compiler.frontends.graph.ops.elementwise import BINARY, DTYPES, UNARY
+from kcache_compiler.frontends.graph.ops.indexing import INDEXING
+from kcache_compiler.frontends.graph.ops.linear_algebra import LINEAR
+from kcache_compiler.frontends.graph.ops.pooling import WINDOWS
+from kcache_compiler.frontends.graph.ops.products import PRODUCTS
+from kcache_compiler.frontends.graph.ops.reductions import REDUCTIONS
+from kcache_compiler.frontends.graph.ops.shaping import SHAPES
+from kcache_compiler.frontends.graph.ops.slicing import PARTS
+from kcache_compiler.frontends.graph.ops.sorting import SORTING
 from kcache_compiler.frontends.graph.table import Op
-from kcache_compiler.frontends.graph.windows import WINDOWS
 
 #: The version of the op set. Operations are only ever added under one version.
 FORMAT = "kcache.graph.v1"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from kcache_compiler.errors import InvalidProgram
-from kcache_compiler.frontends import context as mlir
-from kcache_compiler.frontends.context import Native
 from kcache_compiler.frontends.quantized.element import Quantized, quantized
+from kcache_compiler.mlir import context as mlir
+from kcache_compiler.mlir.context import Native
 
 #: A value that is passed on, and who takes it as what.
 _Pair = tuple[Native, Native, str]

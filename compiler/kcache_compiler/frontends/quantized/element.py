@@ -6,8 +6,8 @@ import importlib
 from dataclasses import dataclass
 
 from kcache_compiler.errors import InvalidProgram, UnsupportedOp
-from kcache_compiler.frontends import context as mlir
-from kcache_compiler.frontends.context import Native
+from kcache_compiler.mlir import context as mlir
+from kcache_compiler.mlir.context import Native
 from kcache_compiler.types import Quantization
 
 #: Float type -> bits of its significand, and the exponents of its smallest and largest power of two.

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kcache_compiler.frontends import context as mlir
-from kcache_compiler.frontends.context import Native
 from kcache_compiler.frontends.quantized.element import FLOATS, Quantized
+from kcache_compiler.mlir import context as mlir
+from kcache_compiler.mlir.context import Native
 
 
 class Emitter:

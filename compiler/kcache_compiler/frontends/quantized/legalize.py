@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kcache_compiler.errors import UnsupportedOp
-from kcache_compiler.frontends import context as mlir
-from kcache_compiler.frontends.context import Native
+from kcache_compiler.frontends.prescan import is_bytecode
 from kcache_compiler.frontends.quantized.constraints import check_operation
 from kcache_compiler.frontends.quantized.element import Quantized, quantized
 from kcache_compiler.frontends.quantized.emit import Emitter
 from kcache_compiler.frontends.quantized.operations import COMBINING, COMPUTED, CONVERSIONS, CONVERTS, MOVED
-from kcache_compiler.frontends.scan import is_bytecode
+from kcache_compiler.mlir import context as mlir
+from kcache_compiler.mlir.context import Native
 
 _NEGATIVE = re.compile(r"-(\d+)")
 

@@ -1,7 +1,0 @@
-"""Shape erasure: shape rules, union-find over dims, symbols and products."""
-
-from __future__ import annotations
-
-from kcache_compiler.canonical.shapes.erase import Erasure, Shapes, Ties, keep
-
-__all__ = ["Erasure", "Shapes", "Ties", "keep"]

@@ -1,0 +1,1 @@
+"""The op set of the graph format."""

@@ -1,0 +1,1 @@
+"""ONNX models: checks, constant folding, translation to StableHLO."""

@@ -1,0 +1,1 @@
+"""ONNX operators on sequences and signals."""

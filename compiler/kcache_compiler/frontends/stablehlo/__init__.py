@@ -1,0 +1,1 @@
+"""StableHLO programs: constraints, legacy text, CHLO definitions, dynamic custom calls."""

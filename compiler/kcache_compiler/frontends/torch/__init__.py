@@ -1,0 +1,1 @@
+"""Programs in the Torch dialect, with the semantics of PyTorch's eager mode."""

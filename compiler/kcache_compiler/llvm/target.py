@@ -1,0 +1,93 @@
+"""Targets of CPU kernels: triple, instruction set and what the loading machine must have.
+
+An x86-64 level is the set of features that the x86-64 psABI gives it, ``aarch64`` the baseline of its
+ABI; no tuning flags. A named CPU is a set of features and a tuning model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kcache_compiler.errors import CompileFailed
+from kcache_compiler.llvm.cpus import CPUS, V2, V3, V4
+from kcache_compiler.llvm.gpu_targets import GpuTarget, gpu_target_named, is_gpu
+
+#: Architecture -> LLVM's name of its least CPU, number of the machine in ELF, emulation of the linker.
+_ARCHITECTURES = {"x86_64": ("x86-64", 62, "elf_x86_64"), "aarch64": ("generic", 183, "aarch64linux")}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A CPU to compile for; ``features`` beyond the baseline of ``triple`` may be used."""
+
+    name: str
+    triple: str
+    cpu: str
+    features: tuple[str, ...]
+    elf_machine: int
+    linker_emulation: str
+
+    @property
+    def vector_bytes(self) -> int:
+        """Of the widest vectors that the target is sure to have."""
+        return 64 if "avx512vl" in self.features else 32 if "avx2" in self.features else 16
+
+    @property
+    def feature_string(self) -> str:
+        return ",".join(f"+{feature}" for feature in self.features)
+
+    @property
+    def architecture(self) -> str:
+        return self.triple.split("-", 1)[0]
+
+
+@dataclass(frozen=True)
+class Device(Target):
+    """A GPU as stages see a target: ``features`` are what all GPUs do, in the words that CPUs are asked by.
+
+    LLVM is told none, so that PTX is the oldest that has the architecture.
+    """
+
+    gpu: GpuTarget
+
+    @property
+    def feature_string(self) -> str:
+        return ""
+
+
+def _device(gpu: GpuTarget) -> Device:
+    return Device(gpu.name, gpu.triple, gpu.name, ("fma", "f16c"), 0, "", gpu)
+
+
+def _target(name: str, architecture: str, features: tuple[str, ...]) -> Target:
+    cpu, machine, emulation = _ARCHITECTURES[architecture]
+    return Target(name, f"{architecture}-unknown-linux-gnu", cpu, features, machine, emulation)
+
+
+#: Instruction sets by level. Named CPUs are targets too (``cpus.py``).
+TARGETS: dict[str, Target] = {
+    target.name: target
+    for target in (
+        _target("x86-64-v2", "x86_64", V2),
+        _target("x86-64-v3", "x86_64", V3),
+        _target("x86-64-v4", "x86_64", V4),
+        _target("aarch64", "aarch64", ()),
+        _target("aarch64-sve", "aarch64", ("fullfp16", "sve")),
+    )
+}
+
+
+def baseline(target: Target) -> Target:
+    """The least machine of the same triple: what runs on every machine that ``target``'s code could."""
+    return _target(target.architecture, target.architecture, ())
+
+
+def target_named(name: str) -> Target:
+    """The target ``name``; raises ``CompileFailed`` for a name that is none."""
+    if name in TARGETS:
+        return TARGETS[name]
+    if is_gpu(name):
+        return _device(gpu_target_named(name))
+    if name not in CPUS:
+        raise CompileFailed("target", f"unknown target {name!r}; known: {', '.join((*TARGETS, *CPUS))}")
+    return _target(name, CPUS[name].architecture, CPUS[name].features)

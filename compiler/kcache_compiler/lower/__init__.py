@@ -1,0 +1,4 @@
+"""Lowering of bufferized programs to launches.
+
+Loops, matrix products, attention, sorts, for CPUs and GPUs.
+"""

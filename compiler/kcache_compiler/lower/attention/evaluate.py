@@ -1,0 +1,87 @@
+"""Elements of buffers that exist nowhere: the bodies of the operations that make them, computed on demand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kcache_compiler.lower.loops import memory
+from kcache_compiler.lower.loops.memory import Pointer
+from kcache_compiler.mlir import operations as mlir
+
+#: Axis of the scores, or loop of an operation, to its index now.
+Place = dict[int, mlir.Value]
+
+
+class Evaluator:
+    """``known`` has elements that are at hand, by buffer; ``makers`` the operations that make others."""
+
+    def __init__(
+        self,
+        makers: dict[Any, mlir.Op],
+        views: dict[Any, Pointer],
+        scalars: dict[Any, mlir.Value],
+    ) -> None:
+        self.makers = makers
+        self.views = views
+        self.scalars = scalars
+        self.known: dict[Any, mlir.Value] = {}
+
+    def element(self, buffer: mlir.Value, axes: list[Any], place: Place) -> mlir.Value:
+        """The element of ``buffer`` that its index expressions ``axes`` give at ``place``."""
+        if buffer in self.known:
+            return self.known[buffer]
+        indices = [self._index(axis, place) for axis in axes]
+        if buffer in self.makers:
+            return self.result(self.makers[buffer], dict(enumerate(indices)))
+        pointer = self.views[buffer]
+        offset = mlir.constant(0)
+        for index, step in zip(indices, pointer.steps, strict=True):
+            if mlir.constant_int(index) != 0 and mlir.constant_int(step) != 0:
+                offset = memory.plus(offset, memory.times(index, step))
+        return memory.load(pointer, offset)
+
+    def _index(self, expression: Any, place: Place) -> mlir.Value:
+        dim = mlir.plain_dim(expression)
+        if dim is not None:
+            return place[dim]
+        return mlir.constant(mlir.affine_parts(expression)[1])
+
+    def arguments(self, op: mlir.Op, place: Place, given: dict[int, mlir.Value]) -> dict[Any, mlir.Value]:
+        """Values of the arguments of a body at ``place``; ``given`` has some by number."""
+        maps = [entry.value for entry in op.attributes["indexing_maps"]]
+        mapping: dict[Any, mlir.Value] = dict(self.scalars)
+        for number, argument in enumerate(mlir.block_of(op).arguments):
+            operand = op.operands[number]
+            if number in given:
+                mapping[argument] = given[number]
+            elif not list(argument.uses):
+                continue
+            elif mlir.is_memref(operand.type):
+                mapping[argument] = self.element(operand, list(maps[number].results), place)
+            elif operand in mapping:
+                mapping[argument] = mapping[operand]
+            else:
+                mapping[argument] = mlir.clone(mlir.defining(operand)).results[0]
+        return mapping
+
+    def result(self, op: mlir.Op, place: Place, given: dict[int, mlir.Value] | None = None) -> mlir.Value:
+        """What the body of ``op`` yields at ``place``, its loops by number."""
+        mapping = self.arguments(op, place, given or {})
+        return memory.clone_body(mlir.block_of(op), mapping, self.views, place)[0]
+
+
+def after(op: mlir.Op, value: mlir.Value, replaced: mlir.Value) -> mlir.Value:
+    """What the body of ``op`` yields if ``value`` in it is ``replaced``; it depends on nothing else."""
+    mapping: dict[Any, mlir.Value] = {value: replaced}
+
+    def mapped(operand: mlir.Value) -> mlir.Value:
+        if operand not in mapping:
+            owner: Any = mlir.defining(operand)
+            copy = mlir.clone(owner)
+            for number, inner in enumerate(owner.operands):
+                with mlir.before(copy):
+                    copy.operands[number] = mapped(inner)
+            mapping.update(zip(owner.results, copy.results, strict=True))
+        return mapping[operand]
+
+    return mapped(mlir.last(mlir.block_of(op)).operands[0])

@@ -1,0 +1,157 @@
+"""The launch of an attention: its sizes and strides as numbers in memory, and a call of the library."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kcache_compiler.llvm.cpus import tuning_for
+from kcache_compiler.lower.attention.blocking import AttentionForm, attention_form, scratch
+from kcache_compiler.lower.attention.library import attention_library
+from kcache_compiler.lower.attention.loops import AXIS_WORDS, FACTS
+from kcache_compiler.lower.attention.operands import Gathered, Walked, bits
+from kcache_compiler.lower.attention.rows import write_rows
+from kcache_compiler.lower.gemm.library import library
+from kcache_compiler.lower.gemm.outline import stored_words
+from kcache_compiler.lower.loops import memory
+from kcache_compiler.lower.loops.buffer_shapes import Shapes
+from kcache_compiler.lower.loops.launch import Outlined, captured_by, slice_function
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.stage import Unit
+from kcache_compiler.schedule.choices import parse_choices
+from kcache_compiler.schedule.gemm_tiles import form_for
+from kcache_compiler.schedule.loop_nest import SLICE_WORK, Check
+from kcache_compiler.shapes.formula import Formula, add, apply, mul, product
+
+#: A masked score this far below a row's maximum has weight 0.
+VANISHED = {"f32": -110.0, "f64": -800.0}
+library.register(AttentionForm, attention_library)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The launch as it is split over threads: cells of rows, of each batch."""
+
+    extent: Formula
+    work: Formula
+    checks: tuple[Check, ...]
+
+    @property
+    def grain(self) -> Formula:
+        return apply("ceildiv", 4 * SLICE_WORK, apply("max", 1, self.work))
+
+
+def outline_attention(unit: Unit, found: Gathered, name: str, shapes: Shapes) -> Outlined:
+    """The slice function of an attention."""
+    tuning = tuning_for(unit.target.name, unit.options.tuning)
+    kinds = (found.operands["q"].kind, found.operands["k"].kind, found.wide)
+    blocks = parse_choices(unit.options.schedule).blocks
+    tiles = form_for(unit.target, tuning, kinds, found.wide, exact=False, blocks=blocks)
+    form = attention_form(tiles, blocks.keys, blocks.panels)
+    extent = mul(found.size("batch"), apply("ceildiv", found.size("rows"), form.cell))
+    both = add(found.size("depth"), found.size("columns"))
+    work = product([form.cell, found.size("keys"), both])
+    outlined = Outlined(name, Cells(extent, work, found.checks), operations_of(found), [], [])
+    buffers, scalars = taken_by(found)
+    outlined.buffers += buffers
+    outlined.scalars += scalars
+    outlined.scratch = scratch(form, found.size("depth"), found.size("columns"))
+    function, entry = slice_function(unit.module, outlined, {found.members[-1].operands[-1]})
+    weigh, finish = write_rows(unit.module, outlined, found, form, shapes)
+    with mlir.at_end(entry):
+        _write(found, form, outlined, list(entry.arguments), (weigh, finish))
+    function.verify()
+    if form not in unit.gemm_forms:
+        unit.gemm_forms.append(form)
+        pointers = ", ".join(["i64"] * 2 + ["!llvm.ptr"] * 8)
+        mlir.splice(unit.module, f"llvm.func @{form.name}_run({pointers})")
+    return outlined
+
+
+def operations_of(found: Gathered) -> tuple[str, ...]:
+    """Names for what an attention computes."""
+    names = ["attention"]
+    for role in ("before", "tail"):
+        for op in found.roles.get(role, ()):
+            names += [mlir.name_of(inner) for inner in mlir.operations(mlir.block_of(op))]
+    kept = [name for name in names if name not in ("linalg.yield", "linalg.index", "arith.constant")]
+    return tuple(dict.fromkeys(kept))
+
+
+def taken_by(found: Gathered) -> tuple[list[mlir.Value], list[mlir.Value]]:
+    """What the launch takes: buffers (operands, what bodies read, and last the result), and numbers."""
+    result = found.members[-1].operands[-1]
+    between = {op.operands[-1] for op in found.members}
+    read = [found.operands[name].buffer for name in ("q", "k", "v")]
+    scalars: list[mlir.Value] = []
+    for role in ("before", "top", "weights", "tail"):
+        for op in found.roles.get(role, ()):
+            numbers = [number for number, operand in enumerate(op.operands) if mlir.is_memref(operand.type)]
+            read += [op.operands[number] for number in numbers]
+            for value in captured_by(op, numbers):
+                if mlir.is_memref(value.type):
+                    read.append(value)
+                elif value not in scalars:
+                    scalars.append(value)
+    buffers = list(dict.fromkeys(buffer for buffer in read if buffer not in between))
+    return [*buffers, result], scalars
+
+
+def _write(
+    found: Gathered,
+    form: AttentionForm,
+    outlined: Outlined,
+    arguments: list[mlir.Value],
+    names: tuple[str, str],
+) -> None:
+    dims = arguments[2]
+    cache: dict[Formula, mlir.Value] = {}
+    table = stored_words([memory.emit_formula(fact, dims, cache) for fact in _facts(found)])
+    pointers: list[mlir.Value] = []
+    for name in ("q", "k", "v"):
+        operand = found.operands[name]
+        base = arguments[3 + outlined.buffers.index(operand.buffer)]
+        element = memory.stored_type(operand.buffer.type.element_type)
+        pointers.append(memory.advance(base, element, memory.emit_formula(operand.offset, dims, cache)))
+    closure = stored_words(arguments[2:-1])
+    functions = [
+        mlir.value("llvm.mlir.addressof", (), memory.pointer_type(), global_name=mlir.attribute(f"@{name}"))
+        for name in names
+    ]
+    given = [*arguments[:2], table, *pointers, arguments[-1], closure, *functions]
+    mlir.call_llvm(f"{form.name}_run", given)
+    mlir.create("func.return", [mlir.constant(0, "i32")])
+
+
+def _facts(found: Gathered) -> list[Formula]:
+    """The numbers that the library reads, in the order of ``FACTS``, then the axes."""
+    reach = found.reach
+    named: dict[str, Formula] = {
+        "m": found.size("rows"),
+        "reaches": 0 if reach is None else 1 + reach.added,
+        "inner": 1,
+        "shift": 0,
+        "limit": bits(0.0 if reach is None else reach.limit),
+        "vanished": bits(VANISHED[found.wide]),
+        "query_scale": bits(found.operands["q"].scale),
+        "key_scale": bits(found.operands["k"].scale),
+    }
+    if reach is not None:
+        inside = [axis.size for axis in found.rows[1:]]
+        named |= {"inner": product(inside), "shift": reach.shift}
+    axes: dict[str, list[Walked]] = {
+        "batch": [part for axis in found.batch for part in axis.parts or (axis,)],
+        "m": found.rows,
+        "keys": found.keys,
+        "depth": found.depth,
+        "columns": found.columns,
+    }
+    for name, group in axes.items():
+        named[f"{name}_axes"] = len(group)
+        named.setdefault(name, product([axis.size for axis in group]))
+    numbers = [named[name] for name in FACTS]
+    for group in axes.values():
+        for axis in group:
+            words = [axis.size, axis.query, axis.key, axis.value]
+            assert len(words) == AXIS_WORDS
+            numbers += words
+    return numbers

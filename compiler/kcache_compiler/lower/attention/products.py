@@ -1,0 +1,66 @@
+"""The two products of attention on a panel of rows: scores, and what weights make of values."""
+
+from __future__ import annotations
+
+from kcache_compiler.lower.attention.blocking import AttentionForm
+from kcache_compiler.lower.gemm.micro_kernel import row_counts
+from kcache_compiler.mlir.text_builder import Code, Name
+
+_POINTER = "!llvm.ptr"
+
+
+def _tiles(
+    code: Code, form: AttentionForm, arguments: tuple[Name, Name, Name, Name, Name, Name, Name]
+) -> None:
+    """The tiles that make up a panel's rows: ``k, a, b, step, c, ldc, load`` for the first of them."""
+    k, a, b, step, c, ldc, load = arguments
+    full, *parts = row_counts(form)
+
+    def call(rows: int, first: Name) -> None:
+        code.call(
+            f"{form.name}_tile_{rows}",
+            (k, "i64"),
+            (code.at(a, code.mul(first, form.row_step), form.wide), _POINTER),
+            (b, _POINTER),
+            (step, "i64"),
+            (code.at(c, code.mul(first, ldc), form.wide), _POINTER),
+            (ldc, "i64"),
+            (code.const(form.columns), "i64"),
+            (load, "i1"),
+        )
+
+    with code.when(code.compare("eq", "%rows", full)):
+        call(full, code.const(0))
+    with code.otherwise():
+        for rows in parts:
+            with code.when(code.compare("ne", code.bits("%rows", rows), 0)):
+                call(rows, code.bits("%rows", -2 * rows))
+
+
+def scores(form: AttentionForm) -> str:
+    """``(rows, count, depth, a, b, c)``: scores of packed queries and ``count`` packed keys."""
+    numbers = [(name, "i64") for name in ("rows", "count", "depth")]
+    code = Code(f"{form.name}_scores", [*numbers, *((name, _POINTER) for name in "abc")])
+    pieces = code.max(code.ceildiv("%depth", form.steps), 1)
+    with code.loop(0, "%count", form.columns) as column, code.loop(0, pieces) as piece:
+        start = code.mul(piece.counter, form.steps)
+        k = code.min(code.sub("%depth", start), form.steps)
+        a = code.at("%a", code.mul(piece.counter, form.rows * form.row_step), form.wide)
+        panel = code.mul(column.counter, "%depth")
+        b = code.at("%b", code.add(panel, code.mul(start, form.columns)), form.wide)
+        c = code.at("%c", column.counter, form.wide)
+        load = code.compare("ne", piece.counter, 0)
+        _tiles(code, form, (k, a, b, code.const(form.columns), c, code.const(form.row_step), load))
+    return code.text()
+
+
+def mix(form: AttentionForm) -> str:
+    """``(rows, count, columns, a, b, c)``: add the weights' products with ``count`` packed values."""
+    numbers = [(name, "i64") for name in ("rows", "count", "columns")]
+    code = Code(f"{form.name}_mix", [*numbers, *((name, _POINTER) for name in "abc")])
+    with code.loop(0, "%columns", form.columns) as column:
+        b = code.at("%b", code.mul(column.counter, form.chunk), form.wide)
+        c = code.at("%c", column.counter, form.wide)
+        step = code.const(form.columns)
+        _tiles(code, form, ("%count", "%a", b, step, c, "%columns", code.const(1, "i1")))
+    return code.text()

@@ -1,0 +1,212 @@
+"""What a kernel gives to the loops of attention: weights from scores, and results from sums.
+
+``weigh(closure, batch, row, rows, key, keys, tile, tops, totals, shrinks)`` and ``finish(closure, batch, row,
+last row, sums, tops, totals)``. Both read what the launch was given from ``closure``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kcache_compiler.lower.attention.blocking import AttentionForm
+from kcache_compiler.lower.attention.operands import Gathered
+from kcache_compiler.lower.attention.row_code import RowCode
+from kcache_compiler.lower.loops import memory
+from kcache_compiler.lower.loops.buffer_shapes import Shapes
+from kcache_compiler.lower.loops.launch import Outlined
+from kcache_compiler.lower.loops.memory import Pointer
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.shapes.formula import Formula, apply
+
+#: Numbers and pointers after the closure.
+_WEIGH = (5, 4)
+_FINISH = (3, 3)
+
+
+def write_rows(
+    module: mlir.Module, outlined: Outlined, found: Gathered, form: AttentionForm, shapes: Shapes
+) -> tuple[str, str]:
+    """Write both functions; their names."""
+    names = f"{outlined.name}_weigh", f"{outlined.name}_finish"
+    _function(
+        module,
+        outlined,
+        names[0],
+        _WEIGH,
+        lambda values: _Rows(outlined, found, form, shapes, values, _WEIGH).weigh(),
+    )
+    _function(
+        module,
+        outlined,
+        names[1],
+        _FINISH,
+        lambda values: _Rows(outlined, found, form, shapes, values, _FINISH).finish(),
+    )
+    return names
+
+
+def _function(
+    module: mlir.Module,
+    outlined: Outlined,
+    name: str,
+    shape: tuple[int, int],
+    write: Callable[[list[mlir.Value]], None],
+) -> None:
+    """``name`` and what it calls with the words of the closure: pointers that overlap nothing."""
+    numbers, pointers = shape
+    integer, pointer = memory.i64(), memory.pointer_type()
+    words = [mlir.type_of(kind) for kind in outlined.pointer_types[:-1]]
+    own = [integer] * numbers + [pointer] * pointers
+    result = outlined.buffers[-1]
+    marks = ["{}"] * numbers + ["{llvm.noalias}"] * pointers + ["{llvm.noalias, llvm.readonly}"]
+    for buffer in outlined.buffers:
+        apart = memory.known_apart(buffer, outlined.buffers, {result})
+        marks.append("{llvm.noalias}" if apart else "{}")
+    marks += ["{}"] * (len(words) - 1 - len(outlined.buffers))
+    function = mlir.create(
+        "func.func",
+        attributes={
+            "sym_name": mlir.string_attr(f"{name}_rows"),
+            "function_type": mlir.type_attr(mlir.function_type(own + words, [])),
+            "arg_attrs": mlir.attribute("[" + ", ".join(marks) + "]"),
+            "sym_visibility": mlir.string_attr("private"),
+            "llvm.linkage": mlir.attribute("#llvm.linkage<internal>"),
+        },
+        regions=1,
+        at=mlir.at_end(module.body),
+    )
+    entry = mlir.new_block(function, 0, own + words)
+    with mlir.at_end(entry):
+        write(list(entry.arguments))
+        mlir.create("func.return")
+    kinds = ["i64"] * numbers + ["!llvm.ptr"] * pointers
+    given = [f"%g{number}" for number in range(len(kinds))]
+    arguments = "".join(f", {value}: {kind}" for value, kind in zip(given, kinds, strict=True))
+    lines = [f"llvm.func internal @{name}(%closure: !llvm.ptr{arguments}) {{"]
+    for number, word in enumerate(words):
+        lines.append(
+            f"  %a{number} = llvm.getelementptr %closure[{8 * number}] : (!llvm.ptr) -> !llvm.ptr, i8"
+        )
+        lines.append(f"  %w{number} = llvm.load %a{number} : !llvm.ptr -> {word}")
+    passed = ", ".join([*given, *(f"%w{number}" for number in range(len(words)))])
+    types = ", ".join([*kinds, *map(str, words)])
+    lines.append(f"  func.call @{name}_rows({passed}) : ({types}) -> ()\n  llvm.return\n}}")
+    mlir.splice(module, f"func.func private @{name}_rows({types})\n" + "\n".join(lines), f"{name}_rows")
+
+
+class _Rows(RowCode):
+    """State while one of the functions is written."""
+
+    def __init__(
+        self,
+        outlined: Outlined,
+        found: Gathered,
+        form: AttentionForm,
+        shapes: Shapes,
+        arguments: list[mlir.Value],
+        shape: tuple[int, int],
+    ) -> None:
+        self.form = form
+        numbers, pointers = shape
+        self.numbers, self.pointers = arguments[:numbers], arguments[numbers : numbers + pointers]
+        self.dims, *rest = arguments[numbers + pointers :]
+        self.cache: dict[Formula, mlir.Value] = {}
+        views: dict[Any, Pointer] = {}
+        for buffer, base in zip(outlined.buffers, rest, strict=False):
+            steps = [self.value(stride) for stride in shapes.strides(buffer)]
+            views[buffer] = Pointer(base, buffer.type.element_type, steps)
+        flat = iter(rest[len(outlined.buffers) :])
+        scalars = {scalar: memory.receive(scalar.type, flat) for scalar in outlined.scalars}
+        for axes in (found.batch, found.rows, found.columns):
+            for axis in axes:
+                self.value(axis.size)
+        super().__init__(found, views, scalars)
+        self.columns = self.value(found.size("columns"))
+        self.step = self.value(_rounded(found.size("columns"), form.columns))
+
+    def value(self, formula: Formula) -> mlir.Value:
+        return memory.emit_formula(formula, self.dims, self.cache)
+
+    def _element(self, base: mlir.Value, index: mlir.Value) -> mlir.Value:
+        return memory.advance(base, self.kind, index)
+
+    def _load(self, base: mlir.Value, index: mlir.Value) -> mlir.Value:
+        return mlir.value("llvm.load", [self._element(base, index)], self.kind)
+
+    def _store(self, value: mlir.Value, base: mlir.Value, index: mlir.Value) -> None:
+        mlir.create("llvm.store", [value, self._element(base, index)])
+
+    def _loop(self, low: mlir.Value, high: mlir.Value, carried: list[mlir.Value]) -> mlir.Op:
+        kinds = [value.type for value in carried]
+        loop = mlir.create("scf.for", [low, high, mlir.constant(1), *carried], kinds, regions=1)
+        mlir.new_block(loop, 0, [memory.i64(), *kinds])
+        return loop
+
+    def weigh(self) -> None:
+        batch, row, rows, key, keys = self.numbers
+        tile, tops, totals, shrinks = self.pointers
+        fixed = self.digits(self.found.batch, batch)
+        loop = self._loop(mlir.constant(0), rows, [])
+        body = mlir.block_of(loop)
+        with mlir.at_end(body):
+            number = body.arguments[0]
+            walked = {**fixed, **self.digits(self.found.rows, memory.plus(row, number))}
+            start = self._element(tile, memory.times(number, mlir.constant(self.form.row_step)))
+            before = self._load(tops, number)
+
+            def higher(at: mlir.Value, carried: mlir.Value) -> mlir.Value:
+                self.know_score(self._load(start, at))
+                return self.raised(walked, memory.plus(key, at), carried)
+
+            top = self._along(keys, before, higher)
+            self._store(top, tops, number)
+            used, shrink = self.shrinking(before, top)
+            self._store(shrink, shrinks, number)
+
+            def weighed(at: mlir.Value, carried: mlir.Value) -> mlir.Value:
+                self.know_score(self._load(start, at))
+                weight = self.weight(walked, memory.plus(key, at), used)
+                self._store(weight, start, at)
+                return self.summed(carried, weight)
+
+            total = self._along(keys, mlir.float_constant(0, self.kind), weighed)
+            earlier = self.float("arith.mulf", [self._load(totals, number), shrink])
+            self._store(self.float("arith.addf", [earlier, total]), totals, number)
+            mlir.create("scf.yield")
+
+    def _along(
+        self, keys: mlir.Value, first: mlir.Value, step: Callable[[mlir.Value, mlir.Value], mlir.Value]
+    ) -> mlir.Value:
+        loop = self._loop(mlir.constant(0), keys, [first])
+        body = mlir.block_of(loop)
+        with mlir.at_end(body):
+            mlir.create("scf.yield", [step(body.arguments[0], body.arguments[1])])
+        return loop.results[0]
+
+    def finish(self) -> None:
+        batch, low, high = self.numbers
+        sums, tops, totals = self.pointers
+        fixed = self.digits(self.found.batch, batch)
+        least = self.least()
+        rows = mlir.value("arith.subi", [high, low], memory.i64())
+        loop = self._loop(mlir.constant(0), rows, [])
+        body = mlir.block_of(loop)
+        with mlir.at_end(body):
+            number = body.arguments[0]
+            walked = self.digits(self.found.rows, memory.plus(low, number))
+            masked = self.equal(self._load(tops, number), least)
+            total = self.total(masked, self._load(totals, number))
+            start = self._element(sums, memory.times(number, self.step))
+            inner = self._loop(mlir.constant(0), self.columns, [])
+            block = mlir.block_of(inner)
+            with mlir.at_end(block):
+                column = block.arguments[0]
+                value = self.quotient(masked, total, self._load(start, column))
+                self.result(value, self.axes(fixed, walked), self.digits(self.found.columns, column))
+                mlir.create("scf.yield")
+            mlir.create("scf.yield")
+
+
+def _rounded(size: Formula, step: int) -> Formula:
+    return apply("roundup", size, step)

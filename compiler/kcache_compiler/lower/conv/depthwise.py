@@ -1,0 +1,182 @@
+"""The launch of a window: a loop over places, and for each all of its products in registers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kcache_compiler.lower.conv.match import Window, read_window
+from kcache_compiler.lower.gemm.match import is_contraction
+from kcache_compiler.lower.gemm.outline import makes_zero
+from kcache_compiler.lower.loops import memory
+from kcache_compiler.lower.loops.buffer_shapes import Shapes
+from kcache_compiler.lower.loops.launch import Outlined, captured_by, slice_function
+from kcache_compiler.lower.loops.memory import Pointer, times
+from kcache_compiler.lower.sort_scatter.loop_builder import least, loop
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.stage import Unit
+from kcache_compiler.shapes.formula import Formula, add, mul
+
+
+def outline_window(
+    unit: Unit, generics: list[mlir.Op], name: str, shapes: Shapes
+) -> tuple[int, Outlined] | None:
+    """The slice function of a window, and how many of ``generics`` it stands for: the start of its sums too,
+    where that is the first of them and is zero.
+    """
+    place = next((number for number, generic in enumerate(generics[:2]) if is_contraction(generic)), None)
+    if place is None:
+        return None
+    generic = generics[place]
+    if place and not (generics[0].operands[-1] == generic.operands[2] and makes_zero(generics[0])):
+        return None
+    window = read_window(generic, shapes)
+    if window is None or captured_by(generic, [0, 1, 2]):
+        return None
+    buffers = list(dict.fromkeys(generic.operands))
+    outlined = Outlined(name, window, ("window",), buffers, [])
+    function, entry = slice_function(unit.module, outlined, {generic.operands[2]})
+    with mlir.at_end(entry):
+        lanes = unit.target.vector_bytes // memory.element_bytes(generic.operands[2].type.element_type)
+        _Window(window, generic, list(entry.arguments), buffers, bool(place), lanes).write()
+        mlir.create("func.return", [mlir.constant(0, "i32")])
+    function.verify()
+    return place + 1, outlined
+
+
+def is_window(generics: list[mlir.Op], shapes: Shapes) -> bool:
+    """Whether ``outline_window`` takes them, and would round no sum that a packed contraction keeps wide."""
+    place = next((number for number, generic in enumerate(generics[:2]) if is_contraction(generic)), None)
+    if place is None:
+        return False
+    generic = generics[place]
+    starts = not place or (generics[0].operands[-1] == generic.operands[2] and makes_zero(generics[0]))
+    wide = str(generic.operands[2].type.element_type) in ("f32", "f64")
+    return (
+        starts and wide and read_window(generic, shapes) is not None and not captured_by(generic, [0, 1, 2])
+    )
+
+
+class _Window:
+    def __init__(
+        self,
+        window: Window,
+        generic: mlir.Op,
+        arguments: list[mlir.Value],
+        buffers: list[Any],
+        cleared: bool,
+        lanes: int,
+    ) -> None:
+        self.window = window
+        self.body = mlir.block_of(generic)
+        self.cleared = cleared
+        self.lanes = lanes
+        self.bounds = (arguments[0], arguments[1])
+        self.dims = arguments[2]
+        self.cache: dict[Formula, mlir.Value] = {}
+        self.sizes = [self._value(axis.size) for axis in window.nest.axes]
+        self.starts: list[Pointer] = []
+        for operand, access in zip(generic.operands, window.nest.accesses, strict=True):
+            pointer = Pointer(arguments[3 + buffers.index(operand)], operand.type.element_type, [])
+            moved = memory.shift(pointer, self._value(access.offset))
+            self.starts.append(Pointer(moved, pointer.element, []))
+            for stride in access.strides:
+                self._value(stride)
+        self.steps = range(window.together)
+        for a, b in window.taps:
+            for step in self.steps:
+                self._value(self._jammed(0, a, step))
+                self._value(self._jammed(1, b, step))
+
+    def _value(self, formula: Formula) -> mlir.Value:
+        return memory.emit_formula(formula, self.dims, self.cache)
+
+    def _jammed(self, side: int, tap: Formula, step: int) -> Formula:
+        """The offset of a tap, so many steps along the jammed axis."""
+        jam = self.window.jam
+        return tap if jam is None else add(tap, mul(step, self.window.nest.accesses[side].strides[jam]))
+
+    def _moved(self, pointers: list[Pointer], axis: int, by: mlir.Value) -> list[Pointer]:
+        moved: list[Pointer] = []
+        for pointer, access in zip(pointers, self.window.nest.accesses, strict=True):
+            offset = times(by, self._value(access.strides[axis]))
+            still = access.strides[axis] == 0
+            moved.append(pointer if still else Pointer(memory.shift(pointer, offset), pointer.element, []))
+        return moved
+
+    def write(self) -> None:
+        loop(*self.bounds, self._outer)
+
+    def _outer(self, number: mlir.Value) -> None:
+        pointers, rest = self.starts, number
+        for axis in reversed(self.window.outer):
+            index = mlir.value("arith.remui", [rest, self.sizes[axis]], memory.i64())
+            rest = mlir.value("arith.divui", [rest, self.sizes[axis]], memory.i64())
+            pointers = self._moved(pointers, axis, index)
+        jam = self.window.jam
+        if jam is None:
+            self._along(pointers, 1)
+            return
+        together = self.window.together
+        left = mlir.value("arith.remui", [self.sizes[jam], mlir.constant(together)], memory.i64())
+        whole = mlir.value("arith.subi", [self.sizes[jam], left], memory.i64())
+
+        def step(at: mlir.Value, count: int) -> None:
+            self._along(self._moved(pointers, jam, at), count)
+
+        loop(mlir.constant(0), whole, lambda at: step(at, together), together)
+        if together > 1:
+            loop(whole, self.sizes[jam], lambda at: step(at, 1))
+
+    def _along(self, pointers: list[Pointer], count: int) -> None:
+        """All places along C's neighbours: in vectors, the last of which may begin inside the one before,
+        where results depend on nothing that was there.
+        """
+        along = self.window.along
+        size, high = self.window.nest.axes[along].size, self.sizes[along]
+        lanes = self.lanes
+        while isinstance(size, int) and lanes > size:
+            lanes //= 2
+        if not (isinstance(size, int) and self.cleared and lanes > 1 and size % lanes):
+            loop(mlir.constant(0), high, lambda at: self._place(self._moved(pointers, along, at), count))
+            return
+        last = mlir.constant(size - lanes)
+
+        def vector(at: mlir.Value) -> None:
+            moved = self._moved(pointers, along, least(at, last))
+
+            def lane(within: mlir.Value) -> None:
+                self._place(self._moved(moved, along, within), count)
+
+            loop(mlir.constant(0), mlir.constant(lanes), lane)
+
+        loop(mlir.constant(0), high, vector, lanes)
+
+    def _place(self, pointers: list[Pointer], count: int) -> None:
+        """``count`` results."""
+        a, b, c = pointers
+        element = c.element
+        jam = self.window.jam
+        offsets = [mlir.constant(0)]
+        if jam is not None:
+            offsets = [
+                self._value(mul(step, self.window.nest.accesses[2].strides[jam])) for step in range(count)
+            ]
+        known: dict[tuple[int, Formula], mlir.Value] = {}
+
+        def read(side: int, tap: Formula, step: int) -> mlir.Value:
+            where = self._jammed(side, tap, step)
+            if (side, where) not in known:
+                known[side, where] = memory.load((a, b)[side], self._value(where))
+            return known[side, where]
+
+        sums = [self._start(element) if self.cleared else memory.load(c, offset) for offset in offsets]
+        for tap in self.window.taps:
+            for step in range(count):
+                given = [read(0, tap[0], step), read(1, tap[1], step), sums[step]]
+                mapping = dict(zip(self.body.arguments, given, strict=True))
+                (sums[step],) = memory.clone_body(self.body, mapping, {}, {})
+        for offset, total in zip(offsets, sums, strict=True):
+            memory.store(c, offset, total)
+
+    def _start(self, element: mlir.Type) -> mlir.Value:
+        return mlir.float_constant(0, element)

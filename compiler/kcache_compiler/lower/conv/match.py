@@ -1,0 +1,110 @@
+"""Which contractions slide a window that is read where it lies: their axes by what the loops do with them.
+
+``C[outer, jam, along] += A[outer, jam + tap, along + tap] * B[outer, jam, tap]``: the loop along C's
+neighbours is innermost, all its taps are written out, and several steps of ``jam`` are taken together, as
+they read the same elements of A.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product as every
+
+from kcache_compiler.lower.gemm.match import is_contraction
+from kcache_compiler.lower.loops.buffer_shapes import Shapes
+from kcache_compiler.lower.loops.launch import read_nest
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.schedule.loop_nest import SLICE_WORK, Access, Check, Nest
+from kcache_compiler.shapes.formula import Formula, add, apply, mul, product
+
+#: Products that are written out for one element, and for the elements that are taken together.
+TAPS, JAMMED = 64, 128
+#: Elements of the jammed axis that are taken together.
+JAM = 4
+
+
+@dataclass(frozen=True)
+class Window:
+    """A contraction by axes of its nest; ``taps`` are offsets in A and B, in the program's order."""
+
+    nest: Nest
+    outer: tuple[int, ...]
+    jam: int | None
+    along: int
+    taps: tuple[tuple[Formula, Formula], ...]
+    together: int
+
+    @property
+    def extent(self) -> Formula:
+        return product([self.nest.axes[axis].size for axis in self.outer])
+
+    @property
+    def work(self) -> Formula:
+        inner = [self.nest.axes[axis].size for axis in (self.jam, self.along) if axis is not None]
+        return product([len(self.taps), *inner])
+
+    @property
+    def grain(self) -> Formula:
+        return apply("ceildiv", 4 * SLICE_WORK, apply("max", 1, self.work))
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        return self.nest.checks
+
+
+def read_window(generic: mlir.Op, shapes: Shapes) -> Window | None:
+    """``generic`` as a window, or None where it slides none or a large one."""
+    if not is_contraction(generic):
+        return None
+    nest, numbers = read_nest(generic, shapes)
+    if numbers != [0, 1, 2] or nest.fixed or not _slides(nest):
+        return None
+    a, b, c = nest.accesses
+    sizes = [axis.size for axis in nest.axes]
+    kept = [number for number, axis in enumerate(nest.axes) if axis.parallel and axis.size != 1]
+    summed = [number for number, axis in enumerate(nest.axes) if not axis.parallel]
+    taps = _taps(nest, summed)
+    along = next((number for number in kept if c.strides[number] == 1), None)
+    if taps is None or along is None or any(c.strides[number] == 0 for number in kept):
+        return None
+    others = [number for number in kept if number != along]
+    jam = _jam(others, a, b, sizes)
+    together = min(JAM, max(1, JAMMED // max(1, len(taps)))) if jam is not None else 1
+    size = sizes[jam] if jam is not None else 1
+    together = min(together, size) if isinstance(size, int) else together
+    outer = tuple(number for number in others if number != jam)
+    return Window(nest, outer, jam, along, taps, together)
+
+
+def _slides(nest: Nest) -> bool:
+    """An index of the first factor is a sum of loops, none of the second is."""
+    return None in nest.accesses[0].dims and None not in nest.accesses[1].dims
+
+
+def _taps(nest: Nest, summed: list[int]) -> tuple[tuple[Formula, Formula], ...] | None:
+    sizes = [nest.axes[number].size for number in summed]
+    known = [size for size in sizes if isinstance(size, int)]
+    count = product(list(known))
+    if len(known) != len(sizes) or not isinstance(count, int) or not 0 < count <= TAPS:
+        return None
+    found: list[tuple[Formula, Formula]] = []
+    for steps in every(*(range(size) for size in known)):
+        places: list[Formula] = [0, 0]
+        for side in (0, 1):
+            strides = nest.accesses[side].strides
+            for step, number in zip(steps, summed, strict=True):
+                places[side] = add(places[side], mul(step, strides[number]))
+        found.append((places[0], places[1]))
+    return tuple(found)
+
+
+def _jam(others: list[int], a: Access, b: Access, sizes: list[Formula]) -> int | None:
+    """An axis whose steps read the same of A, else one along which only A's window moves."""
+
+    def worth(number: int) -> tuple[bool, int]:
+        size = sizes[number]
+        return a.strides[number] == 0, -number if isinstance(size, int) else -len(sizes)
+
+    shared = [number for number in others if (a.strides[number] == 0) != (b.strides[number] == 0)]
+    still = [number for number in shared if a.strides[number] == 0]
+    return max(still, key=worth) if still else max(shared, default=None)

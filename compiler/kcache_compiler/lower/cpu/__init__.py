@@ -1,0 +1,1 @@
+"""CPU kernels: fusion groups, outlined launches, the entry function, workspace and thread pool."""

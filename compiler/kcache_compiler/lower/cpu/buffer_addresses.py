@@ -1,0 +1,108 @@
+"""Where buffers begin, and numbers that stand for open sizes, as IR of the entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from kcache_compiler.lower.loops import memory
+from kcache_compiler.lower.loops.buffer_shapes import Shapes
+from kcache_compiler.lower.loops.memory import i64, pointer_type
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.shapes.formula import Formula
+
+#: Gives the i64 of a formula.
+Emit = Callable[[Formula], mlir.Value]
+
+_SAME_PLACE = ("memref.cast", "memref.collapse_shape", "memref.expand_shape", "memref.transpose")
+
+
+class OpenSizes:
+    """Takes the constants that stand for open sizes out of ``main`` and of the bodies in it.
+
+    Their values come from casts of nothing until ``bind`` gives them; launches get them as scalars.
+    """
+
+    def __init__(self, main: mlir.Op, shapes: Shapes) -> None:
+        self._waiting: list[tuple[mlir.Op, Formula]] = []
+        if not shapes.codes:
+            return
+        with mlir.at_start(mlir.block_of(main)):
+            first = mlir.defining(mlir.constant(0))  # stays, for code to be written before it
+        for constant in mlir.named(main, "arith.constant"):
+            result = constant.results[0]
+            number = mlir.constant_int(result)
+            if number is None or not shapes.codes.varies(number):
+                continue
+            formula = shapes.codes(number)
+            with mlir.after(first):
+                waiting = mlir.create("builtin.unrealized_conversion_cast", (), [i64()])
+                size = _as_type(waiting.results[0], result.type)
+            self._waiting.append((waiting, formula))
+            shapes.numbers[size] = formula
+            result.replace_all_uses_with(size)
+            constant.erase()
+
+    def bind(self, emit: Emit) -> None:
+        for waiting, formula in self._waiting:
+            waiting.results[0].replace_all_uses_with(emit(formula))
+            waiting.erase()
+
+
+def _as_type(size: mlir.Value, kind: mlir.Type) -> mlir.Value:
+    if str(kind) == "index":
+        return mlir.value("arith.index_cast", [size], kind)
+    if kind == size.type:  # an operation of its own, as the cast goes away
+        return mlir.value("arith.addi", [size, mlir.constant(0, str(kind))], kind)
+    return mlir.value("arith.trunci", [size], kind)
+
+
+def address_of(buffer: mlir.Value) -> mlir.Value:
+    """The pointer to the first element of a buffer, as IR at the current point."""
+    kind = buffer.type
+    rank = kind.rank
+    base_type = mlir.type_of(f"memref<{kind.element_type}>")
+    index = mlir.index_type()
+    described = mlir.create(
+        "memref.extract_strided_metadata", [buffer], [base_type, index, *[index] * (2 * rank)]
+    )
+    base, offset = described.results[0], described.results[1]
+    start = mlir.value("memref.extract_aligned_pointer_as_index", [base], index)
+    width = mlir.constant(memory.element_bytes(kind.element_type), "index")
+    moved = mlir.value("arith.addi", [start, mlir.value("arith.muli", [offset, width], index)], index)
+    number = mlir.value("arith.index_cast", [moved], i64())
+    return mlir.value("llvm.inttoptr", [number], pointer_type())
+
+
+def place_of(
+    buffer: mlir.Value, shapes: Shapes, emit: Emit, begins: Mapping[mlir.Value, mlir.Value]
+) -> mlir.Value:
+    """The same where types hold sizes of a sample: offsets are computed from strides that are formulas.
+
+    ``begins``: where buffers are known to begin.
+    """
+    moves: list[tuple[mlir.Value, mlir.Value]] = []
+    owner = mlir.defining(buffer)
+    while owner is not None and mlir.name_of(owner) in ("memref.subview", *_SAME_PLACE):
+        source = owner.operands[0]
+        if mlir.name_of(owner) == "memref.subview":
+            strides = [emit(stride) for stride in shapes.strides(source)]
+            moves += zip(_offsets(owner, shapes, emit), strides, strict=True)
+        buffer, owner = source, mlir.defining(source)
+    start = begins[buffer] if buffer in begins else address_of(buffer)
+    if not moves:
+        return start
+    offset = mlir.constant(0)
+    for position, stride in moves:
+        offset = memory.plus(offset, memory.times(position, stride))
+    return memory.advance(start, memory.stored_type(buffer.type.element_type), offset)
+
+
+def _offsets(subview: mlir.Op, shapes: Shapes, emit: Emit) -> Iterator[mlir.Value]:
+    """The offsets of a subview as i64, static and dynamic ones."""
+    _, dynamic, *_ = list(subview.attributes["operandSegmentSizes"])
+    given = iter(list(subview.operands)[1 : 1 + int(dynamic)])
+    for offset in subview.attributes["static_offsets"]:
+        if int(offset) >= 0:
+            yield emit(shapes.codes(int(offset)))
+        else:
+            yield mlir.value("arith.index_cast", [next(given)], i64())

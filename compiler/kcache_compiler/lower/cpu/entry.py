@@ -1,0 +1,546 @@
+"""``kcache_run``: the entry with the C ABI of the design, made from the bufferized ``main``.
+
+Every group of structured operations is replaced by a call of ``kcache_dispatch`` with the task of its
+launch, which runs it on the calling thread or through the host's ``parallel_for``. After an error
+code other than 0 the remaining launches are skipped and the code is returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.lower.attention.operands import gather
+from kcache_compiler.lower.attention.outline import outline_attention
+from kcache_compiler.lower.cpu.buffer_addresses import OpenSizes, address_of, place_of
+from kcache_compiler.lower.cpu.fusion_groups import plan_launches
+from kcache_compiler.lower.cpu.outline import Repeats
+from kcache_compiler.lower.cpu.workspace import ALIGNMENT, plan
+from kcache_compiler.lower.gemm.match import is_contraction, recognize
+from kcache_compiler.lower.gemm.wide_accumulators import widen_sums
+from kcache_compiler.lower.loops import memory
+from kcache_compiler.lower.loops.buffer_shapes import Shapes, row_major
+from kcache_compiler.lower.loops.launch import Outlined, read_nest
+from kcache_compiler.lower.loops.memory import emit_formula, i64, pointer_type
+from kcache_compiler.lower.loops.selections import combinings_of
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.signature import stated
+from kcache_compiler.passes.stage import Unit
+from kcache_compiler.schedule.choices import parse_choices
+from kcache_compiler.schedule.loop_nest import Check
+from kcache_compiler.schedule.split_reductions import is_long
+from kcache_compiler.schedule.subkernel import Part
+from kcache_compiler.shapes.formula import Formula, add, apply, mul, text
+from kcache_compiler.types import Launch, TensorType
+
+#: The error code of sizes that do not agree.
+SIZES_DISAGREE = 1
+
+_SUPPORT = """
+llvm.func @kcache_abi() -> i32 {
+  %abi = llvm.mlir.constant(1 : i32) : i32
+  llvm.return %abi : i32
+}
+llvm.func internal @kcache_dispatch(%host: !llvm.ptr, %code: !llvm.ptr, %n: i64, %grain: i64,
+    %task: !llvm.ptr, %closure: !llvm.ptr) attributes {passthrough = ["noinline", "nounwind"]} {
+  %zero = llvm.mlir.constant(0 : i64) : i64
+  %one = llvm.mlir.constant(1 : i64) : i64
+  %none = llvm.mlir.constant(0 : i32) : i32
+  %null = llvm.mlir.zero : !llvm.ptr
+  %before = llvm.load %code : !llvm.ptr -> i32
+  %failed = llvm.icmp "ne" %before, %none : i32
+  %empty = llvm.icmp "sle" %n, %zero : i64
+  %skip = llvm.or %failed, %empty : i1
+  llvm.cond_br %skip, ^done, ^threads
+^threads:
+  %two = llvm.shl %grain, %one : i64
+  %small = llvm.icmp "slt" %n, %two : i64
+  %alone = llvm.icmp "eq" %host, %null : !llvm.ptr
+  %serial = llvm.or %small, %alone : i1
+  llvm.cond_br %serial, ^here, ^ask
+^ask:
+  %at_workers = llvm.getelementptr %host[8] : (!llvm.ptr) -> !llvm.ptr, i8
+  %workers = llvm.load %at_workers : !llvm.ptr -> i64
+  %at_context = llvm.getelementptr %host[16] : (!llvm.ptr) -> !llvm.ptr, i8
+  %context = llvm.load %at_context : !llvm.ptr -> !llvm.ptr
+  %at_for = llvm.getelementptr %host[24] : (!llvm.ptr) -> !llvm.ptr, i8
+  %for = llvm.load %at_for : !llvm.ptr -> !llvm.ptr
+  %single = llvm.icmp "sle" %workers, %one : i64
+  %missing = llvm.icmp "eq" %for, %null : !llvm.ptr
+  %direct = llvm.or %single, %missing : i1
+  llvm.cond_br %direct, ^here, ^spread
+^spread:
+  %spread = llvm.call %for(%context, %n, %grain, %task, %closure)
+    : !llvm.ptr, (!llvm.ptr, i64, i64, !llvm.ptr, !llvm.ptr) -> i32
+  llvm.store %spread, %code : i32, !llvm.ptr
+  llvm.br ^done
+^here:
+  %ran = llvm.call %task(%closure, %zero, %n, %zero) : !llvm.ptr, (!llvm.ptr, i64, i64, i64) -> i32
+  llvm.store %ran, %code : i32, !llvm.ptr
+  llvm.br ^done
+^done:
+  llvm.return
+}
+"""
+
+#: The least slice by which every worker of the host gets ``most`` slices and no more.
+_FEW_SLICES = """
+llvm.func internal @kcache_least_slice(%host: !llvm.ptr, %n: i64, %grain: i64, %most: i64) -> i64
+    attributes {passthrough = ["noinline", "nounwind"]} {
+  %one = llvm.mlir.constant(1 : i64) : i64
+  %null = llvm.mlir.zero : !llvm.ptr
+  %alone = llvm.icmp "eq" %host, %null : !llvm.ptr
+  llvm.cond_br %alone, ^done(%grain : i64), ^share
+^share:
+  %at_workers = llvm.getelementptr %host[8] : (!llvm.ptr) -> !llvm.ptr, i8
+  %workers = llvm.load %at_workers : !llvm.ptr -> i64
+  %some = llvm.intr.smax(%workers, %one) : (i64, i64) -> i64
+  %slices = llvm.mul %some, %most : i64
+  %less = llvm.sub %slices, %one : i64
+  %more = llvm.add %n, %less : i64
+  %share = llvm.sdiv %more, %slices : i64
+  %least = llvm.intr.smax(%share, %grain) : (i64, i64) -> i64
+  llvm.br ^done(%least : i64)
+^done(%found: i64):
+  llvm.return %found : i64
+}
+"""
+
+
+def build_entry(unit: Unit) -> None:
+    """Turn the bufferized ``main`` of ``unit`` into slice functions, their tasks and ``kcache_run``."""
+    main = mlir.main_function(unit.module)
+    known, output_sizes, checks = known_sizes(unit, main)
+    shapes = Shapes(known, unit.codes)
+    open_sizes = OpenSizes(main, shapes)
+    unit.outputs = tuple(
+        TensorType(output.dtype, tuple(map(stated, sizes)))
+        for output, sizes in zip(unit.outputs, output_sizes, strict=True)
+    )
+    casts = cast_checks(main, shapes)
+    launches: list[tuple[list[mlir.Op], Outlined]] = []
+    strict = unit.options.numerics == "strict"
+    spared: list[mlir.Op] = []
+    attentions = gather(unit, main, shapes)
+    for found in attentions:
+        outlined = outline_attention(unit, found, f"launch_{len(launches)}", shapes)
+        launches.append((found.members, outlined))
+        spared += found.spared
+    taken = {op for found in attentions for op in found.members}
+    widen_sums(unit, main, shapes, taken)
+    choices = parse_choices(unit.options.schedule)
+    repeats = Repeats(unit, shapes)
+    for planned in plan_launches(
+        main,
+        shapes,
+        lambda one: _is_head(unit, one, shapes),
+        unit.target.vector_bytes,
+        taken,
+        combines=lambda one: combinings_of(one, strict),
+        limits=choices.group_limits,
+    ):
+        written = repeats.write(planned, len(launches))
+        launches += written.launches
+        spared += written.spared
+    if attentions:
+        place = {op: number for number, op in enumerate(mlir.walk(main))}
+        launches.sort(key=lambda launch: place[launch[0][-1]])
+    outlines = [one for _, outlined in launches for one in (outlined, *outlined.after)]
+    for outlined in outlines:
+        _record(unit, outlined)
+    workspace = plan(main, shapes, [generics for generics, _ in launches], spared, counted=True)
+    scratch, shared = _most([one.scratch for one in outlines]), _most([one.shared for one in outlines])
+    if any(launch.part for launch in outlines):
+        shared = apply("roundup", shared, ALIGNMENT)  # a part's workspace ends where that of workers begins
+    areas = _Areas(workspace.size, add(workspace.size, shared), scratch)
+    unit.scratch = scratch
+    unit.workspace = add(areas.scratch_at, mul(scratch, "workers")) if scratch else areas.scratch_at
+    own = {launch.code: launch for launch in outlines if launch.part is None}.values()
+    mlir.splice(unit.module, "\n".join(map(_task, own)), *(launch.code for launch in own))
+    mlir.splice(unit.module, _SUPPORT)
+    for part in {launch.part.name: launch.part for launch in outlines if launch.part is not None}.values():
+        mlir.splice(unit.module, part.declaration)
+    if any(launch.slices for launch in outlines):
+        mlir.splice(unit.module, _FEW_SLICES)
+    refuse_leftovers(main)
+    left = mlir.among_statements(main, "memref.load", "memref.store", "scf.condition")  # the entry gets long
+    words = max((len(_words(launch)) + 1 for launch in outlines), default=1)
+    frame = _Frame(unit, main, shapes, areas, words, {one for generics, _ in launches for one in generics})
+    frame.bind_sizes(open_sizes)
+    for buffer, sizes in known.items():
+        frame.bind_argument(buffer, sizes)
+    frame.require((*checks, *casts))
+    for alloc, offset in workspace.offsets:
+        frame.bind_allocation(alloc, offset)
+    for generics, launch in launches:
+        frame.call(generics, launch)
+    frame.dead += spared
+    conditions = [one for one in left if mlir.name_of(one) == "scf.condition"]
+    frame.own_accesses([one for one in left if mlir.name_of(one) != "scf.condition"])
+    frame.end_loops(conditions)
+    frame.finish()
+
+
+def _is_head(unit: Unit, generic: mlir.Op, shapes: Shapes) -> bool:
+    """A contraction, unless it has few results and the library leaves it to loops."""
+    if not is_contraction(generic):
+        return False
+    return not is_long(read_nest(generic, shapes)[0]) or recognize(unit, generic, shapes) is not None
+
+
+def known_sizes(
+    unit: Unit, main: mlir.Op
+) -> tuple[dict[Any, list[Formula]], list[list[Formula]], tuple[Check, ...]]:
+    """Sizes of all buffers, of the outputs alone, and checks; ``main`` returns what they are made of."""
+    arguments = list(mlir.block_of(main).arguments)
+    given = (*unit.inputs, *unit.constants)
+    codes = unit.codes
+    stated_dims = unit.given or [kind.dims for kind in given]
+    known: dict[Any, list[Formula]] = {
+        argument: list(dims) for argument, dims in zip(arguments, stated_dims, strict=False)
+    }
+    known |= {argument: [] for argument in arguments[len(given) : len(given) + len(unit.extents)]}
+    returned = mlir.last(mlir.block_of(main))
+    shapes = Shapes(known, codes)
+    sizes = iter([shapes.formula(operand) for operand in returned.operands])
+    outputs: list[list[Formula]] = []
+    for argument in arguments[len(known) :]:
+        static = mlir.sizes_of(argument.type)
+        outputs.append([next(sizes) if size is None else codes(size) for size in static])
+        known[argument] = outputs[-1]
+    checks = [*unit.bounds, *(Check(next(sizes), next(sizes), equal) for equal in unit.size_checks)]
+    return known, outputs, tuple(check for check in checks if not check.holds)
+
+
+def cast_checks(main: mlir.Op, shapes: Shapes) -> tuple[Check, ...]:
+    """A cast from an unknown to a known size is true only when the sizes are equal."""
+    found: dict[Check, None] = {}
+    for cast in mlir.named(main, "memref.cast"):
+        source, casted = cast.operands[0], mlir.sizes_of(cast.results[0].type)
+        if None not in mlir.sizes_of(source.type):
+            continue
+        for size, wanted in zip(shapes.sizes(source), casted, strict=True):
+            check = Check(size, 0 if wanted is None else shapes.codes(wanted), equal=True)
+            if wanted is not None and not check.holds:
+                found[check] = None
+    return tuple(found)
+
+
+def _record(unit: Unit, launch: Outlined) -> None:
+    nest, part = launch.nest, launch.part
+    if part is not None:
+        unit.launches.append(Launch(launch.name, launch.ops, part.extent, part.grain))
+        return
+    grain = parse_choices(unit.options.schedule).slice_of(nest.grain)
+    unit.launches.append(Launch(launch.name, launch.ops, text(nest.extent), text(grain)))
+
+
+def _words(launch: Outlined) -> list[str]:
+    """Types of the closure's words: dims, buffers, scalars."""
+    return launch.pointer_types
+
+
+def _task(launch: Outlined) -> str:
+    """The task of a launch, as text: read the closure's words and call the slice function.
+
+    Where the launch wants scratch, its last word points to that of all workers, and a word more says how
+    many bytes are each worker's share.
+    """
+    words = _words(launch)
+    lines = [
+        f"llvm.func internal @{launch.code}_task("
+        "%closure: !llvm.ptr, %begin: i64, %end: i64, %worker: i64) -> i32 "
+        'attributes {passthrough = ["nounwind"]} {'
+    ]
+    for number, kind in enumerate(words):
+        lines.append(
+            f"  %a{number} = llvm.getelementptr %closure[{8 * number}] : (!llvm.ptr) -> !llvm.ptr, i8"
+        )
+        lines.append(f"  %w{number} = llvm.load %a{number} : !llvm.ptr -> {kind}")
+    passed = [f"%w{number}" for number in range(len(words))]
+    if launch.scratch:
+        where = f"%closure[{8 * len(words)}]"
+        lines.append(f"  %at_share = llvm.getelementptr {where} : (!llvm.ptr) -> !llvm.ptr, i8")
+        lines.append("  %share = llvm.load %at_share : !llvm.ptr -> i64")
+        lines.append("  %skipped = llvm.mul %worker, %share : i64")
+        lines.append(
+            f"  %own = llvm.getelementptr {passed[-1]}[%skipped] : (!llvm.ptr, i64) -> !llvm.ptr, i8"
+        )
+        passed[-1] = "%own"
+    values = ", ".join(["%begin", "%end", *passed])
+    types = ", ".join(["i64", "i64", *words])
+    lines.append(f"  %code = func.call @{launch.code}({values}) : ({types}) -> i32")
+    lines.append("  llvm.return %code : i32\n}")
+    declared = f"func.func private @{launch.code}({types}) -> i32\n"
+    return declared + "\n".join(lines)
+
+
+def refuse_leftovers(main: mlir.Op) -> None:
+    written = {"linalg.generic", "linalg.yield", "linalg.index"}
+    unwritten = ("stablehlo", "chlo", "tensor", "bufferization", "linalg")
+    left = {name for name in mlir.names(main) if name.partition(".")[0] in unwritten} - written
+    for operation in mlir.walk(main) if left else ():
+        if mlir.name_of(operation) in left:
+            where = mlir.location_of(operation)
+            raise UnsupportedOp(mlir.name_of(operation), "no code is generated for it", where)
+
+
+def _most(sizes: list[Formula]) -> Formula:
+    found: Formula = 0
+    for size in dict.fromkeys(sizes):
+        found = apply("max", found, size)
+    return found
+
+
+@dataclass(frozen=True)
+class _Areas:
+    """What follows the buffers in the workspace: what workers share, then so many bytes of each worker."""
+
+    shared_at: Formula
+    scratch_at: Formula
+    scratch: Formula
+
+
+class _Frame:
+    """The entry function while it is written: its arguments, its closure and what buffers became."""
+
+    def __init__(
+        self,
+        unit: Unit,
+        main: mlir.Op,
+        shapes: Shapes,
+        areas: _Areas,
+        words: int,
+        launched: Collection[mlir.Op],
+    ) -> None:
+        self.areas = areas
+        #: Operations that calls take the place of.
+        self.launched = launched
+        self.extents = dict(enumerate(unit.extents, len(unit.inputs) + len(unit.constants)))
+        self.main = main
+        self.choices = parse_choices(unit.options.schedule)
+        self.shapes = shapes
+        self.body = mlir.block_of(main)
+        self.old = list(self.body.arguments)
+        where = mlir.unknown_location()
+        self.buffers, self.dims, self.workspace, self.host = (
+            self.body.add_argument(pointer_type(), where) for _ in range(4)
+        )
+        self.cache: dict[Formula, mlir.Value] = {}
+        #: Where buffers begin, and the words of the closure: once for all launches.
+        self.begins: dict[mlir.Value, mlir.Value] = {}
+        self.slots: list[mlir.Value] = []
+        self.dead: list[mlir.Op] = []
+        with mlir.before(mlir.operations(self.body)[0]):
+            self.code = self._stack("i32", 1)
+            self.closure = self._stack("i64", words)
+            mlir.create("llvm.store", [mlir.constant(0, "i32"), self.code])
+            self.first = mlir.defining(mlir.constant(0))  # stays, for code to be written before it
+
+    def _stack(self, kind: str, count: int) -> mlir.Value:
+        attributes = {"elem_type": mlir.type_attr(mlir.type_of(kind)), "alignment": mlir.int_attr(8)}
+        return mlir.create("llvm.alloca", [mlir.constant(count)], [pointer_type()], attributes).results[0]
+
+    def bind_sizes(self, open_sizes: OpenSizes) -> None:
+        open_sizes.bind(self._size)
+
+    def bind_argument(self, buffer: mlir.Value, sizes: list[Formula]) -> None:
+        with mlir.before(self.first):
+            base = self._base(self.old.index(buffer))
+            bound = self._descriptor(base, buffer.type, sizes)
+        self.begins[bound] = base
+        buffer.replace_all_uses_with(bound)
+        self.shapes.rename(buffer, bound)
+
+    def _base(self, position: int) -> mlir.Value:
+        """The pointer to argument ``position`` of ``main``: the caller's buffer, or an extent of our own."""
+        if position in self.extents:
+            slot = self._stack("i64", 1)
+            mlir.create("llvm.store", [self._size(self.extents[position]), slot])
+            return slot
+        given = position - sum(extent < position for extent in self.extents)
+        slot = memory.advance(self.buffers, pointer_type(), mlir.constant(given))
+        return mlir.value("llvm.load", [slot], pointer_type())
+
+    def bind_allocation(self, alloc: mlir.Op, offset: Formula) -> None:
+        buffer = alloc.results[0]
+        self.dead.append(alloc)
+        with mlir.before(self.first):
+            base = memory.advance(self.workspace, mlir.type_of("i8"), self._size(offset))
+            if all(user in self.launched for user, _ in mlir.uses(buffer)):
+                self.begins[buffer] = base
+                return
+            bound = self._descriptor(base, buffer.type, self.shapes.sizes(buffer))
+        self.begins[bound] = base
+        buffer.replace_all_uses_with(bound)
+        self.shapes.rename(buffer, bound)
+
+    def _size(self, formula: Formula) -> mlir.Value:
+        with mlir.before(self.first):
+            return emit_formula(formula, self.dims, self.cache)
+
+    def _descriptor(self, base: mlir.Value, kind: mlir.Type, sizes: list[Formula]) -> mlir.Value:
+        """A row-major memref of ``sizes`` at ``base``."""
+        rank = len(sizes)
+        arrays = f", array<{rank} x i64>, array<{rank} x i64>" if rank else ""
+        struct = mlir.type_of(f"!llvm.struct<(ptr, ptr, i64{arrays})>")
+        value = mlir.value("llvm.mlir.poison", (), struct)
+
+        def put(element: mlir.Value, *path: int) -> None:
+            nonlocal value
+            position = mlir.attribute("array<i64: " + ", ".join(map(str, path)) + ">")
+            value = mlir.value("llvm.insertvalue", [value, element], struct, position=position)
+
+        put(base, 0)
+        put(base, 1)
+        put(self._size(0), 2)
+        for axis, (size, stride) in enumerate(zip(sizes, row_major(sizes), strict=True)):
+            put(self._size(size), 3, axis)
+            put(self._size(stride), 4, axis)
+        return mlir.value("builtin.unrealized_conversion_cast", [value], kind)
+
+    def call(self, generics: list[mlir.Op], launch: Outlined) -> None:
+        with mlir.before(generics[-1]):
+            for one in (launch, *launch.after):
+                self._dispatch(one)
+        for generic in generics:
+            generic.erase()
+
+    def _enter(self, part: Part, buffers: list[mlir.Value]) -> None:
+        self._pass([self._address(self.shapes.current(buffer)) for buffer in buffers])
+        workspace = self._area(apply("-", self.areas.scratch_at, part.fixed))
+        given = [self.host, self.code, self.closure, self.dims, workspace]
+        mlir.call_llvm(f"{part.name}_enter", given)
+
+    def _dispatch(self, launch: Outlined) -> None:
+        if launch.part is not None:
+            self._enter(launch.part, launch.buffers)
+            return
+        words = [self.dims]
+        words += [self._address(self.shapes.current(buffer)) for buffer in launch.buffers]
+        for scalar in launch.scalars:
+            words += memory.pass_scalar(scalar)
+        if launch.shared:
+            words.append(self._area(self.areas.shared_at))
+        if launch.scratch:
+            words.append(self._area(self.areas.scratch_at))
+            words.append(self._size(self.areas.scratch))
+        self._pass(words)
+        task = mlir.value(
+            "llvm.mlir.addressof", (), pointer_type(), global_name=mlir.attribute(f"@{launch.code}_task")
+        )
+        cache: dict[Formula, mlir.Value] = {}
+        extent = emit_formula(launch.nest.extent, self.dims, cache)
+        grain = emit_formula(self.choices.slice_of(launch.nest.grain), self.dims, cache)
+        if launch.slices:
+            most = mlir.constant(launch.slices)
+            given = [self.host, extent, grain, most]
+            grain = mlir.call_llvm("kcache_least_slice", given, "i64")
+        self._check(launch.nest.checks, cache)
+        arguments = [self.host, self.code, extent, grain, task, self.closure]
+        mlir.call_llvm("kcache_dispatch", arguments)
+
+    def _area(self, offset: Formula) -> mlir.Value:
+        return memory.advance(self.workspace, mlir.type_of("i8"), self._size(offset))
+
+    def _pass(self, words: list[mlir.Value]) -> None:
+        """Store the words of the closure at the current point."""
+        with mlir.before(self.first):
+            while len(self.slots) < len(words):
+                self.slots.append(memory.advance(self.closure, i64(), mlir.constant(len(self.slots))))
+        for word, slot in zip(words, self.slots, strict=False):
+            mlir.create("llvm.store", [word, slot])
+
+    def _address(self, buffer: mlir.Value) -> mlir.Value:
+        """Where a buffer begins: computed once where that is known as the buffer is."""
+        if self.shapes.codes:
+            return place_of(buffer, self.shapes, self._size, self.begins)
+        if buffer not in self.begins:
+            owner = mlir.defining(buffer)
+            if owner is None:
+                return address_of(buffer)
+            with mlir.after(owner):
+                self.begins[buffer] = address_of(buffer)
+        return self.begins[buffer]
+
+    def own_accesses(self, accesses: list[mlir.Op]) -> None:
+        """Address what ``main`` itself reads and writes, as launches do: i1 elements are bytes."""
+        for access in accesses:
+            buffer = access.operands[1 if mlir.name_of(access) == "memref.store" else 0]
+            if self.shapes.codes or str(buffer.type.element_type) == "i1":
+                with mlir.before(access):
+                    pointer = memory.Pointer(
+                        self._address(buffer),
+                        buffer.type.element_type,
+                        [self._step(stride) for stride in self.shapes.strides(buffer)],
+                    )
+                    _access(access, pointer)
+                access.erase()
+
+    def _step(self, stride: Formula) -> mlir.Value:
+        if not isinstance(stride, int) and not self.shapes.codes:
+            raise UnsupportedOp("memref.load", "a boolean at a dynamic stride")
+        return mlir.constant(stride) if isinstance(stride, int) else self._size(stride)
+
+    def require(self, checks: tuple[Check, ...]) -> None:
+        """Set the error code before the first launch when ``checks`` do not hold."""
+        with mlir.before(self.first):
+            self._check(checks, {})
+
+    def _check(self, checks: tuple[Check, ...], cache: dict[Formula, mlir.Value]) -> None:
+        """Set the error code when a size is not what a launch relies on; the dispatch then skips it."""
+        for check in checks:
+            left, right = (emit_formula(side, self.dims, cache) for side in (check.left, check.right))
+            wrong = mlir.value(
+                "arith.cmpi",
+                [left, right],
+                mlir.type_of("i1"),
+                predicate=mlir.int_attr(1 if check.equal else 4),
+            )
+            before = mlir.value("llvm.load", [self.code], mlir.type_of("i32"))
+            failed = mlir.constant(SIZES_DISAGREE, "i32")
+            code = mlir.value("arith.select", [wrong, failed, before], mlir.type_of("i32"))
+            mlir.create("llvm.store", [code, self.code])
+
+    def end_loops(self, conditions: list[mlir.Op]) -> None:
+        """Leave every loop after an error: what its condition waits for is no longer computed."""
+        for condition in conditions:
+            truth = mlir.type_of("i1")
+            with mlir.before(condition):
+                code = mlir.value("llvm.load", [self.code], mlir.type_of("i32"))
+                fine = mlir.value(
+                    "arith.cmpi", [code, mlir.constant(0, "i32")], truth, predicate=mlir.int_attr(0)
+                )
+                condition.operands[0] = mlir.value("arith.andi", [condition.operands[0], fine], truth)
+
+    def finish(self) -> None:
+        returned = mlir.last(self.body)
+        with mlir.before(returned):
+            mlir.create("func.return", [mlir.value("llvm.load", [self.code], mlir.type_of("i32"))])
+        returned.erase()
+        for alloc in self.dead:
+            for user, _ in list(mlir.uses(alloc.results[0])):
+                if mlir.name_of(user) in memory.VIEWS and not list(user.results[0].uses):
+                    user.erase()
+            alloc.erase()
+        for _ in self.old:
+            self.body.erase_argument(0)
+        kind = mlir.function_type([pointer_type()] * 4, [mlir.type_of("i32")])
+        self.main.attributes["function_type"] = mlir.type_attr(kind)
+        self.main.attributes["sym_name"] = mlir.string_attr("kcache_run")
+        self.main.attributes["sym_visibility"] = mlir.string_attr("public")
+
+
+def _access(access: mlir.Op, pointer: memory.Pointer) -> None:
+    """Replace a load or store, at the current point, by one through ``pointer``."""
+    writes = mlir.name_of(access) == "memref.store"
+    offset = mlir.constant(0)
+    for index, step in zip(list(access.operands)[2 if writes else 1 :], pointer.steps, strict=True):
+        position = mlir.value("arith.index_cast", [index], i64())
+        offset = memory.plus(offset, memory.times(position, step))
+    if writes:
+        memory.store(pointer, offset, access.operands[0])
+    else:
+        access.results[0].replace_all_uses_with(memory.load(pointer, offset))

@@ -1,0 +1,290 @@
+"""From the structured operations of ``main`` to groups: what may be reordered, and who touches what.
+
+A *run* is a stretch of one block in which only structured operations have effects. Everything else in it
+(allocations, views, sizes) moves to its start, so that the operations may change places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from kcache_compiler.lower.loops import memory
+from kcache_compiler.lower.loops.buffer_shapes import Shapes
+from kcache_compiler.lower.loops.combiners import scans
+from kcache_compiler.lower.loops.elements import Code
+from kcache_compiler.lower.loops.launch import captured_by, read_nest
+from kcache_compiler.lower.loops.selections import Combining
+from kcache_compiler.lower.sort_scatter.marker import is_marker
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.expand_math import length_of
+from kcache_compiler.schedule.choices import USUAL_GROUPS, GroupLimits
+from kcache_compiler.schedule.groups import Group, Subject, alone, partition, reduces_along
+from kcache_compiler.schedule.loop_nest import Nest
+from kcache_compiler.schedule.loops import Buffer, Fused, loops
+from kcache_compiler.schedule.split_reductions import is_long, split
+
+_PURE = (
+    "memref.alloc",
+    "memref.get_global",
+    "memref.subview",
+    "memref.cast",
+    "memref.collapse_shape",
+    "memref.expand_shape",
+    "memref.reinterpret_cast",
+    "memref.transpose",
+    "memref.dim",
+    "builtin.unrealized_conversion_cast",
+)
+
+
+Combines: TypeAlias = Callable[[mlir.Op], dict[int, Combining]]
+Arrange: TypeAlias = Callable[[Group, Sequence[Subject], Mapping[int, Buffer], int], Fused]
+
+
+@dataclass
+class Planned:
+    """A launch to be: its loops, the code of its statements, its generics in order of execution."""
+
+    fused: Fused
+    codes: dict[int, Code]
+    buffers: list[mlir.Value]
+    generics: list[mlir.Op]
+    #: Allocations that its loops do not need in memory.
+    spared: list[mlir.Op]
+    #: For a contraction with its start and consumers: the same as launches of their own.
+    parts: list[Planned] = field(default_factory=list["Planned"])
+    #: By buffer, where the loops are split: what combines the totals of chunks.
+    combiners: dict[int, Combining] = field(default_factory=dict[int, Combining])
+
+
+def plan_launches(
+    main: mlir.Op,
+    shapes: Shapes,
+    is_contraction: Callable[[mlir.Op], bool] = lambda _: False,
+    vector_bytes: int = 16,
+    taken: Collection[mlir.Op] = (),
+    arrange: Arrange = loops,
+    combines: Combines = lambda _: {},
+    limits: GroupLimits = USUAL_GROUPS,
+) -> list[Planned]:
+    """The launches of ``main`` in order of execution; its generics are put in that order too.
+
+    What is ``taken`` is a launch already, past which nothing moves. ``arrange`` makes loops of groups;
+    ``combines`` says which results of an operation may be reduced in chunks.
+    """
+    arranged = _Arranged(arrange, vector_bytes)
+    return [
+        planned
+        for run in _runs(main, taken)
+        for planned in _plan(run, shapes, is_contraction, arranged, combines, limits)
+    ]
+
+
+def _runs(main: mlir.Op, taken: Collection[mlir.Op]) -> Iterator[list[mlir.Op]]:
+    """Stretches of generics, in program order, once what stands between them has moved to their start."""
+    blocks = list(dict.fromkeys(generic.operation.block for generic in mlir.named(main, "linalg.generic")))
+    for block in blocks:
+        run: list[mlir.Op] = []
+        for op in mlir.operations(block):
+            name = mlir.name_of(op)
+            if name == "linalg.generic" and op not in taken:
+                run.append(op)
+            elif run and (name in _PURE or name.startswith(("arith.", "math."))):
+                op.move_before(run[0])
+            elif run:
+                yield run
+                run = []
+        if run:
+            yield run
+
+
+def _plan(
+    run: list[mlir.Op],
+    shapes: Shapes,
+    is_contraction: Callable[[mlir.Op], bool],
+    arranged: _Arranged,
+    combines: Combines,
+    limits: GroupLimits,
+) -> Iterator[Planned]:
+    values: list[mlir.Value] = []
+    numbers: dict[Any, int] = {}
+
+    def number_of(buffer: mlir.Value) -> int:
+        if buffer not in numbers:
+            numbers[buffer] = len(values)
+            values.append(buffer)
+        return numbers[buffer]
+
+    codes: dict[int, Code] = {}
+    combined: dict[int, dict[int, Combining]] = {}
+    subjects: list[Subject] = []
+    for position, generic in enumerate(run):
+        inner = mlir.walk(generic)
+        mlir.require_scalars(inner[1:])
+        nest, accessed = read_nest(generic, shapes, number_of, inner)
+        codes[position] = Code(generic, accessed)
+        captured = [
+            value for value in captured_by(generic, accessed, inner[1:]) if mlir.is_memref(value.type)
+        ]
+        opaque = frozenset(number_of(value) for value in captured)
+        weight = sum(map(length_of, inner))
+        head, single = is_contraction(generic), is_marker(generic)
+        own = combines(generic) if not head and not single and is_long(nest) else {}
+        combined[position] = _totals(nest, codes[position], own) if own else {}
+        long = bool(combined[position])
+        scan = long and scans(generic, own)
+        subjects.append(Subject(nest, weight, opaque, head, single, long, scan))
+    roots: dict[Any, int] = {}
+    root_of = [roots.setdefault(memory.root_of(value), len(roots)) for value in values]
+    last = run[-1]
+    order: list[Planned] = []
+
+    def plans(limits: GroupLimits) -> list[tuple[_Local, Planned]]:
+        found: list[tuple[_Local, Planned]] = []
+        for group in partition(subjects, root_of, limits):
+            local = _Local(group, subjects, codes, values)
+            planned = _planned(local.group, local, shapes, arranged)
+            if any(subject.long for subject in local.subjects):
+                _split(planned, local.subjects, {local.places[n]: combined[n] for n in local.places})
+            found.append((local, planned))
+        return found
+
+    planned_groups = plans(limits)
+    if any(
+        reduces_along(local.group, local.subjects) and one.fused.split is None
+        for local, one in planned_groups
+    ):
+        planned_groups = plans(replace(limits, along=False))
+    for local, planned in planned_groups:
+        if local.group.head:
+            single = [alone(member.number, local.subjects[member.number]) for member in local.group.members]
+            planned.parts = [_planned(one, local, shapes, arranged) for one in single]
+        order.append(planned)
+    for planned in order:
+        for generic in planned.generics:
+            if generic != last:
+                generic.move_before(last)
+    following = False
+    for planned in order:  # what comes after the one that never moved
+        for generic in planned.generics:
+            if following:
+                generic.move_after(last)
+                last = generic
+            following = following or generic == last
+    yield from order
+
+
+def _totals(nest: Nest, code: Code, found: Mapping[int, Combining]) -> dict[int, Combining]:
+    """Combiners by access, if all results that do not walk along what is reduced have one."""
+    totals: dict[int, Combining] = {}
+    for place, (access, number) in enumerate(zip(nest.accesses, code.numbers, strict=True)):
+        walked = [access.strides[p] != 0 for p, axis in enumerate(nest.axes) if not axis.parallel]
+        if not access.written or all(walked):
+            continue
+        if any(walked) or number - code.inputs not in found:
+            return {}
+        totals[place] = found[number - code.inputs]
+    return totals
+
+
+def _split(
+    planned: Planned, subjects: Sequence[Subject], combined: Mapping[int, Mapping[int, Combining]]
+) -> None:
+    """Cut the loops of a long reduction or scan into chunks, where that may be done."""
+    statements = planned.fused.statements
+    fused = planned.fused
+    common, private = None, frozenset[int]()
+    if len(fused.segments) > 1:
+        common, private = fused.shared, fused.unstored | {*dict(fused.rows)}
+    nests = [statement.nest for statement in statements]
+    totals = {place: tuple(combined.get(statement.number, ())) for place, statement in enumerate(statements)}
+    scan = any(subjects[statement.number].scan for statement in statements)
+    numbers = {access.buffer for nest in nests for access in nest.accesses}
+    widths = {number: memory.element_bytes(planned.buffers[number].type.element_type) for number in numbers}
+    accumulators = {place: own for place, own in totals.items() if own}
+    found = split(nests, accumulators, widths, scan, common, private)
+    if found is None:
+        return
+    planned.fused = replace(planned.fused, split=found)
+    for statement in statements:
+        for place, combiner in combined.get(statement.number, {}).items():
+            planned.combiners[statement.nest.accesses[place].buffer] = combiner
+
+
+class _Local:
+    """A group by itself: its nests and buffers have numbers of its own, in the order of those of the run.
+
+    So groups that do the same to different buffers are equal.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        subjects: Sequence[Subject],
+        codes: Mapping[int, Code],
+        values: Sequence[mlir.Value],
+    ) -> None:
+        numbers = sorted(member.number for member in group.members)
+        self.places = {number: place for place, number in enumerate(numbers)}
+        used = sorted({access.buffer for number in numbers for access in subjects[number].nest.accesses})
+        buffers = {number: place for place, number in enumerate(used)}
+        self.values = [values[number] for number in used]
+        self.codes = {self.places[number]: codes[number] for number in numbers}
+        self.subjects = [_renumbered(subjects[number], buffers) for number in numbers]
+        segments = [
+            tuple(replace(member, number=self.places[member.number]) for member in segment)
+            for segment in group.segments
+        ]
+        self.group = replace(group, segments=tuple(segments))
+
+
+def _renumbered(subject: Subject, buffers: Mapping[int, int]) -> Subject:
+    accesses = [replace(access, buffer=buffers[access.buffer]) for access in subject.nest.accesses]
+    return replace(subject, nest=replace(subject.nest, accesses=tuple(accesses)), opaque=frozenset())
+
+
+class _Arranged:
+    """``arrange``, once for equal groups."""
+
+    def __init__(self, arrange: Arrange, vector_bytes: int) -> None:
+        self.arrange = arrange
+        self.vector_bytes = vector_bytes
+        self.known: dict[Any, Fused] = {}
+
+    def of(self, group: Group, subjects: Sequence[Subject], buffers: Mapping[int, Buffer]) -> Fused:
+        key = (group, tuple(subjects), tuple(buffers.items()))
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = self.arrange(group, subjects, buffers, self.vector_bytes)
+        return found
+
+
+def _planned(group: Group, local: _Local, shapes: Shapes, arranged: _Arranged) -> Planned:
+    """The launch of ``group``: of all nests of ``local`` or some."""
+    generics = [local.codes[member.number].generic for member in group.members]
+    subjects, values = local.subjects, local.values
+    used = {access.buffer for member in group.members for access in subjects[member.number].nest.accesses}
+    # A contraction writes its result to memory, whatever happens to it next, and so does what is single.
+    keep = group.head or subjects[group.members[0].number].single
+    buffers = {number: _buffer(values[number], [] if keep else generics, shapes) for number in sorted(used)}
+    fused = arranged.of(group, subjects, buffers)
+    gone = {*fused.unstored, *dict(fused.rows), *dict(fused.instead)}
+    spared = [mlir.defining(values[number]) for number in sorted(gone)]
+    own = {member.number: local.codes[member.number] for member in group.members}
+    return Planned(fused, own, values, generics, [op for op in spared if op is not None])
+
+
+def _buffer(value: mlir.Value, generics: list[mlir.Op], shapes: Shapes) -> Buffer:
+    owner = mlir.defining(value)
+    allocated = owner is not None and mlir.name_of(owner) == "memref.alloc"
+    local = allocated and all(any(user == generic for generic in generics) for user, _ in mlir.uses(value))
+    element = value.type.element_type
+    return Buffer(
+        tuple(shapes.sizes(value)),
+        memory.element_bytes(element),
+        str(element),
+        local,
+        whole=owner is None or allocated,
+    )

@@ -1,0 +1,59 @@
+"""The shared object of a CPU kernel: its objects linked and checked, and its interface."""
+
+from __future__ import annotations
+
+from kcache_compiler.llvm import elf
+from kcache_compiler.llvm.isa import required_features
+from kcache_compiler.llvm.link import link
+from kcache_compiler.lower.cpu.cpython_call import caller_object, caller_text_digest
+from kcache_compiler.lower.cpu.entry import SIZES_DISAGREE
+from kcache_compiler.lower.cpu.thread_pool import may_use_threads, pool_object, pool_text_digest
+from kcache_compiler.lower.gemm.objects import compiled_library
+from kcache_compiler.passes.stage import Unit
+from kcache_compiler.shapes.formula import text
+from kcache_compiler.types import CompiledKernel, KernelInterface
+
+ERROR_CODES = {SIZES_DISAGREE: "sizes of the arguments do not fit each other or the program"}
+
+
+def link_objects(unit: Unit) -> None:
+    """Link the kernel with its subkernels, the libraries of its contractions and the thread pool."""
+    objects = [unit.object_code, caller_object(unit.target)]
+    exports = elf.EXPORTED | elf.CALLER_EXPORTED
+    parts = list(unit.parts.values())
+    forms = dict.fromkeys([*unit.gemm_forms, *(form for part in parts for form in part.forms)])
+    linked = [*(compiled_library(form, unit.target, unit.libraries) for form in forms), *parts]
+    objects += [library.object_code for library in linked]
+    unit.assembly = "\n".join([unit.assembly, *(library.assembly for library in linked)])
+    if may_use_threads(unit.launches):
+        objects.append(pool_object(unit.target))
+        exports |= elf.POOL_EXPORTED
+    unit.shared_object = link(objects, unit.target, exports)
+    elf.check(unit.shared_object, unit.target)
+
+
+def linked_objects() -> str:
+    """The digests of what is linked beside every kernel: text of the ``link`` stage."""
+    return f"caller {caller_text_digest()}, thread pool {pool_text_digest()}"
+
+
+def cpu_kernel(unit: Unit, seconds: dict[str, float]) -> CompiledKernel:
+    """The artifacts and the interface of a unit that went through the pipeline."""
+    interface = KernelInterface(
+        inputs=unit.inputs,
+        constants=unit.constants,
+        outputs=unit.outputs,
+        symbols=unit.symbols,
+        workspace=text(unit.workspace),
+        launches=tuple(unit.launches),
+        triple=unit.target.triple,
+        required_isa=required_features(unit.assembly, unit.target),
+        error_codes=dict(ERROR_CODES),
+    )
+    artifacts = {
+        "so": unit.shared_object,
+        "mlir": unit.source.encode(),
+        "llvm": unit.llvm_ir.encode(),
+        "asm": unit.assembly.encode(),
+    }
+    return CompiledKernel(artifacts, interface, seconds)

@@ -1,0 +1,199 @@
+"""Workspace planning: every allocation of ``main`` becomes an offset in one workspace.
+
+A buffer lives from the first to the last statement of the function's block that touches it or a
+view of it; buffers inside a loop or branch live as long as that whole statement. Slots are used
+again by buffers whose lives do not meet; slots of symbolic size only by buffers that never need more.
+"""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kcache_compiler.lower.loops import memory
+from kcache_compiler.lower.loops.buffer_shapes import Shapes
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.shapes.formula import Formula, add, apply, mul, product
+from kcache_compiler.shapes.polynomial import normal, polynomial, settled
+
+ALIGNMENT = 64
+
+
+@dataclass
+class Plan:
+    """Byte offsets of the allocations, and the size of the workspace."""
+
+    offsets: list[tuple[mlir.Op, Formula]] = field(default_factory=list[tuple[mlir.Op, Formula]])
+    size: Formula = 0
+
+
+def plan(
+    main: mlir.Op,
+    shapes: Shapes,
+    launches: Sequence[Sequence[mlir.Op]] = (),
+    spared: Sequence[mlir.Op] = (),
+    counted: bool = False,
+) -> Plan:
+    """Give every ``memref.alloc`` of ``main`` a place, but for those in ``spared``.
+
+    The operations of one launch run interleaved: what one of them touches lives through all of them.
+    ``counted``: no place has less than 0 bytes, nor at sizes that are refused: ``main`` itself reads there.
+    """
+    statements = mlir.operations(mlir.block_of(main))
+    position = _Positions({statement: number for number, statement in enumerate(statements)})
+    for launch in launches:
+        position.update(dict.fromkeys(launch, position[launch[0]]))
+    gone = set(spared)
+    slots = Slots()
+    placed: list[tuple[mlir.Op, int]] = []
+    lives = [
+        (_life(alloc, position), alloc) for alloc in mlir.named(main, "memref.alloc") if alloc not in gone
+    ]
+    for (first, last), alloc in sorted(lives, key=lambda entry: entry[0][0]):
+        placed.append((alloc, slots.place(_bytes_of(alloc, shapes), first, last)))
+    sizes = [aligned(_at_least_none(size) if counted else size) for size in slots.sizes]
+    offsets = ends([0, *sizes[:-1]])
+    return Plan([(alloc, offsets[slot]) for alloc, slot in placed], _sum(Counter(sizes)))
+
+
+class _Positions(dict[Any, int]):
+    """The statement that an operation is of, by number: its own, or that of the one around it."""
+
+    def __missing__(self, operation: mlir.Op) -> int:
+        return self[operation.operation.parent.operation]
+
+
+def _at_least_none(size: Formula) -> Formula:
+    terms = polynomial(size)
+    if terms is not None and all(coefficient > 0 for coefficient in terms.values()):
+        return size
+    return apply("max", size, 0)
+
+
+def aligned(size: Formula) -> Formula:
+    return apply("roundup", size, ALIGNMENT)
+
+
+def _sum(sizes: Counter[Formula]) -> Formula:
+    """All sizes, equal ones as one product: manifests hold it as text."""
+    total: Formula = 0
+    for size, count in sizes.items():
+        total = add(total, mul(count, size))
+    return total
+
+
+def ends(sizes: list[Formula]) -> list[Formula]:
+    """Where each of some areas one behind the other ends. Sums of as many terms as there are different sizes:
+    a formula that is as deep as a long program is more than Python follows.
+    """
+    known = 0
+    counts: Counter[Formula] = Counter()
+    opened: Formula = 0
+    found: list[Formula] = []
+    for size in sizes:
+        if isinstance(size, int):
+            known += size
+        else:
+            counts[size] += 1
+            opened = _sum(counts)
+        found.append(add(opened, known))
+    return found
+
+
+def _bytes_of(alloc: mlir.Op, shapes: Shapes) -> Formula:
+    buffer = alloc.results[0]
+    width = memory.element_bytes(buffer.type.element_type)
+    size = normal(mul(width, product(shapes.sizes(buffer))))
+    return aligned(size) if isinstance(size, int) else size
+
+
+class Slots:
+    """The slots of the workspace, for buffers in the order in which their lives begin."""
+
+    def __init__(self) -> None:
+        self.sizes: list[Formula] = []
+        self._busy: list[tuple[int, int]] = []
+        #: Free ones: of known size by that and number, of symbolic size by number.
+        self._known: list[tuple[int, int]] = []
+        self._open: list[int] = []
+
+    def place(self, size: Formula, first: int, last: int) -> int:
+        """The slot of a buffer of ``size`` that lives from ``first`` to ``last``."""
+        while self._busy and self._busy[0][0] < first:
+            self._release(heapq.heappop(self._busy)[1])
+        number = self._known_fit(size) if isinstance(size, int) else self._open_fit(size)
+        if number is None:
+            number = len(self.sizes)
+            self.sizes.append(size)
+        heapq.heappush(self._busy, (last, number))
+        return number
+
+    def _release(self, number: int) -> None:
+        size = self.sizes[number]
+        if isinstance(size, int):
+            bisect.insort(self._known, (size, number))
+        else:
+            bisect.insort(self._open, number)
+
+    def _known_fit(self, size: int) -> int | None:
+        """The smallest that is large enough, else the largest, which grows."""
+        if not self._known:
+            return None
+        place = bisect.bisect_left(self._known, (size, 0))
+        have, number = self._known.pop(min(place, len(self._known) - 1))
+        self.sizes[number] = max(have, size)
+        return number
+
+    def _open_fit(self, size: Formula) -> int | None:
+        """One of the same size, else the first that is never too small."""
+        free = sorted([*self._open, *(number for _, number in self._known)])
+        number = next((number for number in free if self.sizes[number] == size), None)
+        if number is None:
+            number = next((one for one in free if settled(size, self.sizes[one], equal=False)), None)
+        if number in self._open:
+            self._open.remove(number)
+        elif number is not None:
+            self._known = [entry for entry in self._known if entry[1] != number]
+        return number
+
+
+def _life(alloc: mlir.Op, position: _Positions) -> tuple[int, int]:
+    """First and last statement that touches the allocation or anything that may be a view of it."""
+    first = last = position[alloc]
+    touched: list[int] = []
+    seen: set[Any] = set()
+    pending = [alloc.results[0]]
+    while pending:
+        buffer = pending.pop()
+        if buffer in seen:
+            continue
+        seen.add(buffer)
+        for user, _ in mlir.uses(buffer):
+            touched.append(position[user])
+            pending.extend(_may_be_views(user))
+    nested = mlir.name_of(alloc.operation.parent) != "func.func"
+    if touched:
+        first, last = (min(first, *touched), max(first, *touched)) if nested else (min(touched), max(touched))
+    return first, last
+
+
+def _may_be_views(user: mlir.Op) -> list[mlir.Value]:
+    name = mlir.name_of(user)
+    if name in ("scf.yield", "scf.condition"):
+        return _buffers_of(user.operation.parent)
+    if name.startswith("scf."):
+        return _buffers_of(user)
+    return [result for result in user.results if mlir.is_memref(result.type)]
+
+
+def _buffers_of(control: mlir.Op) -> list[mlir.Value]:
+    """Results and region arguments of a control flow operation that are buffers."""
+    found = list(control.results)
+    for region in control.operation.regions:
+        for block in region.blocks:
+            found.extend(block.arguments)
+    return [value for value in found if mlir.is_memref(value.type)]

@@ -1,0 +1,226 @@
+"""Which structured operations are contractions, and how their axes fall into batch, M, N and K.
+
+``C[batch, m, n] += A[batch, m, k] * B[batch, k, n]``, each a group of axes with strides of their own: matrix
+products, batched and transposed ones, every ``dot_general``, convolutions (a window is one more axis of K,
+an image or a group one of the batch).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kcache_compiler.llvm.cpus import tuning_for
+from kcache_compiler.lower.loops.buffer_shapes import Shapes
+from kcache_compiler.lower.loops.launch import read_nest
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.product_bodies import read_products
+from kcache_compiler.passes.stage import Unit
+from kcache_compiler.schedule.choices import parse_choices
+from kcache_compiler.schedule.gemm_tiles import LONE_COLUMNS, Form, form_for
+from kcache_compiler.schedule.loop_nest import SLICE_WORK, Access, Nest
+from kcache_compiler.shapes.formula import Formula, apply, mul, product
+from kcache_compiler.shapes.polynomial import settled
+
+#: Rows of A, and multiplications of one product of a batch, up to which plain loops are as fast or faster.
+FEW_ROWS, FEW_STEPS = 4, 4096
+#: Multiplications from which few rows are worth the library where B can be read where it lies.
+MANY_STEPS = 1 << 16
+
+_FLOATS = ("f16", "bf16", "f32", "f64")
+
+
+@dataclass(frozen=True)
+class GemmAxis:
+    """Several neighbouring loops that every access walks as one; strides in A, B and C.
+
+    ``sources`` are the loops of the operation, with their sizes.
+    """
+
+    size: Formula
+    a: Formula
+    b: Formula
+    c: Formula
+    sources: tuple[tuple[int, Formula], ...]
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The axes by what they do, from outermost to innermost."""
+
+    batch: tuple[GemmAxis, ...]
+    m: tuple[GemmAxis, ...]
+    n: tuple[GemmAxis, ...]
+    k: tuple[GemmAxis, ...]
+
+    def sizes(self, name: str) -> Formula:
+        axes: tuple[GemmAxis, ...] = getattr(self, name)
+        return product([axis.size for axis in axes])
+
+    def sources(self, name: str) -> list[tuple[int, Formula]]:
+        """Loops of the operation and their sizes, in the order in which a number of the group counts."""
+        axes: tuple[GemmAxis, ...] = getattr(self, name)
+        return [source for axis in axes for source in axis.sources]
+
+    @property
+    def swapped(self) -> Groups:
+        """The transposed product: A and B change places."""
+        turned = [
+            tuple(replace(axis, a=axis.b, b=axis.a) for axis in axes)
+            for axes in (self.batch, self.n, self.m, self.k)
+        ]
+        return Groups(*turned)
+
+
+@dataclass(frozen=True)
+class GemmNest(Nest):
+    """The nest as its launch runs it: cells of a grid over C."""
+
+    cells: Formula = 1
+    work: Formula = 1
+
+    @property
+    def extent(self) -> Formula:
+        return self.cells
+
+    @property
+    def grain(self) -> Formula:
+        return apply("ceildiv", 4 * SLICE_WORK, apply("max", 1, self.work))
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """A recognized operation: operand numbers of A, B and C, offsets of their first elements, axes."""
+
+    form: Form
+    operands: tuple[int, int, int]
+    offsets: tuple[Formula, Formula, Formula]
+    groups: Groups
+    nest: GemmNest
+
+
+def is_contraction(generic: mlir.Op) -> bool:
+    """Whether the body is a sum of products over an axis at least; cheap."""
+    kinds = [str(kind) for kind in generic.attributes["iterator_types"]]
+    if not any("reduction" in kind for kind in kinds) or not any("parallel" in kind for kind in kinds):
+        return False
+    return read_products(generic) is not None
+
+
+def recognize(unit: Unit, generic: mlir.Op, shapes: Shapes) -> Contraction | None:
+    """The contraction that ``generic`` is, or None where other code does as well or better."""
+    choices = parse_choices(unit.options.schedule)
+    if choices.contraction == "loops" or not is_contraction(generic):
+        return None
+    products = read_products(generic)
+    nest, numbers = read_nest(generic, shapes)
+    if products is None or numbers != [0, 1, 2] or nest.fixed:
+        return None
+    kinds = [str(mlir.element_of(operand.type)) for operand in generic.operands]
+    groups = partition(nest)
+    exact = unit.options.numerics == "strict"
+    narrow = kinds[2] != products.wide
+    if groups is None or not _widens(unit, kinds) or (narrow and (exact or products.wide != "f32")):
+        return None
+    order = (0, 1, 2)
+    if not groups.n or groups.n[-1].c != 1:
+        groups, order = groups.swapped, (1, 0, 2)
+    arranged = arrange(groups)
+    if arranged is None:
+        return None
+    tuning = tuning_for(unit.target.name, unit.options.tuning)
+    used = (kinds[order[0]], kinds[order[1]], kinds[2])
+    form = form_for(unit.target, tuning, used, products.wide, exact, choices.blocks)
+    if choices.contraction != "packed" and not _worthwhile(arranged, form):
+        return None
+    offsets = tuple(nest.accesses[number].offset for number in order)
+    return Contraction(
+        form, order, (offsets[0], offsets[1], offsets[2]), arranged, _grid(nest, arranged, form)
+    )
+
+
+def _widens(unit: Unit, kinds: list[str]) -> bool:
+    """The target converts f16 itself."""
+    return "f16" not in kinds or "f16c" in unit.target.features or unit.target.triple.startswith("aarch64")
+
+
+def partition(nest: Nest) -> Groups | None:
+    """Axes of static size 1 are dropped; the others keep their order."""
+    a, b, c = (access.strides for access in nest.accesses)
+    found: dict[str, list[GemmAxis]] = {"batch": [], "m": [], "n": [], "k": []}
+    for position, axis in enumerate(nest.axes):
+        source = ((position, axis.size),)
+        strides = GemmAxis(axis.size, a[position], b[position], c[position], source)
+        if axis.size == 1:
+            continue
+        if not axis.parallel:
+            found["k"].append(strides)
+        elif strides.c == 0:
+            return None
+        elif (strides.a == 0) == (strides.b == 0):
+            found["batch"].append(strides)
+        else:
+            found["m" if strides.b == 0 else "n"].append(strides)
+    for name in ("m", "n"):
+        found[name].sort(key=_outermost_first)
+    return Groups(*(tuple(found[name]) for name in ("batch", "m", "n", "k")))
+
+
+def _outermost_first(axis: GemmAxis) -> tuple[bool, int]:
+    """Larger strides in C first; the order of the program where they are not numbers."""
+    return (axis.c == 1, -axis.c if isinstance(axis.c, int) else 0)
+
+
+def arrange(groups: Groups) -> Groups | None:
+    """The same with M and N each walking C by one stride, N by 1; their other axes join the batch."""
+    if not groups.n or groups.n[-1].c != 1:
+        return None
+    n_out, n = _linear(groups.n)
+    m_out, m = _linear(groups.m)
+    batch = (*groups.batch, *m_out, *n_out)
+    return Groups(_merged(batch), _merged(m), _merged(n), _merged(groups.k))
+
+
+def _linear(axes: tuple[GemmAxis, ...]) -> tuple[tuple[GemmAxis, ...], tuple[GemmAxis, ...]]:
+    """The outer axes that do not continue the walk of the inner ones over C, and those that do."""
+    start = len(axes)
+    while start > 1:
+        inner, outer = axes[start - 1], axes[start - 2]
+        if not settled(outer.c, mul(inner.size, inner.c), equal=True):
+            break
+        start -= 1
+    start = max(start - 1, 0)
+    return axes[:start], axes[start:]
+
+
+def _merged(axes: tuple[GemmAxis, ...]) -> tuple[GemmAxis, ...]:
+    result: list[GemmAxis] = []
+    for axis in axes:
+        if result and _continues(result[-1], axis):
+            outer = result.pop()
+            axis = replace(axis, size=mul(outer.size, axis.size), sources=outer.sources + axis.sources)
+        result.append(axis)
+    return tuple(result)
+
+
+def _continues(outer: GemmAxis, inner: GemmAxis) -> bool:
+    pairs = ((outer.a, inner.a), (outer.b, inner.b), (outer.c, inner.c))
+    return all(settled(far, mul(inner.size, near), equal=True) for far, near in pairs)
+
+
+def _worthwhile(groups: Groups, form: Form) -> bool:
+    """There is more to do than to set up, and what is packed is used often or read where it lies."""
+    m, steps = groups.sizes("m"), product([groups.sizes(name) for name in ("m", "n", "k")])
+    if isinstance(m, int) and m <= FEW_ROWS:
+        lies = form.direct and len(groups.n) == len(groups.k) == 1 and groups.n[0].b == 1
+        return lies and not (isinstance(steps, int) and steps < MANY_STEPS)
+    return not (isinstance(steps, int) and steps < FEW_STEPS)
+
+
+def _grid(nest: Nest, groups: Groups, form: Form) -> GemmNest:
+    m, n = groups.sizes("m"), groups.sizes("n")
+    rows, shared = apply("ceildiv", m, form.cell), apply("min", 2, apply("ceildiv", n, LONE_COLUMNS))
+    blocks = apply("max", apply("ceildiv", n, form.width), shared)
+    cells = product([groups.sizes("batch"), rows, blocks])
+    work = product([form.cell, apply("min", n, form.width), groups.sizes("k")])
+    kept: tuple[Access, ...] = nest.accesses
+    return GemmNest(nest.axes, kept, nest.fixed, nest.checks, cells, work)

@@ -1,0 +1,185 @@
+"""The micro-kernel: one register tile of C over a block of K.
+
+``tile_R(k, a, b, step, c, ldc, n, load)``: R rows, of which the ``n`` first columns are read and written.
+Sums stay in registers; each element of C is summed in the order of K. ``packing_R(..., from, steps)`` reads
+B where it lies, step ``k`` at ``from + steps[k]``, and packs it on the way: multiplications hide the wait.
+"""
+
+from __future__ import annotations
+
+from kcache_compiler.mlir.text_builder import Code, Name
+from kcache_compiler.schedule.gemm_tiles import BYTES, Form
+
+ARGUMENTS = (
+    ("k", "i64"),
+    ("a", "!llvm.ptr {llvm.noalias, llvm.readonly}"),
+    ("b", "!llvm.ptr {llvm.noalias, llvm.readonly}"),
+    ("step", "i64"),
+    ("c", "!llvm.ptr {llvm.noalias}"),
+    ("ldc", "i64"),
+    ("n", "i64"),
+    ("load", "i1"),
+)
+
+
+#: What a tile takes besides that packs B, which it writes; and steps ahead of which it asks for B.
+SOURCE = (
+    ("from", "!llvm.ptr {llvm.noalias, llvm.readonly}"),
+    ("steps", "!llvm.ptr {llvm.noalias, llvm.readonly}"),
+)
+STEPS_AHEAD = 16
+
+
+def tile_name(form: Form, rows: int, direct: bool = False, vectors: int = 0, packing: bool = False) -> str:
+    kind = "packing" if packing else "direct" if direct else "tile"
+    return f"{form.name}_{kind}_{rows}" + (f"x{vectors}" if vectors else "")
+
+
+def row_counts(form: Form) -> list[int]:
+    """Rows of the tiles that exist: the full one, and powers of two that make up the rest of a panel."""
+    return [form.rows, *(1 << bit for bit in reversed(range(8)) if 1 << bit < form.rows)]
+
+
+def tile(form: Form, rows: int, direct: bool = False, vectors: int = 0, packing: bool = False) -> str:
+    """The micro-kernel of ``rows`` rows; a ``direct`` one reads B itself, and all columns are there."""
+    code = Code(tile_name(form, rows, direct, vectors, packing), _arguments(packing))
+    vectors = vectors or form.vectors
+    columns = [vector * form.lanes for vector in range(vectors)]
+    starts = [code.at("%c", code.mul("%ldc", row), form.wide) for row in range(rows)]
+    addresses = [code.at(start, column, form.wide) for start in starts for column in columns]
+    masks = _masks(code, form, columns) if form.masked and not direct else []
+    zero = code.const("dense<0.0>", form.vector)
+    if form.fused:
+        for address in addresses if rows > 1 else ():
+            code.prefetch(address)
+        sums = [zero] * len(addresses)
+    else:  # each sum begins with what is there
+        sums = _load_sums(code, form, addresses, masks)
+    width = BYTES[form.packed]
+    with code.loop(0, "%k", carried=[(value, form.vector) for value in sums]) as loop:
+        start = code.at("%b", code.mul(loop.counter, "%step"), form.packed)
+        places = [code.at(start, column, form.packed) for column in columns]
+        if packing:
+            packed = _pack(code, form, loop.counter, columns, places)
+        else:
+            packed = [code.load(place, form.packed_vector, width) for place in places]
+        for place in places if direct and rows > 1 else ():
+            code.prefetch(code.at(place, vectors * form.lanes, form.packed))
+        column_of_a = code.at("%a", loop.counter, form.packed)
+        for row in range(rows):
+            element = code.load(code.at(column_of_a, row * form.row_step, form.packed), form.packed, width)
+            factor = spread(code, element, form.packed, form.lanes)
+            for vector in range(vectors):
+                total = loop.carried[row * vectors + vector]
+                loop.following.append(multiply_add(code, form, factor, packed[vector], total))
+    results = loop.results
+    if form.fused:
+        before = _load_sums(code, form, addresses, masks)
+        results = [
+            code.op(f"arith.addf {old}, {new} : {form.vector}")
+            for old, new in zip(before, results, strict=True)
+        ]
+    for number, (address, result) in enumerate(zip(addresses, results, strict=True)):
+        if masks:
+            _masked_store(code, form, result, address, masks[number % vectors])
+        else:
+            code.store(result, address, form.vector, BYTES[form.wide])
+    return code.text()
+
+
+def _arguments(packing: bool) -> list[tuple[str, str]]:
+    if not packing:
+        return list(ARGUMENTS)
+    return [(name, "!llvm.ptr {llvm.noalias}" if name == "b" else kind) for name, kind in ARGUMENTS + SOURCE]
+
+
+def _pack(code: Code, form: Form, step: Name, columns: list[int], places: list[Name]) -> list[Name]:
+    """A row of B from where it lies, stored to ``places``, too."""
+
+    def row(number: Name) -> Name:
+        return code.at("%from", code.load(code.at("%steps", number, "i64")), form.packed)
+
+    source, width = row(step), BYTES[form.packed]
+    ahead = row(code.min(code.add(step, STEPS_AHEAD), code.sub("%k", 1)))
+    values: list[Name] = []
+    for column, place in zip(columns, places, strict=True):
+        if column * width % 64 == 0:
+            code.prefetch(code.at(ahead, column, form.packed), level=2)
+        values.append(code.load(code.at(source, column, form.packed), form.packed_vector, width))
+        code.store(values[-1], place, form.packed_vector, width)
+    return values
+
+
+def _load(code: Code, form: Form, address: Name) -> Name:
+    return code.load(address, form.vector, BYTES[form.wide])
+
+
+def spread(code: Code, scalar: Name, kind: str, lanes: int) -> Name:
+    """A vector of equal elements."""
+    vector = f"vector<{lanes}x{kind}>"
+    nothing = code.op(f"llvm.mlir.poison : {vector}")
+    one = code.op(f"llvm.insertelement {scalar}, {nothing}[{code.const(0, 'i32')} : i32] : {vector}")
+    zeros = ", ".join(["0"] * lanes)
+    return code.op(f"llvm.shufflevector {one}, {nothing} [{zeros}] : {vector}")
+
+
+def multiply_add(code: Code, form: Form, a: Name, b: Name, total: Name) -> Name:
+    kind = form.vector
+    if form.pairs:
+        twice = f"vector<{2 * form.lanes}xbf16>"
+        b, a = (code.op(f"llvm.bitcast {value} : {form.packed_vector} to {twice}") for value in (b, a))
+        name = '"llvm.x86.avx512bf16.dpbf16ps.512"'
+        return code.op(
+            f"llvm.call_intrinsic {name}({total}, {a}, {b}) : ({kind}, {twice}, {twice}) -> {kind}"
+        )
+    if form.fused:
+        return code.op(f"llvm.intr.fma({a}, {b}, {total}) : ({kind}, {kind}, {kind}) -> {kind}")
+    product = code.op(f"llvm.fmul {a}, {b} : {kind}")
+    return code.op(f"llvm.fadd {total}, {product} : {kind}")
+
+
+def _masks(code: Code, form: Form, columns: list[int]) -> list[Name]:
+    """Which columns of each vector are there."""
+    kind = f"vector<{form.lanes}xi64>"
+    count = spread(code, "%n", "i64", form.lanes)
+    masks: list[Name] = []
+    for column in columns:
+        numbers = ", ".join(str(column + lane) for lane in range(form.lanes))
+        masks.append(code.op(f"arith.cmpi slt, {code.const(f'dense<[{numbers}]>', kind)}, {count} : {kind}"))
+    return masks
+
+
+def _load_sums(code: Code, form: Form, addresses: list[Name], masks: list[Name]) -> list[Name]:
+    """What is in C, or zeros."""
+    zero = code.const("dense<0.0>", form.vector)
+    if masks:
+        kind = f"vector<{form.lanes}xi1>"
+        wanted = spread(code, "%load", "i1", form.lanes)
+        read = [code.op(f"arith.andi {mask}, {wanted} : {kind}") for mask in masks]
+        return [
+            _masked_load(code, form, address, read[k % len(masks)], zero)
+            for k, address in enumerate(addresses)
+        ]
+    kinds = ", ".join([form.vector] * len(addresses))
+    result = code.fresh()
+    code.do(f"{result}:{len(addresses)} = scf.if %load -> ({kinds}) {{")
+    code.do(f"scf.yield {', '.join(_load(code, form, address) for address in addresses)} : {kinds}")
+    code.do("} else {")
+    code.do(f"scf.yield {', '.join([zero] * len(addresses))} : {kinds}")
+    code.do("}")
+    return [f"{result}#{k}" for k in range(len(addresses))]
+
+
+def _masked_load(code: Code, form: Form, address: Name, mask: Name, otherwise: Name) -> Name:
+    kind = form.vector
+    return code.op(
+        f"llvm.intr.masked.load {address}, {mask}, {otherwise} {{alignment = {BYTES[form.wide]} : i32}} : "
+        f"(!llvm.ptr, vector<{form.lanes}xi1>, {kind}) -> {kind}"
+    )
+
+
+def _masked_store(code: Code, form: Form, value: Name, address: Name, mask: Name) -> None:
+    code.do(
+        f"llvm.intr.masked.store {value}, {address}, {mask} {{alignment = {BYTES[form.wide]} : i32}} : "
+        f"{form.vector}, vector<{form.lanes}xi1> into !llvm.ptr"
+    )

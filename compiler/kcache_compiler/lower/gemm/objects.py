@@ -1,0 +1,96 @@
+"""The library of a form as object code, linked beside the kernels that use it.
+
+It is compiled once a process, or once for all processes that share a ``LibraryCache``.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import struct
+import zlib
+from dataclasses import dataclass
+
+from kcache_compiler.llvm.compatibility import downgrade
+from kcache_compiler.llvm.emission import assemble, assembles, emit_assembly, emit_object, optimize
+from kcache_compiler.llvm.target import Target
+from kcache_compiler.lower.gemm.library import library
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.schedule.gemm_tiles import Form
+from kcache_compiler.types import LibraryCache
+from kcache_compiler.versions import CODE_VERSION, library_versions
+
+#: MLIR passes from the library's text to the LLVM dialect.
+PASSES = "convert-scf-to-cf,convert-arith-to-llvm,convert-cf-to-llvm,canonicalize,cse"
+#: LLVM's level of optimization.
+LEVEL = 3
+_SIZE = struct.Struct(">Q")
+
+
+def _lowered(text: str) -> mlir.Module:
+    module = mlir.parse(text)
+    mlir.run_passes(module, f"builtin.module({PASSES})")
+    return module
+
+
+def splice_library(module: mlir.Module, form: Form) -> None:
+    """Put the library into a kernel's module in place of its declaration, for engines that link nothing."""
+    for function in mlir.named(module, "llvm.func"):
+        if mlir.symbol_of(function) == f"{form.name}_run":
+            function.erase()
+    mlir.splice(module, str(_lowered(library(form))))
+
+
+@dataclass(frozen=True)
+class Library:
+    """The library of a form for a target."""
+
+    object_code: bytes
+    assembly: str
+
+
+@functools.cache
+def compiled_library(form: Form, target: Target, kept: LibraryCache | None = None) -> Library:
+    """From ``kept`` where that has it, else compiled and kept there."""
+    text = library(form)
+    name = library_name(form, target, text)
+    content = kept.load(name) if kept is not None else None
+    if content is not None:
+        return _decoded(content)
+    made = _compiled(form, target, text)
+    if kept is not None:
+        kept.save(name, _encoded(made))
+    return made
+
+
+def library_name(form: Form, target: Target, text: str) -> str:
+    """All that decides about the bytes: the text, what is done with it, by which versions, for what."""
+    ingredients = (
+        _SIZE.format,
+        text,
+        PASSES,
+        LEVEL,
+        library_versions(),
+        CODE_VERSION,
+        target,
+        assembles(target),
+    )
+    return f"{form.name}-{hashlib.sha256(repr(ingredients).encode()).hexdigest()}"
+
+
+def _compiled(form: Form, target: Target, text: str) -> Library:
+    with mlir.new_context(), mlir.unknown_location():
+        lowered = downgrade(mlir.to_llvm_text(_lowered(text)))
+    bitcode = optimize(lowered, target, LEVEL)
+    assembly = emit_assembly(bitcode, target, LEVEL)
+    code = assemble(assembly, target) if assembles(target) else emit_object(bitcode, target, LEVEL)
+    return Library(code, assembly)
+
+
+def _encoded(made: Library) -> bytes:
+    return _SIZE.pack(len(made.object_code)) + made.object_code + zlib.compress(made.assembly.encode(), 1)
+
+
+def _decoded(content: bytes) -> Library:
+    end = _SIZE.size + _SIZE.unpack_from(content)[0]
+    return Library(content[_SIZE.size : end], zlib.decompress(content[end:]).decode())

@@ -1,0 +1,142 @@
+"""The launch of a contraction: its sizes and strides as numbers in memory, and a call of the library."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kcache_compiler.lower.gemm.driver import AXIS_WORDS, FACTS
+from kcache_compiler.lower.gemm.epilogue import write_epilogue
+from kcache_compiler.lower.gemm.in_place import write_in_place
+from kcache_compiler.lower.gemm.match import Contraction, is_contraction, recognize
+from kcache_compiler.lower.loops import memory
+from kcache_compiler.lower.loops.buffer_shapes import Shapes
+from kcache_compiler.lower.loops.launch import Outlined, captured_by, read_nest, slice_function
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.stage import Unit
+from kcache_compiler.shapes.formula import Formula
+
+#: Slices of a worker: each packs B anew, and the second is what is left when one worker is late.
+SLICES = 2
+
+
+def outline_contraction(unit: Unit, generics: list[mlir.Op], name: str, shapes: Shapes) -> Outlined | None:
+    """The slice function of a contraction with what starts and what follows it; None for other groups."""
+    heads = [number for number, generic in enumerate(generics) if is_contraction(generic)]
+    if len(heads) != 1 or heads[0] > 1:
+        return None
+    generic, before, after = generics[heads[0]], generics[: heads[0]], generics[heads[0] + 1 :]
+    if before and not (before[0].operands[-1] == generic.operands[2] and makes_zero(before[0])):
+        return None
+    contraction = recognize(unit, generic, shapes)
+    if contraction is None or (contraction.form.summed and not before):
+        return None
+    spared = write_in_place([*before, generic], after)
+    outlined = _declared(contraction, generic, after, name)
+    outlined.spared, outlined.slices = spared, SLICES
+    checks = [check for one in after for check in read_nest(one, shapes)[0].checks]
+    outlined.nest = replace(contraction.nest, checks=(*contraction.nest.checks, *checks))
+    function, entry = slice_function(unit.module, outlined, {one.operands[-1] for one in (generic, *after)})
+    epilogue = write_epilogue(unit.module, outlined, contraction, generic, after, shapes) if after else None
+    with mlir.at_end(entry):
+        _write(contraction, generic, outlined, entry, bool(before), epilogue)
+    function.verify()
+    if contraction.form not in unit.gemm_forms:
+        unit.gemm_forms.append(contraction.form)
+        kinds = ", ".join(["i64"] * 2 + ["!llvm.ptr"] * 7)
+        mlir.splice(unit.module, f"llvm.func @{contraction.form.name}_run({kinds})")
+    return outlined
+
+
+def makes_zero(operation: mlir.Op) -> bool:
+    """Whether it fills its result with zeros."""
+    if any("parallel" not in str(kind) for kind in operation.attributes["iterator_types"]):
+        return False
+    body = mlir.operations(mlir.block_of(operation))
+    if len(body) != 1 or not mlir.is_permutation(list(operation.attributes["indexing_maps"])[-1].value):
+        return False
+    value = body[0].operands[0]
+    if mlir.defining(value) is None:
+        arguments = list(mlir.block_of(operation).arguments)
+        value = operation.operands[arguments.index(value)]
+    owner = mlir.defining(value)
+    if owner is None or mlir.name_of(owner) != "arith.constant":
+        return False
+    return str(owner.attributes["value"]).startswith("0.000000e+00 ")
+
+
+def _declared(contraction: Contraction, generic: mlir.Op, after: list[mlir.Op], name: str) -> Outlined:
+    """What the launch takes: buffers and scalars of all its operations."""
+    buffers: list[mlir.Value] = []
+    scalars: list[mlir.Value] = []
+    operations: list[str] = ["contraction"]
+    for one in (generic, *after):
+        numbers = [number for number, operand in enumerate(one.operands) if mlir.is_memref(operand.type)]
+        for value in [one.operands[number] for number in numbers] + captured_by(one, numbers):
+            target = buffers if mlir.is_memref(value.type) else scalars
+            if value not in target:
+                target.append(value)
+    for one in after:
+        operations += [mlir.name_of(inner) for inner in mlir.operations(mlir.block_of(one))]
+    kept = [op for op in operations if op not in ("linalg.yield", "linalg.index", "arith.constant")]
+    outlined = Outlined(name, contraction.nest, tuple(dict.fromkeys(kept)), buffers, scalars)
+    outlined.scratch = contraction.form.scratch
+    return outlined
+
+
+def _write(
+    contraction: Contraction,
+    generic: mlir.Op,
+    outlined: Outlined,
+    entry: mlir.Block,
+    cleared: bool,
+    epilogue: str | None,
+) -> None:
+    arguments = list(entry.arguments)
+    dims = arguments[2]
+    cache: dict[Formula, mlir.Value] = {}
+    facts = _facts(contraction, cleared)
+    table = stored_words([memory.emit_formula(fact, dims, cache) for fact in facts])
+    pointers: list[mlir.Value] = []
+    for operand, offset in zip(contraction.operands, contraction.offsets, strict=True):
+        buffer = generic.operands[operand]
+        base = arguments[3 + outlined.buffers.index(buffer)]
+        element = memory.stored_type(buffer.type.element_type)
+        pointers.append(memory.advance(base, element, memory.emit_formula(offset, dims, cache)))
+    nothing = mlir.value("llvm.mlir.zero", (), memory.pointer_type())
+    closure = function = nothing
+    if epilogue is not None:
+        closure = stored_words(arguments[2:-1])
+        function = mlir.value(
+            "llvm.mlir.addressof", (), memory.pointer_type(), global_name=mlir.attribute(f"@{epilogue}")
+        )
+    given = [*arguments[:2], table, *pointers, arguments[-1], closure, function]
+    mlir.call_llvm(f"{contraction.form.name}_run", given)
+    mlir.create("func.return", [mlir.constant(0, "i32")])
+
+
+def stored_words(words: list[mlir.Value]) -> mlir.Value:
+    """An array on the stack, of eight bytes a word."""
+    attributes = {"elem_type": mlir.type_attr(memory.i64()), "alignment": mlir.int_attr(8)}
+    count = mlir.constant(len(words))
+    table = mlir.create("llvm.alloca", [count], [memory.pointer_type()], attributes).results[0]
+    for number, word in enumerate(words):
+        mlir.create("llvm.store", [word, memory.advance(table, memory.i64(), mlir.constant(number))])
+    return table
+
+
+def _facts(contraction: Contraction, cleared: bool) -> list[Formula]:
+    """The numbers that the library reads, in the order of ``FACTS``, then the axes."""
+    groups = contraction.groups
+    ldc: Formula = groups.m[-1].c if groups.m else 0
+    named: dict[str, Formula] = {"ldc": ldc, "load": int(not cleared)}
+    axes = {"batch": groups.batch, "m": groups.m, "n": groups.n, "k": groups.k}
+    for name, group in axes.items():
+        named[f"{name}_axes"] = len(group)
+        named[name] = groups.sizes(name)
+    numbers = [named[name] for name in FACTS]
+    for group in axes.values():
+        for axis in group:
+            words = [axis.size, axis.a, axis.b, axis.c]
+            assert len(words) == AXIS_WORDS
+            numbers += words
+    return numbers

@@ -1,0 +1,172 @@
+"""Packing: panels of A and B in the order in which the micro-kernel reads them, widened on the way.
+
+Elements are found through tables of offsets, one of the rows or columns and one of the steps of K, so that
+every layout is the same code: transposed operands, several axes in one, windows of a convolution. Runs of
+neighbours are copied by vectors, runs along K are transposed in registers.
+"""
+
+from __future__ import annotations
+
+from kcache_compiler.lower.gemm.micro_kernel import spread
+from kcache_compiler.lower.loops.memory import stored_name
+from kcache_compiler.mlir.text_builder import Code, Name
+from kcache_compiler.schedule.gemm_tiles import BYTES, Form
+
+POINTER = "!llvm.ptr"
+#: Bytes of what stands in memory.
+BYTES_OF = {"f64": 8, "f32": 4, "i16": 2}
+
+
+def consecutive(form: Form) -> str:
+    """``(table, count) -> i1``: each entry is one more than the entry before."""
+    code = Code(f"{form.name}_consecutive", (("table", POINTER), ("count", "i64")), "i1")
+    with code.loop(1, "%count", carried=[(code.const(1, "i1"), "i1")]) as loop:
+        here = code.load(code.at("%table", loop.counter, "i64"))
+        before = code.load(code.at("%table", code.sub(loop.counter, 1), "i64"))
+        step = code.compare("eq", code.sub(here, before), 1)
+        loop.following.append(code.both(loop.carried[0], step))
+    return code.text(f"{loop.results[0]} : i1")
+
+
+def table(form: Form) -> str:
+    """``(table, first, count, axes, number, words, column)``: offsets of the points ``first`` and following.
+
+    ``axes`` has for each axis ``words`` numbers: its size, and strides of which ``column`` is taken.
+    """
+    arguments = [(name, "i64") for name in ("first", "count")]
+    arguments += [("axes", POINTER)] + [(name, "i64") for name in ("number", "words", "column")]
+    code = Code(f"{form.name}_table", [("table", POINTER), *arguments])
+    single = code.compare("eq", "%number", 1)
+    with code.when(single):
+        stride = code.load(code.at("%axes", "%column", "i64"))
+        with code.loop(0, "%count") as loop:
+            offset = code.mul(code.add("%first", loop.counter), stride)
+            code.store(offset, code.at("%table", loop.counter, "i64"))
+    with code.otherwise(), code.loop(0, "%count") as loop:
+        point = code.add("%first", loop.counter)
+        with code.loop(0, "%number", carried=[(point, "i64"), (code.const(0), "i64")]) as digits:
+            rest, offset = digits.carried
+            axis = code.sub(code.sub("%number", 1), digits.counter)
+            entry = code.at("%axes", code.mul(axis, "%words"), "i64")
+            size = code.load(entry)
+            stride = code.load(code.at(entry, "%column", "i64"))
+            digit = code.rem(rest, size)
+            digits.following += [code.div(rest, size), code.add(offset, code.mul(digit, stride))]
+        code.store(digits.results[1], code.at("%table", loop.counter, "i64"))
+    return code.text()
+
+
+def lanes_below(code: Code, form: Form, count: Name) -> Name:
+    """A mask of the first ``count`` lanes."""
+    kind = f"vector<{form.lanes}xi64>"
+    numbers = code.const(f"dense<{list(range(form.lanes))}>", kind)
+    return code.op(f"arith.cmpi slt, {numbers}, {spread(code, count, 'i64', form.lanes)} : {kind}")
+
+
+def load_masked(code: Code, form: Form, memory: str, address: Name, mask: Name) -> Name:
+    kind = f"vector<{form.lanes}x{memory}>"
+    nothing = code.const("dense<0>" if memory == "i16" else "dense<0.0>", kind)
+    return code.op(
+        f"llvm.intr.masked.load {address}, {mask}, {nothing} {{alignment = {BYTES_OF[memory]} : i32}} : "
+        f"(!llvm.ptr, vector<{form.lanes}xi1>, {kind}) -> {kind}"
+    )
+
+
+def paired(code: Code, low: Name, high: Name, lanes: int) -> Name:
+    """Elements of 16 bits two by two, the ``low`` ones first in memory."""
+    narrow, wide = (f"vector<{lanes}x{kind}>" if lanes else kind for kind in ("i16", "i32"))
+    first, second = (code.op(f"arith.extui {value} : {narrow} to {wide}") for value in (low, high))
+    distance = code.const("dense<16>" if lanes else 16, wide)
+    moved = code.op(f"arith.shli {second}, {distance} : {wide}")
+    return code.op(f"arith.ori {first}, {moved} : {wide}")
+
+
+def element_at(code: Code, form: Form, kind: str, source: Name, step: Name) -> Name:
+    """Packed element ``step`` along K of what begins at ``source``."""
+    memory = stored_name(kind)
+
+    def address(number: Name) -> Name:
+        return code.at(source, code.load(code.at("%steps", number, "i64")), memory)
+
+    if not form.pairs:
+        return load_packed(code, form, kind, address(step), 0)
+    first = code.mul(step, 2)
+    last = code.sub("%k", 1)
+    low = code.load(address(first), "i16", 2)
+    second = code.load(address(code.min(code.add(first, 1), last)), "i16", 2)
+    alone = code.compare("eq", first, last)
+    return paired(code, low, code.choose(alone, code.const(0, "i16"), second, "i16"), 0)
+
+
+def load_packed(code: Code, form: Form, kind: str, address: Name, lanes: int) -> Name:
+    """What lies at ``address`` as an element of a panel, or as ``lanes`` of them."""
+
+    def shaped(element: str) -> str:
+        return f"vector<{lanes}x{element}>" if lanes else element
+
+    if form.pairs:
+        return code.load(address, shaped("i32"), BYTES[kind])
+    raw = code.load(address, shaped(stored_name(kind)), BYTES[kind])
+    return widened(code, form, kind, raw, lanes)
+
+
+def widened(code: Code, form: Form, kind: str, raw: Name, lanes: int) -> Name:
+    """What was loaded of ``kind`` as ``wide``."""
+
+    def shaped(element: str) -> str:
+        return f"vector<{lanes}x{element}>" if lanes else element
+
+    if kind == form.wide:
+        return raw
+    wide = shaped(form.wide)
+    if kind == "bf16":
+        whole = code.op(f"arith.extui {raw} : {shaped('i16')} to {shaped('i32')}")
+        distance = code.const("dense<16>" if lanes else 16, shaped("i32"))
+        moved = code.op(f"arith.shli {whole}, {distance} : {shaped('i32')}")
+        single = code.op(f"arith.bitcast {moved} : {shaped('i32')} to {shaped('f32')}")
+        return single if form.wide == "f32" else code.op(f"arith.extf {single} : {shaped('f32')} to {wide}")
+    if kind == "f16":
+        raw = code.op(f"arith.bitcast {raw} : {shaped('i16')} to {shaped('f16')}")
+    return code.op(f"arith.extf {raw} : {shaped(kind)} to {wide}")
+
+
+def transposed(code: Code, form: Form, rows: list[Name]) -> list[Name]:
+    """As many vectors as each has lanes."""
+    lanes, rows = form.lanes, list(rows)
+    stride = 1
+    while stride < lanes:
+        for number in range(lanes):
+            if number & stride:
+                continue
+            upper, lower = rows[number], rows[number | stride]
+            first = [lane if not lane & stride else lanes + lane - stride for lane in range(lanes)]
+            second = [lane + stride if not lane & stride else lanes + lane for lane in range(lanes)]
+            rows[number], rows[number | stride] = (
+                code.op(f"llvm.shufflevector {upper}, {lower} {order} : {form.packed_vector}")
+                for order in (first, second)
+            )
+        stride *= 2
+    return rows
+
+
+def arguments_of(table: str) -> list[tuple[str, str]]:
+    pointers = [(name, POINTER) for name in ("from", table, "steps")]
+    return [*pointers, ("k", "i64"), ("count", "i64"), ("run", "i1"), ("to", POINTER)]
+
+
+def store_packed(code: Code, form: Form, values: Name, address: Name) -> None:
+    code.store(values, address, form.packed_vector, BYTES[form.packed])
+
+
+def neighbours(code: Code, form: Form, kind: str, source: Name, step: Name, mask: Name) -> Name:
+    """Packed elements of step ``step`` of K of neighbours from ``source`` on, those of a mask."""
+    memory, lanes = stored_name(kind), form.lanes
+
+    def read(number: Name) -> Name:
+        place = code.at(source, code.load(code.at("%steps", number, "i64")), memory)
+        return load_masked(code, form, memory, place, mask)
+
+    if form.pairs:
+        first = code.mul(step, 2)
+        return paired(code, read(first), read(code.add(first, 1)), lanes)
+    return widened(code, form, kind, read(step), lanes)

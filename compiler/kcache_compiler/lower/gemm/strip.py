@@ -1,0 +1,109 @@
+"""Strips: a packed panel of A against a block of packed columns of B, tile by tile."""
+
+from __future__ import annotations
+
+from kcache_compiler.lower.gemm.micro_kernel import row_counts, tile_name
+from kcache_compiler.lower.loops.memory import stored_name
+from kcache_compiler.mlir.text_builder import Code, Name
+from kcache_compiler.schedule.gemm_tiles import BYTES, Form
+
+_POINTER = "!llvm.ptr"
+#: Bytes of a line of the caches.
+LINE = 64
+
+
+def strip(form: Form) -> str:
+    """``(rows, n, k, a, b, c, ldc, load, next, step)``: a packed panel of A against a block of packed B.
+
+    Meanwhile rows from ``next`` on, ``step`` bytes apart, are brought near: the next panel's elements.
+    """
+    numbers = [(name, "i64") for name in ("rows", "n", "k")]
+    pointers = [(name, _POINTER) for name in ("a", "b", "c")]
+    after = [("next", _POINTER), ("step", "i64")]
+    code = Code(f"{form.name}_strip", [*numbers, *pointers, ("ldc", "i64"), ("load", "i1"), *after])
+    spare = None if form.masked else code.stack(form.rows * form.columns, form.wide)
+    with code.loop(0, "%n", form.columns) as loop:
+        panel = code.at("%b", code.mul(loop.counter, form.steps), form.packed)
+        target = code.at("%c", loop.counter, form.wide)
+        there = code.min(code.sub("%n", loop.counter), form.columns)
+        _bring_near(code, form, loop.counter)
+        if spare is None:
+            _tiles(code, form, panel, target, "%ldc", there)
+        else:
+            whole = code.compare("eq", there, form.columns)
+            with code.when(whole):
+                _tiles(code, form, panel, target, "%ldc", there)
+            with code.otherwise():
+                with code.when("%load"):
+                    _copy(code, form, (target, "%ldc"), (spare, code.const(form.columns)), there)
+                _tiles(code, form, panel, spare, code.const(form.columns), there)
+                _copy(code, form, (spare, code.const(form.columns)), (target, "%ldc"), there)
+    return code.text()
+
+
+def first_strip(form: Form) -> str:
+    """``(n, k, a, b, c, ldc, load, next, step, from, steps)``: a full panel of A against B where it lies.
+
+    The ``n`` columns, whole tiles, are packed to ``b`` on the way, for the panels that follow.
+    """
+    pointers = [(name, _POINTER) for name in ("a", "b", "c")]
+    after = [("next", _POINTER), ("step", "i64"), ("from", _POINTER), ("steps", _POINTER)]
+    code = Code(
+        f"{form.name}_first", [("n", "i64"), ("k", "i64"), *pointers, ("ldc", "i64"), ("load", "i1"), *after]
+    )
+    with code.loop(0, "%n", form.columns) as loop:
+        _bring_near(code, form, loop.counter)
+        code.call(
+            tile_name(form, form.rows, packing=True),
+            *(("%k", "i64"), ("%a", _POINTER)),
+            *((code.at("%b", code.mul(loop.counter, form.steps), form.packed), _POINTER),),
+            *((code.const(form.columns), "i64"), (code.at("%c", loop.counter, form.wide), _POINTER)),
+            *(("%ldc", "i64"), (code.const(form.columns), "i64"), ("%load", "i1")),
+            *((code.at("%from", loop.counter, stored_name(form.b)), _POINTER), ("%steps", _POINTER)),
+        )
+    return code.text()
+
+
+def _bring_near(code: Code, form: Form, column: Name) -> None:
+    """Lines of the next panel's rows, others with each tile of columns."""
+    line = code.at("%next", code.mul(code.div(column, form.columns), LINE), "i8")
+    for row in range(form.rows):
+        code.prefetch(code.at(line, code.mul("%step", row), "i8"), level=2)
+
+
+def _copy(
+    code: Code, form: Form, source: tuple[Name, Name], target: tuple[Name, Name], columns: Name
+) -> None:
+    with code.loop(0, "%rows") as row, code.loop(0, columns) as column:
+        read, written = (
+            code.at(base, code.add(code.mul(row.counter, step), column.counter), form.wide)
+            for base, step in (source, target)
+        )
+        code.store(code.load(read, form.wide, BYTES[form.wide]), written, form.wide, BYTES[form.wide])
+
+
+def _tiles(code: Code, form: Form, panel: Name, target: Name, ldc: Name, there: Name) -> None:
+    """The tiles that make up the panel's rows: the full one, or one for each bit of their number."""
+    full, *parts = row_counts(form)
+
+    def call(rows: int, first: Name) -> None:
+        a = code.at("%a", code.mul(first, form.row_step), form.packed)
+        c = code.at(target, code.mul(first, ldc), form.wide)
+        code.call(
+            f"{form.name}_tile_{rows}",
+            ("%k", "i64"),
+            (a, _POINTER),
+            (panel, _POINTER),
+            (code.const(form.columns), "i64"),
+            (c, _POINTER),
+            (ldc, "i64"),
+            (there, "i64"),
+            ("%load", "i1"),
+        )
+
+    with code.when(code.compare("eq", "%rows", full)):
+        call(full, code.const(0))
+    with code.otherwise():
+        for rows in parts:
+            with code.when(code.compare("ne", code.bits("%rows", rows), 0)):
+                call(rows, code.bits("%rows", -2 * rows))

@@ -1,0 +1,245 @@
+"""Bodies of operations at several keys at once: vectors of LLVM, which become one register each.
+
+A body of fifty operations at sixteen keys is fifty operations of the kernel, not eight hundred: the time that
+MLIR and LLVM take follows their number. What has no vector form is computed for one key after another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from kcache_compiler.lower.attention.evaluate import Evaluator
+from kcache_compiler.lower.gpu.kernel import as_i64
+from kcache_compiler.lower.loops import memory
+from kcache_compiler.lower.loops.memory import i64
+from kcache_compiler.mlir import operations as mlir
+
+_VECTORS = frozenset(
+    f"arith.{name}"
+    for name in (
+        *("addf", "subf", "mulf", "divf", "negf", "maximumf", "minimumf", "maxnumf", "minnumf", "cmpf"),
+        *(
+            "addi",
+            "subi",
+            "muli",
+            "shli",
+            "shrsi",
+            "shrui",
+            "andi",
+            "ori",
+            "xori",
+            "cmpi",
+            "select",
+            "bitcast",
+        ),
+        *("maxsi", "minsi", "maxui", "minui", "extsi", "extui", "trunci", "extf", "truncf", "sitofp"),
+    )
+) | {"math.fma", "math.absf"}
+#: Casts of an index, which is an i64 here: to fewer bits, to more.
+_CASTS = {
+    "arith.index_cast": ("arith.trunci", "arith.extsi"),
+    "arith.index_castui": ("arith.trunci", "arith.extui"),
+}
+_ELEMENTS = ("f32", "f64", "i1", "i32", "i64")
+
+
+@dataclass
+class Several:
+    """One number for each key, as a vector, as scalars or both; made where it is first asked for."""
+
+    scalars: list[mlir.Value] = field(default_factory=list[mlir.Value])
+    vector: mlir.Value | None = None
+
+    @property
+    def element(self) -> mlir.Type:
+        return self.scalars[0].type if self.vector is None else self.vector.type.element_type
+
+    def each(self, count: int) -> list[mlir.Value]:
+        if not self.scalars:
+            self.scalars = [
+                mlir.value("llvm.extractelement", [self.vector, mlir.constant(lane)], self.element)
+                for lane in range(count)
+            ]
+        return self.scalars
+
+    def together(self) -> mlir.Value:
+        if self.vector is None:
+            kind = mlir.type_of(f"vector<{len(self.scalars)}x{self.element}>")
+            made = mlir.value("llvm.mlir.poison", (), kind)
+            for lane, number in enumerate(self.scalars):
+                made = mlir.value("llvm.insertelement", [made, number, mlir.constant(lane)], kind)
+            self.vector = made
+        return self.vector
+
+
+#: A number that is the same at all keys, or not.
+Number: TypeAlias = "mlir.Value | Several"
+#: Loops of an operation: where each stands.
+Places: TypeAlias = dict[int, Number]
+
+
+class Lanes:
+    """Evaluates at ``count`` keys what ``one`` evaluates at one of them."""
+
+    def __init__(self, one: Evaluator, count: int) -> None:
+        self.one, self.count = one, count
+        self.known: dict[Any, Several] = {}
+
+    def result(self, op: mlir.Op, places: Places, given: dict[int, Number]) -> Number:
+        """What the body of ``op`` yields; ``given`` has some of its arguments, by number."""
+        body = mlir.block_of(op)
+        operations = mlir.operations(body)
+        if any(mlir.has_regions(operation) for operation in operations):
+            return self._in_turn(op, places, given)
+        mapping = self._arguments(op, places, given)
+        for operation in operations:
+            if mlir.name_of(operation) == "linalg.yield":
+                return self._mapped(operation.operands[0], mapping)
+            mapping[operation.results[0]] = self._computed(operation, places, mapping)
+        raise AssertionError("a body without a yield")
+
+    def spread(self, number: Number) -> Several:
+        """One number for each key."""
+        return number if isinstance(number, Several) else Several(vector=self._vector(number))
+
+    def choose(self, conditions: Several, numbers: Several, other: mlir.Value) -> Several:
+        """At each key the number where the condition holds, else ``other``."""
+        vectors = [conditions.together(), numbers.together(), self._vector(other)]
+        return Several(vector=mlir.value("arith.select", vectors, vectors[1].type))
+
+    def _in_turn(self, op: mlir.Op, places: Places, given: dict[int, Number]) -> Several:
+        before, found = dict(self.one.known), list[mlir.Value]()
+        for lane in range(self.count):
+            self.one.known |= {buffer: self._at(number, lane) for buffer, number in self.known.items()}
+            place = {dim: self._at(number, lane) for dim, number in places.items()}
+            arguments = {number: self._at(value, lane) for number, value in given.items()}
+            found.append(self.one.result(op, place, arguments))
+        self.one.known = before
+        return Several(found)
+
+    def _at(self, number: Number, lane: int) -> mlir.Value:
+        return number.each(self.count)[lane] if isinstance(number, Several) else number
+
+    def _arguments(self, op: mlir.Op, places: Places, given: dict[int, Number]) -> dict[Any, Number]:
+        maps = [entry.value for entry in op.attributes["indexing_maps"]]
+        mapping: dict[Any, Number] = dict(self.one.scalars)
+        for number, argument in enumerate(mlir.block_of(op).arguments):
+            operand = op.operands[number]
+            if number in given:
+                mapping[argument] = given[number]
+            elif list(argument.uses) and mlir.is_memref(operand.type):
+                mapping[argument] = self._element(operand, list(maps[number].results), places)
+            elif list(argument.uses):
+                mapping[argument] = self._mapped(operand, mapping)
+        return mapping
+
+    def _element(self, buffer: mlir.Value, axes: list[Any], places: Places) -> Number:
+        """The element of ``buffer`` that its index expressions ``axes`` give."""
+        if buffer in self.known:
+            return self.known[buffer]
+        indices = [self._index(axis, places) for axis in axes]
+        if not any(isinstance(index, Several) for index in indices):
+            return self.one.element(buffer, axes, places)
+        if buffer in self.one.makers:
+            return self.result(self.one.makers[buffer], dict(enumerate(indices)), {})
+        return Several(
+            [
+                self.one.element(
+                    buffer, axes, {dim: self._at(number, lane) for dim, number in places.items()}
+                )
+                for lane in range(self.count)
+            ]
+        )
+
+    def _index(self, expression: Any, places: Places) -> Number:
+        dim = mlir.plain_dim(expression)
+        return mlir.constant(mlir.affine_parts(expression)[1]) if dim is None else places[dim]
+
+    def _mapped(self, operand: mlir.Value, mapping: dict[Any, Number]) -> Number:
+        if operand not in mapping:
+            owner: Any = mlir.defining(operand)
+            mapping[operand] = operand if owner is None else mlir.clone(owner).results[0]
+        found = mapping[operand]
+        return found if isinstance(found, Several) else as_i64(found) if _is_index(found) else found
+
+    def _computed(self, operation: mlir.Op, places: Places, mapping: dict[Any, Number]) -> Number:
+        name = mlir.name_of(operation)
+        if name == "linalg.index":
+            return places.get(mlir.int_of(operation.attributes["dim"]), mlir.constant(0))
+        if name == "arith.constant":
+            return mlir.clone(operation).results[0]
+        if name == "memref.load":
+            return self._loaded(
+                operation, [self._mapped(one, mapping) for one in list(operation.operands)[1:]]
+            )
+        operands = [self._mapped(operand, mapping) for operand in operation.operands]
+        if name in _CASTS:
+            return self._cast(name, operands[0], _plain(operation.results[0].type))
+        if not any(isinstance(operand, Several) for operand in operands):
+            return self._scalar(operation, operands)
+        kinds = [_plain(operation.results[0].type), *(_element(operand) for operand in operands)]
+        if name not in _VECTORS or any(str(kind) not in _ELEMENTS for kind in kinds):
+            lanes = range(self.count)
+            return Several(
+                [self._scalar(operation, [self._at(one, lane) for one in operands]) for lane in lanes]
+            )
+        vectors = [self._vector(operand) for operand in operands]
+        return Several(vector=_made(operation, vectors, self._kind(kinds[0])))
+
+    def _scalar(self, operation: mlir.Op, operands: list[mlir.Value]) -> mlir.Value:
+        return _made(operation, operands, _plain(operation.results[0].type))
+
+    def _loaded(self, load: mlir.Op, indices: list[Number]) -> Number:
+        pointer = self.one.views[load.operands[0]]
+
+        def at(lane: int) -> mlir.Value:
+            offset = mlir.constant(0)
+            for index, step in zip(indices, pointer.steps, strict=True):
+                offset = memory.plus(offset, memory.times(self._at(index, lane), step))
+            return memory.load(pointer, offset)
+
+        if not any(isinstance(index, Several) for index in indices):
+            return at(0)
+        return Several([at(lane) for lane in range(self.count)])
+
+    def _cast(self, name: str, number: Number, wanted: mlir.Type) -> Number:
+        bits = [int(str(kind)[1:]) for kind in (_element(number), wanted)]
+        if bits[0] == bits[1]:
+            return number
+        cast = _CASTS[name][bits[1] > bits[0]]
+        if not isinstance(number, Several):
+            return mlir.value(cast, [number], wanted)
+        return Several(vector=mlir.value(cast, [number.together()], self._kind(wanted)))
+
+    def _kind(self, element: mlir.Type) -> mlir.Type:
+        return mlir.type_of(f"vector<{self.count}x{element}>")
+
+    def _vector(self, number: Number) -> mlir.Value:
+        if isinstance(number, Several):
+            return number.together()
+        kind = self._kind(number.type)
+        literal = mlir.splat(number, kind)
+        if literal is not None:
+            return literal
+        nothing = mlir.value("llvm.mlir.poison", (), kind)
+        first = mlir.value("llvm.insertelement", [nothing, number, mlir.constant(0)], kind)
+        mask = mlir.attribute("array<i32: " + ", ".join(["0"] * self.count) + ">")
+        return mlir.value("llvm.shufflevector", [first, first], kind, mask=mask)
+
+
+def _element(number: Number) -> mlir.Type:
+    return number.element if isinstance(number, Several) else number.type
+
+
+def _is_index(number: mlir.Value) -> bool:
+    return str(number.type) == "index"
+
+
+def _plain(kind: mlir.Type) -> mlir.Type:
+    return i64() if str(kind) == "index" else kind
+
+
+def _made(operation: mlir.Op, operands: list[mlir.Value], kind: mlir.Type) -> mlir.Value:
+    """The same operation on other operands."""
+    return mlir.create(mlir.name_of(operation), operands, [kind], mlir.attributes_of(operation)).results[0]

@@ -1,0 +1,331 @@
+"""A kernel while it is written: its parameters, and what it knows before its first loop.
+
+What all threads need is computed at the start of the function, before an anchor; the body follows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from kcache_compiler.errors import CompileFailed, UnsupportedOp
+from kcache_compiler.llvm.gpu_targets import MAX_PARAMETERS
+from kcache_compiler.llvm.target import Device
+from kcache_compiler.lower.cpu.buffer_addresses import address_of
+from kcache_compiler.lower.gpu.intrinsics import special
+from kcache_compiler.lower.gpu.tile_sizes import Sizes, sizes_for
+from kcache_compiler.lower.loops import memory
+from kcache_compiler.lower.loops.buffer_shapes import Shapes
+from kcache_compiler.lower.loops.memory import Pointer, i64, pointer_type
+from kcache_compiler.lower.sort_scatter.loop_builder import compare, when
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.stage import Unit
+from kcache_compiler.shapes.formula import Formula, apply, symbols_in, text
+
+_SAME_PLACE = ("memref.cast", "memref.collapse_shape", "memref.expand_shape", "memref.transpose")
+
+
+#: Writes what a thread does of the point with a number, given as i64 and, where that is known to do, as i32.
+Point: TypeAlias = Callable[[mlir.Value, mlir.Value | None], None]
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a kernel is launched: blocks, threads of a block, bytes of dynamic shared memory; what it is."""
+
+    grid: tuple[Formula, Formula, Formula]
+    block: tuple[int, int, int]
+    shared: Formula = 0
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Program:
+    """The function that launches are taken from; ``offsets`` place its allocations in the workspace."""
+
+    unit: Unit
+    main: mlir.Op
+    shapes: Shapes
+    offsets: dict[Any, Formula]
+
+    @property
+    def sizes(self) -> Sizes:
+        """How much of the GPU its kernels take."""
+        target = self.unit.target
+        if not isinstance(target, Device):
+            raise CompileFailed("launches", f"{target.name} is not a GPU")
+        return sizes_for(target.gpu, self.unit.options.schedule)
+
+    @property
+    def extents(self) -> dict[int, Formula]:
+        """Arguments of ``main`` that no caller passes, by position."""
+        return dict(enumerate(self.unit.extents, len(self.unit.inputs) + len(self.unit.constants)))
+
+    def position(self, root: mlir.Value) -> int:
+        return list(mlir.block_of(self.main).arguments).index(root)
+
+
+class Kernel:
+    """The function ``name`` at the end of the module; ``written`` are roots of buffers that it writes.
+
+    Through those that are ``exchanged`` threads see what others wrote, after a barrier: LLVM must not think
+    that a thread has them for itself.
+    """
+
+    def __init__(self, program: Program, name: str, written: set[Any], exchanged: set[Any]) -> None:
+        self.program = program
+        self.name = name
+        self.shapes = program.shapes
+        self.sizes = program.sizes
+        self.params: list[str] = []
+        self._written = written
+        self._exchanged = exchanged
+        self._attributes: list[str] = []
+        self._symbols: dict[Formula, mlir.Value] = {}
+        self._roots: dict[Any, mlir.Value] = {}
+        self._scalars: dict[Any, mlir.Value] = {}
+        self.function = mlir.create(
+            "func.func",
+            attributes={
+                "sym_name": mlir.string_attr(name),
+                "function_type": mlir.type_attr(mlir.function_type([], [])),
+            },
+            regions=1,
+            at=mlir.at_end(program.unit.module.body),
+        )
+        self.entry = mlir.new_block(self.function, 0, [])
+        with mlir.at_end(self.entry):
+            self._anchor = mlir.defining(mlir.constant(0))
+
+    def before(self) -> Any:
+        """The insertion point of what all of the body may use."""
+        return mlir.before(self._anchor)
+
+    def body(self) -> Any:
+        """The insertion point at the end of what is written."""
+        return mlir.at_end(self.entry)
+
+    def here(self) -> Any:
+        """The insertion point of what the next loops use."""
+        return self.before()
+
+    def finish(self) -> None:
+        """Close the function once its parameters are known. Raises ``UnsupportedOp`` for too many."""
+        if len(self.params) > MAX_PARAMETERS:
+            raise UnsupportedOp(
+                "func.func",
+                f"a launch takes {len(self.params)} buffers and sizes, and a GPU passes {MAX_PARAMETERS}; "
+                "compile it for a CPU target",
+            )
+        with self.body():
+            mlir.create("func.return", [])
+        kinds = [argument.type for argument in self.entry.arguments]
+        self.function.attributes["function_type"] = mlir.type_attr(mlir.function_type(kinds, []))
+        self.function.attributes["arg_attrs"] = mlir.attribute("[" + ", ".join(self._attributes) + "]")
+
+    def add_global(self, text: str) -> None:
+        """A variable of the module, as text."""
+        mlir.splice(self.program.unit.module, text)
+
+    def _parameter(self, kind: mlir.Type, param: str, attributes: str = "{}") -> mlir.Value:
+        self.params.append(param)
+        self._attributes.append(attributes)
+        return self.entry.add_argument(kind, mlir.unknown_location())
+
+    def value(self, formula: Formula) -> mlir.Value:
+        """The i64 of a formula."""
+        for name in sorted(symbols_in(formula)):
+            if name not in self._symbols:
+                self._symbols[name] = self._parameter(i64(), f"i64:{name}")
+        with self.before():
+            return memory.emit_formula(formula, None, self._symbols)
+
+    def workspace(self, offset: Formula, written: bool) -> mlir.Value:
+        """A place in the workspace that no buffer has, for this kernel to write or to read."""
+        marks = "{llvm.noalias}" if written else "{llvm.noalias, llvm.readonly}"
+        return self._parameter(pointer_type(), f"workspace:{text(offset)}", marks)
+
+    def pointer(self, buffer: mlir.Value) -> Pointer:
+        """A buffer with its strides."""
+        with self.here():
+            base = self._base(buffer)
+            steps = [self.value(stride) for stride in self.shapes.strides(buffer)]
+            return Pointer(base, buffer.type.element_type, steps)
+
+    def _base(self, buffer: mlir.Value) -> mlir.Value:
+        owner = mlir.defining(buffer)
+        name = "" if owner is None else mlir.name_of(owner)
+        if owner is not None and name in _SAME_PLACE:
+            return self._base(owner.operands[0])
+        if owner is not None and name == "memref.subview":
+            source = owner.operands[0]
+            base = self._base(source)
+            offset = mlir.constant(0)
+            strides = [self.value(stride) for stride in self.shapes.strides(source)]
+            for start, stride in zip(self._offsets(owner), strides, strict=True):
+                offset = memory.plus(offset, memory.times(start, stride))
+            return memory.advance(base, memory.stored_type(buffer.type.element_type), offset)
+        if buffer not in self._roots:
+            with self.before():
+                self._roots[buffer] = self._root(buffer, owner, name)
+        return self._roots[buffer]
+
+    def _root(self, root: mlir.Value, owner: mlir.Op | None, name: str) -> mlir.Value:
+        marks = "{llvm.noalias, llvm.readonly}"
+        if root in self._written:
+            marks = "{}" if root in self._exchanged else "{llvm.noalias}"
+        if owner is None and mlir.block_owner(root) == self.program.main:
+            position = self.program.position(root)
+            if position in self.program.extents:
+                slot = memory.stack(8)
+                mlir.create("llvm.store", [self.value(self.program.extents[position]), slot])
+                return slot
+            given = position - sum(extent < position for extent in self.program.extents)
+            return self._parameter(pointer_type(), f"buffer:{given}", marks)
+        if name == "memref.alloc":
+            return self._allocated(self.program.offsets[owner], marks)
+        if name == "memref.get_global":
+            return address_of(mlir.clone(owner).results[0])
+        where = "" if owner is None else mlir.location_of(owner)
+        raise UnsupportedOp(name or "block argument", "a buffer of control flow, on a GPU", where)
+
+    def _allocated(self, offset: Formula, marks: str) -> mlir.Value:
+        """A buffer in the workspace."""
+        return self._parameter(pointer_type(), f"workspace:{text(offset)}", marks)
+
+    def _offsets(self, owner: mlir.Op) -> list[mlir.Value]:
+        """The offsets of a subview as i64."""
+        _, dynamic, *_ = list(owner.attributes["operandSegmentSizes"])
+        given = iter(list(owner.operands)[1 : 1 + int(dynamic)])
+        found: list[mlir.Value] = []
+        for offset in owner.attributes["static_offsets"]:
+            if int(offset) >= 0:
+                found.append(self.value(self.shapes.codes(int(offset))))
+            else:
+                found.append(as_i64(self.scalar(next(given))))
+        return found
+
+    def scalar(self, number: mlir.Value) -> mlir.Value:
+        """A number that ``main`` computes, computed here again."""
+        if number not in self._scalars:
+            with self.here():
+                self._scalars[number] = self._computed(number)
+        return self._scalars[number]
+
+    def _computed(self, number: mlir.Value) -> mlir.Value:
+        if number in self.shapes.numbers:
+            return _as_type(self.value(self.shapes.numbers[number]), number.type)
+        owner = mlir.defining(number)
+        name = "block argument" if owner is None else mlir.name_of(owner)
+        if owner is not None and name == "memref.dim":
+            return _as_type(self.value(self.shapes.formula(number)), number.type)
+        if owner is not None and name == "memref.load":
+            pointer = self.pointer(owner.operands[0])
+            indices = [as_i64(self.scalar(one)) for one in list(owner.operands)[1:]]
+            return memory.load(pointer, element_offset(pointer, indices))
+        if owner is None or not name.startswith(("arith.", "math.", "complex.")):
+            where = "" if owner is None else mlir.location_of(owner)
+            raise UnsupportedOp(name, "a number of control flow, on a GPU", where)
+        operands = [self.scalar(one) for one in owner.operands]
+        copy = mlir.clone(owner)
+        for place, operand in enumerate(operands):
+            copy.operands[place] = operand
+        return copy.results[0]
+
+    def deal(self, count: Formula, threads: int, point: Point) -> Form:
+        """Write ``point`` for a thread of each number below ``count``, in blocks of so many."""
+        limit = self.value(count)
+        short, number = thread_number(threads)
+        narrow = short if isinstance(count, int) and count < 2**31 - threads else None
+        when(compare("lt", number, limit), lambda: point(number, narrow))
+        return Form((apply("ceildiv", count, threads), 1, 1), (threads, 1, 1))
+
+
+def element_offset(pointer: Pointer, indices: list[mlir.Value]) -> mlir.Value:
+    """Where the element at ``indices`` lies."""
+    offset = mlir.constant(0)
+    for index, step in zip(indices, pointer.steps, strict=True):
+        offset = memory.plus(offset, memory.times(index, step))
+    return offset
+
+
+def as_i64(number: mlir.Value) -> mlir.Value:
+    """An index as i64."""
+    return _as_type(number, i64())
+
+
+def _as_type(number: mlir.Value, kind: mlir.Type) -> mlir.Value:
+    if number.type == kind:
+        return number
+    if "index" in (str(kind), str(number.type)):
+        return mlir.value("arith.index_cast", [number], kind)
+    return mlir.value("arith.trunci", [number], kind)
+
+
+def loads_behind(number: mlir.Value) -> list[mlir.Op]:
+    """The reads of memory that a number of ``main`` is made of."""
+    owner = mlir.defining(number)
+    if owner is None:
+        return []
+    found = [owner] if mlir.name_of(owner) == "memref.load" else []
+    for operand in owner.operands:
+        if not mlir.is_memref(operand.type):
+            found += loads_behind(operand)
+    return found
+
+
+def as_written() -> dict[str, Any]:
+    """Attributes of a loop that neither LLVM nor ptxas unrolls: a turn is long, and has work enough."""
+    return {"loop_annotation": mlir.attribute("#llvm.loop_annotation<unroll = <disable = true>>")}
+
+
+def thread_number(threads: int, item: int = 0, items: int = 1) -> tuple[mlir.Value, mlir.Value]:
+    """The number of this thread in a grid of blocks of so many threads, as i32 and as i64; of a thread that
+    has several ``items`` the number of one, a block apart from the next.
+
+    The first wraps around where the second does not fit.
+    """
+    block, thread = special("ctaid.x"), special("tid.x")
+    short = _i32("addi", _i32("muli", block, mlir.constant(threads * items, "i32")), thread)
+    block, thread = (mlir.value("arith.extui", [one], i64()) for one in (block, thread))
+    wide = memory.plus(memory.times(block, mlir.constant(threads * items)), thread)
+    if item:
+        short = _i32("addi", short, mlir.constant(threads * item, "i32"))
+        wide = memory.plus(wide, mlir.constant(threads * item))
+    return short, wide
+
+
+def _i32(name: str, a: mlir.Value, b: mlir.Value) -> mlir.Value:
+    return mlir.value(f"arith.{name}", [a, b], mlir.type_of("i32"))
+
+
+def split(
+    number: mlir.Value, short: mlir.Value | None, sizes: list[Formula], value: Callable[[Formula], mlir.Value]
+) -> list[mlir.Value]:
+    """Counters of axes of ``sizes`` from the number of a point, the last axis fastest.
+
+    With ``short``, the same number as i32, for sizes whose product is a known i32: division is then cheap.
+    """
+    counters: list[mlir.Value] = []
+    rest, kind = (number, "i64") if short is None else (short, "i32")
+    for place in range(len(sizes) - 1, -1, -1):
+        if place == 0:
+            counters.insert(0, rest)
+            break
+        size = sizes[place]
+        known = short is not None and isinstance(size, int)
+        divisor = mlir.constant(size, kind) if known and isinstance(size, int) else value(size)
+        counters.insert(0, mlir.value("arith.remui", [rest, divisor], rest.type))
+        rest = mlir.value("arith.divui", [rest, divisor], rest.type)
+    return [one if str(one.type) == "i64" else mlir.value("arith.extui", [one], i64()) for one in counters]
+
+
+def begins_anywhere(buffer: mlir.Value) -> bool:
+    """The buffer is, or may be, a part of another that does not begin with it."""
+    owner = mlir.defining(buffer)
+    while owner is not None and mlir.name_of(owner) in memory.VIEWS:
+        if mlir.name_of(owner) == "memref.subview":
+            return True
+        owner = mlir.defining(owner.operands[0])
+    return owner is not None and mlir.name_of(owner) == "memref.get_global"

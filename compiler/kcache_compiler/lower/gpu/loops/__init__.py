@@ -1,0 +1,1 @@
+"""GPU kernels of loop nests: elementwise, rows, transposes, while loops."""

@@ -1,0 +1,61 @@
+"""The universal form: a thread for each point of the parallel axes, all else in the thread, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kcache_compiler.lower.gpu.kernel import Form, Kernel, Point, split
+from kcache_compiler.lower.loops.elements import Code, Registers
+from kcache_compiler.lower.loops.group_body import Writer
+from kcache_compiler.lower.loops.memory import Pointer
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.schedule.loop_nest import Access
+from kcache_compiler.schedule.loops import Fused
+from kcache_compiler.shapes.formula import Formula, product
+
+
+class PointWriter(Writer):
+    """Writes all loops inside the ``shared`` axes, for one point of these."""
+
+    asks = False
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        fused: Fused,
+        codes: Mapping[int, Code],
+        pointers: Mapping[int, Pointer],
+        views: dict[Any, Pointer],
+        scalars: Mapping[Any, mlir.Value],
+    ) -> None:
+        self.kernel = kernel
+        super().__init__(fused, codes, pointers, views, scalars, None, (None, None))
+
+    def _value(self, formula: Formula) -> mlir.Value:
+        return self.kernel.value(formula)
+
+    def start(self, access: Access) -> Pointer:
+        """The first element that an access may touch."""
+        return self._start(access)
+
+    def point(self, counters: list[mlir.Value], known: Registers | None = None) -> None:
+        """The segments of the group at ``counters`` of the shared axes, with elements that are known."""
+        registers: Registers = dict(known or {})
+        for segment in self.fused.segments:
+            self._segment(segment, counters, registers)
+
+    def numbered(self, sizes: list[Formula]) -> Point:
+        """The same by the number of the point, where the shared axes have ``sizes``."""
+        return lambda number, narrow: self.point(split(number, narrow, sizes, self.kernel.value))
+
+
+def write_points(writer: PointWriter) -> Form:
+    """The body of the kernel at the current point."""
+    kernel, fused = writer.kernel, writer.fused
+    sizes = [axis.size for axis in fused.statements[0].nest.axes[: fused.shared]]
+    points = product(sizes)
+    if points == 1:
+        writer.point([mlir.constant(0)] * fused.shared)
+        return Form((1, 1, 1), (1, 1, 1))
+    return kernel.deal(points, kernel.sizes.choices.threads, writer.numbered(sizes))

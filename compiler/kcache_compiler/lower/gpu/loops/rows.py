@@ -1,0 +1,410 @@
+"""Rows: a block, or a warp, for each iteration of the axes that the nests of a group share.
+
+Softmax, norms, losses, sums: the threads of a row share the loops inside it. Elements are dealt out in turn,
+so that neighbours read neighbours; partial sums meet by shuffles, those of several warps through shared
+memory, and every thread has the result. Buffers of one row lie in shared memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from kcache_compiler.lower.gpu.intrinsics import barrier, special, warp_barrier
+from kcache_compiler.lower.gpu.kernel import Form, Kernel, split
+from kcache_compiler.lower.gpu.loops.barriers import Kept, Touch, Touches
+from kcache_compiler.lower.gpu.loops.combine_partials import Combiner, across_lanes, combiners_of
+from kcache_compiler.lower.gpu.loops.vectorized_accesses import Lanes, LaneWriter
+from kcache_compiler.lower.gpu.shared_memory import ALIGNMENT, shared_memory
+from kcache_compiler.lower.loops import memory
+from kcache_compiler.lower.loops.elements import Code, Registers, element_of, forget
+from kcache_compiler.lower.loops.launch import captured_by
+from kcache_compiler.lower.loops.memory import Pointer, i64
+from kcache_compiler.lower.loops.segment import Loops, Slot, carry, slots_of
+from kcache_compiler.lower.sort_scatter.loop_builder import compare, either, when
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.schedule.choices import GpuChoices
+from kcache_compiler.schedule.loop_nest import Access
+from kcache_compiler.schedule.loops import Fused, Statement
+from kcache_compiler.shapes.formula import Formula, apply, product
+
+WARP = 32
+#: Elements of a row up to which a warp takes it, and rows of a block then.
+SHORT, ROWS = 512, 4
+#: Threads of a row that a block takes, by its length; at most, or for the only row.
+BLOCK, LONG_BLOCK, WHOLE = 256, 512, 1024
+_LONG, _LONGEST = 8192, 16384
+#: Operations of all elements that a thread has in a segment up to which these are written one after another:
+#: what is read, or computed, in one segment is then in registers for the next.
+STRAIGHT = 800
+
+Combiners = dict[tuple[int, int], Combiner]
+
+
+#: Sizes of the axes that are dealt out, and how many elements along the last go together.
+Dealt: TypeAlias = tuple[list[Formula], Lanes | None]
+#: One element: its counters inside the row, and values that are carried.
+Body: TypeAlias = Callable[[list[mlir.Value], dict[Slot, mlir.Value]], dict[Slot, mlir.Value]]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The plan: threads of a row, rows of a block, and how the reductions of each segment combine."""
+
+    threads: int
+    rows: int
+    combiners: tuple[Combiners, ...]
+
+
+def plan_rows(fused: Fused, codes: Mapping[int, Code], choices: GpuChoices) -> Rows | None:
+    """The plan of a group whose rows are worth several threads; None for others."""
+    found: list[Combiners] = []
+    for segment in fused.segments:
+        combiners = _combiners(segment, fused.shared, codes)
+        if combiners is None:
+            return None
+        found.append(combiners)
+    inner = [_inner(segment, fused.shared) for segment in fused.segments]
+    if len(inner) == 1 and not _along_memory(fused):
+        return None
+    longest = max((size for size in inner if isinstance(size, int)), default=0)
+    if len(fused.segments) == 1 and isinstance(inner[0], int) and inner[0] < WARP:
+        return None
+    points = product([axis.size for axis in fused.statements[0].nest.axes[: fused.shared]])
+    known = all(isinstance(size, int) for size in inner)
+    if points == 1:
+        threads = WHOLE
+    elif known and longest <= SHORT:
+        threads = WARP
+    else:
+        threads = BLOCK if longest < _LONG else LONG_BLOCK if longest < _LONGEST else WHOLE
+        if known and longest <= 2 * SHORT:
+            threads = BLOCK // 2
+    threads = choices.row_threads or threads
+    rows = 1 if threads != WARP or points == 1 else choices.rows or ROWS
+    fits = rows * sum(size for _, size in fused.rows) <= 32768
+    return Rows(threads, rows if fits else 1, tuple(found))
+
+
+def _inner(segment: tuple[Statement, ...], shared: int) -> Formula:
+    return product([axis.size for axis in segment[0].nest.axes[shared:]])
+
+
+def _along_memory(fused: Fused) -> bool:
+    """Some read runs along memory inside the row."""
+    return any(
+        not access.written and access.strides[fused.shared :] and access.strides[-1] == 1
+        for statement in fused.statements
+        for access in statement.nest.accesses
+    )
+
+
+def _combiners(segment: tuple[Statement, ...], shared: int, codes: Mapping[int, Code]) -> Combiners | None:
+    """How the accumulators of a segment that only reduces combine; None where threads cannot share it."""
+    nests = [one.nest for one in segment]
+    depth = len(nests[0].axes)
+    if any(all(nest.axes[p].parallel for nest in nests) for p in range(shared, depth)):
+        return {}
+    found: Combiners = {}
+    for number, statement in enumerate(segment):
+        slots = [slot for slot in slots_of(segment, shared) if slot.statement == number]
+        if all(axis.parallel for axis in statement.nest.axes[shared:]):
+            continue
+        combiners = combiners_of(codes[statement.number])
+        if combiners is None or any(slot.level != shared for slot in slots):
+            return None
+        found |= {(number, slot.access): one for slot, one in zip(slots, combiners, strict=True)}
+    return found
+
+
+class RowWriter(LaneWriter):
+    """Writes the segments of one row for the thread ``lane`` of those that share it."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        fused: Fused,
+        codes: Mapping[int, Code],
+        pointers: Mapping[int, Pointer],
+        views: dict[Any, Pointer],
+        scalars: Mapping[Any, mlir.Value],
+        moved: Collection[int],
+        plan: Rows,
+        roots: Mapping[int, Any],
+    ) -> None:
+        super().__init__(kernel, fused, codes, pointers, views, scalars, moved)
+        self.plan, self.roots = plan, roots
+        self.touches = Touches(warp_barrier if plan.threads == WARP else barrier)
+        #: Places of the axes that are dealt out, and how: which thread has which element.
+        self._dealt: list[int] = []
+        self._way: Any = None
+        self._weight = 0
+        #: While chunks are written one after another, which of them; what is known of their elements.
+        self._turn: int | None = None
+        self._kept = Kept()
+        written = {
+            roots[one.buffer] for each in fused.statements for one in each.nest.accesses if one.written
+        }
+        self.constant = {number for number, root in roots.items() if root not in written}
+        self._alone = False
+        self._slots = 0
+
+    def row(self, counters: list[mlir.Value], thread: mlir.Value) -> None:
+        """All segments at ``counters`` of the shared axes."""
+        self.thread, self.outer = thread, counters
+        registers: Registers = {}
+        for number, segment in enumerate(self.fused.segments):
+            if number:
+                self.touches.perhaps()
+            for captured in [one for statement in segment for one in self._captured(statement.number)]:
+                self.touches.note(captured)
+                self._kept.read(captured.root)
+            self._row_segment(number, segment, counters, registers)
+        self.touches.settle()
+        self._kept.forget({self.roots[buffer] for buffer, _ in self.fused.rows})
+
+    def _captured(self, number: int) -> list[Touch]:
+        """Buffers that a body reads where it likes."""
+        code = self.codes[number]
+        captured = captured_by(code.generic, code.numbers)
+        return [Touch(memory.root_of(one), written=False) for one in captured if mlir.is_memref(one.type)]
+
+    def _touch(self, access: Access, written: bool) -> Touch:
+        shared = self.fused.shared
+        others = [p for p in range(shared, len(access.strides)) if p not in self._dealt]
+        if self._way is None or others:
+            return Touch(self.roots[access.buffer], written)
+        base = self.pointers[access.buffer].base
+        strides = (access.strides[:shared], tuple(access.strides[p] for p in self._dealt))
+        return Touch(self.roots[access.buffer], written, (self._way, base, access.offset, strides))
+
+    def read(self, access: Access, counters: list[mlir.Value], registers: Registers) -> mlir.Value:
+        """An element, out of memory where no register has it."""
+        if registers.get(element_of(access)) is None and access.buffer not in self.fused.unstored:
+            touch = self._touch(access, written=False)
+            kept = self._kept.value(self._here(touch))
+            if kept is not None:
+                return kept
+            self._kept.read(touch.root)
+            self.touches.note(touch)
+        return super().read(access, counters, registers)
+
+    def _here(self, touch: Touch) -> Any:
+        """The element of this lane, by what it is in every segment; None where that is not known."""
+        if self._turn is None or self.group is None or touch.way is None:
+            return None
+        return touch.root, touch.way, self._turn, self.group.lane
+
+    def stored(self, access: Access, store: mlir.Op) -> None:
+        """A chunk was written, which takes away what was there unread."""
+        touch = self._touch(access, written=True)
+        if self._turn is not None and touch.way is not None:
+            self._kept.stored(touch.root, (touch.way, self._turn), store)
+
+    def _row_segment(
+        self, number: int, segment: tuple[Statement, ...], counters: list[mlir.Value], registers: Registers
+    ) -> None:
+        shared, axes = self.fused.shared, segment[0].nest.axes
+        loops = Loops(self, segment, slots_of(segment, shared))
+        parallel = [p for p in range(shared, len(axes)) if all(one.nest.axes[p].parallel for one in segment)]
+        if len(axes) == shared:
+            self._alone = True
+            loops.bodies(counters, registers, {})
+            self._alone = False
+            return
+        self._weight = sum(len(mlir.operations(self.codes[one.number].body)) for one in segment)
+        dealt = self._dealt = parallel or list(range(shared, len(axes)))
+        combiners = self.plan.combiners[number]
+        sizes = [axes[p].size for p in dealt]
+        lanes = self.lanes(segment, whole=False) if len(axes) - 1 == dealt[-1] else None
+        if parallel or not combiners:
+            self._spread(loops, counters, registers, (sizes, lanes))
+        else:
+            self._reduce(loops, combiners, counters, registers, (sizes, lanes))
+
+    def _deal(self, dealt: Dealt, values: dict[Slot, mlir.Value], body: Body) -> dict[Slot, mlir.Value]:
+        """All elements that are this thread's: every so many-th from its own on, several at once if so."""
+        sizes, lanes = dealt
+        if lanes is None:
+            return self._each(sizes, values, body)
+        fits = self.fits(lanes)
+        if fits is None:
+            return self._chunks(sizes, lanes, values, body)
+        branches = (
+            lambda: _raw(self._chunks(sizes, lanes, values, body)),
+            lambda: _raw(self._each(sizes, values, body)),
+        )
+        kinds = [value.type for value in values.values()]
+        chosen = either(fits, [one.type for one in _raw(values)], *branches)
+        final = [memory.from_carried(raw, kind) for raw, kind in zip(chosen, kinds, strict=True)]
+        return dict(zip(values, final, strict=True))
+
+    def _each(
+        self, sizes: list[Formula], values: dict[Slot, mlir.Value], body: Body
+    ) -> dict[Slot, mlir.Value]:
+        def step(at: mlir.Value, inside: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
+            return body(split(at, None, sizes, self.kernel.value), inside)
+
+        self._way = ("each", *sizes)
+        found = carry((self.thread, self.kernel.value(product(sizes))), self.plan.threads, values, step)
+        self._way = None
+        return found
+
+    def _chunks(
+        self, sizes: list[Formula], lanes: Lanes, values: dict[Slot, mlir.Value], body: Body
+    ) -> dict[Slot, mlir.Value]:
+        count = lanes.count
+        fewer: list[Formula] = [*sizes[:-1], apply("ceildiv", sizes[-1], count)]
+
+        def step(at: mlir.Value, inside: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
+            found = split(at, None, fewer, self.kernel.value)
+            found[-1] = memory.times(found[-1], mlir.constant(count))
+
+            def lane(counters: list[mlir.Value]) -> None:
+                nonlocal inside
+                inside = body(counters[-len(found) :], inside)
+
+            self.together([*self.outer, *found], count, lane)
+            return inside
+
+        self._way = (count, *sizes)
+        turns = self._turns(product(fewer))
+        if turns > 0 and lanes.certain and turns * count * self._weight <= STRAIGHT:
+            for self._turn in range(turns):
+                values = step(memory.plus(self.thread, mlir.constant(self._turn * self.plan.threads)), values)
+            self._way = self._turn = None
+            return values
+        carried = carry((self.thread, self.kernel.value(product(fewer))), self.plan.threads, values, step)
+        self._way = None
+        return carried
+
+    def _turns(self, chunks: Formula) -> int:
+        """How many chunks each thread of the row has; 0 where that is not the same for all."""
+        even = isinstance(chunks, int) and chunks % self.plan.threads == 0
+        return chunks // self.plan.threads if isinstance(chunks, int) and even else 0
+
+    def _spread(self, loops: Loops, counters: list[mlir.Value], registers: Registers, dealt: Dealt) -> None:
+        def body(inner: list[mlir.Value], none: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
+            here = [*counters, *inner]
+            loops.run(len(here), here, dict(registers), {})
+            return none
+
+        self._deal(dealt, {}, body)
+        forget(registers, {loops.access(slot).buffer for slot in loops.slots})
+
+    def _reduce(
+        self,
+        loops: Loops,
+        combiners: Combiners,
+        counters: list[mlir.Value],
+        registers: Registers,
+        dealt: Dealt,
+    ) -> None:
+        slots = {
+            slot: combiners[key]
+            for slot in loops.slots
+            if (key := (slot.statement, slot.access)) in combiners
+        }
+        starts = {slot: self.read(loops.access(slot), counters, registers) for slot in slots}
+        forget(registers, {loops.access(slot).buffer for slot in loops.slots})
+
+        def body(inner: list[mlir.Value], partial: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
+            return loops.bodies([*counters, *inner], dict(registers), partial)
+
+        partial = self._deal(dealt, {slot: one.neutral() for slot, one in slots.items()}, body)
+        totals = {slot: across_lanes(one, partial[slot]) for slot, one in slots.items()}
+        if self.plan.threads > WARP:
+            totals = self._across_warps(slots, totals)
+        self._alone = True
+        for slot, one in slots.items():
+            total = one.apply(starts[slot], totals[slot])
+            self.write_back(loops.access(slot), counters, registers, total)
+        self._alone = False
+
+    def _across_warps(
+        self, slots: dict[Slot, Combiner], totals: dict[Slot, mlir.Value]
+    ) -> dict[Slot, mlir.Value]:
+        """Through shared memory, a place of its own for each reduction of the kernel."""
+        warps = self.plan.threads // WARP
+        places: dict[Slot, Pointer] = {}
+        warp = mlir.value("arith.shrui", [self.thread, mlir.constant(5)], i64())
+        lane = mlir.value("arith.andi", [self.thread, mlir.constant(WARP - 1)], i64())
+        for slot, one in slots.items():
+            width = memory.element_bytes(one.kind)
+            name = f"{self.kernel.name}_partial_{self._slots}"
+            self._slots += 1
+            places[slot] = Pointer(shared_memory(self.kernel, name, warps * width), one.kind, [])
+
+        def leave() -> None:
+            for slot, place in places.items():
+                memory.store(place, warp, totals[slot])
+
+        when(compare("eq", lane, mlir.constant(0)), leave)
+        barrier()
+        self.touches.passed()
+        found: dict[Slot, mlir.Value] = {}
+        for slot, place in places.items():
+            found[slot] = memory.load(place, mlir.constant(0))
+            for number in range(1, warps):
+                found[slot] = slots[slot].apply(found[slot], memory.load(place, mlir.constant(number)))
+        return found
+
+    def write_back(
+        self, access: Access, counters: list[mlir.Value], registers: Registers, value: mlir.Value
+    ) -> None:
+        """Values that all threads have are stored by the first of them, once all have read."""
+        if not self._alone:
+            if access.buffer not in self.fused.unstored:
+                touch = self._touch(access, written=True)
+                self.touches.note(touch)
+                self._kept.write(touch.root, self._here(touch), value)
+            super().write_back(access, counters, registers, value)
+            return
+        forget(registers, {access.buffer})
+        registers[element_of(access)] = value
+        if access.buffer in self.fused.unstored:
+            return
+        self._kept.write(self.roots[access.buffer], None, value)
+        self.touches.ready(Touch(self.roots[access.buffer], written=True, way="first"))
+        store = (self._start(access), self._offset(access, counters), value)
+        when(compare("eq", self.thread, mlir.constant(0)), lambda: memory.store(*store))
+
+
+def write_rows(writer: RowWriter) -> Form:
+    """The body of the kernel at the current point."""
+    kernel, fused, plan = writer.kernel, writer.fused, writer.plan
+    sizes = [axis.size for axis in fused.statements[0].nest.axes[: fused.shared]]
+    points = product(sizes)
+    block, thread = (mlir.value("arith.extui", [special(name)], i64()) for name in ("ctaid.x", "tid.x"))
+    if plan.rows == 1:
+        writer.row(split(block, None, sizes, kernel.value), thread)
+        return Form((points, 1, 1), (plan.threads, 1, 1))
+    row = mlir.value("arith.shrui", [thread, mlir.constant(5)], i64())
+    lane = mlir.value("arith.andi", [thread, mlir.constant(WARP - 1)], i64())
+    number = memory.plus(memory.times(block, mlir.constant(plan.rows)), row)
+    limit = kernel.value(points)
+    when(
+        compare("lt", number, limit),
+        lambda: writer.row(split(number, None, sizes, kernel.value), lane),
+    )
+    return Form((apply("ceildiv", points, plan.rows), 1, 1), (plan.threads * plan.rows, 1, 1))
+
+
+def _raw(values: dict[Slot, mlir.Value]) -> list[mlir.Value]:
+    """Values as branches and loops carry them."""
+    return [memory.to_carried(value) for value in values.values()]
+
+
+def row_memory(kernel: Kernel, rows: Rows | None, number: int, size: int) -> mlir.Value:
+    """Where one row of a buffer lies: in shared memory, or the thread's own."""
+    with kernel.before():
+        if rows is None:
+            return memory.stack(size)
+        size = -(-size // ALIGNMENT) * ALIGNMENT
+        base = shared_memory(kernel, f"{kernel.name}_row_{number}", size * rows.rows)
+        if rows.rows == 1:
+            return base
+        thread = mlir.value("arith.extui", [special("tid.x")], memory.i64())
+        row = mlir.value("arith.shrui", [thread, mlir.constant(5)], memory.i64())
+        return memory.advance(base, mlir.type_of("i8"), memory.times(row, mlir.constant(size)))

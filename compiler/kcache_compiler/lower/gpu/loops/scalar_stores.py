@@ -1,0 +1,85 @@
+"""Elements that ``main`` itself writes: a launch of one thread for each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from kcache_compiler.lower.gpu.kernel import Form, Kernel, as_i64, element_offset
+from kcache_compiler.lower.gpu.operands import offsets_of
+from kcache_compiler.lower.loops import memory
+from kcache_compiler.lower.loops.memory import root_of
+from kcache_compiler.mlir import operations as mlir
+
+STORE = "memref.store"
+
+
+@dataclass(frozen=True)
+class Store:
+    """One element of a buffer, and the launch that writes it."""
+
+    op: mlir.Op
+    generics: list[mlir.Op] = field(default_factory=list[mlir.Op])
+    spared: list[mlir.Op] = field(default_factory=list[mlir.Op])
+
+    @property
+    def buffer(self) -> mlir.Value:
+        return self.op.operands[1]
+
+    @property
+    def numbers(self) -> list[mlir.Value]:
+        """What it asks of ``main``: the element, its indices, where the buffer begins."""
+        value, buffer, *indices = self.op.operands
+        return [value, *indices, *offsets_of([buffer])]
+
+    @property
+    def root(self) -> Any:
+        return root_of(self.buffer)
+
+
+def write_store(kernel: Kernel, store: Store) -> Form:
+    """Write the element at the end of the body."""
+    value, _, *indices = store.op.operands
+    number, pointer = kernel.scalar(value), kernel.pointer(store.buffer)
+    scalars = [kernel.scalar(index) for index in indices]
+    with kernel.body():
+        places = [as_i64(index) for index in scalars]
+        memory.store(pointer, element_offset(pointer, places), number)
+    return Form((1, 1, 1), (1, 1, 1), name="store")
+
+
+def hold_numbers(main: mlir.Op) -> None:
+    """Numbers that ``main`` reads where something is written later: kept in a place of their own.
+
+    Each launch that asks for such a number reads it again, when the first place may hold another one.
+    """
+    loads = [load for load in mlir.named(main, "memref.load") if mlir.within(load, main)]
+    if not loads:
+        return
+    order = {op: place for place, op in enumerate(mlir.walk(main))}
+    last: dict[Any, int] = {}
+    for op in mlir.named(main, "linalg.generic", STORE):
+        last |= {root_of(one): order[op] for one in targets(op)}
+    for load in loads:
+        if last.get(root_of(load.operands[0]), -1) < order[load]:
+            continue
+        number = load.results[0]
+        with mlir.after(load):
+            place = mlir.value(
+                "memref.alloc",
+                (),
+                mlir.type_of(f"memref<{number.type}>"),
+                operandSegmentSizes=mlir.attribute("array<i32: 0, 0>"),
+            )
+            mlir.create(STORE, [number, place])
+            held = mlir.create("memref.load", [place], [number.type])
+        for user, position in list(mlir.uses(number)):
+            if user in order:
+                user.operands[position] = held.results[0]
+
+
+def targets(op: mlir.Op) -> list[mlir.Value]:
+    """The buffers that a structured operation or a store writes."""
+    if mlir.name_of(op) == STORE:
+        return [op.operands[1]]
+    return list(op.operands)[int(next(iter(op.attributes["operandSegmentSizes"]))) :]

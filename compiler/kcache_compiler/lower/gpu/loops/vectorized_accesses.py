@@ -1,0 +1,188 @@
+"""Neighbours along memory together: loads and stores of 16 bytes, and the bodies of their elements in turn.
+
+Buffers begin at multiples of 16 bytes, which the runtime checks. That steps of outer axes are multiples too
+is known, or asked in the kernel, which takes one element after another where they are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kcache_compiler.lower.gpu.kernel import Kernel
+from kcache_compiler.lower.gpu.loops.points import PointWriter
+from kcache_compiler.lower.loops import memory
+from kcache_compiler.lower.loops.elements import Code, Registers, element_of, forget
+from kcache_compiler.lower.loops.memory import Pointer, i64
+from kcache_compiler.lower.sort_scatter.loop_builder import both, compare
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.schedule.loop_nest import Access
+from kcache_compiler.schedule.loops import Fused, Statement
+from kcache_compiler.shapes.formula import Formula
+
+#: Operations that the bodies of all lanes may come to.
+OPERATIONS = 640
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """How many elements go together, and what must be a multiple of that for it."""
+
+    count: int
+    multiples: tuple[Formula, ...]
+    #: Buffers whose start is known at run time only.
+    moved: tuple[int, ...]
+
+    @property
+    def certain(self) -> bool:
+        return not self.multiples and not self.moved
+
+
+@dataclass
+class Chunk:
+    """The elements that a thread has at hand: counters of the first, and the lane that is written."""
+
+    counters: list[mlir.Value]
+    lanes: int
+    lane: int = 0
+    vectors: dict[Any, mlir.Value] = field(default_factory=dict[Any, mlir.Value])
+    results: dict[Access, list[mlir.Value]] = field(default_factory=dict[Access, list[mlir.Value]])
+
+
+class LaneWriter(PointWriter):
+    """A writer that may have a chunk of neighbours at hand; ``moved`` buffers begin anywhere."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        fused: Fused,
+        codes: Mapping[int, Code],
+        pointers: Mapping[int, Pointer],
+        views: dict[Any, Pointer],
+        scalars: Mapping[Any, mlir.Value],
+        moved: Collection[int],
+    ) -> None:
+        self.moved = moved
+        self.group: Chunk | None = None
+        #: Buffers that the kernel does not write.
+        self.constant: Collection[int] = ()
+        super().__init__(kernel, fused, codes, pointers, views, scalars)
+
+    def lanes(self, segment: tuple[Statement, ...], whole: bool) -> Lanes | None:
+        """What one access may take along the last axis; ``whole`` when that axis is all there is."""
+        accesses = [
+            access
+            for one in segment
+            for access in one.nest.accesses
+            if access.buffer not in self.fused.unstored and not self._is_complex(access)
+        ]
+        last = len(segment[0].nest.axes) - 1
+        along = [access for access in accesses if access.strides[last] == 1]
+        if not along or any(access.strides[last] not in (0, 1) for access in accesses):
+            return None
+        widest = max(memory.element_bytes(self.pointers[one.buffer].element) for one in along)
+        count = max(1, self.kernel.sizes.choices.bytes // widest)
+        size = sum(len(mlir.operations(self.codes[one.number].body)) for one in segment)
+        while count > 1 and count * size > OPERATIONS:
+            count //= 2
+        steps = {formula for one in along for formula in (one.offset, *one.strides[:last])}
+        if not whole:
+            steps.add(segment[0].nest.axes[last].size)
+        while count > 1 and any(isinstance(step, int) and step % count for step in steps):
+            count //= 2
+        if count == 1:
+            return None
+        moved = {one.buffer for one in along if one.buffer in self.moved}
+        open_steps = sorted((step for step in steps if not isinstance(step, int)), key=repr)
+        return Lanes(count, tuple(open_steps), tuple(sorted(moved)))
+
+    def _is_complex(self, access: Access) -> bool:
+        return str(self.pointers[access.buffer].element).startswith("complex")
+
+    def fits(self, lanes: Lanes) -> mlir.Value | None:
+        """Whether accesses of several lanes are legal in this call; None where they always are."""
+        found: mlir.Value | None = None
+        rests = [(self.kernel.value(step), lanes.count) for step in lanes.multiples]
+        for buffer in lanes.moved:
+            base = mlir.value("llvm.ptrtoint", [self.pointers[buffer].base], i64())
+            rests.append((base, lanes.count * memory.element_bytes(self.pointers[buffer].element)))
+        for number, unit in rests:
+            rest = mlir.value("arith.andi", [number, mlir.constant(unit - 1)], i64())
+            fits = compare("eq", rest, mlir.constant(0))
+            found = fits if found is None else both(found, fits)
+        return found
+
+    def together(
+        self, counters: list[mlir.Value], lanes: int, run: Callable[[list[mlir.Value]], None]
+    ) -> None:
+        """``run`` for each of the lanes at ``counters``, with their loads before and their stores after."""
+        self.group = Chunk(counters, lanes)
+        for lane in range(lanes):
+            self.group.lane = lane
+            run([*counters[:-1], memory.plus(counters[-1], mlir.constant(lane))])
+        chunk, self.group = self.group, None
+        for access, values in chunk.results.items():
+            self.stored(access, self._store(access, counters, values))
+
+    def stored(self, access: Access, store: mlir.Op) -> None:
+        """A chunk was written."""
+
+    def read(self, access: Access, counters: list[mlir.Value], registers: Registers) -> mlir.Value:
+        """An element, out of those that were read together."""
+        chunk = self.group
+        if chunk is None or registers.get(element_of(access)) is not None or not self._runs(access, counters):
+            return super().read(access, counters, registers)
+        key = element_of(access)
+        element = self.pointers[access.buffer].element
+        if key not in chunk.vectors:
+            kind = _vector(element, chunk.lanes)
+            chunk.vectors[key] = mlir.value(
+                "llvm.load",
+                [self._place(access, chunk.counters)],
+                kind,
+                alignment=_alignment(element, chunk.lanes),
+                **({"invariant": mlir.unit_attr()} if access.buffer in self.constant else {}),
+            )
+        lane = mlir.constant(chunk.lane)
+        raw = mlir.value("llvm.extractelement", [chunk.vectors[key], lane], memory.stored_type(element))
+        return memory.from_memory(raw, element)
+
+    def _runs(self, access: Access, counters: list[mlir.Value]) -> bool:
+        """The access takes neighbours: its last counter, which the lanes move, is along memory."""
+        stored = access.buffer not in self.fused.unstored and not self._is_complex(access)
+        return stored and len(counters) == len(access.strides) and access.strides[-1] == 1
+
+    def write_back(
+        self, access: Access, counters: list[mlir.Value], registers: Registers, value: mlir.Value
+    ) -> None:
+        """Keep an element until all lanes have theirs."""
+        if self.group is None or not self._runs(access, counters):
+            super().write_back(access, counters, registers, value)
+            return
+        forget(registers, {access.buffer})
+        registers[element_of(access)] = value
+        self.group.results.setdefault(access, []).append(value)
+
+    def _store(self, access: Access, counters: list[mlir.Value], values: list[mlir.Value]) -> mlir.Op:
+        element = self.pointers[access.buffer].element
+        kind = _vector(element, len(values))
+        vector = mlir.value("llvm.mlir.poison", (), kind)
+        for lane, value in enumerate(values):
+            vector = mlir.value(
+                "llvm.insertelement", [vector, memory.to_memory(value), mlir.constant(lane)], kind
+            )
+        place = self._place(access, counters)
+        attributes = {"alignment": _alignment(element, len(values))}
+        return mlir.create("llvm.store", [vector, place], attributes=attributes)
+
+    def _place(self, access: Access, counters: list[mlir.Value]) -> mlir.Value:
+        return memory.shift(self._start(access), self._offset(access, counters))
+
+
+def _vector(element: mlir.Type, count: int) -> mlir.Type:
+    return mlir.type_of(f"vector<{count}x{memory.stored_type(element)}>")
+
+
+def _alignment(element: mlir.Type, count: int) -> Any:
+    return mlir.int_attr(count * memory.element_bytes(element))

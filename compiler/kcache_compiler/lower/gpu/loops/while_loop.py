@@ -1,0 +1,253 @@
+"""A loop whose turns depend on data: one launch of one block, whose threads go around together.
+
+What stands in the loop is grouped as launches are. Here each group is a step: the threads of the block share
+its points, one after another, and meet at a barrier before a step that touches what others wrote, or writes
+what others touched. The condition is read from memory by all of them. Numbers that the loop computes (offsets
+of slices) each thread computes where they stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.llvm.gpu_targets import WARP_SIZE
+from kcache_compiler.lower.cpu.fusion_groups import Planned
+from kcache_compiler.lower.gpu.intrinsics import barrier, special
+from kcache_compiler.lower.gpu.kernel import Form, Kernel, Point, Program
+from kcache_compiler.lower.gpu.loops.points import PointWriter
+from kcache_compiler.lower.gpu.loops.rows import row_memory
+from kcache_compiler.lower.gpu.loops.scalar_stores import STORE, Store, write_store
+from kcache_compiler.lower.gpu.loops.sort_scatter import write_marker
+from kcache_compiler.lower.gpu.operands import offsets_of, operands_of, read_by, written_by
+from kcache_compiler.lower.loops import memory
+from kcache_compiler.lower.loops.launch import names_of
+from kcache_compiler.lower.loops.memory import Pointer, root_of
+from kcache_compiler.lower.sort_scatter.loop_builder import compare, loop
+from kcache_compiler.lower.sort_scatter.marker import is_marker, marked
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.schedule.loop_nest import Check
+from kcache_compiler.shapes.formula import Formula, product
+
+WHILE = "scf.while"
+#: What may stand in a loop and has no effect.
+QUIET = (
+    *("memref.alloc", "memref.get_global", "memref.dim", "builtin.unrealized_conversion_cast"),
+    *("linalg.generic", *memory.VIEWS),
+)
+NUMBERS = ("arith.", "math.", "complex.")
+
+
+@dataclass(frozen=True)
+class Around:
+    """A loop that no other loop is around, and the groups in it."""
+
+    op: mlir.Op
+    steps: list[Planned]
+
+    @property
+    def generics(self) -> list[mlir.Op]:
+        return [generic for step in self.steps for generic in step.generics]
+
+
+def outermost(main: mlir.Op) -> list[mlir.Op]:
+    """The loops that stand in ``main`` itself. Raises ``UnsupportedOp`` for other control flow."""
+    for op in mlir.named(main, "scf.for", "scf.if", "scf.index_switch", WHILE):
+        carries = mlir.name_of(op) != WHILE or list(op.operands) or list(op.results)
+        if carries and not _in_body(op):
+            raise UnsupportedOp(
+                mlir.name_of(op),
+                "control flow that depends on data, but for loops, has no GPU form; compile it for a CPU",
+                mlir.location_of(op),
+            )
+    return [op for op in mlir.named(main, WHILE) if mlir.within(op, main)]
+
+
+def _in_body(op: mlir.Op) -> bool:
+    """In the body of a structured operation, which a thread runs by itself."""
+    parent = op.operation.parent
+    while mlir.name_of(parent) not in ("func.func", "linalg.generic"):
+        parent = parent.operation.parent
+    return mlir.name_of(parent) == "linalg.generic"
+
+
+class AroundKernel(Kernel):
+    """The kernel of a loop: written block by block, with barriers where threads meet.
+
+    Buffers in the workspace are found from its start, as there may be more of them than a launch has
+    parameters.
+    """
+
+    def __init__(self, program: Program, name: str, written: set[Any], threads: int) -> None:
+        super().__init__(program, name, written, written)
+        self.threads = threads
+        self.block = self.entry
+        self._workspace: mlir.Value | None = None
+        #: Roots that threads read and wrote since they met; None: perhaps all of them.
+        self._read: set[Any] | None = None
+        self._wrote: set[Any] | None = set()
+
+    def body(self) -> Any:
+        return mlir.at_end(self.block)
+
+    def here(self) -> Any:
+        return self.body()
+
+    def _allocated(self, offset: Formula, marks: str) -> mlir.Value:
+        if self._workspace is None:
+            self._workspace = self._parameter(memory.pointer_type(), "workspace:0")
+        return memory.advance(self._workspace, mlir.type_of("i8"), self.value(offset))
+
+    def deal(self, count: Formula, threads: int, point: Point) -> Form:
+        first = mlir.value("arith.extui", [special("tid.x")], memory.i64())
+        small = isinstance(count, int) and count < 2**31
+
+        def numbered(number: mlir.Value) -> None:
+            point(number, mlir.value("arith.trunci", [number], mlir.type_of("i32")) if small else None)
+
+        loop(first, self.value(count), numbered, self.threads)
+        return Form((1, 1, 1), (self.threads, 1, 1))
+
+    def anything_happened(self) -> None:
+        """Nobody knows what threads did since they met."""
+        self._read = self._wrote = None
+
+    def touch(self, reads: set[Any], writes: set[Any]) -> None:
+        """Meet, if what comes next touches what others wrote since, or writes what they touched."""
+        if _meet(writes, self._read) or _meet(reads | writes, self._wrote):
+            with self.body():
+                barrier()
+            self._read, self._wrote = set(), set()
+        self._read = None if self._read is None else self._read | reads
+        self._wrote = None if self._wrote is None else self._wrote | writes
+
+    def met(self) -> Any:
+        """What threads did since they met, for ``meet_again`` where the same holds."""
+        return self._read, self._wrote
+
+    def meet_again(self, met: Any) -> None:
+        self._read, self._wrote = met
+
+    def compute(self, op: mlir.Op) -> None:
+        """A number of the loop, where it stands."""
+        if mlir.name_of(op) == "memref.load":
+            self.touch({root_of(op.operands[0])}, set())
+        for result in op.results:
+            self.scalar(result)
+
+
+def _meet(some: set[Any], others: set[Any] | None) -> bool:
+    return bool(some) and (others is None or not some.isdisjoint(others))
+
+
+def threads_of(around: Around, most: int) -> int:
+    """Of the block: as many as the largest step has points, in warps."""
+    points = [product([axis.size for axis in _shared(step)]) for step in around.steps]
+    known = [count for count in points if isinstance(count, int)]
+    if len(known) < len(points) or any(is_marker(step.generics[0]) for step in around.steps):
+        return most
+    largest = max(known, default=1)
+    return 1 if largest <= 1 else min(most, -(-largest // WARP_SIZE) * WARP_SIZE)
+
+
+def _shared(step: Planned) -> list[Any]:
+    return list(step.fused.statements[0].nest.axes[: step.fused.shared])
+
+
+def given_to(around: Around) -> list[mlir.Value]:
+    """Numbers from outside of the loop that it asks for, and where views from outside begin."""
+    inside = set(mlir.walk(around.op))
+    asked = [operand for op in mlir.walk(around.op) for operand in op.operands]
+    numbers = [operand for operand in asked if not mlir.is_memref(operand.type)]
+    numbers += offsets_of([operand for operand in asked if mlir.is_memref(operand.type)])
+    owners = [(mlir.defining(number), number) for number in dict.fromkeys(numbers)]
+    return [number for owner, number in owners if owner is not None and owner not in inside]
+
+
+def write_around(kernel: AroundKernel, around: Around) -> tuple[Form, tuple[str, ...], tuple[Check, ...]]:
+    """The body of the kernel of a loop, the names of its operations, and what must hold of sizes."""
+    for number in given_to(around):
+        kernel.scalar(number)
+    walk = _Walk(kernel, {step.generics[-1]: step for step in around.steps})
+    walk.loop(around.op)
+    names = tuple(dict.fromkeys(name for step in around.steps for name in _names(step)))
+    return Form((1, 1, 1), (kernel.threads, 1, 1)), names, tuple(walk.checks)
+
+
+def _names(step: Planned) -> tuple[str, ...]:
+    kind = marked(step.generics[0])
+    return (kind[0],) if kind is not None else names_of([code.body for code in step.codes.values()])
+
+
+class _Walk:
+    """Writes what stands in blocks, in their order; ``steps`` are groups by the last of their operations."""
+
+    def __init__(self, kernel: AroundKernel, steps: Mapping[Any, Planned]) -> None:
+        self.kernel = kernel
+        self.steps = steps
+        self.checks: dict[Check, None] = {}
+
+    def loop(self, op: mlir.Op) -> None:
+        kernel, outer = self.kernel, self.kernel.block
+        with kernel.body():
+            made = mlir.create(WHILE, regions=2)
+        kernel.anything_happened()
+        met = None
+        for number, name in enumerate(("scf.condition", "scf.yield")):
+            kernel.block = mlir.new_block(made, number, [])
+            block = mlir.block_of(op, number)
+            self.block(block)
+            with kernel.body():
+                mlir.create(name, [kernel.scalar(one) for one in mlir.operations(block)[-1].operands])
+            met = met or kernel.met()
+        kernel.block = outer
+        kernel.meet_again(met)
+
+    def block(self, block: mlir.Block) -> None:
+        *operations, _ = mlir.operations(block)
+        for op in operations:
+            name = mlir.name_of(op)
+            if op in self.steps:
+                self.step(self.steps[op])
+            elif name == WHILE:
+                self.loop(op)
+            elif name == STORE:
+                self.store(Store(op))
+            elif name == "memref.load" or name.startswith(NUMBERS):
+                self.kernel.compute(op)
+            elif name not in QUIET:
+                raise UnsupportedOp(name, "in a loop that data ends, on a GPU", mlir.location_of(op))
+
+    def store(self, store: Store) -> None:
+        kernel = self.kernel
+        kernel.touch(set(), {store.root})
+        with kernel.body():
+            first = compare(
+                "eq", mlir.value("arith.extui", [special("tid.x")], memory.i64()), mlir.constant(0)
+            )
+            chosen = mlir.create("scf.if", [first], regions=2)
+        outer, kernel.block = kernel.block, mlir.new_block(chosen, 0, [])
+        write_store(kernel, store)
+        with kernel.body():
+            mlir.create("scf.yield")
+        kernel.block = outer
+
+    def step(self, step: Planned) -> None:
+        kernel, fused = self.kernel, step.fused
+        kernel.touch(read_by(step), written_by(step))
+        if is_marker(step.generics[0]):
+            self.checks |= dict.fromkeys(write_marker(kernel, step.generics[0])[2])
+            return
+        with kernel.body():
+            found = operands_of(kernel, step)
+            for number, size in fused.rows:
+                element = step.buffers[number].type.element_type
+                found.pointers[number] = Pointer(row_memory(kernel, None, number, size), element, [])
+            for number, other in fused.instead:
+                found.pointers[number] = found.pointers[other]
+            writer = PointWriter(kernel, fused, step.codes, found.pointers, found.views, found.scalars)
+            sizes = [axis.size for axis in _shared(step)]
+            kernel.deal(product(sizes), kernel.threads, writer.numbered(sizes))
+        self.checks |= dict.fromkeys(fused.checks)

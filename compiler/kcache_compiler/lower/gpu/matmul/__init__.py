@@ -1,0 +1,1 @@
+"""GPU kernels of contractions: blocking, tile loads, FMA and MMA tiles."""

@@ -1,0 +1,158 @@
+"""Contractions in tiles: which groups are, how their axes fall, and how blocks take tiles of the result.
+
+``C[batch, m, n] += A[batch, m, k] * B[batch, k, n]``, each a group of axes: matrix products, batched and
+transposed ones, convolutions, whose windows are axes of K.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from kcache_compiler.lower.cpu.fusion_groups import Planned
+from kcache_compiler.lower.gemm.match import GemmAxis, Groups, is_contraction, partition
+from kcache_compiler.lower.gpu.kernel import begins_anywhere
+from kcache_compiler.lower.gpu.matmul.loader import Walked, chunk_lanes, walk
+from kcache_compiler.lower.gpu.tile_sizes import Sizes, Tile
+from kcache_compiler.lower.loops import memory
+from kcache_compiler.lower.loops.buffer_shapes import Shapes
+from kcache_compiler.lower.loops.launch import read_nest
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.product_bodies import read_products
+from kcache_compiler.schedule.loop_nest import Access
+from kcache_compiler.shapes.formula import Formula
+
+#: Products of one matrix of the batch up to which no tile is worth it, and rows or columns.
+FEW, NARROW = 4096, 8
+#: Bytes of the least that is copied past the registers.
+COPIED = 4
+_NARROW_FLOATS = ("f16", "bf16")
+
+
+@dataclass(frozen=True)
+class Operand(Walked):
+    """A or B, with its elements."""
+
+    access: Access
+    element: str
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """The plan of a contraction: place of its statement among the segments, axes, operands, type of sums."""
+
+    segment: int
+    groups: Groups
+    a: Operand
+    b: Operand
+    wide: str
+    tile: Tile
+
+    def sizes(self, name: str) -> list[Formula]:
+        """Of the axes of a group."""
+        axes: tuple[GemmAxis, ...] = getattr(self.groups, name)
+        return [axis.size for axis in axes]
+
+    def counters(self, depth: int, values: Mapping[str, Sequence[mlir.Value]]) -> list[mlir.Value]:
+        """Counters of the shared axes from those of the groups."""
+        found = [mlir.constant(0)] * depth
+        for name in ("batch", "m", "n"):
+            axes: tuple[GemmAxis, ...] = getattr(self.groups, name)
+            for axis, value in zip(axes, values[name], strict=True):
+                found[axis.sources[0][0]] = value
+        return found
+
+
+def takes_tiles(generic: mlir.Op, shapes: Shapes, strict: bool) -> bool:
+    """The operation is a contraction that is worth tiles."""
+    if strict or not is_contraction(generic):
+        return False
+    groups = partition(read_nest(generic, shapes)[0])
+    return groups is not None and bool(groups.k and groups.m and groups.n) and _worthwhile(groups)
+
+
+def plan_tiles(planned: Planned, sizes: Sizes, numerics: str) -> Tiles | None:
+    """The plan of a group with a contraction; None where other forms do as well, or numbers must not move."""
+    fused = planned.fused
+    found = [
+        (place, segment[0])
+        for place, segment in enumerate(fused.segments)
+        if len(segment) == 1 and read_products(planned.codes[segment[0].number].generic) is not None
+    ]
+    if numerics == "strict" or len(found) != 1 or any(len(segment) != 1 for segment in fused.segments):
+        return None
+    place, statement = found[0]
+    code = planned.codes[statement.number]
+    products = read_products(code.generic)
+    nest = statement.nest
+    if products is None or list(code.numbers) != [0, 1, 2] or nest.fixed:
+        return None
+    if any(not axis.parallel for axis in nest.axes[: fused.shared]):
+        return None
+    groups, order = partition(nest), (0, 1)
+    if groups is None or not groups.k:
+        return None
+    if not groups.n or groups.n[-1].c != 1:
+        groups, order = groups.swapped, (1, 0)
+    if not groups.m or not groups.n or not _worthwhile(groups):
+        return None
+    outer = (*groups.batch, *groups.m, *groups.n)
+    if any(axis.sources[0][0] >= fused.shared for axis in outer):
+        return None
+    kinds = [str(mlir.element_of(code.generic.operands[number].type)) for number in order]
+    matrix = (
+        kinds[0] == kinds[1] and kinds[0] in _NARROW_FLOATS and sizes.gpu.cp_async and products.wide == "f32"
+    )
+    moved = [begins_anywhere(planned.buffers[nest.accesses[number].buffer]) for number in order]
+    a = _operand(nest.accesses[order[0]], kinds[0], groups, "m", "a", moved[0])
+    b = _operand(nest.accesses[order[1]], kinds[1], groups, "n", "b", moved[1])
+    tile = sizes.tile(matrix, _large(groups, matrix, products.wide, sizes))
+    if matrix and not all(_copied(one, rows, tile) for one, rows in ((a, tile.m), (b, tile.n))):
+        tile = replace(tile, stages=2)
+    return Tiles(place, groups, a, b, products.wide, tile)
+
+
+def _worthwhile(groups: Groups) -> bool:
+    m, n, k = (groups.sizes(name) for name in ("m", "n", "k"))
+    if any(isinstance(size, int) and size < NARROW for size in (m, n)):
+        return False
+    return not (isinstance(m, int) and isinstance(n, int) and isinstance(k, int) and m * n * k < FEW)
+
+
+def _large(groups: Groups, matrix: bool, wide: str, sizes: Sizes) -> bool:
+    """Large tiles where there are enough of them to fill a GPU, or sizes are open."""
+    if not matrix and wide != "f32":
+        return False
+    large = sizes.defaults.matrix if matrix else sizes.defaults.large_plain
+    found = [groups.sizes(name) for name in ("batch", "m", "n")]
+    known = [size for size in found if isinstance(size, int)]
+    if len(known) < 3:
+        return matrix  # with guards for open sizes a larger plain tile would spill
+    return known[0] * known[1] * known[2] >= 128 * large.m * large.n
+
+
+def _copied(operand: Operand, rows: int, tile: Tile) -> bool:
+    """Chunks of the operand are as large as what is copied past the registers."""
+    width = memory.element_bytes(mlir.type_of(operand.element))
+    return chunk_lanes(operand, rows, tile.k, tile.threads) * width >= COPIED
+
+
+def _operand(access: Access, element: str, groups: Groups, rows: str, name: str, moved: bool) -> Operand:
+    row_axes: tuple[GemmAxis, ...] = getattr(groups, rows)
+
+    def walked(axes: tuple[GemmAxis, ...]) -> tuple[tuple[Formula, ...], tuple[Formula, ...]]:
+        return tuple(axis.size for axis in axes), tuple(getattr(axis, name) for axis in axes)
+
+    found = walk(
+        walked(row_axes), walked(groups.k), walked(groups.batch), access.offset, element, anywhere=moved
+    )
+    return Operand(
+        found.row_sizes,
+        found.row_steps,
+        found.k_steps,
+        found.batch_steps,
+        found.along_k,
+        found.lanes,
+        access,
+        element,
+    )

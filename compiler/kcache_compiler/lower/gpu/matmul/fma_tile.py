@@ -1,0 +1,184 @@
+"""Tiles in shared memory, and what threads do with two of them by plain multiply-adds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kcache_compiler.lower.gpu import addresses as places
+from kcache_compiler.lower.gpu.addresses import ahead, load_each, store, store_each
+from kcache_compiler.lower.gpu.intrinsics import barrier
+from kcache_compiler.lower.gpu.matmul.blocking import Tiles
+from kcache_compiler.lower.gpu.matmul.loader import Loader
+from kcache_compiler.lower.loops import memory
+from kcache_compiler.lower.loops.memory import i64
+from kcache_compiler.mlir import operations as mlir
+
+#: Elements between the rows of a tile beyond its own, so that threads meet in few banks.
+_PLAIN_PAD = 4
+#: Neighbouring elements of a thread of plain arithmetic, and rows of it that one pass leaves.
+_GROUP = 4
+#: Bytes of the widest load and store.
+_BYTES = 16
+
+
+@dataclass
+class Shared:
+    """Shared memory by byte offset."""
+
+    base: mlir.Value
+
+    def at(self, offset: mlir.Value) -> mlir.Value:
+        return places.at(self.base, offset)
+
+    def store(self, offset: mlir.Value, number: mlir.Value, alignment: int) -> None:
+        store(self.at(offset), number, alignment)
+
+    def load(self, offset: mlir.Value, kind: mlir.Type, alignment: int) -> mlir.Value:
+        return places.load(self.at(offset), kind, alignment)
+
+
+def index(*terms: tuple[mlir.Value | int, int]) -> mlir.Value:
+    """A sum of products with constants, as i64."""
+    total: mlir.Value | None = None
+    known = 0
+    for value, factor in terms:
+        if isinstance(value, int):
+            known += value * factor
+            continue
+        one = value if factor == 1 else memory.times(value, mlir.constant(factor))
+        total = one if total is None else memory.plus(total, one)
+    if total is None:
+        return mlir.constant(known)
+    return memory.plus(total, mlir.constant(known)) if known else total
+
+
+def over(number: mlir.Value, divisor: int) -> mlir.Value:
+    return mlir.value("arith.divui", [number, mlir.constant(divisor)], i64())
+
+
+def rest(number: mlir.Value, divisor: int) -> mlir.Value:
+    return mlir.value("arith.remui", [number, mlir.constant(divisor)], i64())
+
+
+class PlainCore:
+    """Each thread ``own`` by ``own`` elements, by fused multiply-adds in the type of the sums."""
+
+    def __init__(self, tiles: Tiles, thread: mlir.Value) -> None:
+        self.tile, self.wide = tiles.tile, mlir.type_of(tiles.wide)
+        self.width = memory.element_bytes(self.wide)
+        self.pitch = max(self.tile.m, self.tile.n) + _PLAIN_PAD
+        self.half = self.tile.k * self.pitch * self.width
+        self.across = self.tile.n // self.tile.own
+        self.thread = thread
+        self.row, self.column = over(thread, self.across), rest(thread, self.across)
+
+    @property
+    def shared_bytes(self) -> int:
+        return max(4 * self.half, self.staged[0] * self.tile.n * self.width)
+
+    def start(self) -> list[mlir.Value]:
+        """Sums of nothing."""
+        return [mlir.float_constant(0, self.wide) for _ in range(self.tile.own**2)]
+
+    def keep(
+        self, shared: Shared, side: int, stage: mlir.Value, loader: Loader, chunks: list[mlir.Value]
+    ) -> None:
+        """Chunks of an operand to one of the two stages."""
+        element, along, line = loader.start.element, loader.operand.along_k, self.pitch * self.width
+
+        def place(row: mlir.Value, depth: mlir.Value) -> mlir.Value:
+            stages = [(stage, 2 * self.half), (side, self.half)]
+            return shared.at(index(*stages, (depth, line), (row, self.width)))
+
+        wheres = loader.lines(place, self.width if along else line)
+        for where, chunk in zip(wheres, chunks, strict=True):
+            if element == self.wide and not along:
+                store(where, chunk, loader.width)
+                continue
+            numbers = [self._number(chunk, element, lane, loader.lanes) for lane in range(loader.lanes)]
+            if not along:
+                store_each(where, numbers, min(_BYTES, loader.lanes * self.width))
+                continue
+            for lane, number in enumerate(numbers):
+                store(ahead(where, lane * line), number, self.width)
+
+    def _number(self, chunk: mlir.Value, element: mlir.Type, lane: int, lanes: int) -> mlir.Value:
+        """An element of a chunk in the type of the sums."""
+        raw = chunk
+        if lanes > 1:
+            raw = mlir.value("llvm.extractelement", [chunk, mlir.constant(lane)], memory.stored_type(element))
+        number = memory.from_memory(raw, element)
+        return number if number.type == self.wide else mlir.value("arith.extf", [number], self.wide)
+
+    def step(self, shared: Shared, stage: mlir.Value, sums: list[mlir.Value]) -> list[mlir.Value]:
+        """All products of the two tiles in ``stage``."""
+        own, line = self.tile.own, self.pitch * self.width
+        kinds = [self.wide] * len(sums)
+        deeper = 16 // own
+        bounds = [mlir.constant(0), mlir.constant(self.tile.k), mlir.constant(deeper)]
+        made = mlir.create("scf.for", [*bounds, *sums], kinds, regions=1)
+        block = mlir.new_block(made, 0, [i64(), *kinds])
+        with mlir.at_end(block):
+            k, *sums = list(block.arguments)
+            base = index((stage, 2 * self.half), (k, line))
+            at_a = shared.at(memory.plus(base, index((self.row, own * self.width))))
+            at_b = shared.at(memory.plus(base, index((1, self.half), (self.column, _GROUP * self.width))))
+            for deep in range(deeper):
+                a = load_each(ahead(at_a, deep * line), own, self.wide, _BYTES)
+                b = [
+                    one
+                    for j in range(0, own, _GROUP)
+                    for one in load_each(
+                        ahead(at_b, deep * line + self._column(j) * self.width), _GROUP, self.wide, _BYTES
+                    )
+                ]
+                for i in range(own):
+                    for j in range(own):
+                        place = i * own + j
+                        sums[place] = mlir.value("math.fma", [a[i], b[j], sums[place]], self.wide)
+            mlir.create("scf.yield", sums)
+        return list(made.results)
+
+    def _column(self, number: int) -> int:
+        """Where the thread's element ``number`` of a row is, from its first: groups lie all threads apart."""
+        return number // _GROUP * _GROUP * self.across + number % _GROUP
+
+    @property
+    def passes(self) -> int:
+        return self.tile.own // _GROUP
+
+    def wait(self, number: int, left: bool) -> None:
+        """Around the sums of a pass in shared memory: before they are written, and after (``left``)."""
+        if number or left:  # the products end with a barrier
+            barrier()
+
+    @property
+    def staged(self) -> tuple[int, int]:
+        """Rows of C that one pass leaves in shared memory, and elements from one to the next."""
+        return self.tile.m // self.passes, self.tile.n
+
+    @property
+    def turns(self) -> int:
+        """Elements of a pass that each thread finishes."""
+        return self.staged[0] * self.tile.n // self.tile.threads
+
+    def element(self, number: int, turn: mlir.Value) -> tuple[mlir.Value, mlir.Value, mlir.Value]:
+        """One of them: its row and column in the tile, and where it lies in shared memory."""
+        at = memory.plus(memory.times(turn, mlir.constant(self.tile.threads)), self.thread)
+        row, column = over(at, self.tile.n), rest(at, self.tile.n)
+        where = index((row, self.tile.n * self.width), (column, self.width))
+        return self._row_of(number, row), column, where
+
+    def leave(self, shared: Shared, number: int, sums: list[mlir.Value]) -> None:
+        """The sums of a pass to shared memory: so many rows of each thread."""
+        own, line = self.tile.own, self.tile.n * self.width
+        first = shared.at(index((self.row, _GROUP * line), (self.column, _GROUP * self.width)))
+        for i in range(_GROUP):
+            mine = sums[(number * _GROUP + i) * own :]
+            for j in range(0, own, _GROUP):
+                where = ahead(first, i * line + self._column(j) * self.width)
+                store_each(where, mine[j : j + _GROUP], _BYTES)
+
+    def _row_of(self, number: int, row: mlir.Value) -> mlir.Value:
+        """The row of the tile that a staged row is."""
+        return index((over(row, _GROUP), self.tile.own), (number, _GROUP), (rest(row, _GROUP), 1))

@@ -1,0 +1,304 @@
+"""The kernel of a contraction: tiles of A and B through shared memory, what follows on each element of C.
+
+While the products of one pair of tiles are summed, others are on their way to other stages of shared memory,
+with one barrier a step: several pairs by copies past the registers, or the next one in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from typing import TypeAlias
+
+from kcache_compiler.lower.gpu.intrinsics import barrier, commit_copies, special, wait_for_copies
+from kcache_compiler.lower.gpu.kernel import Form, Kernel, as_written, split, thread_number
+from kcache_compiler.lower.gpu.loops.points import PointWriter
+from kcache_compiler.lower.gpu.matmul.blocking import Operand, Tiles
+from kcache_compiler.lower.gpu.matmul.fma_tile import PlainCore, Shared
+from kcache_compiler.lower.gpu.matmul.loader import Loader, fits
+from kcache_compiler.lower.gpu.matmul.mma_tile import MatrixCore
+from kcache_compiler.lower.gpu.shared_memory import dynamic_bytes, shared_place, tiled_symbol
+from kcache_compiler.lower.gpu.tile_sizes import refused
+from kcache_compiler.lower.loops import memory
+from kcache_compiler.lower.loops.elements import Registers
+from kcache_compiler.lower.loops.memory import Pointer, i64
+from kcache_compiler.lower.loops.segment import Loops, slots_of
+from kcache_compiler.lower.sort_scatter.loop_builder import both, compare, least, loop, when
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.shapes.formula import Formula, apply, product
+
+#: A step along K: its start, the stage and the sums; the stage and the sums after it.
+Stepped: TypeAlias = tuple[mlir.Value, list[mlir.Value]]
+Step: TypeAlias = Callable[[mlir.Value, mlir.Value, list[mlir.Value]], Stepped]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Where blocks that share the sums of a tile leave them: from byte ``offset`` of the workspace on, all
+    of C for each of ``count``, which has a part of K.
+    """
+
+    tiles: Tiles
+    count: int
+    offset: Formula
+
+    @property
+    def sizes(self) -> list[Formula]:
+        """Of a part: matrices, rows, columns."""
+        groups = self.tiles.groups
+        return [product(self.tiles.sizes("batch")), groups.sizes("m"), groups.sizes("n")]
+
+    @property
+    def bytes(self) -> Formula:
+        return product([*self.sizes, self.count, memory.element_bytes(mlir.type_of(self.tiles.wide))])
+
+    @property
+    def depth(self) -> Formula:
+        """Steps along K of a part: whole tiles."""
+        return apply(
+            "roundup", apply("ceildiv", product(self.tiles.sizes("k")), self.count), self.tiles.tile.k
+        )
+
+    def place(self, kernel: Kernel, written: bool) -> Pointer:
+        """The first sum."""
+        return Pointer(kernel.workspace(self.offset, written), mlir.type_of(self.tiles.wide), [])
+
+
+def write_parts(writer: PointWriter, parts: Parts) -> Form:
+    """The body of the kernel that adds the parts, and does what follows: a thread for each element of C."""
+    kernel, tiles = writer.kernel, parts.tiles
+    value, threads, points = kernel.value, kernel.sizes.choices.threads, product(parts.sizes)
+    with kernel.before():
+        place, limit = parts.place(kernel, written=False), value(points)
+    _, number = thread_number(threads)
+
+    def point() -> None:
+        kind = mlir.type_of(tiles.wide)
+        total = memory.load(place, number)
+        for part in range(1, parts.count):
+            other = memory.load(place, memory.plus(number, memory.times(limit, mlir.constant(part))))
+            total = mlir.value("arith.addf", [total, other], kind)
+        matrix, m, n = split(number, None, parts.sizes, value)
+        batch = split(matrix, None, tiles.sizes("batch"), value) if tiles.sizes("batch") else []
+        write_element(writer, tiles, batch, (m, n), total)
+
+    when(compare("lt", number, limit), point)
+    return Form((apply("ceildiv", points, threads), 1, 1), (threads, 1, 1))
+
+
+def write_tiles(writer: PointWriter, tiles: Tiles, parts: Parts | None = None) -> Form:
+    """The body of the kernel at the current point; with ``parts`` its sums go there, and nothing follows."""
+    value, tile = writer.kernel.value, tiles.tile
+    rows = apply("ceildiv", tiles.groups.sizes("m"), tile.m)
+    columns = apply("ceildiv", tiles.groups.sizes("n"), tile.n)
+    block, thread = (mlir.value("arith.extui", [special(name)], i64()) for name in ("ctaid.x", "tid.x"))
+    sizes = [*tiles.sizes("batch"), rows, columns]
+    if parts is not None:
+        sizes = [parts.count, *sizes]
+    *batch, row, column = split(block, None, sizes, value)
+    part = batch.pop(0) if parts is not None else None
+    firsts = (memory.times(row, mlir.constant(tile.m)), memory.times(column, mlir.constant(tile.n)))
+    made = _Product(writer, tiles, batch, firsts, thread)
+    if parts is not None and part is not None:
+        made.divide(parts, part)
+    made.write()
+    return Form((product(sizes), 1, 1), (tile.threads, 1, 1), dynamic_bytes(made.core.shared_bytes))
+
+
+class _Product:
+    def __init__(
+        self,
+        writer: PointWriter,
+        tiles: Tiles,
+        batch: list[mlir.Value],
+        firsts: tuple[mlir.Value, mlir.Value],
+        thread: mlir.Value,
+    ) -> None:
+        self.writer, self.tiles, self.batch, self.firsts, self.thread = writer, tiles, batch, firsts, thread
+        self.value = writer.kernel.value
+        self.core: PlainCore | MatrixCore = (PlainCore if tiles.tile.own else MatrixCore)(tiles, thread)
+        if self.core.shared_bytes > (room := writer.kernel.sizes.room):
+            raise refused(f"a product would take {self.core.shared_bytes} bytes of shared memory, of {room}")
+        name = tiled_symbol(writer.kernel.name)
+        self.shared = Shared(shared_place(writer.kernel, name, self.core.shared_bytes))
+        self.loaders = [
+            self._loader(tiles.a, tiles.tile.m, firsts[0]),
+            self._loader(tiles.b, tiles.tile.n, firsts[1]),
+        ]
+        self.bases = [self._base(operand) for operand in (tiles.a, tiles.b)]
+        self.parts: tuple[Parts, Pointer, mlir.Value] | None = None
+        self.first: mlir.Value | None = None
+
+    def divide(self, parts: Parts, part: mlir.Value) -> None:
+        """This block has one of the parts."""
+        with self.writer.kernel.before():
+            place, depth = parts.place(self.writer.kernel, written=True), self.value(parts.depth)
+        self.first = memory.times(part, depth)
+        self.parts = parts, place, part
+
+    def _loader(self, operand: Operand, rows: int, first: mlir.Value) -> Loader:
+        start = self.writer.start(operand.access)
+        tile, sizes = self.tiles.tile, self.tiles.sizes("k")
+        return Loader(
+            self.writer.kernel, operand, start, rows, tile.k, tile.threads, sizes, self.thread, first
+        )
+
+    def _base(self, operand: Operand) -> mlir.Value:
+        total = mlir.constant(0)
+        for counter, step in zip(self.batch, operand.batch_steps, strict=True):
+            total = memory.plus(total, memory.times(counter, self.value(step)))
+        return total
+
+    def write(self) -> None:
+        sums = self._ahead(self.core) if isinstance(self.core, MatrixCore) and self._copies else self._sum()
+        for number in range(self.core.passes):
+            self.core.wait(number, left=False)
+            self.core.leave(self.shared, number, sums)
+            self.core.wait(number, left=True)
+            self._finish(number)
+
+    @property
+    def _copies(self) -> bool:
+        return self.tiles.tile.stages > 2
+
+    def _ahead(self, core: MatrixCore) -> list[mlir.Value]:
+        """The sums of all products, with copies some steps ahead."""
+        stages, depth = self.tiles.tile.stages, self.tiles.tile.k
+        for number in range(stages - 1):
+            self._copy(core, self._from_first(number * depth), mlir.constant(number))
+
+        def step(k: mlir.Value, stage: mlir.Value, sums: list[mlir.Value]) -> Stepped:
+            wait_for_copies(stages - 2)
+            barrier()
+            free = _turned(stage, 0, stages - 1, -1)
+            self._copy(core, memory.plus(k, mlir.constant((stages - 1) * depth)), free)
+            return _turned(stage, stages - 1, 0, 1), core.step(self.shared, stage, sums)
+
+        sums = self._steps(step)
+        wait_for_copies(0)
+        return sums
+
+    def _from_first(self, number: int) -> mlir.Value:
+        """A step along K, counted from the first of this block."""
+        return mlir.constant(number) if self.first is None else memory.plus(self.first, mlir.constant(number))
+
+    def _copy(self, core: MatrixCore, k: mlir.Value, stage: mlir.Value) -> None:
+        for side, (loader, base) in enumerate(zip(self.loaders, self.bases, strict=True)):
+            loader.copy(base, k, core.places(self.shared, side, stage, loader))
+        commit_copies()
+
+    def _sum(self) -> list[mlir.Value]:
+        """The sums of all products, with the next tiles in registers."""
+        depth = self.tiles.tile.k
+
+        def fetch(k: mlir.Value) -> list[list[mlir.Value]]:
+            return [loader.load(base, k) for loader, base in zip(self.loaders, self.bases, strict=True)]
+
+        def keep(chunks: list[list[mlir.Value]], stage: mlir.Value) -> None:
+            for side, loader in enumerate(self.loaders):
+                self.core.keep(self.shared, side, stage, loader, chunks[side])
+            barrier()
+
+        def step(k: mlir.Value, stage: mlir.Value, sums: list[mlir.Value]) -> Stepped:
+            chunks = fetch(memory.plus(k, mlir.constant(depth)))
+            sums = self.core.step(self.shared, stage, sums)
+            other = mlir.value("arith.xori", [stage, mlir.constant(1)], i64())
+            keep(chunks, other)
+            return other, sums
+
+        keep(fetch(self._from_first(0)), mlir.constant(0))
+        return self._steps(step)
+
+    def _steps(self, step: Step) -> list[mlir.Value]:
+        """All of K, a tile at a time: its start, the stage that it is in, sums so far."""
+        depth, limit = self.tiles.tile.k, self.value(product(self.tiles.sizes("k")))
+        if self.parts is not None:
+            limit = least(memory.plus(self._from_first(0), self.value(self.parts[0].depth)), limit)
+        start = [mlir.constant(0), *self.core.start()]
+        kinds = [one.type for one in start]
+        bounds = [self._from_first(0), limit, mlir.constant(depth)]
+        made = mlir.create("scf.for", [*bounds, *start], kinds, as_written(), regions=1)
+        inside = mlir.new_block(made, 0, [i64(), *kinds])
+        with mlir.at_end(inside):
+            k, stage, *sums = list(inside.arguments)
+            stage, sums = step(k, stage, sums)
+            mlir.create("scf.yield", [stage, *sums])
+        return list(made.results)[1:]
+
+    def _finish(self, number: int) -> None:
+        """What follows on the elements that a pass left, neighbours by neighbours."""
+        core = self.core
+        tile, groups = self.tiles.tile, self.tiles.groups
+        limits = [
+            None if fits(groups.sizes(name), size) else self.value(groups.sizes(name))
+            for name, size in (("m", tile.m), ("n", tile.n))
+        ]
+
+        def turn(step: mlir.Value) -> None:
+            row, column, where = core.element(number, step)
+            m, n = (memory.plus(first, at) for first, at in zip(self.firsts, (row, column), strict=True))
+            inside = [compare("lt", at, limit) for at, limit in ((m, limits[0]), (n, limits[1])) if limit]
+
+            def element() -> None:
+                self._element(m, n, self.shared.load(where, core.wide, core.width))
+
+            if inside:
+                when(reduce(both, inside), element)
+            else:
+                element()
+
+        loop(mlir.constant(0), mlir.constant(core.turns), turn)
+
+    def _element(self, m: mlir.Value, n: mlir.Value, total: mlir.Value) -> None:
+        if self.parts is None:
+            write_element(self.writer, self.tiles, self.batch, (m, n), total)
+            return
+        parts, place, part = self.parts
+        at = part
+        for counter, size in zip(
+            (*self.batch, m, n), (*self.tiles.sizes("batch"), *parts.sizes[1:]), strict=True
+        ):
+            at = memory.plus(memory.times(at, self.value(size)), counter)
+        memory.store(place, at, total)
+
+
+def write_element(
+    writer: PointWriter,
+    tiles: Tiles,
+    batch: list[mlir.Value],
+    place: tuple[mlir.Value, mlir.Value],
+    total: mlir.Value,
+) -> None:
+    """What the group does with an element of C, whose products come to ``total``."""
+    fused, value = writer.fused, writer.kernel.value
+    values = {
+        "batch": batch,
+        "m": split(place[0], None, tiles.sizes("m"), value),
+        "n": split(place[1], None, tiles.sizes("n"), value),
+    }
+    counters = tiles.counters(fused.shared, values)
+    registers: Registers = {}
+    for number, segment in enumerate(fused.segments):
+        if number != tiles.segment:
+            Loops(writer, segment, slots_of(segment, fused.shared)).run(fused.shared, counters, registers, {})
+            continue
+        access = segment[0].nest.accesses[2]
+        before = writer.read(access, counters, registers)
+        writer.write_back(access, counters, registers, _added(before, total))
+
+
+def _turned(stage: mlir.Value, last: int, first: int, step: int) -> mlir.Value:
+    """The stage after, or before: ``first`` where it is ``last``."""
+    moved = memory.plus(stage, mlir.constant(step))
+    at_end = compare("eq", stage, mlir.constant(last))
+    return mlir.value("arith.select", [at_end, mlir.constant(first), moved], i64())
+
+
+def _added(before: mlir.Value, total: mlir.Value) -> mlir.Value:
+    """The sum in the type of the total, as the type of C."""
+    kind = before.type
+    if kind == total.type:
+        return mlir.value("arith.addf", [before, total], kind)
+    wide = mlir.value("arith.extf", [before], total.type)
+    return mlir.value("arith.truncf", [mlir.value("arith.addf", [wide, total], total.type)], kind)

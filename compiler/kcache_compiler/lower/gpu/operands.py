@@ -1,0 +1,80 @@
+"""What a group touches: buffers by their number and root, pointers to them, numbers of ``main``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kcache_compiler.lower.cpu.fusion_groups import Planned
+from kcache_compiler.lower.gpu.kernel import Kernel
+from kcache_compiler.lower.loops.launch import captured_by
+from kcache_compiler.lower.loops.memory import VIEWS, Pointer, root_of
+from kcache_compiler.mlir import operations as mlir
+
+
+def root_in(planned: Planned, number: int) -> mlir.Value:
+    """The buffer that a launch's buffer ``number`` is, looks at, or lies in."""
+    return root_of(planned.buffers[dict(planned.fused.instead).get(number, number)])
+
+
+def written_by(planned: Planned) -> set[Any]:
+    """The roots of buffers that a group writes elements of."""
+    return {
+        root_in(planned, access.buffer)
+        for statement in planned.fused.statements
+        for access in statement.nest.accesses
+        if access.written
+    }
+
+
+def read_by(planned: Planned) -> set[Any]:
+    """The roots of buffers that a group reads elements of."""
+    found = {
+        root_in(planned, access.buffer)
+        for statement in planned.fused.statements
+        for access in statement.nest.accesses
+        if access.reads
+    }
+    for code in planned.codes.values():
+        captured = captured_by(code.generic, code.numbers)
+        found |= {root_of(value) for value in captured if mlir.is_memref(value.type)}
+    return found
+
+
+def offsets_of(buffers: list[mlir.Value]) -> list[mlir.Value]:
+    """The numbers that say where views begin."""
+    found: list[mlir.Value] = []
+    for buffer in buffers:
+        owner = mlir.defining(buffer)
+        while owner is not None and mlir.name_of(owner) in VIEWS:
+            found += [operand for operand in owner.operands if not mlir.is_memref(operand.type)]
+            owner = mlir.defining(owner.operands[0])
+    return found
+
+
+@dataclass(frozen=True)
+class Operands:
+    """What loops ask for: pointers by the number of a buffer, and what bodies read from outside."""
+
+    pointers: dict[int, Pointer]
+    views: dict[Any, Pointer]
+    scalars: dict[Any, mlir.Value]
+
+
+def operands_of(kernel: Kernel, planned: Planned) -> Operands:
+    """Those of a group; rows of a block have no place yet."""
+    fused = planned.fused
+    placed = {*fused.unstored, *dict(fused.rows), *dict(fused.instead)}
+    used = {access.buffer for one in fused.statements for access in one.nest.accesses} - placed
+    used |= set(dict(fused.instead).values())
+    pointers = {number: kernel.pointer(planned.buffers[number]) for number in sorted(used)}
+    views: dict[Any, Pointer] = {planned.buffers[number]: pointer for number, pointer in pointers.items()}
+    scalars: dict[Any, mlir.Value] = {}
+    for statement in fused.statements:
+        code = planned.codes[statement.number]
+        for captured in captured_by(code.generic, code.numbers):
+            if not mlir.is_memref(captured.type):
+                scalars[captured] = kernel.scalar(captured)
+            elif captured not in views:
+                views[captured] = kernel.pointer(captured)
+    return Operands(pointers, views, scalars)

@@ -1,0 +1,1 @@
+"""Passes that only the GPU pipeline has."""

@@ -1,0 +1,129 @@
+"""Contractions of f16 and bf16 that are widened before: what they read is narrow, as matrix units take it.
+
+Frameworks and the canonical form multiply in f32 what was converted to it. The conversion moves into the body
+of the contraction, which changes no value: the tensor in f32 is never made.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kcache_compiler.lower.gemm.match import is_contraction
+from kcache_compiler.lower.gpu.passes.wide_reductions import elementwise
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.stage import Unit
+
+_NARROW = ("f16", "bf16")
+_ATTRIBUTES = ("indexing_maps", "iterator_types", "operandSegmentSizes")
+
+
+def narrow_operands(unit: Unit) -> None:
+    """Let contractions read what their operands were widened from."""
+    found = mlir.named(mlir.main_function(unit.module), "linalg.generic")
+    contractions = [one for one in found if is_contraction(one) and len(one.operands) == 3]
+    for contraction in contractions:
+        for operand in list(contraction.operands)[:2]:
+            _end_narrow(operand)
+    for contraction in contractions:
+        _read_narrow(contraction)
+
+
+def _is_contraction(op: mlir.Op) -> bool:
+    return mlir.name_of(op) == "linalg.generic" and is_contraction(op)
+
+
+def _widening(tensor: mlir.Value) -> mlir.Op | None:
+    """What makes each element of a tensor by widening at the end; elements lie as its points do."""
+    producer = mlir.defining(tensor)
+    if producer is None or mlir.name_of(producer) != "linalg.generic" or len(producer.results) != 1:
+        return None
+    kinds = producer.attributes["iterator_types"]
+    maps = list(producer.attributes["indexing_maps"])
+    if any("parallel" not in str(kind) for kind in kinds) or not mlir.is_identity(maps[-1].value):
+        return None
+    made = mlir.defining(mlir.operations(mlir.block_of(producer))[-1].operands[0])
+    widens = made is not None and mlir.name_of(made) == "arith.extf"
+    if made is None or not widens or str(made.operands[0].type) not in _NARROW:
+        return None
+    return producer if str(tensor.type.element_type) == "f32" else None
+
+
+def _end_narrow(tensor: mlir.Value) -> None:
+    """Let what computes a tensor and widens it at its end leave that to another, if only contractions ask."""
+    producer = _widening(tensor)
+    asked = [user for user, _ in mlir.uses(tensor)]
+    if producer is None or not mlir.sizes_of(tensor.type) or not all(map(_is_contraction, asked)):
+        return
+    body = mlir.block_of(producer)
+    end, arguments = mlir.operations(body)[-1], list(body.arguments)
+    narrow = mlir.defining(end.operands[0]).operands[0]  # pyright: ignore[reportOptionalMemberAccess]
+    if narrow in arguments or list(mlir.uses(arguments[-1])):
+        return
+    users = list(mlir.uses(tensor))
+    place = len(producer.operands) - 1
+    kind = mlir.type_of(str(tensor.type).replace("xf32", f"x{narrow.type}"))
+    init = mlir.defining(producer.operands[place])
+    if init is None or mlir.name_of(init) != "tensor.empty":
+        return
+    with mlir.before(producer):
+        producer.operands[place] = mlir.value("tensor.empty", list(init.operands), kind)
+    arguments[-1].set_type(narrow.type)
+    end.operands[0] = narrow
+    producer.results[0].set_type(kind)
+    with mlir.after(producer):
+        wide = elementwise(producer.results[0], mlir.type_of("f32"), "arith.extf")
+    for user, number in users:
+        user.operands[number] = wide
+
+
+def _source(tensor: mlir.Value) -> tuple[mlir.Value, Any] | None:
+    """What a tensor is only widened from, and where its elements lie there."""
+    producer = _widening(tensor)
+    if producer is None or len(mlir.operations(mlir.block_of(producer))) != 2:
+        return None
+    block = mlir.block_of(producer)
+    arguments = list(block.arguments)
+    narrow = mlir.operations(block)[0].operands[0]
+    if narrow not in arguments[:-1]:
+        return None
+    place = arguments.index(narrow)
+    source = producer.operands[place]
+    return (
+        (source, producer.attributes["indexing_maps"][place].value) if mlir.is_tensor(source.type) else None
+    )
+
+
+def _read_narrow(contraction: mlir.Op) -> None:
+    operands = list(contraction.operands)
+    maps = [one.value for one in contraction.attributes["indexing_maps"]]
+    sources = {place: _source(operands[place]) for place in (0, 1)}
+    found = {place: source for place, source in sources.items() if source is not None}
+    if not found:
+        return
+    wide = [operands[place] for place in found]
+    for place, (source, outer) in found.items():
+        operands[place], maps[place] = source, mlir.compose(outer, maps[place])
+    attributes = {name: contraction.attributes[name] for name in _ATTRIBUTES}
+    attributes["indexing_maps"] = mlir.map_attrs(maps)
+    with mlir.before(contraction):
+        kinds = [result.type for result in contraction.results]
+        made = mlir.create("linalg.generic", operands, kinds, attributes, regions=1)
+    mlir.move_block(contraction, made, 0)
+    for place in found:
+        _widen_argument(mlir.block_of(made), place, operands[place].type.element_type)
+    for old, new in zip(contraction.results, made.results, strict=True):
+        old.replace_all_uses_with(new)
+    contraction.erase()
+    for tensor in dict.fromkeys(wide):
+        if not list(mlir.uses(tensor)):
+            tensor.owner.erase()
+
+
+def _widen_argument(block: mlir.Block, place: int, narrow: mlir.Type) -> None:
+    argument = list(block.arguments)[place]
+    wide = argument.type
+    argument.set_type(narrow)
+    with mlir.at_start(block):
+        widened = mlir.value("arith.extf", [argument], wide)
+    argument.replace_all_uses_with(widened)
+    widened.owner.operands[0] = argument

@@ -1,0 +1,135 @@
+"""Reductions of f16 and bf16 in f32: the total is rounded once, and threads may share the row.
+
+The narrow total of each step is what the emulation of narrow floats leaves: widened, combined, rounded. Under
+numerics ``strict`` it stays so.
+"""
+
+from __future__ import annotations
+
+from kcache_compiler.lower.gemm.match import is_contraction
+from kcache_compiler.lower.sort_scatter.marker import is_marker
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.fast_math import COMBINERS
+from kcache_compiler.passes.generic import build_generic, identity
+from kcache_compiler.passes.stage import Unit
+
+_NARROW = ("f16", "bf16")
+
+
+def widen_reductions(unit: Unit) -> None:
+    """Give reductions with narrow results f32 ones, and round these after."""
+    if unit.options.numerics == "strict":
+        return
+    for generic in mlir.named(mlir.main_function(unit.module), "linalg.generic"):
+        reduces = any("reduction" in str(kind) for kind in generic.attributes["iterator_types"])
+        if reduces and not is_marker(generic) and not is_contraction(generic) and _is_narrow(generic):
+            _widen(generic)
+
+
+def _outputs(generic: mlir.Op) -> list[mlir.Value]:
+    inputs = int(next(iter(generic.attributes["operandSegmentSizes"])))
+    return list(mlir.block_of(generic).arguments)[inputs:]
+
+
+def _is_narrow(generic: mlir.Op) -> bool:
+    """All results are narrow, and made by rounding the combination of the widened total with something."""
+    yielded = list(mlir.operations(mlir.block_of(generic))[-1].operands)
+    for value, output in zip(yielded, _outputs(generic), strict=True):
+        rounded = mlir.defining(value)
+        users = [user for user, _ in mlir.uses(output)]
+        if str(output.type) not in _NARROW or len(users) != 1 or rounded is None:
+            return False
+        (widened,) = users
+        if mlir.name_of(rounded) != "arith.truncf" or mlir.name_of(widened) != "arith.extf":
+            return False
+        combined = mlir.defining(rounded.operands[0])
+        takes = [user for user, _ in mlir.uses(widened.results[0])]
+        once = len(list(mlir.uses(value))) == 1 and len(list(mlir.uses(rounded.operands[0]))) == 1
+        if combined is None or mlir.name_of(combined) not in COMBINERS or takes != [combined] or not once:
+            return False
+    return True
+
+
+def _widen(generic: mlir.Op) -> None:
+    body = mlir.block_of(generic)
+    yielded = mlir.operations(body)[-1]
+    count = len(yielded.operands)
+    operands = list(generic.operands)
+    narrow = operands[-count:]
+    with mlir.before(generic):
+        wide = [_widened(one) for one in narrow]
+    for position, output in enumerate(_outputs(generic)):
+        (widened,) = [user for user, _ in mlir.uses(output)]
+        output.set_type(widened.results[0].type)
+        widened.results[0].replace_all_uses_with(output)
+        widened.erase()
+        rounded = yielded.operands[position].owner
+        yielded.operands[position] = rounded.operands[0]
+        rounded.erase()
+    attributes = {name: generic.attributes[name] for name in _kept(generic)}
+    with mlir.before(generic):
+        kinds = [one.type for one in wide]
+        made = mlir.create("linalg.generic", [*operands[:-count], *wide], kinds, attributes, regions=1)
+    mlir.move_block(generic, made, 0)
+    with mlir.before(generic):
+        for old, new in zip(generic.results, made.results, strict=True):
+            old.replace_all_uses_with(elementwise(new, old.type.element_type, "arith.truncf"))
+    generic.erase()
+
+
+def _kept(generic: mlir.Op) -> list[str]:
+    names = ("indexing_maps", "iterator_types", "operandSegmentSizes")
+    return [name for name in names if name in generic.attributes]
+
+
+def _widened(tensor: mlir.Value) -> mlir.Value:
+    """The start of a reduction in f32; a number everywhere stays one."""
+    number = _everywhere(tensor)
+    return elementwise(tensor, mlir.type_of("f32"), "arith.extf", number)
+
+
+def _everywhere(tensor: mlir.Value) -> float | None:
+    """The number that a tensor is filled with, where it is a constant."""
+    owner = mlir.defining(tensor)
+    if owner is None or mlir.name_of(owner) != "linalg.generic":
+        return None
+    body = mlir.operations(mlir.block_of(owner))
+    if len(body) != 1 or len(owner.results) != 1:
+        return None
+    value = body[0].operands[0]
+    if mlir.defining(value) is None:
+        arguments = list(mlir.block_of(owner).arguments)
+        value = owner.operands[arguments.index(value)]
+    constant = mlir.defining(value)
+    if constant is None or mlir.name_of(constant) != "arith.constant" or mlir.is_tensor(value.type):
+        return None
+    return mlir.float_of(constant.attributes["value"])
+
+
+def elementwise(tensor: mlir.Value, element: mlir.Type, name: str, number: float | None = None) -> mlir.Value:
+    """Each element converted, or ``number`` in the place of each."""
+    sizes = mlir.sizes_of(tensor.type)
+    dims = "".join(f"{'?' if size is None else size}x" for size in sizes)
+    kind = mlir.type_of(f"tensor<{dims}{element}>")
+    dynamic = [
+        mlir.value("tensor.dim", [tensor, mlir.constant(axis, "index")], mlir.index_type())
+        for axis, size in enumerate(sizes)
+        if size is None
+    ]
+    empty = mlir.value("tensor.empty", dynamic, kind)
+    rank = len(sizes)
+    if number is not None:
+        return build_generic(
+            [],
+            [empty],
+            [identity(rank)],
+            ["parallel"] * rank,
+            lambda _: [mlir.float_constant(number, element)],
+        ).results[0]
+    return build_generic(
+        [tensor],
+        [empty],
+        [identity(rank)] * 2,
+        ["parallel"] * rank,
+        lambda arguments: [mlir.value(name, arguments[:1], element)],
+    ).results[0]

@@ -1,0 +1,46 @@
+"""Shared memory of a block: a variable of the kernel's own, or what the launch asks for."""
+
+from __future__ import annotations
+
+from kcache_compiler.llvm.gpu_targets import STATIC_SHARED
+from kcache_compiler.lower.gpu.kernel import Kernel
+from kcache_compiler.lower.loops.memory import pointer_type
+from kcache_compiler.mlir import operations as mlir
+
+#: Bytes that all accesses may count on.
+ALIGNMENT = 16
+
+
+def shared_place(kernel: Kernel, name: str, size: int) -> mlir.Value:
+    """So many bytes of the block, for all of the body, as a pointer into shared memory.
+
+    More than a block has without asking is dynamic: ``dynamic_bytes`` are then part of the launch. A kernel
+    asks for that once.
+    """
+    dynamic = dynamic_bytes(size)
+    linkage, count = ("external", 0) if dynamic else ("internal", size)
+    kernel.add_global(
+        f"llvm.mlir.global {linkage} @{name}() {{addr_space = 3 : i32, alignment = {ALIGNMENT} : i64}}"
+        f" : !llvm.array<{count} x i8>"
+    )
+    with kernel.before():
+        return mlir.value(
+            "llvm.mlir.addressof", (), mlir.type_of("!llvm.ptr<3>"), global_name=mlir.attribute(f"@{name}")
+        )
+
+
+def tiled_symbol(kernel: str) -> str:
+    """The name of the shared memory of a kernel of tiles."""
+    return f"{kernel}_tiles"
+
+
+def dynamic_bytes(size: int) -> int:
+    """The dynamic shared memory of a launch whose kernel asked for so many bytes."""
+    return size if size > STATIC_SHARED else 0
+
+
+def shared_memory(kernel: Kernel, name: str, size: int) -> mlir.Value:
+    """The same as a pointer like any other."""
+    place = shared_place(kernel, name, size)
+    with kernel.before():
+        return mlir.value("llvm.addrspacecast", [place], pointer_type())

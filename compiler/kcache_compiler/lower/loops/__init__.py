@@ -1,0 +1,1 @@
+"""Loop nests of a launch on a CPU: vectorization, reductions, stores."""

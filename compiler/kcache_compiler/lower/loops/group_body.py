@@ -1,0 +1,105 @@
+"""The body of a slice function: the loops of a group and what runs in them, as IR.
+
+A value that was just computed is taken from its register; memory is read where none is known.
+"""
+
+from __future__ import annotations
+
+from kcache_compiler.lower.loops import memory
+from kcache_compiler.lower.loops import streaming_stores as streams
+from kcache_compiler.lower.loops.elements import Elements, Registers, element_of
+from kcache_compiler.lower.loops.memory import Pointer
+from kcache_compiler.lower.loops.segment import Loops, for_loop, slots_of
+from kcache_compiler.lower.loops.tiled_transpose import Tiles
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.schedule.loop_nest import Access, Nest
+from kcache_compiler.schedule.loops import Statement, Turn
+from kcache_compiler.schedule.split_reductions import Split
+
+
+class Writer(Elements):
+    """Writes the loops of a launch at the current point."""
+
+    def write(self) -> None:
+        if self.fused.split is not None:
+            self._chunked(self.fused.split)
+        elif self.fused.turn is None:
+            self._shared(0, [], {})
+        else:
+            self._turned(self.fused.turn)
+        if self.fused.streamed:
+            streams.fence()
+
+    def _chunked(self, split: Split) -> None:
+        """All loops once for each chunk, with totals of its own."""
+        assert self.chunks is not None
+        size = self._value(self.fused.statements[0].nest.axes[split.position].size)
+        length = self._value(split.length)
+        places = [self._value(one.offset) for one in split.totals]
+        loop = for_loop(self.bounds, 1, [])
+        with mlir.at_end(mlir.block_of(loop)):
+            number = mlir.block_of(loop).arguments[0]
+            low = memory.times(number, length)
+            high = mlir.value("arith.minsi", [memory.plus(low, length), size], memory.i64())
+            self.chunk = low, high
+            for one, place in zip(split.totals, places, strict=True):
+                moved = memory.plus(place, memory.times(number, mlir.constant(one.bytes)))
+                base = memory.advance(self.chunks.base, mlir.type_of("i8"), moved)
+                pointer = Pointer(base, self.pointers[one.buffer].element, [])
+                self.totals[one.buffer] = pointer
+                for place in range(0 if split.begun else one.count):
+                    neutral = self.chunks.combiners[one.buffer].neutral(pointer.element)
+                    memory.store(pointer, mlir.constant(place), neutral)
+            self._shared(0, [], {})
+            mlir.create("scf.yield")
+
+    def _turned(self, turn: Turn) -> None:
+        """Loops over all axes but the two of the tiles, then these."""
+        segment = self.fused.segments[0]
+        nest = segment[0].nest
+        slots = slots_of(segment, len(nest.axes))
+
+        def bodies(counters: list[mlir.Value], known: dict[Access, mlir.Value]) -> None:
+            registers = {element_of(access): value for access, value in known.items()}
+            Loops(self, segment, slots).run(len(counters), counters, registers, {})
+
+        def step(access: Access) -> mlir.Value:
+            return self._value(access.strides[turn.along])
+
+        starts = [self._start(access) for access in turn.accesses]
+        tiles = Tiles(turn, starts, self._offset, step, bodies)
+        others = [p for p in range(len(nest.axes)) if p not in (turn.across, turn.along)]
+        self._around(nest, others, {}, tiles)
+
+    def _around(
+        self, nest: Nest, positions: list[int], counters: dict[int, mlir.Value], tiles: Tiles
+    ) -> None:
+        if not positions:
+            across, along = (self.bounds_of(nest, p) for p in (tiles.turn.across, tiles.turn.along))
+            tiles.write(counters, across, along)
+            return
+        loop = self.loop(nest, positions[0])
+        body = mlir.block_of(loop)
+        with mlir.at_end(body):
+            self._around(nest, positions[1:], {**counters, positions[0]: body.arguments[0]}, tiles)
+            mlir.create("scf.yield")
+
+    def _shared(self, position: int, counters: list[mlir.Value], registers: Registers) -> None:
+        if position == self.fused.shared:
+            for segment in self.fused.segments:
+                self._segment(segment, counters, registers)
+            return
+        loop = self.loop(self.fused.statements[0].nest, position)
+        body = mlir.block_of(loop)
+        with mlir.at_end(body):
+            self._shared(position + 1, [*counters, body.arguments[0]], {})
+            mlir.create("scf.yield")
+
+    def loop(self, nest: Nest, position: int) -> mlir.Op:
+        return for_loop(self.bounds_of(nest, position), 1, [])
+
+    def _segment(
+        self, segment: tuple[Statement, ...], counters: list[mlir.Value], registers: Registers
+    ) -> None:
+        slots = slots_of(segment, self.fused.shared)
+        Loops(self, segment, slots).run(len(counters), counters, registers, {})

@@ -1,0 +1,339 @@
+"""Launches: every group of structured operations on buffers becomes a slice function of its own.
+
+``launch_k(begin, end, dims, pointers..., scalars...)`` runs the loops of the group with their sliced axis
+restricted to ``[begin, end)``. Pointers are ``noalias`` where the buffers are known apart, sizes
+that are symbols are read from ``dims``. It returns 0 or an error code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.lower.loops import memory
+from kcache_compiler.lower.loops.buffer_shapes import Shapes, affine, linear
+from kcache_compiler.lower.loops.elements import Chunks, Code
+from kcache_compiler.lower.loops.group_body import Writer
+from kcache_compiler.lower.loops.memory import Pointer
+from kcache_compiler.lower.loops.selections import Combining
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.schedule.loop_nest import Access, Axis, Check, Nest
+from kcache_compiler.schedule.loops import Fused
+from kcache_compiler.schedule.subkernel import Part
+from kcache_compiler.shapes.formula import Formula, add, apply, mul
+
+
+class Launched(Protocol):
+    """What the call of a launch needs to know of its loops."""
+
+    @property
+    def extent(self) -> Formula: ...
+
+    @property
+    def grain(self) -> Formula: ...
+
+    @property
+    def checks(self) -> tuple[Check, ...]: ...
+
+
+@dataclass
+class Outlined:
+    """A launch taken out of ``main``: its name, and what the call site must pass to its function."""
+
+    name: str
+    nest: Launched
+    ops: tuple[str, ...]
+    buffers: list[mlir.Value]
+    scalars: list[mlir.Value]
+    pointer_types: list[str] = field(default_factory=list[str])
+    #: Bytes of scratch for each worker; when there are any, the last argument points to them.
+    scratch: Formula = 0
+    #: Bytes that all workers share; when there are any, an argument before the scratch points to them.
+    shared: Formula = 0
+    #: Launches that follow this one at once.
+    after: list[Outlined] = field(default_factory=list["Outlined"])
+    #: Slices of a worker at most, where each begins with work of its own; 0: as many as the host likes.
+    slices: int = 0
+    #: Allocations that nothing uses any more.
+    spared: list[mlir.Op] = field(default_factory=list[mlir.Op])
+    #: The function, where that is the one of an equal launch before; "": it is called as the launch is.
+    function: str = ""
+    #: The kernel that it enters instead of a function.
+    part: Part | None = None
+
+    @property
+    def code(self) -> str:
+        """The name of its function."""
+        return self.function or self.name
+
+
+def read_nest(
+    generic: mlir.Op,
+    shapes: Shapes,
+    buffers: Callable[[mlir.Value], int] = lambda _: 0,
+    inner: Sequence[mlir.Op] | None = None,
+) -> tuple[Nest, list[int]]:
+    """The nest of a ``linalg.generic`` on buffers, and the operand numbers of its accesses.
+
+    ``buffers`` gives the number by which accesses name a buffer; ``inner`` are its operations, where known.
+    """
+    attributes = generic.attributes
+    kinds = ["parallel" in str(kind) for kind in attributes["iterator_types"]]
+    inputs = int(next(iter(attributes["operandSegmentSizes"])))
+    arguments = list(mlir.block_of(generic).arguments)
+    parallel_only = all(kinds)
+    accesses: list[Access] = []
+    numbers: list[int] = []
+    sizes: list[Formula | None] = [None] * len(kinds)
+    ways: list[_Way] = []
+    for number, (operand, entry) in enumerate(
+        zip(generic.operands, attributes["indexing_maps"], strict=True)
+    ):
+        if not mlir.is_memref(operand.type):
+            continue
+        way = _way(entry, operand, shapes)
+        ways.append(way)
+        written = number >= inputs
+        reads = not written or not parallel_only or bool(list(arguments[number].uses))
+        accesses.append(Access(way.strides, way.offset, written, buffers(operand), way.dims, reads))
+        numbers.append(number)
+        for axis, size in zip(way.plain, way.sizes, strict=True):
+            if axis is not None and (sizes[axis] is None or isinstance(size, int)):
+                sizes[axis] = size
+    axes: list[Axis] = []
+    for position, (size, parallel) in enumerate(zip(sizes, kinds, strict=True)):
+        if size is None:
+            raise UnsupportedOp("linalg.generic", "a loop of unknown size", mlir.location_of(generic))
+        axes.append(Axis(size, parallel, (position,)))
+    inner = mlir.walk(generic) if inner is None else inner
+    fixed = {mlir.int_of(op.attributes["dim"]) for op in inner if mlir.name_of(op) == "linalg.index"}
+    checks = _known_checks(ways, [axis.size for axis in axes], shapes)
+    return Nest(tuple(axes), tuple(accesses), frozenset(fixed), checks), numbers
+
+
+@dataclass(frozen=True, eq=False)
+class _Way:
+    """How loops walk a buffer: what an indexing map makes of its sizes and strides."""
+
+    results: tuple[Any, ...]
+    sizes: tuple[Formula, ...]
+    strides: tuple[Formula, ...]
+    offset: Formula
+    #: For each axis of the buffer its loop, where that alone indexes it, and where no other axis has it.
+    plain: tuple[int | None, ...]
+    dims: tuple[int | None, ...]
+
+
+def _way(entry: Any, operand: mlir.Value, shapes: Shapes) -> _Way:
+    """Read once for each map, sizes and strides: operations that repeat have the same."""
+    sizes, strides = shapes.sizes(operand), shapes.strides(operand)
+    key = (entry, tuple(sizes), tuple(strides))
+    if key not in shapes.read:
+        index_map = entry.value
+        count = index_map.n_dims
+        by_axis, offset = linear(index_map, strides, count, shapes.codes)
+        results = tuple(index_map.results)
+        plain = tuple(mlir.plain_dim(result) for result in results)
+        dims = _plain_dims(index_map, count)
+        shapes.read[key] = _Way(results, tuple(sizes), tuple(by_axis), offset, plain, dims)
+    return shapes.read[key]
+
+
+def _known_checks(ways: list[_Way], sizes: list[Formula], shapes: Shapes) -> tuple[Check, ...]:
+    key = (*ways, tuple(sizes))
+    if key not in shapes.read:
+        bounds = [bound for way in ways for bound in zip(way.results, way.sizes, strict=True)]
+        shapes.read[key] = _checks(bounds, sizes, shapes)
+    return shapes.read[key]
+
+
+def _plain_dims(index_map: Any, count: int) -> tuple[int | None, ...]:
+    """For each axis of a buffer the iteration dimension that indexes it, alone and nowhere else."""
+    plain = [mlir.plain_dim(result) for result in index_map.results]
+    used: list[set[int]] = []
+    for result, dim in zip(index_map.results, plain, strict=True):
+        used.append({dim} if dim is not None else _dims_in(result, count))
+    return tuple(
+        dim if dim is not None and sum(dim in others for others in used) == 1 else None for dim in plain
+    )
+
+
+def _dims_in(expression: Any, count: int) -> set[int]:
+    found: set[int] = set()
+    waiting = [expression]
+    while waiting:
+        match mlir.affine_parts(waiting.pop()):
+            case ("dim", position):
+                found.add(position)
+            case ("constant", _):
+                pass
+            case (_, left, right):
+                waiting += (left, right)
+            case _:
+                return set(range(count))
+    return found
+
+
+def _checks(bounds: list[tuple[Any, Formula]], sizes: list[Formula], shapes: Shapes) -> tuple[Check, ...]:
+    """What the types do not say: a size that is not the loop's, an index beyond a dynamic size."""
+    found: dict[Check, None] = {}
+    for expression, size in bounds:
+        axis = mlir.plain_dim(expression)
+        if axis is not None:
+            if size != sizes[axis]:
+                found[Check(size, sizes[axis], equal=True)] = None
+            continue
+        coefficients, last = affine(expression, len(sizes), shapes.codes)
+        reached = add(last, 1)
+        for coefficient, extent in zip(coefficients, sizes, strict=True):
+            if not isinstance(coefficient, int) or coefficient > 0:
+                reached = add(reached, mul(coefficient, apply("-", extent, 1)))
+        if not (isinstance(reached, int) and isinstance(size, int)):
+            found[Check(reached, size, equal=False)] = None
+    return tuple(check for check in found if not check.holds)
+
+
+def outline(
+    module: mlir.Module,
+    name: str,
+    fused: Fused,
+    codes: Mapping[int, Code],
+    buffers: Sequence[mlir.Value],
+    shapes: Shapes,
+    combiners: Mapping[int, Combining] | None = None,
+) -> Outlined:
+    """Write a group as the slice function ``name`` at the end of ``module``; its generics stay.
+
+    ``buffers`` are those that accesses name by number, ``combiners`` of totals are by it.
+    """
+    placed = {*fused.unstored, *dict(fused.rows), *dict(fused.instead)}
+    passed: list[mlir.Value] = []
+    scalars: list[mlir.Value] = []
+    for statement in fused.statements:
+        for access in statement.nest.accesses:
+            if access.buffer not in placed and buffers[access.buffer] not in passed:
+                passed.append(buffers[access.buffer])
+    for statement in fused.statements:
+        code = codes[statement.number]
+        for captured in captured_by(code.generic, code.numbers):
+            target = passed if mlir.is_memref(captured.type) else scalars
+            if captured not in target:
+                target.append(captured)
+    names = names_of([codes[statement.number].body for statement in fused.statements])
+    common = fused.split.shared_bytes if fused.split is not None else 0
+    outlined = Outlined(name, fused, names, passed, scalars, shared=common)
+    written = {
+        buffers[access.buffer]
+        for statement in fused.statements
+        for access in statement.nest.accesses
+        if access.written
+    }
+    function, entry = slice_function(module, outlined, written)
+    with mlir.at_end(entry):
+        _write_body(outlined, fused, codes, buffers, entry, shapes, combiners or {})
+    function.verify()
+    return outlined
+
+
+def names_of(bodies: Sequence[mlir.Block]) -> tuple[str, ...]:
+    """The operations of a launch by name; copies are worth a word where there is nothing else."""
+    found = tuple(dict.fromkeys(one for body in bodies for one in _ops_in(body)))
+    return tuple(name for name in found if name != "copy") or found
+
+
+def _write_body(
+    outlined: Outlined,
+    fused: Fused,
+    codes: Mapping[int, Code],
+    buffers: Sequence[mlir.Value],
+    entry: mlir.Block,
+    shapes: Shapes,
+    combiners: Mapping[int, Combining],
+) -> None:
+    arguments = list(entry.arguments)
+    dims = arguments[2]
+    cache: dict[Formula, mlir.Value] = {}
+    views: dict[Any, Pointer] = {}
+    for buffer, argument in zip(outlined.buffers, arguments[3:], strict=False):
+        strides = [memory.emit_formula(stride, dims, cache) for stride in shapes.strides(buffer)]
+        views[buffer] = Pointer(argument, buffer.type.element_type, strides)
+    pointers = {number: views[buffer] for number, buffer in enumerate(buffers) if buffer in views}
+    for number, size in fused.rows:
+        pointers[number] = Pointer(memory.stack(size), buffers[number].type.element_type, [])
+    for number, other in fused.instead:
+        pointers[number] = pointers[other]
+    scalars: dict[Any, mlir.Value] = {}
+    flat = iter(arguments[3 + len(outlined.buffers) :])
+    common = arguments[-1] if outlined.shared else None
+    for scalar in outlined.scalars:
+        scalars[scalar] = memory.receive(scalar.type, flat)
+    chunks = None if common is None else Chunks(common, combiners)
+    Writer(fused, codes, pointers, views, scalars, dims, (arguments[0], arguments[1]), chunks).write()
+    mlir.create("func.return", [mlir.constant(0, "i32")])
+
+
+def captured_by(
+    generic: mlir.Op, numbers: Sequence[int], inner: Sequence[mlir.Op] | None = None
+) -> list[mlir.Value]:
+    """Scalars and buffers that the body reads from outside, in order of use; constants excepted.
+
+    ``inner`` are its operations, where they are known.
+    """
+    operands = list(generic.operands)
+    found = [operand for number, operand in enumerate(operands) if number not in numbers]
+    if inner is None:
+        inner = mlir.walk(generic)[1:]
+    inside = set(inner)
+    for operation in inner:
+        for operand in operation.operands:
+            owner = mlir.defining(operand)
+            if owner is None:
+                outer = mlir.block_owner(operand)
+                if outer not in inside and outer != generic:
+                    found.append(operand)
+            elif owner not in inside and mlir.name_of(owner) != "arith.constant":
+                found.append(operand)
+    return [value for value in found if not _is_constant(value)]
+
+
+def _is_constant(operand: mlir.Value) -> bool:
+    owner = mlir.defining(operand)
+    return owner is not None and mlir.name_of(owner) == "arith.constant"
+
+
+def _ops_in(body: mlir.Block) -> tuple[str, ...]:
+    names = [mlir.name_of(operation) for operation in mlir.operations(body)]
+    kept = [name for name in names if name not in ("linalg.yield", "linalg.index", "arith.constant")]
+    return tuple(dict.fromkeys(kept)) or ("copy",)
+
+
+def slice_function(module: mlir.Module, outlined: Outlined, written: set[Any]) -> tuple[mlir.Op, mlir.Block]:
+    """The function of a launch, without its body, and its entry block."""
+    integer, pointer = mlir.type_of("i64"), mlir.type_of("!llvm.ptr")
+    scalar_types = [memory.passed_types(scalar.type) for scalar in outlined.scalars]
+    flat = [kind for kinds in scalar_types for kind in kinds]
+    marks = ["{}"] * len(flat) + ["{llvm.noalias}"] * bool(outlined.shared) + ["{}"] * bool(outlined.scratch)
+    flat += [pointer] * (bool(outlined.shared) + bool(outlined.scratch))
+    inputs = [integer, integer, pointer, *[pointer] * len(outlined.buffers), *flat]
+    outlined.pointer_types = [str(kind) for kind in inputs[2:]]
+    attributes = ["{}", "{}", "{llvm.noalias, llvm.readonly}"]
+    for buffer in outlined.buffers:
+        known = ["llvm.noalias"] if memory.known_apart(buffer, outlined.buffers, written) else []
+        known += [] if buffer in written else ["llvm.readonly"]
+        attributes.append("{" + ", ".join(known) + "}")
+    attributes += marks
+    function = mlir.create(
+        "func.func",
+        attributes={
+            "sym_name": mlir.string_attr(outlined.name),
+            "function_type": mlir.type_attr(mlir.function_type(inputs, [mlir.type_of("i32")])),
+            "arg_attrs": mlir.attribute("[" + ", ".join(attributes) + "]"),
+            "sym_visibility": mlir.string_attr("private"),
+            "llvm.linkage": mlir.attribute("#llvm.linkage<internal>"),
+        },
+        regions=1,
+        at=mlir.at_end(module.body),
+    )
+    return function, mlir.new_block(function, 0, inputs)

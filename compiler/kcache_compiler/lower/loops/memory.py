@@ -1,0 +1,325 @@
+"""Pointers, element loads and stores, and the scalars that launches take, as IR.
+
+Buffers are addressed as pointer, element offset and element strides. An i1 is a byte in memory
+that is true when it is not zero; a complex number is two interleaved floats. Narrow floats are
+integers outside of expressions: in memory, between loop iterations and as arguments, where LLVM
+would need a run-time library to hold them on targets without instructions for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.shapes.formula import Formula
+
+_NO_WRAP = "#arith.overflow<nsw>"
+VIEWS = (
+    "memref.subview",
+    "memref.cast",
+    "memref.collapse_shape",
+    "memref.expand_shape",
+    "memref.reinterpret_cast",
+    "memref.transpose",
+)
+_EMIT = {"+": "arith.addi", "-": "arith.subi", "*": "arith.muli", "%": "arith.remsi"}
+_EMIT_CALLS = {"ceildiv": "arith.ceildivsi", "min": "arith.minsi", "max": "arith.maxsi"}
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """A buffer inside a slice function: base pointer, element type and stride values."""
+
+    base: mlir.Value
+    element: mlir.Type
+    steps: list[mlir.Value]
+
+
+def i64() -> mlir.Type:
+    return mlir.type_of("i64")
+
+
+def pointer_type() -> mlir.Type:
+    return mlir.type_of("!llvm.ptr")
+
+
+def plus(a: mlir.Value, b: mlir.Value) -> mlir.Value:
+    if mlir.constant_int(a) == 0:
+        return b
+    return mlir.value("arith.addi", [a, b], a.type, overflowFlags=mlir.attribute(_NO_WRAP))
+
+
+def times(a: mlir.Value, b: mlir.Value) -> mlir.Value:
+    if mlir.constant_int(b) == 1:
+        return a
+    return mlir.value("arith.muli", [a, b], a.type, overflowFlags=mlir.attribute(_NO_WRAP))
+
+
+def wide(number: mlir.Value) -> mlir.Value:
+    """An unsigned integer as i64."""
+    return number if number.type == i64() else mlir.value("arith.extui", [number], i64())
+
+
+def narrow(number: mlir.Value, kind: mlir.Type) -> mlir.Value:
+    """An i64 as an integer of ``kind``."""
+    return number if number.type == kind else mlir.value("arith.trunci", [number], kind)
+
+
+def emit_formula(formula: Formula, dims: mlir.Value, cache: dict[Formula, mlir.Value]) -> mlir.Value:
+    """The i64 of ``formula``; symbol ``sN`` is element N of ``dims``."""
+    if formula in cache:
+        return cache[formula]
+    if isinstance(formula, int):
+        result = mlir.constant(formula)
+    elif isinstance(formula, str):
+        where = advance(dims, i64(), mlir.constant(int(formula[1:])))
+        result = mlir.value("llvm.load", [where], i64())
+    else:
+        operator, left, right = formula
+        a, b = emit_formula(left, dims, cache), emit_formula(right, dims, cache)
+        if operator in ("%", "ceildiv", "roundup") and not isinstance(right, int):
+            # A check says that it is at least 1, after which nothing runs; till then nothing may trap.
+            b = mlir.value("arith.maxsi", [b, mlir.constant(1)], i64())
+        if operator == "roundup":
+            chunks = mlir.value("arith.ceildivsi", [a, b], i64())
+            result = mlir.value("arith.muli", [chunks, b], i64())
+        else:
+            result = mlir.value(_EMIT.get(operator) or _EMIT_CALLS[operator], [a, b], i64())
+    cache[formula] = result
+    return result
+
+
+def advance(base: mlir.Value, element: mlir.Type, offset: mlir.Value) -> mlir.Value:
+    """``base + offset`` elements."""
+    if mlir.constant_int(offset) == 0:
+        return base
+    dynamic = -(2**31)
+    return mlir.value(
+        "llvm.getelementptr",
+        [base, offset],
+        pointer_type(),
+        rawConstantIndices=mlir.attribute(f"array<i32: {dynamic}>"),
+        elem_type=mlir.type_attr(element),
+    )
+
+
+def stored_type(element: mlir.Type) -> mlir.Type:
+    """What one element is in memory."""
+    text = str(element)
+    if text.startswith("complex"):
+        part = element.element_type
+        return mlir.type_of(f"!llvm.struct<({part}, {part})>")
+    stored = stored_name(text)
+    return element if stored == text else mlir.type_of(stored)
+
+
+def stored_name(element: str) -> str:
+    """The same for names of scalar types."""
+    return {"i1": "i8", "index": "i64", "f16": "i16", "bf16": "i16"}.get(element, element)
+
+
+def element_bytes(element: mlir.Type) -> int:
+    text = str(element)
+    if text.startswith("complex"):
+        return 2 * element_bytes(element.element_type)
+    if text == "index":
+        return 8
+    digits = "".join(filter(str.isdigit, text))
+    return max(1, int(digits) // 8)
+
+
+def load(pointer: Pointer, offset: mlir.Value) -> mlir.Value:
+    """The element at ``offset``."""
+    element, memory = pointer.element, stored_type(pointer.element)
+    where = advance(pointer.base, memory, offset)
+    if str(element).startswith("complex"):
+        part = element.element_type
+        real = mlir.value("llvm.load", [where], part)
+        imaginary = mlir.value("llvm.load", [advance(where, part, mlir.constant(1))], part)
+        return mlir.value("complex.create", [real, imaginary], element)
+    return from_memory(mlir.value("llvm.load", [where], memory), element)
+
+
+def from_memory(raw: mlir.Value, element: mlir.Type) -> mlir.Value:
+    if str(element) == "i1":
+        not_equal = mlir.int_attr(1)
+        return mlir.value("arith.cmpi", [raw, mlir.constant(0, "i8")], element, predicate=not_equal)
+    if str(element) == "index":
+        return mlir.value("arith.index_cast", [raw], element)
+    if str(element) in ("f16", "bf16"):
+        return mlir.value("arith.bitcast", [raw], element)
+    return raw
+
+
+def to_memory(number: mlir.Value) -> mlir.Value:
+    if str(number.type) == "i1":
+        return mlir.value("arith.extui", [number], mlir.type_of("i8"))
+    if str(number.type) == "index":
+        return mlir.value("arith.index_cast", [number], i64())
+    if str(number.type) in ("f16", "bf16"):
+        return mlir.value("arith.bitcast", [number], mlir.type_of("i16"))
+    return number
+
+
+def to_carried(number: mlir.Value) -> mlir.Value:
+    """A value as loops carry it."""
+    return to_memory(number) if str(number.type) in ("f16", "bf16") else number
+
+
+def from_carried(raw: mlir.Value, kind: mlir.Type) -> mlir.Value:
+    return from_memory(raw, kind) if str(kind) in ("f16", "bf16") else raw
+
+
+def store(pointer: Pointer, offset: mlir.Value, number: mlir.Value) -> None:
+    where = advance(pointer.base, stored_type(pointer.element), offset)
+    if str(pointer.element).startswith("complex"):
+        part = pointer.element.element_type
+        real = mlir.value("complex.re", [number], part)
+        imaginary = mlir.value("complex.im", [number], part)
+        mlir.create("llvm.store", [real, where])
+        mlir.create("llvm.store", [imaginary, advance(where, part, mlir.constant(1))])
+        return
+    mlir.create("llvm.store", [to_memory(number), where])
+
+
+def shift(pointer: Pointer, offset: mlir.Value) -> mlir.Value:
+    """The base pointer moved by ``offset`` elements."""
+    return advance(pointer.base, stored_type(pointer.element), offset)
+
+
+def stack(size: int) -> mlir.Value:
+    """So many bytes of stack; to be asked for outside of loops."""
+    attributes = {"elem_type": mlir.type_attr(mlir.type_of("i8")), "alignment": mlir.int_attr(64)}
+    count = mlir.constant(max(1, size))
+    return mlir.create("llvm.alloca", [count], [pointer_type()], attributes).results[0]
+
+
+def passed_types(scalar: mlir.Type) -> list[mlir.Type]:
+    """The types of the arguments that carry a scalar into a slice function."""
+    if str(scalar).startswith("complex"):
+        return [scalar.element_type] * 2
+    return [stored_type(scalar)]
+
+
+def pass_scalar(scalar: mlir.Value) -> list[mlir.Value]:
+    if str(scalar.type).startswith("complex"):
+        part = scalar.type.element_type
+        return [mlir.value("complex.re", [scalar], part), mlir.value("complex.im", [scalar], part)]
+    return [to_memory(scalar)]
+
+
+def receive(scalar: mlir.Type, arguments: Iterator[mlir.Value]) -> mlir.Value:
+    """The scalar of type ``scalar`` from the next of the arguments that carry it."""
+    if str(scalar).startswith("complex"):
+        return mlir.value("complex.create", [next(arguments), next(arguments)], scalar)
+    return from_memory(next(arguments), scalar)
+
+
+def root_of(buffer: mlir.Value) -> mlir.Value:
+    """The buffer that a chain of views looks at."""
+    owner = mlir.defining(buffer)
+    while owner is not None and mlir.name_of(owner) in VIEWS:
+        buffer = owner.operands[0]
+        owner = mlir.defining(buffer)
+    return buffer
+
+
+def known_apart(buffer: mlir.Value, others: list[mlir.Value], written: set[Any]) -> bool:
+    """No write through another of the buffers can touch what ``buffer`` points to, nor the reverse."""
+    for other in others:
+        if other == buffer or not (buffer in written or other in written):
+            continue
+        mine, theirs = root_of(buffer), root_of(other)
+        if mine == theirs or not (owns(mine) and owns(theirs)):
+            return False
+    return True
+
+
+def owns(root: mlir.Value) -> bool:
+    """Whether nothing else points to the memory of a buffer that is no view."""
+    owner = mlir.defining(root)
+    if owner is None:
+        return mlir.name_of(mlir.block_owner(root)) == "func.func"
+    return mlir.name_of(owner) in ("memref.alloc", "memref.get_global")
+
+
+def clone_body(
+    body: mlir.Block,
+    mapping: dict[Any, mlir.Value],
+    pointers: dict[Any, Pointer],
+    indices: dict[int, mlir.Value],
+) -> list[mlir.Value]:
+    """Copy a generic's body to the current point under ``mapping``; the mapped operands of its yield.
+
+    Reads of captured buffers become loads through ``pointers``, ``linalg.index`` the loop counters.
+    """
+    for operation in mlir.operations(body):
+        if mlir.name_of(operation) == "linalg.yield":
+            return [_mapped(operand, mapping) for operand in operation.operands]
+        copy = mlir.clone(operation)
+        results = list(copy.results)
+        parts = mlir.walk(copy) if mlir.has_regions(copy) else [copy]
+        for inner in parts:
+            _remap(inner, copy, mapping)
+        for inner in parts:
+            replaced = _replacement(inner, pointers, indices)
+            if replaced is not None:
+                inner.results[0].replace_all_uses_with(replaced)
+                if inner == copy:
+                    results = [replaced]
+                inner.erase()
+        mapping.update(zip(operation.results, results, strict=True))
+    raise AssertionError("a body without a yield")
+
+
+def _mapped(operand: mlir.Value, mapping: dict[Any, mlir.Value]) -> mlir.Value:
+    if operand not in mapping:
+        owner = mlir.defining(operand)
+        if owner is None or mlir.name_of(owner) != "arith.constant":
+            return operand
+        mapping[operand] = mlir.clone(owner).results[0]
+    return mapping[operand]
+
+
+def _remap(inner: mlir.Op, copy: mlir.Op, mapping: dict[Any, mlir.Value]) -> None:
+    for number, operand in enumerate(inner.operands):
+        if operand in mapping:
+            inner.operands[number] = mapping[operand]
+            continue
+        owner = mlir.defining(operand)
+        outside = owner is not None and mlir.name_of(owner) == "arith.constant" and not _within(owner, copy)
+        if outside:
+            with mlir.before(copy):
+                inner.operands[number] = _mapped(operand, mapping)
+
+
+def _within(operation: mlir.Op, ancestor: mlir.Op) -> bool:
+    parent = operation.operation.parent
+    while parent is not None:
+        if parent.operation == ancestor.operation:
+            return True
+        parent = parent.operation.parent
+    return False
+
+
+def _replacement(
+    inner: mlir.Op, pointers: dict[Any, Pointer], indices: dict[int, mlir.Value]
+) -> mlir.Value | None:
+    name = mlir.name_of(inner)
+    if name == "linalg.index":
+        axis = mlir.int_of(inner.attributes["dim"])
+        with mlir.before(inner):
+            if axis not in indices:
+                return mlir.constant(0, "index")
+            return mlir.value("arith.index_cast", [indices[axis]], mlir.index_type())
+    if name == "memref.load" and inner.operands[0] in pointers:
+        pointer = pointers[inner.operands[0]]
+        with mlir.before(inner):
+            offset = mlir.constant(0)
+            for index, step in zip(list(inner.operands)[1:], pointer.steps, strict=True):
+                position = mlir.value("arith.index_cast", [index], i64())
+                offset = plus(offset, times(position, step))
+            return load(pointer, offset)
+    return None

@@ -1,0 +1,251 @@
+"""Reducers that choose one of two elements, of one or several operands: ``argmax`` and the like.
+
+They have no neutral element. A chunk begins with the start of the program, which must be a constant, and
+what they do may not depend on how often it is met (``regroup.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from kcache_compiler.lower.loops.combiners import Fold, combiners_of, depends
+from kcache_compiler.lower.loops.reassociation import UNSIGNED, Reducer, Result, Step, regroups
+from kcache_compiler.mlir import operations as mlir
+
+#: Operations on bits, and those that change how a float is held.
+_BITS = ("arith.andi", "arith.ori", "arith.xori")
+_HELD = ("arith.extf", "arith.truncf", "arith.bitcast")
+#: Choices of integers: the step, and whether they count without sign.
+_EXTREMES = {
+    "arith.maxsi": ("max", False),
+    "arith.minsi": ("min", False),
+    "arith.maxui": ("max", True),
+    "arith.minui": ("min", True),
+}
+#: Results of a selection at most.
+MOST = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """The results of a reduction together: old totals, new elements, what is yielded, constants to start."""
+
+    old: tuple[mlir.Value, ...]
+    new: tuple[mlir.Value, ...]
+    yielded: tuple[mlir.Value, ...]
+    starts: tuple[mlir.Op, ...]
+
+    def combine(self, first: Sequence[mlir.Value], second: Sequence[mlir.Value]) -> list[mlir.Value]:
+        """Two totals as one, ``first`` being that of earlier elements, at the current point."""
+        known: dict[Any, mlir.Value] = dict(zip((*self.old, *self.new), (*first, *second), strict=True))
+        return [_copied(value, known) for value in self.yielded]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Result ``number`` of a selection, in the place of a combiner."""
+
+    selection: Selection
+    number: int
+
+    @property
+    def name(self) -> str:
+        return "arith.select"
+
+    def neutral(self, element: mlir.Type) -> mlir.Value:
+        """What totals start from."""
+        del element
+        return mlir.clone(self.selection.starts[self.number]).results[0]
+
+
+#: What makes one total of two.
+Combining: TypeAlias = Fold | Chosen
+
+
+def combinings_of(generic: mlir.Op, strict: bool) -> dict[int, Combining]:
+    """By number of the result: what combines the totals of chunks of a reduction."""
+    found: dict[int, Combining] = {**combiners_of(generic, strict)}
+    yielded = len(mlir.last(mlir.block_of(generic)).operands)
+    selection = selection_of(generic) if len(found) < yielded else None
+    if selection is not None:
+        return {number: Chosen(selection, number) for number in range(yielded)}
+    return found
+
+
+def chooses(generic: mlir.Op) -> bool:
+    """Whether a reduction picks elements, by some rule that no single operation is."""
+    yielded = list(mlir.last(mlir.block_of(generic)).operands)
+    old = list(mlir.block_of(generic).arguments)[-len(yielded) :]
+    numbers = all(str(one.type).startswith(("f", "bf", "i")) and str(one.type) != "i1" for one in old)
+    if not numbers or len(combiners_of(generic, False)) == len(yielded):
+        return False
+    leaves = [{*_leaves(value)} - {total} for total, value in zip(old, yielded, strict=True)]
+    return all(len(one) == 1 and not depends(next(iter(one)), old) for one in leaves)
+
+
+def _copied(value: mlir.Value, known: dict[Any, mlir.Value]) -> mlir.Value:
+    if value not in known:
+        owner = mlir.defining(value)
+        assert owner is not None
+        operands = [_copied(operand, known) for operand in owner.operands]
+        copy = mlir.clone(owner)
+        for number, operand in enumerate(operands):
+            copy.operands[number] = operand
+        known[value] = copy.results[0]
+    return known[value]
+
+
+def selection_of(generic: mlir.Op) -> Selection | None:
+    """The selection that a reduction on buffers is, where chunks of it may be reduced by themselves."""
+    body = mlir.block_of(generic)
+    yielded = tuple(mlir.last(body).operands)
+    old = tuple(list(body.arguments)[-len(yielded) :])
+    outputs = list(generic.operands)[-len(yielded) :]
+    reduced = ["reduction" in str(kind) for kind in generic.attributes["iterator_types"]]
+    if sum(reduced) != 1 or len(yielded) > MOST or any(str(one.type) == "i1" for one in old):
+        return None
+    new: list[mlir.Value] = []
+    for total, value in zip(old, yielded, strict=True):
+        leaves = {one for one in _leaves(value) if one != total}
+        if len(leaves) != 1 or (element := leaves.pop()) in old or element.type != total.type:
+            return None
+        new.append(element)
+    if any(depends(element, old) for element in new) or len(set(new)) != len(new):
+        return None
+    starts = [_start(generic, output) for output in outputs]
+    found = tuple(one for one in starts if one is not None)
+    if [one.results[0].type for one in found] != [one.type for one in old]:
+        return None
+    reducer = _Reading(old, tuple(new)).reducer(yielded, found)
+    return Selection(old, tuple(new), yielded, found) if reducer is not None and regroups(reducer) else None
+
+
+def _leaves(value: mlir.Value) -> set[mlir.Value]:
+    """What a value is one of."""
+    owner = mlir.defining(value)
+    name = None if owner is None else mlir.name_of(owner)
+    if owner is None or name not in ("arith.select", *_HELD, *_EXTREMES):
+        return {value}
+    chosen = list(owner.operands)[name == "arith.select" :]
+    return {leaf for one in chosen for leaf in _leaves(one)}
+
+
+def _start(generic: mlir.Op, buffer: mlir.Value) -> mlir.Op | None:
+    """The constant that ``buffer`` is filled with right before ``generic`` reduces into it."""
+    before: list[mlir.Op] = []
+    users = {user for user, _ in mlir.uses(buffer)}
+    for operation in mlir.operations(generic.operation.block):
+        if operation == generic:
+            break
+        before += [operation] if operation in users else []
+    if not before or any(not mlir.same_block(user, generic) for user in users):
+        return None
+    fill = before[-1]
+    if any(mlir.name_of(user) != "linalg.generic" for user in before):
+        return None
+    body = mlir.block_of(fill)
+    operands, arguments = list(fill.operands), list(body.arguments)
+    if any("parallel" not in str(kind) for kind in fill.attributes["iterator_types"]):
+        return None
+    values = list(mlir.last(body).operands)
+    written = operands[-len(values) :]
+    if written.count(buffer) != 1:
+        return None
+    value = values[written.index(buffer)]
+    if value in arguments:
+        value = operands[arguments.index(value)]
+    owner = mlir.defining(value)
+    return owner if owner is not None and mlir.name_of(owner) == "arith.constant" else None
+
+
+@dataclass
+class _Reading:
+    """Reads a reducer's operations as steps; ``signs`` says how integers of a result were compared."""
+
+    old: tuple[mlir.Value, ...]
+    new: tuple[mlir.Value, ...]
+    steps: list[Step] = field(default_factory=list[Step])
+    registers: dict[Any, int | None] = field(default_factory=dict[Any, "int | None"])
+    #: By register: which result its value is of; None for a bit.
+    kinds: list[int | None] = field(default_factory=list["int | None"])
+    signs: set[tuple[int, bool]] = field(default_factory=set[tuple[int, bool]])
+
+    def reducer(self, yielded: Sequence[mlir.Value], starts: Sequence[mlir.Op]) -> Reducer | None:
+        self.registers = {value: number for number, value in enumerate((*self.old, *self.new))}
+        self.kinds = [*range(len(self.old)), *range(len(self.new))]
+        found = [self._register(value) for value in yielded]
+        results: list[Result] = []
+        for number, (register, start) in enumerate(zip(found, starts, strict=True)):
+            if register is None or self.kinds[register] != number:
+                return None
+            integer = mlir.constant_int(start.results[0])
+            floating = mlir.constant_float(start.results[0])
+            if integer is None and floating is None:
+                return None
+            results.append(Result(integer is None, 0.0 if floating is None else floating))
+            if {(number, True), (number, False)} <= self.signs:
+                return None
+        numbers = tuple(one for one in found if one is not None)
+        return Reducer(tuple(results), tuple(self.steps), numbers)
+
+    def _register(self, value: mlir.Value) -> int | None:
+        """The register of ``value``; None where it is made by something else than choice."""
+        if value not in self.registers:
+            self.registers[value] = None
+            owner = mlir.defining(value)
+            found = None if owner is None else self._read(owner)
+            if found is not None:
+                self.steps.append(found[0])
+                self.kinds.append(found[1])
+                self.registers[value] = len(self.kinds) - 1
+        return self.registers[value]
+
+    def _read(self, owner: mlir.Op) -> tuple[Step, int | None] | None:
+        operands = [self._register(operand) for operand in owner.operands]
+        known = tuple(one for one in operands if one is not None)
+        if len(known) != len(operands):
+            return None
+        return self._step(owner, known, [self.kinds[one] for one in known])
+
+    def _step(
+        self, owner: mlir.Op, operands: tuple[int, ...], kinds: list[int | None]
+    ) -> tuple[Step, int | None] | None:
+        name = mlir.name_of(owner)
+        short = name.removeprefix("arith.")
+        if name in _HELD and kinds[0] is not None:
+            return (Step("same", operands), kinds[0]) if self._keeps(owner, kinds[0]) else None
+        if name == "arith.constant" and str(owner.results[0].type) == "i1":
+            return Step(short, (), int(mlir.constant_int(owner.results[0]) != 0)), None
+        if name in _BITS and kinds == [None, None]:
+            return Step(short, operands), None
+        if name == "arith.select" and kinds[0] is None and kinds[1] == kinds[2]:
+            return Step(short, operands), kinds[1]
+        if len(kinds) != 2 or kinds[0] is None or kinds[0] != kinds[1]:
+            return None
+        number = kinds[0]
+        predicate = mlir.int_of(owner.attributes["predicate"]) if "predicate" in owner.attributes else 0
+        if name == "arith.cmpf":
+            return Step(short, operands, predicate), None
+        if _is_float(self.old[number].type):
+            return None  # integers that hold floats have another order
+        if name == "arith.cmpi":
+            self.signs |= {(number, predicate >= UNSIGNED)} if predicate > 1 else set()
+            return Step(short, operands, predicate), None
+        if name in _EXTREMES:
+            step, unsigned = _EXTREMES[name]
+            self.signs.add((number, unsigned))
+            return Step(step, operands), number
+        return None
+
+    def _keeps(self, owner: mlir.Op, number: int) -> bool:
+        """Whether another form of a value has the same order, or none and is not asked for it."""
+        kind, total = owner.results[0].type, self.old[number].type
+        if mlir.name_of(owner) == "arith.extf" or kind == total:
+            return True  # what was never wider than a total is rounded to it without loss
+        return mlir.name_of(owner) == "arith.bitcast" and _is_float(total) and not _is_float(kind)
+
+
+def _is_float(kind: mlir.Type) -> bool:
+    return str(kind).startswith(("f", "bf"))

@@ -1,0 +1,186 @@
+"""Tiles for what is read across its rows: vectors are loaded along them, turned in registers, and stored in
+a small square on the stack, from which the body reads in the order that it writes.
+
+Where elements may be computed twice, the last tiles of a row and of a column move back so that they end where
+it does; else what is left at the edges runs element by element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kcache_compiler.lower.loops import memory
+from kcache_compiler.lower.loops.memory import Pointer
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.schedule.loop_nest import Access
+from kcache_compiler.schedule.loops import Turn
+
+#: Runs the loops' bodies for counters by axis, with elements that are known.
+Bodies = Callable[[list[mlir.Value], dict[Access, mlir.Value]], None]
+Offset = Callable[[Access, list[mlir.Value]], mlir.Value]
+_Range = tuple[mlir.Value, mlir.Value]
+
+
+class Tiles:
+    """The two innermost loops of a launch over tiles of ``turn``.
+
+    ``starts`` gives the pointer of each turned access, ``offset`` the element at which it is for counters.
+    """
+
+    def __init__(
+        self,
+        turn: Turn,
+        starts: list[Pointer],
+        offset: Offset,
+        step: Callable[[Access], mlir.Value],
+        bodies: Bodies,
+    ) -> None:
+        self.turn = turn
+        self.starts = starts
+        self.offset = offset
+        self.step = step
+        self.bodies = bodies
+        self.squares = [_square(start, turn.size) for start in starts]
+
+    def write(self, counters: dict[int, mlir.Value], across: _Range, along: _Range) -> None:
+        """All tiles of the ranges of the turned axis and of the last one, the other counters given."""
+        size = mlir.constant(self.turn.size)
+        outer = _for(*across, size)
+        with mlir.at_end(mlir.block_of(outer)):
+            first = mlir.block_of(outer).arguments[0]
+            inner = _for(*along, size)
+            with mlir.at_end(mlir.block_of(inner)):
+                second = mlir.block_of(inner).arguments[0]
+                self._tile(counters, (first, second), (across, along))
+                mlir.create("scf.yield")
+            mlir.create("scf.yield")
+
+    def _tile(
+        self,
+        counters: dict[int, mlir.Value],
+        firsts: tuple[mlir.Value, mlir.Value],
+        ranges: tuple[_Range, _Range],
+    ) -> None:
+        i64, size = memory.i64(), mlir.constant(self.turn.size)
+        starts = list(firsts)
+        fits: list[mlir.Value] = []
+        for number, (low, high) in enumerate(ranges):
+            last = mlir.value("arith.subi", [high, size], i64)
+            if self.turn.repeats:
+                starts[number] = mlir.value("arith.minsi", [firsts[number], last], i64)
+                fits.append(_compare(5, last, low))
+            else:
+                fits.append(_compare(3, firsts[number], last))
+        whole = mlir.value("arith.andi", fits, mlir.type_of("i1"))
+        choice = mlir.create("scf.if", [whole], regions=2)
+        with mlir.at_end(mlir.new_block(choice, 0, ())):
+            self._fill(counters, *starts)
+            self._loops(counters, *starts)
+            mlir.create("scf.yield")
+        with mlir.at_end(mlir.new_block(choice, 1, ())):
+            bounds: list[_Range] = []
+            for first, (_, high) in zip(firsts, ranges, strict=True):
+                end = mlir.value("arith.minsi", [memory.plus(first, size), high], i64)
+                bounds.append((first, end))
+            self._edge(counters, *bounds)
+            mlir.create("scf.yield")
+
+    def _counters(self, counters: dict[int, mlir.Value], p: mlir.Value, q: mlir.Value) -> list[mlir.Value]:
+        known = {**counters, self.turn.across: p, self.turn.along: q}
+        return [known[position] for position in sorted(known)]
+
+    def _edge(self, counters: dict[int, mlir.Value], across: _Range, along: _Range) -> None:
+        one = mlir.constant(1)
+        outer = _for(*across, one)
+        with mlir.at_end(mlir.block_of(outer)):
+            inner = _for(*along, one)
+            with mlir.at_end(mlir.block_of(inner)):
+                p, q = mlir.block_of(outer).arguments[0], mlir.block_of(inner).arguments[0]
+                self.bodies(self._counters(counters, p, q), {})
+                mlir.create("scf.yield")
+            mlir.create("scf.yield")
+
+    def _fill(self, counters: dict[int, mlir.Value], p: mlir.Value, q: mlir.Value) -> None:
+        """Load and turn one tile of each turned access."""
+        size = self.turn.size
+        for access, start, square in zip(self.turn.accesses, self.starts, self.squares, strict=True):
+            base = self.offset(access, self._counters(counters, p, q))
+            rows: list[mlir.Value] = []
+            for row in range(size):
+                moved = memory.plus(base, memory.times(self.step(access), mlir.constant(row)))
+                rows.append(_load(start, moved, size))
+            for number, row in enumerate(_transposed(rows)):
+                where = memory.advance(square.base, square.element, mlir.constant(number * size))
+                alignment = mlir.int_attr(memory.element_bytes(start.element))
+                mlir.create("llvm.store", [row, where], attributes={"alignment": alignment})
+
+    def _loops(self, counters: dict[int, mlir.Value], p: mlir.Value, q: mlir.Value) -> None:
+        zero, one, size = mlir.constant(0), mlir.constant(1), mlir.constant(self.turn.size)
+        outer = _for(zero, size, one)
+        with mlir.at_end(mlir.block_of(outer)):
+            down = mlir.block_of(outer).arguments[0]
+            inner = _for(zero, size, one)
+            with mlir.at_end(mlir.block_of(inner)):
+                right = mlir.block_of(inner).arguments[0]
+                place = memory.plus(memory.times(down, size), right)
+                known = {
+                    access: memory.from_memory(
+                        mlir.value(
+                            "llvm.load", [memory.advance(square.base, square.element, place)], square.element
+                        ),
+                        start.element,
+                    )
+                    for access, start, square in zip(
+                        self.turn.accesses, self.starts, self.squares, strict=True
+                    )
+                }
+                at = self._counters(counters, memory.plus(p, down), memory.plus(q, right))
+                self.bodies(at, known)
+                mlir.create("scf.yield")
+            mlir.create("scf.yield")
+
+
+def _for(low: mlir.Value, high: mlir.Value, step: mlir.Value) -> mlir.Op:
+    loop = mlir.create("scf.for", [low, high, step], (), regions=1)
+    mlir.new_block(loop, 0, [memory.i64()])
+    return loop
+
+
+def _compare(predicate: int, a: mlir.Value, b: mlir.Value) -> mlir.Value:
+    return mlir.value("arith.cmpi", [a, b], mlir.type_of("i1"), predicate=mlir.int_attr(predicate))
+
+
+def _square(start: Pointer, size: int) -> Pointer:
+    """Room for one tile, its elements as they are in memory."""
+    stored = memory.stored_type(start.element)
+    room = memory.stack(size * size * memory.element_bytes(start.element))
+    return Pointer(room, stored, [])
+
+
+def _load(start: Pointer, offset: mlir.Value, size: int) -> mlir.Value:
+    stored = memory.stored_type(start.element)
+    where = memory.advance(start.base, stored, offset)
+    kind = mlir.type_of(f"vector<{size}x{stored}>")
+    alignment = mlir.int_attr(memory.element_bytes(start.element))
+    return mlir.create("llvm.load", [where], [kind], {"alignment": alignment}).results[0]
+
+
+def _transposed(rows: list[mlir.Value]) -> list[mlir.Value]:
+    """The square of ``rows`` turned: rows interleave with those half of the square below, over and over."""
+    size = len(rows)
+    half = size // 2
+    low = [lane // 2 + (size if lane % 2 else 0) for lane in range(size)]
+    high = [lane + half for lane in low]
+    rounds = size.bit_length() - 1
+    for _ in range(rounds):
+        turned: list[mlir.Value] = []
+        for number in range(half):
+            pair = [rows[number], rows[number + half]]
+            turned += [_shuffle(pair, low), _shuffle(pair, high)]
+        rows = turned
+    return rows
+
+
+def _shuffle(pair: list[mlir.Value], lanes: list[int]) -> mlir.Value:
+    mask = mlir.attribute(f"array<i32: {', '.join(map(str, lanes))}>")
+    return mlir.value("llvm.shufflevector", pair, pair[0].type, mask=mask)

@@ -1,0 +1,81 @@
+"""Scatters and sorts: from StableHLO to the markers that launches are made of.
+
+The toolchain lowers neither, but knows how to make scalar code of the region of a ``reduce``. So their
+regions ride through its legalization in a reduction of nothing, whose body they then take over.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.llvm.target import Device
+from kcache_compiler.lower.sort_scatter.legalize_sort import carry_sort, mark_keyed, mark_sort
+from kcache_compiler.lower.sort_scatter.marker import always, build_marker, seen
+from kcache_compiler.lower.subkernels.outline import PART, mark_part
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.legalize.comparators import in_total_order
+from kcache_compiler.passes.legalize.elementwise import cast
+from kcache_compiler.passes.legalize.passthrough import CAST, NOTE, carrier, noted, plain, region, replace
+from kcache_compiler.passes.stage import Unit
+
+
+def carry_regions(unit: Unit) -> None:
+    """Make every scatter and sort a cast that notes what it is, with its region in a reduction beside."""
+    for op in reversed(mlir.named(unit.module, "stablehlo.scatter", "stablehlo.sort")):
+        if mlir.name_of(op) == "stablehlo.scatter":
+            in_total_order(op)
+            _carry_scatter(op)
+        else:
+            carry_sort(op, keyed=not isinstance(unit.target, Device))  # GPU kernels have no scratch
+
+
+def _carry_scatter(op: mlir.Op) -> None:
+    count = len(op.results)
+    operands = list(op.operands)
+    kinds = [result.type for result in op.results]
+    updates = operands[count + 1 :]
+    if any(a.type.element_type != b.element_type for a, b in zip(updates, kinds, strict=True)):
+        raise UnsupportedOp(mlir.name_of(op), "updates of another type", mlir.location_of(op))
+    note = {"kind": "scatter", "count": count, **mlir.scatter_dimensions(op)}
+    indices = operands[count].type
+    note["unsigned"] = str(indices.element_type).startswith("ui")
+    note["rank"] = indices.rank
+    with mlir.before(op):
+        if not note["scatter_dims_to_operand_dims"]:  # vectors of no elements, which are not read
+            operands[count] = mlir.value("tensor.empty", (), mlir.type_of("tensor<1xi32>"))
+        beside = carrier(kinds)
+        mlir.move_block(op, beside, 0)
+        made = noted(op, [*operands, *beside.results], kinds, note)
+    replace(op, list(made.results))
+
+
+def mark_shuffles(unit: Unit) -> None:
+    """Make a marker of every cast that notes a scatter or sort, with the region that rode beside it."""
+    marks = {"scatter": _mark_scatter, "sort": mark_sort, "keyed": mark_keyed, PART: mark_part}
+    for made in mlir.named(unit.module, CAST):
+        if NOTE not in made.attributes:
+            continue
+        note = json.loads(made.attributes[NOTE].value)
+        with mlir.before(made):
+            results = marks[note.pop("kind")](made, note)
+            typed = [cast(value, result.type) for value, result in zip(results, made.results, strict=True)]
+        replace(made, typed)
+
+
+def _mark_scatter(made: mlir.Op, note: dict[str, Any]) -> list[mlir.Value]:
+    """Indices, updates and a pair of nothing; operands, whose old elements count even where none is kept."""
+    count = note.pop("count")
+    operands = [plain(value) for value in list(made.operands)[: 2 * count + 1]]
+    pair = mlir.value("tensor.empty", (), mlir.type_of("tensor<2xi8>"))
+    inputs = [*operands[count:], pair]
+    dim = sum(value.type.rank for value in inputs) - 1
+
+    def combine(scalars: list[mlir.Value]) -> list[mlir.Value]:
+        updates, old = scalars[1 : count + 1], scalars[count + 2 :]
+        new = region(made, old, updates)
+        kept = mlir.value("arith.ori", [always(dim), seen(scalars[0])], mlir.type_of("i1"))
+        return [mlir.value("arith.select", [kept, a, b], a.type) for a, b in zip(new, old, strict=True)]
+
+    return list(build_marker("scatter", note, inputs, operands[:count], combine).results)

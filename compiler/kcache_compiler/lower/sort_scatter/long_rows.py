@@ -1,0 +1,303 @@
+"""One long row sorted by keys, in chunks that threads share.
+
+Words lie in memory that all workers see. For each digit of the keys, one launch counts in every chunk how
+often each value comes, the next moves the words of each chunk to where they go, which it knows from the
+counts of all. The order of words that differ is one only, so nothing depends on the number of chunks. Where
+few are asked for, each chunk keeps its least, and one launch more the least of those.
+
+One thread that gets all chunks of the first launch sorts the row as a short one, which takes fewer steps; the
+other launches then find nothing to do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kcache_compiler.lower.loops import memory
+from kcache_compiler.lower.loops.memory import Pointer, plus, times
+from kcache_compiler.lower.sort_scatter.keyed_sort import PLACES, Keyed, half_of, plan_keyed
+from kcache_compiler.lower.sort_scatter.loop_builder import (
+    Parts,
+    Phase,
+    Write,
+    both,
+    compare,
+    least,
+    loop,
+    minus,
+    when,
+)
+from kcache_compiler.lower.sort_scatter.marker import Steps, Walk
+from kcache_compiler.lower.sort_scatter.radix import DIGITS, Words, digit_of, least_text, widened
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.text_builder import Code, Name
+from kcache_compiler.schedule.loop_nest import Check
+from kcache_compiler.shapes.formula import Formula, add, apply, mul
+
+#: Elements of a chunk at least, and chunks at most: each looks at the counts of all.
+CHUNK, CHUNKS = 1 << 16, 64
+
+
+def long_phases(details: dict[str, Any], walks: list[Walk], checks: tuple[Check, ...] = ()) -> list[Phase]:
+    """The launches of a row by itself that is long, or may be; none for other rows."""
+    rows, length = walks[0].sizes
+    if rows != 1 or (isinstance(length, int) and not 2 * CHUNK <= length <= PLACES):
+        return []
+    chunks = _Chunks(details, length)
+    steps = Steps(chunks.count, CHUNK, plan_keyed(details, walks, checks).checks, shared=chunks.bytes)
+    row = chunks.alone
+    first = walks[-2].sizes[1]  # of a result: the last is the key
+    if isinstance(first, int) and isinstance(length, int) and chunks.words.keeps_least(first, length):
+        last = Steps(1, 1, (), shared=chunks.bytes)
+        return [(steps, row(chunks.keep)), (last, chunks.unless_done(chunks.gather))]
+    digits = range(chunks.words.bits // 8)
+    passes = [write for digit in digits for write in (chunks.counting(digit), chunks.moving(digit))]
+    passes = [(steps, chunks.unless_done(write)) for write in (*passes, chunks.fetch)]
+    return [(steps, row(chunks.note)), *passes]
+
+
+class _Chunks:
+    """What lies in shared memory: words twice, counts of chunks, by digit whether words moved, the end."""
+
+    def __init__(self, details: dict[str, Any], length: Formula) -> None:
+        self.details, self.length = details, length
+        self.words = Words(details["key"])
+        self.chunk = apply("max", CHUNK, apply("ceildiv", length, CHUNKS))
+        self.count = apply("ceildiv", length, self.chunk)
+        self.table = mul(2, half_of(details, length))
+        self.moved = add(self.table, mul(4 * DIGITS, self.count))
+        self.done = add(self.moved, 8 * (self.words.bits // 8 + 1))
+        self.bytes: Formula = apply("roundup", add(self.done, 8), 64)
+
+    def _keyed(self, parts: Parts) -> Keyed:
+        """The row, once sizes are there for all loops to see."""
+        for formula in (self.length, self.chunk, self.count, self.table, self.moved, self.done):
+            parts.value(formula)
+        return Keyed(parts, self.details)
+
+    def _at(self, parts: Parts, offset: Formula, more: int = 0) -> mlir.Value:
+        place = plus(mlir.constant(more), parts.value(offset))
+        return memory.advance(parts.shared, mlir.type_of("i8"), place)
+
+    def _bounds(self, parts: Parts, number: mlir.Value, length: mlir.Value) -> tuple[mlir.Value, mlir.Value]:
+        chunk = parts.value(self.chunk)
+        low = times(number, chunk)
+        return least(low, length), least(plus(low, chunk), length)
+
+    def alone(self, write: Write) -> Write:
+        """The first launch: the whole row at once, where the range is all chunks."""
+
+        def either_way(parts: Parts, bounds: tuple[mlir.Value, mlir.Value]) -> None:
+            keyed = self._keyed(parts)
+            done = Pointer(self._at(parts, self.done), memory.i64(), [])
+            moved = Pointer(self._at(parts, self.moved), memory.i64(), [])
+            low, high = bounds
+            zero, one = mlir.constant(0), mlir.constant(1)
+            begins = compare("eq", low, zero)
+            whole = both(begins, compare("eq", high, parts.value(self.count)))
+            shared = mlir.value("arith.select", [whole, low, high], low.type)
+
+            def row() -> None:
+                memory.store(done, zero, one)
+                keyed.row(zero)
+
+            def begin() -> None:
+                memory.store(done, zero, zero)
+                memory.store(moved, zero, zero)
+
+            when(begins, begin)
+            when(whole, row)
+            write(parts, (low, shared))
+
+        return either_way
+
+    def unless_done(self, write: Write) -> Write:
+        """A launch that has nothing to do after a row was sorted by one thread."""
+
+        def shortened(parts: Parts, bounds: tuple[mlir.Value, mlir.Value]) -> None:
+            done = Pointer(self._at(parts, self.done), memory.i64(), [])
+            ready = compare("ne", memory.load(done, mlir.constant(0)), mlir.constant(0))
+            high = mlir.value("arith.select", [ready, *bounds], bounds[0].type)
+            write(parts, (bounds[0], high))
+
+        return shortened
+
+    def note(self, parts: Parts, bounds: tuple[mlir.Value, mlir.Value]) -> None:
+        """Words of all elements."""
+        keyed = self._keyed(parts)
+        inputs, _ = keyed.operands(mlir.constant(0))
+
+        def chunk(number: mlir.Value) -> None:
+            loop(*self._bounds(parts, number, keyed.length), lambda place: keyed.note(place, inputs))
+
+        loop(*bounds, chunk)
+
+    def counting(self, digit: int) -> Write:
+        """The launch that counts the values of a digit."""
+
+        def write(parts: Parts, bounds: tuple[mlir.Value, mlir.Value]) -> None:
+            keyed = self._keyed(parts)
+            given = [keyed.given[0].base, keyed.sorted[0].base]
+            name = f"kcache_count_{self.words.bits}"
+            shared = self._shared(parts, digit)
+
+            def chunk(number: mlir.Value) -> None:
+                operands = [*given, *shared, number, *self._bounds(parts, number, keyed.length)]
+                keyed.call(name, operands, lambda words: count_text(words, name))
+
+            loop(*bounds, chunk)
+
+        return write
+
+    def moving(self, digit: int) -> Write:
+        """The launch that moves words by a digit, unless all have the same."""
+
+        def write(parts: Parts, bounds: tuple[mlir.Value, mlir.Value]) -> None:
+            keyed = self._keyed(parts)
+            given = [one.base for one in (*keyed.given, *keyed.sorted)]
+            name = f"kcache_move_{self.words.bits}"
+            shared, sizes = self._shared(parts, digit), [parts.value(self.count), keyed.length]
+
+            def chunk(number: mlir.Value) -> None:
+                low, high = self._bounds(parts, number, keyed.length)
+                operands = [*given, *shared, number, low, high, *sizes]
+                keyed.call(name, operands, lambda words: move_text(words, name))
+
+            loop(*bounds, chunk)
+
+        return write
+
+    def _shared(self, parts: Parts, digit: int) -> list[mlir.Value]:
+        """Counts, whether words have moved by then, and where the digit begins in a key."""
+        shift = mlir.constant(self.words.shift + 8 * digit)
+        return [self._at(parts, self.table), self._at(parts, self.moved, 8 * digit), shift]
+
+    def fetch(self, parts: Parts, bounds: tuple[mlir.Value, mlir.Value]) -> None:
+        """Elements by their places."""
+        keyed = self._keyed(parts)
+        inputs, results = keyed.operands(mlir.constant(0))
+        state = Pointer(self._at(parts, self.moved, self.words.bits), memory.i64(), [])
+        moved = compare("ne", memory.load(state, mlir.constant(0)), mlir.constant(0))
+        given, ordered = keyed.given[-1], keyed.sorted[-1]
+        base = mlir.value("arith.select", [moved, ordered.base, given.base], memory.pointer_type())
+        places = Pointer(base, given.element, [])
+        count = parts.value(keyed.first)
+
+        def chunk(number: mlir.Value) -> None:
+            loop(*self._bounds(parts, number, count), lambda at: keyed.fetch(at, places, inputs, results))
+
+        loop(*bounds, chunk)
+
+    def keep(self, parts: Parts, bounds: tuple[mlir.Value, mlir.Value]) -> None:
+        """The least words of each chunk."""
+        keyed = self._keyed(parts)
+        inputs, _ = keyed.operands(mlir.constant(0))
+        first = parts.value(keyed.first)
+
+        def chunk(number: mlir.Value) -> None:
+            low, high = self._bounds(parts, number, keyed.length)
+            loop(low, high, lambda place: keyed.note(place, inputs))
+            source, target = keyed.given[0], keyed.sorted[0]
+            ends = [memory.shift(source, low), memory.shift(target, times(number, first))]
+            keyed.call(self.words.least_name, [*ends, minus(high, low), first], least_text)
+
+        loop(*bounds, chunk)
+
+    def gather(self, parts: Parts, bounds: tuple[mlir.Value, mlir.Value]) -> None:
+        """The least of all, and elements by their places."""
+        keyed = self._keyed(parts)
+        inputs, results = keyed.operands(mlir.constant(0))
+        first = parts.value(keyed.first)
+        source, target = keyed.sorted[0], keyed.given[0]
+
+        def once(_: mlir.Value) -> None:
+            count = times(parts.value(self.count), first)
+            keyed.call(self.words.least_name, [source.base, target.base, count, first], least_text)
+            loop(mlir.constant(0), first, lambda at: keyed.fetch(at, target, inputs, results))
+
+        loop(*bounds, once)
+
+
+_POINTER = "!llvm.ptr"
+
+
+def count_text(words: Words, name: str) -> str:
+    """``name(from, to, counts, moved, shift, chunk, low, high)``: how often values come in a chunk."""
+    pointers = [(one, _POINTER) for one in ("from0", "to0", "counts", "moved")]
+    code = Code(name, [*pointers, *((one, "i64") for one in ("shift", "chunk", "low", "high"))], small=False)
+    tables = code.stack(2 * DIGITS, "i32")
+    with code.loop(0, 2 * DIGITS) as each:
+        code.store(code.const(0, "i32"), code.at(tables, each.counter, "i32"), "i32", 4)
+    source = code.choose(code.compare("ne", code.load("%moved"), 0), "%to0", "%from0", _POINTER)
+
+    def note(place: Name, odd: int) -> None:
+        value = digit_of(code, code.load(code.at(source, place, "i64")), "%shift")
+        at = code.at(tables, code.add(value, odd * DIGITS), "i32")
+        before = code.load(at, "i32", 4)
+        code.store(code.op(f"arith.addi {before}, {code.const(1, 'i32')} : i32"), at, "i32", 4)
+
+    even = code.sub("%high", code.bits(code.sub("%high", "%low"), 1))
+    with code.loop("%low", even, 2) as pair:
+        note(pair.counter, 0)
+        note(code.add(pair.counter, 1), 1)
+    with code.loop(even, "%high") as last:
+        note(last.counter, 0)
+    mine = code.at("%counts", code.mul("%chunk", DIGITS), "i32")
+    with code.loop(0, DIGITS) as each:
+        a = code.load(code.at(tables, each.counter, "i32"), "i32", 4)
+        b = code.load(code.at(tables, code.add(each.counter, DIGITS), "i32"), "i32", 4)
+        code.store(code.op(f"arith.addi {a}, {b} : i32"), code.at(mine, each.counter, "i32"), "i32", 4)
+    return code.text()
+
+
+def move_text(words: Words, name: str) -> str:
+    """``name(from..., to..., counts, moved, shift, chunk, low, high, chunks, n)``: words of a chunk in place.
+
+    ``moved[1]`` says, written by the first chunk, whether they are in ``to`` where they were in ``from``.
+    """
+    half = len(words.arrays)
+    arrays = [f"{side}{number}" for side in ("from", "to") for number in range(half)]
+    pointers = [(one, _POINTER) for one in (*arrays, "counts", "moved")]
+    numbers = [(one, "i64") for one in ("shift", "chunk", "low", "high", "chunks", "n")]
+    code = Code(name, [*pointers, *numbers], small=False)
+    starts = code.stack(DIGITS, "i32")
+    zero = code.const(0, "i32")
+    with code.loop(0, DIGITS, carried=[(zero, "i32"), (code.const(0, "i1"), "i1")]) as value:
+        totals = [(zero, "i32"), (zero, "i32")]
+        with code.loop(0, "%chunks", carried=totals) as other:
+            at = code.add(code.mul(other.counter, DIGITS), value.counter)
+            count = code.load(code.at("%counts", at, "i32"), "i32", 4)
+            earlier = code.choose(code.compare("slt", other.counter, "%chunk"), count, zero, "i32")
+            other.following = [
+                code.op(f"arith.addi {other.carried[0]}, {count} : i32"),
+                code.op(f"arith.addi {other.carried[1]}, {earlier} : i32"),
+            ]
+        start = code.op(f"arith.addi {value.carried[0]}, {other.results[1]} : i32")
+        code.store(start, code.at(starts, value.counter, "i32"), "i32", 4)
+        everywhere = code.compare("eq", widened(code, other.results[0]), "%n")
+        value.following = [
+            code.op(f"arith.addi {value.carried[0]}, {other.results[0]} : i32"),
+            code.either(value.carried[1], everywhere),
+        ]
+    apart = code.op(f"arith.xori {value.results[1]}, {code.const(1, 'i1')} : i1")
+    before = code.load("%moved")
+    with code.when(code.compare("eq", "%chunk", 0)):
+        after = code.op(f"arith.xori {before}, {code.op(f'arith.extui {apart} : i1 to i64')} : i64")
+        code.store(after, code.at("%moved", 1, "i64"))
+    with code.when(apart):
+        back = code.compare("ne", before, 0)
+        sides = [(f"%from{number}", f"%to{number}") for number in range(half)]
+        sources = [code.choose(back, to, from_, _POINTER) for from_, to in sides]
+        targets = [code.choose(back, from_, to, _POINTER) for from_, to in sides]
+        with code.loop("%low", "%high") as word:
+            parts = [
+                code.load(code.at(source, word.counter, kind), kind, 4)
+                for source, kind in zip(sources, words.arrays, strict=True)
+            ]
+            at = code.at(starts, digit_of(code, parts[0], "%shift"), "i32")
+            place = code.load(at, "i32", 4)
+            code.store(code.op(f"arith.addi {place}, {code.const(1, 'i32')} : i32"), at, "i32", 4)
+            wide = widened(code, place)
+            for target, part, kind in zip(targets, parts, words.arrays, strict=True):
+                code.store(part, code.at(target, wide, kind), kind, 4)
+    return code.text()

@@ -1,0 +1,97 @@
+"""The launch of a marker: its slice function, with the loops that scatter or sort."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias
+
+from kcache_compiler.lower.loops import memory
+from kcache_compiler.lower.loops.buffer_shapes import Shapes
+from kcache_compiler.lower.loops.launch import Outlined, captured_by, slice_function
+from kcache_compiler.lower.sort_scatter.keyed_sort import plan_keyed, write_keyed
+from kcache_compiler.lower.sort_scatter.long_rows import long_phases
+from kcache_compiler.lower.sort_scatter.loop_builder import Parts
+from kcache_compiler.lower.sort_scatter.marker import Walk, marked, walks
+from kcache_compiler.lower.sort_scatter.scatter import plan_scatter, write_scatter
+from kcache_compiler.lower.sort_scatter.sort import plan_sort, sort_phases, write_sort
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.shapes.formula import Formula
+
+Write: TypeAlias = Callable[[Parts, dict[str, Any], tuple[mlir.Value, mlir.Value]], None]
+#: By the kind of marker: its plan, its loops, and how the launch names it.
+_KINDS = {
+    "scatter": (plan_scatter, write_scatter, "scatter"),
+    "sort": (plan_sort, write_sort, "sort"),
+    "keyed": (plan_keyed, write_keyed, "sort"),
+}
+#: The same for rows that threads share.
+_LONG = {"keyed": long_phases, "sort": sort_phases}
+
+
+def outline_marker(module: mlir.Module, generic: mlir.Op, name: str, shapes: Shapes) -> Outlined | None:
+    """The slice function ``name`` of a marker, at the end of ``module``; None for other operations."""
+    found = marked(generic)
+    if found is None:
+        return None
+    kind, details = found
+    operands = list(generic.operands)
+    numbers = list(range(len(operands)))
+    walked, checks = walks(generic, shapes)
+    inputs = int(next(iter(generic.attributes["operandSegmentSizes"])))
+    plan, write, shown = _KINDS[kind]
+    phases = _LONG[kind](details, walked, checks) if kind in _LONG else []
+    if not phases:
+        phases = [(plan(details, walked, checks), partial(_whole, write, details))]
+    buffers = list(dict.fromkeys(operands))
+    captured = captured_by(generic, numbers)
+    scalars = [value for value in captured if not mlir.is_memref(value.type)]
+    buffers += [value for value in captured if mlir.is_memref(value.type) and value not in buffers]
+    launches: list[Outlined] = []
+    for number, (steps, body) in enumerate(phases):
+        own = name if number == 0 else f"{name}_{number}"
+        outlined = Outlined(
+            own, steps, (shown,), buffers, scalars, scratch=steps.scratch, shared=steps.shared
+        )
+        function, entry = slice_function(module, outlined, set(operands[inputs:]))
+        with mlir.at_end(entry):
+            parts = _parts(generic, outlined, list(entry.arguments), walked, inputs, shapes)
+            body(parts, (entry.arguments[0], entry.arguments[1]))
+            mlir.create("func.return", [mlir.constant(0, "i32")])
+        present = {mlir.symbol_of(one) for one in mlir.operations(module.body)}
+        for called in sorted(parts.library.keys() - present):
+            mlir.splice(module, parts.library[called])
+        function.verify()
+        launches.append(outlined)
+    launches[0].after = launches[1:]
+    return launches[0]
+
+
+def _whole(
+    write: Write, details: dict[str, Any], parts: Parts, bounds: tuple[mlir.Value, mlir.Value]
+) -> None:
+    write(parts, details, bounds)
+
+
+def _parts(
+    generic: mlir.Op,
+    outlined: Outlined,
+    arguments: list[mlir.Value],
+    walked: list[Walk],
+    inputs: int,
+    shapes: Shapes,
+) -> Parts:
+    """The marker inside a slice function with these arguments."""
+    dims, buffers = arguments[2], outlined.buffers
+    cache: dict[Formula, mlir.Value] = {}
+    pointers: dict[Any, memory.Pointer] = {}
+    for buffer, argument in zip(buffers, arguments[3:], strict=False):
+        strides = [memory.emit_formula(stride, dims, cache) for stride in shapes.strides(buffer)]
+        pointers[buffer] = memory.Pointer(argument, buffer.type.element_type, strides)
+    flat = iter(arguments[3 + len(buffers) :])
+    known = {scalar: memory.receive(scalar.type, flat) for scalar in outlined.scalars}
+    bases = [pointers[one] for one in generic.operands]
+    parts = Parts(generic, inputs, walked, bases, pointers, known, dims, cache)
+    parts.shared = next(flat) if outlined.shared else None
+    parts.scratch = next(flat) if outlined.scratch else parts.shared
+    return parts

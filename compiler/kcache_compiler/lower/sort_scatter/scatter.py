@@ -1,0 +1,231 @@
+"""Scatter: each element of the updates, in order, is combined with an element of the operand.
+
+Windows are cut to what lies inside the operand, and to the slice of the operand that the caller works on:
+every thread goes through all index vectors and writes its own part of the operand. So updates of one element
+come in the order of the updates, on any number of threads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kcache_compiler.lower.loops import memory
+from kcache_compiler.lower.sort_scatter.loop_builder import (
+    Parts,
+    both,
+    compare,
+    least,
+    loop,
+    minus,
+    most,
+    when,
+)
+from kcache_compiler.lower.sort_scatter.marker import Steps, Walk, nothing, total
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.schedule.loop_nest import Check
+from kcache_compiler.shapes.formula import Formula, mul
+
+#: Elements of a window below which threads would only look at indices.
+_NARROW = 8
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """Dimension numbers, by what the loops ask of them."""
+
+    #: Axes of the updates that go through index vectors, and their places in the indices.
+    scattered: tuple[int, ...]
+    places: tuple[int, ...]
+    #: The axis of the indices along which vectors lie; None where each is one element.
+    vector: int | None
+    #: For each axis of the operand: the axis of the updates that is its window, or None.
+    windows: tuple[int | None, ...]
+    #: For each axis of the operand: which element of the index vector moves it, or which batch loop.
+    indexed: tuple[int | None, ...]
+    batched: tuple[int | None, ...]
+
+
+def _numbers(details: dict[str, Any], operand: Walk, updates: Walk) -> _Numbers:
+    window = details["update_window_dims"]
+    scattered = tuple(axis for axis in range(len(updates.sizes)) if axis not in window)
+    vector = details["index_vector_dim"]
+    places = tuple(axis for axis in range(details["rank"]) if axis != vector)
+    gone = {*details["inserted_window_dims"], *details["input_batching_dims"]}
+    own = iter(sorted(window))
+    windows = tuple(None if axis in gone else next(own) for axis in range(len(operand.sizes)))
+    moved = details["scatter_dims_to_operand_dims"]
+    indexed = tuple(moved.index(axis) if axis in moved else None for axis in range(len(operand.sizes)))
+    batches = dict(zip(details["input_batching_dims"], details["scatter_indices_batching_dims"], strict=True))
+    batched = tuple(
+        places.index(batches[axis]) if axis in batches else None for axis in range(len(operand.sizes))
+    )
+    lies = vector if vector < details["rank"] else None
+    return _Numbers(scattered, places, lies, windows, indexed, batched)
+
+
+def _roles(details: dict[str, Any], walks: list[Walk]) -> _Numbers:
+    return _numbers(details, walks[-1], walks[1])
+
+
+def plan_scatter(details: dict[str, Any], walks: list[Walk], checks: tuple[Check, ...]) -> Steps:
+    """Slices go over one axis of the operand."""
+    numbers, operand, updates = _roles(details, walks), walks[-1], walks[1]
+    axis = _sliced(numbers, operand)
+    if axis is None:
+        return Steps(1, 1, checks, alone=True)
+    windows = [updates.sizes[window] for window in numbers.windows if window is not None]
+    wide = _size(total(windows)) >= _NARROW or numbers.windows[axis] is not None
+    rest: Formula = 1
+    for place, size in enumerate(updates.sizes):
+        if place != numbers.windows[axis]:
+            rest = mul(rest, size)
+    return Steps(operand.sizes[axis], rest, checks, alone=not wide)
+
+
+def _size(size: Formula) -> int:
+    """A size as something to compare; open ones count as large."""
+    return size if isinstance(size, int) else 4096
+
+
+def _sliced(numbers: _Numbers, operand: Walk) -> int | None:
+    """The axis of the operand that threads share: a window that stays, else a batch, else the longest."""
+    axes = range(len(operand.sizes))
+    if not axes:
+        return None
+
+    def worth(axis: int) -> tuple[int, int, int]:
+        still = numbers.windows[axis] is not None and numbers.indexed[axis] is None
+        size = _size(operand.sizes[axis])
+        rank = 2 if still and size >= 2 * _NARROW else 1 if numbers.batched[axis] is not None else 0
+        return rank, size, -axis
+
+    return max(axes, key=worth)
+
+
+def write_scatter(parts: Parts, details: dict[str, Any], bounds: tuple[mlir.Value, mlir.Value]) -> None:
+    """Loops over index vectors, then over the part of the window that is inside."""
+    _Scatter(parts, _roles(details, parts.walks), bool(details["unsigned"]), bounds).write()
+
+
+class _Scatter:
+    def __init__(
+        self, parts: Parts, numbers: _Numbers, unsigned: bool, bounds: tuple[mlir.Value, mlir.Value]
+    ) -> None:
+        self.parts = parts
+        self.numbers = numbers
+        self.unsigned = unsigned
+        self.count = parts.inputs - 2
+        self.operand, self.updates = parts.walks[-1], parts.walks[1]
+        axis = _sliced(numbers, self.operand)
+        self.limits = [(mlir.constant(0), parts.value(size)) for size in self.operand.sizes]
+        if axis is not None:
+            self.limits[axis] = bounds
+        for walk in parts.walks:
+            for formula in (*walk.sizes, *walk.strides):
+                parts.value(formula)
+        self.starts = [parts.start(number) for number in range(len(parts.walks))]
+
+    def write(self) -> None:
+        self._leading({})
+
+    def _leading(self, counters: dict[int, mlir.Value]) -> None:
+        """Loops over the axes of the updates up to the last that goes through index vectors."""
+        axis = len(counters)
+        if axis > max(self.numbers.scattered, default=-1):
+            self._window(counters)
+            return
+        low, high = mlir.constant(0), self.parts.value(self.updates.sizes[axis])
+        if axis in self.numbers.windows:
+            moved = self.numbers.windows.index(axis)
+            if self.numbers.indexed[moved] is None:
+                low, high = self.limits[moved][0], least(high, self.limits[moved][1])
+        loop(low, high, lambda counter: self._leading({**counters, axis: counter}))
+
+    def _window(self, counters: dict[int, mlir.Value]) -> None:
+        """One index vector: is what it says inside, and where does the rest of the window begin."""
+        places = [self._place(axis, counters) for axis in range(len(self.operand.sizes))]
+        inside: mlir.Value | None = None
+        for axis, place in enumerate(places):
+            update = self.numbers.windows[axis]
+            if update is not None and update in counters:
+                places[axis] = place = memory.plus(place, counters[update])
+            elif update is not None:
+                continue
+            low, high = self.limits[axis]
+            here = both(compare("ge", place, low), compare("lt", place, high))
+            inside = here if inside is None else both(inside, here)
+        if inside is None:
+            self._cells(0, places, counters)
+        else:
+            when(inside, lambda: self._cells(0, places, counters))
+
+    def _place(self, axis: int, counters: dict[int, mlir.Value]) -> mlir.Value:
+        """Where along an axis of the operand the window of an index vector begins."""
+        element, batch = self.numbers.indexed[axis], self.numbers.batched[axis]
+        if batch is not None:
+            return counters[self.numbers.scattered[batch]]
+        if element is None:
+            return mlir.constant(0)
+        offset = mlir.constant(0)
+        for update, place in zip(self.numbers.scattered, self.numbers.places, strict=True):
+            offset = memory.plus(offset, memory.times(counters[update], self._stride(0, place)))
+        if self.numbers.vector is not None:
+            step = memory.times(mlir.constant(element), self._stride(0, self.numbers.vector))
+            offset = memory.plus(offset, step)
+        return self._wide(memory.load(self.starts[0], offset))
+
+    def _wide(self, index: mlir.Value) -> mlir.Value:
+        """An index as i64; unsigned ones beyond its range stay beyond every axis."""
+        if str(index.type) != "i64":
+            return mlir.value("arith.extui" if self.unsigned else "arith.extsi", [index], memory.i64())
+        if not self.unsigned:
+            return index
+        beyond = mlir.constant(2**62)
+        return mlir.value(
+            "arith.select", [compare("lt", index, mlir.constant(0)), beyond, least(index, beyond)], index.type
+        )
+
+    def _stride(self, number: int, axis: int) -> mlir.Value:
+        return self.parts.value(self.parts.walks[number].strides[axis])
+
+    def _cells(self, axis: int, places: list[mlir.Value], counters: dict[int, mlir.Value]) -> None:
+        """Loops over what is left of the window, from operand axis ``axis`` inwards."""
+        if axis == len(places):
+            self._combine(places, counters)
+            return
+        update = self.numbers.windows[axis]
+        if update is None or update in counters:
+            self._cells(axis + 1, places, counters)
+            return
+        low, high = (minus(limit, places[axis]) for limit in self.limits[axis])
+        first = most(mlir.constant(0), low)
+        last = least(self.parts.value(self.updates.sizes[update]), high)
+
+        def cell(counter: mlir.Value) -> None:
+            moved = [*places[:axis], memory.plus(places[axis], counter), *places[axis + 1 :]]
+            self._cells(axis + 1, moved, {**counters, update: counter})
+
+        loop(first, last, cell)
+
+    def _combine(self, places: list[mlir.Value], counters: dict[int, mlir.Value]) -> None:
+        asked = mlir.block_of(self.parts.generic).arguments[0]
+        given: list[mlir.Value | None] = [nothing(asked.type)]
+        spots: list[mlir.Value] = []
+        given += [
+            memory.load(self.starts[number], self._offset(number, list(counters.items())))
+            for number in range(1, self.count + 1)
+        ]
+        given.append(None)
+        for number in range(self.parts.inputs, self.parts.inputs + self.count):
+            spots.append(self._offset(number, list(enumerate(places))))
+            given.append(memory.load(self.starts[number], spots[-1]))
+        results = self.parts.apply(given)
+        for number, (offset, result) in enumerate(zip(spots, results, strict=True), self.parts.inputs):
+            memory.store(self.starts[number], offset, result)
+
+    def _offset(self, number: int, indices: list[tuple[int, mlir.Value]]) -> mlir.Value:
+        offset = mlir.constant(0)
+        for axis, index in indices:
+            offset = memory.plus(offset, memory.times(index, self._stride(number, axis)))
+        return offset

@@ -1,0 +1,295 @@
+"""Sort: each row by itself, stable, with any comparator: sorted runs, then merges.
+
+Runs of a few elements are sorted by insertion, then merged by two, four, and so on between the result and a
+second buffer, in such an order that the last merge ends in the result. A merge takes the second of a pair
+only where the comparator says that it comes before the first.
+
+One long row is sorted in chunks that threads share, whose length is that of a run after some merges; then
+threads share the merges of each width. These are the same runs and merges in every case, so nothing depends
+on threads, whatever the comparator says.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from kcache_compiler.lower.loops import memory
+from kcache_compiler.lower.loops.memory import Pointer, plus
+from kcache_compiler.lower.sort_scatter.loop_builder import (
+    Parts,
+    Phase,
+    both,
+    compare,
+    either,
+    least,
+    loop,
+    minus,
+    repeat,
+    when,
+)
+from kcache_compiler.lower.sort_scatter.marker import Steps, Walk
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.schedule.loop_nest import Check
+from kcache_compiler.shapes.formula import Formula, apply, mul
+
+#: Elements that are sorted by insertion.
+_RUN = 16
+#: Elementary operations that one element takes in each of about ten merges.
+_WORK = 64
+#: Merges inside of a chunk, an even number, and the elements of one; widths whose merges threads share.
+_INSIDE = 10
+CHUNK = _RUN << _INSIDE
+_SHARED = 10
+
+
+def plan_sort(details: dict[str, Any], walks: list[Walk], checks: tuple[Check, ...]) -> Steps:
+    """Rows are independent."""
+    del details
+    rows, length = walks[0].sizes
+    work: Formula = mul(_WORK, length)
+    return Steps(rows, work, checks)
+
+
+def write_sort(parts: Parts, details: dict[str, Any], bounds: tuple[mlir.Value, mlir.Value]) -> None:
+    """Loops over rows."""
+    del details
+    sort = _Sort(parts)
+    loop(*bounds, sort.row)
+
+
+def sort_phases(details: dict[str, Any], walks: list[Walk], checks: tuple[Check, ...]) -> list[Phase]:
+    """The launches of a row by itself that is long, or may be; none for other rows."""
+    del details
+    rows, length = walks[0].sizes
+    if rows != 1 or (isinstance(length, int) and length < 2 * CHUNK):
+        return []
+    first = Steps(apply("ceildiv", length, CHUNK), _WORK * CHUNK, checks)
+    phases: list[Phase] = [(first, _chunks)]
+    for level in range(_SHARED):
+        width = CHUNK << level
+        if not isinstance(length, int) or width < length:
+            pairs = Steps(apply("ceildiv", length, 2 * width), 2 * width, ())
+            phases.append((pairs, partial(_pairs, level)))
+    if not isinstance(length, int) or length > CHUNK << _SHARED:
+        phases.append((Steps(1, 1, ()), _rest))
+    return phases
+
+
+def _chunks(parts: Parts, bounds: tuple[mlir.Value, mlir.Value]) -> None:
+    sort = _Sort(parts)
+    loop(*bounds, sort.chunk)
+
+
+def _pairs(level: int, parts: Parts, bounds: tuple[mlir.Value, mlir.Value]) -> None:
+    _Sort(parts).pairs(level, bounds)
+
+
+def _rest(parts: Parts, bounds: tuple[mlir.Value, mlir.Value]) -> None:
+    sort = _Sort(parts)
+    loop(*bounds, sort.rest)
+
+
+class _Sort:
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.count = parts.inputs // 2
+        self.length = parts.value(parts.walks[0].sizes[1])
+        for walk in parts.walks:
+            for stride in walk.strides:
+                parts.value(stride)
+        self.starts = [parts.start(number) for number in range(parts.inputs + 2 * self.count)]
+
+    def row(self, number: mlir.Value) -> None:
+        """Sort one row."""
+        sources, bases, others = self._buffers(number)
+        zero = mlir.constant(0)
+        self._runs(sources, self._pointers(bases), zero, self.length)
+        self._merges(bases, others, zero, self.length, mlir.constant(_RUN), self.length)
+
+    def chunk(self, number: mlir.Value) -> None:
+        """Sort a chunk of the only row."""
+        sources, bases, others = self._buffers(mlir.constant(0))
+        low = memory.times(number, mlir.constant(CHUNK))
+        high = least(plus(low, mlir.constant(CHUNK)), self.length)
+        self._runs(sources, self._pointers(bases), low, high)
+        limit = least(mlir.constant(CHUNK), self.length)
+        self._merges(bases, others, low, high, mlir.constant(_RUN), limit)
+
+    def pairs(self, level: int, bounds: tuple[mlir.Value, mlir.Value]) -> None:
+        """Merge runs of ``CHUNK << level`` elements, where there are several."""
+        _, *sides = self._buffers(mlir.constant(0))
+        sources, targets = (self._pointers(side) for side in (sides if level % 2 == 0 else sides[::-1]))
+        width = mlir.constant(CHUNK << level)
+        many = compare("lt", width, self.length)
+        high = mlir.value("arith.select", [many, bounds[1], bounds[0]], width.type)
+
+        def pair(number: mlir.Value) -> None:
+            begin = memory.times(number, plus(width, width))
+            self._pair(sources, targets, begin, width, self.length)
+
+        loop(bounds[0], high, pair)
+
+    def rest(self, _: mlir.Value) -> None:
+        """The merges of still wider runs."""
+        _, bases, others = self._buffers(mlir.constant(0))
+        self._merges(
+            bases, others, mlir.constant(0), self.length, mlir.constant(CHUNK << _SHARED), self.length
+        )
+
+    def _buffers(self, number: mlir.Value) -> tuple[list[Pointer], list[mlir.Value], list[mlir.Value]]:
+        """Operands of a row, where its runs begin for the last merge to end in the result, and the others."""
+        sources, results, spares = (
+            [self._row(self.count * group + one, number) for one in range(self.count)] for group in (0, 2, 3)
+        )
+        even = self._even()
+        bases = [
+            mlir.value("arith.select", [even, a.base, b.base], memory.pointer_type())
+            for a, b in zip(results, spares, strict=True)
+        ]
+        others = [
+            mlir.value("arith.select", [even, b.base, a.base], memory.pointer_type())
+            for a, b in zip(results, spares, strict=True)
+        ]
+        return sources, bases, others
+
+    def _row(self, operand: int, number: mlir.Value) -> Pointer:
+        start, strides = self.starts[operand], self.parts.walks[operand].strides
+        base = memory.shift(start, memory.times(number, self.parts.value(strides[0])))
+        return Pointer(base, start.element, [self.parts.value(strides[1])])
+
+    def _even(self) -> mlir.Value:
+        """Whether the number of times that runs double until they are the row is even."""
+
+        def double(values: list[mlir.Value]) -> list[mlir.Value]:
+            width, even = values
+            flipped = mlir.value("arith.xori", [even, mlir.constant(-1, "i1")], even.type)
+            return [plus(width, width), flipped]
+
+        start = [mlir.constant(_RUN), mlir.constant(-1, "i1")]
+        return repeat(start, lambda values: compare("lt", values[0], self.length), double)[1]
+
+    def _first(self, firsts: list[mlir.Value], seconds: list[mlir.Value]) -> mlir.Value:
+        """Whether the elements ``firsts`` come before ``seconds``."""
+        return self.parts.apply([*firsts, *seconds, *firsts, *seconds, None])[-1]
+
+    def _runs(
+        self, sources: list[Pointer], targets: list[Pointer], low: mlir.Value, high: mlir.Value
+    ) -> None:
+        """Sorted runs of ``low <= i < high`` in ``targets``."""
+
+        def insert(place: mlir.Value) -> None:
+            given = [memory.load(one, memory.times(place, one.steps[0])) for one in sources]
+            rest = mlir.value("arith.andi", [place, mlir.constant(_RUN - 1)], place.type)
+            start = minus(place, rest)
+
+            def further(values: list[mlir.Value]) -> mlir.Value:
+                (at,) = values
+                before = minus(at, mlir.constant(1))
+
+                def ask() -> list[mlir.Value]:
+                    return [self._first(given, [memory.load(one, before) for one in targets])]
+
+                truth = mlir.type_of("i1")
+                more = compare("gt", at, start)
+                return either(more, [truth], ask, lambda: [mlir.constant(0, "i1")])[0]
+
+            def move(values: list[mlir.Value]) -> list[mlir.Value]:
+                (at,) = values
+                before = minus(at, mlir.constant(1))
+                for one in targets:
+                    memory.store(one, at, memory.load(one, before))
+                return [before]
+
+            (spot,) = repeat([place], further, move)
+            for one, element in zip(targets, given, strict=True):
+                memory.store(one, spot, element)
+
+        loop(low, high, insert)
+
+    def _merges(
+        self,
+        bases: list[mlir.Value],
+        others: list[mlir.Value],
+        low: mlir.Value,
+        high: mlir.Value,
+        width: mlir.Value,
+        limit: mlir.Value,
+    ) -> None:
+        """Runs from ``width`` on become runs of twice that until ``limit``, from ``low`` to ``high``."""
+        count = self.count
+
+        def pass_over(values: list[mlir.Value]) -> list[mlir.Value]:
+            width = values[0]
+            sources, targets = (self._pointers(side) for side in (values[1 : count + 1], values[count + 1 :]))
+            twice = plus(width, width)
+
+            def pair(begin: list[mlir.Value]) -> list[mlir.Value]:
+                self._pair(sources, targets, begin[0], width, high)
+                return [plus(begin[0], twice)]
+
+            repeat([low], lambda begin: compare("lt", begin[0], high), pair)
+            return [twice, *values[count + 1 :], *values[1 : count + 1]]
+
+        repeat([width, *bases, *others], lambda values: compare("lt", values[0], limit), pass_over)
+
+    def _pair(
+        self,
+        sources: list[Pointer],
+        targets: list[Pointer],
+        begin: mlir.Value,
+        width: mlir.Value,
+        high: mlir.Value,
+    ) -> None:
+        middle = least(plus(begin, width), high)
+        end = least(plus(begin, plus(width, width)), high)
+        self._merge(sources, targets, begin, middle, end)
+
+    def _pointers(self, bases: list[mlir.Value]) -> list[Pointer]:
+        elements = [start.element for start in self.starts[: self.count]]
+        return [Pointer(base, element, []) for base, element in zip(bases, elements, strict=True)]
+
+    def _merge(
+        self,
+        sources: list[Pointer],
+        targets: list[Pointer],
+        begin: mlir.Value,
+        middle: mlir.Value,
+        end: mlir.Value,
+    ) -> None:
+        def open_both(values: list[mlir.Value]) -> mlir.Value:
+            return both(compare("lt", values[0], middle), compare("lt", values[1], end))
+
+        def step(values: list[mlir.Value]) -> list[mlir.Value]:
+            left, right, at = values
+            mine = [memory.load(one, left) for one in sources]
+            theirs = [memory.load(one, right) for one in sources]
+            swap = self._first(theirs, mine)
+            for one, a, b in zip(targets, mine, theirs, strict=True):
+                raw = [memory.to_carried(value) for value in (b, a)]  # no select of bf16: it calls a library
+                chosen = mlir.value("arith.select", [swap, *raw], raw[0].type)
+                memory.store(one, at, memory.from_carried(chosen, a.type))
+            moved = mlir.value("arith.extui", [swap], left.type)
+            one_more = mlir.constant(1)
+            return [plus(left, minus(one_more, moved)), plus(right, moved), plus(at, one_more)]
+
+        left, right, at = repeat([begin, middle, begin], open_both, step)
+        self._copy(sources, targets, left, middle, at)
+        self._copy(sources, targets, right, end, plus(at, minus(middle, left)))
+
+    def _copy(
+        self,
+        sources: list[Pointer],
+        targets: list[Pointer],
+        begin: mlir.Value,
+        end: mlir.Value,
+        at: mlir.Value,
+    ) -> None:
+        """Copy ``begin <= i < end`` of the sources to ``at`` and on."""
+        shift = minus(at, begin)
+
+        def one_element(place: mlir.Value) -> None:
+            for source, target in zip(sources, targets, strict=True):
+                memory.store(target, plus(place, shift), memory.load(source, place))
+
+        when(compare("lt", begin, end), lambda: loop(begin, end, one_element))

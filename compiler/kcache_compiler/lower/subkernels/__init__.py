@@ -1,0 +1,1 @@
+"""Operations that repeat, compiled once as subkernels and called from the launches."""

@@ -1,0 +1,153 @@
+"""Operations that may be parts: what each says, what it is given, and a module of it alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.legalize.expansions import rng as drawn
+from kcache_compiler.passes.legalize.expansions.function_text import Lines, Tensor
+from kcache_compiler.passes.legalize.passthrough import replace
+from kcache_compiler.types import DTYPE_BYTES
+
+_DRAW = re.compile(r"kcache\.draw = (\d+) : i64")
+_COMPLEX = ("complex<f32>", "complex<f64>")
+
+
+def piece_of(op: mlir.Op) -> Piece:
+    return Draw(op) if mlir.name_of(op) == "stablehlo.rng" else Piece(op)
+
+
+class Piece:
+    """An operation, and what it says up to the values that it is given, as a ``key``."""
+
+    def __init__(self, op: mlir.Op) -> None:
+        self.op = op
+        every = self._every()
+        places = {value: place for place, value in enumerate(dict.fromkeys(every))}
+        owners = {place: mlir.defining(value) for value, place in places.items()}
+        #: Constants are part of what it says, by their places among the values that it reads.
+        self._constants = {place: owner for place, owner in owners.items() if _is_constant(owner)}
+        self.key: tuple[Hashable, ...] = (
+            mlir.local_text(op),
+            tuple(places[value] for value in every),
+            tuple((place, mlir.local_text(owner)) for place, owner in self._constants.items()),
+        )
+
+    def _every(self) -> list[mlir.Value]:
+        outside = mlir.outside_values(self.op) if mlir.has_regions(self.op) else []
+        return [*self.op.operands, *outside]
+
+    def given(self) -> list[mlir.Value]:
+        """What it is given now, as others become parts."""
+        read = enumerate(dict.fromkeys(self._every()))
+        return [value for place, value in read if place not in self._constants]
+
+    def elements(self) -> tuple[str, ...]:
+        """Elements of its constants."""
+        owners = [owner for owner in self._constants.values() if owner is not None]
+        # Of the text, as attributes of complex numbers cannot be asked for.
+        values = (mlir.local_text(owner).partition("value = ")[2] for owner in owners)
+        return tuple(value.partition(" : tensor<")[0] for value in values)
+
+    def may_be_a_part(self) -> bool:
+        """Whether all that comes and goes is elements in memory, of sizes that are known."""
+        given, results = self.given(), list(self.op.results)
+        if mlir.name_of(self.op) == "stablehlo.sort" and not _is_whole(self.op):
+            return False
+        return bool(given) and bool(results) and all(_is_plain(value.type) for value in [*given, *results])
+
+    def text(self) -> str:
+        """A module of it alone."""
+        given, read = self.given(), list(dict.fromkeys(self._every()))
+        kinds = [value.type for value in given]
+        results = [result.type for result in self.op.results]
+        arguments = ", ".join(f"%a{place}: {kind}" for place, kind in enumerate(kinds))
+        names = ", ".join(f"%a{place}" for place in range(len(kinds)))
+        made = ", ".join(f"%r#{place}" for place in range(len(results)))
+        types = ", ".join(map(str, results))
+        module = mlir.parse(
+            f"func.func @main({arguments}) -> ({types}) {{\n"
+            f'%r:{len(results)} = "builtin.unrealized_conversion_cast"({names}) : '
+            f"({', '.join(map(str, kinds))}) -> ({types})\n"
+            f"return {made} : {types}\n}}"
+        )
+        body = mlir.block_of(mlir.main_function(module))
+        stands, values = mlir.operations(body)[0], dict(zip(given, body.arguments, strict=True))
+        with mlir.before(stands):
+            for place, owner in self._constants.items():
+                values[read[place]] = mlir.clone(owner).results[0]
+            copy = mlir.clone(self.op)
+        for inner in mlir.walk(copy):
+            for number, operand in enumerate(inner.operands):
+                if operand in values:
+                    inner.operands[number] = values[operand]
+        replace(stands, list(copy.results))
+        return mlir.whole_text(module)
+
+
+class Draw(Piece):
+    """A draw of random numbers: the state that its bits begin with, which tells it from others, is given."""
+
+    def __init__(self, op: mlir.Op) -> None:
+        super().__init__(op)
+        said = mlir.local_text(op)
+        self.key = (_DRAW.sub("", said), *self.key[1:])
+        number = _DRAW.search(said)
+        self._number = int(number[1]) if number else 0
+        self._state: mlir.Value | None = None
+
+    def given(self) -> list[mlir.Value]:
+        if self._state is None:
+            with mlir.before(self.op):
+                kind, value = mlir.type_of(drawn.STATE.type), mlir.attribute(drawn.state_of(self._number))
+                self._state = mlir.value("stablehlo.constant", (), kind, value=value)
+        return [*super().given(), self._state]
+
+    def text(self) -> str:
+        given = self.given()
+        tensors = [_tensor(f"%a{place}", value) for place, value in enumerate(given)]
+        arguments = dict(zip(given, tensors, strict=True))
+        lines = Lines()
+        bounds = [self._bound(lines, value, arguments) for value in list(self.op.operands)[:2]]
+        shape = _tensor("", self.op.results[0]).shape
+        which = drawn.distribution_of(self.op)
+        made = drawn.drawn(which, lines, bounds[0], bounds[1], shape, lambda: tensors[-1])
+        taken = ", ".join(f"{one.name}: {one.type}" for one in tensors)
+        body = "\n".join(lines.lines)
+        return f"func.func @main({taken}) -> {made.type} {{\n{body}\nreturn {made.name} : {made.type}\n}}"
+
+    def _bound(self, lines: Lines, value: mlir.Value, arguments: dict[mlir.Value, Tensor]) -> Tensor:
+        if value in arguments:
+            return arguments[value]
+        owner = mlir.defining(value)
+        assert owner is not None
+        kind = _tensor("", value)
+        return lines.line(f"stablehlo.constant {owner.attributes['value']}", kind.element, kind.shape)
+
+
+def _tensor(name: str, value: mlir.Value) -> Tensor:
+    kind = value.type
+    return Tensor(name, str(kind.element_type), tuple(size or 0 for size in mlir.sizes_of(kind)))
+
+
+def _is_constant(owner: mlir.Op | None) -> bool:
+    return owner is not None and mlir.name_of(owner) == "stablehlo.constant"
+
+
+def _is_whole(sort: mlir.Op) -> bool:
+    """Whether its code is for all that it is given and makes, wherever it stands."""
+    counts = {"stablehlo.iota", "stablehlo.broadcast_in_dim"}
+    owners = [mlir.defining(operand) for operand in sort.operands]
+    if len(owners) > 1 and any(owner is not None and mlir.name_of(owner) in counts for owner in owners):
+        return False
+    readers = [[mlir.name_of(user) for user, _ in mlir.uses(result)] for result in sort.results]
+    return all(names and "stablehlo.slice" not in names for names in readers)
+
+
+def _is_plain(kind: mlir.Type) -> bool:
+    if not mlir.is_tensor(kind):
+        return False
+    sizes, element = mlir.sizes_of(kind), str(kind.element_type)
+    return None not in sizes and 0 not in sizes and (element in DTYPE_BYTES or element in _COMPLEX)

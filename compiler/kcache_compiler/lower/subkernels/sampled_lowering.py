@@ -1,0 +1,75 @@
+"""Samples of a program with open sizes, lowered side by side until code proves what numbers stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kcache_compiler.errors import CompileFailed
+from kcache_compiler.passes.stage import Rewrite, Stage, Unit, run
+from kcache_compiler.shapes.formula import Formula
+from kcache_compiler.shapes.samples import Numbers, Samples, SizeCodes, numbers_in
+
+#: Samples that are lowered to the end of the entry, to prove that they give the same code.
+PROOF = 2
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """The samples, and what ``SizeCodes`` asks of them."""
+
+    samples: Samples
+    meaning: Mapping[str, Formula] = field(default_factory=dict[str, Formula])
+    sizes: Mapping[tuple[int, ...], Formula] = field(default_factory=dict[tuple[int, ...], Formula])
+
+    def codes(self, texts: Sequence[Numbers], first: int = 0) -> SizeCodes:
+        """What the numbers of sample ``first`` stand for; ``texts`` are those of all samples, in order."""
+        order = [*range(first, len(texts)), *range(first)]
+        turned = {tuple(values[k] for k in order): formula for values, formula in self.sizes.items()}
+        return SizeCodes([self.samples[k] for k in order], [texts[k] for k in order], self.meaning, turned)
+
+
+def lower_together(
+    units: Sequence[Unit],
+    sampling: Sampling,
+    pipeline: tuple[Stage, ...],
+    on_stage: Callable[[str], None],
+    cut: Callable[[], None] = lambda: None,
+) -> dict[str, float]:
+    """Lower all samples until sizes are read back, and two to LLVM IR: that of the first is for all sizes.
+
+    ``cut`` is called where programs of given sizes are cut into parts. Returns seconds by stage.
+    """
+    names = [stage.name for stage in pipeline]
+    parts, read_back, proved = (names.index(name) for name in ("parts", "launches", "seam"))
+    seconds: dict[str, float] = {}
+
+    def go(unit: Unit, first: int, last: int) -> None:
+        tell = on_stage if unit is units[0] else _quiet
+        for name, spent in run(pipeline[first:last], unit, tell).items():
+            seconds[name] = seconds.get(name, 0.0) + spent
+
+    for unit in units:
+        unit.verifies = unit is units[0]
+        go(unit, 0, parts)
+    seconds |= run((Rewrite("parts", lambda _: cut()),), units[0], on_stage)
+    for unit in units:
+        go(unit, parts + 1, read_back)
+    texts = [numbers_in(unit.module.operation.get_asm(large_elements_limit=8)) for unit in units]
+    for number, unit in enumerate(units[:PROOF]):
+        unit.codes = sampling.codes(texts, number)
+        go(unit, read_back, proved)
+    if len({(unit.llvm_ir, str(_facts(unit))) for unit in units[:PROOF]}) != 1:
+        raise CompileFailed("sizes", "the code depends on a size in a way that is not understood")
+    return seconds
+
+
+def _quiet(_: str) -> None:
+    """Nobody is told of the stages of further samples."""
+
+
+def _facts(unit: Unit) -> tuple[object, ...]:
+    return (
+        (unit.inputs, unit.constants, unit.outputs, unit.workspace, unit.scratch, unit.launches),
+        (unit.gpu_launches, unit.checks),
+    )

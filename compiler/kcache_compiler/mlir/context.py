@@ -1,0 +1,135 @@
+"""The one place that makes MLIR contexts and runs passes for the frontends."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import Any
+
+#: A module, operation, value, type or attribute of the native bindings, which carry no types.
+Native = Any
+
+#: What the frontends create; other dialects load when a program holds them. Loading all takes five times as
+#: long as all else that a small program needs.
+_DIALECTS = (
+    *("affine", "arith", "bufferization", "cf", "complex", "func", "index", "linalg", "math", "memref"),
+    *("scf", "shape", "tensor", "ub", "vector"),
+)
+#: Passes that depend on CHLO and VHLO: run over nothing, they load dialects that the bindings cannot
+#: register.
+_LOADERS = "builtin.module(func.func(convert-torch-to-stablehlo),stablehlo-legalize-to-vhlo)"
+
+
+@functools.cache
+def native_ir() -> Native:
+    """Return the module of native classes, imported at first use."""
+    native: Native = importlib.import_module("torch_mlir.ir")
+    bindings: Native = importlib.import_module("torch_mlir._mlir_libs._mlir")
+    bindings.globals.append_dialect_search_prefix("kcache_compiler.mlir.dialects")
+    return native
+
+
+@functools.cache
+def native_stablehlo() -> Native:
+    """Return the bindings of StableHLO, imported at first use."""
+    return importlib.import_module("torch_mlir._mlir_libs._stablehlo")
+
+
+def new_context() -> Native:
+    """Return a context that reads every upstream dialect, StableHLO, VHLO and CHLO.
+
+    Unknown dialects parse, because JAX leaves sharding attributes of one; whoever reads a program
+    refuses their operations.
+    """
+    native = native_ir()
+    context = native.Context(load_on_create_dialects=_DIALECTS)
+    context.allow_unregistered_dialects = True
+    native_stablehlo().register_dialect(context)
+    native_stablehlo().register_stablehlo_passes()
+    torch: Native = importlib.import_module("torch_mlir.dialects.torch")
+    torch.register_dialect(context)
+    run_passes(native.Module.parse("func.func private @nothing()", context), _LOADERS)
+    return context
+
+
+def run_passes(module: Native, pipeline: str) -> None:
+    """Run a textual pipeline in place. The caller owns the module."""
+    manager: Native = importlib.import_module("torch_mlir.passmanager")
+    manager.PassManager.parse(pipeline, module.context).run(module.operation)
+
+
+def parse_module(program: str | bytes, context: Native) -> Native:
+    """Parse and verify text or bytecode; raises the bindings' ``MLIRError``."""
+    return native_ir().Module.parse(program, context)
+
+
+def upgrade_artifact(program: bytes, context: Native) -> Native:
+    """Read a portable artifact of any supported version as StableHLO; raises ``ValueError``."""
+    return native_stablehlo().deserialize_portable_artifact(context, program)
+
+
+def artifact_versions() -> tuple[str, str]:
+    """Return the oldest and newest portable artifact version that can be read."""
+    return native_stablehlo().get_minimum_version(), native_stablehlo().get_current_version()
+
+
+def mlir_error() -> type[Exception]:
+    """Return the exception class of the bindings."""
+    return native_ir().MLIRError
+
+
+def child_operations(parent: Native) -> list[Native]:
+    """Return the operations directly inside ``parent``'s regions, in order.
+
+    Walks natively: iterating a block makes an operation view of each, twenty times slower.
+    """
+    native = native_ir()
+    advance, skip = native.WalkResult.ADVANCE, native.WalkResult.SKIP
+    children: list[Native] = []
+
+    def visit(operation: Native) -> Native:
+        if operation == parent:
+            return advance
+        children.append(operation)
+        return skip
+
+    parent.walk(visit, native.WalkOrder.PRE_ORDER)
+    return children
+
+
+def all_operations(root: Native) -> list[Native]:
+    """Return the operations inside ``root``, in order, nested ones behind the one that holds them."""
+    native = native_ir()
+    found: list[Native] = []
+
+    def visit(operation: Native) -> Native:
+        if operation != root:
+            found.append(operation)
+        return native.WalkResult.ADVANCE
+
+    root.walk(visit, native.WalkOrder.PRE_ORDER)
+    return found
+
+
+def describe_location(location: Native, budget: int = 32) -> str:
+    """Say where an operation is: the innermost file, or else the name, of its location.
+
+    ``budget`` bounds the steps: nested locations can be exponential as text.
+    """
+    native = native_ir()
+    name = ""
+    pending = [location]
+    while pending and budget:
+        budget -= 1
+        here = pending.pop()
+        if isinstance(here, native.FileLineColLoc):
+            where = f"{here.filename}:{here.start_line}:{here.start_col}"
+            return f'"{name}" ({where})' if name else where
+        if isinstance(here, native.NameLoc):
+            name = name or here.name_str
+            pending.append(here.child_loc)
+        elif isinstance(here, native.CallSiteLoc):
+            pending.extend((here.caller, here.callee))
+        elif isinstance(here, native.FusedLoc):
+            pending.extend(reversed(here.locations[:budget]))
+    return f'"{name}"' if name else ""

@@ -1,0 +1,83 @@
+"""Functions that say the same are one: launches of repeated layers, and their tasks, share code.
+
+What a launch works on comes as arguments, so operations that repeat differ in what calls pass, not in their
+functions. Of equal functions, up to names, the first stays.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.stage import Unit
+
+_SYMBOL = re.compile(r"@([\w.$-]+)")
+#: What names a function, and by which attribute.
+_NAMING = {"func.call": "callee", "llvm.call": "callee", "llvm.mlir.addressof": "global_name"}
+
+
+def share_functions(unit: Unit) -> None:
+    """Erase every function of the module that no other module sees and that says what one before it says."""
+    own = [(one, _kind(one)) for one in mlir.operations(unit.module.body) if _is_own(one)]
+    kinds = Counter(kind for _, kind in own)
+    texts = {mlir.symbol_of(one): _said(one) for one, kind in own if kinds[kind] > 1}
+    kept = _kept(texts)
+    if not kept:
+        return
+    for one in mlir.operations(unit.module.body):
+        name = mlir.symbol_of(one)
+        if name in kept:
+            one.erase()
+        elif not _is_own(one) or any(
+            called in kept for called in _SYMBOL.findall(texts.get(name) or _said(one))
+        ):
+            _rename(one, kept)
+
+
+def _is_own(function: mlir.Op) -> bool:
+    """A function of this module alone, with a body."""
+    if not mlir.name_of(function).endswith(".func") or not list(function.operation.regions[0].blocks):
+        return False
+    if mlir.name_of(function) == "llvm.func":
+        return "internal" in str(function.attributes["linkage"])
+    return "sym_visibility" in function.attributes and "private" in str(function.attributes["sym_visibility"])
+
+
+def _kind(function: mlir.Op) -> tuple[str, int]:
+    """What functions that say the same have in common, at no cost: their text is some milliseconds."""
+    return str(function.attributes["function_type"]), len(mlir.operations(mlir.block_of(function)))
+
+
+def _said(function: mlir.Op) -> str:
+    """Its text without its own name."""
+    name = mlir.symbol_of(function)
+    return mlir.whole_text(function).replace(f'sym_name = "{name}"', "", 1)
+
+
+def _kept(texts: dict[str, str]) -> dict[str, str]:
+    """The function that stays, by the name of each that goes: equal ones, then those that call equal ones."""
+    kept: dict[str, str] = {}
+    while True:
+        first: dict[str, str] = {}
+        found: dict[str, str] = {}
+        for name, text in texts.items():
+            if name not in kept and (other := first.setdefault(_renamed(text, kept), name)) != name:
+                found[name] = other
+        if not found:
+            return kept
+        kept |= found
+
+
+def _renamed(text: str, kept: dict[str, str]) -> str:
+    return _SYMBOL.sub(lambda one: f"@{kept.get(one[1], one[1])}", text) if kept else text
+
+
+def _rename(function: mlir.Op, kept: dict[str, str]) -> None:
+    for one in mlir.named(function, *_NAMING):
+        attribute = _NAMING[mlir.name_of(one)]
+        if attribute not in one.attributes:
+            continue  # a call through a pointer
+        named = str(one.attributes[attribute]).removeprefix("@")
+        if named in kept:
+            one.attributes[attribute] = mlir.attribute(f"@{kept[named]}")

@@ -1,0 +1,87 @@
+"""Results are computed in the caller's buffers, where nothing else can notice.
+
+Bufferization computes every result in a buffer of its own and copies it to the caller's at the end of
+``main``. Upstream's ``eliminate-empty-tensors`` spares the copy before bufferization, but its analysis
+does not see that the copies write: what one result leaves in a buffer that another value still lives
+in is lost. Here, on buffers, the condition is plain.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.stage import Unit
+
+
+def forward_results(unit: Unit) -> None:
+    """Replace an allocation by the output buffer that it is copied to, and drop the copy.
+
+    Sound because that buffer has no other use, every allocation starts undefined, all copies to outputs
+    stand at the end of ``main``, and outputs overlap nothing. Types are equal, or differ by groups of axes
+    that are one; so is the layout.
+    """
+    main = mlir.main_function(unit.module)
+    body = mlir.block_of(main)
+    outputs = list(body.arguments)[len(unit.inputs) + len(unit.constants) + len(unit.extents) :]
+    ending: set[mlir.Op] | None = None
+    for output in outputs:
+        found = [owner for owner, _ in mlir.uses(output)]
+        if len(found) == 1 and mlir.name_of(found[0]) == "memref.copy":
+            ending = _ending(body) if ending is None else ending
+            if found[0] in ending and _forward(body, found[0], output):
+                ending = None
+
+
+def _forward(body: mlir.Block, copy: mlir.Op, output: mlir.Value) -> bool:
+    """Whether what stood before a copy went away with it: the end may be longer then."""
+    source, target = copy.operands
+    views: list[mlir.Op] = []
+    root, owner = source, mlir.defining(source)
+    while owner is not None and mlir.name_of(owner) in _RESHAPES:
+        views.append(owner)
+        root = owner.operands[0]
+        owner = mlir.defining(root)
+    if target != output or owner is None or mlir.name_of(owner) != "memref.alloc":
+        return False
+    if source.type != output.type or not mlir.same_block(owner, copy):
+        return False
+    if views and not all(_plain(value.type) for view in views for value in (view.operands[0], output)):
+        return False
+    copy.erase()
+    with mlir.at_start(body):
+        for view in views:
+            output = _reversed(view, output)
+    root.replace_all_uses_with(output)
+    owner.erase()
+    for view in views:
+        if not list(view.results[0].uses):
+            view.erase()
+    return bool(views)
+
+
+_RESHAPES = {
+    "memref.expand_shape": "memref.collapse_shape",
+    "memref.collapse_shape": "memref.expand_shape",
+}
+
+
+def _plain(kind: mlir.Type) -> bool:
+    """Of known sizes, row by row."""
+    return None not in mlir.sizes_of(kind) and "strided" not in str(kind)
+
+
+def _reversed(view: mlir.Op, shaped: mlir.Value) -> mlir.Value:
+    """``shaped``, which is as the result of ``view``, as its operand is."""
+    name, wanted = _RESHAPES[mlir.name_of(view)], view.operands[0].type
+    attributes = {"reassociation": view.attributes["reassociation"]}
+    if name == "memref.expand_shape":
+        sizes = ", ".join(map(str, mlir.sizes_of(wanted)))
+        attributes["static_output_shape"] = mlir.attribute(f"array<i64: {sizes}>" if sizes else "array<i64>")
+    return mlir.create(name, [shaped], [wanted], attributes).results[0]
+
+
+def _ending(body: mlir.Block) -> set[mlir.Op]:
+    """The operations after which nothing happens but copies, frees and the return."""
+    quiet = ("memref.copy", "memref.dealloc", "memref.dim", "func.return")
+    return set(itertools.takewhile(lambda op: mlir.name_of(op) in quiet, reversed(mlir.operations(body))))

@@ -1,0 +1,1 @@
+"""Elementwise fusion of ``linalg.generic`` operations on tensors."""

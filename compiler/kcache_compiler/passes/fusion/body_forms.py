@@ -1,0 +1,158 @@
+"""What the operations that are fused do, up to what they are given: read once for all that do the same.
+
+In a long program most operations are like one before. Whether one of a kind goes into one of another, and
+what they are together, is known from the first two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.expand_math import length_of
+from kcache_compiler.schedule.choices import FuseLimits
+
+#: Operations cheap enough to be computed again for each read.
+FREE = ("linalg.index", "linalg.yield", "arith.constant", "arith.index_cast")
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """A ``linalg.generic`` without its operands; ``names`` are those of the operations of its body and of
+    what is inside of them, ``length`` how many its body has, ``expanded`` the same with those of functions
+    that it calls. It ``makes`` one tensor, of which each step makes one element, from its inputs only.
+    """
+
+    inputs: int
+    maps: tuple[Any, ...]
+    parallel: bool
+    names: list[str]
+    length: int
+    expanded: int
+    makes: bool
+
+
+@dataclass(frozen=True)
+class Step:
+    """What becomes of a consumer that takes a producer in: None where that may not be, or where it depends on
+    more than forms (``written``), as indices are written anew. ``always``: whoever else reads the producer.
+    """
+
+    may: bool
+    always: bool = False
+    form: Form | None = None
+
+
+class Forms:
+    """The forms of a program; equal ones are one where it is ``long``."""
+
+    def __init__(self, limits: FuseLimits, long: bool) -> None:
+        self._limits = limits
+        self._long = long
+        self._read: dict[Hashable, Form] = {}
+        self._steps: dict[tuple[Form, int, Form], Step] = {}
+
+    def read(self, op: mlir.Op) -> Form:
+        """The form of an operation as it stands; one of its own where its body reads from another that may
+        be fused, whose values come and go.
+        """
+        if not self._long:
+            return _form_of(op)
+        text = mlir.local_text(op)
+        given: list[mlir.Value] = []
+        if mlir.unknown_values(text) != len(op.operands):
+            given = mlir.outside_values(op)
+        owners = [owner for value in given if (owner := mlir.defining(value)) is not None]
+        if any(mlir.name_of(owner) == "linalg.generic" for owner in owners):
+            return _form_of(op)
+        key = (text, tuple(given))
+        form = self._read.get(key)
+        if form is None:
+            form = self._read[key] = _form_of(op)
+        return form
+
+    def step(self, consumer: Form, number: int, producer: Form) -> Step:
+        """What becomes of ``consumer`` with its operand ``number`` computed in place by ``producer``."""
+        key = (consumer, number, producer)
+        step = self._steps.get(key)
+        if step is None:
+            step = self._steps[key] = self._taken(*key)
+        return step
+
+    def _taken(self, consumer: Form, number: int, producer: Form) -> Step:
+        limits, through = self._limits, consumer.maps[number]
+        if not producer.makes or len(consumer.maps) + producer.inputs > limits.operands:
+            return Step(False)
+        if len(producer.names) + consumer.length > limits.body:
+            return Step(False)
+        maps = fused_maps(consumer, number, producer)
+        if not _has_every_loop(maps):
+            return Step(False)
+        expanded = producer.expanded + consumer.expanded
+        if "func.call" in producer.names and expanded > limits.expanded:
+            return Step(False)
+        always = consumer.parallel and all(name in FREE for name in producer.names)
+        if not always and not mlir.is_permutation(through):
+            return Step(False)
+        if "linalg.index" in producer.names and not mlir.is_identity(through):
+            return Step(True, always)
+        form = replace(
+            consumer,
+            inputs=consumer.inputs - 1 + producer.inputs,
+            maps=tuple(maps),
+            names=[*producer.names[:-1], *consumer.names],
+            length=producer.length - 1 + consumer.length,
+            expanded=expanded - 1,
+        )
+        return Step(True, always, form)
+
+
+def _form_of(op: mlir.Op) -> Form:
+    inputs = int(next(iter(op.attributes["operandSegmentSizes"])))
+    maps = tuple(entry.value for entry in op.attributes["indexing_maps"])
+    parallel = all("parallel" in str(kind) for kind in op.attributes["iterator_types"])
+    body = mlir.block_of(op)
+    statements = mlir.operations(body)
+    makes = (
+        parallel
+        and len(op.operands) == inputs + 1
+        and mlir.is_identity(maps[-1])
+        and not list(body.arguments[-1].uses)
+        and len(op.results) == 1
+        and mlir.is_tensor(op.results[0].type)
+    )
+    names = [mlir.name_of(inner) for inner in mlir.walk(op)[1:]]
+    return Form(inputs, maps, parallel, names, len(statements), sum(map(length_of, statements)), makes)
+
+
+def fused_maps(consumer: Form, number: int, producer: Form) -> list[Any]:
+    """The maps of ``consumer`` with operand ``number`` computed in place: of what it keeps, of what
+    ``producer`` reads, of what it makes.
+    """
+    kept = [consumer.maps[position] for position in range(consumer.inputs) if position != number]
+    through = consumer.maps[number]
+    taken: Iterable[Any] = producer.maps[:-1]
+    if not mlir.is_identity(through):
+        taken = [mlir.compose(entry, through) for entry in taken]
+    return [*kept, *taken, *consumer.maps[consumer.inputs :]]
+
+
+def _has_every_loop(maps: list[Any]) -> bool:
+    """Every loop stands alone in some map, so that its extent can be read off an operand.
+
+    It does not when a broadcast or a reversal is all that a reduction reads.
+    """
+    plain = {mlir.plain_dim(result) for entry in maps for result in entry.results}
+    return set(range(maps[0].n_dims)) <= plain
+
+
+@dataclass(frozen=True)
+class Known:
+    """A ``linalg.generic`` as fusion sees it: what it is given and makes, and its form."""
+
+    op: mlir.Op
+    inputs: tuple[mlir.Value, ...]
+    outputs: tuple[mlir.Value, ...]
+    form: Form

@@ -1,0 +1,279 @@
+"""Elementwise fusion that repeats no work worth a thought: on ``linalg.generic`` over tensors.
+
+A producer goes into its consumer when that costs nothing: every element is still computed once, computing
+it is only reading (copies, broadcasts, constants, indices), or less than reading it back. Nothing is fused
+into a loop that would compute it again for each step of a contraction or a broadcast. Values do not
+change: every operation keeps its type and order.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kcache_compiler.llvm.target import Device
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.regions import inline_body, move_body
+from kcache_compiler.passes.fusion.body_forms import FREE, Form, Forms, Known, fused_maps
+from kcache_compiler.passes.fusion.chain_boundaries import LONG, Cuts
+from kcache_compiler.passes.fusion.operand_order import order_operands
+from kcache_compiler.passes.stage import Unit
+from kcache_compiler.schedule.choices import FuseLimits, parse_choices
+
+#: Operations that take a cycle or less an element: few of them are computed again.
+SIMPLE = frozenset(
+    f"arith.{name}"
+    for name in ("addf", "subf", "mulf", "negf", "addi", "subi", "cmpf", "cmpi", "select", "uitofp")
+)
+
+
+@dataclass(frozen=True)
+class Generic:
+    """A ``linalg.generic`` on tensors, read once."""
+
+    op: mlir.Op
+    inputs: tuple[mlir.Value, ...]
+    outputs: tuple[mlir.Value, ...]
+    maps: tuple[Any, ...]
+    parallel: bool
+
+    @property
+    def body(self) -> mlir.Block:
+        return mlir.block_of(self.op)
+
+
+def read_generic(op: mlir.Op) -> Generic:
+    inputs = int(next(iter(op.attributes["operandSegmentSizes"])))
+    operands = tuple(op.operands)
+    maps = tuple(entry.value for entry in op.attributes["indexing_maps"])
+    parallel = all("parallel" in str(kind) for kind in op.attributes["iterator_types"])
+    return Generic(op, operands[:inputs], operands[inputs:], maps, parallel)
+
+
+def unshare(unit: Unit) -> None:
+    """Give each use of a fill or an empty tensor one of its own, so that no copy is needed later.
+
+    After destinations are known this is more than speed: a fill that two results share is put into the
+    buffer of one of them, and what the other leaves there would be copied back over it.
+    """
+    main = mlir.main_function(unit.module)
+    for op in mlir.named(main, "linalg.fill", "linalg.generic", "bufferization.materialize_in_destination"):
+        _own_destinations(op)
+
+
+def _own_destinations(op: mlir.Op) -> None:
+    if mlir.name_of(op) == "bufferization.materialize_in_destination":
+        numbers = range(1)  # its source; the destination is the caller's buffer
+    else:
+        numbers = range(len(op.operands) - len(op.results), len(op.operands))
+    for number in numbers:
+        source = mlir.defining(op.operands[number])
+        if source is None or not (mlir.name_of(source) == "tensor.empty" or _is_fill(source)):
+            continue
+        if mlir.used_more_than_once(op.operands[number]):
+            with mlir.before(op):
+                source = mlir.clone(source)
+            op.operands[number] = source.results[0]
+        if mlir.name_of(source) != "tensor.empty":
+            _own_destinations(source)
+
+
+def _is_fill(op: mlir.Op) -> bool:
+    """Writes a scalar everywhere: named, or generic without a tensor to read."""
+    if mlir.name_of(op) == "linalg.fill":
+        return True
+    if mlir.name_of(op) != "linalg.generic" or len(op.results) != 1:
+        return False
+    generic = read_generic(op)
+    reads = any(mlir.is_tensor(operand.type) for operand in generic.inputs)
+    return generic.parallel and not reads and not list(generic.body.arguments[-1].uses)
+
+
+def fuse(unit: Unit) -> None:
+    """Fuse every ``linalg.generic`` of ``main`` with its producers, in program order."""
+    main = mlir.main_function(unit.module)
+    ops = mlir.named(main, "linalg.generic")
+    long = len(ops) >= LONG
+    limits = parse_choices(unit.options.schedule).fuse_limits
+    fuse_all(ops, limits, long, ordered=long and not isinstance(unit.target, Device))
+    for op in reversed(mlir.named(main, "linalg.generic", "linalg.fill", "tensor.empty")):
+        if not any(list(result.uses) for result in op.results):
+            op.erase()
+
+
+def fuse_all(ops: Sequence[mlir.Op], limits: FuseLimits, long: bool, ordered: bool = False) -> None:
+    """Fuse each of ``ops``, which are in program order, with those before it.
+
+    In a ``long`` program code that would be written again is copied, which changes none of it. Where
+    ``ordered``, operands that may be turned around are in one order, as they are anyway in long chains.
+    """
+    if ordered:
+        order_operands(ops, longer=True)
+    forms = Forms(limits, long)
+    read = [forms.read(op) for op in ops]
+    enough = len(ops) >= LONG
+    cuts = Cuts([_known(op, form) for op, form in zip(ops, read, strict=True)] if enough else [], limits)
+    for place in order_operands(ops) if cuts.found and not ordered else ():
+        read[place] = forms.read(ops[place])
+    fusion = _Fusion(limits, forms, cuts, long)
+    for place, op in enumerate(ops):
+        cuts.fused(place, fusion.fused(_known(op, read[place])))
+
+
+def _known(op: mlir.Op, form: Form) -> Known:
+    operands = tuple(op.operands)
+    return Known(op, operands[: form.inputs], operands[form.inputs :], form)
+
+
+class _Fusion:
+    """Operations in program order, each with what it takes in.
+
+    What one takes in is decided before any code is written; code that an operation before it has by then is
+    copied from there.
+    """
+
+    def __init__(self, limits: FuseLimits, forms: Forms, cuts: Cuts, long: bool) -> None:
+        self._limits = limits
+        self._forms = forms
+        self._cuts = cuts
+        self._long = long
+        #: By their results: no fusion changes them any more.
+        self._known: dict[Any, Known] = {}
+        self._written: dict[Form, mlir.Op] = {}
+
+    def fused(self, start: Known) -> Known:
+        """The operation that computes ``start``, with all that it may take in."""
+        consumer, taken = start, list[tuple[int, Known]]()
+        while (found := self._fusible(consumer, start)) is not None:
+            number, producer, form = found
+            if form is None:
+                merged = _merge(self._write(start, taken, consumer, stays=False), number, producer)
+                start = consumer = _known(merged, self._forms.read(merged))
+                taken = []
+                continue
+            taken.append((number, producer))
+            kept = (*consumer.inputs[:number], *consumer.inputs[number + 1 :])
+            consumer = replace(consumer, inputs=(*kept, *producer.inputs), form=form)
+        made = self._write(start, taken, consumer)
+        self._known.update((result, made) for result in made.op.results)
+        return made
+
+    def _fusible(self, consumer: Known, start: Known) -> tuple[int, Known, Form | None] | None:
+        """An operand of ``consumer``, what makes it where that may be computed in place, what becomes of
+        both.
+
+        In the module stands ``start`` in its place.
+        """
+        for number, operand in enumerate(consumer.inputs):
+            producer = self._known.get(operand)
+            if producer is None or self._cuts.ends(operand):
+                continue
+            step = self._forms.step(consumer.form, number, producer.form)
+            if not step.may or not mlir.same_block(producer.op, consumer.op):
+                continue
+            if step.always or self._is_spared(operand, producer, consumer, start):
+                return number, producer, step.form
+        return None
+
+    def _is_spared(self, value: mlir.Value, producer: Known, consumer: Known, start: Known) -> bool:
+        """Whether its memory is, or reading it takes longer than computing it again for each reader.
+
+        That is so of a few simple operations on one element of equal rank, when every reader takes each once.
+        """
+        limits = self._limits
+        own, stale = (one.inputs.count(value) + one.outputs.count(value) for one in (consumer, start))
+        some = itertools.islice(mlir.uses(value), limits.users + 1 + stale)
+        others = [user for user, _ in some if user != start.op]
+        if len(others) + own <= 1:
+            return True
+        counted = [name for name in producer.form.names if name not in FREE]
+        if len(counted) > limits.simple or not set(counted) <= SIMPLE or len(others) + own > limits.users:
+            return False
+        rank = producer.form.maps[-1].n_dims
+        if sum(len(entry.results) == rank for entry in producer.form.maps[:-1]) > 1:
+            return False
+        readers = [consumer] if own else []
+        for user in others:
+            if mlir.name_of(user) != "linalg.generic" or not mlir.same_block(user, producer.op):
+                return False
+            readers.append(_known(user, self._forms.read(user)))
+        return all(_reads_once(reader, value) for reader in readers)
+
+    def _write(
+        self, start: Known, taken: list[tuple[int, Known]], consumer: Known, stays: bool = True
+    ) -> Known:
+        """Have ``consumer``, which is ``start`` with what it has ``taken`` in, stand in the module.
+
+        Where it ``stays`` there, others like it are copied from it.
+        """
+        if not taken:
+            return start
+        known = self._written.get(consumer.form)
+        if known is None:
+            op = start
+            for number, producer in taken:
+                merged = _merge(op, number, producer)
+                op = _known(merged, self._forms.step(op.form, number, producer.form).form or op.form)
+            if self._long and stays:
+                self._written[consumer.form] = op.op
+            return op
+        with mlir.before(start.op):
+            copy = mlir.clone(known)
+        operands = copy.operands
+        for number, value in enumerate([*consumer.inputs, *consumer.outputs]):
+            operands[number] = value
+        _replace(start.op, copy)
+        return replace(consumer, op=copy)
+
+
+def _reads_once(reader: Known, value: mlir.Value) -> bool:
+    pairs = zip(reader.form.maps, reader.inputs, strict=False)
+    maps = [entry for entry, given in pairs if given == value]
+    return bool(maps) and all(mlir.is_permutation(entry) for entry in maps)
+
+
+def _merge(consumer: Known, number: int, producer: Known) -> mlir.Op:
+    """One generic that computes ``consumer`` with operand ``number`` computed in place."""
+    through = consumer.form.maps[number]
+    kept = [position for position in range(len(consumer.inputs)) if position != number]
+    inputs = [*(consumer.inputs[position] for position in kept), *producer.inputs]
+    maps = fused_maps(consumer.form, number, producer.form)
+    with mlir.before(consumer.op):
+        fused = mlir.create(
+            "linalg.generic",
+            [*inputs, *consumer.outputs],
+            [result.type for result in consumer.op.results],
+            {
+                "indexing_maps": mlir.map_attrs(maps),
+                "iterator_types": consumer.op.attributes["iterator_types"],
+                "operandSegmentSizes": mlir.attribute(f"array<i32: {len(inputs)}, {len(consumer.outputs)}>"),
+            },
+            regions=1,
+        )
+    block = mlir.new_block(fused, 0, [mlir.element_of(value.type) for value in [*inputs, *consumer.outputs]])
+    arguments = list(block.arguments)
+    given, own = mlir.block_of(producer.op), mlir.block_of(consumer.op)
+    with mlir.at_end(block):
+        inner = dict(zip(given.arguments, arguments[len(kept) : len(inputs)], strict=False))
+        computed = inline_body(given, inner, lambda axis: _index(through, axis))[0]
+        outer: dict[Any, mlir.Value] = {own.arguments[number]: computed}
+        for position, argument in zip(kept, arguments, strict=False):
+            outer[own.arguments[position]] = argument
+        for position, argument in enumerate(arguments[len(inputs) :]):
+            outer[own.arguments[len(consumer.inputs) + position]] = argument
+    move_body(own, block, outer)
+    _replace(consumer.op, fused)
+    return fused
+
+
+def _replace(op: mlir.Op, made: mlir.Op) -> None:
+    for old, new in zip(op.results, made.results, strict=True):
+        old.replace_all_uses_with(new)
+    op.erase()
+
+
+def _index(through: Any, axis: int) -> mlir.Value:
+    """The producer's index ``axis`` inside the consumer, which reads it through the map ``through``."""
+    return mlir.emit_affine(through.results[axis])

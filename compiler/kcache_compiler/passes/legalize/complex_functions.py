@@ -1,0 +1,148 @@
+"""Functions of complex numbers: calls of the math library, a part of the result each.
+
+Of tensors before the toolchain legalizes them, and of numbers where it left operations of its own: in the
+bodies of reductions and the like, and in programs that are linalg.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kcache_compiler.llvm.target import Device
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.legalize.elementwise import elementwise, rewrite_elementwise
+from kcache_compiler.passes.math import COMPLEX
+from kcache_compiler.passes.stage import Unit
+
+#: operation -> name in the math library
+OF_TENSORS = {
+    "stablehlo.abs": "abs",
+    "stablehlo.atan2": "atan2",
+    "stablehlo.cosine": "cos",
+    "stablehlo.divide": "divide",
+    "stablehlo.exponential": "exp",
+    "stablehlo.exponential_minus_one": "expm1",
+    "stablehlo.log": "log",
+    "stablehlo.log_plus_one": "log1p",
+    "stablehlo.logistic": "logistic",
+    "stablehlo.power": "pow",
+    "stablehlo.rsqrt": "rsqrt",
+    "stablehlo.sign": "sign",
+    "stablehlo.sine": "sin",
+    "stablehlo.sqrt": "sqrt",
+    "stablehlo.tan": "tan",
+    "stablehlo.tanh": "tanh",
+    "chlo.acos": "acos",
+    "chlo.acosh": "acosh",
+    "chlo.asin": "asin",
+    "chlo.asinh": "asinh",
+    "chlo.atan": "atan",
+    "chlo.atanh": "atanh",
+    "chlo.cosh": "cosh",
+    "chlo.sinh": "sinh",
+    "chlo.tan": "tan",
+}
+OF_NUMBERS = {"complex.div": "divide"} | {
+    f"complex.{name}": name
+    for name in (
+        *("abs", "atan2", "cos", "exp", "expm1", "log", "log1p", "pow", "rsqrt", "sign", "sin", "sqrt"),
+        *("tan", "tanh"),
+    )
+}
+_PARTS = ("f32", "f64")
+
+#: A constant that repeats one complex number: the bindings cannot read such an attribute.
+_REPEATED = re.compile(r"dense<\(([^(),]+),([^(),]+)\)>")
+
+
+def call_complex_functions(unit: Unit) -> None:
+    """Replace every function of tensors of complex numbers by a generic that calls the math library."""
+    declare = _Declarations(unit)
+    for operation in mlir.walk(unit.module):
+        name = OF_TENSORS.get(mlir.name_of(operation))
+        if name is None or mlir.computes_scalars(operation):
+            continue
+        part = _part(operation.operands[0].type.element_type)
+        if part is not None:
+            declare(name, part)
+            with mlir.at_location(operation):
+                rewrite_elementwise(operation, lambda scalars, name=name: _call(name, scalars))
+
+
+def call_for_numbers(unit: Unit) -> None:
+    """The same of operations on single numbers; on CPUs tensors that repeat one are filled where sizes are
+    open.
+    """
+    if unit.given and not isinstance(unit.target, Device):
+        _fill(unit)
+    declare = _Declarations(unit)
+    for operation in mlir.named(unit.module, *OF_NUMBERS):
+        name, part = OF_NUMBERS[mlir.name_of(operation)], _part(operation.operands[0].type)
+        if part is not None:
+            declare(name, part)
+            with mlir.before(operation), mlir.at_location(operation):
+                operation.results[0].replace_all_uses_with(_call(name, list(operation.operands)))
+            operation.erase()
+
+
+def _fill(unit: Unit) -> None:
+    """Constants whose sizes are those of a sample would be data of that size."""
+    for operation in mlir.named(unit.module, "arith.constant"):
+        kind = operation.results[0].type
+        repeated = _REPEATED.search(str(operation)) if str(kind).startswith("tensor<") and kind.rank else None
+        if repeated is None:
+            continue
+        number, part = kind.element_type, kind.element_type.element_type
+        value = mlir.attribute(f"[{repeated[1]} : {part}, {repeated[2]} : {part}]")
+        with mlir.before(operation), mlir.at_location(operation):
+            empty = mlir.value("tensor.empty", (), kind)
+            filled = elementwise(
+                [],
+                empty,
+                lambda _, number=number, value=value: mlir.value("complex.constant", (), number, value=value),
+            )
+            operation.results[0].replace_all_uses_with(filled)
+        operation.erase()
+
+
+def _part(number: mlir.Type) -> str | None:
+    """The type of the parts of a complex number that the math library has functions of."""
+    if not str(number).startswith("complex"):
+        return None
+    part = str(number.element_type)
+    return part if part in _PARTS else None
+
+
+def _symbol(name: str, which: str, part: str) -> str:
+    return f"kcm_complex_{name}_{which}_{part}"
+
+
+def _call(name: str, numbers: list[mlir.Value]) -> mlir.Value:
+    """The function of ``numbers`` at the current point."""
+    kind = numbers[0].type
+    part = kind.element_type
+    parts = [mlir.value(f"complex.{half}", [one], part) for one in numbers for half in ("re", "im")]
+    real = mlir.call(_symbol(name, "re", str(part)), parts, part)
+    if COMPLEX[name].real:
+        return real
+    return mlir.value("complex.create", [real, mlir.call(_symbol(name, "im", str(part)), parts, part)], kind)
+
+
+class _Declarations:
+    """Declares the two functions of each name once."""
+
+    def __init__(self, unit: Unit) -> None:
+        self._unit = unit
+        self._known = {
+            mlir.symbol_of(one)
+            for one in mlir.operations(unit.module.body)
+            if mlir.name_of(one) == "func.func"
+        }
+
+    def __call__(self, name: str, part: str) -> None:
+        arguments = ", ".join([part] * (2 * COMPLEX[name].arity))
+        for which in ("re", "im"):
+            symbol = _symbol(name, which, part)
+            if symbol not in self._known:
+                self._known.add(symbol)
+                mlir.splice(self._unit.module, f"func.func private @{symbol}({arguments}) -> {part}")

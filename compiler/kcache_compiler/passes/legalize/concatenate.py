@@ -1,0 +1,46 @@
+"""Concatenations of many tensors as concatenations of few.
+
+The body of one looks through all of its tensors for each element: compiling it takes time that goes with the
+square of their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kcache_compiler.llvm.target import Device
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.stage import Unit
+
+#: Tensors that are concatenated at once.
+FEW = 32
+#: Those above which they are concatenated group by group.
+MANY = 64
+_NAME = "stablehlo.concatenate"
+
+
+def join_in_groups(unit: Unit) -> None:
+    """Split concatenations of more than ``MANY``. Of given sizes and for CPUs alone."""
+    if isinstance(unit.target, Device) or unit.given:
+        return
+    for op in mlir.named(unit.module, _NAME):
+        values = list(op.operands)
+        if len(values) <= MANY or any(None in mlir.sizes_of(value.type) for value in values):
+            continue
+        with mlir.before(op), mlir.at_location(op):
+            while len(values) > FEW:
+                groups = [values[start : start + FEW] for start in range(0, len(values), FEW)]
+                values = [_joined(group, op) for group in groups]
+            result = mlir.value(_NAME, values, op.results[0].type, dimension=op.attributes["dimension"])
+        op.results[0].replace_all_uses_with(result)
+        op.erase()
+
+
+def _joined(values: Sequence[mlir.Value], op: mlir.Op) -> mlir.Value:
+    if len(values) == 1:
+        return values[0]
+    axis = mlir.int_of(op.attributes["dimension"])
+    sizes = mlir.sizes_of(values[0].type)
+    sizes[axis] = sum(mlir.sizes_of(value.type)[axis] or 0 for value in values)
+    kind = mlir.type_of(f"tensor<{''.join(f'{size}x' for size in sizes)}{values[0].type.element_type}>")
+    return mlir.value(_NAME, values, kind, dimension=op.attributes["dimension"])

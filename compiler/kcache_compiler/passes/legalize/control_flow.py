@@ -1,0 +1,194 @@
+"""Control flow of StableHLO as structured control flow on tensors."""
+
+from __future__ import annotations
+
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.generic import build_generic, identity
+from kcache_compiler.passes.legalize.elementwise import empty_like
+from kcache_compiler.passes.stage import Unit
+
+
+def to_scf(unit: Unit) -> None:
+    """Rewrite ``while``, ``if`` and ``case``, inner ones first."""
+    handlers = {"stablehlo.while": _while, "stablehlo.if": _if, "stablehlo.case": _case}
+    for op in reversed(mlir.named(unit.module, *handlers)):
+        handlers[mlir.name_of(op)](op)
+
+
+def _move_body(source: mlir.Block, target: mlir.Block) -> list[mlir.Value]:
+    """Move the operations of ``source`` to the end of ``target``; the operands of its return."""
+    for old, new in zip(list(source.arguments), list(target.arguments), strict=True):
+        old.replace_all_uses_with(new)
+    operations = mlir.operations(source)
+    with mlir.at_end(target):
+        anchor = mlir.create("stablehlo.return", [])
+    for operation in operations[:-1]:
+        operation.move_before(anchor)
+    values = list(operations[-1].operands)
+    operations[-1].erase()
+    anchor.erase()
+    return values
+
+
+def _scalar(tensor: mlir.Value) -> mlir.Value:
+    return mlir.value("tensor.extract", [tensor], tensor.type.element_type)
+
+
+def _while(op: mlir.Op) -> None:
+    types = [operand.type for operand in op.operands]
+    with mlir.before(op):
+        loop = mlir.create("scf.while", list(op.operands), types, regions=2)
+    first, second = mlir.new_block(loop, 0, types), mlir.new_block(loop, 1, types)
+    condition = _move_body(mlir.block_of(op, 0), first)[0]
+    with mlir.at_end(first):
+        mlir.create("scf.condition", [_scalar(condition), *first.arguments])
+    values = _move_body(mlir.block_of(op, 1), second)
+    with mlir.at_end(second):
+        mlir.create("scf.yield", values)
+    _replace(op, loop)
+
+
+def _branch(op: mlir.Op, region: int, target: mlir.Op, into: int) -> None:
+    block = mlir.new_block(target, into, [])
+    values = _move_body(mlir.block_of(op, region), block)
+    with mlir.at_end(block):
+        mlir.create("scf.yield", values)
+
+
+def _if(op: mlir.Op) -> None:
+    with mlir.before(op):
+        chosen = mlir.create("scf.if", [_scalar(op.operands[0])], [r.type for r in op.results], regions=2)
+    _branch(op, 0, chosen, 0)
+    _branch(op, 1, chosen, 1)
+    _replace(op, chosen)
+
+
+def _case(op: mlir.Op) -> None:
+    """The last branch is taken for every index that is out of range."""
+    count = len(op.operation.regions)
+    cases = mlir.attribute(
+        "array<i64: " + ", ".join(map(str, range(count - 1))) + ">" if count > 1 else "array<i64>"
+    )
+    with mlir.before(op):
+        index = mlir.value("arith.index_cast", [_scalar(op.operands[0])], mlir.index_type())
+        chosen = mlir.create(
+            "scf.index_switch", [index], [r.type for r in op.results], {"cases": cases}, regions=count
+        )
+    _branch(op, count - 1, chosen, 0)
+    for number in range(count - 1):
+        _branch(op, number, chosen, number + 1)
+    _replace(op, chosen)
+
+
+def _replace(old: mlir.Op, new: mlir.Op) -> None:
+    for before, after in zip(old.results, new.results, strict=True):
+        before.replace_all_uses_with(after)
+    old.erase()
+
+
+def carry_in_place(unit: Unit) -> None:
+    """Make every loop yield into the buffers that it came in with, and every branch into fresh ones.
+
+    What a loop body yields is copied to fresh tensors and from these into the loop's own
+    arguments, so that one buffer serves all iterations and swaps stay right. Runs on linalg.
+    """
+    for loop in mlir.named(unit.module, "scf.while"):
+        for choice in mlir.named(loop, "arith.select"):
+            if mlir.is_tensor(choice.results[0].type):
+                _choose_elements(choice)
+    for loop in mlir.named(unit.module, "scf.while"):
+        _yield_in_place(_forward_all(loop))
+    for branches in mlir.named(unit.module, "scf.if", "scf.index_switch"):
+        for number in range(len(branches.operation.regions)):
+            if len(branches.operation.regions[number].blocks) == 0:
+                continue
+            yielded = mlir.last(mlir.block_of(branches, number))
+            with mlir.before(yielded):
+                for position, value in enumerate(list(yielded.operands)):
+                    yielded.operands[position] = _fresh_copy(value)
+
+
+def _choose_elements(choice: mlir.Op) -> None:
+    """A choice of buffers as one of elements: a carried buffer may change while the choice is in use."""
+    kind = choice.results[0].type
+    same, rank = identity(kind.rank), kind.rank
+    maps = [same.partition("->")[0] + "-> ()", *[same] * 3]
+
+    def body(scalars: list[mlir.Value]) -> list[mlir.Value]:
+        return [mlir.value("arith.select", scalars[:3], scalars[1].type)]
+
+    with mlir.before(choice):
+        fresh = empty_like(choice.operands[1], kind)
+        made = build_generic(list(choice.operands), [fresh], maps, ["parallel"] * rank, body)
+    choice.results[0].replace_all_uses_with(made.results[0])
+    choice.erase()
+
+
+def _forward_all(loop: mlir.Op) -> mlir.Op:
+    """The loop with every tensor that it carries given on to its body, which dead ones are not."""
+    carried, condition = list(mlir.block_of(loop).arguments), mlir.last(mlir.block_of(loop))
+    given = set(list(condition.operands)[1:])
+    missing = [value for value in carried if mlir.is_tensor(value.type) and value not in given]
+    if not missing:
+        return loop
+    types = [*(result.type for result in loop.results), *(value.type for value in missing)]
+    with mlir.before(loop):
+        wider = mlir.create("scf.while", list(loop.operands), types, regions=2)
+    with mlir.before(condition):
+        mlir.create("scf.condition", [*condition.operands, *missing])
+    condition.erase()
+    for number in range(2):
+        mlir.move_block(loop, wider, number)
+    for value in missing:
+        mlir.block_of(wider, 1).add_argument(value.type, mlir.unknown_location())
+    for before, after in zip(loop.results, wider.results, strict=False):
+        before.replace_all_uses_with(after)
+    loop.erase()
+    return wider
+
+
+def _yield_in_place(loop: mlir.Op) -> None:
+    """Copy what the body yields to where the loop's own values stand: the body's view of the same ones."""
+    forwarded = list(mlir.last(mlir.block_of(loop)).operands)[1:]
+    places = dict(zip(forwarded, mlir.block_of(loop, 1).arguments, strict=True))
+    yielded = mlir.last(mlir.block_of(loop, 1))
+    with mlir.before(yielded):
+        fresh = [_fresh_copy(value) for value in yielded.operands]
+        for number, (argument, value) in enumerate(zip(mlir.block_of(loop).arguments, fresh, strict=True)):
+            if mlir.is_tensor(value.type):
+                yielded.operands[number] = _copy(value, places[argument])
+
+
+def _copy(source: mlir.Value, target: mlir.Value) -> mlir.Value:
+    """``source`` stored where ``target`` is; not a generic, as copies between tensors fold away."""
+    return mlir.value("bufferization.materialize_in_destination", [source, target], source.type)
+
+
+def _fresh_copy(value: mlir.Value) -> mlir.Value:
+    """A copy of a tensor in a buffer of its own."""
+    if not mlir.is_tensor(value.type):
+        return value
+    segments = mlir.attribute("array<i32: 0, 1, 0>")
+    return mlir.value("bufferization.alloc_tensor", [value], value.type, operandSegmentSizes=segments)
+
+
+def plain_branch_layouts(unit: Unit) -> None:
+    """Drop the dynamic layout that bufferization gives to branches whose buffers are all contiguous."""
+    for branches in mlir.named(unit.module, "scf.if", "scf.index_switch"):
+        if not len(branches.results):
+            continue  # it may have one branch only
+        regions = range(len(branches.operation.regions))
+        yields = [mlir.last(mlir.block_of(branches, number)) for number in regions]
+        for position, result in enumerate(branches.results):
+            sources = [_uncast(one.operands[position]) for one in yields if len(one.operands)]
+            kinds = {str(source.type) for source in sources}
+            if not mlir.is_memref(result.type) or len(kinds) != 1 or "strided" in kinds.pop():
+                continue
+            for one, source in zip(yields, sources, strict=True):
+                one.operands[position] = source
+            result.set_type(sources[0].type)
+
+
+def _uncast(buffer: mlir.Value) -> mlir.Value:
+    owner = mlir.defining(buffer)
+    return owner.operands[0] if owner is not None and mlir.name_of(owner) == "memref.cast" else buffer

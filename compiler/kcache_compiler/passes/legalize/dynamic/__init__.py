@@ -1,0 +1,1 @@
+"""Legalization of operations with dynamic shapes, and the run-time checks of their sizes."""

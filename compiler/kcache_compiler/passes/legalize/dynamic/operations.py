@@ -1,0 +1,378 @@
+"""Dynamic shapes: shape arithmetic becomes scalar code, and dynamic operations structured ones.
+
+A small integer tensor that is made of sizes and constants is followed element by element, so that
+the sizes of every tensor are formulas over the sizes of the arguments.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.generic import build_generic, identity
+from kcache_compiler.passes.legalize.dynamic import implicit_broadcast as implicit
+from kcache_compiler.passes.legalize.dynamic.size_arguments import gives_sizes, require_given
+from kcache_compiler.passes.legalize.dynamic.size_checks import Requirements, origin, require_sizes, size_of
+from kcache_compiler.passes.legalize.elementwise import cast, signless_tensor
+from kcache_compiler.passes.stage import Unit
+
+#: Elements of a tensor that can be a shape.
+SHAPE_LIMIT = 16
+#: The importer's name (``kcache_compiler.spec.graph.operations``) of a value where something holds of sizes.
+ASSERTED = "kcache.asserted"
+_BINARY = {
+    "stablehlo.add": "arith.addi",
+    "stablehlo.subtract": "arith.subi",
+    "stablehlo.multiply": "arith.muli",
+    "stablehlo.maximum": "arith.maxsi",
+    "stablehlo.minimum": "arith.minsi",
+    "stablehlo.divide": "arith.divsi",
+    "stablehlo.remainder": "arith.remsi",
+}
+
+#: Operations that the toolchain's lowering ends the process over where a size of the result is ``?``.
+_ENDING = frozenset({"stablehlo.bitcast_convert", "stablehlo.reduce_precision"})
+
+Scalars = list[mlir.Value]
+Known = dict[Any, Scalars]
+
+
+def lower_dynamic(unit: Unit) -> None:
+    """Rewrite the dynamic operations of ``main``."""
+    known: Known = {}
+    requirements = Requirements(unit)
+    consumers: dict[str, Callable[[mlir.Op, Known], None]] = {
+        "stablehlo.dynamic_broadcast_in_dim": lambda op, known: _broadcast(op, known, requirements),
+        "stablehlo.dynamic_reshape": lambda op, known: _reshape(op, known, requirements),
+        "stablehlo.dynamic_iota": lambda op, known: _iota(op, known, requirements),
+        "stablehlo.real_dynamic_slice": lambda op, known: _slice(op, known, requirements),
+        "stablehlo.custom_call": lambda op, known: _assert(op, known, requirements),
+    }
+    told = gives_sizes(requirements.main)
+    for op in mlir.walk(requirements.main)[1:]:
+        name = mlir.name_of(op)
+        _refuse_ending(op, name)
+        with mlir.before(op):
+            require_sizes(op, requirements)
+            if told:
+                require_given(op, known, requirements)
+            if name.startswith("chlo.broadcast_"):
+                implicit.apply_spread(op, requirements, spread)
+                continue
+        if name in consumers:
+            with mlir.before(op):
+                consumers[name](op, known)
+        elif len(op.results) == 1 and _may_be_shape(op.results[0].type):
+            with mlir.after(op):
+                _follow(op, known)
+    requirements.finish()
+
+
+def _refuse_ending(op: mlir.Op, name: str) -> None:
+    """Refuse what the toolchain's lowering does not survive."""
+    if name not in _ENDING and name not in ("stablehlo.gather", "stablehlo.scatter"):
+        return
+    if not any(None in mlir.sizes_of(value.type) for value in (*op.operands, *op.results)):
+        return
+    if name == "stablehlo.gather":
+        numbers = mlir.gather_dimensions(op)
+        if numbers["start_index_map"] and not numbers["operand_batching_dims"]:
+            return
+    raise UnsupportedOp(name, "sizes that are open", mlir.location_of(op))
+
+
+def _may_be_shape(kind: mlir.Type) -> bool:
+    if not mlir.is_tensor(kind) or str(kind.element_type) not in ("i32", "i64"):
+        return False
+    sizes = mlir.sizes_of(kind)
+    return len(sizes) <= 1 and all(size is not None and size <= SHAPE_LIMIT for size in sizes)
+
+
+def _follow(op: mlir.Op, known: Known) -> None:
+    """Record the elements of the result of ``op`` when they are sizes or constants."""
+    result = op.results[0]
+    kind = result.type.element_type
+    name = mlir.name_of(op)
+    operands = list(op.operands)
+    if name == "stablehlo.constant":
+        known[result] = [mlir.constant(number, str(kind)) for number in mlir.integers_of(op)]
+    elif name == "stablehlo.get_dimension_size":
+        axis = mlir.constant(mlir.int_of(op.attributes["dimension"]), "index")
+        size = mlir.value("tensor.dim", [operands[0], axis], mlir.index_type())
+        known[result] = [mlir.value("arith.index_cast", [size], kind)]
+        tensor = mlir.value("tensor.from_elements", known[result], result.type)
+        result.replace_all_uses_with(tensor)
+        known[tensor] = known[result]
+        op.erase()
+    elif operands and all(operand in known for operand in operands):
+        found = _combine(op, name, [known[operand] for operand in operands], kind)
+        if found is not None:
+            known[result] = found
+
+
+def _combine(op: mlir.Op, name: str, operands: list[Scalars], kind: mlir.Type) -> Scalars | None:
+    if name in _BINARY:
+        return [mlir.value(_BINARY[name], list(pair), kind) for pair in zip(*operands, strict=True)]
+    if name == "stablehlo.reshape":
+        return operands[0]
+    if name == "stablehlo.concatenate":
+        return [scalar for operand in operands for scalar in operand]
+    if name == "stablehlo.broadcast_in_dim" and len(operands[0]) == 1:
+        return operands[0] * math.prod(size or 0 for size in mlir.sizes_of(op.results[0].type))
+    if name == "stablehlo.slice":
+        bounds = [next(iter(op.attributes[part])) for part in ("start_indices", "limit_indices", "strides")]
+        return operands[0][slice(*bounds)]
+    if name == "stablehlo.convert":
+        return [_resize(scalar, kind) for scalar in operands[0]]
+    return None
+
+
+def _resize(scalar: mlir.Value, kind: mlir.Type) -> mlir.Value:
+    if scalar.type == kind:
+        return scalar
+    return mlir.value("arith.extsi" if str(kind) == "i64" else "arith.trunci", [scalar], kind)
+
+
+def _sizes(
+    op: mlir.Op, operand: mlir.Value, known: Known, requirements: Requirements, least: int | None = 0
+) -> list[mlir.Value]:
+    """Numbers of a shape, which are at least ``least``."""
+    if operand not in known:
+        raise UnsupportedOp(mlir.name_of(op), "a shape that depends on data", mlir.location_of(op))
+    made: list[mlir.Value] = []
+    seen: set[Any] = set()
+    for scalar in known[operand]:
+        _require_quotients(op, scalar, requirements, seen)
+        made.append(mlir.value("arith.index_cast", [scalar], mlir.index_type()))
+        if least is not None:
+            _require_least(op, scalar, least, requirements)
+    return made
+
+
+def _require_least(op: mlir.Op, scalar: mlir.Value, least: int, requirements: Requirements) -> None:
+    """``scalar`` is at least so much; nothing to check of what is so at all sizes."""
+    literal = mlir.constant_int(scalar)
+    owner = mlir.defining(scalar)
+    whole = mlir.defining(owner.operands[0]) if owner is not None and len(owner.operands) == 1 else None
+    size = least == 0 and whole is not None and mlir.name_of(whole) == "tensor.dim"
+    if not size and (literal is None or literal < least):
+        number = mlir.value("arith.index_cast", [scalar], mlir.index_type())
+        requirements.at_most(op, mlir.constant(least, "index"), number)
+
+
+def _require_quotients(op: mlir.Op, scalar: mlir.Value, requirements: Requirements, seen: set[Any]) -> None:
+    """What divides is above 0, and what it divides not below: formulas round down, programs towards 0."""
+    owner = mlir.defining(scalar)
+    if owner is None or scalar in seen or not mlir.name_of(owner).startswith("arith."):
+        return
+    seen.add(scalar)
+    operands = list(owner.operands)
+    if mlir.name_of(owner) in ("arith.divsi", "arith.remsi"):
+        for operand, least in zip(operands, (0, 1), strict=True):
+            _require_least(op, operand, least, requirements)
+    for operand in operands:
+        _require_quotients(op, operand, requirements, seen)
+
+
+def _iota(op: mlir.Op, known: Known, requirements: Requirements) -> None:
+    _sizes(op, op.operands[0], known, requirements)
+    _give_sizes(op, known)
+
+
+def _give_sizes(op: mlir.Op, known: Known) -> None:
+    """Give the toolchain's lowering shapes whose elements it can see."""
+    for number, operand in enumerate(list(op.operands)):
+        if operand in known:
+            op.operands[number] = mlir.value("tensor.from_elements", known[operand], operand.type)
+        elif number or mlir.name_of(op) == "stablehlo.dynamic_iota":
+            raise UnsupportedOp(mlir.name_of(op), "a shape that depends on data", mlir.location_of(op))
+
+
+def _assert(op: mlir.Op, known: Known, requirements: Requirements) -> None:
+    """A value where something holds of sizes: the value, and what is required."""
+    if mlir.string_of(op.attributes["call_target_name"]) != ASSERTED:
+        return
+    _require(op, op.operands[1], known, requirements)
+    op.results[0].replace_all_uses_with(op.operands[0])
+    op.erase()
+
+
+def _require(op: mlir.Op, condition: mlir.Value, known: Known, requirements: Requirements) -> None:
+    owner = mlir.defining(condition)
+    name = "" if owner is None else mlir.name_of(owner)
+    if owner is not None and name == "stablehlo.and":
+        for part in list(owner.operands):
+            _require(op, part, known, requirements)
+        return
+    if owner is not None and name == "stablehlo.constant":
+        numbers = [
+            mlir.constant(int("true" in str(owner.attributes["value"])), "index"),
+            mlir.constant(1, "index"),
+        ]
+        requirements.equal(op, numbers[0], numbers[1])
+        return
+    direction = ""
+    if owner is not None and name == "stablehlo.compare" and all(one in known for one in owner.operands):
+        direction = str(owner.attributes["comparison_direction"]).rstrip(">").split()[-1]
+    if owner is None or direction not in ("EQ", "LE", "LT", "GE", "GT"):
+        reason = "what it asserts is no comparison of sizes"
+        raise UnsupportedOp("stablehlo.custom_call", f"@shape_assertion: {reason}", mlir.location_of(op))
+    left, right = (
+        _sizes(op, operand, known, requirements, least=None)[0] for operand in list(owner.operands)
+    )
+    if direction in ("GE", "GT"):
+        left, right = right, left
+    if direction in ("LT", "GT"):
+        left = mlir.value("arith.addi", [left, mlir.constant(1, "index")], mlir.index_type())
+    if direction == "EQ":
+        requirements.equal(op, left, right)
+    else:
+        requirements.at_most(op, left, right)
+
+
+def _dynamic_only(kind: mlir.Type, sizes: list[mlir.Value]) -> list[mlir.Value]:
+    return [size for size, static in zip(sizes, mlir.sizes_of(kind), strict=True) if static is None]
+
+
+def _slice(op: mlir.Op, known: Known, requirements: Requirements) -> None:
+    """Slice within the operand; a result whose size is stated, not computed, is not taken."""
+    if any(size is not None for size in mlir.sizes_of(op.results[0].type)):
+        raise UnsupportedOp(mlir.name_of(op), "a result of static size", mlir.location_of(op))
+    starts, limits, _ = (
+        _sizes(op, operand, known, requirements, least)
+        for operand, least in zip(list(op.operands)[1:4], (0, None, 1), strict=True)
+    )
+    for axis, (start, limit) in enumerate(zip(starts, limits, strict=True)):
+        requirements.at_most(op, start, limit)
+        requirements.at_most(op, limit, size_of(op.operands[0], axis))
+    _give_sizes(op, known)
+
+
+def _broadcast(op: mlir.Op, known: Known, requirements: Requirements) -> None:
+    sizes = _sizes(op, op.operands[1], known, requirements)
+    axes = [int(axis) for axis in op.attributes["broadcast_dimensions"]]
+    made = spread(op, op.operands[0], axes, sizes, requirements)
+    op.results[0].replace_all_uses_with(made)
+    op.erase()
+
+
+def spread(
+    op: mlir.Op, source: mlir.Value, axes: list[int], sizes: list[mlir.Value], requirements: Requirements
+) -> mlir.Value:
+    """``source``, whose axes are ``axes`` of the result of ``op``, which has these sizes."""
+    shape = "".join(f"{'?' if size is None else size}x" for size in mlir.sizes_of(op.results[0].type))
+    kind = mlir.type_of(f"tensor<{shape}{source.type.element_type}>")
+    plain = signless_tensor(kind)
+    operand = cast(source, signless_tensor(source.type))
+    positions = [
+        _position(op, source, number, axis, sizes[axis], requirements) for number, axis in enumerate(axes)
+    ]
+    empty = mlir.value("tensor.empty", _dynamic_only(plain, sizes), plain)
+    same = identity(len(sizes))
+    kinds = ["parallel"] * len(sizes)
+    if all(isinstance(position, str) for position in positions):
+        reading = f"{same.partition('->')[0]}-> ({', '.join(map(str, positions))})"
+        filled = build_generic([operand], [empty], [reading, same], kinds, lambda scalars: scalars[:1])
+    else:
+
+        def read(_: list[mlir.Value]) -> list[mlir.Value]:
+            indices = [_index(position) for position in positions]
+            return [mlir.value("tensor.extract", [operand, *indices], plain.element_type)]
+
+        filled = build_generic([], [empty], [same], kinds, read)
+    return cast(filled.results[0], kind)
+
+
+def _position(
+    op: mlir.Op,
+    source: mlir.Value,
+    number: int,
+    axis: int,
+    wanted: mlir.Value,
+    requirements: Requirements,
+) -> str | tuple[int, mlir.Value]:
+    """Where axis ``number`` of the source is read for an element of the result.
+
+    An affine expression when it is known whether the axis expands; else the axis of the result and
+    the last index of the source, which is 0 when it expands.
+    """
+    size = mlir.sizes_of(source.type)[number]
+    have = size_of(source, number)
+    if size == 1:
+        return f"d{axis}" if mlir.sizes_of(op.results[0].type)[axis] == 1 else "0"
+    if size is not None:
+        requirements.equal(op, have, wanted)
+        return f"d{axis}"
+    if origin(have, requirements.origins) == origin(wanted, requirements.origins):
+        return f"d{axis}"
+    index = mlir.index_type()
+    one, zero = mlir.constant(1, "index"), mlir.constant(0, "index")
+    last = mlir.value("arith.subi", [have, one], index)
+    expands = mlir.value("arith.minsi", [last, one], index)
+    apart = mlir.value("arith.subi", [wanted, have], index)
+    requirements.equal(op, mlir.value("arith.muli", [expands, apart], index), zero)
+    return axis, last
+
+
+def _index(position: str | tuple[int, mlir.Value]) -> mlir.Value:
+    """The index of ``_position`` inside the body of a generic."""
+    index = mlir.index_type()
+    if position == "0":
+        return mlir.constant(0, "index")
+    axis, last = (int(position[1:]), None) if isinstance(position, str) else position
+    here = mlir.value("linalg.index", (), index, dim=mlir.int_attr(axis))
+    return here if last is None else mlir.value("arith.minsi", [here, last], index)
+
+
+def _product(sizes: list[mlir.Value]) -> mlir.Value:
+    total = sizes[0]
+    for size in sizes[1:]:
+        total = mlir.value("arith.muli", [total, size], mlir.index_type())
+    return total
+
+
+def _reshape(op: mlir.Op, known: Known, requirements: Requirements) -> None:
+    """Flatten, copy to a tensor of the wanted count, which is to be the same, and expand."""
+    kind = op.results[0].type
+    plain = signless_tensor(kind)
+    element = plain.element_type
+    sizes = _sizes(op, op.operands[1], known, requirements)
+    source = cast(op.operands[0], signless_tensor(op.operands[0].type))
+    flat = mlir.type_of(f"tensor<?x{element}>")
+    if source.type.rank == 0 or plain.rank == 0:
+        raise UnsupportedOp(mlir.name_of(op), "a scalar of dynamic shape", mlir.location_of(op))
+    groups = mlir.attribute("[[" + ", ".join(str(axis) for axis in range(source.type.rank)) + "]]")
+    total = _product(sizes)
+    requirements.equal(op, _product([size_of(source, axis) for axis in range(source.type.rank)]), total)
+    if source.type.rank > 1:
+        static = mlir.sizes_of(source.type)
+        if None not in static:
+            count = 1
+            for size in static:
+                count *= size or 0
+            flat_source = mlir.type_of(f"tensor<{count}x{element}>")
+        else:
+            flat_source = flat
+        source = mlir.value("tensor.collapse_shape", [source], flat_source, reassociation=groups)
+    empty = mlir.value("tensor.empty", [total], flat)
+    maps = [identity(1)] * 2
+    copied = build_generic([source], [empty], maps, ["parallel"], lambda scalars: scalars[:1]).results[0]
+    if plain.rank > 1:
+        if None not in mlir.sizes_of(plain):
+            count = math.prod(size or 0 for size in mlir.sizes_of(plain))
+            copied = mlir.value("tensor.cast", [copied], mlir.type_of(f"tensor<{count}x{element}>"))
+        shape = ", ".join(str(-(2**63) if size is None else size) for size in mlir.sizes_of(plain))
+        copied = mlir.value(
+            "tensor.expand_shape",
+            [copied, *_dynamic_only(plain, sizes)],
+            plain,
+            reassociation=mlir.attribute("[[" + ", ".join(str(axis) for axis in range(plain.rank)) + "]]"),
+            static_output_shape=mlir.attribute(f"array<i64: {shape}>"),
+        )
+    elif copied.type != plain:
+        copied = mlir.value("tensor.cast", [copied], plain)
+    op.results[0].replace_all_uses_with(cast(copied, kind))
+    op.erase()

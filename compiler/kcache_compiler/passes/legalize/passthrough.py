@@ -1,0 +1,56 @@
+"""Operations that the toolchain does not lower, on their way through its legalization.
+
+It knows how to make scalar code of the region of a ``reduce``. So a region rides in a reduction of nothing,
+whose body is taken over afterwards; beside it stands a cast that notes what the operation is.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.regions import inline_body
+from kcache_compiler.passes.legalize.elementwise import cast, signless_tensor
+
+CAST = "builtin.unrealized_conversion_cast"
+NOTE = "kcache_shuffle"
+
+
+def carrier(kinds: list[mlir.Type]) -> mlir.Op:
+    """A reduction of nothing over elements of ``kinds``, without its region, at the current point."""
+    rows = [mlir.type_of(f"tensor<2x{kind.element_type}>") for kind in kinds]
+    scalars = [mlir.type_of(f"tensor<{kind.element_type}>") for kind in kinds]
+    nothing = [
+        cast(mlir.value("tensor.empty", (), signless_tensor(kind)), kind) for kind in (*rows, *scalars)
+    ]
+    return mlir.create(
+        "stablehlo.reduce", nothing, scalars, {"dimensions": mlir.attribute("array<i64: 0>")}, regions=1
+    )
+
+
+def noted(op: mlir.Op, operands: list[mlir.Value], kinds: list[mlir.Type], note: dict[str, Any]) -> mlir.Op:
+    return mlir.create(CAST, operands, kinds, {NOTE: mlir.string_attr(json.dumps(note))})
+
+
+def replace(op: mlir.Op, results: list[mlir.Value]) -> None:
+    for before, after in zip(op.results, results, strict=True):
+        before.replace_all_uses_with(after)
+    op.erase()
+
+
+def region(noted: mlir.Op, firsts: list[mlir.Value], seconds: list[mlir.Value]) -> list[mlir.Value]:
+    """The region that rode beside ``noted``, at the current point, applied to two lists of scalars."""
+    last = list(noted.operands)[-1]
+    owner = mlir.defining(last)
+    while owner is not None and mlir.name_of(owner) == CAST:
+        owner = mlir.defining(owner.operands[0])
+    if owner is None or mlir.name_of(owner) != "linalg.generic":
+        raise UnsupportedOp("stablehlo.reduce", "a region without a lowering", mlir.location_of(noted))
+    body = mlir.block_of(owner)
+    return inline_body(body, dict(zip(body.arguments, [*seconds, *firsts], strict=True)), None)
+
+
+def plain(value: mlir.Value) -> mlir.Value:
+    return cast(value, signless_tensor(value.type))

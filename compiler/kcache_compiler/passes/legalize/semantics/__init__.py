@@ -1,0 +1,1 @@
+"""Rewrites of operations whose toolchain lowering does not preserve StableHLO's semantics."""

@@ -1,0 +1,169 @@
+"""Convolutions of floats with a dilated window, in groups or with axes in another order than batch, space,
+feature: their taps are read where they are.
+
+The toolchain puts zeros between the taps, which make NaN of infinities and NaNs that no window touches.
+"""
+
+from __future__ import annotations
+
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.generic import build_generic, identity
+
+_WIDTHS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
+
+
+def lower_dilated(op: mlir.Op) -> bool:
+    """Rewrite the convolution ``op`` if it is such a one; say whether it was."""
+    groups = mlir.int_of(op.attributes["feature_group_count"])
+    numbers = mlir.convolution_dimensions(op)
+    spatial = len(numbers["kernel_spatial"])
+    stride, dilation, base = (
+        _integers(op, name, [1] * spatial) for name in ("window_strides", "rhs_dilation", "lhs_dilation")
+    )
+    kinds = [str(value.type.element_type) for value in (*op.operands, op.results[0])]
+    shapes = [mlir.sizes_of(value.type) for value in (*op.operands, op.results[0])]
+    if all(step == 1 for step in dilation) or any(None in shape for shape in shapes):
+        return False
+    if "batch_group_count" in op.attributes and mlir.int_of(op.attributes["batch_group_count"]) != 1:
+        return False
+    if groups == 1 and spatial <= 3 and _is_named(numbers, spatial):
+        return False
+    if any(kind not in _WIDTHS for kind in kinds) or kinds[0] != kinds[1]:
+        return False
+    if kinds[0] != kinds[2] and _WIDTHS[kinds[0]] >= _WIDTHS[kinds[2]]:
+        return False
+    with mlir.before(op):
+        image = _padded(op, numbers["input_spatial"], base)
+        image = _split(image, numbers["input_feature"], groups)
+        kernel = _split(op.operands[1], numbers["kernel_output_feature"], groups)
+        result = _sum(op, numbers, groups, (image, kernel), (stride, dilation))
+    op.results[0].replace_all_uses_with(result)
+    op.erase()
+    return True
+
+
+def _is_named(numbers: mlir.Dimensions, spatial: int) -> bool:
+    """Whether the toolchain has an operation of its own for these axes, which looks at taps only."""
+    orders = [
+        [numbers[f"{side}_{first}"], *numbers[f"{side}_spatial"], numbers[f"{side}_feature"]]
+        for side, first in (("input", "batch"), ("output", "batch"))
+    ]
+    kernel = numbers["kernel_input_feature"], numbers["kernel_output_feature"]
+    orders.append([*numbers["kernel_spatial"], *kernel])
+    return all(order == list(range(spatial + 2)) for order in orders)
+
+
+def _integers(op: mlir.Op, name: str, default: list[int]) -> list[int]:
+    return [int(number) for number in op.attributes[name]] if name in op.attributes else default
+
+
+def _padded(op: mlir.Op, spatial: list[int], base: list[int]) -> mlir.Value:
+    """The image with zeros around and between its elements."""
+    source = op.operands[0]
+    given = mlir.integer_pairs(op, "padding") or [(0, 0)] * len(spatial)
+    sizes = mlir.sizes_of(source.type)
+    low, high, interior = ([0] * len(sizes) for _ in range(3))
+    shape: list[int] = [size or 0 for size in sizes]
+    for axis, (before, after), step in zip(spatial, given, base, strict=True):
+        low[axis], high[axis], interior[axis] = before, after, step - 1
+        shape[axis] = before + after + (shape[axis] - 1) * step + 1
+    if not any([*low, *high, *interior]):
+        return source
+    scalar = mlir.type_of(f"tensor<{source.type.element_type}>")
+    number = mlir.attribute(f"dense<0.0> : {scalar}")
+    zero = mlir.value("stablehlo.constant", (), scalar, value=number)
+    return mlir.value(
+        "stablehlo.pad",
+        [source, zero],
+        _tensor(shape, source.type.element_type),
+        edge_padding_low=_array(low),
+        edge_padding_high=_array(high),
+        interior_padding=_array(interior),
+    )
+
+
+def _array(numbers: list[int]) -> mlir.Value:
+    return mlir.attribute(f"array<i64: {', '.join(map(str, numbers))}>")
+
+
+def _tensor(sizes: list[int], element: mlir.Type) -> mlir.Type:
+    return mlir.type_of(f"tensor<{''.join(f'{size}x' for size in sizes)}{element}>")
+
+
+def _split(value: mlir.Value, axis: int, groups: int) -> mlir.Value:
+    """Axis ``axis`` as groups, and what is in one."""
+    sizes = [size or 0 for size in mlir.sizes_of(value.type)]
+    split = [*sizes[:axis], groups, sizes[axis] // groups, *sizes[axis + 1 :]]
+    return mlir.value("stablehlo.reshape", [value], _tensor(split, value.type.element_type))
+
+
+def _sum(
+    op: mlir.Op,
+    numbers: mlir.Dimensions,
+    groups: int,
+    operands: tuple[mlir.Value, mlir.Value],
+    steps: tuple[list[int], list[int]],
+) -> mlir.Value:
+    """Loops over image, group, channel and places, then over input channels and taps."""
+    spatial = len(numbers["kernel_spatial"])
+    places = [f"d{3 + number}" for number in range(spatial)]
+    taps = [f"d{4 + spatial + number}" for number in range(spatial)]
+    walked = [
+        f"{place} * {stride} + {tap} * {dilation}"
+        for place, tap, stride, dilation in zip(places, taps, *steps, strict=True)
+    ]
+    channel = f"d{3 + spatial}"
+    kind = op.results[0].type
+    sizes = [size or 0 for size in mlir.sizes_of(kind)]
+    split_at: int = numbers["output_feature"]
+    split = [*sizes[:split_at], groups, sizes[split_at] // groups, *sizes[split_at + 1 :]]
+    maps = [
+        _map(
+            numbers["input_batch"],
+            numbers["input_feature"],
+            numbers["input_spatial"],
+            ("d0", "d1", channel),
+            walked,
+        ),
+        _map(
+            numbers["kernel_input_feature"],
+            numbers["kernel_output_feature"],
+            numbers["kernel_spatial"],
+            (channel, "d1", "d2"),
+            taps,
+        ),
+        _map(
+            numbers["output_batch"],
+            numbers["output_feature"],
+            numbers["output_spatial"],
+            ("d0", "d1", "d2"),
+            places,
+        ),
+    ]
+    count = 4 + 2 * spatial
+    dims = ", ".join(f"d{number}" for number in range(count))
+    loops = ["parallel"] * (3 + spatial) + ["reduction"] * (1 + spatial)
+    wide = kind.element_type
+
+    def add_product(scalars: list[mlir.Value]) -> list[mlir.Value]:
+        factors = [one if one.type == wide else mlir.value("arith.extf", [one], wide) for one in scalars[:2]]
+        product = mlir.value("arith.mulf", factors, wide)
+        return [mlir.value("arith.addf", [scalars[2], product], wide)]
+
+    empty = mlir.value("tensor.empty", (), _tensor(split, wide))
+    rank = len(split)
+    start = identity(rank).partition("->")[0] + "-> ()"
+    zero = mlir.float_constant(0, wide)
+    filled = build_generic([zero], [empty], [start, identity(rank)], ["parallel"] * rank, lambda one: one[:1])
+    texts = [f"({dims}) -> ({', '.join(results)})" for results in maps]
+    summed = build_generic(list(operands), list(filled.results), texts, loops, add_product)
+    return mlir.value("stablehlo.reshape", [summed.results[0]], kind)
+
+
+def _map(
+    single: int, grouped: int, spatial: list[int], named: tuple[str, str, str], walked: list[str]
+) -> list[str]:
+    """Results of a map by axis: the one that is alone, the two of the split one (both ``named``), places."""
+    at: dict[int, list[str]] = {single: [named[0]], grouped: [named[1], named[2]]}
+    at |= {axis: [walk] for axis, walk in zip(spatial, walked, strict=True)}
+    return [one for axis in sorted(at) for one in at[axis]]

@@ -1,0 +1,84 @@
+"""Tuples inside of a program, and dynamic operations whose sizes it states: taken away before all else."""
+
+from __future__ import annotations
+
+from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.stage import Unit
+
+_DYNAMIC = (
+    "stablehlo.dynamic_broadcast_in_dim",
+    "stablehlo.dynamic_conv",
+    "stablehlo.dynamic_gather",
+    "stablehlo.dynamic_iota",
+    "stablehlo.dynamic_pad",
+    "stablehlo.dynamic_reshape",
+    "stablehlo.real_dynamic_slice",
+)
+
+
+def take_apart(unit: Unit) -> None:
+    """Read elements of tuples where they were put in; make static what has static sizes."""
+    for op in mlir.named(unit.module, "stablehlo.get_tuple_element"):
+        whole = mlir.defining(op.operands[0])
+        if whole is None or mlir.name_of(whole) != "stablehlo.tuple":
+            raise UnsupportedOp(mlir.name_of(op), "a tuple from elsewhere", mlir.location_of(op))
+        op.results[0].replace_all_uses_with(whole.operands[mlir.int_of(op.attributes["index"])])
+        op.erase()
+    for op in reversed(mlir.named(unit.module, "stablehlo.tuple")):
+        if not any(True for _ in mlir.uses(op.results[0])):
+            op.erase()
+    _settle(unit)
+
+
+def _settle(unit: Unit) -> None:
+    """The toolchain's pass, for the programs that have a use for it; gathers are ours."""
+    for op in mlir.named(unit.module, "stablehlo.dynamic_gather"):
+        _settle_gather(op)
+    for op in mlir.named(unit.module, *_DYNAMIC):
+        if None not in mlir.sizes_of(op.results[0].type):
+            _state_empty_shapes(unit)
+            try:
+                mlir.run_passes(unit.module, "builtin.module(func.func(stablehlo-canonicalize-dynamism))")
+            except mlir.MLIRError:
+                raise UnsupportedOp(
+                    mlir.name_of(op), "sizes that contradict the type of its result", mlir.location_of(op)
+                ) from None
+            break
+
+
+def _state_empty_shapes(unit: Unit) -> None:
+    """The shape of a scalar has no elements, however the program came by it."""
+    for op in mlir.named(unit.module, *_DYNAMIC):
+        for number, operand in enumerate(list(op.operands)[1:], 1):
+            if (
+                operand.type.rank == 1
+                and mlir.sizes_of(operand.type) == [0]
+                and not _is_gather_index(op, number)
+            ):
+                with mlir.before(op):
+                    none = mlir.attribute(f"dense<> : {operand.type}")
+                    op.operands[number] = mlir.value("stablehlo.constant", (), operand.type, value=none)
+
+
+def _is_gather_index(op: mlir.Op, number: int) -> bool:
+    return mlir.name_of(op) == "stablehlo.dynamic_gather" and number == 1
+
+
+def _settle_gather(op: mlir.Op) -> None:
+    """Sizes of slices that the program states; the toolchain's pass forgets batching axes."""
+    sizes = mlir.defining(op.operands[2])
+    if (
+        sizes is None
+        or mlir.name_of(sizes) != "stablehlo.constant"
+        or None in mlir.sizes_of(op.results[0].type)
+    ):
+        return
+    stated = ", ".join(map(str, mlir.integers_of(sizes)))
+    attributes = {"dimension_numbers": op.attributes["dimension_numbers"]}
+    attributes["slice_sizes"] = mlir.attribute(f"array<i64: {stated}>" if stated else "array<i64>")
+    with mlir.before(op):
+        kinds = [op.results[0].type]
+        made = mlir.create("stablehlo.gather", list(op.operands)[:2], kinds, attributes)
+    op.results[0].replace_all_uses_with(made.results[0])
+    op.erase()

@@ -1,0 +1,91 @@
+"""pow, by exp2(y log2|x|) with the logarithm to more bits than the result has."""
+
+from __future__ import annotations
+
+from kcache_compiler.passes.math import coefficients as c
+from kcache_compiler.passes.math.builder import (
+    F64,
+    Expr,
+    bits,
+    cast,
+    clamp,
+    const,
+    fma,
+    from_bits,
+    horner,
+    narrow,
+    select,
+    trunc,
+    widen,
+)
+from kcache_compiler.passes.math.double_word import Pair, multiply_float, two_sum
+from kcache_compiler.passes.math.exponential import absolute, exp_of_sum, power_of_two
+from kcache_compiler.passes.math.logarithm import log_pair, split
+
+
+def _finish(x: Expr, y: Expr, magnitude: Expr) -> Expr:
+    """IEEE 754's table: signs, non-integer powers of negative numbers, powers of 1 and to 0."""
+    fmt = x.fmt
+    integer = trunc(y).eq(y)
+    half = y * 0.5
+    odd = integer & trunc(half).ne(half)
+    sign = select(odd, bits(x) & (-1 << (fmt.bits - 1)), 0)
+    result = from_bits(bits(magnitude) | sign, fmt)
+    invalid = (x < 0.0) & (x > float("-inf")) & ~integer
+    result = select(invalid | x.isnan() | y.isnan(), x.like(float("nan")), result)
+    return select(x.eq(1.0) | y.eq(0.0), x.like(1.0), result)
+
+
+def _magnitude_f32(a: Expr, exponent: Expr) -> Expr:
+    """a**exponent in f64, for f64 ``a`` that was f32: 2**-43 in the logarithm and 2**-34 in the power
+    leave one rounding in f32.
+    """
+    part = split(a, subnormals=False)
+    s = part.f / (part.f + 2.0)
+    z = s * s
+    log2 = fma(s, horner(z, c.LOG2_MIXED), part.k)
+    v = clamp(exponent * _at_ends(a, log2), -160.0, 140.0)
+    shifted = v + F64.magic
+    r = v - (shifted - F64.magic)
+    p = fma(r, horner(r, c.EXP2_MIXED), 1.0)
+    whole = bits(shifted) - F64.bits_of(F64.magic)
+    return narrow(p * power_of_two(whole, p))
+
+
+def _at_ends(a: Expr, log: Expr) -> Expr:
+    """The logarithm, also of 0 and infinity."""
+    inf = float("inf")
+    return select(a > 0.0, select(a < inf, log, a), const(-inf, "f64"))
+
+
+def _magnitude_f64(a: Expr, exponent: Pair) -> Expr:
+    log = log_pair(a)
+    high = _at_ends(a, log.high)
+    v = multiply_float(Pair(high, log.low), exponent.high)
+    top = exponent.high * high
+    inside = absolute(top) < 1000.0
+    rest = v.low + exponent.low * high
+    return exp_of_sum(select(inside, v.high, top), select(inside, rest, 0.0))
+
+
+def pow_(x: Expr, y: Expr) -> Expr:
+    a = absolute(x)
+    if x.type == "f32":
+        return _finish(x, y, _magnitude_f32(widen(a), clamp(widen(y), -1e30, 1e30)))
+    exponent = clamp(y, -1e300, 1e300)
+    return _finish(x, y, _magnitude_f64(a, Pair(exponent, y.like(0.0))))
+
+
+def fpowi(x: Expr, n: Expr) -> Expr:
+    """x to an integer power. An i64 may have more bits than f64, so it is taken as two parts."""
+    wide = n if n.type == "i64" else cast("extsi", n, "i64")
+    high = cast("sitofp", wide >> 32 << 32, "f64")
+    low = cast("sitofp", wide & 0xFFFFFFFF, "f64")
+    a = absolute(x)
+    if x.type == "f32":
+        magnitude = _magnitude_f32(widen(a), high + low)
+    else:
+        magnitude = _magnitude_f64(a, two_sum(high, low))
+    sign = select((n & 1).ne(0), bits(x) & (-1 << (x.fmt.bits - 1)), 0)
+    result = from_bits(bits(magnitude) | sign, x.fmt)
+    return select(n.eq(0), x.like(1.0), select(x.isnan(), x, result))

@@ -1,0 +1,105 @@
+"""Bits of elements as other elements, one or several for one."""
+
+from __future__ import annotations
+
+from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.narrow_types import codec
+from kcache_compiler.passes.narrow_types.formats import INTEGERS, carrier, width
+from kcache_compiler.passes.narrow_types.values import apply, like, small, wrapped
+
+
+def bitcast(op: mlir.Op, raw: mlir.Value) -> mlir.Value:
+    """What ``op`` makes of ``raw``, its operand or the bytes of it: bytes where its result is small."""
+    source, target = op.operands[0].type, op.results[0].type
+    before, after = _width(source), _width(target)
+    if before == after:
+        return _as(raw, target)
+    open_sizes = None in (*mlir.sizes_of(source), *mlir.sizes_of(target))
+    if open_sizes or mlir.among_scalars() or max(before, after) % min(before, after):
+        raise UnsupportedOp(mlir.name_of(op), "another width and open sizes", mlir.location_of(op))
+    units = raw
+    if before > 8:
+        units = mlir.value("stablehlo.bitcast_convert", [raw], _shaped(source, "ui8", before // 8))
+    if before < min(8, after):
+        units = _packed(units, before, min(8, after) // before)
+    if after < min(8, before):
+        units = _parts(units, after, min(8, before) // after)
+    sizes = mlir.sizes_of(target)
+    if after > 8:
+        units = _reshaped(units, [*sizes, after // 8])
+        units = apply(codec.low_bits, [units], "ui8", 8, "ui8")
+        return mlir.value("stablehlo.bitcast_convert", [units], target)
+    return _as(_reshaped(units, sizes), target)
+
+
+def _width(kind: mlir.Type) -> int:
+    element = small(kind)
+    if element:
+        return width(element)
+    text = str(kind.element_type)
+    if text.startswith("complex"):
+        raise UnsupportedOp("stablehlo.bitcast_convert", "complex numbers to or from small elements")
+    return int("".join(filter(str.isdigit, text)))
+
+
+def _as(byte: mlir.Value, target: mlir.Type) -> mlir.Value:
+    """The low bits of bytes in the form of the type."""
+    element = small(target)
+    if element in INTEGERS:
+        return wrapped(byte, element)
+    kind = carrier(element) if element else str(target.element_type)
+    return apply(codec.low_bits, [byte], kind, _width(target), kind)
+
+
+def _shaped(kind: mlir.Type, element: str, *more: int) -> mlir.Type:
+    sizes = "".join(f"{size}x" for size in (*mlir.sizes_of(kind), *more))
+    return mlir.type_of(f"tensor<{sizes}{element}>")
+
+
+def _reshaped(units: mlir.Value, sizes: list[int | None]) -> mlir.Value:
+    kind = mlir.type_of(f"tensor<{''.join(f'{size}x' for size in sizes)}{units.type.element_type}>")
+    return units if units.type == kind else mlir.value("stablehlo.reshape", [units], kind)
+
+
+def _packed(units: mlir.Value, bits: int, count: int) -> mlir.Value:
+    """So many neighbours of the last axis as one byte, the first in the lowest bits."""
+    *outer, last = mlir.sizes_of(units.type)
+    units = _reshaped(units, [*outer, (last or 0) // count, count])
+    sizes = mlir.sizes_of(units.type)
+    kind = like(units.type, "ui8")
+    part = mlir.type_of(str(kind).replace(f"x{count}xui8>", "x1xui8>"))
+    found: mlir.Value | None = None
+    for place in range(count):
+        begin, end = [0] * len(sizes), [*sizes]
+        begin[-1], end[-1] = place, place + 1
+        steps = _ints([1] * len(sizes))
+        given = str(units.type.element_type)
+        cut = mlir.value(
+            "stablehlo.slice",
+            [units],
+            like(part, given),
+            start_indices=_ints(begin),
+            limit_indices=_ints(end),
+            strides=steps,
+        )
+        moved = apply(codec.moved_up, [cut], "ui8", bits, place * bits)
+        found = moved if found is None else mlir.value("stablehlo.or", [found, moved], moved.type)
+    assert found is not None
+    return _reshaped(found, sizes[:-1])
+
+
+def _parts(units: mlir.Value, bits: int, count: int) -> mlir.Value:
+    """Each byte as so many on a new last axis, the lowest bits first."""
+    sizes = [*mlir.sizes_of(units.type), 1]
+    parts = [
+        _reshaped(apply(codec.moved_down, [units], "ui8", bits, place * bits), sizes)
+        for place in range(count)
+    ]
+    whole = mlir.type_of(f"tensor<{''.join(f'{size}x' for size in sizes[:-1])}{count}xui8>")
+    axis = mlir.int_attr(len(sizes) - 1)
+    return mlir.value("stablehlo.concatenate", parts, whole, dimension=axis)
+
+
+def _ints(numbers: list[int | None] | list[int]) -> object:
+    return mlir.attribute(f"array<i64: {', '.join(map(str, numbers))}>")

@@ -1,0 +1,54 @@
+"""Products of small elements: of floats in f32, of integers in bytes."""
+
+from __future__ import annotations
+
+import re
+
+from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.narrow_types.formats import FLOATS, INTEGERS, carrier
+from kcache_compiler.passes.narrow_types.values import like, small
+
+_PLAIN = ("f16", "bf16", "f32", "f64")
+
+
+def multiplied(op: mlir.Op, operands: list[mlir.Value]) -> mlir.Value:
+    """``op`` on the wide forms of its operands: its result, or what it is rounded or cut from."""
+    result = op.results[0].type
+    elements = [small(one.type) or str(one.type.element_type) for one in list(op.operands)[:2]]
+    wanted = small(result) or str(result.element_type)
+    _drop_algorithm(op, elements, wanted)
+    if all(one in INTEGERS for one in elements):
+        kind = carrier(wanted) if wanted in INTEGERS else wanted
+        if kind.startswith(("i", "ui")):
+            return _same(op, operands, like(result, kind))
+    elif all(one in (*FLOATS, *_PLAIN) for one in (*elements, wanted)):
+        wide = "f64" if "f64" in (*elements, wanted) else "f32"
+        factors = [_as(one, wide) for one in operands[:2]]
+        made = _same(op, [*factors, *operands[2:]], like(result, wide))
+        return made if small(result) else _as(made, wanted)
+    raise UnsupportedOp(
+        mlir.name_of(op), f"{' and '.join(elements)} to {wanted}: convert them first", mlir.location_of(op)
+    )
+
+
+def _same(op: mlir.Op, operands: list[mlir.Value], kind: mlir.Type) -> mlir.Value:
+    return mlir.create(mlir.name_of(op), operands, [kind], mlir.attributes_of(op)).results[0]
+
+
+def _as(number: mlir.Value, element: str) -> mlir.Value:
+    kind = like(number.type, element)
+    return number if number.type == kind else mlir.value("stablehlo.convert", [number], kind)
+
+
+def _drop_algorithm(op: mlir.Op, elements: list[str], wanted: str) -> None:
+    """An algorithm that takes the operands as they are and sums in f32 is what becomes of the operation."""
+    if "algorithm" not in op.attributes:
+        return
+    stated = set(re.split(r"[<>,]\s*", str(op.attributes["algorithm"])))
+    fields = {f"lhs_precision_type = {elements[0]}", f"rhs_precision_type = {elements[1]}"}
+    fields |= {f"{side}_component_count = 1" for side in ("lhs", "rhs")}
+    fields |= {"num_primitive_operations = 1", "accumulation_type = f32"}
+    if wanted == "f64" or not fields <= stated:
+        raise UnsupportedOp(mlir.name_of(op), "this algorithm on small elements", mlir.location_of(op))
+    del op.attributes["algorithm"]

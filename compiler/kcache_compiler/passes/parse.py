@@ -1,0 +1,30 @@
+"""The ends of legalization: parsing the rendered spec, and rejecting what has no lowering."""
+
+from __future__ import annotations
+
+from kcache_compiler.errors import InvalidProgram, UnsupportedOp
+from kcache_compiler.llvm.target import Device
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.stage import Unit
+from kcache_compiler.schedule.choices import require_choices
+
+
+def parse(unit: Unit) -> None:
+    """Parse the module. Raises ``InvalidProgram``, and ``ArgumentError`` for unknown schedule choices."""
+    require_choices(unit.options.schedule, isinstance(unit.target, Device))
+    try:
+        unit.module = mlir.parse(unit.source)
+    except mlir.MLIRError as error:
+        raise InvalidProgram(str(error)) from None
+
+
+def reject_unlowered(unit: Unit) -> None:
+    """Raise ``UnsupportedOp`` for the first operation that the legalization left."""
+    left = [name for name in mlir.names(unit.module) if name.startswith(("stablehlo.", "chlo."))]
+    for operation in mlir.walk(unit.module) if left else ():
+        name = mlir.name_of(operation)
+        if name.startswith(("stablehlo.", "chlo.")) and name != "stablehlo.return":
+            reason = "it has no lowering"
+            if name == "stablehlo.custom_call":
+                reason = f"no definition of @{mlir.string_of(operation.attributes['call_target_name'])}"
+            raise UnsupportedOp(name, reason, mlir.location_of(operation))

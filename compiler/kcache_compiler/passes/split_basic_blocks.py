@@ -1,0 +1,55 @@
+"""Long stretches of launches in blocks of few: what LLVM does with a block takes the square of its length."""
+
+from __future__ import annotations
+
+import itertools
+
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.stage import Unit
+
+#: Launches from which on blocks are cut, and launches of a block.
+MANY, BLOCK = 128, 16
+
+
+def cut_blocks(unit: Unit) -> None:
+    """Leave the entry after every ``BLOCK`` launches of a stretch if one of them failed."""
+    entry = next(one for one in mlir.named(unit.module, "llvm.func") if mlir.symbol_of(one) == "kcache_run")
+    calls = [one for one in mlir.named(entry, "llvm.call") if _dispatches(one)]
+    if len(calls) < MANY:
+        return
+    code = calls[0].operands[1]
+    blocks = list(entry.operation.regions[0].blocks)
+    done = mlir.add_block(blocks[-1])
+    with mlir.at_end(done):
+        mlir.create("llvm.return", [_load(code)])
+    for block in blocks:
+        _cut(block, code, done)
+
+
+def _dispatches(call: mlir.Op) -> bool:
+    callee = str(call.attributes["callee"]) if "callee" in call.attributes else ""
+    return callee == "@kcache_dispatch" or (callee.startswith("@kcache_part_") and callee.endswith("_enter"))
+
+
+def _load(code: mlir.Value) -> mlir.Value:
+    return mlir.value("llvm.load", [code], mlir.type_of("i32"))
+
+
+def _cut(block: mlir.Block, code: mlir.Value, done: mlir.Block) -> None:
+    every = mlir.operations(block)
+    places = [
+        place for place, one in enumerate(every) if mlir.name_of(one) == "llvm.call" and _dispatches(one)
+    ]
+    starts = [place + 1 for place in places[BLOCK - 1 : -1 : BLOCK]]
+    blocks = [block]
+    for start, end in itertools.pairwise([*starts, None]):
+        blocks.append(mlir.add_block(blocks[-1]))
+        for one in every[start:end]:
+            blocks[-1].append(one)
+    for before, after in itertools.pairwise(blocks):
+        with mlir.at_end(before):
+            zero = mlir.int_attr(0, "i32")
+            none = mlir.value("llvm.mlir.constant", (), mlir.type_of("i32"), value=zero)
+            unequal = mlir.int_attr(1)
+            failed = mlir.value("llvm.icmp", [_load(code), none], mlir.type_of("i1"), predicate=unequal)
+            mlir.branch(failed, done, after)

@@ -1,0 +1,46 @@
+"""The order of loops of one nest, as a value: contiguous axes innermost, sums in the order of the program."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kcache_compiler.schedule.loop_nest import Nest
+from kcache_compiler.shapes.formula import Formula
+
+
+def _keep(nest: Nest, positions: list[int]) -> Nest:
+    return replace(
+        nest,
+        axes=tuple(nest.axes[position] for position in positions),
+        accesses=tuple(
+            replace(access, strides=tuple(access.strides[position] for position in positions))
+            for access in nest.accesses
+        ),
+    )
+
+
+def order_axes(nest: Nest) -> Nest:
+    """Parallel axes outside, reductions inside, except a vector axis, which goes innermost.
+
+    Reductions keep their order, so that every result is summed in the order of the program.
+    """
+    parallel = [position for position, axis in enumerate(nest.axes) if axis.parallel]
+    reductions = [position for position, axis in enumerate(nest.axes) if not axis.parallel]
+    outputs = [access for access in nest.accesses if access.written]
+    if outputs and all(isinstance(stride, int) for stride in outputs[0].strides):
+        parallel.sort(key=lambda position: -abs(_as_int(outputs[0].strides[position])))
+    vector = next((p for p in reversed(parallel) if reductions and _is_vector(nest, p)), None)
+    if vector is None:
+        return _keep(nest, parallel + reductions)
+    return _keep(nest, [p for p in parallel if p != vector] + reductions + [vector])
+
+
+def _as_int(formula: Formula) -> int:
+    return formula if isinstance(formula, int) else 0
+
+
+def _is_vector(nest: Nest, position: int) -> bool:
+    """All accesses step by one element or stay, the outputs step, and so does some input."""
+    inputs = [access.strides[position] for access in nest.accesses if not access.written]
+    outputs = [access.strides[position] for access in nest.accesses if access.written]
+    return all(s == 1 for s in outputs) and all(s in (0, 1) for s in inputs) and 1 in inputs

@@ -1,0 +1,11 @@
+"""Canonicalization: a program becomes the text of its node graph; the text becomes a module again."""
+
+from __future__ import annotations
+
+from kcache_compiler.spec.canonicalize import canonicalize
+from kcache_compiler.spec.graph.nodes import Graph
+from kcache_compiler.spec.rendering.render import render
+from kcache_compiler.spec.text import CANONICALIZER_VERSION
+from kcache_compiler.spec.text import parse_spec as parse
+
+__all__ = ["CANONICALIZER_VERSION", "Graph", "canonicalize", "parse", "render"]

@@ -1,0 +1,1 @@
+"""The canonical graph: nodes, types, constants, labels, and the hash-consing builder."""

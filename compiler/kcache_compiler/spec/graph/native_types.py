@@ -1,0 +1,69 @@
+"""Native types to ``ValueType`` and back."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from kcache_compiler.errors import InvalidProgram
+from kcache_compiler.frontends.limits import Limits, check
+from kcache_compiler.mlir.context import Native
+from kcache_compiler.shapes.monomial import is_symbolic
+from kcache_compiler.spec.graph.nodes import DYNAMIC, ValueType
+
+_TENSOR = re.compile(r"tensor<((?:(?:\d+|\?)x)*)(.*)>\Z", re.DOTALL)
+_SHORT = {"complex<f32>": "c64", "complex<f64>": "c128"}
+_LONG = {short: long for long, short in _SHORT.items()}
+
+
+def is_plain(type: ValueType) -> bool:
+    """Whether views may show such values: tensors whose type says nothing beyond element and sizes."""
+    return type.dims is not None and "!" not in type.element and "#" not in type.element
+
+
+class TypeReader:
+    """Reads native types, each distinct one once, and checks sizes against the limits."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._known: dict[Native, ValueType] = {}
+        #: Some type had a dimension of unknown size.
+        self.dynamic = False
+        #: All were tensors whose types say nothing beyond element and sizes (no quantized axis).
+        self.plain = True
+
+    def __call__(self, type: Native) -> ValueType:
+        known = self._known.get(type)
+        if known is None:
+            known = self._known[type] = self._read(str(type))
+            self.plain = self.plain and is_plain(known)
+        return known
+
+    def _read(self, text: str) -> ValueType:
+        match = _TENSOR.match(text)
+        if not match:
+            return ValueType(text, None)
+        if match[2].startswith("*"):
+            raise InvalidProgram(f"{text[:200]} has no rank: give every tensor its dimensions")
+        dims = tuple(DYNAMIC if d == "?" else int(d) for d in match[1].split("x")[:-1])
+        self.dynamic = self.dynamic or DYNAMIC in dims
+        check("rank of a tensor", len(dims), self._limits.rank)
+        check(
+            "elements of a tensor",
+            math.prod(d for d in dims if d not in (DYNAMIC, 0)),
+            self._limits.tensor_elements,
+        )
+        return ValueType(_SHORT.get(match[2], match[2]), dims)
+
+
+def mlir_element(element: str) -> str:
+    """Return MLIR's name of an element type."""
+    return _LONG.get(element, element)
+
+
+def mlir_type(type: ValueType) -> str:
+    """Return MLIR's text of a type."""
+    if type.dims is None:
+        return type.element
+    dims = "".join("?x" if d == DYNAMIC or is_symbolic(d) else f"{d}x" for d in type.dims)
+    return f"tensor<{dims}{mlir_element(type.element)}>"

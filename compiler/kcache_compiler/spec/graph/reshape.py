@@ -1,0 +1,193 @@
+"""Reshapes, split into independent groups of dims.
+
+``(B, T, 3C) -> (B, T, 3, C)`` only splits one dim: its node takes that axis apart and passes the others
+through, so that transposing or broadcasting the others before or after it is the same. A group is a run
+of dims with the same number of elements before and after, which holds for each run on its own. A reshape
+of a reshape is one, where every group of the second meets whole groups of the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kcache_compiler.shapes.monomial import is_symbolic, product, quotient, read_size, size_text
+from kcache_compiler.spec.graph.builder import Builder
+from kcache_compiler.spec.graph.label import permuted
+from kcache_compiler.spec.graph.nodes import Ref, ValueType, spread
+
+#: (view entry, size) of each dim that goes in; (size, dim of the result) of each that comes out.
+_Ins = list[tuple[int, int]]
+_Outs = list[tuple[int, int]]
+_Group = tuple[_Ins, _Outs]
+
+
+def reshape(builder: Builder, ref: Ref, new: tuple[int, ...]) -> Ref:
+    """Return ``ref`` with sizes ``new``; all sizes known, or erased, and of equal product."""
+    old = builder.viewed_type(ref).dims or ()
+    if 0 in old or None in (product(old), product(new)):
+        return builder.opaque("reshape", "", [ref], (ValueType(builder.type_of(ref).element, new),))[0]
+    ins = [(entry, size) for entry, size in zip(ref.view, old, strict=True) if size != 1]
+    outs = [(size, dim) for dim, size in enumerate(new) if size != 1]
+    template = [spread(1)] * len(new)
+    groups = _settle(_split(ins, outs), template)
+    node, result = ref.node, ref.result
+    while groups:
+        through = _through(builder, node, template, groups)
+        if through is None:
+            return _add(builder, Ref(node, result, ()), template, groups)
+        (node, result), groups = through
+    return Ref(node, result, tuple(template))
+
+
+def _split(ins: _Ins, outs: _Outs) -> list[_Group]:
+    """Cut both lists wherever the products of the sizes before the cut agree."""
+    groups: list[_Group] = []
+    i = j = 0
+    while i < len(ins):
+        group: _Group = ([ins[i]], [outs[j]])
+        have, want = ins[i][1], outs[j][0]
+        while have != want:
+            few, many = quotient(want, have) is not None, quotient(have, want) is not None
+            if few or not many:
+                i += 1
+                group[0].append(ins[i])
+                have = _times(have, ins[i][1])
+            if many or not few:
+                j += 1
+                group[1].append(outs[j])
+                want = _times(want, outs[j][0])
+        groups.append(group)
+        i, j = i + 1, j + 1
+    return groups
+
+
+def _times(a: int, b: int) -> int:
+    if not is_symbolic(a) and not is_symbolic(b):
+        return a * b
+    found = product((a, b))
+    assert found is not None
+    return found
+
+
+def _settle(groups: list[_Group], template: list[int]) -> list[_Group]:
+    """Write the groups that are views into ``template``; return the others."""
+    rest: list[_Group] = []
+    for ins, outs in groups:
+        if len(ins) == 1 and len(outs) == 1:
+            template[outs[0][1]] = ins[0][0]
+        elif all(entry < 0 for entry, _ in ins):
+            for size, dim in outs:
+                template[dim] = spread(size)
+        else:
+            rest.append((ins, outs))
+    return rest
+
+
+def _through(
+    builder: Builder, node: int, template: list[int], groups: list[_Group]
+) -> tuple[tuple[int, int], list[_Group]] | None:
+    """Restate groups over a reshape node as groups over what it reshapes; None when some group straddles.
+
+    Rewrites ``template`` in place only when it succeeds.
+    """
+    inner = builder.nodes[node]
+    if inner.op != "reshape" or not inner.attributes:
+        return None
+    (source,) = inner.operands
+    axes = builder.type_of(source).dims or ()
+    passes, inner_groups = _read(inner.attributes, source.view, axes)
+    where = _places(template, groups)
+    owner = {axis: g for g, (_, out_axes) in enumerate(inner_groups) for axis in out_axes}
+    restated: list[_Group] = []
+    used: set[int] = set()
+    for ins, outs in groups:
+        entries = [entry for entry, _ in ins]
+        touched = {owner[e] for e in entries if e in owner}
+        if not touched:
+            restated.append(([(passes[e] if e >= 0 else e, size) for e, size in ins], outs))
+        elif len(touched) == 1 and entries == inner_groups[min(touched)][1]:
+            restated.extend(_split(inner_groups[min(touched)][0], outs))
+            used |= touched
+        else:
+            return None
+    sizes = inner.results[0].dims or ()
+    for g, (inner_ins, out_axes) in enumerate(inner_groups):
+        if g in used:
+            continue
+        if any(axis not in where for axis in out_axes):
+            return None
+        restated.append((inner_ins, [(sizes[axis], where[axis]) for axis in out_axes]))
+    for dim, entry in enumerate(template):
+        if entry >= 0:
+            template[dim] = passes.get(entry, spread(1))
+    return (source.node, source.result), _settle(restated, template)
+
+
+def _places(template: list[int], groups: list[_Group]) -> dict[int, int]:
+    """Where in the result each axis of the node passes through unchanged."""
+    filled = {dim for _, outs in groups for _, dim in outs}
+    return {entry: dim for dim, entry in enumerate(template) if entry >= 0 and dim not in filled}
+
+
+def _add(builder: Builder, source: Ref, template: list[int], groups: list[_Group]) -> Ref:
+    """Add the node over ``source``, in the least of the encodings that its automorphisms allow."""
+    axes = builder.type_of(source).dims or ()
+    filled = {dim for _, outs in groups for _, dim in outs}
+    passing = {entry: dim for dim, entry in enumerate(template) if entry >= 0 and dim not in filled}
+    best: tuple[object, tuple[int, ...], list[_Group]] | None = None
+    for g in (tuple(range(len(axes))), *builder.groups[source.node]):
+        passes = tuple(sorted(g[a] for a in passing))
+        image = [([(g[e] if e >= 0 else e, s) for e, s in ins], outs) for ins, outs in groups]
+        image.sort(key=lambda group: min(e for e, _ in group[0] if e >= 0))
+        code = (passes, [(ins, [s for s, _ in outs]) for ins, outs in image])
+        if best is None or code < best[0]:  # pyright: ignore[reportOperatorIssue]
+            best = (code, tuple(sorted(passing, key=lambda a: g[a])), image)
+    assert best is not None
+    _, pass_order, image = best
+    view = (*best[0][0], *(e for ins, _ in image for e, _ in ins))  # pyright: ignore
+    outs = [out for _, outs in image for out in outs]
+    sizes = (*(axes[a] for a in pass_order), *(size for size, _ in outs))
+    text = ", ".join(
+        f"{len(ins)} > {' x '.join(size_text(s) for s, _ in group_outs)}" for ins, group_outs in image
+    )
+    use = Ref(source.node, source.result, view)
+    index = builder.node(
+        "reshape", f"groups = [{text}]", (use,), (), (ValueType(builder.type_of(source).element, sizes),)
+    )
+    result = list(template)
+    for position, axis in enumerate(pass_order):
+        result[passing[axis]] = position
+    for position, (_, dim) in enumerate(outs):
+        result[dim] = len(pass_order) + position
+    return Ref(index, 0, tuple(result))
+
+
+def read_groups(attributes: str) -> list[tuple[int, list[int]]]:
+    """Return (number of dims in, sizes out) of each group of a reshape node's attributes."""
+    body = attributes.removeprefix("groups = [").removesuffix("]")
+    groups: list[tuple[int, list[int]]] = []
+    for text in body.split(", "):
+        count, _, sizes = text.partition(" > ")
+        groups.append((int(count), [read_size(size) for size in sizes.split(" x ")]))
+    return groups
+
+
+def _read(
+    attributes: str, view: Sequence[int], axes: tuple[int, ...]
+) -> tuple[dict[int, int], list[tuple[_Ins, list[int]]]]:
+    """Return what each passed result axis is of the operand, and for each group its ins and its result
+    axes.
+    """
+    groups = read_groups(attributes)
+    passed = len(view) - sum(count for count, _ in groups)
+    passes = dict(enumerate(view[:passed]))
+    found: list[tuple[_Ins, list[int]]] = []
+    into, out = passed, passed
+    for count, sizes in groups:
+        ins = [(e, axes[e] if e >= 0 else ~e) for e in view[into : into + count]]
+        found.append((ins, list(range(out, out + len(sizes)))))
+        into, out = into + count, out + len(sizes)
+    return passes, found
+
+
+__all__ = ["permuted", "read_groups", "reshape"]

@@ -1,0 +1,1 @@
+"""Import of StableHLO and linalg functions into the canonical graph."""

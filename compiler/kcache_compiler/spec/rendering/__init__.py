@@ -1,0 +1,1 @@
+"""Rendering of a canonical graph as StableHLO or linalg."""
