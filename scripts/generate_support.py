@@ -51,13 +51,15 @@ fewer, f8 to f4 and i4 to ui2, which the table leaves out: [small-elements.md](s
 
 ## What of a program is refused
 
-`kcache support FILE` says of a program, without a service, each op that would be refused, how often, where
+`kcache support FILE` says of a program each op that would be refused, how often, where
 and why: all of them, where `compile` names the first. It takes StableHLO, linalg and Torch dialect as text
 or bytecode, ONNX models, graphs, and what `torch.export.save` wrote (`.pt2`), for any `--target`, and exits
 with 0 where all compiles and with 1 where something is refused. `--json` prints the same for programs.
 Without FILE it prints the table below.
 
-It compiles the program, in a process of its own, and keeps nothing. Where the program is refused, it takes
+The service of `--addr` or `KCACHE_ADDR` compiles the program (RPC `CheckProgram`; in Python
+`client.support(program)`), without one a process of the command's own, and nothing is kept. Where the program
+is refused, it takes
 refused nodes of ONNX and ops of the Torch dialect out and goes on with the rest, and compiles each op of
 StableHLO alone, then the program without those that are refused. Where that leaves anything unseen it says
 so: of linalg it names the first refusal only.

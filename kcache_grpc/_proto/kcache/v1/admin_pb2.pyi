@@ -19,6 +19,7 @@ class QuotaResource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     QUOTA_RESOURCE_MAPPINGS: _ClassVar[QuotaResource]
     QUOTA_RESOURCE_ARTIFACT_BYTES: _ClassVar[QuotaResource]
     QUOTA_RESOURCE_SPECS: _ClassVar[QuotaResource]
+    QUOTA_RESOURCE_CACHE_BYTES: _ClassVar[QuotaResource]
 
 class QuotaPolicy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -37,6 +38,7 @@ QUOTA_RESOURCE_KERNELS: QuotaResource
 QUOTA_RESOURCE_MAPPINGS: QuotaResource
 QUOTA_RESOURCE_ARTIFACT_BYTES: QuotaResource
 QUOTA_RESOURCE_SPECS: QuotaResource
+QUOTA_RESOURCE_CACHE_BYTES: QuotaResource
 QUOTA_POLICY_UNSPECIFIED: QuotaPolicy
 QUOTA_POLICY_EVICT: QuotaPolicy
 QUOTA_POLICY_REFUSE: QuotaPolicy
@@ -217,17 +219,35 @@ class DisownToolchainResponse(_message.Message):
     changed: bool
     def __init__(self, changed: bool = ...) -> None: ...
 
+class SetTargetMatchRequest(_message.Message):
+    __slots__ = ("header", "target_match")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    TARGET_MATCH_FIELD_NUMBER: _ClassVar[int]
+    header: _common_pb2.RequestHeader
+    target_match: _common_pb2.TargetMatch
+    def __init__(self, header: _Optional[_Union[_common_pb2.RequestHeader, _Mapping]] = ..., target_match: _Optional[_Union[_common_pb2.TargetMatch, str]] = ...) -> None: ...
+
+class SetTargetMatchResponse(_message.Message):
+    __slots__ = ("changed",)
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    changed: bool
+    def __init__(self, changed: bool = ...) -> None: ...
+
 class VerifyRequest(_message.Message):
-    __slots__ = ("header", "sample", "all", "skip_compile")
+    __slots__ = ("header", "sample", "all", "skip_compile", "repair", "confirm_implausible")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_FIELD_NUMBER: _ClassVar[int]
     ALL_FIELD_NUMBER: _ClassVar[int]
     SKIP_COMPILE_FIELD_NUMBER: _ClassVar[int]
+    REPAIR_FIELD_NUMBER: _ClassVar[int]
+    CONFIRM_IMPLAUSIBLE_FIELD_NUMBER: _ClassVar[int]
     header: _common_pb2.RequestHeader
     sample: int
     all: bool
     skip_compile: bool
-    def __init__(self, header: _Optional[_Union[_common_pb2.RequestHeader, _Mapping]] = ..., sample: _Optional[int] = ..., all: bool = ..., skip_compile: bool = ...) -> None: ...
+    repair: bool
+    confirm_implausible: bool
+    def __init__(self, header: _Optional[_Union[_common_pb2.RequestHeader, _Mapping]] = ..., sample: _Optional[int] = ..., all: bool = ..., skip_compile: bool = ..., repair: bool = ..., confirm_implausible: bool = ...) -> None: ...
 
 class VerifyResponse(_message.Message):
     __slots__ = ("fault", "counts")
@@ -243,18 +263,22 @@ class VerifyResponse(_message.Message):
         action: str
         def __init__(self, subject: _Optional[str] = ..., digest: _Optional[bytes] = ..., problem: _Optional[str] = ..., action: _Optional[str] = ...) -> None: ...
     class Counts(_message.Message):
-        __slots__ = ("kernels", "compiled", "mappings", "blobs", "faults")
+        __slots__ = ("kernels", "compiled", "mappings", "blobs", "faults", "repaired", "withheld")
         KERNELS_FIELD_NUMBER: _ClassVar[int]
         COMPILED_FIELD_NUMBER: _ClassVar[int]
         MAPPINGS_FIELD_NUMBER: _ClassVar[int]
         BLOBS_FIELD_NUMBER: _ClassVar[int]
         FAULTS_FIELD_NUMBER: _ClassVar[int]
+        REPAIRED_FIELD_NUMBER: _ClassVar[int]
+        WITHHELD_FIELD_NUMBER: _ClassVar[int]
         kernels: int
         compiled: int
         mappings: int
         blobs: int
         faults: int
-        def __init__(self, kernels: _Optional[int] = ..., compiled: _Optional[int] = ..., mappings: _Optional[int] = ..., blobs: _Optional[int] = ..., faults: _Optional[int] = ...) -> None: ...
+        repaired: int
+        withheld: bool
+        def __init__(self, kernels: _Optional[int] = ..., compiled: _Optional[int] = ..., mappings: _Optional[int] = ..., blobs: _Optional[int] = ..., faults: _Optional[int] = ..., repaired: _Optional[int] = ..., withheld: bool = ...) -> None: ...
     FAULT_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
     fault: VerifyResponse.Fault

@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class AdminStub(object):
-    """For operators. A server answers on its Unix socket and to loopback addresses, and anywhere with its token;
-    everyone else gets PERMISSION_DENIED. Every call writes an audit event.
+    """For operators. A server with a token answers callers that show it; a server without one answers on its Unix
+    socket only. Everyone else gets PERMISSION_DENIED. Every call writes an audit event.
     """
 
     def __init__(self, channel):
@@ -76,6 +76,11 @@ class AdminStub(object):
                 request_serializer=kcache_dot_v1_dot_admin__pb2.DisownToolchainRequest.SerializeToString,
                 response_deserializer=kcache_dot_v1_dot_admin__pb2.DisownToolchainResponse.FromString,
                 _registered_method=True)
+        self.SetTargetMatch = channel.unary_unary(
+                '/kcache.v1.Admin/SetTargetMatch',
+                request_serializer=kcache_dot_v1_dot_admin__pb2.SetTargetMatchRequest.SerializeToString,
+                response_deserializer=kcache_dot_v1_dot_admin__pb2.SetTargetMatchResponse.FromString,
+                _registered_method=True)
         self.Verify = channel.unary_stream(
                 '/kcache.v1.Admin/Verify',
                 request_serializer=kcache_dot_v1_dot_admin__pb2.VerifyRequest.SerializeToString,
@@ -84,8 +89,8 @@ class AdminStub(object):
 
 
 class AdminServicer(object):
-    """For operators. A server answers on its Unix socket and to loopback addresses, and anywhere with its token;
-    everyone else gets PERMISSION_DENIED. Every call writes an audit event.
+    """For operators. A server with a token answers callers that show it; a server without one answers on its Unix
+    socket only. Everyone else gets PERMISSION_DENIED. Every call writes an audit event.
     """
 
     def Collect(self, request, context):
@@ -145,8 +150,17 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetTargetMatch(self, request, context):
+        """Says whether requests that leave it to the namespace (TARGET_MATCH_NAMESPACE) may be answered with kernels for lower
+        targets. Servers notice within a second, clients when they ask GetCapabilities again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Verify(self, request, context):
-        """Checks stored kernels and mappings; one message for each fault, and a last one with counts.
+        """Checks stored kernels and mappings; one message for each fault, and a last one with counts. Changes nothing
+        unless a repair is asked for.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -195,6 +209,11 @@ def add_AdminServicer_to_server(servicer, server):
                     request_deserializer=kcache_dot_v1_dot_admin__pb2.DisownToolchainRequest.FromString,
                     response_serializer=kcache_dot_v1_dot_admin__pb2.DisownToolchainResponse.SerializeToString,
             ),
+            'SetTargetMatch': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetTargetMatch,
+                    request_deserializer=kcache_dot_v1_dot_admin__pb2.SetTargetMatchRequest.FromString,
+                    response_serializer=kcache_dot_v1_dot_admin__pb2.SetTargetMatchResponse.SerializeToString,
+            ),
             'Verify': grpc.unary_stream_rpc_method_handler(
                     servicer.Verify,
                     request_deserializer=kcache_dot_v1_dot_admin__pb2.VerifyRequest.FromString,
@@ -209,8 +228,8 @@ def add_AdminServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Admin(object):
-    """For operators. A server answers on its Unix socket and to loopback addresses, and anywhere with its token;
-    everyone else gets PERMISSION_DENIED. Every call writes an audit event.
+    """For operators. A server with a token answers callers that show it; a server without one answers on its Unix
+    socket only. Everyone else gets PERMISSION_DENIED. Every call writes an audit event.
     """
 
     @staticmethod
@@ -419,6 +438,33 @@ class Admin(object):
             '/kcache.v1.Admin/DisownToolchain',
             kcache_dot_v1_dot_admin__pb2.DisownToolchainRequest.SerializeToString,
             kcache_dot_v1_dot_admin__pb2.DisownToolchainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetTargetMatch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kcache.v1.Admin/SetTargetMatch',
+            kcache_dot_v1_dot_admin__pb2.SetTargetMatchRequest.SerializeToString,
+            kcache_dot_v1_dot_admin__pb2.SetTargetMatchResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -21,6 +21,7 @@ class AdminStub:
     ListPins: grpc.UnaryUnaryMultiCallable[admin_pb2.ListPinsRequest, admin_pb2.ListPinsResponse]
     RaiseEpoch: grpc.UnaryUnaryMultiCallable[admin_pb2.RaiseEpochRequest, admin_pb2.RaiseEpochResponse]
     DisownToolchain: grpc.UnaryUnaryMultiCallable[admin_pb2.DisownToolchainRequest, admin_pb2.DisownToolchainResponse]
+    SetTargetMatch: grpc.UnaryUnaryMultiCallable[admin_pb2.SetTargetMatchRequest, admin_pb2.SetTargetMatchResponse]
     Verify: grpc.UnaryStreamMultiCallable[admin_pb2.VerifyRequest, admin_pb2.VerifyResponse]
 
 class AdminAsyncStub:
@@ -32,6 +33,7 @@ class AdminAsyncStub:
     ListPins: grpc.aio.UnaryUnaryMultiCallable[admin_pb2.ListPinsRequest, admin_pb2.ListPinsResponse]
     RaiseEpoch: grpc.aio.UnaryUnaryMultiCallable[admin_pb2.RaiseEpochRequest, admin_pb2.RaiseEpochResponse]
     DisownToolchain: grpc.aio.UnaryUnaryMultiCallable[admin_pb2.DisownToolchainRequest, admin_pb2.DisownToolchainResponse]
+    SetTargetMatch: grpc.aio.UnaryUnaryMultiCallable[admin_pb2.SetTargetMatchRequest, admin_pb2.SetTargetMatchResponse]
     Verify: grpc.aio.UnaryStreamMultiCallable[admin_pb2.VerifyRequest, admin_pb2.VerifyResponse]
 
 class AdminServicer:
@@ -43,6 +45,7 @@ class AdminServicer:
     def ListPins(self, request: admin_pb2.ListPinsRequest, context: Any) -> admin_pb2.ListPinsResponse | Awaitable[admin_pb2.ListPinsResponse]: ...
     def RaiseEpoch(self, request: admin_pb2.RaiseEpochRequest, context: Any) -> admin_pb2.RaiseEpochResponse | Awaitable[admin_pb2.RaiseEpochResponse]: ...
     def DisownToolchain(self, request: admin_pb2.DisownToolchainRequest, context: Any) -> admin_pb2.DisownToolchainResponse | Awaitable[admin_pb2.DisownToolchainResponse]: ...
+    def SetTargetMatch(self, request: admin_pb2.SetTargetMatchRequest, context: Any) -> admin_pb2.SetTargetMatchResponse | Awaitable[admin_pb2.SetTargetMatchResponse]: ...
     def Verify(self, request: admin_pb2.VerifyRequest, context: Any) -> Iterator[admin_pb2.VerifyResponse] | AsyncIterator[admin_pb2.VerifyResponse]: ...
 
 def add_AdminServicer_to_server(servicer: AdminServicer, server: grpc.Server | grpc.aio.Server) -> None: ...

@@ -23,6 +23,13 @@ class Numerics(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     NUMERICS_DEFAULT: _ClassVar[Numerics]
     NUMERICS_FAST: _ClassVar[Numerics]
 
+class TargetMatch(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TARGET_MATCH_UNSPECIFIED: _ClassVar[TargetMatch]
+    TARGET_MATCH_EXACT: _ClassVar[TargetMatch]
+    TARGET_MATCH_COMPATIBLE: _ClassVar[TargetMatch]
+    TARGET_MATCH_NAMESPACE: _ClassVar[TargetMatch]
+
 class DataType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     DATA_TYPE_UNSPECIFIED: _ClassVar[DataType]
@@ -73,6 +80,10 @@ NUMERICS_UNSPECIFIED: Numerics
 NUMERICS_STRICT: Numerics
 NUMERICS_DEFAULT: Numerics
 NUMERICS_FAST: Numerics
+TARGET_MATCH_UNSPECIFIED: TargetMatch
+TARGET_MATCH_EXACT: TargetMatch
+TARGET_MATCH_COMPATIBLE: TargetMatch
+TARGET_MATCH_NAMESPACE: TargetMatch
 DATA_TYPE_UNSPECIFIED: DataType
 DATA_TYPE_I1: DataType
 DATA_TYPE_I8: DataType
@@ -208,12 +219,16 @@ class SymbolAxis(_message.Message):
     def __init__(self, arg: _Optional[int] = ..., axis: _Optional[int] = ..., min: _Optional[int] = ..., max: _Optional[int] = ..., multiple_of: _Optional[int] = ...) -> None: ...
 
 class DynamicShapes(_message.Message):
-    __slots__ = ("mode", "axes")
+    __slots__ = ("mode", "axes", "evidence", "assume")
     MODE_FIELD_NUMBER: _ClassVar[int]
     AXES_FIELD_NUMBER: _ClassVar[int]
+    EVIDENCE_FIELD_NUMBER: _ClassVar[int]
+    ASSUME_FIELD_NUMBER: _ClassVar[int]
     mode: DynamicMode
     axes: _containers.RepeatedCompositeFieldContainer[SymbolAxis]
-    def __init__(self, mode: _Optional[_Union[DynamicMode, str]] = ..., axes: _Optional[_Iterable[_Union[SymbolAxis, _Mapping]]] = ...) -> None: ...
+    evidence: _containers.RepeatedScalarFieldContainer[bytes]
+    assume: bool
+    def __init__(self, mode: _Optional[_Union[DynamicMode, str]] = ..., axes: _Optional[_Iterable[_Union[SymbolAxis, _Mapping]]] = ..., evidence: _Optional[_Iterable[bytes]] = ..., assume: bool = ...) -> None: ...
 
 class SignedBytes(_message.Message):
     __slots__ = ("payload", "signature", "key_id")

@@ -26,25 +26,25 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from kcache_grpc._proto.kcache.v1 import common_pb2 as kcache_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17kcache/v1/explain.proto\x12\tkcache.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16kcache/v1/common.proto\"\xeb\x01\n\x0e\x45xplainRequest\x12(\n\x06header\x18\x01 \x01(\x0b\x32\x18.kcache.v1.RequestHeader\x12%\n\x05graph\x18\x02 \x01(\x0b\x32\x16.kcache.v1.GraphSource\x12!\n\x06target\x18\x03 \x01(\x0b\x32\x11.kcache.v1.Target\x12#\n\x07options\x18\x04 \x01(\x0b\x32\x12.kcache.v1.Options\x12(\n\x06shapes\x18\x05 \x01(\x0b\x32\x18.kcache.v1.DynamicShapes\x12\x16\n\x0emax_neighbours\x18\x06 \x01(\r\"f\n\x0e\x45xplainMapping\x12\x16\n\x0eprogram_digest\x18\x01 \x01(\x0c\x12/\n\x0b\x63reate_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0b\n\x03own\x18\x03 \x01(\x08\"\xae\x01\n\x0e\x45xplainFailure\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\r\n\x05stage\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\r\n\x05\x63ount\x18\x04 \x01(\x04\x12-\n\tlast_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nretry_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"R\n\x11\x45xplainDifference\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05yours\x18\x02 \x01(\t\x12\x0e\n\x06theirs\x18\x03 \x01(\t\x12\x10\n\x08sentence\x18\x04 \x01(\t\"\xc1\x01\n\x10\x45xplainNeighbour\x12\x0b\n\x03key\x18\x01 \x01(\x03\x12\x13\n\x0bspec_digest\x18\x02 \x01(\x0c\x12\x15\n\rkernel_digest\x18\x03 \x01(\x0c\x12/\n\x0b\x63reate_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x64istance\x18\x05 \x01(\r\x12\x31\n\x0b\x64ifferences\x18\x06 \x03(\x0b\x32\x1c.kcache.v1.ExplainDifference\"\xd8\x02\n\x0f\x45xplainResponse\x12$\n\x04step\x18\x01 \x01(\x0e\x32\x16.kcache.v1.ExplainStep\x12\x0f\n\x07summary\x18\x02 \x01(\t\x12\x16\n\x0eprogram_digest\x18\x03 \x01(\x0c\x12\x15\n\rprogram_known\x18\x04 \x01(\x08\x12\x0b\n\x03key\x18\x05 \x01(\x03\x12\x13\n\x0bspec_digest\x18\x06 \x01(\x0c\x12\x15\n\rkernel_digest\x18\x07 \x01(\x0c\x12\x10\n\x08\x61rg_spec\x18\x08 \x01(\t\x12\r\n\x05guard\x18\t \x01(\t\x12+\n\x08mappings\x18\n \x03(\x0b\x32\x19.kcache.v1.ExplainMapping\x12*\n\x07\x66\x61ilure\x18\x0b \x01(\x0b\x32\x19.kcache.v1.ExplainFailure\x12,\n\x07nearest\x18\x0c \x03(\x0b\x32\x1b.kcache.v1.ExplainNeighbour*\xb4\x03\n\x0b\x45xplainStep\x12\x1c\n\x18\x45XPLAIN_STEP_UNSPECIFIED\x10\x00\x12!\n\x1d\x45XPLAIN_STEP_FOUND_BY_PROGRAM\x10\x01\x12\x1e\n\x1a\x45XPLAIN_STEP_FOUND_BY_SPEC\x10\x02\x12 \n\x1c\x45XPLAIN_STEP_NAMESPACE_EMPTY\x10\x03\x12\x1d\n\x19\x45XPLAIN_STEP_SPEC_UNKNOWN\x10\x04\x12\x1a\n\x16\x45XPLAIN_STEP_NO_KERNEL\x10\x05\x12\x16\n\x12\x45XPLAIN_STEP_EPOCH\x10\x06\x12\x1a\n\x16\x45XPLAIN_STEP_TOOLCHAIN\x10\x07\x12\x17\n\x13\x45XPLAIN_STEP_TARGET\x10\x08\x12\x18\n\x14\x45XPLAIN_STEP_OPTIONS\x10\t\x12\x16\n\x12\x45XPLAIN_STEP_SIZES\x10\n\x12\x16\n\x12\x45XPLAIN_STEP_GUARD\x10\x0b\x12\x17\n\x13\x45XPLAIN_STEP_FAILED\x10\x0c\x12\x1a\n\x16\x45XPLAIN_STEP_COMPILING\x10\r\x12\x1b\n\x17\x45XPLAIN_STEP_BYTES_LOST\x10\x0e\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17kcache/v1/explain.proto\x12\tkcache.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16kcache/v1/common.proto\"\x99\x02\n\x0e\x45xplainRequest\x12(\n\x06header\x18\x01 \x01(\x0b\x32\x18.kcache.v1.RequestHeader\x12%\n\x05graph\x18\x02 \x01(\x0b\x32\x16.kcache.v1.GraphSource\x12!\n\x06target\x18\x03 \x01(\x0b\x32\x11.kcache.v1.Target\x12#\n\x07options\x18\x04 \x01(\x0b\x32\x12.kcache.v1.Options\x12(\n\x06shapes\x18\x05 \x01(\x0b\x32\x18.kcache.v1.DynamicShapes\x12\x16\n\x0emax_neighbours\x18\x06 \x01(\r\x12,\n\x0ctarget_match\x18\x07 \x01(\x0e\x32\x16.kcache.v1.TargetMatch\"f\n\x0e\x45xplainMapping\x12\x16\n\x0eprogram_digest\x18\x01 \x01(\x0c\x12/\n\x0b\x63reate_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0b\n\x03own\x18\x03 \x01(\x08\"\xae\x01\n\x0e\x45xplainFailure\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\r\n\x05stage\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\r\n\x05\x63ount\x18\x04 \x01(\x04\x12-\n\tlast_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nretry_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"R\n\x11\x45xplainDifference\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05yours\x18\x02 \x01(\t\x12\x0e\n\x06theirs\x18\x03 \x01(\t\x12\x10\n\x08sentence\x18\x04 \x01(\t\"\xc1\x01\n\x10\x45xplainNeighbour\x12\x0b\n\x03key\x18\x01 \x01(\x03\x12\x13\n\x0bspec_digest\x18\x02 \x01(\x0c\x12\x15\n\rkernel_digest\x18\x03 \x01(\x0c\x12/\n\x0b\x63reate_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x64istance\x18\x05 \x01(\r\x12\x31\n\x0b\x64ifferences\x18\x06 \x03(\x0b\x32\x1c.kcache.v1.ExplainDifference\"\xf3\x02\n\x0f\x45xplainResponse\x12$\n\x04step\x18\x01 \x01(\x0e\x32\x16.kcache.v1.ExplainStep\x12\x0f\n\x07summary\x18\x02 \x01(\t\x12\x16\n\x0eprogram_digest\x18\x03 \x01(\x0c\x12\x15\n\rprogram_known\x18\x04 \x01(\x08\x12\x0b\n\x03key\x18\x05 \x01(\x03\x12\x13\n\x0bspec_digest\x18\x06 \x01(\x0c\x12\x15\n\rkernel_digest\x18\x07 \x01(\x0c\x12\x10\n\x08\x61rg_spec\x18\x08 \x01(\t\x12\r\n\x05guard\x18\t \x01(\t\x12+\n\x08mappings\x18\n \x03(\x0b\x32\x19.kcache.v1.ExplainMapping\x12*\n\x07\x66\x61ilure\x18\x0b \x01(\x0b\x32\x19.kcache.v1.ExplainFailure\x12,\n\x07nearest\x18\x0c \x03(\x0b\x32\x1b.kcache.v1.ExplainNeighbour\x12\x19\n\x11\x63ompatible_target\x18\r \x01(\t*\xb4\x03\n\x0b\x45xplainStep\x12\x1c\n\x18\x45XPLAIN_STEP_UNSPECIFIED\x10\x00\x12!\n\x1d\x45XPLAIN_STEP_FOUND_BY_PROGRAM\x10\x01\x12\x1e\n\x1a\x45XPLAIN_STEP_FOUND_BY_SPEC\x10\x02\x12 \n\x1c\x45XPLAIN_STEP_NAMESPACE_EMPTY\x10\x03\x12\x1d\n\x19\x45XPLAIN_STEP_SPEC_UNKNOWN\x10\x04\x12\x1a\n\x16\x45XPLAIN_STEP_NO_KERNEL\x10\x05\x12\x16\n\x12\x45XPLAIN_STEP_EPOCH\x10\x06\x12\x1a\n\x16\x45XPLAIN_STEP_TOOLCHAIN\x10\x07\x12\x17\n\x13\x45XPLAIN_STEP_TARGET\x10\x08\x12\x18\n\x14\x45XPLAIN_STEP_OPTIONS\x10\t\x12\x16\n\x12\x45XPLAIN_STEP_SIZES\x10\n\x12\x16\n\x12\x45XPLAIN_STEP_GUARD\x10\x0b\x12\x17\n\x13\x45XPLAIN_STEP_FAILED\x10\x0c\x12\x1a\n\x16\x45XPLAIN_STEP_COMPILING\x10\r\x12\x1b\n\x17\x45XPLAIN_STEP_BYTES_LOST\x10\x0e\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kcache.v1.explain_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_EXPLAINSTEP']._serialized_start=1242
-  _globals['_EXPLAINSTEP']._serialized_end=1678
+  _globals['_EXPLAINSTEP']._serialized_start=1315
+  _globals['_EXPLAINSTEP']._serialized_end=1751
   _globals['_EXPLAINREQUEST']._serialized_start=96
-  _globals['_EXPLAINREQUEST']._serialized_end=331
-  _globals['_EXPLAINMAPPING']._serialized_start=333
-  _globals['_EXPLAINMAPPING']._serialized_end=435
-  _globals['_EXPLAINFAILURE']._serialized_start=438
-  _globals['_EXPLAINFAILURE']._serialized_end=612
-  _globals['_EXPLAINDIFFERENCE']._serialized_start=614
-  _globals['_EXPLAINDIFFERENCE']._serialized_end=696
-  _globals['_EXPLAINNEIGHBOUR']._serialized_start=699
-  _globals['_EXPLAINNEIGHBOUR']._serialized_end=892
-  _globals['_EXPLAINRESPONSE']._serialized_start=895
-  _globals['_EXPLAINRESPONSE']._serialized_end=1239
+  _globals['_EXPLAINREQUEST']._serialized_end=377
+  _globals['_EXPLAINMAPPING']._serialized_start=379
+  _globals['_EXPLAINMAPPING']._serialized_end=481
+  _globals['_EXPLAINFAILURE']._serialized_start=484
+  _globals['_EXPLAINFAILURE']._serialized_end=658
+  _globals['_EXPLAINDIFFERENCE']._serialized_start=660
+  _globals['_EXPLAINDIFFERENCE']._serialized_end=742
+  _globals['_EXPLAINNEIGHBOUR']._serialized_start=745
+  _globals['_EXPLAINNEIGHBOUR']._serialized_end=938
+  _globals['_EXPLAINRESPONSE']._serialized_start=941
+  _globals['_EXPLAINRESPONSE']._serialized_end=1312
 # @@protoc_insertion_point(module_scope)

@@ -45,20 +45,22 @@ EXPLAIN_STEP_COMPILING: ExplainStep
 EXPLAIN_STEP_BYTES_LOST: ExplainStep
 
 class ExplainRequest(_message.Message):
-    __slots__ = ("header", "graph", "target", "options", "shapes", "max_neighbours")
+    __slots__ = ("header", "graph", "target", "options", "shapes", "max_neighbours", "target_match")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     GRAPH_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     SHAPES_FIELD_NUMBER: _ClassVar[int]
     MAX_NEIGHBOURS_FIELD_NUMBER: _ClassVar[int]
+    TARGET_MATCH_FIELD_NUMBER: _ClassVar[int]
     header: _common_pb2.RequestHeader
     graph: _common_pb2.GraphSource
     target: _common_pb2.Target
     options: _common_pb2.Options
     shapes: _common_pb2.DynamicShapes
     max_neighbours: int
-    def __init__(self, header: _Optional[_Union[_common_pb2.RequestHeader, _Mapping]] = ..., graph: _Optional[_Union[_common_pb2.GraphSource, _Mapping]] = ..., target: _Optional[_Union[_common_pb2.Target, _Mapping]] = ..., options: _Optional[_Union[_common_pb2.Options, _Mapping]] = ..., shapes: _Optional[_Union[_common_pb2.DynamicShapes, _Mapping]] = ..., max_neighbours: _Optional[int] = ...) -> None: ...
+    target_match: _common_pb2.TargetMatch
+    def __init__(self, header: _Optional[_Union[_common_pb2.RequestHeader, _Mapping]] = ..., graph: _Optional[_Union[_common_pb2.GraphSource, _Mapping]] = ..., target: _Optional[_Union[_common_pb2.Target, _Mapping]] = ..., options: _Optional[_Union[_common_pb2.Options, _Mapping]] = ..., shapes: _Optional[_Union[_common_pb2.DynamicShapes, _Mapping]] = ..., max_neighbours: _Optional[int] = ..., target_match: _Optional[_Union[_common_pb2.TargetMatch, str]] = ...) -> None: ...
 
 class ExplainMapping(_message.Message):
     __slots__ = ("program_digest", "create_time", "own")
@@ -115,7 +117,7 @@ class ExplainNeighbour(_message.Message):
     def __init__(self, key: _Optional[int] = ..., spec_digest: _Optional[bytes] = ..., kernel_digest: _Optional[bytes] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., distance: _Optional[int] = ..., differences: _Optional[_Iterable[_Union[ExplainDifference, _Mapping]]] = ...) -> None: ...
 
 class ExplainResponse(_message.Message):
-    __slots__ = ("step", "summary", "program_digest", "program_known", "key", "spec_digest", "kernel_digest", "arg_spec", "guard", "mappings", "failure", "nearest")
+    __slots__ = ("step", "summary", "program_digest", "program_known", "key", "spec_digest", "kernel_digest", "arg_spec", "guard", "mappings", "failure", "nearest", "compatible_target")
     STEP_FIELD_NUMBER: _ClassVar[int]
     SUMMARY_FIELD_NUMBER: _ClassVar[int]
     PROGRAM_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -128,6 +130,7 @@ class ExplainResponse(_message.Message):
     MAPPINGS_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     NEAREST_FIELD_NUMBER: _ClassVar[int]
+    COMPATIBLE_TARGET_FIELD_NUMBER: _ClassVar[int]
     step: ExplainStep
     summary: str
     program_digest: bytes
@@ -140,4 +143,5 @@ class ExplainResponse(_message.Message):
     mappings: _containers.RepeatedCompositeFieldContainer[ExplainMapping]
     failure: ExplainFailure
     nearest: _containers.RepeatedCompositeFieldContainer[ExplainNeighbour]
-    def __init__(self, step: _Optional[_Union[ExplainStep, str]] = ..., summary: _Optional[str] = ..., program_digest: _Optional[bytes] = ..., program_known: bool = ..., key: _Optional[int] = ..., spec_digest: _Optional[bytes] = ..., kernel_digest: _Optional[bytes] = ..., arg_spec: _Optional[str] = ..., guard: _Optional[str] = ..., mappings: _Optional[_Iterable[_Union[ExplainMapping, _Mapping]]] = ..., failure: _Optional[_Union[ExplainFailure, _Mapping]] = ..., nearest: _Optional[_Iterable[_Union[ExplainNeighbour, _Mapping]]] = ...) -> None: ...
+    compatible_target: str
+    def __init__(self, step: _Optional[_Union[ExplainStep, str]] = ..., summary: _Optional[str] = ..., program_digest: _Optional[bytes] = ..., program_known: bool = ..., key: _Optional[int] = ..., spec_digest: _Optional[bytes] = ..., kernel_digest: _Optional[bytes] = ..., arg_spec: _Optional[str] = ..., guard: _Optional[str] = ..., mappings: _Optional[_Iterable[_Union[ExplainMapping, _Mapping]]] = ..., failure: _Optional[_Union[ExplainFailure, _Mapping]] = ..., nearest: _Optional[_Iterable[_Union[ExplainNeighbour, _Mapping]]] = ..., compatible_target: _Optional[str] = ...) -> None: ...

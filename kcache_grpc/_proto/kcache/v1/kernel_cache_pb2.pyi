@@ -3,8 +3,10 @@ import datetime
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from kcache_grpc._proto.kcache.v1 import common_pb2 as _common_pb2
+from kcache_grpc._proto.kcache.v1 import estimate_pb2 as _estimate_pb2
 from kcache_grpc._proto.kcache.v1 import explain_pb2 as _explain_pb2
 from kcache_grpc._proto.kcache.v1 import manifest_pb2 as _manifest_pb2
+from kcache_grpc._proto.kcache.v1 import support_pb2 as _support_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -21,6 +23,7 @@ class KernelStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     KERNEL_STATUS_NEED_PROGRAM: _ClassVar[KernelStatus]
     KERNEL_STATUS_NEED_COMPILE: _ClassVar[KernelStatus]
     KERNEL_STATUS_FAILED: _ClassVar[KernelStatus]
+    KERNEL_STATUS_DUPLICATE: _ClassVar[KernelStatus]
 
 class Origin(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -28,15 +31,18 @@ class Origin(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ORIGIN_STORED: _ClassVar[Origin]
     ORIGIN_COMPILED: _ClassVar[Origin]
     ORIGIN_JOINED: _ClassVar[Origin]
+    ORIGIN_PRELOADED: _ClassVar[Origin]
 KERNEL_STATUS_UNSPECIFIED: KernelStatus
 KERNEL_STATUS_FOUND: KernelStatus
 KERNEL_STATUS_NEED_PROGRAM: KernelStatus
 KERNEL_STATUS_NEED_COMPILE: KernelStatus
 KERNEL_STATUS_FAILED: KernelStatus
+KERNEL_STATUS_DUPLICATE: KernelStatus
 ORIGIN_UNSPECIFIED: Origin
 ORIGIN_STORED: Origin
 ORIGIN_COMPILED: Origin
 ORIGIN_JOINED: Origin
+ORIGIN_PRELOADED: Origin
 
 class GetCapabilitiesRequest(_message.Message):
     __slots__ = ("header",)
@@ -67,7 +73,7 @@ class ServerLimits(_message.Message):
     def __init__(self, max_program_bytes: _Optional[int] = ..., max_inline_program_bytes: _Optional[int] = ..., max_operations: _Optional[int] = ..., max_nesting: _Optional[int] = ..., max_queries: _Optional[int] = ..., max_inline_artifact_bytes: _Optional[int] = ..., normalize_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., compile_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., default_deadline: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class GetCapabilitiesResponse(_message.Message):
-    __slots__ = ("server_version", "server_id", "public_key", "epoch", "toolchain", "toolchain_digest", "formats", "targets", "limits", "abis", "canonicalizer", "toolchain_disowned", "gpu_toolchain", "gpu_toolchain_digest", "gpu_toolchain_disowned")
+    __slots__ = ("server_version", "server_id", "public_key", "epoch", "toolchain", "toolchain_digest", "formats", "targets", "limits", "abis", "canonicalizer", "toolchain_disowned", "gpu_toolchain", "gpu_toolchain_digest", "gpu_toolchain_disowned", "target_match")
     SERVER_VERSION_FIELD_NUMBER: _ClassVar[int]
     SERVER_ID_FIELD_NUMBER: _ClassVar[int]
     PUBLIC_KEY_FIELD_NUMBER: _ClassVar[int]
@@ -83,6 +89,7 @@ class GetCapabilitiesResponse(_message.Message):
     GPU_TOOLCHAIN_FIELD_NUMBER: _ClassVar[int]
     GPU_TOOLCHAIN_DIGEST_FIELD_NUMBER: _ClassVar[int]
     GPU_TOOLCHAIN_DISOWNED_FIELD_NUMBER: _ClassVar[int]
+    TARGET_MATCH_FIELD_NUMBER: _ClassVar[int]
     server_version: str
     server_id: str
     public_key: bytes
@@ -98,7 +105,8 @@ class GetCapabilitiesResponse(_message.Message):
     gpu_toolchain: _containers.RepeatedCompositeFieldContainer[_manifest_pb2.Ingredient]
     gpu_toolchain_digest: bytes
     gpu_toolchain_disowned: bool
-    def __init__(self, server_version: _Optional[str] = ..., server_id: _Optional[str] = ..., public_key: _Optional[bytes] = ..., epoch: _Optional[int] = ..., toolchain: _Optional[_Iterable[_Union[_manifest_pb2.Ingredient, _Mapping]]] = ..., toolchain_digest: _Optional[bytes] = ..., formats: _Optional[_Iterable[_Union[_common_pb2.ProgramFormat, str]]] = ..., targets: _Optional[_Iterable[_Union[_common_pb2.Target, _Mapping]]] = ..., limits: _Optional[_Union[ServerLimits, _Mapping]] = ..., abis: _Optional[_Iterable[int]] = ..., canonicalizer: _Optional[int] = ..., toolchain_disowned: bool = ..., gpu_toolchain: _Optional[_Iterable[_Union[_manifest_pb2.Ingredient, _Mapping]]] = ..., gpu_toolchain_digest: _Optional[bytes] = ..., gpu_toolchain_disowned: bool = ...) -> None: ...
+    target_match: _common_pb2.TargetMatch
+    def __init__(self, server_version: _Optional[str] = ..., server_id: _Optional[str] = ..., public_key: _Optional[bytes] = ..., epoch: _Optional[int] = ..., toolchain: _Optional[_Iterable[_Union[_manifest_pb2.Ingredient, _Mapping]]] = ..., toolchain_digest: _Optional[bytes] = ..., formats: _Optional[_Iterable[_Union[_common_pb2.ProgramFormat, str]]] = ..., targets: _Optional[_Iterable[_Union[_common_pb2.Target, _Mapping]]] = ..., limits: _Optional[_Union[ServerLimits, _Mapping]] = ..., abis: _Optional[_Iterable[int]] = ..., canonicalizer: _Optional[int] = ..., toolchain_disowned: bool = ..., gpu_toolchain: _Optional[_Iterable[_Union[_manifest_pb2.Ingredient, _Mapping]]] = ..., gpu_toolchain_digest: _Optional[bytes] = ..., gpu_toolchain_disowned: bool = ..., target_match: _Optional[_Union[_common_pb2.TargetMatch, str]] = ...) -> None: ...
 
 class NormalizeGraphRequest(_message.Message):
     __slots__ = ("header", "graph", "numerics")
@@ -225,7 +233,7 @@ class KernelQuery(_message.Message):
     def __init__(self, program_digest: _Optional[bytes] = ...) -> None: ...
 
 class GetKernelsRequest(_message.Message):
-    __slots__ = ("header", "queries", "target", "options", "artifact_kinds", "inline_budget_bytes", "shapes")
+    __slots__ = ("header", "queries", "target", "options", "artifact_kinds", "inline_budget_bytes", "shapes", "target_match")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     QUERIES_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
@@ -233,6 +241,7 @@ class GetKernelsRequest(_message.Message):
     ARTIFACT_KINDS_FIELD_NUMBER: _ClassVar[int]
     INLINE_BUDGET_BYTES_FIELD_NUMBER: _ClassVar[int]
     SHAPES_FIELD_NUMBER: _ClassVar[int]
+    TARGET_MATCH_FIELD_NUMBER: _ClassVar[int]
     header: _common_pb2.RequestHeader
     queries: _containers.RepeatedCompositeFieldContainer[KernelQuery]
     target: _common_pb2.Target
@@ -240,7 +249,8 @@ class GetKernelsRequest(_message.Message):
     artifact_kinds: _containers.RepeatedScalarFieldContainer[_manifest_pb2.ArtifactKind]
     inline_budget_bytes: int
     shapes: _common_pb2.DynamicShapes
-    def __init__(self, header: _Optional[_Union[_common_pb2.RequestHeader, _Mapping]] = ..., queries: _Optional[_Iterable[_Union[KernelQuery, _Mapping]]] = ..., target: _Optional[_Union[_common_pb2.Target, _Mapping]] = ..., options: _Optional[_Union[_common_pb2.Options, _Mapping]] = ..., artifact_kinds: _Optional[_Iterable[_Union[_manifest_pb2.ArtifactKind, str]]] = ..., inline_budget_bytes: _Optional[int] = ..., shapes: _Optional[_Union[_common_pb2.DynamicShapes, _Mapping]] = ...) -> None: ...
+    target_match: _common_pb2.TargetMatch
+    def __init__(self, header: _Optional[_Union[_common_pb2.RequestHeader, _Mapping]] = ..., queries: _Optional[_Iterable[_Union[KernelQuery, _Mapping]]] = ..., target: _Optional[_Union[_common_pb2.Target, _Mapping]] = ..., options: _Optional[_Union[_common_pb2.Options, _Mapping]] = ..., artifact_kinds: _Optional[_Iterable[_Union[_manifest_pb2.ArtifactKind, str]]] = ..., inline_budget_bytes: _Optional[int] = ..., shapes: _Optional[_Union[_common_pb2.DynamicShapes, _Mapping]] = ..., target_match: _Optional[_Union[_common_pb2.TargetMatch, str]] = ...) -> None: ...
 
 class InlineArtifact(_message.Message):
     __slots__ = ("ref", "data")
@@ -251,7 +261,7 @@ class InlineArtifact(_message.Message):
     def __init__(self, ref: _Optional[_Union[_manifest_pb2.ArtifactRef, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class KernelResult(_message.Message):
-    __slots__ = ("index", "status", "key", "binding", "manifest", "artifacts", "failure")
+    __slots__ = ("index", "status", "key", "binding", "manifest", "artifacts", "failure", "first_index")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
@@ -259,6 +269,7 @@ class KernelResult(_message.Message):
     MANIFEST_FIELD_NUMBER: _ClassVar[int]
     ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_INDEX_FIELD_NUMBER: _ClassVar[int]
     index: int
     status: KernelStatus
     key: int
@@ -266,7 +277,8 @@ class KernelResult(_message.Message):
     manifest: _common_pb2.SignedBytes
     artifacts: _containers.RepeatedCompositeFieldContainer[InlineArtifact]
     failure: RememberedFailure
-    def __init__(self, index: _Optional[int] = ..., status: _Optional[_Union[KernelStatus, str]] = ..., key: _Optional[int] = ..., binding: _Optional[_Union[_common_pb2.SignedBytes, _Mapping]] = ..., manifest: _Optional[_Union[_common_pb2.SignedBytes, _Mapping]] = ..., artifacts: _Optional[_Iterable[_Union[InlineArtifact, _Mapping]]] = ..., failure: _Optional[_Union[RememberedFailure, _Mapping]] = ...) -> None: ...
+    first_index: int
+    def __init__(self, index: _Optional[int] = ..., status: _Optional[_Union[KernelStatus, str]] = ..., key: _Optional[int] = ..., binding: _Optional[_Union[_common_pb2.SignedBytes, _Mapping]] = ..., manifest: _Optional[_Union[_common_pb2.SignedBytes, _Mapping]] = ..., artifacts: _Optional[_Iterable[_Union[InlineArtifact, _Mapping]]] = ..., failure: _Optional[_Union[RememberedFailure, _Mapping]] = ..., first_index: _Optional[int] = ...) -> None: ...
 
 class RememberedFailure(_message.Message):
     __slots__ = ("reason", "stage", "diagnostic", "retry_time")
@@ -329,7 +341,7 @@ class GetUploadResponse(_message.Message):
     def __init__(self, committed_size_bytes: _Optional[int] = ..., complete: bool = ...) -> None: ...
 
 class CompileKernelRequest(_message.Message):
-    __slots__ = ("header", "graph", "target", "options", "artifact_kinds", "retry_failed", "shapes", "inline_budget_bytes")
+    __slots__ = ("header", "graph", "target", "options", "artifact_kinds", "retry_failed", "shapes", "inline_budget_bytes", "target_match")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     GRAPH_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
@@ -338,6 +350,7 @@ class CompileKernelRequest(_message.Message):
     RETRY_FAILED_FIELD_NUMBER: _ClassVar[int]
     SHAPES_FIELD_NUMBER: _ClassVar[int]
     INLINE_BUDGET_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TARGET_MATCH_FIELD_NUMBER: _ClassVar[int]
     header: _common_pb2.RequestHeader
     graph: _common_pb2.GraphSource
     target: _common_pb2.Target
@@ -346,17 +359,20 @@ class CompileKernelRequest(_message.Message):
     retry_failed: bool
     shapes: _common_pb2.DynamicShapes
     inline_budget_bytes: int
-    def __init__(self, header: _Optional[_Union[_common_pb2.RequestHeader, _Mapping]] = ..., graph: _Optional[_Union[_common_pb2.GraphSource, _Mapping]] = ..., target: _Optional[_Union[_common_pb2.Target, _Mapping]] = ..., options: _Optional[_Union[_common_pb2.Options, _Mapping]] = ..., artifact_kinds: _Optional[_Iterable[_Union[_manifest_pb2.ArtifactKind, str]]] = ..., retry_failed: bool = ..., shapes: _Optional[_Union[_common_pb2.DynamicShapes, _Mapping]] = ..., inline_budget_bytes: _Optional[int] = ...) -> None: ...
+    target_match: _common_pb2.TargetMatch
+    def __init__(self, header: _Optional[_Union[_common_pb2.RequestHeader, _Mapping]] = ..., graph: _Optional[_Union[_common_pb2.GraphSource, _Mapping]] = ..., target: _Optional[_Union[_common_pb2.Target, _Mapping]] = ..., options: _Optional[_Union[_common_pb2.Options, _Mapping]] = ..., artifact_kinds: _Optional[_Iterable[_Union[_manifest_pb2.ArtifactKind, str]]] = ..., retry_failed: bool = ..., shapes: _Optional[_Union[_common_pb2.DynamicShapes, _Mapping]] = ..., inline_budget_bytes: _Optional[int] = ..., target_match: _Optional[_Union[_common_pb2.TargetMatch, str]] = ...) -> None: ...
 
 class CompileStage(_message.Message):
-    __slots__ = ("stage", "elapsed", "earlier_stages")
+    __slots__ = ("stage", "elapsed", "earlier_stages", "expected_duration")
     STAGE_FIELD_NUMBER: _ClassVar[int]
     ELAPSED_FIELD_NUMBER: _ClassVar[int]
     EARLIER_STAGES_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_DURATION_FIELD_NUMBER: _ClassVar[int]
     stage: str
     elapsed: _duration_pb2.Duration
     earlier_stages: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, stage: _Optional[str] = ..., elapsed: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., earlier_stages: _Optional[_Iterable[str]] = ...) -> None: ...
+    expected_duration: _duration_pb2.Duration
+    def __init__(self, stage: _Optional[str] = ..., elapsed: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., earlier_stages: _Optional[_Iterable[str]] = ..., expected_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ("elapsed",)
@@ -492,8 +508,30 @@ class GetStatsRequest(_message.Message):
     header: _common_pb2.RequestHeader
     def __init__(self, header: _Optional[_Union[_common_pb2.RequestHeader, _Mapping]] = ...) -> None: ...
 
+class CallerSavings(_message.Message):
+    __slots__ = ("actor", "job", "hits", "time_saved", "last_time")
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    HITS_FIELD_NUMBER: _ClassVar[int]
+    TIME_SAVED_FIELD_NUMBER: _ClassVar[int]
+    LAST_TIME_FIELD_NUMBER: _ClassVar[int]
+    actor: str
+    job: str
+    hits: int
+    time_saved: _duration_pb2.Duration
+    last_time: _timestamp_pb2.Timestamp
+    def __init__(self, actor: _Optional[str] = ..., job: _Optional[str] = ..., hits: _Optional[int] = ..., time_saved: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., last_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class BypassCount(_message.Message):
+    __slots__ = ("reason", "count")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    count: int
+    def __init__(self, reason: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
+
 class GetStatsResponse(_message.Message):
-    __slots__ = ("specs", "mappings", "kernels", "artifacts", "artifact_bytes", "hits", "compiles", "remembered_failures", "time_saved", "programs_parsed", "memory_hits", "audit_events", "audit_dropped")
+    __slots__ = ("specs", "mappings", "kernels", "artifacts", "artifact_bytes", "hits", "compiles", "remembered_failures", "time_saved", "programs_parsed", "memory_hits", "audit_events", "audit_dropped", "caller_savings", "bypasses", "blobs", "blob_bytes", "blob_hits", "blob_time_saved")
     SPECS_FIELD_NUMBER: _ClassVar[int]
     MAPPINGS_FIELD_NUMBER: _ClassVar[int]
     KERNELS_FIELD_NUMBER: _ClassVar[int]
@@ -507,6 +545,12 @@ class GetStatsResponse(_message.Message):
     MEMORY_HITS_FIELD_NUMBER: _ClassVar[int]
     AUDIT_EVENTS_FIELD_NUMBER: _ClassVar[int]
     AUDIT_DROPPED_FIELD_NUMBER: _ClassVar[int]
+    CALLER_SAVINGS_FIELD_NUMBER: _ClassVar[int]
+    BYPASSES_FIELD_NUMBER: _ClassVar[int]
+    BLOBS_FIELD_NUMBER: _ClassVar[int]
+    BLOB_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BLOB_HITS_FIELD_NUMBER: _ClassVar[int]
+    BLOB_TIME_SAVED_FIELD_NUMBER: _ClassVar[int]
     specs: int
     mappings: int
     kernels: int
@@ -520,4 +564,10 @@ class GetStatsResponse(_message.Message):
     memory_hits: int
     audit_events: int
     audit_dropped: int
-    def __init__(self, specs: _Optional[int] = ..., mappings: _Optional[int] = ..., kernels: _Optional[int] = ..., artifacts: _Optional[int] = ..., artifact_bytes: _Optional[int] = ..., hits: _Optional[int] = ..., compiles: _Optional[int] = ..., remembered_failures: _Optional[int] = ..., time_saved: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., programs_parsed: _Optional[int] = ..., memory_hits: _Optional[int] = ..., audit_events: _Optional[int] = ..., audit_dropped: _Optional[int] = ...) -> None: ...
+    caller_savings: _containers.RepeatedCompositeFieldContainer[CallerSavings]
+    bypasses: _containers.RepeatedCompositeFieldContainer[BypassCount]
+    blobs: int
+    blob_bytes: int
+    blob_hits: int
+    blob_time_saved: _duration_pb2.Duration
+    def __init__(self, specs: _Optional[int] = ..., mappings: _Optional[int] = ..., kernels: _Optional[int] = ..., artifacts: _Optional[int] = ..., artifact_bytes: _Optional[int] = ..., hits: _Optional[int] = ..., compiles: _Optional[int] = ..., remembered_failures: _Optional[int] = ..., time_saved: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., programs_parsed: _Optional[int] = ..., memory_hits: _Optional[int] = ..., audit_events: _Optional[int] = ..., audit_dropped: _Optional[int] = ..., caller_savings: _Optional[_Iterable[_Union[CallerSavings, _Mapping]]] = ..., bypasses: _Optional[_Iterable[_Union[BypassCount, _Mapping]]] = ..., blobs: _Optional[int] = ..., blob_bytes: _Optional[int] = ..., blob_hits: _Optional[int] = ..., blob_time_saved: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...

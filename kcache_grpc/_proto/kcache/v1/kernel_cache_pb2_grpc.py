@@ -3,8 +3,10 @@
 import grpc
 import warnings
 
+from kcache_grpc._proto.kcache.v1 import estimate_pb2 as kcache_dot_v1_dot_estimate__pb2
 from kcache_grpc._proto.kcache.v1 import explain_pb2 as kcache_dot_v1_dot_explain__pb2
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as kcache_dot_v1_dot_kernel__cache__pb2
+from kcache_grpc._proto.kcache.v1 import support_pb2 as kcache_dot_v1_dot_support__pb2
 
 GRPC_GENERATED_VERSION = '1.75.1'
 GRPC_VERSION = grpc.__version__
@@ -105,6 +107,16 @@ class KernelCacheStub(object):
                 '/kcache.v1.KernelCache/Explain',
                 request_serializer=kcache_dot_v1_dot_explain__pb2.ExplainRequest.SerializeToString,
                 response_deserializer=kcache_dot_v1_dot_explain__pb2.ExplainResponse.FromString,
+                _registered_method=True)
+        self.EstimateCompile = channel.unary_unary(
+                '/kcache.v1.KernelCache/EstimateCompile',
+                request_serializer=kcache_dot_v1_dot_estimate__pb2.EstimateCompileRequest.SerializeToString,
+                response_deserializer=kcache_dot_v1_dot_estimate__pb2.EstimateCompileResponse.FromString,
+                _registered_method=True)
+        self.CheckProgram = channel.unary_unary(
+                '/kcache.v1.KernelCache/CheckProgram',
+                request_serializer=kcache_dot_v1_dot_support__pb2.CheckProgramRequest.SerializeToString,
+                response_deserializer=kcache_dot_v1_dot_support__pb2.CheckProgramResponse.FromString,
                 _registered_method=True)
         self.GetStats = channel.unary_unary(
                 '/kcache.v1.KernelCache/GetStats',
@@ -218,6 +230,21 @@ class KernelCacheServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def EstimateCompile(self, request, context):
+        """Estimates from earlier compiles of the namespace how long the compile of a program takes. Stores and compiles
+        nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CheckProgram(self, request, context):
+        """Compiles all of a program, and says of each operation that does not compile why, and where it is. Stores nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetStats(self, request, context):
         """Counters of a namespace.
         """
@@ -297,6 +324,16 @@ def add_KernelCacheServicer_to_server(servicer, server):
                     servicer.Explain,
                     request_deserializer=kcache_dot_v1_dot_explain__pb2.ExplainRequest.FromString,
                     response_serializer=kcache_dot_v1_dot_explain__pb2.ExplainResponse.SerializeToString,
+            ),
+            'EstimateCompile': grpc.unary_unary_rpc_method_handler(
+                    servicer.EstimateCompile,
+                    request_deserializer=kcache_dot_v1_dot_estimate__pb2.EstimateCompileRequest.FromString,
+                    response_serializer=kcache_dot_v1_dot_estimate__pb2.EstimateCompileResponse.SerializeToString,
+            ),
+            'CheckProgram': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckProgram,
+                    request_deserializer=kcache_dot_v1_dot_support__pb2.CheckProgramRequest.FromString,
+                    response_serializer=kcache_dot_v1_dot_support__pb2.CheckProgramResponse.SerializeToString,
             ),
             'GetStats': grpc.unary_unary_rpc_method_handler(
                     servicer.GetStats,
@@ -683,6 +720,60 @@ class KernelCache(object):
             '/kcache.v1.KernelCache/Explain',
             kcache_dot_v1_dot_explain__pb2.ExplainRequest.SerializeToString,
             kcache_dot_v1_dot_explain__pb2.ExplainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EstimateCompile(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kcache.v1.KernelCache/EstimateCompile',
+            kcache_dot_v1_dot_estimate__pb2.EstimateCompileRequest.SerializeToString,
+            kcache_dot_v1_dot_estimate__pb2.EstimateCompileResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckProgram(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kcache.v1.KernelCache/CheckProgram',
+            kcache_dot_v1_dot_support__pb2.CheckProgramRequest.SerializeToString,
+            kcache_dot_v1_dot_support__pb2.CheckProgramResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -6,8 +6,10 @@ from typing import Any, overload
 import grpc
 import grpc.aio
 
+from kcache_grpc._proto.kcache.v1 import estimate_pb2
 from kcache_grpc._proto.kcache.v1 import explain_pb2
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2
+from kcache_grpc._proto.kcache.v1 import support_pb2
 
 class KernelCacheStub:
     @overload
@@ -28,6 +30,8 @@ class KernelCacheStub:
     ListKernels: grpc.UnaryUnaryMultiCallable[kernel_cache_pb2.ListKernelsRequest, kernel_cache_pb2.ListKernelsResponse]
     ReadArtifact: grpc.UnaryStreamMultiCallable[kernel_cache_pb2.ReadArtifactRequest, kernel_cache_pb2.ReadArtifactResponse]
     Explain: grpc.UnaryUnaryMultiCallable[explain_pb2.ExplainRequest, explain_pb2.ExplainResponse]
+    EstimateCompile: grpc.UnaryUnaryMultiCallable[estimate_pb2.EstimateCompileRequest, estimate_pb2.EstimateCompileResponse]
+    CheckProgram: grpc.UnaryUnaryMultiCallable[support_pb2.CheckProgramRequest, support_pb2.CheckProgramResponse]
     GetStats: grpc.UnaryUnaryMultiCallable[kernel_cache_pb2.GetStatsRequest, kernel_cache_pb2.GetStatsResponse]
 
 class KernelCacheAsyncStub:
@@ -45,6 +49,8 @@ class KernelCacheAsyncStub:
     ListKernels: grpc.aio.UnaryUnaryMultiCallable[kernel_cache_pb2.ListKernelsRequest, kernel_cache_pb2.ListKernelsResponse]
     ReadArtifact: grpc.aio.UnaryStreamMultiCallable[kernel_cache_pb2.ReadArtifactRequest, kernel_cache_pb2.ReadArtifactResponse]
     Explain: grpc.aio.UnaryUnaryMultiCallable[explain_pb2.ExplainRequest, explain_pb2.ExplainResponse]
+    EstimateCompile: grpc.aio.UnaryUnaryMultiCallable[estimate_pb2.EstimateCompileRequest, estimate_pb2.EstimateCompileResponse]
+    CheckProgram: grpc.aio.UnaryUnaryMultiCallable[support_pb2.CheckProgramRequest, support_pb2.CheckProgramResponse]
     GetStats: grpc.aio.UnaryUnaryMultiCallable[kernel_cache_pb2.GetStatsRequest, kernel_cache_pb2.GetStatsResponse]
 
 class KernelCacheServicer:
@@ -62,6 +68,8 @@ class KernelCacheServicer:
     def ListKernels(self, request: kernel_cache_pb2.ListKernelsRequest, context: Any) -> kernel_cache_pb2.ListKernelsResponse | Awaitable[kernel_cache_pb2.ListKernelsResponse]: ...
     def ReadArtifact(self, request: kernel_cache_pb2.ReadArtifactRequest, context: Any) -> Iterator[kernel_cache_pb2.ReadArtifactResponse] | AsyncIterator[kernel_cache_pb2.ReadArtifactResponse]: ...
     def Explain(self, request: explain_pb2.ExplainRequest, context: Any) -> explain_pb2.ExplainResponse | Awaitable[explain_pb2.ExplainResponse]: ...
+    def EstimateCompile(self, request: estimate_pb2.EstimateCompileRequest, context: Any) -> estimate_pb2.EstimateCompileResponse | Awaitable[estimate_pb2.EstimateCompileResponse]: ...
+    def CheckProgram(self, request: support_pb2.CheckProgramRequest, context: Any) -> support_pb2.CheckProgramResponse | Awaitable[support_pb2.CheckProgramResponse]: ...
     def GetStats(self, request: kernel_cache_pb2.GetStatsRequest, context: Any) -> kernel_cache_pb2.GetStatsResponse | Awaitable[kernel_cache_pb2.GetStatsResponse]: ...
 
 def add_KernelCacheServicer_to_server(servicer: KernelCacheServicer, server: grpc.Server | grpc.aio.Server) -> None: ...

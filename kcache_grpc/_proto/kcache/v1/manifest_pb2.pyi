@@ -22,7 +22,6 @@ class ArtifactKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ARTIFACT_KIND_PTX: _ClassVar[ArtifactKind]
     ARTIFACT_KIND_CUBIN: _ClassVar[ArtifactKind]
     ARTIFACT_KIND_CONSTANT: _ClassVar[ArtifactKind]
-    ARTIFACT_KIND_HSACO: _ClassVar[ArtifactKind]
 ARTIFACT_KIND_UNSPECIFIED: ArtifactKind
 ARTIFACT_KIND_SHARED_OBJECT: ArtifactKind
 ARTIFACT_KIND_MLIR: ArtifactKind
@@ -31,7 +30,6 @@ ARTIFACT_KIND_ASSEMBLY: ArtifactKind
 ARTIFACT_KIND_PTX: ArtifactKind
 ARTIFACT_KIND_CUBIN: ArtifactKind
 ARTIFACT_KIND_CONSTANT: ArtifactKind
-ARTIFACT_KIND_HSACO: ArtifactKind
 
 class ArtifactRef(_message.Message):
     __slots__ = ("kind", "sha256", "size_bytes")
@@ -56,16 +54,14 @@ class LaunchSpec(_message.Message):
     def __init__(self, name: _Optional[str] = ..., ops: _Optional[_Iterable[str]] = ..., extent: _Optional[str] = ..., grain: _Optional[str] = ...) -> None: ...
 
 class GpuResources(_message.Message):
-    __slots__ = ("registers", "spill_bytes", "static_shared_bytes", "scalar_registers")
+    __slots__ = ("registers", "spill_bytes", "static_shared_bytes")
     REGISTERS_FIELD_NUMBER: _ClassVar[int]
     SPILL_BYTES_FIELD_NUMBER: _ClassVar[int]
     STATIC_SHARED_BYTES_FIELD_NUMBER: _ClassVar[int]
-    SCALAR_REGISTERS_FIELD_NUMBER: _ClassVar[int]
     registers: int
     spill_bytes: int
     static_shared_bytes: int
-    scalar_registers: int
-    def __init__(self, registers: _Optional[int] = ..., spill_bytes: _Optional[int] = ..., static_shared_bytes: _Optional[int] = ..., scalar_registers: _Optional[int] = ...) -> None: ...
+    def __init__(self, registers: _Optional[int] = ..., spill_bytes: _Optional[int] = ..., static_shared_bytes: _Optional[int] = ...) -> None: ...
 
 class GpuLaunchSpec(_message.Message):
     __slots__ = ("name", "ops", "entry", "when", "grid", "block", "shared_bytes", "params", "resources")
@@ -106,16 +102,18 @@ class Ingredient(_message.Message):
     def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
 
 class Provenance(_message.Message):
-    __slots__ = ("server_version", "compile_time", "compile_duration", "toolchain")
+    __slots__ = ("server_version", "compile_time", "compile_duration", "toolchain", "bundle_digest")
     SERVER_VERSION_FIELD_NUMBER: _ClassVar[int]
     COMPILE_TIME_FIELD_NUMBER: _ClassVar[int]
     COMPILE_DURATION_FIELD_NUMBER: _ClassVar[int]
     TOOLCHAIN_FIELD_NUMBER: _ClassVar[int]
+    BUNDLE_DIGEST_FIELD_NUMBER: _ClassVar[int]
     server_version: str
     compile_time: _timestamp_pb2.Timestamp
     compile_duration: _duration_pb2.Duration
     toolchain: _containers.RepeatedCompositeFieldContainer[Ingredient]
-    def __init__(self, server_version: _Optional[str] = ..., compile_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., compile_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., toolchain: _Optional[_Iterable[_Union[Ingredient, _Mapping]]] = ...) -> None: ...
+    bundle_digest: bytes
+    def __init__(self, server_version: _Optional[str] = ..., compile_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., compile_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., toolchain: _Optional[_Iterable[_Union[Ingredient, _Mapping]]] = ..., bundle_digest: _Optional[bytes] = ...) -> None: ...
 
 class Manifest(_message.Message):
     __slots__ = ("kernel_digest", "spec_digest", "key", "namespace", "epoch", "target", "options", "toolchain_digest", "guard", "arg_spec", "abi", "inputs", "constants", "outputs", "symbols", "workspace_bytes", "launches", "required_isa", "error_codes", "artifacts", "provenance", "gpu_launches", "checks")
@@ -197,8 +195,18 @@ class QuantizedBuffer(_message.Message):
     axis: int
     def __init__(self, index: _Optional[int] = ..., output: bool = ..., expressed: _Optional[_Union[_common_pb2.DataType, str]] = ..., storage_min: _Optional[int] = ..., storage_max: _Optional[int] = ..., scales: _Optional[_Iterable[float]] = ..., zero_points: _Optional[_Iterable[int]] = ..., axis: _Optional[int] = ...) -> None: ...
 
+class CountedOutput(_message.Message):
+    __slots__ = ("output", "axis", "count")
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    AXIS_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    output: int
+    axis: int
+    count: int
+    def __init__(self, output: _Optional[int] = ..., axis: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
+
 class Binding(_message.Message):
-    __slots__ = ("program_digest", "numerics", "namespace", "epoch", "key", "spec_digest", "inputs", "arg_names", "outputs", "symbols", "symbol_values", "constants", "symbolic_inputs", "canonicalizer", "quantized", "size_arguments")
+    __slots__ = ("program_digest", "numerics", "namespace", "epoch", "key", "spec_digest", "inputs", "arg_names", "outputs", "symbols", "symbol_values", "constants", "symbolic_inputs", "canonicalizer", "quantized", "size_arguments", "counted")
     PROGRAM_DIGEST_FIELD_NUMBER: _ClassVar[int]
     NUMERICS_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
@@ -215,6 +223,7 @@ class Binding(_message.Message):
     CANONICALIZER_FIELD_NUMBER: _ClassVar[int]
     QUANTIZED_FIELD_NUMBER: _ClassVar[int]
     SIZE_ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    COUNTED_FIELD_NUMBER: _ClassVar[int]
     program_digest: bytes
     numerics: _common_pb2.Numerics
     namespace: str
@@ -231,4 +240,5 @@ class Binding(_message.Message):
     canonicalizer: int
     quantized: _containers.RepeatedCompositeFieldContainer[QuantizedBuffer]
     size_arguments: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, program_digest: _Optional[bytes] = ..., numerics: _Optional[_Union[_common_pb2.Numerics, str]] = ..., namespace: _Optional[str] = ..., epoch: _Optional[int] = ..., key: _Optional[int] = ..., spec_digest: _Optional[bytes] = ..., inputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., arg_names: _Optional[_Iterable[str]] = ..., outputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., symbols: _Optional[_Iterable[_Union[_common_pb2.SymbolSpec, _Mapping]]] = ..., symbol_values: _Optional[_Iterable[int]] = ..., constants: _Optional[_Iterable[_Union[ConstantBinding, _Mapping]]] = ..., symbolic_inputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., canonicalizer: _Optional[int] = ..., quantized: _Optional[_Iterable[_Union[QuantizedBuffer, _Mapping]]] = ..., size_arguments: _Optional[_Iterable[int]] = ...) -> None: ...
+    counted: _containers.RepeatedCompositeFieldContainer[CountedOutput]
+    def __init__(self, program_digest: _Optional[bytes] = ..., numerics: _Optional[_Union[_common_pb2.Numerics, str]] = ..., namespace: _Optional[str] = ..., epoch: _Optional[int] = ..., key: _Optional[int] = ..., spec_digest: _Optional[bytes] = ..., inputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., arg_names: _Optional[_Iterable[str]] = ..., outputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., symbols: _Optional[_Iterable[_Union[_common_pb2.SymbolSpec, _Mapping]]] = ..., symbol_values: _Optional[_Iterable[int]] = ..., constants: _Optional[_Iterable[_Union[ConstantBinding, _Mapping]]] = ..., symbolic_inputs: _Optional[_Iterable[_Union[_common_pb2.TensorSpec, _Mapping]]] = ..., canonicalizer: _Optional[int] = ..., quantized: _Optional[_Iterable[_Union[QuantizedBuffer, _Mapping]]] = ..., size_arguments: _Optional[_Iterable[int]] = ..., counted: _Optional[_Iterable[_Union[CountedOutput, _Mapping]]] = ...) -> None: ...
