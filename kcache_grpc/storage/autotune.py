@@ -62,6 +62,10 @@ class AutotuneStore(ABC):
     def list_shapes(self, namespace: Namespace, subject: bytes, device: str) -> tuple[TimingRecord, ...]:
         """The same of all shapes, in the order of these."""
 
+    @abstractmethod
+    def list_subject(self, namespace: Namespace, subject: bytes) -> tuple[TimingRecord, ...]:
+        """All timings of a subject, by shape, device and choice."""
+
     def _too_many(self, count: int) -> int:
         """How many of so many are to go."""
         return count - self.most_timings + self.most_timings // self.spare if count > self.most_timings else 0

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import sqlite3
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
+from kcache_grpc.errors import KcacheError
 from kcache_grpc.storage.errors import (
     CorruptStore,
     InvalidValue,
-    StorageError,
     StoreUnavailable,
     UnsupportedStore,
 )
@@ -36,6 +38,15 @@ GROUP BY n.id ORDER BY n.id
 """
 
 
+#: Generations that are served, and lie in rows of their own.
+_CHUNKS = """
+SELECT n.name, a.digest, a.size, a.id, c.generation, c.content, c.digest
+FROM artifacts a JOIN namespaces n ON n.id = a.namespace_id JOIN artifact_chunks c ON c.artifact_id = a.id
+LEFT JOIN quarantine q ON q.artifact_id = c.artifact_id AND q.generation = c.generation
+WHERE q.artifact_id IS NULL AND c.location IS NULL ORDER BY a.id, c.generation, c.seq
+"""
+
+
 @dataclass(frozen=True)
 class Copy:
     """A copy that was checked: its store, bytes of the file, and the last key of each namespace."""
@@ -45,12 +56,12 @@ class Copy:
     last_keys: dict[str, int]
 
 
-def back_up(url: str, target: Path) -> Copy:
+def back_up(url: str, target: Path, examine: Callable[[Path], object] | None = None) -> Copy:
     """Copy the store as it is at one moment to the new file ``target`` (0600), and check the copy.
 
     Writers go on meanwhile; what they commit after the beginning is not in the copy. The file appears whole
-    or not at all. Raises ``UnsupportedStore`` for what is not a file of SQLite, ``InvalidValue`` for a target
-    that exists, ``StoreUnavailable`` and ``CorruptStore``.
+    or not at all; ``examine`` sees it before that. Raises ``UnsupportedStore`` for what is not a file of
+    SQLite, ``InvalidValue`` for a target that exists, ``StoreUnavailable`` and ``CorruptStore``.
     """
     source = _file(url)
     _refuse_taken(target)
@@ -64,11 +75,14 @@ def back_up(url: str, target: Path) -> Copy:
                 reading.backup(writing, pages=-1)
                 # The copy is one file: nothing of it is in a log beside.
                 writing.execute("PRAGMA journal_mode = DELETE").fetchone()
-        return check_copy(temporary)
+        return _checked(temporary, examine)
 
 
-def restore(source: Path, url: str) -> Copy:
-    """Put a checked copy in the place of a store that is not there. Raises as ``back_up`` does."""
+def restore(source: Path, url: str, examine: Callable[[Path], object] | None = None) -> Copy:
+    """Put a checked copy in the place of a store that is not there. Raises as ``back_up`` does.
+
+    ``examine`` sees the new file before it is there: what it raises leaves the place empty.
+    """
     target = _file(url)
     _refuse_taken(target)
     for log in (target.with_name(f"{target.name}-wal"), target.with_name(f"{target.name}-shm")):
@@ -82,7 +96,42 @@ def restore(source: Path, url: str) -> Copy:
             shutil.copyfile(source, temporary)
         except OSError as error:
             raise StoreUnavailable(f"{source} cannot be copied: {error.strerror}") from error
-        return check_copy(temporary)
+        return _checked(temporary, examine)
+
+
+def _checked(path: Path, examine: Callable[[Path], object] | None) -> Copy:
+    copy = check_copy(path)
+    if examine is None:
+        return copy
+    examine(path)
+    return check_copy(path)
+
+
+def damaged_blobs(path: Path) -> Iterator[tuple[str, bytes, str]]:
+    """Blobs whose bytes in the file are not those that were stored: namespace, digest, what is wrong.
+
+    Bytes in quarantine, which are never served, and those in an object store are not looked at.
+    """
+    with translated(), closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute(_CHUNKS)
+        for (name, digest, size, *_), chunks in groupby(rows, key=lambda row: row[:5]):
+            whole, length, wrong = hashlib.sha256(), 0, False
+            for *_, content, of_chunk in chunks:
+                whole.update(content)
+                length += len(content)
+                wrong |= of_chunk is not None and hashlib.sha256(content).digest() != of_chunk
+            if length != size:
+                yield name, digest, f"it has {length} bytes instead of {size}"
+            elif whole.digest() != digest:
+                yield name, digest, "its bytes do not hash to its digest"
+            elif wrong:
+                yield name, digest, "the digest of one of its chunks is wrong"
+
+
+def make_one_file(path: Path) -> None:
+    """Bring what is in the log beside an SQLite file into the file, and keep none from here on."""
+    with translated(), closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE").fetchone()
 
 
 def check_copy(path: Path) -> Copy:
@@ -91,7 +140,8 @@ def check_copy(path: Path) -> Copy:
         refuse_foreign(connection, path)
         refuse_other_revision(schema_revision(connection), f"sqlite:///{path}")
         refuse_missing_triggers(connection, triggers("sqlite"))
-        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        # Not the quick check: an index that lacks a row would give its key again.
+        (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
         if verdict != "ok":
             raise CorruptStore(f"{path} is damaged: {verdict}")
         if connection.execute("PRAGMA foreign_key_check").fetchone() is not None:
@@ -135,7 +185,7 @@ def _arriving(target: Path) -> Generator[Path]:
         _settle(temporary)
         temporary.replace(target)
         _settle(target.parent)
-    except StorageError:
+    except KcacheError:
         raise  # which may be an OSError too
     except OSError as error:
         raise StoreUnavailable(f"{target} cannot be written: {error.strerror}") from error

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from kcache_grpc.storage.autotune import Timing
+from kcache_grpc.storage.blob_cache import ValueDraft
 from kcache_grpc.storage.errors import DigestMismatch, InvalidValue
 from kcache_grpc.storage.lifecycle import EVICT, PINNABLE, REFUSE, RESOURCES, Step
 from kcache_grpc.storage.records import (
@@ -227,3 +228,14 @@ def timings(batch: Iterable[Timing]) -> None:
         digest("subject", each.subject)
         indexed("shape, config or device", each.shape, each.config, each.device)
         number("nanoseconds or samples", each.nanoseconds, each.samples, least=1)
+
+
+def values(drafts: Sequence[ValueDraft]) -> None:
+    """Raises ``InvalidValue`` for values that no store keeps, and for a key that comes twice."""
+    for draft in drafts:
+        digest("key", draft.key)
+        digest("digest of a value", draft.digest)
+        indexed("label", draft.label)
+        number("size or time", draft.size, draft.saved_us)
+    if len({draft.key for draft in drafts}) < len(drafts):
+        raise InvalidValue("a key comes twice")

@@ -27,6 +27,7 @@ from types import TracebackType
 
 from kcache_grpc.storage.audit.contract import AuditStore
 from kcache_grpc.storage.autotune import AutotuneStore
+from kcache_grpc.storage.blob_cache import BlobCacheStore
 from kcache_grpc.storage.lifecycle import LifecycleStore
 from kcache_grpc.storage.nearby import NearbyStore
 from kcache_grpc.storage.notices import NoticeStore
@@ -59,6 +60,7 @@ from kcache_grpc.storage.records import (
     UsageRecord,
     Wanted,
 )
+from kcache_grpc.storage.savings import SavingRecord
 
 #: Bytes of one chunk row; reads are cut at multiples of it.
 CHUNK_BYTES = 1 << 20
@@ -68,10 +70,11 @@ class NamespaceStore(ABC):
     """Key spaces."""
 
     @abstractmethod
-    def get_or_create_namespace(self, name: str) -> Namespace:
-        """The namespace of that name in its present epoch, made on first use with epoch 1.
+    def get_or_create_namespace(self, name: str, most: int | None = None) -> Namespace:
+        """The namespace of that name in its present epoch, created with epoch 1 if it is not stored.
 
-        Names are 1 to 200 printable characters.
+        Names are 1 to 200 printable characters. Raises ``TooManyNamespaces`` instead of creating one where
+        ``most`` namespaces are stored.
         """
 
     @abstractmethod
@@ -83,11 +86,26 @@ class NamespaceStore(ABC):
         """All namespaces, oldest first."""
 
     @abstractmethod
+    def find_signer(self) -> bytes | None:
+        """The id of the key that signs what the store holds, 8 bytes; ``None`` before the first server."""
+
+    @abstractmethod
     def raise_epoch(self, namespace: Namespace) -> Namespace:
         """Disown all mappings and kernels of ``namespace``: give it the next epoch.
 
         Done once for equal arguments: when the epoch has moved on from ``namespace.epoch`` already,
         the present one is returned.
+        """
+
+    @abstractmethod
+    def allows_compatible_targets(self, namespace: Namespace) -> bool:
+        """Whether the namespace says that kernels for lower targets will do; false where it says nothing."""
+
+    @abstractmethod
+    def set_compatible_targets(self, namespace: Namespace, allowed: bool) -> bool:
+        """Say so, for all epochs; true when that changed anything.
+
+        Raises ``MissingReference`` for a namespace that is not stored.
         """
 
     @abstractmethod
@@ -206,8 +224,11 @@ class BlobStore(ABC):
         """
 
     @abstractmethod
-    def verify_artifact(self, namespace: Namespace, digest: bytes) -> bool:
-        """Hash what is stored. Bytes that do not match are quarantined; true when a whole copy is left."""
+    def verify_artifact(self, namespace: Namespace, digest: bytes, *, quarantine: bool = True) -> bool:
+        """Hash what is stored. Bytes that do not match are quarantined; true when a whole copy is left.
+
+        Without ``quarantine`` nothing changes: true when the youngest copy is whole.
+        """
 
     @abstractmethod
     def sweep_objects(self, grace: float, *, dry_run: bool = False, now: int | None = None) -> Swept:
@@ -382,6 +403,13 @@ class LedgerStore(ABC):
         """Counters of these subjects, those never used left out."""
 
     @abstractmethod
+    def list_savings(self, namespace: Namespace, limit: int) -> tuple[SavingRecord, ...]:
+        """What hits saved, by caller, most time first: the sums of ``caller_usage`` that were added.
+
+        Costs one search of an index for each caller of the namespace.
+        """
+
+    @abstractmethod
     def append_audit(self, namespace: Namespace, batch: Sequence[AuditEvent]) -> None:
         """Append events in order, all in one transaction."""
 
@@ -410,6 +438,7 @@ class Store(
     LedgerStore,
     AuditStore,
     AutotuneStore,
+    BlobCacheStore,
     NearbyStore,
     LifecycleStore,
 ):

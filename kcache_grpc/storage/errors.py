@@ -75,7 +75,7 @@ class QuotaExceeded(StorageError, errors.ResourceExhausted):
         place = f"namespace {namespace} may hold {most} {resource.replace('_', ' ')}, and would hold {wanted}"
         super().__init__(
             f"{place}; raise the quota (kcache quota set {namespace} {resource} NUMBER) "
-            f"or remove what is not used (kcache gc --namespace {namespace})",
+            f"or remove what is not used (kcache gc --apply --namespace {namespace})",
             limit=f"quota.{resource}",
             namespace=namespace,
             most=str(most),
@@ -84,6 +84,18 @@ class QuotaExceeded(StorageError, errors.ResourceExhausted):
         self.most = most
         self.wanted = wanted
         self.policy = policy
+
+
+class TooManyNamespaces(StorageError, errors.ResourceExhausted):
+    """The store has as many namespaces as it may have. Those that are stored are served as before."""
+
+    def __init__(self, namespace: str, most: int) -> None:
+        super().__init__(
+            f"namespace {namespace} is not created: the store has {most} namespaces, the limit; "
+            "use one that is there, or raise the server's KCACHE_MAX_NAMESPACES",
+            limit="max_namespaces",
+            maximum=str(most),
+        )
 
 
 class ToolchainDisowned(StorageError, errors.PermissionDenied):
@@ -111,6 +123,9 @@ class ObjectStoreMismatch(StorageError, errors.ArgumentError):
 
 class CorruptStore(StorageError, errors.IntegrityError):
     """The database is damaged, or a row does not say what it said when it was written."""
+
+    def __init__(self, message: str, **metadata: str) -> None:
+        super().__init__(message, **{"damaged": "store", **metadata})
 
 
 class StoreUnavailable(StorageError, errors.Unavailable):

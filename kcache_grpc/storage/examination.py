@@ -112,6 +112,11 @@ def _guarded(name: str, check: Check, subject: Subject) -> Finding:
         return Finding(name, "failed", str(error), _advice_of(error))
 
 
+def _count(number: int, noun: str) -> str:
+    """``1 key``, ``2 keys``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def _advice_of(error: KcacheError) -> str:
     return error.metadata.get("command", "")
 
@@ -157,6 +162,18 @@ def _guards(subject: Subject) -> Finding:
     return Finding("guards", "ok", f"{len(expected)} triggers keep rows as they were written")
 
 
+def _roles(subject: Subject) -> Finding:
+    if subject.path:
+        return Finding("roles", "ok", "SQLite has none: who may write the file may delete")
+    from kcache_grpc.storage.sql.postgres_roles import deletes_freely
+
+    why = deletes_freely(subject.connection)
+    if why is None:
+        return Finding("roles", "ok", "the server deletes by the function that writes an audit event, alone")
+    advice = "as an administrator, run: kcache migrate --db URL --server-role ROLE (docs/deployment.md)"
+    return Finding("roles", "warning", f"{why}: it could delete rows without an audit event", advice)
+
+
 def _integrity(subject: Subject) -> Finding:
     if subject.path is None:
         return Finding("integrity", "skipped", "checked by Postgres itself (pg_amcheck)")
@@ -169,7 +186,7 @@ def _integrity(subject: Subject) -> Finding:
         return Finding("integrity", "failed", f"the file is damaged: {verdict}", advice)
     broken = subject.rows("PRAGMA foreign_key_check")
     if broken:
-        detail = f"{len(broken)} rows refer to rows that are not there, the first in {broken[0][0]}"
+        detail = f"{_count(len(broken), 'reference')} to rows that are not there, the first in {broken[0][0]}"
         return Finding("integrity", "failed", detail, advice)
     return Finding("integrity", "ok", f"{size >> 20} MiB")
 
@@ -190,9 +207,13 @@ def _counters(subject: Subject) -> Finding:
                 "key counters", "failed", f"that of {name} is at {last}, behind key {largest}", advice
             )
         if not last == largest == count:
-            detail = f"that of {name} is at {last}, with {count} specs up to key {largest}"
+            detail = f"that of {name} is at {last}, with {_count(count, 'spec')} up to key {largest}"
             return Finding("key counters", "failed", detail, "rows were removed: restore a backup")
-    return Finding("key counters", "ok", f"{sum(row[1] for row in rows)} keys in {len(rows)} namespaces")
+    return Finding(
+        "key counters",
+        "ok",
+        f"{_count(sum(row[1] for row in rows), 'key')} in {_count(len(rows), 'namespace')}",
+    )
 
 
 def _aliases(subject: Subject) -> Finding:
@@ -207,7 +228,7 @@ def _aliases(subject: Subject) -> Finding:
                 return Finding("aliases", "failed", f"keys {sorted(seen)} stand for each other", advice)
             seen.add(key)
             key = stands_for[space, key]
-    return Finding("aliases", "ok", f"{len(stands_for)} keys stand for others")
+    return Finding("aliases", "ok", f"aliases of keys: {len(stands_for)}")
 
 
 def _bytes(subject: Subject) -> Finding:
@@ -217,7 +238,7 @@ def _bytes(subject: Subject) -> Finding:
     )
     if orphans:
         advice = "rows were removed by hand: restore a backup"
-        return Finding("bytes", "failed", f"{orphans} chunks belong to no artifact", advice)
+        return Finding("bytes", "failed", f"{_count(orphans, 'chunk')} without an artifact", advice)
     lost = subject.one(
         "SELECT count(*) FROM artifacts a WHERE NOT EXISTS (SELECT 1 FROM artifact_chunks c "
         "LEFT JOIN quarantine q ON q.artifact_id = c.artifact_id AND q.generation = c.generation "
@@ -228,13 +249,17 @@ def _bytes(subject: Subject) -> Finding:
         "SELECT count(DISTINCT c.artifact_id), coalesce(sum(c.size), 0) FROM quarantine q "
         "JOIN artifact_chunks c ON c.artifact_id = q.artifact_id AND c.generation = q.generation"
     )[0]
-    told = f"{bad[0]} blobs have bytes in quarantine ({int(bad[1])} bytes)"
+    told = f"{_count(bad[0], 'blob')} with bytes in quarantine ({_count(int(bad[1]), 'byte')})"
     if lost:
-        advice = "compiling their kernels again repairs them; kcache gc removes those that nothing uses"
-        return Finding("bytes", "warning", f"{lost} blobs have no readable bytes, {told}", advice)
+        advice = (
+            "compiling their kernels again repairs them; kcache gc --apply removes those that nothing uses"
+        )
+        return Finding("bytes", "warning", f"{_count(lost, 'blob')} without readable bytes, {told}", advice)
     if bad[0]:
-        return Finding("bytes", "warning", f"{told}, all with a younger copy", "run: kcache verify --all")
-    return Finding("bytes", "ok", f"{subject.one('SELECT count(*) FROM artifacts')} blobs are whole")
+        return Finding(
+            "bytes", "warning", f"{told}, all with a younger copy", "run: kcache verify --all --apply"
+        )
+    return Finding("bytes", "ok", f"whole: {_count(subject.one('SELECT count(*) FROM artifacts'), 'blob')}")
 
 
 def _objects(subject: Subject) -> Finding:
@@ -257,9 +282,9 @@ def _objects(subject: Subject) -> Finding:
             missing.append(str(loss))
     if missing:
         detail = f"{len(missing)} of {len(named)} objects cannot be read, the first: {missing[0]}"
-        advice = "run: kcache verify --all; compiling again repairs what it quarantines"
+        advice = "run: kcache verify --all --apply; compiling again repairs what it quarantines"
         return Finding("objects", "failed", detail, advice)
-    return Finding("objects", "ok", f"{len(named)} objects are there")
+    return Finding("objects", "ok", f"found: {_count(len(named), 'object')}")
 
 
 def _signer(subject: Subject) -> Finding:
@@ -296,9 +321,9 @@ def _disk(subject: Subject) -> Finding:
     free = shutil.disk_usage(subject.path.parent).free
     detail = f"{free >> 20} MiB are free beside {subject.path.name}"
     if free < _FULL_DISK:
-        return Finding("disk", "failed", detail, "free space, or run: kcache gc --max-bytes SIZE")
+        return Finding("disk", "failed", detail, "free space, or run: kcache gc --apply --max-bytes SIZE")
     if free < _LOW_DISK:
-        return Finding("disk", "warning", detail, "free space, or run: kcache gc --max-bytes SIZE")
+        return Finding("disk", "warning", detail, "free space, or run: kcache gc --apply --max-bytes SIZE")
     return Finding("disk", "ok", detail)
 
 
@@ -313,13 +338,14 @@ def _quotas(subject: Subject) -> Finding:
         if used >= most * 0.95 and policy == "refuse"
     ]
     if full:
-        advice = "raise them (kcache quota set) or remove what is not used (kcache gc)"
+        advice = "raise them (kcache quota set) or remove what is not used (kcache gc --apply)"
         return Finding("quotas", "warning", f"nearly used up: {', '.join(full)}", advice)
-    return Finding("quotas", "ok", f"{len(rows)} are set")
+    return Finding("quotas", "ok", _count(len(rows), "quota"))
 
 
 _CHECKS: dict[str, Check] = {
     "guards": _guards,
+    "roles": _roles,
     "integrity": _integrity,
     "key counters": _counters,
     "aliases": _aliases,

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 from kcache_grpc.storage.records import AuditEvent, MappingRecord, Namespace, StoredKernel
 
-#: What a namespace may have a quota of: rows, or the bytes of all its artifacts, constants and programs.
-RESOURCES = ("artifact_bytes", "kernels", "mappings", "specs")
+#: What a namespace may have a quota of: rows, the bytes of all its artifacts, constants and programs, or
+#: those of its ``BlobCache`` values.
+RESOURCES = ("artifact_bytes", "cache_bytes", "kernels", "mappings", "specs")
 #: Beyond its quota an insert makes room by eviction, or is refused. Specs are refused always.
 EVICT, REFUSE = "evict", "refuse"
 #: What may be pinned, by digest: a kernel, the mappings of a program, or all kernels and mappings of a spec.
@@ -51,6 +52,21 @@ class Disowned:
     created_at: int
 
 
+#: Rows stay in quarantine for 30 days, in microseconds.
+QUARANTINE_REST = 30 * 86_400 * 1_000_000
+
+
+@dataclass(frozen=True)
+class QuarantinedRow:
+    """A kernel or mapping that verification took out of service. ``digest``: of the kernel or the program."""
+
+    id: int
+    subject: str
+    digest: bytes
+    problem: str
+    created_at: int
+
+
 class What(enum.Enum):
     """Kinds of rows that a collection removes, in the order in which it does."""
 
@@ -72,7 +88,7 @@ class What(enum.Enum):
     PROGRAMS = "programs"
     BLOBS = "blobs"
     #: Bytes in quarantine since before ``Step.before``, with all that is in quarantine of the same blob. The
-    #: blob stays, and the entries that say what was wrong.
+    #: blob stays, and the entries that say what was wrong. Rows go after ``QUARANTINE_REST``.
     QUARANTINED = "quarantined"
 
 
@@ -185,10 +201,22 @@ class LifecycleStore(ABC):
         event: AuditEvent,
         artifacts: Sequence[bytes] = (),
     ) -> int:
-        """Remove kernels, and mappings by program digest and numerics, of this epoch, pinned or not.
+        """Take kernels, and mappings by program digest and numerics, of this epoch out of service.
 
-        ``artifacts``: all kernels that have one of them, too. For what verification found to be wrong: the
-        next request makes it anew. Blobs stay for a later collection. How many rows went.
+        Pinned or not. ``artifacts``: all kernels that have one of them, too. For what verification found to
+        be wrong: the next request makes it anew. The rows go into quarantine, where they stay with their
+        blobs for ``QUARANTINE_REST``; ``event.detail`` says why. How many rows went.
+        """
+
+    @abstractmethod
+    def list_quarantined(self, namespace: Namespace) -> tuple[QuarantinedRow, ...]:
+        """Rows in quarantine, oldest first."""
+
+    @abstractmethod
+    def restore_quarantined(self, namespace: Namespace, ids: Sequence[int]) -> tuple[QuarantinedRow, ...]:
+        """Put rows back in service; those that were put back. Others were made anew, or are not there.
+
+        Raises ``QuotaExceeded``, and changes nothing then.
         """
 
     @abstractmethod

@@ -19,7 +19,7 @@ from sqlalchemy import URL, Connection
 from kcache_grpc.storage.errors import CorruptStore, SchemaMismatch, StorageError, StoreUnavailable
 from kcache_grpc.storage.revision import UPGRADE_COMMAND
 from kcache_grpc.storage.schema import APPLICATION_ID, SCHEMA_REVISION, triggers
-from kcache_grpc.storage.sql import postgres_schema, sqlite_file
+from kcache_grpc.storage.sql import postgres_roles, postgres_schema, sqlite_file
 from kcache_grpc.storage.sql.faults import translated
 from kcache_grpc.storage.sql.postgres import postgres_engine
 from kcache_grpc.storage.sql.sqlite import driver, sqlite_engine
@@ -45,9 +45,10 @@ def migrate_sqlite(path: Path, url: str) -> None:
             _upgrade(connection, path, url)
 
 
-def migrate_postgres(url: URL, shown: str) -> None:
+def migrate_postgres(url: URL, shown: str, server_role: str | None = None) -> None:
     """Make or upgrade the schema; safe to call from many servers at once, which wait for one another.
 
+    ``server_role``: the role that servers connect as, which gets what they need; ``None``: that of ``url``.
     Raises ``ForeignDatabase``, ``UnsupportedStore``, ``SchemaMismatch`` for a schema from the future.
     """
     engine = postgres_engine(url, connections=1)
@@ -58,7 +59,7 @@ def migrate_postgres(url: URL, shown: str) -> None:
             connection.exec_driver_sql("SET statement_timeout = 0")
             connection.exec_driver_sql("SET lock_timeout = 0")
             connection.exec_driver_sql("SET idle_in_transaction_session_timeout = 0")
-            _upgrade_postgres(connection, shown)
+            _upgrade_postgres(connection, shown, server_role)
     finally:
         engine.dispose()
 
@@ -67,7 +68,7 @@ def migrate_postgres(url: URL, shown: str) -> None:
 _ADVISORY_LOCK = 0x6B6361636865
 
 
-def _upgrade_postgres(connection: Connection, shown: str) -> None:
+def _upgrade_postgres(connection: Connection, shown: str, server_role: str | None) -> None:
     # Alembic leaves a transaction alone that SQLAlchemy knows of; in autocommit SQLAlchemy begins none.
     connection.rollback()
     with connection.begin():
@@ -84,6 +85,8 @@ def _upgrade_postgres(connection: Connection, shown: str) -> None:
                 )
                 postgres_schema.refuse_missing_triggers(connection)
                 _refuse_early_end(postgres_schema.revision_of(connection, shown))
+            if server_role is not None:
+                postgres_roles.grant_to_servers(connection, server_role)
         except BaseException:
             if not connection.invalidated:
                 connection.exec_driver_sql("ROLLBACK")

@@ -1,8 +1,12 @@
-"""What is stored near something: the reads that explain hits and misses. Part of the storage contract."""
+"""What is stored near something: the reads that explain hits and misses, and that estimate compile times.
+
+Part of the storage contract.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kcache_grpc.storage.records import Ingredients, KernelRecord, MappingRecord, Namespace
@@ -36,8 +40,20 @@ class NearKernel:
     distance: int
 
 
+@dataclass(frozen=True)
+class CompileTime:
+    """How long the compile of a stored kernel took, in microseconds, and what it was compiled for."""
+
+    target: str
+    options: str
+    toolchain: bytes
+    compile_us: int
+
+
 class NearbyStore(ABC):
-    """Reads for explanations. They cost a little for each row that is given, and for each kernel of a key."""
+    """Reads for explanations and estimates. They cost a little for each row that is given; those for
+    explanations also for each kernel of a key.
+    """
 
     @abstractmethod
     def list_mappings(self, namespace: Namespace, key: int, limit: int = 100) -> tuple[MappingRecord, ...]:
@@ -52,3 +68,18 @@ class NearbyStore(ABC):
         self, namespace: Namespace, wanted: KernelRecord, limit: int
     ) -> tuple[NearKernel, ...]:
         """Kernels of ``wanted.key`` in any epoch, nearest first, then youngest first."""
+
+    @abstractmethod
+    def list_compile_times(
+        self, namespace: Namespace, key: int, target: str | None, limit: int
+    ) -> tuple[CompileTime, ...]:
+        """Compile times of at most ``limit`` kernels of a key: those of the present epoch for ``target``, or
+        with ``None`` those of all epochs and targets. Where there are more, which of them is not specified:
+        the rest of the kernels is not read.
+        """
+
+    @abstractmethod
+    def count_operations(self, namespace: Namespace, keys: Sequence[int]) -> Mapping[int, int]:
+        """Operations in the spec of each of these keys; keys that were never given are left out. Reads the
+        texts of the specs.
+        """

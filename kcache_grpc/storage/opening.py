@@ -61,16 +61,22 @@ def open_store(
     return _open_sqlite(path, url, clock, beside)
 
 
-def migrate(url: str) -> None:
-    """Make or upgrade the schema of the store at ``url``. Safe to call at once; whole or not at all."""
+def migrate(url: str, *, server_role: str | None = None) -> None:
+    """Make or upgrade the schema of the store at ``url``. Safe to call at once; whole or not at all.
+
+    ``server_role``: on Postgres, the role that servers connect as: it gets what they need, and no more, while
+    the user of ``url`` owns the schema. Raises ``InvalidValue`` for one that may do more.
+    """
     if url == _MEMORY:
         return
     parsed = _parse(url)
+    if server_role is not None and parsed.drivername not in _POSTGRES:
+        raise InvalidValue(f"a role of servers is for Postgres: {url} has none")
     if parsed.drivername in _POSTGRES:
         _postgres_driver()
         from kcache_grpc.storage.migration import migrate_postgres
 
-        migrate_postgres(parsed, _shown(parsed))
+        migrate_postgres(parsed, _shown(parsed), server_role)
         return
     path = _sqlite_path(parsed)
     if path is None:
@@ -108,6 +114,18 @@ def sqlite_path(url: str) -> Path | None:
     """The file of a store; ``None`` for what is none. Raises ``InvalidValue``, ``UnsupportedStore``."""
     parsed = None if url == _MEMORY else _parse(url)
     return None if parsed is None or parsed.drivername in _POSTGRES else _sqlite_path(parsed)
+
+
+def require_folder(url: str, own: Path | None = None) -> None:
+    """Raises ``InvalidValue`` where the folder of an SQLite file is missing: a mistyped path makes none.
+
+    ``own``: a folder that is ours to make, such as the state directory.
+    """
+    path = sqlite_path(url)
+    folder = None if path is None else path.absolute().parent
+    if folder is None or folder.exists() or (own is not None and folder == own.absolute()):
+        return
+    raise InvalidValue(f"there is no folder {folder} for {url}; make it first: mkdir -p -m 700 {folder}")
 
 
 def postgres_parsed(url: str) -> URL | None:

@@ -16,6 +16,8 @@ Ingredients = tuple[tuple[str, str], ...]
 class Namespace:
     """A key space. ``epoch`` is the one that the holder of this value reads and writes in.
 
+    ``id`` 0: nothing was written in it yet, and the store has no row of it; reading in it finds nothing.
+
     ``removals`` rises with every transaction that removes or quarantines something: what was remembered under
     another count is stale.
     """
@@ -24,6 +26,11 @@ class Namespace:
     name: str
     epoch: int
     removals: int = field(default=0, compare=False)
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the store has it."""
+        return self.id != 0
 
 
 @dataclass(frozen=True)
@@ -267,7 +274,9 @@ class FailureRecord:
 
 @dataclass(frozen=True)
 class UsageDelta:
-    """Uses of a subject since the last report: a ``"kernel"``, ``"mapping"`` or ``"spec"``, by digest."""
+    """Uses of a subject since the last report: a ``"kernel"``, ``"mapping"`` or ``"spec"``, by digest; or a
+    caller (``kcache_grpc.storage.savings``).
+    """
 
     subject: str
     digest: bytes
@@ -369,7 +378,12 @@ class Inlined:
 
 @dataclass(frozen=True)
 class Stats:
-    """Counts of one namespace in its present epoch; ``specs`` and ``artifacts`` of all epochs."""
+    """Counts of one namespace.
+
+    ``mappings``, ``kernels``, ``compile_us`` and ``failures`` are of its present epoch. ``compiles`` are
+    the kernels that were ever published, ``hits`` and ``saved_us`` the uses of kernels: in all epochs, and
+    whether or not they are still stored. ``specs``, ``artifacts`` and ``audit_events`` are what is stored.
+    """
 
     specs: int
     mappings: int
@@ -378,6 +392,7 @@ class Stats:
     artifact_bytes: int
     hits: int
     saved_us: int
+    compiles: int
     compile_us: int
     failures: int
     audit_events: int

@@ -10,6 +10,12 @@ from kcache_migrations.guards import COLLECTOR
 #: Collectable tables, and the columns of ids by which rows may be deleted.
 Columns = Mapping[str, Sequence[str]]
 
+#: What is said to a role that may not do it by itself.
+_REMEDY = f"""
+            'kcache: % may not give the role {COLLECTOR} the function that deletes rows; '
+            'as an administrator, run: kcache migrate --db postgresql://ADMINISTRATOR@HOST/% --server-role %',
+            current_user, current_database(), current_user"""
+
 _ROLE = f"""
 DO $$
 BEGIN
@@ -19,14 +25,12 @@ BEGIN
 EXCEPTION
     WHEN duplicate_object OR unique_violation THEN NULL;
     WHEN insufficient_privilege THEN
-        RAISE EXCEPTION 'kcache: the role {COLLECTOR} is missing and % may not create it; '
-            'as an administrator, type: CREATE ROLE {COLLECTOR} NOLOGIN; GRANT {COLLECTOR} TO %;',
-            current_user, current_user;
+        RAISE EXCEPTION {_REMEDY};
 END $$
 """
 
-#: Only a member of a role may give it something; a role that has just been made has its maker as one.
-_JOIN = f"""
+#: Only a member of a role may give it something. ``release_statement`` ends the membership.
+JOIN = f"""
 DO $$
 BEGIN
     IF NOT (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN
@@ -34,14 +38,16 @@ BEGIN
     END IF;
 EXCEPTION
     WHEN insufficient_privilege THEN
-        IF NOT pg_has_role(current_user, '{COLLECTOR}', 'MEMBER') THEN RAISE; END IF;
+        IF NOT pg_has_role(current_user, '{COLLECTOR}', 'MEMBER') THEN
+            RAISE EXCEPTION {_REMEDY};
+        END IF;
 END $$
 """
 
 
 #: Chunks are also deleted by artifact, those alone whose generation is in quarantine.
 QUARANTINED = "quarantined"
-_SIGNATURE = "kcache_collect(text, text, bigint[], bigint, bigint, text, bigint, text)"
+SIGNATURE = "kcache_collect(text, text, bigint[], bigint, bigint, text, bigint, text)"
 
 
 def _function(columns: Columns) -> str:
@@ -76,23 +82,93 @@ END $$
 def collector_statements(schema: str, columns: Columns) -> Iterator[str]:
     """Statements that make the role and its function, in ``schema`` (quoted)."""
     yield _ROLE
-    yield _JOIN
+    yield JOIN
     yield f"GRANT USAGE, CREATE ON SCHEMA {schema} TO {COLLECTOR}"
     for table in columns:
         yield f"GRANT SELECT, DELETE ON {table} TO {COLLECTOR}"
     yield f"GRANT INSERT ON audit_events TO {COLLECTOR}"
     yield f"GRANT USAGE ON SEQUENCE audit_events_id_seq TO {COLLECTOR}"
     yield _function(columns)
-    yield f"ALTER FUNCTION {_SIGNATURE} SET search_path = {schema}, pg_temp"
-    # It runs with its owner's rights: members of the role may call it, other users of the database may not.
-    yield f"REVOKE EXECUTE ON FUNCTION {_SIGNATURE} FROM PUBLIC"
-    yield f"ALTER FUNCTION {_SIGNATURE} OWNER TO {COLLECTOR}"
+    yield f"ALTER FUNCTION {SIGNATURE} SET search_path = {schema}, pg_temp"
+    # It runs with its owner's rights: whom that is granted may call it, other users of the database may not.
+    yield f"REVOKE EXECUTE ON FUNCTION {SIGNATURE} FROM PUBLIC"
+    yield f"ALTER FUNCTION {SIGNATURE} OWNER TO {COLLECTOR}"
     yield f"REVOKE CREATE ON SCHEMA {schema} FROM {COLLECTOR}"
+
+
+def replacing(statements: Iterator[str]) -> Iterator[str]:
+    """The same for a database that has the function: its owner, and who may call it, stay as they are."""
+    for statement in statements:
+        yield statement.replace(
+            "CREATE FUNCTION kcache_collect", "CREATE OR REPLACE FUNCTION kcache_collect", 1
+        )
 
 
 def collector_removal(columns: Columns) -> Iterator[str]:
     """Statements that take the function away. The role stays: other databases of the server may use it."""
-    yield f"DROP FUNCTION {_SIGNATURE}"
+    yield f"DROP FUNCTION {SIGNATURE}"
     yield f"REVOKE USAGE ON SEQUENCE audit_events_id_seq FROM {COLLECTOR}"
     for table in columns:
         yield f"REVOKE ALL ON {table} FROM {COLLECTOR}"
+
+
+#: Whether a role may become the collector: since Postgres 16 a member that may only grant the role may not.
+ASSUMES = (
+    f"pg_has_role(%s, '{COLLECTOR}', CASE WHEN current_setting('server_version_num')::int >= 160000 "
+    "THEN 'SET' ELSE 'MEMBER' END)"
+)
+
+
+def release_statement() -> str:
+    """The statement that lets the servers call the function, and takes the role away from its members.
+
+    Servers are those who were members, and the owner of the tables. It fails where the user who migrates
+    could still become the collector, or may not call the function: then an administrator is to migrate.
+    """
+    return f"""
+DO $$
+DECLARE
+    collector oid := (SELECT oid FROM pg_roles WHERE rolname = '{COLLECTOR}');
+    since_16 boolean := current_setting('server_version_num')::int >= 160000;
+    server regrole;
+    given record;
+BEGIN
+    FOR server IN
+        SELECT r.oid::regrole FROM pg_roles r WHERE r.oid <> collector AND (
+            r.oid IN (SELECT m.member FROM pg_auth_members m WHERE m.roleid = collector)
+            OR r.oid = (SELECT c.relowner FROM pg_class c WHERE c.oid = 'kernels'::regclass))
+    LOOP
+        BEGIN
+            EXECUTE format('GRANT EXECUTE ON FUNCTION {SIGNATURE} TO %s', server);
+        EXCEPTION WHEN insufficient_privilege THEN NULL;
+        END;
+    END LOOP;
+    -- A grant that others depend on goes after them.
+    FOR round IN 1..3 LOOP
+        FOR given IN
+            SELECT m.member::regrole AS member, m.grantor::regrole AS grantor
+            FROM pg_auth_members m WHERE m.roleid = collector ORDER BY m.grantor DESC
+        LOOP
+            BEGIN
+                EXECUTE format('REVOKE {COLLECTOR} FROM %s', given.member)
+                    || CASE WHEN since_16 THEN format(' GRANTED BY %s', given.grantor) ELSE '' END;
+            EXCEPTION WHEN insufficient_privilege OR dependent_objects_still_exist OR invalid_grant_operation
+                THEN NULL;
+            END;
+        END LOOP;
+    END LOOP;
+    IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN
+        RETURN;
+    END IF;
+    IF {ASSUMES % "current_user"} THEN
+        RAISE EXCEPTION 'kcache: % can become the role {COLLECTOR}, which deletes without an audit event; '
+            'as an administrator, run: kcache migrate --db postgresql://ADMINISTRATOR@HOST/% --server-role %',
+            current_user, current_database(), current_user;
+    END IF;
+    IF NOT has_function_privilege(current_user, '{SIGNATURE}', 'EXECUTE') THEN
+        RAISE EXCEPTION 'kcache: % may not call the function that deletes rows; '
+            'as an administrator, run: kcache migrate --db postgresql://ADMINISTRATOR@HOST/% --server-role %',
+            current_user, current_database(), current_user;
+    END IF;
+END $$
+"""

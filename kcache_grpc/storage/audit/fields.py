@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
+import string
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -17,12 +18,15 @@ _NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _SECONDS = re.compile(r"-?[0-9]{1,12}(\.[0-9]{1,9})?s", re.ASCII)
 _HEX = re.compile(r"[0-9a-fA-F]{1,64}", re.ASCII)
 _DIGEST_BYTES = 32
+_LOWER = {ord(letter): letter.lower() for letter in string.ascii_uppercase}
 
 
 class Kind(enum.Enum):
     """How values of a field are written and compared."""
 
     TEXT = "text"
+    #: A word of the service, compared without regard to the case of ASCII letters.
+    WORD = "word"
     NUMBER = "number"
     TIME = "time"
     DURATION = "duration"
@@ -45,9 +49,9 @@ FIELDS: Mapping[str, Field] = {
         ("time", Kind.TIME, "at"),
         ("epoch", Kind.NUMBER, ""),
         ("writer", Kind.TEXT, ""),
-        ("kind", Kind.TEXT, ""),
-        ("outcome", Kind.TEXT, ""),
-        ("origin", Kind.TEXT, ""),
+        ("kind", Kind.WORD, ""),
+        ("outcome", Kind.WORD, ""),
+        ("origin", Kind.WORD, ""),
         ("actor", Kind.TEXT, ""),
         ("job", Kind.TEXT, ""),
         ("peer", Kind.TEXT, ""),
@@ -80,6 +84,8 @@ def read_value(field: Field, operator: str, text: str) -> str | int | bytes | Sp
     match field.kind:
         case Kind.TEXT:
             return _text(field, text)
+        case Kind.WORD:
+            return ascii_lower(_text(field, text))
         case Kind.NUMBER:
             return _number(field, text)
         case Kind.TIME:
@@ -88,6 +94,11 @@ def read_value(field: Field, operator: str, text: str) -> str | int | bytes | Sp
             return _duration(field, text)
         case Kind.DIGEST:
             return _digest(field, operator, text)
+
+
+def ascii_lower(text: str) -> str:
+    """``text`` as databases lower it whatever the language: other letters than A to Z stay."""
+    return text.translate(_LOWER)
 
 
 def _text(field: Field, text: str) -> str:

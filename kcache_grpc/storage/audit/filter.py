@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kcache_grpc.errors import ArgumentError
-from kcache_grpc.storage.audit.fields import FIELDS, Field, Kind, Span, read_value
+from kcache_grpc.storage.audit.fields import FIELDS, Field, Kind, Span, ascii_lower, read_value
 from kcache_grpc.storage.records import AuditRecord
 
 #: Characters of a filter, nested terms, comparisons: far below what databases and this parser can do.
@@ -210,6 +210,7 @@ _ORDERED = ("=", "!=", "<", "<=", ">", ">=", ":")
 #: Order of text differs between databases, and that of digests means nothing.
 _RELATIONS: Mapping[Kind, tuple[str, ...]] = {
     Kind.TEXT: ("=", "!=", ":"),
+    Kind.WORD: ("=", "!=", ":"),
     Kind.NUMBER: _ORDERED,
     Kind.TIME: _ORDERED,
     Kind.DURATION: _ORDERED,
@@ -234,7 +235,10 @@ def matches(condition: Filter, record: AuditRecord) -> bool:
         case Or(operands):
             return any(matches(operand, record) for operand in operands)
         case Comparison():
-            return _holds(condition, _value_of(record, condition.field.column))
+            value = _value_of(record, condition.field.column)
+            if condition.field.kind is Kind.WORD and isinstance(value, str):
+                value = ascii_lower(value)
+            return _holds(condition, value)
 
 
 def _value_of(record: AuditRecord, column: str) -> str | int | bytes | None:

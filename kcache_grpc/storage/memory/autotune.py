@@ -41,6 +41,12 @@ class MemoryAutotune(MemoryPart, AutotuneStore):
         found = self._of(namespace, subject, device)
         return tuple(sorted(found, key=lambda record: (record.timing.shape, record.timing.nanoseconds)))
 
+    def list_subject(self, namespace: Namespace, subject: bytes) -> tuple[TimingRecord, ...]:
+        checks.digest("subject", subject)
+        with self._state as state:
+            mine = [record for name, record in state.timings.items() if name[:2] == (namespace.id, subject)]
+        return tuple(sorted(mine, key=lambda r: (r.timing.shape, r.timing.device, r.timing.config)))
+
     def _of(self, namespace: Namespace, subject: bytes, device: str) -> list[TimingRecord]:
         with self._state as state:
             mine = [record for name, record in state.timings.items() if name[0] == namespace.id]

@@ -61,7 +61,7 @@ class MemoryBlobs(MemoryPart, BlobStore):
             return None
         return content[offset : len(content) if length is None else offset + length]
 
-    def verify_artifact(self, namespace: Namespace, digest: bytes) -> bool:
+    def verify_artifact(self, namespace: Namespace, digest: bytes, *, quarantine: bool = True) -> bool:
         return self.artifact_size(namespace, digest) is not None
 
     def sweep_objects(self, grace: float, *, dry_run: bool = False, now: int | None = None) -> Swept:

@@ -8,11 +8,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kcache_grpc.storage import checks
-from kcache_grpc.storage.lifecycle import BlobUse, Collected, Cursor, Step, What
+from kcache_grpc.storage.lifecycle import (
+    QUARANTINE_REST,
+    BlobUse,
+    Collected,
+    Cursor,
+    QuarantinedRow,
+    Step,
+    What,
+)
 from kcache_grpc.storage.memory.kernels import stored_kernel
 from kcache_grpc.storage.memory.ledger import hold_events
-from kcache_grpc.storage.memory.limits import MemoryLimits, note_removal
-from kcache_grpc.storage.memory.state import HeldKernel, Name, State
+from kcache_grpc.storage.memory.limits import MemoryLimits, note_removal, require_room, touch
+from kcache_grpc.storage.memory.state import HeldKernel, HeldRow, Name, State
 from kcache_grpc.storage.records import AuditEvent, MappingRecord, Namespace, StoredKernel, UsageRecord
 
 #: As on SQL: a lease that nobody has held for so long is forgotten, in microseconds.
@@ -45,6 +53,8 @@ class MemoryLifecycle(MemoryLimits):
                 return replace(_count(state, namespace, step, victims), after=after, last=last)
             removing = _Removing(state, namespace, step.reason or step.what.value)
             removing.remove(step.what, [each.name for each in victims])
+            if step.what is What.QUARANTINED:
+                _forget_old(state, namespace)
             return Collected(removing.rows, removing.blobs, removing.blob_bytes, after, last)
 
     def discard(
@@ -66,12 +76,26 @@ class MemoryLifecycle(MemoryLimits):
                 if name[:2] == here
                 and (name[2] in kernels or any(digest in artifacts for _, digest in held.artifacts))
             ]
+            mapped: list[Name] = [(*here, *mapping) for mapping in mappings]
+            mapped = [name for name in mapped if name in state.mappings]
+            for name in (*sorted(names, key=lambda name: state.kernels[name].id), *mapped):
+                _keep_row(state, name, event.detail)
             removing.remove(What.IDLE_KERNELS, names)
-            names = [(*here, *mapping) for mapping in mappings]
-            removing.remove(What.IDLE_MAPPINGS, [name for name in names if name in state.mappings])
+            removing.remove(What.IDLE_MAPPINGS, mapped)
             if removing.rows:
                 hold_events(state, namespace, [event])
             return removing.rows
+
+    def list_quarantined(self, namespace: Namespace) -> tuple[QuarantinedRow, ...]:
+        with self._state as state:
+            return tuple(each.row for each in state.quarantined.values() if each.name[0] == namespace.id)
+
+    def restore_quarantined(self, namespace: Namespace, ids: Sequence[int]) -> tuple[QuarantinedRow, ...]:
+        checks.number("id", *ids)
+        with self._state as state:
+            here = [number for number in ids if number in state.quarantined]
+            mine = [number for number in here if state.quarantined[number].name[0] == namespace.id]
+            return tuple(row for number in mine if (row := _put_back(state, namespace, number)) is not None)
 
     def page_kernels(self, namespace: Namespace, after_id: int, limit: int) -> tuple[StoredKernel, ...]:
         checks.number("id or limit", after_id, limit)
@@ -120,6 +144,7 @@ class _Removing:
                     self._fold("mapping", name[2], state.mappings)
                 case What.EPOCH_KERNELS | What.DISOWNED_KERNELS | What.IDLE_KERNELS:
                     blobs.update(digest for _, digest in state.kernels.pop(name).artifacts)
+                    state.removed_kernels[space] += 1
                     self._fold("kernel", name[2], state.kernels)
                 case What.CONSTANTS:
                     state.constants.pop((space, name))
@@ -143,7 +168,7 @@ class _Removing:
         hold_events(state, self._namespace, [AuditEvent("collect", outcome=what.value, detail=detail)])
 
     def _unused(self, digests: Iterable[bytes]) -> int:
-        unused = [digest for digest in digests if not references(self._state, self._namespace, digest)]
+        unused = [digest for digest in digests if not _in_use(self._state, self._namespace, digest)]
         for digest in unused:
             self.blob_bytes += self._state.blobs.pop((self._namespace.id, digest)).size
         self.blobs += len(unused)
@@ -160,6 +185,51 @@ class _Removing:
         self._state.usage[space.id, subject, GONE] = replace(
             total, hits=total.hits + record.hits, saved_us=total.saved_us + record.saved_us
         )
+
+
+def _keep_row(state: State, name: Name, problem: str) -> None:
+    kernel, mapping = state.kernels.get(name), state.mappings.get(name)
+    state.last_quarantined += 1
+    number, now = state.last_quarantined, state.clock.wall()
+    if kernel is not None:
+        row = QuarantinedRow(number, "kernel", kernel.kernel.kernel_digest, problem, now)
+        blobs = tuple(digest for _, digest in kernel.artifacts)
+        state.quarantined[number] = HeldRow(row, name, kernel, (), blobs)
+    elif mapping is not None:
+        row = QuarantinedRow(number, "mapping", mapping.program_digest, problem, now)
+        lifted = state.mapping_constants.get(name, ())
+        state.quarantined[number] = HeldRow(row, name, mapping, lifted, lifted)
+
+
+def _forget_old(state: State, namespace: Namespace) -> None:
+    before = state.clock.wall() - QUARANTINE_REST
+    for number, kept in list(state.quarantined.items()):
+        if kept.name[0] == namespace.id and kept.row.created_at < before:
+            del state.quarantined[number]
+
+
+def _put_back(state: State, namespace: Namespace, number: int) -> QuarantinedRow | None:
+    kept = state.quarantined[number]
+    now = state.clock.wall()
+    if kept.name in state.kernels or kept.name in state.mappings:
+        return None
+    if isinstance(kept.held, HeldKernel):
+        require_room(state, namespace, {"kernels": 1}, {})
+        state.kernels[kept.name] = kept.held
+    else:
+        require_room(state, namespace, {"mappings": 1}, {})
+        state.mappings[kept.name] = kept.held
+        state.mapping_constants[kept.name] = kept.lifted
+        for digest in kept.lifted:
+            state.constants.setdefault((namespace.id, digest), now)
+    touch(state, namespace, kept.row.subject, kept.row.digest)
+    del state.quarantined[number]
+    return kept.row
+
+
+def _in_use(state: State, namespace: Namespace, digest: bytes) -> bool:
+    held = any(digest in kept.blobs for kept in state.quarantined.values() if kept.name[0] == namespace.id)
+    return held or references(state, namespace, digest) > 0
 
 
 def references(state: State, namespace: Namespace, digest: bytes) -> int:
@@ -334,7 +404,7 @@ def _programs(state: State, namespace: Namespace, step: Step) -> list[_Victim]:
 
 def _blobs(state: State, namespace: Namespace, step: Step) -> list[_Victim]:
     return [
-        _Victim((digest,), digest, held.created_at < step.before and not references(state, namespace, digest))
+        _Victim((digest,), digest, held.created_at < step.before and not _in_use(state, namespace, digest))
         for (owner, digest), held in state.blobs.items()
         if owner == namespace.id
     ]

@@ -7,7 +7,13 @@ from dataclasses import replace
 
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.contract import GraphStore, NamespaceStore
-from kcache_grpc.storage.errors import Conflict, InvalidValue, MissingReference, SignerMismatch
+from kcache_grpc.storage.errors import (
+    Conflict,
+    InvalidValue,
+    MissingReference,
+    SignerMismatch,
+    TooManyNamespaces,
+)
 from kcache_grpc.storage.memory.blobs import hold_constant, whole_blob
 from kcache_grpc.storage.memory.ledger import hold_conflict, hold_events
 from kcache_grpc.storage.memory.limits import require_room, touch
@@ -27,10 +33,12 @@ from kcache_grpc.storage.records import (
 class MemoryNamespaces(MemoryPart, NamespaceStore):
     """``NamespaceStore`` in memory."""
 
-    def get_or_create_namespace(self, name: str) -> Namespace:
+    def get_or_create_namespace(self, name: str, most: int | None = None) -> Namespace:
         checks.namespace_name(name)
         with self._state as state:
             if name not in state.namespaces:
+                if most is not None and len(state.namespaces) >= most:
+                    raise TooManyNamespaces(name, most)
                 state.namespaces[name] = Namespace(len(state.namespaces) + 1, name, 1)
                 state.specs[state.namespaces[name].id] = []
             return state.namespaces[name]
@@ -53,6 +61,23 @@ class MemoryNamespaces(MemoryPart, NamespaceStore):
                 present = replace(present, epoch=present.epoch + 1)
                 state.namespaces[present.name] = present
             return present
+
+    def allows_compatible_targets(self, namespace: Namespace) -> bool:
+        with self._state as state:
+            return namespace.name in state.compatible_targets
+
+    def set_compatible_targets(self, namespace: Namespace, allowed: bool) -> bool:
+        with self._state as state:
+            if namespace.name not in state.namespaces:
+                raise MissingReference(f"namespace {namespace.name!r} is not stored")
+            if (namespace.name in state.compatible_targets) is allowed:
+                return False
+            state.compatible_targets ^= {namespace.name}
+            return True
+
+    def find_signer(self) -> bytes | None:
+        with self._state as state:
+            return state.signer or None
 
     def claim_signer(self, key_id: bytes, *, disown: bool = False) -> None:
         checks.signer(key_id)

@@ -17,6 +17,7 @@ from kcache_grpc.storage.records import (
     UsageDelta,
     UsageRecord,
 )
+from kcache_grpc.storage.savings import CALLER, SavingRecord, caller_of
 
 
 class MemoryLedger(MemoryPart, LedgerStore):
@@ -45,6 +46,21 @@ class MemoryLedger(MemoryPart, LedgerStore):
             names = {digest: (namespace.id, subject, digest) for digest in digests}
             found = {digest: state.usage[name] for digest, name in names.items() if name in state.usage}
             return {digest: record for digest, record in found.items() if record.hits}
+
+    def list_savings(self, namespace: Namespace, limit: int) -> tuple[SavingRecord, ...]:
+        checks.number("limit", limit)
+        with self._state as state:
+            used = [
+                record
+                for (owner, subject, _), record in state.usage.items()
+                if owner == namespace.id and subject.startswith(CALLER)
+            ]
+        savings = [
+            SavingRecord(*caller_of(each.subject), each.hits, each.saved_us, each.last_used_at)
+            for each in used
+        ]
+        savings.sort(key=lambda each: (-each.saved_us, -each.hits, each.actor, each.job))
+        return tuple(savings[:limit])
 
     def append_audit(self, namespace: Namespace, batch: Sequence[AuditEvent]) -> None:
         checks.events(batch)
@@ -89,6 +105,8 @@ class MemoryLedger(MemoryPart, LedgerStore):
                 artifact_bytes=sum(sizes),
                 hits=sum(record.hits for record in used),
                 saved_us=sum(record.saved_us for record in used),
+                compiles=state.removed_kernels.get(namespace.id, 0)
+                + sum(name[0] == namespace.id for name in state.kernels),
                 compile_us=sum(held.compile_us for held in kernels),
                 failures=sum(record.expires_at > now for record in failures),
                 audit_events=sum(record.namespace_id == namespace.id for record in state.audit.values()),

@@ -90,6 +90,9 @@ def used(state: State, namespace: Namespace, resource: str) -> int:
             return sum(name[0] == namespace.id for name in state.mappings)
         case "specs":
             return len(state.specs.get(namespace.id, []))
+        case "cache_bytes":
+            mine = (held for name, held in state.cache_values.items() if name[0] == namespace.id)
+            return sum(held.record.size for held in mine)
         case _:
             return sum(held.size for (owner, _), held in state.blobs.items() if owner == namespace.id)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.memory.state import HeldKernel, MemoryPart
-from kcache_grpc.storage.nearby import WEIGHTS, NearbyStore, NearKernel, SpecSize
+from kcache_grpc.storage.nearby import WEIGHTS, CompileTime, NearbyStore, NearKernel, SpecSize
 from kcache_grpc.storage.records import KernelRecord, MappingRecord, Namespace
 
 
@@ -36,6 +38,29 @@ class MemoryNearby(MemoryPart, NearbyStore):
         near = [_near(each, namespace, wanted) for each in held if each.kernel.key == wanted.key]
         near.sort(key=lambda kernel: (kernel.distance, -kernel.id))
         return tuple(near[:limit])
+
+    def list_compile_times(
+        self, namespace: Namespace, key: int, target: str | None, limit: int
+    ) -> tuple[CompileTime, ...]:
+        checks.number("key or limit", key, limit)
+        checks.text("target", target or "")
+        with self._state as state:
+            held = [each for name, each in state.kernels.items() if name[0] == namespace.id]
+        of_key = [each for each in held if each.kernel.key == key]
+        if target is not None:
+            of_key = [
+                each for each in of_key if each.epoch == namespace.epoch and each.kernel.target == target
+            ]
+        return tuple(
+            CompileTime(each.kernel.target, each.kernel.options, each.kernel.toolchain, each.compile_us)
+            for each in of_key[:limit]
+        )
+
+    def count_operations(self, namespace: Namespace, keys: Sequence[int]) -> Mapping[int, int]:
+        checks.number("key", *keys)
+        with self._state as state:
+            specs = state.specs.get(namespace.id, [])
+            return {key: specs[key - 1].text.count("\n%") for key in keys if 1 <= key <= len(specs)}
 
 
 def _near(held: HeldKernel, namespace: Namespace, wanted: KernelRecord) -> NearKernel:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import secrets
 import threading
+from collections import Counter
 from dataclasses import dataclass, field
 
 from kcache_grpc.storage.audit.sealing import Checkpoint, Seal, Writer
 from kcache_grpc.storage.autotune import TimingRecord
+from kcache_grpc.storage.blob_cache import ValueConflict, ValueRecord
 from kcache_grpc.storage.clock import Clock
 from kcache_grpc.storage.errors import StoreUnavailable
-from kcache_grpc.storage.lifecycle import Disowned, Pin
+from kcache_grpc.storage.lifecycle import Disowned, Pin, QuarantinedRow
 from kcache_grpc.storage.records import (
     AuditRecord,
     ConflictRecord,
@@ -71,6 +73,27 @@ class HeldLease:
     stages: tuple[str, ...] = ()
 
 
+@dataclass
+class HeldRow:
+    """A kernel or mapping in quarantine, under the name that it had. ``blobs``: what it refers to."""
+
+    row: QuarantinedRow
+    name: Name
+    held: HeldKernel | MappingRecord
+    lifted: tuple[bytes, ...]
+    blobs: tuple[bytes, ...]
+
+
+@dataclass
+class HeldValue:
+    """A value with its bytes and counters."""
+
+    record: ValueRecord
+    content: bytes
+    hits: int = 0
+    last_used_at: int = 0
+
+
 class State:
     """Everything, and the lock that every method takes for as long as it runs."""
 
@@ -96,6 +119,8 @@ class State:
         self.leases: dict[Name, HeldLease] = {}
         self.failures: dict[Name, FailureRecord] = {}
         self.usage: dict[tuple[int, str, bytes], UsageRecord] = {}
+        #: How many kernels of a namespace were removed.
+        self.removed_kernels: Counter[int] = Counter()
         self.timings: dict[tuple[int, bytes, str, str, str], TimingRecord] = {}
         #: By id, rising; ``next_event`` is never taken back.
         self.audit: dict[int, AuditRecord] = {}
@@ -106,10 +131,21 @@ class State:
         self.seals: list[tuple[Seal, bytes]] = []
         self.checkpoints: list[Checkpoint] = []
         self.audit_writers: dict[str, Writer] = {}
+        #: Names of namespaces in which kernels for lower targets will do.
+        self.compatible_targets: set[str] = set()
         self.quotas: dict[tuple[int, str], tuple[int, str]] = {}
         self.pins: dict[tuple[int, str, bytes], Pin] = {}
         self.disowned: dict[tuple[int, bytes], Disowned] = {}
+        #: By id, rising; ids are never taken back.
+        self.quarantined: dict[int, HeldRow] = {}
+        self.last_quarantined = 0
         self.conflicts: list[tuple[int, ConflictRecord]] = []
+        self.cache_values: dict[tuple[int, bytes], HeldValue] = {}
+        self.cache_conflicts: dict[tuple[int, bytes, bytes], ValueConflict] = {}
+        self.last_value_id = 0
+        #: Hits of removed values by namespace, and the microseconds that they saved.
+        self.removed_value_hits: Counter[int] = Counter()
+        self.removed_value_saved_us: Counter[int] = Counter()
 
     def __enter__(self) -> State:
         self.lock.acquire()

@@ -6,6 +6,7 @@ from kcache_grpc.storage.clock import Clock
 from kcache_grpc.storage.contract import Store
 from kcache_grpc.storage.memory.audit import MemoryAudit
 from kcache_grpc.storage.memory.autotune import MemoryAutotune
+from kcache_grpc.storage.memory.blob_cache import MemoryBlobCache
 from kcache_grpc.storage.memory.blobs import MemoryBlobs
 from kcache_grpc.storage.memory.collection import MemoryLifecycle
 from kcache_grpc.storage.memory.graphs import MemoryGraphs, MemoryNamespaces
@@ -27,6 +28,7 @@ class MemoryStore(
     MemoryLedger,
     MemoryAudit,
     MemoryAutotune,
+    MemoryBlobCache,
     MemoryNearby,
     MemoryLifecycle,
     Store,

@@ -13,6 +13,13 @@ from kcache_grpc.storage.schema.blobs import (
     programs,
     quarantine,
 )
+from kcache_grpc.storage.schema.cache_values import (
+    cache_chunks,
+    cache_conflicts,
+    cache_totals,
+    cache_usage,
+    cache_values,
+)
 from kcache_grpc.storage.schema.columns import METADATA
 from kcache_grpc.storage.schema.graphs import graph_mappings, key_aliases, mapping_constants, specs
 from kcache_grpc.storage.schema.immutable import IMMUTABLE, PERMANENT, triggers
@@ -44,9 +51,10 @@ from kcache_grpc.storage.schema.namespaces import (
     quotas,
     store_meta,
 )
+from kcache_grpc.storage.schema.quarantined import quarantined_blobs, quarantined_rows
 
 #: The Alembic revision that this version reads and writes.
-SCHEMA_REVISION = "0004"
+SCHEMA_REVISION = "0006"
 
 #: ``PRAGMA application_id`` of our SQLite files: "KCCH".
 APPLICATION_ID = 0x4B434348
@@ -66,6 +74,11 @@ __all__ = [
     "audit_seals",
     "audit_writers",
     "autotune_timings",
+    "cache_chunks",
+    "cache_conflicts",
+    "cache_totals",
+    "cache_usage",
+    "cache_values",
     "conflicts",
     "constants",
     "dead_objects",
@@ -84,6 +97,8 @@ __all__ = [
     "pins",
     "programs",
     "quarantine",
+    "quarantined_blobs",
+    "quarantined_rows",
     "quotas",
     "specs",
     "store_meta",

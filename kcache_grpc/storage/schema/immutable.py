@@ -21,6 +21,9 @@ IMMUTABLE: dict[str, tuple[tuple[str, ...], ...]] = {
     "audit_writers": (("writer",),),
     "audit_checkpoints": (("id",), ("writer", "sequence")),
     "conflicts": (("id",),),
+    "cache_values": (("id",), ("namespace_id", "key")),
+    "cache_chunks": (("value_id", "seq"),),
+    "cache_conflicts": (("id",), ("namespace_id", "key", "offered")),
 }
 
 #: Never deleted, not even by collection.

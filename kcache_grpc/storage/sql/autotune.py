@@ -34,6 +34,9 @@ _LIST_SHAPES = (
     )
     .order_by(_T.shape, _T.nanoseconds, _T.id)
 )
+_LIST_SUBJECT = select(_T.shape, _T.device, _T.config, _T.nanoseconds, _T.samples, _T.created_at).where(
+    _T.namespace_id == bindparam("ns"), _T.kernel_digest == bindparam("subject")
+)
 _COUNT = select(func.count()).select_from(autotune_timings).where(_T.namespace_id == bindparam("ns"))
 _OLDEST = select(_T.id).where(_T.namespace_id == bindparam("ns")).order_by(_T.id).limit(bindparam("most"))
 _REMOVE_OLDEST = delete(autotune_timings).where(_T.id.in_(_OLDEST))
@@ -96,3 +99,15 @@ class SqlAutotune(SqlPart, AutotuneStore):
             )
             for row in self._db.fetch(_LIST_SHAPES, values)
         )
+
+    def list_subject(self, namespace: Namespace, subject: bytes) -> tuple[TimingRecord, ...]:
+        checks.digest("subject", subject)
+        records = (
+            TimingRecord(
+                Timing(subject, row.shape, row.config, row.device, row.nanoseconds, row.samples),
+                row.created_at,
+            )
+            for row in self._db.fetch(_LIST_SUBJECT, {"ns": namespace.id, "subject": subject})
+        )
+        # Sorted here: databases differ in the order of texts.
+        return tuple(sorted(records, key=lambda r: (r.timing.shape, r.timing.device, r.timing.config)))

@@ -141,11 +141,13 @@ class SqlBlobs(SqlGenerations, BlobStore):
             return content if exact else content[offset - start : end - start]
         return None
 
-    def verify_artifact(self, namespace: Namespace, digest: bytes) -> bool:
+    def verify_artifact(self, namespace: Namespace, digest: bytes, *, quarantine: bool = True) -> bool:
         while (whole := self._whole(namespace, digest)) is not None:
             fault = self._fault(whole, digest)
             if not fault:
                 return True
+            if not quarantine:
+                return False
             self._quarantine(namespace, whole.id, whole.generation, fault)
         return False
 

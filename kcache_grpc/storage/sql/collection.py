@@ -8,7 +8,15 @@ from typing import Any
 from sqlalchemy import BindParameter, Connection, bindparam, delete, or_, select
 
 from kcache_grpc.storage import checks
-from kcache_grpc.storage.lifecycle import BlobUse, Collected, Cursor, Step, What
+from kcache_grpc.storage.lifecycle import (
+    QUARANTINE_REST,
+    BlobUse,
+    Collected,
+    Cursor,
+    QuarantinedRow,
+    Step,
+    What,
+)
 from kcache_grpc.storage.records import AuditEvent, MappingRecord, Namespace, StoredKernel
 from kcache_grpc.storage.schema import (
     artifacts,
@@ -20,7 +28,7 @@ from kcache_grpc.storage.schema import (
     specs,
     usage,
 )
-from kcache_grpc.storage.sql import victims
+from kcache_grpc.storage.sql import quarantined, victims
 from kcache_grpc.storage.sql.database import Removal, Row
 from kcache_grpc.storage.sql.graphs import mapping_record
 from kcache_grpc.storage.sql.kernels import PAGE, stored_kernels
@@ -146,6 +154,7 @@ class SqlLifecycle(SqlLimits):
                 removing.unused_blobs([row.artifact_id for row in rows if row.unused])
             case What.QUARANTINED:
                 removing.quarantined([row.artifact_id for row in rows])
+                quarantined.forget_old(connection, namespace, self._clock.wall() - QUARANTINE_REST)
             case What.FAILURES | What.LEASES:
                 named = [values | {"of_epoch": row.epoch, "of_digest": row.kernel_digest} for row in rows]
                 removed = sum(connection.execute(_FORGET[step.what], each).rowcount for each in named)
@@ -212,14 +221,34 @@ class SqlLifecycle(SqlLimits):
                 for statement, digests in ((_KERNELS_BY_DIGEST, kernels), (_KERNELS_BY_ARTIFACT, artifacts))
                 for row in connection.execute(statement, {**here, "digests": list(digests)})
             }
-            removing.kernels(list(found.values()), keep_blobs=True)
             named = {**here, "digests": [digest for digest, _ in mappings]}
             rows = connection.execute(_MAPPINGS_BY_DIGEST, named).all()
-            removing.mappings([row for row in rows if (row.program_digest, row.numerics) in mappings])
+            mapped = [row for row in rows if (row.program_digest, row.numerics) in mappings]
+            now = self._clock.wall()
+            for subject, ids in (("kernel", list(found)), ("mapping", [row.id for row in mapped])):
+                quarantined.keep_rows(connection, namespace, subject, sorted(ids), event.detail, now)
+            removing.kernels(list(found.values()), keep_blobs=True)
+            removing.mappings(mapped)
             removing.settle()
             if removing.rows:
                 insert_events(connection, namespace, [event], self._writer, self._clock.wall())
             return removing.rows
+
+        return self._db.transact(work)
+
+    def list_quarantined(self, namespace: Namespace) -> tuple[QuarantinedRow, ...]:
+        return tuple(
+            QuarantinedRow(row.id, row.subject, row.digest, row.problem, row.created_at)
+            for row in self._db.fetch(quarantined.LIST, {"ns": namespace.id})
+        )
+
+    def restore_quarantined(self, namespace: Namespace, ids: Sequence[int]) -> tuple[QuarantinedRow, ...]:
+        checks.number("id", *ids)
+
+        def work(connection: Connection) -> tuple[QuarantinedRow, ...]:
+            now = self._clock.wall()
+            back = [quarantined.put_back(connection, namespace, number, now) for number in ids]
+            return tuple(row for row in back if row is not None)
 
         return self._db.transact(work)
 

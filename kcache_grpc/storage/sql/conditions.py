@@ -36,6 +36,24 @@ def _postgres_position(element: _Position, compiler: SQLCompiler, **options: Any
     return f"strpos({compiler.process(element.clauses, **options)})"
 
 
+class _Lower(FunctionElement[str]):
+    """A text with A to Z lowered, and no other letter."""
+
+    name = "kcache_lower"
+    inherit_cache = True
+    type = Text()
+
+
+@compiles(_Lower)
+def _sqlite_lower(element: _Lower, compiler: SQLCompiler, **options: Any) -> str:
+    return f"lower({compiler.process(element.clauses, **options)})"
+
+
+@compiles(_Lower, "postgresql")
+def _postgres_lower(element: _Lower, compiler: SQLCompiler, **options: Any) -> str:
+    return f'lower({compiler.process(element.clauses, **options)} COLLATE "C")'
+
+
 def passing(statement: Select[Any], condition: Filter, *, by_index: bool = True) -> Select[Any]:
     """``statement`` over ``audit_events``, with ``condition`` beside what it asks already.
 
@@ -67,12 +85,14 @@ def _comparison(test: Comparison, negated: bool, by_index: bool) -> ColumnElemen
     nullable = audit_events.c[test.field.column].nullable
     if not by_index and test.field.column in _INDEXED:
         column = func.coalesce(column, column)
+    if test.field.kind is Kind.WORD and test.value is not None:
+        column = _Lower(column)
     if test.value is None:
         return _is_set(column, test.field.kind, negated)
     if isinstance(test.value, Span):
         inside = column.between(test.value.first, test.value.last)
         return or_(column.is_(None), ~inside) if negated else inside
-    if test.operator == ":" and test.field.kind is Kind.TEXT:
+    if test.operator == ":" and test.field.kind in (Kind.TEXT, Kind.WORD):
         place = _Position(column, literal(test.value, Text))
         return place == 0 if negated else place > 0
     relation = "=" if test.operator == ":" else test.operator
@@ -95,7 +115,7 @@ def _kernel(test: Comparison, column: ColumnElement[Any]) -> ColumnElement[bool]
 def _is_set(column: ColumnElement[Any], kind: Kind, negated: bool) -> ColumnElement[bool]:
     if kind is Kind.DIGEST:
         return column.is_(None) if negated else column.is_not(None)
-    nothing = "" if kind is Kind.TEXT else 0
+    nothing = "" if kind in (Kind.TEXT, Kind.WORD) else 0
     if negated:
         return or_(column.is_(None), column == nothing)
     return column != nothing

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from sqlalchemy import BindParameter, Connection, bindparam, case, func, select
+from sqlalchemy import BindParameter, ColumnElement, Connection, bindparam, case, func, literal, select
 from sqlalchemy.dialects.postgresql import Insert
 
 from kcache_grpc.storage import checks
@@ -18,6 +19,7 @@ from kcache_grpc.storage.records import (
     UsageDelta,
     UsageRecord,
 )
+from kcache_grpc.storage.savings import CALLER, SavingRecord, caller_of
 from kcache_grpc.storage.schema import (
     artifacts,
     audit_events,
@@ -77,7 +79,40 @@ _USAGE = Probe(
     usage.c.digest,
 )
 
+
+def _next_subject(after: ColumnElement[str]) -> ColumnElement[str]:
+    """The subject that follows another one, in the order of the primary key; NULL after the last one."""
+    following = select(func.min(_OTHER.c.subject)).where(
+        _OTHER.c.namespace_id == _NS, _OTHER.c.subject > after
+    )
+    return following.scalar_subquery()
+
+
+_OTHER = usage.alias("other")
+#: Each subject by one search of the primary key, whatever the collation of the database: rows of kernels and
+#: mappings are skipped. (Recursive queries of this kind are known as loose index scans.)
+_FIRST = select(_next_subject(literal("")).label("subject")).cte("subjects", recursive=True)
+_SUBJECTS = _FIRST.union_all(select(_next_subject(_FIRST.c.subject)).where(_FIRST.c.subject.is_not(None)))
+
+
+def _of_caller(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """A column of the one row of a subject. The order makes Postgres take the key, not the table."""
+    row = select(column).where(usage.c.namespace_id == _NS, usage.c.subject == _SUBJECTS.c.subject)
+    return row.order_by(usage.c.digest).limit(1).correlate(_SUBJECTS).scalar_subquery()
+
+
+_SAVINGS = select(
+    _SUBJECTS.c.subject,
+    *(
+        _of_caller(column).label(column.name)
+        for column in (usage.c.hits, usage.c.saved_us, usage.c.last_used_at)
+    ),
+).where(_SUBJECTS.c.subject.startswith(CALLER, autoescape=True))
+
 _HERE = (kernels.c.namespace_id == _NS, kernels.c.epoch == bindparam("epoch"))
+#: The subject under which usage counts the kernels that were removed, as hits.
+REMOVED_KERNELS = "removed-kernel"
+
 _STATS = select(
     select(key_counters.c.last_key)
     .where(key_counters.c.namespace_id == _NS)
@@ -89,6 +124,15 @@ _STATS = select(
     .scalar_subquery()
     .label("mappings"),
     select(func.count()).select_from(kernels).where(*_HERE).scalar_subquery().label("kernels"),
+    select(func.count())
+    .select_from(kernels)
+    .where(kernels.c.namespace_id == _NS)
+    .scalar_subquery()
+    .label("all_kernels"),
+    select(func.coalesce(func.sum(usage.c.hits), 0))
+    .where(usage.c.namespace_id == _NS, usage.c.subject == REMOVED_KERNELS)
+    .scalar_subquery()
+    .label("removed_kernels"),
     select(func.coalesce(func.sum(kernels.c.compile_us), 0))
     .where(*_HERE)
     .scalar_subquery()
@@ -148,6 +192,15 @@ class SqlLedger(SqlPart, LedgerStore):
             for row in _USAGE.fetch(self._db, {"ns": namespace.id, "subject": subject}, digests)
         }
 
+    def list_savings(self, namespace: Namespace, limit: int) -> tuple[SavingRecord, ...]:
+        checks.number("limit", limit)
+        savings = [
+            SavingRecord(*caller_of(row.subject), row.hits, row.saved_us, row.last_used_at)
+            for row in self._db.fetch(_SAVINGS, {"ns": namespace.id})
+        ]
+        savings.sort(key=lambda each: (-each.saved_us, -each.hits, each.actor, each.job))
+        return tuple(savings[:limit])
+
     def append_audit(self, namespace: Namespace, batch: Sequence[AuditEvent]) -> None:
         checks.events(batch)
         if batch:
@@ -183,6 +236,7 @@ class SqlLedger(SqlPart, LedgerStore):
             artifact_bytes=int(size),
             hits=int(hits),
             saved_us=int(saved),
+            compiles=counts.all_kernels + int(counts.removed_kernels),
             compile_us=int(counts.compile_us),
             failures=counts.failures,
             audit_events=counts.audit_events,

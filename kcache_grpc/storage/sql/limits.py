@@ -14,6 +14,7 @@ from kcache_grpc.storage.lifecycle import EVICT, Disowned, LifecycleStore, Pin, 
 from kcache_grpc.storage.records import Namespace
 from kcache_grpc.storage.schema import (
     artifacts,
+    cache_values,
     disowned_toolchains,
     graph_mappings,
     kernels,
@@ -57,6 +58,9 @@ _COUNTS = {
     "specs": select(key_counters.c.last_key).where(key_counters.c.namespace_id == bindparam("ns")),
     "artifact_bytes": select(func.coalesce(func.sum(artifacts.c.size), 0)).where(
         artifacts.c.namespace_id == bindparam("ns")
+    ),
+    "cache_bytes": select(func.coalesce(func.sum(cache_values.c.size), 0)).where(
+        cache_values.c.namespace_id == bindparam("ns")
     ),
 }
 _PINS = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-import select
+import selectors
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -72,14 +72,17 @@ class Listener:
         os.close(self._wake_writer)
 
     def _follow(self, connection: psycopg.Connection[Any]) -> None:
-        while not self._closing.is_set():
-            ready, _, _ = select.select([connection, self._wake_reader], [], [], _SILENCE)
-            if not ready:
-                connection.execute(b"SELECT 1")  # raises when nobody is there any more
-            for heard in connection.notifies(timeout=0):
-                notice = parse(heard.payload)
-                if notice is not None:
-                    self._tell(notice)
+        # Not select.select: it takes no descriptor above 1023, which a busy server has.
+        with selectors.DefaultSelector() as selector:
+            selector.register(connection, selectors.EVENT_READ)
+            selector.register(self._wake_reader, selectors.EVENT_READ)
+            while not self._closing.is_set():
+                if not selector.select(_SILENCE):
+                    connection.execute(b"SELECT 1")  # raises when nobody is there any more
+                for notification in connection.notifies(timeout=0):
+                    notice = parse(notification.payload)
+                    if notice is not None:
+                        self._tell(notice)
 
 
 def parse(payload: str) -> Notice | None:

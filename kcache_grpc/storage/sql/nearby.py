@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import ColumnElement, bindparam, case, func, select
 
 from kcache_grpc.storage import checks
-from kcache_grpc.storage.nearby import WEIGHTS, NearbyStore, NearKernel, SpecSize
+from kcache_grpc.storage.nearby import WEIGHTS, CompileTime, NearbyStore, NearKernel, SpecSize
 from kcache_grpc.storage.records import (
     Ingredients,
     KernelRecord,
@@ -87,6 +87,25 @@ _INGREDIENTS_OF = (
     .order_by(kernel_ingredients.c.kernel_id, kernel_ingredients.c.position)
 )
 
+#: By an index that begins with namespace and key, up to the limit: the rest of a key's kernels is not read.
+_TIMES = (
+    select(kernels.c.target, kernels.c.options, kernels.c.toolchain, kernels.c.compile_us)
+    .where(kernels.c.namespace_id == bindparam("ns"), kernels.c.key == bindparam("key"))
+    .limit(bindparam("most"))
+)
+_TIMES_OF_TARGET = _TIMES.where(
+    kernels.c.epoch == bindparam("epoch"), kernels.c.target == bindparam("target")
+)
+#: What begins the line of an operation in the text of a spec.
+_OPERATION = "\n%"
+_OPERATIONS = select(
+    specs.c.key,
+    (
+        (func.length(specs.c.text) - func.length(func.replace(specs.c.text, _OPERATION, "")))
+        / len(_OPERATION)
+    ).label("operations"),
+).where(specs.c.namespace_id == bindparam("ns"), specs.c.key.in_(bindparam("keys", expanding=True)))
+
 
 class SqlNearby(SqlPart, NearbyStore):
     """``NearbyStore`` on SQL."""
@@ -141,6 +160,29 @@ class SqlNearby(SqlPart, NearbyStore):
             )
             for row in rows
         )
+
+    def list_compile_times(
+        self, namespace: Namespace, key: int, target: str | None, limit: int
+    ) -> tuple[CompileTime, ...]:
+        checks.number("key or limit", key, limit)
+        checks.text("target", target or "")
+        values: dict[str, object] = {"ns": namespace.id, "key": key, "most": limit}
+        statement = _TIMES
+        if target is not None:
+            statement = _TIMES_OF_TARGET
+            values |= {"epoch": namespace.epoch, "target": target}
+        return tuple(
+            CompileTime(row.target, row.options, row.toolchain, row.compile_us)
+            for row in self._db.fetch(statement, values)
+        )
+
+    def count_operations(self, namespace: Namespace, keys: Sequence[int]) -> Mapping[int, int]:
+        checks.number("key", *keys)
+        counts: dict[int, int] = {}
+        for batch in batches(keys):
+            for row in self._db.fetch(_OPERATIONS, {"ns": namespace.id, "keys": batch}):
+                counts[row.key] = int(row.operations)
+        return counts
 
     def _ingredients(self, ids: Sequence[int]) -> dict[int, Ingredients]:
         found: dict[int, Ingredients] = {}

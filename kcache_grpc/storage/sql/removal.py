@@ -26,7 +26,7 @@ from kcache_grpc.storage.schema import (
 from kcache_grpc.storage.sql.blobs import bury
 from kcache_grpc.storage.sql.database import Database, Removal, Row
 from kcache_grpc.storage.sql.generations import IN_QUARANTINE
-from kcache_grpc.storage.sql.ledger import ADD_USAGE, insert_events
+from kcache_grpc.storage.sql.ledger import ADD_USAGE, REMOVED_KERNELS, insert_events
 from kcache_grpc.storage.sql.limits import relieve
 from kcache_grpc.storage.sql.part import batches
 from kcache_grpc.storage.sql.victims import UNUSED
@@ -106,6 +106,7 @@ class Removing:
             self._collect(table, "kernel_id", ids)
         removed = self._collect("kernels", "id", ids)
         self._count("kernels", removed)
+        self._add_usage(REMOVED_KERNELS, removed, 0)
         if not keep_blobs:
             self._unused_blobs(linked)
         self._fold_usage("kernel", {row.kernel_digest for row in found})
@@ -192,9 +193,13 @@ class Removing:
             total = self._connection.execute(_TOTALS, gone).one()
             self._connection.execute(_FORGET_USAGE, gone)
             if total.hits or total.saved:
-                values = {"namespace_id": self._namespace.id, "subject": subject, "digest": GONE}
-                sums = {"hits": int(total.hits), "saved_us": int(total.saved), "last_used_at": 0}
-                ADD_USAGE.execute(self._connection, [values | sums])
+                self._add_usage(subject, int(total.hits), int(total.saved))
+
+    def _add_usage(self, subject: str, hits: int, saved_us: int) -> None:
+        """To the totals of what is gone."""
+        values = {"namespace_id": self._namespace.id, "subject": subject, "digest": GONE}
+        sums = {"hits": hits, "saved_us": saved_us, "last_used_at": 0}
+        ADD_USAGE.execute(self._connection, [values | sums])
 
     def _tell(self, what: str, digests: Sequence[bytes]) -> None:
         """Which they were, beside the counts that ``Database.collect`` writes down."""

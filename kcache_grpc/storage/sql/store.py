@@ -16,6 +16,7 @@ from kcache_grpc.storage.objects.client import ObjectStore
 from kcache_grpc.storage.schema import store_meta
 from kcache_grpc.storage.sql.audit import SqlAudit
 from kcache_grpc.storage.sql.autotune import SqlAutotune
+from kcache_grpc.storage.sql.blob_cache import SqlBlobCache
 from kcache_grpc.storage.sql.collection import SqlLifecycle
 from kcache_grpc.storage.sql.database import Database
 from kcache_grpc.storage.sql.graphs import SqlGraphs
@@ -41,6 +42,7 @@ class SqlStore(
     SqlLedger,
     SqlAudit,
     SqlAutotune,
+    SqlBlobCache,
     SqlNearby,
     SqlLifecycle,
     Store,

@@ -30,6 +30,7 @@ from kcache_grpc.storage.schema import (
     pins,
     programs,
     quarantine,
+    quarantined_blobs,
     specs,
     usage,
 )
@@ -210,6 +211,7 @@ UNUSED = (
     ~exists().where(kernel_artifacts.c.artifact_id == artifacts.c.id),
     ~exists().where(constants.c.artifact_id == artifacts.c.id),
     ~exists().where(programs.c.artifact_id == artifacts.c.id),
+    ~exists().where(quarantined_blobs.c.artifact_id == artifacts.c.id),
 )
 
 
