@@ -17,7 +17,9 @@ import sys
 import traceback
 from typing import Any
 
+from kcache_grpc.worker.containment import Confinement, confine, confine_fork
 from kcache_grpc.worker.frames import Frame, receive, send
+from kcache_grpc.worker.isolation import CANCEL, run_in_fork, settle
 from kcache_grpc.worker.stages import tell
 
 _PR_SET_PDEATHSIG = 1
@@ -33,13 +35,16 @@ def main(arguments: list[str]) -> int:
     stages: int = settings["stages"]
     os.set_inheritable(stages, False)
     jobs = importlib.import_module(settings["jobs"])
-    send(channel, Frame({"type": "hello", **jobs.hello()}))
+    hello = {"type": "hello", "forked": sorted(_forked(jobs)), **jobs.hello()}
+    confined = confine(settings["writable"], settings["readable"])
+    send(channel, Frame({**hello, "unconfined": confined.missing}))
     os.setpriority(
         os.PRIO_PROCESS, 0, 19
     )  # after the imports: a service that starts is waited for, a compile is not
     _warm(jobs)
+    settle()
     while (request := receive(channel)) is not None:
-        if not _serve(channel, stages, jobs, request):
+        if not _serve(channel, stages, jobs, request, confined):
             return 1
     return 0
 
@@ -51,8 +56,40 @@ def _warm(jobs: Any) -> None:
         traceback.print_exc()
 
 
-def _serve(channel: socket.socket, stages: int, jobs: Any, request: Frame) -> bool:
+def _forked(jobs: Any) -> frozenset[str]:
+    """Types of the jobs that read input of untrusted form."""
+    return getattr(jobs, "FORKED", frozenset())
+
+
+def _linking(jobs: Any) -> frozenset[str]:
+    """Types of the jobs that read such input and link what they make of it."""
+    return getattr(jobs, "LINKING", frozenset())
+
+
+def _serve(channel: socket.socket, stages: int, jobs: Any, request: Frame, confined: Confinement) -> bool:
     """Runs one job; false when this process should not take another."""
+    if request.type == CANCEL:  # of a job that has ended
+        return True
+    if request.type in _forked(jobs):
+
+        def read() -> Frame:
+            # A fork that links too needs the worker's own folder and linker, and has its confinement.
+            links = request.type in _linking(jobs)
+            confine_fork(-1 if links else confined.reading, request.header.get("seconds", 0))
+            return _reply(stages, jobs, request)
+
+        reply = run_in_fork(read, channel)
+        if reply is None:
+            return False
+        send(channel, Frame({**reply.header, "last": False}, reply.blobs))
+        return True
+    reply = _reply(stages, jobs, request)
+    send(channel, reply)
+    return not reply.header.get("last")
+
+
+def _reply(stages: int, jobs: Any, request: Frame) -> Frame:
+    """What comes of a job. ``last``: this process should not take another."""
     from kcache_grpc.worker.failure import encode_error, public_error
 
     stage = request.type
@@ -63,15 +100,11 @@ def _serve(channel: socket.socket, stages: int, jobs: Any, request: Frame) -> bo
         tell(stages, name)
 
     try:
-        reply = jobs.JOBS[request.type](request, on_stage)
+        return jobs.JOBS[request.type](request, on_stage)
     except Exception as error:  # noqa: BLE001 - every failure of a job is an answer
         if not _expected(error):
             traceback.print_exc()
-        last = isinstance(error, MemoryError)
-        send(channel, encode_error(public_error(error, stage), last))
-        return not last
-    send(channel, reply)
-    return True
+        return encode_error(public_error(error, stage), last=isinstance(error, MemoryError))
 
 
 def _expected(error: Exception) -> bool:

@@ -26,9 +26,35 @@ from kcache_grpc.worker.frames import Frame
 Json = Mapping[str, Any]
 
 
-def canonicalize_job(body: bytes, format: str, numerics: str, limits: Mapping[str, int]) -> Frame:
-    """Asks for the canonical form of a program. ``limits`` replace those of the frontend, by name."""
-    header = {"type": "canonicalize", "format": format, "numerics": numerics, "limits": dict(limits)}
+def canonicalize_job(
+    body: bytes, format: str, numerics: str, limits: Mapping[str, int], seconds: float
+) -> Frame:
+    """Asks for the canonical form of a program. ``limits`` replace those of the frontend, by name.
+
+    ``seconds`` of processor time are what it may take.
+    """
+    header = {
+        "type": "canonicalize",
+        "format": format,
+        "numerics": numerics,
+        "limits": dict(limits),
+        "seconds": seconds,
+    }
+    return Frame(header, (body,))
+
+
+def support_job(
+    body: bytes, format: str, target: str, numerics: str, limits: Mapping[str, int], seconds: float
+) -> Frame:
+    """Asks which operations of a program do not compile; as ``canonicalize_job``."""
+    header = {
+        "type": "support",
+        "format": format,
+        "target": target,
+        "numerics": numerics,
+        "limits": dict(limits),
+        "seconds": seconds,
+    }
     return Frame(header, (body,))
 
 
@@ -74,6 +100,7 @@ def encode_canonical(canonical: Canonical) -> Frame:
         "quantized_args": _quantized(canonical.quantized_args),
         "quantized_results": _quantized(canonical.quantized_results),
         "size_arguments": list(canonical.size_arguments),
+        "counted_results": [list(entry) for entry in canonical.counted_results],
     }
     return Frame(header, (canonical.spec_text.encode(), *(c.content for c in canonical.constants)))
 
@@ -100,6 +127,7 @@ def decode_canonical(frame: Frame) -> Canonical:
         quantized_args=_to_quantized(header["quantized_args"]),
         quantized_results=_to_quantized(header["quantized_results"]),
         size_arguments=tuple(header["size_arguments"]),
+        counted_results=tuple((result, axis, count) for result, axis, count in header["counted_results"]),
     )
 
 

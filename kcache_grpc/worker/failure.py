@@ -9,6 +9,7 @@ from typing import Any
 from kcache_compiler import errors as compiler
 from kcache_grpc.errors import (
     CompileFailed,
+    CompileTimeout,
     InvalidProgram,
     KcacheError,
     ResourceExhausted,
@@ -70,10 +71,21 @@ def crash(stage: str, returncode: int, tail: bytes) -> KcacheError:
         return Unavailable(
             f"the worker was ended from outside in stage {stage}: {how}", stage=stage, signal=how
         )
+    if how == "SIGXCPU":
+        return CompileTimeout(
+            f"stage {stage} passed its limit of processor time: the program expands while it is read, or "
+            "is not what its format says",
+            stage=stage,
+        )
     text = tail.decode(errors="replace").strip()
     return CompileFailed(
         f"the worker died in stage {stage}: {how}", stage=stage, signal=how, diagnostic=clip_end(text)
     )
+
+
+def is_crash(error: KcacheError) -> bool:
+    """Whether the worker died of its job, or of what jobs before it left behind."""
+    return isinstance(error, CompileFailed) and "signal" in error.metadata
 
 
 def signal_name(returncode: int) -> str:

@@ -44,6 +44,17 @@ def encode(frame: Frame) -> list[bytes]:
     return [lengths + header, *frame.blobs]
 
 
+def decode(content: bytes) -> Frame:
+    """The frame that ``content`` is, whole. Raises ``BrokenFrameError``."""
+    if len(content) < _LENGTHS.size:
+        raise BrokenFrameError("a frame is shorter than its lengths")
+    header_bytes, blob_bytes = _lengths(content[: _LENGTHS.size])
+    start = _LENGTHS.size + header_bytes
+    if len(content) != start + blob_bytes:
+        raise BrokenFrameError("a frame has other lengths than it announces")
+    return _frame(content[_LENGTHS.size : start], content[start:])
+
+
 def send(channel: socket.socket, frame: Frame) -> None:
     """Writes a frame; blocks until all of it is taken."""
     for part in encode(frame):

@@ -19,7 +19,7 @@ from kcache_compiler.frontends.graph.program import (
     ShapeValue,
 )
 from kcache_compiler.frontends.limits import Limits, check
-from kcache_compiler.frontends.scan import is_bytecode
+from kcache_compiler.frontends.prescan import is_bytecode
 from kcache_grpc._proto.kcache.v1 import common_pb2
 from kcache_grpc._proto.kcache.v1 import graph_pb2 as pb
 from kcache_grpc.model.wire import dtype_name

@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import kcache_compiler
-from kcache_compiler.canonical import CANONICALIZER_VERSION
 from kcache_compiler.difference import nearest_specs
+from kcache_compiler.spec import CANONICALIZER_VERSION
 from kcache_compiler.types import Canonical, CompileOptions
 from kcache_grpc.worker import codec
+from kcache_grpc.worker.budget import limited
 from kcache_grpc.worker.frames import Frame
 from kcache_grpc.worker.graph_program import decode_graph
 from kcache_grpc.worker.libraries import shared_libraries
@@ -51,11 +52,12 @@ def warm() -> None:
 def canonicalize(request: Frame, on_stage: OnStage) -> Frame:
     """A ``codec.canonicalize_job``."""
     header = request.header
+    on_stage = limited(on_stage, len(request.blobs[0]), header["seconds"])
     on_stage("canonicalize")
     limits = dataclasses.replace(kcache_compiler.Limits(), **header["limits"])
     body, format = request.blobs[0], header["format"]
     program = decode_graph(body, limits) if format == "graph" else body
-    canonical: Canonical = kcache_compiler.canonicalize(program, format, header["numerics"], limits)
+    canonical: Canonical = kcache_compiler.canonicalize(program, format, header["numerics"], limits, on_stage)
     return codec.encode_canonical(canonical)
 
 
@@ -73,8 +75,20 @@ def compare(request: Frame, on_stage: OnStage) -> Frame:
     return codec.encode_neighbours(nearest_specs(yours, candidates, request.header["most"]))
 
 
+def support(request: Frame, on_stage: OnStage) -> Frame:
+    """A ``codec.support_job``."""
+    from kcache_grpc.worker.support import support as check
+
+    return check(request, limited(on_stage, len(request.blobs[0]), request.header["seconds"]))
+
+
 JOBS: Mapping[str, Callable[[Frame, OnStage], Frame]] = {
     "canonicalize": canonicalize,
     "compile": compile_spec,
     "compare": compare,
+    "support": support,
 }
+#: These read what clients send, with parsers that do not survive all of it: each has a process of its own.
+FORKED = frozenset({"canonicalize", "support"})
+#: Of these, those that compile too.
+LINKING = frozenset({"support"})

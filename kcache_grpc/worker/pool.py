@@ -11,6 +11,8 @@ from typing import Any
 
 from kcache_grpc.errors import KcacheError, Unavailable
 from kcache_grpc.model.identity import Toolchain, Toolchains
+from kcache_grpc.worker.failure import is_crash
+from kcache_grpc.worker.fairness import FairQueue
 from kcache_grpc.worker.frames import Frame
 from kcache_grpc.worker.home import remove_left_homes
 from kcache_grpc.worker.process import OnStage, WorkerProcess, WorkerSettings
@@ -23,6 +25,13 @@ _JOBS_PER_WORKER = 500
 _RESTART_DELAYS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 #: Requests that may wait for a worker before new ones are refused.
 _MAX_WAITING = 10_000
+#: Seconds for which a program is read while other callers wait: then it is their turn, and it is read again
+#: from its beginning later, for twice as long.
+_FIRST_SLICE = 0.1
+#: Seconds between two looks whether others wait.
+_SLICE_LOOK = 0.02
+#: nice(2) of a process whose job gives way to all others.
+_LOWEST = 19
 
 
 #: Whether a job is still to be done, asked when there is a worker for it: told whether it waited for one.
@@ -34,16 +43,21 @@ class _Lane:
     """Workers for one kind of work and the requests that wait for them."""
 
     name: str
+    #: Workers that the lane may have, and those that it has or starts, without successors of old ones.
+    most: int
+    workers: int = 1
     idle: deque[WorkerProcess] = field(default_factory=deque[WorkerProcess])
-    waiting: deque[asyncio.Future[WorkerProcess]] = field(
-        default_factory=deque["asyncio.Future[WorkerProcess]"]
+    waiting: FairQueue[asyncio.Future[WorkerProcess]] = field(
+        default_factory=FairQueue["asyncio.Future[WorkerProcess]"]
     )
 
 
 class WorkerPool:
-    """``compilers`` workers that compile or parse, and ``parsers`` that only parse.
+    """Up to ``compilers`` workers that compile or parse, and ``parsers`` that only parse.
 
-    Parsing therefore never waits behind a long compile. One event loop; all methods are called from it.
+    Parsing therefore never waits behind a long compile. One worker of each kind runs from the start; another
+    is started when a job finds none idle. Callers, who are named by any text, take turns: who has many jobs
+    waits for itself. One event loop; all methods are called from it.
     """
 
     def __init__(
@@ -53,16 +67,19 @@ class WorkerPool:
         settings: WorkerSettings | None = None,
         jobs_per_worker: int = _JOBS_PER_WORKER,
     ) -> None:
-        self._sizes = {"compile": compilers, "parse": parsers}
         self._settings = settings or WorkerSettings()
         self._jobs_per_worker = jobs_per_worker
-        self._lanes = {name: _Lane(name) for name in self._sizes}
+        self._lanes = {"compile": _Lane("compile", compilers), "parse": _Lane("parse", parsers)}
         self._workers: dict[WorkerProcess, _Lane] = {}
         #: Those whose successor starts, and those whose successor is there.
         self._succeeded: set[WorkerProcess] = set()
         self._retiring: set[WorkerProcess] = set()
         self._starting: set[asyncio.Task[None]] = set()
         self._ending: set[asyncio.Task[None]] = set()
+        #: Jobs that run in processes of their own and give way to all others.
+        self._apart: set[asyncio.Task[Frame]] = set()
+        #: One at a time: crashes are rare, or an attack.
+        self._alone = asyncio.Semaphore(1)
         self._closed = False
         self.toolchains = Toolchains(Toolchain(), Toolchain())
         self.canonicalizer = 0
@@ -70,39 +87,98 @@ class WorkerPool:
         self.restarts = 0
 
     async def start(self) -> None:
-        """Starts all workers and waits until one of each lane is warm. Raises ``Unavailable``."""
+        """Starts a worker of each lane and waits until they are warm. Raises ``Unavailable``."""
         firsts = [self._add(lane) for lane in self._lanes.values()]
         results = await asyncio.gather(*firsts, return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 await self.close()
                 raise result
-        for lane in self._lanes.values():
-            for _ in range(self._sizes[lane.name] - 1):
-                self._spawn_later(lane)
         await asyncio.to_thread(remove_left_homes)
 
-    async def canonicalize(self, job: Frame, timeout: float) -> Frame:
+    async def canonicalize(self, job: Frame, timeout: float, caller: str = "") -> Frame:
         """Runs a parsing job on a reserved worker, or on a compiler that is idle."""
-        reply = await self.canonicalize_if(job, timeout, None)
+        reply = await self.canonicalize_if(job, timeout, None, caller)
         assert reply is not None
         return reply
 
-    async def canonicalize_if(self, job: Frame, timeout: float, needed: Needed | None) -> Frame | None:
+    async def canonicalize_if(
+        self, job: Frame, timeout: float, needed: Needed | None, caller: str = ""
+    ) -> Frame | None:
         """As ``canonicalize``; ``None`` where the job is not ``needed`` any more."""
         parse, compile = self._lanes["parse"], self._lanes["compile"]
-        lane = compile if not parse.idle and compile.idle else parse
-        return await self._run(lane, job, timeout, None, needed)
+        seconds = _FIRST_SLICE
+        while True:
+            lane = compile if not parse.idle and compile.idle else parse
+            try:
+                return await self._run(lane, job, timeout, None, needed, caller, seconds)
+            except _TurnOverError:
+                seconds *= 2
 
-    async def compile(self, job: Frame, timeout: float, on_stage: OnStage) -> Frame:
-        """Runs a compiling job; ``on_stage`` is called in the event loop."""
-        reply = await self._run(self._lanes["compile"], job, timeout, on_stage)
+    async def compile(
+        self,
+        job: Frame,
+        timeout: float,
+        on_stage: OnStage,
+        caller: str = "",
+        began: Callable[[], None] | None = None,
+    ) -> Frame:
+        """Runs a compiling job; ``on_stage`` is called in the loop, ``began`` when a worker is there."""
+
+        async def needed(waited: bool) -> bool:
+            if began is not None:
+                began()
+            return True
+
+        reply = await self._run(self._lanes["compile"], job, timeout, on_stage, needed, caller)
         assert reply is not None
         return reply
+
+    @property
+    def idle(self) -> bool:
+        """Whether no job runs or waits, but for those of ``compile_apart``."""
+        waiting = any(lane.waiting for lane in self._lanes.values())
+        free = sum(len(lane.idle) for lane in self._lanes.values())
+        return not (waiting or self._alone.locked()) and free == len(self._workers)
+
+    async def compile_apart(self, job: Frame, timeout: float) -> Frame | None:
+        """Runs a compiling job in a fresh process of the lowest priority; takes no worker of the pool.
+
+        ``None`` where another job runs, waits or comes: then the process is ended. Raises as ``compile``.
+        """
+        if self._closed:
+            raise _closing()
+        if not self.idle:
+            return None
+        running = asyncio.get_running_loop().create_task(self._run_apart(job, timeout))
+        self._apart.add(running)
+        try:
+            await asyncio.wait({running})
+        finally:
+            self._apart.discard(running)
+            await _end(running)
+            if not running.cancelled():
+                running.exception()  # is raised below, unless this job is cancelled
+        return None if running.cancelled() else running.result()
+
+    def end_apart(self) -> None:
+        """Ends what runs in ``compile_apart``."""
+        for running in self._apart:
+            running.cancel()
+
+    async def _run_apart(self, job: Frame, timeout: float) -> Frame:
+        worker = await WorkerProcess.start(self._settings, niceness=_LOWEST)
+        try:
+            self._check_hello(worker)
+            return await worker.run(job, timeout)
+        finally:
+            await worker.close()
 
     async def close(self) -> None:
         """Kills all workers; jobs that run fail with ``Unavailable`` or are cancelled by their callers."""
         self._closed = True
+        self.end_apart()
+        await asyncio.gather(*self._apart, return_exceptions=True)
         for task in self._starting:
             task.cancel()
         for lane in self._lanes.values():
@@ -135,18 +211,31 @@ class WorkerPool:
         timeout: float,
         on_stage: OnStage | None,
         needed: Needed | None = None,
+        caller: str = "",
+        seconds: float | None = None,
     ) -> Frame | None:
-        """Runs a job; again on another worker when somebody ends the one that has it."""
+        """Runs a job; again on another worker when somebody ends the one that has it.
+
+        A job that crashes a worker in which others ran before runs again in a fresh one: the fault may be
+        theirs. ``seconds``: of a turn, after which it gives its worker to callers that wait, if any do, and
+        ``_TurnOverError`` is raised.
+        """
         for last in (False, True):
             waits = not lane.idle
-            worker = await self._acquire(lane)
+            worker = await self._acquire(lane, caller)
+            shared = worker.shared_by > 0
             try:
                 if needed is not None and not await needed(waits):
                     return None
-                return await worker.run(job, timeout, on_stage)
+                if seconds is None or not worker.forks(job):
+                    return await worker.run(job, timeout, on_stage)
+                return await self._run_turn(worker, job, timeout, caller, seconds)
             except KcacheError as error:
                 if self._closed:
                     raise _closing() from None
+                if shared and is_crash(error):
+                    logger.warning("a job runs again in a worker of its own: %s", error.message)
+                    return await self._run_alone(job, timeout, on_stage)
                 if last or not isinstance(error, Unavailable):
                     raise
                 logger.warning("a job is given to another worker: %s", error.message)
@@ -154,9 +243,43 @@ class WorkerPool:
                 self._release(worker)
         raise AssertionError("unreachable")
 
-    async def _acquire(self, lane: _Lane) -> WorkerProcess:
+    async def _run_turn(
+        self, worker: WorkerProcess, job: Frame, timeout: float, caller: str, seconds: float
+    ) -> Frame:
+        """Runs a job for its turn, and for as long as no other caller waits."""
+        running = asyncio.get_running_loop().create_task(worker.run(job, timeout))
+        try:
+            await asyncio.wait({running}, timeout=seconds)
+            while not running.done() and not self._others_wait(worker, caller):
+                await asyncio.wait({running}, timeout=_SLICE_LOOK)
+        finally:
+            await _end(running)
+            if not running.cancelled():
+                running.exception()  # is raised below, unless this job is cancelled
+        if running.cancelled():
+            raise _TurnOverError
+        return running.result()
+
+    def _others_wait(self, worker: WorkerProcess, caller: str) -> bool:
+        """Whether somebody else waits for what ``worker`` may do."""
+        lane = self._workers.get(worker)
+        lanes = {lane.name: lane, "parse": self._lanes["parse"]} if lane is not None else {}
+        return any(each.waiting.holds_others(caller) for each in lanes.values())
+
+    async def _run_alone(self, job: Frame, timeout: float, on_stage: OnStage | None) -> Frame:
+        """Runs a job in a worker that ran none before and runs none after."""
+        async with self._alone:
+            worker = await WorkerProcess.start(self._settings)
+            try:
+                self._check_hello(worker)
+                return await worker.run(job, timeout, on_stage)
+            finally:
+                await worker.close()
+
+    async def _acquire(self, lane: _Lane, caller: str) -> WorkerProcess:
         if self._closed:
             raise _closing()
+        self.end_apart()
         while lane.idle:
             worker = lane.idle.popleft()
             if worker.alive:
@@ -164,11 +287,15 @@ class WorkerPool:
             self._replace(worker)
         if len(lane.waiting) >= _MAX_WAITING:
             raise Unavailable(f"{_MAX_WAITING} requests wait for a worker already", limit="max_waiting")
+        if lane.workers < lane.most:
+            lane.workers += 1
+            self._spawn_later(lane)
         waiter: asyncio.Future[WorkerProcess] = asyncio.get_running_loop().create_future()
-        lane.waiting.append(waiter)
+        lane.waiting.append(caller, waiter)
         try:
             return await waiter
         except asyncio.CancelledError:
+            lane.waiting.remove(caller, waiter)
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
                 self._release(waiter.result())
             raise
@@ -246,8 +373,31 @@ class WorkerPool:
         if not self.toolchains.cpu.ingredients:
             self.toolchains, self.canonicalizer = worker.toolchains, worker.canonicalizer
             self.limits = worker.limits
+            if worker.unconfined:
+                logger.warning(
+                    "workers run without %s, which this kernel lacks: they can do more than compute",
+                    ", ".join(worker.unconfined),
+                )
         if (worker.toolchains, worker.canonicalizer) != (self.toolchains, self.canonicalizer):
             raise Unavailable("the compiler on disk changed under a running service; restart the service")
+
+
+async def _end(running: asyncio.Task[Frame]) -> None:
+    """Cancels a job and waits for its end, however often the caller is cancelled meanwhile."""
+    cancelled: asyncio.CancelledError | None = None
+    if not running.done():
+        running.cancel()
+    while not running.done():
+        try:
+            await asyncio.wait({running})
+        except asyncio.CancelledError as error:  # noqa: PERF203 - it waits
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+
+
+class _TurnOverError(Exception):
+    """A job gave its worker to another caller."""
 
 
 def _go(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:

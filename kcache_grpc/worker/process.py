@@ -21,6 +21,7 @@ from kcache_grpc.model.identity import Toolchain, Toolchains
 from kcache_grpc.worker import failure
 from kcache_grpc.worker.frames import BrokenFrameError, Frame, encode, receive_async
 from kcache_grpc.worker.home import Home
+from kcache_grpc.worker.isolation import CANCEL
 from kcache_grpc.worker.libraries import VARIABLE
 from kcache_grpc.worker.stages import StageLog
 
@@ -28,6 +29,8 @@ from kcache_grpc.worker.stages import StageLog
 _TAIL_BYTES = 16_384
 #: Seconds between two looks for stages that began.
 _LOOK = 0.05
+#: Seconds that a worker has to end a job that runs in a fork.
+_END_SECONDS = 5.0
 _PACKAGES = ("kcache_grpc", "kcache_compiler", "torch_mlir", "llvmlite")
 
 OnStage = Callable[[str], None]
@@ -40,6 +43,7 @@ class WorkerSettings:
     ``memory_bytes`` bounds a worker's address space (0: unbounded); libraries take about 1 GiB of it.
     ``jobs`` is the module whose jobs the worker runs, ``extra_path`` where else it is searched for.
     ``libraries`` is a private folder in which all workers keep what several kernels are linked with.
+    ``writable`` are folders that they may write to besides that and their own.
     """
 
     memory_bytes: int = 8 << 30
@@ -47,6 +51,7 @@ class WorkerSettings:
     jobs: str = "kcache_grpc.worker.jobs"
     extra_path: tuple[str, ...] = ()
     libraries: Path | None = None
+    writable: tuple[str, ...] = ()
 
 
 class WorkerProcess:
@@ -63,16 +68,28 @@ class WorkerProcess:
         self._tail = bytearray()
         self._stage = "start"
         self._timed_out = False
+        self._last_alarm: asyncio.TimerHandle | None = None
         self._spent = False
+        self._forked: frozenset[str] = frozenset()
+        #: Jobs that ran in the process itself, which a later one shares with them.
+        self.shared_by = 0
         self.jobs_done = 0
         self.toolchains = Toolchains(Toolchain(), Toolchain())
         self.canonicalizer = 0
         self.limits: dict[str, int] = {}
+        #: What the kernel does not provide to confine it.
+        self.unconfined: tuple[str, ...] = ()
 
     @classmethod
-    async def start(cls, settings: WorkerSettings) -> WorkerProcess:
-        """Starts a worker and waits until it is warm. Raises ``Unavailable`` with what it printed."""
+    async def start(cls, settings: WorkerSettings, niceness: int = 0) -> WorkerProcess:
+        """Starts a worker and waits until it is warm. Raises ``Unavailable`` with what it printed.
+
+        ``niceness``: of nice(2), from 0, the usual priority, to 19, the lowest.
+        """
         worker = cls(settings)
+        if niceness:  # before it has threads and children, which inherit it
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, worker.pid, niceness)
         try:
             await worker._connect(settings.start_timeout)
         except BaseException:
@@ -90,33 +107,54 @@ class WorkerProcess:
         """False once it died, was killed, or said that it takes no more jobs."""
         return not self._spent and self._process.poll() is None
 
+    def forks(self, job: Frame) -> bool:
+        """Whether ``job`` has a process of its own, which can be ended without the worker."""
+        return job.type in self._forked
+
     async def run(self, job: Frame, timeout: float, on_stage: OnStage | None = None) -> Frame:
-        """Runs one job. Raises what the job raised; ``CompileTimeout`` after ``timeout`` seconds, when the
-        process is killed; ``CompileFailed`` or ``ResourceExhausted`` when it died. ``on_stage`` is told of
-        every stage in order, of all before the job ends.
+        """Runs one job. Raises what the job raised; ``CompileTimeout`` after ``timeout`` seconds, when
+        it is killed; ``CompileFailed`` or ``ResourceExhausted`` when it died. ``on_stage`` is told of every
+        stage in order, of all before the job ends. A job that is cancelled is killed; the worker goes on
+        if the job has a process of its own.
         """
+        forks = self.forks(job)
         self._stage = job.type
+        self._timed_out = False
         self._stages.clear()
         self._drain_output()
         self._tail.clear()
-        alarm = asyncio.get_running_loop().call_later(timeout, self._expire)
-        looks = asyncio.get_running_loop().create_task(self._look(on_stage))
+        loop = asyncio.get_running_loop()
+        alarm = loop.call_later(timeout, self._expire_job if forks else self._expire)
+        looks = loop.create_task(self._look(on_stage))
+        sent = False
         try:
             for part in encode(job):
                 self._writer.write(part)
             await self._writer.drain()
+            sent = True
             reply = await receive_async(self._reader)
         except (BrokenFrameError, ConnectionError):
             raise await self._death(timeout, on_stage) from None
         except asyncio.CancelledError:
-            self.kill()
+            ended = False
+            try:
+                ended = forks and sent and await asyncio.shield(loop.create_task(self._end_job()))
+            finally:  # also when it is cancelled again meanwhile
+                if not ended:
+                    self.kill()
             raise
         finally:
             alarm.cancel()
             looks.cancel()
+            if self._last_alarm is not None:
+                self._last_alarm.cancel()
             self.jobs_done += 1
+            self.shared_by += not forks
         self._tell(on_stage)
         self._spent = bool(reply.header.get("last"))
+        if reply.type == "died":
+            self._drain_output()
+            raise self._died(int(reply.header["returncode"]), timeout)
         if reply.type == "error":
             raise failure.decode_error(reply.header)
         return reply
@@ -168,6 +206,8 @@ class WorkerProcess:
             )
         )
         self.canonicalizer = int(hello.header["canonicalizer"])
+        self.unconfined = tuple(hello.header.get("unconfined", ()))
+        self._forked = frozenset(hello.header.get("forked", ()))
         self.limits = dict(hello.header["limits"])
 
     async def _look(self, on_stage: OnStage | None) -> None:
@@ -185,6 +225,10 @@ class WorkerProcess:
     async def _death(self, timeout: float, on_stage: OnStage | None) -> KcacheError:
         code = await self._reap()
         self._tell(on_stage)
+        return self._died(code, timeout)
+
+    def _died(self, code: int, timeout: float) -> KcacheError:
+        """The error for a job whose process ended with ``code``."""
         if self._timed_out:
             return CompileTimeout(
                 f"stage {self._stage} passed the time limit of {timeout:g} s", stage=self._stage
@@ -200,6 +244,25 @@ class WorkerProcess:
         code = await loop.run_in_executor(None, self._process.wait)
         self._drain_output()
         return code
+
+    async def _end_job(self) -> bool:
+        """Ends the job that runs in a fork, and waits for that; false when the worker does not answer."""
+        try:
+            self._cancel_job()
+            await asyncio.wait_for(receive_async(self._reader), _END_SECONDS)
+        except (asyncio.TimeoutError, BrokenFrameError, ConnectionError):
+            return False
+        return True
+
+    def _cancel_job(self) -> None:
+        for part in encode(Frame({"type": CANCEL})):
+            self._writer.write(part)
+
+    def _expire_job(self) -> None:
+        """The job's time is over; that of the worker, if it does not end the job."""
+        self._timed_out = True
+        self._cancel_job()
+        self._last_alarm = asyncio.get_running_loop().call_later(_END_SECONDS, self._expire)
 
     def _expire(self) -> None:
         self._timed_out = True
@@ -222,12 +285,18 @@ def _spawn(
     settings: WorkerSettings, channel: socket.socket, stages: StageLog, home: str
 ) -> subprocess.Popen[bytes]:
     """Starts the child. The thread that calls this must outlive it: PR_SET_PDEATHSIG is per thread."""
+    libraries = settings.libraries
+    if libraries is not None:  # what is not there cannot be allowed to a worker
+        with contextlib.suppress(OSError):
+            libraries.mkdir(mode=0o700, parents=True, exist_ok=True)
     arguments = {
         "channel": channel.fileno(),
         "stages": stages.descriptor,
         "parent": os.getpid(),
         "memory_bytes": settings.memory_bytes,
         "jobs": settings.jobs,
+        "writable": [home, *([str(libraries.absolute())] if libraries else []), *settings.writable],
+        "readable": settings.extra_path,
     }
     flags = ["-s"] + (["-P"] if sys.version_info >= (3, 11) else [])
     process = subprocess.Popen(
@@ -255,6 +324,7 @@ def _environment(settings: WorkerSettings, home: str) -> dict[str, str]:
         "LANG": "C.UTF-8",
         "PYTHONPATH": os.pathsep.join((*_import_roots(), *settings.extra_path)),
         "PYTHONUNBUFFERED": "1",
+        "OPENBLAS_NUM_THREADS": "1",  # rules for a worker hold for its one thread
         "MALLOC_ARENA_MAX": "2",  # arenas count against the address space limit
         **({VARIABLE: str(settings.libraries.absolute())} if settings.libraries else {}),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import kcache_compiler
 from kcache_compiler.support import check
@@ -22,7 +23,7 @@ def warm() -> None:
 def support(request: Frame, on_stage: OnStage) -> Frame:
     """A program's format, target, numerics and bytes; replies with what ``kcache support`` prints."""
     header, body = request.header, request.blobs[0]
-    limits = kcache_compiler.Limits()
+    limits = replace(kcache_compiler.Limits(), **header.get("limits", {}))
     program = decode_graph(body, limits) if header["format"] == "graph" else body
     options = CompileOptions(numerics=header["numerics"], opt_level=1)
     report = check(program, header["format"], header["target"], options, limits, on_stage)
