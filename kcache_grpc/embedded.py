@@ -8,6 +8,11 @@ whose other end they hold.
 A process, and not a thread: gRPC's server does not survive ``os.fork`` (a child that calls gRPC crashes), and
 the user's interpreter lock stays his.
 
+What lies in the cache directory is a cache. A store or key that is damaged is set aside: its folder is
+renamed to ``embedded.damaged-TIME`` and a new one begins, with one warning that names the path. A store of a
+newer version of kcache stays as it is, and this version uses a folder of its own beside it. Where the folder
+cannot be used (full disk, read-only, no permission) the store is a temporary one.
+
 ``python -m kcache_grpc.embedded STATE_DIR PRIVATE_DIR`` is that process. Only it imports the server: this
 module is the bridge between two layers.
 """
@@ -16,6 +21,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -26,6 +32,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata
@@ -33,7 +42,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from kcache_grpc.errors import Unavailable
+from kcache_grpc.errors import Conflict, IntegrityError, KcacheError, PermissionDenied, Unavailable
 from kcache_grpc.model.signing import Signer
 from kcache_grpc.model.signing import server_id as id_of_key
 
@@ -58,6 +67,18 @@ _END_SECONDS = 2.0
 _GRACE_SECONDS = 5.0
 _LOG_BYTES = 1 << 20
 _LONGEST_TEMPORARY = 80
+#: Folder of the embedded service in the cache directory, and what begins the names of those set aside.
+_FOLDER = "embedded"
+_ASIDE = f"{_FOLDER}.damaged-"
+#: Held, shared, by services that use a folder.
+_IN_USE = "in-use"
+#: A store that is damaged is set aside, the next one is of a newer version, the next folder cannot be used.
+_MOST_STARTS = 4
+
+#: Why a service did not start, and what to do about it; else the service cannot start at all.
+_DAMAGED, _NEWER, _UNUSABLE = "damaged", "newer", "unusable"
+
+Warn = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -74,11 +95,12 @@ def missing() -> str:
     return f"{', '.join(absent)} not installed; run: {_INSTALL}" if absent else ""
 
 
-def start(cache_dir: Path | None) -> EmbeddedService:
+def start(cache_dir: Path | None, warn: Warn) -> EmbeddedService:
     """The service for ``cache_dir``, started at the first call, and again if it was killed.
 
-    ``None``: with a database that goes when the process ends. Raises ``Unavailable`` when the server extra is
-    not installed (with the command that does it) or the service does not start.
+    ``None``: with a database that goes when the process ends. ``warn`` is told of a store that was set aside
+    and of a folder that cannot be used. Raises ``Unavailable`` when the server extra is not installed (with
+    the command that does it) or the service does not start.
     """
     absent = missing()
     if absent:
@@ -86,16 +108,68 @@ def start(cache_dir: Path | None) -> EmbeddedService:
     with _running.lock:
         process = _running.processes.get(cache_dir)
         if process is None or process.ended:
-            process = _running.processes[cache_dir] = _Process(cache_dir)
+            process = _running.processes[cache_dir] = _Process(cache_dir, warn)
         return process.service
+
+
+def replace_damaged(cache_dir: Path | None, damaged: str, warn: Warn) -> None:
+    """Ends the service for ``cache_dir`` that found its store damaged and sets its folder aside, unless that
+    was done since. ``damaged`` is the identity of that service. The next ``start`` begins a new store.
+    """
+    with _running.lock:
+        process = _running.processes.get(cache_dir)
+        if process is not None and process.service.server_id == damaged:
+            del _running.processes[cache_dir]
+            process.replace(warn)
 
 
 def server_id(cache_dir: Path | None) -> str | None:
     """The identity of the service of ``cache_dir``; ``None`` before its first start."""
     if cache_dir is None:
         return None
-    path = _key_file(_state_dir(cache_dir))
-    return id_of_key(Signer.from_file(path).public_key) if path.exists() else None
+    process = _running.processes.get(cache_dir)
+    if process is not None:
+        return process.service.server_id
+    path = _key_file(state_dir(cache_dir))
+    try:
+        return id_of_key(Signer.from_file(path).public_key) if path.exists() else None
+    except (KcacheError, OSError):
+        return None  # the service, when it starts, sets the folder aside
+
+
+def state_dir(cache_dir: Path) -> Path:
+    """Folder of database, key and log of the service for ``cache_dir``."""
+    return cache_dir / _FOLDER
+
+
+def store_file(state_dir: Path) -> Path:
+    """The database in such a folder."""
+    return state_dir / "kcache.sqlite"
+
+
+def folders(cache_dir: Path) -> list[Path]:
+    """The folders of embedded services: this version's, and those of older versions beside a newer one."""
+    return sorted(
+        path for path in cache_dir.glob(f"{_FOLDER}*") if path.is_dir() and not path.name.startswith(_ASIDE)
+    )
+
+
+def set_aside_folders(cache_dir: Path) -> list[Path]:
+    """What was damaged and set aside, the oldest first."""
+    return sorted(cache_dir.glob(f"{_ASIDE}*"))
+
+
+def remove(folder: Path) -> None:
+    """Removes a folder of an embedded service. Raises ``Conflict`` while a service uses it, ``OSError``."""
+    with contextlib.suppress(FileNotFoundError), (folder / _IN_USE).open("ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise Conflict(
+                f"an embedded service uses {folder}: end the programs that use kcache, then try again",
+                path=str(folder),
+            ) from error
+        shutil.rmtree(folder)
 
 
 @lru_cache(maxsize=1)
@@ -119,10 +193,6 @@ def _installed_version(name: str) -> str:
         return ""
 
 
-def _state_dir(cache_dir: Path) -> Path:
-    return cache_dir / "embedded"
-
-
 def _key_file(state_dir: Path) -> Path:
     return state_dir / "signing.key"
 
@@ -130,18 +200,18 @@ def _key_file(state_dir: Path) -> Path:
 class _Process:
     """One service process, held by a pipe."""
 
-    def __init__(self, cache_dir: Path | None) -> None:
+    def __init__(self, cache_dir: Path | None, warn: Warn) -> None:
         # Short: the path of a socket has 107 bytes at most.
         temporary = tempfile.gettempdir()
         folder = temporary if len(os.fsencode(temporary)) <= _LONGEST_TEMPORARY else "/tmp"  # noqa: S108
         self.private = Path(tempfile.mkdtemp(prefix="kcache-", dir=folder))
-        self._state_dir = _state_dir(cache_dir or self.private)
+        self._cache_dir = cache_dir or self.private
+        self._state_dir = state_dir(self._cache_dir)
+        self._inode = 0
         self._socket = self.private / "s"
         self._owner = os.getpid()
         try:
-            self._state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._process = self._spawn()
-            self._await_listening()
+            self._process = self._begin(warn)
             key = Signer.from_file(_key_file(self._state_dir))
         except BaseException:
             shutil.rmtree(self.private, ignore_errors=True)
@@ -173,6 +243,69 @@ class _Process:
             # It has work or children left, and ends by itself: nothing to warn of.
             self._process.returncode = 0
 
+    def replace(self, warn: Warn) -> None:
+        """Ends the service, and sets its folder aside."""
+        if os.getpid() == self._owner:
+            self._process.kill()
+            self._process.communicate()
+            shutil.rmtree(self.private, ignore_errors=True)
+        self._set_aside("it was found damaged while it was used", warn)
+
+    def _begin(self, warn: Warn) -> subprocess.Popen[bytes]:
+        """The service's process, which listens. Raises ``Unavailable``."""
+        reason = ""
+        for _ in range(_MOST_STARTS):
+            try:
+                self._state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._inode = self._state_dir.stat().st_ino
+                process = self._spawn()
+            except OSError as error:
+                event: dict[str, Any] = {"kind": _UNUSABLE, "message": str(error)}
+            else:
+                event = self._first_event(process)
+                if event.get("event") == "listening":
+                    return process
+            reason = event.get("message") or f"see {self._state_dir / 'service.log'}"
+            kind = event.get("kind")
+            if kind == _DAMAGED:
+                self._set_aside(reason, warn)
+            elif kind == _NEWER:
+                self._state_dir = self._cache_dir / f"{_FOLDER}-{event['expected']}"
+            elif kind == _UNUSABLE and self._cache_dir != self.private:
+                warn(
+                    f"the embedded service cannot use {self._state_dir} ({reason}); what it compiles is kept "
+                    "until this process ends. Free space, repair the permissions, or run: kcache cache clear"
+                )
+                self._cache_dir = self.private
+                self._state_dir = state_dir(self.private)
+            else:
+                break
+        raise Unavailable(
+            f"the embedded service did not start in {self._state_dir}: {reason}", path=str(self._state_dir)
+        )
+
+    def _set_aside(self, reason: str, warn: Warn) -> None:
+        """Renames the folder, unless another process has done so since this one's service began in it."""
+        moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        try:
+            with _renaming(self._cache_dir):
+                if self._state_dir.stat().st_ino != self._inode:
+                    return
+                aside = self._cache_dir / f"{_ASIDE}{moment}-{os.urandom(2).hex()}"
+                self._state_dir.rename(aside)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise Unavailable(
+                f"the store of the embedded service in {self._state_dir} is damaged ({reason}) and cannot be "
+                f"set aside: {error}; remove that folder",
+                path=str(self._state_dir),
+            ) from error
+        warn(
+            f"the store of the embedded service was damaged ({reason}); it is set aside in {aside} and a new "
+            "one begins, with new keys. kcache cache clear removes it"
+        )
+
     def _spawn(self) -> subprocess.Popen[bytes]:
         log = self._state_dir / "service.log"
         with contextlib.suppress(OSError):
@@ -192,20 +325,28 @@ class _Process:
                 start_new_session=True,
             )
 
-    def _await_listening(self) -> None:
-        stdout = self._process.stdout
+    @staticmethod
+    def _first_event(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+        """What the service says first; it is ended unless it listens."""
+        stdout = process.stdout
         assert stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(stdout, selectors.EVENT_READ)
             ready = selector.select(_START_SECONDS)
         line = stdout.readline() if ready else b""
         event: dict[str, Any] = json.loads(line or b"{}")
-        if event.get("event") == "listening":
-            return
-        self._process.kill()
-        self._process.communicate()
-        reason = event.get("message") or f"see {self._state_dir / 'service.log'}"
-        raise Unavailable(f"the embedded service did not start: {reason}")
+        if event.get("event") != "listening":
+            process.kill()
+            process.communicate()
+        return event
+
+
+@contextmanager
+def _renaming(cache_dir: Path) -> Generator[None]:
+    """One process at a time renames folders of the embedded service."""
+    with (cache_dir / f".{_FOLDER}.lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 class _Running:
@@ -229,29 +370,44 @@ def _main(state_dir: Path, private: Path) -> int:
     import logging
 
     from kcache_grpc.server import ServerConfig, serve
+    from kcache_grpc.worker import machine
 
     logging.getLogger("kcache.request").setLevel(logging.WARNING)
     threading.Thread(target=_end_with_users, daemon=True).start()
     try:
+        in_use = (state_dir / _IN_USE).open("ab")
+        fcntl.flock(in_use, fcntl.LOCK_SH)
         serve(
             ServerConfig(
-                db=f"sqlite:///{state_dir / 'kcache.sqlite'}",
+                db=f"sqlite:///{store_file(state_dir)}",
                 state_dir=state_dir,
                 key_file=_key_file(state_dir),
                 migrate=True,
                 listen=(),
                 socket=private / "s",
-                workers=min(_MOST_WORKERS, len(os.sched_getaffinity(0))),
+                workers=min(_MOST_WORKERS, machine.compilers()),
                 grace=_GRACE_SECONDS,
             )
         )
     except Exception as error:  # noqa: BLE001  (told to the process that started this one)
-        sys.stdout.write(json.dumps({"event": "failed", "message": str(error) or repr(error)}) + "\n")
+        event = {"event": "failed", "message": str(error) or repr(error), **_remedy(error)}
+        sys.stdout.write(json.dumps(event) + "\n")
         sys.stdout.flush()
-        return 1
-    finally:
-        shutil.rmtree(private, ignore_errors=True)
+        return 1  # the process that started this one may start another with the same socket
+    shutil.rmtree(private, ignore_errors=True)
     return 0
+
+
+def _remedy(error: Exception) -> dict[str, str]:
+    """What the process that started this one can do about an error."""
+    from kcache_grpc.storage.errors import ForeignDatabase, SchemaMismatch
+
+    if isinstance(error, SchemaMismatch) and error.current > error.expected:
+        return {"kind": _NEWER, "expected": error.expected}
+    # A key that is not the one that signed the store, or that others may read, is PermissionDenied.
+    if isinstance(error, (IntegrityError, ForeignDatabase, PermissionDenied)):
+        return {"kind": _DAMAGED}
+    return {"kind": _UNUSABLE} if isinstance(error, (Unavailable, OSError)) else {}
 
 
 def _end_with_users() -> None:

@@ -12,6 +12,7 @@
      +-- IntegrityError       bytes that do not match their digest or signature
      +-- PermissionDenied     not allowed, or not safe enough to be done
      +-- Unavailable          the service cannot be reached or is shutting down; worth a retry
+     +-- CacheError           a key, a value or an entry of ``kcache_grpc.caches`` is not valid
 
 On the wire an error is a ``google.rpc.Status`` with an ``ErrorInfo`` whose domain is ``kcache``.
 This module imports neither gRPC nor protobuf: codes are names.
@@ -104,6 +105,10 @@ class Unavailable(KcacheError, ConnectionError):
     """The service cannot be reached, is overloaded or shutting down."""
 
 
+class CacheError(KcacheError, ValueError):
+    """A key or a value of ``kcache_grpc.caches`` has an unsupported type, or a stored entry is damaged."""
+
+
 @dataclass(frozen=True)
 class WireForm:
     """How one error class travels."""
@@ -127,6 +132,7 @@ WIRE_FORMS: Mapping[type[KcacheError], WireForm] = {
     IntegrityError: WireForm("DATA_LOSS", "INTEGRITY", False),
     PermissionDenied: WireForm("PERMISSION_DENIED", "PERMISSION_DENIED", False),
     Unavailable: WireForm("UNAVAILABLE", "UNAVAILABLE", True),
+    CacheError: WireForm("INVALID_ARGUMENT", "CACHE", False),
 }
 
 #: Reasons that refine a class without a class of their own.

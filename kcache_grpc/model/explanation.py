@@ -108,6 +108,9 @@ class Explanation:
     failure: FailedBefore | None = None
     #: Nearest first; none with a hit.
     nearest: tuple[Neighbour, ...] = ()
+    #: With a hit: the lower target of the kernel, empty where it is for the target of the request. With a
+    #: miss: that of a stored kernel that would serve it with ``compatible_targets``; empty without one.
+    compatible_target: str = ""
 
     @property
     def hit(self) -> bool:
@@ -172,6 +175,7 @@ def explanation_to_proto(value: Explanation) -> explain_pb2.ExplainResponse:
             retry_time=_time(failure.retry),
         ),
         nearest=map(_neighbour_to_proto, value.nearest),
+        compatible_target=value.compatible_target,
     )
 
 
@@ -204,6 +208,7 @@ def explanation_from_proto(message: explain_pb2.ExplainResponse) -> Explanation:
         if message.HasField("failure")
         else None,
         nearest=tuple(_neighbours_from_proto(message.nearest)),
+        compatible_target=message.compatible_target,
     )
 
 

@@ -32,15 +32,11 @@ Triple = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class GpuResources:
-    """What ``ptxas`` gave an entry: registers and bytes spilled a thread, static shared bytes a block.
-
-    ``scalar_registers`` are those of a wave, which only AMD's GPUs have.
-    """
+    """What ``ptxas`` gave an entry: registers and bytes spilled a thread, static shared bytes a block."""
 
     registers: int
     spill_bytes: int
     static_shared: int
-    scalar_registers: int = 0
 
 
 @dataclass(frozen=True)

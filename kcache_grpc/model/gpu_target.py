@@ -33,8 +33,6 @@ _PTX: dict[str, tuple[int, int]] = {
     "sm_121f": (8, 8),
 }
 GPU_TARGETS = tuple(_PTX)
-#: AMD's: their kernels are code objects, which are compiled and not run.
-AMD_TARGETS = ("gfx90a", "gfx942")
 
 #: CUDA version of a driver -> the newest PTX version that it compiles; newest first.
 _DRIVERS = (
@@ -68,51 +66,34 @@ Version = tuple[int, int]
 
 @dataclass(frozen=True)
 class GpuTarget:
-    """A GPU by architecture. The suffix ``a`` names one NVIDIA GPU alone, ``f`` a family of them."""
+    """An NVIDIA GPU by architecture. The suffix ``a`` names one GPU alone, ``f`` a family of them."""
 
     arch: str
 
     def __post_init__(self) -> None:
-        if self.arch not in _PTX and not self.amd:
-            known = ", ".join((*GPU_TARGETS, *AMD_TARGETS))
-            raise ArgumentError(f"unknown GPU target {self.arch!r}; use one of {known}")
-
-    @property
-    def amd(self) -> bool:
-        """One of AMD's, which has no PTX and no compute capability: these are 0."""
-        return self.arch in AMD_TARGETS
-
-    def require_nvidia(self) -> None:
-        """Raises ``ArgumentError`` for a target whose kernels this client does not run."""
-        if self.amd:
-            raise ArgumentError(
-                f"a kernel for {self} is for a GPU of AMD, and this client runs none: its artifact hsaco can "
-                "be read, and loaded with HIP; compile for an NVIDIA or a CPU target to run it here",
-                target=self.arch,
-            )
+        if self.arch not in _PTX:
+            raise ArgumentError(f"unknown GPU target {self.arch!r}; use one of {', '.join(GPU_TARGETS)}")
 
     @property
     def ptx(self) -> Version:
         """Version of the PTX that is emitted for it."""
-        return _PTX.get(self.arch, (0, 0))
+        return _PTX[self.arch]
 
     @property
     def ptx_version(self) -> str:
         """The same, as PTX itself says it."""
-        return "" if self.amd else text_of(self.ptx)
+        return text_of(self.ptx)
 
     @property
     def capability(self) -> Version:
         """The compute capability that it is made for."""
-        if self.amd:
-            return 0, 0
         digits = self.arch.removeprefix("sm_").rstrip("af")
         return int(digits[:-1]), int(digits[-1])
 
     @property
     def exact(self) -> bool:
         """Whether it runs on this compute capability alone."""
-        return self.amd or self.arch.endswith("a")
+        return self.arch.endswith("a")
 
     @property
     def family(self) -> bool:

@@ -24,7 +24,6 @@ def gpu_launch_to_proto(launch: GpuLaunchSpec) -> manifest_pb2.GpuLaunchSpec:
             registers=resources.registers,
             spill_bytes=resources.spill_bytes,
             static_shared_bytes=resources.static_shared,
-            scalar_registers=resources.scalar_registers,
         ),
     )
 
@@ -45,9 +44,7 @@ def gpu_launch_from_proto(message: manifest_pb2.GpuLaunchSpec) -> GpuLaunchSpec:
         block=(block_x, block_y, block_z),
         shared_bytes=message.shared_bytes,
         params=tuple(message.params),
-        resources=GpuResources(
-            said.registers, said.spill_bytes, said.static_shared_bytes, said.scalar_registers
-        )
+        resources=GpuResources(said.registers, said.spill_bytes, said.static_shared_bytes)
         if message.HasField("resources")
         else None,
     )

@@ -17,7 +17,7 @@ from kcache_grpc.model.expression import evaluate
 from kcache_grpc.model.gpu_launch import GpuLaunchSpec, require_checks, require_valid
 from kcache_grpc.model.gpu_target import GpuTarget
 from kcache_grpc.model.gpu_wire import gpu_launch_from_proto, gpu_launch_to_proto
-from kcache_grpc.model.identity import Ingredients
+from kcache_grpc.model.identity import Ingredients, KernelIdentity
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.quantized import QuantizedBuffer, quantized_from_proto, quantized_to_proto
 from kcache_grpc.model.target import Target, code_kind
@@ -110,6 +110,8 @@ class Manifest:
     toolchain: Ingredients = field(repr=False)
     gpu_launches: tuple[GpuLaunchSpec, ...] = ()
     checks: tuple[str, ...] = ()
+    #: Digest of the bundle that brought the kernel to the server that signed this; empty: it compiled it.
+    bundle_digest: bytes = b""
 
     def artifact(self, kind: str) -> ArtifactRef | None:
         """The artifact of this kind, if the kernel has one."""
@@ -119,6 +121,18 @@ class Manifest:
     def code(self) -> ArtifactRef | None:
         """The artifact that is run: the shared object, on a GPU the PTX."""
         return self.artifact(code_kind(self.target))
+
+    @property
+    def identity(self) -> KernelIdentity:
+        """The six ingredients of the kernel, as the manifest has them."""
+        return KernelIdentity(
+            spec_digest=self.spec_digest,
+            arg_spec=self.arg_spec,
+            guard=self.guard,
+            target=str(self.target),
+            options=str(self.options),
+            toolchain_digest=self.toolchain_digest,
+        )
 
     def to_bytes(self) -> bytes:
         """The bytes that are stored, signed and sent."""
@@ -149,6 +163,7 @@ class Manifest:
             provenance=manifest_pb2.Provenance(
                 server_version=self.server_version,
                 toolchain=[manifest_pb2.Ingredient(name=name, value=value) for name, value in self.toolchain],
+                bundle_digest=self.bundle_digest,
             ),
             gpu_launches=[gpu_launch_to_proto(launch) for launch in self.gpu_launches],
             checks=self.checks,
@@ -207,6 +222,7 @@ class Manifest:
             toolchain=tuple((x.name, x.value) for x in message.provenance.toolchain),
             gpu_launches=tuple(gpu_launch_from_proto(launch) for launch in message.gpu_launches),
             checks=tuple(message.checks),
+            bundle_digest=message.provenance.bundle_digest,
         )
         manifest._require_its_target()
         return manifest
@@ -235,6 +251,15 @@ class ConstantBinding:
 
 
 @dataclass(frozen=True)
+class CountedOutput:
+    """An output of which data says how many elements there are along an axis: output ``count``, ``i64[]``."""
+
+    output: int
+    axis: int
+    count: int
+
+
+@dataclass(frozen=True)
 class Binding:
     """All that a repeat of a program needs without parsing it; see ``protos/kcache/v1/manifest.proto``."""
 
@@ -254,6 +279,7 @@ class Binding:
     canonicalizer: int = 1
     quantized: tuple[QuantizedBuffer, ...] = ()
     size_arguments: tuple[int, ...] = ()
+    counted: tuple[CountedOutput, ...] = ()
 
     @property
     def arg_spec(self) -> str:
@@ -279,6 +305,9 @@ class Binding:
             canonicalizer=self.canonicalizer,
             quantized=map(quantized_to_proto, self.quantized),
             size_arguments=self.size_arguments,
+            counted=[
+                manifest_pb2.CountedOutput(output=c.output, axis=c.axis, count=c.count) for c in self.counted
+            ],
         ).SerializeToString(deterministic=True)
 
     @classmethod
@@ -309,7 +338,25 @@ class Binding:
             canonicalizer=message.canonicalizer or 1,
             quantized=tuple(map(quantized_from_proto, message.quantized)),
             size_arguments=tuple(message.size_arguments),
+            counted=tuple(CountedOutput(c.output, c.axis, c.count) for c in message.counted),
         )
+
+    def __post_init__(self) -> None:
+        """Raises ``ArgumentError`` for counts of outputs that are none."""
+        for entry in self.counted:
+            fits = entry.output < len(self.outputs) and entry.axis < len(self.outputs[entry.output].dims)
+            if not fits or entry.count >= len(self.outputs) or str(self.outputs[entry.count]) != "i64[]":
+                raise ArgumentError(
+                    f"output {entry.count} counts no axis {entry.axis} of output {entry.output}"
+                )
+
+
+def is_preloaded(data: bytes) -> bool:
+    """Whether the kernel of a manifest came to its server in a bundle. Raises ``IntegrityError``."""
+    try:
+        return bool(manifest_pb2.Manifest.FromString(data).provenance.bundle_digest)
+    except DecodeError as error:
+        raise IntegrityError(f"not a manifest: {error}") from error
 
 
 def parsed_binding(data: bytes) -> manifest_pb2.Binding:

@@ -14,13 +14,17 @@ TUNING_MODELS = ("generic", *CPU_NAMES)
 
 @dataclass(frozen=True)
 class Options:
-    """Every field is an ingredient of the kernel's identity.
+    """Every field but ``compatible_targets`` is an ingredient of the kernel's identity.
 
     ``numerics``: ``"strict"``, ``"default"`` or ``"fast"``, also part of the spec.
     ``opt_level``: 0 to 3. ``tuning``: a tuning model, ``"generic"`` or a CPU by name, such as ``"znver5"``:
     for speed there, without needing its instructions. A target that is a named CPU brings its own.
     ``schedule``: schedule choices, such as ``"grain:4,unroll:on"`` (docs/autotune.md), or ``"recorded"``: the
     best that ``Client.autotune`` recorded at the service for this program, these sizes and this machine.
+    ``compatible_targets``: whether a stored kernel for a lower target will do if there is none for the
+    target that was asked for, such as one for ``x86-64-v2`` on an ``x86-64-v4`` machine (docs/variants.md).
+    ``None``: as the client's setting says, else as the namespace does. It decides which kernel answers a
+    request and never what a compile makes, so it is not in ``str()``, digests or manifests.
     Raises ``ArgumentError`` for any other value.
     """
 
@@ -28,6 +32,7 @@ class Options:
     opt_level: int = 3
     tuning: str = "generic"
     schedule: str = ""
+    compatible_targets: bool | None = None
 
     def __post_init__(self) -> None:
         if self.numerics not in NUMERICS:
@@ -36,6 +41,8 @@ class Options:
             raise ArgumentError(f"opt_level is {self.opt_level!r}; use 0, 1, 2 or 3")
         if self.tuning not in TUNING_MODELS:
             raise ArgumentError(f"tuning is {self.tuning!r}; use one of {', '.join(TUNING_MODELS)}")
+        if self.compatible_targets is not None and type(self.compatible_targets) is not bool:
+            raise ArgumentError(f"compatible_targets is {self.compatible_targets!r}; use True, False or None")
         if self.schedule and self.schedule != RECORDED:
             object.__setattr__(self, "schedule", canonical_schedule(self.schedule))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -36,8 +37,14 @@ class Program:
 
 def program_digest(format: ProgramFormat, body: bytes) -> bytes:
     """SHA-256 over domain, format name and body, each with its length (protos/kcache/v1/common.proto)."""
-    digest = hashlib.sha256(_digest_prefix(format, len(body)))
-    digest.update(body)
+    return program_digest_of_parts(format, len(body), (body,))
+
+
+def program_digest_of_parts(format: ProgramFormat, size: int, parts: Iterable[bytes]) -> bytes:
+    """The program digest of a body of ``size`` bytes that comes in parts."""
+    digest = hashlib.sha256(_digest_prefix(format, size))
+    for part in parts:
+        digest.update(part)
     return digest.digest()
 
 

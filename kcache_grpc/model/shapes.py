@@ -11,8 +11,8 @@ from kcache_grpc.model.guard import MAX_SIZE, Sizes, sizes
 STATIC, DYNAMIC, AUTO = "static", "dynamic", "auto"
 MODES = (STATIC, DYNAMIC, AUTO)
 
-#: Most axes that a wish may name.
-MAX_AXES = 4096
+#: Most axes that a wish may name, and most programs that may be its evidence.
+MAX_AXES, MAX_EVIDENCE = 4096, 64
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,15 @@ class ShapeWish:
     """What a caller wants of sizes.
 
     ``mode``: one of ``MODES``. ``axes``: which axes are symbols, sorted, and their bounds; empty: all that
-    may be. Raises ``ArgumentError`` for an axis that is named twice, or for axes of a static kernel.
+    may be. ``evidence``: digests of programs that are the same computation at other sizes. ``assume``: a
+    dynamic kernel needs no evidence. Raises ``ArgumentError`` for an axis that is named twice, or for axes or
+    evidence of a static kernel.
     """
 
     mode: str = STATIC
     axes: tuple[tuple[Axis, Dim], ...] = ()
+    evidence: tuple[bytes, ...] = ()
+    assume: bool = False
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -81,6 +85,18 @@ class ShapeWish:
                 "symbols say which sizes may change, and this kernel is for one size only: "
                 'pass dynamic=True or dynamic="auto"'
             )
+        if self.mode == STATIC and self.evidence:
+            raise ArgumentError(
+                "several programs are evidence for a kernel for other sizes, and this one is for the sizes "
+                'of the first only: pass dynamic=True or dynamic="auto", or compile_many for one of each',
+                argument="dynamic",
+            )
+        if self.assume and self.mode != DYNAMIC:
+            raise ArgumentError("only a dynamic kernel is compiled without evidence", argument="dynamic")
+        if len(self.evidence) > MAX_EVIDENCE:
+            raise ArgumentError(f"{len(self.evidence)} programs of evidence, more than {MAX_EVIDENCE}")
+        if any(len(digest) != 32 for digest in self.evidence):
+            raise ArgumentError("a program digest of the evidence has not 32 bytes", field="shapes.evidence")
         if len(self.axes) > MAX_AXES:
             raise ArgumentError(f"symbols name {len(self.axes)} axes, more than {MAX_AXES}")
         ordered = sorted(self.axes, key=lambda pair: pair[0])
@@ -95,7 +111,8 @@ class ShapeWish:
             f"{at.arg}.{at.axis}:{dim.allowed.low}:{dim.allowed.high}:{dim.allowed.step}"
             for at, dim in self.axes
         ]
-        return " ".join([self.mode, *bounds])
+        mode = f"{self.mode}!" if self.assume else self.mode
+        return " ".join([mode, *bounds, *(f"evidence:{digest.hex()}" for digest in self.evidence)])
 
 
 EXACT = ShapeWish()

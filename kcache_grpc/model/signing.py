@@ -33,13 +33,18 @@ def server_id(public_key: bytes) -> str:
     return hashlib.sha256(public_key).hexdigest()
 
 
+def key_id_of(public_key: bytes) -> bytes:
+    """The short name of a key in signatures and in the store: 8 bytes."""
+    return hashlib.sha256(public_key).digest()[:8]
+
+
 class Signer:
     """The server's private key."""
 
     def __init__(self, key: Ed25519PrivateKey) -> None:
         self._key = key
         self.public_key = key.public_key().public_bytes_raw()
-        self.key_id = hashlib.sha256(self.public_key).digest()[:8]
+        self.key_id = key_id_of(self.public_key)
 
     @classmethod
     def generate(cls) -> Signer:
@@ -55,6 +60,8 @@ class Signer:
         """
         if not path.exists():
             _create_key_file(path)
+        if not path.is_file():
+            raise IntegrityError(f"{path} is not a signing key: not a regular file")
         if path.stat().st_mode & 0o077:
             raise PermissionDenied(f"{path} can be read by others; run: chmod 600 {path}")
         raw = path.read_bytes()

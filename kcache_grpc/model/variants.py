@@ -74,10 +74,13 @@ def exact_arg_spec(binding: manifest_pb2.Binding) -> str:
     return ";".join(f"{dtype_from_proto(tensor.dtype)}[{','.join(tensor.dims)}]" for tensor in binding.inputs)
 
 
-def wished_shape(spec: SpecSizes, axes: Iterable[tuple[Axis, Dim]]) -> Shape:
+def wished_shape(
+    spec: SpecSizes, axes: Iterable[tuple[Axis, Dim]], within: frozenset[str] | None = None
+) -> Shape:
     """Of the kernel whose symbols are those of ``axes``, or all that may be when there are none.
 
-    An axis that is not named is fixed at the program's size, unless the program leaves it open.
+    An axis that is not named is fixed at the program's size, unless the program leaves it open; so are
+    symbols that are not ``within``, where that is given.
     Raises ``ArgumentError`` naming the axis: one that is none, is fixed by the program, or whose bounds
     contradict those of another axis or the program's own size.
     """
@@ -88,6 +91,8 @@ def wished_shape(spec: SpecSizes, axes: Iterable[tuple[Axis, Dim]]) -> Shape:
             at = spec.source(name)
             refused = " and ".join(allowed.atoms(name))
             raise ArgumentError(f"{at} ({name}) is {size} in the program, and symbols ask for {refused}")
+    if within is not None:
+        free = {name: allowed for name, allowed in free.items() if name in within or name not in spec.known}
     fixed = {name: size for name, size in spec.known.items() if name not in free}
     fixed |= {name: allowed.low for name, allowed in free.items() if allowed.low == allowed.high}
     guard = guard_of({name: allowed for name, allowed in free.items() if name not in fixed})
@@ -158,14 +163,6 @@ class Variant:
     def takes(self, spec: SpecSizes) -> bool:
         """Whether it is a kernel for the sizes of a program; for all of them where one is left open."""
         return not any(self._refuses(spec, symbol.name) for symbol in spec.symbols) and not self._broken(spec)
-
-    def other_size(self, spec: SpecSizes, symbols: Iterable[str]) -> bool:
-        """Whether it is for another size of one of ``symbols``."""
-        return any(
-            self.fixed.get(name, spec.known[name]) != spec.known[name]
-            for name in symbols
-            if name in spec.known
-        ) or (self._broken(spec) and bool(self.free & set(symbols)))
 
     def _refuses(self, spec: SpecSizes, name: str) -> bool:
         if name in spec.known:

@@ -37,7 +37,6 @@ _KINDS: Mapping[str, manifest_pb2.ArtifactKind] = {
     "ptx": manifest_pb2.ARTIFACT_KIND_PTX,
     "cubin": manifest_pb2.ARTIFACT_KIND_CUBIN,
     "constant": manifest_pb2.ARTIFACT_KIND_CONSTANT,
-    "hsaco": manifest_pb2.ARTIFACT_KIND_HSACO,
 }
 _KIND_NAMES: Mapping[int, str] = {value: name for name, value in _KINDS.items()}
 ARTIFACT_KINDS = tuple(_KINDS)
@@ -125,6 +124,29 @@ def options_from_proto(message: common_pb2.Options) -> Options:
     )
 
 
+#: Whether kernels for lower targets will do; ``None``: as the namespace says.
+_MATCHES: Mapping[bool | None, common_pb2.TargetMatch] = {
+    False: common_pb2.TARGET_MATCH_EXACT,
+    True: common_pb2.TARGET_MATCH_COMPATIBLE,
+    None: common_pb2.TARGET_MATCH_NAMESPACE,
+}
+_MATCH_VALUES: Mapping[int, bool | None] = {int(number): value for value, number in _MATCHES.items()} | {
+    0: False
+}
+
+
+def target_match_to_proto(compatible: bool | None) -> common_pb2.TargetMatch:
+    """To the wire."""
+    return _MATCHES[compatible]
+
+
+def target_match_from_proto(value: int) -> bool | None:
+    """Unset means that only the target itself will do. Raises ``ArgumentError`` for an unknown number."""
+    if value not in _MATCH_VALUES:
+        raise ArgumentError(f"unknown target match number {value}", field="target_match")
+    return _MATCH_VALUES[value]
+
+
 def target_to_proto(target: Target) -> common_pb2.Target:
     """To the wire."""
     if isinstance(target, GpuTarget):
@@ -150,8 +172,6 @@ def target_from_proto(message: common_pb2.Target) -> Target:
 def _gpu_from_proto(message: common_pb2.GpuTarget) -> GpuTarget:
     target = GpuTarget(message.arch)
     if message.ptx_version not in ("", target.ptx_version):
-        if target.amd:
-            raise ArgumentError(f"kernels for {target} are no PTX; leave ptx_version empty")
         raise ArgumentError(
             f"kernels for {target} are emitted in PTX {target.ptx_version}, not {message.ptx_version!r}; "
             "leave ptx_version empty"
@@ -169,6 +189,8 @@ def shapes_to_proto(shapes: ShapeWish) -> common_pb2.DynamicShapes:
             )
             for at, dim in shapes.axes
         ],
+        evidence=shapes.evidence,
+        assume=shapes.assume,
     )
 
 
@@ -176,7 +198,8 @@ def shapes_from_proto(message: common_pb2.DynamicShapes) -> ShapeWish:
     """Unset means static. Raises ``ArgumentError`` for an unknown mode, and for what no size meets."""
     if message.mode not in _SHAPE_MODE_NAMES:
         raise ArgumentError(f"unknown dynamic mode number {message.mode}")
-    if not message.axes and _SHAPE_MODE_NAMES[message.mode] == STATIC:
+    bare = not (message.axes or message.evidence or message.assume)
+    if bare and _SHAPE_MODE_NAMES[message.mode] == STATIC:
         return EXACT
     axes = (
         (
@@ -185,7 +208,7 @@ def shapes_from_proto(message: common_pb2.DynamicShapes) -> ShapeWish:
         )
         for one in message.axes
     )
-    return ShapeWish(_SHAPE_MODE_NAMES[message.mode], tuple(axes))
+    return ShapeWish(_SHAPE_MODE_NAMES[message.mode], tuple(axes), tuple(message.evidence), message.assume)
 
 
 def format_to_proto(format: ProgramFormat) -> common_pb2.ProgramFormat:

@@ -11,6 +11,7 @@ from google.protobuf import duration_pb2
 from kcache_grpc._proto.kcache.v1 import admin_pb2 as pb
 from kcache_grpc._proto.kcache.v1 import admin_pb2_grpc, common_pb2
 from kcache_grpc.errors import ArgumentError, PermissionDenied
+from kcache_grpc.model.wire import target_match_from_proto
 from kcache_grpc.server.guard import Call
 from kcache_grpc.server.translate import timestamp
 from kcache_grpc.service.admin import Admin
@@ -24,6 +25,7 @@ _RESOURCES = {
     pb.QUOTA_RESOURCE_MAPPINGS: "mappings",
     pb.QUOTA_RESOURCE_ARTIFACT_BYTES: "artifact_bytes",
     pb.QUOTA_RESOURCE_SPECS: "specs",
+    pb.QUOTA_RESOURCE_CACHE_BYTES: "cache_bytes",
 }
 _POLICIES = {pb.QUOTA_POLICY_EVICT: EVICT, pb.QUOTA_POLICY_REFUSE: REFUSE}
 _SUBJECTS = {
@@ -35,12 +37,14 @@ _MAX_REASON = 800
 #: Seconds: ten thousand years, the most that a Duration may say.
 _MOST_AGE = 315_576_000_000
 _PAGE, _MOST_PAGE = 100, 1000
-#: Peers on this machine, as gRPC names them.
-_LOCAL = ("unix:", "ipv4:127.", "ipv6:[::1]", "ipv6:%5B::1%5D")
+#: Peers on the Unix socket, as gRPC names them: its directory lets in the server's own user alone.
+_SOCKET = "unix:"
 
 
 class AdminServicer(admin_pb2_grpc.AdminServicer):
-    """``guarded``: the server has a token, which every call has shown. Else only this machine may."""
+    """``guarded``: the server has a token, which every call has shown. Else only callers on the Unix
+    socket may: any user of the machine reaches a loopback address.
+    """
 
     def __init__(self, admin: Admin, *, guarded: bool) -> None:
         self._admin = admin
@@ -132,25 +136,49 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         )
         return pb.DisownToolchainResponse(changed=changed)
 
+    async def SetTargetMatch(  # noqa: N802
+        self, request: pb.SetTargetMatchRequest, context: Call
+    ) -> pb.SetTargetMatchResponse:
+        """Says what requests get that leave the target match to the namespace."""
+        caller = self._caller(request.header, context)
+        allowed = target_match_from_proto(request.target_match)
+        if allowed is None:
+            raise ArgumentError(
+                "target_match is TARGET_MATCH_NAMESPACE; use TARGET_MATCH_EXACT or TARGET_MATCH_COMPATIBLE",
+                field="target_match",
+            )
+        return pb.SetTargetMatchResponse(changed=await self._admin.set_compatible_targets(caller, allowed))
+
     async def Verify(  # noqa: N802
         self, request: pb.VerifyRequest, context: Call
     ) -> AsyncIterator[pb.VerifyResponse]:
         """Checks what is stored."""
         caller = self._caller(request.header, context)
         sample = None if request.all else request.sample
-        events = self._admin.verify(caller, sample, compile=not request.skip_compile)
+        events = self._admin.verify(
+            caller,
+            sample,
+            compile=not request.skip_compile,
+            repair=request.repair,
+            confirmed=request.confirm_implausible,
+        )
         async with aclosing(events) as found:
             async for event in found:
                 yield _verified(event)
 
     def _caller(self, header: common_pb2.RequestHeader, context: Call) -> Caller:
-        """Who calls. Raises ``PermissionDenied`` for who may not."""
-        caller = context.caller(header)
-        if not self._guarded and not caller.peer.startswith(_LOCAL):
-            raise PermissionDenied(
-                "this server has no token: its Unix socket and loopback addresses alone administer it"
-            )
-        return caller
+        return administrator(header, context, guarded=self._guarded, what="Admin")
+
+
+def administrator(header: common_pb2.RequestHeader, context: Call, *, guarded: bool, what: str) -> Caller:
+    """Who calls. Raises ``PermissionDenied`` for who may not; ``what`` is named in its message."""
+    caller = context.caller(header)
+    if not guarded and not caller.peer.startswith(_SOCKET):
+        raise PermissionDenied(
+            f"this server has no token: {what} is served on its Unix socket only (address unix:PATH); "
+            "start the server with --token-file to administer it over TCP"
+        )
+    return caller
 
 
 def _collected(report: Report, *, done: bool) -> pb.CollectResponse:
@@ -185,6 +213,8 @@ def _verified(event: Fault | Counts) -> pb.VerifyResponse:
                 mappings=event.mappings,
                 blobs=event.blobs,
                 faults=event.faults,
+                repaired=event.repaired,
+                withheld=event.withheld,
             )
             return pb.VerifyResponse(counts=counts)
 

@@ -14,7 +14,7 @@ from kcache_grpc.errors import ArgumentError
 from kcache_grpc.service.collection import MIN_AGE
 from kcache_grpc.service.values import Limits
 from kcache_grpc.storage import INLINE_BYTES
-from kcache_grpc.worker import WorkerSettings
+from kcache_grpc.worker import WorkerSettings, machine
 
 DEFAULT_PORT = 7420
 #: Bytes: sun_path has 108, one of them a zero.
@@ -29,10 +29,18 @@ class ServerConfig:
     upgraded only with ``migrate``. ``objects``: URL of the object store for artifacts of more than
     ``objects_inline_bytes``; ``None``: all bytes are in ``db``. ``state_dir`` holds signing key and spool.
     ``disown``: take over a store that another key signed, whose kernels are then compiled anew.
+    ``default_key``: nobody named the signing key, although the store is not a file beside it: the key may be
+    of another store, and no destructive command uses it.
     ``listen``: addresses ``host:port``; port 0 takes a free one. ``socket``: path of a Unix socket, in a
-    directory of mode 0700 that is made if need be; ``None``: no socket.
+    directory of mode 0700 that is made if need be; ``None``: no socket. ``socket_optional``: while another
+    server holds the socket, this one starts without it; so it is for the default path of ``from_env``.
     ``metrics``: ``host:port`` where Prometheus may scrape, in plain HTTP; empty: nowhere.
-    ``workers``: compilers; 0: as many as CPUs. One more worker only parses. ``worker``: how they are started.
+    ``workers``: compilers at most; 0: as many as processors and memory allow. One more worker only parses.
+    ``worker``: how they are started. ``verify_rate``: stored kernels that are verified an hour at most, while
+    the server is idle; 0: none.
+    ``preload``: bundles, and folders of bundles, that are imported at the start. ``trust_signer``: whose
+    bundles may be imported beside those of ``signing_key``: identities of 64 hex digits, or files with one a
+    line.
     """
 
     db: str
@@ -41,8 +49,10 @@ class ServerConfig:
     objects_inline_bytes: int = INLINE_BYTES
     migrate: bool = False
     disown: bool = False
+    default_key: bool = False
     listen: tuple[str, ...] = (f"127.0.0.1:{DEFAULT_PORT}",)
     socket: Path | None = None
+    socket_optional: bool = False
     key_file: Path | None = None
     token: str = field(default="", repr=False)
     tls_cert: Path | None = None
@@ -61,6 +71,9 @@ class ServerConfig:
     metrics: str = ""
     log_format: str = "text"
     ready_file: Path | None = None
+    verify_rate: float = 0.0
+    preload: tuple[Path, ...] = ()
+    trust_signer: tuple[str, ...] = ()
     worker: WorkerSettings = field(default_factory=WorkerSettings)
 
     def __post_init__(self) -> None:
@@ -70,11 +83,15 @@ class ServerConfig:
             raise ArgumentError(f"log_format is {self.log_format!r}; use text or json")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ArgumentError("TLS needs both tls_cert and tls_key")
+        if not 0 <= self.verify_rate < float("inf"):
+            raise ArgumentError(
+                f"verify_rate is {self.verify_rate!r}; use a number of kernels an hour from 0"
+            )
 
     @property
     def compilers(self) -> int:
         """How many workers compile."""
-        return self.workers or max(1, len(os.sched_getaffinity(0)))
+        return self.workers or machine.compilers()
 
     @property
     def signing_key(self) -> Path:
@@ -101,11 +118,14 @@ class ServerConfig:
             for variable, (name, read) in LIMIT_VARIABLES.items()
             if environ.get(variable)
         }
+        named = {"key_file", "state_dir"} & values.keys()
+        values.setdefault("default_key", not named and _is_shared(values.get("db")))
         values.setdefault("state_dir", _default_state_dir(environ, values.get("db")))
         values["state_dir"] = Path(values["state_dir"])
         values.setdefault("db", f"sqlite:///{values['state_dir'] / 'kcache.sqlite'}")
-        socket = values["state_dir"] / "run" / "kcache.sock"
-        values.setdefault("socket", socket if fits_socket(socket) else None)
+        if "socket" not in values:
+            socket = values["state_dir"] / "run" / "kcache.sock"
+            values |= {"socket": socket if fits_socket(socket) else None, "socket_optional": True}
         return cls(**values, limits=replace(limits, **found))
 
 
@@ -116,6 +136,20 @@ def fits_socket(path: Path) -> bool:
 
 def _paths(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def per_hour(text: str) -> float:
+    """A rate such as ``20``, ``20/hour``, ``1/minute`` or ``100/day``, an hour. Raises ``ValueError``."""
+    number, _, unit = text.partition("/")
+    hours = {"": 1.0, "minute": 1 / 60, "hour": 1.0, "day": 24.0}.get(unit.strip().lower())
+    rate = float(number)
+    if hours is None or not 0 <= rate < float("inf"):
+        raise ValueError(text)
+    return rate / hours
+
+
+def _folders(text: str) -> tuple[Path, ...]:
+    return tuple(Path(part) for part in text.split(":") if part)
 
 
 def _flag(text: str) -> bool:
@@ -152,6 +186,9 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "metrics": str,
     "log_format": str,
     "ready_file": Path,
+    "verify_rate": per_hour,
+    "preload": _folders,
+    "trust_signer": _paths,
 }
 
 #: Environment variable -> field of ``Limits`` and how its text is read.
@@ -164,6 +201,7 @@ LIMIT_VARIABLES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "KCACHE_NORMALIZE_TIMEOUT": ("normalize_seconds", float),
     "KCACHE_COMPILE_TIMEOUT": ("compile_seconds", float),
     "KCACHE_DEFAULT_DEADLINE": ("default_deadline_seconds", float),
+    "KCACHE_MAX_NAMESPACES": ("namespaces", int),
 }
 
 
@@ -172,6 +210,11 @@ def _read(variable: str, text: str, read: Callable[[str], Any]) -> Any:
         return read(text)
     except ValueError:
         raise ArgumentError(f"{variable} is {text!r}, which is not a value of its kind") from None
+
+
+def _is_shared(db: str | None) -> bool:
+    """Whether the store is none of this user's: a database server."""
+    return bool(db) and not str(db).startswith(("sqlite:", "memory:"))
 
 
 def _default_state_dir(environ: Mapping[str, str], db: str | None) -> Path:

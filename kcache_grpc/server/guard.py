@@ -12,8 +12,10 @@ import itertools
 import logging
 import os
 import time
+import traceback
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing
+from functools import cached_property
 from typing import Any
 
 import grpc
@@ -23,6 +25,7 @@ from kcache_grpc._proto.kcache.v1 import common_pb2
 from kcache_grpc.errors import ArgumentError, KcacheError, PermissionDenied
 from kcache_grpc.server.metrics import Metrics
 from kcache_grpc.server.reading import Take, checked, each, reader
+from kcache_grpc.server.replies import SMALL, Reader, Replies
 from kcache_grpc.server.requestlog import Request, RequestLog
 from kcache_grpc.server.status import to_status
 from kcache_grpc.service import Caller
@@ -41,8 +44,14 @@ class Guard(grpc.GenericRpcHandler):
     """All handlers of a server, each wrapped once."""
 
     def __init__(
-        self, token: str, default_deadline: float, log: RequestLog, metrics: Metrics | None = None
+        self,
+        token: str,
+        default_deadline: float,
+        log: RequestLog,
+        metrics: Metrics | None = None,
+        replies: Replies | None = None,
     ) -> None:
+        self.replies = replies or Replies()
         self._token = f"Bearer {token}".encode() if token else b""
         self._default_deadline = default_deadline
         self._log = log
@@ -145,7 +154,10 @@ class Guard(grpc.GenericRpcHandler):
                 given = value if isinstance(value, bytes) else value.encode()
                 if hmac.compare_digest(given, self._token):
                     return
-        raise PermissionDenied("the call carries no valid token; set metadata authorization: Bearer TOKEN")
+        raise PermissionDenied(
+            "the call carries no valid token; give the server's token with --token-file FILE, KCACHE_TOKEN "
+            "or Client(token=...); other clients set metadata authorization: Bearer TOKEN"
+        )
 
     def new_request_id(self) -> str:
         """Unique among all servers."""
@@ -212,6 +224,8 @@ class Call:
         self._task: asyncio.Task[Any] | None = None
         self._late = False
         self._caller: Caller | None = None
+        #: Bytes of the reply that are produced, or about to be, and not sent.
+        self._taken = 0
 
     def caller(self, header: common_pb2.RequestHeader) -> Caller:
         """Who calls. Raises ``ArgumentError`` beyond a header's limits; namespaces are judged later."""
@@ -234,8 +248,52 @@ class Call:
         return self._caller
 
     async def write(self, message: Any) -> None:
-        """Sends one message of a stream, not the last: for handlers that are no generators."""
-        await self._context.write(_serialized(message))
+        """Sends one message of a stream, not the last: for handlers that are no generators.
+
+        Returns once gRPC has passed it on. Raises ``asyncio.CancelledError`` where the client is gone.
+        """
+        try:
+            await self._context.write(_serialized(message))
+        except (grpc.aio.InternalError, grpc.aio.UsageError) as error:
+            # gRPC fails the write first, and cancels this task a moment later.
+            raise asyncio.CancelledError("the client is gone") from error
+
+    async def take(self, size: int) -> None:
+        """Returns when so many bytes of the reply may be produced; ``give`` ends that.
+
+        Raises ``ResourceExhausted`` when earlier replies are not read for too long.
+        """
+        await self._guard.replies.take(self._reader, size)
+        self._taken += size
+
+    def give(self) -> None:
+        """What was taken is sent."""
+        if self._taken:
+            self._guard.replies.give(self._reader, self._taken)
+            self._taken = 0
+
+    def give_at_end(self, size: int = SMALL + 1) -> None:
+        """gRPC sends the last message, of ``size`` bytes: what was taken is held until the call ends."""
+        if size <= SMALL:
+            self.give()
+        if not self._taken:
+            return
+        replies, reader, taken = self._guard.replies, self._reader, self._taken
+        self._taken = 0
+
+        def ended(_: object) -> None:
+            replies.give(reader, taken)
+
+        self._context.add_done_callback(ended)
+
+    @cached_property
+    def _reader(self) -> Reader:
+        """gRPC has one name for all connections of a Unix socket: there callers stand for them."""
+        peer, caller = self._context.peer(), self._caller or Caller()
+        named = f"{caller.actor} {caller.job}"
+        if peer.startswith("unix:"):
+            return Reader(f"unix: {named}", "unix:")
+        return Reader(peer, f"{peer.rpartition(':')[0]} {named}")
 
     @property
     def elapsed(self) -> float:
@@ -276,6 +334,8 @@ class Call:
             await self._context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, text)
         known = self.told(error)
         code, message, trailers = to_status(known)
+        # Whoever holds the error, as asyncio and gRPC do for a while, holds no requests and replies with it.
+        traceback.clear_frames(error.__traceback__)
         self.end(known.reason)
         await self._context.abort(code, message, trailers)
 

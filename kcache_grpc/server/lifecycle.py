@@ -18,15 +18,21 @@ from kcache_grpc._proto.kcache.v1 import (
     audit_pb2_grpc,
     autotune_pb2,
     autotune_pb2_grpc,
+    blob_cache_pb2,
+    blob_cache_pb2_grpc,
+    bundles_pb2,
+    bundles_pb2_grpc,
     kernel_cache_pb2,
     kernel_cache_pb2_grpc,
 )
-from kcache_grpc.errors import PermissionDenied
+from kcache_grpc.errors import ArgumentError, PermissionDenied
 from kcache_grpc.model.signing import Signer
 from kcache_grpc.server import listen
 from kcache_grpc.server.admin import AdminServicer
 from kcache_grpc.server.audit import AuditServicer
 from kcache_grpc.server.autotune import AutotuneServicer
+from kcache_grpc.server.blob_cache import BlobCacheServicer
+from kcache_grpc.server.bundles import BundlesServicer
 from kcache_grpc.server.config import ServerConfig
 from kcache_grpc.server.guard import Guard
 from kcache_grpc.server.health import Health, add_reflection
@@ -34,8 +40,10 @@ from kcache_grpc.server.metrics import Metrics
 from kcache_grpc.server.requestlog import RequestLog
 from kcache_grpc.server.servicer import KernelCacheServicer
 from kcache_grpc.service import KernelService, ServiceConfig
+from kcache_grpc.service.bundles.preload import preload, read_signers
 from kcache_grpc.storage import Store, open_store
 from kcache_grpc.storage.errors import SchemaMismatch, SignerMismatch
+from kcache_grpc.storage.opening import require_folder
 from kcache_grpc.worker import WorkerPool
 
 #: Calls that have come in and are not looked at yet.
@@ -46,6 +54,8 @@ _MAX_MESSAGE_BYTES = 4 << 20
 _ADMIN = admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name
 _AUDIT = audit_pb2.DESCRIPTOR.services_by_name["Audit"].full_name
 _AUTOTUNE = autotune_pb2.DESCRIPTOR.services_by_name["Autotune"].full_name
+_BLOBS = blob_cache_pb2.DESCRIPTOR.services_by_name["BlobCache"].full_name
+_BUNDLES = bundles_pb2.DESCRIPTOR.services_by_name["Bundles"].full_name
 _SERVICE = kernel_cache_pb2.DESCRIPTOR.services_by_name["KernelCache"].full_name
 
 
@@ -101,8 +111,7 @@ async def start_server(config: ServerConfig) -> ServerHandle:
         server = _server(config, log, metrics)
         resources.push_async_callback(server.stop, None)
         addresses = listen.bind(server, config)
-        if config.socket is not None:
-            socket = listen.UnixSocket(config.socket)
+        if (socket := listen.optional_socket(config)) is not None:
             resources.callback(socket.close)
             addresses.append(socket.bind(server))
         if metrics is not None:  # as all addresses before what takes seconds: a wrong one is told at once
@@ -111,6 +120,7 @@ async def start_server(config: ServerConfig) -> ServerHandle:
             addresses.append(f"http://{endpoint.address}/metrics")
         service = await _start_service(config)
         resources.push_async_callback(service.close, 0.0)
+        await preload(service.bundles, config.preload)
         if metrics is not None:
             metrics.watch(service.counters, server_version(), service.toolchains)
         health = _register(server, service, config)
@@ -150,12 +160,22 @@ class _Beside(TypedDict):
 def _open(config: ServerConfig) -> Store:
     """The store. A new database gets its schema; an old one only when ``config.migrate`` says so."""
     beside: _Beside = {"objects": config.objects, "inline_bytes": config.objects_inline_bytes}
+    require_folder(config.db, config.state_dir)
     try:
         return open_store(config.db, **beside)
     except SchemaMismatch as error:
         if error.current and not config.migrate:
             raise
     return open_store(config.db, migrate=True, **beside)
+
+
+def _refuse_default_key(config: ServerConfig) -> None:
+    """Raises ``ArgumentError`` where a store would be disowned for a key that nobody named."""
+    if config.disown and config.default_key:
+        raise ArgumentError(
+            f"--disown gives the store to the signing key {config.signing_key}, which is the default of this "
+            "user: name the key file that all servers of the store share with --key-file"
+        )
 
 
 def _claim(store: Store, signer: Signer, config: ServerConfig) -> None:
@@ -173,6 +193,7 @@ def _claim(store: Store, signer: Signer, config: ServerConfig) -> None:
 async def _start_service(config: ServerConfig) -> KernelService:
     store = await asyncio.to_thread(_open, config)
     try:
+        _refuse_default_key(config)
         signer = Signer.from_file(config.signing_key)
         _claim(store, signer, config)
         libraries = config.worker.libraries or config.state_dir / "libraries"
@@ -186,6 +207,8 @@ async def _start_service(config: ServerConfig) -> KernelService:
             spool_bytes=config.spool_bytes,
             spool_ttl=config.spool_ttl,
             server_version=server_version(),
+            verify_per_hour=config.verify_rate,
+            trusted_signers=read_signers(config.trust_signer),
         )
         return await KernelService.start(store, pool, signer, settings)
     except BaseException:
@@ -221,7 +244,11 @@ def _register(server: grpc.aio.Server, service: KernelService, config: ServerCon
     )
     audit_pb2_grpc.add_AuditServicer_to_server(AuditServicer(service), server)
     autotune_pb2_grpc.add_AutotuneServicer_to_server(AutotuneServicer(service), server)
-    add_reflection(server, _SERVICE, _ADMIN, _AUDIT, _AUTOTUNE)
+    blob_cache_pb2_grpc.add_BlobCacheServicer_to_server(BlobCacheServicer(service), server)
+    bundles_pb2_grpc.add_BundlesServicer_to_server(
+        BundlesServicer(service.bundles, guarded=bool(config.token)), server
+    )
+    add_reflection(server, _SERVICE, _ADMIN, _AUDIT, _AUTOTUNE, _BLOBS, _BUNDLES)
     return Health(server)
 
 

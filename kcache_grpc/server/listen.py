@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import ipaddress
+import logging
 import os
 import socket
 from pathlib import Path
@@ -15,6 +16,8 @@ import grpc.aio
 
 from kcache_grpc.errors import ArgumentError, PermissionDenied, Unavailable
 from kcache_grpc.server.config import MAX_SOCKET_PATH, ServerConfig, fits_socket
+
+logger = logging.getLogger("kcache.server")
 
 
 def bind(server: grpc.aio.Server, config: ServerConfig) -> list[str]:
@@ -84,6 +87,10 @@ def is_loopback(address: str) -> bool:
         return False
 
 
+class SocketTaken(Unavailable):
+    """Another server listens on the Unix socket."""
+
+
 class UnixSocket:
     """A Unix socket in a private directory; a lock file keeps a second server from stealing its name."""
 
@@ -116,8 +123,30 @@ class UnixSocket:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.close()
-            raise Unavailable(f"cannot listen on {self.path}: another server does") from None
+            raise SocketTaken(f"cannot listen on {self.path}: another server does") from None
         return lock
+
+
+def optional_socket(config: ServerConfig) -> UnixSocket | None:
+    """The Unix socket of ``config``; ``None`` where it has none, or where its optional one is taken.
+
+    The latter is logged. Raises ``SocketTaken`` where the socket is not optional or the only address.
+    """
+    if config.socket is None:
+        return None
+    try:
+        return UnixSocket(config.socket)
+    except SocketTaken:
+        if not (config.socket_optional and config.listen):
+            raise
+    logger.warning(
+        "another server holds the Unix socket %s: this one starts without it, on %s only%s; "
+        "give it a socket of its own with --socket PATH",
+        config.socket,
+        ", ".join(config.listen),
+        "" if config.token else " and without the Admin service, which a server without a token has there",
+    )
+    return None
 
 
 def _private_directory(path: Path) -> None:

@@ -12,6 +12,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from kcache_grpc.errors import ArgumentError, Unavailable
+from kcache_grpc.model.bypass import SERVER_REASONS, counter_of
 from kcache_grpc.model.identity import Toolchains
 
 #: From a hit in memory to a compile that takes minutes. Seconds.
@@ -24,8 +25,17 @@ _COUNTERS = {
     "compile_requests": "Kernels that compiles were asked for, alone or several a call.",
     "compiles": "Compiles that this server ran.",
     "worker_restarts": "Workers that were replaced.",
+    "verifications": "Stored kernels that this server verified in the background.",
+    "verification_faults": "Those of them that were faulty.",
+    "verifications_preempted": "Background verifications that a client's job ended.",
     "audit_dropped": "Requests that were not written to the audit log, as its queue was full.",
+    "blob_hits": "Values of BlobCache that were handed out.",
+    "blob_misses": "Keys of BlobCache that were asked for and are not stored.",
+    "blob_inserts": "Values of BlobCache that were stored.",
+    "blob_conflicts": "Values of BlobCache that were offered under a key with another value.",
+    "blob_milliseconds_saved": "Time that producing the values that were handed out took.",
 }
+_BYPASSES = "Compile requests that bypassed the cache, by reason."
 _GAUGES = {
     "compiles_running": "Compiles that run, or wait for a worker or for another server.",
     "workers": "Worker processes.",
@@ -110,3 +120,7 @@ class _Service(Collector):
             yield CounterMetricFamily(f"kcache_{name}", text, value=values[name])
         for name, text in _GAUGES.items():
             yield GaugeMetricFamily(f"kcache_{name}", text, value=values[name])
+        bypasses = CounterMetricFamily("kcache_bypasses", _BYPASSES, labels=("reason",))
+        for reason in SERVER_REASONS:
+            bypasses.add_metric((reason.value,), values[counter_of(reason)])
+        yield bypasses

@@ -21,6 +21,10 @@ logger = logging.getLogger("kcache.server")
 # From malloc.h. Both or neither: otherwise glibc returns and refaults the memory of every large reply.
 _M_TRIM_THRESHOLD, _TRIM_BYTES = -1, 134_217_728
 _M_MMAP_THRESHOLD, _MMAP_BYTES = -3, 16_777_216
+#: Seconds between two looks at the memory of the process, and bytes above the least that are given back.
+_TRIM_SECONDS, _TRIM_ABOVE = 2.0, 32 << 20
+#: Looks that are left out at most, after memory could not be given back.
+_MOST_PAUSE = 64
 #: Objects more that begin a collection of the youngest: 700 are one burst of requests.
 _GC_OBJECTS = 10_000
 
@@ -52,7 +56,9 @@ async def _serve(config: ServerConfig) -> None:
     handle = starting.result()
     _keep_objects()
     _announce(handle, config)
+    returning = loop.create_task(_return_memory())
     await stopping
+    returning.cancel()
     logger.info("draining for up to %g s", config.grace)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, os._exit, 128 + number)
@@ -74,6 +80,33 @@ def _write_whole(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(text)
     temporary.replace(path)
+
+
+async def _return_memory() -> None:
+    """Gives the system back what a burst of requests needed, once it is over: glibc keeps what is freed."""
+    least = before = _resident()
+    pause = wait = 1
+    while True:
+        await asyncio.sleep(_TRIM_SECONDS)
+        resident = _resident()
+        wait -= 1
+        if wait <= 0 and resident > least + _TRIM_ABOVE and abs(resident - before) < _TRIM_ABOVE // 4:
+            gc.collect()  # errors and their frames are cycles, with the messages that they were about
+            with contextlib.suppress(OSError, AttributeError):
+                await asyncio.to_thread(ctypes.CDLL(None).malloc_trim, 0)
+            returned = resident - _resident()
+            # What could not be given back is in use: it is looked at again, less and less often.
+            pause = 1 if returned > _TRIM_ABOVE // 4 else min(2 * pause, _MOST_PAUSE)
+            wait, resident = pause, resident - returned
+        least, before = min(least, resident), resident
+
+
+def _resident() -> int:
+    """Bytes of this process in memory; 0 where the system does not tell."""
+    try:
+        return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def _keep_memory() -> None:

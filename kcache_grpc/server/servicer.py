@@ -5,21 +5,26 @@ Domain errors are raised as they are; ``guard.Guard`` turns them into statuses.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 
-from kcache_grpc._proto.kcache.v1 import explain_pb2, kernel_cache_pb2_grpc
+from kcache_grpc._proto.kcache.v1 import estimate_pb2, explain_pb2, kernel_cache_pb2_grpc, support_pb2
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.errors import ArgumentError, ResourceExhausted
 from kcache_grpc.model.explanation import explanation_to_proto
-from kcache_grpc.model.wire import format_from_proto, numerics_from_proto
+from kcache_grpc.model.wire import format_from_proto, numerics_from_proto, target_from_proto
 from kcache_grpc.server import translate
 from kcache_grpc.server.guard import Call
 from kcache_grpc.server.outbox import Outbox
+from kcache_grpc.server.replies import SMALL
 from kcache_grpc.server.status import status_bytes
 from kcache_grpc.service import Caller, KernelService
 from kcache_grpc.service.uploads import UploadPlan
 from kcache_grpc.service.values import Compiled, Stage
 
+#: Queries that one turn of the event loop looks at.
+_SLICE = 1024
 #: Compiles of one CompileKernels.
 MOST_COMPILES = 64
 
@@ -33,6 +38,8 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
     def __init__(self, service: KernelService, heartbeat: float) -> None:
         self._service = service
         self._heartbeat = heartbeat
+        #: Calls of many queries take turns, a slice each time, so that all others come between two slices.
+        self._large = asyncio.Lock()
 
     async def GetCapabilities(  # noqa: N802 - gRPC's names
         self, request: pb.GetCapabilitiesRequest, context: Call
@@ -47,8 +54,13 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
         source = translate.graph_source(request.graph, self._service.limits)
         numerics = numerics_from_proto(request.numerics)
         value = await self._service.normalize(context.caller(request.header), source, numerics)
-        for message in translate.normalized(value):
-            yield message
+        try:
+            if len(value.text) > SMALL:
+                await context.take(len(value.text))
+            for message in translate.normalized(value):
+                yield message
+        finally:
+            context.give()
 
     async def StoreGraph(  # noqa: N802
         self, request: pb.StoreGraphRequest, context: Call
@@ -78,8 +90,13 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
     ) -> AsyncIterator[pb.GetSpecResponse]:
         """A spec by key."""
         spec = await self._service.get_spec(context.caller(request.header), request.key)
-        for message in translate.spec(spec):
-            yield message
+        try:
+            if len(spec.record.text) > SMALL:
+                await context.take(len(spec.record.text))
+            for message in translate.spec(spec):
+                yield message
+        finally:
+            context.give()
 
     async def CountSpecs(  # noqa: N802
         self, request: pb.CountSpecsRequest, context: Call
@@ -91,34 +108,71 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
         self, request: pb.GetStatsRequest, context: Call
     ) -> pb.GetStatsResponse:
         """Counters."""
+        caller = context.caller(request.header)
         return translate.stats(
-            *await self._service.stats(context.caller(request.header)), self._service.audit_dropped
+            *await self._service.stats(caller),
+            self._service.audit_dropped,
+            await self._service.savings(caller),
+            self._service.bypasses(),
+            await self._service.blobs.totals(caller),
         )
 
     # gRPC takes both; its type stubs know generators only.
     async def GetKernels(  # noqa: N802  # pyright: ignore[reportIncompatibleMethodOverride]
         self, request: pb.GetKernelsRequest, context: Call
     ) -> bytes:
-        """Many kernels by program digest. Writes its messages and returns the last one."""
-        results = await self._service.get_kernels(
+        """Many kernels by program digest. Writes its messages and returns the last one.
+
+        Each is made when the one before has been read; a program that is named again is answered once.
+        """
+        self._service.check_queries(len(request.queries))
+        first, duplicates = await self._distinct(request.queries)
+        indices = list(first.values())
+        answers = self._service.get_kernels(
             context.caller(request.header),
-            [query.program_digest for query in request.queries],
-            translate.kernel_wish(request.target, request.options, request.shapes),
+            list(first),
+            translate.kernel_wish(request.target, request.options, request.shapes, request.target_match),
             translate.kinds(request.artifact_kinds),
             request.inline_budget_bytes,
         )
-        last = b""
-        for message in translate.kernel_results(results):
-            if last:
-                await context.write(last)
-            last = message
-        return last
+        last, answered = b"", 0
+        try:
+            async with aclosing(answers):
+                if not indices:
+                    async for _ in answers:  # what is wrong with the rest of the request
+                        pass
+                while answered < len(indices):
+                    await context.take(translate.RESULTS_BYTES)
+                    results = await anext(answers)
+                    some = indices[answered : answered + len(results)]
+                    last = translate.kernel_results(zip(some, results, strict=True))
+                    answered += len(results)
+                    if answered < len(indices):
+                        await context.write(last)
+                        context.give()
+            for start in range(0, len(duplicates), _SLICE):
+                async with self._large:
+                    await asyncio.sleep(0)
+                    more = translate.duplicate_results(duplicates[start : start + _SLICE])
+                if len(last) + len(more) > translate.RESULTS_BYTES:
+                    await context.write(last)
+                    last = b""
+                last += more  # messages of repeated fields, one after the other, are one
+            context.give_at_end(len(last))
+            return last
+        finally:
+            context.give()
 
+    # gRPC takes both; its type stubs know generators only.
     async def CompileKernel(  # noqa: N802  # pyright: ignore[reportIncompatibleMethodOverride]
         self, request: pb.CompileKernelRequest, context: Call
     ) -> _Reply:
         """Finds or compiles one kernel. Writes its messages and returns the last one."""
-        return await self._compile(context.caller(request.header), request, context, context.write)
+        try:
+            caller = context.caller(request.header)
+            return await self._compile(caller, request, context, context.write, alone=True)
+        finally:
+            context.give()
 
     async def CompileKernels(  # noqa: N802  # pyright: ignore[reportIncompatibleMethodOverride]
         self, request: pb.CompileKernelsRequest, context: Call
@@ -143,12 +197,38 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
 
         return await outbox.empty([one(*each) for each in enumerate(request.requests)], context.write)
 
+    async def _distinct(
+        self, queries: Sequence[pb.KernelQuery]
+    ) -> tuple[dict[bytes, int], list[tuple[int, int]]]:
+        """The index of the first query for each program; and of the others, each with that of the first."""
+        first: dict[bytes, int] = {}
+        duplicates: list[tuple[int, int]] = []
+        for start in range(0, len(queries), _SLICE):
+            if len(queries) > _SLICE:
+                await self._large.acquire()
+                await asyncio.sleep(0)
+            try:
+                for index, query in enumerate(queries[start : start + _SLICE], start):
+                    earlier = first.setdefault(query.program_digest, index)
+                    if earlier != index:
+                        duplicates.append((index, earlier))
+            finally:
+                if len(queries) > _SLICE:
+                    self._large.release()
+        return first, duplicates
+
     async def _compile(
-        self, caller: Caller, request: pb.CompileKernelRequest, context: Call, write: _Write
+        self,
+        caller: Caller,
+        request: pb.CompileKernelRequest,
+        context: Call,
+        write: _Write,
+        *,
+        alone: bool = False,
     ) -> _Reply:
-        """Finds or compiles one kernel, whoever writes."""
+        """Finds or compiles one kernel, whoever writes; ``alone``: it is what the call is about."""
         source = translate.graph_source(request.graph, self._service.limits)
-        wish = translate.kernel_wish(request.target, request.options, request.shapes)
+        wish = translate.kernel_wish(request.target, request.options, request.shapes, request.target_match)
         kinds = translate.kinds(request.artifact_kinds)
         budget = min(request.inline_budget_bytes, translate.MAX_INLINE_BYTES)
 
@@ -159,14 +239,26 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
         compiled = await self._service.compile(
             caller, source, wish, request.retry_failed, kinds, tell, self._heartbeat
         )
-        return await self._write_result(write, caller, compiled, kinds, budget)
+        return await self._write_result(write, caller, compiled, kinds, budget, context if alone else None)
 
     async def _write_result(
-        self, write: _Write, caller: Caller, event: Compiled, kinds: frozenset[str], budget: int
+        self,
+        write: _Write,
+        caller: Caller,
+        event: Compiled,
+        kinds: frozenset[str],
+        budget: int,
+        context: Call | None,
     ) -> _Reply:
-        """The result, then the artifacts that are too large for it. Equal results are serialized once."""
+        """The result, then the artifacts that are too large for it. Equal results are serialized once.
+
+        ``context``: of a call that is about this alone, and takes room for its reply.
+        """
         answer = event.answer
         inline, others = translate.within(answer.kernel.wanted(kinds), budget)
+        large = sum(ref.size for ref in inline) + (translate.CHUNK_BYTES if others else 0)
+        if context is not None and large > SMALL:
+            await context.take(large)
         name = (event.origin, *(ref.sha256 for ref in inline))
         body = answer.encoded.get(name)
         if body is None:
@@ -181,6 +273,8 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
             async for offset, data in reading.parts:
                 await write(last)
                 last = translate.chunk(ref, offset, data)
+        if context is not None and large > SMALL:
+            context.give_at_end()
         return last
 
     async def ListKernels(  # noqa: N802
@@ -197,9 +291,35 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
     ) -> explain_pb2.ExplainResponse:
         """Why a request hits or misses."""
         source = translate.graph_source(request.graph, self._service.limits)
-        wish = translate.kernel_wish(request.target, request.options, request.shapes)
+        wish = translate.kernel_wish(request.target, request.options, request.shapes, request.target_match)
         caller = context.caller(request.header)
         return explanation_to_proto(await self._service.explain(caller, source, wish, request.max_neighbours))
+
+    async def EstimateCompile(  # noqa: N802
+        self, request: estimate_pb2.EstimateCompileRequest, context: Call
+    ) -> estimate_pb2.EstimateCompileResponse:
+        """How long a compile is expected to take."""
+        source = translate.graph_source(request.graph, self._service.limits)
+        wish = translate.kernel_wish(request.target, request.options, request.shapes, request.target_match)
+        return translate.estimate(await self._service.estimate(context.caller(request.header), source, wish))
+
+    async def CheckProgram(  # noqa: N802
+        self, request: support_pb2.CheckProgramRequest, context: Call
+    ) -> support_pb2.CheckProgramResponse:
+        """What of a program does not compile."""
+        source = translate.graph_source(request.graph, self._service.limits)
+        target = str(target_from_proto(request.target))
+        numerics = numerics_from_proto(request.numerics)
+        found = await self._service.check(context.caller(request.header), source, target, numerics)
+        return support_pb2.CheckProgramResponse(
+            operations=found.operations,
+            supported=found.supported,
+            refusals=[
+                support_pb2.Refusal(op=each.op, reason=each.reason, count=each.count, locations=each.where)
+                for each in found.refusals
+            ],
+            note=found.note,
+        )
 
     async def ReadArtifact(  # noqa: N802
         self, request: pb.ReadArtifactRequest, context: Call
@@ -209,9 +329,21 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
             context.caller(request.header), request.sha256, request.read_offset, request.read_limit
         )
         size: int | None = reading.size
-        async for _, data in reading.parts:
-            yield pb.ReadArtifactResponse(data=data, size_bytes=size)
-            size = None
+        part = min(translate.CHUNK_BYTES, reading.size)
+        parts = aiter(reading.parts)
+        try:
+            while True:  # a part is read when the one before is sent
+                if part > SMALL:
+                    await context.take(part)
+                try:
+                    _, data = await anext(parts)
+                except StopAsyncIteration:
+                    break
+                yield pb.ReadArtifactResponse(data=data, size_bytes=size)
+                context.give()
+                size = None
+        finally:
+            context.give()
         if size is not None:
             yield pb.ReadArtifactResponse(size_bytes=size)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
 from google.protobuf import duration_pb2, timestamp_pb2
 
-from kcache_grpc._proto.kcache.v1 import common_pb2, kernel_cache_pb2, manifest_pb2
+from kcache_grpc._proto.kcache.v1 import common_pb2, estimate_pb2, kernel_cache_pb2, manifest_pb2
 from kcache_grpc.errors import ArgumentError, ResourceExhausted
 from kcache_grpc.model.identity import Toolchain
 from kcache_grpc.model.manifest import (
@@ -29,8 +29,11 @@ from kcache_grpc.model.wire import (
     options_to_proto,
     shapes_from_proto,
     target_from_proto,
+    target_match_from_proto,
+    target_match_to_proto,
     target_to_proto,
 )
+from kcache_grpc.service.estimates import Basis, Estimate
 from kcache_grpc.service.values import (
     Answer,
     Capabilities,
@@ -45,16 +48,26 @@ from kcache_grpc.service.values import (
     Stage,
     StoredSpec,
 )
+from kcache_grpc.storage.blob_cache import ValueTotals
 from kcache_grpc.storage.records import FailureRecord, Stats, StoredKernel
+from kcache_grpc.storage.savings import SavingRecord
 
 #: Parts of texts and artifacts in streams.
 CHUNK_BYTES = 1 << 20
-#: Results of GetKernels and events of CompileKernels are packed into messages of about this size; 4 MiB is
-#: the transport's limit.
+#: Events of CompileKernels are packed into messages of about this size; 4 MiB is the transport's limit.
 MESSAGE_BYTES = 3 << 20
+#: Bytes that are taken for a message of GetKernels.
+RESULTS_BYTES = 256 << 10
 # Protobuf's tags of two fields: number times 8, plus the wire type.
 _INDEX_TAG = bytes([kernel_cache_pb2.KernelResult.INDEX_FIELD_NUMBER << 3])
 _RESULTS_TAG = bytes([kernel_cache_pb2.GetKernelsResponse.RESULTS_FIELD_NUMBER << 3 | 2])
+_DUPLICATE = bytes(
+    [
+        kernel_cache_pb2.KernelResult.STATUS_FIELD_NUMBER << 3,
+        kernel_cache_pb2.KERNEL_STATUS_DUPLICATE,
+        kernel_cache_pb2.KernelResult.FIRST_INDEX_FIELD_NUMBER << 3,
+    ]
+)
 _RESULT_TAG = bytes([kernel_cache_pb2.CompileKernelResponse.RESULT_FIELD_NUMBER << 3 | 2])
 _EVENTS_TAG = bytes([kernel_cache_pb2.CompileKernelsResponse.EVENTS_FIELD_NUMBER << 3 | 2])
 _EVENT_INDEX_TAG = bytes([kernel_cache_pb2.CompileKernelsEvent.INDEX_FIELD_NUMBER << 3])
@@ -69,6 +82,13 @@ _ORIGINS = {
     Origin.STORED: kernel_cache_pb2.ORIGIN_STORED,
     Origin.COMPILED: kernel_cache_pb2.ORIGIN_COMPILED,
     Origin.JOINED: kernel_cache_pb2.ORIGIN_JOINED,
+    Origin.PRELOADED: kernel_cache_pb2.ORIGIN_PRELOADED,
+}
+_BASES = {
+    Basis.HIT: estimate_pb2.ESTIMATE_BASIS_HIT,
+    Basis.SAME_SPEC: estimate_pb2.ESTIMATE_BASIS_SAME_SPEC,
+    Basis.NEAREST_SPECS: estimate_pb2.ESTIMATE_BASIS_NEAREST_SPECS,
+    Basis.NO_HISTORY: estimate_pb2.ESTIMATE_BASIS_NO_HISTORY,
 }
 
 
@@ -92,19 +112,25 @@ def graph_source(message: common_pb2.GraphSource, limits: Limits) -> GraphSource
 
 
 def kernel_wish(
-    target: common_pb2.Target, options: common_pb2.Options, shapes: common_pb2.DynamicShapes
+    target: common_pb2.Target,
+    options: common_pb2.Options,
+    shapes: common_pb2.DynamicShapes,
+    match: common_pb2.TargetMatch,
 ) -> KernelWish:
-    """Target, options and sizes of a request. Raises ``ArgumentError``."""
-    return _kernel_wish(target.SerializeToString(), options.SerializeToString(), shapes.SerializeToString())
+    """Target, options, sizes and target match of a request. Raises ``ArgumentError``."""
+    return _kernel_wish(
+        target.SerializeToString(), options.SerializeToString(), shapes.SerializeToString(), match
+    )
 
 
 @lru_cache(maxsize=256)
-def _kernel_wish(target: bytes, options: bytes, shapes: bytes) -> KernelWish:
+def _kernel_wish(target: bytes, options: bytes, shapes: bytes, match: int) -> KernelWish:
     """Callers ask for few different ones, each many times."""
     return KernelWish(
         target_from_proto(common_pb2.Target.FromString(target)),
         options_from_proto(common_pb2.Options.FromString(options)),
         shapes_from_proto(common_pb2.DynamicShapes.FromString(shapes)),
+        compatible=target_match_from_proto(match),
     )
 
 
@@ -159,6 +185,7 @@ def capabilities(value: Capabilities) -> kernel_cache_pb2.GetCapabilitiesRespons
         gpu_toolchain=_ingredients(value.toolchains.gpu),
         gpu_toolchain_digest=value.toolchains.gpu.digest,
         gpu_toolchain_disowned=value.toolchains.gpu.digest in value.disowned,
+        target_match=target_match_to_proto(value.compatible_targets),
     )
 
 
@@ -228,24 +255,26 @@ def _kernel_summary(kernel: StoredKernel) -> kernel_cache_pb2.KernelSummary:
     )
 
 
-def kernel_results(results: Iterable[Found | Missing]) -> Iterator[bytes]:
-    """Serialized ``GetKernelsResponse`` messages, each well below the transport's limit.
+def kernel_results(results: Iterable[tuple[int, Found | Missing]]) -> bytes:
+    """A serialized ``GetKernelsResponse`` of results and the indices of their queries.
 
     A result is serialized once, without its index, and kept with the answer; fields may come in any order.
     """
     packed: list[bytes] = []
-    room = MESSAGE_BYTES
-    for index, result in enumerate(results):
+    for index, result in results:
         body = _encoded(result)
         prefix = _INDEX_TAG + _varint(index)
-        size = len(prefix) + len(body)
-        if packed and size > room:
-            yield b"".join(packed)
-            packed, room = [], MESSAGE_BYTES
-        packed += (_RESULTS_TAG, _varint(size), prefix, body)
-        room -= size
-    if packed:
-        yield b"".join(packed)
+        packed += (_RESULTS_TAG, _varint(len(prefix) + len(body)), prefix, body)
+    return b"".join(packed)
+
+
+def duplicate_results(duplicates: Iterable[tuple[int, int]]) -> bytes:
+    """The same of queries that repeat an earlier one: their indices, each with that of the earlier one."""
+    packed: list[bytes] = []
+    for index, first in duplicates:
+        body = b"".join((_INDEX_TAG, _varint(index), _DUPLICATE, _varint(first)))
+        packed += (_RESULTS_TAG, _varint(len(body)), body)
+    return b"".join(packed)
 
 
 def _encoded(result: Found | Missing) -> bytes:
@@ -266,6 +295,7 @@ def _inline(ref: ArtifactRef, data: bytes) -> kernel_cache_pb2.InlineArtifact:
     return kernel_cache_pb2.InlineArtifact(ref=artifact_ref_to_proto(ref), data=data)
 
 
+@lru_cache(maxsize=8192)
 def _varint(value: int) -> bytes:
     """Protobuf's variable-length form of a number that is not negative."""
     encoded = bytearray()
@@ -306,8 +336,20 @@ def stage(value: Stage, elapsed: float) -> kernel_cache_pb2.CompileKernelRespons
     """A stage began."""
     return kernel_cache_pb2.CompileKernelResponse(
         stage=kernel_cache_pb2.CompileStage(
-            stage=value.name, elapsed=duration(elapsed), earlier_stages=value.earlier
+            stage=value.name,
+            elapsed=duration(elapsed),
+            earlier_stages=value.earlier,
+            expected_duration=None if value.expected is None else duration(value.expected),
         )
+    )
+
+
+def estimate(value: Estimate) -> estimate_pb2.EstimateCompileResponse:
+    """The expected time of a compile."""
+    return estimate_pb2.EstimateCompileResponse(
+        expected_duration=None if value.seconds is None else duration(value.seconds),
+        basis=_BASES[value.basis],
+        sample_count=value.samples,
     )
 
 
@@ -376,7 +418,13 @@ def _event(index: int, tag: bytes, body: bytes) -> bytes:
 
 
 def stats(
-    value: Stats, programs_parsed: int, memory_hits: int, audit_dropped: int
+    value: Stats,
+    programs_parsed: int,
+    memory_hits: int,
+    audit_dropped: int,
+    savings: Iterable[SavingRecord],
+    bypasses: Mapping[str, int],
+    blobs: ValueTotals,
 ) -> kernel_cache_pb2.GetStatsResponse:
     """Counters."""
     return kernel_cache_pb2.GetStatsResponse(
@@ -386,11 +434,31 @@ def stats(
         artifacts=value.artifacts,
         artifact_bytes=value.artifact_bytes,
         hits=value.hits,
-        compiles=value.kernels,
+        compiles=value.compiles,
         remembered_failures=value.failures,
         time_saved=duration(value.saved_us / 1e6),
         programs_parsed=programs_parsed,
         memory_hits=memory_hits,
         audit_events=value.audit_events,
         audit_dropped=audit_dropped,
+        caller_savings=map(_caller_savings, savings),
+        bypasses=[
+            kernel_cache_pb2.BypassCount(reason=reason, count=count)
+            for reason, count in bypasses.items()
+            if count
+        ],
+        blobs=blobs.values,
+        blob_bytes=blobs.bytes,
+        blob_hits=blobs.hits,
+        blob_time_saved=duration(blobs.saved_us / 1e6),
+    )
+
+
+def _caller_savings(record: SavingRecord) -> kernel_cache_pb2.CallerSavings:
+    return kernel_cache_pb2.CallerSavings(
+        actor=record.actor,
+        job=record.job,
+        hits=record.hits,
+        time_saved=duration(record.saved_us / 1e6),
+        last_time=timestamp(record.last_used_at),
     )

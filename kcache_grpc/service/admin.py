@@ -14,6 +14,7 @@ from kcache_grpc.service.namespaces import Namespaces
 from kcache_grpc.service.threads import StoreThreads
 from kcache_grpc.service.values import Caller
 from kcache_grpc.service.verify import SAMPLE, Compile, Counts, Fault
+from kcache_grpc.storage import checks
 from kcache_grpc.storage.contract import Store
 from kcache_grpc.storage.lifecycle import Pin, Quota
 from kcache_grpc.worker import WorkerPool
@@ -55,6 +56,12 @@ class Admin:
     async def set_quota(self, caller: Caller, resource: str, most: int | None, policy: str) -> Quota | None:
         """Raises ``ArgumentError``."""
         namespace = await self._namespaces.get(caller.namespace)
+        if most is None:
+            if not namespace.is_stored:
+                return None
+        else:
+            checks.quota(resource, most, policy)
+            namespace = await self._namespaces.create(namespace)
         return await self._threads(self._as(caller).set_quota, namespace, resource, most, policy)
 
     async def list_quotas(self, caller: Caller) -> list[Quota]:
@@ -64,12 +71,16 @@ class Admin:
 
     async def pin(self, caller: Caller, subject: str, digest: bytes, reason: str) -> bool:
         """Raises ``ArgumentError``."""
-        namespace = await self._namespaces.get(caller.namespace)
+        checks.pin(subject, digest, reason)
+        namespace = await self._namespaces.create(await self._namespaces.get(caller.namespace))
         return await self._threads(self._as(caller).pin, namespace, subject, digest, reason)
 
     async def unpin(self, caller: Caller, subject: str, digest: bytes) -> bool:
         """Raises ``ArgumentError``."""
+        checks.pin(subject, digest, "")
         namespace = await self._namespaces.get(caller.namespace)
+        if not namespace.is_stored:
+            return False
         return await self._threads(self._as(caller).unpin, namespace, subject, digest)
 
     async def list_pins(self, caller: Caller) -> tuple[Pin, ...]:
@@ -79,23 +90,45 @@ class Admin:
 
     async def raise_epoch(self, caller: Caller, reason: str) -> int:
         """The epoch that holds now: here at once, in other servers within their window."""
-        namespace = await self._namespaces.get(caller.namespace)
+        checks.text("reason", reason)
+        namespace = await self._namespaces.create(await self._namespaces.get(caller.namespace))
         raised = await self._threads(self._as(caller).raise_epoch, namespace, reason)
         self._namespaces.forget(namespace.id)
         return raised.epoch
 
     async def disown(self, caller: Caller, toolchain: bytes, reason: str, undo: bool) -> bool:
         """True when it changed anything: here at once, in other servers within their window."""
+        checks.digest("toolchain", toolchain)
+        checks.text("reason", reason)
         namespace = await self._namespaces.get(caller.namespace)
+        if undo and not namespace.is_stored:
+            return False
+        namespace = await self._namespaces.create(namespace)
         admin = self._as(caller)
         changed = await self._threads(lambda: admin.disown(namespace, toolchain, reason, undo=undo))
         self._namespaces.forget(namespace.id)
         return changed
 
+    async def set_compatible_targets(self, caller: Caller, allowed: bool) -> bool:
+        """True when it changed anything: here at once, in other servers within their window."""
+        namespace = await self._namespaces.create(await self._namespaces.get(caller.namespace))
+        changed = await self._threads(self._as(caller).set_compatible_targets, namespace, allowed)
+        self._namespaces.forget(namespace.id)
+        return changed
+
     async def verify(
-        self, caller: Caller, sample: int | None, compile: bool = True
+        self,
+        caller: Caller,
+        sample: int | None,
+        compile: bool = True,
+        *,
+        repair: bool = False,
+        confirmed: bool = False,
     ) -> AsyncGenerator[Fault | Counts]:
-        """Faults, then the counts; ``sample`` 0: as many as usual. Raises ``ArgumentError``."""
+        """Faults, then the counts; ``sample`` 0: as many as usual. See ``verify.Verification``.
+
+        Raises ``ArgumentError``, and ``SignerMismatch`` once the store belongs to another key.
+        """
         if sample is not None and sample > _MOST_SAMPLED:
             raise ArgumentError(f"a sample has at most {_MOST_SAMPLED} kernels", field="sample")
         namespace = await self._namespaces.get(caller.namespace)
@@ -103,7 +136,15 @@ class Admin:
         recompile = self._recompiling() if compile else None
         checks = self._as(caller)
         async for event in self._each(
-            lambda: checks.verify(namespace, self._public_key, number, self._toolchains, recompile)
+            lambda: checks.verify(
+                namespace,
+                self._public_key,
+                number,
+                self._toolchains,
+                recompile,
+                repair=repair,
+                confirmed=confirmed,
+            )
         ):
             yield event
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from kcache_grpc.service.collection import Collector, Report, Wish
 from kcache_grpc.service.values import Caller
 from kcache_grpc.service.verify import SAMPLE, Compile, Counts, Fault, Verification
 from kcache_grpc.storage.contract import Store
-from kcache_grpc.storage.lifecycle import Quota
+from kcache_grpc.storage.lifecycle import QuarantinedRow, Quota
 from kcache_grpc.storage.records import AuditEvent, Namespace
 
 
@@ -57,6 +57,12 @@ class Administration:
         self._note(namespace, "readmit" if undo else "disown", toolchain=toolchain, reason=reason)
         return changed
 
+    def set_compatible_targets(self, namespace: Namespace, allowed: bool) -> bool:
+        """Say whether kernels for lower targets will do where requests leave it open; true if changed."""
+        changed = self._store.set_compatible_targets(namespace, allowed)
+        self._note(namespace, "target_match", compatible_targets=allowed)
+        return changed
+
     def collect(self, namespace: Namespace, wish: Wish) -> Iterator[Report]:
         """A collection, with what came of it so far after each transaction, and a last time at its end."""
         report = Report(namespace.name, wish.dry_run)
@@ -72,14 +78,31 @@ class Administration:
         sample: int | None = SAMPLE,
         toolchains: frozenset[bytes] = frozenset(),
         recompile: Compile | None = None,
+        *,
+        repair: bool = False,
+        confirmed: bool = False,
     ) -> Iterator[Fault | Counts]:
-        """Faults as they are found, then the counts. See ``verify.Verification``."""
-        found = 0
-        for event in Verification(self._store, public_key, toolchains, recompile).steps(namespace, sample):
-            found += isinstance(event, Fault)
+        """Faults, then the counts. See ``verify.Verification``."""
+        verification = Verification(self._store, public_key, toolchains, recompile)
+        for event in verification.steps(namespace, sample, repair=repair, confirmed=confirmed):
             if isinstance(event, Counts):
-                self._note(namespace, "verify", kernels=event.kernels, compiled=event.compiled, faults=found)
+                self._note(
+                    namespace,
+                    "verify",
+                    kernels=event.kernels,
+                    compiled=event.compiled,
+                    faults=event.faults,
+                    repaired=event.repaired,
+                    withheld=event.withheld,
+                )
             yield event
+
+    def restore_quarantined(self, namespace: Namespace, ids: Sequence[int]) -> tuple[QuarantinedRow, ...]:
+        """Put rows that verification took out back in service; those that were put back."""
+        back = self._store.restore_quarantined(namespace, ids)
+        if back:
+            self._note(namespace, "restore", rows=[f"{row.subject} {row.digest.hex()}" for row in back])
+        return back
 
     def rebuild_summaries(self) -> list[str]:
         """What was wrong, in words; nothing is done where nothing was."""
@@ -93,6 +116,8 @@ class Administration:
     def _note(
         self, namespace: Namespace, what: str, *, toolchain: bytes | None = None, **detail: object
     ) -> None:
+        if not namespace.is_stored:  # nothing was done in it
+            return
         by = self._by
         event = AuditEvent(
             kind="admin",

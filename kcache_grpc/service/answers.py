@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Hashable
 
 from kcache_grpc.model.program import Program
 from kcache_grpc.model.shapes import AUTO
+from kcache_grpc.service.compatible import target_of
 from kcache_grpc.service.flight import Flight, Flights
 from kcache_grpc.service.kernels import MEMORY_WINDOW
 from kcache_grpc.service.memory import ByteLru
@@ -19,7 +20,7 @@ class Answers:
     """A request costs a look into a dictionary where another one like it came before. One event loop."""
 
     def __init__(self) -> None:
-        self._flights: Flights[Hashable, Answer] = Flights()
+        self._flights: Flights[Hashable, Answer] = Flights(abandon=True)
         self._known: ByteLru[Hashable, Answer] = ByteLru(_MEMORY_BYTES, MEMORY_WINDOW)
 
     def remembered(self, namespace: Namespace, source: GraphSource, wish: KernelWish) -> Answer | None:
@@ -39,7 +40,9 @@ class Answers:
 
         async def answered(flight: Flight[Answer]) -> Answer:
             answer = await work(flight)
-            if wish.shapes.mode != AUTO:  # else a better one may come
+            # Where a better one may come, the next request looks again.
+            best = not wish.compatible or target_of(answer.kernel) == wish.target
+            if wish.shapes.mode != AUTO and best:
                 self._known.put(name, answer, _size(source, answer))
             return answer
 
@@ -51,7 +54,7 @@ class Answers:
 
 
 def _name(namespace: Namespace, source: GraphSource, wish: KernelWish) -> Hashable:
-    return (namespace.id, namespace.epoch, namespace.removals, source, wish)
+    return (namespace.name, namespace.epoch, namespace.removals, source, wish)
 
 
 def _size(source: GraphSource, answer: Answer) -> int:

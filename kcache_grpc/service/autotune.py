@@ -150,7 +150,7 @@ class Autotune:
             Timing(
                 subject.digest,
                 subject.shape,
-                each.schedule or _DEFAULT,
+                stored_choice(each.schedule),
                 subject.device,
                 each.nanoseconds,
                 each.samples,
@@ -203,6 +203,16 @@ class Autotune:
 
 #: How all defaults are stored, where a text must not be empty.
 _DEFAULT = "default"
+
+
+def plain_choice(config: str) -> str:
+    """A stored choice as callers write it."""
+    return "" if config == _DEFAULT else config
+
+
+def stored_choice(schedule: str) -> str:
+    """A choice as it is stored."""
+    return schedule or _DEFAULT
 
 
 def _plain(record: TimingRecord) -> TimingRecord:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from kcache_grpc.storage.blob_cache import CACHE_BYTES
 from kcache_grpc.storage.contract import Store
 from kcache_grpc.storage.lifecycle import Collected, Cursor, Quota, Step, What
 from kcache_grpc.storage.records import Namespace
@@ -104,9 +105,33 @@ class Collector:
         for what in _UNUSED:
             yield from run.all(what)
         yield from run.shrink(wish.max_bytes, quotas.get("artifact_bytes"))
+        yield from self._values(namespace, wish, quotas.get(CACHE_BYTES), report)
+
+    def _values(
+        self, namespace: Namespace, wish: Wish, quota: Quota | None, report: Report
+    ) -> Iterator[Report]:
+        """``BlobCache`` values: those that were not used for so long, then what is above the quota."""
+        limits: list[tuple[float, int | None, str]] = []
+        if wish.older_than is not None:
+            limits.append((max(wish.older_than, wish.min_age), None, "idle"))
+        if quota is not None and quota.used > quota.most:
+            limits.append((wish.min_age, quota.used - quota.most, "quota"))
+        for age, amount, reason in limits:
+            before = self._now() - round(age * 1e6)
+            count, size = self._store.remove_values(
+                namespace, before, amount, reason=reason, dry_run=wish.dry_run
+            )
+            if count:
+                report.rows["cache_values"] = report.rows.get("cache_values", 0) + count
+            if amount is not None and size < amount:
+                report.unmet.append(f"quota of {CACHE_BYTES}")
+            yield report
 
     def evict(self, namespace: Namespace, resource: str, amount: int, min_age: float = MIN_AGE) -> int:
         """Make room for ``amount`` of a resource that is at its quota; how much came of it."""
+        if resource == CACHE_BYTES:
+            before = self._now() - round(min_age * 1e6)
+            return self._store.remove_values(namespace, before, amount, reason="quota")[1]
         wish = Wish(min_age=min_age)
         report = Report(namespace.name, dry_run=False)
         run = _Run(self._store, namespace, wish, report, self._now())

@@ -9,6 +9,7 @@ import logging
 import os
 import socket
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
@@ -22,6 +23,7 @@ from kcache_grpc.service.failures import Failures, as_error
 from kcache_grpc.service.flight import Flight, Flights
 from kcache_grpc.service.following import Follower
 from kcache_grpc.service.gathering import Gathering
+from kcache_grpc.service.inspection import inspect
 from kcache_grpc.service.kernels import Kernels
 from kcache_grpc.service.leases import LeaseKeeper
 from kcache_grpc.service.notes import client_detail
@@ -52,6 +54,8 @@ logger = logging.getLogger("kcache.service")
 _PATIENCE = 60.0
 #: Seconds between two attempts to publish: the first, the last.
 _FIRST_PAUSE, _LAST_PAUSE = 0.05, 1.0
+#: Kernels that are remembered as compiled here.
+_MOST_REMEMBERED = 10_000
 
 
 @dataclass(frozen=True)
@@ -110,9 +114,11 @@ class Compiles:
         self._compile_seconds = compile_seconds
         self._server_version = server_version
         self._room = room
-        self._flights: Flights[tuple[int, int, bytes], Made] = Flights()
+        self._flights: Flights[tuple[int, int, bytes], Made] = Flights(abandon=True)
         #: Compiles that this process began.
         self.started = 0
+        #: Digests of kernels that it published, the last ones.
+        self._published: dict[bytes, None] = {}
         self._host = f"{socket.gethostname()}:{os.getpid()}"
 
     def make(self, order: Order, known_failure: FailureRecord | None) -> tuple[Flight[Made], bool]:
@@ -127,6 +133,10 @@ class Compiles:
     def in_flight(self, namespace: Namespace, digest: bytes) -> bool:
         """Whether this process is making or awaiting the kernel."""
         return (namespace.id, namespace.epoch, digest) in self._flights
+
+    def compiled_here(self, digest: bytes) -> bool:
+        """Whether this process compiled the kernel, as far as it remembers."""
+        return digest in self._published
 
     @property
     def running(self) -> int:
@@ -148,9 +158,7 @@ class Compiles:
                 looks = False
                 if lease is None:
                     holder = f"{self._host}:{os.urandom(8).hex()}"
-                    lease = await self._threads(
-                        self._store.acquire_lease, order.namespace, digest, holder, self._keeper.ttl
-                    )
+                    lease = await self._take_lease(order.namespace, digest, holder)
                 if isinstance(lease, Lease):
                     made = await self._make_as_holder(flight, order, lease, known_failure)
                     if isinstance(made, FailureRecord):
@@ -166,6 +174,20 @@ class Compiles:
                 failure = await self._new_failure(order, known_failure)
                 if failure is not None:
                     raise as_error(failure)
+
+    async def _take_lease(self, namespace: Namespace, digest: bytes, holder: str) -> Lease | LeaseState:
+        """Acquires a lease; gives it back if nobody waits for the compile any more when it comes."""
+        taking = asyncio.get_running_loop().create_task(
+            self._threads(self._store.acquire_lease, namespace, digest, holder, self._keeper.ttl)
+        )
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            with suppress(StorageError):
+                lease = await taking
+                if isinstance(lease, Lease):
+                    await self._give_back(lease)
+            raise
 
     async def _held_lease(self, order: Order) -> LeaseState | None:
         """The lease of somebody who makes the kernel."""
@@ -227,19 +249,23 @@ class Compiles:
         )
         self.started += 1
         started, began = datetime.now(timezone.utc), time.monotonic()
-        reply = await self._pool.compile(job, self._compile_seconds, on_stage)
+        reply = await self._pool.compile(job, self._compile_seconds, on_stage, order.caller.turn, flight.keep)
         seconds = time.monotonic() - began
         on_stage("publish")
-        draft = self._draft(order, codec.decode_kernel(reply), started, seconds)
+        kernel = inspect(codec.decode_kernel(reply), order.wish.target)
+        draft = self._draft(order, kernel, started, seconds)
         event = self._event(order, "publish", "ok", seconds, sum(len(a.content) for a in draft.artifacts))
         published = await self._publish(order.namespace, draft, lease, event)
         if published.differs:
             logger.error("kernel %s was compiled twice to different bytes", order.identity.digest.hex())
         for artifact in draft.artifacts:
             self._kernels.remember_blob(order.namespace, artifact.digest, artifact.content)
+        self._published[order.identity.digest] = None
+        if len(self._published) > _MOST_REMEMBERED:
+            del self._published[next(iter(self._published))]
         self._variants.forget(order.namespace, order.graph, order.wish)
-        kernel = describe.known_kernel(published.stored, self._signer.key_id)
-        return self._kernels.remember(order.namespace, kernel)
+        known = describe.known_kernel(published.stored, self._signer.key_id)
+        return self._kernels.remember(order.namespace, known)
 
     async def _publish(
         self, namespace: Namespace, draft: KernelDraft, lease: Lease, event: AuditEvent
@@ -296,7 +322,7 @@ class Compiles:
 
     async def _failed(self, order: Order, error: KcacheError, lease: Lease) -> None:
         await self._failures.remember(order.namespace, order.identity.digest, error, lease)
-        event = self._event(order, "failure", error.reason, 0.0, 0, error.message)
+        event = self._event(order, "failure", error.reason.lower(), 0.0, 0, error.message)
         try:
             await self._threads(self._store.append_audit, order.namespace, [event])
         except KcacheError as problem:

@@ -16,16 +16,19 @@ from kcache_compiler.types import (
     TensorType,
 )
 from kcache_grpc.errors import KcacheError
+from kcache_grpc.model.evidence import dynamic_shape
 from kcache_grpc.model.gpu_launch import GpuLaunchSpec, GpuResources
 from kcache_grpc.model.identity import Ingredients, KernelIdentity, Toolchains, ingredients_digest
 from kcache_grpc.model.manifest import (
     ArtifactRef,
     Binding,
     ConstantBinding,
+    CountedOutput,
     LaunchSpec,
     Manifest,
     SymbolSpec,
     TensorSpec,
+    is_preloaded,
     parsed_binding,
 )
 from kcache_grpc.model.options import Options
@@ -39,7 +42,6 @@ from kcache_grpc.model.variants import (
     exact_shape,
     parse_arg_spec,
     spec_sizes,
-    wished_shape,
 )
 from kcache_grpc.service.interface import interface_of
 from kcache_grpc.service.values import KernelWish, KnownGraph, KnownKernel
@@ -47,9 +49,13 @@ from kcache_grpc.storage.records import Blob, MappingRecord, Namespace, SignedBy
 
 
 def shape(graph: KnownGraph, wish: KernelWish) -> Shape:
-    """Of the kernel for exactly these sizes or for all that are wished. Raises ``ArgumentError``."""
+    """Of the kernel for exactly these sizes, or for all that are wished and have evidence.
+
+    Raises ``ArgumentError`` for sizes that cannot change, or that have no evidence.
+    """
     if wish.shapes.mode == DYNAMIC:
-        return wished_shape(graph.sizes, wish.shapes.axes)
+        parsed = Binding.from_bytes(graph.binding.payload)
+        return dynamic_shape(parsed, wish.shapes, wish.witnesses)
     return Shape(graph.arg_spec)
 
 
@@ -75,7 +81,7 @@ def unreadable(program_digest: bytes, numerics: str, toolchains: Toolchains) -> 
 def parsing(namespace: Namespace, program_digest: bytes, numerics: str, canonicalizer: int) -> bytes:
     """What a server claims that is about to parse and store a program."""
     pairs = (
-        ("namespace", f"{namespace.id}.{namespace.epoch}"),
+        ("namespace", f"{namespace.name}.{namespace.epoch}"),
         ("program", program_digest.hex()),
         ("numerics", numerics),
         ("canonicalizer", str(canonicalizer)),
@@ -114,6 +120,7 @@ def binding(
             *_quantized(canonical.quantized_results, output=True),
         ),
         size_arguments=canonical.size_arguments,
+        counted=tuple(CountedOutput(*entry) for entry in canonical.counted_results),
     )
     _require_same_sizes(made)
     return made
@@ -214,6 +221,7 @@ def known_kernel(record: StoredKernel, key_id: bytes) -> KnownKernel:
         manifest=signed(record.manifest, key_id),
         artifacts=tuple(ArtifactRef(ref.kind, ref.digest, ref.size) for ref in record.artifacts),
         compile_us=record.compile_us,
+        preloaded=is_preloaded(record.manifest.payload),
     )
 
 
@@ -239,9 +247,7 @@ def compiler_options(options: Options) -> CompileOptions:
 
 def _gpu_launch(launch: GpuLaunch) -> GpuLaunchSpec:
     found = launch.resources
-    resources = found and GpuResources(
-        found.registers, found.spill_bytes, found.static_shared, found.scalar_registers
-    )
+    resources = found and GpuResources(found.registers, found.spill_bytes, found.static_shared)
     return GpuLaunchSpec(
         launch.name,
         launch.ops,

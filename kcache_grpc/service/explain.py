@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from kcache_grpc.errors import CompileFailed, CompileTimeout, ResourceExhausted
 from kcache_grpc.model.explanation import (
@@ -16,6 +16,7 @@ from kcache_grpc.model.explanation import (
 from kcache_grpc.model.manifest import Manifest
 from kcache_grpc.model.program import Program
 from kcache_grpc.service import describe
+from kcache_grpc.service.compatible import target_of
 from kcache_grpc.service.explanations import (
     Request,
     explanation,
@@ -25,13 +26,14 @@ from kcache_grpc.service.explanations import (
     neighbour,
     step_of,
     unreadable,
+    with_compatible,
 )
 from kcache_grpc.service.failures import Failures
 from kcache_grpc.service.graphs import Graphs
 from kcache_grpc.service.ingredients import Asked, differences
 from kcache_grpc.service.kernels import Kernels
 from kcache_grpc.service.threads import StoreThreads
-from kcache_grpc.service.values import KernelWish, KnownGraph
+from kcache_grpc.service.values import Caller, KernelWish, KnownGraph
 from kcache_grpc.service.variants import Choice
 from kcache_grpc.storage.contract import Store
 from kcache_grpc.storage.errors import CorruptStore
@@ -54,6 +56,14 @@ _CANDIDATES, _CANDIDATE_BYTES = 64, 16 << 20
 _MAPPINGS = 10
 #: What a kernel of another spec is farther away by: more than all ``WEIGHTS`` together.
 _OTHER_SPEC = sum(WEIGHTS.values()) + 1
+
+
+@dataclass(frozen=True)
+class NewGraph:
+    """A program without a mapping: its graph, with key 0 unless its spec is stored, and its spec's text."""
+
+    graph: KnownGraph
+    text: str
 
 
 class Explains:
@@ -88,25 +98,34 @@ class Explains:
         """Of a program that has a mapping."""
         return await self._of_graph(namespace, graph, wish, most, known=True)
 
-    async def new(self, namespace: Namespace, program: Program, wish: KernelWish, most: int) -> Explanation:
+    async def new(
+        self, namespace: Namespace, caller: Caller, program: Program, wish: KernelWish, most: int
+    ) -> Explanation:
         """Of a program that has none: it is canonicalized. Raises what its frontend raises."""
         numerics = wish.options.numerics
         name = describe.unreadable(program.digest, numerics, self._toolchains)
         broken = (await self._failures.find(namespace, [name])).get(name)
         if broken is not None:
             return unreadable(program.digest, broken)
-        canonical = await self._graphs.canonicalize(namespace, program, numerics)
+        new = await self.canonicalize(namespace, caller, program, wish)
+        if new.graph.key:
+            return await self._of_graph(namespace, new.graph, wish, most, known=False)
+        identity = describe.identity(new.graph, describe.shape(new.graph, wish), wish, self._toolchains)
+        request = Request(namespace, new.graph, identity, numerics, known=False, most=most)
+        return await self._of_unknown_spec(request, new.text)
+
+    async def canonicalize(
+        self, namespace: Namespace, caller: Caller, program: Program, wish: KernelWish
+    ) -> NewGraph:
+        """A program without a mapping as it would be stored. Raises what its frontend raises."""
+        numerics = wish.options.numerics
+        canonical = await self._graphs.canonicalize(namespace, program, numerics, caller)
         spec = await self._threads(self._store.find_spec, namespace, canonical.spec_digest)
         key = 0 if spec is None else spec.key
         made = describe.binding(canonical, program, numerics, namespace, key, self._pool.canonicalizer)
         unsigned = SignedBytes(made.to_bytes(), b"")
         record = MappingRecord(program.digest, numerics, key, unsigned, namespace.epoch, 0)
-        graph = describe.known_graph(record, self._key_id)
-        if spec is not None:
-            return await self._of_graph(namespace, graph, wish, most, known=False)
-        identity = describe.identity(graph, describe.shape(graph, wish), wish, self._toolchains)
-        request = Request(namespace, graph, identity, numerics, known=False, most=most)
-        return await self._of_unknown_spec(request, canonical.spec_text)
+        return NewGraph(describe.known_graph(record, self._key_id), canonical.spec_text)
 
     async def _of_graph(
         self, namespace: Namespace, graph: KnownGraph, wish: KernelWish, most: int, known: bool
@@ -115,7 +134,8 @@ class Explains:
         numerics = wish.options.numerics
         if choice.kernel is not None:
             identity = identity_of(Manifest.from_bytes(choice.kernel.manifest.payload))
-            return await self._hit(Request(namespace, graph, identity, numerics, known, most))
+            hit = await self._hit(Request(namespace, graph, identity, numerics, known, most))
+            return hit if identity.target == str(wish.target) else with_compatible(hit, identity.target)
         failure: FailureRecord | None = None
         request: Request | None = None
         for shape in choice.shapes:  # the next one where this one failed
@@ -127,7 +147,11 @@ class Explains:
             if failure is None:
                 break
         assert request is not None
-        return await self._miss(request, failure)
+        missed = await self._miss(request, failure)
+        if wish.compatible:
+            return missed
+        lower = (await self._choose(namespace, graph, replace(wish, compatible=True))).kernel
+        return missed if lower is None else with_compatible(missed, str(target_of(lower)))
 
     async def _hit(self, request: Request) -> Explanation:
         """A request whose kernel is stored."""

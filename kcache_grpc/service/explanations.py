@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kcache_grpc.model.explanation import (
     Difference,
@@ -111,6 +111,15 @@ def explanation(
         guard=identity.guard,
         mappings=mappings,
     )
+
+
+def with_compatible(explained: Explanation, target: str) -> Explanation:
+    """An explanation that names the lower target whose kernel serves the request, or would if allowed."""
+    if explained.hit:
+        more = f"it is for {target}, which the target of the request includes"
+    else:
+        more = f"a stored kernel for {target} would serve it if the request allowed compatible_targets"
+    return replace(explained, summary=f"{explained.summary}; {more}", compatible_target=target)
 
 
 def step_of(asked: Asked, near: Sequence[NearKernel]) -> tuple[str, str]:

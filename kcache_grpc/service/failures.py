@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
@@ -24,6 +25,8 @@ from kcache_grpc.storage.records import Failure, FailureRecord, Lease, Namespace
 logger = logging.getLogger("kcache.service")
 
 _MAX_DIAGNOSTIC = 16_000
+#: Failures kept for namespaces that are not stored.
+_MOST_EARLY = 1000
 
 
 class Failures:
@@ -33,16 +36,23 @@ class Failures:
         self._store = store
         self._threads = threads
         self._ttl = ttl
+        #: Of namespaces that are not stored, the oldest first.
+        self._early: dict[tuple[str, bytes], FailureRecord] = {}
         self._records: Gathering[Namespace, bytes, FailureRecord] = Gathering(
             lambda namespace, digests: threads(store.find_failures, namespace, digests)
         )
 
     async def find(self, namespace: Namespace, digests: Sequence[bytes]) -> Mapping[bytes, FailureRecord]:
         """The failures remembered for these kernels."""
+        if not namespace.is_stored:
+            records = {digest: self._find_early(namespace, digest) for digest in digests}
+            return {digest: record for digest, record in records.items() if record is not None}
         return await self._threads(self._store.find_failures, namespace, digests) if digests else {}
 
     async def find_one(self, namespace: Namespace, digest: bytes) -> FailureRecord | None:
         """As ``find``, together with what others look for meanwhile."""
+        if not namespace.is_stored:
+            return self._find_early(namespace, digest)
         return await self._records.look(namespace, digest)
 
     async def check(self, namespace: Namespace, digest: bytes) -> None:
@@ -54,7 +64,10 @@ class Failures:
     async def remember(
         self, namespace: Namespace, digest: bytes, error: KcacheError, lease: Lease | None = None
     ) -> None:
-        """Writes a failure down if it would happen again; gives the lease back. Never raises."""
+        """Writes a failure down if it would happen again; gives the lease back. Never raises.
+
+        In this process's memory where the namespace is not stored: a rejected request creates none.
+        """
         if not lasting(error):
             return
         detail = tuple((k, v) for k, v in error.metadata.items() if k not in ("stage", "diagnostic"))
@@ -64,12 +77,28 @@ class Failures:
             error.metadata.get("diagnostic", "")[-_MAX_DIAGNOSTIC:],
             (("message", error.message), *detail),
         )
+        if not namespace.is_stored:
+            self._remember_early(namespace, digest, failure)
+            return
         try:
             await self._threads(self._store.record_failure, namespace, digest, failure, self._ttl, lease)
         except LeaseLost:
             logger.info("a failure on %s was not recorded: another process took over", digest.hex()[:12])
         except StorageError as problem:
             logger.warning("a failure on %s was not recorded: %s", digest.hex()[:12], problem)
+
+    def _find_early(self, namespace: Namespace, digest: bytes) -> FailureRecord | None:
+        record = self._early.get((namespace.name, digest))
+        return record if record is not None and record.expires_at > time.time_ns() // 1000 else None
+
+    def _remember_early(self, namespace: Namespace, digest: bytes, failure: Failure) -> None:
+        now = time.time_ns() // 1000
+        before = self._early.pop((namespace.name, digest), None)
+        count, first = (before.count + 1, before.first_at) if before else (1, now)
+        expires = now + round(self._ttl * 1e6)
+        self._early[namespace.name, digest] = FailureRecord(digest, failure, count, first, now, expires)
+        if len(self._early) > _MOST_EARLY:
+            del self._early[next(iter(self._early))]
 
 
 def lasting(error: KcacheError) -> bool:

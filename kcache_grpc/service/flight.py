@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -14,9 +15,15 @@ LOOK_WINDOW = 1.0
 
 
 class Flight(Generic[T]):
-    """Work that goes on whether or not anybody waits for it."""
+    """Work for all who wait for it. It goes on when nobody does, unless it was begun to be ``abandoned``."""
 
-    def __init__(self, work: Callable[[Flight[T]], Awaitable[T]]) -> None:
+    def __init__(self, work: Callable[[Flight[T]], Awaitable[T]], abandon: bool = False) -> None:
+        self._abandon = abandon
+        self._waiters = 0
+        #: Whether it was cancelled because nobody waited for it any more.
+        self.abandoned = False
+        #: Estimate of the seconds that its compile takes; ``None``: there is none yet.
+        self.expected: float | None = None
         self._stages: list[str] = []
         self._changes: set[asyncio.Future[None]] = set()
         self._ends: set[asyncio.Future[None]] = set()
@@ -29,6 +36,11 @@ class Flight(Generic[T]):
         self._stages.append(stage)
         for hear in self._hearers:
             hear(stage)
+        _wake(self._changes)
+
+    def expect(self, seconds: float) -> None:
+        """Tells all who follow how long the compile is expected to take."""
+        self.expected = seconds
         _wake(self._changes)
 
     def tell(self, hear: Callable[[str], None]) -> None:
@@ -53,9 +65,28 @@ class Flight(Generic[T]):
             await _among(self._ends, seconds)
         return self._task.done()
 
+    @contextmanager
+    def waited(self) -> Generator[None]:
+        """While somebody waits. The last one to leave ends work that is to be abandoned."""
+        self._waiters += 1
+        try:
+            yield
+        finally:
+            self._waiters -= 1
+            if self._abandon and not self._waiters and not self._task.done():
+                self.abandoned = True
+                self._task.cancel()
+
+    def keep(self) -> None:
+        """From here on the work goes on whether or not anybody waits: what it makes is worth keeping."""
+        self._abandon = False
+
     async def result(self) -> T:
-        """What came of it. Who waits may be cancelled, the work is not."""
-        return self._task.result() if self._task.done() else await asyncio.shield(self._task)
+        """What came of it. Who waits may be cancelled, the work is not, while others wait or it is kept."""
+        if self._task.done():
+            return self._task.result()
+        with self.waited():
+            return await asyncio.shield(self._task)
 
     @property
     def task(self) -> asyncio.Task[T]:
@@ -97,18 +128,25 @@ class Flights(Generic[K, T]):
 
     ``window``: seconds after its beginning for which others join a flight. Who comes later begins another, so
     that nobody is told what was true long before: of a process that was frozen, a flight may be old.
+    ``abandon``: a flight that nobody waits for any more is cancelled, until it is kept.
     """
 
-    def __init__(self, window: float = float("inf")) -> None:
+    def __init__(self, window: float = float("inf"), abandon: bool = False) -> None:
+        self._abandon = abandon
+        self._leaving: set[asyncio.Task[T]] = set()
         self._flights: dict[K, Flight[T]] = {}
         self._window = window
 
     def join(self, key: K, work: Callable[[Flight[T]], Awaitable[T]]) -> tuple[Flight[T], bool]:
         """The flight for ``key``, and whether this call started it with ``work``."""
         flight = self._flights.get(key)
+        if flight is not None and flight.abandoned:
+            self._leaving.add(flight.task)
+            flight.task.add_done_callback(self._leaving.discard)
+            flight = None
         if flight is not None and asyncio.get_running_loop().time() - flight.began < self._window:
             return flight, False
-        flight = Flight(work)
+        flight = Flight(work, self._abandon)
         self._flights[key] = flight
 
         def landed(_: asyncio.Task[T]) -> None:
@@ -127,7 +165,7 @@ class Flights(Generic[K, T]):
 
     async def drain(self, grace: float) -> None:
         """Waits up to ``grace`` seconds for all to land, then cancels the rest and waits for that."""
-        tasks = [flight.task for flight in self._flights.values()]
+        tasks = [*(flight.task for flight in self._flights.values()), *self._leaving]
         if not tasks:
             return
         _, late = await asyncio.wait(tasks, timeout=max(grace, 0))

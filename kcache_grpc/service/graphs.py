@@ -16,6 +16,7 @@ from kcache_grpc.service.failures import Failures, as_error
 from kcache_grpc.service.flight import LOOK_WINDOW, Flight, Flights
 from kcache_grpc.service.gathering import Gathering
 from kcache_grpc.service.memory import ByteLru
+from kcache_grpc.service.namespaces import Namespaces
 from kcache_grpc.service.notes import client_detail
 from kcache_grpc.service.quotas import Room
 from kcache_grpc.service.succession import Succession
@@ -43,6 +44,7 @@ class Graphs:
         self,
         store: Store,
         threads: StoreThreads,
+        namespaces: Namespaces,
         writers: StoreThreads,
         pool: WorkerPool,
         signer: Signer,
@@ -54,6 +56,7 @@ class Graphs:
     ) -> None:
         self._store = store
         self._threads = threads
+        self._namespaces = namespaces
         self._writers = writers
         self._pool = pool
         self._signer = signer
@@ -64,8 +67,8 @@ class Graphs:
         self._room = room
         self._toolchains = pool.toolchains
         self._known: ByteLru[tuple[int, int, int, bytes, str], KnownGraph] = ByteLru(_MEMORY_BYTES)
-        self._parsing: Flights[tuple[bytes, str], Canonical] = Flights()
-        self._storing: Flights[tuple[int, int, bytes, str], Stored] = Flights()
+        self._parsing: Flights[tuple[bytes, str], Canonical] = Flights(abandon=True)
+        self._storing: Flights[tuple[str, int, bytes, str], Stored] = Flights(abandon=True)
         #: Many who ask for a program at once look once.
         self._looking: Flights[tuple[int, int, int, bytes, str], KnownGraph | None] = Flights(LOOK_WINDOW)
         self._records: Gathering[tuple[Namespace, str], bytes, MappingRecord] = Gathering(
@@ -128,7 +131,12 @@ class Graphs:
         return graph.canonicalizer == self._pool.canonicalizer
 
     async def canonicalize(
-        self, namespace: Namespace, program: Program, numerics: str, retry_failed: bool = False
+        self,
+        namespace: Namespace,
+        program: Program,
+        numerics: str,
+        caller: Caller,
+        retry_failed: bool = False,
     ) -> Canonical:
         """Parses a program in a worker, once for all who ask at the same time.
 
@@ -139,7 +147,7 @@ class Graphs:
             await self._failures.check(namespace, name)
 
         async def parse(_: object) -> Canonical:
-            canonical = await self._parse(namespace, program, numerics, name)
+            canonical = await self._parse(namespace, program, numerics, name, caller)
             assert canonical is not None
             return canonical
 
@@ -153,23 +161,36 @@ class Graphs:
         caller: Caller,
         retry_failed: bool = False,
     ) -> Flight[Stored]:
-        """Parses and stores a program: transaction (a), which stands whatever becomes of a compile."""
+        """Parses and stores a program: transaction (a), which stands whatever becomes of a compile.
+
+        A namespace that is not stored is created once the program has been parsed.
+        """
 
         async def work(flight: Flight[Stored]) -> Stored:
             flight.report("canonicalize")
             claimed = describe.parsing(namespace, program.digest, numerics, self._pool.canonicalizer)
             async with self._claims.turn(claimed) as turn:
-                canonical = await self._parse_unless_stored(namespace, program, numerics, turn, retry_failed)
+                canonical = await self._parse_unless_stored(
+                    namespace, program, numerics, caller, turn, retry_failed
+                )
+                flight.keep()
                 if isinstance(canonical, KnownGraph):
                     return Stored(canonical, created=False, elsewhere=True)
                 flight.report("store")
-                return await self._put(namespace, program, numerics, canonical, caller)
+                space = await self._namespaces.create(namespace)
+                return await self._put(space, program, numerics, canonical, caller)
 
-        key = (namespace.id, namespace.epoch, program.digest, numerics)
+        key = (namespace.name, namespace.epoch, program.digest, numerics)
         return self._storing.join(key, work)[0]
 
     async def _parse_unless_stored(
-        self, namespace: Namespace, program: Program, numerics: str, turn: Turn, retry_failed: bool
+        self,
+        namespace: Namespace,
+        program: Program,
+        numerics: str,
+        caller: Caller,
+        turn: Turn,
+        retry_failed: bool,
     ) -> Canonical | KnownGraph:
         """The mapping where another server stores it before it is our turn and there is a worker."""
         name = describe.unreadable(program.digest, numerics, self._toolchains)
@@ -179,7 +200,9 @@ class Graphs:
         async def needed(waited: bool) -> bool:
             nonlocal known, failure
             if waited or turn.waited:
-                known = await self._find_one(namespace, program.digest, numerics)
+                # Who was waited for may have created the namespace.
+                space = namespace if namespace.is_stored else await self._namespaces.get(namespace.name)
+                known = await self._find_one(space, program.digest, numerics)
             if known is not None or not await turn.ours():
                 return False
             if not retry_failed:
@@ -187,7 +210,7 @@ class Graphs:
             return failure is None
 
         while True:
-            canonical = await self._parse(namespace, program, numerics, name, needed)
+            canonical = await self._parse(namespace, program, numerics, name, caller, needed)
             if canonical is not None:
                 return canonical
             if failure is not None:
@@ -199,7 +222,7 @@ class Graphs:
     def is_storing(self, namespace: Namespace, source: GraphSource, numerics: str) -> bool:
         """Whether this process is about to store the program."""
         digest = source.digest if isinstance(source, Program) else source
-        return (namespace.id, namespace.epoch, digest, numerics) in self._storing
+        return (namespace.name, namespace.epoch, digest, numerics) in self._storing
 
     async def drain(self, grace: float) -> None:
         """Waits for what is being parsed and stored."""
@@ -212,6 +235,7 @@ class Graphs:
         program: Program,
         numerics: str,
         name: bytes,
+        caller: Caller,
         needed: Needed | None = None,
     ) -> Canonical | None:
         """``None`` only when it is not ``needed`` any more."""
@@ -221,10 +245,12 @@ class Graphs:
             "operations": limits.operations,
             "region_depth": limits.nesting,
         }
-        job = codec.canonicalize_job(program.body, program.format.value, numerics, bounds)
+        job = codec.canonicalize_job(
+            program.body, program.format.value, numerics, bounds, limits.normalize_seconds
+        )
         given_up = False
         try:
-            reply = await self._pool.canonicalize_if(job, limits.normalize_seconds, needed)
+            reply = await self._pool.canonicalize_if(job, limits.normalize_seconds, needed, caller.turn)
             given_up = reply is None
             return None if reply is None else codec.decode_canonical(reply)
         except (CompileFailed, CompileTimeout) as error:

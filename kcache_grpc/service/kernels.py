@@ -17,7 +17,7 @@ from kcache_grpc.storage.records import Namespace, Wanted
 _MANIFEST_BYTES = 64 << 20
 _BLOB_BYTES = 256 << 20
 #: What goes with a kernel that is waited for.
-_CODE = Wanted("", "", b"", frozenset({"so", "ptx", "hsaco"}), CHUNK_BYTES)
+_CODE = Wanted("", "", b"", frozenset({"so", "ptx"}), CHUNK_BYTES)
 #: Seconds for which memory is trusted. Removals and quarantines are seen within a second: what is remembered
 #: is remembered under the namespace's count of them.
 MEMORY_WINDOW = 30.0

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from kcache_grpc.model.identity import Toolchains
 from kcache_grpc.model.target import Target
+from kcache_grpc.service.callers import Callers
 from kcache_grpc.service.notes import Batch, Entry, Lookup, Note, Use, batches
 from kcache_grpc.service.threads import StoreThreads
 from kcache_grpc.service.values import Caller, Found, KnownGraph, KnownKernel, Missing
@@ -22,6 +23,8 @@ logger = logging.getLogger("kcache.service")
 
 #: Requests kept while the store cannot be written; later ones are dropped and counted.
 MOST_WAITING = 100_000
+#: Requests of namespaces without a first write that are kept for it; the oldest of more are forgotten.
+MOST_EARLY = 1000
 #: Seconds between two writes: what a crash loses at most, together with the write under way.
 PERIOD = 0.2
 
@@ -33,9 +36,12 @@ class Ledger:
         self._store = store
         self._threads = threads
         self._toolchains = toolchains
+        self._callers = Callers()
         self._waiting: list[Entry] = []
         self._count = 0
         self._unwritten: list[Batch] = []
+        #: Of namespaces that are not stored, by their names.
+        self._early: dict[str, list[Batch]] = {}
         self._lost: Counter[Namespace] = Counter()
         self._writing = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
@@ -122,12 +128,14 @@ class Ledger:
 
     def _write(self, entries: Sequence[Entry], lost: Counter[Namespace]) -> None:
         """In a thread; each batch as far as it is not written yet."""
-        self._unwritten += batches(entries, lost, self._toolchains)
+        for batch in batches(entries, lost, self._toolchains):
+            self._unwritten += self._writable(batch)
         while self._unwritten:
             batch = self._unwritten[0]
             try:
                 if batch.uses:
-                    self._store.add_usage(batch.namespace, batch.uses)
+                    uses = self._callers.bounded(self._store, batch.namespace, batch.uses)
+                    self._store.add_usage(batch.namespace, uses)
                     batch.uses = []
                 if batch.events:
                     self._store.append_audit(batch.namespace, batch.events)
@@ -135,6 +143,27 @@ class Ledger:
                 # Never a reason to stand still: what callers say is checked where it comes in.
                 logger.exception("%d audit events cannot be stored, and are dropped", len(batch.events))
             del self._unwritten[0]
+
+    def _writable(self, batch: Batch) -> list[Batch]:
+        """The batch, and what came before the first write in its namespace; nothing while that is to come.
+
+        A namespace that is not stored has no log: what is noted for it waits, within ``MOST_EARLY`` requests.
+        """
+        name = batch.namespace.name
+        if not batch.namespace.is_stored:
+            self._early.setdefault(name, []).append(batch)
+            found = self._store.find_namespace(name)
+            if found is None:
+                while sum(each.count for group in self._early.values() for each in group) > MOST_EARLY:
+                    del self._early[next(iter(self._early))]
+                return []
+            return self._in(found, self._early.pop(name))
+        return [*self._in(batch.namespace, self._early.pop(name, [])), batch]
+
+    def _in(self, namespace: Namespace, early: list[Batch]) -> list[Batch]:
+        for batch in early:
+            batch.namespace = namespace
+        return early
 
 
 def _since(caller: Caller) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kcache_grpc.model.identity import Toolchains
 from kcache_grpc.model.manifest import ArtifactRef
 from kcache_grpc.model.shapes import AUTO
 from kcache_grpc.service import describe
+from kcache_grpc.service.compatible import CompatibleKernels, target_of
 from kcache_grpc.service.failures import Failures
 from kcache_grpc.service.graphs import Graphs
 from kcache_grpc.service.kernels import MEMORY_WINDOW, Kernels
@@ -23,6 +24,8 @@ from kcache_grpc.storage.records import LoadedGraph, LoadedKernel, MappingRecord
 #: More than these bytes of artifacts of one kernel are read apart: with manifest and binding they must fit a
 #: message of 4 MiB.
 _MAX_INLINE = 3 << 20
+#: Bytes in one part of the answers to a call.
+PART_BYTES = 192 << 10
 _MEMORY_BYTES = 128 << 20
 #: Programs that the event loop itself looks up in a prompt store.
 _MOST_PROMPT = 8
@@ -67,6 +70,7 @@ class Lookups:
         failures: Failures,
         toolchains: Toolchains,
         key_id: bytes,
+        compatible: CompatibleKernels,
     ) -> None:
         self._store = store
         self._threads = threads
@@ -76,6 +80,7 @@ class Lookups:
         self._variants = variants
         self._failures = failures
         self._toolchains = toolchains
+        self._compatible = compatible
         self._answers: ByteLru[tuple[int, int, int, bytes, KernelWish, frozenset[str]], Found] = ByteLru(
             _MEMORY_BYTES, MEMORY_WINDOW
         )
@@ -95,8 +100,10 @@ class Lookups:
         self._kernels.memory_hits += len(answers)
         return answers
 
-    async def find(self, query: Query, program_digests: Sequence[bytes]) -> list[Found | Missing]:
-        """One answer a digest, in order."""
+    async def find(
+        self, query: Query, program_digests: Sequence[bytes]
+    ) -> AsyncGenerator[list[Found | Missing]]:
+        """One answer a digest, in order, in parts: what a part holds is read when it is asked for."""
         choosing = query.wish.shapes.mode == AUTO
         read = await (
             self._choose(query, program_digests) if choosing else self._read(query, program_digests)
@@ -105,10 +112,15 @@ class Lookups:
         for digest, graph in read.graphs.items():
             kernel = read.kernels.get(read.names[digest])
             answers[digest] = Missing(graph) if kernel is None else Found(graph, kernel)
+        if query.wish.compatible:
+            missed = {digest: graph for digest, graph in read.graphs.items() if _is_missing(answers[digest])}
+            lower = await self._compatible.find_many(query.namespace, missed, query.wish)
+            answers.update({digest: Found(missed[digest], kernel) for digest, kernel in lower.items()})
         if any(not isinstance(answers.get(digest), Found) for digest in program_digests):
             answers.update(await self._find_failures(query, program_digests, answers, read.names))
         results = [answers.get(digest, Missing(None)) for digest in program_digests]
-        return await self._inline(query, results, read.blobs)
+        async for part in self._inline(query, results, read.blobs):
+            yield part
 
     async def _choose(self, query: Query, program_digests: Sequence[bytes]) -> _Read:
         """The most special kernels; where there is none, the name of the one that is tried last."""
@@ -251,8 +263,11 @@ class Lookups:
 
     async def _inline(
         self, query: Query, results: Sequence[Found | Missing], read: Mapping[bytes, bytes]
-    ) -> list[Found | Missing]:
-        """Adds the bytes of wanted artifacts, first come first served, until the budget is used up."""
+    ) -> AsyncGenerator[list[Found | Missing]]:
+        """Adds the bytes of wanted artifacts, first come first served, until the budget is used up.
+
+        A part has some ``PART_BYTES``, or one result.
+        """
         budget = query.budget
         chosen: list[list[ArtifactRef]] = []
         for result in results:
@@ -264,12 +279,19 @@ class Lookups:
                     room -= ref.size
                     refs.append(ref)
             chosen.append(refs)
-        others = [ref for refs in chosen for ref in refs if ref.sha256 not in read]
-        contents = {**read, **await self._kernels.blobs(query.namespace, others)} if others else read
-        return [
-            self._complete(query, result, refs, contents) if isinstance(result, Found) else result
-            for result, refs in zip(results, chosen, strict=True)
+        start = 0
+        sizes = [
+            _size(each) + sum(ref.size for ref in refs) for each, refs in zip(results, chosen, strict=True)
         ]
+        for end in _ends(sizes):
+            some = chosen[start:end]
+            others = [ref for refs in some for ref in refs if ref.sha256 not in read]
+            contents = {**read, **await self._kernels.blobs(query.namespace, others)} if others else read
+            yield [
+                self._complete(query, result, refs, contents) if isinstance(result, Found) else result
+                for result, refs in zip(results[start:end], some, strict=True)
+            ]
+            start = end
 
     def _complete(
         self, query: Query, found: Found, refs: Sequence[ArtifactRef], contents: Mapping[bytes, bytes]
@@ -277,13 +299,44 @@ class Lookups:
         """The answer with its bytes; remembered when it is whole, and no better one may come."""
         inline = tuple((ref, contents[ref.sha256]) for ref in refs if ref.sha256 in contents)
         found = replace(found, inline=inline)
-        if len(inline) == len(found.kernel.wanted(query.kinds)) and query.wish.shapes.mode != AUTO:
+        best = not query.wish.compatible or target_of(found.kernel) == query.wish.target
+        whole = len(inline) == len(found.kernel.wanted(query.kinds))
+        if whole and best and query.wish.shapes.mode != AUTO:
             space = query.namespace
             name = found.graph.program_digest
             key = (space.id, space.epoch, space.removals, name, query.wish, query.kinds)
             size = found.inline_bytes + len(found.kernel.manifest.payload) + len(found.graph.binding.payload)
             self._answers.put(key, found, size)
         return found
+
+
+async def in_parts(results: Sequence[Found | Missing]) -> AsyncGenerator[list[Found | Missing]]:
+    """What is in memory, in the parts in which ``Lookups.find`` gives what it reads."""
+    start = 0
+    for end in _ends([_size(r) + (r.inline_bytes if isinstance(r, Found) else 0) for r in results]):
+        yield list(results[start:end])
+        start = end
+
+
+def _is_missing(answer: Found | Missing) -> bool:
+    return isinstance(answer, Missing)
+
+
+def _ends(sizes: Sequence[int]) -> Iterator[int]:
+    """Where each part ends."""
+    part = 0
+    for index, size in enumerate(sizes):
+        if part and part + size > PART_BYTES:
+            yield index
+            part = 0
+        part += size
+    yield len(sizes)
+
+
+def _size(result: Found | Missing) -> int:
+    """Bytes of binding and manifest."""
+    binding = 0 if result.graph is None else len(result.graph.binding.payload)
+    return binding + (len(result.kernel.manifest.payload) if isinstance(result, Found) else 0)
 
 
 def _lacking(read: _Read) -> list[bytes]:

@@ -42,6 +42,7 @@ class Namespaces:
         clock: Callable[[], float] = time.monotonic,
         enter: Callable[[Namespace], Namespace] = lambda namespace: namespace,
         toolchains: frozenset[bytes] = frozenset(),
+        most: int | None = None,
     ) -> None:
         self._store = store
         self._threads = threads
@@ -49,15 +50,19 @@ class Namespaces:
         self._clock = clock
         self._enter = enter
         self._toolchains = toolchains
+        self._most = most
         self._entered: set[int] = set()
         #: Those of our toolchains that a namespace has disowned, where there are any.
         self._disowned: dict[int, frozenset[bytes]] = {}
+        #: Namespaces in which kernels for lower targets will do.
+        self._compatible: set[int] = set()
         self._known: dict[str, tuple[Namespace, float]] = {}
         #: Many callers whose window ends at once look once.
         self._loading: Flights[str, Namespace] = Flights(max_age)
+        self._creating: Flights[str, Namespace] = Flights()
 
     async def get(self, name: str) -> Namespace:
-        """The namespace, made on first use. Raises ``ArgumentError`` for a bad name."""
+        """The namespace; one that is not stored has id 0. Raises ``ArgumentError`` for a bad name."""
         known = self._known.get(name)
         if known is not None and self._clock() - known[1] < self._max_age:
             return known[0]
@@ -65,9 +70,27 @@ class Namespaces:
         flight, _ = self._loading.join(name, lambda _: self._look(name))
         return await flight.result()
 
+    async def again(self, namespace: Namespace) -> Namespace:
+        """The same, and as it is now if it was not stored."""
+        return namespace if namespace.is_stored else await self.get(namespace.name)
+
+    async def create(self, namespace: Namespace) -> Namespace:
+        """The namespace, stored: for who is about to write in it. Raises ``TooManyNamespaces``."""
+        if namespace.is_stored:
+            return namespace
+        check_name(namespace.name)
+
+        async def work(_: object) -> Namespace:
+            await self._threads(self._store.get_or_create_namespace, namespace.name, self._most)
+            return await self._look(namespace.name)
+
+        return await self._creating.join(namespace.name, work)[0].result()
+
     async def _look(self, name: str) -> Namespace:
         now = self._clock()
-        namespace, disowned = await self._threads(self._load, name)
+        namespace, disowned, compatible = await self._threads(self._load, name)
+        if not namespace.is_stored:
+            return namespace  # and not remembered: the first write may happen now
         self._entered.add(namespace.id)
         if (known := self._known.get(name)) is not None and known[1] > now:
             return namespace  # a later look was faster
@@ -75,6 +98,10 @@ class Namespaces:
             self._disowned[namespace.id] = disowned
         else:
             self._disowned.pop(namespace.id, None)
+        if compatible:
+            self._compatible.add(namespace.id)
+        else:
+            self._compatible.discard(namespace.id)
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
         self._known[name] = (namespace, now)
@@ -94,15 +121,23 @@ class Namespaces:
         """Whether the namespace takes no kernels of this toolchain of ours."""
         return toolchain in self._disowned.get(namespace.id, ())
 
+    def allows_compatible_targets(self, namespace: Namespace) -> bool:
+        """Whether requests that leave it to the namespace may get kernels for lower targets."""
+        return namespace.id in self._compatible
+
     def forget(self, namespace_id: int | None) -> None:
         """Looks at a namespace again when it is asked for next; at all of them: ``None``."""
         stale = [name for name, (known, _) in self._known.items() if namespace_id in (None, known.id)]
         for name in stale:
             del self._known[name]
 
-    def _load(self, name: str) -> tuple[Namespace, frozenset[bytes]]:
-        namespace = self._store.get_or_create_namespace(name)
+    def _load(self, name: str) -> tuple[Namespace, frozenset[bytes], bool]:
+        """The namespace, those of our toolchains that it disowned, and whether it allows lower targets."""
+        namespace = self._store.find_namespace(name)
+        if namespace is None:
+            return Namespace(0, name, 1), frozenset(), False
         if namespace.id not in self._entered:
             namespace = self._enter(namespace)
         disowned = self._store.list_disowned(namespace)
-        return namespace, self._toolchains & {each.toolchain for each in disowned}
+        compatible = self._store.allows_compatible_targets(namespace)
+        return namespace, self._toolchains & {each.toolchain for each in disowned}, compatible

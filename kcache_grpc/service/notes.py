@@ -13,6 +13,7 @@ from kcache_grpc.model.identity import Toolchains
 from kcache_grpc.model.target import Target
 from kcache_grpc.service.values import Caller, Found, KnownGraph, KnownKernel, Missing
 from kcache_grpc.storage.records import AuditEvent, Namespace, UsageDelta
+from kcache_grpc.storage.savings import caller_usage
 
 #: Up to so many events in one batch are written one by one: 500 a second.
 SINGLE_EVENTS = 100
@@ -52,14 +53,18 @@ class Lookup:
     def _event(self, digest: bytes, result: Found | Missing, toolchain: bytes, target: str) -> AuditEvent:
         base = _base(self.caller, self.at, self.took, toolchain, target)
         if isinstance(result, Found):
-            return _serve(base, result.graph, result.kernel, "stored", result.inline_bytes)
+            return _serve(base, result.graph, result.kernel, result.kernel.origin.value, result.inline_bytes)
         return _miss(base, digest, result)
 
     def uses(self) -> Iterator[UsageDelta]:
-        """Of what was found."""
-        for result in self.results:
-            if isinstance(result, Found):
-                yield from _uses(result.graph, result.kernel, self.at)
+        """Of the kernels, and by the caller."""
+        hits = [result for result in self.results if isinstance(result, Found)]
+        for result in hits:
+            yield from _uses(result.graph, result.kernel, self.at)
+        if hits:
+            saved_us = sum(result.kernel.compile_us for result in hits)
+            caller = self.caller
+            yield caller_usage(caller.actor, caller.job, len(hits), saved_us, self.at // 1000)
 
 
 @dataclass(slots=True)
@@ -92,8 +97,10 @@ class Use:
         return _serve(base, self.graph, self.kernel, self.origin, self.size)
 
     def uses(self) -> Iterator[UsageDelta]:
-        """Of the kernel, and of the mapping that led to it."""
-        return _uses(self.graph, self.kernel, self.at)
+        """Of the kernel, of the mapping that led to it, and by the caller."""
+        yield from _uses(self.graph, self.kernel, self.at)
+        caller = self.caller
+        yield caller_usage(caller.actor, caller.job, 1, self.kernel.compile_us, self.at // 1000)
 
 
 @dataclass(slots=True)

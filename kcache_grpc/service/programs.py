@@ -51,6 +51,7 @@ class Programs:
         progress = await self._uploads.receive(namespace.name, plan, parts)
         if progress.complete:
             await self._share(namespace, plan.digest)
+            namespace = await self._namespaces.again(namespace)
             event = AuditEvent("upload", "ok", program_digest=plan.digest, byte_count=plan.size)
             self._ledger.note(namespace, caller, event)
         return progress
@@ -79,6 +80,7 @@ class Programs:
         program = await asyncio.to_thread(self._uploads.find, namespace.name, digest)
         if program is None:
             return
+        namespace = await self._namespaces.create(namespace)
         try:
             await self._threads(
                 self._store.put_program, namespace, digest, program.format.value, program.body

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kcache_grpc.errors import (
     KcacheError,
+    NotFound,
     ResourceExhausted,
 )
+from kcache_grpc.model.bypass import SERVER_REASONS, BypassReason, counter_of, refusal_reason
 from kcache_grpc.model.explanation import Explanation
-from kcache_grpc.model.gpu_target import AMD_TARGETS, GPU_TARGETS, GpuTarget
+from kcache_grpc.model.gpu_target import GPU_TARGETS, GpuTarget
 from kcache_grpc.model.identity import Toolchains
 from kcache_grpc.model.program import Program
 from kcache_grpc.model.signing import Signer
@@ -24,10 +28,16 @@ from kcache_grpc.service.answers import Answers
 from kcache_grpc.service.artifacts import Artifacts
 from kcache_grpc.service.audit import AuditLog
 from kcache_grpc.service.autotune import Autotune
+from kcache_grpc.service.background import BackgroundVerification
+from kcache_grpc.service.blob_cache import BlobCache
+from kcache_grpc.service.bundles.bundles import Bundles
+from kcache_grpc.service.bundles.transfer import Spool
 from kcache_grpc.service.catalog import Catalog
 from kcache_grpc.service.claims import Claims
 from kcache_grpc.service.collection import MIN_AGE
+from kcache_grpc.service.compatible import CompatibleKernels
 from kcache_grpc.service.compiles import Compiles
+from kcache_grpc.service.estimates import HIT, Estimate, Estimates, Subject
 from kcache_grpc.service.explain import Explains, checked_most
 from kcache_grpc.service.failures import Failures
 from kcache_grpc.service.flight import Flight
@@ -35,7 +45,7 @@ from kcache_grpc.service.graphs import Graphs, parsed_binding
 from kcache_grpc.service.kernels import Kernels
 from kcache_grpc.service.leases import LeaseKeeper
 from kcache_grpc.service.ledger import Ledger
-from kcache_grpc.service.lookups import Lookups, Query
+from kcache_grpc.service.lookups import Lookups, Query, in_parts
 from kcache_grpc.service.namespaces import Namespaces
 from kcache_grpc.service.noting import Noting
 from kcache_grpc.service.programs import FORMATS, Programs
@@ -44,6 +54,7 @@ from kcache_grpc.service.sealer import Sealer, SealTask
 from kcache_grpc.service.signals import Signals
 from kcache_grpc.service.succession import Succession
 from kcache_grpc.service.supply import Supply
+from kcache_grpc.service.support import Checked, check_program
 from kcache_grpc.service.telling import Audience, Tell
 from kcache_grpc.service.threads import StoreThreads
 from kcache_grpc.service.uploads import Uploads
@@ -70,7 +81,13 @@ from kcache_grpc.service.values import (
 from kcache_grpc.service.variants import Variants
 from kcache_grpc.storage.contract import Store
 from kcache_grpc.storage.records import AuditEvent, Namespace, Stats
+from kcache_grpc.storage.savings import SavingRecord
 from kcache_grpc.worker import WorkerPool
+
+#: Programs of one call that are looked up together.
+_WINDOW = 256
+#: Callers of ``savings``.
+MOST_SAVINGS = 100
 
 
 @dataclass(frozen=True)
@@ -87,6 +104,10 @@ class ServiceConfig:
     graph_threads: int = 32
     server_version: str = "0"
     evict_min_age: float = MIN_AGE
+    #: Stored kernels that are verified an hour at most, while the service is idle; 0: none.
+    verify_per_hour: float = 0.0
+    #: Identities whose bundles may be imported, beside the store's own signer.
+    trusted_signers: frozenset[str] = frozenset()
 
 
 class KernelService:
@@ -104,17 +125,25 @@ class KernelService:
         self._writers = StoreThreads(config.graph_threads)
         succession = Succession(store, pool.canonicalizer)
         self._room = Room(store, config.evict_min_age)
-        self._namespaces = Namespaces(store, threads, enter=succession.enter, toolchains=toolchains.digests)
+        self._namespaces = Namespaces(
+            store,
+            threads,
+            enter=succession.enter,
+            toolchains=toolchains.digests,
+            most=config.limits.namespaces,
+        )
         self._failures = Failures(store, threads, config.failure_ttl)
         self._signals = Signals(store)
+        claims = Claims(store, threads, self._signals)
         self._graphs = Graphs(
             store,
             threads,
+            self._namespaces,
             self._writers,
             pool,
             signer,
             self._failures,
-            Claims(store, threads, self._signals),
+            claims,
             succession,
             self.limits,
             self._room,
@@ -122,6 +151,7 @@ class KernelService:
         self._kernels = Kernels(store, threads, signer.key_id)
         self._catalog = Catalog(store)
         variants = Variants(store, threads, self._kernels, toolchains, signer.key_id)
+        compatible = CompatibleKernels(self._kernels, variants, toolchains)
         self._lookups = Lookups(
             store,
             threads,
@@ -131,6 +161,7 @@ class KernelService:
             self._failures,
             toolchains,
             signer.key_id,
+            compatible,
         )
         self._keeper = LeaseKeeper(store, config.lease_ttl)
         self._signals.on_published(variants.published)
@@ -164,8 +195,28 @@ class KernelService:
         self._seals = SealTask(Sealer(store, signer), threads)
         self.audit = AuditLog(store, threads, self._namespaces, ledger.flush)
         self.autotune = Autotune(store, threads, self._namespaces, ledger)
-        self._supply = Supply(self._kernels, variants, self._failures, self._compiles, toolchains)
+        self.blobs = BlobCache(
+            store, threads, self._writers, self._namespaces, ledger, self._room, config.spool_dir / "blobs"
+        )
+        self._supply = Supply(
+            self._kernels, variants, self._failures, self._compiles, toolchains, self._bypassed, compatible
+        )
+        self._estimates = Estimates(store, threads, toolchains)
+        self._background = (
+            BackgroundVerification(
+                store,
+                pool,
+                claims,
+                signer.public_key,
+                config.verify_per_hour,
+                self.limits.compile_seconds,
+                self._compiles.compiled_here,
+            )
+            if config.verify_per_hour
+            else None
+        )
         self._asked = 0
+        self._bypasses: Counter[BypassReason] = Counter()
         #: Equal requests are one, from the first to the answer.
         self._answers = Answers()
         self.admin = Admin(
@@ -176,6 +227,19 @@ class KernelService:
             signer.public_key,
             toolchains,
             self.limits.compile_seconds,
+        )
+        self.bundles = Bundles(
+            store,
+            self._namespaces,
+            ledger,
+            signer,
+            self._room,
+            succession,
+            pool.canonicalizer,
+            config.server_version,
+            Spool(config.spool_dir, config.spool_bytes),
+            config.trusted_signers,
+            lambda namespace: variants.imported(namespace.id),
         )
         self._explains = Explains(
             store,
@@ -213,14 +277,21 @@ class KernelService:
             await pool.close()
             raise
         service._ledger.start()
+        if service._background is not None:
+            service._background.start()
+        service.blobs.start()
         return service
 
     async def close(self, grace: float) -> None:
         """Lets what runs finish within ``grace`` seconds, writes down what waits, frees everything."""
         deadline = time.monotonic() + grace
+        if self._background is not None:
+            await self._background.close()
         await self._answers.drain(deadline - time.monotonic())
         await self._graphs.drain(deadline - time.monotonic())
         await self._compiles.drain(deadline - time.monotonic())
+        await self._estimates.close()
+        await self.blobs.close()
         await self._ledger.close()
         await self._seals.close()
         await self._pool.close()
@@ -254,12 +325,10 @@ class KernelService:
             epoch=namespace.epoch,
             toolchains=self._toolchains,
             formats=FORMATS,
-            targets=(
-                *map(CpuTarget, (*CPU_TARGETS, *CPU_NAMES)),
-                *map(GpuTarget, (*GPU_TARGETS, *AMD_TARGETS)),
-            ),
+            targets=(*map(CpuTarget, (*CPU_TARGETS, *CPU_NAMES)), *map(GpuTarget, GPU_TARGETS)),
             limits=self.limits,
             canonicalizer=self._pool.canonicalizer,
+            compatible_targets=self._namespaces.allows_compatible_targets(namespace),
             disowned=frozenset(
                 each for each in self._toolchains.digests if self._namespaces.disowns(namespace, each)
             ),
@@ -276,7 +345,7 @@ class KernelService:
                     noted.graph(graph)
                     return Normalized(spec.text, parsed_binding(graph))
             program = await self.programs.of(namespace, source)
-            canonical = await self._graphs.canonicalize(namespace, program, numerics)
+            canonical = await self._graphs.canonicalize(namespace, program, numerics, caller)
             noted.spec(canonical.spec_digest, None)
             version = self._pool.canonicalizer
             binding = describe.binding(canonical, program, numerics, namespace, key=0, canonicalizer=version)
@@ -304,7 +373,7 @@ class KernelService:
                 noted.graph(graph, "found")
                 return await self._threads(self._catalog.spec, namespace, graph.key)
             program = await self.programs.of(namespace, source)
-            canonical = await self._graphs.canonicalize(namespace, program, numerics)
+            canonical = await self._graphs.canonicalize(namespace, program, numerics, caller)
             found = await self._threads(self._catalog.find_spec, namespace, canonical.spec_digest)
             outcome, key = ("found", found.record.key) if found else ("absent", None)
             noted.spec(canonical.spec_digest, key, outcome)
@@ -341,6 +410,11 @@ class KernelService:
         stats = await self._threads(self._store.stats, namespace)
         return stats, self._graphs.programs_parsed, self._kernels.memory_hits
 
+    async def savings(self, caller: Caller) -> tuple[SavingRecord, ...]:
+        """What hits saved, by actor and job, most time first, at most ``MOST_SAVINGS``."""
+        namespace = await self._namespaces.get(caller.namespace)
+        return await self._threads(self._store.list_savings, namespace, MOST_SAVINGS)
+
     @property
     def toolchains(self) -> Toolchains:
         """What compiles here."""
@@ -361,7 +435,19 @@ class KernelService:
             "compiles": self._compiles.started,
             "compiles_running": self._compiles.running,
             "audit_dropped": self._ledger.dropped,
+            **{counter_of(reason): self._bypasses[reason] for reason in SERVER_REASONS},
+            "verifications": self._background.verified if self._background else 0,
+            "verification_faults": self._background.faulty if self._background else 0,
+            "verifications_preempted": self._background.preempted if self._background else 0,
+            **self.blobs.counters(),
         }
+
+    def check_queries(self, count: int) -> None:
+        """Raises ``ResourceExhausted`` for more queries than one call may have."""
+        if count > self.limits.queries:
+            raise ResourceExhausted(
+                f"{count} queries in one call, above the limit of {self.limits.queries}", limit="max_queries"
+            )
 
     async def get_kernels(
         self,
@@ -370,22 +456,36 @@ class KernelService:
         wish: KernelWish,
         kinds: frozenset[str],
         inline_budget: int,
-    ) -> list[Found | Missing]:
-        """Looks up many kernels, one answer a digest, in order. Parses and compiles nothing."""
-        if len(program_digests) > self.limits.queries:
-            raise ResourceExhausted(
-                f"{len(program_digests)} queries in one call, above the limit of {self.limits.queries}",
-                limit="max_queries",
-            )
+    ) -> AsyncGenerator[list[Found | Missing]]:
+        """Looks up many kernels, one answer a digest, in order. Parses and compiles nothing.
+
+        The answers come in parts, each made when it is asked for, of some ``PART_BYTES``.
+        """
+        self.check_queries(len(program_digests))
         for digest in program_digests:
             check_digest(digest, "program_digest")
         namespace = await self._namespaces.serving(caller.namespace, self._toolchains.of(wish.target).digest)
-        query = Query(namespace, wish, kinds, min(inline_budget, self.limits.inline_artifact_bytes))
-        results = self._lookups.remembered(query, program_digests)
-        if results is None:
-            results = await self._lookups.find(query, program_digests)
-        self._ledger.looked_up(namespace, caller, wish.target, program_digests, results)
-        return results
+        wish = wish.within(self._namespaces.allows_compatible_targets(namespace))
+        budget = min(inline_budget, self.limits.inline_artifact_bytes)
+        known: KernelWish | None = None
+        for start in range(0, len(program_digests), _WINDOW):
+            if start:
+                await asyncio.sleep(0)  # the calls of others come first
+            digests = program_digests[start : start + _WINDOW]
+            query = Query(namespace, wish, kinds, budget)
+            remembered = self._lookups.remembered(query, digests)
+            if remembered is None:
+                known = known or await self._with_evidence(namespace, wish)
+                query = replace(query, wish=known)
+            parts = self._lookups.find(query, digests) if remembered is None else in_parts(remembered)
+            answered = 0
+            async with aclosing(parts):
+                async for results in parts:
+                    some = digests[answered : answered + len(results)]
+                    self._ledger.looked_up(namespace, caller, wish.target, some, results)
+                    answered += len(results)
+                    budget -= sum(each.inline_bytes for each in results if isinstance(each, Found))
+                    yield results
 
     async def compile(
         self,
@@ -397,16 +497,17 @@ class KernelService:
         tell: Tell,
         silence: float,
     ) -> Compiled:
-        """Finds or makes one kernel. The work outlives its callers.
+        """Finds or makes one kernel. A compile that began outlives its callers; what comes before does not.
 
         ``kinds``: artifacts that the caller gets, for the audit log. ``tell`` is told stages as they come,
         and ``None`` after each ``silence``, seconds without a stage.
         """
         self._asked += 1
         namespace = await self._namespaces.serving(caller.namespace, self._toolchains.of(wish.target).digest)
+        wish = wish.within(self._namespaces.allows_compatible_targets(namespace))
         answer, stages = self._answers.remembered(namespace, source, wish), ()
         if answer is not None:
-            origin = Origin.STORED
+            origin = answer.kernel.origin
         else:
 
             def work(flight: Flight[Answer]) -> Awaitable[Answer]:
@@ -415,15 +516,21 @@ class KernelService:
             try:
                 with self._audience.listener() as listener:
                     flight, ours = self._answers.join(namespace, source, wish, retry_failed, work)
-                    await listener.follow(flight, tell, ours=ours, silence=silence)
+                    with flight.waited():
+                        await listener.follow(flight, tell, ours=ours, silence=silence)
                     if not ours and isinstance(flight.task.exception(), ProgramRequired):
                         # It began before this request, and may not have seen what was uploaded meanwhile.
                         flight, ours = self._answers.join(namespace, source, wish, retry_failed, work)
-                        await listener.follow(flight, tell, ours=ours, silence=silence)
+                        with flight.waited():
+                            await listener.follow(flight, tell, ours=ours, silence=silence)
                     answer, stages = await flight.result(), listener.rest(flight)
             except KcacheError as error:
                 self._noting(namespace, caller, source, "", str(wish.target)).failed(error)
+                reason = refusal_reason(error)
+                if reason is not None:
+                    self._bypassed(reason)
                 raise
+            namespace = await self._namespaces.again(namespace)
             origin = Origin.JOINED if answer.origin is Origin.COMPILED and not ours else answer.origin
         if origin is not Origin.COMPILED:
             size = sum(ref.size for ref in answer.kernel.wanted(kinds))
@@ -452,8 +559,34 @@ class KernelService:
             storing.tell(flight.report)
             stored = await storing.result()
             graph = stored.graph
-        made = self._supply.kernel(namespace, graph, wish, caller, retry_failed, flight.report, stored=stored)
+            # It was created when the program was stored, if it had not been.
+            namespace = await self._namespaces.again(namespace)
+        wish = await self._with_evidence(namespace, wish)
+        report = self._estimates.follow(flight, namespace, graph.key, wish)
+        made = self._supply.kernel(namespace, graph, wish, caller, retry_failed, report, stored=stored)
         return Answer(graph, *await made)
+
+    def _bypassed(self, reason: BypassReason) -> None:
+        self._bypasses[reason] += 1
+
+    def bypasses(self) -> dict[str, int]:
+        """Compile requests that bypassed the cache since the start, by reason: all that a server sees."""
+        return {reason.value: self._bypasses[reason] for reason in SERVER_REASONS}
+
+    async def _with_evidence(self, namespace: Namespace, wish: KernelWish) -> KernelWish:
+        """The wish with what its evidence shows. Raises ``NotFound`` for programs that are not stored."""
+        digests = wish.shapes.evidence
+        if not digests:
+            return wish
+        graphs = await self._graphs.find(namespace, digests, wish.options.numerics)
+        for digest in digests:
+            if digest not in graphs:
+                raise NotFound(
+                    f"program {digest.hex()}, which is evidence of the request, is not stored in namespace "
+                    f"{namespace.name}: store it first, with StoreGraph and numerics {wish.options.numerics}",
+                    program_digest=digest.hex(),
+                )
+        return replace(wish, witnesses=tuple(graphs[digest].witness for digest in digests))
 
     async def explain(
         self, caller: Caller, source: GraphSource, wish: KernelWish, neighbours: int
@@ -461,13 +594,40 @@ class KernelService:
         """Why a request finds its kernel, or how it differs from the nearest stored ones. Stores nothing."""
         most = checked_most(neighbours)
         namespace = await self._namespaces.get(caller.namespace)
+        wish = wish.within(self._namespaces.allows_compatible_targets(namespace))
+        wish = await self._with_evidence(namespace, wish)
         with self._noting(namespace, caller, source, "explain", str(wish.target)) as noted:
             graph = await self._find_graph(namespace, source, wish.options.numerics)
             if graph is not None:
                 noted.graph(graph)
                 return await self._explains.known(namespace, graph, wish, most)
             program = await self.programs.of(namespace, source)
-            return await self._explains.new(namespace, program, wish, most)
+            return await self._explains.new(namespace, caller, program, wish, most)
+
+    async def estimate(self, caller: Caller, source: GraphSource, wish: KernelWish) -> Estimate:
+        """How long the compile of a request is expected to take. Stores and compiles nothing."""
+        namespace = await self._namespaces.get(caller.namespace)
+        wish = await self._with_evidence(namespace, wish)
+        with self._noting(namespace, caller, source, "estimate", str(wish.target)) as noted:
+            graph = await self._find_graph(namespace, source, wish.options.numerics)
+            if graph is None:
+                program = await self.programs.of(namespace, source)
+                new = await self._explains.canonicalize(namespace, caller, program, wish)
+                noted.spec(new.graph.spec_digest, new.graph.key or None)
+                graph, text = new.graph, new.text
+            else:
+                noted.graph(graph)
+                text = ""
+            if graph.key and await self._supply.holds(namespace, graph, wish):
+                return HIT
+            return await self._estimates.estimate(namespace, Subject(graph.key, text), wish)
+
+    async def check(self, caller: Caller, source: GraphSource, target: str, numerics: str) -> Checked:
+        """What of a program does not compile for a target. Stores nothing."""
+        namespace = await self._namespaces.get(caller.namespace)
+        with self._noting(namespace, caller, source, "check", target):
+            program = await self.programs.of(namespace, source)
+            return await check_program(self._pool, program, target, numerics, self.limits, caller)
 
     def _noting(
         self, namespace: Namespace, caller: Caller, source: GraphSource, kind: str, target: str = ""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kcache_grpc.model.bypass import BypassReason
 from kcache_grpc.model.identity import Toolchains
 from kcache_grpc.model.shapes import AUTO
 from kcache_grpc.model.variants import Shape
 from kcache_grpc.service import describe
+from kcache_grpc.service.compatible import CompatibleKernels
 from kcache_grpc.service.compiles import Compiles, Order
 from kcache_grpc.service.failures import Failures, as_error, suppress_lasting
 from kcache_grpc.service.flight import LOOK_WINDOW, Flights
@@ -27,7 +29,10 @@ class _Known:
 
 
 class Supply:
-    """Chooses a shape, then finds, joins or starts its compile. One event loop."""
+    """Chooses a shape, then finds, joins or starts its compile. One event loop.
+
+    ``bypassed`` is told of remembered failures that a caller has tried again.
+    """
 
     def __init__(
         self,
@@ -36,20 +41,45 @@ class Supply:
         failures: Failures,
         compiles: Compiles,
         toolchains: Toolchains,
+        bypassed: Callable[[BypassReason], None],
+        compatible: CompatibleKernels,
     ) -> None:
+        self._bypassed = bypassed
         self._kernels = kernels
         self._variants = variants
         self._failures = failures
         self._compiles = compiles
         self._toolchains = toolchains
+        self._compatible = compatible
         #: Many who ask for a kernel at once look once.
         self._looking: Flights[tuple[int, int, int, bytes], _Known] = Flights(LOOK_WINDOW)
 
     async def choose(self, namespace: Namespace, graph: KnownGraph, wish: KernelWish) -> Choice:
-        """A stored kernel, or what to compile. Raises ``ArgumentError`` for a wish that cannot be met."""
+        """A stored kernel, or what to compile. Raises ``ArgumentError`` for a wish that cannot be met.
+
+        Where lower targets will do: a kernel for the target itself first, then for the highest lower one.
+        """
         if wish.shapes.mode == AUTO:
-            return await self._variants.choose(namespace, graph, wish)
-        return Choice(None, (describe.shape(graph, wish),))
+            choice = await self._variants.choose(namespace, graph, wish)
+        else:
+            choice = Choice(None, (describe.shape(graph, wish),))
+        if choice.kernel is not None or not wish.compatible:
+            return choice
+        if wish.shapes.mode != AUTO:
+            identity = describe.identity(graph, choice.shapes[0], wish, self._toolchains)
+            known = await self._look(namespace, identity.digest)
+            if known.kernel is not None:
+                return Choice(known.kernel, ())
+        lower = await self._compatible.find(namespace, graph, wish)
+        return choice if lower is None else Choice(lower, ())
+
+    async def holds(self, namespace: Namespace, graph: KnownGraph, wish: KernelWish) -> bool:
+        """Whether a compile would find its kernel. Raises ``ArgumentError`` as ``choose``."""
+        choice = await self.choose(namespace, graph, wish)
+        if choice.kernel is not None:
+            return True
+        name = describe.identity(graph, choice.shapes[0], wish, self._toolchains).digest
+        return bool(await self._kernels.find(namespace, [name]))
 
     async def kernel(
         self,
@@ -70,7 +100,7 @@ class Supply:
         """
         choice = await self.choose(namespace, graph, wish)
         if choice.kernel is not None:
-            return choice.kernel, Origin.STORED
+            return choice.kernel, choice.kernel.origin
         *preferred, last = choice.shapes
         for shape in preferred:
             with suppress_lasting():
@@ -95,10 +125,12 @@ class Supply:
         if not (new or unseen or self._compiles.in_flight(namespace, identity.digest)):
             known = await self._look(namespace, identity.digest)
             if known.kernel is not None:
-                return known.kernel, Origin.STORED
+                return known.kernel, known.kernel.origin
             failure = known.failure
         if failure is not None and not retry_failed:
             raise as_error(failure)
+        if failure is not None:
+            self._bypassed(BypassReason.RETRY)
         order = Order(namespace, graph, wish, identity, caller, graph.program_digest, unseen)
         flight, ours = self._compiles.make(order, failure)
         flight.tell(report)

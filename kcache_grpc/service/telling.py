@@ -50,6 +50,7 @@ class Listener:
     def __init__(self, audience: Audience) -> None:
         self._audience = audience
         self._told = 0
+        self._expected: float | None = None
 
     async def follow(self, flight: Flight[Any], tell: Tell, *, ours: bool, silence: float) -> None:
         """Tells the stages of a flight until it ends; ``None`` after each ``silence``, seconds without one.
@@ -63,8 +64,8 @@ class Listener:
         spoken = now()
         while True:
             done = flight.task.done()
-            if new := self.rest(flight):
-                await tell(Stage(new[-1], new[:-1]))
+            if stage := self._next(flight):
+                await tell(stage)
                 spoken = now()
                 await flight.ended(min(self._audience.pace, _SLOWEST_LEAD, silence))
             elif done:
@@ -89,9 +90,18 @@ class Listener:
                 await flight.ended(min(due, spoken + silence) - time)
             else:
                 looked = time
-                if new := self.rest(flight):
-                    await tell(Stage(new[-1], new[:-1]))
+                if stage := self._next(flight):
+                    await tell(stage)
                     spoken = now()
+
+    def _next(self, flight: Flight[Any]) -> Stage | None:
+        """What began, or is expected, since the last message; the latest stage again where none began."""
+        new, expected = self.rest(flight), flight.expected
+        if not new and (expected == self._expected or not flight.stages or flight.task.done()):
+            return None
+        self._expected = expected
+        stages = new or flight.stages[-1:]
+        return Stage(stages[-1], stages[:-1], expected)
 
     def rest(self, flight: Flight[Any]) -> tuple[str, ...]:
         """Stages that began and were not told; they count as told now."""

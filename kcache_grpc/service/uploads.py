@@ -18,9 +18,11 @@ from io import FileIO
 from pathlib import Path
 
 from kcache_grpc.errors import ArgumentError, IntegrityError, ResourceExhausted, Unavailable
-from kcache_grpc.model.program import Program, ProgramFormat, program_digest
+from kcache_grpc.model.program import Program, ProgramFormat, program_digest_of_parts
 from kcache_grpc.service.values import BeyondEnd
 
+#: Bytes that are read at once to verify a digest.
+_PART_BYTES = 1 << 20
 _PART, _WHOLE = ".part", ".program"
 
 
@@ -162,7 +164,9 @@ class Upload:
         if self.size < self._plan.size:
             return Progress(self.size, False)
         self._file.seek(0)
-        actual = program_digest(self._plan.format, self._file.read())
+        # Part by part: many uploads at once would need the memory of all their programs.
+        parts = iter(lambda: self._file.read(_PART_BYTES), b"")
+        actual = program_digest_of_parts(self._plan.format, self.size, parts)
         if actual != self._plan.digest:
             self._path.unlink(missing_ok=True)
             raise IntegrityError(

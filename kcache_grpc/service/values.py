@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
 
 from kcache_grpc.errors import ArgumentError, NotFound
+from kcache_grpc.model.evidence import Witness, witness_in
 from kcache_grpc.model.identity import Toolchains
 from kcache_grpc.model.manifest import ArtifactRef, Binding
 from kcache_grpc.model.options import Options
@@ -65,6 +66,11 @@ class Caller:
     job: str = ""
     started: float = 0.0
 
+    @property
+    def turn(self) -> str:
+        """Whose turn it is when callers wait for the same: a connection, and who shares it."""
+        return f"{self.peer} {self.actor}"
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -79,6 +85,7 @@ class Limits:
     normalize_seconds: float = 60.0
     compile_seconds: float = 300.0
     default_deadline_seconds: float = 600.0
+    namespaces: int = 1000
 
 
 @dataclass(frozen=True)
@@ -100,6 +107,11 @@ class KnownGraph:
         """Of its spec. Raises ``IntegrityError`` for a binding of a later version."""
         return spec_sizes(Binding.from_bytes(self.binding.payload))
 
+    @property
+    def witness(self) -> Witness:
+        """What the program shows of its spec's sizes. Raises ``IntegrityError``."""
+        return witness_in(self.binding.payload)
+
 
 @dataclass(frozen=True)
 class KnownKernel:
@@ -109,6 +121,13 @@ class KnownKernel:
     manifest: Signed
     artifacts: tuple[ArtifactRef, ...]
     compile_us: int
+    #: A bundle brought it here.
+    preloaded: bool = False
+
+    @property
+    def origin(self) -> Origin:
+        """Of those who get it as it is stored."""
+        return Origin.PRELOADED if self.preloaded else Origin.STORED
 
     def wanted(self, kinds: frozenset[str]) -> list[ArtifactRef]:
         """Those of its artifacts that a caller asks for."""
@@ -183,14 +202,19 @@ class Origin(enum.Enum):
     STORED = "stored"
     COMPILED = "compiled"
     JOINED = "joined"
+    PRELOADED = "preloaded"
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage began, after ``earlier`` ones that nobody was told of yet."""
+    """A stage began, after ``earlier`` ones that nobody was told of yet.
+
+    ``expected``: estimate of the seconds that the whole compile takes.
+    """
 
     name: str
     earlier: tuple[str, ...] = ()
+    expected: float | None = None
 
 
 @dataclass(eq=False)
@@ -229,14 +253,35 @@ class Capabilities:
     targets: tuple[Target, ...]
     limits: Limits
     canonicalizer: int
+    #: Whether requests that leave it to the namespace may get kernels for lower targets.
+    compatible_targets: bool = False
     #: Digests of those toolchains that the namespace has disowned.
     disowned: frozenset[bytes] = frozenset()
 
 
 @dataclass(frozen=True)
 class KernelWish:
-    """What a kernel is wanted for."""
+    """What a kernel is wanted for. ``witnesses``: what the evidence that ``shapes`` names shows.
+
+    ``compatible``: whether a stored kernel for a lower target will do; ``None``: as the namespace says.
+    """
 
     target: Target
     options: Options
     shapes: ShapeWish = EXACT
+    witnesses: tuple[Witness, ...] = field(default=(), compare=False)
+    compatible: bool | None = False
+
+    def within(self, allowed: bool) -> KernelWish:
+        """The wish in a namespace that does or does not allow lower targets where it is left to it."""
+        if self.compatible is None:
+            return self._allowing if allowed else self._exact
+        return self
+
+    @cached_property
+    def _allowing(self) -> KernelWish:
+        return replace(self, compatible=True)
+
+    @cached_property
+    def _exact(self) -> KernelWish:
+        return replace(self, compatible=False)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kcache_grpc.model.evidence import auto_shape, evident, is_evident, witness_in
 from kcache_grpc.model.identity import Toolchains
-from kcache_grpc.model.variants import Shape, SpecSizes, most_special, variant, wished_shape
+from kcache_grpc.model.variants import Shape, most_special
 from kcache_grpc.service import describe
 from kcache_grpc.service.kernels import Kernels
 from kcache_grpc.service.memory import ByteLru
@@ -17,6 +18,8 @@ from kcache_grpc.storage.records import Namespace
 #: Seconds after which kernels that other processes published are seen at the latest.
 _WINDOW = 1.0
 _MEMORY_BYTES = 32 << 20
+#: Programs of a spec, the oldest, whose sizes are evidence.
+_PROGRAMS = 64
 
 _Listed = tuple[tuple[int, Shape, KnownKernel], ...]
 _Name = tuple[int, int, int, int, str, str]
@@ -44,24 +47,29 @@ class Variants:
         self._listed: ByteLru[_Name, _Listed] = ByteLru(_MEMORY_BYTES, _WINDOW)
 
     async def choose(self, namespace: Namespace, graph: KnownGraph, wish: KernelWish) -> Choice:
-        """The most special stored kernel for the program's sizes, whatever its mode.
+        """The most special stored kernel for the program's sizes, and for other sizes with evidence only.
 
-        If there is none: static while no kernel of this key, target, options and toolchain is for another
-        size of a symbol, else dynamic, and static where that cannot be compiled. Raises ``ArgumentError``.
+        If there is none: dynamic in those of the wished symbols that have evidence, which is what stored
+        programs of this spec and the wish's own evidence show, and static where that cannot be compiled or
+        no symbol has evidence. Raises ``ArgumentError``.
         """
-        wished = wished_shape(graph.sizes, wish.shapes.axes)
         exact = Shape(graph.arg_spec)
+        auto_shape(graph.sizes, wish.shapes.axes, frozenset())  # raises for axes that cannot be symbols
         name = describe.identity(graph, exact, wish, self._toolchains).digest
         known = self._kernels.remembered(namespace, name)
         if known is not None:  # nothing is more special
             return Choice(known, ())
         listed = await self._list(namespace, graph, wish)
-        kernel = most_special(graph.sizes, listed)
+        programs = await self._threads(self._store.list_mappings, namespace, graph.key, _PROGRAMS)
+        seen = (witness_in(program.binding.payload) for program in programs)
+        shown = evident(graph.witness, (*wish.witnesses, *seen))
+        kernel = most_special(
+            graph.sizes, (each for each in listed if is_evident(graph.sizes, each[1], shown))
+        )
         if kernel is not None:
             return Choice(self._kernels.remember(namespace, kernel), ())
-        if wished != exact and _other_size(graph.sizes, wished, listed):
-            return Choice(None, (wished, exact))
-        return Choice(None, (exact,))
+        shape = auto_shape(graph.sizes, wish.shapes.axes, shown)
+        return Choice(None, (shape,) if shape == exact else (shape, exact))
 
     def forget(self, namespace: Namespace, graph: KnownGraph, wish: KernelWish) -> None:
         """A kernel of this spec was published here."""
@@ -70,6 +78,10 @@ class Variants:
     def published(self, namespace_id: int, key: int) -> None:
         """A kernel of this spec was published anywhere."""
         self._listed.drop_all(lambda name: name[0] == namespace_id and name[2] == key)
+
+    def imported(self, namespace_id: int) -> None:
+        """Kernels of any specs came to the namespace."""
+        self._listed.drop_all(lambda name: name[0] == namespace_id)
 
     async def _list(self, namespace: Namespace, graph: KnownGraph, wish: KernelWish) -> _Listed:
         name = self._name(namespace, graph, wish)
@@ -100,11 +112,3 @@ class Variants:
             str(wish.target),
             str(wish.options),
         )
-
-
-def _other_size(spec: SpecSizes, wished: Shape, listed: _Listed) -> bool:
-    """Whether one of the kernels is for another size of an axis that may be a symbol."""
-    here = variant(spec, wished)
-    assert here is not None
-    others = (variant(spec, shape) for _, shape, _ in listed)
-    return any(other is not None and other.other_size(spec, here.free) for other in others)

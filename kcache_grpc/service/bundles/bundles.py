@@ -1,0 +1,131 @@
+"""The use cases: export and import of bundles by a running service."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
+
+from kcache_grpc.bundle import Bundle
+from kcache_grpc.model.signing import Signer
+from kcache_grpc.service.bundles.export import Export, Exported
+from kcache_grpc.service.bundles.importing import Import, Imported, ImportedEntry
+from kcache_grpc.service.bundles.selection import Selection
+from kcache_grpc.service.bundles.transfer import Outgoing, Spool
+from kcache_grpc.service.ledger import Ledger
+from kcache_grpc.service.namespaces import Namespaces
+from kcache_grpc.service.quotas import Room
+from kcache_grpc.service.succession import Succession
+from kcache_grpc.service.values import Caller
+from kcache_grpc.storage.contract import Store
+from kcache_grpc.storage.records import AuditEvent, Namespace
+
+logger = logging.getLogger("kcache.service")
+
+
+class Bundles:
+    """One event loop. ``trusted``: identities of signers beside the store's own. ``imported`` is called after
+    an import, with its namespace: what was remembered of it may be less than there is now.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        namespaces: Namespaces,
+        ledger: Ledger,
+        signer: Signer,
+        room: Room,
+        succession: Succession,
+        canonicalizer: int,
+        version: str,
+        spool: Spool,
+        trusted: Collection[str],
+        imported: Callable[[Namespace], object],
+    ) -> None:
+        self._store = store
+        self._namespaces = namespaces
+        self._ledger = ledger
+        self._signer = signer
+        self._version = version
+        self._spool = spool
+        self._trusted = frozenset(trusted)
+        self._import = Import(store, signer, room, succession, canonicalizer)
+        self._imported = imported
+
+    async def export(self, caller: Caller, selection: Selection) -> AsyncGenerator[bytes | Exported]:
+        """The bytes of a bundle in parts, then what it came to. Raises ``NotFound``."""
+        namespace = await self._namespaces.get(caller.namespace)
+        await self._ledger.flush()
+        stream = Outgoing()
+
+        def work() -> Exported:
+            try:
+                export = Export(self._store, self._signer, namespace, self._version)
+                return export.write(selection, stream)
+            finally:
+                stream.end()
+
+        writing = asyncio.get_running_loop().create_task(asyncio.to_thread(work))
+        try:
+            async for part in stream.parts():
+                yield part
+            exported = await writing
+        finally:
+            stream.stop()
+            await _ended(writing)
+        self._note_export(namespace, caller, selection, exported)
+        yield exported
+
+    async def receive(
+        self, caller: Caller, parts: AsyncIterator[bytes], targets: Collection[str], trusted: Collection[str]
+    ) -> AsyncGenerator[list[ImportedEntry] | Imported]:
+        """Imports an upload: entries as they are done, then the counts. See ``Import``."""
+        file, size = await self._spool.receive(parts)
+        try:
+            with file:
+                bundle = await asyncio.to_thread(Bundle, os.dup(file.fileno()), "the uploaded bundle")
+            with bundle:
+                async for done in self.add(caller, bundle, targets, trusted):
+                    yield done
+        finally:
+            self._spool.release(size)
+
+    async def add(
+        self, caller: Caller, bundle: Bundle, targets: Collection[str] = (), trusted: Collection[str] = ()
+    ) -> AsyncGenerator[list[ImportedEntry] | Imported]:
+        """Imports an open bundle into the caller's namespace, which is made if need be."""
+        namespace = await self._namespaces.get(caller.namespace)
+        known = self._trusted | frozenset(trusted)
+        rejected = await asyncio.to_thread(self._import.check, bundle, known, targets)
+        namespace = await self._namespaces.create(namespace)
+        steps = self._import.store(bundle, namespace, caller, rejected, targets)
+        try:
+            while (done := await asyncio.to_thread(next, steps, None)) is not None:
+                yield done
+        finally:
+            await asyncio.to_thread(steps.close)
+            self._imported(namespace)
+
+    def _note_export(
+        self, namespace: Namespace, caller: Caller, selection: Selection, exported: Exported
+    ) -> None:
+        detail = {
+            "bundle": exported.digest.hex(),
+            "selection": selection.text[:1000],
+            "entries": {kind.label: count for kind, count in exported.counts.items()},
+            "skipped": exported.skipped,
+        }
+        event = AuditEvent("export", "ok", byte_count=exported.size, detail=json.dumps(detail))
+        self._ledger.note(namespace, caller, event)
+
+
+async def _ended(task: Awaitable[object]) -> None:
+    """Waits for a thread that was told to stop; what it raises was raised before, or does not matter."""
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the caller is gone, or has heard of it
+        logger.debug("an export ended: %s", error)
