@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kcache_grpc.errors import (
     ArgumentError,
+    CacheError,
     CompileFailed,
     CompileTimeout,
     Conflict,
@@ -33,12 +34,16 @@ from kcache_grpc.errors import (
 if TYPE_CHECKING:
     from kcache_grpc import aio
     from kcache_grpc.client.audit import AuditEvent
+    from kcache_grpc.client.bundled.reports import BundleItem, ImportReport, PreloadReport
     from kcache_grpc.client.client import Client
-    from kcache_grpc.client.disk import KcacheWarning
+    from kcache_grpc.client.files import KcacheWarning
+    from kcache_grpc.client.progress import Stage
+    from kcache_grpc.client.support import Support
     from kcache_grpc.client.timings import ScheduleTiming
     from kcache_grpc.client.tuning import Tuning
-    from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Spec, Stats
+    from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Saving, Spec, Stats
     from kcache_grpc.graph import Graph
+    from kcache_grpc.model.bypass import BypassReason
     from kcache_grpc.model.explanation import Explanation
     from kcache_grpc.model.manifest import Manifest
     from kcache_grpc.model.options import Options
@@ -50,6 +55,9 @@ if TYPE_CHECKING:
 __all__ = [
     "ArgumentError",
     "AuditEvent",
+    "BundleItem",
+    "BypassReason",
+    "CacheError",
     "CanonicalGraph",
     "Client",
     "CompileFailed",
@@ -58,6 +66,7 @@ __all__ = [
     "Dim",
     "Explanation",
     "Graph",
+    "ImportReport",
     "IntegrityError",
     "InvalidProgram",
     "KcacheError",
@@ -68,10 +77,14 @@ __all__ = [
     "NotFound",
     "Options",
     "PermissionDenied",
+    "PreloadReport",
     "ResourceExhausted",
+    "Saving",
     "ScheduleTiming",
     "Spec",
+    "Stage",
     "Stats",
+    "Support",
     "Tuning",
     "Unavailable",
     "UnsupportedOp",
@@ -81,18 +94,25 @@ __all__ = [
 
 _HOMES = {
     "AuditEvent": "kcache_grpc.client.audit",
+    "BundleItem": "kcache_grpc.client.bundled.reports",
+    "BypassReason": "kcache_grpc.model.bypass",
     "CanonicalGraph": "kcache_grpc.client.values",
     "Client": "kcache_grpc.client.client",
     "Dim": "kcache_grpc.model.shapes",
     "Explanation": "kcache_grpc.model.explanation",
-    "KcacheWarning": "kcache_grpc.client.disk",
+    "Support": "kcache_grpc.client.support",
+    "KcacheWarning": "kcache_grpc.client.files",
     "Graph": "kcache_grpc.graph",
+    "ImportReport": "kcache_grpc.client.bundled.reports",
     "Kernel": "kcache_grpc.runtime",
     "KernelSummary": "kcache_grpc.client.values",
     "Manifest": "kcache_grpc.model.manifest",
     "Options": "kcache_grpc.model.options",
+    "PreloadReport": "kcache_grpc.client.bundled.reports",
     "ScheduleTiming": "kcache_grpc.client.timings",
+    "Saving": "kcache_grpc.client.values",
     "Spec": "kcache_grpc.client.values",
+    "Stage": "kcache_grpc.client.progress",
     "Stats": "kcache_grpc.client.values",
     "Tuning": "kcache_grpc.client.tuning",
 }

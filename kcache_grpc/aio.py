@@ -7,16 +7,20 @@ artifact that did not come with the kernel.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
 from kcache_grpc.client.arguments import Dynamic, Layouts, Symbols, shape_wish
 from kcache_grpc.client.asynchronous import AsyncIo
 from kcache_grpc.client.audit import AuditEvent, AuditHeads, Question
+from kcache_grpc.client.bundled.exchange import BundleChoice, When
+from kcache_grpc.client.bundled.reports import ExportReport, ImportReport, PreloadReport, UploadReport
+from kcache_grpc.client.bundled.tier import Trust
 from kcache_grpc.client.config import Tls, from_environment
 from kcache_grpc.client.core import Core
-from kcache_grpc.client.source import ProgramLike
+from kcache_grpc.client.source import ProgramLike, bound_program, traced_program
+from kcache_grpc.client.support import Support
 from kcache_grpc.client.tuning import Choices, Plan, Sizes, TuneProgress, Tuning
 from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Spec, Stats
 from kcache_grpc.model.explanation import Explanation
@@ -42,6 +46,7 @@ class Client:
         server_id: str | None = None,
         actor: str | None = None,
         job: str | None = None,
+        compatible_targets: bool | None = None,
     ) -> None:
         config = from_environment(
             address,
@@ -54,8 +59,14 @@ class Client:
             server_id=server_id,
             actor=actor,
             job=job,
+            compatible_targets=compatible_targets,
         )
         self._core = Core(config, AsyncIo())
+
+    @property
+    def service(self) -> str:
+        """See ``kcache_grpc.Client.service``."""
+        return self._core.service
 
     async def compile(
         self,
@@ -68,9 +79,13 @@ class Client:
         options: Options | None = None,
         on_progress: Callable[[str, float], None] | None = None,
         retry: bool = False,
+        bind: Mapping[str, Any] | None = None,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Kernel:
         """See ``kcache_grpc.Client.compile``. A hit in memory returns without yielding to the loop."""
         shapes = shape_wish(layouts, symbols, dynamic)
+        program = bound_program(traced_program(program, args, kwargs), format, bind)
         kernel = self._core.recall(program, format, target, options, shapes)
         if kernel is not None:
             return kernel
@@ -135,6 +150,31 @@ class Client:
         shapes = shape_wish(layouts, symbols, dynamic)
         return await self._core.explain(program, format, target, options, shapes, neighbours)
 
+    async def expected_seconds(
+        self,
+        program: ProgramLike,
+        format: str | None = None,
+        target: str = "host",
+        layouts: Layouts = None,
+        symbols: Symbols = None,
+        dynamic: Dynamic = False,
+        options: Options | None = None,
+    ) -> float | None:
+        """See ``kcache_grpc.Client.expected_seconds``."""
+        shapes = shape_wish(layouts, symbols, dynamic)
+        return await self._core.expected_seconds(program, format, target, options, shapes)
+
+    async def support(
+        self,
+        program: ProgramLike,
+        format: str | None = None,
+        target: str = "host",
+        *,
+        numerics: str = "default",
+    ) -> Support:
+        """See ``kcache_grpc.Client.support``."""
+        return await self._core.support(program, format, target, numerics)
+
     async def autotune(
         self,
         program: ProgramLike,
@@ -153,6 +193,50 @@ class Client:
         plan = Plan(choices, sizes, inputs, budget, on_progress)
         shapes = shape_wish(None, symbols, dynamic)
         return await self._core.autotune(program, format, target, options, plan, shapes)
+
+    async def preload(
+        self, path: str | os.PathLike[str], *, trust: Trust = None, target: str | None = None
+    ) -> PreloadReport:
+        """See ``kcache_grpc.Client.preload``."""
+        return await self._core.preload(path, trust, target)
+
+    async def import_bundle(
+        self, path: str | os.PathLike[str], *, trust: Trust = None, target: str | None = None
+    ) -> ImportReport:
+        """See ``kcache_grpc.Client.import_bundle``."""
+        return await self._core.import_bundle(path, trust, target)
+
+    async def export_bundle(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        keys: Sequence[int] | None = None,
+        job: str | None = None,
+        since: When = None,
+        until: When = None,
+        filter: str | None = None,
+        targets: Sequence[str] | None = None,
+        programs: Sequence[bytes | str] | None = None,
+        everything: bool = False,
+        blobs: bool = False,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> ExportReport:
+        """See ``kcache_grpc.Client.export_bundle``."""
+        choice = BundleChoice(
+            keys, job, since, until, filter, targets, programs, everything, blobs, on_progress
+        )
+        return await self._core.export_bundle(path, choice)
+
+    async def upload_bundle(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        trust: Trust = None,
+        targets: Sequence[str] | None = None,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> UploadReport:
+        """See ``kcache_grpc.Client.upload_bundle``."""
+        return await self._core.upload_bundle(path, trust, targets, on_progress)
 
     async def stats(self) -> Stats:
         """See ``kcache_grpc.Client.stats``."""

@@ -12,6 +12,8 @@ import typer
 from kcache_grpc.cli import (
     audit,
     backing,
+    bundles,
+    cache,
     collecting,
     compiling,
     diagnosis,
@@ -20,6 +22,7 @@ from kcache_grpc.cli import (
     graphs,
     output,
     running,
+    server_pins,
     serving,
     support,
     tuning,
@@ -55,6 +58,8 @@ def application() -> typer.Typer:
     app.command("support", epilog=support.EPILOG)(support.support)
     app.command("migrate")(serving.migrate)
     app.command("doctor")(diagnosis.doctor)
+    app.add_typer(cache.application(), name="cache")
+    app.add_typer(bundles.application(), name="bundle")
     _add_administration(app)
     return app
 
@@ -66,14 +71,25 @@ def _add_administration(app: typer.Typer) -> None:
     app.command("disown")(collecting.disown)
     app.command("pin")(collecting.pin)
     app.command("unpin")(collecting.unpin)
-    app.command("pins")(collecting.pins)
+    pins = typer.Typer(help=server_pins.HELP)
+    pins.callback(invoke_without_command=True)(collecting.pins)
+    pins.command("servers")(server_pins.servers)
+    pins.command("forget")(server_pins.forget)
+    app.add_typer(pins, name="pins")
     app.command("backup")(backing.backup)
     app.command("restore")(backing.restore)
-    quota = typer.Typer(help="Limits of namespaces: show, set, remove.", no_args_is_help=True)
+    quota = typer.Typer(help="Limits and policies of namespaces: show, set, remove.", no_args_is_help=True)
     quota.command("list")(collecting.quota_list)
     quota.command("set")(collecting.quota_set)
     quota.command("remove")(collecting.quota_remove)
+    quota.command("compatible-targets")(collecting.compatible_targets)
     app.add_typer(quota, name="quota")
+    quarantine = typer.Typer(
+        help="Kernels and mappings that verify took out: show, restore.", no_args_is_help=True
+    )
+    quarantine.command("list")(collecting.quarantine_list)
+    quarantine.command("restore")(collecting.quarantine_restore)
+    app.add_typer(quarantine, name="quarantine")
     epoch = typer.Typer(help="Epochs of namespaces: show, raise.", no_args_is_help=True)
     epoch.command("list")(collecting.epoch_list)
     epoch.command("raise")(collecting.epoch_raise)
@@ -139,10 +155,25 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _print_include(wanted: bool) -> None:
+    if wanted:
+        from importlib import resources
+
+        typer.echo(resources.files("kcache_grpc") / "include")
+        raise typer.Exit
+
+
 def _root(
     context: typer.Context,
     version: bool = typer.Option(
         False, "--version", callback=_print_version, is_eager=True, help="Print the version."
+    ),
+    include: bool = typer.Option(
+        False,
+        "--include",
+        callback=_print_include,
+        is_eager=True,
+        help="Print the directory of kcache.h, for C compilers.",
     ),
 ) -> None:
     """Compile ML graphs once, and share the kernels."""

@@ -28,6 +28,8 @@ Filter = Annotated[
 ]
 
 _HEX_KEY = 64
+#: Columns of the list that a narrow terminal does without, the first one first.
+_EXPENDABLE = ("requests", "saved s", "target", "ms", "kernel", "actor", "job")
 #: Seconds within which a running server seals its own events.
 _GRACE = 900.0
 
@@ -221,9 +223,11 @@ def _signing(
     """A store and the key that signs what it holds. Raises ``NotFound``, ``PermissionDenied``."""
     from kcache_grpc.model.signing import Signer
 
-    path = stores.settings(db, state_dir, key_file).signing_key
-    if not path.exists():
-        raise NotFound(f"there is no signing key at {path}; name it with --key-file")
+    config = stores.settings(db, state_dir, key_file)
+    path = stores.signing_key(config)
+    if path is None:
+        where = "for this store" if config.default_key else f"at {config.signing_key}"
+        raise NotFound(f"there is no signing key {where}; name it with --key-file")
     signer = Signer.from_file(path)
     with stores.opened(db) as store:
         store.claim_signer(signer.key_id)
@@ -310,7 +314,7 @@ def _table(events: list[AuditEvent]) -> Any:
             "id": event.id,
             "time": event.time.isoformat(timespec="milliseconds")[:23],
             "kind": event.kind,
-            "outcome": event.outcome,
+            "outcome": event.outcome.lower(),
             "actor": event.actor,
             "job": event.job,
             "key": event.key,
@@ -322,7 +326,7 @@ def _table(events: list[AuditEvent]) -> Any:
         }
         for event in events
     ]
-    return output.rows(rows) if rows else "no events"
+    return output.rows(rows, expendable=_EXPENDABLE) if rows else "no events"
 
 
 def _report(chains: list[Chain], described: Mapping[str, Any]) -> Any:

@@ -62,7 +62,9 @@ def everything(service: Service, db: str | None, objects: str | None = None) -> 
         ("cpu", _cpu),
         ("threads", _threads),
         ("linker", _linker),
+        ("workers", _workers),
         ("cache folder", lambda: _cache_folder(service)),
+        ("embedded store", lambda: _embedded_store(service)),
     ]
     asked: list[tuple[str, Callable[[], Check]]] = [
         ("health", lambda: health(service)),
@@ -189,6 +191,20 @@ def _linker() -> Check:
     return Check("linker", "ok", found)
 
 
+def _workers() -> Check:
+    if missing_extra():
+        return Check("workers", "skipped", "needed by servers only")
+    from kcache_grpc.worker.containment import missing_here
+
+    missing = missing_here()
+    if not missing:
+        return Check("workers", "ok", "confined: they reach no network and no files but the installation's")
+    advice = (
+        "a program that takes over a parser can do more than compute; use Linux 6.7 or later with Landlock"
+    )
+    return Check("workers", "warning", f"this kernel does not provide {', '.join(missing)}", advice)
+
+
 def _cache_folder(service: Service) -> Check:
     from kcache_grpc.client.config import from_environment
 
@@ -205,19 +221,28 @@ def _cache_folder(service: Service) -> Check:
     return Check("cache folder", "ok", f"{folder}, {free >> 30} GiB free")
 
 
+def _embedded_store(service: Service) -> Check:
+    """That of the service that kcache starts where none is named, or where the named one is away."""
+    from kcache_grpc.cli.cache import check_embedded_store
+    from kcache_grpc.client.config import from_environment
+
+    folder = from_environment(service.addr, cache_dir=service.cache_dir).cache_dir
+    return Check("embedded store", *check_embedded_store(folder))
+
+
 def store_checks(db: str | None, objects: str | None) -> list[Check]:
     """What is found out about a store."""
     if db is None:
         return [Check("store", "skipped", "no store is named; set KCACHE_DB or --db")]
     if missing_extra():
         return [Check("store", "skipped", "needs the server extra")]
-    from kcache_grpc.cli.stores import settings
+    from kcache_grpc.cli.stores import settings, signing_key
     from kcache_grpc.model.signing import Signer
     from kcache_grpc.storage.examination import examine
 
     config = settings(db)
-    key = config.signing_key
-    key_id = Signer.from_file(key).key_id if key.exists() else b""
+    key = signing_key(config)
+    key_id = b"" if key is None else Signer.from_file(key).key_id
     found = examine(config.db, key_id, objects)
     return [Check(_named(each.name), each.state, each.detail, each.advice) for each in found]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from json import loads
 from typing import Annotated, Any
 
 import typer
@@ -13,11 +14,11 @@ from kcache_grpc.errors import ArgumentError
 
 Subject = Annotated[str, typer.Argument(help="kernel, mapping (of a program) or spec.")]
 Digest = Annotated[str, typer.Argument(help="Its digest: 64 hex digits.")]
-Resource = Annotated[str, typer.Argument(help="kernels, mappings, artifact_bytes or specs.")]
+Resource = Annotated[str, typer.Argument(help="kernels, mappings, artifact_bytes, cache_bytes or specs.")]
 
 
 def gc(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would go.")] = False,
+    dry_run: stores.Apply = True,
     namespace: stores.Namespaces = None,
     max_bytes: Annotated[
         str | None,
@@ -31,7 +32,10 @@ def gc(
     db: stores.Db = None,
     debug: o.Debug = False,
 ) -> None:
-    """Remove what is stale, unused or above its limits. Never specs and keys. Safe beside running servers."""
+    """Remove what is stale, unused or above its limits. Never specs and keys. Safe beside running servers.
+
+    Counts only, without --apply.
+    """
     from kcache_grpc.service.collection import OBJECT_GRACE, Report, Wish
 
     with stores.administered(db) as (store, admin):
@@ -65,6 +69,7 @@ def gc(
     for report in reports:
         for limit in report.unmet:
             output.warn(f"namespace {report.namespace}: {limit} is not met: the rest is pinned or too young")
+    stores.say_how_to_apply(dry_run)
 
 
 def quota_list(
@@ -129,6 +134,26 @@ def quota_remove(
     output.show(described, json, lambda: f"{resource} of {namespace} is not limited")
 
 
+def compatible_targets(
+    namespace: Annotated[str, typer.Argument(help="Key space; made if need be.")],
+    allowed: Annotated[
+        bool, typer.Option("--allow/--refuse", help="Whether kernels for lower targets will do.")
+    ],
+    json: o.Json = False,
+    db: stores.Db = None,
+    debug: o.Debug = False,
+) -> None:
+    """Say whether stored kernels for lower targets answer requests that leave it to the namespace."""
+    from kcache_grpc.service.namespaces import check_name
+
+    check_name(namespace)
+    with stores.administered(db) as (store, admin):
+        changed = admin.set_compatible_targets(store.get_or_create_namespace(namespace), allowed)
+    described = {"namespace": namespace, "compatible_targets": allowed, "changed": changed}
+    text = f"kernels for lower targets {'will do' if allowed else 'will not do'} in {namespace}"
+    output.show(described, json, lambda: text)
+
+
 def pin(
     subject: Subject,
     digest: Digest,
@@ -163,9 +188,18 @@ def unpin(
 
 
 def pins(
-    namespace: stores.Namespaces = None, json: o.Json = False, db: stores.Db = None, debug: o.Debug = False
+    context: typer.Context,
+    namespace: stores.Namespaces = None,
+    json: o.Json = False,
+    db: stores.Db = None,
+    debug: o.Debug = False,
 ) -> None:
-    """Show what is pinned."""
+    """Show which kernels, mappings and specs of a store are pinned: those are kept from eviction.
+
+    The commands are about other pins: the identities that servers had at first contact.
+    """
+    if context.invoked_subcommand is not None:
+        return
     with stores.opened(db) as store:
         found = [
             {"namespace": each.name, "subject": pin.subject, "digest": pin.digest.hex(), "reason": pin.reason}
@@ -173,6 +207,53 @@ def pins(
             for pin in store.list_pins(each)
         ]
     output.show(found, json, lambda: output.rows(found) if found else "nothing is pinned")
+
+
+def quarantine_list(
+    namespace: stores.Namespaces = None, json: o.Json = False, db: stores.Db = None, debug: o.Debug = False
+) -> None:
+    """Show the kernels and mappings that kcache verify --apply took out of service."""
+    with stores.opened(db) as store:
+        found = [
+            {
+                "id": row.id,
+                "namespace": each.name,
+                "subject": row.subject,
+                "digest": row.digest.hex(),
+                "problem": _problem(row.problem),
+            }
+            for each in stores.chosen(store, namespace)
+            for row in store.list_quarantined(each)
+        ]
+    output.show(found, json, lambda: output.rows(found) if found else "nothing is in quarantine")
+
+
+def quarantine_restore(
+    ids: Annotated[list[int] | None, typer.Argument(help="Numbers of kcache quarantine list.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+    namespace: stores.OneNamespace = "default",
+    json: o.Json = False,
+    db: stores.Db = None,
+    debug: o.Debug = False,
+) -> None:
+    """Put kernels and mappings back in service. Those that were made anew since stay in quarantine."""
+    if everything == bool(ids):
+        raise ArgumentError("name the rows to restore by their numbers, or all of them with --all")
+    with stores.administered(db) as (store, admin):
+        (space,) = stores.chosen(store, namespace)
+        chosen = ids or [row.id for row in store.list_quarantined(space)]
+        back = admin.restore_quarantined(space, chosen)
+    described = {"restored": [row.id for row in back], "asked": len(chosen)}
+    text = f"{output.count(len(back), 'row')} of {len(chosen)} are in service again"
+    output.show(described, json, lambda: text)
+
+
+def _problem(detail: str) -> str:
+    """The problem in the detail of an audit event."""
+    try:
+        return str(loads(detail)["problem"])
+    except (ValueError, KeyError, TypeError):
+        return detail
 
 
 def epoch_list(json: o.Json = False, db: stores.Db = None, debug: o.Debug = False) -> None:
@@ -185,16 +266,32 @@ def epoch_list(json: o.Json = False, db: stores.Db = None, debug: o.Debug = Fals
 def epoch_raise(
     namespace: Annotated[str, typer.Argument(help="Key space.")],
     reason: stores.Reason = "",
+    dry_run: stores.Apply = True,
     json: o.Json = False,
     db: stores.Db = None,
     debug: o.Debug = False,
 ) -> None:
-    """Disown all kernels and mappings of a namespace: servers notice within a second. Keys stay."""
+    """Disown all kernels and mappings of a namespace: servers notice within a second. Keys stay.
+
+    Counts only, without --apply. It cannot be taken back: all kernels are compiled anew.
+    """
     with stores.administered(db) as (store, admin):
         (space,) = stores.chosen(store, namespace)
-        raised = admin.raise_epoch(space, reason)
-    described = {"namespace": namespace, "epoch": raised.epoch}
-    output.show(described, json, lambda: f"{namespace} is in epoch {raised.epoch}")
+        stats = store.stats(space)
+        raised = space if dry_run else admin.raise_epoch(space, reason)
+    described = {
+        "namespace": namespace,
+        "epoch": raised.epoch,
+        "dry_run": dry_run,
+        "kernels": stats.kernels,
+        "mappings": stats.mappings,
+    }
+    held = f"{output.count(stats.kernels, 'kernel')} and {output.count(stats.mappings, 'mapping')}"
+    text = f"{namespace} is in epoch {raised.epoch}: " + (
+        f"--apply would disown {held}" if dry_run else f"{held} are disowned"
+    )
+    output.show(described, json, lambda: text)
+    stores.say_how_to_apply(dry_run)
 
 
 def disown(
@@ -204,11 +301,16 @@ def disown(
     namespace: stores.Namespaces = None,
     reason: stores.Reason = "",
     undo: Annotated[bool, typer.Option("--undo", help="Take it back.")] = False,
+    dry_run: stores.Apply = True,
     json: o.Json = False,
     db: stores.Db = None,
     debug: o.Debug = False,
 ) -> None:
-    """Never serve kernels of a toolchain again: servers notice within a second."""
+    """Never serve kernels of a toolchain again: servers notice within a second.
+
+    Without --apply it only says for which namespaces that is new. --undo, which removes nothing,
+    acts at once.
+    """
     if toolchain is None:
         if undo or reason:
             raise ArgumentError("--toolchain says which toolchain is meant")
@@ -217,11 +319,22 @@ def disown(
     named = stores.digest(toolchain, "toolchain digest")
     with stores.administered(db) as (store, admin):
         spaces = stores.chosen(store, namespace)
-        changed = [each.name for each in spaces if admin.disown(each, named, reason, undo=undo)]
-    described = {"toolchain": toolchain, "disowned": not undo, "changed": changed}
-    word = "takes back" if undo else "disowns"
-    lines = [f"{name} {word} {toolchain[:16]}" for name in changed] or ["nothing changed"]
+        dry_run = dry_run and not undo
+        changed = [
+            each.name
+            for each in spaces
+            if (
+                all(one.toolchain != named for one in store.list_disowned(each))
+                if dry_run
+                else admin.disown(each, named, reason, undo=undo)
+            )
+        ]
+    described = {"toolchain": toolchain, "disowned": not undo, "dry_run": dry_run, "changed": changed}
+    word = "takes back" if undo else "would disown" if dry_run else "disowns"
+    nothing = "nothing would change" if dry_run else "nothing changed"
+    lines = [f"{name} {word} {toolchain[:16]}" for name in changed] or [nothing]
     output.show(described, json, lambda: "\n".join(lines))
+    stores.say_how_to_apply(dry_run)
 
 
 def _show_disowned(namespace: str | None, json: bool, db: str | None) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kcache_grpc import Client, Kernel, Options
 
 _TEXT_KINDS = ("mlir", "llvm", "asm", "ptx")
-_BINARY_KINDS = ("so", "cubin", "hsaco")
+_BINARY_KINDS = ("so", "cubin")
 _KINDS = (*_BINARY_KINDS, *_TEXT_KINDS)
 
 Emit = Annotated[
@@ -38,8 +38,10 @@ def compile_program(
     numerics: o.Numerics = "default",
     opt_level: o.OptLevel = 3,
     schedule: o.Schedule = "",
+    compatible_target: o.CompatibleTarget = None,
     dynamic: o.Dynamic = "no",
     symbols: o.Symbols = None,
+    evidence: o.Evidence = None,
     emit: Emit = None,
     destination: Destination = None,
     retry: Annotated[
@@ -58,15 +60,25 @@ def compile_program(
     _check_emit(emit, destination)
     wish = {**o.sizes(dynamic, symbols), "retry": retry}
     with o.connect(addr, namespace, token_file, tls, timeout, cache_dir) as client:
-        kernel, stages = obtain(
-            client, file, format, target, o.compile_options(numerics, opt_level, schedule), wish
+        kernel, stages, expected = obtain(
+            client,
+            file,
+            format,
+            target,
+            o.compile_options(numerics, opt_level, schedule, compatible_target),
+            wish,
+            evidence,
         )
         if emit is not None and destination is None:
             sys.stdout.buffer.write(kernel.artifact(emit))
             return
         if emit is not None and destination is not None:
             destination.write_bytes(kernel.artifact(emit))
-    described = describe(kernel) | {"stages": stages, "written": str(destination) if emit else None}
+    described = describe(kernel) | {
+        "expected_seconds": expected,
+        "stages": stages,
+        "written": str(destination) if emit else None,
+    }
     output.show(described, json, lambda: output.pairs(_for_people(described)))
 
 
@@ -77,18 +89,30 @@ def obtain(
     target: str,
     options: Options,
     sizes: dict[str, Any],
-) -> tuple[Kernel, list[dict[str, Any]]]:
-    """The kernel of a program, and the stages that it went through, in groups with their seconds."""
+    evidence: list[str] | None = None,
+) -> tuple[Kernel, list[dict[str, Any]], float | None]:
+    """The kernel of a program, the stages that it went through, in groups with their seconds, and the seconds
+    that the service expected its compile to take.
+    """
     with _progress(Path(file).name) as (report, stages):
         kernel = client.compile(
-            o.read_file(file),
+            o.read_programs(file, evidence),
             format=format,
             target=target,
             options=options,
             on_progress=report,
             **sizes,
         )
-    return kernel, stages
+    warn_of_other_service(client, kernel)
+    return kernel, stages.groups, stages.expected
+
+
+def warn_of_other_service(client: Client, kernel: Kernel) -> None:
+    """Names the store that a key belongs to where it is not that of the requested service."""
+    if kernel.service != client.service:
+        output.warn(
+            f"key {kernel.key} is of the store of the service {kernel.service!r}, not of {client.service}"
+        )
 
 
 def describe(kernel: Kernel) -> dict[str, Any]:
@@ -97,6 +121,8 @@ def describe(kernel: Kernel) -> dict[str, Any]:
     return {
         "key": kernel.key,
         "origin": kernel.origin,
+        "service": kernel.service,
+        "server_id": kernel.server_id,
         "spec_digest": kernel.spec_digest.hex(),
         "kernel_digest": manifest.kernel_digest.hex(),
         "namespace": manifest.namespace,
@@ -104,10 +130,14 @@ def describe(kernel: Kernel) -> dict[str, Any]:
         "options": str(manifest.options),
         "inputs": {name: str(spec) for name, spec in zip(_names(kernel), manifest.inputs, strict=True)},
         "outputs": [str(spec) for spec in manifest.outputs],
+        "constants": [str(spec) for spec in manifest.constants],
+        "symbols": {each.name: f"axis {each.axis} of argument {each.arg}" for each in manifest.symbols},
+        "workspace_bytes": manifest.workspace_bytes,
         "guard": manifest.guard,
         "launches": len(manifest.launches) + len(manifest.gpu_launches),
         "artifacts": {ref.kind: ref.size for ref in manifest.artifacts},
         "compile_seconds": manifest.compile_seconds,
+        "seconds_saved": kernel.seconds_saved,
         "compile_time": manifest.compile_time.isoformat(),
         "server_version": manifest.server_version,
     }
@@ -122,13 +152,21 @@ def _names(kernel: Kernel) -> list[str]:
 
 def _for_people(described: dict[str, Any]) -> dict[str, Any]:
     """Without what is only for programs."""
-    short = {name: value for name, value in described.items() if value not in (None, [], "")}
+    short = {name: value for name, value in described.items() if value not in (None, [], {}, "")}
     short["inputs"] = ", ".join(f"{name}: {spec}" for name, spec in described["inputs"].items()) or "none"
     short["artifacts"] = ", ".join(f"{kind} {size:,} B" for kind, size in described["artifacts"].items())
-    short["compile_seconds"] = f"{described['compile_seconds']:.3f}"
+    for name in ("compile_seconds", "seconds_saved"):
+        short[name] = f"{described[name]:.3f}"
+    if described["expected_seconds"] is not None:
+        short["expected_seconds"] = expectation(described["expected_seconds"])
     if described["stages"]:
         short["stages"] = _slowest(described["stages"])
     return short
+
+
+def expectation(seconds: float) -> str:
+    """An estimate in words, such as "about 2.1 s"."""
+    return f"about {seconds:.1f} s" if seconds >= 0.05 else f"about {seconds * 1e3:.0f} ms"
 
 
 def _slowest(groups: list[dict[str, Any]]) -> str:
@@ -136,9 +174,14 @@ def _slowest(groups: list[dict[str, Any]]) -> str:
     total = sum(entry["seconds"] for entry in groups)
     slow = [entry for entry in groups if entry["seconds"] * 50 >= total]
     rest = total - sum(entry["seconds"] for entry in slow)
-    texts = [f"{'+'.join(entry['stages'])} {entry['seconds']:.3f}" for entry in slow]
+    texts = [f"{_together(entry['stages'])} {entry['seconds']:.3f}" for entry in slow]
     others = sum(len(entry["stages"]) for entry in groups if entry not in slow)
-    return ", ".join([*texts, *([f"{others} others {rest:.3f}"] if others else [])])
+    return ", ".join([*texts, *([f"{output.count(others, 'other')} {rest:.3f}"] if others else [])])
+
+
+def _together(stages: list[str]) -> str:
+    """Stages whose seconds are known together: the names of a few, the ends of many."""
+    return "+".join(stages) if len(stages) <= 4 else f"{stages[0]} to {stages[-1]} ({len(stages)} stages)"
 
 
 def _check_emit(emit: str | None, destination: Path | None) -> None:
@@ -159,10 +202,13 @@ class Stages:
 
     def __init__(self) -> None:
         self.groups: list[dict[str, Any]] = []
+        #: Seconds that the compile was expected to take, as far as that was told.
+        self.expected: float | None = None
         self._latest, self._told = "send", 0.0
 
     def report(self, stage: str, at: float) -> None:
         """A stage began, as a message says that came after so many seconds."""
+        self.expected = getattr(stage, "expected_seconds", self.expected)
         if stage == self._latest:
             return
         if at < self._told:  # another attempt, of which the seconds count anew
@@ -184,7 +230,7 @@ class Stages:
 
 
 @contextmanager
-def _progress(name: str) -> Generator[tuple[Any, list[dict[str, Any]]], None, None]:
+def _progress(name: str) -> Generator[tuple[Any, Stages], None, None]:
     """A spinner with the present stage, on a terminal; stages with their seconds everywhere."""
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -199,7 +245,8 @@ def _progress(name: str) -> Generator[tuple[Any, list[dict[str, Any]]], None, No
             nonlocal told
             told = time.perf_counter()
             stages.report(stage, at)
-            progress.update(task, description=f"{name}: {stage}")
+            note = "" if stages.expected is None else f", {expectation(stages.expected)} expected"
+            progress.update(task, description=f"{name}: {stage}{note}")
 
-        yield report, stages.groups
+        yield report, stages
     stages.finish(time.perf_counter() - told)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kcache_grpc.cli import checks, exits, output
 from kcache_grpc.cli import options as o
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
 
 Health = Annotated[
     bool, typer.Option("--health", help="Only ask the service whether it serves: a probe for containers.")
@@ -42,19 +45,34 @@ def doctor(
         raise typer.Exit(exits.ERROR)
 
 
+class _Checks:
+    """A line for each check, with its advice below."""
+
+    def __init__(self, found: Any) -> None:
+        self._found = found
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.text import Text
+
+        states = max(len(_MARKS[check["state"]][0]) for check in self._found)
+        names = max(len(check["name"]) for check in self._found)
+        for check in self._found:
+            mark, style = _MARKS[check["state"]]
+            head = Text.assemble(
+                " ", (mark.ljust(states), style), "  ", (check["name"].ljust(names), "bold"), "  "
+            )
+            yield from output.hanging(head, check["detail"], options.max_width)
+            if check["advice"]:
+                yield from output.hanging(Text(" " * len(head)), check["advice"], options.max_width, "bold")
+
+
+_MARKS = {
+    "ok": ("ok", "green"),
+    "warning": ("warning", "yellow"),
+    "failed": ("failed", "bold red"),
+    "skipped": ("-", ""),
+}
+
+
 def _table(found: Any) -> Any:
-    from rich.table import Table
-
-    marks = {
-        "ok": "[green]ok[/]",
-        "warning": "[yellow]warning[/]",
-        "failed": "[bold red]failed[/]",
-        "skipped": "-",
-    }
-    table = Table(box=None, show_header=False)
-    for check in found:
-        from rich.markup import escape
-
-        text = escape(check["detail"]) + (f"\n[bold]{escape(check['advice'])}[/]" if check["advice"] else "")
-        table.add_row(marks[check["state"]], f"[bold]{check['name']}[/]", text)
-    return table
+    return _Checks(found)

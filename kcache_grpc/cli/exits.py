@@ -24,6 +24,7 @@ CODES: Mapping[type[errors.KcacheError], int] = {
     errors.IntegrityError: 11,
     errors.PermissionDenied: 12,
     errors.Unavailable: 13,
+    errors.CacheError: 14,
 }
 
 

@@ -26,8 +26,10 @@ def explain(
     numerics: o.Numerics = "default",
     opt_level: o.OptLevel = 3,
     schedule: o.Schedule = "",
+    compatible_target: o.CompatibleTarget = None,
     dynamic: o.Dynamic = "no",
     symbols: o.Symbols = None,
+    evidence: o.Evidence = None,
     neighbours: Neighbours = 3,
     json: o.Json = False,
     addr: o.Addr = None,
@@ -42,10 +44,10 @@ def explain(
     sizes = o.sizes(dynamic, symbols)
     with o.connect(addr, namespace, token_file, tls, timeout, cache_dir) as client:
         found = client.explain(
-            o.read_file(file),
+            o.read_programs(file, evidence),
             format=format,
             target=target,
-            options=o.compile_options(numerics, opt_level, schedule),
+            options=o.compile_options(numerics, opt_level, schedule, compatible_target),
             neighbours=neighbours,
             **sizes,
         )

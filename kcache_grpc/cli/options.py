@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from kcache_grpc.errors import ArgumentError, NotFound
-from kcache_grpc.model.gpu_target import AMD_TARGETS, GPU_TARGETS
+from kcache_grpc.model.gpu_target import GPU_TARGETS
 from kcache_grpc.model.options import NUMERICS
 from kcache_grpc.model.target import CPU_NAMES, CPU_TARGETS
 
@@ -21,12 +21,17 @@ if TYPE_CHECKING:
 _SERVICE = "The service"
 _PLACE = re.compile(r"(?P<arg>[0-9]{1,9})[.](?P<axis>[0-9]{1,9})")
 _BOUND = re.compile(r"(?P<name>min|max|multiple_of)=(?P<size>[0-9]{1,18})")
-_DYNAMIC: Mapping[str, bool | Literal["auto"]] = {"no": False, "yes": True, "auto": "auto"}
+_DYNAMIC: Mapping[str, bool | Literal["auto", "assume"]] = {
+    "no": False,
+    "yes": True,
+    "auto": "auto",
+    "assume": "assume",
+}
 
 
 def targets() -> list[str]:
     """For shell completion."""
-    return ["host", *CPU_TARGETS, *CPU_NAMES, *GPU_TARGETS, *AMD_TARGETS]
+    return ["host", *CPU_TARGETS, *CPU_NAMES, *GPU_TARGETS]
 
 
 def numerics_classes() -> list[str]:
@@ -66,11 +71,21 @@ Schedule = Annotated[
     ),
 ]
 OptLevel = Annotated[int, typer.Option(help="0 to 3.")]
+CompatibleTarget = Annotated[
+    bool | None,
+    typer.Option(
+        "--compatible-target/--no-compatible-target",
+        envvar="KCACHE_COMPATIBLE_TARGETS",
+        help="Whether a stored kernel for a lower target will do if there is none for --target; without it "
+        "as the namespace says.",
+    ),
+]
 Dynamic = Annotated[
     str,
     typer.Option(
         "--dynamic",
-        help="no: for exactly the program's sizes. yes: for all sizes. auto: the best that is stored.",
+        help="no: for exactly the program's sizes. yes: for all sizes that are dynamic in it, or differ in "
+        "--evidence. auto: the best that is stored. assume: for all sizes, without evidence.",
         autocompletion=lambda: list(_DYNAMIC),
     ),
 ]
@@ -79,6 +94,14 @@ Symbols = Annotated[
     typer.Option(
         metavar="ARG.AXIS[:min=N][:max=N][:multiple_of=N],...",
         help="Which axes are symbols, and their bounds; without it all that may be.",
+    ),
+]
+Evidence = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--evidence",
+        metavar="FILE",
+        help="The same computation at other sizes: those that differ may be dynamic; again for more.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
@@ -140,11 +163,18 @@ def connect(
     )
 
 
-def compile_options(numerics: str, opt_level: int, schedule: str) -> Options:
+def compile_options(
+    numerics: str, opt_level: int, schedule: str, compatible_targets: bool | None = None
+) -> Options:
     """As ``Client.compile`` takes them. Raises ``ArgumentError``."""
     from kcache_grpc import Options
 
-    return Options(numerics=numerics, opt_level=opt_level, schedule=schedule)
+    return Options(
+        numerics=numerics,
+        opt_level=opt_level,
+        schedule=schedule,
+        compatible_targets=compatible_targets,
+    )
 
 
 def sizes(dynamic: str, symbols: str | None) -> dict[str, Any]:
@@ -154,7 +184,7 @@ def sizes(dynamic: str, symbols: str | None) -> dict[str, Any]:
     if symbols is None:
         return {"dynamic": _DYNAMIC[dynamic]}
     if dynamic == "no":
-        raise ArgumentError("--symbols needs --dynamic yes or --dynamic auto")
+        raise ArgumentError("--symbols needs --dynamic yes, auto or assume")
     pairs = [_symbol(text) for text in symbols.split(",")]
     if len(dict(pairs)) < len(pairs):
         raise ArgumentError(f"--symbols {symbols} names an axis twice")
@@ -181,7 +211,13 @@ def read_token(path: Path | None) -> str | None:
     try:
         return path.read_text().strip()
     except OSError as error:
-        raise NotFound(f"the token file {path} cannot be read: {error.strerror}") from error
+        raise NotFound(f"--token-file: the token file {path} cannot be read: {error.strerror}") from error
+
+
+def read_programs(file: str, evidence: list[str] | None) -> bytes | Path | list[bytes | Path]:
+    """What a FILE argument and ``--evidence`` name, as ``Client.compile`` takes it."""
+    program = read_file(file)
+    return program if not evidence else [program, *map(read_file, evidence)]
 
 
 def read_file(name: str) -> bytes | Path:

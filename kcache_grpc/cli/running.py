@@ -40,8 +40,10 @@ def run(
     numerics: o.Numerics = "default",
     opt_level: o.OptLevel = 3,
     schedule: o.Schedule = "",
+    compatible_target: o.CompatibleTarget = None,
     dynamic: o.Dynamic = "no",
     symbols: o.Symbols = None,
+    evidence: o.Evidence = None,
     json: o.Json = False,
     addr: o.Addr = None,
     namespace: o.Namespace = None,
@@ -52,9 +54,12 @@ def run(
     debug: o.Debug = False,
 ) -> None:
     """Compile a program for this machine and run it, on given or random arguments."""
-    sizes, options = o.sizes(dynamic, symbols), o.compile_options(numerics, opt_level, schedule)
+    sizes, options = (
+        o.sizes(dynamic, symbols),
+        o.compile_options(numerics, opt_level, schedule, compatible_target),
+    )
     with o.connect(addr, namespace, token_file, tls, timeout, cache_dir) as client:
-        kernel, _ = compiling.obtain(client, file, format, "host", options, sizes)
+        kernel, _, _ = compiling.obtain(client, file, format, "host", options, sizes, evidence)
         arrays = _arguments(kernel, inputs or [], seed, size)
         results = kernel(*arrays)
         milliseconds = sorted(_timed(kernel, arrays) for _ in range(repeat))
@@ -63,6 +68,7 @@ def run(
     described = {
         "key": kernel.key,
         "origin": kernel.origin,
+        "service": kernel.service,
         "target": str(kernel.manifest.target),
         "milliseconds": {
             "median": milliseconds[len(milliseconds) // 2],
@@ -85,7 +91,9 @@ def _arguments(kernel: Kernel, files: list[Path], seed: int, size: int) -> list[
     given = [array for file in files for array in _load(file)]
     specs = kernel.binding.inputs
     if len(given) > len(specs):
-        raise ArgumentError(f"the program takes {len(specs)} arguments, the files give {len(given)}")
+        raise ArgumentError(
+            f"the program takes {output.count(len(specs), 'argument')}, the files give {len(given)}"
+        )
     given = [
         _named(array, spec.dtype) if spec.dtype in NAMELESS else array
         for array, spec in zip(given, specs, strict=False)
@@ -174,6 +182,7 @@ def _table(described: dict[str, Any]) -> Any:
     head = {
         "key": described["key"],
         "origin": described["origin"],
+        "service": described["service"],
         "target": described["target"],
         "milliseconds": "{median:.4f} ({min:.4f} to {max:.4f}, {counted})".format(
             **times, counted=output.count(times["calls"], "call")

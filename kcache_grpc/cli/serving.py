@@ -40,7 +40,12 @@ def serve(
         int | None, typer.Option(min=0, help="Artifacts of at most so many bytes stay in --db, 65536.")
     ] = None,
     listen: Listen = None,
-    socket: Annotated[Path | None, typer.Option(help="Unix socket, in a directory of mode 0700.")] = None,
+    socket: Annotated[
+        Path | None,
+        typer.Option(
+            help="Unix socket, in a directory of mode 0700. Default: in the state directory, if free."
+        ),
+    ] = None,
     state_dir: Annotated[Path | None, typer.Option(help="Folder of signing key and uploads.")] = None,
     key_file: Annotated[Path | None, typer.Option(help="Signing key; made at first start.")] = None,
     token_file: Annotated[
@@ -58,7 +63,9 @@ def serve(
     disown: Annotated[
         bool, typer.Option("--disown", help="Take over a store that another key signed: compile all anew.")
     ] = False,
-    workers: Annotated[int | None, typer.Option(min=0, help="Compilers; 0: as many as CPUs.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=0, help="Compilers at most; 0: as many as CPUs and memory allow.")
+    ] = None,
     worker_memory: Annotated[int | None, typer.Option(help="Bytes a compiler may use.")] = None,
     max_concurrent: Annotated[int | None, typer.Option(min=1, help="Calls at the same time.")] = None,
     grace: Annotated[float | None, typer.Option(help="Seconds to drain after SIGTERM, 30.")] = None,
@@ -69,11 +76,30 @@ def serve(
     ] = None,
     spool_bytes: Annotated[int | None, typer.Option(help="Bytes of uploads under way.")] = None,
     spool_ttl: Annotated[float | None, typer.Option(help="Seconds an upload may rest.")] = None,
+    verify_rate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N/hour",
+            help="Stored kernels to compile again and compare while idle, at most; 0: none.",
+        ),
+    ] = None,
     metrics: Annotated[str | None, typer.Option(help="host:port for Prometheus, plain HTTP.")] = None,
     log_format: Annotated[
         str | None, typer.Option(help="text or json.", autocompletion=lambda: ["text", "json"])
     ] = None,
     ready_file: Annotated[Path | None, typer.Option(help="Written once it serves.")] = None,
+    preload: Annotated[
+        str | None,
+        typer.Option(metavar="PATH[:PATH]", help="Bundles, or folders of them, to import at the start."),
+    ] = None,
+    trust_signer: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE_OR_HEX",
+            help="Identity whose bundles may be imported, 64 hex digits, or a file with one a line; again "
+            "for more. The server's own key is trusted.",
+        ),
+    ] = None,
     debug: o.Debug = False,
 ) -> None:
     """Run a server until SIGTERM or Ctrl-C, then drain it.
@@ -108,10 +134,24 @@ def serve(
         "spool_bytes": spool_bytes,
         "spool_ttl": spool_ttl,
         "metrics": metrics,
+        "verify_rate": None if verify_rate is None else _rate(verify_rate),
         "log_format": log_format,
         "ready_file": ready_file,
+        "preload": tuple(Path(part) for part in preload.split(":") if part) if preload else None,
+        "trust_signer": tuple(trust_signer) if trust_signer else None,
     }
     run_server(ServerConfig.from_env(os.environ, **overrides))
+
+
+def _rate(text: str) -> float:
+    from kcache_grpc.server.config import per_hour
+
+    try:
+        return per_hour(text)
+    except ValueError:
+        raise ArgumentError(
+            f"--verify-rate is {text!r}; use a number of kernels an hour, or such as 1/minute or 100/day"
+        ) from None
 
 
 def migrate(
@@ -128,6 +168,14 @@ def migrate(
             "--objects-into-rows", help="Bring all bytes of the object store (KCACHE_OBJECTS) into rows."
         ),
     ] = False,
+    server_role: Annotated[
+        str | None,
+        typer.Option(
+            envvar="KCACHE_SERVER_ROLE",
+            help="On Postgres: the role that servers connect as, which gets what they need; --db is then the "
+            "URL of an administrator.",
+        ),
+    ] = None,
     json: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
@@ -138,6 +186,8 @@ def migrate(
     interrupted goes on when it is typed again; at the end all rows are compared.
     """
     require_extra("migrate")
+    if server_role is not None and (objects_into_rows or source is not None or target is not None):
+        raise ArgumentError("--server-role goes with --db alone: run kcache migrate once more for it")
     if objects_into_rows:
         if source is not None or target is not None:
             raise ArgumentError("--objects-into-rows is a command of its own: move the store before or after")
@@ -148,12 +198,14 @@ def migrate(
         return
     from kcache_grpc.server import ServerConfig
     from kcache_grpc.storage import migrate as bring_up_to_date
-    from kcache_grpc.storage.opening import shown_url
+    from kcache_grpc.storage.opening import require_folder, shown_url
 
-    url = ServerConfig.from_env(os.environ, db=db).db
-    bring_up_to_date(url)
+    config = ServerConfig.from_env(os.environ, db=db)
+    url = config.db
+    require_folder(url, config.state_dir)
+    bring_up_to_date(url, server_role=server_role)
     shown = shown_url(url)
-    described = {"db": shown, "migrated": True}
+    described = {"db": shown, "migrated": True} | ({"server_role": server_role} if server_role else {})
     output.show(described, json, lambda: f"{shown} has the schema of this version")
 
 
@@ -162,13 +214,19 @@ def _move(source: str | None, target: str | None, json: bool) -> None:
         raise ArgumentError("a move needs both --from and --to")
     from rich.console import Console
 
+    from kcache_grpc.storage.opening import require_folder
     from kcache_grpc.storage.transfer import move_store
 
+    require_folder(target)
     console = Console(stderr=True)
     with console.status("moving") as status:
         moved = move_store(source, target, lambda table, rows: status.update(f"moving {table}: {rows} rows"))
     total = sum(moved.rows.values())
-    output.show({"moved": True, "rows": dict(moved.rows)}, json, lambda: f"moved and compared {total} rows")
+    output.show(
+        {"moved": True, "rows": dict(moved.rows)},
+        json,
+        lambda: f"moved and compared {output.count(total, 'row')}",
+    )
 
 
 def _inline(db: str | None, json: bool) -> None:
@@ -187,7 +245,8 @@ def _inline(db: str | None, json: bool) -> None:
             while (after := store.collect(namespace, step).after) is not None:
                 step = replace(step, after=after)
     text = (
-        f"{total.blobs} blobs of {total.blob_bytes:,} bytes came into the database, {total.lost} were lost; "
+        f"{output.count(total.blobs, 'blob')} of {output.count(total.blob_bytes, 'byte')} came into "
+        f"the database, {total.lost} without readable bytes; "
         "no row names an object any more: start the servers without KCACHE_OBJECTS"
     )
     output.show(asdict(total), json, lambda: text)

@@ -32,6 +32,7 @@ Namespaces = Annotated[
 ]
 StateDir = Annotated[Path | None, typer.Option(help="Folder of the server's signing key.")]
 KeyFile = Annotated[Path | None, typer.Option(help="The server's signing key.")]
+Apply = Annotated[bool, typer.Option("--dry-run/--apply", help="Only say what would be done, or do it.")]
 Reason = Annotated[str, typer.Option(help="Why, for those who read the audit log.")]
 
 _DURATION = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>[smhdw]?)")
@@ -46,6 +47,21 @@ def settings(db: str | None, state_dir: Path | None = None, key_file: Path | Non
     from kcache_grpc.server import ServerConfig
 
     return ServerConfig.from_env(os.environ, db=db, state_dir=state_dir, key_file=key_file)
+
+
+def signing_key(config: ServerConfig) -> Path | None:
+    """The file of the key that signs what the store holds; ``None`` where there is none. Makes none.
+
+    The default key of the user is not taken for that of a database server, which may be of other people.
+    Raises ``NotFound`` for a file that was named and is not there.
+    """
+    if config.default_key:
+        return None
+    if config.signing_key.exists():
+        return config.signing_key
+    if config.key_file is not None:
+        raise NotFound(f"there is no signing key at {config.key_file}; name it with --key-file")
+    return None
 
 
 @contextmanager
@@ -68,6 +84,14 @@ def administered(db: str | None) -> Generator[tuple[Store, Administration]]:
 
         who = Caller(client=f"kcache-cli/{package_version()}", peer=f"user:{_user()}@{socket.gethostname()}")
         yield store, Administration(store, who)
+
+
+def say_how_to_apply(dry_run: bool) -> None:
+    """A line on stderr after a dry run, for those who expected more."""
+    if dry_run:
+        from kcache_grpc.cli import output
+
+        output.warn("nothing was changed: this was a dry run; repeat the command with --apply")
 
 
 def chosen(store: Store, name: str | None) -> list[Namespace]:

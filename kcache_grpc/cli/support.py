@@ -16,6 +16,8 @@ from kcache_grpc.cli import options as o
 from kcache_grpc.errors import ArgumentError, Unavailable, UnsupportedOp
 
 if TYPE_CHECKING:
+    from kcache_grpc import Client, Support
+    from kcache_grpc.client.source import Source
     from kcache_grpc.model.program import Program
 
 _TABLE = Path(__file__).with_name("support_table.json")
@@ -31,11 +33,13 @@ OptionalFile = Annotated[
         show_default=False,
     ),
 ]
-Seconds = Annotated[float, typer.Option(help="Seconds that it may take.")]
+#: That it may take where the command line does not say.
+_SECONDS = 600.0
 
 EPILOG = (
-    "Exit code 0: all of FILE compiles. 1: something is refused. FILE is compiled here, in a process of its "
-    "own, for all that is refused and not for the first only; no service is asked, and nothing is kept. "
+    "Exit code 0: all of FILE compiles. 1: something is refused. FILE is compiled by the service "
+    "of --addr or KCACHE_ADDR, without one here in a process of its own, for all that is refused and not for "
+    "the first only; nothing is kept. "
     "A .pt2 file is loaded by PyTorch: look at those only that you trust."
 )
 
@@ -45,8 +49,13 @@ def support(
     format: o.Format = None,
     target: o.TargetName = "host",
     numerics: o.Numerics = "default",
-    timeout: Seconds = 600.0,
     json: o.Json = False,
+    addr: o.Addr = None,
+    namespace: o.Namespace = None,
+    token_file: o.TokenFile = None,
+    tls: o.Tls = None,
+    timeout: o.Timeout = None,
+    cache_dir: o.CacheDir = None,
     debug: o.Debug = False,
 ) -> None:
     """Say of FILE each op that would be refused, where, and why; without FILE, list what compiles.
@@ -58,40 +67,59 @@ def support(
         table = json_text.loads(_TABLE.read_text())
         output.show(table, json, lambda: _listed(table))
         return
-    found = check(file, format, target, numerics, timeout)
+    if not addr:
+        found = check(file, format, target, numerics, timeout or _SECONDS)
+    else:
+        with o.connect(addr, namespace, token_file, tls, timeout, cache_dir) as client:
+            found = check(file, format, target, numerics, timeout or _SECONDS, client)
     output.show(found, json, lambda: _page(file, found))
     if found["refused"]:
         raise typer.Exit(exits.ERROR)
 
 
-def check(file: str, format: str | None, target: str, numerics: str, timeout: float) -> dict[str, Any]:
-    """What ``--json`` prints of a file."""
+def check(
+    file: str,
+    format: str | None,
+    target: str,
+    numerics: str,
+    timeout: float,
+    client: Client | None = None,
+) -> dict[str, Any]:
+    """What ``--json`` prints of a file, by the service of ``client``, without one by a worker of its own."""
     from kcache_grpc.model.target import parse_target
 
     wanted = str(parse_target(target))
     o.compile_options(numerics, 1, "")
     try:
-        program, exported = _read(file, format)
+        source = _read(file, format)
     except UnsupportedOp as error:  # what PyTorch's importer does not read
-        refused: list[dict[str, Any]] = [{"op": error.op, "reason": error.message, "count": 1, "where": []}]
+        where = [error.metadata["location"]] if "location" in error.metadata else []
+        refused: list[dict[str, Any]] = [
+            {"op": error.op, "reason": error.message, "count": 1, "where": where}
+        ]
         note = "the program was not looked at beyond this: there may be more"
         found = {"operations": None, "supported": None, "refused": refused, "note": note}
-        return {"format": "torch", "target": wanted, "numerics": numerics, **found}
-    described = {"format": program.format.value, "target": wanted, "numerics": numerics}
-    found = asyncio.run(_asked(program, described, timeout))
-    if exported:  # lines of a text that nobody has seen
-        found["refused"] = [one | {"where": []} for one in found["refused"]]
-    return described | found
+        return {"format": "torch", "target": wanted, "numerics": numerics, "service": None, **found}
+    program, origins = source.program, source.origins
+    described: dict[str, str] = {"format": program.format.value, "target": wanted, "numerics": numerics}
+    if client is None:
+        found = asyncio.run(_asked(program, described, timeout))
+    else:
+        body, form = bytes(program.body), program.format.value
+        found = _of_service(client.support(body, form, target, numerics=numerics))
+    if origins is not None:
+        found["refused"] = [one | {"where": origins.places(one["where"])} for one in found["refused"]]
+    return {**described, "service": None if client is None else client.service, **found}
 
 
-def _read(file: str, format: str | None) -> tuple[Program, bool]:
-    """The program, and whether it is what PyTorch exported."""
-    from kcache_grpc.client.source import read_program
+def _read(file: str, format: str | None) -> Source:
+    """The program, and where its operations came from."""
+    from kcache_grpc.client.source import read_one
 
     content = o.read_file(file)
     if isinstance(content, Path) and format in (None, "torch") and _is_zip(content):
-        return read_program(_exported(content), format), True
-    return read_program(content, format), False
+        return read_one(_exported(content), format)
+    return read_one(content, format)
 
 
 def _is_zip(path: Path) -> bool:
@@ -114,6 +142,19 @@ def _exported(path: Path) -> Any:
         return load(path)
     except Exception as error:  # code of another project
         raise ArgumentError(f"{path} is no program of torch.export.save: {error}") from error
+
+
+def _of_service(support: Support) -> dict[str, Any]:
+    """As a worker of this machine answers."""
+    return {
+        "operations": support.operations or None,
+        "supported": support.supported if support.operations else None,
+        "refused": [
+            {"op": each.op, "reason": each.reason, "count": each.count, "where": list(each.locations)}
+            for each in support.refusals
+        ],
+        "note": support.note,
+    }
 
 
 async def _asked(program: Program, header: dict[str, str], timeout: float) -> dict[str, Any]:
@@ -143,6 +184,7 @@ def _page(file: str, found: dict[str, Any]) -> Any:
     parts: list[Any] = [
         f"[bold]{escape(name)}[/] ({found['format']}): {operations} for {escape(found['target'])}, "
         f"numerics {escape(found['numerics'])}"
+        + (f", at {escape(found['service'])}" if found["service"] else "")
     ]
     if found["refused"]:
         parts += ["", output.rows([_row(one) for one in found["refused"]])]

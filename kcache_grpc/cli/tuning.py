@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kcache_grpc.cli import compiling, output
 from kcache_grpc.cli import options as o
-from kcache_grpc.cli import output
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.model.schedule import CHOICES
 
@@ -35,7 +35,12 @@ Sizes = Annotated[
     ),
 ]
 Dynamic = Annotated[
-    str, typer.Option("--dynamic", help="no: the kernel for exactly the program's sizes. yes: for all sizes.")
+    str,
+    typer.Option(
+        "--dynamic",
+        help="no: the kernel for exactly the program's sizes. yes: for all sizes that are dynamic in it, or "
+        "differ in --evidence. assume: for all sizes, without evidence.",
+    ),
 ]
 _SIZE = re.compile(
     r"(?:(?P<name>[A-Za-z_]\w*)|(?P<arg>[0-9]{1,9})[.](?P<axis>[0-9]{1,9}))=(?P<size>[0-9]{1,19})"
@@ -49,6 +54,7 @@ def autotune(
     sizes: Sizes = None,
     dynamic: Dynamic = "no",
     symbols: o.Symbols = None,
+    evidence: o.Evidence = None,
     format: o.Format = None,
     target: o.TargetName = "host",
     numerics: o.Numerics = "default",
@@ -74,7 +80,7 @@ def autotune(
     tuples = None if sizes is None else [_sizes(text) for text in sizes]
     with o.connect(addr, namespace, token_file, tls, timeout, cache_dir) as client:
         tuning = client.autotune(
-            o.read_file(file),
+            o.read_programs(file, evidence),
             format=format,
             target=target,
             options=Options(numerics=numerics),
@@ -84,6 +90,7 @@ def autotune(
             **o.sizes(dynamic, symbols),
             on_progress=_told(Path(file).name),
         )
+        compiling.warn_of_other_service(client, tuning.kernel)
     described = _described(tuning)
     output.show(described, json, lambda: _table(tuning, described))
 
@@ -132,6 +139,7 @@ def _told(name: str) -> Any:
 def _described(tuning: Tuning) -> dict[str, Any]:
     return {
         "key": tuning.kernel.key,
+        "service": tuning.kernel.service,
         "spec_digest": tuning.kernel.spec_digest.hex(),
         "kernel_digest": tuning.kernel.manifest.kernel_digest.hex(),
         "device": tuning.device,
@@ -168,6 +176,7 @@ def _table(tuning: Tuning, described: dict[str, Any]) -> Any:
 
     head = {
         "key": described["key"],
+        "service": described["service"],
         "device": tuning.device,
         "schedule": tuning.schedule or "default",
         "speedup": f"{tuning.speedup:.2f}",

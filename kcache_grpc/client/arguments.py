@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, cast
 
+from kcache_grpc.client.disk import KcacheWarning
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.model.shapes import AUTO, DYNAMIC, EXACT, STATIC, Axis, Dim, ShapeWish
 
@@ -12,27 +14,38 @@ from kcache_grpc.model.shapes import AUTO, DYNAMIC, EXACT, STATIC, Axis, Dim, Sh
 Layouts = str | Iterable[str | None] | None
 #: Which (argument, axis) are symbols; a mapping gives their bounds.
 Symbols = Iterable[tuple[int, int]] | Mapping[tuple[int, int], Dim | None] | None
-Dynamic = bool | Literal["auto"]
+#: See docs/variants.md.
+Dynamic = bool | Literal["auto", "assume"]
 
-_MODES: Mapping[bool | str, str] = {False: STATIC, True: DYNAMIC, "auto": AUTO}
+_MODES: Mapping[bool | str, str] = {False: STATIC, True: DYNAMIC, "auto": AUTO, "assume": DYNAMIC}
 _ROW_MAJOR = (None, "row-major")
 
 
 def shape_wish(layouts: Layouts, symbols: Symbols, dynamic: Dynamic) -> ShapeWish:
-    """For which sizes a kernel is wanted. Raises ``ArgumentError`` for anything that is not documented."""
+    """For which sizes a kernel is wanted. Warns of ``dynamic="assume"``.
+
+    Raises ``ArgumentError`` for anything that is not documented.
+    """
     if layouts is None and symbols is None and dynamic is False:
         return EXACT
     _require_row_major(layouts)
-    mode = _mode(dynamic)
+    mode, assume = _mode(dynamic), dynamic == "assume"
+    if assume:
+        warnings.warn(
+            'dynamic="assume" takes the constants of a static program for the same at all sizes: where the '
+            "program computes one from a size, such as x / sqrt(n), results at other sizes are wrong",
+            KcacheWarning,
+            stacklevel=3,
+        )
     if symbols is None:
-        return ShapeWish(mode)
+        return ShapeWish(mode, assume=assume)
     axes = _axes(symbols)
     if not axes:
         raise ArgumentError(
             "symbols names no axis; leave it out for all that may be symbols, or compile with dynamic=False",
             argument="symbols",
         )
-    return ShapeWish(mode, axes)
+    return ShapeWish(mode, axes, assume=assume)
 
 
 def _axes(symbols: Any) -> tuple[tuple[Axis, Dim], ...]:
@@ -83,4 +96,4 @@ def _require_row_major(layouts: Any) -> None:
 def _mode(dynamic: Any) -> str:
     if isinstance(dynamic, (bool, str)) and dynamic in _MODES:
         return _MODES[dynamic]
-    raise ArgumentError(f'dynamic is {dynamic!r}; use False, True or "auto"', argument="dynamic")
+    raise ArgumentError(f'dynamic is {dynamic!r}; use False, True, "auto" or "assume"', argument="dynamic")

@@ -70,6 +70,12 @@ class AsyncWire:
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(cast("FailedCall", error), self._target) from error
 
+    def exchange(
+        self, method: Method[Request, Reply], requests: Iterator[Request], timeout: float
+    ) -> AsyncReplies[Reply]:
+        call: Any = self._channel.stream_stream(method.path, _serialize, _deserialize(method))
+        return AsyncReplies(call(requests, timeout=timeout, metadata=self._metadata), self._target)
+
     async def close(self) -> None:
         await self._channel.close()
 

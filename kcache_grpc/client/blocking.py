@@ -97,6 +97,16 @@ class BlockingWire:
         except grpc.RpcError as error:
             raise from_rpc_error(cast("FailedCall", error), self._target) from error
 
+    def exchange(
+        self, method: Method[Request, Reply], requests: Iterator[Request], timeout: float
+    ) -> BlockingReplies[Reply]:
+        call = self._guarded(
+            lambda: self._channel.stream_stream(
+                method.path, _serialize, cast("Callable[[bytes], Reply]", method.reply.FromString)
+            )
+        )
+        return BlockingReplies(call(requests, timeout=timeout, metadata=self._metadata), self._target)
+
     async def close(self) -> None:
         self._channel.close()
 

@@ -19,7 +19,8 @@ class CircuitBreaker:
     Closed: every attempt is admitted. After ``patience`` seconds of nothing but failures it opens, and
     attempts fail at once. After a cooldown one attempt is let through as a probe: if it succeeds the
     breaker closes, else it stays open for twice as long, up to ``LONGEST_COOLDOWN``.
-    A server that answered before gets ``patience_known``: it may be restarting.
+    A server that answered before gets ``patience_known``: it may be restarting. One that never did and
+    refuses the connection gets none.
     """
 
     def __init__(self, patience_new: float, patience_known: float, clock: Callable[[], float]) -> None:
@@ -58,14 +59,15 @@ class CircuitBreaker:
             self._probing = False
             self._cooldown = 0.0
 
-    def failed(self) -> None:
-        """An attempt found no server."""
+    def failed(self, *, refused: bool = False) -> None:
+        """An attempt found no server. ``refused``: the machine said that there is none."""
         with self._lock:
             now = self._clock()
             if self._failing_since is None:
                 self._failing_since = now
             patience = self._patience_known if self._answered else self._patience_new
-            if self._probing or now - self._failing_since >= patience:
+            nobody = refused and not self._answered
+            if nobody or self._probing or now - self._failing_since >= patience:
                 self._open(now)
 
     def abandoned(self) -> None:

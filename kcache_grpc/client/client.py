@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from kcache_grpc.client.arguments import Dynamic, Layouts, Symbols, shape_wish
 from kcache_grpc.client.audit import AuditEvent, AuditHeads, Question
+from kcache_grpc.client.blob_cache import BlobDraft, BlobOutcome, BlobSink
 from kcache_grpc.client.blocking import BlockingIo, run
+from kcache_grpc.client.bundled.exchange import BundleChoice, When
+from kcache_grpc.client.bundled.reports import ExportReport, ImportReport, PreloadReport, UploadReport
+from kcache_grpc.client.bundled.tier import Trust
 from kcache_grpc.client.config import Tls, from_environment
 from kcache_grpc.client.core import Core
-from kcache_grpc.client.source import ProgramLike
+from kcache_grpc.client.source import ProgramLike, bound_program, traced_program
+from kcache_grpc.client.support import Support
 from kcache_grpc.client.tuning import Choices, Plan, Sizes, TuneProgress, Tuning
 from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Spec, Stats
 from kcache_grpc.model.explanation import Explanation
@@ -32,7 +38,9 @@ class Client:
     ``timeout``: seconds for one call, retries included. ``strict``: raise ``Unavailable`` when the service is
     away, instead of compiling on this machine. ``server_id``: the server's identity, instead of the one that
     is pinned at first contact. ``actor`` and ``job``: who asks and what for, in the service's audit log
-    (``$KCACHE_ACTOR``, else the user's name; ``$KCACHE_JOB``).
+    (``$KCACHE_ACTOR``, else the user's name; ``$KCACHE_JOB``). ``compatible_targets``: whether stored kernels
+    for lower targets will do where ``Options`` leave it open (``$KCACHE_COMPATIBLE_TARGETS``, else as the
+    namespace says).
 
     A raised epoch or a new toolchain of the service reaches a client with its next question to the service,
     and kernels in memory or on disk at the latest a minute later (one hour in the embedded service).
@@ -53,6 +61,7 @@ class Client:
         server_id: str | None = None,
         actor: str | None = None,
         job: str | None = None,
+        compatible_targets: bool | None = None,
     ) -> None:
         config = from_environment(
             address,
@@ -65,8 +74,21 @@ class Client:
             server_id=server_id,
             actor=actor,
             job=job,
+            compatible_targets=compatible_targets,
         )
         self._core = Core(config, BlockingIo())
+
+    @property
+    def service(self) -> str:
+        """The address of the service that this client was told to use, or "embedded"; see
+        ``Kernel.service`` for the one that a kernel came from.
+        """
+        return self._core.service
+
+    @property
+    def cache_dir(self) -> Path:
+        """The folder of the local tiers."""
+        return self._core.config.cache_dir
 
     def compile(
         self,
@@ -79,29 +101,42 @@ class Client:
         options: Options | None = None,
         on_progress: Callable[[str, float], None] | None = None,
         retry: bool = False,
+        bind: Mapping[str, Any] | None = None,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Kernel:
         """A kernel for ``program``: from memory, disk or the service, which compiles it if nobody did before.
 
         ``program``: text, bytes, a path, a ``kcache.Graph``, an ``onnx.ModelProto``, a
         ``torch.export.ExportedProgram`` (its weights stay here, bound to the kernel, which takes its inputs),
-        or a ``jax.export.Exported`` (one device, one platform; the kernel takes the module's arguments).
+        a ``jax.export.Exported`` or ``jax.stages.Lowered`` (one device, one platform; the kernel takes the
+        module's arguments), or what ``jax.jit`` returns, with example arguments ``args`` and ``kwargs``
+        (arrays or ``jax.ShapeDtypeStruct``), for which it is exported at each call.
+        A list is one computation, exported at several sizes: the kernel is for the first program, and the
+        others are evidence of which sizes may change.
         ``format``: one of docs/frontends.md, such as ``"stablehlo"``; ``None``: told by type and content.
         ``target``: ``"host"`` or a name such as ``"x86-64-v3"``.
         ``on_progress(stage, seconds)`` is called when a stage of a compile begins and while it lasts; in the
         thread of the caller who asked first, when several wait for one kernel.
 
         ``dynamic``: ``False`` for a kernel for exactly the program's sizes (axes that it leaves open stay
-        open); ``True`` for one for all sizes of the symbols; ``"auto"`` for the most special one that the
-        service has for the program's sizes, else static for the first sizes, dynamic from the second on.
+        open); ``True`` for one for all sizes of the symbols with evidence: sizes that the program leaves
+        dynamic, or that differ between the programs of a list; ``"auto"`` for the most special one that the
+        service has for the program's sizes, else one that is dynamic in the sizes that differ between the
+        programs that the service has seen; ``"assume"`` for all symbols without evidence, with a warning:
+        constants that the program computed from its sizes stay those of its own sizes (docs/sizes.md).
         ``symbols``: which axes are symbols, as ``(argument, axis)``; a mapping gives each a ``kcache.Dim``,
         whose bounds become the kernel's guard. ``None``: all that may be. Others keep the program's sizes.
         ``layouts``: ``None`` or ``"row-major"``, the only layout of this version.
         ``retry``: compile again although the service remembers that it failed.
+        ``bind``: of an ONNX model, inputs by name that become constants with these values: shapes, axes,
+        counts. The kernel takes the other inputs.
 
         Raises ``ArgumentError``, ``InvalidProgram``, ``UnsupportedOp``, ``CompileFailed``,
         ``CompileTimeout``, ``ResourceExhausted``, ``IntegrityError``, ``PermissionDenied``, ``Unavailable``.
         """
         shapes = shape_wish(layouts, symbols, dynamic)
+        program = bound_program(traced_program(program, args, kwargs), format, bind)
         kernel = self._core.recall(program, format, target, options, shapes)
         if kernel is not None:
             return kernel
@@ -170,6 +205,39 @@ class Client:
         shapes = shape_wish(layouts, symbols, dynamic)
         return run(self._core.explain(program, format, target, options, shapes, neighbours))
 
+    def expected_seconds(
+        self,
+        program: ProgramLike,
+        format: str | None = None,
+        target: str = "host",
+        layouts: Layouts = None,
+        symbols: Symbols = None,
+        dynamic: Dynamic = False,
+        options: Options | None = None,
+    ) -> float | None:
+        """Seconds that ``compile`` with these arguments is expected to spend on compiling.
+
+        0.0 for a kernel that is in memory, on disk, or at the service; ``None`` where the namespace has no
+        compile time to estimate from. The estimate is that of the service (docs/time-saved.md), which stores
+        and compiles nothing for it; no fallback answers.
+        """
+        shapes = shape_wish(layouts, symbols, dynamic)
+        return run(self._core.expected_seconds(program, format, target, options, shapes))
+
+    def support(
+        self,
+        program: ProgramLike,
+        format: str | None = None,
+        target: str = "host",
+        *,
+        numerics: str = "default",
+    ) -> Support:
+        """Which operations of ``program`` the service does not compile for ``target``, where, and why.
+
+        Not for the first one only, as the error of ``compile``. Nothing is stored, and no fallback answers.
+        """
+        return run(self._core.support(program, format, target, numerics))
+
     def autotune(
         self,
         program: ProgramLike,
@@ -202,6 +270,103 @@ class Client:
         plan = Plan(choices, sizes, inputs, budget, on_progress)
         shapes = shape_wish(None, symbols, dynamic)
         return run(self._core.autotune(program, format, target, options, plan, shapes))
+
+    def get_blobs(self, keys: Sequence[bytes], open_sink: Callable[[int], BlobSink]) -> set[int]:
+        """Reads values of the service's ``BlobCache``; ``kcache_grpc.caches.RemoteCache`` is built on it.
+
+        ``keys`` are 32 bytes each, at most 4096. ``open_sink(index)`` is called when the first bytes of the
+        value of ``keys[index]`` arrive. Returns the positions of the keys that are stored. Raises
+        ``IntegrityError``, ``Unavailable``.
+        """
+        return run(self._core.get_blobs(keys, open_sink))
+
+    def put_blobs(self, drafts: Sequence[BlobDraft]) -> tuple[BlobOutcome, ...]:
+        """Stores values whose keys are not stored; none is overwritten. Returns an outcome for each.
+
+        Raises ``ResourceExhausted``, ``Unavailable``.
+        """
+        return run(self._core.put_blobs(drafts))
+
+    def preload(
+        self, path: str | os.PathLike[str], *, trust: Trust = None, target: str | None = None
+    ) -> PreloadReport:
+        """Makes the kernels of a bundle, or of all bundles (``*.kcb``) in a folder, available to ``compile``.
+
+        Nothing is written and no service is asked: the bundle stays open, and the bytes of a kernel are read
+        and verified when it is compiled. Such kernels have the origin "preloaded", come before those on disk
+        and of the service, and replace none in memory. ``$KCACHE_PRELOAD`` does the same for every client,
+        and warns where this raises.
+
+        ``trust``: identities of signers, beside the pinned ones of this client's services, ``$KCACHE_TRUST``
+        and those that ``import_bundle`` trusted. ``target``: kernels for other targets are rejected.
+        The report names each entry that is not used, and why. Raises ``NotFound``, ``PermissionDenied`` for
+        a signer that is not trusted, ``IntegrityError``, ``ArgumentError``, ``ResourceExhausted``.
+        """
+        return run(self._core.preload(path, trust, target))
+
+    def import_bundle(
+        self, path: str | os.PathLike[str], *, trust: Trust = None, target: str | None = None
+    ) -> ImportReport:
+        """Copies the kernels of a bundle into the cache directory, for this and later clients.
+
+        All bytes of the bundle are verified before the first one is written. What is there already stays; the
+        kernels have the origin "disk" and need no service. The signers of the bundle are trusted in this
+        cache directory from then on. Arguments, report and errors as those of ``preload``; beside them
+        ``ArgumentError`` for a ``target`` that the bundle has no kernel for.
+        """
+        return run(self._core.import_bundle(path, trust, target))
+
+    def export_bundle(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        keys: Sequence[int] | None = None,
+        job: str | None = None,
+        since: When = None,
+        until: When = None,
+        filter: str | None = None,
+        targets: Sequence[str] | None = None,
+        programs: Sequence[bytes | str] | None = None,
+        everything: bool = False,
+        blobs: bool = False,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> ExportReport:
+        """Writes a bundle of kernels of the service, signed by it, to the file ``path``.
+
+        Without a selection: the kernels that this client has used, with the mappings of their programs.
+        ``keys``: all of these specs. ``programs``: digests, with all kernels of their specs. ``job``,
+        ``since``, ``until`` (times, as ``datetime`` or ISO text with a zone) and ``filter`` (docs/audit.md):
+        what those events of the audit log name that pass all of them. ``everything``: the whole namespace.
+        ``blobs``: the values of its ``BlobCache`` too, or alone.
+        Several selections are united. ``targets``: kernels for these only.
+        ``on_progress`` hears how many bytes have come.
+
+        The file appears whole, durably, in place of one that was there; after an error nothing has changed.
+        Raises ``NotFound`` where nothing is selected, ``ArgumentError``, ``IntegrityError``.
+        """
+        choice = BundleChoice(
+            keys, job, since, until, filter, targets, programs, everything, blobs, on_progress
+        )
+        return run(self._core.export_bundle(path, choice))
+
+    def upload_bundle(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        trust: Trust = None,
+        targets: Sequence[str] | None = None,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> UploadReport:
+        """Imports a bundle into the client's namespace at the service, for all of its clients.
+
+        The service verifies it as a whole before it stores the first entry, signs what it stores with its own
+        key, and never overwrites anything. ``trust``: identities of signers, beside the service's own and
+        those that it is configured to trust. ``targets``: kernels for these only.
+        The report says for each entry what became of it. Raises ``PermissionDenied`` for a caller who may not
+        administer the service, and for a signer that is not trusted; ``IntegrityError``, ``ArgumentError``,
+        ``NotFound``, ``ResourceExhausted``.
+        """
+        return run(self._core.upload_bundle(path, trust, targets, on_progress))
 
     def stats(self) -> Stats:
         """Counters of the namespace at the service, and of this client."""

@@ -13,6 +13,7 @@ from kcache_grpc.client.clock import Deadline, OutOfTime
 from kcache_grpc.client.connection import Connection
 from kcache_grpc.client.failures import from_status
 from kcache_grpc.client.memory import Progress
+from kcache_grpc.client.progress import Stage
 from kcache_grpc.client.trust import Ask
 from kcache_grpc.client.wire import COMPILE_KERNELS, Io, Wire
 from kcache_grpc.errors import IntegrityError, NotFound, Unavailable
@@ -22,6 +23,7 @@ from kcache_grpc.model.wire import (
     format_to_proto,
     options_to_proto,
     shapes_to_proto,
+    target_match_to_proto,
     target_to_proto,
 )
 
@@ -48,7 +50,7 @@ class Compile:
     progress: Progress
     began: float = field(default_factory=time.monotonic)
     result: pb.CompileResult | None = None
-    stage: str = "queued"
+    stage: Stage = field(default_factory=lambda: Stage("queued"))
     parts: dict[bytes, bytearray] = field(default_factory=dict[bytes, bytearray])
 
     def take(self, reply: pb.CompileKernelResponse) -> None:
@@ -56,10 +58,10 @@ class Compile:
         # One time for all that one message tells: nobody knows when in between they began.
         now = time.monotonic() - self.began
         for stage in (*reply.stage.earlier_stages, *reply.result.earlier_stages):
-            self.progress(stage, now)
+            self.progress(Stage(stage, self.stage.expected_seconds), now)
         match reply.WhichOneof("event"):
             case "stage":
-                self.stage = reply.stage.stage
+                self.stage = self._staged(reply.stage)
                 self.progress(self.stage, now)
             case "heartbeat":
                 self.progress(self.stage, now)
@@ -67,11 +69,18 @@ class Compile:
                 self.result = reply.result
                 for artifact in reply.result.artifacts:
                     self.parts[artifact.ref.sha256] = bytearray(artifact.data)
-                self.progress("receive", now)
+                self.progress(Stage("receive", self.stage.expected_seconds), now)
             case "chunk":
                 self._take_chunk(reply.chunk)
             case _:
                 pass
+
+    def _staged(self, message: pb.CompileStage) -> Stage:
+        """The stage, with what the service has said by now of the time that the compile takes."""
+        if not message.HasField("expected_duration"):
+            return Stage(message.stage, self.stage.expected_seconds)
+        expected = message.expected_duration
+        return Stage(message.stage, expected.seconds + expected.nanos / 1e9)
 
     def _take_chunk(self, chunk: pb.ArtifactChunk) -> None:
         content = self.parts.setdefault(chunk.ref.sha256, bytearray())
@@ -93,6 +102,7 @@ def compile_request(
         options=options_to_proto(ask.options),
         artifact_kinds=[artifact_kind_to_proto(code_kind(ask.target))],
         shapes=shapes_to_proto(ask.shapes),
+        target_match=target_match_to_proto(ask.options.compatible_targets),
         retry_failed=ask.retry,
         inline_budget_bytes=INLINE_BUDGET,
     )

@@ -10,6 +10,9 @@ KCACHE_SERVER_ID    the server's identity, instead of the one pinned at first co
 KCACHE_TIMEOUT      seconds that one call may take, 600
 KCACHE_ACTOR        who asks, for the service's audit log; the name of the user
 KCACHE_JOB          what for, such as the id of a training job
+KCACHE_COMPATIBLE_TARGETS  whether kernels for lower targets will do: yes or no; unset: as the namespace says
+KCACHE_PRELOAD      bundles, or folders of them, separated by ``:``
+KCACHE_TRUST        identities whose bundles are trusted, separated by commas
 ============== =========================================================================
 """
 
@@ -55,6 +58,13 @@ class ClientConfig:
     #: Who asks and what for: sent with every request, for the audit log of the service.
     actor: str = ""
     job: str = ""
+    #: Whether stored kernels for lower targets will do where ``Options`` leave it open; ``None``: as the
+    #: namespace says.
+    compatible_targets: bool | None = None
+    #: Bundles and folders of bundles that are searched before the disk tier and the service.
+    preload: tuple[str, ...] = ()
+    #: Identities whose bundles are trusted beside those of the services.
+    trust: tuple[str, ...] = ()
     #: Kernels kept in memory, and bytes of program texts kept as their names.
     memory_kernels: int = 1024
     memory_program_bytes: int = 64 << 20
@@ -78,6 +88,11 @@ class ClientConfig:
         for name, text in (("actor", self.actor), ("job", self.job)):
             if "\0" in text or len(text.encode("utf-8", "replace")) > _MOST_SAID:
                 raise ArgumentError(f"{name} {text[:40]!r}: use at most {_MOST_SAID} bytes, without NUL")
+        for identity in self.trust:
+            if not _SERVER_ID.fullmatch(identity):
+                raise ArgumentError(
+                    f"KCACHE_TRUST: {identity!r} is no identity of a signer: use 64 lower-case hex digits"
+                )
 
 
 def from_environment(
@@ -92,6 +107,7 @@ def from_environment(
     server_id: str | None = None,
     actor: str | None = None,
     job: str | None = None,
+    compatible_targets: bool | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> ClientConfig:
     """What was given, else what the environment says, else the defaults. Empty variables count as unset."""
@@ -108,9 +124,25 @@ def from_environment(
         strict=strict,
         actor=actor if actor is not None else variables.get("KCACHE_ACTOR") or _user(),
         job=job if job is not None else variables.get("KCACHE_JOB") or "",
+        compatible_targets=compatible_targets
+        if compatible_targets is not None
+        else _flag("KCACHE_COMPATIBLE_TARGETS", variables.get("KCACHE_COMPATIBLE_TARGETS")),
+        preload=tuple(filter(None, variables.get("KCACHE_PRELOAD", "").split(os.pathsep))),
+        trust=tuple(filter(None, map(str.strip, variables.get("KCACHE_TRUST", "").split(",")))),
         patience_new=3.0 if strict else ClientConfig.patience_new,
         patience_known=30.0 if strict else ClientConfig.patience_known,
     )
+
+
+def _flag(name: str, text: str | None) -> bool | None:
+    """Yes or no; ``None`` for an empty variable. Raises ``ArgumentError`` naming it."""
+    if not text:
+        return None
+    if text.lower() in ("1", "true", "yes", "on"):
+        return True
+    if text.lower() in ("0", "false", "no", "off"):
+        return False
+    raise ArgumentError(f"{name} is {text!r}; use yes or no")
 
 
 def _tls(text: str | None) -> Tls:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 from collections.abc import Awaitable, Callable
@@ -18,12 +19,13 @@ from kcache_grpc.client.config import ClientConfig
 from kcache_grpc.client.counters import Counters
 from kcache_grpc.client.files import file_name
 from kcache_grpc.client.line import Line
+from kcache_grpc.client.pins import Pins
 from kcache_grpc.client.place import Place
 from kcache_grpc.client.state import ServerState, Snapshots, now, read_state
-from kcache_grpc.client.trust import Judge, Pins, StaleState
+from kcache_grpc.client.trust import Judge, StaleState
 from kcache_grpc.client.version import package_version
 from kcache_grpc.client.wire import GET_CAPABILITIES, Io
-from kcache_grpc.errors import KcacheError, Unavailable
+from kcache_grpc.errors import IntegrityError, KcacheError, Unavailable
 
 T = TypeVar("T")
 
@@ -71,6 +73,20 @@ class Connection:
         """What the server last said, however old; never waits."""
         return self._state
 
+    @property
+    def pinned(self) -> str | None:
+        """The identity that the server must have, as far as it is known without asking it. Reads files."""
+        try:
+            return self.place.server_id() or self._pins.known(self.place.name)
+        except IntegrityError:  # a damaged pin: a call to the service says so
+            return None
+
+    def remember(self) -> None:
+        """Reads what an earlier process heard of the server, where this one did not ask it yet."""
+        if self._state is None:
+            with contextlib.suppress(IntegrityError):  # a damaged pin: a call to the service says so
+                self._recall()
+
     def is_stale(self, state: ServerState) -> bool:
         """Whether the server should be asked about itself again."""
         return state.age(now()) > self.place.freshness
@@ -110,7 +126,7 @@ class Connection:
 
     async def judge(self, deadline: Deadline) -> Judge:
         """Checks replies against what the server is."""
-        return Judge(await self.state(deadline), self._config.namespace)
+        return Judge(await self.state(deadline), self._config.namespace, self._pins.advice(self.place.name))
 
     async def renewed(self, work: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
         """``work``; once more, after asking the server what it is, when an answer was of another epoch."""
@@ -119,6 +135,11 @@ class Connection:
         except StaleState:
             await self.refresh(deadline)
             return await work()
+
+    def forget(self) -> None:
+        """The service has another store and another identity from now on."""
+        self._state = None
+        self.line.after_fork(self._breaker())
 
     def after_fork(self) -> None:
         """Forgets what belongs to the parent process."""

@@ -2,37 +2,52 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
-from kcache_grpc.client import audit, graphs, tuning
+from kcache_grpc.client import audit, blob_cache, graphs, tuning
+from kcache_grpc.client.bundled.exchange import BundleChoice, Used, export_bundle, upload_bundle
+from kcache_grpc.client.bundled.reports import ExportReport, ImportReport, PreloadReport, UploadReport
+from kcache_grpc.client.bundled.tier import BundledKernels, Trust
 from kcache_grpc.client.clock import Deadline, OutOfTime
 from kcache_grpc.client.config import ClientConfig
+from kcache_grpc.client.connection import Connection
 from kcache_grpc.client.counters import Counters
+from kcache_grpc.client.estimates import expected_seconds
 from kcache_grpc.client.explain import explain
+from kcache_grpc.client.graphs import with_witnesses
 from kcache_grpc.client.kept import AskKey, KernelTable, ask_key
 from kcache_grpc.client.memory import Abandoned, Flight, Flights, Progress
 from kcache_grpc.client.obtain import Obtained, Obtainer
-from kcache_grpc.client.place import Place, RemotePlace
+from kcache_grpc.client.origins import located
+from kcache_grpc.client.place import EMBEDDED, Place, RemotePlace
 from kcache_grpc.client.recorded import REFUSALS, RecordedSchedules, plain
+from kcache_grpc.client.seen import SeenPrograms, witness_of
 from kcache_grpc.client.services import Services
-from kcache_grpc.client.source import ProgramLike, read_program, read_source
+from kcache_grpc.client.source import ProgramLike, Source, read_one, read_source
+from kcache_grpc.client.state import Generation
+from kcache_grpc.client.support import Support, check_program
+from kcache_grpc.client.totals import Totals
 from kcache_grpc.client.trust import Ask
 from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Spec, Stats
 from kcache_grpc.client.wire import Io
 from kcache_grpc.errors import ArgumentError, KcacheError
+from kcache_grpc.model.bypass import BypassReason, refusal_reason
+from kcache_grpc.model.evidence import Witness
 from kcache_grpc.model.explanation import Explanation
 from kcache_grpc.model.manifest import ArtifactRef
 from kcache_grpc.model.options import NUMERICS, Options
-from kcache_grpc.model.program import Program
 from kcache_grpc.model.schedule import RECORDED
-from kcache_grpc.model.shapes import EXACT, ShapeWish
-from kcache_grpc.model.target import parse_target
+from kcache_grpc.model.shapes import AUTO, EXACT, ShapeWish
+from kcache_grpc.model.target import Target, parse_target
 from kcache_grpc.runtime import Kernel
 from kcache_grpc.runtime.bound import BoundKernel
+from kcache_grpc.runtime.library import require_understood
 
 
 class Core:
@@ -43,11 +58,20 @@ class Core:
         self._io = io
         self._counters = Counters()
         self._services = Services(config, io, self._counters)
+        self._totals = Totals(self._services.directory, config.actor, config.job)
         self._table = KernelTable(config.memory_kernels, config.memory_program_bytes)
         self._flights: Flights[AskKey, Kernel] = Flights()
         self._recorded = RecordedSchedules(self._services, config.memory_kernels)
+        self._seen = SeenPrograms()
+        self._bundled = BundledKernels(config, self._services, self._counters)
+        self._used = Used()
         self._closed = False
         _LIVE.add(self)
+
+    @property
+    def service(self) -> str:
+        """The address of the service that was asked for, or "embedded"."""
+        return self.config.address or EMBEDDED
 
     # Kernels.
 
@@ -61,10 +85,11 @@ class Core:
     ) -> Kernel | None:
         """The kernel of a text or of bytes that were compiled before; never waits, hashes nothing."""
         kept = None if self._closed else self._table.by_program(program, format, target, options, shapes)
-        if kept is None or not self._services.holds(kept.generation):
+        if kept is None or kept.is_due or not self._holds(kept.generation):
             return None
-        self._counters.add("memory_kernels")
-        return kept.again()
+        kernel = kept.again()
+        self._counters.add_kernel("memory", kernel.seconds_saved)
+        return kernel
 
     async def compile(
         self,
@@ -78,7 +103,7 @@ class Core:
     ) -> Kernel:
         """See ``Client.compile``."""
         [(key, kernel)] = await self._resolve([program], format, target, options, progress, shapes, retry)
-        self._name(program, format, target, options, key, shapes)
+        self._name(program, format, target, options, key, shapes, kernel)
         return kernel
 
     def _name(
@@ -89,10 +114,14 @@ class Core:
         options: Options | None,
         key: AskKey,
         shapes: ShapeWish,
+        kernel: Kernel,
     ) -> None:
         """Makes the next ``recall`` of the same arguments a hit, where they mean the same for good."""
-        if options is None or options.schedule != RECORDED:
-            self._table.name_program(program, format, target, options, key, shapes)
+        arguments = kernel.arguments if isinstance(kernel, BoundKernel) else None
+        # What is bound is part of the evidence of automatic mode, and is compared each time.
+        compared = arguments is not None and shapes.mode == AUTO
+        if (options is None or options.schedule != RECORDED) and not compared:
+            self._table.name_program(program, format, target, options, key, shapes, arguments)
 
     async def compile_many(
         self,
@@ -105,8 +134,8 @@ class Core:
     ) -> list[Kernel]:
         """See ``Client.compile_many``."""
         resolved = await self._resolve(programs, format, target, options, progress, shapes)
-        for program, (key, _) in zip(programs, resolved, strict=True):
-            self._name(program, format, target, options, key, shapes)
+        for program, (key, kernel) in zip(programs, resolved, strict=True):
+            self._name(program, format, target, options, key, shapes, kernel)
         return [kernel for _, kernel in resolved]
 
     async def _resolve(
@@ -121,10 +150,41 @@ class Core:
     ) -> list[tuple[AskKey, Kernel]]:
         self._require_open()
         deadline = Deadline(self.config.timeout)
-        machine, chosen = parse_target(target), _options(options)
+        machine, chosen = parse_target(target), self._options(options)
 
-        sources = await self._io.blocking(lambda: [read_source(program, format) for program in programs])
-        wished = [Ask(source.program, machine, chosen, shapes, retry) for source in sources]
+        sources = await self._io.blocking(lambda: self._read_sources(programs, format))
+        wished = [_ask(source, machine, chosen, shapes, retry) for source in sources]
+        with self._counting_refusals(), located([source.origins for source in sources]):
+            asks, kernels = await self._kernels_of(wished, deadline, progress)
+        return [
+            (ask_key(ask), _as_source(self._evident(kernels[ask_key(ask)], ask, source), source))
+            for ask, source in zip(asks, sources, strict=True)
+        ]
+
+    def _read_sources(self, programs: Sequence[ProgramLike], format: str | None) -> list[Source]:
+        """The bytes of programs. Those that have none are counted, as they bypass the cache."""
+        try:
+            with self._counting_refusals():
+                return [read_source(program, format) for program in programs]
+        except ArgumentError:
+            self._counters.bypass(BypassReason.UNCACHEABLE_INPUT)
+            raise
+
+    @contextlib.contextmanager
+    def _counting_refusals(self) -> Generator[None]:
+        """Counts why a program gets no kernel."""
+        try:
+            yield
+        except KcacheError as error:
+            reason = refusal_reason(error)
+            if reason is not None:
+                self._counters.bypass(reason)
+            raise
+
+    async def _kernels_of(
+        self, wished: Sequence[Ask], deadline: Deadline, progress: Progress | None
+    ) -> tuple[list[Ask], dict[AskKey, Kernel]]:
+        """The asks with recorded schedules where the service takes them, and the kernels of all."""
         asks = [await self._recorded.applied(wish, deadline) for wish in wished]
         try:
             kernels = await self._kernels(asks, deadline, progress)
@@ -140,11 +200,32 @@ class Core:
             ]
             kernels = await self._kernels(asks, deadline, progress)
             self._recorded.give_up(refused)
-        bound = [source.arguments for source in sources]
-        return [
-            (key, kernels[key] if arguments is None else BoundKernel(kernels[key], arguments))
-            for key, arguments in zip(map(ask_key, asks), bound, strict=True)
-        ]
+        return asks, kernels
+
+    def _evident(self, kernel: Kernel, ask: Ask, source: Source) -> Kernel:
+        """The kernel of an ask; in automatic mode the program is evidence, with the arguments it brings."""
+        if ask.shapes.mode != AUTO:
+            return kernel
+        own = witness_of(kernel.binding, source.arguments)
+        self._seen.add([own])
+        if source.arguments is None:
+            return kernel
+        # Those of the evidence are the same, or ``read_source`` had refused it.
+        plain = self._seen.named(own.spec_digest, ask.shapes.evidence)
+        self._seen.add(replace(each, constants=own.constants) for each in plain)
+        kernel = kernel.apart()
+        self._pin(kernel, own)
+        return kernel
+
+    async def _see(self, connection: Connection, ask: Ask, deadline: Deadline) -> None:
+        """Remembers what the ask's own evidence shows, unless the service is away."""
+        with contextlib.suppress(KcacheError):
+            self._seen.add((await with_witnesses(connection, ask, deadline)).witnesses or ())
+
+    def _pin(self, kernel: Kernel, own: Witness) -> None:
+        """Lets a kernel of automatic mode take other sizes as far as programs of this client show it."""
+        manifest, binding, seen = kernel.manifest, kernel.binding, self._seen
+        kernel.pin(lambda: seen.pinned(own, manifest, binding))
 
     async def _kernels(
         self, asks: Sequence[Ask], deadline: Deadline, progress: Progress | None
@@ -152,16 +233,37 @@ class Core:
         """From memory, from who makes them already, else from the service."""
         unique = {ask_key(ask): ask for ask in asks}
         kernels = {key: kernel for key in unique if (kernel := self._kept(key)) is not None}
+        kernels.update(await self._from_bundles({key: unique[key] for key in unique if key not in kernels}))
         while missing := {key: ask for key, ask in unique.items() if key not in kernels}:
             kernels.update(await self._fly(missing, deadline, progress))
         return kernels
 
     def _kept(self, key: AskKey) -> Kernel | None:
         kept = self._table.by_digest(key)
-        if kept is None or not self._services.holds(kept.generation):
+        if kept is None or kept.is_due or not self._holds(kept.generation):
             return None
-        self._counters.add("memory_kernels")
-        return kept.again()
+        kernel = kept.again()
+        self._counters.add_kernel("memory", kernel.seconds_saved)
+        return kernel
+
+    def _holds(self, generation: Generation) -> bool:
+        """Whether a kernel in memory may be used on."""
+        return self._services.holds(generation) or self._bundled.holds(generation)
+
+    async def _from_bundles(self, asks: dict[AskKey, Ask]) -> dict[AskKey, Kernel]:
+        """The kernels that preloaded or imported bundles have; no service is asked."""
+        kernels: dict[AskKey, Kernel] = {}
+        for key, ask in asks.items():
+            found = await self._io.blocking(lambda ask=ask: self._bundled.find(ask))
+            if found is None:
+                continue
+            kernel = kernels[key] = found.kernel(self._require_open)
+            if ask.shapes.mode == AUTO:
+                self._pin(kernel, witness_of(kernel.binding, None))
+            self._table.keep(key, found.generation, kernel)
+            self._used.add(ask, kernel)
+            self._counters.add(f"{kernel.origin}_kernels")
+        return kernels
 
     async def _fly(
         self, asks: dict[AskKey, Ask], deadline: Deadline, progress: Progress | None
@@ -198,7 +300,8 @@ class Core:
         """Makes kernels and wakes who waits for them, whatever happens."""
         try:
             made = await self._services.serve(
-                lambda obtainer: self._made(obtainer, list(asks.values()), deadline, progress)
+                lambda obtainer: self._made(obtainer, list(asks.values()), deadline, progress),
+                programs=len(asks),
             )
         except BaseException as error:
             told = isinstance(error, KcacheError) and not isinstance(error, OutOfTime)
@@ -218,13 +321,22 @@ class Core:
             place.endpoint.require_safe_code()
         obtained = await obtainer.obtain(asks, deadline, progress)
         state = await obtainer.connection.state(deadline)
-        kernels = [self._kernel(place, found) for found in obtained]
+        kernels = [self._kernel(place, state.server_id, found) for found in obtained]
+        if self._services.has_fallback and not place.embedded:
+            for kernel in kernels:
+                _require_understood(kernel)
         for ask, kernel in zip(asks, kernels, strict=True):
-            self._table.keep(ask_key(ask), state.generation_of(kernel.manifest), kernel)
-            self._counters.add(f"{kernel.origin}_kernels")
+            if ask.shapes.mode == AUTO:
+                await self._see(obtainer.connection, ask, deadline)
+                self._pin(kernel, witness_of(kernel.binding, None))
+            generation = state.generation_of(kernel.manifest)
+            self._table.keep(ask_key(ask), generation, kernel, place.freshness)
+            self._used.add(ask, kernel)
+            self._counters.add_kernel(kernel.origin, kernel.seconds_saved)
+        self._totals.offer(self._counters.snapshot())
         return kernels
 
-    def _kernel(self, place: Place, found: Obtained) -> Kernel:
+    def _kernel(self, place: Place, server_id: str, found: Obtained) -> Kernel:
         stored = found.kernel
         code = stored.manifest.code
         assert code is not None
@@ -235,42 +347,97 @@ class Core:
             return self._services.read(place, ref)
 
         artifacts = {code.kind: stored.blobs[code.sha256]}
-        return Kernel(stored.manifest, stored.binding, found.origin, artifacts, fetch, constants)
+        return Kernel(
+            stored.manifest,
+            stored.binding,
+            found.origin,
+            artifacts,
+            fetch,
+            constants,
+            service=EMBEDDED if place.embedded else self.service,
+            server_id=server_id,
+            seconds_saved=found.seconds_saved,
+        )
+
+    # Bundles.
+
+    async def preload(self, path: str | os.PathLike[str], trust: Trust, target: str | None) -> PreloadReport:
+        """See ``Client.preload``."""
+        self._require_open()
+        return await self._io.blocking(lambda: self._bundled.preload(path, trust, target))
+
+    async def import_bundle(
+        self, path: str | os.PathLike[str], trust: Trust, target: str | None
+    ) -> ImportReport:
+        """See ``Client.import_bundle``."""
+        self._require_open()
+        return await self._io.blocking(lambda: self._bundled.import_bundle(path, trust, target))
+
+    async def export_bundle(self, path: str | os.PathLike[str], choice: BundleChoice) -> ExportReport:
+        """See ``Client.export_bundle``."""
+        deadline = self._new_deadline()
+        selection = choice.selection(self._used)
+        return await self._services.ask(
+            lambda main: export_bundle(main, self._io, Path(path), selection, choice.on_progress, deadline)
+        )
+
+    async def upload_bundle(
+        self,
+        path: str | os.PathLike[str],
+        trust: Trust,
+        targets: Sequence[str] | None,
+        on_progress: Callable[[int], None] | None,
+    ) -> UploadReport:
+        """See ``Client.upload_bundle``."""
+        deadline = self._new_deadline()
+        return await self._services.ask(
+            lambda main: upload_bundle(main, Path(path), trust, targets, on_progress, deadline)
+        )
 
     # Graphs.
 
     async def normalize(self, program: ProgramLike, format: str | None, numerics: str) -> CanonicalGraph:
         """See ``Client.normalize``."""
-        deadline, graph = await self._graph(program, format, numerics)
-        return await self._services.serve(
-            lambda obtainer: graphs.normalize(obtainer.connection, graph, numerics, deadline)
-        )
+        deadline, source = await self._graph(program, format, numerics)
+        graph = source.program
+        with located([source.origins]):
+            return await self._services.serve(
+                lambda obtainer: graphs.normalize(obtainer.connection, graph, numerics, deadline)
+            )
 
     async def store(self, program: ProgramLike, format: str | None, numerics: str) -> int:
         """See ``Client.store``."""
-        deadline, graph = await self._graph(program, format, numerics)
-        return await graphs.store(self._services.main, graph, numerics, deadline)
+        deadline, source = await self._graph(program, format, numerics)
+        graph = source.program
+        with located([source.origins]):
+            return await self._services.ask(lambda main: graphs.store(main, graph, numerics, deadline))
 
     async def lookup(self, program: ProgramLike, format: str | None, numerics: str) -> Spec | None:
         """See ``Client.lookup``."""
-        deadline, graph = await self._graph(program, format, numerics)
-        return await graphs.lookup(self._services.main, graph, numerics, deadline)
+        deadline, source = await self._graph(program, format, numerics)
+        graph = source.program
+        with located([source.origins]):
+            return await self._services.ask(lambda main: graphs.lookup(main, graph, numerics, deadline))
 
     async def retrieve(self, key: int) -> Spec | None:
         """See ``Client.retrieve``."""
-        return await graphs.retrieve(self._services.main, key, self._new_deadline())
+        return await self._services.ask(lambda main: graphs.retrieve(main, key, self._new_deadline()))
 
     async def kernels(self, key: int) -> tuple[KernelSummary, ...]:
         """See ``Client.kernels``."""
-        return await graphs.kernels(self._services.main, key, self._new_deadline())
+        return await self._services.ask(lambda main: graphs.kernels(main, key, self._new_deadline()))
 
     async def count(self) -> int:
         """See ``Client.count``."""
-        return await graphs.count(self._services.main, self._new_deadline())
+        return await self._services.ask(lambda main: graphs.count(main, self._new_deadline()))
 
     async def stats(self) -> Stats:
         """See ``Client.stats``."""
-        return await graphs.stats(self._services.main, self._new_deadline(), self._counters.snapshot())
+        counts = self._counters.snapshot()
+        self._totals.add(counts)
+        return await self._services.ask(
+            lambda main: graphs.stats(main, self._new_deadline(), counts, self._totals.read())
+        )
 
     async def audit_page(
         self, question: audit.Question, given: int, token: str
@@ -279,11 +446,25 @@ class Core:
         size = question.page_size(given)
         if size < 1:
             return (), ""
-        return await audit.page(self._services.main, question, size, token, self._new_deadline())
+        return await self._services.ask(
+            lambda main: audit.page(main, question, size, token, self._new_deadline())
+        )
 
     async def audit_heads(self) -> audit.AuditHeads:
         """See ``Client.audit_heads``."""
-        return await audit.heads(self._services.main, self._new_deadline())
+        return await self._services.ask(lambda main: audit.heads(main, self._new_deadline()))
+
+    async def get_blobs(
+        self, keys: Sequence[bytes], open_sink: Callable[[int], blob_cache.BlobSink]
+    ) -> set[int]:
+        """Values of ``BlobCache`` into sinks; the positions of the keys that are stored."""
+        deadline = self._new_deadline()
+        return await self._services.ask(lambda main: blob_cache.get(main, keys, deadline, open_sink))
+
+    async def put_blobs(self, drafts: Sequence[blob_cache.BlobDraft]) -> tuple[blob_cache.BlobOutcome, ...]:
+        """Stores values of ``BlobCache`` whose keys are not stored."""
+        deadline = self._new_deadline()
+        return await self._services.ask(lambda main: blob_cache.put(main, drafts, deadline))
 
     async def autotune(
         self,
@@ -296,10 +477,14 @@ class Core:
     ) -> tuning.Tuning:
         """See ``Client.autotune``."""
         self._require_open()
-        machine, plain = parse_target(target), replace(_options(options), schedule="")
+        machine, plain = (
+            parse_target(target),
+            replace(_options(options), schedule="", compatible_targets=False),
+        )
         source = await self._io.blocking(lambda: read_source(program, format))
         tuner = tuning.Tuner(self._io, self._services.main, self._alone, self.config.timeout)
-        found = await tuner.tune(Ask(source.program, machine, plain, shapes), plan)
+        with located([source.origins]):
+            found = await tuner.tune(_ask(source, machine, plain, shapes), plan)
         self._recorded.clear()
         best = replace(plain, schedule=found.schedule)
         [(_, kernel)] = await self._resolve([program], format, target, best, None, shapes)
@@ -326,34 +511,83 @@ class Core:
     ) -> Explanation:
         """See ``Client.explain``."""
         deadline = self._new_deadline()
+        machine, chosen = parse_target(target), self._options(options)
+        source = await self._io.blocking(lambda: read_source(program, format))
+        ask = await self._recorded.applied(_ask(source, machine, chosen, shapes), deadline)
+        with located([source.origins]):
+            return await self._services.ask(lambda main: explain(main, ask, neighbours, deadline))
+
+    async def expected_seconds(
+        self,
+        program: ProgramLike,
+        format: str | None,
+        target: str,
+        options: Options | None,
+        shapes: ShapeWish,
+    ) -> float | None:
+        """See ``Client.expected_seconds``."""
+        deadline = self._new_deadline()
         machine, chosen = parse_target(target), _options(options)
-        graph = await self._io.blocking(lambda: read_program(program, format))
-        ask = await self._recorded.applied(Ask(graph, machine, chosen, shapes), deadline)
-        return await explain(self._services.main, ask, neighbours, deadline)
+        source = await self._io.blocking(lambda: read_source(program, format))
+        ask = await self._recorded.applied(_ask(source, machine, chosen, shapes), deadline)
+        kept = self._table.by_digest(ask_key(ask))
+        if kept is not None and self._services.holds(kept.generation):
+            return 0.0
+        if await self._services.on_disk(ask, deadline):
+            return 0.0
+        with located([source.origins]):
+            return await self._services.ask(lambda main: expected_seconds(main, ask, deadline))
+
+    async def support(self, program: ProgramLike, format: str | None, target: str, numerics: str) -> Support:
+        """See ``Client.support``."""
+        machine = parse_target(target)
+        deadline, source = await self._graph(program, format, numerics)
+        with located([source.origins]):
+            found = await self._services.ask(
+                lambda main: check_program(main, source.program, machine, numerics, deadline)
+            )
+        return found if source.origins is None else found.located(source.origins.places)
 
     async def _graph(
         self, program: ProgramLike, format: str | None, numerics: str
-    ) -> tuple[Deadline, Program]:
+    ) -> tuple[Deadline, Source]:
         deadline = self._new_deadline()
         if numerics not in NUMERICS:
             raise ArgumentError(f"numerics is {numerics!r}; use one of {', '.join(NUMERICS)}")
-        return deadline, await self._io.blocking(lambda: read_program(program, format))
+        return deadline, await self._io.blocking(lambda: read_one(program, format))
 
     # Life.
 
     async def close(self) -> None:
         """Ends connections and forgets kernels; those that callers hold stay usable."""
         self._closed = True
+        self._totals.add(self._counters.snapshot())
         self._table.clear()
+        self._bundled.close()
         await self._services.close()
+
+    def add_totals(self) -> None:
+        """Add the counters to those of the cache directory."""
+        self._totals.add(self._counters.snapshot())
 
     def after_fork(self) -> None:
         """In a child: nothing of the parent's threads, locks and connections is used."""
         self._counters.after_fork()
+        self._totals.after_fork(self._counters.snapshot())
         self._table.after_fork()
         self._flights.after_fork()
+        self._seen.after_fork()
+        self._bundled.after_fork()
         self._recorded = RecordedSchedules(self._services, self.config.memory_kernels)
         self._services.after_fork()
+
+    def _options(self, options: Options | None) -> Options:
+        """The options with this client's setting where they leave one open."""
+        chosen = _options(options)
+        allowed = self.config.compatible_targets
+        if chosen.compatible_targets is None and allowed is not None:
+            return replace(chosen, compatible_targets=allowed)
+        return chosen
 
     def _new_deadline(self) -> Deadline:
         self._require_open()
@@ -364,12 +598,27 @@ class Core:
             raise ArgumentError("the client is closed")
 
 
+def _ask(source: Source, target: Target, options: Options, shapes: ShapeWish, retry: bool = False) -> Ask:
+    """What is asked for a program, with its evidence. Raises ``ArgumentError`` where that is for nothing."""
+    if source.evidence:
+        shapes = replace(shapes, evidence=tuple(program.digest for program in source.evidence))
+    return Ask(source.program, target, options, shapes, retry, source.evidence)
+
+
 def _options(options: Options | None) -> Options:
     if options is None:
         return Options()
     if not isinstance(options, Options):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ArgumentError(f"options are a kcache.Options, not {options!r}")
     return options
+
+
+def _require_understood(kernel: Kernel) -> None:
+    """Raises ``ArgumentError`` for a kernel of a later version than this client's, which it could not run."""
+    try:
+        require_understood(kernel.manifest)
+    except ArgumentError as error:
+        raise ArgumentError(error.message, **{"skew": "kernel", **error.metadata}) from error
 
 
 def _fan(progress: Progress | None, listeners: Sequence[Sequence[Progress]]) -> Progress:
@@ -386,6 +635,13 @@ def _fan(progress: Progress | None, listeners: Sequence[Sequence[Progress]]) -> 
     return report
 
 
+def _as_source(kernel: Kernel, source: Source) -> Kernel:
+    """The kernel with the arguments and the names of inputs that its source brings."""
+    if source.names:
+        kernel = kernel.named(source.names)
+    return kernel if source.arguments is None else BoundKernel(kernel, source.arguments)
+
+
 #: Clients of this process, for the fork handler, which cannot be taken back.
 _LIVE: weakref.WeakSet[Core] = weakref.WeakSet()
 
@@ -396,3 +652,10 @@ def _after_fork_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+@atexit.register
+def _add_totals() -> None:
+    """Of clients that were not closed."""
+    for core in list(_LIVE):
+        core.add_totals()

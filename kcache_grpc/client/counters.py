@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections import Counter
 
+from kcache_grpc.model.bypass import BypassReason, counter_of
+
 
 class Counters:
     """Thread-safe counts, cheap enough for every call."""
@@ -16,6 +18,17 @@ class Counters:
     def add(self, name: str, amount: int = 1) -> None:
         with self._lock:
             self._counts[name] += amount
+
+    def add_kernel(self, origin: str, seconds_saved: float) -> None:
+        """Count a kernel by its origin, and the compile time that it saved."""
+        with self._lock:
+            self._counts[f"{origin}_kernels"] += 1
+            if seconds_saved:
+                self._counts[f"{origin}_saved_us"] += round(seconds_saved * 1e6)
+
+    def bypass(self, reason: BypassReason, amount: int = 1) -> None:
+        """Count programs that bypassed the cache."""
+        self.add(counter_of(reason), amount)
 
     def snapshot(self) -> dict[str, int]:
         """The counts so far, by name."""

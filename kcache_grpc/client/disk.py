@@ -15,6 +15,7 @@ Files that were not used for longest go first when the bound is passed; a kernel
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 import warnings
@@ -27,7 +28,7 @@ from google.protobuf.message import DecodeError
 
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.client.counters import Counters
-from kcache_grpc.client.files import write_whole
+from kcache_grpc.client.files import KcacheWarning, read_regular, write_whole
 from kcache_grpc.client.state import ServerState
 from kcache_grpc.client.trust import Ask, Judge, check_bytes
 from kcache_grpc.errors import IntegrityError
@@ -45,10 +46,6 @@ _MEASURE_EVERY = 1 / 16
 _ABANDONED_AFTER = 3600.0
 
 
-class KcacheWarning(UserWarning):
-    """The cache does less than it could: no disk tier, or a local compile instead of the service."""
-
-
 @dataclass(frozen=True)
 class StoredKernel:
     """A verified kernel: binding, manifest, and the bytes by SHA-256 that it needs to run."""
@@ -59,11 +56,15 @@ class StoredKernel:
     blobs: dict[bytes, bytes]
 
 
-def entry_name(state: ServerState, namespace: str, ask: Ask) -> str:
-    """Name of a kernel's file: all that decides which answer it is."""
+def entry_name(state: ServerState, namespace: str, ask: Ask, *, lower: bool = False) -> str:
+    """Name of a kernel's file: all that decides which answer it is.
+
+    ``lower``: of a kernel for a lower target that serves the ask for a while.
+    """
     return ingredients_digest(
         "kcache.disk.v1",
         (
+            *((("match", "lower"),) if lower else ()),
             ("server", state.server_id),
             ("namespace", namespace),
             ("epoch", str(state.epoch)),
@@ -89,10 +90,21 @@ class DiskTier:
         self._measured: int | None = None
         self._writable = True
 
-    def load(self, name: str, judge: Judge, ask: Ask) -> StoredKernel | None:
-        """A kernel for ``ask`` with all its blobs, verified; ``None`` for a miss."""
+    @property
+    def writable(self) -> bool:
+        """Whether kernels are kept: no write has failed."""
+        return self._writable
+
+    def load(self, name: str, judge: Judge, ask: Ask, max_age: float | None = None) -> StoredKernel | None:
+        """A kernel for ``ask`` with all its blobs, verified; ``None`` for a miss.
+
+        ``max_age``: seconds since it was saved after which it is a miss; such a kernel does not become
+        younger by use. ``None``: of any age.
+        """
         path = _place(self._kernels, name)
-        data = _read(path)
+        if max_age is not None and not _is_younger(path, max_age):
+            return None
+        data = self._read(path)
         if data is None:
             return None
         try:
@@ -107,7 +119,8 @@ class DiskTier:
             if blob is None:
                 return None
             blobs[sha256] = blob
-        _touch(path)
+        if max_age is None:
+            _touch(path)
         return StoredKernel(reply, binding, manifest, blobs)
 
     def save(self, name: str, kernel: StoredKernel) -> None:
@@ -122,7 +135,7 @@ class DiskTier:
     def blob(self, sha256: bytes, size: int) -> bytes | None:
         """Verified bytes; ``None`` for a miss."""
         path = _place(self._blobs, sha256.hex())
-        data = _read(path)
+        data = self._read(path)
         if data is None:
             return None
         try:
@@ -139,6 +152,14 @@ class DiskTier:
         if len(data) <= self._limit and not path.exists():
             self._write(path, data)
 
+    def add_blob(self, sha256: bytes, data: bytes) -> bool:
+        """Keeps bytes whose digest the caller has checked; whether they are new. Raises ``OSError``."""
+        if self.blob(sha256, len(data)) is not None:
+            return False
+        write_whole(_place(self._blobs, sha256.hex()), data)
+        self._account(len(data))
+        return True
+
     def _write(self, path: Path, data: bytes) -> None:
         if not self._writable:
             return
@@ -149,7 +170,11 @@ class DiskTier:
             self._counters.add("disk_write_failures")
             warnings.warn(f"kcache keeps nothing more on disk: {error}", KcacheWarning, stacklevel=2)
             return
-        self._written += len(data)
+        self._account(len(data))
+
+    def _account(self, size: int) -> None:
+        """Counts bytes that were written, and shrinks the folder where they pass the bound."""
+        self._written += size
         found = self._measured
         if (
             found is None
@@ -185,6 +210,15 @@ class DiskTier:
                     elif now - found.st_mtime > _ABANDONED_AFTER:
                         path.unlink()
 
+    def _read(self, path: Path) -> bytes | None:
+        """The content of a file; what is no regular file, such as a FIFO, is dropped."""
+        try:
+            return read_regular(path)
+        except OSError as error:
+            if error.errno == errno.EINVAL:
+                self._drop(path)
+            return None
+
     def _drop(self, path: Path) -> None:
         self._counters.add("disk_corrupt_entries")
         with contextlib.suppress(OSError):
@@ -195,7 +229,7 @@ def needed_blobs(binding: Binding, manifest: Manifest) -> list[tuple[bytes, int]
     """SHA-256 and size of what a kernel needs to run: its code, then the constants in order."""
     code = manifest.code
     if code is None:
-        kind = {"ptx": "PTX", "hsaco": "code object"}.get(code_kind(manifest.target), "shared object")
+        kind = {"ptx": "PTX"}.get(code_kind(manifest.target), "shared object")
         raise IntegrityError(f"the manifest names no {kind}")
     return [(code.sha256, code.size), *((constant.sha256, constant.size) for constant in binding.constants)]
 
@@ -204,11 +238,13 @@ def _place(folder: Path, name: str) -> Path:
     return folder / name[:2] / name[2:]
 
 
-def _read(path: Path) -> bytes | None:
+def _is_younger(path: Path, seconds: float) -> bool:
+    """Whether a file was written less than so many seconds ago; a clock that was set back counts as old."""
     try:
-        return path.read_bytes()
+        age = time.time() - path.stat().st_mtime
     except OSError:
-        return None
+        return False
+    return 0 <= age < seconds
 
 
 def _touch(path: Path) -> None:

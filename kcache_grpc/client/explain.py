@@ -10,7 +10,7 @@ from kcache_grpc.client.trust import Ask
 from kcache_grpc.client.wire import EXPLAIN
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.model.explanation import Explanation, explanation_from_proto
-from kcache_grpc.model.wire import options_to_proto, shapes_to_proto, target_to_proto
+from kcache_grpc.model.wire import options_to_proto, shapes_to_proto, target_match_to_proto, target_to_proto
 
 
 async def explain(connection: Connection, ask: Ask, neighbours: int, deadline: Deadline) -> Explanation:
@@ -26,6 +26,7 @@ async def explain(connection: Connection, ask: Ask, neighbours: int, deadline: D
             target=target_to_proto(ask.target),
             options=options_to_proto(ask.options),
             shapes=shapes_to_proto(ask.shapes),
+            target_match=target_match_to_proto(ask.options.compatible_targets),
             max_neighbours=min(neighbours, (1 << 32) - 1),
         )
         return await connection.line.unary(EXPLAIN, request, deadline, float("inf"))

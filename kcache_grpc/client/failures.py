@@ -15,6 +15,9 @@ _DETAILS = "grpc-status-details-bin"
 #: What a torn connection looks like when it is not called UNAVAILABLE.
 _TORN = ("RST_STREAM", "Stream removed", "stream removed", "GOAWAY", "Connection reset", "Broken pipe")
 
+#: What gRPC says where the machine answers that nothing listens there, after it tried all addresses.
+_REFUSED = ("Connection refused", "No such file or directory")
+
 
 class FailedCall(Protocol):
     """What a sync call's ``RpcError`` and an ``AioRpcError`` have in common."""
@@ -45,7 +48,8 @@ def from_status(data: bytes) -> KcacheError:
 
 
 def _unanswered(target: str, message: str, code: grpc.StatusCode) -> Unavailable:
-    return Unavailable(f"{target} does not answer: {message}", code=code.name)
+    refused = {"refused": "yes"} if any(text in message for text in _REFUSED) else {}
+    return Unavailable(f"{target} does not answer: {message}", code=code.name, **refused)
 
 
 def _from_details(data: bytes, message: str) -> KcacheError | None:

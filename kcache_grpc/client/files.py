@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import stat
 import tempfile
 from pathlib import Path
 from urllib.parse import quote
+
+
+class KcacheWarning(UserWarning):
+    """The cache does less than it could: no disk tier, or a local compile instead of the service."""
 
 
 def file_name(address: str) -> str:
@@ -34,6 +39,15 @@ def own_directory(path: Path) -> str:
     if found.st_mode & 0o077:
         return f"{path} is open to other users; run: chmod 700 {path}"
     return ""
+
+
+def read_regular(path: Path) -> bytes:
+    """The content of a regular file. Raises ``OSError``, also for a FIFO or a device, and never waits."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        return file.read()
 
 
 def write_whole(path: Path, data: bytes, *, replace: bool = True) -> bool:

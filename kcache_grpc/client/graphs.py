@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -11,8 +12,10 @@ from kcache_grpc._proto.kcache.v1 import common_pb2
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.client.clock import Deadline
 from kcache_grpc.client.connection import Connection
+from kcache_grpc.client.totals import Recorded
 from kcache_grpc.client.transfer import with_program
-from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Spec, Stats
+from kcache_grpc.client.trust import Ask
+from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Saving, Spec, Stats
 from kcache_grpc.client.wire import (
     COUNT_SPECS,
     GET_SPEC,
@@ -23,7 +26,8 @@ from kcache_grpc.client.wire import (
     STORE_GRAPH,
 )
 from kcache_grpc.errors import ArgumentError, IntegrityError, NotFound
-from kcache_grpc.model.manifest import constant_from_proto, symbol_from_proto, tensor_from_proto
+from kcache_grpc.model.evidence import witness
+from kcache_grpc.model.manifest import Binding, constant_from_proto, symbol_from_proto, tensor_from_proto
 from kcache_grpc.model.program import Program
 from kcache_grpc.model.wire import (
     numerics_from_proto,
@@ -69,20 +73,34 @@ async def normalize(
 
 async def store(connection: Connection, program: Program, numerics: str, deadline: Deadline) -> int:
     """The key of a program's spec, stored unless it is known. The signed binding is verified."""
+    return (await bind(connection, program, numerics, deadline)).key
+
+
+async def bind(connection: Connection, program: Program, numerics: str, deadline: Deadline) -> Binding:
+    """The verified binding of a program, which is stored unless it is known."""
     header = connection.header()
 
     async def call(source: common_pb2.GraphSource) -> pb.StoreGraphResponse:
         request = pb.StoreGraphRequest(header=header, graph=source, numerics=numerics_to_proto(numerics))
         return await connection.line.unary(STORE_GRAPH, request, deadline, float("inf"))
 
-    async def checked() -> int:
+    async def checked() -> Binding:
         reply = await with_program(connection, program, deadline, call)
         binding = (await connection.judge(deadline)).binding(reply.binding, program, numerics)
         if binding.key != reply.key or binding.spec_digest != reply.spec_digest:
             raise IntegrityError(f"the server answered key {reply.key}, and signed key {binding.key}")
-        return binding.key
+        return binding
 
     return await connection.renewed(checked, deadline)
+
+
+async def with_witnesses(connection: Connection, ask: Ask, deadline: Deadline) -> Ask:
+    """The ask with what its evidence shows; programs that the service does not know are stored there."""
+    if not ask.evidence:
+        return ask
+    numerics = ask.options.numerics
+    bindings = [await bind(connection, program, numerics, deadline) for program in ask.evidence]
+    return replace(ask, witnesses=tuple(map(witness, bindings)))
 
 
 async def lookup(connection: Connection, program: Program, numerics: str, deadline: Deadline) -> Spec | None:
@@ -173,7 +191,7 @@ async def count(connection: Connection, deadline: Deadline) -> int:
     return (await connection.line.unary(COUNT_SPECS, request, deadline)).count
 
 
-async def stats(connection: Connection, deadline: Deadline, client: dict[str, int]) -> Stats:
+async def stats(connection: Connection, deadline: Deadline, client: dict[str, int], local: Recorded) -> Stats:
     """The service's counters of the namespace, beside the client's own."""
     reply = await connection.line.unary(GET_STATS, pb.GetStatsRequest(header=connection.header()), deadline)
     return Stats(
@@ -190,8 +208,31 @@ async def stats(connection: Connection, deadline: Deadline, client: dict[str, in
         memory_hits=reply.memory_hits,
         audit_events=reply.audit_events,
         audit_dropped=reply.audit_dropped,
+        blobs=reply.blobs,
+        blob_bytes=reply.blob_bytes,
+        blob_hits=reply.blob_hits,
+        blob_seconds_saved=reply.blob_time_saved.ToMicroseconds() / 1e6,
         client=client,
+        local=local.kernels,
+        savings=tuple(map(_saving, reply.caller_savings)),
+        bypasses={each.reason: each.count for each in reply.bypasses},
+        local_seconds_saved=local.seconds_saved,
+        local_savings=_local_savings(local),
+        local_bypasses=local.bypasses,
     )
+
+
+def _saving(message: pb.CallerSavings) -> Saving:
+    saved = message.time_saved
+    return Saving(
+        message.actor, message.job, message.hits, saved.seconds + saved.nanos / 1e9, _time(message.last_time)
+    )
+
+
+def _local_savings(local: Recorded) -> tuple[Saving, ...]:
+    """Most time first."""
+    savings = [Saving(*caller, hits, saved / 1e6) for caller, (hits, saved) in local.callers.items()]
+    return tuple(sorted(savings, key=lambda each: (-each.seconds_saved, -each.hits, each.actor, each.job)))
 
 
 def _text(content: bytes, size: int, digest: bytes) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import time
 from typing import Any
 
 from kcache_grpc.client.memory import Lru
@@ -14,7 +15,9 @@ from kcache_grpc.errors import KcacheError
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.shapes import EXACT, ShapeWish
 from kcache_grpc.runtime import Kernel
+from kcache_grpc.runtime.bound import BoundArguments, BoundKernel
 
+_EVER = float("inf")
 AskKey = tuple[bytes, str, Options, ShapeWish]
 _ProgramKey = tuple[str | bytes, str | None, str, Options | None, ShapeWish | None]
 
@@ -25,12 +28,21 @@ def ask_key(ask: Ask) -> AskKey:
 
 
 class Kept:
-    """One kernel, and what its server was when it came."""
+    """One kernel, and what its server was when it came.
 
-    def __init__(self, generation: Generation, kernel: Kernel) -> None:
+    ``until``: when the service is to be asked again, on the clock of ``time.monotonic``.
+    """
+
+    def __init__(self, generation: Generation, kernel: Kernel, until: float = _EVER) -> None:
         self.generation = generation
         self.kernel = kernel
+        self.until = until
         self._again: Kernel | None = None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the service is to be asked for a better kernel."""
+        return self.until != _EVER and time.monotonic() >= self.until
 
     def again(self) -> Kernel:
         """The same kernel with the origin "memory"; code and constants are shared."""
@@ -40,9 +52,27 @@ class Kept:
             with contextlib.suppress(KcacheError):
                 self.kernel.load()
             twin = copy.copy(self.kernel)
-            twin.origin = "memory"
+            twin.origin, twin.seconds_saved = "memory", twin.manifest.compile_seconds
             self._again = twin
         return self._again
+
+
+class Named:
+    """The kernel of a text, and the arguments that the text brings."""
+
+    def __init__(self, kept: Kept, arguments: BoundArguments | None) -> None:
+        self.generation = kept.generation
+        self._kept, self._arguments = kept, arguments
+
+    @property
+    def is_due(self) -> bool:
+        """See ``Kept.is_due``."""
+        return self._kept.is_due
+
+    def again(self) -> Kernel:
+        """See ``Kept.again``."""
+        kernel = self._kept.again()
+        return kernel if self._arguments is None else BoundKernel(kernel, self._arguments)
 
 
 class KernelTable:
@@ -50,7 +80,7 @@ class KernelTable:
 
     def __init__(self, max_kernels: int, max_program_bytes: int) -> None:
         self._by_digest: Lru[AskKey, Kept] = Lru(max_kernels)
-        self._by_program: Lru[_ProgramKey, Kept] = Lru(max_kernels, max_program_bytes)
+        self._by_program: Lru[_ProgramKey, Named] = Lru(max_kernels, max_program_bytes)
 
     def by_digest(self, key: AskKey) -> Kept | None:
         """By all that decides which kernel it is."""
@@ -63,7 +93,7 @@ class KernelTable:
         target: str,
         options: Options | None,
         shapes: ShapeWish = EXACT,
-    ) -> Kept | None:
+    ) -> Named | None:
         """By an equal text or equal bytes; Python caches their hashes."""
         if type(program) is not str and type(program) is not bytes:
             return None
@@ -72,9 +102,11 @@ class KernelTable:
         except TypeError:  # an argument of a wrong, unhashable type: refused where it is read
             return None
 
-    def keep(self, key: AskKey, generation: Generation, kernel: Kernel) -> None:
-        """Keeps a kernel under its digest."""
-        self._by_digest.put(key, Kept(generation, kernel))
+    def keep(self, key: AskKey, generation: Generation, kernel: Kernel, window: float = _EVER) -> None:
+        """Keeps a kernel; one for a lower target than that of ``key`` for ``window`` seconds."""
+        lower = str(kernel.manifest.target) != key[1]
+        until = time.monotonic() + window if lower else _EVER
+        self._by_digest.put(key, Kept(generation, kernel, until))
 
     def name_program(
         self,
@@ -84,11 +116,13 @@ class KernelTable:
         options: Options | None,
         key: AskKey,
         shapes: ShapeWish = EXACT,
+        arguments: BoundArguments | None = None,
     ) -> None:
-        """Lets an equal text find the kernel of ``key``."""
+        """Lets an equal text find the kernel of ``key``, with the arguments that the text brings."""
         kept = self._by_digest.get(key)
         if kept is not None and (type(program) is str or type(program) is bytes):
-            self._by_program.put((program, format, target, options, _quick(shapes)), kept, len(program))
+            named = Named(kept, arguments)
+            self._by_program.put((program, format, target, options, _quick(shapes)), named, len(program))
 
     def clear(self) -> None:
         """Forgets all kernels; those that callers hold stay usable."""

@@ -128,8 +128,8 @@ class Line:
         except OutOfTime:
             self._breaker.abandoned()
             raise
-        except Unavailable:
-            self._breaker.failed()
+        except Unavailable as error:
+            self._breaker.failed(refused="refused" in error.metadata and not self.place.embedded)
             raise
         except KcacheError:
             self._breaker.succeeded()

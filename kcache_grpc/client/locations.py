@@ -36,11 +36,25 @@ def strip_locations(text: bytes) -> bytes:
     return _Stripper(text).run() if b"loc" in text else text
 
 
+def removed_spans(text: bytes) -> list[tuple[int, int]]:
+    """Return what ``strip_locations`` takes out: begins and ends, in order."""
+    stripper = _Stripper(text)
+    if b"loc" not in text or stripper.run() is text:
+        return []
+    gone = [
+        (definition.start, definition.start + len(definition.text))
+        for definition in stripper.definitions.values()
+    ]
+    return sorted([*stripper.dropped, *gone])
+
+
 @dataclass(frozen=True)
 class _Definition:
     """A ``#name = loc(...)`` line, kept only if something still needs it."""
 
     text: bytes
+    #: Where it begins in the program.
+    start: int
     #: Where it would stand among the pieces of the output.
     piece: int
 
@@ -54,6 +68,8 @@ class _Stripper:
         self.comment_end = -1
         self.definitions: dict[bytes, _Definition] = {}
         self.references: set[bytes] = set()
+        #: Locations that were taken out, with the blanks before them.
+        self.dropped: list[tuple[int, int]] = []
 
     def run(self) -> bytes:
         cursor = 0
@@ -86,7 +102,8 @@ class _Stripper:
         newline = self.text.find(b"\n", end)
         end = len(self.text) if newline < 0 else newline + 1
         self.pieces.append(self.text[self.pending : match.start()])
-        self.definitions[match["definition"]] = _Definition(self.text[match.start() : end], len(self.pieces))
+        text = self.text[match.start() : end]
+        self.definitions[match["definition"]] = _Definition(text, match.start(), len(self.pieces))
         self.pieces.append(b"")
         self.pending = end
         return end
@@ -98,6 +115,7 @@ class _Stripper:
             self.references.update(_aliases(self.text[start:end]))
             return end
         self.pieces.append(self.text[self.pending : before])
+        self.dropped.append((before, end))
         self.pending = end
         return end
 

@@ -12,30 +12,43 @@ from kcache_grpc.client.compiles import INLINE_BUDGET, Compile, compile_request,
 from kcache_grpc.client.connection import Connection
 from kcache_grpc.client.counters import Counters
 from kcache_grpc.client.disk import DiskTier, StoredKernel, entry_name, needed_blobs
+from kcache_grpc.client.graphs import with_witnesses
 from kcache_grpc.client.memory import Progress
 from kcache_grpc.client.transfer import download, with_program
 from kcache_grpc.client.trust import Ask, Judge, check_bytes
 from kcache_grpc.client.wire import COMPILE_KERNEL, GET_KERNELS, Io, Wire
 from kcache_grpc.errors import IntegrityError, NotFound, Unavailable
+from kcache_grpc.model.bypass import BypassReason
 from kcache_grpc.model.options import Options
+from kcache_grpc.model.shapes import ShapeWish
 from kcache_grpc.model.target import code_kind
-from kcache_grpc.model.wire import artifact_kind_to_proto, options_to_proto, shapes_to_proto, target_to_proto
+from kcache_grpc.model.wire import (
+    artifact_kind_to_proto,
+    options_to_proto,
+    shapes_to_proto,
+    target_match_to_proto,
+    target_to_proto,
+)
 
 #: Seconds before a kernel whose bytes are lost is asked for again: replicas hear of it within one.
 _PAUSES = (0.1, 0.5, 1.0)
+#: Age of a kernel for a lower target that will do while the service is away.
+_EVER = float("inf")
 _ORIGINS = {
     pb.ORIGIN_STORED: "remote",
     pb.ORIGIN_COMPILED: "compiled",
     pb.ORIGIN_JOINED: "compiled",
+    pb.ORIGIN_PRELOADED: "preloaded",
 }
 
 
 @dataclass(frozen=True)
 class Obtained:
-    """A verified kernel, and where it came from."""
+    """A verified kernel, where it came from, and the seconds of compiling that this saved."""
 
     kernel: StoredKernel
     origin: str
+    seconds_saved: float
 
 
 @dataclass(frozen=True)
@@ -44,6 +57,8 @@ class _Answer:
 
     kernel: pb.KernelResult
     origin: str
+    #: This request compiled it.
+    ours: bool
     parts: dict[bytes, bytes]
 
 
@@ -57,17 +72,27 @@ class Obtainer:
         self._counters = counters
 
     async def obtain(self, asks: Sequence[Ask], deadline: Deadline, progress: Progress) -> list[Obtained]:
-        """One kernel for each, in order. All asks have the same target, options but for the schedule, and
-        wish of sizes.
-        """
+        """One kernel for each, in order. All asks have the same target, and options but for the schedule."""
         return await self.connection.renewed(lambda: self._obtain(asks, deadline, progress), deadline)
 
     async def _obtain(self, asks: Sequence[Ask], deadline: Deadline, progress: Progress) -> list[Obtained]:
         judge = await self.connection.judge(deadline)
         kept = await self._io.blocking(lambda: [self._from_disk(ask, judge) for ask in asks])
         missing = [index for index, found in enumerate(kept) if found is None]
-        wanted = [asks[index] for index in missing]
-        answers = await self._look_up(wanted, deadline)
+        wanted = [await with_witnesses(self.connection, asks[index], deadline) for index in missing]
+        try:
+            answers = await self._look_up(wanted, deadline)
+        except Unavailable:
+            late = await self._io.blocking(
+                lambda: [self._lower_from_disk(ask, judge, _EVER) for ask in wanted]
+            )
+            if not wanted or None in late:
+                raise
+            replaced = dict(zip(missing, late, strict=True))
+            return [found or _not_none(replaced[index]) for index, found in enumerate(kept)]
+        for ask, answer in zip(wanted, answers, strict=True):
+            if ask.retry and answer.status == pb.KERNEL_STATUS_FAILED:
+                self._counters.bypass(BypassReason.RETRY)
         made = await compile_together(self.connection, self._io, wanted, answers, deadline, progress)
 
         async def fetch(ask: Ask, answer: pb.KernelResult, done: Compile | None) -> Obtained:
@@ -86,14 +111,29 @@ class Obtainer:
         if self._disk is None:
             return None
         found = self._disk.load(entry_name(judge.state, self.connection.namespace, ask), judge, ask)
-        return None if found is None else Obtained(found, "disk")
+        if found is not None:
+            return Obtained(found, "disk", found.manifest.compile_seconds)
+        return self._lower_from_disk(ask, judge, self.connection.place.freshness)
+
+    async def holds(self, ask: Ask, deadline: Deadline) -> bool:
+        """Whether the kernel is on disk. Asks the server for nothing but what it is."""
+        judge = await self.connection.judge(deadline)
+        return await self._io.blocking(lambda: self._from_disk(ask, judge)) is not None
+
+    def _lower_from_disk(self, ask: Ask, judge: Judge, max_age: float) -> Obtained | None:
+        """A kernel for a lower target, where that will do, saved less than ``max_age`` seconds ago."""
+        if self._disk is None or not judge.allows_lower(ask):
+            return None
+        name = entry_name(judge.state, self.connection.namespace, ask, lower=True)
+        found = self._disk.load(name, judge, ask, max_age)
+        return None if found is None else Obtained(found, "disk", found.manifest.compile_seconds)
 
     async def _look_up(self, asks: Sequence[Ask], deadline: Deadline) -> list[pb.KernelResult]:
-        """The server's answer for each, uploading nothing. A question is about one schedule."""
+        """The server's answer for each, uploading nothing. A question is about one schedule and one wish."""
         state = await self.connection.state(deadline)
-        alike: dict[Options, list[int]] = {}
+        alike: dict[tuple[Options, ShapeWish], list[int]] = {}
         for index, ask in enumerate(asks):
-            alike.setdefault(ask.options, []).append(index)
+            alike.setdefault((ask.options, ask.shapes), []).append(index)
         answers: dict[int, pb.KernelResult] = {}
         for indices in alike.values():
             for start in range(0, len(indices), state.max_queries):
@@ -111,13 +151,18 @@ class Obtainer:
             artifact_kinds=[artifact_kind_to_proto(code_kind(asks[0].target))],
             inline_budget_bytes=INLINE_BUDGET,
             shapes=shapes_to_proto(asks[0].shapes),
+            target_match=target_match_to_proto(asks[0].options.compatible_targets),
         )
         answers: dict[int, pb.KernelResult] = {}
         for reply in await self.connection.line.collect(GET_KERNELS, request, deadline):
             answers.update((result.index, result) for result in reply.results)
-        if sorted(answers) != list(range(len(asks))):
+        first = {answer.first_index for answer in answers.values()}
+        if sorted(answers) != list(range(len(asks))) or not first <= answers.keys():
             raise IntegrityError(f"the server gave {len(answers)} answers to {len(asks)} questions")
-        return [answers[index] for index in range(len(asks))]
+        return [
+            answers[answer.first_index if answer.status == pb.KERNEL_STATUS_DUPLICATE else index]
+            for index, answer in sorted(answers.items())
+        ]
 
     async def _answered(
         self,
@@ -131,7 +176,9 @@ class Obtainer:
             case pb.KERNEL_STATUS_FOUND:
                 sent = {artifact.ref.sha256: artifact.data for artifact in answer.artifacts}
                 try:
-                    return Obtained(await self._complete(ask, answer, sent, deadline), "remote")
+                    kernel = await self._complete(ask, answer, sent, deadline)
+                    origin = "preloaded" if kernel.manifest.bundle_digest else "remote"
+                    return Obtained(kernel, origin, kernel.manifest.compile_seconds)
                 except NotFound:
                     # The bytes were evicted: a miss, which the service repairs.
                     return await self._compiled(ask, True, deadline, progress)
@@ -141,7 +188,11 @@ class Obtainer:
                 # A remembered failure is raised by the compile with all that the first one told.
                 return await self._compiled(ask, True, deadline, progress, done)
             case other:
-                raise IntegrityError(f"the server answered with the unknown status {other}")
+                raise IntegrityError(
+                    f"the server answered with the unknown status {other}; install a kcache-grpc as new as "
+                    "the server",
+                    skew="server",
+                )
 
     async def _compiled(
         self,
@@ -157,13 +208,16 @@ class Obtainer:
         """
         pauses = list(_PAUSES)
         origins = set[str]()
+        ours = False
         while True:
             answer = _answer(done or await self._compile(ask, known, deadline, progress))
             done = None
             origins.add(answer.origin)
+            ours = ours or answer.ours
             try:
                 kernel = await self._complete(ask, answer.kernel, answer.parts, deadline)
-                return Obtained(kernel, "compiled" if "compiled" in origins else answer.origin)
+                saved = 0.0 if ours else kernel.manifest.compile_seconds
+                return Obtained(kernel, "compiled" if "compiled" in origins else answer.origin, saved)
             except NotFound:
                 if not pauses:
                     raise
@@ -221,10 +275,20 @@ class Obtainer:
             # The server was upgraded since it was asked. Replicas that differ end up here each time.
             state = await self.connection.refresh(deadline)
         disk = self._disk
+        if disk is None:
+            self._counters.bypass(BypassReason.DISK_UNUSABLE)
         if disk is None or kernel.manifest.toolchain_digest != state.toolchain_of(ask.target):
             return
-        name = entry_name(state, self.connection.namespace, ask)
+        lower = kernel.manifest.target != ask.target
+        name = entry_name(state, self.connection.namespace, ask, lower=lower)
         await self._io.blocking(lambda: disk.save(name, kernel))
+        if not disk.writable:
+            self._counters.bypass(BypassReason.DISK_UNUSABLE)
+
+
+def _not_none(obtained: Obtained | None) -> Obtained:
+    assert obtained is not None
+    return obtained
 
 
 def _answer(done: Compile) -> _Answer:
@@ -232,4 +296,5 @@ def _answer(done: Compile) -> _Answer:
     assert result is not None
     kernel = pb.KernelResult(key=result.key, binding=result.binding, manifest=result.manifest)
     parts = {sha256: bytes(content) for sha256, content in done.parts.items()}
-    return _Answer(kernel, _ORIGINS.get(result.origin, "remote"), parts)
+    ours = result.origin == pb.ORIGIN_COMPILED
+    return _Answer(kernel, _ORIGINS.get(result.origin, "remote"), ours, parts)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from kcache_grpc.errors import ArgumentError
+from kcache_grpc.client.onnx_weights import LiftedModel, lift_model
+from kcache_grpc.errors import ArgumentError, KcacheError
 
 #: Fields of ``ModelProto`` by number, with their wire types, and those that every model has.
 _FIELDS = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26: 2}
 _NEEDED = frozenset({1, 7, 8})
 
 
-def is_model(body: bytes) -> bool:
+def is_model(body: bytes | memoryview) -> bool:
     """Whether bytes are a serialized ``onnx.ModelProto``, as far as its outermost fields tell."""
     found = set[int]()
     at, end = 0, len(body)
@@ -27,7 +28,7 @@ def is_model(body: bytes) -> bool:
     return at == end and found >= _NEEDED
 
 
-def _varint(body: bytes, at: int) -> tuple[int, int]:
+def _varint(body: bytes | memoryview, at: int) -> tuple[int, int]:
     """Return a number and where the next one starts; past the end where it is cut off or too long."""
     number = 0
     for shift in range(0, 70, 7):
@@ -57,7 +58,24 @@ def model_bytes(model: Any) -> bytes:
     try:
         return model.SerializeToString(deterministic=True)
     except Exception as error:
-        raise ArgumentError(
-            f"the model does not serialize ({error}): a ModelProto holds at most 2 GiB; make large weights "
-            "graph inputs, and pass them with each call"
-        ) from error
+        raise _too_large(error) from error
+
+
+def lifted_model(model: Any) -> LiftedModel:
+    """A model's bytes, the same for equal models, without the weights of a large one.
+
+    Raises ``ArgumentError`` where protobuf has no room.
+    """
+    try:
+        return lift_model(model)
+    except KcacheError:
+        raise
+    except Exception as error:
+        raise _too_large(error) from error
+
+
+def _too_large(error: Exception) -> ArgumentError:
+    return ArgumentError(
+        f"the model does not serialize ({error}): a message holds at most 2 GiB; save the model with "
+        "save_as_external_data=True, and pass its path"
+    )

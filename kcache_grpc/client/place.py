@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from kcache_grpc.client.address import Endpoint
+from kcache_grpc.client.files import KcacheWarning
 
+#: The name of the embedded service, where others have an address.
+EMBEDDED = "embedded"
 #: Seconds for which the embedded service's snapshot holds: nobody else raises its epoch.
 _EMBEDDED_FRESHNESS = 3600.0
 
@@ -71,7 +75,7 @@ class EmbeddedPlace:
 
     #: ``None``: a folder that goes when the process ends.
     cache_dir: Path | None
-    name: str = "embedded"
+    name: str = EMBEDDED
     embedded: bool = True
     freshness: float = _EMBEDDED_FRESHNESS
 
@@ -89,5 +93,15 @@ class EmbeddedPlace:
     def reach(self) -> Endpoint:
         from kcache_grpc import embedded
 
-        service = embedded.start(self.cache_dir)
+        service = embedded.start(self.cache_dir, _warn)
         return Endpoint(f"unix:{service.socket}", True, server_id=service.server_id)
+
+    def replace_damaged(self, server_id: str) -> None:
+        """Sets the store of the service with that identity aside, which is damaged. Blocks."""
+        from kcache_grpc import embedded
+
+        embedded.replace_damaged(self.cache_dir, server_id, _warn)
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, KcacheWarning, stacklevel=2)

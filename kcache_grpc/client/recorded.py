@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from kcache_grpc.client import timings
 from kcache_grpc.client.clock import Deadline
-from kcache_grpc.client.disk import KcacheWarning
+from kcache_grpc.client.files import KcacheWarning
 from kcache_grpc.client.kept import AskKey, ask_key
 from kcache_grpc.client.memory import Lru
 from kcache_grpc.client.services import Services

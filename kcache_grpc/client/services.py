@@ -13,13 +13,15 @@ from kcache_grpc.client.clock import Deadline, OutOfTime
 from kcache_grpc.client.config import ClientConfig
 from kcache_grpc.client.connection import Connection
 from kcache_grpc.client.counters import Counters
-from kcache_grpc.client.disk import DiskTier, KcacheWarning
-from kcache_grpc.client.files import own_directory
+from kcache_grpc.client.disk import DiskTier
+from kcache_grpc.client.files import KcacheWarning, own_directory
 from kcache_grpc.client.obtain import Obtainer
 from kcache_grpc.client.place import EmbeddedPlace, Place, RemotePlace
 from kcache_grpc.client.state import Generation
+from kcache_grpc.client.trust import Ask
 from kcache_grpc.client.wire import Io
-from kcache_grpc.errors import Unavailable
+from kcache_grpc.errors import IntegrityError, KcacheError
+from kcache_grpc.model.bypass import BypassReason, fallback_reason
 from kcache_grpc.model.manifest import ArtifactRef
 
 T = TypeVar("T")
@@ -42,26 +44,71 @@ class Services:
         self._fallback = None if place is None or config.strict else self._obtainer(embedded, io)
         self._readers: dict[str, Obtainer] = {}
         self._warned = False
+        self._remembered = False
+
+    @property
+    def directory(self) -> Path | None:
+        """The cache directory; ``None`` where it cannot be used."""
+        return self._directory
+
+    @property
+    def disk(self) -> DiskTier | None:
+        """The tier in that directory."""
+        return self._disk
 
     @property
     def main(self) -> Connection:
         """The service that the client was told to use: the one whose keys count."""
         return self._main.connection
 
-    async def serve(self, use: Callable[[Obtainer], Awaitable[T]]) -> T:
-        """``use`` with that service; where it is away and the client is not strict, with the embedded one.
+    @property
+    def has_fallback(self) -> bool:
+        """Whether the embedded service stands in for that service."""
+        return self._fallback is not None
 
-        For what does not depend on the keys of a service: an outage never breaks a program.
+    async def ask(self, use: Callable[[Connection], Awaitable[T]]) -> T:
+        """``use`` with the service that the client was told to use, and with no other one."""
+        return await self._with(self._main, lambda obtainer: use(obtainer.connection))
+
+    async def serve(self, use: Callable[[Obtainer], Awaitable[T]], programs: int = 0) -> T:
+        """``use`` with that service; where it cannot help and the client is not strict, the embedded one.
+
+        ``programs``: how many are compiled, and then bypass the cache of that service.
+
+        For what does not depend on the keys of a service: an outage, a full quota, another version or a
+        damaged pin never breaks a program. A wrong token and a changed identity do.
         """
         try:
-            return await use(self._main)
+            return await self._with(self._main, use)
         except OutOfTime:
             raise
-        except Unavailable as error:
-            if self._fallback is None:
+        except KcacheError as error:
+            reason = fallback_reason(error)
+            if self._fallback is None or reason is None:
                 raise
-            self._note_fallback(error)
-            return await use(self._fallback)
+            self._note_fallback(error, reason, programs)
+            return await self._with(self._fallback, use)
+
+    async def _with(self, obtainer: Obtainer, use: Callable[[Obtainer], Awaitable[T]]) -> T:
+        """``use``; once more, with a new store, where that of the embedded service is damaged."""
+        place = obtainer.connection.place
+        try:
+            return await use(obtainer)
+        except IntegrityError as error:
+            state = obtainer.connection.last_state
+            if not isinstance(place, EmbeddedPlace) or state is None:
+                raise
+            # Another identity: the store was set aside after the client read the snapshot that it began with.
+            if place.server_id() == state.server_id:
+                if "damaged" not in error.metadata:
+                    raise
+                await self._io.blocking(lambda: place.replace_damaged(state.server_id))
+        obtainer.connection.forget()
+        return await use(obtainer)
+
+    async def on_disk(self, ask: Ask, deadline: Deadline) -> bool:
+        """Whether a kernel of the service that the client was told to use is on disk."""
+        return await self._with(self._main, lambda obtainer: obtainer.holds(ask, deadline))
 
     def holds(self, generation: Generation) -> bool:
         """Whether one of the services still is what it was when a kernel came from it.
@@ -74,6 +121,34 @@ class Services:
                 if obtainer.connection.is_stale(state):
                     obtainer.connection.refresh_beside()
                 return True
+        return False
+
+    def pinned(self) -> frozenset[str]:
+        """Identities that the services must have, as far as they are known. Reads files, asks nobody."""
+        connections = [each.connection for each in (self._main, self._fallback) if each is not None]
+        return frozenset(filter(None, (connection.pinned for connection in connections)))
+
+    def remember(self) -> None:
+        """Reads what earlier processes heard of the services; once. Asks nobody."""
+        if self._remembered:
+            return
+        self._remembered = True
+        for obtainer in (self._main, self._fallback):
+            if obtainer is not None:
+                obtainer.connection.remember()
+
+    def disowned(self, generation: Generation) -> bool:
+        """Whether the service that signed a kernel of a bundle is known to have another epoch or toolchain.
+
+        Never waits, and asks no service that was not asked before; a stale answer is refreshed beside.
+        """
+        for obtainer in (self._main, self._fallback):
+            state = None if obtainer is None else obtainer.connection.last_state
+            if obtainer is None or state is None or state.server_id != generation[0]:
+                continue
+            if obtainer.connection.is_stale(state):
+                obtainer.connection.refresh_beside()
+            return generation not in state.generations
         return False
 
     def read(self, place: Place, ref: ArtifactRef) -> bytes:
@@ -104,25 +179,34 @@ class Services:
         connection = Connection(place, self._config, io, self._directory, self._counters)
         return Obtainer(connection, self._disk, io, self._counters)
 
-    def _note_fallback(self, error: Unavailable) -> None:
-        """Counts why, and warns once. Raises ``Unavailable`` where there is no service to embed."""
+    def _note_fallback(self, error: KcacheError, reason: BypassReason, programs: int) -> None:
+        """Counts why, and of how many programs, and warns once.
+
+        Raises the error where there is no service to embed.
+        """
         from kcache_grpc import embedded
 
         missing = embedded.missing()
         if missing:
             text = f"{error.message}; nor can this process serve itself: {missing}"
-            raise Unavailable(text, **error.metadata) from error
-        reason = (
-            "breaker_open" if "breaker" in error.metadata else error.metadata.get("code", "other").lower()
-        )
+            raise type(error)(text, **error.metadata) from error
         self._counters.add("fallbacks")
-        self._counters.add(f"fallbacks_{reason}")
+        self._counters.add(f"fallbacks_{_counted(error, reason)}")
+        if programs:
+            self._counters.bypass(reason, programs)
         if not self._warned:
             self._warned = True
             text = (
                 f"{self._config.address} is not used: {error.message}; an embedded service compiles instead"
             )
             warnings.warn(text, KcacheWarning, stacklevel=2)
+
+
+def _counted(error: KcacheError, reason: BypassReason) -> str:
+    """The reason as counters of fallbacks have it: of an outage the status of the transport."""
+    if reason is not BypassReason.SERVICE_UNAVAILABLE:
+        return reason.value
+    return error.metadata.get("code", "other").lower()
 
 
 def _configured_place(config: ClientConfig) -> RemotePlace | None:

@@ -8,14 +8,28 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from kcache_grpc.client.exported import portable_artifact
+from kcache_grpc.client.bytecode import lift_bytecode
+from kcache_grpc.client.exported import (
+    argument_names,
+    is_jitted,
+    lifted_artifact,
+    located_text,
+    lowered_artifact,
+    traced,
+)
 from kcache_grpc.client.locations import strip_locations
-from kcache_grpc.client.onnx_program import is_model, model_bytes, model_of
-from kcache_grpc.client.torch_program import torch_program
+from kcache_grpc.client.onnx_binding import bind_inputs
+from kcache_grpc.client.onnx_program import is_model, lifted_model, model_bytes, model_of
+from kcache_grpc.client.onnx_tensors import map_file
+from kcache_grpc.client.onnx_weights import LiftedModel, lift_weights
+from kcache_grpc.client.origins import Origins
+from kcache_grpc.client.stablehlo_constants import lift_constants
+from kcache_grpc.client.torch_program import located_program
 from kcache_grpc.errors import ArgumentError, InvalidProgram, KcacheError, NotFound
 from kcache_grpc.graph import Graph
 from kcache_grpc.model.program import Program, ProgramFormat
@@ -35,28 +49,69 @@ _OPERATION = re.compile(
 )
 _STABLEHLO = frozenset((b"stablehlo", b"chlo", b"vhlo"))
 _LATER = {b"onnx": "ONNX dialect (send the model itself, an onnx.ModelProto)"}
+#: Files of more bytes are mapped instead of read: of a model only the graph is looked at.
+_MAPPED_BYTES = 16 << 20
 _PATH_SUFFIXES = (".kgraph", ".mlir", ".mlirbc", ".bc", ".vhlo", ".onnx", ".pt2", ".pb", ".txt")
 
 
 @dataclass(frozen=True)
 class Source:
-    """A program, and the arguments that it brings: of a framework's object its weights."""
+    """A program, and the arguments that it brings: the weights of a framework's object or a large model.
+
+    ``evidence``: programs that its caller says are the same computation at other sizes.
+    ``names`` are those that the inputs have in the framework, where the program itself does not keep them.
+    """
 
     program: Program
     arguments: BoundArguments | None = None
+    evidence: tuple[Program, ...] = ()
+    names: tuple[str, ...] = ()
+    #: Where its operations came from, if that is known.
+    origins: Origins | None = field(default=None, compare=False)
 
 
 def read_program(program: ProgramLike, format: str | None) -> Program:
-    """What ``read_source`` reads, without the arguments that it brings."""
-    return read_source(program, format).program
+    """What ``read_source`` reads of one program, without the arguments that it brings."""
+    return read_one(program, format).program
 
 
 def read_source(program: ProgramLike, format: str | None) -> Source:
     """Format and bytes, locations taken out of text, weights lifted out of objects.
 
-    Raises ``ArgumentError`` for a format or type that this version does not take, ``InvalidProgram`` for
-    bytes that cannot be a program, ``NotFound`` for a missing file.
+    Of a list the first program, with the others as its evidence. Raises ``ArgumentError`` for a format or
+    type that this version does not take, or for programs that bring other arguments than the first,
+    ``InvalidProgram`` for bytes that cannot be a program, ``NotFound`` for a missing file.
     """
+    if not isinstance(program, (list, tuple)):
+        return read_one(program, format)
+    programs = list(cast("Iterable[ProgramLike]", program))
+    if not programs:
+        raise ArgumentError("the list of programs is empty", argument="program")
+    first, *others = (read_one(each, format) for each in programs)
+    for number, other in enumerate(others, start=2):
+        _require_same_arguments(first, other, number)
+    return replace(first, evidence=tuple(other.program for other in others))
+
+
+def _require_same_arguments(first: Source, other: Source, number: int) -> None:
+    """Arguments that the programs bring are constants, too: some may be computed from sizes."""
+    ours, theirs = first.arguments, other.arguments
+    if ours is None and theirs is None:
+        return
+    differs = "" if ours is not None and theirs is not None else "its arguments are not bound"
+    if ours is not None and theirs is not None:
+        differs = ours.difference(theirs)
+    if differs:
+        raise ArgumentError(
+            f"program {number} is no evidence for other sizes of the first program: {differs}, and may be "
+            "computed from sizes; export the program with dynamic dimensions, or compile each for its own "
+            "sizes",
+            argument="dynamic",
+        )
+
+
+def read_one(program: ProgramLike, format: str | None) -> Source:
+    """What ``read_source`` reads of one program."""
     stated = None if format is None else _stated_format(format)
     lifted = _lifted(program)
     if lifted is not None:
@@ -65,16 +120,78 @@ def read_source(program: ProgramLike, format: str | None) -> Source:
                 f"this program has the format {lifted.program.format.value!r}, not {format!r}"
             )
         return lifted
-    return Source(_plain(_body(program), stated))
+    body = _body(program)
+    if not body:
+        raise InvalidProgram("the program is empty")
+    if stated is ProgramFormat.ONNX or (stated is None and body[:4] != _BYTECODE and is_model(body)):
+        return _onnx(lift_weights(body, _directory(program)))
+    content = bytes(body)
+    plain = _plain(content, stated)
+    if content.startswith(_BYTECODE) and plain.format is ProgramFormat.STABLEHLO:
+        lifted, arguments = lift_bytecode(content)
+        return Source(Program(plain.format, lifted), arguments)
+    if content.startswith(_BYTECODE) or plain.format is ProgramFormat.GRAPH:
+        return Source(plain)
+    name = os.fspath(cast("os.PathLike[str]", program)) if isinstance(program, os.PathLike) else ""
+    origins = Origins(lambda: content, name)
+    if plain.format not in (ProgramFormat.STABLEHLO, ProgramFormat.LINALG):
+        return Source(plain, origins=origins)
+    text, arguments = lift_constants(plain.body)
+    made = plain if text is plain.body else Program(plain.format, text)
+    return Source(made, arguments, origins=origins)
+
+
+def _onnx(model: LiftedModel) -> Source:
+    return Source(Program(ProgramFormat.ONNX, model.body), model.arguments)
+
+
+def bound_program(program: ProgramLike, format: str | None, values: Mapping[str, Any] | None) -> ProgramLike:
+    """``program``, an ONNX model, with inputs as constants; itself without ``values``.
+
+    Raises ``ArgumentError`` where it is no ONNX model or the values do not fit its inputs.
+    """
+    if not values:
+        return program
+    if isinstance(program, (list, tuple)):
+        return [bound_program(each, format, values) for each in cast("Iterable[ProgramLike]", program)]
+    if format not in (None, ProgramFormat.ONNX.value):
+        raise ArgumentError(f"bind= is for ONNX models: a program of format {format!r} has no named inputs")
+    model = model_of(program)
+    bound = bind_inputs(bytes(_body(program)) if model is None else model_bytes(model), values)
+    directory = _directory(program)
+    return bound if directory is None else _Edited(bound, directory)
+
+
+@dataclass(frozen=True)
+class _Edited:
+    """The bytes of an ONNX model that was read from a file and edited, and where its external data lies."""
+
+    body: bytes
+    directory: Path
+
+
+def _directory(program: ProgramLike) -> Path | None:
+    """The directory of a program's file."""
+    if isinstance(program, _Edited):
+        return program.directory
+    return Path(cast("os.PathLike[str]", program)).parent if isinstance(program, os.PathLike) else None
+
+
+def traced_program(
+    program: ProgramLike, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None
+) -> ProgramLike:
+    """``program``, a jitted function of JAX, for example arguments; itself without them.
+
+    Raises ``ArgumentError`` for example arguments of anything else.
+    """
+    if args is None and kwargs is None:
+        return program
+    return traced(program, args or (), kwargs or {})
 
 
 def _plain(body: bytes, stated: ProgramFormat | None) -> Program:
-    if not body:
-        raise InvalidProgram("the program is empty")
     if stated is ProgramFormat.GRAPH or (stated is None and body.startswith(_GRAPH)):
         return Program(ProgramFormat.GRAPH, body)
-    if stated is ProgramFormat.ONNX or (stated is None and is_model(body)):
-        return Program(ProgramFormat.ONNX, body)
     if body.startswith(_BYTECODE):
         return Program(stated or _bytecode_format(body), body)
     if stated is None:
@@ -90,11 +207,13 @@ def _stated_format(format: str) -> ProgramFormat:
         raise ArgumentError(f"unknown format {format!r}; use {names}, or None to tell by content") from error
 
 
-def _body(program: ProgramLike) -> bytes:
+def _body(program: ProgramLike) -> bytes | memoryview:
     if isinstance(program, str):
         return _text_body(program)
     if isinstance(program, bytes):
         return program
+    if isinstance(program, _Edited):
+        return program.body
     if isinstance(program, bytearray):
         return bytes(program)
     if isinstance(program, os.PathLike):
@@ -125,9 +244,10 @@ def _names_file(text: str) -> bool:
         return False
 
 
-def _file_body(path: Path) -> bytes:
+def _file_body(path: Path) -> bytes | memoryview:
+    """A file's content, which is not read at once where it is large."""
     try:
-        return path.read_bytes()
+        return map_file(path) if path.stat().st_size > _MAPPED_BYTES and path.is_file() else path.read_bytes()
     except FileNotFoundError as error:
         raise NotFound(f"no such file: {path}") from error
     except OSError as error:
@@ -138,10 +258,20 @@ def _lifted(program: Any) -> Source | None:
     """A framework's object as a program whose weights are arguments; ``None`` for all else."""
     cls = cast("type[object]", type(program))
     if cls.__name__ == "ExportedProgram" and cls.__module__.partition(".")[0] == "torch":
-        body, arguments = torch_program(program)
-        return Source(Program(ProgramFormat.TORCH, body), arguments)
+        body, arguments, located = located_program(program)
+        return Source(Program(ProgramFormat.TORCH, body), arguments, origins=Origins(located, shown=False))
+    if cls.__module__.partition(".")[0] == "jax" and cls.__name__ == "Exported":
+        body, arguments = lifted_artifact(program)
+        names = argument_names(program.mlir_module())
+        origins = Origins(lambda: located_text(program), shown=False)
+        return Source(Program(ProgramFormat.STABLEHLO, body), arguments, names=names, origins=origins)
+    if cls.__module__.partition(".")[0] == "jax" and cls.__name__ == "Lowered":
+        body, arguments = lowered_artifact(program)
+        names = argument_names(program.as_text(debug_info=True))
+        origins = Origins(lambda: program.as_text(debug_info=True).encode(), shown=False)
+        return Source(Program(ProgramFormat.STABLEHLO, body), arguments, names=names, origins=origins)
     model = model_of(program)
-    return None if model is None else Source(Program(ProgramFormat.ONNX, model_bytes(model)))
+    return None if model is None else _onnx(lifted_model(model))
 
 
 def _object_body(program: Any) -> bytes:
@@ -149,8 +279,11 @@ def _object_body(program: Any) -> bytes:
         return program.to_bytes()
     cls = cast("type[object]", type(program))
     package = cls.__module__.partition(".")[0]
-    if package == "jax" and cls.__name__ == "Exported":
-        return portable_artifact(program)
+    if is_jitted(program):
+        raise ArgumentError(
+            "a jitted function is a program with example arguments: pass args=(...) and kwargs={...} to "
+            "compile, or function.lower(...), or jax.export.export(function)(...)"
+        )
     if package == "torch" or any(base.__module__ == "torch.nn.modules.module" for base in cls.__mro__):
         raise ArgumentError(
             f"{cls.__module__}.{cls.__qualname__} is no program yet: pass torch.export.export(module, inputs)"
@@ -159,7 +292,7 @@ def _object_body(program: Any) -> bytes:
         raise ArgumentError(f"{package}.{cls.__qualname__} is no program: pass an onnx.ModelProto")
     raise ArgumentError(
         "a program is a str, bytes, a path, a kcache.Graph, an onnx.ModelProto, a "
-        "torch.export.ExportedProgram or a jax.export.Exported, "
+        "torch.export.ExportedProgram, a jax.export.Exported, a jax.stages.Lowered, or a list of these, "
         f"not {cls.__module__}.{cls.__qualname__}"
     )
 

@@ -14,9 +14,10 @@ from typing import Any, cast
 
 from google.protobuf.message import DecodeError
 
+from kcache_grpc._proto.kcache.v1 import common_pb2
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc._proto.kcache.v1.manifest_pb2 import Ingredient
-from kcache_grpc.client.files import write_whole
+from kcache_grpc.client.files import read_regular, write_whole
 from kcache_grpc.errors import IntegrityError
 from kcache_grpc.model.gpu_target import GpuTarget
 from kcache_grpc.model.identity import toolchain_digest
@@ -45,6 +46,8 @@ class ServerState:
     max_inline_program_bytes: int
     max_queries: int
     fetched: float
+    #: Whether the namespace lets kernels for lower targets answer requests that leave it to it.
+    compatible_targets: bool
     #: The reply that it was read from, for the snapshot on disk.
     reply: bytes
 
@@ -91,6 +94,7 @@ def read_state(reply: pb.GetCapabilitiesResponse, fetched: float) -> ServerState
         max_inline_program_bytes=min(limits.max_inline_program_bytes or _INLINE_PROGRAM, 3 << 20),
         max_queries=limits.max_queries or _MAX_QUERIES,
         fetched=fetched,
+        compatible_targets=reply.target_match == common_pb2.TARGET_MATCH_COMPATIBLE,
         reply=reply.SerializeToString(),
     )
 
@@ -116,7 +120,7 @@ class Snapshots:
         if self._directory is None:
             return None
         try:
-            record = cast("dict[str, Any]", json.loads(self._path(name).read_bytes()))
+            record = cast("dict[str, Any]", json.loads(read_regular(self._path(name))))
             if record["tag"] != tag:
                 return None
             reply = pb.GetCapabilitiesResponse.FromString(base64.b64decode(record["reply"], validate=True))

@@ -7,22 +7,21 @@ from dataclasses import dataclass, replace
 
 from google.protobuf.duration_pb2 import Duration
 
-from kcache_grpc._proto.kcache.v1 import autotune_pb2, common_pb2
-from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
+from kcache_grpc._proto.kcache.v1 import autotune_pb2
 from kcache_grpc.client.clock import Deadline
 from kcache_grpc.client.connection import Connection
-from kcache_grpc.client.transfer import with_program
+from kcache_grpc.client.graphs import bind, with_witnesses
 from kcache_grpc.client.trust import Ask
-from kcache_grpc.client.wire import LIST_TIMINGS, RECORD_TIMINGS, STORE_GRAPH
+from kcache_grpc.client.wire import LIST_TIMINGS, RECORD_TIMINGS
 from kcache_grpc.errors import ArgumentError, IntegrityError
+from kcache_grpc.model.evidence import dynamic_shape
 from kcache_grpc.model.gpu_target import GpuTarget
-from kcache_grpc.model.manifest import Binding
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.schedule import winner_of_sizes
 from kcache_grpc.model.shapes import DYNAMIC
 from kcache_grpc.model.target import Target
-from kcache_grpc.model.variants import exact_shape, parse_arg_spec, spec_sizes, wished_shape
-from kcache_grpc.model.wire import numerics_to_proto, options_to_proto, target_to_proto
+from kcache_grpc.model.variants import exact_shape, parse_arg_spec, spec_sizes
+from kcache_grpc.model.wire import options_to_proto, target_to_proto
 from kcache_grpc.runtime.device import device_name
 
 
@@ -55,7 +54,6 @@ def device_for(target: Target) -> str:
     """The name of what runs kernels for ``target`` here. Raises ``ArgumentError`` where nothing does."""
     if not isinstance(target, GpuTarget):
         return device_name()
-    target.require_nvidia()
     from kcache_grpc.runtime.gpu.device import device_numbered
 
     device = device_numbered(0)
@@ -110,9 +108,12 @@ async def stored(
 
 async def recorded(connection: Connection, ask: Ask, deadline: Deadline) -> str:
     """The best schedule that the service has timings of, for this machine; ``""`` where it has none."""
-    binding = await _binding(connection, ask, deadline)
-    spec = spec_sizes(binding)
-    shape = wished_shape(spec, ask.shapes.axes) if ask.shapes.mode == DYNAMIC else exact_shape(spec)
+    binding = await bind(connection, ask.program, ask.options.numerics, deadline)
+    if ask.shapes.mode == DYNAMIC:
+        ask = await with_witnesses(connection, ask, deadline)
+        shape = dynamic_shape(binding, ask.shapes, ask.witnesses or ())
+    else:
+        shape = exact_shape(spec_sizes(binding))
     try:
         subject = subject_of(binding.spec_digest, shape.arg_spec, ask.target, ask.options)
     except ArgumentError:  # no GPU here: whoever compiles for another machine gets the default
@@ -133,19 +134,3 @@ def best(timings: Sequence[ScheduleTiming]) -> str:
 def is_static(arg_spec: str) -> bool:
     """Whether all sizes of the arguments are known."""
     return all(dim.isdigit() for tensor in parse_arg_spec(arg_spec) for dim in tensor.dims)
-
-
-async def _binding(connection: Connection, ask: Ask, deadline: Deadline) -> Binding:
-    numerics = ask.options.numerics
-
-    async def call(source: common_pb2.GraphSource) -> pb.StoreGraphResponse:
-        request = pb.StoreGraphRequest(
-            header=connection.header(), graph=source, numerics=numerics_to_proto(numerics)
-        )
-        return await connection.line.unary(STORE_GRAPH, request, deadline, float("inf"))
-
-    async def checked_reply() -> Binding:
-        reply = await with_program(connection, ask.program, deadline, call)
-        return (await connection.judge(deadline)).binding(reply.binding, ask.program, numerics)
-
-    return await connection.renewed(checked_reply, deadline)

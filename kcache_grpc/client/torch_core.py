@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
+#: ``mode`` compares each number with each other.
+_MOST_OF_A_MODE = 4096
+
 
 def rows() -> dict[Any, Any]:
     """ATen operation -> what it is replaced by."""
@@ -37,6 +40,8 @@ def rows() -> dict[Any, Any]:
         aten._adaptive_avg_pool2d_backward.default: _adaptive_avg_pool2d_backward,
         aten.avg_pool2d_backward.default: _avg_pool2d_backward,
         aten.convolution.default: _transposed,
+        aten.max_pool2d_with_indices.default: _max_pool2d,
+        aten.mode.default: _mode,
         aten.max_pool2d_with_indices_backward.default: _max_pool2d_backward,
     }
 
@@ -251,6 +256,57 @@ def _spread(
         spread = share.expand(*(end - start if d == grad.dim() + axis else -1 for d in range(grad.dim())))
         total = total + torch.constant_pad_nd(spread, [*low, *high])
     return total
+
+
+def _max_pool2d(
+    x: Any,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    ceil_mode: bool = False,
+) -> Any:
+    """With a number of windows that is rounded up: of the tensor padded behind, whose indices are its own."""
+    torch: Any = import_module("torch")
+    if not ceil_mode or not _are_known(*x.shape[-2:]):
+        return NotImplemented
+    settings = [[*one] * (2 // len(one)) for one in (kernel_size, stride or kernel_size, padding, dilation)]
+    behind = [_behind(size, *one) for size, *one in zip(x.shape[-2:], *settings, strict=True)]
+    least = -float("inf") if x.is_floating_point() else torch.iinfo(x.dtype).min
+    padded = torch.constant_pad_nd(x, [0, behind[1], 0, behind[0]], least)
+    found, places = torch.ops.aten.max_pool2d_with_indices.default(padded, *settings, False)
+    width = x.shape[-1]
+    rows = torch.div(places, width + behind[1], rounding_mode="floor")
+    return found, places - rows * behind[1]
+
+
+def _behind(size: int, window: int, stride: int, padding: int, dilation: int) -> int:
+    """What to pad behind, beside the padding, for the windows that begin before the padding behind."""
+    reach = dilation * (window - 1) + 1
+    count = -((reach - size - 2 * padding) // stride) + 1
+    if (count - 1) * stride >= size + padding:
+        count -= 1
+    return max((count - 1) * stride + reach - size - 2 * padding, 0)
+
+
+def _mode(x: Any, dim: int = -1, keepdim: bool = False) -> Any:
+    """The least of the most frequent numbers, and the last place where it is."""
+    torch: Any = import_module("torch")
+    if x.dim() == 0:
+        return x.clone(), torch.zeros_like(x, dtype=torch.int64)
+    if not _are_known(x.shape[dim]) or x.shape[dim] > _MOST_OF_A_MODE or x.dtype == torch.bool:
+        return NotImplemented
+    rows = x.movedim(dim, -1)
+    # Of NaN none is like another, but a row may have nothing else.
+    like = rows.unsqueeze(-1) == rows.unsqueeze(-2)
+    counts = like.sum(-1)
+    frequent = counts == counts.amax(-1, True)
+    greatest = float("inf") if x.is_floating_point() else torch.iinfo(x.dtype).max
+    values = torch.where(frequent, rows, greatest).amin(-1, True)
+    places = torch.arange(x.shape[dim])
+    indices = torch.where(frequent & ((rows == values) | rows.isnan()), places, -1).amax(-1, True)
+    found = values.movedim(-1, dim), indices.movedim(-1, dim)
+    return found if keepdim else tuple(one.squeeze(dim) for one in found)
 
 
 def _max_pool2d_backward(

@@ -12,7 +12,9 @@ from kcache_grpc.client import (
     torch_elements,
     torch_extremes,
     torch_functions,
+    torch_gamma,
     torch_grids,
+    torch_linalg,
     torch_means,
     torch_orders,
     torch_places,
@@ -58,7 +60,7 @@ def decompositions() -> dict[Any, Any]:
                 table[overload] = torch_elements.not_of_bytes(table[overload])
     for rows in (
         *(torch_functions, torch_means, torch_extremes, torch_grids, torch_places, torch_orders),
-        *(torch_elements, torch_core, torch_resize),
+        *(torch_elements, torch_core, torch_resize, torch_linalg, torch_gamma),
     ):
         for operation, row in rows.rows().items():
             table[operation] = torch_elements.first_of(row, table[operation]) if operation in table else row

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import math
+import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
@@ -25,11 +26,21 @@ _ALLOWED = (
 )
 #: Powers of sizes beyond it are no condition that an export has, and may take for ever.
 _MOST_POWER = 8
+
+
+def _choose(condition: Any, left: Any, right: Any) -> Any:
+    return left if condition else right
+
+
 #: Functions of sizes, by the names that conditions have for them.
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     **{function.__name__: function for function in (abs, float, int, max, min, round)},
     **{function.__name__: function for function in (math.ceil, math.floor, math.sqrt, math.trunc)},
-    "sym_float": float,
+    # PyTorch's own names of them: 2.15 writes torch.sym_max where 2.13 wrote max.
+    **{f"sym_{function.__name__}": function for function in (float, int, max, min)},
+    "sym_sqrt": math.sqrt,
+    "sym_ite": _choose,
+    "sym_not": operator.not_,
 }
 _VARIABLE = re.compile(r"\bsize_(\d+)_(\d+)\b")
 
@@ -41,6 +52,8 @@ def check_of(exported: Any, decomposed: Any) -> Check | None:
     """What to call before a kernel of ``exported``; ``None`` where nothing is left to check.
 
     It takes the inputs that are tensors, in order. Conditions that are of anything but sizes are left out.
+    Raises ``ArgumentError`` for a condition of sizes that cannot be read: a kernel without that check would
+    compute wrong numbers at some sizes.
     """
     inputs = _inputs(exported)
     places = [
@@ -57,9 +70,14 @@ def check_of(exported: Any, decomposed: Any) -> Check | None:
         *_squeezed(decomposed, sizes),
     ]
     known = {variable for variable, _ in places}
-    made = [_compiled(text, known) for text in dict.fromkeys(texts)]
-    conditions = [condition for condition in made if condition is not None]
-    return _checking(conditions, [str(node.target) for node in inputs]) if conditions else None
+    conditions: list[_Condition] = []
+    for text in dict.fromkeys(texts):
+        condition = _compiled(text, known)
+        if condition is not None:
+            conditions.append(condition)
+        elif _VARIABLE.search(text):
+            raise _unreadable(text, inputs)
+    return SizeCheck(conditions, [str(node.target) for node in inputs]) if conditions else None
 
 
 def _variable(index: int, axis: int) -> str:
@@ -166,6 +184,8 @@ class _Paths(ast.NodeTransformer):
         try:
             return ast.unparse(self.visit(ast.parse(guard, mode="eval")))
         except (SyntaxError, LookupError, TypeError, AttributeError):
+            if ".size()" in guard:
+                raise _unreadable(guard, ()) from None
             return None
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
@@ -259,21 +279,56 @@ def _is_small_power(power: ast.BinOp) -> bool:
     return isinstance(exponent, int) and 0 <= exponent <= _MOST_POWER and not nested
 
 
-def _checking(conditions: Sequence[_Condition], names: Sequence[str]) -> Check:
-    def check(arrays: Sequence[Any]) -> None:
-        if len(arrays) != len(names):
+class SizeCheck:
+    """Checks the sizes of a call's arrays against conditions. Raises ``ArgumentError`` where one is broken.
+
+    ``conditions`` and ``names``, those of the inputs, are texts: a check can be stored and rebuilt from them
+    with ``check_from``.
+    """
+
+    def __init__(self, conditions: Sequence[_Condition], names: Sequence[str]) -> None:
+        self._conditions = tuple(conditions)
+        self.names = tuple(names)
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """The conditions over ``size_<input>_<axis>``."""
+        return tuple(condition.text for condition in self._conditions)
+
+    def __call__(self, arrays: Sequence[Any]) -> None:
+        if len(arrays) != len(self.names):
             return
         sizes = {
             _variable(index, axis): int(size)
             for index, array in enumerate(arrays)
             for axis, size in enumerate(getattr(array, "shape", ()))
         }
-        for condition in conditions:
+        for condition in self._conditions:
             # Where an axis is missing, the kernel says so.
             if all(name in sizes for name in condition.variables) and not condition.holds(sizes):
-                raise _broken(condition, sizes, names)
+                raise _broken(condition, sizes, self.names)
 
-    return check
+
+def check_from(conditions: Sequence[str], names: Sequence[str]) -> SizeCheck:
+    """The check of stored conditions. Raises ``ArgumentError`` for a text that is no condition of sizes."""
+    compiled: list[_Condition] = []
+    for text in conditions:
+        known = {match[0] for match in _VARIABLE.finditer(text)}
+        condition = _compiled(text, known)
+        if condition is None:
+            raise ArgumentError(f"{text!r} is no condition of sizes")
+        compiled.append(condition)
+    return SizeCheck(compiled, names)
+
+
+def _unreadable(text: str, inputs: Sequence[Any]) -> ArgumentError:
+    def shown(match: re.Match[str]) -> str:
+        return f"{inputs[int(match[1])].target}.shape[{match[2]}]"
+
+    return ArgumentError(
+        f"the program was exported under the condition {_VARIABLE.sub(shown, text)!r}, "
+        "which this version of kcache cannot check: export it with static sizes"
+    )
 
 
 def _broken(condition: _Condition, sizes: Mapping[str, int], names: Sequence[str]) -> ArgumentError:
@@ -287,4 +342,4 @@ def _broken(condition: _Condition, sizes: Mapping[str, int], names: Sequence[str
     )
 
 
-__all__ = ["Check", "check_of"]
+__all__ = ["Check", "SizeCheck", "check_from", "check_of"]

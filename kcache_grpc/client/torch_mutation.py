@@ -1,11 +1,19 @@
-"""Programs that do more than give results: refused, unless what they write is what was there."""
+"""Programs that do more than give results: updates in place are results of their own, effects are refused."""
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
-from kcache_grpc.errors import ArgumentError, UnsupportedOp
+from kcache_grpc.errors import UnsupportedOp
+
+
+class Update(NamedTuple):
+    """An update in place; its new value is a result of the program."""
+
+    #: Of an input its placeholder's name, else the name of a buffer or parameter.
+    target: str
+    is_input: bool
 
 
 def refuse_effects(graph: Any) -> None:
@@ -17,31 +25,38 @@ def refuse_effects(graph: Any) -> None:
             raise UnsupportedOp(f"unsupported op {op}: {reason}", op=op)
 
 
-def refuse_mutation(program: Any) -> None:
-    """Raise ``ArgumentError`` for a decomposed program that changes its buffers or inputs. Results that only
-    write what was there, as those of a batch norm out of training, are taken from its graph in place.
+def take_updates(program: Any) -> tuple[Update, ...]:
+    """The updates of inputs, buffers and parameters by a decomposed program, whose graph is changed in place.
+
+    The new values are its last results. Results that only write what was there, as those of a batch norm out
+    of training, are none.
     """
     signature = program.graph_signature
-    inputs = {
-        **signature.user_inputs_to_mutate,
-        **getattr(signature, "parameters_to_mutate", {}),
-    }
-    written = {**signature.buffers_to_mutate, **inputs}
+    inputs = dict(signature.user_inputs_to_mutate)
+    stored = {**signature.buffers_to_mutate, **getattr(signature, "parameters_to_mutate", {})}
+    written = {**stored, **inputs}
     if not written:
-        return
+        return ()
     names = {**signature.inputs_to_buffers, **signature.inputs_to_parameters}
     output = next(node for node in reversed(program.graph.nodes) if node.op == "output")
-    results = list(output.args[0])
-    count = len(results) - len(signature.user_outputs)
-    same = {written[result.name] for result in results[:count] if _writes_itself(result, written, names)}
-    _refuse_buffers([name for name in signature.buffers_to_mutate.values() if name not in same])
-    _refuse_inputs([name for name in inputs.values() if name not in same])
-    output.args = (tuple(results[count:]),)
+    count = len(output.args[0]) - len(signature.user_outputs)
+    # Outputs may share a node: its name is not enough to tell which of two it updates.
+    targets = [
+        spec for spec in signature.output_specs if spec.kind.name not in ("USER_OUTPUT", "LOSS_OUTPUT")
+    ]
+    updates: list[Update] = []
+    results: list[Any] = []
+    for spec, result in zip(targets, output.args[0][:count], strict=True):
+        if not _writes_itself(result, spec.target, names):
+            updates.append(Update(spec.target, spec.kind.name == "USER_INPUT_MUTATION"))
+            results.append(result)
+    output.args = ((*output.args[0][count:], *results),)
+    return tuple(updates)
 
 
-def _writes_itself(result: Any, written: dict[str, str], names: dict[str, str]) -> bool:
+def _writes_itself(result: Any, target: str, names: dict[str, str]) -> bool:
     source = _source(result)
-    return source.op == "placeholder" and names.get(source.name, source.name) == written.get(result.name)
+    return source.op == "placeholder" and names.get(source.name, source.name) == target
 
 
 def _source(node: Any) -> Any:
@@ -68,19 +83,3 @@ def _holds(dtype: Any, other: Any) -> bool:
     torch: Any = import_module("torch")
     wider = dtype.is_floating_point and other.is_floating_point and torch.promote_types(dtype, other) == dtype
     return dtype == other or wider
-
-
-def _refuse_buffers(changed: list[str]) -> None:
-    if changed:
-        raise ArgumentError(
-            f"the program changes its buffers {', '.join(sorted(changed))}, and kernels change nothing: "
-            "export the module in inference mode (module.eval()), or return the new values as results"
-        )
-
-
-def _refuse_inputs(changed: list[str]) -> None:
-    if changed:
-        raise ArgumentError(
-            f"the program changes its arguments {', '.join(sorted(changed))} in place, and kernels change "
-            "nothing: use the out-of-place operations (add instead of add_), and return the new values"
-        )

@@ -6,18 +6,21 @@ source locations: other weights give the same digest. PyTorch is the caller's, n
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
+from kcache_grpc.client.framework_versions import warn_if_untested
 from kcache_grpc.client.torch_decompositions import decompositions, refuse_bag_places
 from kcache_grpc.client.torch_guards import check_of
 from kcache_grpc.client.torch_indices import count_from_the_end, count_truths
-from kcache_grpc.client.torch_mutation import refuse_effects, refuse_mutation
+from kcache_grpc.client.torch_mutation import Update, refuse_effects, take_updates
+from kcache_grpc.client.torch_origins import located_refusal, source_trace
 from kcache_grpc.client.torch_sizes import (
     OpenAxis,
     at_sizes,
@@ -28,7 +31,8 @@ from kcache_grpc.client.torch_sizes import (
     symbols_of,
 )
 from kcache_grpc.errors import ArgumentError, UnsupportedOp
-from kcache_grpc.runtime.bound import BoundArguments
+from kcache_grpc.runtime.bound import BoundArguments, WrittenArgument
+from kcache_grpc.runtime.written import addresses, overlap
 
 
 class _Turns:
@@ -45,32 +49,42 @@ _INSTALL = "pip install 'kcache-grpc[torch]'"
 
 
 def torch_program(exported: Any) -> tuple[bytes, BoundArguments]:
-    """The text of an exported program, and the arguments that it brings.
+    """The first two of ``located_program``."""
+    text, arguments, _ = located_program(exported)
+    return text, arguments
 
-    A kernel of it takes the program's inputs, in order, and gives a tuple of tensors. Raises
-    ``ArgumentError`` for programs that change their inputs or buffers, and where torch-mlir is missing;
-    ``UnsupportedOp`` for operations that torch-mlir cannot read.
+
+def located_program(exported: Any) -> tuple[bytes, BoundArguments, Callable[[], bytes]]:
+    """The text of an exported program, the arguments that it brings, and what gives the text with locations.
+
+    A kernel of it takes the program's inputs, in order, and gives a tuple of tensors. The new values of what
+    the program updates in place are its last results, which the arguments write back. Raises
+    ``ArgumentError`` where torch-mlir is missing, ``UnsupportedOp`` for operations that it cannot read.
     """
+    warn_if_untested("torch")
     torch_mlir = _torch_mlir()
-    with _TURNS.lock, warnings.catch_warnings():
+    with _TURNS.lock, warnings.catch_warnings(), contextlib.ExitStack() as stack:
         warnings.simplefilter("ignore")
+        stack.enter_context(located_refusal(exported.graph))
         refuse_bag_places(exported.graph)
         program = _decomposed(exported)
         refuse_effects(program.graph)
-        refuse_mutation(program)
+        updates = take_updates(program)
         refuse_counted(program.graph)
         count_from_the_end(program.graph)
         count_truths(program.graph)
         symbols = symbols_of(program)
         if not symbols:
             signature = _Signature(program, program.graph)
-            return _text(torch_mlir, [signature], []), signature.bound(exported)
+            text, located = _text(torch_mlir, [signature], [])
+            return text, signature.bound(exported, updates), located
         refuse_steps(program.graph)
         axes = open_axes(_Signature(program, program.graph).inputs)
         samples = [at_sizes(program, sizes) for sizes in samples_of(program.graph, symbols)]
         signatures = [_Signature(program, graph) for graph in samples]
-        bound = signatures[0].bound(exported)
-        return _text(torch_mlir, signatures, axes), replace(bound, check=check_of(exported, program))
+        bound = signatures[0].bound(exported, updates)
+        text, located = _text(torch_mlir, signatures, axes)
+        return text, replace(bound, check=check_of(exported, program)), located
 
 
 def _torch_mlir() -> Any:
@@ -125,14 +139,44 @@ class _Signature:
                 "pass it as a tensor, or make it a constant of the module"
             )
 
-    def bound(self, exported: Any) -> BoundArguments:
+    def bound(self, exported: Any, updates: Sequence[Update]) -> BoundArguments:
         """The arguments behind the inputs, from the program as its caller has it."""
         names = [node.name for node in self.inputs]
         names += [spec.target for _, spec in self.brought]
-        values = tuple(_value(exported, spec) for _, spec in self.brought)
+        tensors = [_stored(exported, spec.target) for _, spec in self.brought]
+        values = tuple(tensor.detach().contiguous() for tensor in tensors)
         return BoundArguments(
-            tuple(names), values, None if self._is_flat(exported) else self._flatten(exported)
+            tuple(names),
+            values,
+            None if self._is_flat(exported) else self._flatten(exported),
+            _keywords(exported),
+            weights={
+                spec.target: tensor
+                for (_, spec), tensor in zip(self.brought, tensors, strict=True)
+                if tensor.is_floating_point() or tensor.is_complex()
+            },
+            written=tuple(self._written(exported, update, values) for update in updates),
         )
+
+    def _written(self, exported: Any, update: Update, values: Sequence[Any]) -> WrittenArgument:
+        """What the new value is written to: an input, or the caller's tensor and the copy that is bound."""
+        names = [node.name for node in self.inputs]
+        if update.is_input:
+            return WrittenArgument(update.target, names.index(update.target))
+        tensor = _stored(exported, update.target).detach()
+        place = addresses(tensor)
+        position: int | None = None
+        copies: list[Any] = []
+        for index, ((_, spec), value) in enumerate(zip(self.brought, values, strict=True), len(names)):
+            if spec.target == update.target:
+                position = index
+                copies = [] if value.data_ptr() == tensor.data_ptr() else [value]
+            elif overlap(place, addresses(value)):
+                raise ArgumentError(
+                    f"the program updates {update.target} in place, which shares memory with {spec.target}: "
+                    "give the module a copy of one of them"
+                )
+        return WrittenArgument(update.target, position, (tensor, *copies))
 
     def _is_flat(self, exported: Any) -> bool:
         """Whether the inputs are tensors, side by side."""
@@ -172,6 +216,14 @@ class _Signature:
         return flatten
 
 
+def _keywords(exported: Any) -> tuple[str, ...] | None:
+    """Names of the arguments that the program was exported with by name, in the order of their leaves."""
+    spec = exported.call_spec.in_spec
+    if spec is None:
+        return None
+    return tuple(_children(spec)[1].context or ()) or None
+
+
 def _children(spec: Any) -> list[Any]:
     """The parts of a tree's description; its name changed between versions of PyTorch."""
     parts: Any = getattr(spec, "children_specs", None)
@@ -185,13 +237,13 @@ def _fixed_text(leaves: Sequence[tuple[Any, Any]]) -> str:
     return f" (and the fixed values {', '.join(fixed)})" if fixed else ""
 
 
-def _value(exported: Any, spec: Any) -> Any:
-    """The tensor that an argument is bound to: the caller's own memory, unless it is not contiguous."""
+def _stored(exported: Any, name: str) -> Any:
+    """The caller's parameter, buffer or constant of a name: its own memory is read, if it is contiguous."""
     stores: tuple[Mapping[str, Any], ...] = (exported.state_dict, exported.constants)
-    value = next((store[spec.target] for store in stores if spec.target in store), None)
+    value = next((store[name] for store in stores if name in store), None)
     if value is None:
-        raise ArgumentError(f"the exported program does not hold the value of {spec.target}")
-    return value.detach().contiguous()
+        raise ArgumentError(f"the exported program does not hold the value of {name}")
+    return value
 
 
 def _make_functional(signature: _Signature) -> None:
@@ -209,8 +261,11 @@ def _make_functional(signature: _Signature) -> None:
         else:
             first = node.next
     for node in graph.nodes:
-        # Source files and lines: they change with every edit.
+        # Becomes the location, which is no part of the text: it changes with every edit.
+        trace = source_trace(node)
         node.meta.pop("stack_trace", None)
+        if trace:
+            node.meta["stack_trace"] = trace
     _keep_tensors(graph)
 
 
@@ -226,8 +281,12 @@ def _keep_tensors(graph: Any) -> None:
     output.args = (tuple(results),)
 
 
-def _text(torch_mlir: Any, signatures: Sequence[_Signature], axes: Sequence[OpenAxis]) -> bytes:
-    """The program; where axes are open it is written at two sizes, and says which axes these are."""
+def _text(
+    torch_mlir: Any, signatures: Sequence[_Signature], axes: Sequence[OpenAxis]
+) -> tuple[bytes, Callable[[], bytes]]:
+    """The program, and what gives it with locations. Where axes are open it is written at two sizes, and says
+    which axes these are.
+    """
     importer, ir, dialect = torch_mlir
     context = ir.Context()
     context.allow_unregistered_dialects = True
@@ -243,7 +302,11 @@ def _text(torch_mlir: Any, signatures: Sequence[_Signature], axes: Sequence[Open
         listed = [f'[{axis.argument}, {axis.axis}, "{axis.name}"]' for axis in axes]
         attribute = ir.Attribute.parse(f"[{', '.join(listed)}]", context)
         made.module.operation.attributes["kcache.open_axes"] = attribute
-    return str(made.module).encode()
+
+    def located() -> bytes:
+        return str(made.module.operation.get_asm(enable_debug_info=True)).encode()
+
+    return str(made.module).encode(), located
 
 
 def _unreadable(graph: Any, error: Exception) -> Exception:

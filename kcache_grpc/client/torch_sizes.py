@@ -245,7 +245,8 @@ class _Run:
             if value is None or isinstance(value, (bool, int, float)):
                 self.numbers[node] = value
         self._values[node] = value
-        node.meta = {"val": value}
+        kept = {name: node.meta[name] for name in ("stack_trace", "nn_module_stack") if name in node.meta}
+        node.meta = {"val": value, **kept}
 
     def _number(self, node: Any) -> Any:
         return self.numbers.get(node, node)

@@ -75,19 +75,37 @@ class KernelSummary:
 
 
 @dataclass(frozen=True)
-class Stats:
-    """Counters of a namespace, and of this client."""
+class Saving:
+    """Compile time that hits saved to one caller."""
 
+    #: Who asked, and what for, as the requests said; empty: they said nothing.
+    actor: str
+    job: str
+    #: Kernels that were handed out without a compile of their own.
+    hits: int
+    #: Seconds that the compiles of these kernels took.
+    seconds_saved: float
+    #: When the last of them was handed out, UTC; ``None`` where that is not recorded.
+    last: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Counters of a namespace at the service, of this client, and of this machine's cache directory."""
+
+    #: Stored now: specs of all epochs; mappings and kernels of the present one; artifacts and their bytes.
     specs: int
     mappings: int
     kernels: int
     artifacts: int
     artifact_bytes: int
-    #: Kernels that the service handed out without a compile, and compiles that it published.
+    #: Since the namespace was created, in all epochs: kernels that the service handed out without a compile,
+    #: and compiles that it published. Hits in the memory or on the disk of a client do not reach the service.
     hits: int
     compiles: int
+    #: Failed compiles of the present epoch that are remembered now.
     remembered_failures: int
-    #: Seconds of compiling that hits saved.
+    #: Seconds of compiling that hits saved, since the namespace was created.
     seconds_saved: float
     #: Since the service started: programs parsed, and hits from its memory.
     programs_parsed: int
@@ -97,3 +115,30 @@ class Stats:
     audit_dropped: int
     #: What this client counted, by name: hits by tier, retries, fallbacks, corrupt entries and so on.
     client: Mapping[str, int]
+    #: Kernels that all processes with this cache directory have got, by origin (``memory_kernels``,
+    #: ``disk_kernels``, ``remote_kernels``, ``compiled_kernels``), from any service, since the time ``since``
+    #: (ISO 8601). Empty where nothing was counted yet. Clients that still run count at most a minute later.
+    local: Mapping[str, int | str] = field(default_factory=dict[str, "int | str"])
+    #: Of ``seconds_saved``, by actor and job, most time first; at most 100 callers. Counted since the service
+    #: has kept them by caller.
+    savings: tuple[Saving, ...] = ()
+    #: Compile requests that bypassed the cache of the service since it started, by reason.
+    bypasses: Mapping[str, int] = field(default_factory=dict[str, int])
+    #: Of all processes with this cache directory, as ``local``: seconds of compiling that kernels saved, by
+    #: their origin (``compiled``: those that another request compiled); the same by actor and job, with hits
+    #: in memory, on disk and at services; and programs that bypassed the cache, by reason.
+    local_seconds_saved: Mapping[str, float] = field(default_factory=dict[str, float])
+    local_savings: tuple[Saving, ...] = ()
+    local_bypasses: Mapping[str, int] = field(default_factory=dict[str, int])
+    #: Values of ``BlobCache`` stored now, and their bytes; since the namespace was created, how many were
+    #: handed out, and the seconds of producing them that this saved.
+    blobs: int = 0
+    blob_bytes: int = 0
+    blob_hits: int = 0
+    blob_seconds_saved: float = 0.0
+
+    @property
+    def hit_ratio(self) -> float | None:
+        """Share of kernels that the service handed out without a compile; ``None`` without any."""
+        asked = self.hits + self.compiles
+        return self.hits / asked if asked else None

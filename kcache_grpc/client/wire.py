@@ -14,7 +14,15 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
-from kcache_grpc._proto.kcache.v1 import audit_pb2, autotune_pb2, explain_pb2
+from kcache_grpc._proto.kcache.v1 import (
+    audit_pb2,
+    autotune_pb2,
+    blob_cache_pb2,
+    bundles_pb2,
+    estimate_pb2,
+    explain_pb2,
+    support_pb2,
+)
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.client.address import Endpoint
 
@@ -55,6 +63,10 @@ COMPILE_KERNELS = Method("CompileKernels", pb.CompileKernelsRequest, pb.CompileK
 LIST_KERNELS = Method("ListKernels", pb.ListKernelsRequest, pb.ListKernelsResponse)
 READ_ARTIFACT = Method("ReadArtifact", pb.ReadArtifactRequest, pb.ReadArtifactResponse)
 EXPLAIN = Method("Explain", explain_pb2.ExplainRequest, explain_pb2.ExplainResponse)
+ESTIMATE_COMPILE = Method(
+    "EstimateCompile", estimate_pb2.EstimateCompileRequest, estimate_pb2.EstimateCompileResponse
+)
+CHECK_PROGRAM = Method("CheckProgram", support_pb2.CheckProgramRequest, support_pb2.CheckProgramResponse)
 GET_STATS = Method("GetStats", pb.GetStatsRequest, pb.GetStatsResponse)
 LIST_EVENTS = Method("ListEvents", audit_pb2.ListEventsRequest, audit_pb2.ListEventsResponse, "Audit")
 GET_HEADS = Method("GetHeads", audit_pb2.GetHeadsRequest, audit_pb2.GetHeadsResponse, "Audit")
@@ -63,6 +75,15 @@ RECORD_TIMINGS = Method(
 )
 LIST_TIMINGS = Method(
     "ListTimings", autotune_pb2.ListTimingsRequest, autotune_pb2.ListTimingsResponse, "Autotune"
+)
+
+GET_BLOBS = Method("GetBlobs", blob_cache_pb2.GetBlobsRequest, blob_cache_pb2.GetBlobsResponse, "BlobCache")
+PUT_BLOBS = Method("PutBlobs", blob_cache_pb2.PutBlobsRequest, blob_cache_pb2.PutBlobsResponse, "BlobCache")
+EXPORT_BUNDLE = Method(
+    "ExportBundle", bundles_pb2.ExportBundleRequest, bundles_pb2.ExportBundleResponse, "Bundles"
+)
+IMPORT_BUNDLE = Method(
+    "ImportBundle", bundles_pb2.ImportBundleRequest, bundles_pb2.ImportBundleResponse, "Bundles"
 )
 
 
@@ -93,6 +114,12 @@ class Wire(Protocol):
         self, method: Method[Request, Reply], requests: Iterator[Request], timeout: float
     ) -> Reply:
         """Many requests, one reply."""
+        ...
+
+    def exchange(
+        self, method: Method[Request, Reply], requests: Iterator[Request], timeout: float
+    ) -> Replies[Reply]:
+        """Many requests, many replies."""
         ...
 
     async def close(self) -> None:

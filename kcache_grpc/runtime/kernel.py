@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import hashlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kcache_grpc.errors import ArgumentError, IntegrityError, NotFound
+from kcache_grpc.errors import ArgumentError, IntegrityError, KcacheError, NotFound
 from kcache_grpc.model.expression import FormulaDivision, FormulaOverflow, evaluate, symbols_of
 from kcache_grpc.model.gpu_target import GpuTarget
 from kcache_grpc.model.guard import parse_guard
@@ -15,6 +17,7 @@ from kcache_grpc.model.manifest import ArtifactRef, Binding, Manifest, TensorSpe
 from kcache_grpc.runtime import results, short
 from kcache_grpc.runtime._abi import Library
 from kcache_grpc.runtime.arrays import Buffer, Framework, Refused, framework_of, read
+from kcache_grpc.runtime.counted import cut
 from kcache_grpc.runtime.library import load_library, require_runnable, require_understood
 from kcache_grpc.runtime.memory import AlignedBytes, aligned_copy, shared_workspaces
 from kcache_grpc.runtime.native_threads import process_threads
@@ -31,19 +34,46 @@ if TYPE_CHECKING:
 _MAX_PLANS = 256
 
 
+def in_order(arrays: Sequence[Any], named: Mapping[str, Any], names: Sequence[str]) -> tuple[Any, ...]:
+    """Arguments by position and by name, in the order of ``names``.
+
+    Raises ``ArgumentError`` for a name that there is not, or for one that was passed twice or not at all.
+    """
+    unknown = [name for name in named if name not in names]
+    if unknown:
+        known = ", ".join(names) or "none"
+        raise ArgumentError(f"the kernel has no input {unknown[0]!r}; it has {known}", argument=unknown[0])
+    if len(arrays) > len(names):
+        raise ArgumentError(f"the kernel takes {len(names)} arguments, got {len(arrays) + len(named)}")
+    for name in names[: len(arrays)]:
+        if name in named:
+            raise ArgumentError(f"input {name!r} was passed by position and by name", argument=name)
+    missing = [name for name in names[len(arrays) :] if name not in named]
+    if missing:
+        raise ArgumentError(f"input {missing[0]!r} was not passed", argument=missing[0])
+    return (*arrays, *(named[name] for name in names[len(arrays) :]))
+
+
 class Kernel:
     """A compiled kernel. Call it with arrays; a tuple of arrays comes back.
 
-    Arguments are NumPy arrays, PyTorch tensors, or anything with ``__dlpack__`` on the CPU, in the
-    program's order; Python numbers do for rank 0, and for sizes that are arguments. They are read in
-    place, so they must be row-major contiguous and of exactly the kernel's dtype: nothing is converted or
-    copied behind your back.
+    Arguments are passed in the program's order, or by the names that ONNX, a ``kcache.Graph``, PyTorch or JAX
+    gives the inputs (``arg0``, ``arg1`` and so on in MLIR). They are NumPy arrays, PyTorch tensors, or
+    anything with ``__dlpack__`` on the CPU; Python numbers do for rank 0, and for sizes that are arguments.
+    They are read in place, so they must be row-major contiguous and of exactly the kernel's dtype: nothing is
+    converted or copied behind your back.
     A kernel for a GPU takes arrays in that GPU's memory instead and runs on their framework's current stream.
-    Outputs are new, aligned to 64 bytes, the caller's own, and of the framework of the first array.
+    Outputs are new, aligned to 64 bytes, the caller's own, and of the framework of the first array. Those
+    whose sizes depend on data are copied out of buffers of the greatest size; on a GPU a call waits for that.
     Raises ``ArgumentError`` naming the argument.
 
-    ``origin`` is "memory", "disk", "remote" or "compiled". The shared object is verified and loaded at
-    the first call, or by ``load``. Safe from many threads at once.
+    ``origin`` is "memory", "preloaded", "disk", "remote" or "compiled". ``service`` is the address of the
+    service whose store ``key`` belongs to, or "embedded"; ``server_id`` is that service's identity. Both are
+    empty for a kernel that no client made; of a kernel of a bundle ``service`` is empty, and ``server_id`` is
+    the identity that signed it. ``seconds_saved`` is the time of the compile that the cache spared the
+    caller: what the manifest says that it took, or 0.0 where this request compiled it.
+    The shared object is verified and loaded at the first call, or by ``load``. Safe from many threads at
+    once.
     """
 
     def __init__(
@@ -56,6 +86,9 @@ class Kernel:
         constants: Sequence[bytes],
         *,
         threads: HostThreads | None = None,
+        service: str = "",
+        server_id: str = "",
+        seconds_saved: float = 0.0,
     ) -> None:
         """``artifacts`` are those at hand, by kind; ``fetch`` gets the others.
 
@@ -65,8 +98,12 @@ class Kernel:
         self.manifest = manifest
         self.binding = binding
         self.origin = origin
+        self.service = service
+        self.server_id = server_id
+        self.seconds_saved = seconds_saved
         self._artifacts = dict(artifacts)
         self._fetch = fetch
+        self._names = binding.arg_names
         self._constant_bytes: Sequence[bytes] = constants
         self._constants: list[AlignedBytes] = []
         self._threads = threads
@@ -74,6 +111,7 @@ class Kernel:
         self._library: Library | None = None
         self._plans: dict[tuple[tuple[str, tuple[int, ...]], ...], Plan] = {}
         self._short: Short = short.nothing
+        self._pinned: Callable[[], Mapping[str, int]] | None = None
         self._gpu: GpuCaller | None = None
         if isinstance(manifest.target, GpuTarget):
             from kcache_grpc.runtime.gpu.caller import GpuCaller
@@ -82,7 +120,7 @@ class Kernel:
 
     @property
     def key(self) -> int:
-        """The spec's key in its namespace."""
+        """The spec's key in its namespace of the store of ``service``."""
         return self.manifest.key
 
     @property
@@ -124,14 +162,29 @@ class Kernel:
                 name = self.manifest.kernel_digest.hex()[:16]
                 self._library = load_library(self.artifact("so"), name, self.manifest.abi)
 
-    def __call__(self, *arrays: Any) -> tuple[Any, ...]:
+    def __call__(self, *arrays: Any, **named: Any) -> tuple[Any, ...]:
+        if named:
+            arrays = in_order(arrays, named, self._input_names())
         outputs = self._short(arrays)
-        return self._call(arrays) if outputs is None else outputs
+        if outputs is None:
+            outputs = self._call(arrays)
+        return cut(outputs, self.binding.counted) if self.binding.counted else outputs
+
+    def named(self, names: Sequence[str]) -> Kernel:
+        """The same kernel with these names of its inputs, which keyword arguments are passed by."""
+        # Loaded before it is copied, so that both share what was loaded. A kernel for another machine cannot
+        # be, and says so when it is called.
+        with contextlib.suppress(KcacheError):
+            self.load()
+        twin = copy.copy(self)
+        twin._names = tuple(names)
+        return twin
 
     def __repr__(self) -> str:
         outputs = ";".join(map(str, self.manifest.outputs))
         sizes = " if ".join(filter(None, (self.manifest.arg_spec, self.manifest.guard)))
-        return f"<Kernel {self.key} {sizes} -> {outputs} {self.manifest.target} {self.origin}>"
+        service = f" {self.service}" if self.service else ""
+        return f"<Kernel {self.key} {sizes} -> {outputs} {self.manifest.target} {self.origin}{service}>"
 
     def _call(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
         """The long way: any framework, and every check with its text."""
@@ -218,6 +271,35 @@ class Kernel:
         broken = parse_guard(self.manifest.guard).broken(symbols)
         if broken is not None:
             raise self._outside(*broken, symbols)
+        for name, size in self._pinned().items() if self._pinned is not None else ():
+            if symbols[name] != size:
+                raise self._without_evidence(name, size, symbols[name])
+
+    def pin(self, pinned: Callable[[], Mapping[str, int]]) -> None:
+        """Refuses other sizes than those of ``pinned``, symbol -> size, which is asked for each new tuple of
+        shapes. For kernels that were not called yet.
+        """
+        self._pinned = pinned
+
+    def apart(self) -> Kernel:
+        """The same kernel, which remembers no call; code and constants are shared."""
+        twin = copy.copy(self)
+        twin._plans, twin._short = {}, short.nothing
+        if self._gpu is not None:
+            twin._gpu = self._gpu.apart()
+        return twin
+
+    def _without_evidence(self, name: str, size: int, found: int) -> ArgumentError:
+        source = next(one for one in self.manifest.symbols if one.name == name)
+        return ArgumentError(
+            f"argument {source.arg} ({self._name(source.arg)}): axis {source.axis} ({name}) is {found}, and "
+            f"nothing shows that the program, which is for {size}, computes no constant from this size: the "
+            "kernel of automatic mode takes other sizes once this client has compiled the program at others, "
+            "too; or compile [program, another], or one with dynamic dimensions, with dynamic=True",
+            argument=str(source.arg),
+            name=self._name(source.arg),
+            axis=str(source.axis),
+        )
 
     def _outside(self, symbol: str, atom: str, symbols: dict[str, int]) -> ArgumentError:
         source = next(one for one in self.manifest.symbols if one.name == symbol)
@@ -261,8 +343,11 @@ class Kernel:
         return f"a size, {spec.dtype}[]" if count == 1 else f"{count} sizes, {spec.dtype}[{count}]"
 
     def _name(self, index: int) -> str:
-        names = self.binding.arg_names
+        names = self._names
         return names[index] if index < len(names) and names[index] else f"arg{index}"
+
+    def _input_names(self) -> tuple[str, ...]:
+        return tuple(self._name(index) for index in range(len(self.manifest.inputs)))
 
     def _plan(self, buffers: list[Buffer]) -> Plan:
         """The plan for these sizes; arguments that have one were checked before."""

@@ -83,7 +83,7 @@ def load_library(shared_object: bytes, name: str, abi: int) -> Library:
         return _load_from_file(shared_object, abi)
     with os.fdopen(descriptor, "wb", buffering=0) as file:
         _write_all(descriptor, shared_object)
-        return _open(f"/proc/self/fd{_spelling(next(_serial))}/{file.fileno()}", abi)
+        return _open(unique_path(file.fileno()), abi)
 
 
 def _load_from_file(shared_object: bytes, abi: int) -> Library:
@@ -94,9 +94,14 @@ def _load_from_file(shared_object: bytes, abi: int) -> Library:
         return _open(str(path), abi)
 
 
-def _spelling(serial: int) -> str:
-    """Different for every number, the same directory to the system: ``/.`` for 0 bits, ``//.`` for 1 bits."""
-    return "".join("//." if bit == "1" else "/." for bit in f"{serial:b}")
+def unique_path(descriptor: int) -> str:
+    """A path of an open descriptor that no earlier call in this process has returned.
+
+    The number of the call is spelled in the path, ``/.`` for a 0 bit and ``//.`` for a 1 bit: all spellings
+    name the same directory.
+    """
+    bits = f"{next(_serial):b}"
+    return f"/proc/self/fd{''.join('//.' if bit == '1' else '/.' for bit in bits)}/{descriptor}"
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

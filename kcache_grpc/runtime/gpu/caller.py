@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -50,9 +51,14 @@ class GpuCaller:
         #: The short way of calls exactly as the last one.
         self.short: Short = nothing
 
+    def apart(self) -> GpuCaller:
+        """The same kernel, loaded where this one is, without the plans of its calls."""
+        twin = copy.copy(self)
+        twin._plans, twin.short = {}, nothing
+        return twin
+
     def load(self, ordinal: int = 0) -> Loaded:
         """Loads the kernel on a device, as the first call there would. Raises ``ArgumentError``."""
-        self._target.require_nvidia()
         with self._lock:
             if ordinal not in self._loaded:
                 device = device_numbered(ordinal)
@@ -69,7 +75,6 @@ class GpuCaller:
         check: Callable[[list[DeviceBuffer]], None],
     ) -> tuple[Any, ...]:
         """``refuse`` makes the error for an argument; ``check`` raises it for wrong dtypes and sizes."""
-        self._target.require_nvidia()
         driver = open_driver()
         ordinal = self._device_of(arrays, refuse)
         device = device_numbered(ordinal)

@@ -1,0 +1,146 @@
+"""Whether a bundle is whole, is signed by a trusted key, and serves a target. Loads and runs nothing of
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from kcache_grpc.bundle.entries import MappingEntry, ScheduleEntry, SpecEntry
+from kcache_grpc.bundle.format import EntryKind, IndexEntry
+from kcache_grpc.bundle.reader import Bundle
+from kcache_grpc.bundle.signed import checked_kernel, checked_mapping, needed_bytes
+from kcache_grpc.errors import IntegrityError, KcacheError
+from kcache_grpc.model.manifest import ArtifactRef, Binding, Manifest
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is wrong with a bundle.
+
+    ``name`` is one of docs/bundles.md, such as ``"untrusted"`` or ``"missing"``; ``entry`` is empty where it
+    is about the bundle as a whole.
+    """
+
+    name: str
+    entry: str
+    message: str
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """What a verification found. Without findings the bundle may be imported."""
+
+    signer: str
+    digest: bytes
+    #: Entries by kind, whole or not.
+    entries: dict[str, int]
+    #: Targets of the kernels, sorted.
+    targets: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether there are no findings."""
+        return not self.findings
+
+
+def verify_bundle(
+    bundle: Bundle, *, trusted: Collection[str] | None = None, target: str | None = None
+) -> VerifyReport:
+    """Reads every byte of a bundle and checks it.
+
+    ``trusted``: identities that may have signed bundle, manifests and bindings; ``None``: any that the bundle
+    names. ``target``: such as ``"x86-64-v3"``; kernels for it, with their bytes, must be there.
+    """
+    return _Verification(bundle, trusted, target).run()
+
+
+class _Verification:
+    """One run: findings, and what kernels and mappings refer to."""
+
+    def __init__(self, bundle: Bundle, trusted: Collection[str] | None, target: str | None) -> None:
+        self._bundle, self._trusted, self._target = bundle, trusted, target
+        self._findings: list[Finding] = []
+        self._manifests: list[Manifest] = []
+
+    def run(self) -> VerifyReport:
+        """All checks."""
+        bundle, trusted = self._bundle, self._trusted
+        if trusted is not None:
+            self._checked("", lambda: bundle.require_trusted(trusted))
+        for entry in bundle.entries:
+            self._checked(str(entry), lambda entry=entry: self._entry(entry))
+        targets = tuple(sorted({str(manifest.target) for manifest in self._manifests}))
+        if self._target is not None and self._target not in targets:
+            known = ", ".join(targets) or "none"
+            self._find(
+                "target", "", f"the bundle has no kernel for {self._target}; it has kernels for {known}"
+            )
+        kinds = {kind.label: len(bundle.of_kind(kind)) for kind in EntryKind}
+        return VerifyReport(bundle.signer, bundle.digest, kinds, targets, tuple(self._findings))
+
+    def _entry(self, entry: IndexEntry) -> None:
+        bundle = self._bundle
+        match entry.kind:
+            case EntryKind.KERNEL:
+                _, manifest = checked_kernel(bundle, entry, self._trusted)
+                self._kernel(entry, manifest)
+            case EntryKind.MAPPING:
+                mapping, binding = checked_mapping(bundle, entry, self._trusted)
+                self._mapping(entry, mapping, binding)
+            case EntryKind.SPEC:
+                _require_name(entry, SpecEntry.from_bytes(bundle.read(entry)).name)
+            case EntryKind.SCHEDULE:
+                _require_name(entry, ScheduleEntry.from_bytes(bundle.read(entry)).name)
+            case EntryKind.ARTIFACT:
+                _require_name(entry, entry.sha256.hex())
+                self._all_bytes(entry)
+            case EntryKind.BLOB:
+                self._all_bytes(entry)
+
+    def _kernel(self, entry: IndexEntry, manifest: Manifest) -> None:
+        self._manifests.append(manifest)
+        self._require_spec(entry, manifest.spec_digest)
+        for ref in needed_bytes(manifest):
+            self._require_bytes(entry, ref)
+
+    def _mapping(self, entry: IndexEntry, mapping: MappingEntry, binding: Binding) -> None:
+        self._require_spec(entry, mapping.spec_digest)
+        for constant in binding.constants:
+            self._require_bytes(entry, ArtifactRef("constant", constant.sha256, constant.size))
+
+    def _require_spec(self, entry: IndexEntry, digest: bytes) -> None:
+        if self._bundle.find(EntryKind.SPEC, digest.hex()) is None:
+            self._find("missing", str(entry), f"the bundle does not have its spec {digest.hex()}")
+
+    def _require_bytes(self, entry: IndexEntry, ref: ArtifactRef) -> None:
+        artifact = self._bundle.find(EntryKind.ARTIFACT, ref.sha256.hex())
+        if artifact is None:
+            self._find("missing", str(entry), f"the bundle does not have its {ref.kind} {ref.sha256.hex()}")
+        elif artifact.size != ref.size:
+            message = (
+                f"its {ref.kind} has {artifact.size} bytes in the bundle, and {ref.size} as it was signed"
+            )
+            self._find("content", str(entry), message)
+
+    def _all_bytes(self, entry: IndexEntry) -> None:
+        """Reads an entry without keeping it."""
+        for _ in self._bundle.chunks(entry):
+            pass
+
+    def _checked(self, entry: str, check: Callable[[], None]) -> None:
+        """Turns the error of a check into a finding, so that all are named at once."""
+        try:
+            check()
+        except KcacheError as error:
+            self._find(error.metadata.get("finding", "entry"), entry, error.message)
+
+    def _find(self, name: str, entry: str, message: str) -> None:
+        self._findings.append(Finding(name, entry, message))
+
+
+def _require_name(entry: IndexEntry, name: str) -> None:
+    if entry.name != name:
+        raise IntegrityError(f"{entry} has the content of {name}", finding="name")

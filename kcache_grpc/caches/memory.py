@@ -1,0 +1,174 @@
+"""The cache in the memory of this process."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from threading import Lock
+from typing import Any, TypeVar, cast
+
+from kcache_grpc.caches import literals
+from kcache_grpc.caches.base import Cache, Key, Value
+from kcache_grpc.caches.encoding import decode, describe, encode_key, encode_value
+from kcache_grpc.caches.files import Files
+from kcache_grpc.errors import CacheError
+
+#: First bytes of a file of entries. The SHA-256 of the rest follows, then the encoding of a list of pairs.
+MAGIC = b"kcache.caches\x01\n"
+_DIGEST_SIZE = 32
+
+_Memory = TypeVar("_Memory", bound="InMemoryCache[Any, Any]")
+
+
+class InMemoryCache(Cache[Key, Value]):
+    """A thread-safe cache in the memory of this process, without a bound on its size.
+
+    Each entry is stored encoded, so that a list or a dict which the caller changes later changes no entry.
+    """
+
+    def __init__(self) -> None:
+        #: Encoded key to encoded value.
+        self._entries: dict[bytes, bytes] = {}
+        self._lock = Lock()
+
+    def get(self, key: Key) -> Value | None:
+        encoded = encode_key(key)
+        with self._lock:
+            value = self._entries.get(encoded)
+        return None if value is None else decode(value)
+
+    def insert(self, key: Key, value: Value) -> bool:
+        encoded_key, encoded_value = encode_key(key), encode_value(value)
+        with self._lock:
+            if encoded_key in self._entries:
+                return False
+            self._entries[encoded_key] = encoded_value
+            return True
+
+    def count(self) -> int:
+        """Returns the number of entries."""
+        return len(self._entries)
+
+    @classmethod
+    def from_env_var(cls: type[_Memory], name: str, *, allow_pickle: bool = False) -> _Memory:
+        """Returns a cache of the entries in an environment variable.
+
+        The variable contains ``key,value`` pairs separated by ``;``, each a Python literal:
+        ``'answer',42; ('matmul', 128),{'tile': [32, 32]}``. Whitespace around keys and values is ignored. The
+        cache is empty if the variable is unset or empty.
+
+        Args:
+            name: name of the variable.
+            allow_pickle: read what ``torch._inductor.cache`` writes instead: each key and each value is a
+                ``bytes`` literal with a pickle of plain data. Pickles that call code are rejected.
+
+        Raises:
+            CacheError: an entry is invalid, or one key has two values; the message names the entry. Identical
+                duplicates are allowed.
+        """
+        cache = cls()
+        source = f"environment variable {name}"
+        pairs: list[tuple[str, Any, Any]] = []
+        for entry, key, value in literals.entries(os.environ.get(name, ""), source):
+            if allow_pickle:
+                key, value = (_unpickled_literal(part, entry, source) for part in (key, value))
+            pairs.append((f"entry {describe(entry)}", key, value))
+        cache._add(pairs, source)
+        return cache
+
+    @classmethod
+    def from_file_path(
+        cls: type[_Memory], path: str | os.PathLike[str], *, allow_pickle: bool = False
+    ) -> _Memory:
+        """Returns a cache of the entries in a file of ``to_file_path``; empty if there is no such file.
+
+        Args:
+            path: the file.
+            allow_pickle: also read a pickled dict, as ``torch._inductor.cache`` does. Pickles that call code
+                are rejected.
+
+        Raises:
+            CacheError: the file cannot be read, is damaged, or is of another format; the message names it.
+        """
+        path, cache = Path(path), cls()
+        if not path.is_file():
+            return cache
+        try:
+            data = path.read_bytes()
+            pairs = (
+                _pickled_pairs(data) if allow_pickle and not data.startswith(MAGIC) else _stored_pairs(data)
+            )
+            cache._add(((describe(key), key, value) for key, value in pairs), "this file")
+        except OSError as error:
+            raise CacheError(f"{path} cannot be read: {error.strerror or error}") from error
+        except CacheError as error:
+            raise CacheError(f"{path} does not contain the entries of a cache: {error.message}") from error
+        return cache
+
+    def to_file_path(self, path: str | os.PathLike[str], *, files: Files | None = None) -> None:
+        """Writes all entries to a file for ``from_file_path``, and replaces an older file as a whole.
+
+        Equal caches write equal bytes. ``files`` are the file operations. Raises ``OSError`` if the file
+        cannot be written; an older one remains.
+        """
+        with self._lock:
+            entries = sorted(self._entries.items())
+        content = encode_value([(decode(key), decode(value)) for key, value in entries])
+        files, path = files or Files(), Path(path)
+        temporary = files.write_temporary(path.parent, MAGIC + hashlib.sha256(content).digest() + content)
+        try:
+            files.rename(temporary, path)
+        except OSError:
+            files.remove(temporary)
+            raise
+
+    def _add(self, pairs: Iterable[tuple[str, Any, Any]], source: str) -> None:
+        """Inserts pairs of a description, a key and a value; conflicting values raise ``CacheError``."""
+        for entry, key, value in pairs:
+            try:
+                conflict = not self.insert(key, value) and encode_value(self.get(key)) != encode_value(value)
+            except CacheError as error:
+                raise CacheError(f"{entry} of {source} is invalid: {error.message}") from error
+            if conflict:
+                raise CacheError(
+                    f"key {describe(key)} has two values in {source}: "
+                    f"{describe(self.get(key))} and {describe(value)}"
+                )
+
+
+def _unpickled_literal(part: object, entry: str, source: str) -> Any:
+    from kcache_grpc.caches import pickled
+
+    if not isinstance(part, bytes):
+        raise CacheError(f"entry {describe(entry)} of {source} is not a pair of bytes literals with pickles")
+    try:
+        return pickled.loads(part)
+    except CacheError as error:
+        raise CacheError(f"entry {describe(entry)} of {source}: {error.message}") from error
+
+
+def _stored_pairs(data: bytes) -> Iterable[tuple[Any, Any]]:
+    begin = len(MAGIC) + _DIGEST_SIZE
+    if not data.startswith(MAGIC):
+        raise CacheError("it was not written by InMemoryCache.to_file_path")
+    content = data[begin:]
+    if hashlib.sha256(content).digest() != data[len(MAGIC) : begin]:
+        raise CacheError("its content does not match its checksum; it is truncated or damaged")
+    pairs = decode(content)
+    if not isinstance(pairs, list) or not all(
+        isinstance(pair, tuple) and len(cast("tuple[Any, ...]", pair)) == 2
+        for pair in cast("list[Any]", pairs)
+    ):
+        raise CacheError("it is not a list of pairs")
+    return cast("list[tuple[Any, Any]]", pairs)
+
+
+def _pickled_pairs(data: bytes) -> Iterable[tuple[Any, Any]]:
+    from kcache_grpc.caches import pickled
+
+    entries = pickled.loads(data)
+    if not isinstance(entries, dict):
+        raise CacheError("the pickle is not a dict")
+    return cast("dict[Any, Any]", entries).items()

@@ -1,0 +1,1 @@
+"""Kernels of bundles in a client: preloaded in place, or imported into the cache directory."""

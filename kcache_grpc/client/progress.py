@@ -1,0 +1,19 @@
+"""Stages of a compile, as callers are told of them."""
+
+from __future__ import annotations
+
+
+class Stage(str):
+    """The name of a stage, and how long the whole compile is expected to take.
+
+    What ``on_progress`` is called with. ``expected_seconds`` is the service's estimate of the time from the
+    start of the compile to its end; ``None`` without history, and for the first 0.2 s of a compile.
+    """
+
+    __slots__ = ("expected_seconds",)
+    expected_seconds: float | None
+
+    def __new__(cls, name: str, expected_seconds: float | None = None) -> Stage:
+        stage = super().__new__(cls, name)
+        stage.expected_seconds = expected_seconds
+        return stage

@@ -1,0 +1,259 @@
+"""``torch.linalg`` in the factorizations that the service has: Cholesky, LU, QR, eigen- and singular values.
+
+A kernel raises nothing: where eager mode raises, because a matrix is singular or not positive definite, the
+results of that matrix are NaN.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+
+def rows() -> dict[Any, Any]:
+    """ATen operation -> what it is replaced by."""
+    aten: Any = import_module("torch").ops.aten
+    table = {
+        aten.linalg_cholesky.default: _cholesky,
+        aten.linalg_qr.default: _qr,
+        aten.linalg_lu.default: _lu,
+        aten.linalg_lu_factor.default: _lu_factor,
+        aten.lu_unpack.default: _lu_unpack,
+        aten.linalg_lu_solve.default: _lu_solve,
+        aten.linalg_solve.default: _solve,
+        aten.linalg_solve_ex.default: _solve_and_info,
+        aten._linalg_solve_ex.default: _solve_ex,
+        aten.linalg_inv.default: _inverse_alone,
+        aten.inverse.default: _inverse_alone,
+        aten.linalg_inv_ex.default: _inverse,
+        aten.linalg_matrix_power.default: _power,
+        aten.linalg_tensorinv.default: _tensor_inverse,
+        aten._linalg_det.default: _det,
+        aten.linalg_slogdet.default: _slogdet_alone,
+        aten._linalg_slogdet.default: _slogdet,
+        aten.linalg_pinv.atol_rtol_tensor: _pseudo_inverse,
+        aten.cholesky_solve.default: _cholesky_solve,
+        aten.cholesky_inverse.default: _cholesky_inverse,
+        aten.triangular_solve.default: _triangular_solve,
+    }
+    if hasattr(aten, "cholesky"):  # PyTorch 2.15 removed it.
+        table[aten.cholesky.default] = _old_cholesky
+    return table
+
+
+def _where_it_worked(x: Any, info: Any) -> Any:
+    """NaN where ``info`` is not 0."""
+    torch: Any = import_module("torch")
+    factor = torch.where(info == 0, 1.0, float("nan")).to(x.real.dtype if x.is_complex() else x.dtype)
+    return x * factor.reshape(*info.shape, *(1,) * (x.dim() - info.dim()))
+
+
+def _cholesky(x: Any, *, upper: bool = False) -> Any:
+    factor, info = import_module("torch").ops.aten.linalg_cholesky_ex.default(x, upper=upper)
+    return _where_it_worked(factor, info)
+
+
+def _old_cholesky(x: Any, upper: bool = False) -> Any:
+    return _cholesky(x, upper=upper)
+
+
+def _qr(x: Any, mode: str = "reduced") -> tuple[Any, Any]:
+    torch: Any = import_module("torch")
+    rows, columns = x.shape[-2:]
+    packed, taus = torch.ops.aten.geqrf.default(x)
+    if mode == "r":
+        return x.new_empty((0,)), packed[..., : min(rows, columns), :].triu()
+    count = rows if mode == "complete" else min(rows, columns)
+    reflections = packed[..., :count]
+    if count > columns:
+        reflections = torch.cat([reflections, x.new_zeros((*x.shape[:-1], count - columns))], -1)
+    return torch.ops.aten.linalg_householder_product.default(reflections, taus), packed[..., :count, :].triu()
+
+
+def _factored(x: Any) -> tuple[Any, Any, Any]:
+    aten: Any = import_module("torch").ops.aten
+    factors: tuple[Any, Any, Any] = aten.linalg_lu_factor_ex.default(x)
+    return factors
+
+
+def _lu_factor(x: Any, *, pivot: bool = True) -> Any:
+    if not pivot:
+        return NotImplemented
+    packed, pivots, info = _factored(x)
+    return _where_it_worked(packed, info), pivots
+
+
+def _lu(x: Any, *, pivot: bool = True) -> Any:
+    if not pivot:
+        return NotImplemented
+    packed, pivots, _ = _factored(x)
+    return _lu_unpack(packed, pivots)
+
+
+def _permutation(packed: Any, pivots: Any) -> Any:
+    aten: Any = import_module("torch").ops.aten
+    return aten.lu_unpack.default(packed, pivots, False, True)[0]
+
+
+def _lu_unpack(packed: Any, pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True) -> Any:
+    if not unpack_data:
+        return NotImplemented  # the service has the permutation alone
+    torch: Any = import_module("torch")
+    count = min(packed.shape[-2:])
+    lower = packed[..., :count].tril(-1) + torch.eye(packed.shape[-2], count, dtype=packed.dtype)
+    permutation = _permutation(packed, pivots) if unpack_pivots else packed.new_empty((0,))
+    return permutation, lower, packed[..., :count, :].triu()
+
+
+def _solved(packed: Any, pivots: Any, wanted: Any) -> Any:
+    """The sums ``wanted``, matrices of the same batch, by a factorization."""
+    torch: Any = import_module("torch")
+    if 0 in packed.shape:
+        return wanted.clone()  # the service names the factorization of a matrix without elements
+    order = _permutation(packed, pivots).abs().argmax(-2)
+    moved = wanted.gather(-2, order.unsqueeze(-1).expand(wanted.shape))
+    solve = torch.ops.aten.linalg_solve_triangular.default
+    return solve(packed, solve(packed, moved, upper=False, unitriangular=True), upper=True)
+
+
+def _expanded(x: Any, batch: Any) -> Any:
+    return x.expand(*batch, *x.shape[-2:]).contiguous()
+
+
+def _lu_solve(packed: Any, pivots: Any, wanted: Any, *, left: bool = True, adjoint: bool = False) -> Any:
+    torch: Any = import_module("torch")
+    if not left or adjoint:
+        return NotImplemented
+    batch = torch.broadcast_shapes(packed.shape[:-2], wanted.shape[:-2])
+    factors = _expanded(packed, batch), pivots.expand(*batch, pivots.shape[-1]).contiguous()
+    return _solved(*factors, _expanded(wanted, batch))
+
+
+def _solve_ex(a: Any, b: Any, *, left: bool = True, check_errors: bool = False) -> tuple[Any, Any, Any, Any]:
+    torch: Any = import_module("torch")
+    vector = b.dim() == 1 or (b.dim() == a.dim() - 1 and b.shape == a.shape[:-1])
+    wanted = b.unsqueeze(-1) if vector else b
+    packed, pivots, info = _factored(a)
+    matrix = a if left else a.mT.contiguous()
+    factors = (packed, pivots) if left else _factored(matrix)[:2]
+    found = _lu_solve(*factors, wanted if left else wanted.mT)
+    result = found if left else found.mT
+    bad = torch.broadcast_to(info, result.shape[:-2])
+    result = _where_it_worked(result, bad)
+    return result.squeeze(-1) if vector else result, packed, pivots, info
+
+
+def _solve(a: Any, b: Any, *, left: bool = True) -> Any:
+    return _solve_ex(a, b, left=left)[0]
+
+
+def _solve_and_info(a: Any, b: Any, *, left: bool = True, check_errors: bool = False) -> tuple[Any, Any]:
+    result, _, _, info = _solve_ex(a, b, left=left)
+    return result, info
+
+
+def _inverse(x: Any, *, check_errors: bool = False) -> tuple[Any, Any]:
+    torch: Any = import_module("torch")
+    packed, pivots, info = _factored(x)
+    identity = torch.eye(x.shape[-1], dtype=x.dtype).expand(x.shape).contiguous()
+    return _where_it_worked(_solved(packed, pivots, identity), info), info
+
+
+def _inverse_alone(x: Any) -> Any:
+    return _inverse(x)[0]
+
+
+def _power(x: Any, n: int) -> Any:
+    if n >= 0:
+        return NotImplemented
+    return import_module("torch").ops.aten.linalg_matrix_power.default(_inverse(x)[0], -n)
+
+
+def _tensor_inverse(x: Any, ind: int = 2) -> Any:
+    rows = 1
+    for size in x.shape[:ind]:
+        rows *= size
+    inverse = _inverse(x.reshape(rows, -1))[0]
+    return inverse.reshape(*x.shape[ind:], *x.shape[:ind])
+
+
+def _sign(pivots: Any) -> Any:
+    """Of the permutation: -1 for each row that changes places with another."""
+    torch: Any = import_module("torch")
+    moved = (pivots != torch.arange(1, pivots.shape[-1] + 1, dtype=pivots.dtype)).sum(-1)
+    return 1 - 2 * (moved % 2)
+
+
+def _det(x: Any) -> tuple[Any, Any, Any]:
+    packed, pivots, _ = _factored(x)
+    diagonal = packed.diagonal(0, -2, -1)
+    return _product(diagonal) * _sign(pivots).to(_real_dtype(x)), packed, pivots
+
+
+def _product(numbers: Any) -> Any:
+    """Of the last axis; halves times halves, which complex numbers can be."""
+    torch: Any = import_module("torch")
+    while numbers.shape[-1] > 1:
+        half = numbers.shape[-1] // 2
+        rest = numbers[..., 2 * half :]
+        numbers = torch.cat([numbers[..., :half] * numbers[..., half : 2 * half], rest], -1)
+    return numbers.squeeze(-1)
+
+
+def _real_dtype(x: Any) -> Any:
+    return x.real.dtype if x.is_complex() else x.dtype
+
+
+def _slogdet(x: Any) -> tuple[Any, Any, Any, Any]:
+    packed, pivots, _ = _factored(x)
+    diagonal = packed.diagonal(0, -2, -1)
+    sizes = diagonal.abs()
+    sign = _product(diagonal.sgn() if x.is_complex() else diagonal.sign())
+    return sign * _sign(pivots).to(_real_dtype(x)), sizes.log().sum(-1), packed, pivots
+
+
+def _slogdet_alone(x: Any) -> tuple[Any, Any]:
+    sign, logarithm, _, _ = _slogdet(x)
+    return sign, logarithm
+
+
+def _pseudo_inverse(x: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Any:
+    """By singular values, of which those next to 0 do not count."""
+    torch: Any = import_module("torch")
+    if hermitian:
+        return NotImplemented
+    left, values, right = torch.ops.aten._linalg_svd.default(x)
+    if rtol is None:
+        rtol = max(x.shape[-2:]) * torch.finfo(x.dtype).eps if atol is None else 0.0
+    least = values[..., :1] * (rtol.unsqueeze(-1) if isinstance(rtol, torch.Tensor) else rtol)
+    if atol is not None:
+        least = torch.maximum(least, atol.unsqueeze(-1))
+    inverted = torch.where(values > least, 1 / values, torch.where(values.isnan(), values, 0.0))
+    return (right.mH * inverted.unsqueeze(-2)) @ left.mH
+
+
+def _cholesky_solve(wanted: Any, factor: Any, upper: bool = False) -> Any:
+    torch: Any = import_module("torch")
+    batch = torch.broadcast_shapes(factor.shape[:-2], wanted.shape[:-2])
+    lower = _expanded(factor.mH if upper else factor, batch)
+    solve = torch.ops.aten.linalg_solve_triangular.default
+    found = solve(lower, _expanded(wanted, batch), upper=False)
+    return solve(_expanded(lower.mH, batch), found, upper=True)
+
+
+def _cholesky_inverse(factor: Any, upper: bool = False) -> Any:
+    torch: Any = import_module("torch")
+    identity = torch.eye(factor.shape[-1], dtype=factor.dtype).expand(factor.shape)
+    return _cholesky_solve(identity, factor, upper)
+
+
+def _triangular_solve(
+    wanted: Any, matrix: Any, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> tuple[Any, Any]:
+    torch: Any = import_module("torch")
+    batch = torch.broadcast_shapes(matrix.shape[:-2], wanted.shape[:-2])
+    turned = _expanded(matrix.mT if transpose else matrix, batch)
+    found = torch.ops.aten.linalg_solve_triangular.default(
+        turned, _expanded(wanted, batch), upper=upper != transpose, unitriangular=unitriangular
+    )
+    return found, matrix.clone()

@@ -1,0 +1,1 @@
+"""What connects kcache with frameworks: it uses the client, and nothing below uses it."""

@@ -1,0 +1,168 @@
+"""Kernels of one operator: from its table on disk, else exported, compiled and added to the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+from kcache_grpc.client.client import Client
+from kcache_grpc.integrations.torch.build import (
+    Guard,
+    NotSupported,
+    exported_call,
+    require_equal,
+    require_replaceable,
+)
+from kcache_grpc.integrations.torch.metadata import describe, digest, parameters, tensors_of
+from kcache_grpc.integrations.torch.table import Folder, Table
+
+torch: Any = import_module("torch")
+
+Warn = Callable[[str, str], None]
+
+
+class Lookup:
+    """See the module. Not thread-safe: its holder calls it under a lock, without gradients or modes."""
+
+    def __init__(
+        self, op: Any, client: Client, folder: Folder | None, toolchain: str, dynamic: bool, warn: Warn
+    ) -> None:
+        """``warn(reason, text)`` is told once for each reason. Without a folder nothing is kept on disk."""
+        self._op = op
+        self._client = client
+        self._folder = folder
+        self._dynamic = dynamic
+        self._warn = warn
+        self._table: Table | None = None if folder is None else folder.table(op._name, "cpu", toolchain)
+        self._kernels: dict[str, Any] = {}
+        self._guards: dict[str, list[tuple[Guard, Any]]] = {}
+        self._loaded = self._built = 0
+        self._refresh()
+
+    def stats(self) -> dict[str, int]:
+        """Counters: see ``KernelHolder.stats``."""
+        counts = {"loaded": self._loaded, "built": self._built}
+        if self._table is not None:
+            counts |= {"table_skipped": self._table.skipped, "table_corrupt": self._table.corrupt}
+        return counts
+
+    def kernel(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """A kernel for a call, which remembers no other call.
+
+        Raises ``NotSupported`` or ``NotKeyed`` for a call that stays eager, ``KcacheError``.
+        """
+        params = parameters(self._op._schema, args, kwargs)
+        tensors = tensors_of([*args, *kwargs.values()])
+        dynamic = self._dynamic and all(tensor.is_contiguous() for tensor in tensors)
+        dynamic = dynamic and any(size > 1 for tensor in tensors for size in tensor.shape)
+        description = describe(params, dynamic=dynamic)
+        context = {"default_dtype": str(torch.get_default_dtype()), "dynamic": dynamic}
+        key = digest(description, context)
+        kernel = self._of_guard(key, tensors) if dynamic else None
+        if kernel is None:
+            kernel = self._of_table(key, tensors, dynamic)
+        if kernel is None:
+            return self._build(key, {"metadata": description, **context}, args, kwargs, tensors, dynamic)
+        if dynamic:
+            self._compare(kernel, args, kwargs, tensors, values=False)
+        return kernel.apart()
+
+    def _of_guard(self, key: str, tensors: Sequence[Any]) -> Any | None:
+        pairs = self._guards.get(key, ())
+        return next((kernel for guard, kernel in pairs if guard.takes(tensors)), None)
+
+    def _of_table(self, key: str, tensors: Sequence[Any], dynamic: bool) -> Any | None:
+        self._refresh()
+        for entry in () if self._table is None else self._table.find(key):
+            try:
+                guard = Guard.from_json(entry["guard"]) if dynamic else None
+                program = str(entry["program"])
+            except (KeyError, TypeError, ValueError):
+                self._warn("entry", f"the table of {self._op._name} has an entry that cannot be read")
+                continue
+            if guard is not None and not guard.takes(tensors):
+                continue
+            kernel = self._kernels.get(program) or self._of_program(program)
+            if kernel is None:
+                continue
+            self._kernels[program] = kernel
+            if guard is not None:
+                self._guards.setdefault(key, []).append((guard, kernel))
+            return kernel
+        return None
+
+    def _of_program(self, program: str) -> Any | None:
+        text = None if self._folder is None else self._folder.program(program)
+        if text is None:
+            return None
+        kernel = self._client.compile(text, format="torch")
+        self._loaded += 1
+        return kernel
+
+    def _build(
+        self,
+        key: str,
+        entry: dict[str, Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        tensors: Sequence[Any],
+        dynamic: bool,
+    ) -> Any:
+        eager = require_replaceable(_eager(self._op, args, kwargs), tensors)
+        text, guard = exported_call(self._op, args, kwargs, tensors, dynamic)
+        if guard is not None and not guard.takes(tensors):
+            raise NotSupported("guard")
+        kernel = self._client.compile(text, format="torch")
+        self._built += 1
+        require_equal(_results(kernel, tensors), eager, values=True)
+        if guard is not None:
+            entry["guard"] = guard.to_json()
+            self._guards.setdefault(key, []).append((guard, kernel))
+        self._save(key, entry, text, kernel)
+        return kernel.apart()
+
+    def _save(self, key: str, entry: dict[str, Any], text: bytes, kernel: Any) -> None:
+        if self._folder is None or self._table is None:
+            return
+        manifest = kernel.manifest
+        entry |= {"operator": self._op._name, "kernel": manifest.kernel_digest.hex()}
+        entry |= {"torch": torch.__version__, "toolchain": manifest.toolchain_digest.hex()}
+        try:
+            entry["program"] = self._folder.save_program(text)
+            self._table.add(key, entry)
+        except OSError as error:
+            self._warn("table", f"the table of {self._op._name} cannot be written: {error}")
+
+    def _refresh(self) -> None:
+        if self._table is None:
+            return
+        try:
+            self._table.refresh()
+        except OSError as error:
+            self._warn("table", f"the table of {self._op._name} cannot be read: {error}")
+
+    def _compare(
+        self,
+        kernel: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        tensors: Sequence[Any],
+        *,
+        values: bool,
+    ) -> None:
+        eager = require_replaceable(self._op(*args, **kwargs), tensors)
+        require_equal(_results(kernel, tensors), eager, values=values)
+
+
+def _results(kernel: Any, tensors: Sequence[Any]) -> tuple[Any, ...]:
+    """The results of a kernel that is called once with contiguous tensors."""
+    return tuple(kernel(*(tensor.detach().contiguous() for tensor in tensors)))
+
+
+def _eager(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The results of eager mode. Raises ``NotSupported`` where the operator rejects the call."""
+    try:
+        return op(*args, **kwargs)
+    except Exception as error:
+        raise NotSupported("operator_error", str(error)) from error

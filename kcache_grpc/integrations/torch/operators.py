@@ -1,0 +1,72 @@
+"""Operators by name, and which of them kernels can stand for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from kcache_grpc.errors import ArgumentError
+
+torch: Any = import_module("torch")
+
+_REFUSED_TAGS = {
+    "nondeterministic_seeded": "random",
+    "dynamic_output_shape": "data_dependent",
+    "data_dependent_output": "data_dependent",
+    "inplace_view": "in_place",
+}
+
+
+def overload_of(op: Any) -> Any:
+    """The ``OpOverload`` of an overload, a packet with one overload or a default one, or a name such as
+    ``"aten::add.Tensor"``. Raises ``ArgumentError`` for anything else.
+    """
+    if isinstance(op, torch._ops.OpOverload):
+        return op
+    if isinstance(op, torch._ops.OpOverloadPacket):
+        return _of_packet(op)
+    if not isinstance(op, str):
+        raise ArgumentError(
+            f"op is {op!r}; pass an operator of torch.ops, or a name such as 'aten::add.Tensor'"
+        )
+    namespace, _, name = op.replace("::", ".", 1).partition(".")
+    name, _, overload = name.partition(".")
+    try:
+        packet = getattr(getattr(torch.ops, namespace), name)
+        return getattr(packet, overload) if overload else _of_packet(packet)
+    except AttributeError as error:
+        raise ArgumentError(f"PyTorch has no operator {op!r}: {error}") from error
+
+
+def _of_packet(packet: Any) -> Any:
+    # Overloads on Python numbers alone, which PyTorch has for its scripts, give no tensor.
+    names = [name for name in packet.overloads() if _gives_tensors(getattr(packet, name))]
+    if "default" in names:
+        return packet.default
+    if len(names) == 1:
+        return getattr(packet, names[0])
+    raise ArgumentError(f"{packet} has the overloads {', '.join(sorted(names))}; name one of them")
+
+
+def _gives_tensors(op: Any) -> bool:
+    return any(str(value.type).startswith("Tensor") for value in op._schema.returns)
+
+
+def refusal(op: Any) -> str:
+    """Why no call of an operator can have a kernel, as the name of a counter; empty where one can."""
+    schema = op._schema
+    if schema.is_mutable:
+        return "in_place"
+    if any(value.alias_info is not None for value in schema.returns):
+        return "view"
+    for tag in op.tags:
+        if tag.name in _REFUSED_TAGS:
+            return _REFUSED_TAGS[tag.name]
+    if not schema.returns or any(str(value.type) != "Tensor" for value in schema.returns):
+        return "results"
+    return ""
+
+
+def composite(op: Any) -> bool:
+    """Whether autograd differentiates the operator through its parts: it has no kernel below autograd."""
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op._name, "CompositeImplicitAutograd"))
