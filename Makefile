@@ -1,9 +1,13 @@
 # Every target makes the environment that it needs. A fresh clone needs Python 3.11 or later (with venv),
-# make and gcc. PYTHON= names the interpreter, VENV= the folder, PYTEST_ARGS= adds to every pytest call.
+# make and gcc. PYTHON= names the interpreter, VENV= the folder, PYTEST_ARGS= adds to every pytest call, TORCH= is the
+# PyTorch that the tests use ("make test TORCH=torch" for the newest one; TORCH= for none).
 
 PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?=
+# The CPU build of the oldest supported version: the default build brings gigabytes of CUDA libraries. Not every
+# registry has it, nor for every Python: without it the tests that need PyTorch are skipped.
+TORCH ?= torch==2.13.0+cpu
 # Processes that run tests, each whole files of them; PYTEST_ARGS="-n 0" for one, as a debugger wants it. One that
 # crashes ends the run: pytest-xdist waits for ever for the files that a crashed process had left.
 WORKERS ?= $(shell $(PYTHON) scripts/test_processes.py)
@@ -11,6 +15,8 @@ BIN := $(VENV)/bin
 PROTO_BIN := .venv-proto/bin
 # Registries are asked again while they do not answer.
 PIP := -m pip --disable-pip-version-check --quiet --retries 10
+# Exact versions, also of what builds the package (pip reads the second name from 25.3 on, the first before).
+PINNED := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt
 NPM := npm --loglevel error --fetch-retries 8
 
 # One stamp an environment: made again when what it was made from changes.
@@ -76,6 +82,10 @@ proto: $(PROTO) ## generate kcache_grpc/_proto from protos
 release-protos: $(PROTO) ## keep today's protos as what release VERSION=x.y.z promised
 	$(PROTO_BIN)/python scripts/generate_protos.py release $(VERSION)
 
+.PHONY: constraints
+constraints: $(PROTO) ## resolve all dependencies again: constraints.txt
+	PATH="$(abspath $(PROTO_BIN)):$$PATH" $(PROTO_BIN)/python scripts/update_constraints.py
+
 .PHONY: examples
 examples: $(DEV) ## make the graphs and expected results in examples again
 	$(BIN)/python examples/make_graphs.py
@@ -91,19 +101,21 @@ clean: ## remove environments and everything built
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(SERVER): pyproject.toml | $(BIN)/python
-	$(BIN)/python $(PIP) install -e '.[server]'
+$(SERVER): pyproject.toml constraints.txt | $(BIN)/python
+	$(PINNED) $(BIN)/python $(PIP) install -e '.[server]'
 	@touch $@
 
-# PyTorch only where its CPU build can be had: the default one brings gigabytes of CUDA along.
-$(DEV): pyproject.toml tests/interop/node/package-lock.json | $(BIN)/python
-	$(BIN)/python $(PIP) install -e '.[server,dev,jax]'
-	-$(BIN)/python $(PIP) install 'torch==2.13.0+cpu' || echo 'no CPU build of torch: its tests are skipped'
+# PyTorch is constrained without the CUDA libraries: its default build requires exact versions of its own.
+$(DEV): pyproject.toml constraints.txt tests/interop/node/package-lock.json | $(BIN)/python
+	$(PINNED) $(BIN)/python $(PIP) install -e '.[server,dev,jax]'
+	grep -v -E '^(nvidia|cuda)-' constraints.txt >$(VENV)/torch-constraints.txt
+	[ -z '$(TORCH)' ] || $(BIN)/python $(PIP) install -c $(VENV)/torch-constraints.txt '$(TORCH)' || \
+	  echo 'there is no $(TORCH) for this Python: the tests that need PyTorch are skipped (TORCH= names another)'
 	PATH="$(abspath $(BIN)):$$PATH" $(NPM) ci --ignore-scripts --prefix tests/interop/node
 	@touch $@ $(SERVER)
 
-$(BENCH): pyproject.toml | $(BIN)/python
-	$(BIN)/python $(PIP) install -e '.[server,bench]'
+$(BENCH): pyproject.toml constraints.txt | $(BIN)/python
+	$(PINNED) $(BIN)/python $(PIP) install -e '.[server,bench]'
 	@touch $@ $(SERVER)
 
 $(PROTO): scripts/proto-requirements.txt

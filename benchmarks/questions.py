@@ -150,6 +150,10 @@ def _look_ups(store: Store, ns: Namespace, count: int) -> dict[str, Callable[[in
         "resolve a key": lambda n: store.resolve_key(ns, some(n)),
         "count specs": lambda n: store.count_specs(ns),
         "specs near in size": lambda n: store.list_spec_sizes(ns, 700 + n % 50, 64),
+        "compile times of a key": lambda n: store.list_compile_times(ns, some(n), None, 64),
+        "compile times for a target": lambda n: store.list_compile_times(ns, some(n), "x86-64-v3", 64),
+        "operations of 16 specs": lambda n: store.count_operations(ns, [some(n + i) for i in range(16)]),
+        "savings by caller": lambda _: store.list_savings(ns, 100),
         "find usage of 100": lambda n: store.find_usage(
             ns, "kernel", [digest("kernel", some(100 * n + i)) for i in range(100)]
         ),

@@ -20,9 +20,9 @@ from typing import Any
 
 from benchmarks.environment import clear_and_restart, description
 from benchmarks.rounds import Contender, interleave
-from kcache_compiler.canonical import canonicalize
 from kcache_compiler.frontends import Limits, read_program
-from kcache_compiler.frontends.context import run_passes
+from kcache_compiler.mlir.context import run_passes
+from kcache_compiler.spec import canonicalize
 from tests.recognition import edit
 from tests.recognition.corpus import read
 

@@ -51,13 +51,20 @@ _SETTINGS = ("KCACHE_", "PG", "AWS_", "GRPC_")
 _LOOKS = ("FORCE_COLOR", "PY_COLORS", "TTY_COMPATIBLE", "COLUMNS", "GITHUB_ACTIONS")
 
 
+#: Where programs look for what a user keeps between runs: caches, keys, state, configuration.
+_HOMES = ("HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _no_ambient_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test sees the user's settings or writes into the user's cache; subprocesses inherit that."""
+    """No test sees the user's settings, keys or stores, or writes into them; subprocesses inherit that."""
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith(_SETTINGS) or name in _LOOKS]:
             patch.delenv(name)
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("xdg-cache")))
+        for name in _HOMES:
+            folder = tmp_path_factory.mktemp(name.lower().replace("_", "-"))
+            folder.chmod(0o700)
+            patch.setenv(name, str(folder))
         for name in ("no_proxy", "NO_PROXY"):  # servers of tests are on this machine
             patch.setenv(name, ",".join(filter(None, ("127.0.0.1,localhost", os.environ.get(name)))))
         yield

@@ -11,8 +11,8 @@ import resource
 import time
 
 from benchmarks.gpu.cases import Case, cases
-from kcache_compiler.codegen.gpu import lower_gpu
-from kcache_compiler.package.ptxas import find_ptxas
+from kcache_compiler.compile import lower_module
+from kcache_compiler.llvm.ptxas import find_ptxas
 from kcache_compiler.types import CompiledKernel, CompileOptions
 
 
@@ -45,7 +45,7 @@ def _least(case: Case, target: str, rounds: int) -> tuple[float, float, Compiled
 
 
 def _compile(case: Case, target: str) -> CompiledKernel:
-    return lower_gpu(case.program, len(case.shapes), target, CompileOptions(), lambda _: None)
+    return lower_module(case.program, len(case.shapes), target, CompileOptions(), lambda _: None)
 
 
 def _of_children() -> float:

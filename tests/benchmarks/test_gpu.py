@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from kcache_compiler.codegen.gpu import lower_gpu
+from kcache_compiler.compile import lower_module
 from kcache_compiler.types import CompileOptions
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.runtime.gpu.driver import open_driver
@@ -34,6 +34,6 @@ def test_every_case_is_a_program_that_compiles() -> None:
     found = cases()
     assert len({case.name for case in found}) == len(found)
     for case in found[::4]:
-        kernel = lower_gpu(case.program, len(case.shapes), "sm_90", CompileOptions(), lambda _: None)
+        kernel = lower_module(case.program, len(case.shapes), "sm_90", CompileOptions(), lambda _: None)
         assert kernel.interface.gpu_launches
         assert len(kernel.interface.inputs) == len(case.shapes)

@@ -116,7 +116,12 @@ class Questions:
         async for reply in _patient(self._stub.GetKernels(request, timeout=DEADLINE)):
             for result in reply.results:
                 answered.add(result.index)
-                self._found(wanted[result.index], result, asked)
+                if result.status != pb.KERNEL_STATUS_DUPLICATE:
+                    self._found(wanted[result.index], result, asked)
+                elif wanted[result.first_index] != wanted[result.index]:
+                    self._seen.wrong.append(
+                        f"{wanted[result.index]} was answered with another program's result"
+                    )
         if answered != set(range(len(wanted))):
             self._seen.wrong.append(f"{len(wanted)} kernels were asked for, and {sorted(answered)} answered")
 

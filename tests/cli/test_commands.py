@@ -185,6 +185,7 @@ def test_namespaces_have_keys_of_their_own(served: Run, tmp_path: Path) -> None:
     assert served("stats", "--namespace", "elsewhere", "--json").json()["specs"] == 1
 
 
+@pytest.mark.issue(number=19, point=25)
 def test_stats_count(served: Run, tmp_path: Path) -> None:
     here = ("--namespace", "stats")
     for rows in (21, 22):
@@ -196,7 +197,17 @@ def test_stats_count(served: Run, tmp_path: Path) -> None:
         "kernels": 2,
         "compiles": 2,
     }
-    assert "seconds saved" in served("stats", *here).out
+    text = served("stats", *here).out
+    assert "seconds saved" in text
+    for heading in (
+        "service, since the namespace was created",
+        "service, stored now",
+        "service, since it started",
+        "clients with this cache directory, since ",
+    ):
+        assert heading in text
+    assert "0.0%" in text
+    assert served("stats", *here, "--json").json()["hit_ratio"] == 0.0
 
 
 FAILURES = [
@@ -249,6 +260,7 @@ def test_doctor_finds_everything_in_order(served: Run, server: ServerProcess) ->
     assert done["healthy"]
     states = {check["name"]: check["state"] for check in done["checks"]}
     assert states["health"] == states["service"] == states["server extra"] == "ok"
+    assert states["workers"] in ("ok", "warning")  # as the kernel has it
     assert {state for name, state in states.items() if name.startswith("store: ")} == {"ok", "skipped"}
     assert "ok" in served("doctor", "--health").out
     people = served("doctor")
@@ -355,3 +367,30 @@ def test_autotune_records_and_compile_takes_the_winner(served: Run, tmp_path: Pa
     assert "default" in table
     refused = served("autotune", file, "--choices", "speed", "--json").error()
     assert "no schedule choice" in refused["message"]
+
+
+@pytest.mark.issue(number=19, point=8)
+def test_commands_name_the_store_that_a_key_belongs_to(
+    served: Run, server: ServerProcess, add_file: Path
+) -> None:
+    assert served("compile", add_file, "--json").json()["service"] == server.address
+    assert server.address in served("compile", add_file).out
+    assert served("run", add_file, "--json").json()["service"] == server.address
+
+
+@pytest.mark.issue(number=19, point=8)
+def test_a_key_of_another_store_than_the_requested_one_is_named(
+    served: Run, server: ServerProcess, add_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client answers as one that was told to use another service than the one that answered."""
+    monkeypatch.setattr(Client, "service", "elsewhere:1")
+    done = served("compile", add_file)
+    assert done.code == 0
+    assert f"of the store of the service '{server.address}', not of elsewhere:1" in done.err
+
+
+@pytest.mark.issue(number=19, point=28)
+def test_a_token_file_that_is_missing_is_named_with_its_option(run: Run, tmp_path: Path) -> None:
+    missing = run("stats", "--addr", "127.0.0.1:1", "--token-file", tmp_path / "missing")
+    assert missing.code == 9
+    assert f"--token-file: the token file {tmp_path / 'missing'} cannot be read" in missing.err

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kcache_grpc.model.signing import Signer
 from kcache_grpc.storage import open_store
 from tests.cli.conftest import Run
 from tests.storage.drafts import graph, kernel, program, spec
@@ -46,21 +47,21 @@ def digest(number: int) -> str:
 
 def test_gc_counts_first_and_removes_then(run: Run, url: str) -> None:
     wish = ["--older-than", "30d", "--db", url, "--json"]
-    dry = run("gc", "--dry-run", *wish).json()
-    real = run("gc", *wish).json()
+    dry = run("gc", *wish).json()
+    real = run("gc", "--apply", *wish).json()
     assert dry["dry_run"]
     assert not real["dry_run"]
     assert dry["namespaces"] == real["namespaces"]
     assert real["namespaces"][0]["rows"]["idle_kernels"] == 3
-    assert run("gc", *wish).json()["namespaces"][0]["rows"]["idle_kernels"] == 0
-    assert "removed" in run("gc", "--db", url).out
+    assert run("gc", "--dry-run", *wish).json()["namespaces"][0]["rows"]["idle_kernels"] == 0
+    assert "removed" in run("gc", "--apply", "--db", url).out
     with open_store(url) as store:
         assert store.count_specs(store.list_namespaces()[0]) == 3
 
 
 def test_pins_keep_and_what_cannot_be_met_is_a_warning(run: Run, url: str) -> None:
     assert run("pin", "kernel", digest(0), "--reason", "golden", "--db", url, "--json").json()["created"]
-    done = run("gc", "--max-bytes", "0", "--db", url, "--json")
+    done = run("gc", "--apply", "--max-bytes", "0", "--db", url, "--json")
     assert done.json()["namespaces"][0]["unmet"] == ["--max-bytes"]
     assert "is not met" in done.err
     assert run("pins", "--db", url, "--json").json()[0]["reason"] == "golden"
@@ -72,7 +73,7 @@ def test_pins_keep_and_what_cannot_be_met_is_a_warning(run: Run, url: str) -> No
 def test_quotas(run: Run, url: str) -> None:
     quota = run("quota", "set", "default", "kernels", "2", "--db", url, "--json").json()
     assert (quota["used"], quota["most"], quota["policy"]) == (3, 2, "evict")
-    assert run("gc", "--db", url, "--json").json()["namespaces"][0]["rows"]["idle_kernels"] == 1
+    assert run("gc", "--apply", "--db", url, "--json").json()["namespaces"][0]["rows"]["idle_kernels"] == 1
     assert run("quota", "list", "--db", url, "--json").json()[0]["used"] == 2
     assert run("quota", "set", "default", "specs", "1M", "--db", url, "--json").json()["policy"] == "refuse"
     assert run("quota", "remove", "default", "kernels", "--db", url).code == 0
@@ -80,18 +81,18 @@ def test_quotas(run: Run, url: str) -> None:
 
 
 def test_epochs_and_toolchains(run: Run, url: str) -> None:
-    assert run("epoch", "raise", "default", "--db", url, "--json").json()["epoch"] == 2
+    assert run("epoch", "raise", "default", "--apply", "--db", url, "--json").json()["epoch"] == 2
     assert run("epoch", "list", "--db", url, "--json").json() == [{"namespace": "default", "epoch": 2}]
     toolchain = "ab" * 32
     disown = ["disown", "--toolchain", toolchain, "--db", url, "--json"]
-    assert run(*disown, "--reason", "wrong").json()["changed"] == ["default"]
+    assert run(*disown, "--apply", "--reason", "wrong").json()["changed"] == ["default"]
     assert run("disown", "--db", url, "--json").json()[0]["reason"] == "wrong"
     assert run(*disown, "--undo").json()["changed"] == ["default"]
     assert "no toolchain" in run("disown", "--db", url).out
 
 
 def test_everything_says_who_did_it(run: Run, url: str) -> None:
-    run("epoch", "raise", "default", "--reason", "for the log", "--db", url)
+    run("epoch", "raise", "default", "--reason", "for the log", "--apply", "--db", url)
     with open_store(url) as store:
         ns = store.list_namespaces()[0]
         (event,) = [each.event for each in store.list_audit(ns, limit=99) if each.event.kind == "admin"]
@@ -100,24 +101,21 @@ def test_everything_says_who_did_it(run: Run, url: str) -> None:
     assert json.loads(event.detail)["reason"] == "for the log"
 
 
-def test_backup_and_restore(run: Run, url: str, tmp_path: Path) -> None:
-    copy = tmp_path / "copy.sqlite"
-    assert run("backup", copy, "--db", url, "--json").json()["last_keys"] == {"default": 3}
-    again = f"sqlite:///{tmp_path}/again/kcache.sqlite"
-    assert run("restore", copy, "--db", again, "--raise-epochs", "--json").json()["epochs_raised"]
-    assert run("epoch", "list", "--db", again, "--json").json()[0]["epoch"] == 2
-    assert run("restore", copy, "--db", again).code == 5
-
-
-def test_verify_exits_with_one_for_what_is_wrong(run: Run, url: str) -> None:
-    # These rows were never signed or described: all of them are wrong, and removed.
-    done = run("verify", "--all", "--no-compile", "--db", url, "--json")
+def test_verify_exits_with_one_for_what_is_wrong(run: Run, url: str, tmp_path: Path) -> None:
+    # These rows were never signed or described: all of them are wrong.
+    command = ["verify", "--all", "--no-compile", "--db", url, "--json"]
+    done = run(*command)
     assert done.code == 1
     found = json.loads(done.out)
     assert not found["healthy"]
     assert {fault["subject"] for fault in found["faults"]} == {"kernel", "mapping"}
     assert "signatures were not checked" in done.err
-    assert run("verify", "--all", "--no-compile", "--db", url).code == 0
+    key = tmp_path / "signing.key"
+    with open_store(url) as store:
+        store.claim_signer(Signer.from_file(key).key_id)
+    assert run(*command, "--key-file", key, "--apply", "--yes").code == 1
+    assert run(*command, "--key-file", key).json()["healthy"]
+    assert run(*command, "--key-file", tmp_path / "none").code == 9
 
 
 def test_doctor_looks_at_the_store(run: Run, url: str) -> None:

@@ -23,7 +23,8 @@ def test_kernels_for_many_sizes_are_listed_under_their_key(served: Run, tmp_path
     here = ("--namespace", "sizes")
     static = served("compile", program(tmp_path, 4), *here, "--json").json()
     assert (static["guard"], list(static["inputs"].values())) == ("", ["f32[4,8]"] * 2)
-    wish = ("--dynamic", "yes", "--symbols", "0.0:min=2:max=64:multiple_of=2")
+    evidence = ("--evidence", program(tmp_path, 4))
+    wish = ("--dynamic", "yes", "--symbols", "0.0:min=2:max=64:multiple_of=2", *evidence)
     guarded = served("compile", program(tmp_path, 6), *wish, *here, "--json").json()
     guard = "2 <= s0 & s0 <= 64 & s0 % 2 == 0"
     assert (guarded["guard"], list(guarded["inputs"].values())) == (guard, ["f32[s0,8]"] * 2)
@@ -44,17 +45,31 @@ def test_kernels_for_many_sizes_are_listed_under_their_key(served: Run, tmp_path
 def test_a_dynamic_kernel_runs_on_the_arrays_that_are_given(served: Run, tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(12, dtype=np.float32).reshape(3, 4))
     files = [word for _ in range(2) for word in ("--input", str(tmp_path / "a.npy"))]
-    wish = ("--dynamic", "yes", "--output", tmp_path / "out", "--json")
+    other = tmp_path / "other.mlir"
+    other.write_text(SUBTRACT.replace("4x8", "6x9"))
+    wish = ("--dynamic", "yes", "--evidence", other, "--output", tmp_path / "out", "--json")
     done = served("run", program(tmp_path, 4), *files, *wish).json()
     assert [entry["shape"] for entry in done["arguments"] + done["results"]] == ["3x4"] * 3
     assert not np.load(tmp_path / "out" / "result_0.npy").any()
+
+
+@pytest.mark.issue(number=19, point=2)
+@pytest.mark.filterwarnings("default:dynamic=.assume.:kcache_grpc.KcacheWarning")
+def test_other_sizes_need_evidence_or_a_warning(served: Run, tmp_path: Path) -> None:
+    refused = served("compile", program(tmp_path, 4), "--dynamic", "yes", "--json")
+    assert refused.code == 5
+    assert "axis 0 of argument 0 (s0) needs evidence" in refused.error()["message"]
+    assert "--evidence FILE" in refused.error()["message"]
+    assumed = served("compile", program(tmp_path, 4), "--dynamic", "assume", "--json")
+    assert "results at other sizes are wrong" in assumed.err
+    assert list(assumed.json()["inputs"].values()) == ["f32[s0,s1]"] * 2
 
 
 @pytest.mark.parametrize(
     ("wish", "says"),
     [
         (["--dynamic", "perhaps"], "use one of no, yes, auto"),
-        (["--symbols", "0.0"], "--dynamic yes or --dynamic auto"),
+        (["--symbols", "0.0"], "--dynamic yes, auto or assume"),
         (["--dynamic", "yes", "--symbols", "0"], "'0' is not like 0.1"),
         (["--dynamic", "yes", "--symbols", "0.0:low=2"], "is not like 0.1"),
         (["--dynamic", "yes", "--symbols", "0.0,0.0"], "names an axis twice"),

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import kcache_grpc as kcache
+from kcache_grpc import embedded
+from kcache_grpc.client.address import parse_endpoint
 from tests.client.fake import FakeServer, FakeService, serving
 
 PROGRAM = "func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {\n  return %a : tensor<4xf32>\n}\n"
@@ -48,3 +50,17 @@ def new_client(cache_dir: Path) -> Iterator[NewClient]:
 @pytest.fixture
 def client(fake: FakeServer, new_client: NewClient) -> kcache.Client:
     return new_client(fake.address)
+
+
+@pytest.fixture
+def embedded_service(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeService]:
+    """A fake service that plays the embedded one."""
+    service = FakeService()
+    with serving(service) as server:
+        monkeypatch.setattr(embedded, "missing", lambda: "")
+        monkeypatch.setattr(embedded, "installation", lambda: "")
+        monkeypatch.setattr(embedded, "server_id", lambda cache_dir: None)
+        monkeypatch.setattr(
+            "kcache_grpc.client.place.EmbeddedPlace.reach", lambda self: parse_endpoint(server.address)
+        )
+        yield service

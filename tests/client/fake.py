@@ -54,6 +54,7 @@ class FakeService(kernel_cache_pb2_grpc.KernelCacheServicer):
     def __init__(self) -> None:
         self.signer = Signer.generate()
         self.epoch = 1
+        self.abi = 1
         self.toolchain: tuple[tuple[str, str], ...] = (("llvm", "22"),)
         self.namespace = "default"
         self.limits = pb.ServerLimits(max_inline_program_bytes=1 << 20, max_program_bytes=16 << 20)
@@ -123,7 +124,7 @@ class FakeService(kernel_cache_pb2_grpc.KernelCacheServicer):
             toolchain_digest=toolchain,
             guard="",
             arg_spec=binding.arg_spec,
-            abi=1,
+            abi=self.abi,
             inputs=(TENSOR,),
             constants=tuple(constant.type for constant in constants),
             outputs=(TENSOR,),

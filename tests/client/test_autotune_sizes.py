@@ -17,7 +17,10 @@ from kcache_grpc.storage.autotune import Timing
 from tests.postgres import PostgresServer
 from tests.server.running import Running, config_in, running
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [
+    pytest.mark.timeout(240),
+    pytest.mark.filterwarnings("ignore:dynamic=.assume.:kcache_grpc.KcacheWarning"),
+]
 
 RECORDED = kcache.Options(schedule="recorded")
 
@@ -116,16 +119,16 @@ def chosen(client: kcache.Client, program: str, **how: Any) -> str:
 
 def test_one_kernel_for_all_sizes_of_a_program_that_has_sizes(client: kcache.Client) -> None:
     program = rows(56, "6")
-    tuning = client.autotune(program, dynamic=True, symbols=[(0, 0)], choices=["unroll"], budget=60.0)
+    tuning = client.autotune(program, dynamic="assume", symbols=[(0, 0)], choices=["unroll"], budget=60.0)
     assert {each.sizes for each in tuning.timings} == {"s0=6"}
     assert tuning.kernel.manifest.arg_spec == "f32[s0,56];f32[s0,56]"
-    assert chosen(client, program, dynamic=True, symbols=[(0, 0)]) == tuning.schedule
+    assert chosen(client, program, dynamic="assume", symbols=[(0, 0)]) == tuning.schedule
     # A kernel for exactly these sizes is another one, with timings of its own.
     static = client.autotune(program, choices={"grain": ["4"]}, budget=0.2)
     assert {each.sizes for each in static.timings} == {""}
     assert static.timings[0] not in tuning.timings
     a = np.ones((4, 56), np.float32)
-    given = client.autotune(program, dynamic=True, choices={"unroll": []}, inputs=[a, a], budget=0.1)
+    given = client.autotune(program, dynamic="assume", choices={"unroll": []}, inputs=[a, a], budget=0.1)
     assert {each.sizes for each in given.timings} == {"s0=4,s1=56"}
 
 
@@ -156,4 +159,4 @@ def test_sizes_of_a_kernel_that_has_none_and_outside_of_a_guard_are_refused(clie
         client.autotune(rows(72, "4"), sizes=[{"s0": 4}])
     bounds = {(0, 0): kcache.Dim(min=4)}
     with pytest.raises(kcache.ArgumentError, match="the kernel is for 4 <= s0"):
-        client.autotune(rows(72, "4"), dynamic=True, symbols=bounds, sizes=[{"s0": 2}])
+        client.autotune(rows(72, "4"), dynamic="assume", symbols=bounds, sizes=[{"s0": 2}])

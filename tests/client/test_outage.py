@@ -209,3 +209,32 @@ def test_a_draining_server_is_asked_again(client: kcache.Client, service: FakeSe
     service.bend["CountSpecs"] = bend
     assert client.count() == 0
     assert service.calls["CountSpecs"] == 3
+
+
+@pytest.mark.issue(number=19, point=28)
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "unix:/nowhere/kcache.sock", "127.0.0.1:1,127.0.0.1:2"])
+def test_a_refused_connection_is_tried_once(address: str, cache_dir: Path) -> None:
+    """However long a server that says nothing would be waited for."""
+    core = Core(impatient(address, cache_dir, patience_new=3600.0), BlockingIo())
+    with pytest.raises(kcache.Unavailable, match="does not answer"):
+        compiled(core)
+    assert "retries" not in core._counters.snapshot()
+
+
+@pytest.mark.issue(number=19, point=28)
+def test_a_server_that_answered_before_is_waited_for_when_it_refuses(
+    fake: FakeServer, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core = Core(impatient(fake.address, cache_dir, patience_known=3600.0), BlockingIo())
+    compiled(core)
+    fake.stop()
+    pauses: list[float] = []
+
+    async def sleep(self: BlockingIo, seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            fake.start()
+
+    monkeypatch.setattr(BlockingIo, "sleep", sleep)
+    assert compiled(core, PROGRAM + "\n").origin == "compiled"
+    assert len(pauses) >= 3

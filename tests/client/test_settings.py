@@ -20,6 +20,8 @@ EVERYTHING = {
     "KCACHE_TLS": "/ca.pem",
     "KCACHE_ACTOR": "ada",
     "KCACHE_JOB": "train-7",
+    "KCACHE_PRELOAD": "/a.kcb::/models",
+    "KCACHE_TRUST": f"{'b' * 64}, {'c' * 64},",
 }
 
 
@@ -29,6 +31,7 @@ def test_environment_is_read() -> None:
     assert (config.cache_dir, config.server_id, config.timeout) == (Path("/c"), "a" * 64, 2.5)
     assert config.tls == "/ca.pem"
     assert (config.actor, config.job) == ("ada", "train-7")
+    assert (config.preload, config.trust) == (("/a.kcb", "/models"), ("b" * 64, "c" * 64))
     assert "secret" not in repr(config)
 
 

@@ -9,11 +9,13 @@ import pytest
 
 import kcache_grpc as kcache
 from kcache_grpc import Dim
-from kcache_grpc.client.trust import identity
 from kcache_grpc.model.manifest import Binding, Manifest, SymbolSpec, TensorSpec
 from kcache_grpc.model.variants import parse_arg_spec
 from tests.client.conftest import PROGRAM, NewClient
 from tests.client.fake import FakeServer, FakeService
+
+#: Kernels for all sizes are what is tested here, not the evidence for them (tests/server/test_evidence.py).
+pytestmark = pytest.mark.filterwarnings("ignore:dynamic=.assume.:kcache_grpc.KcacheWarning")
 
 SYMBOL = SymbolSpec("s0", 0, 0)
 BELOW_TEN = {(0, 0): Dim(max=9)}
@@ -30,7 +32,7 @@ def serve(service: FakeService, arg_spec: str, guard: str) -> None:
     def describe(manifest: Manifest) -> Manifest:
         inputs = parse_arg_spec(arg_spec)
         changed = replace(manifest, arg_spec=arg_spec, guard=guard, inputs=inputs, symbols=(SYMBOL,))
-        return replace(changed, kernel_digest=identity(changed).digest)
+        return replace(changed, kernel_digest=changed.identity.digest)
 
     service.change_binding, service.change_manifest = bind, describe
 
@@ -39,9 +41,9 @@ def serve(service: FakeService, arg_spec: str, guard: str) -> None:
     ("wish", "arg_spec", "guard"),
     [
         ({}, "f32[4]", ""),
-        ({"dynamic": True}, "f32[s0]", ""),
-        ({"dynamic": True, "symbols": [(0, 0)]}, "f32[s0]", ""),
-        ({"dynamic": True, "symbols": BELOW_TEN}, "f32[s0]", "s0 <= 9"),
+        ({"dynamic": "assume"}, "f32[s0]", ""),
+        ({"dynamic": "assume", "symbols": [(0, 0)]}, "f32[s0]", ""),
+        ({"dynamic": "assume", "symbols": BELOW_TEN}, "f32[s0]", "s0 <= 9"),
         ({"dynamic": "auto"}, "f32[4]", ""),
         ({"dynamic": "auto"}, "f32[s0]", ""),
         ({"dynamic": "auto", "symbols": BELOW_TEN}, "f32[s0]", "2 <= s0 & s0 <= 8 & s0 % 2 == 0"),
@@ -62,11 +64,11 @@ def test_what_was_asked_for_is_taken_and_kept(
     [
         ({}, "f32[s0]", ""),
         ({}, "f32[4]", "s0 == 4"),
-        ({"dynamic": True}, "f32[4]", ""),
-        ({"dynamic": True}, "f32[s0]", "s0 <= 9"),
-        ({"dynamic": True, "symbols": BELOW_TEN}, "f32[s0]", ""),
-        ({"dynamic": True, "symbols": BELOW_TEN}, "f32[s0]", "s0<=9"),
-        ({"dynamic": True, "symbols": BELOW_TEN}, "f32[s0]", "s0 <= 10"),
+        ({"dynamic": "assume"}, "f32[4]", ""),
+        ({"dynamic": "assume"}, "f32[s0]", "s0 <= 9"),
+        ({"dynamic": "assume", "symbols": BELOW_TEN}, "f32[s0]", ""),
+        ({"dynamic": "assume", "symbols": BELOW_TEN}, "f32[s0]", "s0<=9"),
+        ({"dynamic": "assume", "symbols": BELOW_TEN}, "f32[s0]", "s0 <= 10"),
         ({"dynamic": "auto"}, "f32[5]", ""),
         ({"dynamic": "auto"}, "f32[s0]", "5 <= s0"),
         ({"dynamic": "auto"}, "f32[s0]", "s0 % 2 == 1"),
@@ -88,8 +90,8 @@ def test_wishes_do_not_share_an_entry(fake: FakeServer, service: FakeService, ne
     client = new_client(fake.address)
     wishes: list[tuple[dict[str, Any], str, str]] = [
         ({}, "f32[4]", ""),
-        ({"dynamic": True}, "f32[s0]", ""),
-        ({"dynamic": True, "symbols": BELOW_TEN}, "f32[s0]", "s0 <= 9"),
+        ({"dynamic": "assume"}, "f32[s0]", ""),
+        ({"dynamic": "assume", "symbols": BELOW_TEN}, "f32[s0]", "s0 <= 9"),
         ({"dynamic": "auto"}, "f32[4]", ""),
     ]
     for wish, arg_spec, guard in wishes:
@@ -112,6 +114,6 @@ def test_spelled_differently_the_same_wish_is_one_entry(client: kcache.Client, s
         inputs=(TensorSpec("f32", ("s0",)),),
         symbolic_inputs=(TensorSpec("f32", ("s0",)),),
     )
-    client.compile(PROGRAM, dynamic=True, symbols={(0, 0): Dim(3, 20, 8)})
-    again = client.compile(PROGRAM, dynamic=True, layouts="row-major", symbols={(0, 0): Dim(8, 16, 8)})
+    client.compile(PROGRAM, dynamic="assume", symbols={(0, 0): Dim(3, 20, 8)})
+    again = client.compile(PROGRAM, dynamic="assume", layouts="row-major", symbols={(0, 0): Dim(8, 16, 8)})
     assert again.origin == "disk"

@@ -18,6 +18,7 @@ import kcache_grpc as kcache
 from kcache_grpc.client.blocking import BlockingIo, run
 from kcache_grpc.client.config import ClientConfig
 from kcache_grpc.client.core import Core
+from kcache_grpc.model.signing import Signer
 from tests.client.conftest import PROGRAM, NewClient
 from tests.client.fake import CONSTANT, FakeServer, FakeService
 
@@ -296,3 +297,88 @@ def test_nothing_warns_in_a_plain_run(fake: FakeServer, new_client: NewClient) -
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         new_client(fake.address).compile(PROGRAM)
+
+
+@pytest.mark.issue(number=19, point=25)
+def test_local_hits_of_all_clients_are_in_the_stats(
+    client: kcache.Client, new_client: NewClient, fake: FakeServer
+) -> None:
+    client.compile(PROGRAM)
+    client.compile(PROGRAM)
+    other = new_client(fake.address)
+    assert other.compile(PROGRAM).origin == "disk"
+    other.close()
+    local = dict(client.stats().local)
+    assert local.pop("since")
+    assert local == {
+        "memory_kernels": 1,
+        "disk_kernels": 1,
+        "remote_kernels": 0,
+        "compiled_kernels": 1,
+        "preloaded_kernels": 0,
+    }
+    assert client.stats().local["memory_kernels"] == 1  # counted once
+
+
+@pytest.mark.issue(number=19, point=25)
+def test_clients_that_nobody_closed_count_too(
+    cache_dir: Path, fake: FakeServer, client: kcache.Client
+) -> None:
+    client.compile(PROGRAM)
+    body = f"""
+import os
+import kcache_grpc as kcache
+client = kcache.Client({fake.address!r}, cache_dir={str(cache_dir)!r})
+client.compile({PROGRAM!r})
+child = os.fork()
+if not child:
+    client.compile({PROGRAM!r})
+    raise SystemExit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    subprocess.run([sys.executable, "-c", body], check=True, timeout=120)
+    local = client.stats().local
+    assert (local["disk_kernels"], local["memory_kernels"], local["compiled_kernels"]) == (1, 1, 1)
+
+
+@pytest.mark.issue(number=19, point=25)
+def test_damaged_totals_start_again(cache_dir: Path, client: kcache.Client) -> None:
+    client.compile(PROGRAM)
+    assert client.stats().local
+    (cache_dir / "totals.json").write_text("{")
+    assert client.stats().local == {}
+    client.compile(PROGRAM)
+    assert client.stats().local["memory_kernels"] == 1
+
+
+@pytest.mark.issue(number=19, point=28)
+@pytest.mark.parametrize("folder", ["kernels", "blobs", "servers"])
+def test_a_fifo_in_the_cache_is_a_miss_and_replaced(
+    fake: FakeServer, client: kcache.Client, new_client: NewClient, cache_dir: Path, folder: str
+) -> None:
+    client.compile(PROGRAM)
+    for path in files_in(cache_dir / folder):
+        path.unlink()
+        os.mkfifo(path)
+    assert new_client(fake.address).compile(PROGRAM).origin == ("disk" if folder == "servers" else "remote")
+    assert new_client(fake.address).compile(PROGRAM).origin == "disk"
+    assert all(path.is_file() for path in (cache_dir / folder).rglob("*") if not path.is_dir())
+
+
+@pytest.mark.issue(number=19, point=28)
+def test_a_fifo_as_a_pin_is_a_damaged_pin(
+    fake: FakeServer, client: kcache.Client, new_client: NewClient, cache_dir: Path
+) -> None:
+    client.compile(PROGRAM)
+    [pin] = files_in(cache_dir / "pins")
+    pin.unlink()
+    os.mkfifo(pin)
+    with pytest.raises(kcache.IntegrityError, match="kcache pins forget"):
+        new_client(fake.address).compile(PROGRAM)
+
+
+@pytest.mark.issue(number=19, point=28)
+def test_a_fifo_as_a_key_is_no_key(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "signing.key", 0o600)
+    with pytest.raises(kcache.IntegrityError, match="not a regular file"):
+        Signer.from_file(tmp_path / "signing.key")

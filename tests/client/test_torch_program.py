@@ -119,7 +119,28 @@ def test_bound_arguments_are_the_modules_own_memory() -> None:
     arguments = torch_program(export(module, X))[1]
     assert arguments.values[0].data_ptr() == module.first.weight.data_ptr()
     assert not arguments.values[0].requires_grad
+    with torch.no_grad():
+        assert len(arguments.complete((X,))) == 5
+
+
+@pytest.mark.issue(number=19, point=3)
+def test_weights_that_require_grad_are_refused_in_grad_mode() -> None:
+    module = Mlp()
+    arguments = torch_program(export(module, X))[1]
+    with pytest.raises(
+        ArgumentError, match=r"first\.weight and 3 more .* requires? grad.*torch\.no_grad\(\)"
+    ):
+        arguments.complete((X,))
+    with torch.inference_mode():
+        assert len(arguments.complete((X,))) == 5
+    # NumPy's arrays have no graph to lose.
+    assert len(arguments.complete((X.numpy(),))) == 5
+    module.requires_grad_(False)
     assert len(arguments.complete((X,))) == 5
+    module.second.bias.requires_grad_(True)
+    with pytest.raises(ArgumentError, match=r"weight second\.bias of the program") as caught:
+        arguments.complete((X,))
+    assert caught.value.metadata["argument"] == "second.bias"
 
 
 def test_what_a_graph_does_not_use_is_not_bound() -> None:
@@ -221,14 +242,43 @@ def test_bounds_without_two_samples_are_told() -> None:
 # What is refused.
 
 
-def test_buffers_that_change_are_refused() -> None:
-    with pytest.raises(ArgumentError, match=r"changes its buffers .*running_mean.*module\.eval\(\)"):
-        torch_program(export(nn.BatchNorm1d(16), X))
+@pytest.mark.issue(number=19, point=18)
+def test_updates_of_buffers_are_the_last_results() -> None:
+    norm = nn.BatchNorm1d(16)
+    text, arguments = torch_program(export(norm, X))
+    assert [w.name for w in arguments.written] == ["running_mean", "running_var", "num_batches_tracked"]
+    assert arguments.written[0].tensors[0].data_ptr() == norm.get_buffer("running_mean").data_ptr()
+    assert [arguments.names[w.position or 0] for w in arguments.written] == [
+        w.name for w in arguments.written
+    ]
+    results = (
+        "vtensor<[4,16],f32>, !torch.vtensor<[16],f32>, !torch.vtensor<[16],f32>, !torch.vtensor<[],si64>)"
+    )
+    assert results in text.decode()
 
 
-def test_inputs_that_change_are_refused() -> None:
-    with pytest.raises(ArgumentError, match=r"changes its arguments .* in place.*add instead of add_"):
-        torch_program(export(lambda x: x.add_(1.0), X))
+@pytest.mark.issue(number=19, point=18)
+def test_updates_of_inputs_are_the_last_results() -> None:
+    exported = export(lambda x, y: (y.add_(1.0), x.mul_(y), x + y)[2], X.clone(), X.clone())
+    arguments = torch_program(exported)[1]
+    assert sorted((w.position, w.tensors) for w in arguments.written) == [(0, ()), (1, ())]
+
+
+@pytest.mark.issue(number=19, point=18)
+def test_updates_of_buffers_that_share_memory_are_refused() -> None:
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            whole = torch.zeros(4)
+            self.register_buffer("whole", whole)
+            self.register_buffer("part", whole[1:])
+
+        def forward(self, x: Any) -> Any:
+            self.get_buffer("part").add_(1.0)
+            return x + self.get_buffer("whole")
+
+    with pytest.raises(ArgumentError, match=r"cannot decompose|shares memory with whole"):
+        torch_program(export(Shared(), torch.ones(4)))
 
 
 def test_what_writes_what_was_there_changes_nothing() -> None:
@@ -248,9 +298,9 @@ def test_what_writes_what_was_there_changes_nothing() -> None:
     "changed",
     [lambda x, y: x.copy_(y), lambda x, y: x.copy_(x.to(torch.int64)), lambda x, y: x.copy_(x[:1])],
 )
-def test_copies_of_something_else_are_refused(changed: Any) -> None:
-    with pytest.raises(ArgumentError, match=r"changes its arguments .* in place"):
-        torch_program(export(lambda x, y: (changed(x, y), x + 1)[1], X, X.clone()))
+def test_copies_of_something_else_are_updates(changed: Any) -> None:
+    bound = torch_program(export(lambda x, y: (changed(x, y), x + 1)[1], X, X.clone()))[1]
+    assert [w.position for w in bound.written] == [0]
 
 
 @pytest.mark.parametrize(
@@ -267,9 +317,13 @@ def test_sizes_that_elements_decide_are_refused(function: Any, name: str) -> Non
 
 
 def test_effects_are_refused() -> None:
-    square = torch.eye(3) * 2
+    def checked(x: Any) -> Any:
+        factor, info = torch.linalg.cholesky_ex(x)
+        torch.ops.aten._linalg_check_errors.default(info, "checked", is_matrix=True)
+        return factor
+
     with pytest.raises(UnsupportedOp, match=r"torch\.aten\._linalg_check_errors: it has an effect"):
-        torch_program(export(torch.linalg.inv, square))
+        torch_program(export(checked, torch.eye(3)))
 
 
 def test_sizes_as_inputs_and_results_are_refused() -> None:
@@ -345,3 +399,32 @@ def test_one_sample_is_above_the_numbers_of_the_program() -> None:
 def test_indices_that_may_be_negative_count_from_the_end(function: Any, wrapped: bool) -> None:
     text = text_of(function, X, torch.tensor([0, -1, 2]))
     assert ("torch.aten.where" in text) == wrapped
+
+
+@pytest.mark.issue(number=19, point=28)
+def test_inputs_by_name() -> None:
+    arguments = read_source(export(lambda x, y: x - 2 * y, X, X + 1), None).arguments
+    assert arguments is not None
+    one, two = object(), object()
+    assert arguments.complete((one,), {arguments.given[1]: two}) == (one, two)
+    with pytest.raises(ArgumentError, match="no input 'z'"):
+        arguments.complete((one,), {"z": two})
+
+
+@pytest.mark.issue(number=19, point=28)
+def test_nested_keywords_of_the_export() -> None:
+    class Module(nn.Module):
+        def forward(self, x: Any, *, pair: Any, scale: Any) -> Any:
+            return pair["a"] * x + pair["b"] * scale
+
+    pair = {"a": X + 1, "b": X + 2}
+    exported = export(Module(), X, kwargs={"pair": pair, "scale": X + 3})
+    arguments = read_source(exported, None).arguments
+    assert arguments is not None
+    arrays = arguments.complete((X,), {"scale": X + 3, "pair": pair})
+    assert [array is given for array, given in zip(arrays, (X, pair["a"], pair["b"]), strict=False)] == [
+        True
+    ] * 3
+    assert torch.equal(arrays[3], X + 3)
+    named = dict(zip(arguments.given, arrays, strict=True))
+    assert all(map(torch.equal, arguments.complete((), named), arrays))

@@ -41,10 +41,41 @@ def test_another_key_later_is_refused_with_advice(
     new_client(fake.address).compile(PROGRAM)
     service.signer = Signer.generate()
     (cache_dir / "servers").rename(cache_dir / "servers-elsewhere")
-    with pytest.raises(kcache.IntegrityError, match=r"was pinned there.*delete .*KCACHE_SERVER_ID"):
+    with pytest.raises(
+        kcache.IntegrityError, match=r"was pinned there in .*kcache pins forget .*KCACHE_SERVER_ID"
+    ):
         new_client(fake.address).compile(PROGRAM + "\n")
     pin_of(cache_dir).unlink()
     new_client(fake.address).compile(PROGRAM + "\n\n")
+
+
+@pytest.mark.issue(number=19, point=22)
+def test_a_server_replaced_under_a_client_names_the_pin(
+    fake: FakeServer, service: FakeService, new_client: NewClient, cache_dir: Path
+) -> None:
+    """The client holds what the first server said of itself, and does not ask again before it looks up."""
+    client = new_client(fake.address)
+    client.compile(PROGRAM)
+    service.signer = Signer.generate()
+    for change in (client.compile, new_client(fake.address).compile, client.store):
+        with pytest.raises(kcache.IntegrityError, match="kcache pins forget") as caught:
+            change(PROGRAM + "\n")
+        assert str(pin_of(cache_dir)) in str(caught.value)
+        assert str(cache_dir) in caught.value.message.partition("pins forget")[2]
+
+
+@pytest.mark.issue(number=19, point=22)
+def test_replicas_of_other_keys_name_the_pin(
+    fake: FakeServer, service: FakeService, new_client: NewClient, cache_dir: Path
+) -> None:
+    """One answers who it is, the other one signs."""
+    client = new_client(fake.address)
+    client.compile(PROGRAM)
+    other = Signer.generate()
+    service.change_signed = lambda signed: other.sign(b"", signed.payload)
+    with pytest.raises(kcache.IntegrityError, match=r"of another key .*kcache pins forget") as caught:
+        client.compile(PROGRAM + "\n")
+    assert str(pin_of(cache_dir)) in str(caught.value)
 
 
 def test_a_server_id_overrides_the_pin(
@@ -62,7 +93,7 @@ def test_a_damaged_pin_is_told(
 ) -> None:
     client.compile(PROGRAM)
     pin_of(cache_dir).write_text("{}")
-    with pytest.raises(kcache.IntegrityError, match="is not a pin"):
+    with pytest.raises(kcache.IntegrityError, match=r"is damaged.*kcache pins forget"):
         new_client(fake.address).compile(PROGRAM)
 
 

@@ -11,9 +11,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from kcache_compiler.codegen.formula import evaluate_text
 from kcache_compiler.compile import lower_module
+from kcache_compiler.shapes.formula import evaluate_text
 from kcache_compiler.types import CompiledKernel, CompileOptions, TensorType
+from kcache_grpc.runtime.library import unique_path
 
 NUMPY: dict[str, Any] = {
     "i1": np.bool_,
@@ -94,12 +95,15 @@ def threaded_host(
 def load(shared_object: bytes) -> ctypes.CDLL:
     """The library, loaded from memory.
 
-    The descriptor stays open: the dynamic loader knows libraries by the path they were opened with,
-    and a second kernel under a number used before would silently be the first one.
+    The dynamic loader knows libraries by the path they were opened with: each path is unique in the process,
+    kernels that kcache itself loads included, so that no kernel is silently an earlier one.
     """
     descriptor = os.memfd_create("kernel")
-    os.write(descriptor, shared_object)
-    return ctypes.CDLL(f"/proc/self/fd/{descriptor}")
+    try:
+        os.write(descriptor, shared_object)
+        return ctypes.CDLL(unique_path(descriptor))
+    finally:
+        os.close(descriptor)
 
 
 def aligned(shape: Sequence[int], dtype: Any, fill: int = 0xA5) -> np.ndarray:

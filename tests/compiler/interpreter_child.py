@@ -14,7 +14,7 @@ import sys
 from torch_mlir import ir  # pyright: ignore
 from torch_mlir._mlir_libs import _stablehlo  # pyright: ignore
 
-from kcache_compiler.frontends.context import new_context, parse_module, run_passes
+from kcache_compiler.mlir.context import new_context, parse_module, run_passes
 
 PREPARE = "builtin.module(inline,symbol-dce,func.func(chlo-legalize-to-stablehlo))"
 #: The interpreter has no ``dot``; this pass refuses ``map``, which it has.

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from kcache_compiler.canonical.contraction import read_ints
-from kcache_compiler.canonical.graph import Graph, Node, Ref, Region, ValueType, spread_size
-from kcache_compiler.canonical.open_sizes import substitute
-from kcache_compiler.canonical.render_dynamic import read_extent
-from kcache_compiler.canonical.sizes import evaluate
+from kcache_compiler.shapes.monomial import evaluate
+from kcache_compiler.spec.dynamic_samples import substitute
+from kcache_compiler.spec.graph.nodes import Graph, Node, Ref, Region, ValueType, spread_size
+from kcache_compiler.spec.rendering.contraction import read_ints
+from kcache_compiler.spec.rendering.dynamic import read_extent
 from tests.compiler.codegen_harness import NUMPY
 
 Array = Any

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 from kcache_compiler import canonicalize, compile_spec
-from kcache_compiler.canonical.graph import Graph
-from kcache_compiler.canonical.open_sizes import open_graph
-from kcache_compiler.canonical.sizes import evaluate, is_symbolic, size_text
-from kcache_compiler.canonical.spec_text import parse_spec
+from kcache_compiler.shapes.monomial import evaluate, is_symbolic, size_text
+from kcache_compiler.spec.dynamic_samples import open_graph
+from kcache_compiler.spec.graph.nodes import Graph
+from kcache_compiler.spec.text import parse_spec
 from kcache_compiler.types import ArgSpec, Canonical, CompileOptions, TensorType
 from kcache_grpc.model.target import host_target
 from tests.compiler.codegen_harness import NUMPY, Kernel
 from tests.recognition.corpus import NAMES, read
-from tests.recognition.eager import draw
+from tests.recognition.eager.arguments import draw
 
 #: This machine's level.
 TARGET = host_target().isa

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import ml_dtypes
 
 from kcache_compiler import canonicalize, compile_spec
-from kcache_compiler.codegen.formula import evaluate_text
+from kcache_compiler.shapes.formula import evaluate_text
 from kcache_compiler.types import ArgSpec, CompileOptions
 from tests.compiler.codegen_harness import Kernel, threaded_host
 

@@ -11,13 +11,11 @@ pytest.importorskip("jax")
 
 import jax
 import jax.numpy as jnp
-import torch
 
 from kcache_compiler import canonicalize, compile_spec
-from kcache_compiler.codegen.formula import evaluate_text
+from kcache_compiler.shapes.formula import evaluate_text
 from kcache_compiler.types import ArgSpec, CompileOptions
 from tests.compiler.codegen_harness import Kernel, threaded_host
-from tests.compiler.torch_modules import Function, text_of
 
 RANDOM = np.random.default_rng(20261122)
 
@@ -149,6 +147,8 @@ def test_open_sizes() -> None:
 
 def test_pytorch_repeats() -> None:
     """Values are not copied; keys are, as they are multiplied by the root of the scale meanwhile."""
+    torch = pytest.importorskip("torch")
+    from tests.compiler.torch_modules import Function, text_of
 
     def function(q: Any, k: Any, v: Any) -> Any:
         batch, heads, length, width = k.shape

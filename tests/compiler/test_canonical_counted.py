@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kcache_compiler.canonical import canonicalize
+from kcache_compiler.spec import canonicalize
 
 
 def sliced(size: int, index: str) -> str:

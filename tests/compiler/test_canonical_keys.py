@@ -11,8 +11,9 @@ from functools import cache
 
 import pytest
 
-from kcache_compiler.canonical import canonicalize, render
 from kcache_compiler.errors import InvalidProgram
+from kcache_compiler.spec import canonicalize
+from kcache_compiler.spec.rendering.render import render
 from kcache_compiler.types import Canonical
 from tests.compiler.variants import NAMES, VARIANTS, mutants, text_of
 
@@ -64,7 +65,7 @@ def test_programs_have_different_keys() -> None:
 
 def test_the_key_does_not_depend_on_the_process() -> None:
     script = (
-        "import sys, hashlib; from kcache_compiler.canonical import canonicalize\n"
+        "import sys, hashlib; from kcache_compiler.spec import canonicalize\n"
         "print([canonicalize(open(p,'rb').read(), 'stablehlo').spec_digest.hex() for p in sys.argv[1:]])"
     )
     from tests.compiler.variants import PROGRAMS

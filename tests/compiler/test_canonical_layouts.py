@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcache_compiler.canonical import canonicalize, render
+from kcache_compiler.spec import canonicalize
+from kcache_compiler.spec.rendering.render import render
 
 SIZE = 3
 COMMUTATIVE = ("add", "multiply", "maximum")

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from kcache_compiler.canonical import canonicalize, parse, render
 from kcache_compiler.errors import InvalidProgram
+from kcache_compiler.spec import canonicalize, parse
+from kcache_compiler.spec.rendering.render import render
 from tests.compiler.variants import commuted, duplicated, outlined, relocated, renamed, shuffled
 
 SOFTMAX = """

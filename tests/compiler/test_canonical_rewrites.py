@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from kcache_compiler.canonical import canonicalize
-from kcache_compiler.canonical.rewrites import EXACT, VALUE_CHANGING
+from kcache_compiler.spec import canonicalize
+from kcache_compiler.spec.rewrites.table import EXACT, VALUE_CHANGING
 from tests.compiler.interpreter import evaluate, special
 
 

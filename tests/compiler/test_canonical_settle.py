@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from kcache_compiler.canonical import canonicalize, render
+from kcache_compiler.spec import canonicalize
+from kcache_compiler.spec.rendering.render import render
 
 SCATTER = """%{name} = "stablehlo.scatter"(%z, %i, %u) ({{
 ^bb0(%p: tensor<f32>, %q: tensor<f32>):

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kcache_compiler.codegen import runs
-from kcache_compiler.codegen.segment import BLOCK
 from kcache_compiler.compile import lower_module
+from kcache_compiler.lower.cpu import fusion_groups as runs
+from kcache_compiler.lower.loops.segment import BLOCK
 from kcache_compiler.schedule.groups import apart
 from kcache_compiler.types import CompileOptions
 from kcache_grpc.model.target import host_target

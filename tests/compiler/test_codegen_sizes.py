@@ -7,10 +7,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kcache_compiler.codegen import mlir
-from kcache_compiler.codegen.stage import Passes, Unit
 from kcache_compiler.errors import UnsupportedOp
-from kcache_compiler.package.target import target_named
+from kcache_compiler.llvm.target import target_named
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.stage import Passes, Unit
 from kcache_compiler.types import CompileOptions
 from tests.compiler.codegen_harness import Kernel, compile_text, kernel_of
 

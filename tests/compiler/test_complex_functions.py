@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kcache_compiler.codegen.legalize.complexes import OF_TENSORS
-from kcache_compiler.codegen.math import COMPLEX
+from kcache_compiler.passes.legalize.complex_functions import OF_TENSORS
+from kcache_compiler.passes.math import COMPLEX
 from tests.math.test_complex import WHOLE, compiled, sample
 from tests.ops.generated.judge import execute
 from tests.ops.programs import OpProgram

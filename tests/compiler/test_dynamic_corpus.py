@@ -16,8 +16,8 @@ import torch
 from tests.compiler.codegen_harness import Kernel
 from tests.compiler.numpy_graph import evaluate_graph
 from tests.compiler.open_corpus import COMPILED, Array, Case, Sizes, case
-from tests.recognition.eager import evaluate
 from tests.recognition.eager.close import largest_share
+from tests.recognition.eager.functions import evaluate
 
 #: The quick ones, for every change; all of them in the long run.
 QUICK = ("softmax", "layer_norm", "rotary", "conv_block", "gpt_logits", "mse_gradient")

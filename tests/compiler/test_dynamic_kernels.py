@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks.chains.programs import chain
 from kcache_compiler import canonicalize, compile_spec
-from kcache_compiler.codegen import mlir
 from kcache_compiler.errors import InvalidProgram, UnsupportedOp
+from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.types import ArgSpec, Canonical, CompiledKernel, CompileOptions, TensorType
 from tests.compiler.codegen_harness import Kernel, threaded_host
 from tests.compiler.open_programs import PROGRAMS, OpenProgram

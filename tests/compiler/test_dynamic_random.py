@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from kcache_compiler import canonicalize, compile_spec
-from kcache_compiler.canonical.open_sizes import open_graph
-from kcache_compiler.canonical.sizes import evaluate
-from kcache_compiler.canonical.spec_text import parse_spec
 from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.shapes.monomial import evaluate
+from kcache_compiler.spec.dynamic_samples import open_graph
+from kcache_compiler.spec.text import parse_spec
 from kcache_compiler.types import ArgSpec, CompileOptions, TensorType
 from tests.compiler.codegen_harness import NUMPY, Kernel
 from tests.compiler.random_programs import random_program

@@ -7,16 +7,16 @@ import pytest
 
 from benchmarks.chains.programs import chain
 from kcache_compiler import canonicalize
-from kcache_compiler.canonical.render import render_graph
-from kcache_compiler.canonical.spec_text import parse_spec
-from kcache_compiler.canonical.specialize import fixed_sizes, specialized
-from kcache_compiler.codegen import mlir
-from kcache_compiler.codegen.legalize.joined import FEW
-from kcache_compiler.codegen.links import LESS, MANY, READERS
 from kcache_compiler.compile import lower_until
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.fusion.body_forms import Forms
+from kcache_compiler.passes.fusion.elementwise import fuse_all
+from kcache_compiler.passes.legalize.concatenate import FEW
+from kcache_compiler.passes.split_long_chains import LESS, MANY, READERS
 from kcache_compiler.schedule.choices import FuseLimits
-from kcache_compiler.schedule.forms import Forms
-from kcache_compiler.schedule.fuse import fuse_all
+from kcache_compiler.spec.rendering.render import render_graph
+from kcache_compiler.spec.specialize import fixed_sizes, specialized
+from kcache_compiler.spec.text import parse_spec
 from tests.compiler.codegen_harness import kernel_of
 
 TARGET = "x86-64-v3"

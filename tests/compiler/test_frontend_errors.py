@@ -13,7 +13,7 @@ from torch_mlir._mlir_libs import _stablehlo  # pyright: ignore
 
 from kcache_compiler import Limits, canonicalize
 from kcache_compiler.errors import CompilerError, InvalidProgram, LimitExceeded, UnsupportedOp
-from kcache_compiler.frontends.scan import bare_text, bracket_depth, operation_count
+from kcache_compiler.frontends.prescan import bare_text, bracket_depth, operation_count
 from tests.compiler.variants import text_of
 
 DEFAULT = Limits()
@@ -176,7 +176,7 @@ def test_bytecode_and_portable_artifacts_have_the_key_of_their_text() -> None:
 def bytecode(text: str) -> bytes:
     import io
 
-    from kcache_compiler.frontends.context import new_context, parse_module
+    from kcache_compiler.mlir.context import new_context, parse_module
 
     out = io.BytesIO()
     parse_module(text, new_context()).operation.write_bytecode(out)
@@ -185,7 +185,7 @@ def bytecode(text: str) -> bytes:
 
 def test_versioned_operations_have_the_key_of_their_text() -> None:
     """VHLO, as the serializer keeps it inside."""
-    from kcache_compiler.frontends.context import new_context, parse_module, run_passes
+    from kcache_compiler.mlir.context import new_context, parse_module, run_passes
 
     text = text_of("adam")
     module = parse_module(text, new_context())

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from kcache_compiler import canonicalize, compile_spec
-from kcache_compiler.codegen.formula import evaluate_text
-from kcache_compiler.codegen.gemm.objects import compiled_library
-from kcache_compiler.codegen.gemm.shape import form_for
-from kcache_compiler.codegen.gemm.tile import row_counts
 from kcache_compiler.compile import lower_module
-from kcache_compiler.package.cpus import tuning_for
-from kcache_compiler.package.target import target_named
+from kcache_compiler.llvm.cpus import tuning_for
+from kcache_compiler.llvm.target import target_named
+from kcache_compiler.lower.gemm.micro_kernel import row_counts
+from kcache_compiler.lower.gemm.objects import compiled_library
+from kcache_compiler.schedule.gemm_tiles import form_for
+from kcache_compiler.shapes.formula import evaluate_text
 from kcache_compiler.types import ArgSpec, CompileOptions
 from tests.compiler.codegen_harness import NUMPY, Kernel, threaded_host
 

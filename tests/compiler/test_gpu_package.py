@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from kcache_compiler.codegen.gpu import cubin, lower_gpu
-from kcache_compiler.codegen.stage import Rewrite, Unit, run
+from kcache_compiler.compile import lower_module
 from kcache_compiler.errors import CompileFailed
-from kcache_compiler.package import ptxas
-from kcache_compiler.package.gpu import GPU_TARGETS, STATIC_SHARED, gpu_target_named, is_gpu
-from kcache_compiler.package.ptxas import Assembly, Ptxas, assemble_ptx, find_ptxas
-from kcache_compiler.package.target import target_named
+from kcache_compiler.llvm import ptxas
+from kcache_compiler.llvm.gpu_targets import GPU_TARGETS, STATIC_SHARED, gpu_target_named, is_gpu
+from kcache_compiler.llvm.ptxas import Assembly, Ptxas, assemble_ptx, find_ptxas
+from kcache_compiler.llvm.target import target_named
+from kcache_compiler.lower.gpu import cubin
+from kcache_compiler.passes.stage import Rewrite, Unit, run
 from kcache_compiler.types import CompileOptions, GpuLaunch
 from tests.compiler.gpu.programs import POINTWISE
 
@@ -135,12 +136,12 @@ def test_an_assembler_that_is_too_old_leaves_ptx_alone(
     old = Ptxas(refuses, "12.2.140", (12, 2))
     monkeypatch.setattr(ptxas, "find_ptxas", lambda: old)
     monkeypatch.setattr(cubin, "find_ptxas", lambda: old)
-    made = lower_gpu(POINTWISE, 2, "sm_120", CompileOptions(), lambda _: None)
+    made = lower_module(POINTWISE, 2, "sm_120", CompileOptions(), lambda _: None)
     assert "cubin" not in made.artifacts
     assert ".target sm_120" in made.artifacts["ptx"].decode()
     assert [launch.resources for launch in made.interface.gpu_launches] == [None]
     with pytest.raises(CompileFailed, match="is not defined"):
-        lower_gpu(POINTWISE, 2, "sm_90", CompileOptions(), lambda _: None)
+        lower_module(POINTWISE, 2, "sm_90", CompileOptions(), lambda _: None)
 
 
 def test_unknown_architectures_are_refused_with_the_known() -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from kcache_compiler import canonicalize, compile_spec
-from kcache_compiler.computed.table import Symbols
 from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.spec.size_inference.symbols import Symbols
 from kcache_compiler.types import CompileOptions
 from tests.compiler.codegen_harness import Kernel
 

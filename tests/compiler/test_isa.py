@@ -9,9 +9,9 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from kcache_compiler.package.cpus import CPUS
-from kcache_compiler.package.isa import required_features
-from kcache_compiler.package.target import TARGETS, target_named
+from kcache_compiler.llvm.cpus import CPUS
+from kcache_compiler.llvm.isa import required_features
+from kcache_compiler.llvm.target import TARGETS, target_named
 from tests.compiler.codegen_harness import compile_text
 from tests.compiler.programs import PROGRAMS
 from tests.ops.native import run

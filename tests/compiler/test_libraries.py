@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from kcache_compiler import CompileOptions, canonicalize, compile_spec
-from kcache_compiler.codegen.gemm import objects
-from kcache_compiler.codegen.gemm.objects import compiled_library
-from kcache_compiler.codegen.gemm.shape import form_for
-from kcache_compiler.package.cpus import tuning_for
-from kcache_compiler.package.target import target_named
+from kcache_compiler.llvm.cpus import tuning_for
+from kcache_compiler.llvm.target import target_named
+from kcache_compiler.lower.gemm import objects
+from kcache_compiler.lower.gemm.objects import compiled_library
+from kcache_compiler.schedule.gemm_tiles import form_for
 
 PRODUCT = b"""
 func.func @main(%a: tensor<40x50xf32>, %b: tensor<50x60xf32>) -> tensor<40x60xf32> {

@@ -12,12 +12,12 @@ import pytest
 from onnx import numpy_helper
 
 from kcache_compiler import canonicalize, compile_spec
-from kcache_compiler.canonical.canonicalize import canonicalize as canonicalize_at
-from kcache_compiler.canonical.instantiate import instantiate
-from kcache_compiler.canonical.spec_text import parse_spec, write_spec
 from kcache_compiler.errors import UnsupportedOp
-from kcache_compiler.frontends.onnx_control import OPS
-from kcache_compiler.frontends.onnx_ops import TABLE
+from kcache_compiler.frontends.onnx.control_flow import OPS
+from kcache_compiler.frontends.onnx.ops import TABLE
+from kcache_compiler.spec.canonicalize import canonicalize as canonicalize_at
+from kcache_compiler.spec.instantiate import instantiate
+from kcache_compiler.spec.text import parse_spec, write_spec
 from kcache_compiler.types import Canonical, CompileOptions
 from tests.compiler.codegen_harness import NUMPY, Kernel
 from tests.onnx_models.build import (

@@ -10,8 +10,8 @@ import pytest
 
 from benchmarks.chains.programs import chain
 from kcache_compiler import canonicalize, compile_spec
-from kcache_compiler.codegen.parts import MORE
 from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.lower.subkernels.outline import MORE
 from kcache_compiler.types import CompiledKernel, CompileOptions
 from kcache_grpc.model.target import host_target
 from tests.compiler.codegen_harness import Kernel, threaded_host

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kcache_compiler import canonicalize, compile_spec
-from kcache_compiler.codegen.formula import evaluate_text
+from kcache_compiler.shapes.formula import evaluate_text
 from kcache_compiler.types import CompileOptions
 from kcache_grpc.model.target import host_target
 from tests.compiler.codegen_harness import Kernel

@@ -9,11 +9,11 @@ import re
 
 import pytest
 
-from kcache_compiler.codegen import pipeline
 from kcache_compiler.compile import lower_module
 from kcache_compiler.errors import CompileFailed
-from kcache_compiler.package import elf, link
-from kcache_compiler.package.target import TARGETS, target_named
+from kcache_compiler.llvm import elf, link
+from kcache_compiler.llvm.target import TARGETS, target_named
+from kcache_compiler.lower.cpu import emission
 from kcache_compiler.types import CompileOptions
 from tests.compiler.codegen_harness import compile_text
 from tests.compiler.programs import PROGRAMS
@@ -75,7 +75,7 @@ def test_paths_and_times_leave_no_trace(tmp_path: object, monkeypatch: pytest.Mo
 
 
 def test_an_undefined_symbol_is_found() -> None:
-    from kcache_compiler.codegen import llvmir
+    from kcache_compiler.llvm import emission as llvmir
 
     target = target_named("x86-64-v2")
     text = (
@@ -121,8 +121,8 @@ def test_a_kernel_that_may_be_split_brings_the_pool(target: str) -> None:
 
 
 def test_names_of_the_pool_are_allowed_with_the_pool_only() -> None:
-    from kcache_compiler.codegen import llvmir
-    from kcache_compiler.codegen.threads import pool_object
+    from kcache_compiler.llvm import emission as llvmir
+    from kcache_compiler.lower.cpu.thread_pool import pool_object
 
     target = target_named("x86-64-v2")
     text = (
@@ -144,5 +144,5 @@ def test_assembling_the_text_gives_the_object_that_is_emitted(
 ) -> None:
     text = next(program for program in PROGRAMS if program.name == name).text
     assembled = compile_text(text, target)
-    monkeypatch.setattr(pipeline, "assembles", lambda _: False)
+    monkeypatch.setattr(emission, "assembles", lambda _: False)
     assert compile_text(text, target).artifacts == assembled.artifacts

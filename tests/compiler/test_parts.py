@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from benchmarks.chains.programs import chain
-from kcache_compiler.codegen.parts import MANY, MORE
 from kcache_compiler.compile import lower_module
 from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.lower.subkernels.outline import MANY, MORE
 from kcache_compiler.types import CompiledKernel, CompileOptions
 from kcache_grpc.model.target import host_target
 from tests.compiler.codegen_harness import Kernel, threaded_host

@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 from torch_mlir._mlir_libs import _stablehlo  # pyright: ignore
 
-from kcache_compiler.canonical import canonicalize
 from kcache_compiler.errors import InvalidProgram, UnsupportedOp
-from kcache_compiler.frontends import context as mlir
+from kcache_compiler.mlir import context as mlir
+from kcache_compiler.spec import canonicalize
 
 PUBLISHED = """module @jit_main attributes {{mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 1 : i32}} {{
   func.func public @main() -> (tensor<2xf32> {{jax.result_info = "", mhlo.layout_mode = "default"}}) {{

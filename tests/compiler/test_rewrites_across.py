@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kcache_compiler.canonical import canonicalize
-from kcache_compiler.canonical.instantiate import instantiate
-from kcache_compiler.canonical.spec_text import parse_spec, write_spec
+from kcache_compiler.spec import canonicalize
+from kcache_compiler.spec.instantiate import instantiate
+from kcache_compiler.spec.text import parse_spec, write_spec
 
 EXPORTED = Path(__file__).parent / "functions" / "exported"
 FILES = sorted(EXPORTED.glob("*.mlir"))

@@ -6,11 +6,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kcache_compiler.canonical import canonicalize
-from kcache_compiler.canonical.elements import is_float
-from kcache_compiler.canonical.raising.folding import root
-from kcache_compiler.canonical.raising.numbers import encode, rounded
-from kcache_compiler.canonical.render import render
+from kcache_compiler.spec import canonicalize
+from kcache_compiler.spec.graph.element_types import is_float
+from kcache_compiler.spec.rendering.render import render
+from kcache_compiler.spec.rewrites.constant_folding import root
+from kcache_compiler.spec.rewrites.scalars import encode, rounded
 from kcache_compiler.types import ArgSpec
 from tests.compiler.codegen_harness import kernel_of
 from tests.compiler.test_canonical_rewrites import PAIRS

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from scipy import special
 
-from kcache_compiler.canonical import canonicalize
-from kcache_compiler.canonical.contraction import read_ints
-from kcache_compiler.canonical.graph import Node, View, spread_size
-from kcache_compiler.canonical.raising.numbers import read_scalar
-from kcache_compiler.canonical.spec_text import parse_spec
+from kcache_compiler.spec import canonicalize
+from kcache_compiler.spec.graph.nodes import Node, View, spread_size
+from kcache_compiler.spec.rendering.contraction import read_ints
+from kcache_compiler.spec.rewrites.scalars import read_scalar
+from kcache_compiler.spec.text import parse_spec
 
 TENSOR, SHAPE = "tensor<3x5xf32>", (3, 5)
 UNARY: dict[str, Callable[..., Any]] = {

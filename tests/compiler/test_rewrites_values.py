@@ -17,8 +17,8 @@ import pytest
 from scipy import special
 
 from kcache_compiler import canonicalize
-from kcache_compiler.canonical.render import render
-from kcache_compiler.canonical.rewrites import VALUE_CHANGING
+from kcache_compiler.spec.rendering.render import render
+from kcache_compiler.spec.rewrites.table import VALUE_CHANGING
 from kcache_compiler.types import ArgSpec, TensorType
 from tests.compiler.codegen_harness import Kernel, kernel_of
 

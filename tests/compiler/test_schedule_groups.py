@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kcache_compiler.codegen.formula import Formula, mul
-from kcache_compiler.codegen.nest import Access, Axis, Nest
 from kcache_compiler.schedule.groups import Group, Subject, partition
+from kcache_compiler.schedule.loop_nest import Access, Axis, Nest
 from kcache_compiler.schedule.loops import Buffer, Fused, loops
+from kcache_compiler.shapes.formula import Formula, mul
 
 ROWS: tuple[Formula, Formula] = (64, 100)
 X, MAXIMUM, SHIFTED, SUM, OUT = range(5)

@@ -16,11 +16,11 @@ from torch_mlir import ir
 from torch_mlir.dialects import llvm as llvm_dialect
 from torch_mlir.execution_engine import ExecutionEngine
 
-from kcache_compiler.codegen import llvmir
-from kcache_compiler.codegen.seam import FORMATS, bits_of, downgrade, spell
 from kcache_compiler.compile import lower_module, lower_until
 from kcache_compiler.errors import CompileFailed
-from kcache_compiler.package.target import target_named
+from kcache_compiler.llvm import emission as llvmir
+from kcache_compiler.llvm.compatibility import FORMATS, bits_of, downgrade, spell
+from kcache_compiler.llvm.target import target_named
 from kcache_compiler.types import CompileOptions, KernelInterface
 from tests.compiler.codegen_harness import Kernel
 from tests.compiler.programs import PROGRAMS, Program

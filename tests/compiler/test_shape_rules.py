@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import pytest
 
-from kcache_compiler.canonical import canonicalize
-from kcache_compiler.canonical.instantiate import instantiate
-from kcache_compiler.canonical.ops import ELEMENTWISE, SIDE_EFFECTS
-from kcache_compiler.canonical.shapes.rules import RULES
-from kcache_compiler.canonical.spec_text import parse_spec, write_spec
+from kcache_compiler.spec import canonicalize
+from kcache_compiler.spec.erasure.rules import RULES
+from kcache_compiler.spec.graph.operations import ELEMENTWISE, SIDE_EFFECTS
+from kcache_compiler.spec.instantiate import instantiate
+from kcache_compiler.spec.text import parse_spec, write_spec
 from kcache_compiler.types import Canonical
 
 #: name -> (operation whose rule it shows, arguments, body, result type, the arguments with their symbols)

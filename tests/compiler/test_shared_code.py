@@ -8,14 +8,15 @@ import pytest
 
 from benchmarks.chains.programs import chain
 from kcache_compiler import canonicalize, compile_spec
-from kcache_compiler.canonical.open_sizes import assignments, open_graph
-from kcache_compiler.canonical.spec_text import parse_spec
-from kcache_compiler.codegen import mlir
-from kcache_compiler.codegen.math.expand import PREFIX
-from kcache_compiler.codegen.samples import SizeCodes
-from kcache_compiler.codegen.stage import run
-from kcache_compiler.compile import PIPELINE, lower_module, lower_until
+from kcache_compiler.compile import lower_module, lower_until
 from kcache_compiler.dynamic import sample_unit
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.expand_math import PREFIX
+from kcache_compiler.passes.stage import run
+from kcache_compiler.pipelines import cpu
+from kcache_compiler.shapes.samples import SizeCodes
+from kcache_compiler.spec.dynamic_samples import assignments, open_graph
+from kcache_compiler.spec.text import parse_spec
 from kcache_compiler.types import CompiledKernel, CompileOptions
 from kcache_grpc.model.target import host_target
 from tests.compiler.codegen_harness import Kernel, kernel_of
@@ -62,13 +63,13 @@ def _written(kind: str, count: int) -> int:
     chosen = assignments(graph, 3, 0) or [[]]
     options = CompileOptions(numerics="strict")
     units = [sample_unit(graph, one, len(canonical.arg_spec.args), "x86-64-v3", options) for one in chosen]
-    place = [stage.name for stage in PIPELINE].index("launches")
+    place = [stage.name for stage in cpu()].index("launches")
     with mlir.new_context(), mlir.unknown_location():
         for unit in units:
-            run(PIPELINE[:place], unit, lambda _: None)
+            run(cpu()[:place], unit, lambda _: None)
         texts = [unit.module.operation.get_asm() for unit in units]
         units[0].codes = SizeCodes(chosen, texts) if len(units) > 1 else SizeCodes()
-        run(PIPELINE[place : place + 1], units[0], lambda _: None)
+        run(cpu()[place : place + 1], units[0], lambda _: None)
         return len(mlir.named(units[0].module, "func.func"))
 
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcache_compiler.codegen.formula import Formula, evaluate
-from kcache_compiler.computed.scalars import Arithmetic
-from kcache_compiler.computed.table import Exact, Symbols, Unresolved
+from kcache_compiler.shapes.formula import Formula, evaluate
+from kcache_compiler.spec.size_inference.scalars import Arithmetic
+from kcache_compiler.spec.size_inference.symbols import Exact, Symbols, Unresolved
 
 _ORDERS = ("EQ", "NE", "LT", "LE", "GT", "GE")
 #: Operations on integers, or on truths, and how many operands they have.

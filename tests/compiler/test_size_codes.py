@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcache_compiler.canonical.open_sizes import assignments, has_open_sizes, open_graph, substitute
-from kcache_compiler.canonical.sizes import evaluate
-from kcache_compiler.canonical.spec_text import CANONICALIZER_VERSION, parse_spec, write_spec
-from kcache_compiler.codegen.formula import Formula, add, apply, mul
-from kcache_compiler.codegen.formula import evaluate as value_of
-from kcache_compiler.codegen.polynomial import formula_of, polynomial, settled, text_of
-from kcache_compiler.codegen.samples import Ambiguous, SizeCodes
 from kcache_compiler.errors import CompileFailed
+from kcache_compiler.shapes.formula import Formula, add, apply, mul
+from kcache_compiler.shapes.formula import evaluate as value_of
+from kcache_compiler.shapes.monomial import evaluate
+from kcache_compiler.shapes.polynomial import formula_of, polynomial, settled, text_of
+from kcache_compiler.shapes.samples import Ambiguous, SizeCodes
+from kcache_compiler.spec.dynamic_samples import assignments, has_open_sizes, open_graph, substitute
+from kcache_compiler.spec.text import CANONICALIZER_VERSION, parse_spec, write_spec
 
 SAMPLES = ((8209, 8231), (8219, 8233), (8221, 8237), (8243, 8263), (8269, 8273))
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kcache_compiler.compile import lower_module
-from kcache_compiler.schedule.split import CHUNK, SHORT
+from kcache_compiler.schedule.split_reductions import CHUNK, SHORT
 from kcache_compiler.types import CompileOptions
 from tests.compiler.codegen_harness import NUMPY, Kernel, threaded_host
 

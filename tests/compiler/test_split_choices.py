@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kcache_compiler.codegen.regroup import Reducer, Result, Step, regroups
-from kcache_compiler.schedule.split import CHUNK, SHORT
+from kcache_compiler.lower.loops.reassociation import Reducer, Result, Step, regroups
+from kcache_compiler.schedule.split_reductions import CHUNK, SHORT
 from tests.compiler.codegen_harness import Kernel
 from tests.compiler.test_split import compiled, is_split, on_threads, random, reduction, shape_text
 

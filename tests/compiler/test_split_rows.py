@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kcache_compiler.codegen import runs
-from kcache_compiler.schedule import split
+from kcache_compiler.lower.cpu import fusion_groups as runs
+from kcache_compiler.schedule import split_reductions as split
 from kcache_compiler.schedule.groups import apart
 from tests.compiler import test_codegen_groups as groups
 from tests.compiler.codegen_harness import Kernel, threaded_host

@@ -6,11 +6,11 @@ import itertools
 
 import pytest
 
-from kcache_compiler.codegen import mlir
-from kcache_compiler.codegen.stage import Passes, Rewrite, Stage, Unit, run, verified_after
-from kcache_compiler.compile import PIPELINE
 from kcache_compiler.errors import CompileFailed
-from kcache_compiler.package.target import target_named
+from kcache_compiler.llvm.target import target_named
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.stage import Passes, Rewrite, Stage, Unit, run, verified_after
+from kcache_compiler.pipelines import cpu
 from kcache_compiler.types import CompileOptions
 
 MODULE = "func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> { return %a : tensor<2xf32> }"
@@ -43,8 +43,8 @@ def test_what_a_rewrite_spoils_reaches_no_pass() -> None:
 
 
 def test_every_pass_and_the_translation_get_what_was_verified() -> None:
-    verified = verified_after(PIPELINE)
-    for before, after in itertools.pairwise(PIPELINE):
+    verified = verified_after(cpu())
+    for before, after in itertools.pairwise(cpu()):
         checked = isinstance(before, Passes) or before.name in verified or not before.verify
         goes_on = isinstance(after, Rewrite) and after.verify
         assert checked or goes_on, f"{before.name} before {after.name}"
@@ -53,8 +53,8 @@ def test_every_pass_and_the_translation_get_what_was_verified() -> None:
 
 
 def test_the_last_stage_of_a_part_of_the_pipeline_is_verified() -> None:
-    names = [stage.name for stage in PIPELINE]
-    assert "static-shapes" in verified_after(PIPELINE[: names.index("picks")])
+    names = [stage.name for stage in cpu()]
+    assert "static-shapes" in verified_after(cpu()[: names.index("picks")])
 
 
 def test_what_walks_do_not_look_for_in_bodies_is_refused_there() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kcache_compiler.codegen import streams
 from kcache_compiler.compile import lower_module
+from kcache_compiler.lower.loops import streaming_stores as streams
 from kcache_compiler.types import CompileOptions
 from kcache_grpc.model.target import host_target
 from tests.compiler.codegen_harness import Kernel, threaded_host

@@ -15,9 +15,9 @@ from torch import nn
 from torch.nn import functional
 
 from kcache_compiler import InvalidProgram, UnsupportedOp, canonicalize
-from kcache_compiler.frontends import context as mlir
 from kcache_compiler.frontends.tidy import tidy
-from kcache_compiler.frontends.torch_lowering import lower_torch_to_stablehlo
+from kcache_compiler.frontends.torch.lowering import lower_torch_to_stablehlo
+from kcache_compiler.mlir import context as mlir
 from tests.compiler.torch_modules import Function, Mlp, bytecode_of, text_of
 
 X = torch.randn(4, 16)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcache_compiler.codegen.formula import Formula, evaluate, text
-from kcache_compiler.codegen.workspace import Slots, ends
+from kcache_compiler.lower.cpu.workspace import Slots, ends
+from kcache_compiler.shapes.formula import Formula, evaluate, text
 
 _SIZES: st.SearchStrategy[Formula] = st.sampled_from([64, 64, 128, 192, 4096, "s0", ("*", 64, "s0"), "s1"])
 _LIVES = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 6), _SIZES), max_size=40)

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch_mlir import ir as _ir  # pyright: ignore
 
-from kcache_compiler.frontends.context import new_context, parse_module
+from kcache_compiler.mlir.context import new_context, parse_module
 
 ir: Any = _ir
 

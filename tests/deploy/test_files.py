@@ -16,7 +16,7 @@ from tests.house.sources import ROOT
 
 DEPLOY = ROOT / "deploy"
 MANIFESTS = sorted(path for path in (DEPLOY / "kubernetes").glob("*.yaml") if path.stem != "kustomization")
-KNOWN = {f"KCACHE_{name.upper()}" for name in _READERS} | set(LIMIT_VARIABLES)
+KNOWN = {f"KCACHE_{name.upper()}" for name in _READERS} | set(LIMIT_VARIABLES) | {"KCACHE_SERVER_ROLE"}
 
 
 def documents(path: Path) -> list[dict[str, Any]]:
@@ -57,7 +57,7 @@ def test_every_variable_is_one_that_the_server_reads(path):
     assert named <= KNOWN
     assert {name.removeprefix("KCACHE_").lower() for name in KNOWN} >= {
         field.name for field in fields(ServerConfig)
-    } - {"limits", "worker", "heartbeat"}
+    } - {"limits", "worker", "heartbeat", "default_key", "socket_optional"}
 
 
 def test_selectors_find_the_pods():

@@ -17,13 +17,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
+from psycopg.errors import InsufficientPrivilege
+from sqlalchemy import make_url
 
 import kcache_grpc as kcache
 from tests.deploy.test_files import DEPLOY, compose, documents
 from tests.house.sources import ROOT
 from tests.ports import free_port
-from tests.postgres import PostgresServer
+from tests.postgres import PostgresServer, binaries
 from tests.s3 import S3Server
 from tests.server.programs import add
 from tests.server.test_listen import certificate_in
@@ -80,26 +83,50 @@ def make_bucket(service: Mapping[str, Any], endpoint: str) -> None:
     )
 
 
+def make_role(service: Mapping[str, Any], url: str) -> None:
+    """What the service ``roles`` runs, by the shell of this machine and the ``psql`` of the tests."""
+    (script,) = service["command"]
+    server = make_url(url)
+    environment = {
+        "PATH": f"{binaries()}:{os.environ['PATH']}",
+        "PGHOST": str(server.query["host"]),
+        "PGUSER": str(server.username),
+        "PGDATABASE": str(server.database),
+        "SERVER_PASSWORD": "it's secret",
+    }
+    subprocess.run([*service["entrypoint"], script.replace("$$", "$")], check=True, env=environment)
+
+
+@pytest.mark.issue(number=19, point=7)
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_composition(folder: Path, postgres_server: PostgresServer, s3_server: S3Server) -> None:
     services, url = compose()["services"], postgres_server.create()
     for _ in range(2):  # it runs whenever the composition starts
         make_bucket(services["bucket"], s3_server.endpoint)
     port, metrics = free_port(), free_port()
+    servers_url = url.replace("kcache@", "kcache_server@")
     places = {
         "postgresql://kcache:${POSTGRES_PASSWORD:?set it in .env}@postgres/kcache": url,
+        "postgresql://kcache_server:${SERVER_PASSWORD:?set it in .env}@postgres/kcache": servers_url,
         "${OBJECTS_PASSWORD:?set it in .env}": "test",
         "http://objects:8333": s3_server.endpoint,
         "0.0.0.0:7420": f"0.0.0.0:{port}",
         "0.0.0.0:9420": f"0.0.0.0:{metrics}",
         "/var/lib/kcache": str(folder / "identity"),
+        "${KCACHE_WORKERS:-2}": "2",
         "/tmp/kcache": str(folder / "state"),
     }
     (folder / "identity").mkdir()
     environment = moved(services["kcache-1"]["environment"], places) | {"KCACHE_OBJECTS_INLINE_BYTES": "0"}
-    assert services["migrate"]["environment"] == services["kcache-1"]["environment"]
-    migrate = command(environment, services["migrate"]["command"].split())
-    subprocess.run(migrate, check=True, capture_output=True)
+    administrators = moved(services["migrate"]["environment"], places)
+    assert administrators == moved(services["kcache-1"]["environment"], places) | {
+        "KCACHE_DB": url,
+        "KCACHE_SERVER_ROLE": "kcache_server",
+    }
+    for _ in range(2):  # both run whenever the composition starts
+        make_role(services["roles"], url)
+        migrate = command(administrators, services["migrate"]["command"].split())
+        subprocess.run(migrate, check=True, capture_output=True)
     probe = re.search(r'HEALTHCHECK .* CMD \["kcache", (.*)\]', (ROOT / "Dockerfile").read_text())
     assert probe is not None
     words = [*shlex.split(probe[1].replace(",", " ")), "--addr", f"127.0.0.1:{port}"]
@@ -114,7 +141,10 @@ def test_the_composition(folder: Path, postgres_server: PostgresServer, s3_serve
         "SELECT count(*) FROM artifact_chunks WHERE location IS NULL", url.split("?")[0].rpartition("/")[2]
     )
     assert rows == [(0,)]  # all bytes are in the object store
+    with psycopg.connect(servers_url) as connection, pytest.raises(InsufficientPrivilege):
+        connection.execute("DELETE FROM kernels")
     postgres_server.drop(url)
+    postgres_server.execute("DROP ROLE kcache_server")
 
 
 def test_the_manifests(folder: Path, postgres_server: PostgresServer, s3_server: S3Server) -> None:

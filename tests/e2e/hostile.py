@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import kcache_grpc as kcache
-from kcache_compiler.frontends.context import all_operations, native_ir, new_context, parse_module
+from kcache_compiler.mlir.context import all_operations, native_ir, new_context, parse_module
 from tests.e2e.programs import scale_and_shift
 
 Errors = tuple[type[kcache.KcacheError], ...]

@@ -146,11 +146,17 @@ def eager(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     return result if isinstance(result, tuple) else (result,)
 
 
+def call(kernel: kcache.Kernel, *inputs: Any) -> tuple[Any, ...]:
+    """What the kernel gives without gradients."""
+    with torch.no_grad():
+        return kernel(*inputs)
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_results_are_those_of_eager_mode(client: kcache.Client, name: str) -> None:
     module, inputs = MODULES[name]
     kernel = client.compile(torch.export.export(module, inputs))
-    for got, expected in zip(kernel(*inputs), eager(module, inputs), strict=True):
+    for got, expected in zip(call(kernel, *inputs), eager(module, inputs), strict=True):
         assert got.dtype == expected.dtype
         torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
 
@@ -166,17 +172,100 @@ def test_other_weights_are_the_same_kernel(client: kcache.Client) -> None:
     assert second.origin == "memory"
     assert second.manifest.kernel_digest == first.manifest.kernel_digest
     assert not second.binding.constants
-    torch.testing.assert_close(first(x), eager(one, (x,)))
-    torch.testing.assert_close(second(x), eager(other, (x,)))
+    torch.testing.assert_close(call(first, x), eager(one, (x,)))
+    torch.testing.assert_close(call(second, x), eager(other, (x,)))
 
 
 def test_weights_that_are_changed_in_place_count(client: kcache.Client) -> None:
     x, module = rand(4, 16), Mlp()
     kernel = client.compile(torch.export.export(module, (x,)))
-    (before,) = kernel(x)
+    (before,) = call(kernel, x)
     with torch.no_grad():
         module.second.bias.add_(1.0)
-    torch.testing.assert_close(kernel(x)[0], before + 1.0)
+    torch.testing.assert_close(call(kernel, x)[0], before + 1.0)
+
+
+@pytest.mark.issue(number=19, point=3)
+def test_training_is_not_stopped_silently(client: kcache.Client) -> None:
+    x, module = rand(4, 16), Mlp()
+    kernel = client.compile(torch.export.export(module, (x,)))
+    call(kernel, x)
+    with pytest.raises(ArgumentError, match=r"requires grad .*module\.requires_grad_\(False\)"):
+        kernel(x)
+    module.requires_grad_(False)
+    torch.testing.assert_close(kernel(x), eager(module, (x,)))
+
+
+# Updates in place.
+
+
+@pytest.mark.issue(number=19, point=18)
+@pytest.mark.parametrize("bound", [torch, np], ids=["torch", "numpy"])
+def test_training_of_a_batch_norm_updates_its_buffers(client: kcache.Client, bound: Any) -> None:
+    module, other = (nn.BatchNorm2d(3, dtype=torch.float32) for _ in range(2))
+    kernel = client.compile(torch.export.export(module, (rand(2, 3, 4, 4),)))
+    for _ in range(3):
+        x = rand(2, 3, 4, 4) * 3 + 1
+        expected = eager(other, (x,))
+        (result,) = call(kernel, x if bound is torch else x.numpy())
+        torch.testing.assert_close(torch.as_tensor(result), expected[0], rtol=1e-5, atol=1e-5)
+    assert module.get_buffer("num_batches_tracked").item() == 3
+    for name, buffer in module.named_buffers():
+        torch.testing.assert_close(buffer, other.get_buffer(name))
+
+
+@pytest.mark.issue(number=19, point=18)
+def test_a_buffer_that_is_not_contiguous_is_updated(client: kcache.Client) -> None:
+    class Turned(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("total", torch.zeros(3, 2).T)
+
+        def forward(self, x: Any) -> Any:
+            self.get_buffer("total").add_(x)
+            return self.get_buffer("total") * 2
+
+    module, x = Turned(), rand(2, 3)
+    kernel = client.compile(torch.export.export(module, (x,)))
+    torch.testing.assert_close(call(kernel, x)[0], x * 2)
+    torch.testing.assert_close(call(kernel, x)[0], x * 4)
+    torch.testing.assert_close(module.get_buffer("total"), x * 2)
+
+
+@pytest.mark.issue(number=19, point=18)
+def test_inputs_are_updated_in_place(client: kcache.Client) -> None:
+    def step(x: Any, y: Any) -> Any:
+        x[0].add_(y)
+        y.mul_(2)
+        return x.sum()
+
+    x, y = rand(2, 3), rand(3)
+    kernel = client.compile(torch.export.export(of(step), (x, y)))
+    wanted = x.clone(), y.clone()
+    expected = step(*wanted)
+    arrays = x.numpy().copy(), y.numpy().copy()
+    (result,) = kernel(x, y)
+    torch.testing.assert_close((result, x, y), (expected, *wanted))
+    kernel(*arrays)
+    torch.testing.assert_close(torch.from_numpy(arrays[0]), wanted[0])
+    mixed = rand(3)
+    before = mixed.clone()
+    kernel(arrays[0], mixed)
+    torch.testing.assert_close(mixed, before * 2)
+    array, first = y.numpy().copy(), rand(2, 3)
+    kernel(first, array)
+    torch.testing.assert_close(torch.from_numpy(array), y * 2)
+    with pytest.raises(ArgumentError, match=r"inputs_0 is updated in place .* shares memory with another"):
+        kernel(x, x[0])
+    frozen = x.numpy().copy()
+    frozen.flags.writeable = False
+    with pytest.raises(ArgumentError, match=r"inputs_0 is updated in place .* it is read-only: pass x\.copy"):
+        kernel(frozen, y)
+    with torch.inference_mode():
+        protected = rand(2, 3)
+        kernel(protected, y)
+    with pytest.raises(ArgumentError, match=r"it is an inference tensor: pass x\.clone"):
+        kernel(protected, y)
 
 
 def test_numpy_in_numpy_out(client: kcache.Client) -> None:
@@ -190,9 +279,9 @@ def test_wrong_arguments_are_told_by_the_modules_names(client: kcache.Client) ->
     x = rand(4, 16)
     kernel = client.compile(torch.export.export(Mlp(), (x,)))
     with pytest.raises(ArgumentError, match=r"argument 0 \(x\) must be f32\[4,16\]: got shape \(4, 17\)"):
-        kernel(rand(4, 17))
+        call(kernel, rand(4, 17))
     with pytest.raises(ArgumentError, match=r"takes 1 arguments \(x\), got 0"):
-        kernel()
+        call(kernel)
 
 
 def test_many_programs_at_once_keep_their_weights(client: kcache.Client) -> None:
@@ -200,7 +289,7 @@ def test_many_programs_at_once_keep_their_weights(client: kcache.Client) -> None
     modules = [Mlp(), nn.LayerNorm(16), Mlp()]
     kernels = client.compile_many([torch.export.export(module, (x,)) for module in modules])
     for module, kernel in zip(modules, kernels, strict=True):
-        torch.testing.assert_close(kernel(x), eager(module, (x,)))
+        torch.testing.assert_close(call(kernel, x), eager(module, (x,)))
 
 
 # Sizes.
@@ -219,7 +308,7 @@ def test_an_export_with_open_sizes_is_one_kernel(client: kcache.Client, name: st
     for sizes in [first, (2, 1), (1, 3), (7, 2), (5, 11)]:
         inputs = (rand(*sizes[: x.dim() - 1], 16),)
         expected = eager(module, inputs)
-        torch.testing.assert_close(kernel(*inputs), expected, rtol=1e-5, atol=1e-5, equal_nan=True)
+        torch.testing.assert_close(call(kernel, *inputs), expected, rtol=1e-5, atol=1e-5, equal_nan=True)
     assert client.store(exported) == client.store(torch.export.export(module, (x,))) == kernel.key
 
 
@@ -238,7 +327,7 @@ def test_a_program_that_computes_with_a_size_is_refused(client: kcache.Client) -
 def test_text_with_its_weights_in_it(client: kcache.Client) -> None:
     x, module = rand(4, 16), Mlp()
     kernel = client.compile(text_of(module, x).decode())
-    torch.testing.assert_close(kernel(x), eager(module, (x,)))
+    torch.testing.assert_close(call(kernel, x), eager(module, (x,)))
 
 
 def test_ops_without_a_lowering_are_named(client: kcache.Client) -> None:

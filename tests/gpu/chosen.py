@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from kcache_compiler import canonicalize, compile_spec
-from kcache_compiler.codegen.gpu import lower_gpu
 from kcache_compiler.compile import lower_module
 from kcache_compiler.errors import CompileFailed
 from kcache_compiler.schedule.choices import CHOICES
@@ -94,7 +93,7 @@ def judged(one: Case) -> str:
 def _compiled(text: str, arguments: int, one: Case) -> CompiledKernel:
     options = CompileOptions(schedule=one.schedule)
     if not one.opened:
-        return lower_gpu(text, arguments, one.target, options, lambda _: None)
+        return lower_module(text, arguments, one.target, options, lambda _: None)
     canonical = canonicalize(text.encode(), "stablehlo", "default")
     assert not canonical.constants
     return compile_spec(

@@ -9,11 +9,9 @@ from math import prod
 
 from tests.gpu.ir_text import closing, split
 
-_ENTRY = re.compile(r"^define .*\b(?:ptx|amdgpu)_kernel\b.* @([-\w.$]+)\(", re.MULTILINE)
+_ENTRY = re.compile(r"^define .*\bptx_kernel\b.* @([-\w.$]+)\(", re.MULTILINE)
 _GROUP = re.compile(r"^attributes (#\d+) = \{(.*)\}$", re.MULTILINE)
 _BLOCK = re.compile(r'"nvvm\.(reqntid|maxntid)"="([\d,]+)"')
-#: Of AMD's: least and most threads, whatever the shape.
-_THREADS = re.compile(r'"amdgpu-flat-work-group-size"="(\d+),(\d+)"')
 
 
 @dataclass(frozen=True)
@@ -23,7 +21,6 @@ class Promise:
     params: tuple[str, ...]
     block: tuple[int, ...] = ()
     exact: bool = False
-    threads: range = range(1, 1025)
 
     def broken(self, block: tuple[int, int, int], values: Sequence[object]) -> str:
         """In words, what a launch does against it; empty when nothing."""
@@ -34,8 +31,8 @@ class Promise:
             return f"blocks of {block} for a kernel of blocks of {padded}"
         if self.block and any(one > most for one, most in zip(block, padded, strict=True)):
             return f"blocks of {block} for a kernel of blocks of at most {padded}"
-        if prod(block) not in self.threads:
-            return f"blocks of {block} for a kernel of {self.threads} threads"
+        if not 1 <= prod(block) <= 1024:
+            return f"blocks of {prod(block)} threads; a block has 1 to 1024"
         return self._alias(values)
 
     def _alias(self, values: Sequence[object]) -> str:
@@ -61,7 +58,5 @@ def promises(ir: str) -> dict[str, Promise]:
         block = _BLOCK.search(facts)
         sizes = tuple(map(int, block[2].split(","))) if block else ()
         params = tuple(split(ir[entry.end() : end]))
-        said = _THREADS.search(facts)
-        threads = range(int(said[1]), int(said[2]) + 1) if said else Promise.threads
-        found[entry[1]] = Promise(params, sizes, block is not None and block[1] == "reqntid", threads)
+        found[entry[1]] = Promise(params, sizes, block is not None and block[1] == "reqntid")
     return found

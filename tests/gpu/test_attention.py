@@ -15,7 +15,7 @@ import jax
 import ml_dtypes
 
 from kcache_compiler import canonicalize, compile_spec
-from kcache_compiler.codegen.gpu import lower_gpu
+from kcache_compiler.compile import lower_module
 from kcache_compiler.types import ArgSpec, CompiledKernel, CompileOptions
 from tests.compiler import test_attention as forms
 from tests.gpu.emulate import ORDERS, EmulationError
@@ -137,7 +137,7 @@ def test_masked_keys_that_are_not_finite_are_not_left_out(change: Any) -> None:
 
 def test_a_tile_of_keys_is_left_out_only_if_its_values_are_finite() -> None:
     text = narrow_attention(1, 1, 40, 140, 16, "f32", causal=True)
-    kernel = lower_gpu(text, 3, "sm_90", CompileOptions(), lambda _: None)
+    kernel = lower_module(text, 3, "sm_90", CompileOptions(), lambda _: None)
     assert b"vote.any" in kernel.artifacts["llvm"]
     rng = np.random.default_rng(1)
     q, k, v = (rng.standard_normal((1, 1, count, 16)).astype("f4") for count in (40, 140, 140))
@@ -150,7 +150,7 @@ def test_a_tile_of_keys_is_left_out_only_if_its_values_are_finite() -> None:
 @pytest.mark.parametrize("number", [0, 1])
 def test_lanes_wait_before_scores_are_overwritten_and_before_weights_are_read(number: int) -> None:
     text = narrow_attention(1, 1, 16, 32, 16, "f32", causal=False)
-    kernel = lower_gpu(text, 3, "sm_90", CompileOptions(), lambda _: None)
+    kernel = lower_module(text, 3, "sm_90", CompileOptions(), lambda _: None)
     wait = "call void @llvm.nvvm.bar.warp.sync(i32 -1)"
     parts = kernel.artifacts["llvm"].decode().split(wait)
     assert len(parts) == 4  # the third is before results
@@ -191,14 +191,14 @@ def test_exponentials_are_estimates_where_weights_are_rounded(
     element: str, target: str, estimated: bool
 ) -> None:
     text = narrow_attention(1, 2, 64, 64, 64, element, True)
-    ptx = lower_gpu(text, 3, target, CompileOptions(), lambda _: None).artifacts["ptx"]
+    ptx = lower_module(text, 3, target, CompileOptions(), lambda _: None).artifacts["ptx"]
     assert (b"ex2.approx.ftz.f32" in ptx) == estimated
     assert b"kcm_" not in ptx
 
 
 def test_strict_numerics_take_no_estimates() -> None:
     text = narrow_attention(1, 2, 64, 64, 64, "bf16", True)
-    kernel = lower_gpu(text, 3, "sm_90", CompileOptions("strict"), lambda _: None)
+    kernel = lower_module(text, 3, "sm_90", CompileOptions("strict"), lambda _: None)
     assert b"ex2.approx" not in kernel.artifacts["ptx"]
 
 
@@ -245,7 +245,7 @@ def test_estimates_of_weights_that_are_no_numbers(number: float) -> None:
     q, k, v = (rng.standard_normal((1, 1, count, 16)).astype(NARROW["bf16"]) for count in (40, 70, 70))
     k[0, 0, 9, 3] = number
     text = narrow_attention(1, 1, 40, 70, 16, "bf16", True)
-    kernel = lower_gpu(text, 3, "sm_90", CompileOptions(), lambda _: None)
+    kernel = lower_module(text, 3, "sm_90", CompileOptions(), lambda _: None)
     (got,) = run_gpu(kernel, [q, k, v], order="random")
     scores = q.astype("f8") @ k.astype("f8").swapaxes(-1, -2) * 0.25
     scores = np.where(np.tril(np.ones((40, 70), bool)), scores, -np.inf)
@@ -272,7 +272,8 @@ def _check_narrow(
     rng = np.random.default_rng(sum(sizes))
     shapes = [(batch, heads, count, depth) for count in (queries, keys, keys)]
     arrays = [rng.standard_normal(shape).astype(NARROW[element]) for shape in shapes]
-    kernel = lower_gpu(narrow_attention(*sizes, element, causal), 3, target, CompileOptions(), lambda _: None)
+    text = narrow_attention(*sizes, element, causal)
+    kernel = lower_module(text, 3, target, CompileOptions(), lambda _: None)
     assert [one.ops[0] for one in kernel.interface.gpu_launches] == ["attention"]
     assert (b"mma.sync" in kernel.artifacts["ptx"]) == (target == "sm_90")
     q, k, v = (one.astype("f8") for one in arrays)

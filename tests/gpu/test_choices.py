@@ -9,12 +9,11 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from kcache_compiler.codegen.gpu import lower_gpu
-from kcache_compiler.codegen.gpu.sizes import DEFAULTS, Sizes
 from kcache_compiler.compile import lower_module
 from kcache_compiler.errors import CompileFailed
-from kcache_compiler.package.gpu import GPU_TARGETS
-from kcache_compiler.package.ptxas import find_ptxas
+from kcache_compiler.llvm.gpu_targets import GPU_TARGETS
+from kcache_compiler.llvm.ptxas import find_ptxas
+from kcache_compiler.lower.gpu.tile_sizes import DEFAULTS, Sizes
 from kcache_compiler.schedule.choices import CHOICES, GpuChoices
 from kcache_compiler.types import CompiledKernel, CompileOptions
 from tests.compiler.gpu.programs import PRODUCT as OPENED
@@ -52,7 +51,7 @@ SIZES = {
 
 
 def compiled(text: str, arguments: int, schedule: str, target: str = "sm_90") -> CompiledKernel:
-    return lower_gpu(text, arguments, target, CompileOptions(schedule=schedule), lambda _: None)
+    return lower_module(text, arguments, target, CompileOptions(schedule=schedule), lambda _: None)
 
 
 def _check(name: str, dtype: str, sizes: tuple[int, ...], schedule: str, order: str = "random") -> None:

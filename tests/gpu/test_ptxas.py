@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from kcache_compiler.package.ptxas import assemble_ptx, find_ptxas
+from kcache_compiler.llvm.ptxas import assemble_ptx, find_ptxas
 from tests.gpu.programs import TEMPLATES, Template, narrow_attention
 from tests.gpu.test_templates import compiled
 

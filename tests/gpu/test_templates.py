@@ -7,9 +7,9 @@ import dataclasses
 import llvmlite.binding as llvm
 import pytest
 
-from kcache_compiler.codegen.gpu import lower_gpu
-from kcache_compiler.codegen.llvmir import optimize
-from kcache_compiler.package.target import target_named
+from kcache_compiler.compile import lower_module
+from kcache_compiler.llvm.emission import optimize
+from kcache_compiler.llvm.target import target_named
 from kcache_compiler.types import CompiledKernel, CompileOptions
 from tests.gpu.emulate import ORDERS
 from tests.gpu.programs import TEMPLATES, Template
@@ -17,7 +17,7 @@ from tests.gpu.run import run_gpu
 
 
 def compiled(text: str, arguments: int, target: str = "sm_90") -> CompiledKernel:
-    return lower_gpu(text, arguments, target, CompileOptions(), lambda _: None)
+    return lower_module(text, arguments, target, CompileOptions(), lambda _: None)
 
 
 def _optimized(kernel: CompiledKernel, target: str = "sm_90") -> CompiledKernel:

@@ -1,6 +1,6 @@
 """LLVM IR for a GPU as LLVM IR for the host: the same instructions, with every access to memory announced.
 
-Address spaces go away, shared memory becomes globals of the emulator, ``llvm.nvvm.*`` and ``llvm.amdgcn.*``
+Address spaces go away, shared memory becomes globals of the emulator, ``llvm.nvvm.*``
 become calls of its C functions, and before every load, store and atomic stands a call of ``emu_access`` with
 the size and alignment of that instruction. Each such place has a number; ``Translated.sites`` says which line
 it was.
@@ -22,12 +22,12 @@ _NAME = r'(?:"[^"]*"|[-\w.$]+)'
 _GLOBAL = re.compile(rf"^(@{_NAME}) = (.*?)\b(global|constant) (.*)$")
 _DEFINE = re.compile(rf"^define (.*?)(@{_NAME})\(")
 _RESULT = re.compile(rf"^\s+(?:(%{_NAME}) = )?(.*)$")
-_INTRINSIC = re.compile(r"@(llvm\.(?:nvvm|amdgcn)\.[\w.]+)\(")
-_DECLARE = re.compile(r"^declare (.*) @(llvm\.(?:nvvm|amdgcn)\.[\w.]+)\((.*)\)")
+_INTRINSIC = re.compile(r"@(llvm\.nvvm\.[\w.]+)\(")
+_DECLARE = re.compile(r"^declare (.*) @(llvm\.nvvm\.[\w.]+)\((.*)\)")
 _MEMORY = re.compile(r"call void @llvm\.(memcpy|memmove|memset)\S*\((.*)\)")
 _ALIGN = re.compile(r", align (\d+)")
 _ARGUMENT_FACTS = re.compile(r"\b(?:noalias|readonly|readnone|writeonly|nocapture|captures\(none\))(?= )")
-_CONTROL_KIND = re.compile(r"\b(?:ptx_kernel|ptx_device|amdgpu_kernel) ")
+_CONTROL_KIND = re.compile(r"\b(?:ptx_kernel|ptx_device) ")
 _TARGET_TEXT = re.compile(r'"target-(?:cpu|features)"="[^"]*"')
 #: Assembly that a kernel may hold, and the C function that does the same.
 _ASSEMBLY = {"cvt.rna.tf32.f32 $0, $1;": "emu_f2tf32_rna", "tanh.approx.f32 $0, $1;": "emu_tanh_approx_f32"}
@@ -140,7 +140,7 @@ class _Translation:
             for one in arguments
             if one.startswith("ptr") and "noalias" in one and "readonly" in one
         }
-        if "ptx_kernel" in found[1] or "amdgpu_kernel" in found[1]:
+        if "ptx_kernel" in found[1]:
             self.kernels.append((found[2], [one[: type_at(one)[0]] for one in arguments]))
         head = _CONTROL_KIND.sub("", line[: found.end()])
         self.lines.append(head + _ARGUMENT_FACTS.sub("", line[found.end() : end]) + line[end:])

@@ -7,8 +7,8 @@ import re
 from torch_mlir import ir, passmanager
 from torch_mlir.dialects import llvm
 
-from kcache_compiler.codegen import mlir
-from kcache_compiler.codegen.seam import downgrade
+from kcache_compiler.llvm.compatibility import downgrade
+from kcache_compiler.mlir import operations as mlir
 
 _TO_MMA = "builtin.module(gpu.module(gpu.func(convert-vector-to-gpu{use-nvgpu=true})))"
 _LOWER = (

@@ -7,11 +7,7 @@ import pytest
 from kcache_compiler.errors import InvalidProgram
 from kcache_compiler.frontends.graph.module import read_graph
 from kcache_compiler.frontends.graph.operations import OPS
-from kcache_compiler.frontends.graph.program import (
-    GraphNode,
-    GraphProgram,
-    GraphType,
-)
+from kcache_compiler.frontends.graph.program import GraphNode, GraphProgram, GraphType
 from kcache_compiler.frontends.graph.table import REQUIRED, Op
 from kcache_compiler.types import PLAIN_DTYPES
 from tests.graph.running import LIMITS

@@ -11,6 +11,10 @@ import pytest
 
 from tests.house.sources import ROOT
 
+COMPILER_LAYERS = (
+    *("support", "compile", "dynamic", "fingerprint", "pipelines", "lower", "passes", "difference", "spec"),
+    *("frontends", "schedule", "versions", "llvm", "shapes", "mlir", "collector", "types", "errors"),
+)
 MODULES = [
     "kcache_grpc/__init__.py",
     "kcache_grpc/errors.py",
@@ -19,10 +23,25 @@ MODULES = [
     "kcache_grpc/_proto/__init__.py",
     *(
         f"kcache_grpc/{part}/__init__.py"
-        for part in ("model", "storage", "service", "server", "worker", "client", "runtime", "graph", "cli")
+        for part in (
+            "bundle",
+            "model",
+            "storage",
+            "service",
+            "server",
+            "worker",
+            "client",
+            "runtime",
+            "graph",
+            "cli",
+        )
     ),
+    "kcache_grpc/caches/__init__.py",
+    "kcache_grpc/integrations/__init__.py",
+    "kcache_grpc/torch.py",
     "kcache_grpc/client/remote.py",
     "kcache_compiler/__init__.py",
+    *(f"kcache_compiler/{layer}/__init__.py" for layer in COMPILER_LAYERS),
     "kcache_migrations/__init__.py",
 ]
 ALLOWED = [
@@ -31,6 +50,13 @@ ALLOWED = [
     ("kcache_grpc.client.remote", "kcache_grpc.runtime"),
     ("kcache_grpc.client.remote", "kcache_grpc.graph"),
     ("kcache_grpc.graph", "kcache_grpc._proto"),
+    ("kcache_grpc.caches", "kcache_grpc.client"),
+    ("kcache_grpc.integrations", "kcache_grpc.client"),
+    ("kcache_grpc.torch", "kcache_grpc.integrations"),
+    ("kcache_grpc.client.remote", "kcache_grpc.bundle"),
+    ("kcache_grpc.server", "kcache_grpc.bundle"),
+    ("kcache_grpc.bundle", "kcache_grpc.model"),
+    ("kcache_grpc.bundle", "kcache_grpc._proto"),
     ("kcache_grpc.aio", "kcache_grpc.client"),
     ("kcache_grpc.embedded", "kcache_grpc.service"),
     ("kcache_grpc.embedded", "kcache_grpc.storage"),
@@ -42,7 +68,10 @@ ALLOWED = [
     ("kcache_grpc.worker", "kcache_compiler"),
     ("kcache_grpc.cli", "kcache_grpc.server"),
     ("kcache_grpc.cli", "kcache_grpc.client"),
-    ("kcache_compiler", "llvmlite"),
+    ("kcache_compiler.llvm", "llvmlite"),
+    ("kcache_compiler.compile", "kcache_compiler.pipelines"),
+    ("kcache_compiler.lower", "kcache_compiler.schedule"),
+    ("kcache_compiler.spec", "kcache_compiler.frontends"),
     ("kcache_migrations", "sqlalchemy"),
 ]
 FORBIDDEN = [
@@ -50,6 +79,10 @@ FORBIDDEN = [
     ("kcache_compiler", "google.protobuf"),
     ("kcache_compiler", "sqlalchemy"),
     ("kcache_compiler", "kcache_grpc.model"),
+    ("kcache_compiler.schedule", "kcache_compiler.passes"),
+    ("kcache_compiler.frontends", "kcache_compiler.spec"),
+    ("kcache_compiler.passes", "kcache_compiler.lower"),
+    ("kcache_compiler.mlir", "kcache_compiler.llvm"),
     ("kcache_grpc.storage", "kcache_compiler"),
     ("kcache_grpc.storage", "torch_mlir"),
     ("kcache_grpc.storage", "kcache_grpc._proto"),
@@ -61,8 +94,15 @@ FORBIDDEN = [
     ("kcache_grpc.runtime", "kcache_grpc.storage"),
     ("kcache_grpc.runtime", "kcache_grpc.embedded"),
     ("kcache_grpc.graph", "kcache_compiler"),
+    ("kcache_grpc.caches", "kcache_grpc.storage"),
+    ("kcache_grpc.integrations", "kcache_grpc.service"),
+    ("kcache_grpc.client.remote", "kcache_grpc.integrations"),
+    ("kcache_grpc.caches", "kcache_grpc.server"),
     ("kcache_grpc.model", "kcache_grpc.server"),
     ("kcache_grpc.model", "grpc"),
+    ("kcache_grpc.bundle", "grpc"),
+    ("kcache_grpc.bundle", "kcache_grpc.client"),
+    ("kcache_grpc.bundle", "kcache_grpc.storage"),
     ("kcache_grpc.server", "kcache_grpc.embedded"),
     ("kcache_migrations", "kcache_grpc.model"),
 ]

@@ -33,7 +33,7 @@ def test_every_module_is_in_it(wheel):
         f"{package}/{path.relative_to(folder).as_posix()}"
         for package, folder in PACKAGES.items()
         for path in folder.rglob("*")
-        if path.is_file() and path.suffix in {".py", ".pyi", ".typed", ".mako", ".sql"}
+        if path.is_file() and path.suffix in {".py", ".pyi", ".typed", ".mako", ".sql", ".h"}
     }
     assert wanted <= set(wheel.namelist())
 

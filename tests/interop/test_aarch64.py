@@ -86,8 +86,8 @@ def test_an_emulated_kernel_gives_the_bits_of_x86(name: str, runner: Path, tmp_p
 
 
 def test_the_pool_of_threads_holds_under_emulation(tmp_path: Path) -> None:
-    from kcache_compiler.codegen.threads import pool_object
-    from kcache_compiler.package.target import target_named
+    from kcache_compiler.llvm.target import target_named
+    from kcache_compiler.lower.cpu.thread_pool import pool_object
 
     (tmp_path / "pool.o").write_bytes(pool_object(target_named("aarch64")))
     source, program = HERE.parent / "runtime" / "pool_stress.c", tmp_path / "pool_stress"

@@ -9,7 +9,7 @@ import numpy as np
 
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.types import CompileOptions
-from kcache_grpc.client.exported import portable_artifact
+from kcache_grpc.client.exported import lifted_artifact
 from tests.compiler.codegen_harness import NUMPY, Kernel
 
 TARGET = "x86-64-v3"
@@ -28,7 +28,7 @@ class Compiled(NamedTuple):
 
 def compiled(exported: Any) -> Compiled:
     """As the client takes it. Raises what the compiler raises."""
-    found = canonicalize(portable_artifact(exported), "stablehlo")
+    found = canonicalize(lifted_artifact(exported)[0], "stablehlo")
     made = compile_spec(found.spec_text, found.arg_spec, TARGET, CompileOptions(), lambda _: None)
     constants = [np.frombuffer(c.content, NUMPY[c.type.dtype]).reshape(c.type.dims) for c in found.constants]
     return Compiled(Kernel(made), exported.module_kept_var_idx, constants)

@@ -12,11 +12,11 @@ from torch_mlir import ir
 from torch_mlir.dialects import llvm as llvm_dialect
 from torch_mlir.execution_engine import ExecutionEngine
 
-from kcache_compiler.codegen import mlir
-from kcache_compiler.codegen.llvmir import emit_assembly, optimize
-from kcache_compiler.codegen.math import expand
-from kcache_compiler.codegen.seam import downgrade
-from kcache_compiler.package.target import TARGETS, Target
+from kcache_compiler.llvm.compatibility import downgrade
+from kcache_compiler.llvm.emission import emit_assembly, optimize
+from kcache_compiler.llvm.target import TARGETS, Target
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.expand_math import expand
 
 DTYPES = {
     "f16": np.dtype(np.float16),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from kcache_compiler.codegen.math import functions
+from kcache_compiler.passes.math import functions
 from tests.math.sweep import RESULTS, code_of
 
 DOCUMENT = Path(__file__).parents[2] / "docs/math-accuracy.md"

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from kcache_compiler.codegen.math import functions
-from kcache_compiler.codegen.math.table import function
+from kcache_compiler.passes.math import functions
+from kcache_compiler.passes.math.table import function
 from tests.math.harness import compiled, ulp_distance
 from tests.math.reference import IN_F64
 

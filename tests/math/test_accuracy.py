@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from mpmath import mpf
 
-from kcache_compiler.codegen.math import functions
+from kcache_compiler.passes.math import functions
 from tests.math.harness import compiled, ulp_distance
 from tests.math.reference import IN_F64, IN_F64_OF_TWO, exact, exact_of_two
 from tests.math.report import BEGIN, DOCUMENT, END, table

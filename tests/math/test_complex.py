@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from mpmath import mp, mpc, mpf
 
-from kcache_compiler.codegen.math import COMPLEX
+from kcache_compiler.passes.math import COMPLEX
 from tests.math.harness import DTYPES, Compiled, ForTarget
 
 INF, NAN = math.inf, math.nan

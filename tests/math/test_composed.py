@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.special as special
 
-from kcache_compiler.codegen import mlir
-from kcache_compiler.codegen.math.compose import compose
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.math.compose import compose
 from tests.math.harness import compiled, ulp_distance
 
 

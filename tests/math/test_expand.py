@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from torch_mlir import ir
 
-from kcache_compiler.codegen import mlir
-from kcache_compiler.codegen.math import expand
 from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.passes.expand_math import expand
 from tests.math.harness import DTYPES, Compiled, compiled
 
 

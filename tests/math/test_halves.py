@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kcache_compiler.codegen.math import functions
+from kcache_compiler.passes.math import functions
 from tests.math.harness import DTYPES, compiled, ulp_distance
 from tests.math.reference import IN_F64, IN_F64_OF_TWO
 from tests.math.samples import narrowed

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from kcache_compiler.codegen.math import functions
+from kcache_compiler.passes.math import functions
 from tests.math.harness import DTYPES, Compiled, compiled
 from tests.math.reference import exact_of_two
 

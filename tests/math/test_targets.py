@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from kcache_compiler.codegen.math import functions
+from kcache_compiler.passes.math import functions
 from tests.math.harness import DTYPES, ForTarget, assembly
 
 BY_NAME = {f.name: f for f in functions()}

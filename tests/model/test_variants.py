@@ -244,15 +244,14 @@ def test_shapes_of_other_specs_are_none_of_this_one(arg_spec: str, guard: str) -
     assert variant(program(2, 4, 5), Shape(arg_spec, guard)) is None
 
 
-def test_what_is_of_another_size_of_a_symbol() -> None:
-    home = program(2, 4, 5)
-    other = one_of(home, exact_shape(program(3, 4, 5)))
-    assert other.other_size(home, ["s0"])
-    assert other.other_size(home, NAMES)
-    assert not other.other_size(home, ["s1", "s2"])
-    eights = wished_shape(program(8, 4, 5), ((Axis(0, 0), Dim(multiple_of=8)),))
-    assert one_of(home, eights).other_size(home, ["s0"])
-    assert not one_of(home, eights).other_size(home, ["s1"])
+def test_symbols_within_others_are_the_only_ones() -> None:
+    bounded = ((Axis(0, 0), Dim(multiple_of=2)), (Axis(0, 1), Dim()))
+    spec = program(2, 4, 5)
+    assert texts(wished_shape(spec, bounded, within=frozenset({"s1"}))) == texts(
+        wished_shape(spec, ((Axis(0, 1), Dim()),))
+    )
+    assert wished_shape(spec, (), within=frozenset()) == exact_shape(spec)
+    assert wished_shape(spec, bounded, within=frozenset(NAMES)) == wished_shape(spec, bounded)
 
 
 @given(st.lists(st.sampled_from(["2", "3", "s0", "s1", "s2"]), min_size=1, max_size=5), points)

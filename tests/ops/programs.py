@@ -253,7 +253,7 @@ def conversions() -> Iterator[OpProgram]:
     for dtype in FLOATS:
         b = _Builder(("reduce_precision", dtype))
         name = b.argument(dtype, (61,))
-        for exponent, mantissa in ((5, 2), (4, 3), (8, 7)):
+        for exponent, mantissa in ((5, 2), (4, 3), (8, 7), (5, 0)):
             text = (
                 f"stablehlo.reduce_precision {name}, format = e{exponent}m{mantissa} : {tensor(dtype, (61,))}"
             )

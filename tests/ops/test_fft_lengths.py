@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from kcache_compiler.codegen.legalize.expansions.fourier import LARGEST_PRIME, factors
 from kcache_compiler.compile import lower_module
 from kcache_compiler.errors import UnsupportedOp
+from kcache_compiler.passes.legalize.expansions.fourier import LARGEST_PRIME, factors
 from kcache_compiler.types import CompileOptions
 
 

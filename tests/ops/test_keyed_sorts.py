@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcache_compiler import canonicalize, compile_spec
-from kcache_compiler.codegen import mlir
-from kcache_compiler.codegen.formula import evaluate_text
-from kcache_compiler.codegen.shuffles.marker import marked
 from kcache_compiler.compile import lower_module, lower_until
-from kcache_compiler.package.target import target_named
+from kcache_compiler.llvm.target import target_named
+from kcache_compiler.lower.sort_scatter.marker import marked
+from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.shapes.formula import evaluate_text
 from kcache_compiler.types import ArgSpec, CompileOptions
 from tests.compiler.codegen_harness import NUMPY, Kernel, threaded_host
 from tests.ops.sort_programs import Sort

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from kcache_compiler import canonicalize, compile_spec
-from kcache_compiler.codegen.shuffles.long import CHUNK, CHUNKS, long_phases
-from kcache_compiler.codegen.shuffles.marker import Walk
-from kcache_compiler.codegen.shuffles.sort import CHUNK as RUN
 from kcache_compiler.compile import lower_module
+from kcache_compiler.lower.sort_scatter.long_rows import CHUNK, CHUNKS, long_phases
+from kcache_compiler.lower.sort_scatter.marker import Walk
+from kcache_compiler.lower.sort_scatter.sort import CHUNK as RUN
 from kcache_compiler.types import ArgSpec, CompileOptions
 from tests.compiler.codegen_harness import NUMPY, PARALLEL_FOR, TASK, Host, Kernel, threaded_host
 from tests.ops.values import FLOATS, random_bytes, tensor

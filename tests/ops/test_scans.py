@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from kcache_compiler.codegen import mlir
 from kcache_compiler.compile import lower_module, lower_until
+from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.types import CompileOptions
 from tests.compiler.codegen_harness import Kernel, threaded_host
 from tests.ops.compare import difference

@@ -6,8 +6,8 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 
-from kcache_compiler.canonical import canonicalize
 from kcache_compiler.errors import CompilerError
+from kcache_compiler.spec import canonicalize
 from tests.recognition import meaning
 from tests.recognition.changing import changed
 from tests.recognition.corpus import Entry

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kcache_compiler.canonical.constants import INLINE_CONSTANT_BYTES
+from kcache_compiler.frontends.limits import INLINE_CONSTANT_BYTES
 from tests.recognition import edit, forms, outlining, views
 from tests.recognition.edit import ir
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import pytest
 
-from kcache_compiler.canonical import canonicalize
+from kcache_compiler.spec import canonicalize
 from tests.compiler.test_rewrites_across import APART, EXACT, SIZED, TOLERANT
 
 for framework in ("jax", "torch", "onnx"):

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kcache_compiler.canonical import canonicalize, render
+from kcache_compiler.spec import canonicalize
+from kcache_compiler.spec.rendering.render import render
 from kcache_compiler.types import NUMERICS
 from tests.recognition.corpus import NAMES, read
 from tests.recognition.measured import key

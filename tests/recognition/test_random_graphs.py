@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from kcache_compiler.canonical import canonicalize, render
 from kcache_compiler.errors import InvalidProgram
+from kcache_compiler.spec import canonicalize
+from kcache_compiler.spec.rendering.render import render
 from tests.recognition import meaning
 from tests.recognition.random_graphs import SYMBOLS, neighbour, random_template, written
 

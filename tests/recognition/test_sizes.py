@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kcache_compiler.canonical import canonicalize, render
+from kcache_compiler.spec import canonicalize
+from kcache_compiler.spec.rendering.render import render
 from tests.recognition.measured import key
 
 

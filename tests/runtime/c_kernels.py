@@ -60,16 +60,16 @@ def shared_object(body: str, abi: int = 1, pool: bool = False, caller: bool = Fa
 
 def pool_code() -> bytes:
     """The object code of the thread pool, for this machine."""
-    from kcache_compiler.codegen.threads import pool_object
-    from kcache_compiler.package.target import target_named
+    from kcache_compiler.llvm.target import target_named
+    from kcache_compiler.lower.cpu.thread_pool import pool_object
 
     return pool_object(target_named(host_target().isa))
 
 
 def caller_code() -> bytes:
     """The object code of the way in for CPython, for this machine."""
-    from kcache_compiler.codegen.cpython import caller_object
-    from kcache_compiler.package.target import target_named
+    from kcache_compiler.llvm.target import target_named
+    from kcache_compiler.lower.cpu.cpython_call import caller_object
 
     return caller_object(target_named(host_target().isa))
 

@@ -139,7 +139,7 @@ def test_a_kernel_of_the_compiler_brings_the_pool_where_it_may_split() -> None:
     program = """
     import os, numpy as np, threading
     from kcache_compiler.compile import lower_module
-    from kcache_compiler.package import elf
+    from kcache_compiler.llvm import elf
     from kcache_compiler.types import CompileOptions
     from kcache_grpc.model.target import host_target
     from kcache_grpc.runtime.library import load_library

@@ -34,4 +34,4 @@ def write_module(folder: Path) -> WorkerSettings:
     folder.mkdir(exist_ok=True)
     (folder / "static_jobs.py").write_text("\n".join(lines))
     path = (str(folder), str(Path(__file__).parent))
-    return WorkerSettings(memory_bytes=4 << 30, jobs="static_jobs", extra_path=path)
+    return WorkerSettings(memory_bytes=4 << 30, jobs="static_jobs", extra_path=path, writable=(str(folder),))

@@ -18,7 +18,7 @@ def main() -> None:
     settings = WorkerSettings(memory_bytes=4 << 30)
     if folder:
         path = (folder, str(Path(__file__).parent))
-        settings = WorkerSettings(memory_bytes=4 << 30, jobs="held_jobs", extra_path=path)
+        settings = WorkerSettings(memory_bytes=4 << 30, jobs="held_jobs", extra_path=path, writable=(folder,))
     if os.environ.get("TEST_IDLE_JOBS"):
         settings = WorkerSettings(jobs="idle_jobs", extra_path=(str(Path(__file__).parent),))
     serve(ServerConfig.from_env(os.environ, worker=settings))

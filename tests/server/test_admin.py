@@ -16,7 +16,9 @@ from google.protobuf import duration_pb2
 from kcache_grpc._proto.kcache.v1 import admin_pb2 as pb
 from kcache_grpc._proto.kcache.v1 import admin_pb2_grpc
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as kc
+from kcache_grpc.server import ServerConfig
 from kcache_grpc.storage import open_store
+from tests.server import idle_jobs
 from tests.server.programs import add, compile_request, header, inline, kernels_request, result_of
 from tests.server.running import Running, config_in, running
 from tests.storage.inside import tamper
@@ -30,10 +32,21 @@ def admin(server: Running) -> Any:
     return admin_pb2_grpc.AdminStub(server.channel)
 
 
+def on_socket(folder: Path, **changes: Any) -> ServerConfig:
+    """Its one address is a Unix socket: without a token, Admin is served nowhere else."""
+    return config_in(folder, listen=(), socket=folder / "run" / "s", **changes)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(on_socket(tmp_path_factory.mktemp("server"))) as server:
+        yield server
+
+
 @pytest.fixture(scope="module")
 def eager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A server that evicts whatever is not in use now."""
-    with running(config_in(tmp_path_factory.mktemp("eager"), evict_min_age=0.0)) as server:
+    with running(on_socket(tmp_path_factory.mktemp("eager"), evict_min_age=0.0)) as server:
         yield server
 
 
@@ -177,7 +190,7 @@ def test_kernels_of_a_disowned_toolchain_are_not_served(server: Running) -> None
 
 
 def test_another_server_notices_a_disowned_toolchain_within_the_window(tmp_path: Path) -> None:
-    with running(config_in(tmp_path)) as one, running(config_in(tmp_path)) as two:
+    with running(on_socket(tmp_path)) as one, running(config_in(tmp_path)) as two:
         compiled(one, 46, "default")
         assert status_of(two, 46, "default") == kc.KERNEL_STATUS_FOUND
         state = one.stub.GetCapabilities(kc.GetCapabilitiesRequest())
@@ -216,7 +229,7 @@ def test_pins_keep_from_eviction_and_are_listed(eager: Running) -> None:
 
 
 def test_verify_finds_nothing_wrong_then_what_was_edited(tmp_path: Path) -> None:
-    with running(config_in(tmp_path)) as server:
+    with running(on_socket(tmp_path)) as server:
         for rows in (48, 49):
             compiled(server, rows, "default")
         request = pb.VerifyRequest(all=True)
@@ -229,11 +242,18 @@ def test_verify_finds_nothing_wrong_then_what_was_edited(tmp_path: Path) -> None
         "UPDATE kernels SET manifest = substr(manifest, 2) WHERE id = 1",
         f"UPDATE graph_mappings SET signature = x'{other}{other}' WHERE id = 2",
     )
-    with running(config_in(tmp_path)) as server:
+    with running(on_socket(tmp_path)) as server:
         events = list(admin(server).Verify(request))
         faults = [(event.fault.subject, event.fault.action) for event in events[:-1]]
         assert [subject for subject, _ in faults] == ["kernel", "mapping"]
         assert events[-1].counts.faults == 2
+        assert all(action.startswith("left;") for _, action in faults)
+        request.repair = True
+        *_, last = admin(server).Verify(request)
+        assert (last.counts.repaired, last.counts.withheld) == (0, True)
+        request.confirm_implausible = True
+        *_, last = admin(server).Verify(request)
+        assert (last.counts.repaired, last.counts.withheld) == (2, False)
         assert [event.WhichOneof("event") for event in admin(server).Verify(request)] == ["counts"]
         for rows in (48, 49):
             assert compiled(server, rows, "default").key == 1
@@ -248,7 +268,7 @@ def test_everything_is_in_the_audit_log(server: Running) -> None:
     (event,) = [each for each in events if each.kind == "admin"]
     assert (event.outcome, event.actor) == ("epoch", "test/1")
     assert "for the log" in event.detail
-    assert event.peer.startswith(("ipv4:127.", "ipv6:"))
+    assert event.peer.startswith("unix:")
 
 
 def test_a_token_is_asked_for_where_there_is_one(tmp_path: Path) -> None:
@@ -259,7 +279,31 @@ def test_a_token_is_asked_for_where_there_is_one(tmp_path: Path) -> None:
         assert not admin(server).ListQuotas(request, metadata=metadata).quotas
 
 
-def test_other_machines_may_not_without_a_token() -> None:
+@pytest.mark.issue(number=19, point=15)
+def test_without_a_token_tcp_does_not_administer(tmp_path: Path) -> None:
+    """Any local user reaches a loopback address: Admin is on the Unix socket only."""
+    socket = tmp_path / "run" / "s"
+    with running(config_in(tmp_path, worker=idle_jobs.settings(), socket=socket)) as server:
+        assert server.address.startswith("127.0.0.1:")
+        calls: tuple[Callable[[Any], Any], ...] = (
+            lambda stub: stub.RaiseEpoch(pb.RaiseEpochRequest()),
+            lambda stub: stub.ListQuotas(pb.ListQuotasRequest()),
+            lambda stub: list(stub.Collect(pb.CollectRequest(dry_run=True))),
+            lambda stub: list(stub.Verify(pb.VerifyRequest())),
+        )
+        for call in calls:
+            with pytest.raises(grpc.RpcError) as caught:
+                call(admin(server))
+            assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+            assert "Unix socket" in str(caught.value)
+            assert "--token-file" in str(caught.value)
+        with grpc.insecure_channel(f"unix:{socket}") as channel:
+            stub: Any = admin_pb2_grpc.AdminStub(channel)
+            assert stub.RaiseEpoch(pb.RaiseEpochRequest()).epoch == 2
+
+
+@pytest.mark.issue(number=19, point=15)
+def test_only_the_socket_may_without_a_token() -> None:
     """The rule itself: no second machine is to be had in a test."""
     from kcache_grpc.errors import PermissionDenied
     from kcache_grpc.server.admin import AdminServicer
@@ -270,9 +314,9 @@ def test_other_machines_may_not_without_a_token() -> None:
 
     nobody: Any = None
     local, guarded = AdminServicer(nobody, guarded=False), AdminServicer(nobody, guarded=True)
-    for peer in ("unix:", "unix:/run/k.sock", "ipv4:127.0.0.1:7", "ipv6:[::1]:7", "ipv6:%5B::1%5D:7"):
+    for peer in ("unix:", "unix:/run/k.sock"):
         assert local._caller(header(), context(peer)).peer == peer
-    for peer in ("ipv4:10.0.0.7:7", "ipv6:[fe80::1]:7", "ipv4:1127.0.0.1:7", ""):
+    for peer in ("ipv4:127.0.0.1:7", "ipv6:[::1]:7", "ipv6:%5B::1%5D:7", "ipv4:10.0.0.7:7", ""):
         with pytest.raises(PermissionDenied):
             local._caller(header(), context(peer))
         assert guarded._caller(header(), context(peer)).peer == peer

@@ -96,9 +96,14 @@ def test_a_program_that_breaks_its_parser_is_remembered_too(server: Running) -> 
         assert (reason, metadata["signal"]) == ("COMPILE_FAILED", "SIGABRT")
     assert failures[1][1]["remembered_until"]
     assert status(server, body, "poison").status == pb.KERNEL_STATUS_FAILED
+    # Nothing is stored of it: a rejected request does not even create its namespace.
     stats = server.stub.GetStats(pb.GetStatsRequest(header=header("poison")))
-    assert (stats.specs, stats.mappings, stats.remembered_failures) == (0, 0, 1)
+    assert (stats.specs, stats.mappings, stats.remembered_failures) == (0, 0, 0)
     assert result_of(server.stub.CompileKernel(compile_request(inline(add(71)), "poison")))
+    # From here on it is stored, for other servers too.
+    assert not failure(server, body, "poison")[1].get("remembered_until")
+    stats = server.stub.GetStats(pb.GetStatsRequest(header=header("poison")))
+    assert stats.remembered_failures == 1
 
 
 def test_a_remembered_failure_expires(tmp_path: Path) -> None:

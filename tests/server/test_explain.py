@@ -126,9 +126,13 @@ class TestHits:
 
     def test_a_dynamic_kernel_with_its_guard(self, space: Space) -> None:
         axis = common_pb2.SymbolAxis(arg=0, axis=0, multiple_of=4)
-        dynamic = common_pb2.DynamicShapes(mode=common_pb2.DYNAMIC_MODE_DYNAMIC, axes=[axis])
+        dynamic = common_pb2.DynamicShapes(mode=common_pb2.DYNAMIC_MODE_DYNAMIC, axes=[axis], assume=True)
         space.compile(add(4), shapes=dynamic)
-        found = space.explain(add(4), shapes=common_pb2.DynamicShapes(mode=common_pb2.DYNAMIC_MODE_AUTO))
+        auto = common_pb2.DynamicShapes(mode=common_pb2.DYNAMIC_MODE_AUTO)
+        alone = space.explain(add(4), shapes=auto)
+        assert (alone.hit, alone.arg_spec) == (False, "f32[4,8];f32[4,8]")
+        space.server.stub.StoreGraph(pb.StoreGraphRequest(header=header(space.name), graph=inline(add(6))))
+        found = space.explain(add(4), shapes=auto)
         assert found.hit
         assert (found.arg_spec, found.guard) == ("f32[s0,8];f32[s0,8]", "s0 % 4 == 0")
 
@@ -170,7 +174,8 @@ class TestMisses:
         assert sentences(found) == [f"sizes differ: {said}"]
 
     def test_a_kernel_for_all_sizes_that_was_not_asked_for(self, space: Space) -> None:
-        space.compile(add(4), shapes=common_pb2.DynamicShapes(mode=common_pb2.DYNAMIC_MODE_DYNAMIC))
+        assumed = common_pb2.DynamicShapes(mode=common_pb2.DYNAMIC_MODE_DYNAMIC, assume=True)
+        space.compile(add(4), shapes=assumed)
         found = space.explain(add(4))
         assert found.step == "SIZES"
         (sentence,) = sentences(found)
@@ -181,7 +186,7 @@ class TestMisses:
 
     def test_a_guard_that_does_not_hold(self, space: Space) -> None:
         axis = common_pb2.SymbolAxis(arg=0, axis=0, multiple_of=4)
-        dynamic = common_pb2.DynamicShapes(mode=common_pb2.DYNAMIC_MODE_DYNAMIC, axes=[axis])
+        dynamic = common_pb2.DynamicShapes(mode=common_pb2.DYNAMIC_MODE_DYNAMIC, axes=[axis], assume=True)
         space.compile(add(4), shapes=dynamic)
         found = space.explain(add(6), shapes=common_pb2.DynamicShapes(mode=common_pb2.DYNAMIC_MODE_AUTO))
         assert found.step == "GUARD"

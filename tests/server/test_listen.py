@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from kcache_grpc.service import Caller
 from kcache_grpc.storage import open_store
 from kcache_grpc.storage.errors import StorageError
 from tests.certificates import certificate
+from tests.fresh import fresh_store
 from tests.server import idle_jobs
 from tests.server.programs import header
 from tests.server.running import Running, process, running
@@ -121,6 +123,38 @@ def test_the_socket_is_private_and_not_stolen(tmp_path: Path) -> None:
             start(config_in(tmp_path, listen=(), socket=path))
         assert server.stub.CountSpecs(pb.CountSpecsRequest(header=header("unix"))).count == 0
     assert not path.exists()
+
+
+@pytest.mark.issue(number=19, point=21)
+def test_a_server_starts_without_the_default_socket_of_another(tmp_path: Path) -> None:
+    """As two ``kcache serve --listen X --db Y`` whose state directory is the same; the second says so."""
+    state = {"KCACHE_STATE_DIR": str(tmp_path), "KCACHE_DB": f"sqlite:///{tmp_path}/kcache.sqlite"}
+    fresh_store(tmp_path / "kcache.sqlite")
+    idle: dict[str, Any] = {"worker": idle_jobs.settings(), "listen": ("127.0.0.1:0",)}
+    first, second = (ServerConfig.from_env(state, **idle) for _ in range(2))
+    records: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: records.append(record.getMessage())
+    logger = logging.getLogger("kcache.server")
+    logger.addHandler(handler)
+    try:
+        with running(first) as one:
+            assert one.addresses[1] == f"unix:{tmp_path}/run/kcache.sock"
+            with running(second) as two:
+                assert [address.split(":")[0] for address in two.addresses] == ["127.0.0.1"]
+                assert two.stub.CountSpecs(pb.CountSpecsRequest()).count == 0
+                (said,) = records
+                assert f"another server holds the Unix socket {tmp_path}/run/kcache.sock" in said
+                assert "Admin" in said
+            # The first one keeps its socket, and one that is asked for by name stays an error.
+            with pytest.raises(Unavailable, match="another server"):
+                start(ServerConfig.from_env(state, socket=first.socket, **idle))
+            with pytest.raises(Unavailable, match="another server"):
+                start(ServerConfig.from_env({**state, "KCACHE_SOCKET": str(first.socket)}, **idle))
+            with pytest.raises(Unavailable, match="another server"):
+                start(replace(second, listen=()))
+    finally:
+        logger.removeHandler(handler)
 
 
 def test_a_socket_left_by_a_killed_server_is_replaced(tmp_path: Path) -> None:

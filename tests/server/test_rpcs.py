@@ -208,7 +208,7 @@ def test_get_kernels_answers_every_query_once_and_says_what_is_missing(server: R
         0: pb.KERNEL_STATUS_FOUND,
         1: pb.KERNEL_STATUS_NEED_PROGRAM,
         2: pb.KERNEL_STATUS_NEED_COMPILE,
-        3: pb.KERNEL_STATUS_FOUND,
+        3: pb.KERNEL_STATUS_DUPLICATE,
     }
     assert len(results) == 4
     found = next(result for result in results if result.index == 0)
@@ -347,11 +347,32 @@ def test_the_audit_log_tells_who_stored_published_and_was_served(server: Running
 
 def test_many_results_are_packed_into_messages_below_the_limit(server: Running) -> None:
     list(server.stub.CompileKernel(compile_request(inline(add(4)), "packed")))
-    request = kernels_request([add(4)] * 1000, "packed", artifact_kinds=[SO], inline_budget_bytes=12 << 20)
+    bodies = [add(4, names=(f"a{number}", "b")) for number in range(60)]
+    for body in bodies:
+        result_of(server.stub.CompileKernel(compile_request(inline(body), "packed")))
+    request = kernels_request(bodies, "packed", artifact_kinds=[SO], inline_budget_bytes=12 << 20)
     replies = list(server.stub.GetKernels(request))
     assert len(replies) > 1
-    assert all(reply.ByteSize() < 4 << 20 for reply in replies)
-    assert sorted(result.index for reply in replies for result in reply.results) == list(range(1000))
+    assert all(reply.ByteSize() < 1 << 20 for reply in replies)
+    assert [result.index for reply in replies for result in reply.results] == list(range(60))
+    assert all(result.artifacts for reply in replies for result in reply.results)
+
+
+@pytest.mark.issue(number=19, point=9)
+def test_get_kernels_answers_a_repeated_query_once(server: Running) -> None:
+    list(server.stub.CompileKernel(compile_request(inline(add(4)), "repeated")))
+    bodies = [add(4), *[add(9)] * 3, *[add(4)] * 1000]
+    request = kernels_request(bodies, "repeated", artifact_kinds=[SO], inline_budget_bytes=12 << 20)
+    replies = list(server.stub.GetKernels(request))
+    assert sum(reply.ByteSize() for reply in replies) < 64 << 10
+    results = sorted((each for reply in replies for each in reply.results), key=lambda each: each.index)
+    assert [each.index for each in results] == list(range(1004))
+    found, missing, *rest = results
+    assert found.status == pb.KERNEL_STATUS_FOUND
+    assert found.artifacts
+    assert missing.status == pb.KERNEL_STATUS_NEED_PROGRAM
+    assert {each.status for each in rest} == {pb.KERNEL_STATUS_DUPLICATE}
+    assert [each.first_index for each in rest] == [1] * 2 + [0] * 1000
 
 
 def test_health_and_reflection(server: Running) -> None:

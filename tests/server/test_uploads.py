@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+import weakref
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
+import grpc.aio
 import pytest
 
 from kcache_grpc._proto.kcache.v1 import common_pb2
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
+from kcache_grpc.errors import ArgumentError
 from kcache_grpc.model.program import Program
+from kcache_grpc.server.guard import Call, Guard
+from kcache_grpc.server.requestlog import RequestLog
 from kcache_grpc.service.answers import Answers
 from kcache_grpc.service.flight import Flight
 from kcache_grpc.service.uploads import Uploads
@@ -159,3 +166,33 @@ def test_messages_of_more_than_a_mebibyte(server: Running) -> None:
     first, *_ = messages(add(68), "chunk")
     parts = [first, pb.UploadProgramRequest(data=bytes((1 << 20) + 1))]
     assert code_of(server, iter(parts)) == ("RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED")
+
+
+@pytest.mark.issue(number=19, point=28)
+def test_an_error_that_somebody_holds_keeps_no_request() -> None:
+    """asyncio and gRPC hold the errors of calls for a while: each kept the first message of its upload."""
+
+    class Message:
+        """Stands for a message: its end can be observed."""
+
+    async def body() -> None:
+        async def abort(*_: object) -> None:
+            raise grpc.aio.AbortError("aborted")
+
+        context: Any = SimpleNamespace(abort=abort)
+        call = Call(Guard("", 1.0, RequestLog("text")), "/kcache.v1.KernelCache/UploadProgram", context)
+        messages: list[weakref.ref[Message]] = []
+
+        def handler() -> None:
+            message = Message()
+            messages.append(weakref.ref(message))
+            raise ArgumentError("no")
+
+        with pytest.raises(ArgumentError) as caught:
+            handler()
+        assert messages[0]() is not None
+        with pytest.raises(grpc.aio.AbortError):
+            await call.fail(caught.value)
+        assert messages[0]() is None
+
+    asyncio.run(body())

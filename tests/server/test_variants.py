@@ -25,9 +25,12 @@ from tests.server.dynamic_programs import WHOLE, agrees, matmul
 from tests.server.programs import compile_request, header, inline, kernels_request, result_of
 from tests.server.running import Running, config_in, running
 
+#: Kernels for all sizes are what is tested here, not the evidence for them (test_evidence.py).
+pytestmark = pytest.mark.filterwarnings("ignore:dynamic=.assume.:kcache_grpc.KcacheWarning")
+
 NewClient = Callable[..., kcache.Client]
 
-DYNAMIC = common_pb2.DynamicShapes(mode=common_pb2.DYNAMIC_MODE_DYNAMIC)
+DYNAMIC = common_pb2.DynamicShapes(mode=common_pb2.DYNAMIC_MODE_DYNAMIC, assume=True)
 AUTO = common_pb2.DynamicShapes(mode=common_pb2.DYNAMIC_MODE_AUTO)
 
 
@@ -53,7 +56,7 @@ def shape(kernel: kcache.Kernel) -> tuple[str, str]:
 def test_one_dynamic_kernel_takes_all_sizes_without_another_request(
     server: Running, client: kcache.Client
 ) -> None:
-    kernel = client.compile(matmul(2, 8, 64), dynamic=True)
+    kernel = client.compile(matmul(2, 8, 64), dynamic="assume")
     assert shape(kernel) == (WHOLE, "")
     before = client.stats()
     for sizes in [(2, 8, 64), (3, 5, 7), (1, 1, 1), (0, 4, 4), (4, 0, 4), (4, 4, 0), (33, 65, 17)]:
@@ -64,8 +67,8 @@ def test_one_dynamic_kernel_takes_all_sizes_without_another_request(
 
 
 def test_other_sizes_of_the_program_are_served_by_the_same_kernel(client: kcache.Client) -> None:
-    one = client.compile(matmul(2, 8, 64), dynamic=True)
-    two = client.compile(matmul(5, 6, 7), dynamic=True)
+    one = client.compile(matmul(2, 8, 64), dynamic="assume")
+    two = client.compile(matmul(5, 6, 7), dynamic="assume")
     assert (one.origin, two.origin) == ("compiled", "remote")
     assert two.manifest.kernel_digest == one.manifest.kernel_digest
     assert two.key == one.key
@@ -78,12 +81,12 @@ def test_static_dynamic_and_guarded_kernels_live_under_one_key(
     server: Running, client: kcache.Client
 ) -> None:
     """No request changes what another one gets, in whatever order they come."""
-    even: dict[str, Any] = {"dynamic": True, "symbols": {(0, 0): Dim(2, 64, 2)}}
+    even: dict[str, Any] = {"dynamic": "assume", "symbols": {(0, 0): Dim(2, 64, 2)}}
     wishes: list[dict[str, Any]] = [
         {},
         even,
-        {"dynamic": True},
-        {"dynamic": True, "symbols": [(0, 0), (1, 0)]},
+        {"dynamic": "assume"},
+        {"dynamic": "assume", "symbols": [(0, 0), (1, 0)]},
     ]
     shapes = [
         ("f32[4,8];f32[8,6]", ""),
@@ -113,19 +116,23 @@ def test_auto_is_static_first_and_dynamic_from_the_second_size_on(
     same = client.compile(matmul(2, 8, 4) + "\n", dynamic="auto")
     assert (same.origin, same.manifest) == ("remote", first.manifest)
     second = client.compile(matmul(3, 8, 4), dynamic="auto")
-    assert (second.origin, *shape(second)) == ("compiled", WHOLE, "")
+    assert (second.origin, *shape(second)) == ("compiled", "f32[s0,8];f32[8,4]", "")
     third = client.compile(matmul(7, 5, 2), dynamic="auto")
-    assert (third.origin, third.manifest) == ("remote", second.manifest)
+    assert (third.origin, *shape(third)) == ("compiled", WHOLE, "")
     assert agrees(third, 7, 5, 2)
-    assert len(published(server, client_namespace(client))) == 2
+    fourth = client.compile(matmul(9, 3, 6), dynamic="auto")
+    assert (fourth.origin, fourth.manifest) == ("remote", third.manifest)
+    assert len(published(server, client_namespace(client))) == 3
     assert client.compile(matmul(2, 8, 4) + " ", dynamic="auto").manifest == first.manifest
 
 
 def test_auto_serves_the_most_special_kernel_for_the_sizes(client: kcache.Client) -> None:
-    client.compile(matmul(16, 8, 4), dynamic=True)
-    client.compile(matmul(16, 8, 4), dynamic=True, symbols={(0, 0): Dim(multiple_of=8)})
-    client.compile(matmul(16, 8, 4), dynamic=True, symbols={(0, 0): Dim(8, 64, 8)})
+    client.compile(matmul(16, 8, 4), dynamic="assume")
+    client.compile(matmul(16, 8, 4), dynamic="assume", symbols={(0, 0): Dim(multiple_of=8)})
+    client.compile(matmul(16, 8, 4), dynamic="assume", symbols={(0, 0): Dim(8, 64, 8)})
     client.compile(matmul(16, 8, 4))
+    for sizes in [(15, 8, 4), (16, 9, 4), (16, 8, 5)]:
+        client.store(matmul(*sizes))
     served = {rows: shape(client.compile(matmul(rows, 8, 4), dynamic="auto")) for rows in (16, 24, 72, 17)}
     assert served == {
         16: ("f32[16,8];f32[8,4]", ""),
@@ -137,8 +144,10 @@ def test_auto_serves_the_most_special_kernel_for_the_sizes(client: kcache.Client
 
 
 def test_of_equally_special_kernels_the_older_is_served(client: kcache.Client) -> None:
-    rows = client.compile(matmul(4, 8, 5), dynamic=True, symbols=[(0, 0)])
-    client.compile(matmul(4, 8, 5), dynamic=True, symbols=[(1, 1)])
+    rows = client.compile(matmul(4, 8, 5), dynamic="assume", symbols=[(0, 0)])
+    client.compile(matmul(4, 8, 5), dynamic="assume", symbols=[(1, 1)])
+    for sizes in [(6, 8, 5), (4, 8, 7)]:
+        client.store(matmul(*sizes))
     assert client.compile(matmul(4, 8, 5), dynamic="auto").manifest == rows.manifest
 
 
@@ -162,8 +171,8 @@ def test_what_auto_has_seen_outlives_the_server(tmp_path: Path) -> None:
 
     assert [asked(rows) for rows in (2, 4, 5)] == [
         ("compiled", ("f32[2,3];f32[3,3]", "")),
-        ("compiled", (WHOLE, "")),
-        ("remote", (WHOLE, "")),
+        ("compiled", ("f32[s0,3];f32[3,3]", "")),
+        ("remote", ("f32[s0,3];f32[3,3]", "")),
     ]
 
 
@@ -193,7 +202,7 @@ def test_what_cannot_be_compiled_dynamic_is_static_under_auto(tmp_path: Path) ->
         assert shape(static) == ("f32[4,3];f32[3,3]", "")
         for _ in range(2):
             with pytest.raises(kcache.UnsupportedOp, match="sorts"):
-                client.compile(matmul(4, 3, 3), dynamic=True)
+                client.compile(matmul(4, 3, 3), dynamic="assume", symbols=[(0, 0)])
         another = client.compile(matmul(5, 3, 3), dynamic="auto")
         assert (another.origin, *shape(another)) == ("compiled", "f32[5,3];f32[3,3]", "")
         assert client.compile(matmul(5, 3, 3) + "\n", dynamic="auto").origin == "remote"
@@ -215,12 +224,13 @@ def test_axes_that_the_program_leaves_open_are_symbols_in_every_mode(client: kca
         bounded(np.zeros((10, 8), np.float32), np.zeros((8, 4), np.float32))
     known = client.compile(matmul(6, 8, 4), dynamic="auto")
     assert known.manifest == bounded.manifest
-    whole = client.compile(program, dynamic=True)
+    assert client.compile(program, dynamic=True).manifest == static.manifest
+    whole = client.compile(program, dynamic="assume")
     assert shape(whole) == (WHOLE, "")
 
 
 def test_a_dynamic_kernel_refuses_what_its_guard_or_its_spec_refuse(client: kcache.Client) -> None:
-    kernel = client.compile(matmul(8, 8, 4), dynamic=True, symbols={(0, 0): Dim(8, 64, 8), (0, 1): Dim()})
+    kernel = client.compile(matmul(8, 8, 4), dynamic="assume", symbols={(0, 0): Dim(8, 64, 8), (0, 1): Dim()})
 
     def call(a: tuple[int, int], b: tuple[int, int]) -> None:
         kernel(np.zeros(a, np.float32), np.zeros(b, np.float32))
@@ -255,7 +265,8 @@ def test_a_dynamic_kernel_refuses_what_its_guard_or_its_spec_refuse(client: kcac
 def test_symbols_that_cannot_be_are_refused_with_their_place(
     client: kcache.Client, symbols: Any, says: str
 ) -> None:
-    for dynamic in (True, "auto"):
+    wishes: list[Any] = [True, "assume", "auto"]
+    for dynamic in wishes:
         for _ in range(2):  # unknown to the server, then known
             with pytest.raises(kcache.ArgumentError, match=says):
                 client.compile(matmul(8, 8, 4), dynamic=dynamic, symbols=symbols)
@@ -266,34 +277,39 @@ def test_an_axis_that_the_program_fixes_cannot_be_a_symbol(client: kcache.Client
       %r = stablehlo.slice %a [0:4, 1:3] : (tensor<4x6xf32>) -> tensor<4x2xf32>
       return %r : tensor<4x2xf32> }"""
     with pytest.raises(kcache.ArgumentError, match="axis 1 of argument 0 is fixed at 6 by the program"):
-        client.compile(program, dynamic=True, symbols=[(0, 1)])
-    assert shape(client.compile(program, dynamic=True)) == ("f32[s0,6]", "")
+        client.compile(program, dynamic="assume", symbols=[(0, 1)])
+    assert shape(client.compile(program, dynamic="assume")) == ("f32[s0,6]", "")
 
 
 def test_dynamic_kernels_come_from_memory_and_from_disk(tmp_path: Path) -> None:
-    wish: dict[str, Any] = {"dynamic": True, "symbols": {(0, 0): Dim(1, 9)}}
+    wish: dict[str, Any] = {"dynamic": "assume", "symbols": {(0, 0): Dim(1, 9)}}
     with running(config_in(tmp_path)) as server:
 
-        def origins(**more: Any) -> list[str]:
+        def origins(asked: bool = True, **more: Any) -> list[str]:
             settings: dict[str, Any] = {"cache_dir": tmp_path / "cache", "strict": True, **more}
             with kcache.Client(server.address, **settings) as client:
+                if asked:
+                    client.store(matmul(5, 3, 2))
                 found = [client.compile(matmul(4, 3, 2), **wish) for _ in range(2)]
                 found.append(client.compile(matmul(4, 3, 2), dynamic="auto"))
-            assert all(agrees(kernel, 7, 3, 2) for kernel in found)
+            assert all(agrees(kernel, 7, 3, 2) for kernel in found[:2])
+            assert agrees(found[2], 4, 3, 2)
             assert {shape(kernel) for kernel in found} == {("f32[s0,3];f32[3,2]", "1 <= s0 & s0 <= 9")}
             return [kernel.origin for kernel in found]
 
         assert origins() == ["compiled", "memory", "remote"]
         assert origins() == ["disk", "memory", "disk"]
         server.stop(0)
-        assert origins() == ["disk", "memory", "disk"]
+        assert origins(asked=False) == ["disk", "memory", "disk"]
 
 
 def test_stubs_get_the_kernel_whose_guard_holds(server: Running) -> None:
     """A stub sends digests and needs no guards: the server evaluates them."""
     axis = common_pb2.SymbolAxis(arg=0, axis=0, min=8, multiple_of=8)
-    guarded = common_pb2.DynamicShapes(mode=common_pb2.DYNAMIC_MODE_DYNAMIC, axes=[axis])
+    guarded = common_pb2.DynamicShapes(mode=common_pb2.DYNAMIC_MODE_DYNAMIC, axes=[axis], assume=True)
     bodies = [matmul(rows, 3, 3).encode() for rows in (8, 16, 17)]
+    for other in (matmul(8, 4, 3), matmul(8, 3, 4)):
+        server.stub.StoreGraph(pb.StoreGraphRequest(header=header("stubs"), graph=inline(other.encode())))
     for body, shapes in zip(bodies, (guarded, DYNAMIC, None), strict=True):
         server.stub.StoreGraph(pb.StoreGraphRequest(header=header("stubs"), graph=inline(body)))
         if body != bodies[-1]:
@@ -365,7 +381,7 @@ def test_bad_wishes_on_the_wire_are_refused(server: Running, shapes: Any, says: 
 def test_kernels_of_a_key_are_listed_in_pages(server: Running, client: kcache.Client) -> None:
     for rows in (2, 3, 4):
         client.compile(matmul(rows, 3, 2))
-    guarded = client.compile(matmul(4, 3, 2), dynamic=True, symbols={(0, 0): Dim(max=9)})
+    guarded = client.compile(matmul(4, 3, 2), dynamic="assume", symbols={(0, 0): Dim(max=9)})
     name = client_namespace(client)
 
     def page(token: str, size: int = 3) -> pb.ListKernelsResponse:
@@ -391,7 +407,7 @@ def test_kernels_of_a_key_are_listed_in_pages(server: Running, client: kcache.Cl
 def test_repeats_parse_nothing(client: kcache.Client) -> None:
     for rows in (2, 3):
         client.compile(matmul(rows, 9, 9), dynamic="auto")
-    client.compile(matmul(2, 9, 9), dynamic=True)
+    client.compile(matmul(2, 9, 9), dynamic="assume")
     parsed = client.stats().programs_parsed
     with kcache.Client(
         client._core.config.address,  # pyright: ignore[reportPrivateUsage]
@@ -400,14 +416,14 @@ def test_repeats_parse_nothing(client: kcache.Client) -> None:
         strict=True,
     ) as another:
         for rows in (2, 3):
-            wishes: list[dict[str, Any]] = [{"dynamic": "auto"}, {"dynamic": True}]
+            wishes: list[dict[str, Any]] = [{"dynamic": "auto"}, {"dynamic": "assume"}]
             for wish in wishes:
                 assert another.compile(matmul(rows, 9, 9), **wish).origin == "remote"
     assert client.stats().programs_parsed == parsed
 
 
 def test_many_programs_are_asked_for_at_once(client: kcache.Client) -> None:
-    kernels = client.compile_many([matmul(rows, 2, 5) for rows in range(2, 8)], dynamic=True)
+    kernels = client.compile_many([matmul(rows, 2, 5) for rows in range(2, 8)], dynamic="assume")
     assert {kernel.manifest.kernel_digest for kernel in kernels} == {kernels[0].manifest.kernel_digest}
     assert [kernel.binding.symbol_values for kernel in kernels] == [(rows, 2, 5) for rows in range(2, 8)]
     assert client.stats().kernels == 1
@@ -417,7 +433,7 @@ def test_the_asynchronous_client_does_the_same(server: Running, tmp_path: Path) 
     async def main() -> None:
         settings: dict[str, Any] = {"namespace": "async", "cache_dir": tmp_path, "strict": True}
         async with kcache.aio.Client(server.address, **settings) as client:
-            wish: dict[str, Any] = {"dynamic": True, "symbols": {(0, 0): Dim(max=9)}}
+            wish: dict[str, Any] = {"dynamic": "assume", "symbols": {(0, 0): Dim(max=9)}}
             kernels = await asyncio.gather(*(client.compile(matmul(n, 2, 2), **wish) for n in (3, 4, 5)))
             assert {shape(kernel) for kernel in kernels} == {("f32[s0,2];f32[2,2]", "s0 <= 9")}
             assert sum(kernel.origin == "compiled" for kernel in kernels) >= 1

@@ -54,7 +54,7 @@ def test_equal_requests_are_one_and_remembered_until_something_is_removed() -> N
         assert answers.remembered(HERE, program(), WISH) is made
         assert answers.remembered(replace(HERE, removals=1), program(), WISH) is None
         assert answers.remembered(replace(HERE, epoch=2), program(), WISH) is None
-        assert answers.remembered(replace(HERE, id=2), program(), WISH) is None
+        assert answers.remembered(replace(HERE, name="other"), program(), WISH) is None
         assert answers.remembered(HERE, program(b"module @other {}"), WISH) is None
         assert answers.remembered(HERE, program().digest, WISH) is None
         assert answers.remembered(HERE, program(), replace(WISH, options=Options(opt_level=1))) is None

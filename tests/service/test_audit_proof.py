@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def sealed_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
             append(store, 10, first=start)
             assert making.seal_own() == 10
         assert not findings(store)
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE")
     return path
 

@@ -154,3 +154,59 @@ def test_a_drain_waits_and_then_cancels() -> None:
             await late.result()
 
     run(body())
+
+
+@pytest.mark.issue(number=19, point=10)
+def test_abandoned_work_is_cancelled_when_the_last_one_leaves() -> None:
+    async def body() -> None:
+        flights: Flights[str, int] = Flights(abandon=True)
+        ended: list[str] = []
+
+        async def work(flight: Flight[int]) -> int:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append("cancelled")
+            return 1
+
+        flight, _ = flights.join("a", work)
+        waiting = [asyncio.create_task(flight.result()) for _ in range(2)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        await asyncio.wait({waiting[0]})
+        assert not flight.abandoned
+        waiting[1].cancel()
+        await asyncio.wait({waiting[1]})
+        assert flight.abandoned
+        # Who comes now joins no work that is about to end.
+        other, began = flights.join("a", work)
+        assert began
+        await asyncio.wait({flight.task})
+        assert ended == ["cancelled"]
+        assert "a" in flights
+        await flights.drain(0)
+        assert other.task.cancelled()
+
+    asyncio.run(body())
+
+
+@pytest.mark.issue(number=19, point=10)
+def test_work_that_is_kept_outlives_its_callers() -> None:
+    async def body() -> None:
+        flights: Flights[str, int] = Flights(abandon=True)
+        go_on = asyncio.Event()
+
+        async def work(flight: Flight[int]) -> int:
+            flight.keep()
+            await go_on.wait()
+            return 7
+
+        flight, _ = flights.join("a", work)
+        waiting = asyncio.create_task(flight.result())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        go_on.set()
+        assert await flight.task == 7
+
+    asyncio.run(body())

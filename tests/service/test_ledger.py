@@ -16,12 +16,15 @@ from kcache_grpc.model.gpu_target import GpuTarget
 from kcache_grpc.model.identity import Toolchain, Toolchains
 from kcache_grpc.model.signing import Signed
 from kcache_grpc.model.target import CpuTarget
+from kcache_grpc.service.callers import Callers
 from kcache_grpc.service.failures import Failures, as_error, lasting
 from kcache_grpc.service.ledger import Ledger
 from kcache_grpc.service.namespaces import Namespaces
 from kcache_grpc.service.threads import StoreThreads
 from kcache_grpc.service.values import Caller, Found, KnownGraph, KnownKernel, Missing
 from kcache_grpc.storage import Store, open_store
+from kcache_grpc.storage.records import UsageDelta
+from kcache_grpc.storage.savings import caller_usage
 
 T = TypeVar("T")
 
@@ -208,7 +211,8 @@ def test_an_epoch_is_checked_once_a_second(store: Store, threads: StoreThreads) 
     async def body() -> None:
         now = [0.0]
         namespaces = Namespaces(store, threads, max_age=1.0, clock=lambda: now[0])
-        first = await namespaces.get("default")
+        first = store.get_or_create_namespace("default")
+        assert await namespaces.get("default") == first
         store.raise_epoch(first)
         now[0] = 0.9
         assert (await namespaces.get("default")).epoch == 1
@@ -237,3 +241,45 @@ def test_names_that_are_none(store: Store, threads: StoreThreads, text: str) -> 
     with pytest.raises(errors.ArgumentError):
         run(Namespaces(store, threads).get(text))
     assert len(store.list_namespaces()) <= 1
+
+
+@pytest.mark.issue(number=20, point=6)
+def test_what_hits_saved_is_summed_by_caller(store: Store, threads: StoreThreads) -> None:
+    async def body() -> None:
+        ledger = Ledger(store, threads, TOOLCHAINS)
+        namespace = store.get_or_create_namespace("default")
+        found = [Found(GRAPH, kernel("k")), Missing(None), Found(GRAPH, kernel("l"))]
+        ada = Caller(actor="ada", job="j")
+        ledger.looked_up(namespace, ada, CpuTarget("x86-64-v3"), [GRAPH.program_digest] * 3, found)
+        ledger.looked_up(namespace, Caller(), CpuTarget("x86-64-v3"), [name("p")], [Missing(None)])
+        ledger.served(namespace, ada, GRAPH, kernel("k"), "stored")
+        ledger.served(namespace, Caller(actor="bob"), GRAPH, kernel("k"), "joined")
+        await ledger.close()
+        savings = store.list_savings(namespace, 10)
+        assert [(each.actor, each.job, each.hits, each.saved_us) for each in savings] == [
+            ("ada", "j", 3, 3000),
+            ("bob", "", 1, 1000),
+        ]
+        assert all(each.last_used_at > 0 for each in savings)
+        assert store.stats(namespace).saved_us == 4000
+
+    run(body())
+
+
+@pytest.mark.issue(number=20, point=6)
+def test_callers_beyond_the_bound_have_no_row_of_their_own(store: Store) -> None:
+    namespace = store.get_or_create_namespace("default")
+    other = store.get_or_create_namespace("other")
+    for number in range(8):
+        # A server of its own each time: what others have written counts, too.
+        callers = Callers(most=5)
+        uses = [caller_usage("ada", str(number), 1, 10, 1), UsageDelta("kernel", name("k"), 1, 10, 1)]
+        store.add_usage(namespace, callers.bounded(store, namespace, uses))
+        store.add_usage(other, callers.bounded(store, other, uses[:1]) if number == 0 else [])
+    savings = store.list_savings(namespace, 100)
+    assert {(each.actor, each.job): each.saved_us for each in savings} == {
+        ("", ""): 30,
+        **{("ada", str(number)): 10 for number in range(5)},
+    }
+    assert store.find_usage(namespace, "kernel", [name("k")])[name("k")].hits == 8
+    assert len(store.list_savings(other, 100)) == 1

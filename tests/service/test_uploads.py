@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import tracemalloc
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
@@ -143,3 +144,29 @@ def test_a_wrong_size_under_a_digest_leaves_room_for_the_right_one(tmp_path: Pat
         assert (await uploads.receive("ns", plan(program), parts(program))).complete
 
     run(body())
+
+
+@pytest.mark.issue(number=19, point=28)
+def test_an_upload_that_fails_needs_and_keeps_no_memory_of_its_size(tmp_path: Path) -> None:
+    """Whole files were read to verify them, beside each other where several failed at once."""
+    size, part = 32 << 20, bytes(1 << 20)
+
+    async def failing(uploads: Uploads, number: int) -> None:
+        wanted = UploadPlan(ProgramFormat.STABLEHLO, size, bytes([number]) * 32, 0)
+        with pytest.raises(errors.IntegrityError):
+            await uploads.receive("ns", wanted, parts(*[part] * 32))
+
+    async def body() -> None:
+        uploads = spool(tmp_path, max_program=size, capacity=4 * size)
+        await asyncio.gather(*(failing(uploads, number) for number in range(3)))
+
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        run(body())
+        after, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak - before < size // 2
+    assert after - before < 1 << 20
+    assert not list((tmp_path / "spool").glob("*/*"))

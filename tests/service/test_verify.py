@@ -83,10 +83,12 @@ def verify(
     toolchains: frozenset[bytes] = frozenset(),
     recompile: Compile | None = None,
     sample: int | None = None,
+    repair: bool = True,
 ) -> tuple[list[Fault], Counts]:
     key = Signer.from_file(folder / "state" / "signing.key").public_key
     with open_store(f"sqlite:///{folder}/kcache.sqlite") as store:
-        *faults, counts = Verification(store, key, toolchains, recompile).steps(namespace_of(store), sample)
+        verification = Verification(store, key, toolchains, recompile)
+        *faults, counts = verification.steps(namespace_of(store), sample, repair=repair, confirmed=True)
     assert isinstance(counts, Counts)
     return [fault for fault in faults if isinstance(fault, Fault)], counts
 
@@ -170,7 +172,7 @@ def test_edited_rows_are_removed(folder, statement, subjects, problem):
     faults, _ = verify(folder)
     assert [fault.subject for fault in faults] == subjects
     assert problem in faults[0].problem
-    assert "removed" in faults[0].action
+    assert "quarantined" in faults[0].action
     assert verify(folder)[0] == []
 
 

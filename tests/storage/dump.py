@@ -10,9 +10,10 @@ import tempfile
 from pathlib import Path
 
 from kcache_grpc.storage import Store, open_store
+from kcache_grpc.storage.blob_cache import ValueDraft
 from kcache_grpc.storage.records import AuditEvent, Failure, UsageDelta
 from kcache_grpc.storage.schema import APPLICATION_ID, SCHEMA_REVISION
-from tests.storage.drafts import Time, graph, kernel, mapping, spec
+from tests.storage.drafts import Time, graph, kernel, mapping, sha256, spec
 from tests.storage.inside import raw
 
 SCHEMAS = Path(__file__).parent / "schemas"
@@ -28,6 +29,7 @@ def fill(store: Store) -> None:
     store.acquire_lease(ns, kernel(2).kernel.kernel_digest, "holder", ttl=10)
     store.record_failure(ns, kernel(3).kernel.kernel_digest, Failure("COMPILE_FAILED", "lower", "no"), 60)
     store.add_usage(ns, [UsageDelta("kernel", kernel(1).kernel.kernel_digest, 3, 4500)])
+    store.put_values(ns, [ValueDraft.of(sha256("key"), sha256(b"value"), b"value", "key", 7)])
     store.raise_epoch(store.get_or_create_namespace("other"))
 
 

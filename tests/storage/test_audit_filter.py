@@ -101,7 +101,7 @@ def comparisons(draw: st.DrawFn) -> str:
     relation = draw(st.sampled_from(["=", "!=", ":", "<", "<=", ">", ">="] if ordered else ["=", "!=", ":"]))
     if relation == ":" and draw(st.booleans()):
         return f"{field.name}:*"
-    if field.kind is Kind.TEXT:
+    if field.kind in (Kind.TEXT, Kind.WORD):
         return f"{field.name}{relation}{quoted(draw(st.sampled_from(TEXTS) | st.text('aA%_x', max_size=2)))}"
     if field.kind is Kind.NUMBER:
         return f"{field.name}{relation}{draw(st.integers(-1, 130))}"
@@ -132,6 +132,16 @@ def test_every_store_finds_what_the_definition_says(filled: tuple[Store, Namespa
     condition = parse_filter(text)
     records = store.find_events(ns, EVERYTHING, limit=1000).records
     assert found(filled, text) == [record.id for record in records if matches(condition, record)]
+
+
+@pytest.mark.issue(number=19, point=24)
+@pytest.mark.parametrize("relation", ["=", "!=", ":"])
+@pytest.mark.parametrize("text", ["serve", "SERVE", "Serve"])
+def test_the_case_of_words_does_not_count(filled: tuple[Store, Namespace], relation: str, text: str) -> None:
+    assert found(filled, f"kind{relation}{text}") == found(filled, f"kind{relation}serve") != []
+    assert found(filled, "outcome=TRAIN-7") == found(filled, "outcome=train-7") != []
+    assert found(filled, "actor=TRAIN-7") == []
+    assert found(filled, "actor=train-7") != []
 
 
 @settings(max_examples=300, deadline=None)

@@ -132,3 +132,12 @@ def test_look_ups_are_checked(store, ns):
     for subject, shape, device in [(b"", "s", "d"), (SUBJECT, "\0", "d"), (SUBJECT, "s", "\0")]:
         with pytest.raises(InvalidValue):
             store.list_timings(ns, subject, shape, device)
+
+
+@pytest.mark.issue(number=20, point=4)
+def test_a_subject_is_listed_with_all_shapes_and_devices_by_name(store, ns):
+    other = timing("b", device="aarch64 x8")
+    store.add_timings(ns, [timing("b", 30), timing("a", 99), other, timing("a", subject=sha256("other"))])
+    listed = [record.timing for record in store.list_subject(ns, SUBJECT)]
+    assert listed == [other, timing("a", 99), timing("b", 30)]
+    assert store.list_subject(ns, sha256("never tuned")) == ()

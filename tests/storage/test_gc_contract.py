@@ -131,6 +131,14 @@ class TestIdle:
         assert store.collect(filled, Step(What.IDLE_KERNELS, before=time.wall - 2 * SECOND)).rows == 1
         assert store.find_kernel(filled, digest(0)) is None
 
+    @pytest.mark.issue(number=19, point=25)
+    def test_compiles_of_removed_kernels_stay_counted(self, store, filled, time):
+        assert store.stats(filled).compiles == 3
+        store.collect(filled, Step(What.IDLE_KERNELS, limit=2, before=time.wall + 1))
+        assert (store.stats(filled).kernels, store.stats(filled).compiles) == (1, 3)
+        store.collect(filled, Step(What.IDLE_KERNELS, before=time.wall + 1))
+        assert (store.stats(filled).kernels, store.stats(filled).compiles) == (0, 3)
+
     def test_a_second_publish_is_a_use(self, store, filled, time):
         store.publish_kernel(filled, kernel(0, key=1))
         store.collect(filled, Step(What.IDLE_KERNELS, before=time.wall))
@@ -378,3 +386,50 @@ class TestSteps:
         others = store.page_mappings(filled, (one[0].program_digest, one[0].numerics), 5)
         assert sorted(m.program_digest for m in (*one, *others)) == sorted(program(n) for n in range(3))
         assert store.page_mappings(filled, (b"\xff" * 32, "z"), 5) == ()
+
+
+@pytest.mark.issue(number=19, point=1)
+class TestQuarantinedRows:
+    """What verification took out of service is kept, with its bytes, and comes back when asked for."""
+
+    EVENT = AuditEvent("verify", outcome="quarantined", detail="why")
+
+    def test_rows_come_back_with_their_bytes(self, store, filled, time):
+        found = store.find_kernel(filled, digest(0))
+        mapped = store.find_mapping(filled, program(0), "default")
+        usage = store.find_usage(filled, "kernel", [digest(0)])
+        assert store.discard(filled, [digest(0)], [(program(0), "default")], self.EVENT) == 2
+        assert store.find_kernel(filled, digest(0)) is None
+        kept = store.list_quarantined(filled)
+        assert [(row.subject, row.digest, row.problem) for row in kept] == [
+            ("kernel", digest(0), "why"),
+            ("mapping", program(0), "why"),
+        ]
+        time.advance(3600)
+        for what in (What.CONSTANTS, What.BLOBS, What.QUARANTINED):
+            store.collect(filled, Step(what, limit=1000, before=2**62))
+        back = store.restore_quarantined(filled, [row.id for row in kept])
+        assert [row.subject for row in back] == ["kernel", "mapping"]
+        assert store.list_quarantined(filled) == ()
+        assert store.find_kernel(filled, digest(0)) == found
+        assert store.find_mapping(filled, program(0), "default") == mapped
+        assert all(store.read_artifact(filled, ref.digest) is not None for ref in found.artifacts)
+        assert set(store.find_usage(filled, "kernel", [digest(0)])) <= set(usage)
+        assert store.restore_quarantined(filled, [row.id for row in kept]) == ()
+
+    def test_what_was_made_anew_stays(self, store, filled):
+        store.discard(filled, [digest(0)], [], self.EVENT)
+        (row,) = store.list_quarantined(filled)
+        store.publish_kernel(filled, kernel(0))
+        assert store.restore_quarantined(filled, [row.id]) == ()
+        assert store.list_quarantined(filled) == (row,)
+
+    def test_it_ends_after_thirty_days(self, store, filled, time):
+        before = len(store.list_quarantined(filled))
+        store.discard(filled, [digest(0)], [], self.EVENT)
+        time.advance(29 * 86_400)
+        store.collect(filled, Step(What.QUARANTINED, before=2**62))
+        assert len(store.list_quarantined(filled)) == before + 1
+        time.advance(2 * 86_400)
+        store.collect(filled, Step(What.QUARANTINED, before=2**62))
+        assert store.list_quarantined(filled) == ()

@@ -6,6 +6,7 @@ import sqlite3
 
 import pytest
 
+from kcache_grpc.storage.blob_cache import ValueDraft
 from kcache_grpc.storage.records import AuditEvent
 from kcache_grpc.storage.schema import IMMUTABLE, METADATA, PERMANENT
 from tests.storage.drafts import graph, kernel, sha256, spec
@@ -24,6 +25,8 @@ def filled(sqlite):
     sqlite.put_program(ns, sha256("program"), "stablehlo", b"body")
     sqlite.publish_kernel(ns, kernel(1))
     sqlite.publish_kernel(ns, kernel(1, so=b"other"))
+    sqlite.put_values(ns, [ValueDraft.of(sha256("key"), sha256(b"value"), b"value")])
+    sqlite.put_values(ns, [ValueDraft.of(sha256("key"), sha256(b"other"), b"other")])
     path = path_of(sqlite)
     root = "zeroblob(32)"
     with raw(path) as connection:
@@ -112,6 +115,8 @@ def test_every_table_that_only_grows_is_protected():
         "leases",
         "failures",
         "quarantine",
+        "quarantined_blobs",
+        "quarantined_rows",
         "autotune_timings",
         "usage",
         "gc_permits",
@@ -120,6 +125,8 @@ def test_every_table_that_only_grows_is_protected():
         "disowned_toolchains",
         "dead_objects",
         "transfers",
+        "cache_usage",
+        "cache_totals",
         # Sums of what is protected: verified against it.
         "audit_days",
         "audit_misses",

@@ -239,6 +239,15 @@ class TestPublish:
         assert store.publish_kernel(raised, kernel(1)).inserted
         assert store.stats(raised).artifacts == 2
 
+    @pytest.mark.issue(number=19, point=25)
+    def test_compiles_are_counted_over_epochs_and_removals(self, store, ns):
+        store.publish_kernel(ns, kernel(1))
+        raised = store.raise_epoch(ns)
+        assert (store.stats(raised).kernels, store.stats(raised).compiles) == (0, 1)
+        store.publish_kernel(raised, kernel(1))
+        store.publish_kernel(raised, kernel(2))
+        assert (store.stats(raised).kernels, store.stats(raised).compiles) == (2, 3)
+
     def test_two_kinds_may_have_the_same_bytes(self, store, ns):
         published = store.publish_kernel(ns, kernel(1, extra=[("asm", b"shared IR"), ("ptx", b"")]))
         assert [ref.kind for ref in published.stored.artifacts] == ["so", "llvm", "asm", "ptx"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kcache_grpc.storage.errors import InvalidValue
-from kcache_grpc.storage.nearby import WEIGHTS, SpecSize
+from kcache_grpc.storage.nearby import WEIGHTS, CompileTime, SpecSize
 from kcache_grpc.storage.records import KernelDraft, SpecDraft
 from tests.storage.drafts import graph, kernel, mapping, program, sha256, spec
 
@@ -142,3 +142,41 @@ class TestNearKernels:
                 store.list_near_kernels(ns, wanted, limit=10)
         with pytest.raises(InvalidValue):
             store.list_near_kernels(ns, self.WANTED, limit=-1)
+
+
+@pytest.mark.issue(number=20, point=6)
+class TestCompileTimes:
+    @pytest.fixture(autouse=True)
+    def _spec(self, store, ns):
+        store.put_spec(ns, spec(0))
+        store.put_spec(ns, spec(1))
+
+    def test_those_of_a_target_in_this_epoch_or_all_of_a_key(self, store, ns):
+        store.publish_kernel(ns, kernel(1))
+        store.publish_kernel(ns, variant(2, target="aarch64"))
+        store.publish_kernel(ns, kernel(3, key=2))
+        here = store.list_compile_times(ns, 1, "x86-64-v3", 9)
+        assert here == (CompileTime("x86-64-v3", "numerics=default", sha256("toolchain"), 1501),)
+        assert {each.compile_us for each in store.list_compile_times(ns, 1, None, 9)} == {1501, 1502}
+        raised = store.raise_epoch(ns)
+        assert store.list_compile_times(raised, 1, "x86-64-v3", 9) == ()
+        assert len(store.list_compile_times(raised, 1, None, 9)) == 2
+
+    def test_no_more_than_the_limit_and_none_of_other_namespaces(self, store, ns):
+        for number in range(5):
+            store.publish_kernel(ns, kernel(number))
+        other = store.get_or_create_namespace("other")
+        assert [len(store.list_compile_times(ns, 1, None, most)) for most in (0, 3, 9)] == [0, 3, 5]
+        assert store.list_compile_times(other, 1, None, 9) == store.list_compile_times(ns, 7, None, 9) == ()
+        with pytest.raises(InvalidValue):
+            store.list_compile_times(ns, 1, None, -1)
+        with pytest.raises(InvalidValue):
+            store.list_compile_times(ns, 1, "a\0b", 9)
+
+    def test_operations_are_counted_by_key(self, store, ns):
+        text = "kcache.spec v1\narg a0 f32[s0]\n" + "".join(f"%{n} = tanh a0[0]\n" for n in range(12))
+        store.put_spec(ns, SpecDraft(sha256(text), text, "default", canonicalizer=1))
+        assert store.count_operations(ns, [3, 1, 99]) == {1: 1, 3: 12}
+        assert store.count_operations(ns, []) == {}
+        with pytest.raises(InvalidValue):
+            store.count_operations(ns, [-1])

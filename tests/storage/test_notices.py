@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import queue
+import resource
 from collections.abc import Iterator
 
 import psycopg
@@ -61,6 +63,24 @@ def heard(two: Store, ns: Namespace) -> Iterator[Heard]:
     yield heard
     watch.close()
     watch.close()
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """The next descriptor of this process is above 1023."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    descriptors = [os.open(os.devnull, os.O_RDONLY) for _ in range(1030)]
+    yield
+    for descriptor in descriptors:
+        os.close(descriptor)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.issue(number=19, point=29)
+def test_a_process_with_more_than_1024_descriptors_hears_too(many_descriptors, one, ns, heard):
+    one.release_lease(one.acquire_lease(ns, KERNEL, "a", ttl=10))
+    assert heard.until(LeaseChanged(ns.id, KERNEL)) == []
 
 
 def test_waiters_hear_of_stages_and_of_the_end_but_not_of_heartbeats(one, ns, heard):

@@ -24,6 +24,7 @@ from sqlalchemy import Select, event, insert, make_url
 from sqlalchemy.dialects import postgresql
 
 from kcache_grpc.storage import migrate, migration, open_store
+from kcache_grpc.storage.blob_cache import ValueDraft
 from kcache_grpc.storage.errors import (
     CorruptStore,
     ForeignDatabase,
@@ -246,6 +247,7 @@ def filled(postgres_server: PostgresServer) -> Iterator[str]:
         store.add_alias(ns, 2, 1)
         store.put_program(ns, sha256("program"), "stablehlo", b"body")
         store.publish_kernel(ns, kernel(1, so=b"other"))
+        store.put_values(ns, [ValueDraft.of(sha256("key"), sha256(b"other"), b"other")])
     with psycopg.connect(url) as connection:
         for statement in (
             "INSERT INTO audit_seals (writer, sequence, previous_root, root, event_ids, signature,"
@@ -361,18 +363,13 @@ class TestRoles:
     def test_an_ordinary_owner_is_told_what_an_administrator_must_type(self, postgres_server, role):
         database = f"of_{role}"
         postgres_server.execute(f"CREATE DATABASE {database} OWNER {role}")
-        with pytest.raises(StorageError, match=f"GRANT kcache_collector TO {role}"):
+        with pytest.raises(StorageError, match=f"kcache migrate --db .*/{database} --server-role {role}"):
             migrate(postgres_server.url(database, role))
-        postgres_server.execute(
-            "DO $$ BEGIN CREATE ROLE kcache_collector NOLOGIN; "
-            "EXCEPTION WHEN duplicate_object THEN NULL; END $$"
-        )
-        postgres_server.execute(f"GRANT kcache_collector TO {role}")
+        migrate(postgres_server.url(database), server_role=role)
         url = postgres_server.url(database, role)
-        migrate(url)
         with open_store(url, clock=Time().clock) as store:
             fill(store)
-        with psycopg.connect(url) as connection, pytest.raises(IntegrityConstraintViolation):
+        with psycopg.connect(url) as connection, pytest.raises(InsufficientPrivilege):
             connection.execute("DELETE FROM kernel_ingredients")
         with psycopg.connect(url) as connection:
             call = "SELECT kcache_collect('kernel_ingredients', 'kernel_id', '{1}', 1, 1, 'w', 7, 'test')"

@@ -45,6 +45,7 @@ SMALL = (
     "audit_checkpoints",
     "audit_days",
     "names",
+    "subjects",
     "v_",
 )
 #: Rows that a step of a plan may come across: what a page of the audit log looks at, and a little.

@@ -35,12 +35,14 @@ STATEMENTS = {
     for name, value in vars(module).items()
     if isinstance(value, Executable | Prepared) and not isinstance(value, FunctionElement)
 }
-#: Whole tables of one row a namespace, and counts that are not for hot paths.
+#: Whole tables of one row a namespace, counts that are not for hot paths, and a lock of Postgres alone.
 SCANS = {
     "audit._FORGET_MISSES",
     "audit._REGISTERED",
     "ledger._ARTIFACT_STATS",
+    "namespaces._COUNT",
     "namespaces._LIST",
+    "namespaces._ONE_AT_A_TIME",
     "namespaces._RAISE_ALL",
     "store._ID",
     "summaries._DAYS",
@@ -55,8 +57,9 @@ SEARCHES = sorted(
     for name in set(STATEMENTS) - SCANS
     if not isinstance(STATEMENTS[name], Insert) and not name.startswith("postgres")
 )
-#: What a plan may run through from end to end: one row, and the rows that a limit has cut off before.
-SHORT = ("CONSTANT ROW", "SCAN looked_at")
+#: What a plan may run through from end to end: one row, the rows that a limit has cut off before, and the
+#: subjects that a recursive query has found one by one.
+SHORT = ("CONSTANT ROW", "SCAN looked_at", "SCAN subjects")
 
 
 def plain(sql: str) -> str:

@@ -38,34 +38,41 @@ def judge(given: Sample, edges: bool = False) -> tuple[Verdict, list[str]]:
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         try:
-            wanted = pytree.tree_leaves(given.function(*(x.clone() for x in given.tensors)))
+            clones = [x.clone() for x in given.tensors]
+            wanted = pytree.tree_leaves(given.function(*clones))
             exported = torch.export.export(Function(given.function), given.tensors)
         except Exception as error:  # code of another project
             return Verdict("no-oracle", f"PyTorch: {type(error).__name__}: {str(error)[:100]}"), []
     if not wanted or not all(isinstance(one, torch.Tensor) for one in wanted):
         return Verdict("no-oracle", "a result that is no tensor"), []
     try:
-        got = results(exported, given.tensors)
+        got, updates = results_and_updates(exported, given.tensors)
     except (UnsupportedOp, NotImported, ArgumentError) as error:
         return Verdict("refused", f"{type(error).__name__}: {error}"), []
     except CompilerError as error:
         return Verdict("error", f"{type(error).__name__}: {error}"), []
+    for name, new in updates.items():
+        # Where the function writes to an input, eager mode wrote to its clone.
+        why = difference([new], [clones[int(name.rpartition("_")[2])]])
+        if why:
+            return Verdict("wrong", f"{name}, updated: {why}"), []
     if edges:
-        why = _difference(got, wanted, True, _widely(given, torch.float64))
+        why = difference(got, wanted, True, _widely(given, torch.float64))
     else:
-        why = _difference(got, wanted)
+        why = difference(got, wanted)
         halves = any(x.dtype == torch.bfloat16 for x in given.tensors)
-        if why and halves and not _difference(got, _widely(given, torch.float32)):
+        if why and halves and not difference(got, _widely(given, torch.float32)):
             return Verdict("right", ONCE), _core(exported)
     return (Verdict("wrong", why), []) if why else (Verdict("right"), _core(exported))
 
 
-def _difference(
+def difference(
     got: Sequence[np.ndarray],
     wanted: Sequence[torch.Tensor],
     edges: bool = False,
     wide: Sequence[torch.Tensor] = (),
 ) -> str:
+    """Why results are not the wanted ones; empty where they are."""
     if len(got) != len(wanted):
         return f"{len(got)} results should be {len(wanted)}"
     others = map(array_of, wide if len(wide) == len(wanted) else wanted)
@@ -96,11 +103,28 @@ def results(exported: Any, tensors: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
     return kernel_of(exported)(tensors)
 
 
+def results_and_updates(
+    exported: Any, tensors: tuple[Any, ...]
+) -> tuple[tuple[np.ndarray, ...], dict[str, np.ndarray]]:
+    """The same, and the new values of what the program updates in place, by name."""
+    text, bound = torch_program(exported)
+    with torch.no_grad():
+        found = _compiled(text)([array_of(x) for x in bound.complete(tensors)])
+    count = len(found) - len(bound.written)
+    names = [argument.name for argument in bound.written]
+    return found[:count], dict(zip(names, found[count:], strict=True))
+
+
 def kernel_of(exported: Any) -> Callable[[tuple[Any, ...]], tuple[np.ndarray, ...]]:
     """An exported program as a function of its inputs, compiled in this process."""
     text, bound = torch_program(exported)
     compiled = _compiled(text)
-    return lambda tensors: compiled([array_of(x) for x in bound.complete(tensors)])
+
+    def run(tensors: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
+        with torch.no_grad():
+            return compiled([array_of(x) for x in bound.complete(tensors)])
+
+    return run
 
 
 def results_of(text: bytes, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:

@@ -65,6 +65,26 @@ def test_a_job_gets_its_blobs_and_replies_with_blobs() -> None:
     run(body())
 
 
+@pytest.mark.issue(number=19, point=27)
+def test_workers_start_on_demand(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+
+    async def body() -> None:
+        async with pool(compilers=3) as p:
+            assert len(p.pids) == 2  # a compiler and a parser
+            for _ in range(3):
+                await compile(p, "echo")
+            assert len(p.pids) == 2
+            waiting = asyncio.gather(*(compile(p, "gate", gate=str(gate)) for _ in range(3)))
+            await until(lambda: len(p.pids) == 4)
+            gate.touch()
+            await waiting
+            await asyncio.gather(*(compile(p, "echo") for _ in range(9)))
+            assert len(p.pids) == 4
+
+    run(body())
+
+
 def test_stages_arrive_in_order_before_the_reply() -> None:
     async def body() -> None:
         seen: list[str] = []

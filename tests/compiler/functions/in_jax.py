@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import export, nn
 from jax.lax import rsqrt
 
-from kcache_compiler.frontends.context import new_context, parse_module
+from kcache_compiler.mlir.context import new_context, parse_module
 
 Case = tuple[Callable[..., Any], tuple[Any, ...]]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kcache_compiler import canonicalize, compile_spec
-from kcache_compiler.package.ptxas import find_ptxas
+from kcache_compiler.llvm.ptxas import find_ptxas
 from kcache_compiler.types import ArgSpec, CompiledKernel, CompileOptions
 from tests.recognition.corpus import NAMES, read
 

@@ -10,9 +10,10 @@ import hashlib
 import json
 from pathlib import Path
 
-from kcache_compiler.codegen.gpu.pipeline import lower_gpu
-from kcache_compiler.fingerprint import GPU_CODE_VERSION, gpu_toolchain
+from kcache_compiler.compile import lower_module
+from kcache_compiler.fingerprint import gpu_toolchain
 from kcache_compiler.types import CompileOptions
+from kcache_compiler.versions import GPU_CODE_VERSION
 from tests.compiler.gpu.programs import matmul
 from tests.gpu.programs import narrow_attention
 
@@ -54,7 +55,7 @@ def current() -> dict[str, object]:
         for target in TARGETS:
             if name == "bf16 attention" and target == "sm_75":
                 continue  # its exponentials are those of the math library
-            kernel = lower_gpu(text, inputs, target, CompileOptions(), lambda _: None)
+            kernel = lower_module(text, inputs, target, CompileOptions(), lambda _: None)
             found[f"{name} {target}"] = hashlib.sha256(kernel.artifacts["ptx"]).hexdigest()
     return {
         "code": GPU_CODE_VERSION,
@@ -68,7 +69,7 @@ def test_the_code_version_rises_with_the_code() -> None:
     if stored == now:
         return
     same = all(stored[key] == now[key] for key in ("code", "toolchain"))
-    first = "raise GPU_CODE_VERSION in compiler/kcache_compiler/fingerprint.py, then " if same else ""
+    first = "raise GPU_CODE_VERSION in compiler/kcache_compiler/versions.py, then " if same else ""
     raise AssertionError(f"the PTX of some program changed; {first}{_ADVICE}")
 
 

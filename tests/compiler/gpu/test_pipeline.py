@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kcache_compiler.codegen.gpu import lower_gpu
+from kcache_compiler.compile import lower_module
 from kcache_compiler.errors import CompileFailed
 from kcache_compiler.types import CompiledKernel, CompileOptions
 from tests.compiler.gpu.programs import LOOP, POINTWISE, PRODUCT, SOFTMAX
@@ -13,7 +13,7 @@ TARGETS = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
 
 
 def compiled(text: str, inputs: int, target: str = "sm_90", numerics: str = "default") -> CompiledKernel:
-    return lower_gpu(text, inputs, target, CompileOptions(numerics=numerics), lambda _: None)
+    return lower_module(text, inputs, target, CompileOptions(numerics=numerics), lambda _: None)
 
 
 @pytest.mark.parametrize("target", TARGETS)

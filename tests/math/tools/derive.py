@@ -1,6 +1,6 @@
 """Derive the coefficients of the math library: ``python -m tests.math.tools.derive [NAME...]``.
 
-Writes ``kcache_compiler/codegen/math/coefficients.py`` (only the entries named, or all).
+Writes ``kcache_compiler/passes/math/coefficients.py`` (only the entries named, or all).
 Each entry is a minimax polynomial found by `remez`, or a set of constants computed from their
 definition; the comment beside it is the base-2 logarithm of its largest weighted error.
 """
@@ -16,7 +16,7 @@ from mpmath import mp, mpf
 
 from tests.math.tools.minimax import Real, remez
 
-OUTPUT = Path(__file__).parents[3] / "compiler/kcache_compiler/codegen/math/coefficients.py"
+OUTPUT = Path(__file__).parents[3] / "compiler/kcache_compiler/passes/math/coefficients.py"
 HEADER = '"""Coefficients, written by ``python -m tests.math.tools.derive``; do not edit."""\n\n'
 TINY = mpf(10) ** -25
 

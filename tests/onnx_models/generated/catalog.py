@@ -8,7 +8,7 @@ from collections.abc import Collection
 import numpy as np
 import onnx
 
-from kcache_compiler.frontends.onnx_checks import OLDEST_OPSET
+from kcache_compiler.frontends.onnx.checks import OLDEST_OPSET
 from tests.onnx_models.generated import (
     attending,
     choosing,

@@ -16,22 +16,41 @@ def compress(d: Draw) -> None:
     if d.coin():
         axis = d.attributes["axis"] = d.axis(x.ndim, d.version >= 11)
     size = x.size if axis is None else x.shape[axis]
-    d.add(d.random.random(d.int(1, size)) < 0.5, True)
+    d.add(d.random.random(d.int(1, size)) < 0.5, d.coin())
 
 
 @draws("NonZero")
 def non_zero(d: Draw) -> None:
     d.special = False
-    d.add(d.array(d.type(), d.dims(d.int(1, 3)), 0, 1), True)
+    d.add(d.array(d.type(), d.dims(d.int(1, 3)), 0, 1), d.coin())
 
 
 @draws("Unique")
 def unique(d: Draw) -> None:
-    x = d.tensor((1,) * d.int(1, 3) if d.coin(0.8) else d.dims(d.int(1, 3)))
+    d.special = False  # the two differ in how NaN compare
+    dims = (1,) * d.int(1, 3) if d.coin(0.2) else d.dims(d.int(1, 3), 1)
+    x = d.add(np.round(d.array(d.type(), dims).astype(np.float64)).astype(d.array(d.type(), ()).dtype))
     if d.coin():
         d.attributes["axis"] = d.axis(x.ndim)
     d.attributes["sorted"] = d.int(0, 1)
     d.outputs = d.int(1, 4)
+
+
+@draws("NonMaxSuppression")
+def non_max_suppression(d: Draw) -> None:
+    batches, classes, count = d.int(1, 2), d.int(1, 3), d.int(1, 12)
+    d.add(d.random.integers(0, 8, (batches, count, 4)).astype(np.float32))
+    d.add(
+        (d.random.permutation(batches * classes * count) / 64)
+        .astype(np.float32)
+        .reshape(batches, classes, -1)
+    )
+    d.add(np.array([d.one((0, 1, 3, 99))]), d.coin())
+    if d.coin(0.8):
+        d.add(d.array("float", (1,), 0, 1), d.coin())
+        if d.coin():
+            d.add(d.array("float", (1,), 0, 1), d.coin())
+    d.attributes["center_point_box"] = d.int(0, 1)
 
 
 @draws("MaxUnpool")

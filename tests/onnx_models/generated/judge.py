@@ -14,6 +14,8 @@ from onnx.reference import ReferenceEvaluator
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.errors import CompilerError, UnsupportedOp
 from kcache_compiler.types import CompileOptions
+from kcache_grpc.model.manifest import CountedOutput
+from kcache_grpc.runtime.counted import cut
 from tests.compiler.codegen_harness import NUMPY, Kernel
 from tests.onnx_models.generated.draw import Array, Made
 from tests.onnx_models.node_tests import carried, narrow
@@ -75,7 +77,10 @@ def kernel_results(made: Made) -> list[Array]:
     options = CompileOptions(opt_level=1)
     kernel = Kernel(compile_spec(found.spec_text, found.arg_spec, "x86-64-v3", options, lambda _: None))
     constants = [np.frombuffer(c.content, NUMPY[c.type.dtype]).reshape(c.type.dims) for c in found.constants]
-    return list(kernel(*map(carried, made.arrays), *constants))
+    results = kernel(*map(carried, made.arrays), *constants)
+    if not found.counted_results:
+        return list(results)
+    return list(cut(results, [CountedOutput(*entry) for entry in found.counted_results]))
 
 
 def _reference(made: Made) -> list[Array] | str:

@@ -21,9 +21,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from kcache_compiler.canonical import CANONICALIZER_VERSION
-from kcache_compiler.codegen.math import VERSION as MATH_VERSION
-from kcache_compiler.fingerprint import CODE_VERSION
+from kcache_compiler.passes.math import VERSION as MATH_VERSION
+from kcache_compiler.spec import CANONICALIZER_VERSION
+from kcache_compiler.versions import CODE_VERSION
 from tests.ops.generated import coverage
 from tests.ops.generated.catalog import VERSION, drawn, pairs
 from tests.ops.generated.drive import Case, cases, these

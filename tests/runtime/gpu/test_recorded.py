@@ -177,6 +177,7 @@ def test_another_stream_waits_for_the_launches_and_nobody_else_does(tmp_path: Pa
 
 
 def test_the_short_way_of_pytorch_takes_what_it_knows_and_leaves_the_rest(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
     said, calls = run("torch_short_way", tmp_path)
     assert said["refused"] == said["all"]
     assert said["like"] == [256]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from kcache_compiler.codegen import mlir
+from kcache_compiler.mlir import operations as mlir
 from tests.ops.generated.draft import Maker
 from tests.ops.generated.dynamic.sized import Choices, SizedDraft
 from tests.ops.programs import OpProgram

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from kcache_compiler import canonicalize, compile_spec
-from kcache_compiler.frontends import context as mlir
+from kcache_compiler.mlir import context as mlir
 from kcache_compiler.types import CompileOptions
 from kcache_grpc.model.target import host_target
 from tests.ops.generated.quantized.element import Element, Ints, rounded

@@ -1,0 +1,1 @@
+"""What one client can do to others: inputs that cost a service more than they cost their sender."""

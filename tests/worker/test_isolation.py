@@ -1,0 +1,167 @@
+"""What clients send is read in a process of its own: its crash, its hang and its bombs harm nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from benchmarks.adversary.inputs import alias_bomb
+from kcache_grpc import errors
+from kcache_grpc.worker import WorkerPool, WorkerSettings, codec
+from kcache_grpc.worker.frames import Frame
+from tests.worker import mutations
+
+SETTINGS = WorkerSettings(
+    memory_bytes=2 << 30, jobs="isolated_jobs", extra_path=(str(Path(__file__).parent),)
+)
+T = TypeVar("T")
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(work)
+
+
+@asynccontextmanager
+async def pool(settings: WorkerSettings = SETTINGS) -> AsyncIterator[WorkerPool]:
+    pool = WorkerPool(1, settings=settings)
+    await pool.start()
+    try:
+        yield pool
+    finally:
+        await pool.close()
+
+
+def ignore(stage: str) -> None:
+    pass
+
+
+async def compile(pool: WorkerPool, type: str, timeout: float = 240, **header: Any) -> Frame:
+    return await pool.compile(Frame({"type": type, **header}), timeout, ignore)
+
+
+@pytest.mark.issue(number=19, point=11)
+def test_a_crash_while_reading_ends_its_own_process_only() -> None:
+    async def body() -> None:
+        async with pool() as p:
+            before = (await compile(p, "who")).header
+            with pytest.raises(errors.CompileFailed, match=r"died in stage parse: SIGSEGV") as caught:
+                await compile(p, "read", how="segfault")
+            assert "last words" in caught.value.diagnostic
+            assert (await compile(p, "who")).header == before
+            assert p.restarts == 0
+
+    run(body())
+
+
+@pytest.mark.issue(number=19, point=11)
+def test_no_read_shares_memory_with_another() -> None:
+    async def body() -> None:
+        async with pool() as p:
+            first = await compile(p, "read", how="remember")
+            second = await compile(p, "read", how="remember")
+            assert first.header["count"] == second.header["count"] == 1
+            assert first.header["pid"] != second.header["pid"]
+
+    run(body())
+
+
+@pytest.mark.issue(number=19, point=11)
+def test_an_innocent_job_that_crashes_after_another_runs_again_alone() -> None:
+    """The first job corrupts the process; the second dies of it, and is right in a worker of its own."""
+
+    async def body() -> None:
+        async with pool() as p:
+            await compile(p, "corrupt")
+            assert (await compile(p, "innocent")).type == "result"
+            with pytest.raises(errors.CompileFailed, match="SIGSEGV"):
+                await compile(p, "guilty")
+
+    run(body())
+
+
+@pytest.mark.issue(number=19, point=10)
+def test_a_cancelled_read_frees_its_worker_at_once() -> None:
+    async def body() -> None:
+        async with pool() as p:
+            before = (await compile(p, "who")).header
+            started = asyncio.Event()
+            job = Frame({"type": "read", "how": "hang"})
+            task = asyncio.create_task(p.compile(job, 240, lambda stage: started.set()))
+            await asyncio.wait_for(started.wait(), 60)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert (await compile(p, "who")).header == before
+            assert p.restarts == 0
+
+    run(body())
+
+
+@pytest.mark.issue(number=19, point=10)
+def test_a_read_that_hangs_ends_at_its_time_limit_and_its_worker_goes_on() -> None:
+    async def body() -> None:
+        async with pool() as p:
+            before = (await compile(p, "who")).header
+            with pytest.raises(errors.CompileTimeout, match=r"stage parse passed the time limit of 0\.3 s"):
+                await compile(p, "read", timeout=0.3, how="hang")
+            assert (await compile(p, "who")).header == before
+
+    run(body())
+
+
+@pytest.mark.issue(number=19, point=10)
+def test_an_attribute_of_shared_parts_cannot_be_printed_for_ever() -> None:
+    bomb = alias_bomb(levels=26)
+    assert len(bomb) < 1000
+
+    async def body() -> None:
+        async with pool(WorkerSettings(memory_bytes=4 << 30)) as p:
+            job = codec.canonicalize_job(bomb, "stablehlo", "default", {}, 60.0)
+            with pytest.raises((errors.CompileTimeout, errors.ResourceExhausted)) as caught:
+                await p.canonicalize(job, 60.0)
+            assert caught.value.metadata["stage"] == "read"
+            assert p.restarts == 0
+
+    run(body())
+
+
+@pytest.mark.issue(number=19, point=11)
+@pytest.mark.parametrize("count", [60, pytest.param(20_000, marks=pytest.mark.long)])
+def test_mutated_bytecode_harms_no_valid_program(count: int) -> None:
+    """The first sixty of this seed include crashes of the readers."""
+    outcome = run(mutations.run(count, seed=1))
+    assert outcome.programs == count
+    assert outcome.innocent == count // 20
+    assert outcome.harmed == []
+    assert outcome.worker_restarts == 0
+    assert any("SIG" in answer for answer in outcome.answers), outcome.answers
+
+
+def test_seeds_are_valid() -> None:
+    seeds = mutations.seeds()
+    assert {format for format, _ in seeds} == {"stablehlo", "linalg", "torch"}
+    assert all(body.startswith(b"ML\xef") for _, body in seeds)
+
+
+@pytest.mark.issue(number=19, point=10)
+def test_a_long_read_gives_its_worker_to_other_callers() -> None:
+    """Reads that never end hold all workers; another caller's read does not wait for them."""
+
+    async def body() -> None:
+        async with pool() as p:
+            job = Frame({"type": "read", "how": "hang"})
+            endless = [asyncio.create_task(p.canonicalize(job, 240, "one")) for _ in range(5)]
+            reply = await p.canonicalize(Frame({"type": "read", "how": "remember"}), 240, "another")
+            assert reply.header["count"] == 1
+            assert not any(task.done() for task in endless)
+            assert p.restarts == 0
+            for task in endless:
+                task.cancel()
+            await asyncio.gather(*endless, return_exceptions=True)
+
+    run(body())
