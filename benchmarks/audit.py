@@ -19,11 +19,11 @@ from pathlib import Path
 from kcache_grpc.model.identity import Toolchain, Toolchains
 from kcache_grpc.model.signing import Signed, Signer
 from kcache_grpc.model.target import CpuTarget
-from kcache_grpc.service.ledger import Ledger
-from kcache_grpc.service.sealer import Sealer
-from kcache_grpc.service.threads import StoreThreads
+from kcache_grpc.service.audit.proof import Verification
+from kcache_grpc.service.audit.recorder import Ledger
+from kcache_grpc.service.audit.sealer import Sealer
+from kcache_grpc.service.store_threads import StoreThreads
 from kcache_grpc.service.values import Caller, Found, KnownGraph, KnownKernel, Missing
-from kcache_grpc.service.verification import Verification
 from kcache_grpc.storage import Store, open_store
 from kcache_grpc.storage.records import AuditEvent, Namespace
 

@@ -27,8 +27,8 @@ from kcache_grpc.model.target import CpuTarget
 from kcache_grpc.service.bundles.export import Export
 from kcache_grpc.service.bundles.importing import Import, Imported
 from kcache_grpc.service.bundles.selection import Selection
-from kcache_grpc.service.quotas import Room
-from kcache_grpc.service.succession import Succession
+from kcache_grpc.service.graphs.canonicalizer_upgrade import Succession
+from kcache_grpc.service.lifecycle.quotas import Room
 from kcache_grpc.service.values import Caller
 from kcache_grpc.storage import Store, open_store
 from kcache_grpc.storage.records import (

@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.environment import clear_and_restart, description
 from benchmarks.rounds import Contender, Sample, interleave, ratio
-from kcache_grpc.runtime._abi import ffi
+from kcache_grpc.runtime.cpu._abi import ffi
 from tests.runtime.c_kernels import ADD, make, shared_object
 
 SHAPE = (4, 8)

@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 
 from kcache_grpc.server import ServerConfig, serve
-from kcache_grpc.service import graphs, kernels, lookups, variants
+from kcache_grpc.service.graphs import graphs
+from kcache_grpc.service.lookup import batch_lookup, kernels, variants
 
 
 def main() -> None:
     """Nothing fits into memories of no bytes. Namespaces are remembered for their second, as ever."""
-    graphs._MEMORY_BYTES = lookups._MEMORY_BYTES = variants._MEMORY_BYTES = 0  # pyright: ignore[reportPrivateUsage]
+    graphs._MEMORY_BYTES = batch_lookup._MEMORY_BYTES = variants._MEMORY_BYTES = 0  # pyright: ignore[reportPrivateUsage]
     kernels._MANIFEST_BYTES = kernels._BLOB_BYTES = 0  # pyright: ignore[reportPrivateUsage]
     serve(ServerConfig.from_env(os.environ))
 

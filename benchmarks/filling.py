@@ -14,8 +14,8 @@ from sqlalchemy import Connection, text
 from kcache_grpc.storage import Store
 from kcache_grpc.storage.records import Namespace
 from kcache_grpc.storage.schema import METADATA, key_counters
-from kcache_grpc.storage.sql.database import Database
-from kcache_grpc.storage.sql.sqlite import driver
+from kcache_grpc.storage.sql.engine.database import Database
+from kcache_grpc.storage.sql.sqlite.engine import driver
 
 #: Mappings and audit events a spec, bytes an artifact: 200,000 specs make 1,000,000 of both, and 20 GB.
 MAPPINGS, EVENTS, ARTIFACT_BYTES = 5, 5, 100_000

@@ -18,9 +18,9 @@ import numpy as np
 
 from benchmarks.environment import clear_and_restart, description
 from benchmarks.rounds import Contender, Sample, interleave
-from kcache_grpc.runtime.library import load_library
-from kcache_grpc.runtime.native_threads import NativeThreads
-from kcache_grpc.runtime.threads import ThreadPool, available_cpus
+from kcache_grpc.runtime.cpu.library import load_library
+from kcache_grpc.runtime.cpu.thread_pool import NativeThreads
+from kcache_grpc.runtime.cpu.threads import ThreadPool, available_cpus
 from tests.runtime.c_kernels import make, shared_object
 
 SIZES = (1 << 13, 1 << 15, 1 << 17, 1 << 19)

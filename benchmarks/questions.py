@@ -29,7 +29,7 @@ from benchmarks.filling import (
 )
 from kcache_grpc.storage import Store
 from kcache_grpc.storage.audit.filter import parse_filter
-from kcache_grpc.storage.lifecycle import Step, What
+from kcache_grpc.storage.contract.lifecycle import Step, What
 from kcache_grpc.storage.records import (
     ArtifactDraft,
     AuditEvent,
@@ -42,7 +42,7 @@ from kcache_grpc.storage.records import (
     UsageDelta,
     Wanted,
 )
-from kcache_grpc.storage.sql.database import Database
+from kcache_grpc.storage.sql.engine.database import Database
 
 #: Later than any use.
 _EVER = 2**62

@@ -40,9 +40,9 @@ from benchmarks.filling import filled, vacuum
 from benchmarks.holding import held
 from benchmarks.questions import Question, questions
 from kcache_grpc.storage import Store, open_store
-from kcache_grpc.storage.lifecycle import Collected
+from kcache_grpc.storage.contract.lifecycle import Collected
 from kcache_grpc.storage.schema import leases
-from kcache_grpc.storage.sql.database import Database
+from kcache_grpc.storage.sql.engine.database import Database
 
 #: Rounds, and calls of each store in one; for what removes rows, of which the small store has 200, fewer.
 ROUNDS, CALLS, FEW = 7, 20, 2

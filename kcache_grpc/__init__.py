@@ -33,21 +33,21 @@ from kcache_grpc.errors import (
 
 if TYPE_CHECKING:
     from kcache_grpc import aio
-    from kcache_grpc.client.audit import AuditEvent
-    from kcache_grpc.client.bundled.reports import BundleItem, ImportReport, PreloadReport
+    from kcache_grpc.client.bundles.reports import BundleItem, ImportReport, PreloadReport
     from kcache_grpc.client.client import Client
-    from kcache_grpc.client.files import KcacheWarning
     from kcache_grpc.client.progress import Stage
-    from kcache_grpc.client.support import Support
-    from kcache_grpc.client.timings import ScheduleTiming
-    from kcache_grpc.client.tuning import Tuning
+    from kcache_grpc.client.requests.audit import AuditEvent
+    from kcache_grpc.client.requests.support import Support
+    from kcache_grpc.client.tuning.timings import ScheduleTiming
+    from kcache_grpc.client.tuning.tuner import Tuning
     from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Saving, Spec, Stats
     from kcache_grpc.graph import Graph
+    from kcache_grpc.local_files import KcacheWarning
     from kcache_grpc.model.bypass import BypassReason
     from kcache_grpc.model.explanation import Explanation
     from kcache_grpc.model.manifest import Manifest
     from kcache_grpc.model.options import Options
-    from kcache_grpc.model.shapes import Dim
+    from kcache_grpc.model.sizes.modes import Dim
     from kcache_grpc.runtime import Kernel
 
     __version__: str
@@ -93,28 +93,28 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AuditEvent": "kcache_grpc.client.audit",
-    "BundleItem": "kcache_grpc.client.bundled.reports",
+    "AuditEvent": "kcache_grpc.client.requests.audit",
+    "BundleItem": "kcache_grpc.client.bundles.reports",
     "BypassReason": "kcache_grpc.model.bypass",
     "CanonicalGraph": "kcache_grpc.client.values",
     "Client": "kcache_grpc.client.client",
-    "Dim": "kcache_grpc.model.shapes",
+    "Dim": "kcache_grpc.model.sizes.modes",
     "Explanation": "kcache_grpc.model.explanation",
-    "Support": "kcache_grpc.client.support",
-    "KcacheWarning": "kcache_grpc.client.files",
+    "Support": "kcache_grpc.client.requests.support",
+    "KcacheWarning": "kcache_grpc.local_files",
     "Graph": "kcache_grpc.graph",
-    "ImportReport": "kcache_grpc.client.bundled.reports",
+    "ImportReport": "kcache_grpc.client.bundles.reports",
     "Kernel": "kcache_grpc.runtime",
     "KernelSummary": "kcache_grpc.client.values",
     "Manifest": "kcache_grpc.model.manifest",
     "Options": "kcache_grpc.model.options",
-    "PreloadReport": "kcache_grpc.client.bundled.reports",
-    "ScheduleTiming": "kcache_grpc.client.timings",
+    "PreloadReport": "kcache_grpc.client.bundles.reports",
+    "ScheduleTiming": "kcache_grpc.client.tuning.timings",
     "Saving": "kcache_grpc.client.values",
     "Spec": "kcache_grpc.client.values",
     "Stage": "kcache_grpc.client.progress",
     "Stats": "kcache_grpc.client.values",
-    "Tuning": "kcache_grpc.client.tuning",
+    "Tuning": "kcache_grpc.client.tuning.tuner",
 }
 
 

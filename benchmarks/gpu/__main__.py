@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from kcache_grpc.errors import ArgumentError
-from kcache_grpc.model.gpu_target import GPU_TARGETS, GpuTarget
+from kcache_grpc.model.gpu.target import GPU_TARGETS, GpuTarget
 from kcache_grpc.runtime.gpu.device import Device, device_numbered
 
 #: Calls between two events: short kernels are timed together.

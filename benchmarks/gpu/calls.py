@@ -45,7 +45,7 @@ def measured(rounds: int) -> None:
     import torch
 
     from kcache_grpc.runtime.gpu.device import device_numbered
-    from kcache_grpc.runtime.gpu.short import for_torch
+    from kcache_grpc.runtime.gpu.repeated_call import for_torch
     from tests.runtime.gpu.cases import SCALE, View, array, kernel
 
     device = device_numbered(0)

@@ -3,7 +3,7 @@
 Vocabulary and meaning follow the design's section 1. Sizes are element counts unless a
 name says bytes. A dimension is an ``int`` when it is static and the name of a symbol
 (``"s0"``) when it is known only at run time. Formulas are texts in the grammar of
-``kcache_grpc.model.expression``: integers, symbols, ``+ - * %``, ``ceildiv(a,b)``,
+``kcache_grpc.model.sizes.expression``: integers, symbols, ``+ - * %``, ``ceildiv(a,b)``,
 ``min(a,b)``, ``max(a,b)``, ``roundup(a,b)``.
 """
 

@@ -12,9 +12,9 @@ from typing import IO, Any
 from kcache_grpc.caches.asynchronous import AsyncCache
 from kcache_grpc.caches.base import Key, Value
 from kcache_grpc.caches.encoding import decode, describe, encode_value, key_digest
-from kcache_grpc.client.blob_cache import MOST_KEYS, BlobDraft, BlobSink
 from kcache_grpc.client.client import Client
 from kcache_grpc.client.config import Tls
+from kcache_grpc.client.requests.blob_cache import MOST_KEYS, BlobDraft, BlobSink
 from kcache_grpc.errors import CacheError, IntegrityError
 
 #: Bytes that are read from a file at a time.

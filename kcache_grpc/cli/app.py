@@ -9,25 +9,11 @@ from typing import Any
 
 import typer
 
-from kcache_grpc.cli import (
-    audit,
-    backing,
-    bundles,
-    cache,
-    collecting,
-    compiling,
-    diagnosis,
-    exits,
-    explaining,
-    graphs,
-    output,
-    running,
-    server_pins,
-    serving,
-    support,
-    tuning,
-    verifying,
-)
+from kcache_grpc.cli import exit_codes, output
+from kcache_grpc.cli.commands import autotune, cache, compile, doctor, explain, graphs, support
+from kcache_grpc.cli.commands import pins as server_pins
+from kcache_grpc.cli.commands import run as run_program
+from kcache_grpc.cli.operate import audit, backup, bundles, lifecycle, serve, verify
 from kcache_grpc.errors import KcacheError
 
 #: ``click.ClickException``, from whichever click this typer uses.
@@ -41,23 +27,23 @@ def application() -> typer.Typer:
     app = typer.Typer(
         name="kcache",
         help=_HELP,
-        epilog=exits.table(),
+        epilog=exit_codes.table(),
         rich_markup_mode="rich",
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     )
     app.callback(invoke_without_command=True)(_root)
-    app.command("serve", epilog=serving.ENVIRONMENT)(serving.serve)
-    app.command("compile")(compiling.compile_program)
-    app.command("run")(running.run)
-    app.command("autotune")(tuning.autotune)
+    app.command("serve", epilog=serve.ENVIRONMENT)(serve.serve)
+    app.command("compile")(compile.compile_program)
+    app.command("run")(run_program.run)
+    app.command("autotune")(autotune.autotune)
     app.command("lookup")(graphs.lookup)
     app.command("show")(graphs.show)
-    app.command("explain")(explaining.explain)
+    app.command("explain")(explain.explain)
     app.command("stats")(graphs.stats)
     app.command("support", epilog=support.EPILOG)(support.support)
-    app.command("migrate")(serving.migrate)
-    app.command("doctor")(diagnosis.doctor)
+    app.command("migrate")(serve.migrate)
+    app.command("doctor")(doctor.doctor)
     app.add_typer(cache.application(), name="cache")
     app.add_typer(bundles.application(), name="bundle")
     _add_administration(app)
@@ -66,33 +52,33 @@ def application() -> typer.Typer:
 
 def _add_administration(app: typer.Typer) -> None:
     """Commands that work on a store directly."""
-    app.command("gc")(collecting.gc)
-    app.command("verify")(verifying.verify)
-    app.command("disown")(collecting.disown)
-    app.command("pin")(collecting.pin)
-    app.command("unpin")(collecting.unpin)
+    app.command("gc")(lifecycle.gc)
+    app.command("verify")(verify.verify)
+    app.command("disown")(lifecycle.disown)
+    app.command("pin")(lifecycle.pin)
+    app.command("unpin")(lifecycle.unpin)
     pins = typer.Typer(help=server_pins.HELP)
-    pins.callback(invoke_without_command=True)(collecting.pins)
+    pins.callback(invoke_without_command=True)(lifecycle.pins)
     pins.command("servers")(server_pins.servers)
     pins.command("forget")(server_pins.forget)
     app.add_typer(pins, name="pins")
-    app.command("backup")(backing.backup)
-    app.command("restore")(backing.restore)
+    app.command("backup")(backup.backup)
+    app.command("restore")(backup.restore)
     quota = typer.Typer(help="Limits and policies of namespaces: show, set, remove.", no_args_is_help=True)
-    quota.command("list")(collecting.quota_list)
-    quota.command("set")(collecting.quota_set)
-    quota.command("remove")(collecting.quota_remove)
-    quota.command("compatible-targets")(collecting.compatible_targets)
+    quota.command("list")(lifecycle.quota_list)
+    quota.command("set")(lifecycle.quota_set)
+    quota.command("remove")(lifecycle.quota_remove)
+    quota.command("compatible-targets")(lifecycle.compatible_targets)
     app.add_typer(quota, name="quota")
     quarantine = typer.Typer(
         help="Kernels and mappings that verify took out: show, restore.", no_args_is_help=True
     )
-    quarantine.command("list")(collecting.quarantine_list)
-    quarantine.command("restore")(collecting.quarantine_restore)
+    quarantine.command("list")(lifecycle.quarantine_list)
+    quarantine.command("restore")(lifecycle.quarantine_restore)
     app.add_typer(quarantine, name="quarantine")
     epoch = typer.Typer(help="Epochs of namespaces: show, raise.", no_args_is_help=True)
-    epoch.command("list")(collecting.epoch_list)
-    epoch.command("raise")(collecting.epoch_raise)
+    epoch.command("list")(lifecycle.epoch_list)
+    epoch.command("raise")(lifecycle.epoch_raise)
     app.add_typer(epoch, name="epoch")
     app.add_typer(audit.application(), name="audit")
 
@@ -110,14 +96,14 @@ def run(arguments: list[str]) -> int:
             )
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
-        return exits.INTERRUPTED
+        return exit_codes.INTERRUPTED
     except BrokenPipeError:
         # The reader has gone; so that the interpreter's last flush fails silently too:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return exits.ERROR
+        return exit_codes.ERROR
     except Exception as error:  # noqa: BLE001 - the last place: every error becomes a paragraph and a code
         return _failed(error, as_json, debug)
-    return code if isinstance(code, int) else exits.OK
+    return code if isinstance(code, int) else exit_codes.OK
 
 
 def _open_closed_streams() -> None:
@@ -137,9 +123,9 @@ def _failed(error: Exception, as_json: bool, debug: bool) -> int:
         context = getattr(usage, "ctx", None)
         where = context.command_path if context else "kcache"
         output.complain(output.WrongUsage(f"{usage.format_message()} Try: {where} --help"), as_json, False)
-        return exits.USAGE
+        return exit_codes.USAGE
     output.complain(error, as_json, debug)
-    return exits.code_of(error) if isinstance(error, KcacheError) else exits.ERROR
+    return exit_codes.code_of(error) if isinstance(error, KcacheError) else exit_codes.ERROR
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
@@ -179,4 +165,4 @@ def _root(
     """Compile ML graphs once, and share the kernels."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help(), nl=False)
-        raise typer.Exit(exits.USAGE)
+        raise typer.Exit(exit_codes.USAGE)

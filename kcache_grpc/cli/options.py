@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from kcache_grpc.errors import ArgumentError, NotFound
-from kcache_grpc.model.gpu_target import GPU_TARGETS
+from kcache_grpc.model.gpu.target import GPU_TARGETS
 from kcache_grpc.model.options import NUMERICS
 from kcache_grpc.model.target import CPU_NAMES, CPU_TARGETS
 

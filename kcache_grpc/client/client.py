@@ -9,20 +9,20 @@ from types import TracebackType
 from typing import Any
 
 from kcache_grpc.client.arguments import Dynamic, Layouts, Symbols, shape_wish
-from kcache_grpc.client.audit import AuditEvent, AuditHeads, Question
-from kcache_grpc.client.blob_cache import BlobDraft, BlobOutcome, BlobSink
-from kcache_grpc.client.blocking import BlockingIo, run
-from kcache_grpc.client.bundled.exchange import BundleChoice, When
-from kcache_grpc.client.bundled.reports import ExportReport, ImportReport, PreloadReport, UploadReport
-from kcache_grpc.client.bundled.tier import Trust
+from kcache_grpc.client.bundles.exchange import BundleChoice, When
+from kcache_grpc.client.bundles.reports import ExportReport, ImportReport, PreloadReport, UploadReport
+from kcache_grpc.client.bundles.tier import Trust
 from kcache_grpc.client.config import Tls, from_environment
 from kcache_grpc.client.core import Core
-from kcache_grpc.client.source import ProgramLike, bound_program, traced_program
-from kcache_grpc.client.support import Support
-from kcache_grpc.client.tuning import Choices, Plan, Sizes, TuneProgress, Tuning
+from kcache_grpc.client.requests.audit import AuditEvent, AuditHeads, Question
+from kcache_grpc.client.requests.blob_cache import BlobDraft, BlobOutcome, BlobSink
+from kcache_grpc.client.requests.support import Support
+from kcache_grpc.client.transport.blocking import BlockingIo, run
+from kcache_grpc.client.tuning.tuner import Choices, Plan, Sizes, TuneProgress, Tuning
 from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Spec, Stats
 from kcache_grpc.model.explanation import Explanation
 from kcache_grpc.model.options import Options
+from kcache_grpc.programs.source import ProgramLike, bound_program, traced_program
 from kcache_grpc.runtime import Kernel
 
 

@@ -10,32 +10,31 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from kcache_grpc.client import audit, blob_cache, graphs, tuning
-from kcache_grpc.client.bundled.exchange import BundleChoice, Used, export_bundle, upload_bundle
-from kcache_grpc.client.bundled.reports import ExportReport, ImportReport, PreloadReport, UploadReport
-from kcache_grpc.client.bundled.tier import BundledKernels, Trust
-from kcache_grpc.client.clock import Deadline, OutOfTime
+from kcache_grpc.client.bundles.exchange import BundleChoice, Used, export_bundle, upload_bundle
+from kcache_grpc.client.bundles.reports import ExportReport, ImportReport, PreloadReport, UploadReport
+from kcache_grpc.client.bundles.tier import BundledKernels, Trust
+from kcache_grpc.client.cache.kernels import AskKey, KernelTable, ask_key
+from kcache_grpc.client.cache.memory import Abandoned, Flight, Flights, Progress
+from kcache_grpc.client.cache.program_history import SeenPrograms, witness_of
+from kcache_grpc.client.cache.totals import Totals
 from kcache_grpc.client.config import ClientConfig
-from kcache_grpc.client.connection import Connection
 from kcache_grpc.client.counters import Counters
-from kcache_grpc.client.estimates import expected_seconds
-from kcache_grpc.client.explain import explain
-from kcache_grpc.client.graphs import with_witnesses
-from kcache_grpc.client.kept import AskKey, KernelTable, ask_key
-from kcache_grpc.client.memory import Abandoned, Flight, Flights, Progress
-from kcache_grpc.client.obtain import Obtained, Obtainer
-from kcache_grpc.client.origins import located
-from kcache_grpc.client.place import EMBEDDED, Place, RemotePlace
-from kcache_grpc.client.recorded import REFUSALS, RecordedSchedules, plain
-from kcache_grpc.client.seen import SeenPrograms, witness_of
-from kcache_grpc.client.services import Services
-from kcache_grpc.client.source import ProgramLike, Source, read_one, read_source
-from kcache_grpc.client.state import Generation
-from kcache_grpc.client.support import Support, check_program
-from kcache_grpc.client.totals import Totals
-from kcache_grpc.client.trust import Ask
+from kcache_grpc.client.fetch_kernel import Obtained, Obtainer
+from kcache_grpc.client.requests import audit, blob_cache, graphs
+from kcache_grpc.client.requests.estimates import expected_seconds
+from kcache_grpc.client.requests.explain import explain
+from kcache_grpc.client.requests.graphs import with_witnesses
+from kcache_grpc.client.requests.support import Support, check_program
+from kcache_grpc.client.service_choice import Services
+from kcache_grpc.client.transport.connection import Connection
+from kcache_grpc.client.transport.deadline import Deadline, OutOfTime
+from kcache_grpc.client.transport.endpoint import EMBEDDED, Place, RemotePlace
+from kcache_grpc.client.transport.interface import Io
+from kcache_grpc.client.trust.server_state import Generation
+from kcache_grpc.client.trust.verification import Ask
+from kcache_grpc.client.tuning import tuner
+from kcache_grpc.client.tuning.recorded_schedules import REFUSALS, RecordedSchedules, plain
 from kcache_grpc.client.values import CanonicalGraph, KernelSummary, Spec, Stats
-from kcache_grpc.client.wire import Io
 from kcache_grpc.errors import ArgumentError, KcacheError
 from kcache_grpc.model.bypass import BypassReason, refusal_reason
 from kcache_grpc.model.evidence import Witness
@@ -43,11 +42,13 @@ from kcache_grpc.model.explanation import Explanation
 from kcache_grpc.model.manifest import ArtifactRef
 from kcache_grpc.model.options import NUMERICS, Options
 from kcache_grpc.model.schedule import RECORDED
-from kcache_grpc.model.shapes import AUTO, EXACT, ShapeWish
+from kcache_grpc.model.sizes.modes import AUTO, EXACT, ShapeWish
 from kcache_grpc.model.target import Target, parse_target
+from kcache_grpc.programs.origins import located
+from kcache_grpc.programs.source import ProgramLike, Source, read_one, read_source
 from kcache_grpc.runtime import Kernel
-from kcache_grpc.runtime.bound import BoundKernel
-from kcache_grpc.runtime.library import require_understood
+from kcache_grpc.runtime.bound_kernel import BoundKernel
+from kcache_grpc.runtime.cpu.library import require_understood
 
 
 class Core:
@@ -472,9 +473,9 @@ class Core:
         format: str | None,
         target: str,
         options: Options | None,
-        plan: tuning.Plan,
+        plan: tuner.Plan,
         shapes: ShapeWish = EXACT,
-    ) -> tuning.Tuning:
+    ) -> tuner.Tuning:
         """See ``Client.autotune``."""
         self._require_open()
         machine, plain = (
@@ -482,13 +483,13 @@ class Core:
             replace(_options(options), schedule="", compatible_targets=False),
         )
         source = await self._io.blocking(lambda: read_source(program, format))
-        tuner = tuning.Tuner(self._io, self._services.main, self._alone, self.config.timeout)
+        search = tuner.Tuner(self._io, self._services.main, self._alone, self.config.timeout)
         with located([source.origins]):
-            found = await tuner.tune(_ask(source, machine, plain, shapes), plan)
+            found = await search.tune(_ask(source, machine, plain, shapes), plan)
         self._recorded.clear()
         best = replace(plain, schedule=found.schedule)
         [(_, kernel)] = await self._resolve([program], format, target, best, None, shapes)
-        return tuning.Tuning(
+        return tuner.Tuning(
             found.schedule, found.timings, found.recorded, found.device, kernel, found.rejected, found.trials
         )
 

@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.model.manifest import Binding
-from kcache_grpc.model.shapes import Axis, Dim, ShapeWish
+from kcache_grpc.model.sizes.modes import Axis, Dim, ShapeWish
 from kcache_grpc.model.variants import Shape, SpecSizes, spec_sizes, variant, wished_shape
 
 #: Symbols that differ, up to which sums and products of three of them are compared; above it of two.

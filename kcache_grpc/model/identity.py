@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 from functools import cached_property
 
-from kcache_grpc.model.gpu_target import GpuTarget
+from kcache_grpc.model.gpu.target import GpuTarget
 from kcache_grpc.model.target import Target
 
 Ingredients = tuple[tuple[str, str], ...]

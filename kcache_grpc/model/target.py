@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from kcache_grpc.errors import ArgumentError
-from kcache_grpc.model.gpu_target import GPU_TARGETS, GpuTarget
+from kcache_grpc.model.gpu.target import GPU_TARGETS, GpuTarget
 
 #: psABI level -> flags of /proc/cpuinfo that it adds to the level before.
 _X86_LEVELS: tuple[tuple[str, frozenset[str]], ...] = (

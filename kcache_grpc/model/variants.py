@@ -14,10 +14,10 @@ from typing import TypeVar
 
 from kcache_grpc._proto.kcache.v1 import manifest_pb2
 from kcache_grpc.errors import ArgumentError, IntegrityError
-from kcache_grpc.model.expression import evaluate, symbols_of
-from kcache_grpc.model.guard import ANY, Guard, Sizes, guard_of, parse_guard, sizes
 from kcache_grpc.model.manifest import Binding, SymbolSpec, TensorSpec
-from kcache_grpc.model.shapes import Axis, Dim
+from kcache_grpc.model.sizes.expression import evaluate, symbols_of
+from kcache_grpc.model.sizes.guard import ANY, Guard, Sizes, guard_of, parse_guard, sizes
+from kcache_grpc.model.sizes.modes import Axis, Dim
 from kcache_grpc.model.wire import dtype_from_proto
 
 K = TypeVar("K")

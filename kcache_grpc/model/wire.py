@@ -7,11 +7,11 @@ from typing import cast
 
 from kcache_grpc._proto.kcache.v1 import common_pb2, manifest_pb2
 from kcache_grpc.errors import ArgumentError, IntegrityError, InvalidProgram
-from kcache_grpc.model.gpu_target import GpuTarget
+from kcache_grpc.model.gpu.target import GpuTarget
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.program import ProgramFormat
 from kcache_grpc.model.schedule import RECORDED
-from kcache_grpc.model.shapes import AUTO, DYNAMIC, EXACT, STATIC, Axis, Dim, ShapeWish
+from kcache_grpc.model.sizes.modes import AUTO, DYNAMIC, EXACT, STATIC, Axis, Dim, ShapeWish
 from kcache_grpc.model.target import CpuTarget, Target
 
 

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kcache_grpc.runtime import dlpack
-from kcache_grpc.runtime._abi import CData, ffi
+from kcache_grpc.runtime.cpu._abi import CData, ffi
+from kcache_grpc.runtime.cpu.memory import Array
 from kcache_grpc.runtime.dtypes import (
     SMALL,
     SMALL_FLOATS,
@@ -24,7 +25,6 @@ from kcache_grpc.runtime.dtypes import (
     numpy_dtype,
     numpy_dtypes,
 )
-from kcache_grpc.runtime.memory import Array
 
 _ADDRESS = ffi.typeof("uintptr_t")
 _VOID = ffi.typeof("void *")

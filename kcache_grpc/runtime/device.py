@@ -8,7 +8,7 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
-from kcache_grpc.runtime.threads import thread_count
+from kcache_grpc.runtime.cpu.threads import thread_count
 
 _MODEL = re.compile(r"^(?:model name|Model|CPU part)\s*:\s*(.+)$", re.MULTILINE)
 

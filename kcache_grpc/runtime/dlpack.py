@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from kcache_grpc.runtime._abi import CData, ffi
+from kcache_grpc.runtime.cpu._abi import CData, ffi
 from kcache_grpc.runtime.dtypes import DLPACK
 
 _CPU = 1

@@ -10,25 +10,25 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kcache_grpc.errors import ArgumentError, IntegrityError, KcacheError, NotFound
-from kcache_grpc.model.expression import FormulaDivision, FormulaOverflow, evaluate, symbols_of
-from kcache_grpc.model.gpu_target import GpuTarget
-from kcache_grpc.model.guard import parse_guard
+from kcache_grpc.model.gpu.target import GpuTarget
 from kcache_grpc.model.manifest import ArtifactRef, Binding, Manifest, TensorSpec
-from kcache_grpc.runtime import results, short
-from kcache_grpc.runtime._abi import Library
+from kcache_grpc.model.sizes.expression import FormulaDivision, FormulaOverflow, evaluate, symbols_of
+from kcache_grpc.model.sizes.guard import parse_guard
+from kcache_grpc.runtime import repeated_call, results
 from kcache_grpc.runtime.arrays import Buffer, Framework, Refused, framework_of, read
-from kcache_grpc.runtime.counted import cut
-from kcache_grpc.runtime.library import load_library, require_runnable, require_understood
-from kcache_grpc.runtime.memory import AlignedBytes, aligned_copy, shared_workspaces
-from kcache_grpc.runtime.native_threads import process_threads
-from kcache_grpc.runtime.plan import Plan, Short
+from kcache_grpc.runtime.counted_outputs import cut
+from kcache_grpc.runtime.cpu._abi import Library
+from kcache_grpc.runtime.cpu.library import load_library, require_runnable, require_understood
+from kcache_grpc.runtime.cpu.memory import AlignedBytes, aligned_copy, shared_workspaces
+from kcache_grpc.runtime.cpu.plan import Plan, Short
+from kcache_grpc.runtime.cpu.thread_pool import process_threads
+from kcache_grpc.runtime.cpu.threads import HostThreads
 from kcache_grpc.runtime.size_arguments import as_axes, require_sizes
-from kcache_grpc.runtime.threads import HostThreads
 
 if TYPE_CHECKING:
     from kcache_grpc.runtime.gpu.arrays import DeviceBuffer
     from kcache_grpc.runtime.gpu.caller import GpuCaller
-    from kcache_grpc.runtime.gpu.prepared import Prepared
+    from kcache_grpc.runtime.gpu.launch_graph import Prepared
 
 #: Sizes of a dynamic kernel whose plans are kept.
 _MAX_PLANS = 256
@@ -110,7 +110,7 @@ class Kernel:
         self._lock = threading.Lock()
         self._library: Library | None = None
         self._plans: dict[tuple[tuple[str, tuple[int, ...]], ...], Plan] = {}
-        self._short: Short = short.nothing
+        self._short: Short = repeated_call.nothing
         self._pinned: Callable[[], Mapping[str, int]] | None = None
         self._gpu: GpuCaller | None = None
         if isinstance(manifest.target, GpuTarget):
@@ -195,11 +195,11 @@ class Kernel:
         pointers = [buffer.pointer for buffer in buffers]
         like, framework = _followed(arrays)
         if framework is Framework.TORCH:
-            self._short = plan.short(framework.value, short.for_torch)
+            self._short = plan.short(framework.value, repeated_call.for_torch)
             tensors = [make() for make in results.torch_makers(self.manifest.outputs, plan.output_shapes)]
             plan.call([*pointers, *plan.constants, *(pointer for _, pointer in tensors)])
             return tuple(tensor for tensor, _ in tensors)
-        self._short = plan.short(Framework.NUMPY.value, short.for_numpy)
+        self._short = plan.short(Framework.NUMPY.value, repeated_call.for_numpy)
         outputs, tail = plan.outputs.take()
         plan.call([*pointers, *tail])
         return results.in_namespace_of(like, outputs) if framework is Framework.NAMESPACE else outputs
@@ -284,7 +284,7 @@ class Kernel:
     def apart(self) -> Kernel:
         """The same kernel, which remembers no call; code and constants are shared."""
         twin = copy.copy(self)
-        twin._plans, twin._short = {}, short.nothing
+        twin._plans, twin._short = {}, repeated_call.nothing
         if self._gpu is not None:
             twin._gpu = self._gpu.apart()
         return twin

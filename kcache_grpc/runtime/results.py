@@ -11,10 +11,10 @@ import numpy as np
 
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.model.manifest import TensorSpec
-from kcache_grpc.runtime._abi import CData, ffi
+from kcache_grpc.runtime.cpu._abi import CData, ffi
+from kcache_grpc.runtime.cpu.memory import ALIGNMENT, Array
+from kcache_grpc.runtime.cpu.recycled_memory import recycled_outputs, rounded
 from kcache_grpc.runtime.dtypes import torch_dtypes
-from kcache_grpc.runtime.memory import ALIGNMENT, Array
-from kcache_grpc.runtime.recycled import recycled_outputs, rounded
 
 _VOID = ffi.typeof("void *")
 #: Bytes from which an output's memory is used again: fresh pages cost more than the bookkeeping.

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from kcache_grpc.model.manifest import TensorSpec
-from kcache_grpc.runtime._abi import ffi
 from kcache_grpc.runtime.arrays import Buffer, Refused
+from kcache_grpc.runtime.cpu._abi import ffi
 from kcache_grpc.runtime.dtypes import numpy_dtype
 
 _ADDRESS = ffi.typeof("uintptr_t")

@@ -11,7 +11,7 @@ from typing import Any
 import platformdirs
 
 from kcache_grpc.errors import ArgumentError
-from kcache_grpc.service.collection import MIN_AGE
+from kcache_grpc.service.lifecycle.garbage_collection import MIN_AGE
 from kcache_grpc.service.values import Limits
 from kcache_grpc.storage import INLINE_BYTES
 from kcache_grpc.worker import WorkerSettings, machine

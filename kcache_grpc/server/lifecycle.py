@@ -28,17 +28,17 @@ from kcache_grpc._proto.kcache.v1 import (
 from kcache_grpc.errors import ArgumentError, PermissionDenied
 from kcache_grpc.model.signing import Signer
 from kcache_grpc.server import listen
-from kcache_grpc.server.admin import AdminServicer
-from kcache_grpc.server.audit import AuditServicer
-from kcache_grpc.server.autotune import AutotuneServicer
-from kcache_grpc.server.blob_cache import BlobCacheServicer
-from kcache_grpc.server.bundles import BundlesServicer
 from kcache_grpc.server.config import ServerConfig
-from kcache_grpc.server.guard import Guard
 from kcache_grpc.server.health import Health, add_reflection
+from kcache_grpc.server.interceptor import Guard
 from kcache_grpc.server.metrics import Metrics
-from kcache_grpc.server.requestlog import RequestLog
-from kcache_grpc.server.servicer import KernelCacheServicer
+from kcache_grpc.server.request_log import RequestLog
+from kcache_grpc.server.servicers.admin import AdminServicer
+from kcache_grpc.server.servicers.audit import AuditServicer
+from kcache_grpc.server.servicers.autotune import AutotuneServicer
+from kcache_grpc.server.servicers.blob_cache import BlobCacheServicer
+from kcache_grpc.server.servicers.bundles import BundlesServicer
+from kcache_grpc.server.servicers.kernel_cache import KernelCacheServicer
 from kcache_grpc.service import KernelService, ServiceConfig
 from kcache_grpc.service.bundles.preload import preload, read_signers
 from kcache_grpc.storage import Store, open_store

@@ -10,19 +10,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from kcache_grpc.errors import ArgumentError, IntegrityError, NotFound
-from kcache_grpc.model.expression import parse, symbols_of
-from kcache_grpc.model.guard import MAX_SIZE
 from kcache_grpc.model.identity import ingredients_digest
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.schedule import canonical_schedule, is_known
+from kcache_grpc.model.sizes.expression import parse, symbols_of
+from kcache_grpc.model.sizes.guard import MAX_SIZE
 from kcache_grpc.model.target import Target
 from kcache_grpc.model.variants import parse_arg_spec, symbols_in
-from kcache_grpc.service.ledger import Ledger
+from kcache_grpc.service.audit.recorder import Ledger
 from kcache_grpc.service.namespaces import Namespaces
-from kcache_grpc.service.threads import StoreThreads
+from kcache_grpc.service.store_threads import StoreThreads
 from kcache_grpc.service.values import Caller
-from kcache_grpc.storage.autotune import Timing, TimingRecord
-from kcache_grpc.storage.contract import Store
+from kcache_grpc.storage.contract.autotune import Timing, TimingRecord
+from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.storage.records import AuditEvent, Namespace, SpecRecord
 
 _PAGE, _MOST_PAGE = 256, 1024

@@ -10,11 +10,11 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from kcache_grpc.service.signals import News, Signals
-from kcache_grpc.service.threads import StoreThreads
-from kcache_grpc.storage.contract import Store
+from kcache_grpc.service.change_notifications import News, Signals
+from kcache_grpc.service.store_threads import StoreThreads
+from kcache_grpc.storage.contract.change_notifications import Claim, Unclaimed
+from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.storage.errors import StorageError
-from kcache_grpc.storage.notices import Claim, Unclaimed
 
 logger = logging.getLogger("kcache.service")
 

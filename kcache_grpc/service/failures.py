@@ -16,9 +16,9 @@ from kcache_grpc.errors import (
     UnsupportedOp,
     from_reason,
 )
-from kcache_grpc.service.gathering import Gathering
-from kcache_grpc.service.threads import StoreThreads
-from kcache_grpc.storage.contract import Store
+from kcache_grpc.service.read_batching import Gathering
+from kcache_grpc.service.store_threads import StoreThreads
+from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.storage.errors import LeaseLost, StorageError
 from kcache_grpc.storage.records import Failure, FailureRecord, Lease, Namespace
 

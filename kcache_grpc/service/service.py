@@ -17,47 +17,48 @@ from kcache_grpc.errors import (
 )
 from kcache_grpc.model.bypass import SERVER_REASONS, BypassReason, counter_of, refusal_reason
 from kcache_grpc.model.explanation import Explanation
-from kcache_grpc.model.gpu_target import GPU_TARGETS, GpuTarget
+from kcache_grpc.model.gpu.target import GPU_TARGETS, GpuTarget
 from kcache_grpc.model.identity import Toolchains
 from kcache_grpc.model.program import Program
 from kcache_grpc.model.signing import Signer
 from kcache_grpc.model.target import CPU_NAMES, CPU_TARGETS, CpuTarget
-from kcache_grpc.service import describe
-from kcache_grpc.service.admin import Admin
-from kcache_grpc.service.answers import Answers
-from kcache_grpc.service.artifacts import Artifacts
-from kcache_grpc.service.audit import AuditLog
+from kcache_grpc.service import manifests
+from kcache_grpc.service.admin.running_service import Admin
+from kcache_grpc.service.audit.queries import AuditLog
+from kcache_grpc.service.audit.recorder import Ledger
+from kcache_grpc.service.audit.requests import Noting
+from kcache_grpc.service.audit.sealer import Sealer, SealTask
 from kcache_grpc.service.autotune import Autotune
-from kcache_grpc.service.background import BackgroundVerification
-from kcache_grpc.service.blob_cache import BlobCache
+from kcache_grpc.service.blobs.blob_cache import BlobCache
 from kcache_grpc.service.bundles.bundles import Bundles
 from kcache_grpc.service.bundles.transfer import Spool
-from kcache_grpc.service.catalog import Catalog
+from kcache_grpc.service.change_notifications import Signals
 from kcache_grpc.service.claims import Claims
-from kcache_grpc.service.collection import MIN_AGE
-from kcache_grpc.service.compatible import CompatibleKernels
-from kcache_grpc.service.compiles import Compiles
-from kcache_grpc.service.estimates import HIT, Estimate, Estimates, Subject
-from kcache_grpc.service.explain import Explains, checked_most
+from kcache_grpc.service.compile.coordinator import Compiles
+from kcache_grpc.service.compile.estimates import HIT, Estimate, Estimates, Subject
+from kcache_grpc.service.compile.lease_renewal import LeaseKeeper
+from kcache_grpc.service.compile.progress import Audience, Tell
+from kcache_grpc.service.compile.reply_cache import Answers
+from kcache_grpc.service.compile.resolver import Supply
+from kcache_grpc.service.explain.explain import Explains, checked_most
 from kcache_grpc.service.failures import Failures
-from kcache_grpc.service.flight import Flight
-from kcache_grpc.service.graphs import Graphs, parsed_binding
-from kcache_grpc.service.kernels import Kernels
-from kcache_grpc.service.leases import LeaseKeeper
-from kcache_grpc.service.ledger import Ledger
-from kcache_grpc.service.lookups import Lookups, Query, in_parts
+from kcache_grpc.service.graphs.canonicalizer_upgrade import Succession
+from kcache_grpc.service.graphs.graphs import Graphs, parsed_binding
+from kcache_grpc.service.graphs.programs import FORMATS, Programs
+from kcache_grpc.service.graphs.support import Checked, check_program
+from kcache_grpc.service.graphs.uploads import Uploads
+from kcache_grpc.service.lifecycle.background_verification import BackgroundVerification
+from kcache_grpc.service.lifecycle.garbage_collection import MIN_AGE
+from kcache_grpc.service.lifecycle.quotas import Room
+from kcache_grpc.service.lookup.artifacts import Artifacts
+from kcache_grpc.service.lookup.batch_lookup import Lookups, Query, in_parts
+from kcache_grpc.service.lookup.catalog import Catalog
+from kcache_grpc.service.lookup.compatible_targets import CompatibleKernels
+from kcache_grpc.service.lookup.kernels import Kernels
+from kcache_grpc.service.lookup.variants import Variants
 from kcache_grpc.service.namespaces import Namespaces
-from kcache_grpc.service.noting import Noting
-from kcache_grpc.service.programs import FORMATS, Programs
-from kcache_grpc.service.quotas import Room
-from kcache_grpc.service.sealer import Sealer, SealTask
-from kcache_grpc.service.signals import Signals
-from kcache_grpc.service.succession import Succession
-from kcache_grpc.service.supply import Supply
-from kcache_grpc.service.support import Checked, check_program
-from kcache_grpc.service.telling import Audience, Tell
-from kcache_grpc.service.threads import StoreThreads
-from kcache_grpc.service.uploads import Uploads
+from kcache_grpc.service.single_flight import Flight
+from kcache_grpc.service.store_threads import StoreThreads
 from kcache_grpc.service.values import (
     Answer,
     Caller,
@@ -78,10 +79,9 @@ from kcache_grpc.service.values import (
     check_digest,
     source_digest,
 )
-from kcache_grpc.service.variants import Variants
-from kcache_grpc.storage.contract import Store
+from kcache_grpc.storage.contract.saved_time import SavingRecord
+from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.storage.records import AuditEvent, Namespace, Stats
-from kcache_grpc.storage.savings import SavingRecord
 from kcache_grpc.worker import WorkerPool
 
 #: Programs of one call that are looked up together.
@@ -348,7 +348,7 @@ class KernelService:
             canonical = await self._graphs.canonicalize(namespace, program, numerics, caller)
             noted.spec(canonical.spec_digest, None)
             version = self._pool.canonicalizer
-            binding = describe.binding(canonical, program, numerics, namespace, key=0, canonicalizer=version)
+            binding = manifests.binding(canonical, program, numerics, namespace, key=0, canonicalizer=version)
             return Normalized(canonical.spec_text, binding)
 
     async def store(self, caller: Caller, source: GraphSource, numerics: str) -> Stored:

@@ -14,8 +14,8 @@ from kcache_grpc.model.identity import Toolchains
 from kcache_grpc.model.manifest import ArtifactRef, Binding
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.program import Program
-from kcache_grpc.model.shapes import EXACT, ShapeWish
 from kcache_grpc.model.signing import Signed
+from kcache_grpc.model.sizes.modes import EXACT, ShapeWish
 from kcache_grpc.model.target import Target
 from kcache_grpc.model.variants import SpecSizes, spec_sizes
 from kcache_grpc.storage.records import FailureRecord, SpecRecord, StoredKernel

@@ -22,8 +22,8 @@ from kcache_grpc.storage.errors import (
 from kcache_grpc.storage.opening import sqlite_path
 from kcache_grpc.storage.revision import refuse_other_revision
 from kcache_grpc.storage.schema import triggers
-from kcache_grpc.storage.sql.faults import translated
-from kcache_grpc.storage.sql.sqlite_file import (
+from kcache_grpc.storage.sql.engine.errors import translated
+from kcache_grpc.storage.sql.sqlite.file import (
     create_folder,
     is_empty,
     refuse_foreign,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 
-from kcache_grpc.storage.autotune import Timing
-from kcache_grpc.storage.blob_cache import ValueDraft
+from kcache_grpc.storage.contract.autotune import Timing
+from kcache_grpc.storage.contract.blob_cache import ValueDraft
+from kcache_grpc.storage.contract.lifecycle import EVICT, PINNABLE, REFUSE, RESOURCES, Step
 from kcache_grpc.storage.errors import DigestMismatch, InvalidValue
-from kcache_grpc.storage.lifecycle import EVICT, PINNABLE, REFUSE, RESOURCES, Step
 from kcache_grpc.storage.records import (
     AuditEvent,
     Failure,

@@ -18,7 +18,7 @@ from kcache_grpc.storage.errors import UnsupportedStore
 from kcache_grpc.storage.opening import postgres_parsed, sqlite_path
 from kcache_grpc.storage.revision import migrate_command
 from kcache_grpc.storage.schema import SCHEMA_REVISION, triggers
-from kcache_grpc.storage.sql.faults import translated
+from kcache_grpc.storage.sql.engine.errors import translated
 
 #: Bytes left on the disk below which a store is in danger, and below which it is about to stop.
 _LOW_DISK, _FULL_DISK = 1 << 30, 64 << 20
@@ -79,28 +79,28 @@ def examine(url: str, key_id: bytes = b"", objects: str | None = None) -> list[F
 def _connected(url: str) -> Generator[tuple[Connection, Path | None]]:
     parsed = postgres_parsed(url)
     if parsed is not None:
-        from kcache_grpc.storage.sql import postgres_schema
-        from kcache_grpc.storage.sql.postgres import postgres_engine
+        from kcache_grpc.storage.sql.postgres import schema
+        from kcache_grpc.storage.sql.postgres.engine import postgres_engine
 
         engine = postgres_engine(parsed, connections=1)
         try:
             with translated(), engine.connect() as connection:
-                postgres_schema.refuse_unfit(connection)
+                schema.refuse_unfit(connection)
                 yield connection, None
         finally:
             engine.dispose()
         return
-    from kcache_grpc.storage.sql import sqlite_file
-    from kcache_grpc.storage.sql.sqlite import driver, sqlite_engine
+    from kcache_grpc.storage.sql.sqlite import file
+    from kcache_grpc.storage.sql.sqlite.engine import driver, sqlite_engine
 
     path = sqlite_path(url)
     if path is None:
         raise UnsupportedStore(f"{url} is a new store each time: there is nothing to examine")
-    sqlite_file.refuse_network_file_system(path)
-    if sqlite_file.is_empty(path):
+    file.refuse_network_file_system(path)
+    if file.is_empty(path):
         raise UnsupportedStore(f"there is no store in {path} yet; run: {migrate_command(url)}")
     with translated(), sqlite_engine(path).connect() as connection:
-        sqlite_file.refuse_foreign(driver(connection), path)
+        file.refuse_foreign(driver(connection), path)
         yield connection, path.absolute()
 
 
@@ -165,7 +165,7 @@ def _guards(subject: Subject) -> Finding:
 def _roles(subject: Subject) -> Finding:
     if subject.path:
         return Finding("roles", "ok", "SQLite has none: who may write the file may delete")
-    from kcache_grpc.storage.sql.postgres_roles import deletes_freely
+    from kcache_grpc.storage.sql.postgres.roles import deletes_freely
 
     why = deletes_freely(subject.connection)
     if why is None:

@@ -19,11 +19,12 @@ from sqlalchemy import URL, Connection
 from kcache_grpc.storage.errors import CorruptStore, SchemaMismatch, StorageError, StoreUnavailable
 from kcache_grpc.storage.revision import UPGRADE_COMMAND
 from kcache_grpc.storage.schema import APPLICATION_ID, SCHEMA_REVISION, triggers
-from kcache_grpc.storage.sql import postgres_roles, postgres_schema, sqlite_file
-from kcache_grpc.storage.sql.faults import translated
-from kcache_grpc.storage.sql.postgres import postgres_engine
-from kcache_grpc.storage.sql.sqlite import driver, sqlite_engine
-from kcache_grpc.storage.sql.sqlite_file import (
+from kcache_grpc.storage.sql.engine.errors import translated
+from kcache_grpc.storage.sql.postgres import roles, schema
+from kcache_grpc.storage.sql.postgres.engine import postgres_engine
+from kcache_grpc.storage.sql.sqlite import file as sqlite_file
+from kcache_grpc.storage.sql.sqlite.engine import driver, sqlite_engine
+from kcache_grpc.storage.sql.sqlite.file import (
     create_folder,
     create_private,
     schema_revision,
@@ -54,7 +55,7 @@ def migrate_postgres(url: URL, shown: str, server_role: str | None = None) -> No
     engine = postgres_engine(url, connections=1)
     try:
         with translated(), engine.connect() as connection:
-            postgres_schema.refuse_unfit(connection)
+            schema.refuse_unfit(connection)
             # An upgrade of a large store takes long, and so does waiting for somebody else's.
             connection.exec_driver_sql("SET statement_timeout = 0")
             connection.exec_driver_sql("SET lock_timeout = 0")
@@ -75,7 +76,7 @@ def _upgrade_postgres(connection: Connection, shown: str, server_role: str | Non
         connection.exec_driver_sql("BEGIN")
         try:
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
-            current = postgres_schema.revision_of(connection, shown)
+            current = schema.revision_of(connection, shown)
             if current != SCHEMA_REVISION:
                 _refuse_future(current)
                 _run(connection, shown)
@@ -83,10 +84,10 @@ def _upgrade_postgres(connection: Connection, shown: str, server_role: str | Non
                     "INSERT INTO store_meta VALUES ('store_id', %(id)s) ON CONFLICT DO NOTHING",
                     {"id": secrets.token_hex(16)},
                 )
-                postgres_schema.refuse_missing_triggers(connection)
-                _refuse_early_end(postgres_schema.revision_of(connection, shown))
+                schema.refuse_missing_triggers(connection)
+                _refuse_early_end(schema.revision_of(connection, shown))
             if server_role is not None:
-                postgres_roles.grant_to_servers(connection, server_role)
+                roles.grant_to_servers(connection, server_role)
         except BaseException:
             if not connection.invalidated:
                 connection.exec_driver_sql("ROLLBACK")

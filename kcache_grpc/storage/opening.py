@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcache_grpc.storage.clock import Clock
-from kcache_grpc.storage.contract import Store
+from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.storage.errors import CorruptStore, InvalidValue, UnsupportedStore
 from kcache_grpc.storage.objects import INLINE_BYTES, ObjectStore, open_objects
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
-    from kcache_grpc.storage.sql.database import Database
+    from kcache_grpc.storage.sql.engine.database import Database
 
 _MEMORY = "memory:"
 _POSTGRES = ("postgresql", "postgres", "postgresql+psycopg")
@@ -194,23 +194,23 @@ def _postgres_database(parsed: URL, migrating: bool) -> Database:
     _postgres_driver()
     from kcache_grpc.storage.revision import refuse_other_revision
     from kcache_grpc.storage.schema import SCHEMA_REVISION
-    from kcache_grpc.storage.sql import postgres_schema
-    from kcache_grpc.storage.sql.faults import translated
-    from kcache_grpc.storage.sql.postgres import PostgresDatabase, postgres_engine
+    from kcache_grpc.storage.sql.engine.errors import translated
+    from kcache_grpc.storage.sql.postgres import schema
+    from kcache_grpc.storage.sql.postgres.engine import PostgresDatabase, postgres_engine
 
     shown = _shown(parsed)
     engine = postgres_engine(parsed, connections=1)
     try:
         with translated(), engine.connect() as connection:
-            postgres_schema.refuse_unfit(connection)
-            revision = postgres_schema.revision_of(connection, shown)
+            schema.refuse_unfit(connection)
+            revision = schema.revision_of(connection, shown)
             if migrating and revision != SCHEMA_REVISION:
                 from kcache_grpc.storage.migration import migrate_postgres
 
                 migrate_postgres(parsed, shown)
             else:
                 refuse_other_revision(revision, shown)
-            postgres_schema.refuse_missing_triggers(connection)
+            schema.refuse_missing_triggers(connection)
     finally:
         engine.dispose()
     return PostgresDatabase(parsed)
@@ -252,7 +252,7 @@ def _open_sqlite(
 
 
 def _sqlite_database(path: Path, url: str, clock: Clock) -> Database:
-    from kcache_grpc.storage.sql.sqlite import SqliteDatabase
+    from kcache_grpc.storage.sql.sqlite.engine import SqliteDatabase
 
     _refuse_unusable(path, url)
     return SqliteDatabase(path.absolute(), clock)
@@ -279,8 +279,8 @@ def _arrived(database: Database) -> Database:
 def _refuse_unusable(path: Path, url: str) -> None:
     from kcache_grpc.storage.revision import refuse_other_revision
     from kcache_grpc.storage.schema import triggers
-    from kcache_grpc.storage.sql.faults import translated
-    from kcache_grpc.storage.sql.sqlite_file import refuse_missing_triggers, use_write_ahead_log
+    from kcache_grpc.storage.sql.engine.errors import translated
+    from kcache_grpc.storage.sql.sqlite.file import refuse_missing_triggers, use_write_ahead_log
 
     refuse_other_revision(_revision_of(path), url)
     with translated(), closing(sqlite3.connect(path, timeout=20)) as connection:
@@ -290,13 +290,13 @@ def _refuse_unusable(path: Path, url: str) -> None:
 
 def _revision_of(path: Path) -> str:
     """The schema revision of a file that may be a store, empty when there is none yet."""
-    from kcache_grpc.storage.sql import sqlite_file
-    from kcache_grpc.storage.sql.faults import translated
+    from kcache_grpc.storage.sql.engine.errors import translated
+    from kcache_grpc.storage.sql.sqlite import file
 
-    sqlite_file.refuse_old_library()
-    sqlite_file.refuse_network_file_system(path)
-    if sqlite_file.is_empty(path):
+    file.refuse_old_library()
+    file.refuse_network_file_system(path)
+    if file.is_empty(path):
         return ""
     with translated(), closing(sqlite3.connect(path, timeout=20)) as connection:
-        sqlite_file.refuse_foreign(connection, path)
-        return sqlite_file.schema_revision(connection)
+        file.refuse_foreign(connection, path)
+        return file.schema_revision(connection)

@@ -275,7 +275,7 @@ class FailureRecord:
 @dataclass(frozen=True)
 class UsageDelta:
     """Uses of a subject since the last report: a ``"kernel"``, ``"mapping"`` or ``"spec"``, by digest; or a
-    caller (``kcache_grpc.storage.savings``).
+    caller (``kcache_grpc.storage.contract.saved_time``).
     """
 
     subject: str

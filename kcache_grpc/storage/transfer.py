@@ -30,8 +30,8 @@ from kcache_grpc.storage.schema import (
     store_meta,
     transfers,
 )
-from kcache_grpc.storage.sql.database import Database
-from kcache_grpc.storage.sql.part import insert_once
+from kcache_grpc.storage.sql.engine.component import insert_once
+from kcache_grpc.storage.sql.engine.database import Database
 
 #: Rows of one transaction; of chunks, which are up to a MiB each, fewer.
 _ROWS, _CHUNKS = 1000, 16

@@ -48,7 +48,7 @@ class WorkerSettings:
 
     memory_bytes: int = 8 << 30
     start_timeout: float = 120.0
-    jobs: str = "kcache_grpc.worker.jobs"
+    jobs: str = "kcache_grpc.worker.child.jobs"
     extra_path: tuple[str, ...] = ()
     libraries: Path | None = None
     writable: tuple[str, ...] = ()

@@ -123,7 +123,10 @@ def test_entries_that_contradict_their_signatures_are_findings(
 def test_the_page_names_the_findings_of_the_code() -> None:
     table = PAGE[PAGE.index("| finding |") :].split("\n\n")[0].splitlines()[2:]
     documented = {name for line in table for name in re.findall(r"`(\w+)`", line.split("|")[1])}
-    sources = [*(ROOT / "kcache_grpc" / "bundle").glob("*.py"), ROOT / "kcache_grpc" / "cli" / "bundles.py"]
+    sources = [
+        *(ROOT / "kcache_grpc" / "bundle").glob("*.py"),
+        ROOT / "kcache_grpc" / "cli" / "operate" / "bundles.py",
+    ]
     text = "\n".join(path.read_text() for path in sources)
     named = set(re.findall(r'"?finding"?[=,] ?"(\w+)"', text)) | set(re.findall(r'_find\(\s*"(\w+)"', text))
     assert documented == named | {"mapping", "kernel"}

@@ -104,7 +104,7 @@ def test_values_outlive_a_killed_server_and_half_of_one_is_never_seen(tmp_path: 
                     yield piece
 
         from kcache_grpc.caches.encoding import key_digest
-        from kcache_grpc.client.blob_cache import BlobDraft
+        from kcache_grpc.client.requests.blob_cache import BlobDraft
 
         digest = hashlib.sha256(large.read_bytes()).digest()
         draft = BlobDraft(key_digest("half"), digest, 50 << 20, killing)

@@ -11,10 +11,10 @@ from typing import Any
 
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.cli import main
-from kcache_grpc.server.servicer import KernelCacheServicer
+from kcache_grpc.server.servicers.kernel_cache import KernelCacheServicer
 from kcache_grpc.storage.records import Namespace, SpecRecord
-from kcache_grpc.storage.sql.graph_writes import Entry, Written
-from kcache_grpc.storage.sql.graphs import SqlGraphs
+from kcache_grpc.storage.sql.graphs.graphs import SqlGraphs
+from kcache_grpc.storage.sql.graphs.writes import Entry, Written
 from kcache_grpc.storage.sql.store import SqlStore
 
 _turns = itertools.count(1)
@@ -81,7 +81,7 @@ def overwrites() -> None:
 
 def recompiles() -> None:
     """A kernel is made anew for each who finds it, with a manifest of its own."""
-    from kcache_grpc.server import translate
+    from kcache_grpc.server.servicers import translate
 
     right = translate.signed
     stamps = itertools.count()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kcache_grpc import Client, cli, errors
-from kcache_grpc.cli.compiling import Stages
+from kcache_grpc.cli.commands.compile import Stages
 from tests.cli.command import ADD, ADD_RENAMED, UNSUPPORTED, answer, kcache
 from tests.cli.conftest import Run
 from tests.serving import ServerProcess

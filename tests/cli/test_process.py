@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from kcache_grpc import errors
-from kcache_grpc.cli import exits, serving
+from kcache_grpc.cli import exit_codes
+from kcache_grpc.cli.operate import serve
 from kcache_grpc.storage import open_store
 from tests.cli.command import ROOT, answer, kcache
 from tests.cli.conftest import Run
@@ -27,10 +28,10 @@ HEAVY = ("numpy", "grpc", "google.protobuf", "sqlalchemy", "torch_mlir", "cffi",
 
 
 def test_every_error_has_a_code_of_its_own() -> None:
-    assert set(exits.CODES) == set(errors.WIRE_FORMS)
-    codes = [*exits.CODES.values(), exits.OK, exits.USAGE, exits.INTERRUPTED]
+    assert set(exit_codes.CODES) == set(errors.WIRE_FORMS)
+    codes = [*exit_codes.CODES.values(), exit_codes.OK, exit_codes.USAGE, exit_codes.INTERRUPTED]
     assert len(set(codes)) == len(codes)
-    assert exits.code_of(type("Later", (errors.NotFound,), {})("x")) == 9
+    assert exit_codes.code_of(type("Later", (errors.NotFound,), {})("x")) == 9
 
 
 def test_help_names_commands_and_codes(run: Run) -> None:
@@ -219,7 +220,7 @@ def test_a_store_leaves_its_object_store(run: Run, tmp_path: Path, monkeypatch: 
 def test_the_base_install_says_what_to_install(
     run: Run, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "find_spec", lambda name: None if name == "sqlalchemy" else object())
+    monkeypatch.setattr(serve, "find_spec", lambda name: None if name == "sqlalchemy" else object())
     done = run(command)
     assert done.code == 9
     assert "pip install 'kcache-grpc[server]'" in done.err
@@ -230,7 +231,7 @@ def test_a_bug_is_one_paragraph(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
     def broken() -> list[str]:
         raise RuntimeError("out of cheese")
 
-    monkeypatch.setattr(serving, "missing_extra", broken)
+    monkeypatch.setattr(serve, "missing_extra", broken)
     done = run("migrate")
     assert (done.code, done.err.count("\n")) == (1, 1)
     assert "out of cheese (this is a bug in kcache; --debug shows where)" in done.err
@@ -242,4 +243,4 @@ def test_closed_streams_are_no_error(tmp_path: Path) -> None:
         command = f"exec {sys.executable} -m kcache_grpc {arguments} <&- >&- 2>&-"
         environment = {**os.environ, "KCACHE_ADDR": "127.0.0.1:1", "KCACHE_CACHE_DIR": str(tmp_path)}
         done = subprocess.run(["sh", "-c", command], timeout=240, cwd=ROOT, env=environment, check=False)
-        assert done.returncode == (0 if arguments == "--version" else exits.CODES[errors.Unavailable])
+        assert done.returncode == (0 if arguments == "--version" else exit_codes.CODES[errors.Unavailable])

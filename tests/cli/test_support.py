@@ -13,7 +13,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from kcache_grpc import Client, InvalidProgram, aio
-from kcache_grpc.cli import exits, support
+from kcache_grpc.cli import exit_codes
+from kcache_grpc.cli.commands import support
 from tests.cli.command import ADD, answer, kcache
 from tests.cli.conftest import Run
 from tests.serving import ServerProcess
@@ -52,7 +53,7 @@ func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
 def refused(run: Run, *arguments: str | Path) -> Any:
     """What ``kcache support`` says of a program that is refused in part."""
     done = run("support", *arguments, "--json")
-    assert done.code == exits.ERROR, done.err
+    assert done.code == exit_codes.ERROR, done.err
     return json.loads(done.out)
 
 
@@ -82,7 +83,7 @@ def test_elements_that_no_buffer_has_for_people(run: Run, tmp_path: Path) -> Non
     file = tmp_path / "narrow.mlir"
     file.write_text(NARROW)
     done = run("support", file, "--target", "x86-64-v3")
-    assert done.code == exits.ERROR
+    assert done.code == exit_codes.ERROR
     assert "narrow.mlir (stablehlo): 2 of 4 operations compile for x86-64-v3, numerics default" in done.out
     (row,) = (line.split() for line in done.out.splitlines() if "chlo.next_after" in line)
     assert row[:6] == ["chlo.next_after", "2", "line", "4,", "line", "5"]
@@ -140,7 +141,7 @@ def test_the_table(run: Run) -> None:
     assert "f32" in rows["stablehlo.add"]["x86-64"]
     assert "f32" in rows["stablehlo.add"]["sm_90"]
     done = run("support")
-    assert done.code == exits.OK
+    assert done.code == exit_codes.OK
     assert "chlo.lgamma" in done.out
 
 
@@ -181,7 +182,7 @@ def test_a_service_that_is_named_is_asked(
     assert served("support", good, "--json").json()["refused"] == []
     bad = tmp_path / "bad.mlir"
     bad.write_text("func.func @main( {")
-    assert served("support", bad).code == exits.CODES[InvalidProgram]
+    assert served("support", bad).code == exit_codes.CODES[InvalidProgram]
 
 
 @pytest.mark.issue(number=19, point=28)

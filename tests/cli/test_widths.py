@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from kcache_grpc.cli import compiling, output
-from kcache_grpc.cli.support import _page as support_page
+from kcache_grpc.cli import output
+from kcache_grpc.cli.commands import compile
+from kcache_grpc.cli.commands.support import _page as support_page
 from kcache_grpc.storage import open_store
 from kcache_grpc.storage.examination import examine
 from tests.cli.command import ADD, UNSUPPORTED
@@ -145,7 +146,7 @@ def test_stages_are_summarized() -> None:
         {"stages": ["object", "link"], "seconds": 0.1},
         {"stages": ["receive"], "seconds": 0.001},
     ]
-    assert compiling._slowest(groups) == (
+    assert compile._slowest(groups) == (
         "canonicalize 0.100, stage0 to stage59 (60 stages) 0.200, object+link 0.100, 1 other 0.001"
     )
 

@@ -16,12 +16,12 @@ from google.protobuf.duration_pb2 import Duration
 
 import kcache_grpc as kcache
 from kcache_grpc._proto.kcache.v1 import autotune_pb2, autotune_pb2_grpc, common_pb2
-from kcache_grpc.client.search import Search
-from kcache_grpc.client.timings import subject_of
-from kcache_grpc.client.tuning_sizes import cases_of
+from kcache_grpc.client.tuning.search import Search
+from kcache_grpc.client.tuning.sizes import cases_of
+from kcache_grpc.client.tuning.timings import subject_of
 from kcache_grpc.model.schedule import winner
 from kcache_grpc.model.target import CpuTarget
-from kcache_grpc.runtime import racing
+from kcache_grpc.runtime import comparison
 from kcache_grpc.storage import open_store
 from kcache_grpc.storage.records import Failure
 from tests.serving import ServerProcess
@@ -230,10 +230,10 @@ def test_a_variant_that_computes_something_else_is_out(connect: Any) -> None:
         return kernels[schedule]
 
     async def compare(kernel: kcache.Kernel) -> str:
-        return racing.difference(expected, kernel(*arrays), kernel, strict=False)
+        return comparison.difference(expected, kernel(*arrays), kernel, strict=False)
 
     async def compete(kernels: Any, seconds: float) -> Any:
-        return {name: [pace] for name, pace in racing.race(kernels, arrays, seconds).items()}
+        return {name: [pace] for name, pace in comparison.race(kernels, arrays, seconds).items()}
 
     kept: list[str] = []
 

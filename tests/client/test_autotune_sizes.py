@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import kcache_grpc as kcache
-from kcache_grpc.client.timings import subject_of
+from kcache_grpc.client.tuning.timings import subject_of
 from kcache_grpc.model.schedule import winner_of_sizes
 from kcache_grpc.storage import open_store
-from kcache_grpc.storage.autotune import Timing
+from kcache_grpc.storage.contract.autotune import Timing
 from tests.postgres import PostgresServer
 from tests.server.running import Running, config_in, running
 

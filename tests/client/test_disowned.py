@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc._proto.kcache.v1 import manifest_pb2
-from kcache_grpc.client.state import ServerState, Snapshots, read_state
-from kcache_grpc.model.gpu_target import GpuTarget
+from kcache_grpc.client.trust.server_state import ServerState, Snapshots, read_state
+from kcache_grpc.model.gpu.target import GpuTarget
 from kcache_grpc.model.identity import toolchain_digest
 from kcache_grpc.model.signing import Signer, server_id
 from kcache_grpc.model.target import CpuTarget

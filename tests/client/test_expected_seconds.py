@@ -13,7 +13,7 @@ import pytest
 import kcache_grpc as kcache
 from kcache_grpc._proto.kcache.v1 import estimate_pb2 as pb
 from kcache_grpc.cli import main
-from kcache_grpc.cli.compiling import Stages, expectation
+from kcache_grpc.cli.commands.compile import Stages, expectation
 from tests.client.conftest import NewClient
 from tests.postgres import PostgresServer
 from tests.server import gated_jobs

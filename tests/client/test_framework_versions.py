@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kcache_grpc.client import framework_versions
-from kcache_grpc.client.files import KcacheWarning
+from kcache_grpc.local_files import KcacheWarning
+from kcache_grpc.programs import framework_versions
 
 pytestmark = pytest.mark.issue(number=19, point=29)
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 import kcache_grpc as kcache
 from kcache_grpc import ArgumentError
-from kcache_grpc.client.exported import argument_names
+from kcache_grpc.programs.jax.export import argument_names
 from tests.serving import ServerProcess
 
 pytestmark = pytest.mark.issue(number=19, point=28)

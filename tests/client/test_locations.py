@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcache_grpc.client.locations import strip_locations
+from kcache_grpc.programs.locations import strip_locations
 
 STRIPPED = {
     "behind an op": (

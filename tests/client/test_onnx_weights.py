@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import kcache_grpc as kcache
-from kcache_grpc.client.onnx_tensors import read_tensor, tensor_array
-from kcache_grpc.client.source import Source, bound_program, read_source
+from kcache_grpc.programs.onnx.tensors import read_tensor, tensor_array
+from kcache_grpc.programs.source import Source, bound_program, read_source
 from tests.onnx_models.build import model, node, value, weight
 
 pytestmark = pytest.mark.issue(number=19, point=16)

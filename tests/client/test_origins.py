@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import kcache_grpc as kcache
-from kcache_grpc.cli.support import check
-from kcache_grpc.client.locations import strip_locations
-from kcache_grpc.client.origins import Origins
-from kcache_grpc.client.source import read_source
+from kcache_grpc.cli.commands.support import check
+from kcache_grpc.programs.locations import strip_locations
+from kcache_grpc.programs.origins import Origins
+from kcache_grpc.programs.source import read_source
 from tests.serving import ServerProcess
 
 pytestmark = pytest.mark.issue(number=19, point=23)

@@ -15,10 +15,10 @@ import pytest
 
 import kcache_grpc as kcache
 from kcache_grpc import embedded
-from kcache_grpc.client import breaker
-from kcache_grpc.client.blocking import BlockingIo, run
 from kcache_grpc.client.config import ClientConfig
 from kcache_grpc.client.core import Core
+from kcache_grpc.client.transport import circuit_breaker
+from kcache_grpc.client.transport.blocking import BlockingIo, run
 from tests.client.conftest import PROGRAM, NewClient
 from tests.client.fake import FakeServer, FakeService, Refusal
 
@@ -52,7 +52,7 @@ def test_the_breaker_fails_at_once_and_closes_again(
     fake: FakeServer, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for cooldown in ("FIRST_COOLDOWN", "LONGEST_COOLDOWN"):
-        monkeypatch.setattr(breaker, cooldown, 3600.0)
+        monkeypatch.setattr(circuit_breaker, cooldown, 3600.0)
     core = Core(impatient(fake.address, cache_dir), BlockingIo())
     compiled(core)
     fake.stop()
@@ -173,7 +173,7 @@ def test_not_strict_falls_back_with_one_warning_and_a_counted_reason(
     monkeypatch.setattr(embedded, "installation", lambda: "")
     monkeypatch.setattr(embedded, "server_id", lambda cache_dir: None)
     monkeypatch.setattr(
-        "kcache_grpc.client.place.EmbeddedPlace.reach",
+        "kcache_grpc.client.transport.endpoint.EmbeddedPlace.reach",
         lambda self: __import__("kcache_grpc.client.address", fromlist=["x"]).parse_endpoint(fake.address),
     )
     core = Core(impatient("127.0.0.1:1", cache_dir, strict=False), BlockingIo())

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kcache_grpc.client.breaker import FIRST_COOLDOWN, LONGEST_COOLDOWN, CircuitBreaker
-from kcache_grpc.client.files import file_name, own_directory, write_whole
-from kcache_grpc.client.memory import Flights, Lru
+from kcache_grpc.client.cache.memory import Flights, Lru
+from kcache_grpc.client.transport.circuit_breaker import FIRST_COOLDOWN, LONGEST_COOLDOWN, CircuitBreaker
 from kcache_grpc.errors import Unavailable
+from kcache_grpc.local_files import file_name, own_directory, write_whole
 
 
 class Clock:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import kcache_grpc as kcache
-from kcache_grpc.client.totals import Recorded, Totals
+from kcache_grpc.client.cache.totals import Recorded, Totals
 from tests.client.conftest import PROGRAM, NewClient
 from tests.client.fake import FakeServer
 from tests.postgres import PostgresServer

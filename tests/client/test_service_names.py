@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import kcache_grpc as kcache
-from kcache_grpc.client.blocking import BlockingIo, run
 from kcache_grpc.client.config import ClientConfig
 from kcache_grpc.client.core import Core
+from kcache_grpc.client.transport.blocking import BlockingIo, run
 from kcache_grpc.model import signing
 from tests.client.conftest import PROGRAM, NewClient
 from tests.client.fake import FakeServer, FakeService

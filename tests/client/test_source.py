@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kcache_grpc.client.shardings import without_shardings
-from kcache_grpc.client.source import read_program
 from kcache_grpc.errors import ArgumentError, InvalidProgram, NotFound, UnsupportedOp
 from kcache_grpc.model.program import ProgramFormat
+from kcache_grpc.programs.jax.shardings import without_shardings
+from kcache_grpc.programs.source import read_program
 
 STABLEHLO = "func.func @main(%a: tensor<f32>) -> tensor<f32> {\n  %0 = stablehlo.abs %a : tensor<f32>\n}\n"
 LINALG = "func.func @main(%a: tensor<4xf32>) {\n  %0 = linalg.abs ins(%a : tensor<4xf32>)\n}\n"

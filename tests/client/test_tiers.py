@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 import kcache_grpc as kcache
-from kcache_grpc.client.blocking import BlockingIo, run
 from kcache_grpc.client.config import ClientConfig
 from kcache_grpc.client.core import Core
+from kcache_grpc.client.transport.blocking import BlockingIo, run
 from kcache_grpc.model.signing import Signer
 from tests.client.conftest import PROGRAM, NewClient
 from tests.client.fake import CONSTANT, FakeServer, FakeService

@@ -13,9 +13,9 @@ pytest.importorskip("torch_mlir")
 import torch
 from torch.export import Dim
 
-from kcache_grpc.client.torch_guards import check_of
-from kcache_grpc.client.torch_program import torch_program
 from kcache_grpc.errors import ArgumentError
+from kcache_grpc.programs.torch.export import torch_program
+from kcache_grpc.programs.torch.guards import check_of
 from tests.compiler.torch_modules import Function
 
 _B = Dim("b", min=4, max=64)

@@ -17,10 +17,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from kcache_grpc.client.source import read_source
-from kcache_grpc.client.torch_program import torch_program
 from kcache_grpc.errors import ArgumentError, UnsupportedOp
 from kcache_grpc.model.program import ProgramFormat
+from kcache_grpc.programs.source import read_source
+from kcache_grpc.programs.torch.export import torch_program
 from tests.compiler.torch_modules import Function, Mlp
 
 X = torch.randn(4, 16)
@@ -64,7 +64,7 @@ def test_weights_names_and_places_are_not_in_the_bytes() -> None:
 
 _EXPORT = """
 import hashlib, torch
-from kcache_grpc.client.torch_program import torch_program
+from kcache_grpc.programs.torch.export import torch_program
 {blank}
 class Net(torch.nn.Module):
     def __init__(self):

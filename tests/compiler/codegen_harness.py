@@ -14,7 +14,7 @@ import numpy as np
 from kcache_compiler.compile import lower_module
 from kcache_compiler.shapes.formula import evaluate_text
 from kcache_compiler.types import CompiledKernel, CompileOptions, TensorType
-from kcache_grpc.runtime.library import unique_path
+from kcache_grpc.runtime.cpu.library import unique_path
 
 NUMPY: dict[str, Any] = {
     "i1": np.bool_,

@@ -14,7 +14,7 @@ import onnx
 import pytest
 
 from kcache_compiler import canonicalize
-from kcache_grpc.client.source import read_source
+from kcache_grpc.programs.source import read_source
 from tests.onnx_models.build import ints, model, node
 
 jax = pytest.importorskip("jax")

@@ -16,7 +16,7 @@ import kcache_grpc as kcache
 from kcache_compiler.llvm.ptxas import find_ptxas
 from kcache_compiler.types import CompiledKernel, GpuLaunch, KernelInterface, Symbol, TensorType
 from kcache_grpc.errors import ArgumentError, NotFound
-from kcache_grpc.model.gpu_target import GpuTarget
+from kcache_grpc.model.gpu.target import GpuTarget
 from kcache_grpc.model.manifest import TensorSpec
 from tests.cli.command import answer
 from tests.cli.command import kcache as command

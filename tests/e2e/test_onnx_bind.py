@@ -15,7 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 import kcache_grpc as kcache
 from kcache_grpc import aio
-from kcache_grpc.client.onnx_binding import bind_inputs
+from kcache_grpc.programs.onnx.binding import bind_inputs
 from tests.serving import ServerProcess
 
 pytestmark = pytest.mark.issue(number=19, point=17)

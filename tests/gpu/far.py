@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kcache_compiler.types import CompiledKernel, GpuLaunch
-from kcache_grpc.model.expression import evaluate, holds
+from kcache_grpc.model.sizes.expression import evaluate, holds
 from tests.gpu.emulate import INPUT, OUTPUT, WORKSPACE, Buffer, Run, launch
 from tests.gpu.run import ELEMENTS, run_of
 

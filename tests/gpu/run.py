@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kcache_compiler.types import CompiledKernel, GpuLaunch, KernelInterface, TensorType
-from kcache_grpc.model.expression import evaluate, holds
+from kcache_grpc.model.sizes.expression import evaluate, holds
 from kcache_grpc.runtime.dtypes import SMALL
 from tests.compiler.codegen_harness import NUMPY
 from tests.gpu.emulate import (

@@ -10,8 +10,8 @@ import pytest
 
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.types import ArgSpec, CompileOptions
-from kcache_grpc.model.expression import FormulaOverflow
-from kcache_grpc.model.gpu_launch import GpuLaunchSpec, TooLarge, calls
+from kcache_grpc.model.gpu.launch import GpuLaunchSpec, TooLarge, calls
+from kcache_grpc.model.sizes.expression import FormulaOverflow
 from tests.compiler.codegen_harness import NUMPY
 from tests.gpu.emulate import ORDERS
 from tests.gpu.far import Array, Window, run_last

@@ -13,7 +13,7 @@ from kcache_compiler.types import Canonical, CompiledKernel, CompileOptions
 from kcache_grpc import Graph
 from kcache_grpc.graph import Value
 from kcache_grpc.runtime.dtypes import numpy_dtype
-from kcache_grpc.worker.graph_program import decode_graph
+from kcache_grpc.worker.child.graph_program import decode_graph
 from tests.ops import native
 from tests.ops.reference import ReferenceInterpreter
 

@@ -16,7 +16,7 @@ from kcache_compiler.frontends.graph.lower import lower_graph
 from kcache_grpc import Graph
 from kcache_grpc._proto.kcache.v1 import graph_pb2 as pb
 from kcache_grpc.graph import Value
-from kcache_grpc.worker.graph_program import decode_graph
+from kcache_grpc.worker.child.graph_program import decode_graph
 from tests.graph.running import LIMITS
 
 F32 = "DATA_TYPE_F32"

@@ -11,8 +11,8 @@ import pytest
 
 from kcache_grpc import Client, Graph, InvalidProgram, ResourceExhausted, UnsupportedOp, cli
 from kcache_grpc._proto.kcache.v1 import graph_pb2 as pb
-from kcache_grpc.client.source import read_program
 from kcache_grpc.model.program import ProgramFormat, program_digest
+from kcache_grpc.programs.source import read_program
 from tests.serving import ServerProcess
 
 TEXT = """

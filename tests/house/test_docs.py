@@ -8,10 +8,10 @@ import typer
 
 from kcache_compiler.frontends.limits import Limits as CompilerLimits
 from kcache_grpc import errors
-from kcache_grpc.cli import exits
+from kcache_grpc.cli import exit_codes
 from kcache_grpc.cli.app import application
 from kcache_grpc.client.config import from_environment
-from kcache_grpc.runtime import library
+from kcache_grpc.runtime.cpu import library
 from kcache_grpc.server.config import LIMIT_VARIABLES, ServerConfig
 from kcache_grpc.service.values import Limits
 from tests.house.sources import PACKAGES, ROOT
@@ -121,11 +121,11 @@ def test_limits_are_those_of_the_code():
 def test_exit_codes_are_those_of_the_code():
     cells = [cell for row in rows(OPERATIONS, "| code | meaning |") for cell in row if cell]
     table = dict(zip(cells[::2], cells[1::2], strict=True))
-    for cls, code in exits.CODES.items():
-        if code != exits.ERROR:
+    for cls, code in exit_codes.CODES.items():
+        if code != exit_codes.ERROR:
             assert table[str(code)] == f"`{cls.__name__}`"
-    assert len(table) == len(exits.CODES) + 2
-    assert f"{exits.INTERRUPTED} means interrupted" in OPERATIONS
+    assert len(table) == len(exit_codes.CODES) + 2
+    assert f"{exit_codes.INTERRUPTED} means interrupted" in OPERATIONS
 
 
 def test_the_changelog_names_the_commands_that_there_are():

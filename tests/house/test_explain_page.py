@@ -7,9 +7,9 @@ import re
 import pytest
 
 from kcache_grpc._proto.kcache.v1 import explain_pb2
-from kcache_grpc.service import explain
+from kcache_grpc.service.explain import explain
 from kcache_grpc.storage import open_store
-from kcache_grpc.storage.nearby import WEIGHTS
+from kcache_grpc.storage.contract.nearby import WEIGHTS
 from tests.house.sources import ROOT
 from tests.storage.drafts import Time, kernel
 from tests.storage.dump import fill

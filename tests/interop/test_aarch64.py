@@ -11,7 +11,7 @@ import pytest
 
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.types import CompileOptions
-from kcache_grpc.model.expression import evaluate
+from kcache_grpc.model.sizes.expression import evaluate
 from tests.ops.compare import difference
 from tests.ops.native import run
 from tests.ops.programs import OpProgram, all_programs

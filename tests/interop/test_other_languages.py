@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from kcache_grpc import Graph
-from kcache_grpc.model.expression import evaluate
+from kcache_grpc.model.sizes.expression import evaluate
 from kcache_grpc.model.target import host_target
 from tests.serving import ServerProcess
 

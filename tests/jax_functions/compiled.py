@@ -9,7 +9,7 @@ import numpy as np
 
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.types import CompileOptions
-from kcache_grpc.client.exported import lifted_artifact
+from kcache_grpc.programs.jax.export import lifted_artifact
 from tests.compiler.codegen_harness import NUMPY, Kernel
 
 TARGET = "x86-64-v3"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kcache_compiler.llvm.target import target_named
 from kcache_grpc._proto.kcache.v1 import common_pb2
 from kcache_grpc.errors import ArgumentError
-from kcache_grpc.model.gpu_target import GPU_TARGETS
+from kcache_grpc.model.gpu.target import GPU_TARGETS
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.target import (
     CPU_NAMES,

@@ -9,7 +9,7 @@ import pytest
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.model.evidence import Witness, dynamic_shape, evident
 from kcache_grpc.model.manifest import Binding, ConstantBinding, SymbolSpec, TensorSpec
-from kcache_grpc.model.shapes import DYNAMIC, Axis, Dim, ShapeWish
+from kcache_grpc.model.sizes.modes import DYNAMIC, Axis, Dim, ShapeWish
 
 pytestmark = pytest.mark.issue(number=19, point=2)
 

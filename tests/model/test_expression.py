@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcache_grpc.errors import IntegrityError
-from kcache_grpc.model.expression import FormulaOverflow, evaluate
+from kcache_grpc.model.sizes.expression import FormulaOverflow, evaluate
 
 NAMES = ("s0", "s1", "workers")
 SIZES = st.fixed_dictionaries({name: st.integers(0, 2**31) for name in NAMES})

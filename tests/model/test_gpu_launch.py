@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from kcache_grpc._proto.kcache.v1 import manifest_pb2
 from kcache_grpc.errors import IntegrityError
-from kcache_grpc.model.expression import FormulaOverflow, evaluate, holds
-from kcache_grpc.model.gpu_launch import (
+from kcache_grpc.model.gpu.launch import (
     GpuCall,
     GpuLaunchSpec,
     GpuResources,
@@ -24,6 +23,7 @@ from kcache_grpc.model.gpu_launch import (
     require_valid,
 )
 from kcache_grpc.model.manifest import Manifest
+from kcache_grpc.model.sizes.expression import FormulaOverflow, evaluate, holds
 from tests.model import formulas_in_c as in_c
 
 NAMES = ("s0", "s1", "d2")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcache_grpc.errors import ArgumentError
-from kcache_grpc.model.gpu_target import GPU_TARGETS, GpuTarget, newest_ptx, oldest_driver
+from kcache_grpc.model.gpu.target import GPU_TARGETS, GpuTarget, newest_ptx, oldest_driver
 from kcache_grpc.model.target import CpuTarget, parse_target
 
 
@@ -57,7 +57,7 @@ def test_drivers_by_cuda_version() -> None:
 
 def test_client_and_compiler_name_the_same_gpus() -> None:
     from kcache_compiler.llvm import gpu_targets as gpu
-    from kcache_grpc.model import gpu_launch
+    from kcache_grpc.model.gpu import launch
 
     assert tuple(gpu.GPU_TARGETS) == GPU_TARGETS
     for name, theirs in gpu.GPU_TARGETS.items():
@@ -67,8 +67,8 @@ def test_client_and_compiler_name_the_same_gpus() -> None:
             theirs.reach is gpu.Reach.EXACT,
             theirs.reach is gpu.Reach.FAMILY,
         )
-    assert (gpu.MAX_GRID, gpu.MAX_BLOCK) == (gpu_launch.MAX_GRID, gpu_launch.MAX_BLOCK)
-    assert gpu.MAX_BLOCK_THREADS == gpu_launch.MAX_BLOCK_THREADS
+    assert (gpu.MAX_GRID, gpu.MAX_BLOCK) == (launch.MAX_GRID, launch.MAX_BLOCK)
+    assert gpu.MAX_BLOCK_THREADS == launch.MAX_BLOCK_THREADS
 
 
 @pytest.mark.parametrize("name", ["gfx942", "sm_91"])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcache_grpc.errors import ArgumentError, IntegrityError
-from kcache_grpc.model.guard import ANY, MAX_SIZE, Guard, guard_of, parse_guard, sizes
+from kcache_grpc.model.sizes.guard import ANY, MAX_SIZE, Guard, guard_of, parse_guard, sizes
 
 SYMBOLS: tuple[str, ...] = ("s0", "s1", "s10")
 #: Above every bound that is drawn: what holds here holds beyond, but for divisibility, which 24 has in it.

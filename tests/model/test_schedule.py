@@ -6,7 +6,7 @@ import pytest
 
 from kcache_compiler.schedule import choices as compiler
 from kcache_grpc import ArgumentError, Options
-from kcache_grpc.client.search import ORDER
+from kcache_grpc.client.tuning.search import ORDER
 from kcache_grpc.model.schedule import (
     CHOICES,
     COMMON,

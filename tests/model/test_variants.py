@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcache_grpc.errors import ArgumentError, IntegrityError
-from kcache_grpc.model.expression import evaluate
 from kcache_grpc.model.manifest import SymbolSpec, TensorSpec
-from kcache_grpc.model.shapes import AUTO, DYNAMIC, STATIC, Axis, Dim, ShapeWish
+from kcache_grpc.model.sizes.expression import evaluate
+from kcache_grpc.model.sizes.modes import AUTO, DYNAMIC, STATIC, Axis, Dim, ShapeWish
 from kcache_grpc.model.variants import (
     Shape,
     SpecSizes,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kcache_compiler.types import DTYPE_BYTES, CompiledKernel, KernelInterface
-from kcache_grpc.model.expression import evaluate
+from kcache_grpc.model.sizes.expression import evaluate
 from tests.ops.split import host_of
 
 _ALIGNMENT = 64

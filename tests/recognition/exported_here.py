@@ -20,7 +20,7 @@ def from_torch(name: str) -> Iterator[tuple[str, Program]]:
     """``torch.export``, as the client writes it."""
     import torch
 
-    from kcache_grpc.client.torch_program import torch_program
+    from kcache_grpc.programs.torch.export import torch_program
     from tests.compiler.functions import in_torch
 
     for case, (function, shapes) in in_torch.CASES.items():

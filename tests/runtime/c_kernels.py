@@ -23,7 +23,7 @@ from kcache_grpc.model.manifest import (
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.target import Target, host_target
 from kcache_grpc.runtime import Kernel
-from kcache_grpc.runtime.threads import HostThreads
+from kcache_grpc.runtime.cpu.threads import HostThreads
 
 HEADER = """
 #include <stddef.h>

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kcache_grpc.errors import ArgumentError
-from kcache_grpc.runtime import abi_source
+from kcache_grpc.runtime.cpu import abi_source
 from kcache_grpc.runtime.dtypes import PLAIN
 from tests.runtime.c_kernels import ADD, copy_of, make
 
@@ -206,7 +206,7 @@ def test_the_runtime_imports_no_framework():
 
 def test_the_generated_abi_is_fresh():
     pytest.importorskip("pycparser")
-    module = importlib.import_module("kcache_grpc.runtime._abi")
+    module = importlib.import_module("kcache_grpc.runtime.cpu._abi")
     assert Path(module.__file__ or "").read_text() == abi_source.generate()
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from kcache_grpc.cli import main
-from kcache_grpc.runtime._abi import ffi
-from kcache_grpc.runtime.library import ABIS, SIZES_DISAGREE
+from kcache_grpc.runtime.cpu._abi import ffi
+from kcache_grpc.runtime.cpu.library import ABIS, SIZES_DISAGREE
 from tests.runtime.c_kernels import shared_object
 
 pytestmark = pytest.mark.issue(number=19, point=26)

@@ -14,7 +14,7 @@ import pytest
 from kcache_grpc.errors import ArgumentError, IntegrityError, KcacheError, NotFound
 from kcache_grpc.model.target import CpuTarget
 from kcache_grpc.runtime import Kernel
-from kcache_grpc.runtime.memory import shared_workspaces
+from kcache_grpc.runtime.cpu.memory import shared_workspaces
 from tests.runtime.c_kernels import ADD, copy_of, make, shared_object
 
 SHAPE = (4, 8)

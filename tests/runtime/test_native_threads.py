@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from kcache_grpc.errors import IntegrityError, KcacheError
-from kcache_grpc.runtime.library import load_library
-from kcache_grpc.runtime.native_threads import NativeThreads, ProcessThreads
-from kcache_grpc.runtime.threads import ThreadPool, shared_pool
+from kcache_grpc.runtime.cpu.library import load_library
+from kcache_grpc.runtime.cpu.thread_pool import NativeThreads, ProcessThreads
+from kcache_grpc.runtime.cpu.threads import ThreadPool, shared_pool
 from tests.runtime.c_kernels import make, pool_code, shared_object
 from tests.runtime.test_threads import VISIT
 
@@ -142,8 +142,8 @@ def test_a_kernel_of_the_compiler_brings_the_pool_where_it_may_split() -> None:
     from kcache_compiler.llvm import elf
     from kcache_compiler.types import CompileOptions
     from kcache_grpc.model.target import host_target
-    from kcache_grpc.runtime.library import load_library
-    from kcache_grpc.runtime.native_threads import NativeThreads, process_threads
+    from kcache_grpc.runtime.cpu.library import load_library
+    from kcache_grpc.runtime.cpu.thread_pool import NativeThreads, process_threads
     text = '''func.func @main(%x: tensor<NxNxf32>) -> tensor<NxNxf32> {
       %0 = stablehlo.add %x, %x : tensor<NxNxf32>
       return %0 : tensor<NxNxf32> }'''

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import kcache_grpc as kcache
-from kcache_grpc.runtime.quick import DONE, REFUSED, layouts_are_known
-from kcache_grpc.runtime.ring import COUNTS_ARE_EXACT
+from kcache_grpc.runtime.cpu.cpython_call import DONE, REFUSED, layouts_are_known
+from kcache_grpc.runtime.cpu.output_ring import COUNTS_ARE_EXACT
 from tests.house.sources import ROOT
 from tests.runtime.c_kernels import ADD, make
 

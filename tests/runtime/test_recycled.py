@@ -8,7 +8,7 @@ import gc
 import numpy as np
 import pytest
 
-from kcache_grpc.runtime.recycled import Recycled, rounded
+from kcache_grpc.runtime.cpu.recycled_memory import Recycled, rounded
 from tests.runtime.c_kernels import make
 
 SIZE = 1 << 19

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kcache_grpc.runtime._abi import ffi
-from kcache_grpc.runtime.ring import COUNTS_ARE_EXACT, OutputSet, lone_ring, ring
+from kcache_grpc.runtime.cpu._abi import ffi
+from kcache_grpc.runtime.cpu.output_ring import COUNTS_ARE_EXACT, OutputSet, lone_ring, ring
 
 pytestmark = pytest.mark.skipif(not COUNTS_ARE_EXACT, reason="counts of references are not exact here")
 F32 = np.dtype(np.float32)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from kcache_grpc.errors import ArgumentError, KcacheError
-from kcache_grpc.runtime.threads import ThreadPool, available_cpus, thread_count
+from kcache_grpc.runtime.cpu.threads import ThreadPool, available_cpus, thread_count
 from tests.runtime.c_kernels import make
 
 #: Counts visits of each index, and says when a worker id was in two places at once.
@@ -194,7 +194,7 @@ def test_affinity_bounds_the_threads():
         pytest.skip("one CPU")
     program = """
     import os
-    from kcache_grpc.runtime.threads import available_cpus
+    from kcache_grpc.runtime.cpu.threads import available_cpus
     os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
     print(available_cpus())
     """

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from kcache_compiler.errors import UnsupportedOp
-from kcache_grpc.worker import WorkerSettings, codec, jobs
+from kcache_grpc.worker import WorkerSettings, codec
+from kcache_grpc.worker.child import jobs
 from kcache_grpc.worker.frames import Frame
 
 OnStage = Callable[[str], None]
@@ -28,7 +29,7 @@ def write_module(folder: Path) -> WorkerSettings:
     """Writes the job module; compiles for more than one size leave a file ``dynamic-*`` in ``folder``."""
     lines = (
         "import dynamic_jobs",
-        "from kcache_grpc.worker.jobs import hello, warm",
+        "from kcache_grpc.worker.child.jobs import hello, warm",
         f"JOBS = dynamic_jobs.make({str(folder)!r})",
     )
     folder.mkdir(exist_ok=True)

@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from kcache_grpc.worker import WorkerSettings, codec, jobs
+from kcache_grpc.worker import WorkerSettings, codec
+from kcache_grpc.worker.child import jobs
 from kcache_grpc.worker.frames import Frame
 
 OnStage = Callable[[str], None]
@@ -68,7 +69,7 @@ def write_module(folder: Path) -> WorkerSettings:
     """Writes the job module for ``folder``; workers with these settings run it."""
     lines = (
         "import gated_jobs",
-        "from kcache_grpc.worker.jobs import hello, warm",
+        "from kcache_grpc.worker.child.jobs import hello, warm",
         f"JOBS = gated_jobs.make({str(folder)!r})",
     )
     folder.mkdir(exist_ok=True)

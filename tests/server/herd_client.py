@@ -24,7 +24,7 @@ import grpc.aio
 
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2_grpc, manifest_pb2
-from kcache_grpc.client.compiles import groups
+from kcache_grpc.client.transport.compile_stream import groups
 from tests.e2e.programs import scale_and_shift
 from tests.server.programs import compile_request, inline
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from kcache_grpc.worker import WorkerSettings, jobs
+from kcache_grpc.worker import WorkerSettings
+from kcache_grpc.worker.child import jobs
+from kcache_grpc.worker.child.jobs import hello, warm
 from kcache_grpc.worker.frames import Frame
-from kcache_grpc.worker.jobs import hello, warm
 
 __all__ = ["JOBS", "hello", "settings", "warm"]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from kcache_grpc.worker import WorkerSettings, codec, jobs
+from kcache_grpc.worker import WorkerSettings, codec
+from kcache_grpc.worker.child import jobs
 from kcache_grpc.worker.frames import Frame
 
 OnStage = Callable[[str], None]

@@ -306,7 +306,7 @@ def test_without_a_token_tcp_does_not_administer(tmp_path: Path) -> None:
 def test_only_the_socket_may_without_a_token() -> None:
     """The rule itself: no second machine is to be had in a test."""
     from kcache_grpc.errors import PermissionDenied
-    from kcache_grpc.server.admin import AdminServicer
+    from kcache_grpc.server.servicers.admin import AdminServicer
     from kcache_grpc.service.values import Caller
 
     def context(peer: str) -> Any:

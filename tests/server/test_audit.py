@@ -22,8 +22,8 @@ from kcache_grpc._proto.kcache.v1 import (
 )
 from kcache_grpc.model.merkle import root_of_path
 from kcache_grpc.model.signing import Signer
-from kcache_grpc.service.sealer import Sealer
-from kcache_grpc.service.verification import Chain, Verification
+from kcache_grpc.service.audit.proof import Chain, Verification
+from kcache_grpc.service.audit.sealer import Sealer
 from kcache_grpc.storage import open_store
 from tests.server.programs import add, compile_request, header, inline, kernels_request
 from tests.server.running import Running, process

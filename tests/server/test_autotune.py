@@ -16,7 +16,7 @@ from kcache_grpc._proto.kcache.v1 import autotune_pb2 as pb
 from kcache_grpc._proto.kcache.v1 import autotune_pb2_grpc, common_pb2
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as cache_pb
 from kcache_grpc.storage import open_store
-from kcache_grpc.storage.autotune import Timing
+from kcache_grpc.storage.contract.autotune import Timing
 from kcache_grpc.worker import WorkerSettings
 from tests.postgres import PostgresServer
 from tests.server.programs import add, compile_request, header, inline, result_of
@@ -225,7 +225,7 @@ def test_timings_outlive_a_toolchain(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "newer_jobs.py").write_text(
         "from kcache_grpc.worker import jobs\n"
-        "from kcache_grpc.worker.jobs import JOBS, warm\n\n"
+        "from kcache_grpc.worker.child.jobs import JOBS, warm\n\n"
         "def hello():\n"
         "    told = jobs.hello()\n"
         "    return {**told, 'toolchain': [*told['toolchain'], ['test', 'newer']]}\n"

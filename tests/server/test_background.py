@@ -21,10 +21,15 @@ from kcache_grpc.errors import ArgumentError
 from kcache_grpc.model.signing import Signer
 from kcache_grpc.server import ServerConfig
 from kcache_grpc.server.config import per_hour
-from kcache_grpc.service.background import IDLE_LOOK, BackgroundVerification, Checked, Preempted
+from kcache_grpc.service.change_notifications import Signals
 from kcache_grpc.service.claims import Claims
-from kcache_grpc.service.signals import Signals
-from kcache_grpc.service.threads import StoreThreads
+from kcache_grpc.service.lifecycle.background_verification import (
+    IDLE_LOOK,
+    BackgroundVerification,
+    Checked,
+    Preempted,
+)
+from kcache_grpc.service.store_threads import StoreThreads
 from kcache_grpc.storage import Store, open_store
 from kcache_grpc.storage.records import AuditEvent
 from kcache_grpc.worker import WorkerPool, WorkerSettings, pool
@@ -307,16 +312,16 @@ def test_a_job_of_a_client_ends_it(tmp_path: Path, gate: Path, monkeypatch: pyte
 
 def job_of(store: Store) -> Any:
     from kcache_grpc.model.manifest import Manifest
-    from kcache_grpc.service import describe
+    from kcache_grpc.service import manifests
     from kcache_grpc.worker import codec
 
     (kernel,) = store.page_kernels(space := store.get_or_create_namespace("default"), 0, 1)
     spec = store.get_spec(space, kernel.kernel.key)
     assert spec is not None
     manifest = Manifest.from_bytes(kernel.manifest.payload)
-    arguments = describe.compiler_arg_spec(kernel.kernel.arg_spec)
+    arguments = manifests.compiler_arg_spec(kernel.kernel.arg_spec)
     return codec.compile_job(
-        spec.text, arguments, kernel.kernel.target, describe.compiler_options(manifest.options)
+        spec.text, arguments, kernel.kernel.target, manifests.compiler_options(manifest.options)
     )
 
 

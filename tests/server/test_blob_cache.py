@@ -15,10 +15,10 @@ from google.protobuf.duration_pb2 import Duration
 from kcache_grpc._proto.kcache.v1 import blob_cache_pb2 as pb
 from kcache_grpc._proto.kcache.v1 import blob_cache_pb2_grpc, common_pb2
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as cache_pb
-from kcache_grpc.service.blob_cache import MOST_KEYS, MOST_VALUE_BYTES
-from kcache_grpc.service.collection import Collector, Wish, utc_now
+from kcache_grpc.service.blobs.blob_cache import MOST_KEYS, MOST_VALUE_BYTES
+from kcache_grpc.service.lifecycle.garbage_collection import Collector, Wish, utc_now
 from kcache_grpc.storage import Store, open_store
-from kcache_grpc.storage.lifecycle import EVICT, REFUSE
+from kcache_grpc.storage.contract.lifecycle import EVICT, REFUSE
 from tests.postgres import PostgresServer
 from tests.server.running import Running, config_in, running
 

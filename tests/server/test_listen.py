@@ -19,7 +19,7 @@ from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2_grpc
 from kcache_grpc.errors import ArgumentError, PermissionDenied, Unavailable
 from kcache_grpc.model.signing import Signer
 from kcache_grpc.server import ServerConfig, start_server
-from kcache_grpc.server.requestlog import Request, RequestLog
+from kcache_grpc.server.request_log import Request, RequestLog
 from kcache_grpc.service import Caller
 from kcache_grpc.storage import open_store
 from kcache_grpc.storage.errors import StorageError

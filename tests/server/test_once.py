@@ -21,7 +21,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2_grpc
-from kcache_grpc.service.supply import Supply, _Known
+from kcache_grpc.service.compile.resolver import Supply, _Known
 from kcache_grpc.storage import open_store
 from tests.server import gated_jobs
 from tests.server.programs import add, compile_request, inline, kernels_request, result_of, stages_of

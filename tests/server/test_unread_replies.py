@@ -12,7 +12,7 @@ import pytest
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2_grpc
 from kcache_grpc.errors import ResourceExhausted
-from kcache_grpc.server.replies import Reader, Replies, ReplyLimits
+from kcache_grpc.server.reply_memory import Reader, Replies, ReplyLimits
 from tests.server.programs import SO, add, compile_request, inline, kernels_request, result_of
 from tests.server.running import process
 

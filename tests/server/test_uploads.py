@@ -17,11 +17,11 @@ from kcache_grpc._proto.kcache.v1 import common_pb2
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.model.program import Program
-from kcache_grpc.server.guard import Call, Guard
-from kcache_grpc.server.requestlog import RequestLog
-from kcache_grpc.service.answers import Answers
-from kcache_grpc.service.flight import Flight
-from kcache_grpc.service.uploads import Uploads
+from kcache_grpc.server.interceptor import Call, Guard
+from kcache_grpc.server.request_log import RequestLog
+from kcache_grpc.service.compile.reply_cache import Answers
+from kcache_grpc.service.graphs.uploads import Uploads
+from kcache_grpc.service.single_flight import Flight
 from kcache_grpc.service.values import Answer
 from tests.server.programs import add, by_digest, compile_request, digest, header, result_of
 from tests.server.running import Running

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kcache_grpc.model.signing import Signer
-from kcache_grpc.service.sealer import Sealer
-from kcache_grpc.service.verification import Chain, Finding, KeptHead, Verification
+from kcache_grpc.service.audit.proof import Chain, Finding, KeptHead, Verification
+from kcache_grpc.service.audit.sealer import Sealer
 from kcache_grpc.storage import Store
 from kcache_grpc.storage.records import AuditEvent
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kcache_grpc.service.threads import StoreThreads
+from kcache_grpc.service.store_threads import StoreThreads
 from kcache_grpc.storage import Store, open_store
 
 

@@ -11,11 +11,11 @@ from kcache_grpc.errors import CompileFailed
 from kcache_grpc.model.manifest import ArtifactRef
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.program import Program, ProgramFormat
-from kcache_grpc.model.shapes import AUTO, ShapeWish
 from kcache_grpc.model.signing import Signed
+from kcache_grpc.model.sizes.modes import AUTO, ShapeWish
 from kcache_grpc.model.target import CpuTarget
-from kcache_grpc.service.answers import Answers
-from kcache_grpc.service.flight import Flight
+from kcache_grpc.service.compile.reply_cache import Answers
+from kcache_grpc.service.single_flight import Flight
 from kcache_grpc.service.values import Answer, KernelWish, KnownGraph, KnownKernel, Origin
 from kcache_grpc.storage.records import Namespace
 

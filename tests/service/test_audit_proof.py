@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from kcache_grpc.errors import IntegrityError
 from kcache_grpc.model.merkle import inclusion_path, leaf_hash, root_of_path, tree_root
 from kcache_grpc.model.signing import Signer
-from kcache_grpc.service.retention import Retention
-from kcache_grpc.service.sealer import Sealer
-from kcache_grpc.service.verification import KeptHead
+from kcache_grpc.service.audit.proof import KeptHead
+from kcache_grpc.service.audit.retention import Retention
+from kcache_grpc.service.audit.sealer import Sealer
 from kcache_grpc.storage import Store, open_store
 from kcache_grpc.storage.audit.filter import EVERYTHING
 from kcache_grpc.storage.audit.sealing import ENCODED, event_leaf, row_leaf

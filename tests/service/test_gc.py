@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from kcache_grpc.service.collection import Collector, Wish
-from kcache_grpc.service.quotas import Room
+from kcache_grpc.service.lifecycle.garbage_collection import Collector, Wish
+from kcache_grpc.service.lifecycle.quotas import Room
 from kcache_grpc.storage import Store, open_store
+from kcache_grpc.storage.contract.lifecycle import What
 from kcache_grpc.storage.errors import QuotaExceeded
-from kcache_grpc.storage.lifecycle import What
 from kcache_grpc.storage.records import KernelDraft, Namespace
 from tests.storage.drafts import Time, graph, kernel, program
 

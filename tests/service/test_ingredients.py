@@ -9,9 +9,9 @@ import pytest
 from kcache_grpc.model.identity import Toolchain, Toolchains
 from kcache_grpc.model.manifest import SymbolSpec, TensorSpec
 from kcache_grpc.model.variants import SpecSizes
-from kcache_grpc.service.explanations import step_of
-from kcache_grpc.service.ingredients import Asked, differences
-from kcache_grpc.storage.nearby import WEIGHTS, NearKernel
+from kcache_grpc.service.explain.explanations import step_of
+from kcache_grpc.service.explain.ingredient_differences import Asked, differences
+from kcache_grpc.storage.contract.nearby import WEIGHTS, NearKernel
 from kcache_grpc.storage.records import KernelRecord, Namespace
 
 TOOLCHAIN = Toolchain((("llvmlite", "0.50.0"), ("llvm", "22.1"), ("pipeline", "a" * 64), ("code", "3")))

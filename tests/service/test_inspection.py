@@ -11,7 +11,7 @@ import kcache_compiler
 from kcache_compiler.types import CompiledKernel, CompileOptions
 from kcache_grpc.errors import CompileFailed
 from kcache_grpc.model.target import parse_target
-from kcache_grpc.service.inspection import inspect
+from kcache_grpc.service.compile.object_inspection import inspect
 
 pytestmark = pytest.mark.issue(number=19, point=11)
 

@@ -9,7 +9,7 @@ import pytest
 from kcache_compiler.types import GpuLaunch, KernelInterface, Launch, Symbol, TensorType
 from kcache_grpc.errors import CompileFailed
 from kcache_grpc.model.variants import parse_arg_spec
-from kcache_grpc.service.interface import interface_of
+from kcache_grpc.service.kernel_interface import interface_of
 
 
 def tensors(text: str) -> tuple[TensorType, ...]:

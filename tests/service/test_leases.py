@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kcache_grpc.service.leases import LeaseKeeper
+from kcache_grpc.service.compile.lease_renewal import LeaseKeeper
 from kcache_grpc.storage import Store, open_store
 from kcache_grpc.storage.records import Lease
 from tests.storage.drafts import Time

@@ -12,19 +12,19 @@ from typing import Any, TypeVar
 import pytest
 
 from kcache_grpc import errors
-from kcache_grpc.model.gpu_target import GpuTarget
+from kcache_grpc.model.gpu.target import GpuTarget
 from kcache_grpc.model.identity import Toolchain, Toolchains
 from kcache_grpc.model.signing import Signed
 from kcache_grpc.model.target import CpuTarget
-from kcache_grpc.service.callers import Callers
+from kcache_grpc.service.audit.caller_limits import Callers
+from kcache_grpc.service.audit.recorder import Ledger
 from kcache_grpc.service.failures import Failures, as_error, lasting
-from kcache_grpc.service.ledger import Ledger
 from kcache_grpc.service.namespaces import Namespaces
-from kcache_grpc.service.threads import StoreThreads
+from kcache_grpc.service.store_threads import StoreThreads
 from kcache_grpc.service.values import Caller, Found, KnownGraph, KnownKernel, Missing
 from kcache_grpc.storage import Store, open_store
+from kcache_grpc.storage.contract.saved_time import caller_usage
 from kcache_grpc.storage.records import UsageDelta
-from kcache_grpc.storage.savings import caller_usage
 
 T = TypeVar("T")
 
@@ -161,7 +161,7 @@ def test_what_a_full_queue_drops_is_counted_and_written_down(
     store: Store, threads: StoreThreads, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def body() -> None:
-        monkeypatch.setattr("kcache_grpc.service.ledger.MOST_WAITING", 3)
+        monkeypatch.setattr("kcache_grpc.service.audit.recorder.MOST_WAITING", 3)
         ledger = Ledger(store, threads, TOOLCHAINS)
         namespace = store.get_or_create_namespace("default")
         for _ in range(5):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kcache_grpc.service.memory import ByteLru
+from kcache_grpc.service.lru_cache import ByteLru
 
 
 def test_memory_forgets_the_longest_unused_when_full() -> None:

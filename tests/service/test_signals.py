@@ -7,12 +7,19 @@ import threading
 from collections import Counter
 from typing import Any
 
+from kcache_grpc.service.change_notifications import Signals
 from kcache_grpc.service.namespaces import Namespaces
-from kcache_grpc.service.signals import Signals
-from kcache_grpc.service.threads import StoreThreads
+from kcache_grpc.service.store_threads import StoreThreads
 from kcache_grpc.storage import Clock, Store
+from kcache_grpc.storage.contract.change_notifications import (
+    KernelPublished,
+    LeaseChanged,
+    Missed,
+    NamespaceChanged,
+    Notice,
+    Tell,
+)
 from kcache_grpc.storage.memory import MemoryStore
-from kcache_grpc.storage.notices import KernelPublished, LeaseChanged, Missed, NamespaceChanged, Notice, Tell
 
 DIGEST = b"k" * 32
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kcache_grpc.service.flight import Flight, Flights
-from kcache_grpc.service.telling import Audience, Listener
+from kcache_grpc.service.compile.progress import Audience, Listener
+from kcache_grpc.service.single_flight import Flight, Flights
 from kcache_grpc.service.values import Stage
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 
 import pytest
 
-from kcache_grpc.service.threads import StoreThreads
+from kcache_grpc.service.store_threads import StoreThreads
 from kcache_grpc.storage.errors import StoreUnavailable
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from kcache_grpc import errors
 from kcache_grpc.model.program import ProgramFormat, program_digest
-from kcache_grpc.service.uploads import UploadPlan, Uploads
+from kcache_grpc.service.graphs.uploads import UploadPlan, Uploads
 from kcache_grpc.service.values import BeyondEnd
 
 T = TypeVar("T")

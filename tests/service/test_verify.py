@@ -16,8 +16,8 @@ import pytest
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2_grpc
 from kcache_grpc.errors import CompileFailed
 from kcache_grpc.model.signing import Signer
-from kcache_grpc.service.admin import recompiling
-from kcache_grpc.service.verify import Compile, Counts, Fault, Verification
+from kcache_grpc.service.admin.running_service import recompiling
+from kcache_grpc.service.lifecycle.verify import Compile, Counts, Fault, Verification
 from kcache_grpc.storage import Store, open_store
 from kcache_grpc.storage.records import Namespace
 from kcache_grpc.worker import WorkerPool, codec

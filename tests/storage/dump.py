@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from kcache_grpc.storage import Store, open_store
-from kcache_grpc.storage.blob_cache import ValueDraft
+from kcache_grpc.storage.contract.blob_cache import ValueDraft
 from kcache_grpc.storage.records import AuditEvent, Failure, UsageDelta
 from kcache_grpc.storage.schema import APPLICATION_ID, SCHEMA_REVISION
 from tests.storage.drafts import Time, graph, kernel, mapping, sha256, spec

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from kcache_grpc.storage import Store
-from kcache_grpc.storage.sql.database import Database
-from kcache_grpc.storage.sql.sqlite import SqliteDatabase, driver
+from kcache_grpc.storage.sql.engine.database import Database
+from kcache_grpc.storage.sql.sqlite.engine import SqliteDatabase, driver
 from kcache_grpc.storage.sql.store import SqlStore
 from tests.storage.drafts import Time
 

@@ -13,7 +13,7 @@ import pytest
 from kcache_grpc.storage import Store
 from kcache_grpc.storage.errors import InvalidValue, StoreUnavailable
 from kcache_grpc.storage.records import LoadedGraph, Namespace, Wanted
-from kcache_grpc.storage.sql.asking import MOST, Asker
+from kcache_grpc.storage.sql.postgres.async_reads import MOST, Asker
 from tests.postgres import PostgresServer
 from tests.storage.conftest import Opener
 from tests.storage.drafts import Time, graph, kernel, program

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from kcache_grpc.model.signing import Signer
-from kcache_grpc.service.retention import Retention
-from kcache_grpc.service.sealer import Sealer
-from kcache_grpc.service.verification import KeptHead, Verification
+from kcache_grpc.service.audit.proof import KeptHead, Verification
+from kcache_grpc.service.audit.retention import Retention
+from kcache_grpc.service.audit.sealer import Sealer
 from kcache_grpc.storage import Store
 from kcache_grpc.storage.audit.filter import parse_filter
 from kcache_grpc.storage.audit.sealing import Seal
 from kcache_grpc.storage.records import AuditEvent, Namespace
 from kcache_grpc.storage.schema import audit_events
-from kcache_grpc.storage.sql.conditions import passing
-from kcache_grpc.storage.sql.journal import select_events
+from kcache_grpc.storage.sql.engine.conditions import passing
+from kcache_grpc.storage.sql.engine.journal import select_events
 from tests.storage.conftest import Opener
 from tests.storage.drafts import Time, graph, kernel, spec
 from tests.storage.inside import database, path_of, raw

@@ -15,11 +15,11 @@ from alembic.config import Config
 from sqlalchemy import Connection, text
 
 from kcache_grpc.model.signing import Signer
-from kcache_grpc.service.retention import Retention
-from kcache_grpc.service.sealer import Sealer
+from kcache_grpc.service.audit.retention import Retention
+from kcache_grpc.service.audit.sealer import Sealer
 from kcache_grpc.storage import migrate, open_store
 from kcache_grpc.storage.records import AuditEvent, Namespace
-from kcache_grpc.storage.sql.journal import insert_events
+from kcache_grpc.storage.sql.engine.journal import insert_events
 from kcache_grpc.storage.sql.store import SqlStore
 from kcache_grpc.storage.transfer import move_store
 from kcache_migrations import LOCATION

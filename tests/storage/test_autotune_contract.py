@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kcache_grpc.storage.autotune import AutotuneStore, Timing
+from kcache_grpc.storage.contract.autotune import AutotuneStore, Timing
 from kcache_grpc.storage.errors import InvalidValue
 from tests.storage.drafts import sha256
 

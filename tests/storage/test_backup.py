@@ -12,6 +12,7 @@ import pytest
 
 from kcache_grpc.storage import migrate, open_store
 from kcache_grpc.storage.backup import back_up, check_copy, restore
+from kcache_grpc.storage.contract.lifecycle import Step, What
 from kcache_grpc.storage.errors import (
     CorruptStore,
     ForeignDatabase,
@@ -20,7 +21,6 @@ from kcache_grpc.storage.errors import (
     StoreUnavailable,
     UnsupportedStore,
 )
-from kcache_grpc.storage.lifecycle import Step, What
 from tests.postgres import PostgresServer, binaries
 from tests.storage.drafts import graph, kernel, sha256, spec
 from tests.storage.inside import assert_sound, contents, path_of, raw, tamper

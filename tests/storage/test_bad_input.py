@@ -15,11 +15,11 @@ from sqlalchemy import select
 
 from kcache_grpc.errors import KcacheError
 from kcache_grpc.storage import open_store
+from kcache_grpc.storage.contract.lifecycle import Step, What
 from kcache_grpc.storage.errors import CorruptStore, StorageError, StoreUnavailable
-from kcache_grpc.storage.lifecycle import Step, What
 from kcache_grpc.storage.records import AuditEvent, Failure, SpecDraft, UsageDelta
 from kcache_grpc.storage.schema import specs
-from kcache_grpc.storage.sql.sqlite import BUSY_TIMEOUT_SECONDS, SqliteDatabase
+from kcache_grpc.storage.sql.sqlite.engine import BUSY_TIMEOUT_SECONDS, SqliteDatabase
 from tests.house.sources import ROOT
 from tests.storage.drafts import Time, graph, kernel, mapping, program, sha256, spec
 from tests.storage.inside import assert_sound, contents, path_of, raw, tamper
@@ -174,7 +174,7 @@ import resource, signal, sys
 sys.path.insert(0, sys.argv[1])
 from kcache_grpc.storage import open_store
 from kcache_grpc.storage.errors import StoreUnavailable
-from kcache_grpc.storage.lifecycle import Step, What
+from kcache_grpc.storage.contract.lifecycle import Step, What
 from tests.storage.drafts import kernel
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 with open_store("sqlite:///" + sys.argv[2]) as store:

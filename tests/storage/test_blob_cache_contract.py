@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kcache_grpc.storage import Store
-from kcache_grpc.storage.blob_cache import CHUNK_BYTES, ValueDraft
+from kcache_grpc.storage.contract.blob_cache import CHUNK_BYTES, ValueDraft
+from kcache_grpc.storage.contract.lifecycle import REFUSE
 from kcache_grpc.storage.errors import DigestMismatch, InvalidValue, QuotaExceeded
-from kcache_grpc.storage.lifecycle import REFUSE
 from kcache_grpc.storage.records import Namespace
 from tests.storage.drafts import Time
 from tests.storage.inside import path_of, tamper

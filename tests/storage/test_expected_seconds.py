@@ -10,8 +10,8 @@ import pytest
 from kcache_grpc.model.identity import Toolchain, Toolchains
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.target import CpuTarget
-from kcache_grpc.service.estimates import Basis, Estimate, Estimates, Subject
-from kcache_grpc.service.threads import StoreThreads
+from kcache_grpc.service.compile.estimates import Basis, Estimate, Estimates, Subject
+from kcache_grpc.service.store_threads import StoreThreads
 from kcache_grpc.service.values import KernelWish
 from kcache_grpc.storage.records import SpecDraft
 from tests.storage.drafts import kernel, sha256

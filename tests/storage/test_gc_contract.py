@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from kcache_grpc.errors import PermissionDenied, ResourceExhausted
+from kcache_grpc.storage.contract.lifecycle import Step, What
 from kcache_grpc.storage.errors import InvalidValue, MissingReference, QuotaExceeded, ToolchainDisowned
-from kcache_grpc.storage.lifecycle import Step, What
 from kcache_grpc.storage.records import AuditEvent, Failure, SpecDraft, UsageDelta
 from tests.storage.drafts import SECOND, blob, graph, kernel, mapping, program, sha256, spec
 

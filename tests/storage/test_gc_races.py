@@ -9,10 +9,10 @@ import time as clock
 
 import pytest
 
-from kcache_grpc.service.collection import Collector, Wish
+from kcache_grpc.service.lifecycle.garbage_collection import Collector, Wish
 from kcache_grpc.storage import open_store
+from kcache_grpc.storage.contract.lifecycle import Step, What
 from kcache_grpc.storage.errors import StoreUnavailable
-from kcache_grpc.storage.lifecycle import Step, What
 from kcache_grpc.storage.records import Namespace
 from tests.postgres import PostgresServer
 from tests.storage.drafts import graph, kernel

@@ -15,7 +15,7 @@ from kcache_grpc.storage import Store, open_store
 from kcache_grpc.storage.errors import QuotaExceeded
 from kcache_grpc.storage.objects.placing import Placing
 from kcache_grpc.storage.records import AuditEvent, GraphDraft, Namespace, SignedBytes
-from kcache_grpc.storage.sql.graph_writes import Entry, Written
+from kcache_grpc.storage.sql.graphs.writes import Entry, Written
 from kcache_grpc.storage.sql.store import SqlStore
 from tests.storage.drafts import blob, graph, program, sha256, spec
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from kcache_grpc.storage.errors import StoreUnavailable
-from kcache_grpc.storage.sql import group_commit
-from kcache_grpc.storage.sql.group_commit import GroupCommit, Refused
+from kcache_grpc.storage.sql.engine import group_commit
+from kcache_grpc.storage.sql.engine.group_commit import GroupCommit, Refused
 
 
 class Bad(Exception):

@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from kcache_grpc.storage.blob_cache import ValueDraft
+from kcache_grpc.storage.contract.blob_cache import ValueDraft
 from kcache_grpc.storage.records import AuditEvent
 from kcache_grpc.storage.schema import IMMUTABLE, METADATA, PERMANENT
 from tests.storage.drafts import graph, kernel, sha256, spec

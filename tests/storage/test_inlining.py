@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import pytest
 
 from kcache_grpc.storage import Store, open_store
+from kcache_grpc.storage.contract.lifecycle import Step, What
 from kcache_grpc.storage.errors import ObjectStoreMismatch
-from kcache_grpc.storage.lifecycle import Step, What
 from kcache_grpc.storage.records import Inlined
 from tests.storage.conftest import OBJECT_STORES
 from tests.storage.drafts import graph, kernel, program, sha256

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from kcache_grpc.storage.contract.nearby import WEIGHTS, CompileTime, SpecSize
 from kcache_grpc.storage.errors import InvalidValue
-from kcache_grpc.storage.nearby import WEIGHTS, CompileTime, SpecSize
 from kcache_grpc.storage.records import KernelDraft, SpecDraft
 from tests.storage.drafts import graph, kernel, mapping, program, sha256, spec
 

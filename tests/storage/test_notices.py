@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from kcache_grpc.storage import Store, open_store
-from kcache_grpc.storage.notices import (
+from kcache_grpc.storage.contract.change_notifications import (
     ClaimEnded,
     KernelPublished,
     LeaseChanged,
@@ -20,7 +20,7 @@ from kcache_grpc.storage.notices import (
     Notice,
 )
 from kcache_grpc.storage.records import Failure, Namespace
-from kcache_grpc.storage.sql.listener import parse
+from kcache_grpc.storage.sql.postgres.listener import parse
 from tests.storage.drafts import kernel, sha256, spec
 
 KERNEL = kernel(1).kernel.kernel_digest

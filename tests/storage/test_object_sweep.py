@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import pytest
 
 from kcache_grpc.storage import Store
+from kcache_grpc.storage.contract.lifecycle import Step, What
 from kcache_grpc.storage.errors import InvalidValue, LeaseLost, StoreUnavailable
-from kcache_grpc.storage.lifecycle import Step, What
 from kcache_grpc.storage.objects import ObjectStore
 from kcache_grpc.storage.objects.placing import PUBLISH_WITHIN
 from kcache_grpc.storage.records import Lease, Swept
-from kcache_grpc.storage.sql import objects as sql_objects
-from kcache_grpc.storage.sql.objects import LEAST_GRACE
+from kcache_grpc.storage.sql.blobs import object_store as sql_objects
+from kcache_grpc.storage.sql.blobs.object_store import LEAST_GRACE
 from kcache_grpc.storage.sql.store import SqlStore
 from tests.storage.conftest import OBJECT_STORES
 from tests.storage.drafts import blob, kernel, sha256, spec

@@ -23,8 +23,8 @@ from kcache_grpc.storage.errors import (
 )
 from kcache_grpc.storage.records import AuditEvent, Lease
 from kcache_grpc.storage.schema import SCHEMA_REVISION
-from kcache_grpc.storage.sql import sqlite_file
-from kcache_grpc.storage.sql.sqlite import driver
+from kcache_grpc.storage.sql.sqlite import file
+from kcache_grpc.storage.sql.sqlite.engine import driver
 from tests.house.sources import ROOT
 from tests.storage.drafts import blob, graph, kernel, sha256, spec
 from tests.storage.inside import assert_sound, contents, database, path_of, raw, rows, tamper, writer
@@ -177,14 +177,14 @@ class TestForeignFiles:
 
     def test_a_network_file_system_is_refused(self, path, url, monkeypatch):
         migrate(url)
-        monkeypatch.setattr(sqlite_file, "file_system_type", lambda _: 0x6969)
+        monkeypatch.setattr(file, "file_system_type", lambda _: 0x6969)
         for call in (open_store, migrate):
             with pytest.raises(UnsupportedStore, match="NFS"):
                 call(url)
 
     def test_this_file_system_has_a_type(self, tmp_path):
-        assert sqlite_file.file_system_type(tmp_path) not in (0, 0x6969)
-        assert sqlite_file.file_system_type(Path("/proc")) == 0x9FA0
+        assert file.file_system_type(tmp_path) not in (0, 0x6969)
+        assert file.file_system_type(Path("/proc")) == 0x9FA0
 
     def test_files_are_private(self, tmp_path):
         url = f"sqlite:///{tmp_path}/a/b/store.sqlite"

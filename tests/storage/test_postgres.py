@@ -24,7 +24,8 @@ from sqlalchemy import Select, event, insert, make_url
 from sqlalchemy.dialects import postgresql
 
 from kcache_grpc.storage import migrate, migration, open_store
-from kcache_grpc.storage.blob_cache import ValueDraft
+from kcache_grpc.storage.contract.blob_cache import ValueDraft
+from kcache_grpc.storage.contract.lifecycle import Step, What
 from kcache_grpc.storage.errors import (
     CorruptStore,
     ForeignDatabase,
@@ -33,7 +34,6 @@ from kcache_grpc.storage.errors import (
     StoreUnavailable,
     UnsupportedStore,
 )
-from kcache_grpc.storage.lifecycle import Step, What
 from kcache_grpc.storage.opening import shown_url
 from kcache_grpc.storage.records import AuditEvent, GraphDraft, Lease, SignedBytes
 from kcache_grpc.storage.schema import (
@@ -44,7 +44,7 @@ from kcache_grpc.storage.schema import (
     audit_days,
     audit_misses,
 )
-from kcache_grpc.storage.sql.postgres import _LIGHT, postgres_engine
+from kcache_grpc.storage.sql.postgres.engine import _LIGHT, postgres_engine
 from kcache_grpc.storage.sql.store import SqlStore
 from kcache_migrations import LOCATION
 from tests.house.sources import ROOT

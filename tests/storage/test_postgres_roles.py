@@ -11,9 +11,9 @@ from alembic import command
 from psycopg.errors import InsufficientPrivilege
 
 from kcache_grpc.storage import migrate, open_store
+from kcache_grpc.storage.contract.lifecycle import Step, What
 from kcache_grpc.storage.errors import InvalidValue, StorageError
 from kcache_grpc.storage.examination import examine
-from kcache_grpc.storage.lifecycle import Step, What
 from tests.postgres import PostgresServer
 from tests.storage.drafts import graph, kernel, sha256
 from tests.storage.test_postgres import _run

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kcache_grpc.storage.contract.saved_time import SavingRecord, caller_of, caller_usage
 from kcache_grpc.storage.errors import InvalidValue
 from kcache_grpc.storage.records import UsageDelta
-from kcache_grpc.storage.savings import SavingRecord, caller_of, caller_usage
 from tests.storage.drafts import program
 
 pytestmark = pytest.mark.issue(number=20, point=6)

@@ -15,8 +15,8 @@ from benchmarks.filling import fill, vacuum
 from benchmarks.questions import questions
 from kcache_grpc.storage import Store, open_store
 from kcache_grpc.storage.audit.contract import SPAN
-from kcache_grpc.storage.sql.database import Database
-from kcache_grpc.storage.sql.sqlite import driver
+from kcache_grpc.storage.sql.engine.database import Database
+from kcache_grpc.storage.sql.sqlite.engine import driver
 from tests.postgres import PostgresServer
 from tests.storage.inside import database, hurry, writer
 

@@ -21,8 +21,8 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from kcache_grpc.storage import migrate, open_store, sql
 from kcache_grpc.storage.schema import APPLICATION_ID, METADATA, SCHEMA_REVISION, triggers
-from kcache_grpc.storage.sql.prepared import Prepared
-from kcache_grpc.storage.sql.sqlite import sqlite_engine
+from kcache_grpc.storage.sql.engine.prepared import Prepared
+from kcache_grpc.storage.sql.sqlite.engine import sqlite_engine
 from kcache_migrations import LOCATION
 from tests.storage.drafts import Time, kernel, mapping, program, sha256, spec
 from tests.storage.dump import SCHEMAS, load

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from kcache_grpc.storage import Store, open_store
+from kcache_grpc.storage.contract.lifecycle import PINNABLE, RESOURCES, Collected, Step, What
 from kcache_grpc.storage.errors import StorageError
-from kcache_grpc.storage.lifecycle import PINNABLE, RESOURCES, Collected, Step, What
 from kcache_grpc.storage.records import AuditEvent, Failure, Lease, Namespace, UsageDelta, Wanted
 from tests.storage.drafts import Time, blob, graph, kernel, mapping, program, sha256, spec
 from tests.storage.inside import assert_sound, hurry

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.dialects import postgresql
 
 from kcache_grpc.storage import open_store
-from kcache_grpc.storage.sql import kernels as statements
+from kcache_grpc.storage.sql.kernels import kernels as statements
 from tests.postgres import PostgresServer
 from tests.storage.drafts import graph, kernel
 

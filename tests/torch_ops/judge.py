@@ -14,9 +14,9 @@ from torch.utils import _pytree as pytree
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.errors import CompilerError, UnsupportedOp
 from kcache_compiler.types import CompileOptions
-from kcache_grpc.client.torch_program import torch_program
 from kcache_grpc.errors import ArgumentError
 from kcache_grpc.errors import UnsupportedOp as NotImported
+from kcache_grpc.programs.torch.export import torch_program
 from tests.compiler.codegen_harness import NUMPY, Kernel
 from tests.compiler.torch_modules import Function
 from tests.ops.generated.judge import Verdict

@@ -14,8 +14,8 @@ import torch
 from torch.nn import functional
 
 from kcache_compiler import UnsupportedOp, canonicalize
-from kcache_grpc.client.torch_program import torch_program
 from kcache_grpc.errors import UnsupportedOp as NotImported
+from kcache_grpc.programs.torch.export import torch_program
 from tests.compiler.torch_modules import Function
 from tests.torch_ops.judge import array_of, judge, results_of
 from tests.torch_ops.samples import Sample, sample

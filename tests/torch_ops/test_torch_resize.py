@@ -14,9 +14,9 @@ import torch
 from torch.nn import functional
 
 from kcache_compiler import CompileOptions, canonicalize, compile_spec
-from kcache_grpc.client.torch_decompositions import decompositions
-from kcache_grpc.client.torch_program import torch_program
 from kcache_grpc.model.target import host_target
+from kcache_grpc.programs.torch.decompositions.table import decompositions
+from kcache_grpc.programs.torch.export import torch_program
 from tests.ops.native import run
 from tests.torch_ops.calls import Call, judge_calls
 from tests.torch_ops.judge import judge

@@ -14,7 +14,7 @@ from benchmarks.kernels.case import Array, Case, aligned_empty, flat
 from benchmarks.kernels.contenders import Absent, Built
 from benchmarks.kernels.contenders.stopwatch import Stopwatch
 from benchmarks.kernels.table.contractions import attended
-from kcache_grpc.runtime._abi import ffi
+from kcache_grpc.runtime.cpu._abi import ffi
 
 NAME, READY = "kcache", "kcache, buffers ready"
 REFUSED = "refused"

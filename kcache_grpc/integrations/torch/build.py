@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, TypeVar, cast
 
-from kcache_grpc.client.torch_guards import SizeCheck, check_from
-from kcache_grpc.client.torch_program import torch_program
 from kcache_grpc.errors import ArgumentError
+from kcache_grpc.programs.torch.export import torch_program
+from kcache_grpc.programs.torch.guards import SizeCheck, check_from
 
 torch: Any = import_module("torch")
 

@@ -14,7 +14,6 @@ from importlib import import_module
 from typing import Any
 
 from kcache_grpc.client.client import Client
-from kcache_grpc.client.files import KcacheWarning
 from kcache_grpc.client.version import package_version
 from kcache_grpc.errors import ArgumentError, CompileFailed, KcacheError, Unavailable, UnsupportedOp
 from kcache_grpc.integrations.torch.build import NotSupported, in_clean_thread
@@ -22,6 +21,7 @@ from kcache_grpc.integrations.torch.lookup import Lookup
 from kcache_grpc.integrations.torch.metadata import NotKeyed, call_key, tensors_of
 from kcache_grpc.integrations.torch.operators import overload_of, refusal
 from kcache_grpc.integrations.torch.table import Folder
+from kcache_grpc.local_files import KcacheWarning
 
 torch: Any = import_module("torch")
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kcache_grpc.client.files import own_directory, read_regular, write_whole
+from kcache_grpc.local_files import own_directory, read_regular, write_whole
 
 #: ``{"check":"`` and 8 digits; ``","toolchain":"`` and 16; ``","key":"`` and 32; ``","entry":``.
 _LINE = re.compile(

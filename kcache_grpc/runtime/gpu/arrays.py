@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kcache_grpc.runtime import dlpack
-from kcache_grpc.runtime._abi import ffi
 from kcache_grpc.runtime.arrays import Refused, is_torch, row_major, torch_address
+from kcache_grpc.runtime.cpu._abi import ffi
 from kcache_grpc.runtime.dtypes import names_of_torch
 
 #: Of inputs and constants, in bytes: kernels load so many at once (docs/gpu-abi.md).

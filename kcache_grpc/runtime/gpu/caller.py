@@ -8,21 +8,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kcache_grpc.errors import ArgumentError, IntegrityError
-from kcache_grpc.model.expression import evaluate, holds
-from kcache_grpc.model.gpu_launch import TooLarge, calls
-from kcache_grpc.model.gpu_target import GpuTarget
+from kcache_grpc.model.gpu.launch import TooLarge, calls
+from kcache_grpc.model.gpu.target import GpuTarget
 from kcache_grpc.model.manifest import Manifest
+from kcache_grpc.model.sizes.expression import evaluate, holds
 from kcache_grpc.runtime.arrays import Refused
+from kcache_grpc.runtime.cpu.plan import Short
 from kcache_grpc.runtime.gpu.arrays import DeviceBuffer, device_of, read
 from kcache_grpc.runtime.gpu.device import Device, device_numbered
 from kcache_grpc.runtime.gpu.driver import Handle, open_driver
+from kcache_grpc.runtime.gpu.launch_graph import Prepared
 from kcache_grpc.runtime.gpu.loaded import Loaded
-from kcache_grpc.runtime.gpu.packed import Packed
-from kcache_grpc.runtime.gpu.places import DriverPlace, Place, place_of
+from kcache_grpc.runtime.gpu.packed_launches import Packed
 from kcache_grpc.runtime.gpu.plan import Plan
-from kcache_grpc.runtime.gpu.prepared import Prepared
-from kcache_grpc.runtime.gpu.short import nothing, short_way
-from kcache_grpc.runtime.plan import Short
+from kcache_grpc.runtime.gpu.repeated_call import nothing, short_way
+from kcache_grpc.runtime.gpu.streams import DriverPlace, Place, place_of
 
 _MAX_PLANS = 256
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from kcache_grpc.errors import ArgumentError
-from kcache_grpc.model.gpu_target import GpuTarget, newest_ptx, oldest_driver, text_of
+from kcache_grpc.model.gpu.target import GpuTarget, newest_ptx, oldest_driver, text_of
 from kcache_grpc.runtime.gpu.driver import Driver, open_driver
 
 _READABLE = "its artifacts can be read, but not run"

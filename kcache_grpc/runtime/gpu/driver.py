@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import Any
 
 from kcache_grpc.errors import ArgumentError, KcacheError, ResourceExhausted
-from kcache_grpc.model.gpu_target import Version
-from kcache_grpc.runtime._abi import ffi
+from kcache_grpc.model.gpu.target import Version
+from kcache_grpc.runtime.cpu._abi import ffi
 
 #: Handles of the driver: contexts, modules, streams, addresses of device memory.
 Handle = int

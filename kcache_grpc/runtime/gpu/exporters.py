@@ -9,13 +9,13 @@ import sys
 from typing import Any
 
 from kcache_grpc.runtime import dlpack
+from kcache_grpc.runtime.cpu.plan import Short
 from kcache_grpc.runtime.dtypes import NAMELESS, numpy_dtype
 from kcache_grpc.runtime.gpu.arrays import INPUT_ALIGNMENT
+from kcache_grpc.runtime.gpu.device_memory import DeviceArray, size_of
 from kcache_grpc.runtime.gpu.driver import Handle
-from kcache_grpc.runtime.gpu.owned import DeviceArray, size_of
-from kcache_grpc.runtime.gpu.places import adopter
 from kcache_grpc.runtime.gpu.plan import Plan
-from kcache_grpc.runtime.plan import Short
+from kcache_grpc.runtime.gpu.streams import adopter
 
 _ODD = INPUT_ALIGNMENT - 1
 #: The legacy default stream, as DLPack says it.

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Sequence
 
 from kcache_grpc.errors import ArgumentError, IntegrityError, KcacheError
-from kcache_grpc.model.gpu_launch import GpuCall
-from kcache_grpc.model.gpu_target import GpuTarget
+from kcache_grpc.model.gpu.launch import GpuCall
+from kcache_grpc.model.gpu.target import GpuTarget
 from kcache_grpc.model.manifest import Manifest
 from kcache_grpc.runtime.gpu.device import Device
 from kcache_grpc.runtime.gpu.driver import Function

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kcache_grpc.model.manifest import Manifest
+from kcache_grpc.runtime.cpu.plan import Sizes
 from kcache_grpc.runtime.gpu.device import Device
 from kcache_grpc.runtime.gpu.driver import Handle
-from kcache_grpc.runtime.gpu.packed import Packed
-from kcache_grpc.runtime.plan import Sizes
+from kcache_grpc.runtime.gpu.packed_launches import Packed
 
 
 @dataclass(frozen=True, eq=False)

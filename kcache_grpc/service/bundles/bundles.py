@@ -10,16 +10,16 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 
 from kcache_grpc.bundle import Bundle
 from kcache_grpc.model.signing import Signer
+from kcache_grpc.service.audit.recorder import Ledger
 from kcache_grpc.service.bundles.export import Export, Exported
 from kcache_grpc.service.bundles.importing import Import, Imported, ImportedEntry
 from kcache_grpc.service.bundles.selection import Selection
 from kcache_grpc.service.bundles.transfer import Outgoing, Spool
-from kcache_grpc.service.ledger import Ledger
+from kcache_grpc.service.graphs.canonicalizer_upgrade import Succession
+from kcache_grpc.service.lifecycle.quotas import Room
 from kcache_grpc.service.namespaces import Namespaces
-from kcache_grpc.service.quotas import Room
-from kcache_grpc.service.succession import Succession
 from kcache_grpc.service.values import Caller
-from kcache_grpc.storage.contract import Store
+from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.storage.records import AuditEvent, Namespace
 
 logger = logging.getLogger("kcache.service")

@@ -28,8 +28,8 @@ from kcache_grpc.model.manifest import Binding, Manifest
 from kcache_grpc.model.signing import BINDING_DOMAIN, MANIFEST_DOMAIN, Signed, Signer, Verifier, server_id
 from kcache_grpc.service.autotune import Subject, plain_choice
 from kcache_grpc.service.bundles.selection import PAGE, Selected, Selection
-from kcache_grpc.storage.blob_cache import ValueRecord
-from kcache_grpc.storage.contract import CHUNK_BYTES, Store
+from kcache_grpc.storage.contract.blob_cache import ValueRecord
+from kcache_grpc.storage.contract.store import CHUNK_BYTES, Store
 from kcache_grpc.storage.records import MappingRecord, Namespace, SignedBytes, StoredKernel
 
 logger = logging.getLogger("kcache.service")

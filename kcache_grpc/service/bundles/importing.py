@@ -21,13 +21,13 @@ from kcache_grpc.errors import ArgumentError, IntegrityError, KcacheError
 from kcache_grpc.model.manifest import Binding, Manifest
 from kcache_grpc.model.signing import BINDING_DOMAIN, MANIFEST_DOMAIN, Signer, server_id
 from kcache_grpc.service.autotune import stored_choice
-from kcache_grpc.service.inspection import inspect_shared_object
-from kcache_grpc.service.quotas import Room
-from kcache_grpc.service.succession import Succession
+from kcache_grpc.service.compile.object_inspection import inspect_shared_object
+from kcache_grpc.service.graphs.canonicalizer_upgrade import Succession
+from kcache_grpc.service.lifecycle.quotas import Room
 from kcache_grpc.service.values import Caller
-from kcache_grpc.storage.autotune import Timing
-from kcache_grpc.storage.blob_cache import ValueDraft
-from kcache_grpc.storage.contract import Store
+from kcache_grpc.storage.contract.autotune import Timing
+from kcache_grpc.storage.contract.blob_cache import ValueDraft
+from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.storage.records import (
     ArtifactDraft,
     AuditEvent,

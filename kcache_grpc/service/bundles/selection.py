@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from kcache_grpc.errors import ArgumentError, NotFound
 from kcache_grpc.model.options import NUMERICS
 from kcache_grpc.storage.audit.filter import Filter, parse_filter
-from kcache_grpc.storage.contract import Store
+from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.storage.records import MappingRecord, Namespace, StoredKernel
 
 #: Kernels, mappings or events that one question to the store asks for.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kcache_grpc.storage import checks
-from kcache_grpc.storage.autotune import AutotuneStore, Timing, TimingRecord
+from kcache_grpc.storage.contract.autotune import AutotuneStore, Timing, TimingRecord
 from kcache_grpc.storage.memory.state import MemoryPart
 from kcache_grpc.storage.records import Namespace
 

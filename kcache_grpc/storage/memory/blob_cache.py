@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from kcache_grpc.storage import checks
-from kcache_grpc.storage.blob_cache import (
+from kcache_grpc.storage.contract.blob_cache import (
     CACHE_BYTES,
     CHUNK_BYTES,
     BlobCacheStore,

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 
 from kcache_grpc.storage import checks
-from kcache_grpc.storage.contract import BlobStore
+from kcache_grpc.storage.contract.store import BlobStore
 from kcache_grpc.storage.memory.limits import note_removal, require_room
 from kcache_grpc.storage.memory.state import HeldBlob, MemoryPart, State
 from kcache_grpc.storage.records import Blob, Namespace, Swept

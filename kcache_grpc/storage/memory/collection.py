@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kcache_grpc.storage import checks
-from kcache_grpc.storage.lifecycle import (
+from kcache_grpc.storage.contract.lifecycle import (
     QUARANTINE_REST,
     BlobUse,
     Collected,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kcache_grpc.storage import checks
-from kcache_grpc.storage.contract import GraphStore, NamespaceStore
+from kcache_grpc.storage.contract.store import GraphStore, NamespaceStore
 from kcache_grpc.storage.errors import (
     Conflict,
     InvalidValue,

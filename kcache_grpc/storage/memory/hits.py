@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kcache_grpc.storage import checks
-from kcache_grpc.storage.contract import HitStore
+from kcache_grpc.storage.contract.store import HitStore
 from kcache_grpc.storage.memory.blobs import MemoryBlobs
 from kcache_grpc.storage.memory.graphs import MemoryGraphs
 from kcache_grpc.storage.memory.kernels import MemoryKernels

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice
 
 from kcache_grpc.storage import checks
-from kcache_grpc.storage.contract import KernelStore
+from kcache_grpc.storage.contract.store import KernelStore
 from kcache_grpc.storage.errors import Conflict
 from kcache_grpc.storage.memory.blobs import hold_blob, whole_blob
 from kcache_grpc.storage.memory.graphs import require_key

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.clock import STEADY_SLACK
-from kcache_grpc.storage.contract import LeaseStore
+from kcache_grpc.storage.contract.change_notifications import Tell, Watch
+from kcache_grpc.storage.contract.store import LeaseStore
 from kcache_grpc.storage.errors import LeaseLost
 from kcache_grpc.storage.memory.state import HeldLease, MemoryPart, Name, State
-from kcache_grpc.storage.notices import Tell, Watch
 from kcache_grpc.storage.records import Failure, FailureRecord, Lease, LeaseState, Namespace
 
 

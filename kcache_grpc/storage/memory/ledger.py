@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kcache_grpc.storage import checks
-from kcache_grpc.storage.contract import LedgerStore
+from kcache_grpc.storage.contract.saved_time import CALLER, SavingRecord, caller_of
+from kcache_grpc.storage.contract.store import LedgerStore
 from kcache_grpc.storage.memory.state import MemoryPart, State
 from kcache_grpc.storage.records import (
     AuditEvent,
@@ -17,7 +18,6 @@ from kcache_grpc.storage.records import (
     UsageDelta,
     UsageRecord,
 )
-from kcache_grpc.storage.savings import CALLER, SavingRecord, caller_of
 
 
 class MemoryLedger(MemoryPart, LedgerStore):

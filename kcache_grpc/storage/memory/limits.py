@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from kcache_grpc.storage import checks
+from kcache_grpc.storage.contract.lifecycle import EVICT, Disowned, LifecycleStore, Pin, Quota
 from kcache_grpc.storage.errors import MissingReference, QuotaExceeded, ToolchainDisowned
-from kcache_grpc.storage.lifecycle import EVICT, Disowned, LifecycleStore, Pin, Quota
 from kcache_grpc.storage.memory.state import MemoryPart, State
 from kcache_grpc.storage.records import Namespace, UsageRecord
 

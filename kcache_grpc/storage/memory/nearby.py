@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kcache_grpc.storage import checks
+from kcache_grpc.storage.contract.nearby import WEIGHTS, CompileTime, NearbyStore, NearKernel, SpecSize
 from kcache_grpc.storage.memory.state import HeldKernel, MemoryPart
-from kcache_grpc.storage.nearby import WEIGHTS, CompileTime, NearbyStore, NearKernel, SpecSize
 from kcache_grpc.storage.records import KernelRecord, MappingRecord, Namespace
 
 

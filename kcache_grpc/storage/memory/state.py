@@ -8,11 +8,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from kcache_grpc.storage.audit.sealing import Checkpoint, Seal, Writer
-from kcache_grpc.storage.autotune import TimingRecord
-from kcache_grpc.storage.blob_cache import ValueConflict, ValueRecord
 from kcache_grpc.storage.clock import Clock
+from kcache_grpc.storage.contract.autotune import TimingRecord
+from kcache_grpc.storage.contract.blob_cache import ValueConflict, ValueRecord
+from kcache_grpc.storage.contract.lifecycle import Disowned, Pin, QuarantinedRow
 from kcache_grpc.storage.errors import StoreUnavailable
-from kcache_grpc.storage.lifecycle import Disowned, Pin, QuarantinedRow
 from kcache_grpc.storage.records import (
     AuditRecord,
     ConflictRecord,

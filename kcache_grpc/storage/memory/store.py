@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kcache_grpc.storage.clock import Clock
-from kcache_grpc.storage.contract import Store
+from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.storage.memory.audit import MemoryAudit
 from kcache_grpc.storage.memory.autotune import MemoryAutotune
 from kcache_grpc.storage.memory.blob_cache import MemoryBlobCache

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kcache_grpc.storage.clock import Clock
-from kcache_grpc.storage.contract import CHUNK_BYTES
+from kcache_grpc.storage.contract.store import CHUNK_BYTES
 from kcache_grpc.storage.objects.client import FOLDER, ObjectStore
 from kcache_grpc.storage.records import Blob
 

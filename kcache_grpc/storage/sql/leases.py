@@ -11,14 +11,14 @@ from sqlalchemy.dialects.postgresql import insert
 
 from kcache_grpc.storage import checks
 from kcache_grpc.storage.clock import STEADY_SLACK
-from kcache_grpc.storage.contract import LeaseStore
+from kcache_grpc.storage.contract.change_notifications import Claim, Tell, Watch
+from kcache_grpc.storage.contract.store import LeaseStore
 from kcache_grpc.storage.errors import LeaseLost
-from kcache_grpc.storage.notices import Claim, Tell, Watch
 from kcache_grpc.storage.records import Failure, FailureRecord, Lease, LeaseState, Namespace
 from kcache_grpc.storage.schema import failures, leases
-from kcache_grpc.storage.sql.database import Row
-from kcache_grpc.storage.sql.part import SqlPart, batches
-from kcache_grpc.storage.sql.prepared import Prepared
+from kcache_grpc.storage.sql.engine.component import SqlPart, batches
+from kcache_grpc.storage.sql.engine.database import Row
+from kcache_grpc.storage.sql.engine.prepared import Prepared
 
 _NAME = ["namespace_id", "epoch", "kernel_digest"]
 _TAKE = insert(leases)

@@ -9,8 +9,8 @@ from sqlalchemy import Connection, bindparam, case, delete, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from kcache_grpc.storage import checks
+from kcache_grpc.storage.contract.lifecycle import EVICT, Disowned, LifecycleStore, Pin, Quota
 from kcache_grpc.storage.errors import MissingReference, QuotaExceeded, ToolchainDisowned
-from kcache_grpc.storage.lifecycle import EVICT, Disowned, LifecycleStore, Pin, Quota
 from kcache_grpc.storage.records import Namespace
 from kcache_grpc.storage.schema import (
     artifacts,
@@ -24,8 +24,8 @@ from kcache_grpc.storage.schema import (
     quotas,
     usage,
 )
-from kcache_grpc.storage.sql.bulk import BulkInsert
-from kcache_grpc.storage.sql.part import SqlPart, insert_once
+from kcache_grpc.storage.sql.engine.bulk import BulkInsert
+from kcache_grpc.storage.sql.engine.component import SqlPart, insert_once
 
 _HERE = quotas.c.namespace_id == bindparam("ns")
 _ONE = quotas.c.resource == bindparam("of")

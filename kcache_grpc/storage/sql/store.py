@@ -10,24 +10,24 @@ from contextlib import AbstractContextManager
 from sqlalchemy import select
 
 from kcache_grpc.storage.clock import Clock
-from kcache_grpc.storage.contract import Store
+from kcache_grpc.storage.contract.store import Store
 from kcache_grpc.storage.errors import CorruptStore
 from kcache_grpc.storage.objects.client import ObjectStore
 from kcache_grpc.storage.schema import store_meta
-from kcache_grpc.storage.sql.audit import SqlAudit
-from kcache_grpc.storage.sql.autotune import SqlAutotune
-from kcache_grpc.storage.sql.blob_cache import SqlBlobCache
-from kcache_grpc.storage.sql.collection import SqlLifecycle
-from kcache_grpc.storage.sql.database import Database
-from kcache_grpc.storage.sql.graphs import SqlGraphs
-from kcache_grpc.storage.sql.hits import SqlHits
-from kcache_grpc.storage.sql.inlining import SqlInlining
-from kcache_grpc.storage.sql.kernels import SqlKernels
+from kcache_grpc.storage.sql.audit.audit import SqlAudit
+from kcache_grpc.storage.sql.audit.usage import SqlLedger
+from kcache_grpc.storage.sql.blobs.blob_cache import SqlBlobCache
+from kcache_grpc.storage.sql.blobs.inlining import SqlInlining
+from kcache_grpc.storage.sql.blobs.object_store import attach
+from kcache_grpc.storage.sql.engine.database import Database
+from kcache_grpc.storage.sql.gc.collection import SqlLifecycle
+from kcache_grpc.storage.sql.graphs.graphs import SqlGraphs
+from kcache_grpc.storage.sql.graphs.namespaces import SqlNamespaces
+from kcache_grpc.storage.sql.graphs.nearby import SqlNearby
+from kcache_grpc.storage.sql.kernels.autotune import SqlAutotune
+from kcache_grpc.storage.sql.kernels.hits import SqlHits
+from kcache_grpc.storage.sql.kernels.kernels import SqlKernels
 from kcache_grpc.storage.sql.leases import SqlLeases
-from kcache_grpc.storage.sql.ledger import SqlLedger
-from kcache_grpc.storage.sql.namespaces import SqlNamespaces
-from kcache_grpc.storage.sql.nearby import SqlNearby
-from kcache_grpc.storage.sql.objects import attach
 
 _ID = select(store_meta.c.value).where(store_meta.c.name == "store_id")
 

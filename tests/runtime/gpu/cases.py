@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from kcache_grpc.errors import KcacheError
-from kcache_grpc.model.gpu_launch import GpuLaunchSpec
+from kcache_grpc.model.gpu.launch import GpuLaunchSpec
 from kcache_grpc.model.manifest import ArtifactRef, Binding, ConstantBinding, Manifest, SymbolSpec, TensorSpec
 from kcache_grpc.model.options import Options
 from kcache_grpc.model.target import parse_target
@@ -101,7 +101,7 @@ def kernel(target: str = "sm_90", ptx: str = PTX, **changes: Any) -> Kernel:
 def array(*shape: int, dtype: str = "f32", device: int = 0) -> Any:
     """An array in the memory of a recorded GPU, as other frameworks would export one."""
     from kcache_grpc.runtime.gpu.device import device_numbered
-    from kcache_grpc.runtime.gpu.owned import DeviceArray
+    from kcache_grpc.runtime.gpu.device_memory import DeviceArray
 
     place = device_numbered(device)
     with place.driver.within(place.context):
@@ -214,7 +214,7 @@ def torch_short_way() -> Any:
     import torch
 
     from kcache_grpc.runtime.gpu.device import device_numbered
-    from kcache_grpc.runtime.gpu.short import for_torch
+    from kcache_grpc.runtime.gpu.repeated_call import for_torch
 
     made, x = kernel(), torch.zeros(256)
     made(array(256))

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kcache_grpc.runtime.gpu import owned
+from kcache_grpc.runtime.gpu import device_memory
 from kcache_grpc.runtime.gpu.device import device_numbered
 from kcache_grpc.runtime.gpu.exporters import for_cupy
 from tests.runtime.gpu.cases import View, array, error_of, kernel
@@ -121,7 +121,7 @@ class Strided(View):
 
     def __dlpack__(self, **keywords: Any) -> object:
         capsule = super().__dlpack__(**keywords)
-        tensor, *_ = list(owned._exported.values())[-1]  # pyright: ignore[reportPrivateUsage]
+        tensor, *_ = list(device_memory._exported.values())[-1]  # pyright: ignore[reportPrivateUsage]
         tensor.strides = self._steps
         return capsule
 

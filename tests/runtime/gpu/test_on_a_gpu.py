@@ -14,9 +14,9 @@ import pytest
 
 import kcache_grpc as kcache
 from kcache_grpc.errors import ArgumentError
-from kcache_grpc.model.gpu_target import GPU_TARGETS
+from kcache_grpc.model.gpu.target import GPU_TARGETS
 from kcache_grpc.runtime.gpu.device import device_numbered
-from kcache_grpc.runtime.gpu.owned import DeviceArray
+from kcache_grpc.runtime.gpu.device_memory import DeviceArray
 from tests.compiler.codegen_harness import NUMPY
 from tests.gpu.programs import TEMPLATES, Template
 from tests.serving import ServerProcess

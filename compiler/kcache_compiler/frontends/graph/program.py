@@ -1,6 +1,6 @@
 """A graph program as plain values: what the compiler takes in place of the protobuf message.
 
-Whoever decodes the message (``kcache_grpc.worker.graph_program``) makes these. Nothing here is checked: names
+``kcache_grpc.worker.child.graph_program`` decodes the message into these. Nothing is checked here: names
 may be missing or defined twice, sizes negative, contents of any length. ``lower`` refuses all that.
 """
 

@@ -1,0 +1,1 @@
+"""Commands for users: they call a service through the client."""

@@ -1,0 +1,221 @@
+"""``kcache support``: what compiles, and what of a program would not."""
+
+from __future__ import annotations
+
+import asyncio
+import json as json_text
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kcache_grpc.cli import exit_codes, output
+from kcache_grpc.cli import options as o
+from kcache_grpc.errors import ArgumentError, Unavailable, UnsupportedOp
+
+if TYPE_CHECKING:
+    from kcache_grpc import Client, Support
+    from kcache_grpc.model.program import Program
+    from kcache_grpc.programs.source import Source
+
+_TABLE = Path(__file__).with_name("support_table.json")
+_INSTALL = "pip install 'kcache-grpc[server]'"
+_ZIP = b"PK\x03\x04"
+
+OptionalFile = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="FILE",
+        help="StableHLO, linalg or Torch dialect (text or bytecode), an ONNX model, a graph, or a .pt2 of "
+        "torch.export.save; - reads standard input. Without it: the table of ops.",
+        show_default=False,
+    ),
+]
+#: That it may take where the command line does not say.
+_SECONDS = 600.0
+
+EPILOG = (
+    "Exit code 0: all of FILE compiles. 1: something is refused. FILE is compiled by the service "
+    "of --addr or KCACHE_ADDR, without one here in a process of its own, for all that is refused and not for "
+    "the first only; nothing is kept. "
+    "A .pt2 file is loaded by PyTorch: look at those only that you trust."
+)
+
+
+def support(
+    file: OptionalFile = None,
+    format: o.Format = None,
+    target: o.TargetName = "host",
+    numerics: o.Numerics = "default",
+    json: o.Json = False,
+    addr: o.Addr = None,
+    namespace: o.Namespace = None,
+    token_file: o.TokenFile = None,
+    tls: o.Tls = None,
+    timeout: o.Timeout = None,
+    cache_dir: o.CacheDir = None,
+    debug: o.Debug = False,
+) -> None:
+    """Say of FILE each op that would be refused, where, and why; without FILE, list what compiles.
+
+    The list has what tests ran: each op with the dtypes whose results were compared on a CPU,
+    and those that were compiled for a GPU.
+    """
+    if file is None:
+        table = json_text.loads(_TABLE.read_text())
+        output.show(table, json, lambda: _listed(table))
+        return
+    if not addr:
+        found = check(file, format, target, numerics, timeout or _SECONDS)
+    else:
+        with o.connect(addr, namespace, token_file, tls, timeout, cache_dir) as client:
+            found = check(file, format, target, numerics, timeout or _SECONDS, client)
+    output.show(found, json, lambda: _page(file, found))
+    if found["refused"]:
+        raise typer.Exit(exit_codes.ERROR)
+
+
+def check(
+    file: str,
+    format: str | None,
+    target: str,
+    numerics: str,
+    timeout: float,
+    client: Client | None = None,
+) -> dict[str, Any]:
+    """What ``--json`` prints of a file, by the service of ``client``, without one by a worker of its own."""
+    from kcache_grpc.model.target import parse_target
+
+    wanted = str(parse_target(target))
+    o.compile_options(numerics, 1, "")
+    try:
+        source = _read(file, format)
+    except UnsupportedOp as error:  # what PyTorch's importer does not read
+        where = [error.metadata["location"]] if "location" in error.metadata else []
+        refused: list[dict[str, Any]] = [
+            {"op": error.op, "reason": error.message, "count": 1, "where": where}
+        ]
+        note = "the program was not looked at beyond this: there may be more"
+        found = {"operations": None, "supported": None, "refused": refused, "note": note}
+        return {"format": "torch", "target": wanted, "numerics": numerics, "service": None, **found}
+    program, origins = source.program, source.origins
+    described: dict[str, str] = {"format": program.format.value, "target": wanted, "numerics": numerics}
+    if client is None:
+        found = asyncio.run(_asked(program, described, timeout))
+    else:
+        body, form = bytes(program.body), program.format.value
+        found = _of_service(client.support(body, form, target, numerics=numerics))
+    if origins is not None:
+        found["refused"] = [one | {"where": origins.places(one["where"])} for one in found["refused"]]
+    return {**described, "service": None if client is None else client.service, **found}
+
+
+def _read(file: str, format: str | None) -> Source:
+    """The program, and where its operations came from."""
+    from kcache_grpc.programs.source import read_one
+
+    content = o.read_file(file)
+    if isinstance(content, Path) and format in (None, "torch") and _is_zip(content):
+        return read_one(_exported(content), format)
+    return read_one(content, format)
+
+
+def _is_zip(path: Path) -> bool:
+    try:
+        with path.open("rb") as opened:
+            return opened.read(len(_ZIP)) == _ZIP
+    except OSError:
+        return False  # whoever reads it says so
+
+
+def _exported(path: Path) -> Any:
+    """The ``ExportedProgram`` of a .pt2 file."""
+    try:
+        load: Any = import_module("torch.export").load
+    except ImportError as error:
+        raise ArgumentError(
+            f"{path} is an exported PyTorch program, which needs PyTorch: pip install 'kcache-grpc[torch]'"
+        ) from error
+    try:
+        return load(path)
+    except Exception as error:  # code of another project
+        raise ArgumentError(f"{path} is no program of torch.export.save: {error}") from error
+
+
+def _of_service(support: Support) -> dict[str, Any]:
+    """As a worker of this machine answers."""
+    return {
+        "operations": support.operations or None,
+        "supported": support.supported if support.operations else None,
+        "refused": [
+            {"op": each.op, "reason": each.reason, "count": each.count, "where": list(each.locations)}
+            for each in support.refusals
+        ],
+        "note": support.note,
+    }
+
+
+async def _asked(program: Program, header: dict[str, str], timeout: float) -> dict[str, Any]:
+    """The answer of a worker, which may crash or hang over the program as a service's may."""
+    if any(find_spec(name) is None for name in ("torch_mlir", "llvmlite")):
+        raise Unavailable(f"the compiler is not installed here: {_INSTALL}")
+    from kcache_grpc.worker.frames import Frame
+    from kcache_grpc.worker.process import WorkerProcess, WorkerSettings
+
+    worker = await WorkerProcess.start(WorkerSettings(jobs="kcache_grpc.worker.child.support"))
+    try:
+        reply = await worker.run(Frame({"type": "support", **header}, (program.body,)), timeout)
+    finally:
+        await worker.close()
+    return dict(reply.header["found"])
+
+
+def _page(file: str, found: dict[str, Any]) -> Any:
+    from rich.console import Group
+    from rich.markup import escape
+
+    name = "standard input" if file == "-" else Path(file).name
+    counted = found["operations"] is not None
+    operations = f"{found['supported']} of {found['operations']} operations compile"
+    if not counted:
+        operations = "refused" if found["refused"] else "compiles"
+    parts: list[Any] = [
+        f"[bold]{escape(name)}[/] ({found['format']}): {operations} for {escape(found['target'])}, "
+        f"numerics {escape(found['numerics'])}"
+        + (f", at {escape(found['service'])}" if found["service"] else "")
+    ]
+    if found["refused"]:
+        parts += ["", output.rows([_row(one) for one in found["refused"]])]
+    if found["note"]:
+        parts += ["", f"Note: {escape(found['note'])}."]
+    return Group(*parts)
+
+
+def _row(one: dict[str, Any]) -> dict[str, Any]:
+    places = [_place(place) for place in one["where"]]
+    more = [] if one["count"] <= len(places) or not places else ["..."]
+    return {
+        "refused": one["op"] or "the program",
+        "times": one["count"],
+        "where": ", ".join([*places[:3], *(more or ["..."] * (len(places) > 3))]) or "-",
+        "why": one["reason"],
+    }
+
+
+def _place(place: str) -> str:
+    """``-:3:8``, which the parser calls its buffer, is line 3."""
+    buffer, _, rest = place.partition(":")
+    return f"line {rest.partition(':')[0]}" if buffer == "-" and rest else place
+
+
+def _listed(table: dict[str, Any]) -> Any:
+    from rich.console import Group
+
+    rows = [
+        {"op": row["op"], **{target: ", ".join(row[target]) or "-" for target in table["targets"]}}
+        for row in table["ops"]
+    ]
+    meanings = [f"{name}: {what}" for name, what in table["targets"].items()]
+    return Group(output.rows(rows), "", *meanings, table["note"])

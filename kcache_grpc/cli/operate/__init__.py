@@ -1,0 +1,1 @@
+"""Commands for operators: they open a store, or run a server."""

@@ -1,0 +1,250 @@
+"""``kcache serve`` and ``kcache migrate``: the commands of the server extra."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kcache_grpc.cli import options as o
+from kcache_grpc.cli import output
+from kcache_grpc.cli.server_extra import require_extra
+from kcache_grpc.errors import ArgumentError
+
+ENVIRONMENT = (
+    "Every option has an environment variable, KCACHE_ and its name: --db is KCACHE_DB. Lists have commas; "
+    "options win. Limits are KCACHE_MAX_PROGRAM_BYTES, KCACHE_COMPILE_TIMEOUT and others: docs/operations.md."
+)
+
+Db = Annotated[
+    str | None, typer.Option(help="Store, such as sqlite:///kcache.sqlite. Default: in the state directory.")
+]
+Objects = Annotated[
+    str | None,
+    typer.Option(help="Object store for artifacts, s3://bucket/prefix or file:///folder. Default: in --db."),
+]
+Listen = Annotated[
+    list[str] | None, typer.Option(help="host:port; repeat it for several. Default: 127.0.0.1:7420.")
+]
+
+
+def serve(
+    db: Db = None,
+    objects: Objects = None,
+    objects_inline_bytes: Annotated[
+        int | None, typer.Option(min=0, help="Artifacts of at most so many bytes stay in --db, 65536.")
+    ] = None,
+    listen: Listen = None,
+    socket: Annotated[
+        Path | None,
+        typer.Option(
+            help="Unix socket, in a directory of mode 0700. Default: in the state directory, if free."
+        ),
+    ] = None,
+    state_dir: Annotated[Path | None, typer.Option(help="Folder of signing key and uploads.")] = None,
+    key_file: Annotated[Path | None, typer.Option(help="Signing key; made at first start.")] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the token that callers must show.")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its key, PEM.")] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Allow addresses that other machines reach without TLS and token."),
+    ] = False,
+    upgrade: Annotated[
+        bool, typer.Option("--migrate", help="Bring an older store to this version's schema first.")
+    ] = False,
+    disown: Annotated[
+        bool, typer.Option("--disown", help="Take over a store that another key signed: compile all anew.")
+    ] = False,
+    workers: Annotated[
+        int | None, typer.Option(min=0, help="Compilers at most; 0: as many as CPUs and memory allow.")
+    ] = None,
+    worker_memory: Annotated[int | None, typer.Option(help="Bytes a compiler may use.")] = None,
+    max_concurrent: Annotated[int | None, typer.Option(min=1, help="Calls at the same time.")] = None,
+    grace: Annotated[float | None, typer.Option(help="Seconds to drain after SIGTERM, 30.")] = None,
+    lease_ttl: Annotated[float | None, typer.Option(help="Seconds a silent compile stays reserved.")] = None,
+    failure_ttl: Annotated[float | None, typer.Option(help="Seconds a failed compile is remembered.")] = None,
+    evict_min_age: Annotated[
+        float | None, typer.Option(help="Seconds since its last use before a full quota evicts, 300.")
+    ] = None,
+    spool_bytes: Annotated[int | None, typer.Option(help="Bytes of uploads under way.")] = None,
+    spool_ttl: Annotated[float | None, typer.Option(help="Seconds an upload may rest.")] = None,
+    verify_rate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N/hour",
+            help="Stored kernels to compile again and compare while idle, at most; 0: none.",
+        ),
+    ] = None,
+    metrics: Annotated[str | None, typer.Option(help="host:port for Prometheus, plain HTTP.")] = None,
+    log_format: Annotated[
+        str | None, typer.Option(help="text or json.", autocompletion=lambda: ["text", "json"])
+    ] = None,
+    ready_file: Annotated[Path | None, typer.Option(help="Written once it serves.")] = None,
+    preload: Annotated[
+        str | None,
+        typer.Option(metavar="PATH[:PATH]", help="Bundles, or folders of them, to import at the start."),
+    ] = None,
+    trust_signer: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE_OR_HEX",
+            help="Identity whose bundles may be imported, 64 hex digits, or a file with one a line; again "
+            "for more. The server's own key is trusted.",
+        ),
+    ] = None,
+    debug: o.Debug = False,
+) -> None:
+    """Run a server until SIGTERM or Ctrl-C, then drain it.
+
+    Prints one JSON line with its addresses once it serves; logs go to standard error.
+    """
+    require_extra("serve")
+    from kcache_grpc.server import ServerConfig
+    from kcache_grpc.server import serve as run_server
+
+    overrides: dict[str, Any] = {
+        "db": db,
+        "objects": objects,
+        "objects_inline_bytes": objects_inline_bytes,
+        "listen": tuple(listen) if listen else None,
+        "socket": socket,
+        "state_dir": state_dir,
+        "key_file": key_file,
+        "token": o.read_token(token_file),
+        "tls_cert": tls_cert,
+        "tls_key": tls_key,
+        "insecure": True if insecure else None,
+        "migrate": True if upgrade else None,
+        "disown": True if disown else None,
+        "workers": workers,
+        "worker_memory": worker_memory,
+        "max_concurrent": max_concurrent,
+        "grace": grace,
+        "lease_ttl": lease_ttl,
+        "failure_ttl": failure_ttl,
+        "evict_min_age": evict_min_age,
+        "spool_bytes": spool_bytes,
+        "spool_ttl": spool_ttl,
+        "metrics": metrics,
+        "verify_rate": None if verify_rate is None else _rate(verify_rate),
+        "log_format": log_format,
+        "ready_file": ready_file,
+        "preload": tuple(Path(part) for part in preload.split(":") if part) if preload else None,
+        "trust_signer": tuple(trust_signer) if trust_signer else None,
+    }
+    run_server(ServerConfig.from_env(os.environ, **overrides))
+
+
+def _rate(text: str) -> float:
+    from kcache_grpc.server.config import per_hour
+
+    try:
+        return per_hour(text)
+    except ValueError:
+        raise ArgumentError(
+            f"--verify-rate is {text!r}; use a number of kernels an hour, or such as 1/minute or 100/day"
+        ) from None
+
+
+def migrate(
+    db: Db = None,
+    source: Annotated[
+        str | None, typer.Option("--from", help="Move this store, such as sqlite:///FILE,")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option("--to", help="into this empty database, such as postgresql://HOST/NAME.")
+    ] = None,
+    objects_into_rows: Annotated[
+        bool,
+        typer.Option(
+            "--objects-into-rows", help="Bring all bytes of the object store (KCACHE_OBJECTS) into rows."
+        ),
+    ] = False,
+    server_role: Annotated[
+        str | None,
+        typer.Option(
+            envvar="KCACHE_SERVER_ROLE",
+            help="On Postgres: the role that servers connect as, which gets what they need; --db is then the "
+            "URL of an administrator.",
+        ),
+    ] = None,
+    json: o.Json = False,
+    debug: o.Debug = False,
+) -> None:
+    """Bring a store to the schema of this version, beside its servers, or move it.
+
+    Servers of the version before go on meanwhile: what they write waits, and is refused after a while as
+    UNAVAILABLE, which clients repeat. Stop them before --from or --objects-into-rows. A move that was
+    interrupted goes on when it is typed again; at the end all rows are compared.
+    """
+    require_extra("migrate")
+    if server_role is not None and (objects_into_rows or source is not None or target is not None):
+        raise ArgumentError("--server-role goes with --db alone: run kcache migrate once more for it")
+    if objects_into_rows:
+        if source is not None or target is not None:
+            raise ArgumentError("--objects-into-rows is a command of its own: move the store before or after")
+        _inline(db, json)
+        return
+    if source is not None or target is not None:
+        _move(source, target, json)
+        return
+    from kcache_grpc.server import ServerConfig
+    from kcache_grpc.storage import migrate as bring_up_to_date
+    from kcache_grpc.storage.opening import require_folder, shown_url
+
+    config = ServerConfig.from_env(os.environ, db=db)
+    url = config.db
+    require_folder(url, config.state_dir)
+    bring_up_to_date(url, server_role=server_role)
+    shown = shown_url(url)
+    described = {"db": shown, "migrated": True} | ({"server_role": server_role} if server_role else {})
+    output.show(described, json, lambda: f"{shown} has the schema of this version")
+
+
+def _move(source: str | None, target: str | None, json: bool) -> None:
+    if source is None or target is None:
+        raise ArgumentError("a move needs both --from and --to")
+    from rich.console import Console
+
+    from kcache_grpc.storage.opening import require_folder
+    from kcache_grpc.storage.transfer import move_store
+
+    require_folder(target)
+    console = Console(stderr=True)
+    with console.status("moving") as status:
+        moved = move_store(source, target, lambda table, rows: status.update(f"moving {table}: {rows} rows"))
+    total = sum(moved.rows.values())
+    output.show(
+        {"moved": True, "rows": dict(moved.rows)},
+        json,
+        lambda: f"moved and compared {output.count(total, 'row')}",
+    )
+
+
+def _inline(db: str | None, json: bool) -> None:
+    """No row points into the object store when it is done."""
+    from kcache_grpc.cli.operate import stores
+    from kcache_grpc.storage.contract.lifecycle import Step, What
+    from kcache_grpc.storage.records import Inlined
+
+    total = Inlined()
+    with stores.opened(db) as store:
+        if store.objects_url is None:
+            raise ArgumentError("no object store is named; set KCACHE_OBJECTS")
+        for namespace in store.list_namespaces():
+            total += store.inline_objects(namespace)
+            step = Step(What.QUARANTINED, before=2**62, reason="objects into rows")
+            while (after := store.collect(namespace, step).after) is not None:
+                step = replace(step, after=after)
+    text = (
+        f"{output.count(total.blobs, 'blob')} of {output.count(total.blob_bytes, 'byte')} came into "
+        f"the database, {total.lost} without readable bytes; "
+        "no row names an object any more: start the servers without KCACHE_OBJECTS"
+    )
+    output.show(asdict(total), json, lambda: text)

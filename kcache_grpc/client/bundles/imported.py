@@ -1,0 +1,230 @@
+"""Kernels of imported bundles in the cache directory: durable, verified on every read.
+
+Layout below the cache directory, beside that of ``client/cache/disk.py``::
+
+    imported/mappings/<program>.<numerics>/<sha256 of the binding>            BundledMapping
+    imported/kernels/<digest of spec, target, options>/<sha256 of the manifest>   BundledKernel
+    signers/<identity>.json                                                   public keys that may have signed
+    them blobs/                                                                    their bytes, shared with
+    the disk tier
+
+A file appears whole or not at all and is never replaced; the bytes of a kernel are written before the kernel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from kcache_grpc.bundle import Bundle, EntryKind, KernelEntry, MappingEntry, open_bundle
+from kcache_grpc.bundle.signed import read_binding, read_manifest
+from kcache_grpc.client.bundles.contents import Contents, OfferedKernel, OfferedMapping, read_contents
+from kcache_grpc.client.bundles.index import BundledKernel, matches
+from kcache_grpc.client.bundles.reports import ImportReport, Tally
+from kcache_grpc.client.bundles.signers import TrustedSigners
+from kcache_grpc.client.cache.disk import DiskTier
+from kcache_grpc.client.counters import Counters
+from kcache_grpc.client.trust.server_state import Generation
+from kcache_grpc.client.trust.verification import Ask
+from kcache_grpc.errors import ArgumentError, KcacheError, PermissionDenied, ResourceExhausted
+from kcache_grpc.local_files import read_regular, write_whole
+from kcache_grpc.model.identity import ingredients_digest
+from kcache_grpc.model.manifest import ArtifactRef, Binding
+from kcache_grpc.model.signing import BINDING_DOMAIN, MANIFEST_DOMAIN, Signed, Verifier, server_id
+
+T = TypeVar("T")
+
+#: Files that are synced to disk side by side: a sync waits, and the file system commits several at once.
+_WRITERS = 16
+
+
+class ImportedKernels:
+    """Thread-safe; several processes may share the folder. ``find`` never raises ``OSError``."""
+
+    def __init__(self, directory: Path, disk: DiskTier, limit: int, counters: Counters) -> None:
+        """``limit``: bytes that the disk tier keeps."""
+        self._folder = directory / "imported"
+        self._disk = disk
+        self._limit = limit
+        self._counters = counters
+        self.signers = TrustedSigners(directory / "signers")
+
+    def add(self, path: str | os.PathLike[str], trusted: frozenset[str], target: str | None) -> ImportReport:
+        """See ``Client.import_bundle``. All is checked before the first byte is written."""
+        tally = Tally()
+        with open_bundle(path) as bundle:
+            bundle.require_trusted(trusted)
+            for entry in bundle.entries:
+                for _ in bundle.chunks(entry):
+                    pass
+            contents = read_contents(bundle, trusted, target, tally)
+            self._require_useful(bundle, contents, target)
+            tally.opened(bundle.source, bundle.signer)
+            try:
+                return self._write(bundle, contents, tally)
+            except OSError as error:
+                raise _write_failure(error, self._folder.parent) from error
+
+    def _require_useful(self, bundle: Bundle, contents: Contents, target: str | None) -> None:
+        """Raises where nothing could be imported as it was asked for, or the disk tier cannot hold it."""
+        if target is not None and not contents.kernels:
+            known = ", ".join(bundle.metadata.targets) or "none"
+            raise ArgumentError(
+                f"{bundle.source} has no kernel for {target} that can be used; it has kernels for {known}",
+                finding="target",
+            )
+        size = sum(ref.size for ref in contents.needed)
+        if size > self._limit:
+            raise ResourceExhausted(
+                f"{bundle.source} needs {size} bytes in the cache directory, which keeps {self._limit}; "
+                "preload it "
+                "instead",
+                limit="disk_bytes",
+            )
+
+    def _write(self, bundle: Bundle, contents: Contents, tally: Tally) -> ImportReport:
+        """Signers first, then bytes, then what refers to them. Raises ``OSError``."""
+        used = {offered.signer for offered in (*contents.mappings, *contents.kernels)}
+        for key in bundle.public_keys.values():
+            if server_id(key) in used:
+                self.signers.add(key, bundle.source)
+        with ThreadPoolExecutor(_WRITERS, "kcache-import") as pool:
+            sizes = [
+                size for size in pool.map(functools.partial(self._copy, bundle), contents.needed) if size
+            ]
+            new_kernels = list(pool.map(self._add_kernel, contents.kernels))
+            new_mappings = list(pool.map(self._add_mapping, contents.mappings))
+        for kernel, new in zip(contents.kernels, new_kernels, strict=True):
+            tally.added("kernel", kernel.entry.name, bundle.source, new=new)
+        for mapping, new in zip(contents.mappings, new_mappings, strict=True):
+            tally.added("mapping", mapping.entry.name, bundle.source, new=new)
+        return tally.imported(len(sizes), sum(sizes))
+
+    def _copy(self, bundle: Bundle, ref: ArtifactRef) -> int:
+        """Copies an artifact or a constant into the disk tier; bytes that are new."""
+        entry = bundle.find(EntryKind.ARTIFACT, ref.sha256.hex())
+        assert entry is not None
+        return ref.size if self._disk.add_blob(ref.sha256, bundle.read(entry)) else 0
+
+    def _add_kernel(self, kernel: OfferedKernel) -> bool:
+        path = self._kernel_file(kernel)
+        return not path.exists() and write_whole(path, kernel.entry.content(), replace=False)
+
+    def _add_mapping(self, mapping: OfferedMapping) -> bool:
+        path = self._mapping_file(mapping)
+        return not path.exists() and write_whole(path, mapping.entry.content(), replace=False)
+
+    def find(self, ask: Ask, disowned: Callable[[Generation], bool]) -> BundledKernel | None:
+        """The most special kernel for ``ask`` whose bytes are whole; ``None`` where there is none."""
+        if not self._mapping_folder(ask.program.digest, ask.options.numerics).is_dir():
+            return None
+        reader = _Reader(self.signers.keys(), self._counters)
+        numerics, target, options = ask.options.numerics, str(ask.target), str(ask.options)
+
+        def mappings(digest: bytes) -> Iterator[OfferedMapping]:
+            return reader.mappings(self._mapping_folder(digest, numerics))
+
+        def kernels(mapping: OfferedMapping) -> Iterator[OfferedKernel]:
+            return reader.kernels(self._kernel_folder(mapping.binding.spec_digest, target, options))
+
+        def binding_of(digest: bytes) -> Binding | None:
+            return next((each.binding for each in mappings(digest)), None)
+
+        for match in matches(ask, mappings(ask.program.digest), kernels, binding_of):
+            if disowned(match.generation):
+                self._counters.add("import_disowned")
+                continue
+            kernel = match.with_bytes(self.read, "disk")
+            if kernel is not None:
+                return kernel
+        return None
+
+    def read(self, ref: ArtifactRef) -> bytes | None:
+        """Verified bytes of an artifact or a constant; ``None`` where they were not imported, or evicted."""
+        return self._disk.blob(ref.sha256, ref.size)
+
+    def _mapping_folder(self, program_digest: bytes, numerics: str) -> Path:
+        return self._folder / "mappings" / f"{program_digest.hex()}.{numerics}"
+
+    def _mapping_file(self, mapping: OfferedMapping) -> Path:
+        binding = mapping.binding
+        folder = self._mapping_folder(binding.program_digest, binding.numerics)
+        return folder / hashlib.sha256(mapping.entry.binding.payload).hexdigest()
+
+    def _kernel_folder(self, spec_digest: bytes, target: str, options: str) -> Path:
+        pairs = (("spec", spec_digest.hex()), ("target", target), ("options", options))
+        return self._folder / "kernels" / ingredients_digest("kcache.imported.v1", pairs).hex()
+
+    def _kernel_file(self, kernel: OfferedKernel) -> Path:
+        manifest = kernel.manifest
+        folder = self._kernel_folder(manifest.spec_digest, str(manifest.target), str(manifest.options))
+        return folder / hashlib.sha256(kernel.entry.manifest.payload).hexdigest()
+
+
+class _Reader:
+    """Reads entries under the keys that are trusted now. A file that is damaged is dropped and counted."""
+
+    def __init__(self, keys: dict[bytes, bytes], counters: Counters) -> None:
+        self._keys, self._counters = keys, counters
+
+    def mappings(self, folder: Path) -> Iterator[OfferedMapping]:
+        """Those of a program, whose signatures hold."""
+        return self._verified(folder, self._mapping)
+
+    def kernels(self, folder: Path) -> Iterator[OfferedKernel]:
+        """Those of a spec, target and options, whose signatures hold."""
+        return self._verified(folder, self._kernel)
+
+    def _mapping(self, data: bytes) -> OfferedMapping:
+        entry = MappingEntry.from_bytes(data)
+        key, payload = self._payload(BINDING_DOMAIN, entry.binding)
+        return OfferedMapping(entry, read_binding(entry, payload), server_id(key))
+
+    def _kernel(self, data: bytes) -> OfferedKernel:
+        entry = KernelEntry.from_bytes(data)
+        key, payload = self._payload(MANIFEST_DOMAIN, entry.manifest)
+        return OfferedKernel(entry, read_manifest(entry, payload), server_id(key))
+
+    def _verified(self, folder: Path, verify: Callable[[bytes], T]) -> Iterator[T]:
+        """What the files of a folder hold."""
+        try:
+            paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+        except OSError:
+            return
+        for path in paths:
+            value = self._read(path, verify)
+            if value is not None:
+                yield value
+
+    def _read(self, path: Path, verify: Callable[[bytes], T]) -> T | None:
+        try:
+            return verify(read_regular(path))
+        except PermissionDenied:
+            return None
+        except (OSError, KcacheError):
+            self._counters.add("disk_corrupt_entries")
+            with contextlib.suppress(OSError):
+                path.unlink()
+            return None
+
+    def _payload(self, domain: bytes, signed: Signed) -> tuple[bytes, bytes]:
+        """The key, and what it signed. Raises ``PermissionDenied`` for a key that is not trusted any more."""
+        key = self._keys.get(signed.key_id)
+        if key is None:
+            raise PermissionDenied(f"the signer {signed.key_id.hex()} is not trusted")
+        return key, Verifier(key).verify(domain, signed)
+
+
+def _write_failure(error: OSError, folder: Path) -> KcacheError:
+    """What is imported so far is whole: the import can be repeated."""
+    text = f"the bundle is not imported as a whole: {folder} cannot be written: {error.strerror or error}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return ResourceExhausted(f"{text}; make room and import it again", limit="disk")
+    return PermissionDenied(f"{text}; import it again when it can")

@@ -1,0 +1,210 @@
+"""Mappings and kernels in memory, and which kernel of them answers what was asked."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
+from kcache_grpc.bundle.entries import signed_to_proto
+from kcache_grpc.client.bundles.contents import OfferedKernel, OfferedMapping
+from kcache_grpc.client.cache.disk import StoredKernel, needed_blobs
+from kcache_grpc.client.trust.server_state import Generation
+from kcache_grpc.client.trust.verification import Ask, require_agreement
+from kcache_grpc.errors import ArgumentError, IntegrityError, NotFound
+from kcache_grpc.model.evidence import Witness, witness
+from kcache_grpc.model.manifest import ArtifactRef, Binding
+from kcache_grpc.model.sizes.modes import AUTO
+from kcache_grpc.model.variants import Shape, spec_sizes, variant
+from kcache_grpc.runtime import Kernel
+
+#: Verified bytes of an artifact; ``None`` where the source does not have them.
+ReadBytes = Callable[[ArtifactRef], bytes | None]
+#: Signer, namespace and epoch.
+_Origin = tuple[str, str, int]
+#: Program digest and numerics; spec digest, target and options.
+_MappingKey = tuple[bytes, str]
+_KernelKey = tuple[bytes, str, str]
+
+
+@dataclass(frozen=True)
+class BundledKernel:
+    """A kernel with all bytes that it needs, who signed it, and where its other artifacts are."""
+
+    stored: StoredKernel
+    signer: str
+    read: ReadBytes
+    #: Of ``Kernel.origin``.
+    origin: str
+
+    @property
+    def generation(self) -> Generation:
+        """Signer, epoch and toolchain."""
+        manifest = self.stored.manifest
+        return (self.signer, manifest.epoch, manifest.toolchain_digest)
+
+    def kernel(self, require_open: Callable[[], None]) -> Kernel:
+        """As the user holds it; ``require_open`` raises once its client is closed."""
+
+        def fetch(ref: ArtifactRef) -> bytes:
+            require_open()
+            data = self.read(ref)
+            if data is None:
+                raise NotFound(f"the kernel's artifact {ref.kind!r} is not in its bundle", kind=ref.kind)
+            return data
+
+        stored = self.stored
+        code = stored.manifest.code
+        assert code is not None
+        return Kernel(
+            stored.manifest,
+            stored.binding,
+            self.origin,
+            {code.kind: stored.blobs[code.sha256]},
+            fetch,
+            [stored.blobs[constant.sha256] for constant in stored.binding.constants],
+            server_id=self.signer,
+        )
+
+
+@dataclass(frozen=True)
+class Match:
+    """A mapping and a kernel that answer an ask."""
+
+    mapping: OfferedMapping
+    kernel: OfferedKernel
+
+    @property
+    def generation(self) -> Generation:
+        """See ``BundledKernel.generation``."""
+        manifest = self.kernel.manifest
+        return (self.kernel.signer, manifest.epoch, manifest.toolchain_digest)
+
+    def with_bytes(self, read: ReadBytes, origin: str) -> BundledKernel | None:
+        """The kernel with what it needs to run; ``None`` where some of it is gone."""
+        blobs: dict[bytes, bytes] = {}
+        for sha256, size in needed_blobs(self.mapping.binding, self.kernel.manifest):
+            data = read(ArtifactRef("", sha256, size))
+            if data is None:
+                return None
+            blobs[sha256] = data
+        reply = pb.KernelResult(
+            status=pb.KERNEL_STATUS_FOUND,
+            binding=signed_to_proto(self.mapping.entry.binding),
+            manifest=signed_to_proto(self.kernel.entry.manifest),
+        )
+        stored = StoredKernel(reply, self.mapping.binding, self.kernel.manifest, blobs)
+        return BundledKernel(stored, self.kernel.signer, read, origin)
+
+
+def matches(
+    ask: Ask,
+    mappings: Iterable[OfferedMapping],
+    kernels: Callable[[OfferedMapping], Iterable[OfferedKernel]],
+    binding_of: Callable[[bytes], Binding | None],
+) -> list[Match]:
+    """The pairs that answer ``ask``, the most special kernel first.
+
+    ``kernels``: candidates for a mapping. ``binding_of``: of a program that is evidence, by digest.
+    """
+    wanted = _with_witnesses(ask, binding_of)
+    if wanted is None:
+        return []
+    pairs = [
+        Match(mapping, kernel)
+        for mapping in mappings
+        for kernel in kernels(mapping)
+        if _agree(mapping, kernel, wanted)
+    ]
+    return sorted(pairs, key=_free_sizes)
+
+
+class KernelIndex:
+    """Thread-safe. Of equal kernels and mappings the first one stays."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._mappings: dict[_MappingKey, dict[_Origin, OfferedMapping]] = defaultdict(dict)
+        self._kernels: dict[_KernelKey, dict[tuple[bytes, _Origin], OfferedKernel]] = defaultdict(dict)
+
+    def __len__(self) -> int:
+        """Kernels."""
+        return sum(map(len, self._kernels.values()))
+
+    def add_mapping(self, offered: OfferedMapping) -> bool:
+        """Whether it is new."""
+        binding = offered.binding
+        key = (offered.signer, binding.namespace, binding.epoch)
+        with self._lock:
+            known = self._mappings[binding.program_digest, binding.numerics]
+            return known.setdefault(key, offered) is offered
+
+    def add_kernel(self, offered: OfferedKernel) -> bool:
+        """Whether it is new."""
+        manifest = offered.manifest
+        key = (manifest.kernel_digest, (offered.signer, manifest.namespace, manifest.epoch))
+        with self._lock:
+            known = self._kernels[manifest.spec_digest, str(manifest.target), str(manifest.options)]
+            return known.setdefault(key, offered) is offered
+
+    def find(self, ask: Ask) -> list[Match]:
+        """See ``matches``."""
+        if not self._mappings:
+            return []
+        target, options = str(ask.target), str(ask.options)
+
+        def kernels(mapping: OfferedMapping) -> Iterable[OfferedKernel]:
+            with self._lock:
+                return tuple(self._kernels.get((mapping.binding.spec_digest, target, options), {}).values())
+
+        with self._lock:
+            mappings = tuple(self._mappings.get((ask.program.digest, ask.options.numerics), {}).values())
+        return matches(ask, mappings, kernels, lambda digest: self._binding(digest, ask.options.numerics))
+
+    def _binding(self, program_digest: bytes, numerics: str) -> Binding | None:
+        with self._lock:
+            known = self._mappings.get((program_digest, numerics))
+        return next(iter(known.values())).binding if known else None
+
+    def after_fork(self) -> None:
+        """In a child: another thread of the parent may have held the lock."""
+        self._lock = threading.Lock()
+
+
+def _with_witnesses(ask: Ask, binding_of: Callable[[bytes], Binding | None]) -> Ask | None:
+    """The ask with what its evidence shows; ``None`` where the bindings of its evidence are not at hand."""
+    if ask.shapes.mode == AUTO or not ask.shapes.evidence or ask.witnesses is not None:
+        return ask
+    shown: list[Witness] = []
+    for digest in ask.shapes.evidence:
+        binding = binding_of(digest)
+        if binding is None:
+            return None
+        shown.append(witness(binding))
+    return replace(ask, witnesses=tuple(shown))
+
+
+def _agree(mapping: OfferedMapping, kernel: OfferedKernel, ask: Ask) -> bool:
+    """Whether both are of one server's namespace and epoch, and are what was asked for."""
+    binding, manifest = mapping.binding, kernel.manifest
+    if (mapping.signer, binding.namespace, binding.epoch) != (
+        kernel.signer,
+        manifest.namespace,
+        manifest.epoch,
+    ):
+        return False
+    try:
+        require_agreement(binding, manifest, ask)
+    except (IntegrityError, ArgumentError):
+        # Another variant of the spec, or a wish without evidence: the service answers, and says why.
+        return False
+    return True
+
+
+def _free_sizes(match: Match) -> tuple[int, bytes]:
+    """Kernels that take fewer sizes come first; the digest makes the order total."""
+    manifest = match.kernel.manifest
+    chosen = variant(spec_sizes(match.mapping.binding), Shape(manifest.arg_spec, manifest.guard))
+    return (chosen.count if chosen else 0, manifest.kernel_digest)

@@ -1,0 +1,1 @@
+"""The local cache tiers of the client: memory and disk."""

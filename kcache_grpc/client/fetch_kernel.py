@@ -1,0 +1,305 @@
+"""How kernels come from one server: from disk, by digest, or by a compile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kcache_grpc._proto.kcache.v1 import common_pb2
+from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
+from kcache_grpc.client.cache.disk import DiskTier, StoredKernel, entry_name, needed_blobs
+from kcache_grpc.client.cache.memory import Progress
+from kcache_grpc.client.counters import Counters
+from kcache_grpc.client.requests.graphs import with_witnesses
+from kcache_grpc.client.transport.compile_stream import (
+    INLINE_BUDGET,
+    Compile,
+    compile_request,
+    compile_together,
+)
+from kcache_grpc.client.transport.connection import Connection
+from kcache_grpc.client.transport.deadline import Deadline
+from kcache_grpc.client.transport.interface import COMPILE_KERNEL, GET_KERNELS, Io, Wire
+from kcache_grpc.client.transport.transfer import download, with_program
+from kcache_grpc.client.trust.verification import Ask, Judge, check_bytes
+from kcache_grpc.errors import IntegrityError, NotFound, Unavailable
+from kcache_grpc.model.bypass import BypassReason
+from kcache_grpc.model.options import Options
+from kcache_grpc.model.sizes.modes import ShapeWish
+from kcache_grpc.model.target import code_kind
+from kcache_grpc.model.wire import (
+    artifact_kind_to_proto,
+    options_to_proto,
+    shapes_to_proto,
+    target_match_to_proto,
+    target_to_proto,
+)
+
+#: Seconds before a kernel whose bytes are lost is asked for again: replicas hear of it within one.
+_PAUSES = (0.1, 0.5, 1.0)
+#: Age of a kernel for a lower target that will do while the service is away.
+_EVER = float("inf")
+_ORIGINS = {
+    pb.ORIGIN_STORED: "remote",
+    pb.ORIGIN_COMPILED: "compiled",
+    pb.ORIGIN_JOINED: "compiled",
+    pb.ORIGIN_PRELOADED: "preloaded",
+}
+
+
+@dataclass(frozen=True)
+class Obtained:
+    """A verified kernel, where it came from, and the seconds of compiling that this saved."""
+
+    kernel: StoredKernel
+    origin: str
+    seconds_saved: float
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """A kernel as the service sent it, and the bytes that came along."""
+
+    kernel: pb.KernelResult
+    origin: str
+    #: This request compiled it.
+    ours: bool
+    parts: dict[bytes, bytes]
+
+
+class Obtainer:
+    """Brings kernels from one server, or from what was kept of it."""
+
+    def __init__(self, connection: Connection, disk: DiskTier | None, io: Io, counters: Counters) -> None:
+        self.connection = connection
+        self._disk = disk
+        self._io = io
+        self._counters = counters
+
+    async def obtain(self, asks: Sequence[Ask], deadline: Deadline, progress: Progress) -> list[Obtained]:
+        """One kernel for each, in order. All asks have the same target, and options but for the schedule."""
+        return await self.connection.renewed(lambda: self._obtain(asks, deadline, progress), deadline)
+
+    async def _obtain(self, asks: Sequence[Ask], deadline: Deadline, progress: Progress) -> list[Obtained]:
+        judge = await self.connection.judge(deadline)
+        kept = await self._io.blocking(lambda: [self._from_disk(ask, judge) for ask in asks])
+        missing = [index for index, found in enumerate(kept) if found is None]
+        wanted = [await with_witnesses(self.connection, asks[index], deadline) for index in missing]
+        try:
+            answers = await self._look_up(wanted, deadline)
+        except Unavailable:
+            late = await self._io.blocking(
+                lambda: [self._lower_from_disk(ask, judge, _EVER) for ask in wanted]
+            )
+            if not wanted or None in late:
+                raise
+            replaced = dict(zip(missing, late, strict=True))
+            return [found or _not_none(replaced[index]) for index, found in enumerate(kept)]
+        for ask, answer in zip(wanted, answers, strict=True):
+            if ask.retry and answer.status == pb.KERNEL_STATUS_FAILED:
+                self._counters.bypass(BypassReason.RETRY)
+        made = await compile_together(self.connection, self._io, wanted, answers, deadline, progress)
+
+        async def fetch(ask: Ask, answer: pb.KernelResult, done: Compile | None) -> Obtained:
+            obtained = await self._answered(ask, answer, done, deadline, progress)
+            await self._keep(ask, obtained.kernel, deadline)
+            return obtained
+
+        works = [
+            (lambda ask=ask, answer=answer, done=done: fetch(ask, answer, done))
+            for ask, answer, done in zip(wanted, answers, made, strict=True)
+        ]
+        fetched = dict(zip(missing, await self._io.gather(works), strict=True))
+        return [found or fetched[index] for index, found in enumerate(kept)]
+
+    def _from_disk(self, ask: Ask, judge: Judge) -> Obtained | None:
+        if self._disk is None:
+            return None
+        found = self._disk.load(entry_name(judge.state, self.connection.namespace, ask), judge, ask)
+        if found is not None:
+            return Obtained(found, "disk", found.manifest.compile_seconds)
+        return self._lower_from_disk(ask, judge, self.connection.place.freshness)
+
+    async def holds(self, ask: Ask, deadline: Deadline) -> bool:
+        """Whether the kernel is on disk. Asks the server for nothing but what it is."""
+        judge = await self.connection.judge(deadline)
+        return await self._io.blocking(lambda: self._from_disk(ask, judge)) is not None
+
+    def _lower_from_disk(self, ask: Ask, judge: Judge, max_age: float) -> Obtained | None:
+        """A kernel for a lower target, where that will do, saved less than ``max_age`` seconds ago."""
+        if self._disk is None or not judge.allows_lower(ask):
+            return None
+        name = entry_name(judge.state, self.connection.namespace, ask, lower=True)
+        found = self._disk.load(name, judge, ask, max_age)
+        return None if found is None else Obtained(found, "disk", found.manifest.compile_seconds)
+
+    async def _look_up(self, asks: Sequence[Ask], deadline: Deadline) -> list[pb.KernelResult]:
+        """The server's answer for each, uploading nothing. A question is about one schedule and one wish."""
+        state = await self.connection.state(deadline)
+        alike: dict[tuple[Options, ShapeWish], list[int]] = {}
+        for index, ask in enumerate(asks):
+            alike.setdefault((ask.options, ask.shapes), []).append(index)
+        answers: dict[int, pb.KernelResult] = {}
+        for indices in alike.values():
+            for start in range(0, len(indices), state.max_queries):
+                some = indices[start : start + state.max_queries]
+                found = await self._look_up_some([asks[index] for index in some], deadline)
+                answers.update(zip(some, found, strict=True))
+        return [answers[index] for index in range(len(asks))]
+
+    async def _look_up_some(self, asks: Sequence[Ask], deadline: Deadline) -> list[pb.KernelResult]:
+        request = pb.GetKernelsRequest(
+            header=self.connection.header(),
+            queries=[pb.KernelQuery(program_digest=ask.program.digest) for ask in asks],
+            target=target_to_proto(asks[0].target),
+            options=options_to_proto(asks[0].options),
+            artifact_kinds=[artifact_kind_to_proto(code_kind(asks[0].target))],
+            inline_budget_bytes=INLINE_BUDGET,
+            shapes=shapes_to_proto(asks[0].shapes),
+            target_match=target_match_to_proto(asks[0].options.compatible_targets),
+        )
+        answers: dict[int, pb.KernelResult] = {}
+        for reply in await self.connection.line.collect(GET_KERNELS, request, deadline):
+            answers.update((result.index, result) for result in reply.results)
+        first = {answer.first_index for answer in answers.values()}
+        if sorted(answers) != list(range(len(asks))) or not first <= answers.keys():
+            raise IntegrityError(f"the server gave {len(answers)} answers to {len(asks)} questions")
+        return [
+            answers[answer.first_index if answer.status == pb.KERNEL_STATUS_DUPLICATE else index]
+            for index, answer in sorted(answers.items())
+        ]
+
+    async def _answered(
+        self,
+        ask: Ask,
+        answer: pb.KernelResult,
+        done: Compile | None,
+        deadline: Deadline,
+        progress: Progress,
+    ) -> Obtained:
+        match answer.status:
+            case pb.KERNEL_STATUS_FOUND:
+                sent = {artifact.ref.sha256: artifact.data for artifact in answer.artifacts}
+                try:
+                    kernel = await self._complete(ask, answer, sent, deadline)
+                    origin = "preloaded" if kernel.manifest.bundle_digest else "remote"
+                    return Obtained(kernel, origin, kernel.manifest.compile_seconds)
+                except NotFound:
+                    # The bytes were evicted: a miss, which the service repairs.
+                    return await self._compiled(ask, True, deadline, progress)
+            case pb.KERNEL_STATUS_NEED_PROGRAM:
+                return await self._compiled(ask, False, deadline, progress, done)
+            case pb.KERNEL_STATUS_NEED_COMPILE | pb.KERNEL_STATUS_FAILED:
+                # A remembered failure is raised by the compile with all that the first one told.
+                return await self._compiled(ask, True, deadline, progress, done)
+            case other:
+                raise IntegrityError(
+                    f"the server answered with the unknown status {other}; install a kcache-grpc as new as "
+                    "the server",
+                    skew="server",
+                )
+
+    async def _compiled(
+        self,
+        ask: Ask,
+        known: bool,
+        deadline: Deadline,
+        progress: Progress,
+        done: Compile | None = None,
+    ) -> Obtained:
+        """A compiled kernel with all of its bytes. What the service finds lost as it sends it, it makes anew:
+        first the kernel, then the constants, for which it wants the program again.
+        ``done`` is the first attempt, where it was made with others.
+        """
+        pauses = list(_PAUSES)
+        origins = set[str]()
+        ours = False
+        while True:
+            answer = _answer(done or await self._compile(ask, known, deadline, progress))
+            done = None
+            origins.add(answer.origin)
+            ours = ours or answer.ours
+            try:
+                kernel = await self._complete(ask, answer.kernel, answer.parts, deadline)
+                saved = 0.0 if ours else kernel.manifest.compile_seconds
+                return Obtained(kernel, "compiled" if "compiled" in origins else answer.origin, saved)
+            except NotFound:
+                if not pauses:
+                    raise
+                await self._io.sleep(deadline.left(pauses.pop(0)))
+
+    async def _compile(self, ask: Ask, known: bool, deadline: Deadline, progress: Progress) -> Compile:
+        """One compile, followed to its result."""
+        done = Compile(progress)
+        header = self.connection.header()
+
+        async def call(source: common_pb2.GraphSource) -> None:
+            request = compile_request(ask, source, header)
+
+            async def once(wire: Wire) -> None:
+                """Attaches to the compile, again after a broken stream: the service goes on meanwhile."""
+                try:
+                    replies = wire.stream(COMPILE_KERNEL, request, deadline.left())
+                    await self.connection.line.follow(replies, done.take)
+                except Unavailable:
+                    if done.result is None:
+                        raise
+                if done.result is None:
+                    raise Unavailable("the compile's stream ended without a result")
+
+            await self.connection.line.attempt(once, deadline)
+
+        await with_program(self.connection, ask.program, deadline, call, known=known)
+        return done
+
+    async def _complete(
+        self, ask: Ask, answer: pb.KernelResult, sent: dict[bytes, bytes], deadline: Deadline
+    ) -> StoredKernel:
+        """Verifies an answer, then brings the bytes that did not come along."""
+        binding, manifest = (await self.connection.judge(deadline)).kernel(answer, ask)
+        blobs: dict[bytes, bytes] = {}
+        for sha256, size in needed_blobs(binding, manifest):
+            blobs[sha256] = await self.bytes_of(sha256, size, deadline, sent.get(sha256, b""))
+        return StoredKernel(answer, binding, manifest, blobs)
+
+    async def bytes_of(self, sha256: bytes, size: int, deadline: Deadline, begun: bytes = b"") -> bytes:
+        """Verified bytes: those that came, those on disk, else those of the server from where they end."""
+        if begun and len(begun) >= size:
+            return check_bytes(begun, sha256, size, f"artifact {sha256.hex()}")
+        disk = self._disk
+        if disk is not None:
+            kept = await self._io.blocking(lambda: disk.blob(sha256, size))
+            if kept is not None:
+                return kept
+        return await download(self.connection, sha256, size, deadline, begun)
+
+    async def _keep(self, ask: Ask, kernel: StoredKernel, deadline: Deadline) -> None:
+        """Keeps a kernel on disk, under the toolchain that made it."""
+        state = await self.connection.state(deadline)
+        if kernel.manifest.toolchain_digest != state.toolchain_of(ask.target):
+            # The server was upgraded since it was asked. Replicas that differ end up here each time.
+            state = await self.connection.refresh(deadline)
+        disk = self._disk
+        if disk is None:
+            self._counters.bypass(BypassReason.DISK_UNUSABLE)
+        if disk is None or kernel.manifest.toolchain_digest != state.toolchain_of(ask.target):
+            return
+        lower = kernel.manifest.target != ask.target
+        name = entry_name(state, self.connection.namespace, ask, lower=lower)
+        await self._io.blocking(lambda: disk.save(name, kernel))
+        if not disk.writable:
+            self._counters.bypass(BypassReason.DISK_UNUSABLE)
+
+
+def _not_none(obtained: Obtained | None) -> Obtained:
+    assert obtained is not None
+    return obtained
+
+
+def _answer(done: Compile) -> _Answer:
+    result = done.result
+    assert result is not None
+    kernel = pb.KernelResult(key=result.key, binding=result.binding, manifest=result.manifest)
+    parts = {sha256: bytes(content) for sha256, content in done.parts.items()}
+    ours = result.origin == pb.ORIGIN_COMPILED
+    return _Answer(kernel, _ORIGINS.get(result.origin, "remote"), ours, parts)

@@ -1,0 +1,37 @@
+"""Asks the service how long a compile is expected to take."""
+
+from __future__ import annotations
+
+from kcache_grpc._proto.kcache.v1 import common_pb2, estimate_pb2
+from kcache_grpc.client.requests.graphs import with_witnesses
+from kcache_grpc.client.transport.connection import Connection
+from kcache_grpc.client.transport.deadline import Deadline
+from kcache_grpc.client.transport.interface import ESTIMATE_COMPILE
+from kcache_grpc.client.transport.transfer import with_program
+from kcache_grpc.client.trust.verification import Ask
+from kcache_grpc.model.wire import options_to_proto, shapes_to_proto, target_match_to_proto, target_to_proto
+
+
+async def expected_seconds(connection: Connection, ask: Ask, deadline: Deadline) -> float | None:
+    """Expected seconds of a compile, 0.0 where the service has the kernel, ``None`` without history.
+
+    Nothing is stored but programs that are evidence; nothing is compiled.
+    """
+    ask = await with_witnesses(connection, ask, deadline)
+    header = connection.header()
+
+    async def call(source: common_pb2.GraphSource) -> estimate_pb2.EstimateCompileResponse:
+        request = estimate_pb2.EstimateCompileRequest(
+            header=header,
+            graph=source,
+            target=target_to_proto(ask.target),
+            options=options_to_proto(ask.options),
+            shapes=shapes_to_proto(ask.shapes),
+            target_match=target_match_to_proto(ask.options.compatible_targets),
+        )
+        return await connection.line.unary(ESTIMATE_COMPILE, request, deadline, float("inf"))
+
+    reply = await with_program(connection, ask.program, deadline, call)
+    if not reply.HasField("expected_duration"):
+        return None
+    return reply.expected_duration.seconds + reply.expected_duration.nanos / 1e9

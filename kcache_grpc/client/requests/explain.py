@@ -1,0 +1,34 @@
+"""Asks the service why a request hits or misses there. The tiers in memory and on disk are not asked."""
+
+from __future__ import annotations
+
+from kcache_grpc._proto.kcache.v1 import common_pb2, explain_pb2
+from kcache_grpc.client.transport.connection import Connection
+from kcache_grpc.client.transport.deadline import Deadline
+from kcache_grpc.client.transport.interface import EXPLAIN
+from kcache_grpc.client.transport.transfer import with_program
+from kcache_grpc.client.trust.verification import Ask
+from kcache_grpc.errors import ArgumentError
+from kcache_grpc.model.explanation import Explanation, explanation_from_proto
+from kcache_grpc.model.wire import options_to_proto, shapes_to_proto, target_match_to_proto, target_to_proto
+
+
+async def explain(connection: Connection, ask: Ask, neighbours: int, deadline: Deadline) -> Explanation:
+    """What the service says of a request. Nothing is stored or compiled."""
+    if type(neighbours) is not int or neighbours < 1:
+        raise ArgumentError(f"neighbours is {neighbours!r}; use an int from 1", argument="neighbours")
+    header = connection.header()
+
+    async def call(source: common_pb2.GraphSource) -> explain_pb2.ExplainResponse:
+        request = explain_pb2.ExplainRequest(
+            header=header,
+            graph=source,
+            target=target_to_proto(ask.target),
+            options=options_to_proto(ask.options),
+            shapes=shapes_to_proto(ask.shapes),
+            target_match=target_match_to_proto(ask.options.compatible_targets),
+            max_neighbours=min(neighbours, (1 << 32) - 1),
+        )
+        return await connection.line.unary(EXPLAIN, request, deadline, float("inf"))
+
+    return explanation_from_proto(await with_program(connection, ask.program, deadline, call))

@@ -1,0 +1,1 @@
+"""Channels, retries, deadlines and transfers between the client and a service."""

@@ -1,0 +1,1 @@
+"""Verification of signatures, and the pinned identities of servers."""

@@ -1,0 +1,1 @@
+"""Schedule search on this machine, and timings that the service keeps."""

@@ -1,0 +1,1 @@
+"""GPU targets and kernel launches as values."""

@@ -1,0 +1,1 @@
+"""Symbolic sizes as values: expressions, guards, and the modes of a request."""

@@ -1,0 +1,1 @@
+"""Programs of JAX: exported, lowered and jitted functions."""

@@ -1,0 +1,1 @@
+"""Programs of ONNX: models, initializers and external data. Imports no onnx."""

@@ -1,0 +1,1 @@
+"""Programs of PyTorch: exported programs, their guards, mutations and dynamic shapes."""

@@ -1,0 +1,318 @@
+"""Programs as ``torch.export.ExportedProgram``: the Torch dialect's text of the exported graph.
+
+Parameters, buffers and constants are arguments behind the inputs. The text holds no weights, no names and no
+source locations: other weights give the same digest. PyTorch is the caller's, never imported for him.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+from kcache_grpc.errors import ArgumentError, UnsupportedOp
+from kcache_grpc.programs.framework_versions import warn_if_untested
+from kcache_grpc.programs.torch.decompositions.table import decompositions, refuse_bag_places
+from kcache_grpc.programs.torch.dynamic_shapes import (
+    OpenAxis,
+    at_sizes,
+    open_axes,
+    refuse_counted,
+    refuse_steps,
+    samples_of,
+    symbols_of,
+)
+from kcache_grpc.programs.torch.guards import check_of
+from kcache_grpc.programs.torch.mutation import Update, refuse_effects, take_updates
+from kcache_grpc.programs.torch.negative_indices import count_from_the_end, count_truths
+from kcache_grpc.programs.torch.origins import located_refusal, source_trace
+from kcache_grpc.runtime.bound_kernel import BoundArguments, WrittenArgument
+from kcache_grpc.runtime.updated_arguments import addresses, overlap
+
+
+class _Turns:
+    """Tracing and import use state of PyTorch that all threads share: one at a time."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        # Another thread may hold it when this process forks.
+        os.register_at_fork(after_in_child=lambda: setattr(self, "lock", threading.Lock()))
+
+
+_TURNS = _Turns()
+_INSTALL = "pip install 'kcache-grpc[torch]'"
+
+
+def torch_program(exported: Any) -> tuple[bytes, BoundArguments]:
+    """The first two of ``located_program``."""
+    text, arguments, _ = located_program(exported)
+    return text, arguments
+
+
+def located_program(exported: Any) -> tuple[bytes, BoundArguments, Callable[[], bytes]]:
+    """The text of an exported program, the arguments that it brings, and what gives the text with locations.
+
+    A kernel of it takes the program's inputs, in order, and gives a tuple of tensors. The new values of what
+    the program updates in place are its last results, which the arguments write back. Raises
+    ``ArgumentError`` where torch-mlir is missing, ``UnsupportedOp`` for operations that it cannot read.
+    """
+    warn_if_untested("torch")
+    torch_mlir = _torch_mlir()
+    with _TURNS.lock, warnings.catch_warnings(), contextlib.ExitStack() as stack:
+        warnings.simplefilter("ignore")
+        stack.enter_context(located_refusal(exported.graph))
+        refuse_bag_places(exported.graph)
+        program = _decomposed(exported)
+        refuse_effects(program.graph)
+        updates = take_updates(program)
+        refuse_counted(program.graph)
+        count_from_the_end(program.graph)
+        count_truths(program.graph)
+        symbols = symbols_of(program)
+        if not symbols:
+            signature = _Signature(program, program.graph)
+            text, located = _text(torch_mlir, [signature], [])
+            return text, signature.bound(exported, updates), located
+        refuse_steps(program.graph)
+        axes = open_axes(_Signature(program, program.graph).inputs)
+        samples = [at_sizes(program, sizes) for sizes in samples_of(program.graph, symbols)]
+        signatures = [_Signature(program, graph) for graph in samples]
+        bound = signatures[0].bound(exported, updates)
+        text, located = _text(torch_mlir, signatures, axes)
+        return text, replace(bound, check=check_of(exported, program)), located
+
+
+def _torch_mlir() -> Any:
+    """The namespace of what is used of torch-mlir."""
+    try:
+        importer = import_module("torch_mlir.extras.fx_importer")
+        return importer, import_module("torch_mlir.ir"), import_module("torch_mlir.dialects.torch")
+    except ImportError as error:
+        raise ArgumentError(
+            f"torch.export programs need torch-mlir, which is not installed here ({error}): {_INSTALL}"
+        ) from error
+
+
+def _decomposed(exported: Any) -> Any:
+    """The program in ATen ops that torch-mlir lowers, without mutation inside."""
+    try:
+        return exported.run_decompositions(decompositions())
+    except Exception as error:  # code of another project
+        raise ArgumentError(f"PyTorch cannot decompose this program: {error}") from error
+
+
+class _Signature:
+    """What the graph's placeholders are: inputs, values that never change, and what the program brings."""
+
+    def __init__(self, program: Any, graph: Any) -> None:
+        self.graph = graph
+        nodes = [node for node in graph.nodes if node.op == "placeholder"]
+        self.inputs: list[Any] = []
+        self.fixed: list[Any] = []
+        self.brought: list[tuple[Any, Any]] = []
+        #: One for each leaf of the inputs: its node, or the value that the export fixed.
+        self.leaves: list[tuple[Any, Any]] = []
+        for spec, node in zip(program.graph_signature.input_specs, nodes, strict=True):
+            self._sort(spec, node)
+
+    def _sort(self, spec: Any, node: Any) -> None:
+        kind, form = spec.kind.name, type(spec.arg).__name__
+        if kind == "USER_INPUT" and form == "TensorArgument":
+            self.inputs.append(node)
+            self.leaves.append((node, None))
+        elif kind == "USER_INPUT" and form == "ConstantArgument":
+            self.fixed.append(node)
+            self.leaves.append((None, spec.arg.value))
+        elif kind in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR"):
+            if node.users:
+                self.brought.append((node, spec))
+            else:
+                self.fixed.append(node)
+        else:
+            raise ArgumentError(
+                f"the program's input {spec.arg.name} is a {form} ({kind.lower()}); kernels take tensors: "
+                "pass it as a tensor, or make it a constant of the module"
+            )
+
+    def bound(self, exported: Any, updates: Sequence[Update]) -> BoundArguments:
+        """The arguments behind the inputs, from the program as its caller has it."""
+        names = [node.name for node in self.inputs]
+        names += [spec.target for _, spec in self.brought]
+        tensors = [_stored(exported, spec.target) for _, spec in self.brought]
+        values = tuple(tensor.detach().contiguous() for tensor in tensors)
+        return BoundArguments(
+            tuple(names),
+            values,
+            None if self._is_flat(exported) else self._flatten(exported),
+            _keywords(exported),
+            weights={
+                spec.target: tensor
+                for (_, spec), tensor in zip(self.brought, tensors, strict=True)
+                if tensor.is_floating_point() or tensor.is_complex()
+            },
+            written=tuple(self._written(exported, update, values) for update in updates),
+        )
+
+    def _written(self, exported: Any, update: Update, values: Sequence[Any]) -> WrittenArgument:
+        """What the new value is written to: an input, or the caller's tensor and the copy that is bound."""
+        names = [node.name for node in self.inputs]
+        if update.is_input:
+            return WrittenArgument(update.target, names.index(update.target))
+        tensor = _stored(exported, update.target).detach()
+        place = addresses(tensor)
+        position: int | None = None
+        copies: list[Any] = []
+        for index, ((_, spec), value) in enumerate(zip(self.brought, values, strict=True), len(names)):
+            if spec.target == update.target:
+                position = index
+                copies = [] if value.data_ptr() == tensor.data_ptr() else [value]
+            elif overlap(place, addresses(value)):
+                raise ArgumentError(
+                    f"the program updates {update.target} in place, which shares memory with {spec.target}: "
+                    "give the module a copy of one of them"
+                )
+        return WrittenArgument(update.target, position, (tensor, *copies))
+
+    def _is_flat(self, exported: Any) -> bool:
+        """Whether the inputs are tensors, side by side."""
+        if len(self.inputs) != len(self.leaves):
+            return False
+        spec = exported.call_spec.in_spec
+        if spec is None or spec.num_leaves != len(self.leaves):
+            return False
+        positional, named = _children(spec)
+        return not _children(named) and all(child.is_leaf() for child in _children(positional))
+
+    def _flatten(self, exported: Any) -> Any:
+        """From a call's arguments, nested as in the export or flat, to the tensors among them."""
+        leaves: Sequence[tuple[Any, Any]] = tuple(self.leaves)
+        tensors = len(self.inputs)
+        pytree: Any = import_module("torch.utils._pytree")
+
+        def flatten(arrays: tuple[Any, ...]) -> Sequence[Any]:
+            given: list[Any] = pytree.tree_leaves(arrays)
+            if len(given) != len(leaves):
+                given = [value for value in given if value is not None]
+                if len(given) != tensors:
+                    raise ArgumentError(
+                        f"the program takes {tensors} tensors"
+                        f"{_fixed_text(leaves)}, nested as in its export or flat; got {len(given)}"
+                    )
+                return given
+            for index, (value, (node, fixed)) in enumerate(zip(given, leaves, strict=True)):
+                if node is None and (type(value) is not type(fixed) or value != fixed):
+                    raise ArgumentError(
+                        f"input {index} is {value!r}, and the program was exported for {fixed!r} only: "
+                        "export it again for another value",
+                        argument=str(index),
+                    )
+            return [value for value, (node, _) in zip(given, leaves, strict=True) if node is not None]
+
+        return flatten
+
+
+def _keywords(exported: Any) -> tuple[str, ...] | None:
+    """Names of the arguments that the program was exported with by name, in the order of their leaves."""
+    spec = exported.call_spec.in_spec
+    if spec is None:
+        return None
+    return tuple(_children(spec)[1].context or ()) or None
+
+
+def _children(spec: Any) -> list[Any]:
+    """The parts of a tree's description; its name changed between versions of PyTorch."""
+    parts: Any = getattr(spec, "children_specs", None)
+    if parts is None:
+        parts = spec.children()
+    return list(parts)
+
+
+def _fixed_text(leaves: Sequence[tuple[Any, Any]]) -> str:
+    fixed = [repr(value) for node, value in leaves if node is None]
+    return f" (and the fixed values {', '.join(fixed)})" if fixed else ""
+
+
+def _stored(exported: Any, name: str) -> Any:
+    """The caller's parameter, buffer or constant of a name: its own memory is read, if it is contiguous."""
+    stores: tuple[Mapping[str, Any], ...] = (exported.state_dict, exported.constants)
+    value = next((store[name] for store in stores if name in store), None)
+    if value is None:
+        raise ArgumentError(f"the exported program does not hold the value of {name}")
+    return value
+
+
+def _make_functional(signature: _Signature) -> None:
+    """Make the graph a function of the inputs, then of what the program brings; only tensors come back."""
+    graph = signature.graph
+    for node in signature.fixed:
+        if node.users:
+            raise ArgumentError(f"the program computes with its input {node.name}, which is no tensor")
+        graph.erase_node(node)
+    ordered = [*signature.inputs, *(node for node, _ in signature.brought)]
+    first = next(iter(graph.nodes))
+    for node in ordered:
+        if node is not first:
+            first.prepend(node)
+        else:
+            first = node.next
+    for node in graph.nodes:
+        # Becomes the location, which is no part of the text: it changes with every edit.
+        trace = source_trace(node)
+        node.meta.pop("stack_trace", None)
+        if trace:
+            node.meta["stack_trace"] = trace
+    _keep_tensors(graph)
+
+
+def _keep_tensors(graph: Any) -> None:
+    output = next(node for node in reversed(graph.nodes) if node.op == "output")
+    results = [result for result in output.args[0] if result is not None]
+    for index, result in enumerate(results):
+        value = getattr(result, "meta", {}).get("val")
+        if not hasattr(value, "dtype"):
+            raise ArgumentError(
+                f"result {index} of the program is {result!r}, which is no tensor; kernels give tensors only"
+            )
+    output.args = (tuple(results),)
+
+
+def _text(
+    torch_mlir: Any, signatures: Sequence[_Signature], axes: Sequence[OpenAxis]
+) -> tuple[bytes, Callable[[], bytes]]:
+    """The program, and what gives it with locations. Where axes are open it is written at two sizes, and says
+    which axes these are.
+    """
+    importer, ir, dialect = torch_mlir
+    context = ir.Context()
+    context.allow_unregistered_dialects = True
+    dialect.register_dialect(context)
+    made = importer.FxImporter(context=context)
+    for name, signature in zip(("main", "main_at_other_sizes"), signatures, strict=False):
+        _make_functional(signature)
+        try:
+            made.import_stateless_graph(signature.graph, func_name=name)
+        except Exception as error:  # code of another project
+            raise _unreadable(signature.graph, error) from error
+    if axes:
+        listed = [f'[{axis.argument}, {axis.axis}, "{axis.name}"]' for axis in axes]
+        attribute = ir.Attribute.parse(f"[{', '.join(listed)}]", context)
+        made.module.operation.attributes["kcache.open_axes"] = attribute
+
+    def located() -> bytes:
+        return str(made.module.operation.get_asm(enable_debug_info=True)).encode()
+
+    return str(made.module).encode(), located
+
+
+def _unreadable(graph: Any, error: Exception) -> Exception:
+    for node in graph.nodes:
+        if node.op == "call_function" and type(node.target).__module__.startswith("torch._higher_order_ops"):
+            name = f"torch.ops.higher_order.{node.target}"
+            reason = "torch-mlir does not read it; write the program without control flow over tensors"
+            return UnsupportedOp(f"unsupported op {name}: {reason}", op=name)
+    return ArgumentError(f"torch-mlir cannot read this program: {type(error).__name__}: {error}")

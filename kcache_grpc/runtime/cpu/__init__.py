@@ -1,0 +1,1 @@
+"""Loads and calls kernels on the CPU: the C ABI, memory and threads."""

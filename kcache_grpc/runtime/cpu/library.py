@@ -1,0 +1,140 @@
+"""Loading a shared object from bytes.
+
+``dlopen`` knows libraries by path and gives an old one back when a path comes again, so a
+descriptor's path is spelled in a way of its own each time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from kcache_grpc.errors import ArgumentError, IntegrityError, KcacheError
+from kcache_grpc.model.gpu.target import GpuTarget
+from kcache_grpc.model.manifest import Manifest
+from kcache_grpc.model.sizes.guard import parse_guard
+from kcache_grpc.model.target import missing_features
+from kcache_grpc.runtime.cpu._abi import Library, ffi
+
+#: Versions of the C ABI that this runtime calls.
+ABIS = (1,)
+#: What ``kcache_run`` returns when sizes that the program has equal are not (docs/abi.md).
+SIZES_DISAGREE = 1
+
+_serial = itertools.count(1)
+
+
+def require_runnable(manifest: Manifest) -> None:
+    """Raises ``ArgumentError``, naming what lacks, unless this machine can run the kernel."""
+    readable = "its artifacts can be read, but not run"
+    if not sys.platform.startswith("linux"):
+        raise ArgumentError(f"kernels run on Linux only, this is {sys.platform}; {readable}")
+    require_understood(manifest)
+    if isinstance(manifest.target, GpuTarget):
+        raise ArgumentError(f"a kernel for {manifest.target} has no shared object")
+    missing = missing_features(manifest.target.triple, manifest.required_isa)
+    if missing:
+        raise ArgumentError(
+            f"this machine cannot run a kernel for {manifest.target}, "
+            f"it lacks {', '.join(missing)}; {readable}",
+            target=str(manifest.target),
+            missing=" ".join(missing),
+        )
+
+
+def require_understood(manifest: Manifest) -> None:
+    """Raises ``ArgumentError`` for an ABI or a guard of a later version."""
+    if manifest.abi not in ABIS:
+        known = ", ".join(map(str, ABIS))
+        raise ArgumentError(
+            f"the kernel has version {manifest.abi} of the C ABI, this runtime calls {known}; "
+            "install a kcache-grpc as new as the server"
+        )
+    unknown = _unknown_guard(manifest)
+    if unknown:
+        raise ArgumentError(
+            f"the kernel has the guard {manifest.guard!r}, which this runtime cannot evaluate ({unknown}); "
+            "install a kcache-grpc as new as the server"
+        )
+
+
+def _unknown_guard(manifest: Manifest) -> str:
+    """Why the guard cannot be evaluated; empty when it can."""
+    try:
+        guard = parse_guard(manifest.guard)
+    except (IntegrityError, ArgumentError) as error:
+        return error.message
+    unknown = guard.symbols - {symbol.name for symbol in manifest.symbols}
+    return f"it names {', '.join(sorted(unknown))}" if unknown else ""
+
+
+def load_library(shared_object: bytes, name: str, abi: int) -> Library:
+    """``dlopen`` of bytes that were verified before; ``name`` shows up in debuggers and /proc/self/maps.
+
+    Raises ``IntegrityError`` when they are not a kernel of this ABI.
+    """
+    try:
+        descriptor = os.memfd_create(f"kcache-{name}")
+    except OSError:
+        return _load_from_file(shared_object, abi)
+    with os.fdopen(descriptor, "wb", buffering=0) as file:
+        _write_all(descriptor, shared_object)
+        return _open(unique_path(file.fileno()), abi)
+
+
+def _load_from_file(shared_object: bytes, abi: int) -> Library:
+    """For systems that forbid anonymous files: a file in a directory of our own, gone once it is mapped."""
+    with tempfile.TemporaryDirectory(prefix="kcache-") as folder:
+        path = Path(folder) / "kernel.so"
+        path.write_bytes(shared_object)
+        return _open(str(path), abi)
+
+
+def unique_path(descriptor: int) -> str:
+    """A path of an open descriptor that no earlier call in this process has returned.
+
+    The number of the call is spelled in the path, ``/.`` for a 0 bit and ``//.`` for a 1 bit: all spellings
+    name the same directory.
+    """
+    bits = f"{next(_serial):b}"
+    return f"/proc/self/fd{''.join('//.' if bit == '1' else '/.' for bit in bits)}/{descriptor}"
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _open(path: str, abi: int) -> Library:
+    try:
+        library = ffi.dlopen(path, ffi.RTLD_NOW | ffi.RTLD_LOCAL)
+    except OSError as error:
+        reason = str(error).replace(path, "the kernel")
+        raise IntegrityError(f"the kernel's shared object cannot be loaded: {reason}") from error
+    try:
+        found = library.kcache_abi()
+        _ = library.kcache_run
+    except ffi.error as error:
+        raise IntegrityError(f"the kernel's shared object has no such entry: {error}") from error
+    if found != abi:
+        raise IntegrityError(f"the kernel says ABI {found}, its manifest {abi}")
+    return library
+
+
+def error_of(manifest: Manifest, code: int, symbols: Mapping[str, int]) -> KcacheError:
+    """The error for what ``kcache_run`` returned for these sizes of the symbols."""
+    if code == SIZES_DISAGREE and symbols:
+        sizes = ", ".join(
+            f"axis {symbol.axis} of argument {symbol.arg} is {symbols[symbol.name]}"
+            for symbol in manifest.symbols
+        )
+        return ArgumentError(
+            f"the sizes of the arguments do not fit each other or the program: {sizes}", code=str(code)
+        )
+    meaning = dict(manifest.error_codes).get(code, "a code that its manifest does not list")
+    return KcacheError(f"the kernel stopped with code {code}: {meaning}", code=str(code))

@@ -1,0 +1,348 @@
+"""What surrounds every RPC: token, default deadline, errors to statuses, one log line.
+
+One wrapper for all of it, since each costs every call; the parts are functions of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import inspect
+import itertools
+import logging
+import os
+import time
+import traceback
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import aclosing
+from functools import cached_property
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from kcache_grpc._proto.kcache.v1 import common_pb2
+from kcache_grpc.errors import ArgumentError, KcacheError, PermissionDenied
+from kcache_grpc.server.metrics import Metrics
+from kcache_grpc.server.reply_memory import SMALL, Reader, Replies
+from kcache_grpc.server.request_log import Request, RequestLog
+from kcache_grpc.server.request_parsing import Take, checked, each, reader
+from kcache_grpc.server.status import to_status
+from kcache_grpc.service import Caller
+
+logger = logging.getLogger("kcache.server")
+
+#: gRPC's handlers are generic over messages, which does not matter here.
+Handler = Any
+#: Load balancers ask without a token.
+_OPEN_PREFIX = "/grpc.health.v1.Health/"
+_OUR_PREFIX = "/kcache.v1."
+_MAX_HEADER_TEXT = 128
+
+
+class Guard(grpc.GenericRpcHandler):
+    """All handlers of a server, each wrapped once."""
+
+    def __init__(
+        self,
+        token: str,
+        default_deadline: float,
+        log: RequestLog,
+        metrics: Metrics | None = None,
+        replies: Replies | None = None,
+    ) -> None:
+        self.replies = replies or Replies()
+        self._token = f"Bearer {token}".encode() if token else b""
+        self._default_deadline = default_deadline
+        self._log = log
+        self._metrics = metrics
+        self._handlers: list[grpc.GenericRpcHandler] = []
+        self._wrapped: dict[str, Handler] = {}
+        #: Calls without a deadline of their own, by when they get ours: the order in which they came.
+        self._open: dict[Call, float] = {}
+        self._alarm: asyncio.TimerHandle | None = None
+        self._request_ids = itertools.count()
+        self._request_prefix = os.urandom(6).hex()
+
+    def add(self, handlers: Iterable[grpc.GenericRpcHandler]) -> None:
+        """These are guarded too."""
+        self._handlers.extend(handlers)
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler:
+        """The handler of a method, guarded. ``None``: gRPC answers UNIMPLEMENTED."""
+        method = handler_call_details.method
+        handler = self._wrapped.get(method)
+        if handler is None:
+            found = (each.service(handler_call_details) for each in self._handlers)
+            first = next((each for each in found if each is not None), None)
+            if first is None:
+                return None
+            handler = self._wrapped[method] = self._wrap(method, first)
+        return handler
+
+    def _wrap(self, method: str, handler: Any) -> Handler:
+        if method.startswith(_OPEN_PREFIX):
+            return handler
+        behavior = (
+            handler.stream_stream or handler.unary_stream or handler.stream_unary or handler.unary_unary
+        )
+        take = each if handler.request_streaming else checked
+        if handler.response_streaming and not inspect.iscoroutinefunction(behavior):
+            make = (
+                grpc.stream_stream_rpc_method_handler
+                if handler.request_streaming
+                else grpc.unary_stream_rpc_method_handler
+            )
+            guarded: Any = self._streaming(method, behavior, take)
+        else:
+            # A stream whose handler writes its messages, and returns the last one: gRPC sends that together
+            # with the status, which saves it and us a turn. On the wire it is a stream like any other.
+            make = (
+                grpc.stream_unary_rpc_method_handler
+                if handler.request_streaming
+                else grpc.unary_unary_rpc_method_handler
+            )
+            guarded = self._unary(method, behavior, take)
+        return make(guarded, reader(handler.request_deserializer), _serialized)
+
+    def _unary(
+        self, method: str, behavior: Callable[..., Awaitable[Any]], take: Take
+    ) -> Callable[..., Awaitable[Any]]:
+        ours = method.startswith(_OUR_PREFIX)
+
+        async def guarded(request: Any, context: Any) -> Any:
+            call = Call(self, method, context)
+            try:
+                call.begin()
+                response = await behavior(take(request), call if ours else context)
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - becomes a status
+                await call.fail(error)
+            else:
+                call.end("OK")
+                return response
+
+        return guarded
+
+    def _streaming(
+        self, method: str, behavior: Callable[..., AsyncGenerator[Any]], take: Take
+    ) -> Callable[..., AsyncIterator[Any]]:
+        ours = method.startswith(_OUR_PREFIX)
+
+        async def guarded(request: Any, context: Any) -> AsyncIterator[Any]:
+            call = Call(self, method, context)
+            try:
+                call.begin()
+                async with aclosing(behavior(take(request), call if ours else context)) as responses:
+                    async for response in responses:
+                        yield response
+            except GeneratorExit:
+                call.end("CANCELLED")
+                raise
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - becomes a status
+                await call.fail(error)
+            else:
+                call.end("OK")
+
+        return guarded
+
+    def check_token(self, context: Any) -> None:
+        """Raises ``PermissionDenied`` unless the call carries the token. Constant time."""
+        if not self._token:
+            return
+        for name, value in context.invocation_metadata():
+            if name == "authorization":
+                given = value if isinstance(value, bytes) else value.encode()
+                if hmac.compare_digest(given, self._token):
+                    return
+        raise PermissionDenied(
+            "the call carries no valid token; give the server's token with --token-file FILE, KCACHE_TOKEN "
+            "or Client(token=...); other clients set metadata authorization: Bearer TOKEN"
+        )
+
+    def new_request_id(self) -> str:
+        """Unique among all servers."""
+        return f"{self._request_prefix}-{next(self._request_ids):x}"
+
+    @property
+    def default_deadline(self) -> float:
+        """Seconds that a call without a deadline gets."""
+        return self._default_deadline
+
+    def opened(self, call: Call) -> None:
+        """A call without a deadline began. One alarm for all: one a call would cost each more than this."""
+        loop = asyncio.get_running_loop()
+        due = self._open[call] = loop.time() + self._default_deadline
+        if self._alarm is None:
+            self._alarm = loop.call_at(due, self._expire)
+
+    def closed(self, call: Call) -> None:
+        """It ended."""
+        self._open.pop(call, None)
+
+    def _expire(self) -> None:
+        """Ends the calls that are due, and waits for the next one."""
+        self._alarm, loop = None, asyncio.get_running_loop()
+        now = loop.time()
+        for call, due in list(self._open.items()):
+            if due > now:
+                self._alarm = loop.call_at(due, self._expire)
+                return
+            del self._open[call]
+            call.expire()
+
+    def write(self, request: Request) -> None:
+        """One line of the request log, one observation of the metrics."""
+        self._log.add(request)
+        if self._metrics is not None:
+            self._metrics.observe(request.method, request.outcome, request.milliseconds / 1e3)
+
+
+def _serialized(message: Any) -> bytes:
+    """Serializes what is not serialized yet: hits are kept as bytes."""
+    return message if type(message) is bytes else message.SerializeToString()
+
+
+def _check_header(header: common_pb2.RequestHeader) -> None:
+    """Raises ``ArgumentError`` for texts that are too long, or that no store keeps."""
+    for name in ("client_version", "request_id", "actor", "job"):
+        text = getattr(header, name)
+        if len(text.encode()) > _MAX_HEADER_TEXT:
+            raise ArgumentError(f"{name} is longer than {_MAX_HEADER_TEXT} bytes", field=name)
+        if "\0" in text:
+            raise ArgumentError(f"{name} contains a NUL character", field=name)
+
+
+class Call:
+    """One RPC, as our servicers see it in place of gRPC's context."""
+
+    def __init__(self, guard: Guard, method: str, context: Any) -> None:
+        self._guard = guard
+        self._method = method
+        self._context = context
+        self._started = time.perf_counter()
+        #: Of a call that has no deadline of its own.
+        self._task: asyncio.Task[Any] | None = None
+        self._late = False
+        self._caller: Caller | None = None
+        #: Bytes of the reply that are produced, or about to be, and not sent.
+        self._taken = 0
+
+    def caller(self, header: common_pb2.RequestHeader) -> Caller:
+        """Who calls. Raises ``ArgumentError`` beyond a header's limits; namespaces are judged later."""
+        client, request, actor, job = header.client_version, header.request_id, header.actor, header.job
+        if (
+            len(client) + len(request) + len(actor) + len(job) > _MAX_HEADER_TEXT
+            or "\0" in (said := f"{client}{request}{actor}{job}")
+            or not said.isascii()
+        ):
+            _check_header(header)
+        self._caller = Caller(
+            header.namespace or "default",
+            request or self._guard.new_request_id(),
+            client,
+            self._context.peer(),
+            actor,
+            job,
+            self._started,
+        )
+        return self._caller
+
+    async def write(self, message: Any) -> None:
+        """Sends one message of a stream, not the last: for handlers that are no generators.
+
+        Returns once gRPC has passed it on. Raises ``asyncio.CancelledError`` where the client is gone.
+        """
+        try:
+            await self._context.write(_serialized(message))
+        except (grpc.aio.InternalError, grpc.aio.UsageError) as error:
+            # gRPC fails the write first, and cancels this task a moment later.
+            raise asyncio.CancelledError("the client is gone") from error
+
+    async def take(self, size: int) -> None:
+        """Returns when so many bytes of the reply may be produced; ``give`` ends that.
+
+        Raises ``ResourceExhausted`` when earlier replies are not read for too long.
+        """
+        await self._guard.replies.take(self._reader, size)
+        self._taken += size
+
+    def give(self) -> None:
+        """What was taken is sent."""
+        if self._taken:
+            self._guard.replies.give(self._reader, self._taken)
+            self._taken = 0
+
+    def give_at_end(self, size: int = SMALL + 1) -> None:
+        """gRPC sends the last message, of ``size`` bytes: what was taken is held until the call ends."""
+        if size <= SMALL:
+            self.give()
+        if not self._taken:
+            return
+        replies, reader, taken = self._guard.replies, self._reader, self._taken
+        self._taken = 0
+
+        def ended(_: object) -> None:
+            replies.give(reader, taken)
+
+        self._context.add_done_callback(ended)
+
+    @cached_property
+    def _reader(self) -> Reader:
+        """gRPC has one name for all connections of a Unix socket: there callers stand for them."""
+        peer, caller = self._context.peer(), self._caller or Caller()
+        named = f"{caller.actor} {caller.job}"
+        if peer.startswith("unix:"):
+            return Reader(f"unix: {named}", "unix:")
+        return Reader(peer, f"{peer.rpartition(':')[0]} {named}")
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the call came in."""
+        return time.perf_counter() - self._started
+
+    def begin(self) -> None:
+        """Checks the token and sets the default deadline."""
+        self._guard.check_token(self._context)
+        if self._context.time_remaining() is not None:
+            return
+        self._task = asyncio.current_task()
+        self._guard.opened(self)
+
+    def expire(self) -> None:
+        """The default deadline has passed."""
+        self._late = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def end(self, outcome: str) -> None:
+        """Logs the call."""
+        if self._task is not None:
+            self._guard.closed(self)
+        self._guard.write(Request(time.time(), self._method, outcome, self.elapsed * 1e3, self._caller))
+
+    async def fail(self, error: BaseException) -> None:
+        """Ends the call with the status that ``error`` means. Always raises."""
+        if isinstance(error, grpc.aio.AbortError):
+            self.end("ABORTED")
+            raise error
+        if isinstance(error, asyncio.CancelledError):
+            if not self._late:
+                self.end("CANCELLED")
+                raise error
+            self.end("DEADLINE_EXCEEDED")
+            text = f"the call has no deadline and passed the default of {self._guard.default_deadline:g} s"
+            await self._context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, text)
+        known = self.told(error)
+        code, message, trailers = to_status(known)
+        # Whoever holds the error, as asyncio and gRPC do for a while, holds no requests and replies with it.
+        traceback.clear_frames(error.__traceback__)
+        self.end(known.reason)
+        await self._context.abort(code, message, trailers)
+
+    def told(self, error: BaseException) -> KcacheError:
+        """What callers hear of an error: those that are not of kcache are logged, and told by a number."""
+        if isinstance(error, KcacheError):
+            return error
+        incident = os.urandom(6).hex()
+        logger.error("internal error %s in %s", incident, self._method, exc_info=error)
+        return KcacheError(f"internal error {incident}; the server's log has the details", incident=incident)

@@ -1,0 +1,1 @@
+"""gRPC servicers: they translate messages to values and back."""

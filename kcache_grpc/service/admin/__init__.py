@@ -1,0 +1,1 @@
+"""Operations of administrators, each with an audit event."""

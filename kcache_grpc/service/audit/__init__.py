@@ -1,0 +1,1 @@
+"""The audit log: recording, sealing, queries, proofs and retention."""

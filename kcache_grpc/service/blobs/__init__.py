@@ -1,0 +1,1 @@
+"""Opaque values of the blob cache."""

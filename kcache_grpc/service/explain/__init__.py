@@ -1,0 +1,1 @@
+"""Explanations of hits and misses: which step decided, and what the nearest kernels have instead."""

@@ -1,0 +1,1 @@
+"""Programs and their specs: uploads, imports, keys and canonicalizer upgrades."""

@@ -1,0 +1,1 @@
+"""Garbage collection, quotas and verification of stored kernels."""

@@ -1,0 +1,249 @@
+"""Garbage collection of a namespace: which steps, in which order, until when.
+
+Every step is a small transaction of the store, so that a collection may run beside servers, be killed, and
+go on where it was by being started again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from kcache_grpc.storage.contract.blob_cache import CACHE_BYTES
+from kcache_grpc.storage.contract.lifecycle import Collected, Cursor, Quota, Step, What
+from kcache_grpc.storage.contract.store import Store
+from kcache_grpc.storage.records import Namespace
+
+#: Nothing that was made or used in so many seconds is evicted, or removed for want of references.
+MIN_AGE = 300.0
+#: Seconds for which a mapping of an earlier epoch is kept that tells an older canonicalizer's key.
+KEEP_KEYS = 30 * 86400.0
+#: Seconds after which an object is deleted whose rows were collected.
+OBJECT_GRACE = 3600.0
+#: Rows that one transaction removes, and rows that it looks at where most of them stay.
+_ROWS, _WINDOW = 100, 1000
+#: Kernels that are evicted at a time for the sake of their bytes.
+_FOR_BYTES = 20
+
+_STALE = (
+    What.EPOCH_KERNELS,
+    What.EPOCH_MAPPINGS,
+    What.DISOWNED_KERNELS,
+    What.FAILURES,
+    What.LEASES,
+    What.QUARANTINED,
+)
+_UNUSED = (What.CONSTANTS, What.PROGRAMS, What.BLOBS)
+_IDLE = {"kernels": What.IDLE_KERNELS, "mappings": What.IDLE_MAPPINGS}
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a collection removes beside what is stale or unused. Seconds and bytes.
+
+    ``older_than``: what was not used for so long. ``max_bytes``: the longest unused, until the namespace's
+    artifacts, constants and programs have no more bytes than that.
+    """
+
+    older_than: float | None = None
+    max_bytes: int | None = None
+    min_age: float = MIN_AGE
+    dry_run: bool = False
+
+
+@dataclass
+class Report:
+    """What a collection of one namespace removed, or would remove: rows by kind, and blobs with their bytes.
+
+    In a dry run ``blobs`` leaves out constants and programs that lose their last reference in the same run.
+    """
+
+    namespace: str
+    dry_run: bool
+    rows: dict[str, int] = field(default_factory=dict[str, int])
+    blobs: int = 0
+    blob_bytes: int = 0
+    bytes_before: int = 0
+    #: Limits that could not be met: everything else is pinned, or too young.
+    unmet: list[str] = field(default_factory=list[str])
+
+
+def utc_now() -> int:
+    """Microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
+class Collector:
+    """Collections of one store. Blocks; ``now`` is in UTC microseconds."""
+
+    def __init__(self, store: Store, now: Callable[[], int] = utc_now) -> None:
+        self._store = store
+        self._now = now
+
+    def run(self, namespace: Namespace, wish: Wish) -> Report:
+        """One collection, to its end."""
+        *_, report = self.steps(namespace, wish)
+        return report
+
+    def steps(self, namespace: Namespace, wish: Wish) -> Iterator[Report]:
+        """The same, with what came of it so far after each transaction."""
+        report = Report(namespace.name, wish.dry_run)
+        if not wish.dry_run:
+            self._store.recount_quotas(namespace)
+        quotas = self._store.list_quotas(namespace)
+        report.bytes_before = self._held_bytes(namespace, quotas)
+        run = _Run(self._store, namespace, wish, report, self._now())
+        yield report
+        for what in _STALE:
+            yield from run.all(what)
+        for resource, what in _IDLE.items():
+            if wish.older_than is not None:
+                yield from run.idle(what, wish.older_than)
+            yield from run.fit(resource, quotas.get(resource))
+        for what in _UNUSED:
+            yield from run.all(what)
+        yield from run.shrink(wish.max_bytes, quotas.get("artifact_bytes"))
+        yield from self._values(namespace, wish, quotas.get(CACHE_BYTES), report)
+
+    def _values(
+        self, namespace: Namespace, wish: Wish, quota: Quota | None, report: Report
+    ) -> Iterator[Report]:
+        """``BlobCache`` values: those that were not used for so long, then what is above the quota."""
+        limits: list[tuple[float, int | None, str]] = []
+        if wish.older_than is not None:
+            limits.append((max(wish.older_than, wish.min_age), None, "idle"))
+        if quota is not None and quota.used > quota.most:
+            limits.append((wish.min_age, quota.used - quota.most, "quota"))
+        for age, amount, reason in limits:
+            before = self._now() - round(age * 1e6)
+            count, size = self._store.remove_values(
+                namespace, before, amount, reason=reason, dry_run=wish.dry_run
+            )
+            if count:
+                report.rows["cache_values"] = report.rows.get("cache_values", 0) + count
+            if amount is not None and size < amount:
+                report.unmet.append(f"quota of {CACHE_BYTES}")
+            yield report
+
+    def evict(self, namespace: Namespace, resource: str, amount: int, min_age: float = MIN_AGE) -> int:
+        """Make room for ``amount`` of a resource that is at its quota; how much came of it."""
+        if resource == CACHE_BYTES:
+            before = self._now() - round(min_age * 1e6)
+            return self._store.remove_values(namespace, before, amount, reason="quota")[1]
+        wish = Wish(min_age=min_age)
+        report = Report(namespace.name, dry_run=False)
+        run = _Run(self._store, namespace, wish, report, self._now())
+        stale = What.EPOCH_MAPPINGS if resource == "mappings" else What.EPOCH_KERNELS
+        sources = [run.all(stale, amount, resource)]
+        if resource != "mappings":
+            sources.append(run.all(What.DISOWNED_KERNELS, amount, resource))
+        sources.append(run.some(_IDLE.get(resource, What.IDLE_KERNELS), amount, resource))
+        if resource == "artifact_bytes":
+            sources += [run.all(what, amount, resource) for what in _UNUSED]
+        for source in sources:
+            for _ in source:
+                pass
+            if run.freed(resource) >= amount:
+                break
+        return run.freed(resource)
+
+    def _held_bytes(self, namespace: Namespace, quotas: Mapping[str, Quota]) -> int:
+        quota = quotas.get("artifact_bytes")
+        return self._store.stats(namespace).artifact_bytes if quota is None else quota.used
+
+
+class _Run:
+    """One collection of one namespace under way."""
+
+    def __init__(self, store: Store, namespace: Namespace, wish: Wish, report: Report, now: int) -> None:
+        self._store = store
+        self._namespace = namespace
+        self._wish = wish
+        self._report = report
+        self._now = now
+        #: Where the longest unused that are left begin: a dry run removes nothing.
+        self._places: dict[What, Cursor | None] = {}
+        #: In a dry run: references to a blob that would be gone.
+        self._gone: Counter[bytes] = Counter()
+
+    def freed(self, resource: str) -> int:
+        """How much of a resource went."""
+        if resource == "artifact_bytes":
+            return self._report.blob_bytes
+        kinds = [what.value for what in What if what.value.endswith(resource)]
+        return sum(self._report.rows.get(kind, 0) for kind in kinds)
+
+    def all(self, what: What, amount: int | None = None, resource: str = "") -> Iterator[Report]:
+        """Everything of a kind, or until ``amount`` of a resource went."""
+        age = KEEP_KEYS if what is What.EPOCH_MAPPINGS else self._wish.min_age
+        limit = _WINDOW if what in _UNUSED else _ROWS
+        after: Cursor | None = None
+        while amount is None or self.freed(resource) < amount:
+            done = self._step(Step(what, limit, self._before(age), after))
+            yield self._report
+            after = done.after
+            if after is None:
+                return
+
+    def idle(self, what: What, age: float) -> Iterator[Report]:
+        """What was not used for so long."""
+        more = True
+        while more:
+            more = self._step_idle(what, _ROWS, max(age, self._wish.min_age)).after is not None
+            yield self._report
+
+    def some(self, what: What, amount: int, resource: str) -> Iterator[Report]:
+        """The longest unused, until ``amount`` of a resource went."""
+        goal = self.freed(resource) + amount
+        while (left := goal - self.freed(resource)) > 0:
+            limit = _FOR_BYTES if resource == "artifact_bytes" else min(left, _ROWS)
+            done = self._step_idle(what, limit, self._wish.min_age)
+            yield self._report
+            if done.after is None:
+                return
+
+    def fit(self, resource: str, quota: Quota | None) -> Iterator[Report]:
+        """The longest unused of what is above its quota."""
+        if quota is None:
+            return
+        over = quota.used - self.freed(resource) - quota.most
+        if over > 0:
+            before = self.freed(resource)
+            yield from self.some(_IDLE[resource], over, resource)
+            if self.freed(resource) - before < over:
+                self._report.unmet.append(f"quota of {resource}")
+
+    def shrink(self, most: int | None, quota: Quota | None) -> Iterator[Report]:
+        """Kernels for their bytes, until the namespace has no more than both allow."""
+        limits = [("--max-bytes", most), ("quota of artifact_bytes", quota.most if quota else None)]
+        for name, limit in limits:
+            over = 0 if limit is None else self._report.bytes_before - self._report.blob_bytes - limit
+            if over > 0:
+                yield from self.some(What.IDLE_KERNELS, over, "artifact_bytes")
+                if limit is not None and self._report.bytes_before - self._report.blob_bytes > limit:
+                    self._report.unmet.append(name)
+
+    def _step_idle(self, what: What, limit: int, age: float) -> Collected:
+        place = self._places.get(what)
+        done = self._step(Step(what, limit, self._before(age), place))
+        self._places[what] = done.last
+        return done
+
+    def _step(self, step: Step) -> Collected:
+        done = self._store.collect(self._namespace, replace(step, dry_run=self._wish.dry_run))
+        rows = self._report.rows
+        if step.what is not What.BLOBS:
+            rows[step.what.value] = rows.get(step.what.value, 0) + done.rows
+        self._report.blobs += done.blobs
+        self._report.blob_bytes += done.blob_bytes
+        for use in done.uses:
+            self._gone[use.digest] += 1
+            if self._gone[use.digest] == use.references:
+                self._report.blobs += 1
+                self._report.blob_bytes += use.size
+        return done
+
+    def _before(self, age: float) -> int:
+        return max(0, self._now - round(age * 1e6))

@@ -1,0 +1,1 @@
+"""Finds stored kernels for requests, and explains hits and misses."""

@@ -1,0 +1,66 @@
+"""Artifacts and constants on their way out: opened, read in parts, and noted in the audit log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from kcache_grpc.errors import NotFound, Unavailable
+from kcache_grpc.service.audit.recorder import Ledger
+from kcache_grpc.service.lookup.kernels import Kernels
+from kcache_grpc.service.namespaces import Namespaces
+from kcache_grpc.service.values import Caller, check_digest
+from kcache_grpc.storage.records import AuditEvent
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A blob that is being read: its whole size in bytes, and the parts with their offsets."""
+
+    size: int
+    parts: AsyncIterator[tuple[int, bytes]]
+
+
+class Artifacts:
+    """Reads what kernels consist of, for whoever may see their namespace."""
+
+    def __init__(self, namespaces: Namespaces, kernels: Kernels, ledger: Ledger) -> None:
+        self._namespaces = namespaces
+        self._kernels = kernels
+        self._ledger = ledger
+
+    async def read(self, caller: Caller, digest: bytes, offset: int, limit: int) -> Reading:
+        """A request of its own for a blob. Raises ``NotFound``, and ``ArgumentError`` beyond its end."""
+        reading = await self._open(caller, digest, offset, limit)
+        namespace = await self._namespaces.get(caller.namespace)
+        count = min(reading.size - offset, limit or reading.size)
+        detail = json.dumps({"sha256": digest.hex(), "client": caller.client})
+        self._ledger.note(namespace, caller, AuditEvent("read", "ok", byte_count=count, detail=detail))
+        return reading
+
+    async def open_served(self, caller: Caller, digest: bytes) -> Reading:
+        """Opens an artifact of a kernel that was just handed out. Raises ``Unavailable`` when it is gone."""
+        try:
+            return await self._open(caller, digest, 0, 0)
+        except NotFound as error:
+            raise Unavailable(
+                f"{error.message}, it was removed meanwhile; ask for the kernel again"
+            ) from error
+
+    async def read_served(self, caller: Caller, digest: bytes) -> bytes:
+        """All bytes of an artifact of a kernel that was just handed out. Raises ``Unavailable``."""
+        reading = await self.open_served(caller, digest)
+        parts = [part async for _, part in reading.parts]
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def _open(self, caller: Caller, digest: bytes, offset: int, limit: int) -> Reading:
+        check_digest(digest, "sha256")
+        namespace = await self._namespaces.get(caller.namespace)
+        try:
+            size, end = await self._kernels.open(namespace, digest, offset, limit)
+        except NotFound:
+            # Whoever asks next must not be told of a kernel that has just lost these bytes.
+            self._namespaces.forget(namespace.id)
+            raise
+        return Reading(size, self._kernels.read(namespace, digest, offset, end))

@@ -1,0 +1,114 @@
+"""The stored kernels of a spec, and which of them serves a program's sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kcache_grpc.model.evidence import auto_shape, evident, is_evident, witness_in
+from kcache_grpc.model.identity import Toolchains
+from kcache_grpc.model.variants import Shape, most_special
+from kcache_grpc.service import manifests
+from kcache_grpc.service.lookup.kernels import Kernels
+from kcache_grpc.service.lru_cache import ByteLru
+from kcache_grpc.service.store_threads import StoreThreads
+from kcache_grpc.service.values import KernelWish, KnownGraph, KnownKernel
+from kcache_grpc.storage.contract.store import Store
+from kcache_grpc.storage.records import Namespace
+
+#: Seconds after which kernels that other processes published are seen at the latest.
+_WINDOW = 1.0
+_MEMORY_BYTES = 32 << 20
+#: Programs of a spec, the oldest, whose sizes are evidence.
+_PROGRAMS = 64
+
+_Listed = tuple[tuple[int, Shape, KnownKernel], ...]
+_Name = tuple[int, int, int, int, str, str]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A stored kernel, or the shapes to compile: the second one when the first cannot be compiled."""
+
+    kernel: KnownKernel | None
+    shapes: tuple[Shape, ...]
+
+
+class Variants:
+    """Chooses for callers that leave the choice to the service. One event loop."""
+
+    def __init__(
+        self, store: Store, threads: StoreThreads, kernels: Kernels, toolchains: Toolchains, key_id: bytes
+    ) -> None:
+        self._store = store
+        self._threads = threads
+        self._kernels = kernels
+        self._toolchains = toolchains
+        self._key_id = key_id
+        self._listed: ByteLru[_Name, _Listed] = ByteLru(_MEMORY_BYTES, _WINDOW)
+
+    async def choose(self, namespace: Namespace, graph: KnownGraph, wish: KernelWish) -> Choice:
+        """The most special stored kernel for the program's sizes, and for other sizes with evidence only.
+
+        If there is none: dynamic in those of the wished symbols that have evidence, which is what stored
+        programs of this spec and the wish's own evidence show, and static where that cannot be compiled or
+        no symbol has evidence. Raises ``ArgumentError``.
+        """
+        exact = Shape(graph.arg_spec)
+        auto_shape(graph.sizes, wish.shapes.axes, frozenset())  # raises for axes that cannot be symbols
+        name = manifests.identity(graph, exact, wish, self._toolchains).digest
+        known = self._kernels.remembered(namespace, name)
+        if known is not None:  # nothing is more special
+            return Choice(known, ())
+        listed = await self._list(namespace, graph, wish)
+        programs = await self._threads(self._store.list_mappings, namespace, graph.key, _PROGRAMS)
+        seen = (witness_in(program.binding.payload) for program in programs)
+        shown = evident(graph.witness, (*wish.witnesses, *seen))
+        kernel = most_special(
+            graph.sizes, (each for each in listed if is_evident(graph.sizes, each[1], shown))
+        )
+        if kernel is not None:
+            return Choice(self._kernels.remember(namespace, kernel), ())
+        shape = auto_shape(graph.sizes, wish.shapes.axes, shown)
+        return Choice(None, (shape,) if shape == exact else (shape, exact))
+
+    def forget(self, namespace: Namespace, graph: KnownGraph, wish: KernelWish) -> None:
+        """A kernel of this spec was published here."""
+        self._listed.drop(self._name(namespace, graph, wish))
+
+    def published(self, namespace_id: int, key: int) -> None:
+        """A kernel of this spec was published anywhere."""
+        self._listed.drop_all(lambda name: name[0] == namespace_id and name[2] == key)
+
+    def imported(self, namespace_id: int) -> None:
+        """Kernels of any specs came to the namespace."""
+        self._listed.drop_all(lambda name: name[0] == namespace_id)
+
+    async def _list(self, namespace: Namespace, graph: KnownGraph, wish: KernelWish) -> _Listed:
+        name = self._name(namespace, graph, wish)
+        listed = self._listed.get(name)
+        if listed is None:
+            target, options = str(wish.target), str(wish.options)
+            toolchain = self._toolchains.of(wish.target).digest
+            records = await self._threads(
+                self._store.find_variants, namespace, graph.key, target, options, toolchain
+            )
+            listed = tuple(
+                (
+                    record.id,
+                    Shape(record.kernel.arg_spec, record.kernel.guard),
+                    manifests.known_kernel(record, self._key_id),
+                )
+                for record in records
+            )
+            self._listed.put(name, listed, sum(len(kernel.manifest.payload) for _, _, kernel in listed))
+        return listed
+
+    def _name(self, namespace: Namespace, graph: KnownGraph, wish: KernelWish) -> _Name:
+        return (
+            namespace.id,
+            namespace.epoch,
+            graph.key,
+            namespace.removals,
+            str(wish.target),
+            str(wish.options),
+        )

@@ -1,0 +1,1 @@
+"""The storage contract: what every store promises, by subject."""

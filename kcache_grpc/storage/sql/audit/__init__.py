@@ -1,0 +1,1 @@
+"""Audit events, usage and summaries on SQL."""

@@ -1,0 +1,1 @@
+"""Bytes by digest on SQL, in rows or in an object store."""

@@ -1,0 +1,1 @@
+"""Databases: connections, transactions, errors and statements shared by all tables."""

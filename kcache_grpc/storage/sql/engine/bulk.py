@@ -1,0 +1,112 @@
+"""Many names or rows in one statement, the way each database does it best.
+
+On Postgres all names are one array and all rows one text: a list of parameters costs it and its driver more
+than the rows do, and without statistics it would read a whole namespace to find a few names of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Table,
+    bindparam,
+    func,
+    literal_column,
+    select,
+    text,
+    true,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, Insert, insert
+
+if TYPE_CHECKING:
+    from kcache_grpc.storage.sql.engine.database import Database, Rows
+
+T = TypeVar("T")
+
+#: Most names in one IN list: below every database's limit on parameters.
+BATCH = 500
+
+
+def batches(values: Sequence[T]) -> Iterator[Sequence[T]]:
+    """``values`` in slices of at most ``BATCH``."""
+    for start in range(0, len(values), BATCH):
+        yield values[start : start + BATCH]
+
+
+class Probe:
+    """A ``Select`` for each of many values of ``column``: one look into an index each."""
+
+    def __init__(self, statement: Any, column: Column[Any]) -> None:
+        self._listed = statement.where(column.in_(bindparam("names", expanding=True)))
+        names = bindparam("names", type_=ARRAY(column.type))
+        given = func.unnest(names).table_valued("name", name="given").render_derived()
+        # What has an OFFSET is planned by itself, for one name, however the tables look.
+        each = statement.where(column == given.c.name).offset(literal_column("0")).lateral("found")
+        self._probed = select(*each.c).select_from(given.join(each, true()))
+
+    def rows(self, connection: Connection, values: Mapping[str, Any], names: Sequence[Any]) -> Sequence[Any]:
+        """In no order. ``names`` are all different."""
+        if connection.dialect.name == "postgresql":
+            return connection.execute(self._probed, {**values, "names": list(names)}).all()
+        found: list[Any] = []
+        for batch in batches(names):
+            found += connection.execute(self._listed, {**values, "names": batch})
+        return found
+
+    def fetch(self, database: Database, values: Mapping[str, Any], names: Iterable[Any]) -> Rows:
+        """The same outside of a transaction. ``names`` may be equal."""
+        wanted = list(dict.fromkeys(names))
+        if database.shared:
+            return database.fetch(self._probed, {**values, "names": wanted}) if wanted else ()
+        found: list[Any] = []
+        for batch in batches(wanted):
+            found += database.fetch(self._listed, {**values, "names": batch})
+        return found
+
+
+class BulkInsert:
+    """Rows of ``table`` in their order. ``clauses`` adds what follows the rows: ON CONFLICT, RETURNING."""
+
+    def __init__(
+        self,
+        table: Table,
+        columns: Sequence[str],
+        clauses: Callable[[Insert], Any] = lambda statement: statement,
+    ) -> None:
+        self._columns = columns
+        self._each = clauses(insert(table))
+        rows = select(*cells("given", columns)).select_from(rows_of_json(table, "given"))
+        ordered = rows.order_by(text("given.ordinality"))
+        self._together = clauses(insert(table).from_select(list(columns), ordered, include_defaults=False))
+
+    def execute(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> Any:
+        """The result. Every row, of at least one, has all the columns and no other."""
+        if connection.dialect.name != "postgresql" or len(rows) == 1:
+            return connection.execute(self._each, rows)
+        return connection.execute(self._together, {"rows": as_json(rows)})
+
+
+def rows_of_json(table: Table, name: str) -> Any:
+    """On Postgres: rows of ``table`` from the JSON in the parameter ``rows``, with their ``ordinality``."""
+    return text(f"json_populate_recordset(NULL::{table.name}, CAST(:rows AS json)) WITH ORDINALITY AS {name}")
+
+
+def cells(name: str, columns: Sequence[str]) -> list[ColumnElement[Any]]:
+    """Columns of ``rows_of_json``."""
+    return [literal_column(f"{name}.{column}") for column in columns]
+
+
+def as_json(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What ``rows_of_json`` reads."""
+    return json.dumps(rows, default=_hexadecimal)
+
+
+def _hexadecimal(value: bytes) -> str:
+    """As Postgres reads bytes."""
+    return f"\\x{value.hex()}"

@@ -1,0 +1,52 @@
+"""Statements of the hot path: compiled once, run on the driver's own cursor.
+
+SQLAlchemy takes 20 (SQLite) to 130 (Postgres) microseconds of CPU to run a statement that takes the driver 8
+to 30. What a hit asks is worth the short way; all else goes the ordinary one.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Compiled, Dialect, Executable
+
+from kcache_grpc.storage.sql.engine.database import Row
+
+
+class Prepared:
+    """What returns rows: they have its columns as attributes, in types of the driver, none that SQLAlchemy
+    converts. The last word of a writing one is RETURNING and its columns.
+
+    Lists of parameters (``expanding``) are not for it: their statement has another text each time.
+    """
+
+    def __init__(self, select: Any) -> None:
+        self._select = select
+        names: list[str] = [column.name for column in select.exported_columns]
+        self._row: Any = namedtuple("_row", names)  # pyright: ignore[reportUntypedNamedTuple]
+        self._compiled: dict[str, tuple[str, dict[str, Any]]] = {}
+
+    @property
+    def select(self) -> Executable:
+        """For who takes the ordinary way."""
+        return self._select
+
+    def sql(self, dialect: Dialect, values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Text and parameters for a dialect with named parameters."""
+        compiled = self._compiled.get(dialect.name)
+        if compiled is None:
+            made: Compiled = self._select.compile(dialect=dialect)
+            compiled = self._compiled[dialect.name] = (str(made), dict(made.params or {}))
+        text, constants = compiled
+        return text, {**constants, **values}
+
+    def numbered(self, dialect: Dialect) -> tuple[str, Sequence[str], Mapping[str, Any]]:
+        """Text for a dialect with numbered parameters, their names, and the values of those that have one."""
+        made: Any = self._select.compile(dialect=dialect)
+        return str(made), made.positiontup, made.params
+
+    def rows(self, fetched: Iterable[Sequence[Any]]) -> list[Row]:
+        """What the driver fetched."""
+        return [self._row(*row) for row in fetched]

@@ -1,0 +1,1 @@
+"""Garbage collection on SQL: limits, candidates and removal."""

@@ -1,0 +1,1 @@
+"""Namespaces, specs, keys and graph mappings on SQL."""

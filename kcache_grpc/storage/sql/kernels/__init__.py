@@ -1,0 +1,1 @@
+"""Kernels on SQL: look-ups, publication, quarantine and timings."""

@@ -1,0 +1,1 @@
+"""Postgres: connections, roles, schema checks, notifications and advisory locks."""

@@ -1,0 +1,104 @@
+"""LISTEN on Postgres: one connection of its own, in a thread, made again whenever it breaks."""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from kcache_grpc.storage.contract.change_notifications import (
+    ClaimEnded,
+    KernelPublished,
+    LeaseChanged,
+    Missed,
+    NamespaceChanged,
+    Notice,
+    Tell,
+)
+
+if TYPE_CHECKING:
+    import psycopg
+
+logger = logging.getLogger("kcache.storage")
+
+#: As in ``kcache_migrations.notices``.
+CHANNEL = "kcache"
+#: Seconds between two attempts to connect: the first, the most.
+_FIRST_PAUSE, _LAST_PAUSE = 0.05, 1.0
+#: Seconds of silence after which the connection is tried.
+_SILENCE = 10.0
+#: Seconds that closing waits for a thread that hangs in a database that does not answer.
+_PATIENCE = 2.0
+
+
+class Listener:
+    """Tells what is heard until it is closed."""
+
+    def __init__(self, arguments: Mapping[str, Any], tell: Tell) -> None:
+        self._arguments = arguments
+        self._tell = tell
+        self._closing = threading.Event()
+        self._wake_reader, self._wake_writer = os.pipe()
+        self._thread = threading.Thread(target=self._run, name="kcache-listener", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        os.write(self._wake_writer, b".")
+        self._thread.join(_PATIENCE)
+
+    def _run(self) -> None:
+        # The server extra has no driver of Postgres.
+        import psycopg
+
+        pause = _FIRST_PAUSE
+        while not self._closing.is_set():
+            try:
+                with psycopg.connect(**self._arguments, autocommit=True) as connection:
+                    connection.execute(f"LISTEN {CHANNEL}".encode())
+                    pause = _FIRST_PAUSE
+                    self._tell(Missed())
+                    self._follow(connection)
+            except psycopg.Error as error:
+                logger.info("notices of the database are not heard: %s", " ".join(str(error).split()))
+            self._closing.wait(pause)
+            pause = min(pause * 2, _LAST_PAUSE)
+        os.close(self._wake_reader)
+        os.close(self._wake_writer)
+
+    def _follow(self, connection: psycopg.Connection[Any]) -> None:
+        # Not select.select: it takes no descriptor above 1023, which a busy server has.
+        with selectors.DefaultSelector() as selector:
+            selector.register(connection, selectors.EVENT_READ)
+            selector.register(self._wake_reader, selectors.EVENT_READ)
+            while not self._closing.is_set():
+                if not selector.select(_SILENCE):
+                    connection.execute(b"SELECT 1")  # raises when nobody is there any more
+                for notification in connection.notifies(timeout=0):
+                    notice = parse(notification.payload)
+                    if notice is not None:
+                        self._tell(notice)
+
+
+def parse(payload: str) -> Notice | None:
+    """The notice; ``None`` for one of another version."""
+    kind, *rest = payload.split(":")
+    try:
+        match kind, rest:
+            case "lease", [namespace, digest]:
+                return LeaseChanged(int(namespace), bytes.fromhex(digest))
+            case "kernel", [namespace, key]:
+                return KernelPublished(int(namespace), int(key))
+            case "namespace", [namespace]:
+                return NamespaceChanged(int(namespace))
+            case "claim", [name]:
+                return ClaimEnded(bytes.fromhex(name))
+            case _:
+                return None
+    except ValueError:
+        return None

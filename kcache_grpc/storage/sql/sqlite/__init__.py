@@ -1,0 +1,1 @@
+"""SQLite: connections and database files."""

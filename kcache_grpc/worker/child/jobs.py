@@ -1,0 +1,81 @@
+"""The jobs of a worker process. Imports the compiler, so only the child imports this module.
+
+A job module has ``hello() -> dict``, ``warm() -> None`` and ``JOBS``: type of a request -> function of the
+request and of ``on_stage``, giving the reply.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+import kcache_compiler
+from kcache_compiler.difference import nearest_specs
+from kcache_compiler.types import Canonical, CompileOptions
+from kcache_grpc.worker import codec
+from kcache_grpc.worker.child.budget import limited
+from kcache_grpc.worker.child.graph_program import decode_graph
+from kcache_grpc.worker.child.hello import OnStage, hello
+from kcache_grpc.worker.child.support import support as check_support
+from kcache_grpc.worker.frames import Frame
+from kcache_grpc.worker.libraries import shared_libraries
+
+#: Loads the parser, the pipelines and LLVM's back end.
+_SMALL = b"""
+module { func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
+  %r = stablehlo.add %a, %a : tensor<4xf32>
+  return %r : tensor<4xf32> } }
+"""
+
+
+def warm() -> None:
+    """Makes the first job as fast as the others. Runs after the hello: no start waits for it."""
+    canonical = kcache_compiler.canonicalize(_SMALL, "stablehlo")
+    kcache_compiler.compile_spec(
+        canonical.spec_text, canonical.arg_spec, "x86-64-v2", CompileOptions(), lambda _: None
+    )
+
+
+def canonicalize(request: Frame, on_stage: OnStage) -> Frame:
+    """A ``codec.canonicalize_job``."""
+    header = request.header
+    on_stage = limited(on_stage, len(request.blobs[0]), header["seconds"])
+    on_stage("canonicalize")
+    limits = dataclasses.replace(kcache_compiler.Limits(), **header["limits"])
+    body, format = request.blobs[0], header["format"]
+    program = decode_graph(body, limits) if format == "graph" else body
+    canonical: Canonical = kcache_compiler.canonicalize(program, format, header["numerics"], limits, on_stage)
+    return codec.encode_canonical(canonical)
+
+
+def compile_spec(request: Frame, on_stage: OnStage) -> Frame:
+    """A ``codec.compile_job``."""
+    spec_text, arg_spec, target, options = codec.decode_compile_job(request)
+    kernel = kcache_compiler.compile_spec(spec_text, arg_spec, target, options, on_stage, shared_libraries())
+    return codec.encode_kernel(kernel)
+
+
+def compare(request: Frame, on_stage: OnStage) -> Frame:
+    """A ``codec.compare_job``."""
+    on_stage("compare")
+    yours, *candidates = (blob.decode() for blob in request.blobs)
+    return codec.encode_neighbours(nearest_specs(yours, candidates, request.header["most"]))
+
+
+def support(request: Frame, on_stage: OnStage) -> Frame:
+    """A ``codec.support_job``."""
+    return check_support(request, limited(on_stage, len(request.blobs[0]), request.header["seconds"]))
+
+
+__all__ = ["FORKED", "JOBS", "LINKING", "hello", "warm"]
+
+JOBS: Mapping[str, Callable[[Frame, OnStage], Frame]] = {
+    "canonicalize": canonicalize,
+    "compile": compile_spec,
+    "compare": compare,
+    "support": support,
+}
+#: These read what clients send, with parsers that do not survive all of it: each has a process of its own.
+FORKED = frozenset({"canonicalize", "support"})
+#: Of these, those that compile too.
+LINKING = frozenset({"support"})

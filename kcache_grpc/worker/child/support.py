@@ -1,0 +1,39 @@
+"""The job of ``kcache support``: what of a program would be refused. Only the child imports this module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import kcache_compiler
+from kcache_compiler.support import check
+from kcache_compiler.types import CompileOptions
+from kcache_grpc.worker.child.graph_program import decode_graph
+from kcache_grpc.worker.child.hello import OnStage, hello
+from kcache_grpc.worker.failure import clip
+from kcache_grpc.worker.frames import Frame
+
+__all__ = ["JOBS", "hello", "warm"]
+
+
+def warm() -> None:
+    """Nothing: there is one job."""
+
+
+def support(request: Frame, on_stage: OnStage) -> Frame:
+    """A program's format, target, numerics and bytes; replies with what ``kcache support`` prints."""
+    header, body = request.header, request.blobs[0]
+    limits = replace(kcache_compiler.Limits(), **header.get("limits", {}))
+    program = decode_graph(body, limits) if header["format"] == "graph" else body
+    options = CompileOptions(numerics=header["numerics"], opt_level=1)
+    report = check(program, header["format"], header["target"], options, limits, on_stage)
+    refused = [
+        {"op": one.op, "reason": clip(one.reason), "count": one.count, "where": list(one.where)}
+        for one in report.refusals
+    ]
+    counted = report.supported if report.operations else None
+    found = {"operations": report.operations or None, "supported": counted, "refused": refused}
+    return Frame({"type": "result", "found": found | {"note": report.note}})
+
+
+JOBS: Mapping[str, Callable[[Frame, OnStage], Frame]] = {"support": support}
