@@ -96,7 +96,7 @@ wheel: ## build the wheel into dist
 
 .PHONY: clean
 clean: ## remove environments and everything built
-	rm -rf .venv .venv-proto tests/interop/node/node_modules dist build .demo benchmarks/out .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-proto tests/system/interop/node/node_modules dist build .demo benchmarks/out .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -106,12 +106,12 @@ $(SERVER): pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 # PyTorch is constrained without the CUDA libraries: its default build requires exact versions of its own.
-$(DEV): pyproject.toml constraints.txt tests/interop/node/package-lock.json | $(BIN)/python
+$(DEV): pyproject.toml constraints.txt tests/system/interop/node/package-lock.json | $(BIN)/python
 	$(PINNED) $(BIN)/python $(PIP) install -e '.[server,dev,jax]'
 	grep -v -E '^(nvidia|cuda)-' constraints.txt >$(VENV)/torch-constraints.txt
 	[ -z '$(TORCH)' ] || $(BIN)/python $(PIP) install -c $(VENV)/torch-constraints.txt '$(TORCH)' || \
 	  echo 'there is no $(TORCH) for this Python: the tests that need PyTorch are skipped (TORCH= names another)'
-	PATH="$(abspath $(BIN)):$$PATH" $(NPM) ci --ignore-scripts --prefix tests/interop/node
+	PATH="$(abspath $(BIN)):$$PATH" $(NPM) ci --ignore-scripts --prefix tests/system/interop/node
 	@touch $@ $(SERVER)
 
 $(BENCH): pyproject.toml constraints.txt | $(BIN)/python

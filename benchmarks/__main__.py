@@ -13,8 +13,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import call_overhead, picture, service
+from benchmarks import call_overhead, picture
 from benchmarks.environment import clear_and_restart, description
+from benchmarks.services import service
 
 
 def main() -> None:

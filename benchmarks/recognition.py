@@ -23,8 +23,8 @@ from benchmarks.rounds import Contender, interleave
 from kcache_compiler.frontends import Limits, read_program
 from kcache_compiler.mlir.context import run_passes
 from kcache_compiler.spec import canonicalize
-from tests.recognition import edit
-from tests.recognition.corpus import read
+from tests.recognition.exports.corpus import read
+from tests.recognition.mutations import edit
 
 #: About how many operations the programs of each kind have.
 SIZES = (1_000, 2_000, 5_000, 10_000, 20_000, 50_000)

@@ -2,7 +2,7 @@
 
 ``python -m scripts.generate_support write|check``. A row is true because ``tests/ops/test_ops.py`` runs its
 programs against the StableHLO reference interpreter, because ``python -m tests.ops.generated.seen`` saw it,
-or because ``tests/house/test_support.py`` compiles it.
+or because ``tests/repository/test_support.py`` compiles it.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.house.edges import Edge, Outcome, edges
 from tests.ops.generated.judge import OUTCOMES
 from tests.ops.generated.ledger import VERSIONS, newest, rows, totals
 from tests.ops.generated.seen import CPU, GPU, PROGRAMS, seen
-from tests.ops.programs import OpProgram, all_programs
-from tests.ops.quantized_violations import quantized_violations
-from tests.ops.refused import REFUSED
-from tests.ops.values import ALL, COMPLEX, FLOATS, INTEGERS, SIGNED, UNSIGNED
-from tests.ops.violations import violations
+from tests.ops.harness.programs import OpProgram, all_programs
+from tests.ops.harness.quantized_violations import quantized_violations
+from tests.ops.harness.rejected import REFUSED
+from tests.ops.harness.values import ALL, COMPLEX, FLOATS, INTEGERS, SIGNED, UNSIGNED
+from tests.ops.harness.violations import violations
+from tests.repository.edges import Edge, Outcome, edges
 
 _ROOT = Path(__file__).resolve().parents[1]
 PAGE = _ROOT / "docs" / "support.md"
@@ -69,7 +69,8 @@ so: of linalg it names the first refusal only.
 Each op below was compiled for a CPU (x86-64) in the dtypes of the second column, under numerics `strict`,
 on odd, one-element and empty shapes, with NaN, infinities and signed zeros, and its results agreed with the
 reference interpreter's, or with NumPy's where that lacks the op (`batch_norm_*`, `cholesky`, `fft`,
-`rng_bit_generator`, `triangular_solve`). The programs are those of `tests/ops/programs.py` and {programs}
+`rng_bit_generator`, `triangular_solve`). The programs are those of `tests/ops/harness/programs.py` and
+{programs}
 random ones of each op and dtype, which `python -m tests.ops.generated.seen` makes, compares and writes
 down in `tests/ops/generated/seen.json` (`python -m tests.ops.generated --programs N --seed S` makes as many
 others as one likes, and counts which are right, refused, wrong, or end the process). The third column has
@@ -96,8 +97,8 @@ work, which does not mean that it is refused. How exact the functions are is in
 
 ## Programs that break a constraint
 
-{violations} programs that break one constraint of the specification each (`tests/ops/violations.py`,
-`tests/ops/quantized_violations.py`) are
+{violations} programs that break one constraint of the specification each (`tests/ops/harness/violations.py`,
+`tests/ops/harness/quantized_violations.py`) are
 refused with `InvalidProgram` before a key is taken; the message names the operation and what is broken.
 
 ## Long chains

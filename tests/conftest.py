@@ -20,7 +20,7 @@ hypothesis.settings.register_profile("search", derandomize=False, max_examples=2
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "kcache"))
 
 #: Folders whose files take minutes and mostly wait: begun first, so that none of them runs alone at the end.
-_FIRST = ("chaos", "e2e", "deploy", "server", "interop", "client")
+_FIRST = ("system", "server", "client")
 
 
 #: Bytes of the name of the folder of temporary files: Unix sockets lie far below it, in folders of tests, and

@@ -27,7 +27,7 @@ import grpc
 
 from benchmarks.environment import clear_and_restart, description
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2_grpc
-from tests.server.programs import SO, add, compile_request, inline, kernels_request, result_of
+from tests.server.harness.programs import SO, add, compile_request, inline, kernels_request, result_of
 from tests.serving import ServerProcess
 
 #: The goals: seconds of a hit, times of a compile, bytes that stay.

@@ -14,7 +14,7 @@ import grpc
 from benchmarks.adversary.inputs import alias_bomb
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as pb
 from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2_grpc
-from tests.server.programs import SO, add, compile_request, inline, kernels_request
+from tests.server.harness.programs import SO, add, compile_request, inline, kernels_request
 
 #: Calls that are not read, queries of each and bytes of artifacts that it asks for.
 CALLS, QUERIES, BUDGET = 300, 4096, 16 << 20

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.recognition import blocks
-from tests.recognition import edit
-from tests.recognition.corpus import read
+from tests.recognition.exports.corpus import read
+from tests.recognition.mutations import edit
 
 LAYERS = 48
 #: Operations of gradients, whose layers have hundreds.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.gpu.programs import narrow_attention
+from tests.gpu.harness.programs import narrow_attention
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from pathlib import Path
 import kcache_grpc as kcache
 from benchmarks.gpu.cases import Case, cases
 from kcache_compiler.llvm.ptxas import assemble_ptx, find_ptxas
-from tests.e2e.programs import scale_and_shift
 from tests.serving import ServerProcess
+from tests.system.e2e.programs import scale_and_shift
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ import functools
 from importlib.metadata import version
 
 #: Rises by one when the bytes of any kernel change for the same toolchain otherwise; the golden
-#: bytes test in tests/compiler/test_codegen_golden.py says when.
+#: bytes test in tests/compiler/lower/test_golden.py says when.
 CODE_VERSION = 16
 #: The same, where only kernels for GPUs change; tests/compiler/gpu/test_golden.py says when.
 GPU_CODE_VERSION = 6

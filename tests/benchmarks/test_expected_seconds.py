@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import kcache_grpc as kcache
-from benchmarks.expected_seconds import measure, programs, summary
+from benchmarks.services.expected_seconds import measure, programs, summary
 from tests.serving import ServerProcess
 
 pytestmark = [pytest.mark.issue(number=20, point=6), pytest.mark.long, pytest.mark.timeout(900)]

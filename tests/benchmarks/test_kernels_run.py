@@ -13,7 +13,7 @@ pytest.importorskip("jax")
 pytest.importorskip("torch")
 
 from benchmarks.kernels.page import page
-from tests.house.sources import ROOT
+from tests.repository.sources import ROOT
 
 RUN = (
     "--only",

@@ -18,7 +18,7 @@ from kcache_grpc.model.signing import Signer, server_id
 from tests.bundle.making import metadata_of, stored_entries, written
 from tests.client.conftest import PROGRAM
 from tests.client.fake import CONSTANT, FakeService, serving
-from tests.house.sources import ROOT
+from tests.repository.sources import ROOT
 
 pytestmark = pytest.mark.issue(number=20, point=4)
 

@@ -20,7 +20,7 @@ from kcache_grpc.caches import AsyncCache, Cache, CacheError, InductorOnDiskCach
 from kcache_grpc.caches.encoding import key_digest
 from kcache_grpc.caches.files import Files
 from kcache_grpc.caches.inductor import default_cache_dir
-from tests.caches.contract import AsyncCacheContract, Subject
+from tests.caches.harness.contract import AsyncCacheContract, Subject
 
 pytestmark = pytest.mark.issue(number=20, point=1)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.caches import pages
+from tests.caches.harness import pages
 
 pytestmark = pytest.mark.issue(number=20, point=1)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.caches import faults
+from tests.caches.harness import faults
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.issue(number=20, point=1)
 def test_a_kill_at_any_operation_leaves_a_whole_entry_or_none(tmp_path: Path) -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", "tests.caches.faults", str(tmp_path)],
+        [sys.executable, "-m", "tests.caches.harness.faults", str(tmp_path)],
         cwd=ROOT, capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kcache_grpc.caches import Cache, CacheError, InMemoryCache, encoding
 from kcache_grpc.caches.memory import MAGIC
-from tests.caches.contract import CacheContract, Subject, entries
+from tests.caches.harness.contract import CacheContract, Subject, entries
 
 pytestmark = pytest.mark.issue(number=20, point=1)
 

@@ -12,7 +12,7 @@ import pytest
 
 from kcache_grpc import caches
 from kcache_grpc.caches.inductor import default_cache_dir
-from tests.caches.contract import entries
+from tests.caches.harness.contract import entries
 
 original = pytest.importorskip("torch._inductor.cache", exc_type=ImportError)
 pytestmark = pytest.mark.issue(number=20, point=1)

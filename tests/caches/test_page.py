@@ -11,7 +11,7 @@ from kcache_grpc import caches
 from kcache_grpc.caches import encoding
 from kcache_grpc.caches.disk import _HEADER_SIZE, _PREFIX_SIZE  # pyright: ignore[reportPrivateUsage]
 from kcache_grpc.caches.memory import MAGIC
-from tests.caches.pages import ROOT
+from tests.caches.harness.pages import ROOT
 
 pytestmark = pytest.mark.issue(number=20, point=1)
 PAGE = (ROOT / "docs" / "caches.md").read_text()

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcache_grpc.caches import CacheError, OnDiskCache, pickled
-from tests.caches.contract import entries
+from tests.caches.harness.contract import entries
 from tests.caches.test_encoding import hashables, typed, values
 
 pytestmark = pytest.mark.issue(number=20, point=1)

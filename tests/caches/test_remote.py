@@ -14,7 +14,7 @@ import pytest
 import kcache_grpc as kcache
 from kcache_grpc.caches import CacheError, InMemoryCache, RemoteCache, TieredCache
 from kcache_grpc.errors import Unavailable
-from tests.caches.contract import AsyncCacheContract, Subject
+from tests.caches.harness.contract import AsyncCacheContract, Subject
 from tests.serving import ServerProcess
 
 pytestmark = [pytest.mark.issue(number=20, point=1), pytest.mark.issue(number=20, point=2)]

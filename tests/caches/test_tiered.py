@@ -12,8 +12,8 @@ import pytest
 
 from kcache_grpc.caches import Cache, CacheError, InMemoryCache, OnDiskCache, TieredCache
 from kcache_grpc.errors import ArgumentError, Unavailable
-from tests.caches.contract import AsyncCacheContract, Subject
-from tests.caches.racing import memory_and_disk
+from tests.caches.harness.contract import AsyncCacheContract, Subject
+from tests.caches.harness.racing import memory_and_disk
 
 pytestmark = pytest.mark.issue(number=20, point=1)
 

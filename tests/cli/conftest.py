@@ -15,8 +15,8 @@ from kcache_grpc.cli import main
 from kcache_grpc.server import ServerConfig
 from kcache_grpc.storage import open_store
 from tests.cli.command import ADD
-from tests.server.programs import add, compile_request, inline, result_of
-from tests.server.running import config_in, running
+from tests.server.harness.programs import add, compile_request, inline, result_of
+from tests.server.harness.running import config_in, running
 from tests.serving import ServerProcess
 
 

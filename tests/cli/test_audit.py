@@ -10,7 +10,7 @@ import pytest
 from kcache_grpc.model.signing import Signer
 from kcache_grpc.storage import open_store
 from tests.cli.conftest import Run
-from tests.service.audit_log import append, meddling, sealer
+from tests.service.audit.audit_log import append, meddling, sealer
 from tests.serving import ServerProcess
 
 

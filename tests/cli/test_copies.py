@@ -15,7 +15,7 @@ from kcache_grpc.model.program import ProgramFormat, program_digest
 from kcache_grpc.model.signing import Signer
 from kcache_grpc.storage import open_store
 from tests.cli.conftest import Made, Run, fill
-from tests.server.running import config_in
+from tests.server.harness.running import config_in
 from tests.storage.inside import raw, tamper
 
 pytestmark = pytest.mark.issue(number=19, point=6)

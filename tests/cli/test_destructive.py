@@ -20,7 +20,7 @@ from kcache_grpc.model.signing import BINDING_DOMAIN, Signer
 from kcache_grpc.server import ServerConfig
 from tests.cli.conftest import Made, Run, fill
 from tests.postgres import PostgresServer
-from tests.server.running import config_in, running
+from tests.server.harness.running import config_in, running
 from tests.storage.inside import raw, tamper
 
 pytestmark = pytest.mark.issue(number=19, point=1)

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from kcache_grpc import errors
-from kcache_grpc.cli import exit_codes
-from kcache_grpc.cli.operate import serve
+from kcache_grpc.cli import exit_codes, server_extra
 from kcache_grpc.storage import open_store
 from tests.cli.command import ROOT, answer, kcache
 from tests.cli.conftest import Run
@@ -220,7 +219,7 @@ def test_a_store_leaves_its_object_store(run: Run, tmp_path: Path, monkeypatch: 
 def test_the_base_install_says_what_to_install(
     run: Run, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serve, "find_spec", lambda name: None if name == "sqlalchemy" else object())
+    monkeypatch.setattr(server_extra, "find_spec", lambda name: None if name == "sqlalchemy" else object())
     done = run(command)
     assert done.code == 9
     assert "pip install 'kcache-grpc[server]'" in done.err
@@ -231,7 +230,7 @@ def test_a_bug_is_one_paragraph(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
     def broken() -> list[str]:
         raise RuntimeError("out of cheese")
 
-    monkeypatch.setattr(serve, "missing_extra", broken)
+    monkeypatch.setattr(server_extra, "missing_extra", broken)
     done = run("migrate")
     assert (done.code, done.err.count("\n")) == (1, 1)
     assert "out of cheese (this is a bug in kcache; --debug shows where)" in done.err

@@ -14,7 +14,8 @@ from kcache_grpc.model.variants import parse_arg_spec
 from tests.client.conftest import PROGRAM, NewClient
 from tests.client.fake import FakeServer, FakeService
 
-#: Kernels for all sizes are what is tested here, not the evidence for them (tests/server/test_evidence.py).
+#: Kernels for all sizes are what is tested here, not the evidence for them
+# (tests/server/variants/test_evidence.py).
 pytestmark = pytest.mark.filterwarnings("ignore:dynamic=.assume.:kcache_grpc.KcacheWarning")
 
 SYMBOL = SymbolSpec("s0", 0, 0)

@@ -21,9 +21,9 @@ from kcache_compiler.schedule.choices import CHOICES
 from kcache_compiler.types import ArgSpec, CompiledKernel, CompileOptions
 from kcache_grpc.model.target import host_target
 from tests.compiler.codegen_harness import NUMPY, Kernel
-from tests.gpu.emulate import ORDERS, EmulationError
-from tests.gpu.programs import TEMPLATES, TOLERANCE, Array, Template
-from tests.gpu.run import run_gpu
+from tests.gpu.harness.emulate import ORDERS, EmulationError
+from tests.gpu.harness.programs import TEMPLATES, TOLERANCE, Array, Template
+from tests.gpu.harness.run import run_gpu
 
 GPU = {name: values for name, values in CHOICES.items() if name.startswith("gpu_")}
 TARGETS = ("sm_75", "sm_80", "sm_90")

@@ -17,10 +17,10 @@ import ml_dtypes
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.compile import lower_module
 from kcache_compiler.types import ArgSpec, CompiledKernel, CompileOptions
-from tests.compiler import test_attention as forms
-from tests.gpu.emulate import ORDERS, EmulationError
-from tests.gpu.programs import Array, narrow_attention
-from tests.gpu.run import run_gpu
+from tests.compiler.lower import test_attention as forms
+from tests.gpu.harness.emulate import ORDERS, EmulationError
+from tests.gpu.harness.programs import Array, narrow_attention
+from tests.gpu.harness.run import run_gpu
 
 NARROW = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 _BOUND = {"f2": 2e-3, "f4": 3e-6, "f8": 1e-12}

@@ -18,9 +18,9 @@ from kcache_compiler.schedule.choices import CHOICES, GpuChoices
 from kcache_compiler.types import CompiledKernel, CompileOptions
 from tests.compiler.gpu.programs import PRODUCT as OPENED
 from tests.gpu.chosen import case, judged
-from tests.gpu.emulate import ORDERS
-from tests.gpu.programs import TEMPLATES, narrow_attention
-from tests.gpu.run import run_gpu
+from tests.gpu.harness.emulate import ORDERS
+from tests.gpu.harness.programs import TEMPLATES, narrow_attention
+from tests.gpu.harness.run import run_gpu
 
 BY_NAME = {template.name: template for template in TEMPLATES}
 GPU = {name: values for name, values in CHOICES.items() if name.startswith("gpu_")}

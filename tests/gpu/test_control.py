@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tests.compiler.codegen_harness import compile_text, kernel_of
-from tests.gpu.run import run_gpu
+from tests.gpu.harness.run import run_gpu
 
 TARGET = "sm_90"
 #: Counts down in a type that wraps, with a slice that follows the counter, and a branch in the body.

@@ -13,9 +13,9 @@ from kcache_compiler.types import ArgSpec, CompileOptions
 from kcache_grpc.model.gpu.launch import GpuLaunchSpec, TooLarge, calls
 from kcache_grpc.model.sizes.expression import FormulaOverflow
 from tests.compiler.codegen_harness import NUMPY
-from tests.gpu.emulate import ORDERS
-from tests.gpu.far import Array, Window, run_last
-from tests.gpu.programs import TEMPLATES, TOLERANCE, narrow_attention
+from tests.gpu.harness.emulate import ORDERS
+from tests.gpu.harness.far import Array, Window, run_last
+from tests.gpu.harness.programs import TEMPLATES, TOLERANCE, narrow_attention
 
 TEMPLATE = {one.name: one for one in TEMPLATES}
 #: More than 2^32 elements, and no tile divides them.

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from kcache_compiler.errors import UnsupportedOp
-from tests.gpu.exact import exact
-from tests.gpu.generated import FINE, cases, cpu_refuses, difference_of
-from tests.ops.generated.catalog import pairs
+from tests.gpu.harness.exact import exact
+from tests.gpu.harness.generated import FINE, cases, cpu_refuses, difference_of
+from tests.ops.generated.operations.catalog import pairs
 from tests.ops.generated.small import derive
-from tests.ops.programs import OpProgram
+from tests.ops.harness.programs import OpProgram
 
 #: Shares of all pairs of operation and dtype; CI has one of them.
 SHARES = 80

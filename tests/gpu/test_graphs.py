@@ -11,13 +11,13 @@ from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.types import ArgSpec, CompiledKernel, CompileOptions, TensorType
 from kcache_grpc.model.target import host_target
 from tests.compiler.codegen_harness import NUMPY
-from tests.compiler.open_corpus import COMPILED, case
-from tests.gpu.emulate import ORDERS
-from tests.gpu.run import run_gpu
-from tests.ops.compare import difference
-from tests.ops.native import run
-from tests.ops.programs import OpProgram, all_programs
-from tests.ops.refused import REFUSED
+from tests.compiler.dynamic_corpus import COMPILED, case
+from tests.gpu.harness.emulate import ORDERS
+from tests.gpu.harness.run import run_gpu
+from tests.ops.harness.compare import difference
+from tests.ops.harness.native import run
+from tests.ops.harness.programs import OpProgram, all_programs
+from tests.ops.harness.rejected import REFUSED
 from tests.recognition.eager.close import largest_share
 
 TARGET = "sm_90"

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.gpu.in_place import FINE, judged
-from tests.ops.reference import ReferenceInterpreter
+from tests.gpu.harness.in_place import FINE, judged
+from tests.ops.harness.reference import ReferenceInterpreter
 
 
 @pytest.fixture(scope="module")

@@ -20,10 +20,10 @@ from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.types import ArgSpec, CompiledKernel, CompileOptions
 from kcache_grpc.model.target import host_target
 from tests.compiler.codegen_harness import NUMPY, Kernel, compile_text, kernel_of
-from tests.gpu.emulate import ORDERS, EmulationError
-from tests.gpu.programs import Array
-from tests.gpu.run import run_gpu
-from tests.gpu.test_generated_mutants import WAIT
+from tests.gpu.emulation.test_generated_mutants import WAIT
+from tests.gpu.harness.emulate import ORDERS, EmulationError
+from tests.gpu.harness.programs import Array
+from tests.gpu.harness.run import run_gpu
 
 TARGET = "sm_90"
 Function: TypeAlias = Callable[..., Any]

@@ -10,8 +10,8 @@ from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.types import ArgSpec, CompiledKernel, CompileOptions
 from kcache_grpc.model.target import host_target
 from tests.compiler.codegen_harness import Kernel
-from tests.gpu.programs import narrow_attention
-from tests.gpu.run import run_gpu
+from tests.gpu.harness.programs import narrow_attention
+from tests.gpu.harness.run import run_gpu
 
 #: Two products that share an operand, which is computed, rounded and widened; sizes that fit no tile.
 SHARED = """

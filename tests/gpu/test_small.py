@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.gpu.run import run_gpu
+from tests.gpu.harness.run import run_gpu
 from tests.gpu.test_narrow import compiled
 
 

@@ -11,9 +11,9 @@ from kcache_compiler.compile import lower_module
 from kcache_compiler.llvm.emission import optimize
 from kcache_compiler.llvm.target import target_named
 from kcache_compiler.types import CompiledKernel, CompileOptions
-from tests.gpu.emulate import ORDERS
-from tests.gpu.programs import TEMPLATES, Template
-from tests.gpu.run import run_gpu
+from tests.gpu.harness.emulate import ORDERS
+from tests.gpu.harness.programs import TEMPLATES, Template
+from tests.gpu.harness.run import run_gpu
 
 
 def compiled(text: str, arguments: int, target: str = "sm_90") -> CompiledKernel:

@@ -14,8 +14,8 @@ from kcache_grpc import Graph
 from kcache_grpc.graph import Value
 from kcache_grpc.runtime.dtypes import numpy_dtype
 from kcache_grpc.worker.child.graph_program import decode_graph
-from tests.ops import native
-from tests.ops.reference import ReferenceInterpreter
+from tests.ops.harness import native
+from tests.ops.harness.reference import ReferenceInterpreter
 
 #: Makes of a graph and its inputs one result or several.
 Build = Callable[..., Any]

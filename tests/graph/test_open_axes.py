@@ -13,7 +13,7 @@ from kcache_compiler.frontends.graph.extent import plus, product, quotient, symb
 from kcache_grpc import Graph
 from kcache_grpc.runtime.dtypes import numpy_dtype
 from tests.graph.running import Build, canonical_of, compiled, digest_of, graph_of, text_of
-from tests.ops import native
+from tests.ops.harness import native
 
 SIZES = ((3, 5), (1, 1), (2, 2), (7, 6))
 

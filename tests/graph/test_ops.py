@@ -11,7 +11,7 @@ import pytest
 from kcache_compiler.frontends.graph.operations import OPS
 from tests.graph.cases import Case, all_cases
 from tests.graph.running import canonical_of, graph_of, interpret, run
-from tests.ops.reference import ReferenceInterpreter
+from tests.ops.harness.reference import ReferenceInterpreter
 
 CASES = all_cases()
 

@@ -7,13 +7,13 @@ import pytest
 
 from tests.ops.generated import coverage
 from tests.ops.generated.again import again
-from tests.ops.generated.catalog import EDGES, FAMILIES, pairs
 from tests.ops.generated.classes import classes
 from tests.ops.generated.drive import cases, these
 from tests.ops.generated.judge import execute
 from tests.ops.generated.ledger import newest, rows, totals
-from tests.ops.generated.stated import of_attribute, table
-from tests.ops.programs import OpProgram
+from tests.ops.generated.operations.catalog import EDGES, FAMILIES, pairs
+from tests.ops.generated.structure.stated import of_attribute, table
+from tests.ops.harness.programs import OpProgram
 
 #: What this version refuses, of all that is generated.
 REFUSED: frozenset[str] = frozenset()

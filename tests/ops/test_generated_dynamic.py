@@ -12,7 +12,7 @@ from kcache_grpc.model.target import host_target
 from tests.ops.generated.drive import Case, cases
 from tests.ops.generated.dynamic.__main__ import BAD
 from tests.ops.generated.dynamic.catalog import pairs
-from tests.ops.native import run
+from tests.ops.harness.native import run
 
 #: What CI has: operations whose sizes are computed, and definitions of ours.
 SAMPLE = (

@@ -9,7 +9,7 @@ import pytest
 
 from kcache_compiler import canonicalize
 from kcache_compiler.errors import UnsupportedOp
-from tests.ops.lapack_programs import LETTERS, Shape, adjoint, called, close, random
+from tests.ops.harness.lapack_programs import LETTERS, Shape, adjoint, called, close, random
 
 
 def _lu(dtype: str, matrix: np.ndarray) -> None:

@@ -10,11 +10,11 @@ from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.types import CompileOptions
 from kcache_grpc.model.target import CPU_TARGETS, CpuTarget, host_target
-from tests.ops.compare import difference
-from tests.ops.native import run
-from tests.ops.programs import OpProgram, all_programs
-from tests.ops.reference import ReferenceInterpreter
-from tests.ops.refused import REFUSED
+from tests.ops.harness.compare import difference
+from tests.ops.harness.native import run
+from tests.ops.harness.programs import OpProgram, all_programs
+from tests.ops.harness.reference import ReferenceInterpreter
+from tests.ops.harness.rejected import REFUSED
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from kcache_compiler.types import CompileOptions, Quantization
 from kcache_grpc.model.target import host_target
 from tests.ops.generated.drive import cases
 from tests.ops.generated.quantized.catalog import pairs
-from tests.ops.native import run
+from tests.ops.harness.native import run
 
 _CHILD = "tests.ops.generated.quantized.child"
 #: Shares of all pairs of operation and dtype; CI has one of them.

@@ -12,11 +12,11 @@ from kcache_compiler.compile import lower_module, lower_until
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.types import CompileOptions
 from tests.compiler.codegen_harness import Kernel, threaded_host
-from tests.ops.compare import difference
-from tests.ops.native import run
-from tests.ops.reference import ReferenceInterpreter
-from tests.ops.scan_programs import Window, others, scans
-from tests.ops.values import COMPLEX, FLOATS, generator, random_bytes
+from tests.ops.harness.compare import difference
+from tests.ops.harness.native import run
+from tests.ops.harness.reference import ReferenceInterpreter
+from tests.ops.harness.scan_programs import Window, others, scans
+from tests.ops.harness.values import COMPLEX, FLOATS, generator, random_bytes
 
 TARGET = "x86-64-v3"
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.ops.generated.judge import execute
-from tests.ops.programs import OpProgram
+from tests.ops.harness.programs import OpProgram
 
 HALVES = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 #: operation -> what it is in f64, and units that the rounded result may be off.

@@ -6,8 +6,8 @@ import pytest
 
 from kcache_compiler import canonicalize
 from kcache_compiler.errors import InvalidProgram
-from tests.ops.quantized_violations import quantized_violations
-from tests.ops.violations import Violation, violations
+from tests.ops.harness.quantized_violations import quantized_violations
+from tests.ops.harness.violations import Violation, violations
 
 _ALL = [*violations(), *quantized_violations()]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.recognition import edit
+from tests.recognition.mutations import edit
 
 Arrays = list[np.ndarray]
 

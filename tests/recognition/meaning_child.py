@@ -18,7 +18,7 @@ from kcache_compiler.frontends import Limits
 from kcache_compiler.mlir.context import new_context, parse_module, run_passes
 from kcache_compiler.spec.graph.constants import dense_text, is_resource, read_constant
 from kcache_compiler.spec.graph.native_types import TypeReader
-from tests.recognition import edit
+from tests.recognition.mutations import edit
 
 ir: Any = _ir
 PREPARE = "builtin.module(inline,symbol-dce,func.func(chlo-legalize-to-stablehlo))"

@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 
 from tests.recognition import meaning
-from tests.recognition.corpus import NAMES, read
+from tests.recognition.exports.corpus import NAMES, read
 from tests.recognition.measured import change, write_differently
 
 FIRST_SEED = 1000

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from kcache_compiler.errors import CompilerError
 from kcache_compiler.spec import canonicalize
 from tests.recognition import meaning
-from tests.recognition.changing import changed
-from tests.recognition.corpus import Entry
-from tests.recognition.rewriting import rewritten
+from tests.recognition.exports.corpus import Entry
+from tests.recognition.mutations.changing import changed
+from tests.recognition.mutations.rewriting import rewritten
 
 
 def key(program: str | bytes, numerics: str = "default") -> str:

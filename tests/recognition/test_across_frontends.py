@@ -7,12 +7,12 @@ from collections import defaultdict
 import pytest
 
 from kcache_compiler.spec import canonicalize
-from tests.compiler.test_rewrites_across import APART, EXACT, SIZED, TOLERANT
+from tests.compiler.spec.rewrites.test_across import APART, EXACT, SIZED, TOLERANT
 
 for framework in ("jax", "torch", "onnx"):
     pytest.importorskip(framework)
 
-from tests.recognition.exported_here import FRAMEWORKS, Program  # noqa: E402
+from tests.recognition.exports.exported_here import FRAMEWORKS, Program  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

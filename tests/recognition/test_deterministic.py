@@ -12,11 +12,11 @@ import pytest
 from kcache_compiler.spec import canonicalize
 from kcache_compiler.spec.rendering.render import render
 from kcache_compiler.types import NUMERICS
-from tests.recognition.corpus import NAMES, read
+from tests.recognition.exports.corpus import NAMES, read
 from tests.recognition.measured import key
 
 _DIGESTS = """
-from tests.recognition.corpus import NAMES, read
+from tests.recognition.exports.corpus import NAMES, read
 from tests.recognition.measured import key
 print(*[key(read(name).texts[index]) for name in NAMES for index in (0, 3)])
 """

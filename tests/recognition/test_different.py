@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.recognition import meaning
-from tests.recognition.changing_numbers import nudged
-from tests.recognition.corpus import NAMES, read
+from tests.recognition.exports.corpus import NAMES, read
 from tests.recognition.measured import change, key
+from tests.recognition.mutations.changing_constants import nudged
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,12 @@ import pytest
 pytest.importorskip("torch")
 
 from tests.compiler.codegen_harness import NUMPY
-from tests.recognition import edit
-from tests.recognition.corpus import NAMES, read
 from tests.recognition.eager.arguments import draw
 from tests.recognition.eager.close import largest_share
 from tests.recognition.eager.functions import FUNCTIONS, evaluate
+from tests.recognition.exports.corpus import NAMES, read
 from tests.recognition.meaning import Arrays, Interpreter
+from tests.recognition.mutations import edit
 
 
 @pytest.fixture(scope="module")

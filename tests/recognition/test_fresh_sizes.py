@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from tests.recognition.corpus import read
-from tests.recognition.graphs import GRAPHS, Graph, Sizes
+from tests.recognition.exports.corpus import read
+from tests.recognition.exports.graphs import GRAPHS, Graph, Sizes
 from tests.recognition.measured import key
 
 for framework in ("jax", "torch", "onnx"):

@@ -14,7 +14,7 @@ from kcache_compiler.errors import InvalidProgram
 from kcache_compiler.spec import canonicalize
 from kcache_compiler.spec.rendering.render import render
 from tests.recognition import meaning
-from tests.recognition.random_graphs import SYMBOLS, neighbour, random_template, written
+from tests.recognition.mutations.random_graphs import SYMBOLS, neighbour, random_template, written
 
 #: Sizes of b, t, c: primes, all equal, coincidences, products of each other.
 SIZES = [(2, 3, 5), (2, 2, 2), (3, 2, 2), (2, 3, 3), (3, 2, 6), (6, 3, 2), (4, 2, 2)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.recognition.corpus import NAMES, read
+from tests.recognition.exports.corpus import NAMES, read
 from tests.recognition.measured import key, write_differently
 
 

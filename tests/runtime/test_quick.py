@@ -13,7 +13,7 @@ import pytest
 import kcache_grpc as kcache
 from kcache_grpc.runtime.cpu.cpython_call import DONE, REFUSED, layouts_are_known
 from kcache_grpc.runtime.cpu.output_ring import COUNTS_ARE_EXACT
-from tests.house.sources import ROOT
+from tests.repository.sources import ROOT
 from tests.runtime.c_kernels import ADD, make
 
 pytest.importorskip("kcache_compiler")

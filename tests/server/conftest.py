@@ -9,7 +9,7 @@ import pytest
 
 from kcache_grpc.server import ServerConfig
 from tests.postgres import PostgresServer
-from tests.server.running import Running, config_in, running
+from tests.server.harness.running import Running, config_in, running
 
 
 @pytest.fixture

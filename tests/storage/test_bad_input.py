@@ -20,7 +20,7 @@ from kcache_grpc.storage.errors import CorruptStore, StorageError, StoreUnavaila
 from kcache_grpc.storage.records import AuditEvent, Failure, SpecDraft, UsageDelta
 from kcache_grpc.storage.schema import specs
 from kcache_grpc.storage.sql.sqlite.engine import BUSY_TIMEOUT_SECONDS, SqliteDatabase
-from tests.house.sources import ROOT
+from tests.repository.sources import ROOT
 from tests.storage.drafts import Time, graph, kernel, mapping, program, sha256, spec
 from tests.storage.inside import assert_sound, contents, path_of, raw, tamper
 

@@ -25,7 +25,7 @@ from kcache_grpc.storage.records import AuditEvent, Lease
 from kcache_grpc.storage.schema import SCHEMA_REVISION
 from kcache_grpc.storage.sql.sqlite import file
 from kcache_grpc.storage.sql.sqlite.engine import driver
-from tests.house.sources import ROOT
+from tests.repository.sources import ROOT
 from tests.storage.drafts import blob, graph, kernel, sha256, spec
 from tests.storage.inside import assert_sound, contents, database, path_of, raw, rows, tamper, writer
 

@@ -18,7 +18,7 @@ import pytest
 
 from kcache_grpc.storage import Store, open_store
 from kcache_grpc.storage.records import Lease
-from tests.house.sources import ROOT
+from tests.repository.sources import ROOT
 from tests.storage.drafts import graph, kernel, program, sha256, spec
 from tests.storage.inside import assert_sound, path_of, rows
 from tests.storage.racer import KERNELS, SPECS

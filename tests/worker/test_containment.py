@@ -184,7 +184,7 @@ def test_a_compiler_has_one_thread_and_no_grpc_when_it_is_confined() -> None:
     asyncio.run(body())
     program = (
         "import sys, kcache_grpc.worker.__main__\n"
-        "from kcache_grpc.worker import jobs\n"
+        "from kcache_grpc.worker.child import jobs\n"
         "jobs.hello(), jobs.warm()\n"
         "print('grpc' in sys.modules)"
     )

@@ -9,7 +9,7 @@ import pytest
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.llvm.ptxas import find_ptxas
 from kcache_compiler.types import ArgSpec, CompiledKernel, CompileOptions
-from tests.recognition.corpus import NAMES, read
+from tests.recognition.exports.corpus import NAMES, read
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "sm_120")
 #: Compiled on every change; all of them in the long run.

@@ -15,7 +15,7 @@ from kcache_compiler.fingerprint import gpu_toolchain
 from kcache_compiler.types import CompileOptions
 from kcache_compiler.versions import GPU_CODE_VERSION
 from tests.compiler.gpu.programs import matmul
-from tests.gpu.programs import narrow_attention
+from tests.gpu.harness.programs import narrow_attention
 
 GOLDEN = Path(__file__).with_name("golden.json")
 TARGETS = ("sm_75", "sm_90")

@@ -25,9 +25,9 @@ from kcache_compiler.passes.math import VERSION as MATH_VERSION
 from kcache_compiler.spec import CANONICALIZER_VERSION
 from kcache_compiler.versions import CODE_VERSION
 from tests.ops.generated import coverage
-from tests.ops.generated.catalog import VERSION, drawn, pairs
 from tests.ops.generated.drive import Case, cases, these
 from tests.ops.generated.judge import OUTCOMES
+from tests.ops.generated.operations.catalog import VERSION, drawn, pairs
 
 _BAD = ("wrong", "crash", "error")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.ops.generated.drive import Asked, Wished, these
-from tests.ops.generated.stated import forbidden
+from tests.ops.generated.structure.stated import forbidden
 
 _BAD = ("wrong", "crash", "error")
 _AGAIN = (*_BAD, "refused")

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import sys
 
-from tests.ops.generated.catalog import program
 from tests.ops.generated.classes import classes
 from tests.ops.generated.judge import compiled, judge
-from tests.ops.reference import ReferenceInterpreter
+from tests.ops.generated.operations.catalog import program
+from tests.ops.harness.reference import ReferenceInterpreter
 
 
 def main() -> None:

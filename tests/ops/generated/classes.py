@@ -10,9 +10,9 @@ import re
 
 import numpy as np
 
-from tests.ops.generated.stated import MAKING
-from tests.ops.programs import OpProgram
-from tests.ops.values import DTYPES, FLOATS, INTEGERS, decode
+from tests.ops.generated.structure.stated import MAKING
+from tests.ops.harness.programs import OpProgram
+from tests.ops.harness.values import DTYPES, FLOATS, INTEGERS, decode
 
 _TENSOR = re.compile(r"tensor<((?:\d+x)*)([^<>]*(?:<[^<>]*>)?)>")
 _NUMBER = re.compile(r"-?\d+")

@@ -11,12 +11,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.ops.generated import catalog
-from tests.ops.generated.catalog import FAMILIES
 from tests.ops.generated.classes import classes
 from tests.ops.generated.drive import Wished
-from tests.ops.generated.stated import of_attribute, table
-from tests.ops.values import generator
+from tests.ops.generated.operations import catalog
+from tests.ops.generated.operations.catalog import FAMILIES
+from tests.ops.generated.structure.stated import of_attribute, table
+from tests.ops.harness.values import generator
 
 FILE = Path(__file__).with_name("coverage.json")
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "coverage.md"
@@ -32,7 +32,8 @@ Made by `python -m tests.ops.generated.coverage write` from the runs by hand tha
 [support.md](support.md) counts, of several versions of the compiler, and from one with seed 6024, left out
 there as one program was wrong before a mend. For every operation: which values of its attributes its programs
 had (read from the text of each program, `tests/ops/generated/classes.py`), in how many of its dtypes. A pair
-is a class of values of one attribute and a dtype: all that `tests/ops/generated/stated.py` names, but those
+is a class of values of one attribute and a dtype: all that `tests/ops/generated/structure/stated.py` names,
+but those
 that the specification, or what an oracle can tell, forbids, with the reasons below.
 Only programs whose results agreed with the oracle count. `python -m tests.ops.generated --aim` draws programs
 for what is missing: choices that know the name of their attribute take what is wished

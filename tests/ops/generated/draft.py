@@ -10,8 +10,8 @@ from typing import TypeVar
 import numpy as np
 
 from tests.ops.generated import wish
-from tests.ops.programs import OpProgram
-from tests.ops.values import COMPLEX, FLOATS, INTEGERS, random_bytes, tensor
+from tests.ops.harness.programs import OpProgram
+from tests.ops.harness.values import COMPLEX, FLOATS, INTEGERS, random_bytes, tensor
 
 Shape = tuple[int, ...]
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tests.ops.values import DTYPES
+from tests.ops.harness.values import DTYPES
 
 _NUMBERS = re.compile(r"(\w+) = (\[[^\]]*\]|\d+)")
 

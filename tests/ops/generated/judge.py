@@ -10,10 +10,10 @@ from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.errors import CompilerError, UnsupportedOp
 from kcache_compiler.types import Canonical, CompiledKernel, CompileOptions
 from kcache_grpc.model.target import host_target
-from tests.ops.compare import difference
-from tests.ops.native import run
-from tests.ops.programs import OpProgram
-from tests.ops.reference import ReferenceError, ReferenceInterpreter
+from tests.ops.harness.compare import difference
+from tests.ops.harness.native import run
+from tests.ops.harness.programs import OpProgram
+from tests.ops.harness.reference import ReferenceError, ReferenceInterpreter
 
 OUTCOMES = ("right", "refused", "wrong", "crash", "error", "no-oracle")
 _HEAD = re.compile(r"func\.func @main\((.*?)\) -> \((.*?)\) \{\n", re.DOTALL)

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from tests.ops.generated.catalog import pairs
 from tests.ops.generated.drive import Case, cases
+from tests.ops.generated.operations.catalog import pairs
 
 FILE = Path(__file__).with_name("seen.json")
 #: The processors whose results were compared, and the GPU that was only compiled for.

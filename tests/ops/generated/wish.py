@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.ops.values import DTYPES, FLOATS, INTEGERS
+from tests.ops.harness.values import DTYPES, FLOATS, INTEGERS
 
 #: Ranks that programs have.
 MOST = 6

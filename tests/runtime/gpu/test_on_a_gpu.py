@@ -18,7 +18,7 @@ from kcache_grpc.model.gpu.target import GPU_TARGETS
 from kcache_grpc.runtime.gpu.device import device_numbered
 from kcache_grpc.runtime.gpu.device_memory import DeviceArray
 from tests.compiler.codegen_harness import NUMPY
-from tests.gpu.programs import TEMPLATES, Template
+from tests.gpu.harness.programs import TEMPLATES, Template
 from tests.serving import ServerProcess
 
 pytestmark = [

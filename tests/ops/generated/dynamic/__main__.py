@@ -9,10 +9,10 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.ops.generated.catalog import drawn
 from tests.ops.generated.drive import Case, cases
 from tests.ops.generated.dynamic.catalog import pairs
-from tests.ops.generated.told import tell_outcomes, tell_reasons
+from tests.ops.generated.operations.catalog import drawn
+from tests.ops.generated.structure.told import tell_outcomes, tell_reasons
 
 #: ``partly``: the kernel refuses sizes at which the program means something, such as axes of size 0 that are
 #: spread. ``none``: no attempt gave a program with open sizes that the dialect accepts.

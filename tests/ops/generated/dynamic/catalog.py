@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.ops.generated import catalog
 from tests.ops.generated.draft import Family
+from tests.ops.generated.operations import catalog
 
 #: Operations that have no size which could be open.
 _WITHOUT = frozenset({"constant", "rng_bit_generator"})

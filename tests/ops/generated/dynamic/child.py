@@ -14,7 +14,7 @@ from tests.ops.generated.dynamic.catalog import FAMILIES
 from tests.ops.generated.dynamic.judge import Manner, judge
 from tests.ops.generated.dynamic.programs import open_program
 from tests.ops.generated.judge import Verdict
-from tests.ops.reference import ReferenceInterpreter
+from tests.ops.harness.reference import ReferenceInterpreter
 
 
 def main() -> None:

@@ -11,12 +11,12 @@ from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.errors import CompilerError, InvalidProgram, UnsupportedOp
 from kcache_compiler.types import Canonical, CompiledKernel, CompileOptions
 from kcache_grpc.model.target import host_target
-from tests.ops.compare import difference
 from tests.ops.generated.dynamic.programs import OpenProgram
 from tests.ops.generated.judge import Verdict, expected_of
-from tests.ops.native import run
-from tests.ops.programs import OpProgram
-from tests.ops.reference import ReferenceError, ReferenceInterpreter, argument_types
+from tests.ops.harness.compare import difference
+from tests.ops.harness.native import run
+from tests.ops.harness.programs import OpProgram
+from tests.ops.harness.reference import ReferenceError, ReferenceInterpreter, argument_types
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from kcache_compiler.mlir import operations as mlir
 from tests.ops.generated.draft import Maker
 from tests.ops.generated.dynamic.sized import Choices, SizedDraft
-from tests.ops.programs import OpProgram
-from tests.ops.values import generator
+from tests.ops.harness.programs import OpProgram
+from tests.ops.harness.values import generator
 
 #: Symbols of a program.
 SYMBOLS = 3

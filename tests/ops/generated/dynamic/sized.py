@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tests.ops.generated.draft import Draft, Shape, Value
-from tests.ops.values import tensor
+from tests.ops.harness.values import tensor
 
 T = TypeVar("T")
 #: A number, the place of a symbol as ``("size", place)``, or an operation on two.

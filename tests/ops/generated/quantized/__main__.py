@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.ops.generated.catalog import drawn
 from tests.ops.generated.drive import Case, cases
+from tests.ops.generated.operations.catalog import drawn
 from tests.ops.generated.quantized.catalog import pairs
-from tests.ops.generated.told import tell_outcomes, tell_reasons
+from tests.ops.generated.structure.told import tell_outcomes, tell_reasons
 
 OUTCOMES = ("right", "refused", "wrong", "crash", "error")
 BAD = ("wrong", "crash", "error")

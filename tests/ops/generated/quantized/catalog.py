@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tests.ops.generated.quantized import chains, combined, computed, moved, norms, products
 from tests.ops.generated.quantized.computed import Maker
 from tests.ops.generated.quantized.draft import Draft
-from tests.ops.values import generator
+from tests.ops.harness.values import generator
 
 FAMILIES: dict[str, Maker] = {
     op: make

@@ -148,7 +148,7 @@ def _quantize(draft: Draft) -> None:
 
 
 def _encoded(expressed: str, floats: Reals) -> bytes:
-    from tests.ops.values import encode
+    from tests.ops.harness.values import encode
 
     return encode(expressed, floats).tobytes()
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from tests.ops.generated.quantized.element import Element, Ints, Reals, rounded
-from tests.ops.values import encode
+from tests.ops.harness.values import encode
 
 Shape = tuple[int, ...]
 T = TypeVar("T")

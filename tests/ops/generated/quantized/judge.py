@@ -12,8 +12,8 @@ from kcache_compiler.types import CompileOptions
 from kcache_grpc.model.target import host_target
 from tests.ops.generated.judge import Verdict
 from tests.ops.generated.quantized.draft import BUFFERS, Check, Draft
-from tests.ops.native import run
-from tests.ops.values import decode
+from tests.ops.harness.native import run
+from tests.ops.harness.values import decode
 
 
 def text_of(programs: Sequence[Draft]) -> str:

@@ -11,7 +11,7 @@ from kcache_compiler.mlir import context as mlir
 from kcache_compiler.types import CompileOptions
 from kcache_grpc.model.target import host_target
 from tests.ops.generated.quantized.element import Element, Ints, rounded
-from tests.ops.native import run
+from tests.ops.harness.native import run
 
 _PASSES = "builtin.module(func.func(stablehlo-legalize-quant-to-math,chlo-legalize-to-stablehlo))"
 _ROUNDS = 30

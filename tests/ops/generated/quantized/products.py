@@ -9,7 +9,7 @@ import numpy as np
 from tests.ops.generated.quantized.computed import Maker
 from tests.ops.generated.quantized.draft import Draft, Shape, Value
 from tests.ops.generated.quantized.element import EPSILON, Element, Reals, rounded
-from tests.ops.values import encode
+from tests.ops.harness.values import encode
 
 
 def families() -> dict[str, Maker]:

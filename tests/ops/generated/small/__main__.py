@@ -13,11 +13,11 @@ import math
 import sys
 import time
 
-from tests.ops.generated.catalog import drawn
 from tests.ops.generated.drive import Case, cases
 from tests.ops.generated.judge import OUTCOMES
+from tests.ops.generated.operations.catalog import drawn
 from tests.ops.generated.small.derive import pairs
-from tests.ops.generated.told import tell_outcomes, tell_reasons
+from tests.ops.generated.structure.told import tell_outcomes, tell_reasons
 
 _BAD = ("wrong", "crash", "error")
 CHILD = "tests.ops.generated.small.child"

@@ -7,7 +7,7 @@ import sys
 
 from tests.ops.generated.judge import compiled, judge
 from tests.ops.generated.small.derive import program
-from tests.ops.reference import ReferenceInterpreter
+from tests.ops.harness.reference import ReferenceInterpreter
 
 
 def main() -> None:

@@ -10,12 +10,12 @@ import numpy as np
 
 from kcache_compiler.types import SMALL, SMALL_FLOATS, SMALL_INTEGERS
 from kcache_grpc.runtime.dtypes import limits_of
-from tests.ops.generated.catalog import FAMILIES
 from tests.ops.generated.draft import Draft
+from tests.ops.generated.operations.catalog import FAMILIES
 from tests.ops.generated.small import own, ragged
-from tests.ops.programs import OpProgram
-from tests.ops.small_values import FINITE, POWERS, Array, codes, decode, encode
-from tests.ops.values import INTEGERS, generator
+from tests.ops.harness.programs import OpProgram
+from tests.ops.harness.values import INTEGERS, generator
+from tests.ops.narrow_types.values import FINITE, POWERS, Array, codes, decode, encode
 
 #: Not of small elements, or made by other means: random bits, functions with an f64 inside, complex numbers.
 _NOT = frozenset(

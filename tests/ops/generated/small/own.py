@@ -9,8 +9,8 @@ import numpy as np
 
 from kcache_compiler.types import SMALL, SMALL_FLOATS, SMALL_INTEGERS
 from tests.ops.generated.draft import Draft, Shape
-from tests.ops.programs import OpProgram
-from tests.ops.small_values import FINITE, POWERS, codes
+from tests.ops.harness.programs import OpProgram
+from tests.ops.narrow_types.values import FINITE, POWERS, codes
 
 _PLAIN = {"i8": 8, "ui8": 8, "i16": 16, "ui32": 32, "f16": 16, "f32": 32, "i64": 64}
 WIDTHS = {dtype: int(dtype[1]) if dtype in SMALL_FLOATS else int(dtype.lstrip("ui")) for dtype in SMALL}

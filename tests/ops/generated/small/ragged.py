@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tests.ops.generated.convolved import Array
-from tests.ops.generated.ragged import grouped
-from tests.ops.small_values import decode, encode
-from tests.ops.values import DTYPES
+from tests.ops.generated.operations.convolutions import Array
+from tests.ops.generated.operations.ragged import grouped
+from tests.ops.harness.values import DTYPES
+from tests.ops.narrow_types.values import decode, encode
 
 _TYPE = re.compile(r"tensor<((?:\d+x)*)(\w+)>")
 _LIST = re.compile(r"(\w+) = \[([\d, ]*)\]")

@@ -1,0 +1,167 @@
+"""What ``RemoteCache`` costs: a hit against a bare echo, many keys in a call, the memory of large values.
+
+``python -m benchmarks.services.blob_cache [--rounds N] [--calls N] [--json FILE]``. A hit of 64 KiB and a
+bare gRPC
+echo of as many bytes (``benchmarks.echo``) alternate, each from one thread; printed are medians over the
+rounds, and the median and the extremes of the ratios round by round. Then 1,000 keys are inserted and read in
+one call each, and a file of 200 MB is inserted and read, with the largest resident memory of the server and
+of this process before and after. Exits with 1 when the median ratio is above 1.15.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from benchmarks.echo import METHOD as ANSWER
+from benchmarks.echo import ONCE, echo_process
+from benchmarks.environment import clear_and_restart, description
+from benchmarks.rounds import Contender, Sample, interleave, ratio
+from kcache_grpc.caches import RemoteCache
+from tests.serving import ServerProcess
+
+HIT, ECHO, ONE_BATCH = "RemoteCache.get", "echo", "echo, reply and status in one batch"
+#: Most that a hit may take, as a multiple of the echo.
+GATE = 1.15
+VALUE_BYTES, MANY, LARGE_BYTES = 64 << 10, 1000, 200_000_000
+
+
+def measure(rounds: int, calls: int) -> dict[str, Any]:
+    """All measurements, on a server of its own with SQLite."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kcache-bench-")))
+        server = stack.enter_context(ServerProcess(folder))
+        cache: RemoteCache[str, bytes] = stack.enter_context(RemoteCache(server.address, timeout=300))
+        _, echo = stack.enter_context(echo_process(VALUE_BYTES))
+        channel = stack.enter_context(grpc.insecure_channel(echo))
+        hits = _hits(cache, channel, rounds, calls)
+        many = _many(cache)
+        return {"hit": hits, "many": many, "large": _large(cache, server, folder)}
+
+
+def _hits(cache: RemoteCache[str, bytes], channel: grpc.Channel, rounds: int, calls: int) -> dict[str, Any]:
+    value = os.urandom(VALUE_BYTES)
+    cache.insert("hit", value)
+    answer, once = channel.unary_stream(ANSWER), channel.unary_stream(ONCE)
+
+    def get() -> None:
+        assert cache.get("hit") == value
+
+    def echo() -> None:
+        assert [len(reply) for reply in answer(b"")] == [VALUE_BYTES]
+
+    def one_batch() -> None:
+        assert [len(reply) for reply in once(b"")] == [VALUE_BYTES]
+
+    contenders = {HIT: _timed(get), ECHO: _timed(echo), ONE_BATCH: _timed(one_batch)}
+    samples = interleave(contenders, rounds=rounds, calls=calls)
+    return {"bytes": VALUE_BYTES, **_compared(samples)}
+
+
+def _timed(call: Callable[[], None]) -> Contender:
+    """The median of its calls."""
+
+    def timed(count: int) -> float:
+        seconds: list[float] = []
+        for _ in range(count):
+            started = time.perf_counter()
+            call()
+            seconds.append(time.perf_counter() - started)
+        return statistics.median(seconds) * count
+
+    return timed
+
+
+def _compared(samples: Mapping[str, Sample]) -> dict[str, Any]:
+    report: dict[str, Any] = {name: {"us": sample.median * 1e6} for name, sample in samples.items()}
+    report[HIT]["against_echo"] = ratio(samples[HIT], samples[ECHO])
+    report[HIT]["against_one_batch"] = ratio(samples[HIT], samples[ONE_BATCH])
+    return report
+
+
+def _many(cache: RemoteCache[str, bytes]) -> dict[str, Any]:
+    """Seconds of one call for ``MANY`` keys with values of 100 bytes."""
+    items = [(f"key {number}", os.urandom(100)) for number in range(MANY)]
+    inserted = _seconds(lambda: cache.insert_many(items))
+    keys = [key for key, _ in items]
+    reads = [_seconds(lambda: cache.get_many(keys)) for _ in range(9)]
+    assert cache.get_many(keys) == [value for _, value in items]
+    return {"keys": MANY, "insert_seconds": inserted, "get_seconds": statistics.median(reads)}
+
+
+def _large(cache: RemoteCache[str, bytes], server: ServerProcess, folder: Path) -> dict[str, Any]:
+    """Seconds for one large file each way, and growth of the largest resident memory in bytes."""
+    source, target = folder / "source", folder / "target"
+    with source.open("wb") as file:
+        for _ in range(LARGE_BYTES // 1_000_000):
+            file.write(os.urandom(1_000_000))
+    pid = server.pid
+    before = _server_peak(pid), _own_peak()
+    inserted = _seconds(lambda: cache.insert_file("large", source))
+    read = _seconds(lambda: cache.get_file("large", target))
+    after = _server_peak(pid), _own_peak()
+    assert _same(source, target)
+    return {
+        "bytes": LARGE_BYTES,
+        "insert_seconds": inserted,
+        "read_seconds": read,
+        "server_peak_bytes": [before[0], after[0]],
+        "client_peak_bytes": [before[1], after[1]],
+    }
+
+
+def _same(first: Path, second: Path) -> bool:
+    with first.open("rb") as one, second.open("rb") as other:
+        while (part := one.read(1 << 20)) == other.read(1 << 20):
+            if not part:
+                return True
+    return False
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
+
+
+def _server_peak(pid: int) -> int:
+    """Largest resident memory of a process so far, in bytes (proc_pid_status(5), VmHWM)."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) << 10
+    raise RuntimeError(f"process {pid} has no VmHWM")
+
+
+def _own_peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+
+def main() -> int:
+    """Measures and prints, and writes JSON where asked to."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--calls", type=int, default=200)
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    arguments = parser.parse_args()
+    clear_and_restart("benchmarks.services.blob_cache")
+    report = {"environment": description(), **measure(arguments.rounds, arguments.calls)}
+    print(json.dumps(report, indent=1))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(report, indent=1))
+    return 0 if report["hit"][HIT]["against_echo"][0] <= GATE else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

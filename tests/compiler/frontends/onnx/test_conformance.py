@@ -1,0 +1,23 @@
+"""ONNX's own operator tests: each case is right, or refused with an error that says why."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.conformance.onnx_models.node_tests import ROUNDED, Outcome, outcomes
+
+#: Cases of this toolchain's onnx package that were right when this was written.
+_RIGHT = 1307
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
+def test_operators_compute_what_the_standard_says() -> None:
+    found: list[Outcome] = list(outcomes())
+    assert [o for o in found if o.how == "wrong"] == []
+    assert {o.name for o in found if o.how == "rounded"} <= ROUNDED
+    assert all(o.why for o in found if o.how != "ok")
+    counts = Counter(o.how for o in found)
+    assert counts["ok"] >= _RIGHT, counts

@@ -1,0 +1,205 @@
+"""Convolutions whose windows are read where they lie: values over layouts, strides and types, to the bit."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import mmap
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kcache_compiler import canonicalize, compile_spec
+from kcache_compiler.compile import lower_module
+from kcache_compiler.types import ArgSpec, CompileOptions
+from tests.compiler.codegen_harness import NUMPY, Kernel, threaded_host
+from tests.ops.harness.reference import ReferenceInterpreter
+
+RANDOM = np.random.default_rng(20261122)
+#: Image and kernel as StableHLO names their axes.
+LAYOUTS = {"first": ("b, f, 0, 1", "o, i, 0, 1"), "last": ("b, 0, 1, f", "0, 1, i, o")}
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """``groups`` of ``inputs`` channels that give ``outputs`` each."""
+
+    kind: str = "f32"
+    layout: str = "first"
+    batch: int = 2
+    groups: int = 3
+    inputs: int = 1
+    outputs: int = 1
+    size: tuple[int, int] = (9, 21)
+    window: tuple[int, int] = (3, 3)
+    stride: int = 1
+    dilation: int = 1
+    padding: int = 1
+
+    def shape(self, channels: int, places: tuple[int, ...]) -> tuple[int, ...]:
+        return (self.batch, channels, *places) if self.layout == "first" else (self.batch, *places, channels)
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        count = self.groups * self.outputs
+        reach = [(one - 1) * self.dilation + 1 for one in self.window]
+        places = [
+            max(0, (size + 2 * self.padding - far) // self.stride + 1)
+            for size, far in zip(self.size, reach, strict=True)
+        ]
+        kernel = (count, self.inputs, *self.window)
+        if self.layout == "last":
+            kernel = (*self.window, self.inputs, count)
+        given = self.shape(self.groups * self.inputs, self.size)
+        return given, kernel, self.shape(count, tuple(places))
+
+    @property
+    def text(self) -> str:
+        x, w, y = (f"tensor<{'x'.join(map(str, (*shape, self.kind)))}>" for shape in self.shapes)
+        image, kernel = LAYOUTS[self.layout]
+        pads, steps = [[self.padding] * 2] * 2, [self.stride] * 2
+        return f"""func.func @main(%x: {x}, %w: {w}) -> {y} {{
+          %0 = stablehlo.convolution(%x, %w) dim_numbers = [{image}]x[{kernel}]->[{image}],
+            window = {{stride = {steps}, pad = {pads}, rhs_dilate = {[self.dilation] * 2}}}
+            {{batch_group_count = 1 : i64, feature_group_count = {self.groups} : i64}} : ({x}, {w}) -> {y}
+          return %0 : {y}
+        }}"""
+
+    def operands(self) -> tuple[np.ndarray, np.ndarray]:
+        x, w = (RANDOM.standard_normal(shape).astype(NUMPY[self.kind]) for shape in self.shapes[:2])
+        return x, w
+
+    def expected(self, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+        """In f64, from what the operation means."""
+        wide_x, wide_w = x.astype("f8"), w.astype("f8")
+        if self.layout == "last":
+            wide_x, wide_w = np.moveaxis(wide_x, -1, 1), np.transpose(wide_w, (3, 2, 0, 1))
+        pad = [(0, 0), (0, 0), *[(self.padding, self.padding)] * 2]
+        padded = np.pad(wide_x, pad).reshape(
+            self.batch, self.groups, self.inputs, *np.pad(wide_x, pad).shape[2:]
+        )
+        wide_w = wide_w.reshape(self.groups, self.outputs, self.inputs, *self.window)
+        shape = self.shapes[2]
+        high, wide = shape[2:] if self.layout == "first" else shape[1:3]
+        total = np.zeros((self.batch, self.groups, self.outputs, high, wide))
+        for i, j in itertools.product(*map(range, self.window)):
+            rows = slice(i * self.dilation, i * self.dilation + (high - 1) * self.stride + 1, self.stride)
+            columns = slice(j * self.dilation, j * self.dilation + (wide - 1) * self.stride + 1, self.stride)
+            total += np.einsum("bgiyx,goi->bgoyx", padded[..., rows, columns], wide_w[..., i, j])
+        total = total.reshape(self.batch, -1, high, wide)
+        return total if self.layout == "first" else np.moveaxis(total, 1, -1)
+
+
+def _kernel(one: Convolution, target: str = "x86-64-v3", numerics: str = "default") -> Kernel:
+    return Kernel(lower_module(one.text, 2, target, CompileOptions(numerics=numerics), lambda _: None))
+
+
+def _is_window(kernel: Kernel) -> bool:
+    return ("window",) in [launch.ops for launch in kernel.interface.launches]
+
+
+@st.composite
+def _convolutions(draw: st.DrawFn) -> Convolution:
+    pick = lambda *values: draw(st.sampled_from(values))  # noqa: E731
+    return Convolution(
+        *(pick("f32", "f32", "f64", "bf16"), pick("first", "last"), pick(1, 2), pick(1, 2, 5), pick(1, 3)),
+        *(pick(1, 2, 3), (pick(1, 6, 9), pick(3, 7, 18, 33)), (pick(1, 2, 3, 5), pick(1, 3))),
+        *(pick(1, 2), pick(1, 2), pick(0, 1, 2)),
+    )
+
+
+@settings(max_examples=10, deadline=None, derandomize=True)
+@given(one=_convolutions())
+def test_random_convolutions(one: Convolution) -> None:
+    if 0 in one.shapes[2]:
+        one = Convolution()
+    x, w = one.operands()
+    kernel = _kernel(one)
+    close = 3e-2 if one.kind == "bf16" else 1e-5
+    for host in (None, threaded_host()):
+        (got,) = kernel(x, w, host=host)
+        np.testing.assert_allclose(got.astype("f8"), one.expected(x, w), rtol=close, atol=close * 10)
+
+
+CASES = [
+    Convolution(),
+    Convolution(layout="last", groups=20),
+    Convolution(size=(11, 35), stride=2),
+    Convolution(dilation=2, padding=2),
+    Convolution(groups=2, inputs=4, outputs=3),
+    Convolution(window=(7, 7), padding=3),
+    Convolution(kind="f64", size=(1, 5), window=(1, 3), padding=0),
+]
+
+
+@pytest.fixture(scope="module")
+def reference() -> Iterator[ReferenceInterpreter]:
+    interpreter = ReferenceInterpreter()
+    yield interpreter
+    interpreter.close()
+
+
+@pytest.mark.parametrize("one", CASES, ids=str)
+def test_strict_windows_are_the_interpreters_to_the_bit(
+    one: Convolution, reference: ReferenceInterpreter
+) -> None:
+    kernel = _kernel(one, numerics="strict")
+    assert _is_window(kernel)
+    x, w = one.operands()
+    x.flat[::17], x.flat[3::29], x.flat[5::31] = np.nan, np.inf, -0.0
+    (expected,) = reference.evaluate(one.text, [x.tobytes(), w.tobytes()])
+    (got,) = kernel(x, w)
+    wanted = np.frombuffer(expected, got.dtype).reshape(got.shape)
+    if one.inputs > 1:  # the interpreter adds channels in an order of its own
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+        return
+    np.testing.assert_array_equal(got, wanted)
+    np.testing.assert_array_equal(np.signbit(got[got == 0]), np.signbit(wanted[wanted == 0]))
+
+
+def _guarded(array: np.ndarray) -> np.ndarray:
+    """A copy that ends where memory ends: what reads on dies."""
+    size = -(-array.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+    whole = mmap.mmap(-1, size + mmap.PAGESIZE)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(whole))
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mprotect(ctypes.c_void_p(start + size), mmap.PAGESIZE, 0) == 0
+    copy = np.frombuffer(whole, array.dtype, array.size, size - array.nbytes).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("width", [5, 18, 34])
+def test_nothing_is_read_beyond_the_operands(width: int, stride: int) -> None:
+    one = Convolution(size=(7, width), padding=0, stride=stride)
+    kernel = _kernel(one)
+    assert _is_window(kernel)
+    x, w = (_guarded(operand) for operand in one.operands())
+    np.testing.assert_allclose(kernel(x, w)[0], one.expected(x, w), rtol=1e-5, atol=1e-5)
+
+
+def test_open_sizes_give_the_bits_of_given_ones() -> None:
+    text = Convolution(groups=4, inputs=2, outputs=2).text
+    canonical = canonicalize(text.encode(), "stablehlo", "strict")
+    options = CompileOptions(numerics="strict")
+    arguments = ArgSpec(canonical.symbolic_args)
+    opened = Kernel(compile_spec(canonical.spec_text, arguments, "x86-64-v3", options, lambda _: None))
+    assert _is_window(opened)
+    assert opened.interface.symbols
+    for size in ((9, 21), (4, 40), (1, 1)):
+        one = Convolution(groups=4, inputs=2, outputs=2, size=size)
+        x, w = one.operands()
+        np.testing.assert_array_equal(opened(x, w)[0], _kernel(one, numerics="strict")(x, w)[0])
+
+
+def test_bf16_is_rounded_once() -> None:
+    one = Convolution(kind="bf16")
+    x, w = one.operands()
+    expected = one.expected(x, w).astype(ml_dtypes.bfloat16).astype("f8")
+    np.testing.assert_allclose(_kernel(one)(x, w)[0].astype("f8"), expected, rtol=1e-2)

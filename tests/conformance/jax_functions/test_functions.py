@@ -1,0 +1,75 @@
+"""Functions of JAX give what JAX gives: a few here, all of them in the long tests."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("jax")
+
+import jax.numpy as jnp
+import numpy as np
+
+from tests.conformance.jax_functions.compare import apart
+from tests.conformance.jax_functions.drive import driven
+from tests.conformance.jax_functions.record import BAD
+from tests.conformance.jax_functions.run import FUNCTIONS, Outcome, outcomes
+
+SAMPLE = ("jnp.interp", "lax.cumlogsumexp", "nn.softmax")
+_PARTS = 16
+
+
+def bad(found: list[Outcome]) -> list[Outcome]:
+    return [one for one in found if one.how in BAD]
+
+
+def test_a_few() -> None:
+    found = list(outcomes(list(SAMPLE)))
+    assert bad(found) == []
+    assert [one.how for one in found] == ["right"] * 2 * len(SAMPLE)
+
+
+@pytest.mark.parametrize("name", ["nn.relu", "lax.reduce_window max"])
+def test_one_with_sizes_that_are_symbols(name: str) -> None:
+    found = list(outcomes([name], "symbolic"))
+    assert [one.how for one in found] == ["right", "right"]
+
+
+def test_one_among_edges() -> None:
+    assert bad(list(outcomes(["jnp.logaddexp"], "edges"))) == []
+
+
+def test_zeros_between_elements_are_multiplied_as_the_interpreter_does() -> None:
+    assert bad(list(outcomes(["lax.conv_general_dilated"], "edges"))) == []
+
+
+def test_what_differs_is_seen() -> None:
+    one, nan = np.ones(3, np.float32), np.array([1, np.nan, 1], np.float32)
+    assert apart([one], [one]) == ""
+    assert apart([nan], [nan]) == ""
+    assert apart([one], [nan]) != ""
+    assert apart([one], [-one]) != ""
+    assert apart([one * np.inf], [-one * np.inf]) != ""
+    assert apart([one], [one * np.float32(1 + 1e-4)]) != ""
+    assert apart([one], [one, one]) != ""
+    assert apart([one], [one.astype(np.float64)]) != ""
+    assert apart([one.astype(np.float64)], [one.astype(np.float64) + 1e-7]) != ""
+    assert apart([one.astype(np.float64)], [one.astype(np.float64) + 1e-7], widest=4) == ""
+    assert apart([np.arange(3)], [np.arange(3) + 1]) != ""
+    assert apart([one + 1j * one], [one + 1j * nan]) != ""
+    assert apart([one * np.array([1e30, 1, 1], "f4")], [one * np.array([1e30, 2, 1], "f4")]) == ""
+    assert (
+        apart([one * np.array([1e30, 1, 1], "f4")], [one * np.array([1e30, 2, 1], "f4")], singly=True) != ""
+    )
+    assert apart([np.asarray(jnp.ones(3, "bfloat16"))], [np.asarray(jnp.ones(3, "bfloat16") * 1.02)]) != ""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(_PARTS))
+def test_all(part: int) -> None:
+    """None is wrong, and of each part nearly all compile; the list is of more than 600."""
+    names = list(FUNCTIONS)[part::_PARTS]
+    found = [one for outcomes in driven(names, "f32") for one in outcomes]
+    assert [one for one in found if one.how in BAD and one.how != "refused"] == []
+    refused = {one.name for one in bad(found)}
+    assert len(refused) <= 0.1 * len(names), bad(found)
+    assert len(FUNCTIONS) >= 600

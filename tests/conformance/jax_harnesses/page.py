@@ -1,0 +1,147 @@
+"""Writes docs/jax-harnesses.md from records of ``python -m tests.conformance.jax_harnesses``.
+
+``python -m tests.conformance.jax_harnesses.page FILE...``: what later files say of a case holds.
+"""
+
+# ruff: noqa: E501  (tables)
+from __future__ import annotations
+
+import datetime
+import re
+import sys
+import textwrap
+from collections import Counter
+from importlib.metadata import version
+from pathlib import Path
+
+import jax
+
+from tests.conformance.jax_functions.record import Record
+from tests.conformance.jax_functions.run import Outcome
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "jax-harnesses.md"
+
+_TEXT = """\
+# JAX's cases of its primitives
+
+StableHLO's published test programs were made of the cases of its primitives that JAX ships for its own tests
+(`jax._src.internal_test_util.test_harnesses`): those of given sizes hold a case each, those of open sizes one mapped
+over a batch of any size (`jax.vmap`), or functions that compute with sizes. `tests/conformance/jax_harnesses` makes
+them again with the installed JAX: exported by `jax.export` with
+`jax_enable_x64`, taken as the client takes them, compiled for `x86-64-v3` under numerics `default`, run, and
+compared with `jax.jit` on a CPU, as [jax-functions.md](jax-functions.md) says. Where several results are right
+(vectors of `eigh` and `svd`, sorts that are not stable, places of `approx_top_k`) what they must hold is compared (`tests/conformance/jax_harnesses/agree.py`).
+
+Written on {date}, {versions}:
+
+```
+python -m tests.conformance.jax_harnesses --mode static --record FILE  # --part I/N for a part, --seconds S to go on later
+python -m tests.conformance.jax_harnesses.page FILE...                 # writes this page
+```
+
+| mode | programs |
+| --- | --- |
+| `static` | every case that JAX implements on CPUs, at its sizes |
+| `held` | the same with inputs that are constants of the program, as the published ones hold them |
+| `batched` | of each primitive the cases in the dtype that has most, mapped over a batch: one kernel, at batches of 3, 1 and 5 |
+| `symbols` | functions that compute with sizes (`tests/conformance/jax_harnesses/symbols.py`): one kernel, at three pairs of sizes |
+
+{shares}
+
+A case is undefined where JAX itself does not run or export it: those have no share. A process of its own judges the cases;
+one that ends it, or takes longer than two minutes, counts as wrong. Cases that were not run are missing in
+the counts.
+
+## What is refused or wrong
+
+{bad}
+
+## What JAX does not run or export
+
+{undefined}
+
+## Right, by primitive: static and batched
+
+{groups}
+"""
+
+
+def main() -> int:
+    """Write the page."""
+    record = Record(None)
+    for name in sys.argv[1:]:
+        record.outcomes |= Record(Path(name)).outcomes
+    PAGE.write_text(page(record))
+    return 0
+
+
+def page(record: Record) -> str:
+    """The page as text."""
+    jax.config.update("jax_enable_x64", True)
+    from tests.conformance.jax_harnesses import cases, symbols
+
+    whole = list(cases.CASES)
+    lists = {"static": whole, "held": whole, "batched": cases.batched(), "symbols": list(symbols.CASES)}
+    found = {
+        mode: {name: record.outcomes[mode, name][0] for name in names if (mode, name) in record.outcomes}
+        for mode, names in lists.items()
+    }
+    packages = ("jax", "jaxlib", "numpy", "torch-mlir")
+    return _TEXT.format(
+        date=datetime.datetime.now(datetime.UTC).date(),
+        versions=", ".join(f"{name} {version(name)}" for name in packages),
+        shares=_shares(found, {mode: len(names) for mode, names in lists.items()}),
+        bad=_reasons(found, ("refused", "wrong", "error", "crash")),
+        undefined=_reasons(found, ("undefined",)),
+        groups=_groups(found, {name: case.group_name for name, case in cases.CASES.items()}),
+    )
+
+
+def _shares(found: dict[str, dict[str, Outcome]], wholes: dict[str, int]) -> str:
+    lines = [
+        "| mode | cases | run | right | refused | wrong | undefined | share right |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for mode, outcomes in found.items():
+        counts = Counter(one.how for one in outcomes.values())
+        wrong = counts["wrong"] + counts["error"] + counts["crash"]
+        defined = len(outcomes) - counts["undefined"]
+        share = f"{counts['right'] * 1000 // defined / 10}%" if defined else ""
+        cells = (wholes[mode], len(outcomes), counts["right"], counts["refused"], wrong, counts["undefined"])
+        lines.append(f"| `{mode}` | {' | '.join(f'{cell:,}' for cell in cells)} | {share} |")
+    return "\n".join(lines)
+
+
+def _reasons(found: dict[str, dict[str, Outcome]], hows: tuple[str, ...]) -> str:
+    """Cases of one reason are a line, which names the first of them."""
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for mode, outcomes in found.items():
+        for name, one in outcomes.items():
+            if one.how in hows:
+                groups.setdefault((mode, one.how, _plain(one.why)), []).append(name)
+    if not groups:
+        return "Nothing."
+    lines = ["| mode | cases | first of them | outcome | why |", "| --- | --- | --- | --- | --- |"]
+    lines += [
+        f"| `{mode}` | {len(names)} | `{names[0][:70]}` | {how} | {why} |"
+        for (mode, how, why), names in groups.items()
+    ]
+    return "\n".join(lines)
+
+
+def _plain(why: str) -> str:
+    """Without places in the program, which differ from case to case."""
+    return re.sub(r" at \S*:\d+:\d+", "", why).replace("|", "\\|").split("\n", 1)[0][:200]
+
+
+def _groups(found: dict[str, dict[str, Outcome]], groups: dict[str, str]) -> str:
+    counts: dict[str, Counter[str]] = {}
+    for mode in ("static", "batched"):
+        for name, one in found[mode].items():
+            counts.setdefault(groups[name], Counter())[mode] += one.how == "right"
+    parts = (f"`{group}` {count['static']} and {count['batched']}" for group, count in sorted(counts.items()))
+    return textwrap.fill(", ".join(parts), 140, break_on_hyphens=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,184 @@
+"""Builds the emulator around a kernel and runs launches in a process of their own."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import hashlib
+import re
+import shutil
+import struct
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import llvmlite.binding as llvm
+
+from tests.gpu.harness.translate import translate
+
+SOURCES = sorted((Path(__file__).parent / "emulator").glob("*.c"))
+ORDERS = ("forward", "reverse", "random")
+INPUT, CONSTANT, OUTPUT, WORKSPACE = 0, 1, 2, 3
+_COMPILER = ["cc", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-fno-strict-aliasing"]
+_PAGE = 4096
+#: Buffers lie apart, each at an odd multiple of 16 bytes: that is all that a kernel may count on.
+_APART, _OFFSET = 1 << 16, 16
+_LAUNCH = struct.Struct("128s10Q192Q")
+_BUFFER = struct.Struct("3Q40s")
+
+
+class EmulationError(AssertionError):
+    """The kernel did what it must not, or the emulator cannot run it; the message says where."""
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """A parameter: a buffer of the request, plus bytes."""
+
+    buffer: int
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Run:
+    """One launch: sizes as numbers, parameters as pointers or integers; ``blocks``: which run, if not all."""
+
+    entry: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    params: tuple[Pointer | int, ...]
+    blocks: range = range(0)
+
+
+@dataclass
+class Buffer:
+    """Bytes that the launches see under ``name``: ``content``, or ``size`` bytes, of which it is those from
+    ``first`` on. The others are 0, and take no memory until they are written.
+    """
+
+    name: str
+    kind: int
+    content: bytearray
+    first: int = 0
+    size: int = 0
+
+    @property
+    def bytes(self) -> int:
+        return self.size or len(self.content)
+
+
+@functools.cache
+def _folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="kcache-emulator-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@functools.cache
+def _runtime() -> list[str]:
+    """The object files of the emulator's C part, compiled side by side, once a process."""
+    running = [
+        (subprocess.Popen([*_COMPILER, "-c", str(one), "-o", str(_folder() / f"{one.stem}.o")]), one)
+        for one in SOURCES
+    ]
+    for process, one in running:
+        if process.wait(timeout=240):
+            raise EmulationError(f"{one.name} does not compile")
+    return [str(_folder() / f"{one.stem}.o") for one in SOURCES]
+
+
+@functools.lru_cache(maxsize=256)
+def build(kernel_ir: str) -> tuple[Path, tuple[str, ...]]:
+    """An executable that runs the kernels of ``kernel_ir``, and the lines that its messages name."""
+    translated = translate(kernel_ir)
+    path = _folder() / hashlib.sha256(kernel_ir.encode()).hexdigest()[:24]
+    try:
+        path.with_suffix(".o").write_bytes(_object(translated.text))
+    except RuntimeError as error:
+        raise EmulationError(f"the host's LLVM does not take the kernel: {error}") from None
+    command = ["cc", "-o", str(path), str(path.with_suffix(".o")), *_runtime(), "-lm"]
+    linked = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    if linked.returncode:
+        missing = sorted(set(re.findall(r"undefined reference to `(\w+)'", linked.stderr)))
+        raise EmulationError(f"the emulator has no {', '.join(missing)}" if missing else linked.stderr)
+    return path, tuple(translated.sites)
+
+
+def _object(text: str) -> bytes:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    triple = llvm.get_process_triple()
+    features = llvm.get_host_cpu_features() if triple.startswith("x86_64") else {}
+    wanted = [f"+{one}" for one in ("avx2", "fma", "f16c") if features.get(one)]
+    machine = llvm.Target.from_triple(triple).create_target_machine(
+        features=",".join(wanted), opt=1, reloc="pic"
+    )
+    module = llvm.parse_assembly(text, llvm.create_context())
+    module.triple = triple
+    module.data_layout = str(machine.target_data)
+    module.verify()
+    return machine.emit_object(module)
+
+
+def launch(
+    kernel_ir: str,
+    buffers: Sequence[Buffer],
+    runs: Sequence[Run],
+    order: str = "forward",
+    seed: int = 1,
+    timeout: float = 240,
+) -> None:
+    """Runs all launches over ``buffers``, which are changed in place. Raises ``EmulationError``."""
+    executable, sites = build(kernel_ir)
+    with tempfile.NamedTemporaryFile(dir=_folder()) as request:
+        places = _write(Path(request.name), buffers, runs, order, seed)
+        try:
+            done = subprocess.run(
+                [str(executable), request.name],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=timeout,
+            )
+        except subprocess.TimeoutExpired:
+            raise EmulationError(f"the launches do not end within {timeout:g} s") from None
+        if done.returncode:
+            reason = done.stderr.strip() or f"the emulator ended with status {done.returncode}"
+            raise EmulationError(re.sub(r"@@(\d+)", lambda at: f"`{sites[int(at[1])]}`", reason))
+        with Path(request.name).open("rb") as file:
+            for buffer, place in zip(buffers, places, strict=True):
+                file.seek(place + buffer.first)
+                buffer.content[:] = file.read(len(buffer.content))
+
+
+def _write(path: Path, buffers: Sequence[Buffer], runs: Sequence[Run], order: str, seed: int) -> list[int]:
+    """Writes a request; the offsets of the buffers in it."""
+    parts = [struct.pack("4Q", len(buffers), len(runs), ORDERS.index(order), seed)]
+    parts += [_packed(one) for one in runs]
+    start = sum(map(len, parts)) + len(buffers) * _BUFFER.size
+    places = list[int]()
+    for buffer in buffers:
+        start = -(-start // _PAGE) * _PAGE + _APART + _OFFSET
+        places.append(start)
+        parts.append(_BUFFER.pack(start, buffer.bytes, buffer.kind, buffer.name.encode()))
+        start += buffer.bytes
+    with path.open("r+b") as file:
+        file.write(b"".join(parts))
+        for buffer, place in zip(buffers, places, strict=True):
+            file.seek(place + buffer.first)
+            file.write(buffer.content)
+        file.truncate(start + _APART)
+    return places
+
+
+def _packed(run: Run) -> bytes:
+    params = list[int]()
+    for one in run.params:
+        pointer = isinstance(one, Pointer)
+        params += [1, one.buffer, one.offset] if pointer else [0, 0, one % (1 << 64)]
+    params += [0] * (192 - len(params))
+    sizes = (*run.grid, *run.block, run.shared_bytes, len(run.params), run.blocks.start, len(run.blocks))
+    return _LAUNCH.pack(run.entry.encode(), *sizes, *params)
