@@ -2,7 +2,7 @@
 #
 #   docker build -t kcache .
 #   docker run --user 10001 -v kcache:/var/lib/kcache -p 127.0.0.1:7420:7420 kcache \
-#       serve --listen 0.0.0.0:7420 ...          (with what docs/operations.md asks for at such an address)
+#       serve --listen 0.0.0.0:7420 ...          (with what docs/operate/server.md asks for at such an address)
 #
 # Without arguments it listens inside the container only: other containers of the same pod reach it.
 

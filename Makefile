@@ -17,6 +17,8 @@ PROTO_BIN := .venv-proto/bin
 PIP := -m pip --disable-pip-version-check --quiet --retries 10
 # Exact versions, also of what builds the package (pip reads the second name from 25.3 on, the first before).
 PINNED := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt
+# Reads local files only, and needs no network. With --quiet MkDocs would not count warnings as errors.
+BUILD_SITE = NO_MKDOCS_2_WARNING=1 timeout 300 $(BIN)/python -m mkdocs build --strict
 NPM := npm --loglevel error --fetch-retries 8
 
 # One stamp an environment: made again when what it was made from changes.
@@ -46,12 +48,17 @@ test-long: $(DEV) $(PROTO) ## the tests that take long or install packages
 	$(BIN)/python -m pytest -m long --timeout 3600 -o faulthandler_timeout=3700 $(PYTEST_ARGS)
 
 .PHONY: check
-check: $(DEV) $(PROTO) ## format, lint, types, import contracts, generated code
+check: $(DEV) $(PROTO) ## format, lint, types, import contracts, generated code, documentation
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(PROTO_BIN)/python scripts/generate_protos.py check
+	$(BUILD_SITE)
+
+.PHONY: docs
+docs: $(DEV) ## the documentation as a site in the folder site; a broken link is an error
+	$(BUILD_SITE)
 
 .PHONY: format
 format: $(DEV) ## format, and fix what lint can fix
@@ -96,7 +103,7 @@ wheel: ## build the wheel into dist
 
 .PHONY: clean
 clean: ## remove environments and everything built
-	rm -rf .venv .venv-proto tests/system/interop/node/node_modules dist build .demo benchmarks/out .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-proto tests/system/interop/node/node_modules dist build site .demo benchmarks/out .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -107,7 +114,7 @@ $(SERVER): pyproject.toml constraints.txt | $(BIN)/python
 
 # PyTorch is constrained without the CUDA libraries: its default build requires exact versions of its own.
 $(DEV): pyproject.toml constraints.txt tests/system/interop/node/package-lock.json | $(BIN)/python
-	$(PINNED) $(BIN)/python $(PIP) install -e '.[server,dev,jax]'
+	$(PINNED) $(BIN)/python $(PIP) install -e '.[server,dev,docs,jax]'
 	grep -v -E '^(nvidia|cuda)-' constraints.txt >$(VENV)/torch-constraints.txt
 	[ -z '$(TORCH)' ] || $(BIN)/python $(PIP) install -c $(VENV)/torch-constraints.txt '$(TORCH)' || \
 	  echo 'there is no $(TORCH) for this Python: the tests that need PyTorch are skipped (TORCH= names another)'

@@ -1,6 +1,6 @@
 /* Formulas, comparisons and launches of kcache manifests, for clients in C: one file, no allocation, no library.
  *
- * docs/gpu-abi.md has the grammar. Every value on the way is a signed 64-bit integer; a formula that leaves that
+ * docs/reference/gpu-abi.md has the grammar. Every value on the way is a signed 64-bit integer; a formula that leaves that
  * range has no value. Texts come with their length, so that they need no terminating zero. GCC and Clang. */
 #ifndef KCACHE_FORMULA_H
 #define KCACHE_FORMULA_H

@@ -9,7 +9,7 @@
         y = torch.softmax(x, -1)
 
 Needs ``pip install 'kcache-grpc[torch]'``. PyTorch is imported when a name of this module is first used.
-docs/eager-kernels.md describes the behaviour.
+docs/guide/eager-kernels.md describes the behaviour.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Writes docs/graph-format.md and kcache_grpc/graph/ops.py from the table of the graph format's op set.
+"""Writes docs/reference/graph-format.md and kcache_grpc/graph/ops.py from the table of the graph format's op
+set.
 
 ``python -m scripts.generate_graph_format write|check``. The table is
 ``kcache_compiler.frontends.graph.operations``; a test holds both files fresh.
@@ -15,7 +16,7 @@ from kcache_compiler.frontends.graph.operations import FORMAT, GROUPS
 from kcache_compiler.frontends.graph.table import DTYPE_CLASSES, REQUIRED, Attribute, Group, Op
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "graph-format.md"
+PAGE = ROOT / "docs" / "reference" / "graph-format.md"
 METHODS = ROOT / "kcache_grpc" / "graph" / "ops.py"
 INTRODUCTION = Path(__file__).with_name("graph_format_introduction.md")
 
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 
 
 class Operations(ABC):
-    """Every operation of the op set as a method; docs/graph-format.md says what each takes and gives."""
+    """Every operation of the op set as a method, as docs/reference/graph-format.md documents it."""
 
     @abstractmethod
     def node(

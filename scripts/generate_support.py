@@ -1,4 +1,4 @@
-"""Writes docs/support.md and the table of ``kcache support``: what compiles, in which dtypes.
+"""Writes docs/reference/support.md and the table of ``kcache support``: what compiles, in which dtypes.
 
 ``python -m scripts.generate_support write|check``. A row is true because ``tests/ops/test_ops.py`` runs its
 programs against the StableHLO reference interpreter, because ``python -m tests.ops.generated.seen`` saw it,
@@ -14,8 +14,6 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.ops.generated.judge import OUTCOMES
-from tests.ops.generated.ledger import VERSIONS, newest, rows, totals
 from tests.ops.generated.seen import CPU, GPU, PROGRAMS, seen
 from tests.ops.harness.programs import OpProgram, all_programs
 from tests.ops.harness.quantized_violations import quantized_violations
@@ -25,8 +23,8 @@ from tests.ops.harness.violations import violations
 from tests.repository.edges import Edge, Outcome, edges
 
 _ROOT = Path(__file__).resolve().parents[1]
-PAGE = _ROOT / "docs" / "support.md"
-TABLE = _ROOT / "kcache_grpc" / "cli" / "commands" / "support_table.json"
+PAGE = _ROOT / "docs" / "reference" / "support.md"
+TABLE = _ROOT / "kcache_grpc" / "cli" / "support_table.json"
 #: An op; attributes (``#stablehlo.gather<...>``) are none.
 _OP = re.compile(r"(?<![#\w])(?:stablehlo|chlo)\.\w+")
 _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -39,81 +37,56 @@ _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 
 _TEXT = """\
-# What compiles
+# Operations and dtypes
 
-Made by `python -m scripts.generate_support write` from the programs that the tests run.
+Written by `python -m scripts.generate_support write` from the programs that the tests run.
 
-Programs come as StableHLO (with CHLO) or as linalg on tensors. Keys do not depend on this page: a valid
-program that `compile` refuses has a key, unless the page says otherwise. `UnsupportedOp` names the op and
-where it is. "integers" are i8 to i64 and ui8 to ui64, "signed" and "unsigned" the halves of these, "floats"
-are f16, bf16, f32 and f64, "complex" are c64 and c128. Buffers hold these, i1, and elements of 8 bits and
-fewer, f8 to f4 and i4 to ui2, which the table leaves out: [small-elements.md](small-elements.md).
-
-## What of a program is refused
-
-`kcache support FILE` says of a program each op that would be refused, how often, where
-and why: all of them, where `compile` names the first. It takes StableHLO, linalg and Torch dialect as text
-or bytecode, ONNX models, graphs, and what `torch.export.save` wrote (`.pt2`), for any `--target`, and exits
-with 0 where all compiles and with 1 where something is refused. `--json` prints the same for programs.
-Without FILE it prints the table below.
-
-The service of `--addr` or `KCACHE_ADDR` compiles the program (RPC `CheckProgram`; in Python
-`client.support(program)`), without one a process of the command's own, and nothing is kept. Where the program
-is refused, it takes
-refused nodes of ONNX and ops of the Torch dialect out and goes on with the rest, and compiles each op of
-StableHLO alone, then the program without those that are refused. Where that leaves anything unseen it says
-so: of linalg it names the first refusal only.
+Programs are StableHLO (with CHLO) or linalg on tensors. Valid programs have keys whether they compile or not.
+`UnsupportedOp` names the operation and its location; [unsupported programs](../guide/unsupported.md) explains
+how to list all of them. In the tables "integers" are i8 to i64 and ui8 to ui64, "signed" and "unsigned" their
+subsets, "floats" f16, bf16, f32 and f64, "complex" c64 and c128. Elements of 8 bits and fewer, f8 to f4 and
+i4 to ui2, are in [narrow types](../guide/narrow-types.md).
 
 ## StableHLO and CHLO, compared with the reference interpreter
 
-Each op below was compiled for a CPU (x86-64) in the dtypes of the second column, under numerics `strict`,
-on odd, one-element and empty shapes, with NaN, infinities and signed zeros, and its results agreed with the
-reference interpreter's, or with NumPy's where that lacks the op (`batch_norm_*`, `cholesky`, `fft`,
+Each operation was compiled for a CPU (x86-64) in the dtypes of the second column, under numerics `strict`, on
+odd, one-element and empty shapes, with NaN, infinities and signed zeros, and its results agreed with the
+reference interpreter's, or with NumPy's where that lacks the operation (`batch_norm_*`, `cholesky`, `fft`,
 `rng_bit_generator`, `triangular_solve`). The programs are those of `tests/ops/harness/programs.py` and
 {programs}
-random ones of each op and dtype, which `python -m tests.ops.generated.seen` makes, compares and writes
-down in `tests/ops/generated/seen.json` (`python -m tests.ops.generated --programs N --seed S` makes as many
-others as one likes, and counts which are right, refused, wrong, or end the process). The third column has
-the dtypes in which the random programs were compiled for a GPU (`{gpu}`), and not run. With an asterisk,
-some of the programs were refused, or the interpreter could not run them.
+random ones of each operation and dtype (`python -m tests.ops.generated.seen`, recorded in
+`tests/ops/generated/seen.json`). [Generated programs](../results/generated-programs.md) lists the attributes
+that more random programs covered. The third column has the dtypes in which the random programs were compiled
+for a GPU (`{gpu}`), but not run. An asterisk: some of the programs were rejected, or could not be compared.
+A dtype that is not listed was not tested.
 
-{runs}
-Some are of one operation, others of up to sixteen that feed each other (`func.composed`,
-`func.long_composed`), of branches and loops inside each other (`func.nested`). Which attributes they had in
-which dtypes is in [coverage.md](coverage.md).
-
-Sizes may be open (`?`, the symbolic shapes of `jax.export`), and computed of other sizes; what is compiled,
-checked when the kernel runs, or refused is in [open-sizes.md](open-sizes.md). `fft` takes
-lengths whose prime factors are at most 4096. `rng_bit_generator` gives XLA's bits: its default is Philox.
-`einsum` and `unary_einsum` take any letters, twice in an operand or summed over, and no `...`; letters
-that one operand alone has are summed first, in its dtype. `rng` gives
-the numbers of a Philox whose key is the number of the draw in the program, the same ones in each run.
-Quantized elements: [quantization.md](quantization.md).
-A dtype that is not listed was not seen to
-work, which does not mean that it is refused. How exact the functions are is in
-[math-accuracy.md](math-accuracy.md).
+- Shapes may be dynamic: [dynamic shapes](../guide/dynamic-shapes.md).
+- `fft` takes lengths whose prime factors are at most 4096.
+- `rng_bit_generator` gives XLA's bits; its default is Philox. `rng` gives the values of a Philox whose key is
+  the index of the draw in the program, the same in each run.
+- `einsum` and `unary_einsum` take any letters, repeated in an operand or summed over, and no `...`; letters
+  of one operand alone are summed first, in its dtype.
+- Quantized elements: [quantization](../guide/quantization.md). Error bounds:
+  [math accuracy](../results/math-accuracy.md). Compile time: [compile time](../results/compile-time.md).
 
 {ops}
 
 ## Programs that break a constraint
 
 {violations} programs that break one constraint of the specification each (`tests/ops/harness/violations.py`,
-`tests/ops/harness/quantized_violations.py`) are
-refused with `InvalidProgram` before a key is taken; the message names the operation and what is broken.
-
-## Long chains
-
-What chains of 1,000 operations of one kind take to compile: [compile-time.md](compile-time.md).
+`tests/ops/harness/quantized_violations.py`) raise `InvalidProgram` before a key is assigned; the message
+names the
+operation and the constraint.
 
 ## Other StableHLO programs
 
-Each line is one program that a test compiles, or sees refused. Results are not compared.
+Each line is one program that a test compiles, or finds unsupported. Results are not compared.
 
 {stablehlo}
 
 ## Linalg
 
-Each line is one program in f32 that a test compiles, or sees refused. Results are not compared.
+Each line is one program in f32 that a test compiles, or finds unsupported. Results are not compared.
 
 {linalg}
 """
@@ -127,32 +100,10 @@ def page() -> str:
     return _TEXT.format(
         programs={1: "one", 2: "two", 3: "three"}[PROGRAMS],
         gpu=GPU,
-        runs=_runs(),
         violations=len(violations()) + len(quantized_violations()),
         ops=_table(("op", "compared on a CPU", f"compiled for `{GPU}`"), rows),
         stablehlo=_outcomes(edge for edge in found if edge.format == "stablehlo"),
         linalg=_outcomes(edge for edge in found if edge.format == "linalg"),
-    )
-
-
-def _runs() -> str:
-    """What random programs were run by hand."""
-    sums = totals(rows())
-    others = ", ".join(f"{sums[name]:,} {name}" for name in OUTCOMES[1:])
-    latest = newest(rows())
-    made_with = ", ".join(f"{name} {latest[0][name]}" for name in VERSIONS) if latest else ""
-    newer = totals(latest)
-    rest = ", ".join(f"{newer[name]:,} {name}" for name in OUTCOMES[1:])
-    with_these = (
-        f"\nOf the newest versions that any run had ({made_with})\n"
-        f"there were {newer.total():,} in {len(latest)} runs: "
-        f"{newer['right']:,} right, {rest}.\n"
-        "The others were run while the compiler and the generator grew."
-    )
-    return (
-        f"By hand {sums.total():,} others were run, in {len(rows())} runs that\n"
-        f"`python -m tests.ops.generated.ledger` sums up: {sums['right']:,} right, {others}."
-        f"{with_these if latest else ''}"
     )
 
 
@@ -165,7 +116,7 @@ def table() -> str:
     }
     ops = sorted(compared | compiled)
     rows = [{"op": op, CPU: _sorted(compared[op]), GPU: _sorted(compiled[op])} for op in ops]
-    note = "* some programs in this dtype were refused, or could not be compared"
+    note = "* some programs in this dtype were rejected, or could not be compared"
     return json.dumps({"targets": targets, "note": note, "ops": rows}, indent=1) + "\n"
 
 

@@ -17,11 +17,11 @@ ROOT = Path(__file__).parent.parent
 OUTPUT = ROOT / "constraints.txt"
 #: The oldest Python that has all of the extras; uv resolves for it and for all later ones.
 OLDEST_PYTHON = "3.11"
-EXTRAS = ("server", "dev", "jax", "bench")
+EXTRAS = ("server", "dev", "jax", "bench", "docs")
 #: What PyTorch requires beside its accelerator libraries, and what builds the package.
 BESIDE = ("filelock", "fsspec", "hatchling", "networkx", "setuptools", "sympy")
 HEADER = """\
-# Exact versions of what `make demo`, `make test`, `make check` and `make bench` install.
+# Exact versions of what `make demo`, `make test`, `make check`, `make docs` and `make bench` install.
 # Written by `make constraints`; not edited by hand.
 """
 

@@ -1,1 +1,1 @@
-"""How fast kernels run: kcache beside PyTorch, JAX, NumPy and ONNX Runtime (docs/kernel-speed.md)."""
+"""How fast kernels run: kcache beside PyTorch, JAX, NumPy and ONNX Runtime (docs/results/kernel-speed.md)."""

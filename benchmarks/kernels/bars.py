@@ -85,7 +85,7 @@ def _streaming(cases: Cases) -> list[Bar]:
         _mean("fused kernels against JAX", _against(fused, JAX), 1.5),
         _worst("fused kernels against the best rival, worst", _against(fused), 0.9),
         _worst(
-            "above the caches: share of a copy's bandwidth in the same turns, worst",
+            "above the caches: share of a copy's bandwidth in the same rounds, worst",
             _shares(case for case in fused if case["traffic"] >= ABOVE_CACHES),
             0.85,
         ),
@@ -178,7 +178,7 @@ def _threads(every: Cases, cases: Cases, threads: int) -> list[Bar]:
                 machine.append(threads * next(pair) / next(pair))
     text = f"{threads} threads against one, kernels that compute for over 1 ms"
     if machine:
-        text += f" (multiply-adds in the same turns: {geometric_mean(machine):.2f})"
+        text += f" (multiply-adds in the same rounds: {geometric_mean(machine):.2f})"
     return [_mean(text, gains, 0.85 * threads), _worst(f"{text}, worst", gains, 0.85 * threads)]
 
 

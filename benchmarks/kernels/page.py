@@ -1,4 +1,5 @@
-"""docs/kernel-speed.md with the tables of a run: ``python -m benchmarks.kernels.page FILE [--write]``.
+"""docs/results/kernel-speed.md with the tables of a run: ``python -m benchmarks.kernels.page FILE
+[--write]``.
 
 Prints the whole page, or writes it in its place. What is not between two marks in it stays as it is.
 """
@@ -25,7 +26,7 @@ _RIVALS = ("Inductor", "Inductor max-autotune", "JAX", "torch eager", "ONNX Runt
 
 
 #: The page, and the lines between which a run stands in it.
-PAGE = Path(__file__).parents[2] / "docs" / "kernel-speed.md"
+PAGE = Path(__file__).parents[2] / "docs" / "results" / "kernel-speed.md"
 BEGIN, END = "<!-- begin: written by benchmarks.kernels.page -->", "<!-- end -->"
 
 
@@ -51,13 +52,13 @@ def stand(found: dict[str, Any]) -> Iterator[str]:
     """Lines of Markdown: a run, its machine, all tables."""
     environment = found["environment"]
     versions = ", ".join(f"{name} {version}" for name, version in environment["rivals"].items())
-    yield f"\n## Where a run stood: {environment['date'][:10]}\n"
+    yield f"\n## Run of {environment['date'][:10]}\n"
     names = ("cpu", "cores", "target", "numerics", "rounds", "budget", "clock")
     cpu, cores, target, numerics, rounds, budget, clock = (environment[name] for name in names)
-    yield f"A processor that calls itself {cpu}, {cores} cores; {versions}. Ours is compiled for `{target}`,"
-    yield f"numerics `{numerics}`. {rounds} rounds, turns of {budget * 1e3:g} ms, by the clock `{clock}`."
+    yield f"Processor: {cpu}, {cores} cores; {versions}. kcache compiles for `{target}`,"
+    yield f"numerics `{numerics}`. {rounds} rounds, samples of {budget * 1e3:g} ms, clock `{clock}`."
     if environment["inductor_cache"]:
-        yield "Inductor had compiled before, so its compile times are not cold ones."
+        yield "Inductor's cache was warm, so its compile times are not cold."
     yield ""
     yield from _table(
         ("threads", "multiply-adds, GFLOP/s", *_COPIES, "kernels for"), map(_machine, found["machines"])
@@ -80,10 +81,10 @@ def page(found: dict[str, Any], threads: int) -> Iterator[str]:
     cases = [case for case in found["cases"] if case["threads"] == threads]
     yield f"\n### {threads} thread{'s' if threads > 1 else ''}\n"
     if threads == 1:
-        yield from (f"![{text}](pictures/kernels-{name}-1.png)" for name, text in _PICTURES.items())
+        yield from (f"![{text}](../pictures/kernels-{name}-1.png)" for name, text in _PICTURES.items())
         yield ""
     late = beside_others(found["cases"], threads)
-    yield f"Turns that began while other contenders' threads ran, after a second of waiting: {late}.\n"
+    yield f"Samples that began while other contenders' threads ran, after waiting a second: {late}.\n"
     yield from _table(("bar", "goal", "here", ""), map(_bar, bars(found, threads)))
     yield from _table(("group", "kernels", *_RIVALS, "best rival"), _groups(found, threads))
     heads = ("kernel", "us a call", "us of code alone", "of the limit", "best rival", "times faster (spread)")

@@ -11,7 +11,7 @@
 
 The signature covers the domain ``kcache.bundle.v1`` and the SHA-256 of the index. The index has the SHA-256
 of the stored bytes of each entry, and the other parts have one possible value each: no byte of a file is
-without protection. docs/bundles.md describes the format byte by byte.
+without protection. docs/guide/bundles.md describes the format byte by byte.
 """
 
 from __future__ import annotations

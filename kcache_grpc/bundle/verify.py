@@ -19,8 +19,8 @@ from kcache_grpc.model.manifest import ArtifactRef, Binding, Manifest
 class Finding:
     """Something that is wrong with a bundle.
 
-    ``name`` is one of docs/bundles.md, such as ``"untrusted"`` or ``"missing"``; ``entry`` is empty where it
-    is about the bundle as a whole.
+    ``name`` is one of docs/guide/bundles.md, such as ``"untrusted"`` or ``"missing"``; ``entry`` is empty
+    where it is about the bundle as a whole.
     """
 
     name: str

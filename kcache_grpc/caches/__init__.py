@@ -1,4 +1,4 @@
-"""Caches of plain values: in memory, on disk, on a server, and in tiers of these. See docs/caches.md.
+"""Caches of plain values: in memory, on disk, on a server, and in tiers of these. See docs/guide/caches.md.
 
 ``RemoteCache`` is imported when it is first used: the other caches load no gRPC.
 """

@@ -32,7 +32,9 @@ class RemoteCache(AsyncCache[Key, Value]):
             embedded service.
         namespace: key space of the entries; only with an address. ``None``: ``$KCACHE_NAMESPACE`` or
             ``"default"``.
-        token, tls, timeout: as of ``kcache.Client``; only with an address.
+        token: bearer token, as of ``kcache.Client``; only with an address.
+        tls: authorities to trust, as of ``kcache.Client``; only with an address.
+        timeout: seconds that one call may take, as of ``kcache.Client``; only with an address.
 
     Methods raise ``CacheError`` for unsupported types and damaged entries, ``Unavailable`` when the server
     cannot be reached, and the other errors of ``kcache.KcacheError``. ``TieredCache(...,

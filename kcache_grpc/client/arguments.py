@@ -14,7 +14,7 @@ from kcache_grpc.model.sizes.modes import AUTO, DYNAMIC, EXACT, STATIC, Axis, Di
 Layouts = str | Iterable[str | None] | None
 #: Which (argument, axis) are symbols; a mapping gives their bounds.
 Symbols = Iterable[tuple[int, int]] | Mapping[tuple[int, int], Dim | None] | None
-#: See docs/variants.md.
+#: See docs/guide/variants.md.
 Dynamic = bool | Literal["auto", "assume"]
 
 _MODES: Mapping[bool | str, str] = {False: STATIC, True: DYNAMIC, "auto": AUTO, "assume": DYNAMIC}

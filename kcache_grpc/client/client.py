@@ -114,7 +114,7 @@ class Client:
         (arrays or ``jax.ShapeDtypeStruct``), for which it is exported at each call.
         A list is one computation, exported at several sizes: the kernel is for the first program, and the
         others are evidence of which sizes may change.
-        ``format``: one of docs/frontends.md, such as ``"stablehlo"``; ``None``: told by type and content.
+        ``format``: one of docs/guide/formats.md, such as ``"stablehlo"``; ``None``: told by type and content.
         ``target``: ``"host"`` or a name such as ``"x86-64-v3"``.
         ``on_progress(stage, seconds)`` is called when a stage of a compile begins and while it lasts; in the
         thread of the caller who asked first, when several wait for one kernel.
@@ -124,7 +124,8 @@ class Client:
         dynamic, or that differ between the programs of a list; ``"auto"`` for the most special one that the
         service has for the program's sizes, else one that is dynamic in the sizes that differ between the
         programs that the service has seen; ``"assume"`` for all symbols without evidence, with a warning:
-        constants that the program computed from its sizes stay those of its own sizes (docs/sizes.md).
+        constants that the program computed from its sizes stay those of its own sizes
+        (docs/internals/shape-erasure.md).
         ``symbols``: which axes are symbols, as ``(argument, axis)``; a mapping gives each a ``kcache.Dim``,
         whose bounds become the kernel's guard. ``None``: all that may be. Others keep the program's sizes.
         ``layouts``: ``None`` or ``"row-major"``, the only layout of this version.
@@ -218,8 +219,8 @@ class Client:
         """Seconds that ``compile`` with these arguments is expected to spend on compiling.
 
         0.0 for a kernel that is in memory, on disk, or at the service; ``None`` where the namespace has no
-        compile time to estimate from. The estimate is that of the service (docs/time-saved.md), which stores
-        and compiles nothing for it; no fallback answers.
+        compile time to estimate from. The estimate is that of the service (docs/guide/time-saved.md), which
+        stores and compiles nothing for it; no fallback answers.
         """
         shapes = shape_wish(layouts, symbols, dynamic)
         return run(self._core.expected_seconds(program, format, target, options, shapes))
@@ -261,7 +262,8 @@ class Client:
         what they leave out, and ``None``, is the program's own. Its schedule is the best over all sizes
         ever timed.
         A variant that gives other results than the default one is out, and named in ``rejected``.
-        ``choices``: names of those to try, or a mapping of names to values (docs/autotune.md); ``None``: all.
+        ``choices``: names of those to try, or a mapping of names to values (docs/guide/tune.md). ``None``
+        tries all.
         ``on_progress(what, seconds)`` is called before each compile and race.
 
         From then on ``Options(schedule="recorded")`` gives everybody on such a machine the winner. Timings
@@ -335,8 +337,9 @@ class Client:
 
         Without a selection: the kernels that this client has used, with the mappings of their programs.
         ``keys``: all of these specs. ``programs``: digests, with all kernels of their specs. ``job``,
-        ``since``, ``until`` (times, as ``datetime`` or ISO text with a zone) and ``filter`` (docs/audit.md):
-        what those events of the audit log name that pass all of them. ``everything``: the whole namespace.
+        ``since``, ``until`` (times, as ``datetime`` or ISO text with a zone) and ``filter``
+        (docs/operate/audit.md): what those events of the audit log name that pass all of them.
+        ``everything``: the whole namespace.
         ``blobs``: the values of its ``BlobCache`` too, or alone.
         Several selections are united. ``targets``: kernels for these only.
         ``on_progress`` hears how many bytes have come.
@@ -377,7 +380,7 @@ class Client:
     ) -> Iterator[AuditEvent]:
         """Events of the service's audit log in the client's namespace, oldest first; read page by page.
 
-        ``filter``: such as ``'job = "train-7" AND kind = serve'``; docs/audit.md has grammar and fields.
+        ``filter``: such as ``'job = "train-7" AND kind = serve'``; docs/operate/audit.md has the grammar.
         ``limit``: most events. What comes in while the log is read may or may not be among them.
         """
         question = Question(filter, newest_first, limit)

@@ -1,4 +1,4 @@
-"""Programs without MLIR: ``kcache.Graph`` builds the message that docs/graph-format.md documents.
+"""Programs without MLIR: ``kcache.Graph`` builds the message that docs/reference/graph-format.md documents.
 
 g = kcache.Graph()
 x = g.input("x", "f32", (None, 4))

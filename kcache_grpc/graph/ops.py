@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Operations(ABC):
-    """Every operation of the op set as a method; docs/graph-format.md says what each takes and gives."""
+    """Every operation of the op set as a method, as docs/reference/graph-format.md documents it."""
 
     @abstractmethod
     def node(

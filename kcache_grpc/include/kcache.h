@@ -1,7 +1,7 @@
 /* C ABI of a CPU kernel of kcache, version 1: what a shared object of `kcache compile --emit so` exports.
  *
  * The directory of this file: python -m kcache_grpc --include
- * What buffers, dims and workspace are, and what to check before a call: docs/abi.md.
+ * What buffers, dims and workspace are, and what to check before a call: docs/reference/c-abi.md.
  *
  * Link with the shared object, or load it with dlopen and take its functions as the kcache_*_function types:
  *

@@ -2,8 +2,8 @@
 
 The constants of a static program do not tell which of them were computed from sizes. A kernel for sizes
 other than the program's own therefore needs evidence: dimensions that the program leaves dynamic, or programs
-of the same spec, with the same constants, at other sizes (docs/sizes.md). Server and client apply these
-functions to the same signed bindings.
+of the same spec, with the same constants, at other sizes (docs/internals/shape-erasure.md). Server and client
+apply these functions to the same signed bindings.
 """
 
 from __future__ import annotations

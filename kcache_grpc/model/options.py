@@ -19,10 +19,11 @@ class Options:
     ``numerics``: ``"strict"``, ``"default"`` or ``"fast"``, also part of the spec.
     ``opt_level``: 0 to 3. ``tuning``: a tuning model, ``"generic"`` or a CPU by name, such as ``"znver5"``:
     for speed there, without needing its instructions. A target that is a named CPU brings its own.
-    ``schedule``: schedule choices, such as ``"grain:4,unroll:on"`` (docs/autotune.md), or ``"recorded"``: the
-    best that ``Client.autotune`` recorded at the service for this program, these sizes and this machine.
+    ``schedule``: schedule choices, such as ``"grain:4,unroll:on"`` (docs/guide/tune.md), or ``"recorded"``:
+    the best that ``Client.autotune`` recorded at the service for this program, these sizes and this machine.
     ``compatible_targets``: whether a stored kernel for a lower target will do if there is none for the
-    target that was asked for, such as one for ``x86-64-v2`` on an ``x86-64-v4`` machine (docs/variants.md).
+    target that was asked for, such as one for ``x86-64-v2`` on an ``x86-64-v4`` machine
+    (docs/guide/variants.md).
     ``None``: as the client's setting says, else as the namespace does. It decides which kernel answers a
     request and never what a compile makes, so it is not in ``str()``, digests or manifests.
     Raises ``ArgumentError`` for any other value.

@@ -162,7 +162,7 @@ def _file(url: str) -> Path:
     if path is None:
         raise UnsupportedStore(
             "only files of SQLite are copied; for Postgres: pg_dump --format=custom, pg_restore "
-            "(docs/operations.md)"
+            "(docs/operate/lifecycle.md)"
         )
     return path.absolute()
 

@@ -170,7 +170,9 @@ def _roles(subject: Subject) -> Finding:
     why = deletes_freely(subject.connection)
     if why is None:
         return Finding("roles", "ok", "the server deletes by the function that writes an audit event, alone")
-    advice = "as an administrator, run: kcache migrate --db URL --server-role ROLE (docs/deployment.md)"
+    advice = (
+        "as an administrator, run: kcache migrate --db URL --server-role ROLE (docs/operate/deployment.md)"
+    )
     return Finding("roles", "warning", f"{why}: it could delete rows without an audit event", advice)
 
 

@@ -300,9 +300,10 @@ class UsageRecord:
 class AuditEvent:
     """One thing that happened. Empty text, ``None`` and 0 mean "does not apply".
 
-    ``kind``, ``outcome`` and ``origin`` are words of the service (docs/audit.md). ``actor`` and ``job`` are
-    what the caller says of itself, ``peer`` is what the server saw. ``request_count`` is above 1 where one
-    event stands for several equal requests. ``at`` 0 is filled in by the store. ``detail`` is a JSON text.
+    ``kind``, ``outcome`` and ``origin`` are words of the service (docs/operate/audit.md). ``actor`` and
+    ``job`` are what the caller says of itself, ``peer`` is what the server saw. ``request_count`` is above 1
+    where one event stands for several equal requests. ``at`` 0 is filled in by the store. ``detail`` is a
+    JSON text.
     """
 
     kind: str

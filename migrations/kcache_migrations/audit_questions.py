@@ -1,4 +1,4 @@
-"""Views of revision 0004 over the audit log: none reads it from end to end (docs/audit.md).
+"""Views of revision 0004 over the audit log: none reads it from end to end (docs/operate/audit.md).
 
 Digests are grouped by as they are shown, in hex: so a condition on one finds the index of that expression.
 """

@@ -1,4 +1,4 @@
-"""Views of revision 0003 over the audit log, each for one question (docs/audit.md)."""
+"""Views of revision 0003 over the audit log, each for one question (docs/operate/audit.md)."""
 
 # ruff: noqa: S608 (the statements are put together from our own names)
 from __future__ import annotations

@@ -159,7 +159,7 @@ def test_the_gain_of_threads_stands_beside_the_machines_own() -> None:
     two.update(beat=[1.25, 1.25, 1.25], threads=2, name=one["name"])
     mean, worst = bars({"cases": [one, two]}, 2)[-2:]
     assert (mean.value, worst.where) == (pytest.approx(2.0), one["name"])
-    assert "in the same turns: 1.60" in mean.text
+    assert "in the same rounds: 1.60" in mean.text
 
 
 def test_a_copy_in_the_same_turns_is_the_limit_above_the_caches() -> None:
@@ -255,8 +255,8 @@ def test_a_run_takes_the_place_of_the_one_that_the_page_has() -> None:
     }
     found = {"environment": {**environment, "inductor_cache": True}, "machines": machines, "cases": rows}
     text = replaced(PAGE.read_text(), found)
-    assert "## Where a run stood: 2026-01-02" in text
-    assert "### 2 threads\n\nTurns that began while other contenders' threads ran" in text
+    assert "## Run of 2026-01-02" in text
+    assert "### 2 threads\n\nSamples that began while other contenders' threads ran" in text
     assert "| matmul/512x512x16 |" in text
     assert "softmax/4096x64 |" not in text
     assert replaced(text, found) == text

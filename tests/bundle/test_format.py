@@ -96,7 +96,7 @@ def test_equal_entries_give_equal_bytes_but_for_who_made_them_and_when() -> None
 
 
 def test_the_blocks_are_zstd_frames_at_the_offsets_of_the_index() -> None:
-    """As docs/bundles.md says: what this reads, any other language can read."""
+    """As docs/guide/bundles.md says: what this reads, any other language can read."""
     content = os.urandom(1 << 20) + b"rest"
     data = written([artifact(content)])
     with read_stream(io.BytesIO(data)) as bundle:

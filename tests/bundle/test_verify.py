@@ -22,7 +22,7 @@ from tests.repository.sources import ROOT
 
 pytestmark = pytest.mark.issue(number=20, point=4)
 
-PAGE = (ROOT / "docs" / "bundles.md").read_text()
+PAGE = (ROOT / "docs" / "guide" / "bundles.md").read_text()
 
 
 @pytest.fixture(scope="module")

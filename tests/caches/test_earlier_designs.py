@@ -1,4 +1,4 @@
-"""docs/earlier-designs.md lists everything of the originals, and the tests that it cites exist."""
+"""docs/internals/prior-designs.md lists everything of the originals, and the tests that it cites exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/caches.md: its examples run, and its numbers are those of the code."""
+"""docs/guide/caches.md: its examples run, and its numbers are those of the code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kcache_grpc.caches.memory import MAGIC
 from tests.caches.harness.pages import ROOT
 
 pytestmark = pytest.mark.issue(number=20, point=1)
-PAGE = (ROOT / "docs" / "caches.md").read_text()
+PAGE = (ROOT / "docs" / "guide" / "caches.md").read_text()
 
 
 def test_the_example_gives_what_it_says(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

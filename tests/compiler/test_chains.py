@@ -22,7 +22,7 @@ _LEFT_OUT = {
 
 
 def _supported() -> set[str]:
-    page = Path(__file__).parents[2] / "docs" / "support.md"
+    page = Path(__file__).parents[2] / "docs" / "reference" / "support.md"
     rows = [line.split("|")[1] for line in page.read_text().splitlines() if line.startswith("| `")]
     return {op for row in rows for op in _OP.findall(row)}
 

@@ -1,4 +1,5 @@
-"""Write the table of docs/math-accuracy.md from the measured distances: ``python -m tests.math.report``."""
+"""Write the table of docs/results/math-accuracy.md from the measured distances: ``python -m
+tests.math.report``."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from pathlib import Path
 from kcache_compiler.passes.math import functions
 from tests.math.sweep import RESULTS, code_of
 
-DOCUMENT = Path(__file__).parents[2] / "docs/math-accuracy.md"
+DOCUMENT = Path(__file__).parents[2] / "docs/results/math-accuracy.md"
 BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
 ALL = {"f16": 1 << 16, "bf16": 1 << 16, "f32": 1 << 32}
 

@@ -2,7 +2,7 @@
 
 Each function is run over all 2**32 arguments in chunks and compared with an f64 reference rounded
 to f32. The largest distance, in units of the last place, goes to ``tests/math/measured.json``,
-from which ``python -m tests.math.report`` writes docs/math-accuracy.md. A minute or more a function;
+from which ``python -m tests.math.report`` writes docs/results/math-accuracy.md. A minute or more a function;
 with a step, only one value in N is asked, and the entry says so.
 """
 

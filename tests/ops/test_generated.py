@@ -10,7 +10,6 @@ from tests.ops.generated.again import again
 from tests.ops.generated.classes import classes
 from tests.ops.generated.drive import cases, these
 from tests.ops.generated.judge import execute
-from tests.ops.generated.ledger import newest, rows, totals
 from tests.ops.generated.operations.catalog import EDGES, FAMILIES, pairs
 from tests.ops.generated.structure.stated import of_attribute, table
 from tests.ops.harness.programs import OpProgram
@@ -70,12 +69,6 @@ def test_each_draw_has_numbers_of_its_own() -> None:
     bounds = [np.array(one, "f4").tobytes() for one in (0, 1)]
     first, second = execute(OpProgram("rng", "f32", text, bounds, ["f32"] * 2), 1)
     assert not set(np.frombuffer(first, "f4")) & set(np.frombuffer(second, "f4"))
-
-
-def test_the_ledger_has_no_wrong_result_and_every_program_an_outcome() -> None:
-    sums = totals(rows())
-    assert sums.total() == sum(row["programs"] for row in rows()) > 0
-    assert not sums["wrong"] + sums["crash"] + sums["error"]
 
 
 def test_bf16_between_blocks_where_nothing_is_optimized() -> None:
@@ -154,12 +147,18 @@ def test_what_was_wrong_is_run_again_after_a_mend() -> None:
     assert after["classes"]["reverse"]["rank 3"] == ["f32"]
 
 
-def test_the_sums_of_the_newest_versions_are_told_apart() -> None:
-    older = {"seed": 1, "level": 1, "programs": 3, "right": 3}
-    newer = older | {"generator": 3, "code": 12, "canonicalizer": 3, "math": 4}
-    newest_row = newer | {"seed": 2, "canonicalizer": 4}
-    assert newest([older]) == []
-    assert newest([older, newer, newest_row]) == [newest_row]
+def test_the_page_has_the_sums_and_the_pairs_of_all_summaries() -> None:
+    first = {"outcomes": {"right": 1200, "refused": 1}, "classes": {"reverse": {"empty": ["f32"]}}}
+    second = {"outcomes": {"right": 5, "no-oracle": 2}, "classes": {"reverse": {"empty": ["f64"]}}}
+    found: coverage.Hits = {}
+    for summary in (first, second):
+        coverage.add(found, summary["classes"])
+    runs = coverage.runs_of([first, second])
+    assert runs.startswith("1,208 programs in 2 runs: 1,205 right, 1 refused, 0 wrong")
+    page = coverage.page(found, runs, "2026-01-31")
+    assert f"Date: 2026-01-31. {runs}" in page
+    assert found == {"reverse": {"empty": ["f32", "f64"]}}
+    assert "| `reverse` | empty | 0 of " in page
 
 
 def test_classes_are_read_from_the_program() -> None:

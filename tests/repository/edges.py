@@ -1,4 +1,4 @@
-"""Programs at the edges of what compiles, beyond the op suite: docs/support.md lists them, a test runs them."""
+"""Programs at the edges of what compiles, beyond the op suite: docs/reference/support.md lists them, a test runs them."""
 
 # ruff: noqa: E501  (MLIR reads best unbroken)
 from __future__ import annotations

@@ -162,7 +162,7 @@ def test_a_folder_that_cannot_be_written(filled, tmp_path):
 
 
 def test_a_dump_of_postgres_is_the_store(postgres_server: PostgresServer, tmp_path: Path) -> None:
-    """As docs/operations.md says: pg_dump --format=custom, pg_restore, counters as they were."""
+    """As docs/operate/lifecycle.md says: pg_dump --format=custom, pg_restore, counters as they were."""
     dump, load = (str(binaries() / name) for name in ("pg_dump", "pg_restore"))
     url, copy = postgres_server.create(), postgres_server.create()
     migrate(url)

@@ -14,8 +14,9 @@ ALLOWED_UNDEFINED = frozenset({"memcpy", "memmove", "memset", "memcmp", "bcmp"})
 EXPORTED = frozenset({"kcache_run", "kcache_abi"})
 #: The way in for CPython, beside every kernel.
 CALLER_EXPORTED = frozenset({"kcache_cpython_call"})
-#: What a kernel that brings a thread pool exports and needs besides (docs/abi.md). All are in the C library;
-#: before glibc 2.34 the three of POSIX threads were in libpthread, which processes with threads have loaded.
+#: What a kernel that brings a thread pool exports and needs besides (docs/reference/c-abi.md). All are in the
+#: C library; before glibc 2.34 the three of POSIX threads were in libpthread, which processes with threads
+#: have loaded.
 POOL_EXPORTED = frozenset({"kcache_pool_start", "kcache_pool_stop"})
 POOL_UNDEFINED = frozenset({"getpid", "pthread_create", "pthread_join", "pthread_sigmask", "syscall"})
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from kcache_compiler.errors import CompileFailed
 from kcache_compiler.shapes.formula import Formula, apply, mul
 
-#: Name -> values, the default first. docs/autotune.md says what each changes.
+#: Name -> values, the default first. docs/guide/tune.md says what each changes.
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "attention": ("joined", "apart"),
     "columns": ("1", "1/2", "2", "4"),

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from kcache_grpc.storage import Store
 
 Filter = Annotated[
-    str, typer.Argument(metavar="FILTER", help="Such as 'job = train-7 AND kind = serve': docs/audit.md.")
+    str,
+    typer.Argument(metavar="FILTER", help="Such as 'job = train-7 AND kind = serve': docs/operate/audit.md."),
 ]
 
 _HEX_KEY = 64

@@ -71,7 +71,7 @@ def verify(
 ) -> None:
     """Check every byte and every signature of a bundle. Loads nothing of it and asks no service.
 
-    Exits with 1 if anything is wrong; docs/bundles.md lists the findings.
+    Exits with 1 if anything is wrong; docs/guide/bundles.md lists the findings.
     """
     described = _verified(file, _target_name(target), _trusted(trust, addr, cache_dir))
     output.show(described, json, lambda: _verify_page(described))
@@ -94,7 +94,9 @@ def export(
     job: Annotated[str | None, typer.Option(help="What the audit log has of this job.")] = None,
     since: Annotated[str | None, typer.Option(metavar="TIME", help="From then, by the audit log.")] = None,
     until: Annotated[str | None, typer.Option(metavar="TIME", help="Before then.")] = None,
-    filter: Annotated[str | None, typer.Option(help="Audit events that pass (docs/audit.md).")] = None,
+    filter: Annotated[
+        str | None, typer.Option(help="Audit events that pass (docs/operate/audit.md).")
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="The whole namespace.")] = False,
     blobs: Annotated[bool, typer.Option("--blobs", help="Values of RemoteCache, too or alone.")] = False,
     targets: Targets = None,

@@ -16,7 +16,8 @@ from kcache_grpc.errors import ArgumentError
 
 ENVIRONMENT = (
     "Every option has an environment variable, KCACHE_ and its name: --db is KCACHE_DB. Lists have commas; "
-    "options win. Limits are KCACHE_MAX_PROGRAM_BYTES, KCACHE_COMPILE_TIMEOUT and others: docs/operations.md."
+    "options win. Limits are KCACHE_MAX_PROGRAM_BYTES, KCACHE_COMPILE_TIMEOUT and others: "
+    "docs/reference/settings.md."
 )
 
 Db = Annotated[

@@ -20,7 +20,7 @@ _PAGE = 1000
 
 @dataclass(frozen=True)
 class AuditEvent:
-    """One thing that happened at the service; docs/audit.md lists kinds and outcomes.
+    """One thing that happened at the service; docs/operate/audit.md lists kinds and outcomes.
 
     Empty text, ``None`` and 0 mean "does not apply". Digests are lower-case hex.
     """

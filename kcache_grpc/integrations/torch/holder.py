@@ -107,8 +107,8 @@ class KernelHolder:
     tensors, same dtypes, shapes and strides, and the same numbers within rounding.
 
     A call that kernels cannot serve runs the operator, counted by reason in ``stats``: with gradients,
-    subclasses, views, random numbers and others (docs/eager-kernels.md). So does a call for which kcache
-    fails; the first failure of each reason warns. With ``strict=True`` failures raise ``KcacheError``.
+    subclasses, views, random numbers and others (docs/guide/eager-kernels.md). So does a call for which
+    kcache fails; the first failure of each reason warns. With ``strict=True`` failures raise ``KcacheError``.
 
     ``op``: ``torch.ops.aten.add.Tensor`` or ``"aten::add.Tensor"``. ``device``: ``"cpu"``.
     ``client``: the client that compiles; by default one of the environment, made at the first miss.

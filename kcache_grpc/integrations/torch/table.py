@@ -4,7 +4,7 @@
 
 ``check`` is the CRC-32 of all that follows it in the line. The first three fields have fixed widths, so that
 a table is loaded without parsing the entries: an entry is parsed when its key is asked for. Programs lie
-beside the tables, in files that are named by their SHA-256. docs/eager-kernels.md documents the format.
+beside the tables, in files that are named by their SHA-256. docs/guide/eager-kernels.md documents the format.
 """
 
 from __future__ import annotations

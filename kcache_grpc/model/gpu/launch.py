@@ -1,6 +1,6 @@
 """Launches of a GPU kernel as its manifest says them, checked before anything trusts them, and evaluated.
 
-docs/gpu-abi.md documents them for clients in any language.
+docs/reference/gpu-abi.md documents them for clients in any language.
 """
 
 from __future__ import annotations

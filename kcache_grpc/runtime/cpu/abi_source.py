@@ -10,8 +10,9 @@ import contextlib
 import tempfile
 from pathlib import Path
 
-#: docs/abi.md, the C library's floating-point environment, what each call needs of the CUDA driver (with
-#: numbers for pointers), and DLPack's structures (https://dmlc.github.io/dlpack/latest/c_api.html).
+#: docs/reference/c-abi.md, the C library's floating-point environment, what each call needs of the CUDA
+#: driver (with numbers for pointers), and DLPack's structures
+#: (https://dmlc.github.io/dlpack/latest/c_api.html).
 DECLARATIONS = """
 typedef int32_t (*kcache_task)(void *closure, int64_t begin, int64_t end, int64_t worker);
 typedef int32_t (*kcache_parallel_for)(void *ctx, int64_t n, int64_t grain, kcache_task task, void *closure);

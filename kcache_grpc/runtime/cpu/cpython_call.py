@@ -1,7 +1,7 @@
 """Calls with NumPy arrays through ``kcache_cpython_call``, the function that a kernel brings for CPython.
 
 The function reads arrays where NumPy's C interface has their fields, compares them with a table, and runs
-the kernel: less than a comparison of two shapes costs in Python. docs/abi.md has the table.
+the kernel: less than a comparison of two shapes costs in Python. docs/reference/c-abi.md has the table.
 """
 
 from __future__ import annotations

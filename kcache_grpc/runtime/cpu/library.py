@@ -22,7 +22,7 @@ from kcache_grpc.runtime.cpu._abi import Library, ffi
 
 #: Versions of the C ABI that this runtime calls.
 ABIS = (1,)
-#: What ``kcache_run`` returns when sizes that the program has equal are not (docs/abi.md).
+#: What ``kcache_run`` returns when sizes that the program has equal are not (docs/reference/c-abi.md).
 SIZES_DISAGREE = 1
 
 _serial = itertools.count(1)

@@ -1,4 +1,5 @@
-"""The thread pool that kernels bring along (docs/abi.md): one for the process, from the first that has one.
+"""The thread pool that kernels bring along (docs/reference/c-abi.md): one for the process, from the first
+that has one.
 
 A launch costs well below a microsecond where the pool's threads are awake, so two slices of their
 grain are worth a question. A second caller, or a kernel called by a task, runs on its own thread.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig
     from obstore.store import ObjectStore as Backend
 
-#: Blobs of at most so many bytes stay in rows: docs/storage.md has the measurements.
+#: Blobs of at most so many bytes stay in rows: docs/operate/storage.md has the measurements.
 INLINE_BYTES = 64 << 10
 
 _SCHEMES = ("file", "s3", "gs", "az")
@@ -43,9 +43,9 @@ _RETRY: RetryConfig = {
 def open_objects(url: str, inline_bytes: int = INLINE_BYTES) -> ObjectStore:
     """The object store at ``file:///folder``, ``s3://bucket/prefix``, ``gs://...`` or ``az://...``.
 
-    Endpoint, region and credentials come from the environment variables of each cloud (docs/storage.md).
-    Talks to nobody yet. Raises ``InvalidValue``, ``UnsupportedStore``, and ``StoreUnavailable`` for a folder
-    that cannot be made.
+    Endpoint, region and credentials come from the environment variables of each cloud
+    (docs/operate/storage.md). Talks to nobody yet. Raises ``InvalidValue``, ``UnsupportedStore``, and
+    ``StoreUnavailable`` for a folder that cannot be made.
     """
     checks.number("inline bytes", inline_bytes)
     scheme = _scheme(url)
@@ -72,7 +72,7 @@ def _scheme(url: str) -> str:
     if parsed.username or parsed.password or parsed.query or parsed.fragment:
         raise InvalidValue(
             "the URL of an object store has bucket and prefix only; credentials and endpoint are taken from "
-            "the environment (docs/storage.md)"
+            "the environment (docs/operate/storage.md)"
         )
     if parsed.scheme == "file" and (parsed.netloc or not parsed.path.startswith("/")):
         raise InvalidValue(f"{url} has no absolute path; write file:///folder")

@@ -1,4 +1,4 @@
-"""The tables of docs/earlier-designs.md, and the names that a Python file defines."""
+"""The tables of docs/internals/prior-designs.md, and the names that a Python file defines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = ROOT / "docs" / "earlier-designs.md"
+PAGE = ROOT / "docs" / "internals" / "prior-designs.md"
 
 
 def sections() -> dict[str, str]:

@@ -66,7 +66,7 @@ def logarithms(x: np.ndarray) -> np.ndarray:
 
 
 def near(found: Any, terms: np.ndarray) -> None:
-    """Within the bound of docs/numerics.md and some units for every element."""
+    """Within the bound of docs/guide/numerics.md and some units for every element."""
     bound = (4096 + terms.size / 4096 + 64) * 2.0**-24 * np.abs(terms).sum()
     assert abs(float(found) - terms.sum()) <= bound
 

@@ -1,4 +1,5 @@
-"""``python -m tests.conformance.architectures.page FILE...``: writes the table of docs/pytorch-models.md.
+"""``python -m tests.conformance.architectures.page FILE...``: writes the table of
+docs/results/pytorch-models.md.
 
 The files are what ``python -m tests.conformance.architectures`` printed, of all models or of some each.
 Every model must
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from tests.conformance.architectures.corpus import MODELS
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "pytorch-models.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "results" / "pytorch-models.md"
 _HEAD = "| model | parameters | largest difference | seconds to compile |\n| --- | --- | --- | --- |\n"
 _ROW = re.compile(r"\| ([^|]+) \| (\d+) \| right *\| ([^|]+) \| [\d.]+ \| ([\d.]+) \|")
 _TABLE = re.compile(r"\| model \| parameters .*?(?=\n\n)", re.DOTALL)

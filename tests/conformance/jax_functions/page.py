@@ -1,8 +1,9 @@
-"""Writes docs/jax-functions.md from records of ``python -m tests.conformance.jax_functions``.
+"""Writes docs/results/jax-functions.md from records of ``python -m tests.conformance.jax_functions``.
 
 ``python -m tests.conformance.jax_functions.page FILE...``: what later files say of a function holds.
 """
 
+# ruff: noqa: E501  (the text of the page)
 from __future__ import annotations
 
 import datetime
@@ -17,70 +18,69 @@ from tests.conformance.jax_functions.compare import TOLERANCES
 from tests.conformance.jax_functions.record import BAD, Record
 from tests.conformance.jax_functions.run import FUNCTIONS, MODES, Outcome
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "jax-functions.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "results" / "jax-functions.md"
 _MODULES = {"jnp": "jax.numpy", "lax": "jax.lax", "nn": "jax.nn", "special": "jax.scipy.special"}
 
-_TEXT = """\
-# JAX's functions
+#: Outcomes of records, as the page spells them.
+_SHOWN = {"refused": "unsupported"}
 
-{count} functions of `jax.numpy`, `jax.lax`, `jax.nn` and `jax.scipy.special`
-(`tests/conformance/jax_functions`),
-exported by `jax.export`, taken as the client takes them, compiled for `x86-64-v3` under numerics `default`,
-run, and compared with what `jax.jit` gives on a CPU; then the gradient of a weighted sum of each one's
-results by all its floating-point arguments, in the same way.
+_TEXT = """\
+# JAX functions
+
+{count} functions of `jax.numpy`, `jax.lax`, `jax.nn` and `jax.scipy.special` (`tests/conformance/jax_functions`),
+exported by `jax.export`, compiled through the client for `x86-64-v3` under numerics `default`, and compared with
+`jax.jit` on a CPU; then the gradient of a weighted sum of each one's results with respect to all its
+floating-point arguments, in the same way.
 
 Written on {date}, {versions};
-what failed was run again after it was mended:
+failures were run again after a fix:
 
 ```
-python -m tests.conformance.jax_functions --mode f32 --record FILE  # --part I/N for a part, --seconds S to
-go on later
+python -m tests.conformance.jax_functions --mode f32 --record FILE  # --part I/N for a part, --seconds S to continue later
 python -m tests.conformance.jax_functions.page FILE...              # writes this page
 ```
 
-A process of its own judges the functions; one that ends it, takes longer than two minutes, or raises an
-exception that is no refusal counts as failed. A function is right when its results and its gradient are: of
-the same shapes and dtypes, integers and truth values equal, NaN and infinities in the same places, and other
-numbers no further off than {tolerances}
-(of the number itself; of the largest number of the result; those for 32 bits where the program rounds to 32
-bits on its way, as attention of 64 bits does before its softmax). "No gradient" are functions without
-arguments or results of floating point, and those that JAX itself does not differentiate. Signs of
-eigenvectors and singular vectors, which nothing fixes, are not compared. In the mode `edges` each number is
-compared by its own size alone, as results may hold 1e30; those that agree only as to the largest number are
-listed below. There a result may instead be what JAX gives operation by operation (`jax.disable_jit`), as XLA
-rewrites a product with 0 and its like as if no number were NaN or infinite; or what StableHLO's reference
-interpreter gives, which multiplies the zeros around and between elements of a convolution, as the
-specification says, so that they make NaN of an infinity in the other operand: XLA leaves zeros between
-elements out.
+Functions run in a separate process; one that kills it, takes longer than two minutes, or raises an unexpected
+exception counts as failed. A function is right if its results and its gradient are: of the same shapes and
+dtypes, integers and booleans equal, NaN and infinities at the same positions, and other values no further off
+than {tolerances}
+(of the value itself; of the largest value of the result; those for 32 bits where the program rounds to 32 bits
+internally, as attention of 64 bits does before its softmax). "No gradient" are functions without floating-point
+arguments or results, and those that JAX does not differentiate. Signs of eigenvectors and singular vectors are
+not compared. In the mode `edges` each value is compared relative to itself, as results may hold 1e30; those that
+agree only relative to the largest value are listed below. There a result may instead equal JAX without jit
+(`jax.disable_jit`), as XLA simplifies products with 0 without regard to NaN and infinity, or StableHLO's reference
+interpreter, which multiplies the zeros around and between elements of a convolution, so that an infinity gives
+NaN: XLA skips zeros between elements.
 
 | mode | arguments |
 | --- | --- |
 | `f32` | random f32, i32, u32 and complex64, in ranges where the function is defined |
 | `x64` | the same in 64 bits, with `jax_enable_x64` |
 | `edges` | as `f32`, a third of the floats NaN, infinities, 0, -0, 1, -1, 1e30, -1e30 or 1e-30 |
-| `symbolic` | as `f32`, of one export and one kernel for all sizes, at those of the list, 1 and 6 larger |
+| `symbolic` | as `f32`, one export and one dynamic kernel, at the sizes of the list, 1 and 6 larger |
 
 ## Shares
 
-A mode with fewer functions than the list was run on a part of it; what JAX does not export in a mode is left
-out of its share.
+A mode with fewer functions than the list was run on a part of it; functions that JAX does not export in a mode
+are not counted.
 
 {shares}
 
-## What is not right
+## Failures
 
 {failures}
 
-Of the mode `edges`: the gradient of `conv strided` is such a convolution, in a program with another one that
-the interpreter does not take. In `conv grouped` a product of 1e30 and -1e30 is added to an infinity in one
-rounding, as [numerics](numerics.md) allows, and in two by `jax.jit`, whose product is infinite; the class
-`strict` gives its NaN. `special.expn` of 1e-30 did not end within 50 seconds under `jax.jit` either.
+In the mode `edges` the gradient of `conv strided` is such a convolution, in a program with another one that the
+interpreter rejects. In `conv grouped` a product of 1e30 and -1e30 is added to an infinity in one rounding, as
+[numerics](../guide/numerics.md) allows, and in two by `jax.jit`, whose product is infinite; the
+class `strict` gives its NaN. `special.expn` of 1e-30 did not end within 50 seconds under `jax.jit` either.
 
-## What agrees as to the largest number only
+## Agreement relative to the largest value only
 
 {near}
 
-## What has no gradient, or no export
+## Without gradient or export
 
 {undefined}
 
@@ -150,7 +150,7 @@ def _failures(record: Record) -> str:
     for mode in MODES:
         for outcomes in _found(record, mode):
             rows += [
-                f"| `{mode}` | `{one.name}` | {one.what} | {one.how} | {_why(one)} |"
+                f"| `{mode}` | `{one.name}` | {one.what} | {_SHOWN.get(one.how, one.how)} | {_why(one)} |"
                 for one in outcomes
                 if one.how in BAD
             ]
@@ -163,7 +163,7 @@ def _near(record: Record) -> str:
         one for outcomes in _found(record, "edges") for one in outcomes if one.how == "right" and one.why
     ]
     rows = [f"| `{one.name}` | {one.what} | {_why(one)} |" for one in found]
-    head = ["| function | what | first number that is further off |", "| --- | --- | --- |"]
+    head = ["| function | what | first value that is further off |", "| --- | --- | --- |"]
     return "\n".join([*head, *rows]) if rows else "Nothing."
 
 

@@ -1,4 +1,4 @@
-"""Writes docs/jax-harnesses.md from records of ``python -m tests.conformance.jax_harnesses``.
+"""Writes docs/results/jax-primitives.md from records of ``python -m tests.conformance.jax_harnesses``.
 
 ``python -m tests.conformance.jax_harnesses.page FILE...``: what later files say of a case holds.
 """
@@ -19,44 +19,45 @@ import jax
 from tests.conformance.jax_functions.record import Record
 from tests.conformance.jax_functions.run import Outcome
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "jax-harnesses.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "results" / "jax-primitives.md"
+
+#: Outcomes of records, as the page spells them.
+_SHOWN = {"refused": "unsupported"}
 
 _TEXT = """\
-# JAX's cases of its primitives
+# JAX primitives
 
-StableHLO's published test programs were made of the cases of its primitives that JAX ships for its own tests
-(`jax._src.internal_test_util.test_harnesses`): those of given sizes hold a case each, those of open sizes one mapped
-over a batch of any size (`jax.vmap`), or functions that compute with sizes. `tests/conformance/jax_harnesses` makes
-them again with the installed JAX: exported by `jax.export` with
-`jax_enable_x64`, taken as the client takes them, compiled for `x86-64-v3` under numerics `default`, run, and
-compared with `jax.jit` on a CPU, as [jax-functions.md](jax-functions.md) says. Where several results are right
-(vectors of `eigh` and `svd`, sorts that are not stable, places of `approx_top_k`) what they must hold is compared (`tests/conformance/jax_harnesses/agree.py`).
+StableHLO's published test programs were generated from the test cases of JAX's primitives
+(`jax._src.internal_test_util.test_harnesses`): static programs hold one case, dynamic ones a case mapped over a batch of any
+size (`jax.vmap`), or functions that compute with sizes. `tests/conformance/jax_harnesses` generates them with the installed JAX: exported by
+`jax.export` with `jax_enable_x64`, compiled through the client for `x86-64-v3` under numerics `default`, and compared with
+`jax.jit` on a CPU, as in [JAX functions](jax-functions.md). Where several results are valid (vectors of `eigh` and `svd`, unstable
+sorts, indices of `approx_top_k`) the properties that they must have are compared (`tests/conformance/jax_harnesses/agree.py`).
 
 Written on {date}, {versions}:
 
 ```
-python -m tests.conformance.jax_harnesses --mode static --record FILE  # --part I/N for a part, --seconds S to go on later
+python -m tests.conformance.jax_harnesses --mode static --record FILE  # --part I/N for a part, --seconds S to continue later
 python -m tests.conformance.jax_harnesses.page FILE...                 # writes this page
 ```
 
 | mode | programs |
 | --- | --- |
 | `static` | every case that JAX implements on CPUs, at its sizes |
-| `held` | the same with inputs that are constants of the program, as the published ones hold them |
-| `batched` | of each primitive the cases in the dtype that has most, mapped over a batch: one kernel, at batches of 3, 1 and 5 |
+| `held` | the same with inputs as constants of the program, as in the published programs |
+| `batched` | of each primitive the cases in its most frequent dtype, mapped over a batch: one kernel, at batches of 3, 1 and 5 |
 | `symbols` | functions that compute with sizes (`tests/conformance/jax_harnesses/symbols.py`): one kernel, at three pairs of sizes |
 
 {shares}
 
-A case is undefined where JAX itself does not run or export it: those have no share. A process of its own judges the cases;
-one that ends it, or takes longer than two minutes, counts as wrong. Cases that were not run are missing in
-the counts.
+A case is undefined if JAX does not run or export it; those are not part of the share. Cases run in a separate process; one
+that kills it, or takes longer than two minutes, counts as wrong. Cases that were not run are missing in the counts.
 
-## What is refused or wrong
+## Unsupported or wrong
 
 {bad}
 
-## What JAX does not run or export
+## Not run or exported by JAX
 
 {undefined}
 
@@ -99,7 +100,7 @@ def page(record: Record) -> str:
 
 def _shares(found: dict[str, dict[str, Outcome]], wholes: dict[str, int]) -> str:
     lines = [
-        "| mode | cases | run | right | refused | wrong | undefined | share right |",
+        "| mode | cases | run | right | unsupported | wrong | undefined | share right |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for mode, outcomes in found.items():
@@ -121,9 +122,9 @@ def _reasons(found: dict[str, dict[str, Outcome]], hows: tuple[str, ...]) -> str
                 groups.setdefault((mode, one.how, _plain(one.why)), []).append(name)
     if not groups:
         return "Nothing."
-    lines = ["| mode | cases | first of them | outcome | why |", "| --- | --- | --- | --- | --- |"]
+    lines = ["| mode | cases | first case | outcome | why |", "| --- | --- | --- | --- | --- |"]
     lines += [
-        f"| `{mode}` | {len(names)} | `{names[0][:70]}` | {how} | {why} |"
+        f"| `{mode}` | {len(names)} | `{names[0][:70]}` | {_SHOWN.get(how, how)} | {why} |"
         for (mode, how, why), names in groups.items()
     ]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""``python -m tests.conformance.torch_ops.page FILE...``: writes docs/pytorch-core.md.
+"""``python -m tests.conformance.torch_ops.page FILE...``: writes docs/results/pytorch-operators.md.
 
 The files are what ``python -m tests.conformance.torch_ops --draw core --record FILE`` kept, and the same
 with ``--draw
@@ -19,18 +19,18 @@ from tests.conformance.torch_ops.__main__ import BAD
 from tests.conformance.torch_ops.harness import core
 from tests.conformance.torch_ops.harness.mixed import DTYPES
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "pytorch-core.md"
-_HEAD = """# ATen's core set
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "results" / "pytorch-operators.md"
+_HEAD = """# PyTorch operators: ATen's core set
 
 The operations that PyTorch tags as its core set (`torch.Tag.core`), each called with operands of ten dtypes:
-exported, compiled, and compared with eager mode. Only operands of floats change their dtype: what takes
-complex numbers, indices or numbers of Python is called with the same ones. *Has none*: eager mode, or the
-export, refuses that dtype. *Samples*: how many of PyTorch's own samples of its operations, of those that are
-right, have the operation before composite ones are taken apart. Made by
+exported, compiled, and compared with eager mode. Only floating-point operands change their dtype; complex
+operands, indices and Python scalars do not. *Undefined*: eager mode, or the export, rejects that dtype.
+*Samples*: how many of PyTorch's own samples, of those that are right, contain the operation before
+decomposition. Commands:
 
 ```
-python -m tests.conformance.torch_ops --draw core --record core.jsonl  # --seconds N ends it; called again it
-goes on
+python -m tests.conformance.torch_ops --draw core --record core.jsonl  # --seconds N ends it; repeated, it
+continues
 python -m tests.conformance.torch_ops --draw samples --record samples.jsonl
 python -m tests.conformance.torch_ops.page core.jsonl samples.jsonl
 ```
@@ -57,11 +57,11 @@ def page(cases: Iterable[dict[str, Any]]) -> str:
     counts = Counter(outcome for outcomes in found.values() for outcome in outcomes.values())
     right = sum("right" in outcomes.values() for outcomes in found.values())
     lines = [
-        f"Of {len(found)} operations {right} are right in one dtype at least. Of {counts.total()} pairs with "
-        f"a dtype {counts['right']} are right, {counts['refused']} refused by name, and of "
-        f"{counts['no-oracle']} eager mode has none.",
+        f"Of {len(found)} operations {right} are right in at least one dtype. Of {counts.total()} pairs with "
+        f"a dtype {counts['right']} are right, {counts['refused']} unsupported, and "
+        f"{counts['no-oracle']} undefined in eager mode.",
         "",
-        "| operation | right | refused | has none | samples |",
+        "| operation | right | unsupported | undefined | samples |",
         "| --- | --- | --- | --- | --- |",
         *(_row(name, outcomes, samples[name]) for name, outcomes in sorted(found.items())),
         "",
@@ -82,15 +82,15 @@ def _row(name: str, outcomes: dict[str, str], samples: int) -> str:
 
 
 def _refused(samples: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """What the samples are refused for, the most frequent first."""
+    """Unsupported operations of the samples, the most frequent first."""
     counts = Counter(case["outcome"] for case in samples)
     reasons = Counter(_reason(case) for case in samples if case["outcome"] == "refused")
     yield "## PyTorch's samples"
     yield ""
-    yield f"Of {len(samples)} samples {counts['right']} are right, and {counts['refused']} refused by name."
-    yield f"{counts['no-oracle']} have no oracle: PyTorch refuses them, or a result is no tensor."
+    yield f"Of {len(samples)} samples {counts['right']} are right, and {counts['refused']} unsupported."
+    yield f"{counts['no-oracle']} have no oracle: PyTorch rejects them, or a result is not a tensor."
     yield ""
-    yield "| samples | refused for |"
+    yield "| samples | unsupported |"
     yield "| --- | --- |"
     for count in sorted(set(reasons.values()), reverse=True):
         names = sorted(name for name, times in reasons.items() if times == count)

@@ -1,10 +1,9 @@
 """``python -m tests.ops.generated --programs N --seed S``: what became of about N programs.
 
-``--op`` and ``--dtype`` choose, ``--aim`` draws programs that hit what no run of the ledger has hit, nor
-those whose summaries it is given; with ``--afresh`` as if there were no ledger.
-``--relaxed`` compiles them under the numerics ``default``,
+``--op`` and ``--dtype`` choose, ``--aim SUMMARY...`` draws programs that hit what the runs of these summaries
+have not hit. ``--relaxed`` compiles them under the numerics ``default``,
 ``--level`` is the optimization level, ``--json`` a file for a summary, which
-``python -m tests.ops.generated.ledger add`` keeps. With ``--seconds`` no batch begins after so many. Fewer
+``python -m tests.ops.generated.coverage`` reads. With ``--seconds`` no batch begins after so many. Fewer
 programs than there are pairs of operation and dtype are of pairs that the seed draws.
 
 Status 1 when a result is wrong, a process crashed, or a stage failed without naming the operation.
@@ -42,10 +41,7 @@ def main() -> int:
     parser.add_argument("--level", type=int, default=1, help="optimization level")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--seconds", type=float, default=math.inf)
-    parser.add_argument(
-        "--aim", nargs="*", type=Path, help="programs that hit what docs/coverage.md and these summaries lack"
-    )
-    parser.add_argument("--afresh", action="store_true", help="aim as if docs/coverage.md had nothing")
+    parser.add_argument("--aim", nargs="*", type=Path, help="programs that hit what these summaries lack")
     parser.add_argument("--relaxed", action="store_true", help="numerics default, within its bounds")
     options = parser.parse_args()
     found: list[Case] = []
@@ -53,7 +49,7 @@ def main() -> int:
     chosen = drawn(pairs(options.op, options.dtype), options.programs, options.seed)
     module = f"tests.ops.generated.{'relaxed' if options.relaxed else 'child'}"
     if options.aim is not None:
-        hits = {} if options.afresh else coverage.hits()
+        hits: coverage.Hits = {}
         for file in options.aim:
             hits = coverage.add(hits, json.loads(file.read_text())["classes"])
         asked = coverage.aimed(hits, options.programs, options.seed, options.op)

@@ -1,45 +1,48 @@
-"""Which dtypes saw which values of which attributes: ``coverage.json``, and the page docs/coverage.md of it.
+"""Which values of which attributes ran in which dtypes: the page docs/results/generated-programs.md.
 
-``python -m tests.ops.generated.ledger add FILE...`` adds the programs of a run that were right;
-``python -m tests.ops.generated.coverage write`` writes the page, ``check`` says whether it is stale.
+``python -m tests.ops.generated.coverage SUMMARY...`` writes the page from summaries that
+``python -m tests.ops.generated --json SUMMARY`` wrote.
 """
 
 from __future__ import annotations
 
+import datetime
 import json
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.ops.generated.classes import classes
 from tests.ops.generated.drive import Wished
+from tests.ops.generated.judge import OUTCOMES
 from tests.ops.generated.operations import catalog
 from tests.ops.generated.operations.catalog import FAMILIES
 from tests.ops.generated.structure.stated import of_attribute, table
 from tests.ops.harness.values import generator
 
-FILE = Path(__file__).with_name("coverage.json")
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "coverage.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "results" / "generated-programs.md"
 #: Draws for a class before it is given up; nearly all are hit by the first.
 _TRIES = 48
 #: Operation -> class of an attribute's values -> dtypes.
 Hits = dict[str, dict[str, list[str]]]
 
 _TEXT = """\
-# What the generated programs cover
+# Generated programs
 
-Made by `python -m tests.ops.generated.coverage write` from the runs by hand that
-[support.md](support.md) counts, of several versions of the compiler, and from one with seed 6024, left out
-there as one program was wrong before a mend. For every operation: which values of its attributes its programs
-had (read from the text of each program, `tests/ops/generated/classes.py`), in how many of its dtypes. A pair
-is a class of values of one attribute and a dtype: all that `tests/ops/generated/structure/stated.py` names,
-but those
-that the specification, or what an oracle can tell, forbids, with the reasons below.
-Only programs whose results agreed with the oracle count. `python -m tests.ops.generated --aim` draws programs
-for what is missing: choices that know the name of their attribute take what is wished
-(`tests/ops/generated/wish.py`), and CI checks that it draws one for each class of an attribute.
+Command: `python -m tests.ops.generated --programs N --seed S --json SUMMARY`, then
+`python -m tests.ops.generated.coverage SUMMARY...`, which writes this page. Date: {date}. {runs}
 
-Lists of numbers have the classes none, negative, zero, one, more; lists of axes none, in order, out of
+For every operation the table lists which values of its attributes its programs had (read from the text of
+each program, `tests/ops/generated/classes.py`), and in how many of its dtypes. A pair is a class of values of
+one attribute and a dtype: all of `tests/ops/generated/structure/stated.py` except those that the
+specification, or what
+an oracle can decide, rules out, for the reasons below. Only programs that agreed with the oracle count.
+`python -m tests.ops.generated --aim SUMMARY...` draws programs for missing pairs, and CI checks that there is
+one for each class of an attribute.
+
+Lists of integers have the classes none, negative, zero, one, more; lists of axes none, in order, out of
 order. "rank" is the largest rank of an argument, "empty" and "one element" are such arguments,
 "body" are operations of a region, "values" are edge values among the arguments.
 
@@ -55,7 +58,7 @@ Ranks, shapes and values that were not hit in a dtype:
 
 {absent}
 
-Pairs that are none, and why:
+Pairs that are ruled out, and why:
 
 | pairs | why | classes |
 | --- | --- | --- |
@@ -67,11 +70,6 @@ Pairs that are none, and why:
 """
 
 
-def hits() -> Hits:
-    """What the file says."""
-    return json.loads(FILE.read_text()) if FILE.exists() else {}
-
-
 def add(found: Hits, more: Mapping[str, Mapping[str, list[str]]]) -> Hits:
     """``found`` with what another run hit."""
     for op, rows in more.items():
@@ -79,17 +77,6 @@ def add(found: Hits, more: Mapping[str, Mapping[str, list[str]]]) -> Hits:
             row = found.setdefault(op, {})
             row[kind] = sorted({*row.get(kind, ()), *dtypes})
     return found
-
-
-def save(found: Hits) -> None:
-    """Write the file."""
-    lines = [
-        f"{json.dumps(op)}: {{\n"
-        + ",\n".join(f" {json.dumps(kind)}: {json.dumps(rows[kind])}" for kind in sorted(rows))
-        + "\n}"
-        for op, rows in sorted(found.items())
-    ]
-    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def pairs(op: str, rows: Mapping[str, list[str]]) -> dict[tuple[str, str], bool]:
@@ -136,8 +123,15 @@ def aimed(found: Hits, count: int, seed: int, chosen: Sequence[str] = ()) -> lis
     return asked
 
 
-def page(found: Hits) -> str:
-    """The page."""
+def runs_of(summaries: Sequence[Mapping[str, Any]]) -> str:
+    """One sentence: programs and their outcomes over all runs."""
+    outcomes = sum((Counter(summary["outcomes"]) for summary in summaries), Counter[str]())
+    counts = ", ".join(f"{outcomes[name]:,} {name}" for name in OUTCOMES)
+    return f"{outcomes.total():,} programs in {len(summaries)} runs: {counts}."
+
+
+def page(found: Hits, runs: str, date: str) -> str:
+    """The page for what all runs hit, the sentence about the runs, and their date."""
     hit_of = {op: pairs(op, found.get(op, {})) for op in sorted(FAMILIES)}
     attributes = {
         op: {pair: hit for pair, hit in one.items() if of_attribute(pair[0])} for op, one in hit_of.items()
@@ -156,6 +150,8 @@ def page(found: Hits) -> str:
     ]
     met = {(op, dtype) for op, kinds in found.items() for dtypes in kinds.values() for dtype in dtypes}
     return _TEXT.format(
+        date=date,
+        runs=runs,
         met=f"{sum(pair in met for pair in catalog.pairs()):,} of {len(catalog.pairs()):,}",
         attributes=_share([hit for one in attributes.values() for hit in one.values()]),
         others=_share(
@@ -210,14 +206,17 @@ def _names(rows: Mapping[str, list[str]]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command line; 1: the page is stale."""
-    if arguments == ["write"]:
-        PAGE.write_text(page(hits()))
-        return 0
-    if arguments == ["check"]:
-        return int(PAGE.read_text() != page(hits()))
-    print(__doc__)
-    return 2
+    """Run the command line."""
+    if not arguments:
+        print(__doc__)
+        return 2
+    summaries = [json.loads(Path(name).read_text()) for name in arguments]
+    found: Hits = {}
+    for summary in summaries:
+        add(found, summary.get("classes", {}))
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    PAGE.write_text(page(found, runs_of(summaries), today))
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""What random programs were seen to do, for docs/support.md and ``kcache support``: the file ``seen.json``.
+"""What random programs were seen to do, for docs/reference/support.md and ``kcache support``: the file
+``seen.json``.
 
 ``python -m tests.ops.generated.seen`` makes two programs of every operation and dtype, compares what they
 give on this machine with the oracle, compiles them for a GPU, and writes the file; not if anything was wrong.

@@ -16,8 +16,11 @@ from kcache_grpc.server.config import LIMIT_VARIABLES, ServerConfig
 from kcache_grpc.service.values import Limits
 from tests.repository.sources import PACKAGES, ROOT
 
-OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
-PROTOCOL = (ROOT / "docs" / "protocol.md").read_text()
+REFERENCE = ROOT / "docs" / "reference"
+SETTINGS = (REFERENCE / "settings.md").read_text()
+EXIT_CODES = (REFERENCE / "exit-codes.md").read_text()
+ERRORS = (REFERENCE / "errors.md").read_text()
+WIRE_API = (REFERENCE / "wire-api.md").read_text()
 
 
 def rows(page: str, head: str) -> list[list[str]]:
@@ -27,7 +30,7 @@ def rows(page: str, head: str) -> list[list[str]]:
 
 
 def test_the_table_of_errors_is_that_of_the_code():
-    table = {reason.strip("`"): cells for reason, *cells in rows(PROTOCOL, "| reason |")}
+    table = {reason.strip("`"): cells for reason, *cells in rows(ERRORS, "| reason |")}
     forms = {form.reason: (cls, form) for cls, form in errors.WIRE_FORMS.items()}
     assert set(table) == set(forms) | set(errors.EXTRA_REASONS)
     for reason, (cls, form) in forms.items():
@@ -39,14 +42,14 @@ def test_the_table_of_errors_is_that_of_the_code():
 
 
 def test_transport_codes_worth_a_retry_are_those_of_the_code():
-    sentence = re.search(r"Worth a retry are ([\s\S]*?)\.", PROTOCOL)
+    sentence = re.search(r"Worth a retry are ([\s\S]*?)\.", ERRORS)
     assert sentence is not None
     named = set(re.findall(r"[A-Z_]{5,}", sentence[1]))
     assert named == {code for code, cls in errors.TRANSPORT_CODES.items() if cls is errors.Unavailable}
 
 
 def test_every_setting_is_documented_and_every_documented_one_exists():
-    documented = set(re.findall(r"`(KCACHE_[A-Z_]+[A-Z])`", OPERATIONS))
+    documented = set(re.findall(r"`(KCACHE_[A-Z_]+[A-Z])`", SETTINGS))
     assert documented == settings_of_the_code()
 
 
@@ -72,7 +75,7 @@ def test_every_flag_of_serve_reads_its_variable(tmp_path):
 
 
 def test_defaults_are_those_of_the_code(tmp_path):
-    table = {cells[0].strip("`"): cells[-1] for cells in rows(OPERATIONS, "| variable of the server |")}
+    table = {cells[0].strip("`"): cells[-1] for cells in rows(SETTINGS, "| variable of the server |")}
     config = ServerConfig.from_env({"KCACHE_STATE_DIR": str(tmp_path)})
     assert table["KCACHE_LISTEN"] == f"`{','.join(config.listen)}`"
     assert table["KCACHE_GRACE"] == f"{config.grace:g}"
@@ -85,14 +88,14 @@ def test_defaults_are_those_of_the_code(tmp_path):
     assert table["KCACHE_MAX_CONCURRENT"] == str(config.max_concurrent)
     assert table["KCACHE_WORKER_MEMORY"] == f"{config.worker.memory_bytes >> 30} GiB"
     assert table["KCACHE_LOG_FORMAT"] == f"`{config.log_format}`"
-    client = {cells[0].strip("`"): cells[-1] for cells in rows(OPERATIONS, "| variable of the client |")}
+    client = {cells[0].strip("`"): cells[-1] for cells in rows(SETTINGS, "| variable of the client |")}
     assert client["KCACHE_TIMEOUT"] == f"{from_environment(environment={}).timeout:g}"
     assert client["KCACHE_NAMESPACE"] == f"`{from_environment(environment={}).namespace}`"
 
 
 def test_limits_are_those_of_the_code():
     limits, compiler = Limits(), CompilerLimits()
-    stated = {cells[0]: cells[1] for cells in rows(OPERATIONS, "| limit |")}
+    stated = {cells[0]: cells[1] for cells in rows(SETTINGS, "| limit |")}
     assert list(stated.values())[:10] == [
         f"{limits.program_bytes >> 20} MiB",
         f"{limits.inline_program_bytes >> 20} MiB",
@@ -105,10 +108,10 @@ def test_limits_are_those_of_the_code():
         f"{limits.default_deadline_seconds:g}",
         str(limits.namespaces),
     ]
-    fixed = OPERATIONS[OPERATIONS.index("Fixed, in `compiler/") :].split("\n\n")[0].replace("\n", " ")
+    fixed = SETTINGS[SETTINGS.index("Fixed, in `compiler/") :].split("\n\n")[0].replace("\n", " ")
     for text in (
-        f"brackets inside brackets {compiler.bracket_depth}",
-        f"calls inside calls {compiler.call_depth}",
+        f"nested brackets {compiler.bracket_depth}",
+        f"nested calls {compiler.call_depth}",
         f"elements of a tensor 2^{compiler.tensor_elements.bit_length() - 1}",
         f"rank {compiler.rank}",
         f"bytes of all constants {compiler.constant_bytes >> 20} MiB",
@@ -119,24 +122,24 @@ def test_limits_are_those_of_the_code():
 
 
 def test_exit_codes_are_those_of_the_code():
-    cells = [cell for row in rows(OPERATIONS, "| code | meaning |") for cell in row if cell]
+    cells = [cell for row in rows(EXIT_CODES, "| code | meaning |") for cell in row if cell]
     table = dict(zip(cells[::2], cells[1::2], strict=True))
     for cls, code in exit_codes.CODES.items():
         if code != exit_codes.ERROR:
             assert table[str(code)] == f"`{cls.__name__}`"
     assert len(table) == len(exit_codes.CODES) + 2
-    assert f"{exit_codes.INTERRUPTED} means interrupted" in OPERATIONS
+    assert f"{exit_codes.INTERRUPTED} means interrupted" in EXIT_CODES
 
 
 def test_the_changelog_names_the_commands_that_there_are():
     commands = set(typer.main.get_command(application()).commands)
-    line = re.search(r"Command line `kcache`: (.*)\.", (ROOT / "CHANGELOG.md").read_text())
+    line = re.search(r"Command line `kcache`: ([\s\S]*?)\.", (ROOT / "CHANGELOG.md").read_text())
     assert line is not None
     assert set(re.findall(r"`(\w+)`", line[1])) == commands
 
 
 def test_the_reserved_error_code_and_version_of_the_abi_are_those_of_the_code():
-    page = (ROOT / "docs" / "abi.md").read_text()
+    page = (ROOT / "docs" / "reference" / "c-abi.md").read_text()
     assert f"{library.SIZES_DISAGREE} always means" in page
     assert page.startswith(f"# C ABI of a CPU kernel, version {library.ABIS[-1]}")
 
@@ -145,4 +148,4 @@ def test_the_wire_page_names_every_method():
     proto = (ROOT / "protos" / "kcache" / "v1" / "kernel_cache.proto").read_text()
     methods = set(re.findall(r"rpc (\w+)\(", proto))
     assert methods
-    assert {method for method in methods if f"`{method}`" not in PROTOCOL} == set()
+    assert {method for method in methods if f"`{method}`" not in WIRE_API} == set()

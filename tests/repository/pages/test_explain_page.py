@@ -1,4 +1,4 @@
-"""docs/explain.md against the code: steps, weights, queries."""
+"""docs/guide/explain.md against the code: steps, weights, queries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.storage.drafts import Time, kernel
 from tests.storage.dump import fill
 from tests.storage.inside import rows
 
-PAGE = (ROOT / "docs" / "explain.md").read_text()
+PAGE = (ROOT / "docs" / "guide" / "explain.md").read_text()
 QUERIES = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
 
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 
 import pytest
 
+import kcache_grpc
+from scripts import site_pages
 from tests.repository.sources import ROOT
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
-TARGETS = ("demo", "test", "test-long", "check", "format", "bench", "proto", "examples", "help")
+TARGETS = ("demo", "test", "test-long", "check", "docs", "format", "bench", "proto", "examples", "help")
+DOCS = ROOT / "docs"
+PAGES = [*sorted(DOCS.rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+#: Pages that scripts/site_pages.py adds while the site is built.
+GENERATED = {DOCS / path for path in site_pages.pages()}
 
 
 def test_the_image_is_built_by_the_tested_script_and_runs_without_root():
@@ -53,18 +60,14 @@ def test_ci_runs_what_contributors_run():
     assert "make test" in entry.read_text()
 
 
-@pytest.mark.parametrize(
-    "page", sorted((ROOT / "docs").glob("*.md")) + [ROOT / "README.md"], ids=lambda path: path.name
-)
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_between_pages_lead_somewhere(page):
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text())
-    local = [link for link in links if "://" not in link and not link.startswith("mailto:")]
-    assert [link for link in local if not (page.parent / link).exists()] == []
+    local = [page.parent / link for link in links if "://" not in link and not link.startswith("mailto:")]
+    assert [link for link in local if not link.exists() and link.resolve() not in GENERATED] == []
 
 
-@pytest.mark.parametrize(
-    "page", sorted((ROOT / "docs").glob("*.md")) + [ROOT / "README.md"], ids=lambda path: path.name
-)
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_that_pages_name_exist(page):
     """`path/to/file.py` in a page is a path from the root of the repository."""
     named = re.findall(
@@ -72,3 +75,40 @@ def test_files_that_pages_name_exist(page):
         page.read_text(),
     )
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_the_page_of_the_python_api_has_every_public_name():
+    page = (DOCS / "reference" / "python.md").read_text()
+    documented = set(re.findall(r"^::: kcache_grpc\.(\w+)", page, re.MULTILINE))
+    errors = {cls.__name__ for cls in vars(kcache_grpc.errors).values() if isinstance(cls, type)}
+    assert set(kcache_grpc.__all__) - errors - {"__version__"} <= documented
+
+
+def test_the_generated_pages_name_every_method_and_command():
+    protos, commands = site_pages.proto_page(), site_pages.command_page()
+    sources = [path.read_text() for path in site_pages.PROTOS.glob("*.proto")]
+    methods = {name for source in sources for name in re.findall(r"rpc (\w+)\(", source)}
+    messages = {name for source in sources for name in re.findall(r"^message (\w+)", source, re.MULTILINE)}
+    assert {name for name in methods if f"| `{name}` |" not in protos} == set()
+    assert {name for name in messages if f"message `{name}`" not in protos} == set()
+    for command in ("serve", "compile", "bundle verify", "audit verify", "epoch raise"):
+        assert f"## kcache {command}\n" in commands
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.name != "prior-designs.md"],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_python_files_that_pages_name_by_their_end_exist(page):
+    """`gemm/match.py` or `match.py` in a page is the end of a path, unless it is one of PyTorch's."""
+    named = set(re.findall(r"`((?!torch/)[\w./-]+\.py)`", page.read_text()))
+    assert {name for name in named if f"/{name}\n" not in python_files()} == set()
+
+
+@functools.cache
+def python_files() -> str:
+    """The paths of all Python files, a line each."""
+    folders = ("kcache_grpc", "compiler", "migrations", "tests", "scripts", "benchmarks", "examples")
+    paths = (path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    return "".join(f"/{path.relative_to(ROOT)}\n" for path in paths)

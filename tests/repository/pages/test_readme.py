@@ -1,4 +1,4 @@
-"""The README's examples run as printed: Python, which hits the disk the second time, and C."""
+"""The examples of README, index and C ABI run as printed: Python, from the disk the second time, and C."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ import pytest
 from tests.repository.sources import ROOT
 
 
-def test_the_python_example_does_what_it_says(tmp_path):
-    example = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_python_example_does_what_it_says(page, tmp_path):
+    example = re.search(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     assert example is not None
     assert [run(example[1], tmp_path) for _ in range(2)] == ["1 compiled", "1 disk"]
 
 
 @pytest.mark.issue(number=19, point=26)
 def test_the_c_example_prints_what_it_says(tmp_path):
-    """The program of the Python example, the commands and the C file, as printed."""
-    readme = (ROOT / "README.md").read_text()
-    program = re.search(r'program = """\n(.*?)"""', readme, re.DOTALL)
-    source = re.search(r"```c\n(.*?)```\n\n```sh\n(.*?)```", readme, re.DOTALL)
+    """The program, the commands and the C file, as printed."""
+    page = (ROOT / "docs" / "reference" / "c-abi.md").read_text()
+    program = re.search(r"```mlir\n(.*?)```", page, re.DOTALL)
+    source = re.search(r"```c\n([^`]*int main.*?)```\n\n```sh\n(.*?)```", page, re.DOTALL)
     assert program is not None
     assert source is not None
     said = re.search(r"/\* (0 .*) \*/", source[1])

@@ -1,4 +1,4 @@
-"""The views over the audit log answer the questions of docs/audit.md, on both databases."""
+"""The views over the audit log answer the questions of docs/operate/audit.md, on both databases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kcache_grpc.storage.sql.store import SqlStore
 from tests.storage.conftest import Opener
 from tests.storage.drafts import Time, kernel, program, sha256, spec
 
-DOCS = Path(__file__).parents[3] / "docs" / "audit.md"
+DOCS = Path(__file__).parents[3] / "docs" / "operate" / "audit.md"
 DAY = 86_400_000_000
 START = 1_767_225_600_000_000  # 2026-01-01
 TOOLCHAIN = sha256("toolchain")

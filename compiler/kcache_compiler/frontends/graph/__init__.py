@@ -4,5 +4,5 @@
     OPS             operations.py   the op set: a table for checks, lowering and documentation
     lower_graph     lower.py        GraphProgram -> text of a StableHLO module
 
-docs/graph-format.md is made from the table.
+docs/reference/graph-format.md is made from the table.
 """

@@ -3,9 +3,9 @@
 Each kernel brings ``kcache_cpython_call`` beside ``kcache_run``, as LLVM IR compiled once a process for each
 triple at its baseline: a ``METH_FASTCALL`` function, which the client makes a Python object of. It compares
 NumPy arrays with a table, fills the list of buffers, and calls the kernel without the interpreter's lock.
-A small workspace is on its stack. What it reads of objects is laid out in docs/abi.md; the client tries that
-on arrays of its own before. It needs no name of Python's: all addresses are in the table, whose order stays
-as it is under this name.
+A small workspace is on its stack. What it reads of objects is laid out in docs/reference/c-abi.md; the client
+tries that on arrays of its own before. It needs no name of Python's: all addresses are in the table, whose
+order stays as it is under this name.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The pool is LLVM IR text, compiled once a process for each triple at the triple's baseline, and linked
 beside a kernel some launch of which may be split. A process uses the pool of one kernel for all
-(docs/abi.md). It needs five names of the C library and keeps no lock while a task runs but ``@busy``:
-whoever finds the pool busy, another thread or a task of the launch itself, runs alone.
+(docs/reference/c-abi.md). It needs five names of the C library and keeps no lock while a task runs but
+``@busy``: whoever finds the pool busy, another thread or a task of the launch itself, runs alone.
 
 ``@gate`` is the whole protocol: generation (32 bits), room for more helpers (16), "the caller sleeps"
 (1), helpers at work (15). A helper joins by one compare-and-swap that takes room and adds itself, so

@@ -1,7 +1,7 @@
 """The math library: elementary and special functions as MLIR, without a libm, bit-identical everywhere.
 
 ``passes.expand_math`` replaces the math operations of a module by inlined bodies. Accuracy is in
-docs/math-accuracy.md.
+docs/results/math-accuracy.md.
 """
 
 from kcache_compiler.passes.math.complex import COMPLEX

@@ -22,7 +22,7 @@ from tests.ops.generated.structure import composed, computed, control, nested, s
 from tests.ops.harness.programs import OpProgram
 from tests.ops.harness.values import generator
 
-#: Of what is drawn: raised where programs are of more kinds than before, so that the ledger tells runs apart.
+#: Of what is drawn: raised where programs are of more kinds than before, so that summaries tell runs apart.
 VERSION = 3
 
 FAMILIES: dict[str, Family] = {

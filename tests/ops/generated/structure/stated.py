@@ -1,7 +1,7 @@
 """Classes of attributes, shapes and values that each operation has in each dtype, and why it lacks others.
 
-A pair that nothing here forbids must be hit: ``docs/coverage.md`` lists those that are not, and the reasons
-for those that are forbidden.
+A pair that nothing here forbids must be hit: ``docs/results/generated-programs.md`` lists those that are not,
+and the reasons for those that are forbidden.
 """
 
 from __future__ import annotations
