@@ -25,6 +25,7 @@ NPM := npm --loglevel error --fetch-retries 8
 SERVER := $(VENV)/.installed-server
 DEV := $(VENV)/.installed-dev
 BENCH := $(VENV)/.installed-bench
+PACKAGE := pyproject.toml constraints.txt hatch_build.py kcache_grpc/runtime/_fastcall.c
 PROTO := .venv-proto/.installed
 
 .DEFAULT_GOAL := help
@@ -103,17 +104,17 @@ wheel: ## build the wheel into dist
 
 .PHONY: clean
 clean: ## remove environments and everything built
-	rm -rf .venv .venv-proto tests/system/interop/node/node_modules dist build site .demo benchmarks/out .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-proto tests/system/interop/node/node_modules dist build site .demo benchmarks/out .pytest_cache .ruff_cache .hypothesis .import_linter_cache kcache_grpc/runtime/_fastcall*.so
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(SERVER): pyproject.toml constraints.txt | $(BIN)/python
+$(SERVER): $(PACKAGE) | $(BIN)/python
 	$(PINNED) $(BIN)/python $(PIP) install -e '.[server]'
 	@touch $@
 
 # PyTorch is constrained without the CUDA libraries: its default build requires exact versions of its own.
-$(DEV): pyproject.toml constraints.txt tests/system/interop/node/package-lock.json | $(BIN)/python
+$(DEV): $(PACKAGE) tests/system/interop/node/package-lock.json | $(BIN)/python
 	$(PINNED) $(BIN)/python $(PIP) install -e '.[server,dev,docs,jax]'
 	grep -v -E '^(nvidia|cuda)-' constraints.txt >$(VENV)/torch-constraints.txt
 	[ -z '$(TORCH)' ] || $(BIN)/python $(PIP) install -c $(VENV)/torch-constraints.txt '$(TORCH)' || \
@@ -121,7 +122,7 @@ $(DEV): pyproject.toml constraints.txt tests/system/interop/node/package-lock.js
 	PATH="$(abspath $(BIN)):$$PATH" $(NPM) ci --ignore-scripts --prefix tests/system/interop/node
 	@touch $@ $(SERVER)
 
-$(BENCH): pyproject.toml constraints.txt | $(BIN)/python
+$(BENCH): $(PACKAGE) | $(BIN)/python
 	$(PINNED) $(BIN)/python $(PIP) install -e '.[server,bench]'
 	@touch $@ $(SERVER)
 

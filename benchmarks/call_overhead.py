@@ -1,7 +1,8 @@
 """What a call of a ``Kernel`` costs beside the code that it runs: two f32[4,8] in, one out.
 
 ``python -m benchmarks.call_overhead [--json FILE]``. The kernel is a C function with kcache's ABI, so that
-nothing but the way to it differs; NumPy's and PyTorch's own addition stand beside it.
+nothing but the way to it differs; NumPy's and PyTorch's own addition stand beside it. Calls with NumPy arrays
+go through the extension module, if it is installed, and through cffi.
 """
 
 from __future__ import annotations
@@ -15,20 +16,24 @@ import json
 import os
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
 from benchmarks.environment import clear_and_restart, description
 from benchmarks.rounds import Contender, Sample, interleave, ratio
+from kcache_grpc.runtime.cpu import fast_call
 from kcache_grpc.runtime.cpu._abi import ffi
 from tests.runtime.c_kernels import ADD, make, shared_object
 
 SHAPE = (4, 8)
 OURS = "kcache Kernel, NumPy"
+OURS_CFFI = "kcache Kernel, NumPy, cffi"
 OURS_TORCH = "kcache Kernel, torch"
 #: Contender -> what it is measured against.
 RIVALS = {
     OURS: ("raw call (cffi, buffers ready)", "cffi, output ready", "ctypes, output ready", "numpy.add"),
+    OURS_CFFI: (OURS,),
     OURS_TORCH: ("torch.add",),
 }
 
@@ -47,6 +52,9 @@ def contenders() -> dict[str, Contender]:
     """All by name, in the order of the report."""
     x, y, out = np.ones(SHAPE, np.float32), np.ones(SHAPE, np.float32), np.empty(SHAPE, np.float32)
     kernel = make(ADD, ["f32[4,8]"] * 2, ["f32[4,8]"])
+    through_cffi = make(ADD, ["f32[4,8]"] * 2, ["f32[4,8]"])
+    with mock.patch.object(fast_call, "extension", return_value=None):
+        through_cffi(x, y)  # the first call decides
     path = _write(shared_object(ADD))
     library, plain = ffi.dlopen(path), ctypes.CDLL(path)
     raw, null, view = library.kcache_run, ffi.NULL, ffi.from_buffer
@@ -59,6 +67,7 @@ def contenders() -> dict[str, Contender]:
 
     found: dict[str, Any] = {
         OURS: lambda: kernel(x, y),
+        OURS_CFFI: lambda: through_cffi(x, y),
         "raw call (cffi, buffers ready)": lambda: raw(ready, null, null, null),
         "cffi, output ready": lambda: raw([view(x), view(y), view(out)], null, null, null),
         "ctypes, output ready": with_ctypes,
@@ -92,7 +101,8 @@ def report(samples: dict[str, Sample]) -> dict[str, Any]:
         for rival in rivals
         if ours in samples
     }
-    return {"environment": description(), "microseconds": microseconds, "ratios": ratios}
+    environment = {**description(), "extension": fast_call.extension() is not None}
+    return {"environment": environment, "microseconds": microseconds, "ratios": ratios}
 
 
 def measure(rounds: int = 15, calls: int = 20_000) -> dict[str, Any]:

@@ -4,7 +4,8 @@
 #
 #   deploy/build_image.sh PREFIX [EXTRAS]      EXTRAS: comma-separated, "server" unless given
 #
-# PYTHON names the interpreter. Needs what pip needs to install packages; no compiler.
+# PYTHON names the interpreter. Needs what pip needs to install packages; no compiler: without one the wheel lacks
+# the extension module of the client, which is optional (docs/internals/packaging.md).
 set -eu
 
 prefix=${1:?usage: build_image.sh PREFIX [EXTRAS]}

@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 #: Rises by one when the bytes of any kernel change for the same toolchain otherwise; the golden
 #: bytes test in tests/compiler/lower/test_golden.py says when.
-CODE_VERSION = 16
+CODE_VERSION = 17
 #: The same, where only kernels for GPUs change; tests/compiler/gpu/test_golden.py says when.
 GPU_CODE_VERSION = 6
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from kcache_grpc.runtime.arrays import address_of
 from kcache_grpc.runtime.cpu._abi import CData, ffi
-from kcache_grpc.runtime.cpu.cpython_call import DONE, Quick
 from kcache_grpc.runtime.cpu.plan import Plan, Short
 from kcache_grpc.runtime.dtypes import NAMELESS, numpy_dtype, torch_dtypes
 from kcache_grpc.runtime.results import torch_makers
@@ -29,25 +28,11 @@ def nothing(_: tuple[Any, ...]) -> None:
 
 def for_numpy(plan: Plan) -> Short:
     """For plain ``ndarray``s."""
-    quick = plan.quick()
-    return _looked_at(plan) if quick is None else _quick(plan, quick)
+    return plan.fast_call() or _through_cffi(plan)
 
 
-def _quick(plan: Plan, quick: Quick) -> Short:
-    """The kernel's own function looks at the arrays. What it refuses, and a code, is the long way's."""
-    fresh, done, strict = plan.outputs.fresh, DONE, plan.strict
-
-    def run(arrays: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        if strict and plan.flushes:
-            return None
-        results = fresh()
-        return results if quick(*arrays, *results) is done else None
-
-    return run
-
-
-def _looked_at(plan: Plan) -> Short:
-    """Every array is looked at in Python."""
+def _through_cffi(plan: Plan) -> Short:
+    """Checks every array in Python; for installations without the extension module."""
     specs = plan.manifest.inputs
     dtypes, shapes = [numpy_dtype(spec.dtype) for spec in specs], plan.input_shapes
     count = len(dtypes)

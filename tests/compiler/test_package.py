@@ -36,7 +36,7 @@ def _target(name: str) -> object:
 def test_a_shared_object_needs_nothing_and_exports_three_names(target: str, text: str) -> None:
     compiled = compile_text(text, target)
     facts = elf.read(compiled.artifacts["so"])
-    assert facts.exported == {"kcache_run", "kcache_abi", "kcache_cpython_call"}
+    assert facts.exported == {"kcache_run", "kcache_abi"}
     assert facts.undefined <= elf.ALLOWED_UNDEFINED
     assert facts.machine == target_named(target).elf_machine
     assert facts.bind_now
@@ -114,7 +114,7 @@ LARGE = """func.func @main(%x: tensor<2048x2048xf32>) -> tensor<2048x2048xf32> {
 def test_a_kernel_that_may_be_split_brings_the_pool(target: str) -> None:
     compiled = compile_text(LARGE, target)
     facts = elf.read(compiled.artifacts["so"])
-    assert facts.exported == elf.EXPORTED | elf.CALLER_EXPORTED | elf.POOL_EXPORTED
+    assert facts.exported == elf.EXPORTED | elf.POOL_EXPORTED
     assert facts.undefined <= elf.ALLOWED_UNDEFINED | elf.POOL_UNDEFINED
     assert facts.undefined >= elf.POOL_UNDEFINED
     assert compile_text(LARGE, target).artifacts["so"] == compiled.artifacts["so"]

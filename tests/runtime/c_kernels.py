@@ -39,10 +39,8 @@ uint32_t kcache_abi(void) { return ABI; }
 
 
 @functools.lru_cache(maxsize=64)
-def shared_object(body: str, abi: int = 1, pool: bool = False, caller: bool = False) -> bytes:
-    """``body`` compiled by gcc; ``RUN`` stands for the entry's signature. With a ``pool`` and CPython's
-    ``caller`` beside it.
-    """
+def shared_object(body: str, abi: int = 1, pool: bool = False) -> bytes:
+    """``body`` compiled by gcc; ``RUN`` stands for the entry's signature. With a ``pool`` beside it."""
     with tempfile.TemporaryDirectory() as folder:
         source, result = Path(folder) / "kernel.c", Path(folder) / "kernel.so"
         source.write_text(f"#define ABI {abi}\n{HEADER}\n{body}")
@@ -50,9 +48,6 @@ def shared_object(body: str, abi: int = 1, pool: bool = False, caller: bool = Fa
         if pool:
             (Path(folder) / "pool.o").write_bytes(pool_code())
             objects.append(f"{folder}/pool.o")
-        if caller:
-            (Path(folder) / "caller.o").write_bytes(caller_code())
-            objects.append(f"{folder}/caller.o")
         command = ["gcc", "-O2", "-shared", "-fPIC", "-Wall", "-o", str(result), str(source), *objects]
         subprocess.run(command, check=True, timeout=240)
         return result.read_bytes()
@@ -64,14 +59,6 @@ def pool_code() -> bytes:
     from kcache_compiler.lower.cpu.thread_pool import pool_object
 
     return pool_object(target_named(host_target().isa))
-
-
-def caller_code() -> bytes:
-    """The object code of the way in for CPython, for this machine."""
-    from kcache_compiler.llvm.target import target_named
-    from kcache_compiler.lower.cpu.cpython_call import caller_object
-
-    return caller_object(target_named(host_target().isa))
 
 
 def spec(text: str) -> TensorSpec:
@@ -97,11 +84,10 @@ def make(
     guard: str = "",
     abi: int = 1,
     pool: bool = False,
-    caller: bool = False,
     **more: Any,
 ) -> Kernel:
     """A kernel over a C body, with a manifest as a server would make it."""
-    so = shared_object(body, pool=pool, caller=caller)
+    so = shared_object(body, pool=pool)
     texts = {"so": so, "llvm": b"; IR", "mlir": b"module {}"}
     manifest = Manifest(
         kernel_digest=hashlib.sha256(so).digest(),

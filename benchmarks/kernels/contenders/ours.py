@@ -55,11 +55,10 @@ class Ours:
         kernel = self._compile(_program(case.jax, inputs), None)
         outputs = [aligned_empty(array.shape, array.dtype) for array in map(np.asarray, kernel(*inputs))]
         [plan] = kernel._plans.values()  # what a call makes of these sizes, and what it then does
-        quick = plan.quick()
-        if quick is not None:
-            return Built(functools.partial(quick, *inputs, *outputs), lambda _: outputs)
         buffers = [*map(_pointer, inputs), *plan.constants, *map(_pointer, outputs)]
-        return Built(functools.partial(plan.call, buffers), lambda _: outputs)
+        table = ffi.new("void *[]", buffers)
+        kept = (table, buffers)
+        return Built(lambda: plan.call(kept[0]), lambda _: outputs)
 
     def _compile(self, program: bytes, progress: Any) -> Any:
         try:

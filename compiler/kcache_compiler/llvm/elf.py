@@ -12,11 +12,9 @@ from kcache_compiler.llvm.target import Target
 #: What a kernel may leave to the C library.
 ALLOWED_UNDEFINED = frozenset({"memcpy", "memmove", "memset", "memcmp", "bcmp"})
 EXPORTED = frozenset({"kcache_run", "kcache_abi"})
-#: The way in for CPython, beside every kernel.
-CALLER_EXPORTED = frozenset({"kcache_cpython_call"})
-#: What a kernel that brings a thread pool exports and needs besides (docs/reference/c-abi.md). All are in the
-#: C library; before glibc 2.34 the three of POSIX threads were in libpthread, which processes with threads
-#: have loaded.
+#: What a kernel that brings a thread pool exports and needs besides (docs/reference/c-abi.md). All are in
+# the C library;
+#: before glibc 2.34 the three of POSIX threads were in libpthread, which processes with threads have loaded.
 POOL_EXPORTED = frozenset({"kcache_pool_start", "kcache_pool_stop"})
 POOL_UNDEFINED = frozenset({"getpid", "pthread_create", "pthread_join", "pthread_sigmask", "syscall"})
 
@@ -207,7 +205,7 @@ def check(content: bytes, target: Target) -> None:
     undefined = facts.undefined - ALLOWED_UNDEFINED - (POOL_UNDEFINED if pool else frozenset())
     problems = {
         "machine": facts.machine != target.elf_machine,
-        f"exports {sorted(facts.exported)}": facts.exported - CALLER_EXPORTED != exports,
+        f"exports {sorted(facts.exported)}": facts.exported != exports,
         f"undefined symbols {sorted(undefined)}": bool(undefined),
         "needed libraries": bool(facts.needed),
         "lazy binding": not facts.bind_now,

@@ -26,7 +26,6 @@ int32_t kcache_run(void *const *buffers, const int64_t *dims, void *workspace, c
 uint32_t kcache_abi(void);
 const kcache_host *kcache_pool_start(int64_t workers);
 void kcache_pool_stop(void);
-void *kcache_cpython_call(void *self, void *const *arrays, int64_t count);
 
 int fesetenv(const void *environment);
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,34 +22,34 @@ _MOST, _MOST_BYTES = 8, 1 << 16
 #: Without the interpreter's lock counts of references are not exact.
 COUNTS_ARE_EXACT: bool = hasattr(sys, "getrefcount") and getattr(sys, "_is_gil_enabled", lambda: True)()
 
-OutputSet = tuple[tuple[Array, ...], tuple[CData, ...]]
-#: Memory, an array of each output's kind on it, and what ends the call's list of buffers.
-_Block = tuple[Array, tuple[Array, ...], tuple[CData, ...]]
+#: What a call needs of the outputs besides the arrays: made once a block, of its pointers.
+End = TypeVar("End")
 
 
 def ring(
     layout: list[tuple[np.dtype[Any], tuple[int, ...]]],
     offsets: list[int],
     size: int,
-    constants: tuple[CData, ...],
-) -> Callable[[], OutputSet]:
-    """Gives sets of outputs, each at ``offsets`` in ``size`` bytes with undefined contents, and the pointers.
+    end: Callable[[list[CData]], End],
+) -> Callable[[], tuple[tuple[Array, ...], End]]:
+    """Gives sets of outputs, each at ``offsets`` in ``size`` bytes with undefined contents, and ``end`` of
+    their pointers.
 
     Safe from many threads at once: a block is in the ring or in the hands of one of them.
     """
     most = max(2, min(_MOST, _MOST_BYTES // size))
-    blocks: deque[_Block] = deque()
+    #: Memory, an array of each output's kind on it, and ``end``.
+    blocks: deque[tuple[Array, tuple[Array, ...], End]] = deque()
     count = sys.getrefcount
     pop, put = blocks.popleft, blocks.append
 
-    def made() -> _Block:
+    def made() -> tuple[Array, tuple[Array, ...], End]:
         memory = AlignedBytes(size)
         places = zip(layout, offsets, strict=True)
         arrays = [np.ndarray(shape, dtype, memory.array, memory.offset + at) for (dtype, shape), at in places]
-        pointers = [memory.pointer + at for at in offsets]
-        return memory.array, tuple(arrays), (*constants, *pointers)
+        return memory.array, tuple(arrays), end([memory.pointer + at for at in offsets])
 
-    def free() -> _Block:
+    def free() -> tuple[Array, tuple[Array, ...], End]:
         try:
             block = pop()
         except IndexError:
@@ -60,13 +60,13 @@ def ring(
             put(block)
         return made()
 
-    def take() -> OutputSet:
+    def take() -> tuple[tuple[Array, ...], End]:
         block = free()
         outputs = tuple([array[...] for array in block[1]])
         put(block)
         return outputs, block[2]
 
-    def take_one() -> OutputSet:
+    def take_one() -> tuple[tuple[Array, ...], End]:
         block = free()
         output = block[1][0][...]
         put(block)
@@ -77,34 +77,3 @@ def ring(
     idle = count(block[0])
     del block
     return take_one if len(layout) == 1 else take
-
-
-def lone_ring(dtype: np.dtype[Any], shape: tuple[int, ...], size: int) -> Callable[[], tuple[Array]]:
-    """As ``ring`` for one output, without the pointer: nothing else is made on the way."""
-    most = max(2, min(_MOST, _MOST_BYTES // size))
-    blocks: deque[tuple[Array, Array]] = deque()
-    count = sys.getrefcount
-    pop, put = blocks.popleft, blocks.append
-
-    def made() -> tuple[Array, Array]:
-        memory = AlignedBytes(size)
-        return memory.array, np.ndarray(shape, dtype, memory.array, memory.offset)
-
-    def take() -> tuple[Array]:
-        try:
-            block = pop()
-        except IndexError:
-            block = made()
-        if count(block[0]) != idle:
-            if len(blocks) < most - 1:
-                put(block)
-            block = made()
-        output = block[1][...]
-        put(block)
-        return (output,)
-
-    block = made()
-    #: References to the memory of a block that nobody has, asked for as above.
-    idle = count(block[0])
-    del block
-    return take

@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import functools
 import itertools
+import struct
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from kcache_grpc.runtime.cpu._abi import CData
+from kcache_grpc.runtime.cpu._abi import CData, ffi
 from kcache_grpc.runtime.cpu.memory import Array
-from kcache_grpc.runtime.cpu.output_ring import COUNTS_ARE_EXACT, OutputSet, lone_ring, ring
+from kcache_grpc.runtime.cpu.output_ring import COUNTS_ARE_EXACT, ring
 from kcache_grpc.runtime.cpu.recycled_memory import Recycled, rounded
 
 #: Sets of outputs to this size share a block of a ring: whoever keeps one output keeps its siblings.
 _LARGEST_IN_RING = 1 << 15
+_ADDRESS = ffi.typeof("uintptr_t")
+
+OutputSet = tuple[tuple[Array, ...], tuple[CData, ...]]
+AddressedSet = tuple[tuple[Array, ...], bytes]
 
 
 class Outputs:
     """Makes the output arrays of calls.
 
-    ``take`` gives fresh arrays with the end of a call's list of buffers, ``fresh`` the arrays alone. Both
-    are safe from many threads at once, and no two sets share memory.
+    ``take`` returns new arrays with the end of a call's list of buffers, ``take_addressed`` with the bytes of
+    a C array of their addresses. Both are safe from many threads at once, and no two sets share memory.
     """
 
-    __slots__ = ("_arrays", "_constants", "_layout", "_sizes", "fresh", "take")
+    __slots__ = ("_arrays", "_constants", "_layout", "_sizes", "count", "take", "take_addressed")
 
     def __init__(
         self,
@@ -34,6 +39,7 @@ class Outputs:
         blocks: Recycled,
     ) -> None:
         self._layout = layout
+        self.count = len(layout)
         self._constants = tuple(constants)
         self._sizes = [_bytes_of(dtype, shape) for dtype, shape in layout]
         self._arrays = [
@@ -42,12 +48,11 @@ class Outputs:
         ]
         size = sum(map(rounded, self._sizes))
         self.take: Callable[[], OutputSet] = self._several
-        self.fresh: Callable[[], tuple[Array, ...]] = self._fresh
+        self.take_addressed: Callable[[], AddressedSet] = self._several_addressed
         if layout and size <= _LARGEST_IN_RING and COUNTS_ARE_EXACT:
             offsets = [0, *itertools.accumulate(map(rounded, self._sizes))][:-1]
-            self.take = ring(layout, offsets, size, self._constants)
-            if len(layout) == 1:
-                self.fresh = lone_ring(*layout[0], size)
+            self.take = ring(layout, offsets, size, lambda pointers: (*self._constants, *pointers))
+            self.take_addressed = ring(layout, offsets, size, packed)
         elif len(layout) == 1:
             self.take = self._single(self._arrays[0])
 
@@ -61,13 +66,19 @@ class Outputs:
 
         return take
 
-    def _fresh(self) -> tuple[Array, ...]:
-        return self.take()[0]
-
     def _several(self) -> OutputSet:
         """A block an array: one that is dropped gives its memory back alone."""
         made = [array() for array in self._arrays]
         return tuple([output for output, _ in made]), (*self._constants, *[pointer for _, pointer in made])
+
+    def _several_addressed(self) -> AddressedSet:
+        made = [array() for array in self._arrays]
+        return tuple([output for output, _ in made]), packed([pointer for _, pointer in made])
+
+
+def packed(pointers: list[CData]) -> bytes:
+    """The bytes of a C array of these pointers."""
+    return struct.pack(f"{len(pointers)}P", *[int(ffi.cast(_ADDRESS, pointer)) for pointer in pointers])
 
 
 def _bytes_of(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:

@@ -11,7 +11,7 @@ from kcache_grpc.errors import ArgumentError, IntegrityError, KcacheError
 from kcache_grpc.model.manifest import Manifest
 from kcache_grpc.model.sizes.expression import evaluate
 from kcache_grpc.runtime.cpu._abi import CData, Library, ffi
-from kcache_grpc.runtime.cpu.cpython_call import Quick, quick_call
+from kcache_grpc.runtime.cpu.fast_call import fast_call
 from kcache_grpc.runtime.cpu.library import SIZES_DISAGREE, error_of
 from kcache_grpc.runtime.cpu.memory import Workspaces
 from kcache_grpc.runtime.cpu.outputs import Outputs
@@ -91,22 +91,29 @@ class Plan:
         known = self._shorts.get(framework)
         return known or self._shorts.setdefault(framework, make(self))
 
-    def quick(self) -> Quick | None:
-        """A call with NumPy arrays, outputs given; None where Python is needed around or within it."""
+    def fast_call(self) -> Short | None:
+        """A call with NumPy arrays by the extension module; None without the module or its support."""
         if self._host != _NULL and not isinstance(self._threads, NativeThreads):
             return None
         dtypes = [numpy_dtype(spec.dtype) for spec in self.manifest.inputs]
-        inputs = list(zip(dtypes, self.input_shapes, strict=True))
-        count = len(self.output_shapes)
-        around = self._dims, self._host, self._workspace_bytes
-        return quick_call(self._library, inputs, count, self.constants, *around)
+        return fast_call(
+            self._library,
+            list(zip(dtypes, self.input_shapes, strict=True)),
+            self.outputs,
+            self.constants,
+            self._dims,
+            self._host,
+            workspace=self._workspace_bytes,
+            strict=self.strict,
+            keep=self._threads,
+        )
 
     @property
     def flushes(self) -> bool:
         """Whether this thread flushes subnormal numbers to zero, and the kernel must not."""
         return self.strict and _SUBNORMAL * _ONE == 0.0
 
-    def call(self, buffers: list[CData]) -> None:
+    def call(self, buffers: list[CData] | CData) -> None:
         """Run on all buffers: inputs, constants, outputs.
 
         Raises ``ArgumentError`` when the kernel finds that sizes disagree, ``KcacheError`` for other codes.

@@ -32,6 +32,7 @@ def test_everything_that_the_wheel_needs_enters_the_image_build():
     kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert {
         "pyproject.toml",
+        "hatch_build.py",
         "README.md",
         "LICENSE",
         "kcache_grpc",
@@ -110,5 +111,5 @@ def test_python_files_that_pages_name_by_their_end_exist(page):
 def python_files() -> str:
     """The paths of all Python files, a line each."""
     folders = ("kcache_grpc", "compiler", "migrations", "tests", "scripts", "benchmarks", "examples")
-    paths = (path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    paths = [*ROOT.glob("*.py"), *(path for folder in folders for path in (ROOT / folder).rglob("*.py"))]
     return "".join(f"/{path.relative_to(ROOT)}\n" for path in paths)

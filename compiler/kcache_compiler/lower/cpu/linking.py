@@ -5,7 +5,6 @@ from __future__ import annotations
 from kcache_compiler.llvm import elf
 from kcache_compiler.llvm.isa import required_features
 from kcache_compiler.llvm.link import link
-from kcache_compiler.lower.cpu.cpython_call import caller_object, caller_text_digest
 from kcache_compiler.lower.cpu.entry import SIZES_DISAGREE
 from kcache_compiler.lower.cpu.thread_pool import may_use_threads, pool_object, pool_text_digest
 from kcache_compiler.lower.gemm.objects import compiled_library
@@ -18,8 +17,8 @@ ERROR_CODES = {SIZES_DISAGREE: "sizes of the arguments do not fit each other or 
 
 def link_objects(unit: Unit) -> None:
     """Link the kernel with its subkernels, the libraries of its contractions and the thread pool."""
-    objects = [unit.object_code, caller_object(unit.target)]
-    exports = elf.EXPORTED | elf.CALLER_EXPORTED
+    objects = [unit.object_code]
+    exports = elf.EXPORTED
     parts = list(unit.parts.values())
     forms = dict.fromkeys([*unit.gemm_forms, *(form for part in parts for form in part.forms)])
     linked = [*(compiled_library(form, unit.target, unit.libraries) for form in forms), *parts]
@@ -34,7 +33,7 @@ def link_objects(unit: Unit) -> None:
 
 def linked_objects() -> str:
     """The digests of what is linked beside every kernel: text of the ``link`` stage."""
-    return f"caller {caller_text_digest()}, thread pool {pool_text_digest()}"
+    return f"thread pool {pool_text_digest()}"
 
 
 def cpu_kernel(unit: Unit, seconds: dict[str, float]) -> CompiledKernel:
