@@ -103,6 +103,7 @@ async def start_server(config: ServerConfig) -> ServerHandle:
     Raises ``PermissionDenied`` for an unsafe address, ``Unavailable`` for a taken one or for workers that do
     not start, and the storage errors of opening ``config.db``. Nothing is left behind then.
     """
+    require_folder(config.db, config.state_dir)  # before the state directory is made, which may be below it
     async with AsyncExitStack() as resources:
         log = RequestLog(config.log_format)
         log.start()
@@ -160,7 +161,6 @@ class _Beside(TypedDict):
 def _open(config: ServerConfig) -> Store:
     """The store. A new database gets its schema; an old one only when ``config.migrate`` says so."""
     beside: _Beside = {"objects": config.objects, "inline_bytes": config.objects_inline_bytes}
-    require_folder(config.db, config.state_dir)
     try:
         return open_store(config.db, **beside)
     except SchemaMismatch as error:

@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import sqlite3
+import tempfile
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -78,10 +79,13 @@ def back_up(url: str, target: Path, examine: Callable[[Path], object] | None = N
         return _checked(temporary, examine)
 
 
-def restore(source: Path, url: str, examine: Callable[[Path], object] | None = None) -> Copy:
+def restore(
+    source: Path, url: str, examine: Callable[[Path], object] | None = None, *, dry_run: bool = False
+) -> Copy:
     """Put a checked copy in the place of a store that is not there. Raises as ``back_up`` does.
 
-    ``examine`` sees the new file before it is there: what it raises leaves the place empty.
+    ``examine`` sees the new file before it is there: what it raises leaves the place empty. ``dry_run``: the
+    checks only, on a copy in the folder for temporary files.
     """
     target = _file(url)
     _refuse_taken(target)
@@ -90,13 +94,21 @@ def restore(source: Path, url: str, examine: Callable[[Path], object] | None = N
             raise InvalidValue(f"{log} of the lost store is still there: move it away first")
     if is_empty(source):
         raise InvalidValue(f"there is no copy in {source}")
+    if dry_run:
+        with tempfile.TemporaryDirectory(prefix="kcache-") as folder:
+            return _copied(source, Path(folder) / target.name, examine)
     create_folder(target)
     with _arriving(target) as temporary:
-        try:
-            shutil.copyfile(source, temporary)
-        except OSError as error:
-            raise StoreUnavailable(f"{source} cannot be copied: {error.strerror}") from error
-        return _checked(temporary, examine)
+        return _copied(source, temporary, examine)
+
+
+def _copied(source: Path, target: Path, examine: Callable[[Path], object] | None) -> Copy:
+    """A copy that is checked."""
+    try:
+        shutil.copyfile(source, target)
+    except OSError as error:
+        raise StoreUnavailable(f"{source} cannot be copied: {error.strerror}") from error
+    return _checked(target, examine)
 
 
 def _checked(path: Path, examine: Callable[[Path], object] | None) -> Copy:

@@ -8,6 +8,7 @@ import secrets
 import sqlite3
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from alembic import command
@@ -31,6 +32,44 @@ from kcache_grpc.storage.sql.sqlite.file import (
     use_write_ahead_log,
 )
 from kcache_migrations import LOCATION
+
+
+@dataclass(frozen=True)
+class Revision:
+    """A schema revision, and what it adds to the one before."""
+
+    revision: str
+    description: str
+
+
+@dataclass(frozen=True)
+class MigrationPlan:
+    """The revision that a store has, empty for none, and those that a migration applies, oldest first."""
+
+    current: str
+    revisions: tuple[Revision, ...]
+
+
+def plan_migration(current: str) -> MigrationPlan:
+    """What a migration of a store of revision ``current`` applies.
+
+    Raises ``SchemaMismatch`` for a schema from the future.
+    """
+    _refuse_future(current)
+    scripts = ScriptDirectory.from_config(_config()).iterate_revisions("head", current or "base")
+    found = [Revision(script.revision, script.doc) for script in scripts if script.revision != current]
+    return MigrationPlan(current, tuple(reversed(found)))
+
+
+def postgres_plan(url: URL, shown: str) -> MigrationPlan:
+    """That of a database of Postgres, which is only read. Raises as ``migrate_postgres`` does."""
+    engine = postgres_engine(url, connections=1)
+    try:
+        with translated(), engine.connect() as connection:
+            schema.refuse_unfit(connection)
+            return plan_migration(schema.revision_of(connection, shown))
+    finally:
+        engine.dispose()
 
 
 def migrate_sqlite(path: Path, url: str) -> None:

@@ -17,6 +17,7 @@ from kcache_grpc.storage.objects import INLINE_BYTES, ObjectStore, open_objects
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
+    from kcache_grpc.storage.migration import MigrationPlan
     from kcache_grpc.storage.sql.engine.database import Database
 
 _MEMORY = "memory:"
@@ -82,6 +83,25 @@ def migrate(url: str, *, server_role: str | None = None) -> None:
     if path is None:
         raise InvalidValue(f"{url} is a new store each time: there is nothing to migrate")
     _migrate(path, url)
+
+
+def planned_migration(url: str) -> MigrationPlan:
+    """What ``migrate`` would apply to the store at ``url``: reads only, and makes no file.
+
+    Raises what ``migrate`` raises, but what comes of applying it.
+    """
+    from kcache_grpc.storage.migration import MigrationPlan, plan_migration, postgres_plan
+
+    if url == _MEMORY:
+        return MigrationPlan("", ())
+    parsed = _parse(url)
+    if parsed.drivername in _POSTGRES:
+        _postgres_driver()
+        return postgres_plan(parsed, _shown(parsed))
+    path = _sqlite_path(parsed)
+    if path is None:
+        raise InvalidValue(f"{url} is a new store each time: there is nothing to migrate")
+    return plan_migration(_revision_of(path))
 
 
 def open_database(url: str) -> Database:

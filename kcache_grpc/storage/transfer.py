@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Table, bindparam, func, insert, select, text, tuple_, update
 
 from kcache_grpc.storage.errors import Conflict, CorruptStore, InvalidValue
-from kcache_grpc.storage.opening import migrate, open_database
+from kcache_grpc.storage.opening import migrate, open_database, planned_migration
 from kcache_grpc.storage.schema import (
     METADATA,
     artifact_chunks,
@@ -97,10 +97,40 @@ def move_store(source_url: str, target_url: str, tell: Tell = lambda table, rows
         source.close()
 
 
-def _move(source: Database, target: Database, tell: Tell) -> Moved:
-    source_id: str = source.fetch(_ID)[0].value
+def planned_move(source_url: str, target_url: str) -> Moved:
+    """The rows that ``move_store`` would copy or has copied, by table; changes nothing.
+
+    Raises as ``move_store`` does, but for what comes of copying.
+    """
+    if source_url == target_url:
+        raise InvalidValue("source and target of a move are the same store")
+    source = open_database(source_url)
+    try:
+        if not planned_migration(target_url).revisions:
+            target = open_database(target_url)
+            try:
+                _refuse_other_rows(target, source.fetch(_ID)[0].value)
+            finally:
+                target.close()
+        counts = {
+            table.name: int(source.fetch(select(func.count().label("rows")).select_from(table))[0].rows)
+            for table in _moving()
+        }
+        return Moved(counts)
+    finally:
+        source.close()
+
+
+def _moving() -> list[Table]:
+    """The tables that move, in their order."""
     tables = [table for table in METADATA.sorted_tables if table.name not in _LEFT_BEHIND]
     tables.sort(key=lambda table: table in _SUMMARIES)
+    return tables
+
+
+def _move(source: Database, target: Database, tell: Tell) -> Moved:
+    source_id: str = source.fetch(_ID)[0].value
+    tables = _moving()
     done = _finished(target, source_id)
     if done:
         # Servers may write to either by now: nothing is copied any more.
@@ -131,11 +161,16 @@ def _finished(target: Database, source_id: str) -> dict[str, int]:
     return {place.table_name: place.row_count for place in places}
 
 
-def _begin(source: Database, target: Database, source_id: str, tables: Sequence[Table]) -> None:
+def _refuse_other_rows(target: Database, source_id: str) -> bool:
+    """Raises ``Conflict`` for a target that is another store. Whether a move of this one began."""
     begun = {row.source_id for row in target.fetch(_POSITIONS)}
     if begun - {source_id} or (not begun and any(target.fetch(trace) for trace in _TRACES)):
         raise Conflict("the target is another store, with rows of its own: move into an empty database")
-    if begun:
+    return bool(begun)
+
+
+def _begin(source: Database, target: Database, source_id: str, tables: Sequence[Table]) -> None:
+    if _refuse_other_rows(target, source_id):
         return
     meta = [{"name": row.name, "value": row.value} for row in source.fetch(_META)]
     now = time.time_ns() // 1000

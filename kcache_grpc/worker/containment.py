@@ -19,7 +19,7 @@ import struct
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +53,14 @@ _DENIED: dict[str, tuple[int, tuple[int, ...]]] = {
         (
             *(41, 42, 43, 49, 50, 53, 288),  # socket, connect, accept, bind, listen, socketpair, accept4
             *(101, 310, 311, 438, 440, 312),  # ptrace, process_vm_*, pidfd_getfd, process_madvise, kcmp
+            *(
+                434,
+                424,
+                448,
+                256,
+                279,
+                251,
+            ),  # pidfd_*, process_mrelease, migrate_pages, move_pages, ioprio_set
             *(165, 166, 155, 161, 272, 308, 428, 429, 430, 432, 442),  # mounts and namespaces
             *(425, 426, 427),  # io_uring
             *(248, 249, 250, 321, 298, 323, 303, 304),  # keys, bpf, perf, userfaultfd, file handles
@@ -64,6 +72,7 @@ _DENIED: dict[str, tuple[int, tuple[int, ...]]] = {
         (
             *(198, 203, 202, 200, 201, 199, 242),
             *(117, 270, 271, 438, 440, 272),
+            *(434, 424, 448, 238, 239, 30),
             *(40, 39, 41, 51, 97, 268, 428, 429, 430, 432, 442),
             *(425, 426, 427),
             *(217, 218, 219, 280, 241, 282, 264, 265),
@@ -71,6 +80,22 @@ _DENIED: dict[str, tuple[int, tuple[int, ...]]] = {
         ),
     ),
 }
+#: Machine -> system calls that change any process of the user, and that a worker may make for its own: the
+#: values that each of the first arguments may have.
+_OWN: dict[str, dict[int, tuple[frozenset[int], ...]]] = {
+    "x86_64": {
+        141: (frozenset({os.PRIO_PROCESS}), frozenset({0})),  # setpriority
+        **dict.fromkeys((142, 144, 314, 203), (frozenset({0}),)),  # sched_set{param,scheduler,attr,affinity}
+    },
+    "aarch64": {
+        140: (frozenset({os.PRIO_PROCESS}), frozenset({0})),
+        **dict.fromkeys((118, 119, 274, 122), (frozenset({0}),)),
+    },
+}
+#: Machine -> prlimit64, whose process is 0, or that of the worker where it makes the call itself.
+_PRLIMIT = {"x86_64": 302, "aarch64": 261}
+#: Where the number, the architecture and the arguments of a system call stand, the lower half of each first.
+_NUMBER, _ARCHITECTURE, _ARGUMENTS, _ARGUMENT_BYTES = 0, 4, 16, 8
 
 # ---- Landlock
 
@@ -127,6 +152,8 @@ def confine(writable: Iterable[str], readable: Iterable[str] = ()) -> Confinemen
         version = landlock_version()
         if version < 4:
             missing.append("Landlock rules for TCP")
+        if version < 6:
+            missing.append("Landlock rules for signals")
         readable = tuple(readable)
         confined = _ruleset(version, tuple(writable), readable)
         reading = _ruleset(version, (), readable)
@@ -149,6 +176,8 @@ def confine_fork(reading: int, cpu_seconds: float) -> None:
             resource.setrlimit(resource.RLIMIT_CPU, (most if soft < 0 else min(soft, most), most))
     if reading >= 0:
         _restrict(reading)
+    with contextlib.suppress(OSError):  # named by ``confine``
+        _filter_limits()
 
 
 def missing_here() -> tuple[str, ...]:
@@ -203,15 +232,43 @@ def _filter_system_calls() -> None:
     if machine not in _DENIED:
         raise OSError(f"no filter is known for {machine}")
     arch, denied = _DENIED[machine]
-    count = len(denied)
-    # A jump counts the instructions that it skips. "allow" is the last but one, "deny" the last: system calls
-    # of another architecture (int 0x80) and of x32 have other numbers, and none of them is allowed.
-    program = [_FILTER.pack(_LOAD, 0, 0, 4), _FILTER.pack(_JUMP_EQUAL, 0, count + 3, arch)]
-    program += [_FILTER.pack(_LOAD, 0, 0, 0), _FILTER.pack(_JUMP_ABOVE, count + 1, 0, _X32)]
-    program += [_FILTER.pack(_JUMP_EQUAL, count - at, 0, number) for at, number in enumerate(denied)]
-    program += [_FILTER.pack(_RETURN, 0, 0, _ALLOW), _FILTER.pack(_RETURN, 0, 0, _DENY)]
-    code = ctypes.create_string_buffer(b"".join(program))
-    described = ctypes.create_string_buffer(struct.pack("@HP", len(program), ctypes.addressof(code)))
+    own = {**_OWN[machine], _PRLIMIT[machine]: (frozenset({0, os.getpid()}),)}
+    _add_filter(arch, denied, own)
+
+
+def _filter_limits() -> None:
+    """A fork sets no limits of the worker that it is a fork of."""
+    machine = platform.machine()
+    if machine in _DENIED:
+        _add_filter(_DENIED[machine][0], (), {_PRLIMIT[machine]: (frozenset({0}),)})
+
+
+def _add_filter(arch: int, denied: Sequence[int], own: Mapping[int, Sequence[frozenset[int]]]) -> None:
+    """Denies system calls of other architectures, ``denied``, and those of ``own`` with other arguments.
+
+    Calls of another architecture (int 0x80) and of x32 have other numbers.
+    """
+    # A jump counts the instructions that it skips; -1 stands for the way to the last one, which denies.
+    program = [(_LOAD, 0, 0, _ARCHITECTURE), (_JUMP_EQUAL, 0, -1, arch)]
+    program += [(_LOAD, 0, 0, _NUMBER), (_JUMP_ABOVE, -1, 0, _X32 - 1)]
+    program += [(_JUMP_EQUAL, -1, 0, number) for number in denied]
+    for number, arguments in own.items():
+        checks: list[tuple[int, int, int, int]] = []
+        for index, allowed in enumerate(arguments):
+            checks.append((_LOAD, 0, 0, _ARGUMENTS + index * _ARGUMENT_BYTES))
+            values = sorted(allowed)
+            for at, value in enumerate(values, 1):
+                rest = len(values) - at
+                checks.append((_JUMP_EQUAL, rest, 0 if rest else -1, value))
+        program += [(_JUMP_EQUAL, 0, len(checks) + 1, number), *checks, (_RETURN, 0, 0, _ALLOW)]
+    program += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _DENY)]
+    last = len(program) - 1
+    packed = [
+        _FILTER.pack(code, *(last - at - 1 if skip < 0 else skip for skip in (then, otherwise)), value)
+        for at, (code, then, otherwise, value) in enumerate(program)
+    ]
+    code = ctypes.create_string_buffer(b"".join(packed))
+    described = ctypes.create_string_buffer(struct.pack("@HP", len(packed), ctypes.addressof(code)))
     _prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(described))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -27,15 +27,21 @@ class FairQueue(Generic[T]):
         """Adds the last item of ``caller``."""
         self._waiting.setdefault(caller, deque()).append(item)
 
-    def popleft(self) -> T:
-        """Removes the first item of the caller whose turn it is. Raises ``IndexError`` when there is none."""
-        for caller in self._waiting:
-            items = self._waiting.pop(caller)
-            item = items.popleft()
-            if items:
-                self._waiting[caller] = items  # behind all others
-            return item
-        raise IndexError("the queue is empty")
+    def popleft(self, busy: Container[str] = ()) -> T:
+        """Removes the first item of the caller whose turn it is: of those that are not ``busy``, if any.
+
+        Raises ``IndexError`` when there is none.
+        """
+        callers = iter(self._waiting)
+        first = next(callers, None)
+        if first is None:
+            raise IndexError("the queue is empty")
+        caller = first if first not in busy else next((each for each in callers if each not in busy), first)
+        items = self._waiting.pop(caller)
+        item = items.popleft()
+        if items:
+            self._waiting[caller] = items  # behind all others
+        return item
 
     def remove(self, caller: str, item: T) -> None:
         """Removes an item, if it is there."""
@@ -48,3 +54,7 @@ class FairQueue(Generic[T]):
     def holds_others(self, caller: str) -> bool:
         """Whether somebody else than ``caller`` waits."""
         return any(other != caller for other in self._waiting)
+
+    def all_of(self, callers: Container[str]) -> bool:
+        """Whether only ``callers`` wait."""
+        return all(caller in callers for caller in self._waiting)

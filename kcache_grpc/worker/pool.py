@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+import math
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,8 +29,10 @@ _MAX_WAITING = 10_000
 #: Seconds for which a program is read while other callers wait: then it is their turn, and it is read again
 #: from its beginning later, for twice as long.
 _FIRST_SLICE = 0.1
-#: Seconds between two looks whether others wait.
-_SLICE_LOOK = 0.02
+#: The part of that for a program whose caller has another worker too.
+_SHARED = 0.3
+#: Seconds for which a compiler goes on to read a program while compiles of other callers wait for it.
+_GRACE = 0.03
 #: nice(2) of a process whose job gives way to all others.
 _LOWEST = 19
 
@@ -74,6 +77,10 @@ class WorkerPool:
         #: Those whose successor starts, and those whose successor is there.
         self._succeeded: set[WorkerProcess] = set()
         self._retiring: set[WorkerProcess] = set()
+        #: Jobs of each caller that have a worker, without those that are about to lose it.
+        self._holding: Counter[str] = Counter()
+        #: Woken when a job begins to wait for a worker.
+        self._arrivals: set[asyncio.Future[None]] = set()
         self._starting: set[asyncio.Task[None]] = set()
         self._ending: set[asyncio.Task[None]] = set()
         #: Jobs that run in processes of their own and give way to all others.
@@ -109,11 +116,18 @@ class WorkerPool:
         parse, compile = self._lanes["parse"], self._lanes["compile"]
         seconds = _FIRST_SLICE
         while True:
-            lane = compile if not parse.idle and compile.idle else parse
+            lane = compile if not parse.idle and self._may_read(compile, caller) else parse
             try:
                 return await self._run(lane, job, timeout, None, needed, caller, seconds)
-            except _TurnOverError:
-                seconds *= 2
+            except _TurnOverError as over:
+                seconds *= 2 if over.used else 1
+
+    def _may_read(self, compile: _Lane, caller: str) -> bool:
+        """Whether a compiler is idle that may read a program of ``caller``.
+
+        The last one is not for who has a worker already: it is left to other callers.
+        """
+        return len(compile.idle) > (1 if caller in self._holding else 0)
 
     async def compile(
         self,
@@ -223,13 +237,14 @@ class WorkerPool:
         for last in (False, True):
             waits = not lane.idle
             worker = await self._acquire(lane, caller)
+            hold = _Hold(self._holding, caller)
             shared = worker.shared_by > 0
             try:
                 if needed is not None and not await needed(waits):
                     return None
                 if seconds is None or not worker.forks(job):
                     return await worker.run(job, timeout, on_stage)
-                return await self._run_turn(worker, job, timeout, caller, seconds)
+                return await self._run_turn(worker, job, timeout, hold, seconds)
             except KcacheError as error:
                 if self._closed:
                     raise _closing() from None
@@ -240,31 +255,56 @@ class WorkerPool:
                     raise
                 logger.warning("a job is given to another worker: %s", error.message)
             finally:
+                hold.end()
                 self._release(worker)
         raise AssertionError("unreachable")
 
     async def _run_turn(
-        self, worker: WorkerProcess, job: Frame, timeout: float, caller: str, seconds: float
+        self, worker: WorkerProcess, job: Frame, timeout: float, hold: _Hold, seconds: float
     ) -> Frame:
         """Runs a job for its turn, and for as long as no other caller waits."""
-        running = asyncio.get_running_loop().create_task(worker.run(job, timeout))
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        running = loop.create_task(worker.run(job, timeout))
+        ran = 0.0
         try:
-            await asyncio.wait({running}, timeout=seconds)
-            while not running.done() and not self._others_wait(worker, caller):
-                await asyncio.wait({running}, timeout=_SLICE_LOOK)
+            while not running.done():
+                ran = loop.time() - began
+                left = self._allowed(worker, hold.caller, seconds) - ran
+                if left <= 0:
+                    hold.end()  # where two jobs may have to end, one does
+                    break
+                await self._until_arrival(running, left)
         finally:
             await _end(running)
             if not running.cancelled():
                 running.exception()  # is raised below, unless this job is cancelled
         if running.cancelled():
-            raise _TurnOverError
+            raise _TurnOverError(used=ran >= seconds * _SHARED)
         return running.result()
 
-    def _others_wait(self, worker: WorkerProcess, caller: str) -> bool:
-        """Whether somebody else waits for what ``worker`` may do."""
+    def _allowed(self, worker: WorkerProcess, caller: str, seconds: float) -> float:
+        """Seconds that a job of ``caller`` may have ``worker``, whose turn is of ``seconds``."""
         lane = self._workers.get(worker)
-        lanes = {lane.name: lane, "parse": self._lanes["parse"]} if lane is not None else {}
-        return any(each.waiting.holds_others(caller) for each in lanes.values())
+        parse = self._lanes["parse"]
+        if lane is not None and lane is not parse and lane.waiting.holds_others(caller):
+            return _GRACE
+        if lane is None or not parse.waiting.holds_others(caller):
+            return math.inf
+        return seconds * _SHARED if self._holding[caller] > 1 else seconds
+
+    async def _until_arrival(self, running: asyncio.Task[Frame], seconds: float) -> None:
+        """Returns when a job begins to wait for a worker, ``running`` ends, or so many seconds passed."""
+        arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._arrivals.add(arrival)
+        try:
+            await asyncio.wait(
+                {running, arrival},
+                timeout=None if seconds == math.inf else seconds,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        finally:
+            self._arrivals.discard(arrival)
 
     async def _run_alone(self, job: Frame, timeout: float, on_stage: OnStage | None) -> Frame:
         """Runs a job in a worker that ran none before and runs none after."""
@@ -292,6 +332,9 @@ class WorkerPool:
             self._spawn_later(lane)
         waiter: asyncio.Future[WorkerProcess] = asyncio.get_running_loop().create_future()
         lane.waiting.append(caller, waiter)
+        for arrival in self._arrivals:
+            if not arrival.done():
+                arrival.set_result(None)
         try:
             return await waiter
         except asyncio.CancelledError:
@@ -312,12 +355,12 @@ class WorkerPool:
         self._offer(worker)
 
     def _offer(self, worker: WorkerProcess) -> None:
-        """Gives an idle worker to who waits longest; a compiler without work helps with parsing."""
-        lane = self._workers[worker]
-        lanes = [lane] if lane.name == "parse" else [lane, self._lanes["parse"]]
-        for queue in (candidate.waiting for candidate in lanes):
-            while queue:
-                waiter = queue.popleft()
+        """Gives an idle worker to a caller that has none, or whose turn it is; a compiler may read too."""
+        lane, parse = self._workers[worker], self._lanes["parse"]
+        for queue in (lane.waiting, parse.waiting):
+            last = lane is not parse and queue is parse.waiting and not lane.idle  # as in ``_may_read``
+            while queue and not (last and queue.all_of(self._holding)):
+                waiter = queue.popleft(self._holding)
                 if not waiter.done():
                     waiter.set_result(worker)
                     return
@@ -396,8 +439,30 @@ async def _end(running: asyncio.Task[Frame]) -> None:
         raise cancelled
 
 
+class _Hold:
+    """That a caller has a worker, until ``end``."""
+
+    def __init__(self, holding: Counter[str], caller: str) -> None:
+        self._holding = holding
+        self._ended = False
+        self.caller = caller
+        holding[caller] += 1
+
+    def end(self) -> None:
+        """The worker is the caller's no more, or will not be for long. Idempotent."""
+        if not self._ended:
+            self._ended = True
+            self._holding[self.caller] -= 1
+            if not self._holding[self.caller]:
+                del self._holding[self.caller]
+
+
 class _TurnOverError(Exception):
-    """A job gave its worker to another caller."""
+    """A job gave its worker to another caller. ``used``: it had a turn before."""
+
+    def __init__(self, *, used: bool) -> None:
+        super().__init__()
+        self.used = used
 
 
 def _go(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:

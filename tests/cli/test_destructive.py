@@ -18,9 +18,12 @@ from kcache_grpc.errors import ArgumentError
 from kcache_grpc.model.manifest import Binding
 from kcache_grpc.model.signing import BINDING_DOMAIN, Signer
 from kcache_grpc.server import ServerConfig
+from kcache_grpc.storage import open_store
+from kcache_grpc.storage.schema import SCHEMA_REVISION
 from tests.cli.conftest import Made, Run, fill
 from tests.postgres import PostgresServer
 from tests.server.harness.running import config_in, running
+from tests.storage.dump import SCHEMAS, load
 from tests.storage.inside import raw, tamper
 
 pytestmark = pytest.mark.issue(number=19, point=1)
@@ -213,3 +216,95 @@ def test_what_verify_took_out_comes_back(run: Run, sqlite: Made) -> None:
     assert sqlite.counts() == (2, 2)
     tamper(path, f"UPDATE kernels SET signature = x'{signature.hex()}' WHERE id = 1")
     assert run(*verify).json()["healthy"]
+
+
+def test_a_dry_run_of_migrate_prints_the_revisions_and_applies_none(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "kcache.sqlite"
+    command = ["migrate", "--db", f"sqlite:///{path}"]
+    new = run(*command, "--dry-run", "--json").json()
+    assert (new["migrated"], new["dry_run"], new["revision"]) == (False, True, "")
+    assert new["revisions"][0]["revision"] == "0001"
+    assert new["revisions"][-1]["revision"] == SCHEMA_REVISION
+    assert list(tmp_path.iterdir()) == []
+    load((SCHEMAS / "0003.sql").read_text(), path)
+    before = path.read_bytes()
+    old = run(*command, "--dry-run", "--json").json()
+    assert old["revision"] == "0003"
+    assert old["revisions"] == new["revisions"][3:]
+    text = run(*command, "--dry-run").out
+    assert "is at revision 0003" in text
+    assert all(each["revision"] in text and each["description"] in text for each in old["revisions"])
+    assert path.read_bytes() == before
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+    assert run(*command).code == 0
+    done = run(*command, "--dry-run", "--json").json()
+    assert (done["revision"], done["revisions"]) == (SCHEMA_REVISION, [])
+    tamper(path, "UPDATE alembic_version SET version_num = '9999'")
+    assert "pip install --upgrade" in run(*command, "--dry-run").err
+
+
+def test_a_dry_run_of_migrate_leaves_a_postgres_database_empty(
+    run: Run, postgres_server: PostgresServer
+) -> None:
+    url = postgres_server.create()
+    try:
+        command = ["migrate", "--db", url, "--dry-run", "--server-role", "kcache_nobody"]
+        for _ in range(2):
+            planned = run(*command, "--json").json()
+            assert (planned["revision"], planned["server_role"]) == ("", "kcache_nobody")
+            assert planned["revisions"][-1]["revision"] == SCHEMA_REVISION
+        assert "would get what servers need" in run(*command).out
+    finally:
+        postgres_server.drop(url)
+
+
+def test_a_dry_run_of_a_move_counts_the_rows(run: Run, sqlite: Made, tmp_path: Path) -> None:
+    target = tmp_path / "moved.sqlite"
+    command = ["migrate", "--from", sqlite.url, "--to", f"sqlite:///{target}", "--json"]
+    planned = run(*command, "--dry-run").json()
+    assert (planned["moved"], planned["dry_run"]) == (False, True)
+    assert planned["rows"]["kernels"] == 2
+    assert not target.exists()
+    assert run(*command).json() == {"moved": True, "rows": planned["rows"]}
+    assert run(*command, "--dry-run").json() == planned
+    other = tmp_path / "other.sqlite"
+    with open_store(f"sqlite:///{other}", migrate=True) as store:
+        store.get_or_create_namespace("theirs")
+    refused = run("migrate", "--from", sqlite.url, "--to", f"sqlite:///{other}", "--dry-run")
+    assert "another store" in refused.err
+
+
+def test_a_dry_run_of_restore_checks_the_copy_and_writes_nothing(
+    run: Run, sqlite: Made, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy.sqlite"
+    assert run("backup", copy, "--db", sqlite.url, "--key-file", sqlite.key).code == 0
+    (tmp_path / "new").mkdir()
+    url = f"sqlite:///{tmp_path}/new/kcache.sqlite"
+    command = ["restore", copy, "--db", url, "--key-file", sqlite.key, "--raise-epochs"]
+    planned = run(*command, "--dry-run", "--json").json()
+    assert (planned["restored"], planned["dry_run"], planned["epochs_raised"]) == (False, True, False)
+    assert planned["last_keys"] == {"default": 1}
+    assert "would hold 1 key" in run(*command, "--dry-run").out
+    assert list((tmp_path / "new").iterdir()) == []
+    done = run(*command, "--json").json()
+    assert (done["restored"], done["epochs_raised"]) == (True, True)
+    assert run(*command, "--dry-run").code == 5, "there is a store already"
+    damaged = tmp_path / "damaged.sqlite"
+    (tmp_path / "more").mkdir()
+    content = copy.read_bytes()
+    with raw(copy) as connection:
+        (manifest,) = connection.execute("SELECT manifest FROM kernels WHERE id = 2").fetchone()
+    place = content.index(manifest[:60]) + 30
+    damaged.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+    refused = run(
+        "restore",
+        damaged,
+        "--db",
+        f"sqlite:///{tmp_path}/more/x.sqlite",
+        "--key-file",
+        sqlite.key,
+        "--dry-run",
+    )
+    assert refused.code == 11
+    assert list((tmp_path / "more").iterdir()) == []

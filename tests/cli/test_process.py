@@ -207,6 +207,8 @@ def test_a_store_leaves_its_object_store(run: Run, tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("KCACHE_OBJECTS", objects)
     assert "of its own" in run(*command, "--from", url).err
     size = len(b"weights") + len(b"object 0") + len(b"shared IR")
+    planned = {"blobs": 3, "blob_bytes": size, "lost": 0, "dry_run": True}
+    assert [run(*command, "--dry-run").json() for _ in range(2)] == [planned] * 2
     assert run(*command).json() == {"blobs": 3, "blob_bytes": size, "lost": 0}
     assert run(*command).json() == {"blobs": 0, "blob_bytes": 0, "lost": 0}
     shutil.rmtree(tmp_path / "objects")

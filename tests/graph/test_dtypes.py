@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 
 from kcache_compiler.errors import InvalidProgram
@@ -12,6 +15,8 @@ from kcache_compiler.frontends.graph.table import REQUIRED, Op
 from kcache_compiler.types import PLAIN_DTYPES
 from tests.graph.running import LIMITS
 
+#: How MLIR writes the dtypes that have other names there.
+ELEMENTS = {"c64": "complex<f32>", "c128": "complex<f64>"}
 #: What operations of fixed form need besides operands of one shape.
 ATTRIBUTES = {
     "compare": (("direction", "eq"),),
@@ -55,7 +60,12 @@ def test_most_operations_are_of_one_dtype():
 @pytest.mark.parametrize("op", UNIFORM, ids=lambda op: op.name)
 def test_what_is_documented_is_valid(op: Op):
     for dtype in op.operands[0].dtypes:
-        read_graph(program(op, dtype), LIMITS)
+        graph = program(op, dtype)
+        module: Any = read_graph(graph, LIMITS)
+        assert module.operation.verify()
+        operand = f"tensor<2x2x{ELEMENTS.get(dtype, dtype)}>"
+        (signature,) = re.findall(r"@main\((.*?)\) ->", str(module))
+        assert [each.partition(": ")[2] for each in signature.split(", ")] == [operand] * len(graph.inputs)
 
 
 @pytest.mark.parametrize("op", UNIFORM, ids=lambda op: op.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import platform
 import resource
 import signal
 import socket
@@ -98,6 +99,77 @@ def _trace(pid: str) -> str:
     return "attached"
 
 
+def _thread_kill(pid: str) -> str:
+    if ctypes.CDLL(None, use_errno=True).tgkill(int(pid), int(pid), signal.SIGCONT) != 0:
+        raise OSError(ctypes.get_errno(), "tgkill")
+    return "signalled"
+
+
+def _pidfd(pid: str) -> str:
+    os.close(os.pidfd_open(int(pid)))
+    return "opened"
+
+
+def _limit(pid: str) -> str:
+    """Sets what it is already: harmless where it is permitted."""
+    before = resource.prlimit(int(pid), resource.RLIMIT_NOFILE)
+    return str(resource.prlimit(int(pid), resource.RLIMIT_NOFILE, before))
+
+
+def _priority(pid: str) -> str:
+    os.setpriority(os.PRIO_PROCESS, int(pid), os.getpriority(os.PRIO_PROCESS, int(pid)))
+    return "set"
+
+
+def _user_priority(user: str) -> str:
+    """Of all processes of a user. Raises ``ProcessLookupError`` where there is none."""
+    os.setpriority(os.PRIO_USER, int(user), 19)
+    return "set"
+
+
+def _schedule(pid: str) -> str:
+    os.sched_setscheduler(int(pid), os.SCHED_OTHER, os.sched_param(0))
+    return "set"
+
+
+def _affinity(pid: str) -> str:
+    os.sched_setaffinity(int(pid), os.sched_getaffinity(int(pid)))
+    return "set"
+
+
+def _disk_priority(pid: str) -> str:
+    """Of the process: the best effort, at the usual level."""
+    number = {"x86_64": 251, "aarch64": 30}[platform.machine()]
+    if ctypes.CDLL(None, use_errno=True).syscall(ctypes.c_long(number), 1, int(pid), 2 << 13 | 4) != 0:
+        raise OSError(ctypes.get_errno(), "ioprio_set")
+    return "set"
+
+
+def _pages(pid: str) -> str:
+    """Asks where no pages are."""
+    number = {"x86_64": 279, "aarch64": 239}[platform.machine()]
+    if ctypes.CDLL(None, use_errno=True).syscall(ctypes.c_long(number), int(pid), 0, None, None, None, 0):
+        raise OSError(ctypes.get_errno(), "move_pages")
+    return "asked"
+
+
+def _own_process(_: str) -> str:
+    """What a worker may do to itself, and to programs that it started."""
+    for pid in ("0", str(os.getpid())):
+        _limit(pid)
+    for change in (_priority, _schedule, _affinity):
+        change("0")
+    command = [sys.executable, "-S", "-c", "input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as child:
+        child.kill()
+        return str(child.wait())
+
+
+def _worker(pid: str) -> str:
+    """A fork and the worker that it is a fork of."""
+    return _limit(pid or str(os.getppid()))
+
+
 def _start(program: str) -> str:
     return subprocess.run([program, "-c", "print(7)"], capture_output=True, text=True, check=True).stdout
 
@@ -139,6 +211,17 @@ _ACTIONS: dict[str, Callable[[str], str]] = {
     "kill": _kill,
     "environment": _environment,
     "trace": _trace,
+    "thread_kill": _thread_kill,
+    "pidfd": _pidfd,
+    "limit": _limit,
+    "priority": _priority,
+    "user_priority": _user_priority,
+    "schedule": _schedule,
+    "affinity": _affinity,
+    "disk_priority": _disk_priority,
+    "pages": _pages,
+    "own_process": _own_process,
+    "worker": _worker,
     "start": _start,
     "cat": _cat,
     "home": _home,

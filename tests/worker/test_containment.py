@@ -90,6 +90,47 @@ def test_a_worker_reaches_nothing_of_the_server(
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize("job", ["act", "act_in_fork"])
+@pytest.mark.parametrize(
+    "action",
+    [
+        *("kill", "thread_kill", "trace", "pidfd", "limit", "pages"),
+        *("priority", "schedule", "affinity", "disk_priority"),
+    ],
+)
+def test_a_worker_changes_no_other_process_of_its_user(job: str, action: str) -> None:
+    """Each would be permitted to any process of the user that the server runs as."""
+
+    async def body(act: Act) -> None:
+        permitted, outcome = await act(action, str(os.getpid()))
+        assert not permitted, outcome
+
+    in_worker(job, body)
+
+
+def test_a_worker_sets_no_priority_of_all_processes_of_a_user() -> None:
+    async def body(act: Act) -> None:
+        assert not (await act("user_priority", "54321"))[0]
+
+    in_worker("act", body)
+
+
+def test_a_worker_changes_itself_and_ends_what_it_started() -> None:
+    async def body(act: Act) -> None:
+        assert await act("own_process", "") == (True, "-9")
+
+    in_worker("act", body)
+
+
+def test_a_process_that_reads_a_program_sets_no_limit_of_its_worker() -> None:
+    async def body(act: Act) -> None:
+        assert (await act("limit", "0"))[0]
+        permitted, outcome = await act("worker", "")
+        assert not permitted, outcome
+
+    in_worker("act_in_fork", body)
+
+
 def _has_i386() -> bool:
     """Whether this kernel answers system calls of i386; without them, one ends its process."""
     program = "import sys, escaping_jobs; sys.stdout.write(escaping_jobs.i386_socket(''))"

@@ -33,3 +33,14 @@ def test_what_is_given_up_is_gone() -> None:
     assert not queue.holds_others("a")
     assert queue.holds_others("b")
     assert list(queue) == [1]
+
+
+def test_callers_that_have_nothing_come_first() -> None:
+    queue: FairQueue[int] = FairQueue()
+    for number in range(3):
+        queue.append("many", number)
+    queue.append("few", 10)
+    assert not queue.all_of({"many"})
+    assert queue.popleft({"many"}) == 10
+    assert queue.all_of({"many"})
+    assert [queue.popleft({"many"}) for _ in range(3)] == [0, 1, 2]

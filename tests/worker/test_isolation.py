@@ -13,6 +13,7 @@ import pytest
 from benchmarks.adversary.inputs import alias_bomb
 from kcache_grpc import errors
 from kcache_grpc.worker import WorkerPool, WorkerSettings, codec
+from kcache_grpc.worker import pool as pool_module
 from kcache_grpc.worker.frames import Frame
 from tests.worker import mutations
 
@@ -27,8 +28,8 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 @asynccontextmanager
-async def pool(settings: WorkerSettings = SETTINGS) -> AsyncIterator[WorkerPool]:
-    pool = WorkerPool(1, settings=settings)
+async def pool(settings: WorkerSettings = SETTINGS, compilers: int = 1) -> AsyncIterator[WorkerPool]:
+    pool = WorkerPool(compilers, settings=settings)
     await pool.start()
     try:
         yield pool
@@ -110,6 +111,89 @@ def test_a_read_that_hangs_ends_at_its_time_limit_and_its_worker_goes_on() -> No
             with pytest.raises(errors.CompileTimeout, match=r"stage parse passed the time limit of 0\.3 s"):
                 await compile(p, "read", timeout=0.3, how="hang")
             assert (await compile(p, "who")).header == before
+
+    run(body())
+
+
+def reads(pool: WorkerPool, caller: str, count: int) -> list[asyncio.Task[Frame]]:
+    """Reads that never end."""
+    job = Frame({"type": "read", "how": "hang"})
+    return [asyncio.create_task(pool.canonicalize(job, 240, caller)) for _ in range(count)]
+
+
+async def read_by(pool: WorkerPool, caller: str) -> str:
+    """The type of the reply to a read that ends."""
+    reading = pool.canonicalize(Frame({"type": "read", "how": "remember"}), 240, caller)
+    return (await asyncio.wait_for(reading, 60)).type
+
+
+async def end(tasks: list[asyncio.Task[Frame]]) -> None:
+    for task in tasks:
+        task.cancel()
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(isinstance(outcome, asyncio.CancelledError) for outcome in outcomes)
+
+
+@pytest.mark.issue(number=19, point=10)
+def test_the_last_idle_worker_is_left_to_other_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No turn ends within this test: who waited for one would wait for ever."""
+    monkeypatch.setattr(pool_module, "_FIRST_SLICE", 1e6)
+
+    async def body() -> None:
+        async with pool() as p:
+            attack = reads(p, "attacker", 5)
+            await asyncio.sleep(0)
+            assert (p.counters()["workers_busy"], p.counters()["jobs_waiting"]) == (1, 4)
+            for _ in range(2):
+                assert await read_by(p, "other") == "result"
+                reply = await p.compile(Frame({"type": "who"}), 240, ignore, "other")
+                assert reply.type == "result"
+                # What became idle meanwhile was not given to the attacker either.
+                assert (p.counters()["workers_busy"], p.counters()["jobs_waiting"]) == (1, 4)
+            await end(attack)
+            assert p.restarts == 0
+
+    run(body())
+
+
+@pytest.mark.issue(number=19, point=10)
+def test_a_compile_takes_its_worker_back_from_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "_FIRST_SLICE", 1e6)
+
+    async def body() -> None:
+        async with pool() as p:
+            attack = [*reads(p, "one", 1), *reads(p, "two", 1)]
+            await asyncio.sleep(0)
+            assert p.counters()["workers_busy"] == 2
+            reply = await asyncio.wait_for(p.compile(Frame({"type": "who"}), 240, ignore, "other"), 60)
+            assert reply.type == "result"
+            assert not any(task.done() for task in attack)
+            await end(attack)
+            assert p.restarts == 0
+
+    run(body())
+
+
+@pytest.mark.issue(number=19, point=10)
+def test_of_a_caller_with_two_workers_one_read_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those with one worker each keep it: their turns do not end within this test."""
+    monkeypatch.setattr(pool_module, "_FIRST_SLICE", 1e6)
+    monkeypatch.setattr(pool_module, "_SHARED", 0.0)
+
+    async def body() -> None:
+        async with pool(compilers=2) as p:
+            both = [p.compile(Frame({"type": "who"}), 240, ignore) for _ in range(2)]
+            await asyncio.gather(*both)
+            await asyncio.gather(*p._starting)
+            assert p.counters()["workers"] == 3
+            attack = reads(p, "attacker", 2)
+            single = reads(p, "single", 1)
+            await asyncio.sleep(0)
+            assert p.counters()["workers_busy"] == 3
+            assert await read_by(p, "other") == "result"
+            assert not any(task.done() for task in (*attack, *single))
+            await end([*attack, *single])
+            assert p.restarts == 0
 
     run(body())
 

@@ -73,6 +73,7 @@ def restore(
             autocompletion=lambda: list(_DAMAGED),
         ),
     ] = "refuse",
+    dry_run: stores.DryRun = False,
     json: o.Json = False,
     db: stores.Db = None,
     state_dir: stores.StateDir = None,
@@ -106,20 +107,22 @@ def restore(
             output.show({"restored": False, "faults": _described(found)}, json, lambda: _page(found))
             raise _refused(file, found)
 
-    copy = put_back(file, config.db, examine)
-    if raise_epochs:
+    copy = put_back(file, config.db, examine, dry_run=dry_run)
+    if raise_epochs and not dry_run:
         with stores.administered(db) as (store, admin):
             for each in store.list_namespaces():
                 admin.raise_epoch(each, f"restored from {file.name}")
     faults = _described(examined[0])
     described = {
-        "restored": True,
+        "restored": not dry_run,
+        "dry_run": dry_run,
         "db": config.db,
         **asdict(copy),
-        "epochs_raised": raise_epochs,
+        "epochs_raised": raise_epochs and not dry_run,
         "faults": faults,
     }
-    text = f"{config.db} holds {output.count(sum(copy.last_keys.values()), 'key')} again"
+    keys = output.count(sum(copy.last_keys.values()), "key")
+    text = f"{config.db} would hold {keys}" if dry_run else f"{config.db} holds {keys} again"
     output.show(described, json, lambda: "\n".join([text, *map(_line, faults)]))
     if faults:
         output.warn(f"{file} is damaged: {output.count(len(faults), 'fault')}")

@@ -175,6 +175,9 @@ def migrate(
             "URL of an administrator.",
         ),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be done: revisions, rows, objects.")
+    ] = False,
     json: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
@@ -190,10 +193,10 @@ def migrate(
     if objects_into_rows:
         if source is not None or target is not None:
             raise ArgumentError("--objects-into-rows is a command of its own: move the store before or after")
-        _inline(db, json)
+        _inline(db, json, dry_run=dry_run)
         return
     if source is not None or target is not None:
-        _move(source, target, json)
+        _move(source, target, json, dry_run=dry_run)
         return
     from kcache_grpc.server import ServerConfig
     from kcache_grpc.storage import migrate as bring_up_to_date
@@ -202,21 +205,50 @@ def migrate(
     config = ServerConfig.from_env(os.environ, db=db)
     url = config.db
     require_folder(url, config.state_dir)
+    if dry_run:
+        _show_plan(url, server_role, json)
+        return
     bring_up_to_date(url, server_role=server_role)
     shown = shown_url(url)
     described = {"db": shown, "migrated": True} | ({"server_role": server_role} if server_role else {})
     output.show(described, json, lambda: f"{shown} has the schema of this version")
 
 
-def _move(source: str | None, target: str | None, json: bool) -> None:
+def _show_plan(url: str, server_role: str | None, json: bool) -> None:
+    """What a migration would apply, by revision."""
+    from kcache_grpc.storage.opening import planned_migration, shown_url
+
+    plan, shown = planned_migration(url), shown_url(url)
+    described = {
+        "db": shown,
+        "migrated": False,
+        "dry_run": True,
+        "revision": plan.current,
+        "revisions": [asdict(each) for each in plan.revisions],
+    } | ({"server_role": server_role} if server_role else {})
+    lines = [f"{each.revision}  {each.description}" for each in plan.revisions]
+    count = output.count(len(lines), "revision")
+    has = f"is at revision {plan.current}" if plan.current else "has no schema"
+    head = f"{shown} {has}: {count} would be applied" if lines else f"{shown} has the schema of this version"
+    grants = [f"the role {server_role} would get what servers need"] if server_role else []
+    output.show(described, json, lambda: "\n".join([head, *lines, *grants]))
+
+
+def _move(source: str | None, target: str | None, json: bool, *, dry_run: bool) -> None:
     if source is None or target is None:
         raise ArgumentError("a move needs both --from and --to")
     from rich.console import Console
 
     from kcache_grpc.storage.opening import require_folder
-    from kcache_grpc.storage.transfer import move_store
+    from kcache_grpc.storage.transfer import move_store, planned_move
 
     require_folder(target)
+    if dry_run:
+        planned = planned_move(source, target)
+        count = output.count(sum(planned.rows.values()), "row")
+        described = {"moved": False, "dry_run": True, "rows": dict(planned.rows)}
+        output.show(described, json, lambda: f"{count} would be moved and compared")
+        return
     console = Console(stderr=True)
     with console.status("moving") as status:
         moved = move_store(source, target, lambda table, rows: status.update(f"moving {table}: {rows} rows"))
@@ -228,7 +260,7 @@ def _move(source: str | None, target: str | None, json: bool) -> None:
     )
 
 
-def _inline(db: str | None, json: bool) -> None:
+def _inline(db: str | None, json: bool, *, dry_run: bool) -> None:
     """No row points into the object store when it is done."""
     from kcache_grpc.cli.operate import stores
     from kcache_grpc.storage.contract.lifecycle import Step, What
@@ -239,13 +271,19 @@ def _inline(db: str | None, json: bool) -> None:
         if store.objects_url is None:
             raise ArgumentError("no object store is named; set KCACHE_OBJECTS")
         for namespace in store.list_namespaces():
-            total += store.inline_objects(namespace)
+            total += store.inline_objects(namespace, dry_run=dry_run)
+            if dry_run:
+                continue
             step = Step(What.QUARANTINED, before=2**62, reason="objects into rows")
             while (after := store.collect(namespace, step).after) is not None:
                 step = replace(step, after=after)
+    blobs = f"{output.count(total.blobs, 'blob')} of {output.count(total.blob_bytes, 'byte')}"
+    if dry_run:
+        text = f"{blobs} would come into the database"
+        output.show(asdict(total) | {"dry_run": True}, json, lambda: text)
+        return
     text = (
-        f"{output.count(total.blobs, 'blob')} of {output.count(total.blob_bytes, 'byte')} came into "
-        f"the database, {total.lost} without readable bytes; "
+        f"{blobs} came into the database, {total.lost} without readable bytes; "
         "no row names an object any more: start the servers without KCACHE_OBJECTS"
     )
     output.show(asdict(total), json, lambda: text)

@@ -32,6 +32,7 @@ Namespaces = Annotated[
 ]
 StateDir = Annotated[Path | None, typer.Option(help="Folder of the server's signing key.")]
 KeyFile = Annotated[Path | None, typer.Option(help="The server's signing key.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
 Apply = Annotated[bool, typer.Option("--dry-run/--apply", help="Only say what would be done, or do it.")]
 Reason = Annotated[str, typer.Option(help="Why, for those who read the audit log.")]
 

@@ -5,7 +5,6 @@ Domain errors are raised as they are; ``guard.Guard`` turns them into statuses.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 
@@ -19,11 +18,14 @@ from kcache_grpc.server.reply_memory import SMALL
 from kcache_grpc.server.servicers import translate
 from kcache_grpc.server.status import status_bytes
 from kcache_grpc.server.stream_writer import Outbox
+from kcache_grpc.server.turns import Turns
 from kcache_grpc.service import Caller, KernelService
 from kcache_grpc.service.graphs.uploads import UploadPlan
 from kcache_grpc.service.values import Compiled, Stage
 
-#: Queries that one turn of the event loop looks at.
+#: Queries of a call that waits for no other.
+_MOST_SMALL = 64
+#: Queries of a slice of a larger one.
 _SLICE = 1024
 #: Compiles of one CompileKernels.
 MOST_COMPILES = 64
@@ -38,8 +40,7 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
     def __init__(self, service: KernelService, heartbeat: float) -> None:
         self._service = service
         self._heartbeat = heartbeat
-        #: Calls of many queries take turns, a slice each time, so that all others come between two slices.
-        self._large = asyncio.Lock()
+        self._turns = Turns()
 
     async def GetCapabilities(  # noqa: N802 - gRPC's names
         self, request: pb.GetCapabilitiesRequest, context: Call
@@ -123,26 +124,34 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
     ) -> bytes:
         """Many kernels by program digest. Writes its messages and returns the last one.
 
-        Each is made when the one before has been read; a program that is named again is answered once.
+        Each is made when the one before has been read; a program that is named again is answered once. Calls
+        of many queries take turns.
         """
         self._service.check_queries(len(request.queries))
-        first, duplicates = await self._distinct(request.queries)
-        indices = list(first.values())
-        answers = self._service.get_kernels(
-            context.caller(request.header),
-            list(first),
-            translate.kernel_wish(request.target, request.options, request.shapes, request.target_match),
-            translate.kinds(request.artifact_kinds),
-            request.inline_budget_bytes,
-        )
+        caller = context.caller(request.header)
+        large = len(request.queries) > _MOST_SMALL
         last, answered = b"", 0
         try:
+            # Nothing is done for a reply that there is no room for.
+            await context.take(translate.RESULTS_BYTES)
+            first, duplicates = await self._distinct(caller, request.queries)
+            indices = list(first.values())
+            answers = self._service.get_kernels(
+                caller,
+                list(first),
+                translate.kernel_wish(request.target, request.options, request.shapes, request.target_match),
+                translate.kinds(request.artifact_kinds),
+                request.inline_budget_bytes,
+            )
             async with aclosing(answers):
                 if not indices:
                     async for _ in answers:  # what is wrong with the rest of the request
                         pass
                 while answered < len(indices):
-                    await context.take(translate.RESULTS_BYTES)
+                    if answered:
+                        await context.take(translate.RESULTS_BYTES)
+                    if large:
+                        await self._turns.wait(caller.turn)
                     results = await anext(answers)
                     some = indices[answered : answered + len(results)]
                     last = translate.kernel_results(zip(some, results, strict=True))
@@ -151,9 +160,9 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
                         await context.write(last)
                         context.give()
             for start in range(0, len(duplicates), _SLICE):
-                async with self._large:
-                    await asyncio.sleep(0)
-                    more = translate.duplicate_results(duplicates[start : start + _SLICE])
+                if large:
+                    await self._turns.wait(caller.turn)
+                more = translate.duplicate_results(duplicates[start : start + _SLICE])
                 if len(last) + len(more) > translate.RESULTS_BYTES:
                     await context.write(last)
                     last = b""
@@ -198,23 +207,18 @@ class KernelCacheServicer(kernel_cache_pb2_grpc.KernelCacheServicer):
         return await outbox.empty([one(*each) for each in enumerate(request.requests)], context.write)
 
     async def _distinct(
-        self, queries: Sequence[pb.KernelQuery]
+        self, caller: Caller, queries: Sequence[pb.KernelQuery]
     ) -> tuple[dict[bytes, int], list[tuple[int, int]]]:
         """The index of the first query for each program; and of the others, each with that of the first."""
         first: dict[bytes, int] = {}
         duplicates: list[tuple[int, int]] = []
         for start in range(0, len(queries), _SLICE):
-            if len(queries) > _SLICE:
-                await self._large.acquire()
-                await asyncio.sleep(0)
-            try:
-                for index, query in enumerate(queries[start : start + _SLICE], start):
-                    earlier = first.setdefault(query.program_digest, index)
-                    if earlier != index:
-                        duplicates.append((index, earlier))
-            finally:
-                if len(queries) > _SLICE:
-                    self._large.release()
+            if len(queries) > _MOST_SMALL:
+                await self._turns.wait(caller.turn)
+            for index, query in enumerate(queries[start : start + _SLICE], start):
+                earlier = first.setdefault(query.program_digest, index)
+                if earlier != index:
+                    duplicates.append((index, earlier))
         return first, duplicates
 
     async def _compile(

@@ -125,3 +125,24 @@ def test_what_eager_mode_raises_is_nan() -> None:
     for got, wanted in zip(found, both(good), strict=True):
         assert torch.from_numpy(got[0]).isnan().all()
         torch.testing.assert_close(torch.from_numpy(got[1]), wanted)
+
+
+def _by_qr(a: Any, b: Any) -> Any:
+    q, r = linalg.qr(a)
+    return linalg.solve_triangular(r, q.mT @ b, upper=True)
+
+
+@pytest.mark.parametrize(
+    "function", [_by_qr, pytest.param(lambda a, b: linalg.pinv(a) @ b, marks=pytest.mark.long, id="pinv")]
+)
+def test_least_squares_as_documented(function: Any) -> None:
+    """``torch.export`` refuses ``lstsq``; these stand for it, with its results."""
+    a, b = torch.stack([_TALL, _TALL * 2 + 1]), _random(2, 5, 2)
+    exported = torch.export.export(Function(function), (a, b))
+    (found,) = results(exported, (a, b))
+    torch.testing.assert_close(torch.from_numpy(found), linalg.lstsq(a, b).solution, rtol=1e-4, atol=1e-5)
+
+
+def test_least_squares_itself_are_refused() -> None:
+    outcome = _outcome((lambda a, b: linalg.lstsq(a, b).solution, _TALL, _random(5, 2)), torch.float32)
+    assert outcome.startswith(("no-oracle PyTorch: DynamicOutputShapeException", "refused UnsupportedOp"))

@@ -223,7 +223,9 @@ def test_there_are_statements_to_look_at():
 
 @pytest.mark.parametrize("name", sorted(STATEMENTS))
 def test_statements_are_portable(name):
-    STATEMENTS[name].compile(dialect=postgresql.dialect())
+    sql = str(STATEMENTS[name].compile(dialect=postgresql.dialect()))
+    assert sql.split(maxsplit=1)[0] in ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH", "SET")
+    assert "INSERT OR " not in sql
 
 
 @pytest.mark.parametrize("table", METADATA.sorted_tables, ids=lambda table: table.name)
