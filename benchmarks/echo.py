@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.echo SIZE`` prints the port. It has the shape of GetKernels (one request, a stream of
 one reply) and nothing in it: no parsing, no look-up, no log. ``ONCE`` answers the same with the reply and the
-status in one batch, as the server does.
+status in one batch, as the server does. ``BACK`` answers with the bytes of the request.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 import grpc
 
-METHOD, ONCE = "/echo.Echo/Answer", "/echo.Echo/Once"
+METHOD, ONCE, BACK = "/echo.Echo/Answer", "/echo.Echo/Once", "/echo.Echo/Back"
 
 
 @contextmanager
@@ -48,10 +48,14 @@ async def _serve(size: int) -> None:
     async def once(request: bytes, context: grpc.aio.ServicerContext) -> bytes:
         return body
 
+    async def back(request: bytes, context: grpc.aio.ServicerContext) -> bytes:
+        return request
+
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     handlers = {
         "Answer": grpc.unary_stream_rpc_method_handler(answer),
         "Once": grpc.unary_unary_rpc_method_handler(once),
+        "Back": grpc.unary_unary_rpc_method_handler(back),
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("echo.Echo", handlers),))
     port = server.add_insecure_port("127.0.0.1:0")

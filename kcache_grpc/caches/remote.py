@@ -15,7 +15,7 @@ from kcache_grpc.caches.encoding import decode, describe, encode_value, key_dige
 from kcache_grpc.client.client import Client
 from kcache_grpc.client.config import Tls
 from kcache_grpc.client.requests.blob_cache import MOST_KEYS, BlobDraft, BlobSink
-from kcache_grpc.errors import CacheError, IntegrityError
+from kcache_grpc.errors import CacheError, IntegrityError, KcacheError
 
 #: Bytes that are read from a file at a time.
 _PIECE_BYTES = 1 << 20
@@ -59,7 +59,11 @@ class RemoteCache(AsyncCache[Key, Value]):
 
     def get(self, key: Key) -> Value | None:
         """Returns the value of ``key``, or ``None``. See ``Cache.get``."""
-        return self.get_many([key])[0]
+        try:
+            content = self._client.get_blob(key_digest(key))
+        except IntegrityError as error:
+            raise _damaged(key, error) from error
+        return None if content is None else _decoded(key, content)
 
     def insert(self, key: Key, value: Value) -> bool:
         """Adds an entry unless the key exists. See ``Cache.insert``."""
@@ -152,7 +156,7 @@ class RemoteCache(AsyncCache[Key, Value]):
             found = self._client.get_blobs(names, open_sink)
         except IntegrityError as error:
             key = keys[of_keys.index(names[max(buffers, default=0)])]
-            raise CacheError(f"the value of {describe(key)} is damaged: {error.message}") from error
+            raise _damaged(key, error) from error
         # Joining the only part of a value copies nothing.
         return {names[index]: b"".join(buffers[index]) for index in found}
 
@@ -161,7 +165,11 @@ def _decoded(key: object, content: bytes) -> Any:
     try:
         return decode(content)
     except CacheError as error:
-        raise CacheError(f"the value of {describe(key)} is damaged: {error.message}") from error
+        raise _damaged(key, error) from error
+
+
+def _damaged(key: object, error: KcacheError) -> CacheError:
+    return CacheError(f"the value of {describe(key)} is damaged: {error.message}")
 
 
 def _draft(key: object, content: bytes, seconds: float) -> BlobDraft:

@@ -273,6 +273,10 @@ class Client:
         shapes = shape_wish(None, symbols, dynamic)
         return run(self._core.autotune(program, format, target, options, plan, shapes))
 
+    def get_blob(self, key: bytes) -> bytes | None:
+        """Reads the value of one key of the service's ``BlobCache``, or ``None``; as ``get_blobs``."""
+        return run(self._core.get_blob(key))
+
     def get_blobs(self, keys: Sequence[bytes], open_sink: Callable[[int], BlobSink]) -> set[int]:
         """Reads values of the service's ``BlobCache``; ``kcache_grpc.caches.RemoteCache`` is built on it.
 

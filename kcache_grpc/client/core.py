@@ -455,6 +455,11 @@ class Core:
         """See ``Client.audit_heads``."""
         return await self._services.ask(lambda main: audit.heads(main, self._new_deadline()))
 
+    async def get_blob(self, key: bytes) -> bytes | None:
+        """The value of one key of ``BlobCache``."""
+        deadline = self._new_deadline()
+        return await self._services.ask(lambda main: blob_cache.get_one(main, key, deadline))
+
     async def get_blobs(
         self, keys: Sequence[bytes], open_sink: Callable[[int], blob_cache.BlobSink]
     ) -> set[int]:

@@ -15,7 +15,7 @@ import time
 import traceback
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import grpc
@@ -212,6 +212,15 @@ def _check_header(header: common_pb2.RequestHeader) -> None:
             raise ArgumentError(f"{name} contains a NUL character", field=name)
 
 
+@lru_cache(maxsize=256)
+def _reader(peer: str, actor: str, job: str) -> Reader:
+    """gRPC has one name for all connections of a Unix socket: there callers stand for them."""
+    named = f"{actor} {job}"
+    if peer.startswith("unix:"):
+        return Reader(f"unix: {named}", "unix:")
+    return Reader(peer, f"{peer.rpartition(':')[0]} {named}")
+
+
 class Call:
     """One RPC, as our servicers see it in place of gRPC's context."""
 
@@ -288,12 +297,12 @@ class Call:
 
     @cached_property
     def _reader(self) -> Reader:
-        """gRPC has one name for all connections of a Unix socket: there callers stand for them."""
-        peer, caller = self._context.peer(), self._caller or Caller()
-        named = f"{caller.actor} {caller.job}"
-        if peer.startswith("unix:"):
-            return Reader(f"unix: {named}", "unix:")
-        return Reader(peer, f"{peer.rpartition(':')[0]} {named}")
+        caller = self._caller
+        return (
+            _reader(self._context.peer(), "", "")
+            if caller is None
+            else _reader(caller.peer, caller.actor, caller.job)
+        )
 
     @property
     def elapsed(self) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from dataclasses import dataclass
 
 from kcache_grpc.errors import ResourceExhausted
@@ -41,8 +40,8 @@ class Replies:
     def __init__(self, limits: ReplyLimits | None = None, patience: float = PATIENCE) -> None:
         self._limits = limits or ReplyLimits()
         self._patience = patience
-        self._connections: Counter[str] = Counter()
-        self._callers: Counter[str] = Counter()
+        self._connections: dict[str, int] = {}
+        self._callers: dict[str, int] = {}
         #: First come, first served in each connection.
         self._waiting: dict[Reader, dict[asyncio.Future[None], int]] = {}
         #: Bytes of all unread replies.
@@ -50,7 +49,7 @@ class Replies:
 
     async def take(self, reader: Reader, size: int) -> None:
         """Returns when so many bytes may be produced. Raises ``ResourceExhausted`` after ``patience``."""
-        waiting = self._waiting.get(reader)
+        waiting = self._waiting.get(reader) if self._waiting else None
         if not waiting and self._fits(reader, size):
             self._add(reader, size)
             return
@@ -112,7 +111,13 @@ class Replies:
 
     def _add(self, reader: Reader, size: int) -> None:
         self.size += size
-        for counter, name in ((self._connections, reader.connection), (self._callers, reader.caller)):
-            counter[name] += size
-            if not counter[name]:
-                del counter[name]
+        _count(self._connections, reader.connection, size)
+        _count(self._callers, reader.caller, size)
+
+
+def _count(counts: dict[str, int], name: str, size: int) -> None:
+    """Adds to a count; one of nothing is forgotten."""
+    if held := counts.get(name, 0) + size:
+        counts[name] = held
+    else:
+        counts.pop(name, None)

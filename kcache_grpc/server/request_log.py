@@ -103,17 +103,30 @@ class RequestLog:
             logger.info("%s", "\n".join(map(self._line, requests)))
 
     def _line(self, request: Request) -> str:
-        fields = request.fields()
-        if self._json:
-            return json.dumps({"event": "request", **fields})
-        return " ".join(f"{name}={_quoted(value)}" for name, value in fields.items() if value != "")
+        return json.dumps({"event": "request", **request.fields()}) if self._json else _text(request)
 
 
-def _quoted(value: object) -> str:
-    return _quoted_text(value) if isinstance(value, str) else str(value)
+def _text(request: Request) -> str:
+    """``request.fields()`` but for those that are empty. Every request costs its line."""
+    caller = request.caller or _NOBODY
+    request_id = _quoted(_short(caller.request_id))
+    return "".join(
+        (
+            f"time={_time(request.at)} rpc={request.method.rpartition('/')[2]} outcome={request.outcome} ",
+            f"ms={round(request.milliseconds, 3)}",
+            _named("namespace", _short(caller.namespace)),
+            f" request_id={request_id}" if request_id else "",
+            _named("client", _short(caller.client)),
+            _named("peer", _short(caller.peer)),
+        )
+    )
 
 
 @lru_cache(maxsize=1024)
-def _quoted_text(text: str) -> str:
-    """Most texts come again and again, all but the ids of requests and times."""
+def _named(name: str, text: str) -> str:
+    """A field whose values come again and again; nothing if it is empty."""
+    return f" {name}={_quoted(text)}" if text else ""
+
+
+def _quoted(text: str) -> str:
     return text if _PLAIN.fullmatch(text) else json.dumps(text)

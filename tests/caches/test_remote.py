@@ -6,12 +6,15 @@ import functools
 import hashlib
 import itertools
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 import kcache_grpc as kcache
+from kcache_grpc._proto.kcache.v1 import blob_cache_pb2 as pb
 from kcache_grpc.caches import CacheError, InMemoryCache, RemoteCache, TieredCache
 from kcache_grpc.errors import Unavailable
 from tests.caches.harness.contract import AsyncCacheContract, Subject
@@ -70,6 +73,36 @@ def test_a_file_comes_back_whole_and_a_missing_one_changes_nothing(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
     with pytest.raises(CacheError, match="large"):
         remote.get("large")
+
+
+@pytest.mark.parametrize("size", [0, 64 << 10, 1 << 20, (1 << 20) + 1, 5 << 20])
+def test_a_value_of_any_size_comes_back_from_the_store_and_from_memory(
+    remote: RemoteCache[Any, Any], size: int
+) -> None:
+    value = hashlib.shake_128(b"value").digest(size)
+    assert remote.get("a") is None
+    assert remote.insert("a", value) is True
+    assert [remote.get("a"), remote.get("a"), remote.get_many(["a"])[0]] == [value] * 3
+
+
+@pytest.mark.parametrize(
+    "changes", [{"content": b"other"}, {"content": b"val"}, {"size_bytes": 4}, {"sha256": b""}]
+)
+def test_a_reply_that_does_not_match_its_digest_is_no_value(changes: dict[str, Any]) -> None:
+    whole = {"content": b"value", "sha256": hashlib.sha256(b"value").digest(), "size_bytes": 5}
+    reply = pb.GetBlobResponse(blob=pb.BlobPart(**{**whole, **changes})).SerializeToString()
+    handler = grpc.unary_unary_rpc_method_handler(lambda request, context: reply)
+    server = grpc.server(ThreadPoolExecutor(1))
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("kcache.v1.BlobCache", {"GetBlob": handler}),)
+    )
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        with RemoteCache(f"127.0.0.1:{port}") as cache, pytest.raises(CacheError, match=r"'a'.* damaged"):
+            cache.get("a")
+    finally:
+        server.stop(None).wait()
 
 
 def test_a_tier_in_front_is_filled(remote: RemoteCache[Any, Any]) -> None:

@@ -12,13 +12,14 @@ from kcache_grpc._proto.kcache.v1 import blob_cache_pb2 as pb
 from kcache_grpc._proto.kcache.v1 import common_pb2
 from kcache_grpc.client.transport.connection import Connection
 from kcache_grpc.client.transport.deadline import Deadline
-from kcache_grpc.client.transport.interface import GET_BLOBS, PUT_BLOBS, Wire
+from kcache_grpc.client.transport.interface import GET_BLOB, GET_BLOBS, PUT_BLOBS, Wire
 from kcache_grpc.errors import IntegrityError
 
 #: Bytes of content in one part, and in one message.
 _PART_BYTES, _MESSAGE_BYTES = 1 << 20, 3 << 20
 #: Keys of one call.
 MOST_KEYS = 4096
+_DAMAGED = "the server sent a value whose bytes do not match their digest"
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,32 @@ class BlobSink:
     size: int = -1
     seconds: float = 0.0
     received: int = 0
+
+
+async def get_one(connection: Connection, key: bytes, deadline: Deadline) -> bytes | None:
+    """The value of one key. Raises ``IntegrityError`` for bytes that do not match their digest."""
+    request = pb.GetBlobRequest(header=connection.header(), key=key)
+    reply = await connection.line.unary(GET_BLOB, request, deadline, float("inf"))
+    if not reply.HasField("blob"):
+        return None
+    blob = reply.blob
+    content = blob.content
+    if len(content) != blob.size_bytes and not content:
+        return await _get_large(connection, key, deadline)
+    if len(content) != blob.size_bytes or hashlib.sha256(content).digest() != blob.sha256:
+        raise IntegrityError(_DAMAGED)
+    return content
+
+
+async def _get_large(connection: Connection, key: bytes, deadline: Deadline) -> bytes | None:
+    parts: list[bytes] = []
+
+    def open_sink(_: int) -> BlobSink:
+        parts.clear()
+        return BlobSink(parts.append)
+
+    found = await get(connection, (key,), deadline, open_sink)
+    return b"".join(parts) if found else None
 
 
 async def get(
@@ -150,7 +177,7 @@ class _Reader:
             sink.received = len(whole)
             sink.write(whole)
         if not matches:
-            raise IntegrityError("the server sent a value whose bytes do not match their digest")
+            raise IntegrityError(_DAMAGED)
         self._done.add(self._index)
 
 

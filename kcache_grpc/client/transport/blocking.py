@@ -57,6 +57,8 @@ class BlockingWire:
         options = channel_options(endpoint)
         self._target = endpoint.target
         self._metadata = call_metadata(endpoint)
+        #: By path: making one costs as much as several look-ups of what it needs.
+        self._callables: dict[str, Callable[..., Any]] = {}
         if endpoint.roots is None:
             self._channel = grpc.insecure_channel(endpoint.target, options=options)
         else:
@@ -64,56 +66,43 @@ class BlockingWire:
             self._channel = grpc.secure_channel(endpoint.target, credentials, options=options)
 
     async def unary(self, method: Method[Request, Reply], request: Request, timeout: float) -> Reply:
-        call = self._guarded(
-            lambda: self._channel.unary_unary(
-                method.path, _serialize, cast("Callable[[bytes], Reply]", method.reply.FromString)
-            )
-        )
         try:
-            return call(request, timeout=timeout, metadata=self._metadata)
+            return self._call(self._channel.unary_unary, method, request, timeout)
         except grpc.RpcError as error:
             raise from_rpc_error(cast("FailedCall", error), self._target) from error
 
     def stream(
         self, method: Method[Request, Reply], request: Request, timeout: float
     ) -> BlockingReplies[Reply]:
-        call = self._guarded(
-            lambda: self._channel.unary_stream(
-                method.path, _serialize, cast("Callable[[bytes], Reply]", method.reply.FromString)
-            )
-        )
-        return BlockingReplies(call(request, timeout=timeout, metadata=self._metadata), self._target)
+        return BlockingReplies(self._call(self._channel.unary_stream, method, request, timeout), self._target)
 
     async def upload(
         self, method: Method[Request, Reply], requests: Iterator[Request], timeout: float
     ) -> Reply:
-        call = self._guarded(
-            lambda: self._channel.stream_unary(
-                method.path, _serialize, cast("Callable[[bytes], Reply]", method.reply.FromString)
-            )
-        )
         try:
-            return call(requests, timeout=timeout, metadata=self._metadata)
+            return self._call(self._channel.stream_unary, method, requests, timeout)
         except grpc.RpcError as error:
             raise from_rpc_error(cast("FailedCall", error), self._target) from error
 
     def exchange(
         self, method: Method[Request, Reply], requests: Iterator[Request], timeout: float
     ) -> BlockingReplies[Reply]:
-        call = self._guarded(
-            lambda: self._channel.stream_stream(
-                method.path, _serialize, cast("Callable[[bytes], Reply]", method.reply.FromString)
-            )
+        return BlockingReplies(
+            self._call(self._channel.stream_stream, method, requests, timeout), self._target
         )
-        return BlockingReplies(call(requests, timeout=timeout, metadata=self._metadata), self._target)
 
     async def close(self) -> None:
         self._channel.close()
 
-    def _guarded(self, make: Callable[[], T]) -> T:
-        """Raises ``ArgumentError`` when another thread closed the client."""
+    def _call(
+        self, make: Callable[..., Any], method: Method[Any, Reply], request: object, timeout: float
+    ) -> Any:
+        """What the callable of the method returns. Raises ``ArgumentError`` where the client was closed."""
         try:
-            return make()
+            call = self._callables.get(method.path)
+            if call is None:
+                call = self._callables[method.path] = make(method.path, _serialize, method.reply.FromString)
+            return call(request, timeout=timeout, metadata=self._metadata)
         except ValueError as error:
             raise ArgumentError("the client is closed") from error
 

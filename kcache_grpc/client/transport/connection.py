@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
-import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -58,7 +58,7 @@ class Connection:
         return common_pb2.RequestHeader(
             namespace=self._config.namespace,
             client_version=f"kcache-python/{package_version()}",
-            request_id=uuid.uuid4().hex,
+            request_id=os.urandom(16).hex(),
             actor=self._config.actor,
             job=self._config.job,
         )

@@ -77,6 +77,7 @@ LIST_TIMINGS = Method(
     "ListTimings", autotune_pb2.ListTimingsRequest, autotune_pb2.ListTimingsResponse, "Autotune"
 )
 
+GET_BLOB = Method("GetBlob", blob_cache_pb2.GetBlobRequest, blob_cache_pb2.GetBlobResponse, "BlobCache")
 GET_BLOBS = Method("GetBlobs", blob_cache_pb2.GetBlobsRequest, blob_cache_pb2.GetBlobsResponse, "BlobCache")
 PUT_BLOBS = Method("PutBlobs", blob_cache_pb2.PutBlobsRequest, blob_cache_pb2.PutBlobsResponse, "BlobCache")
 EXPORT_BUNDLE = Method(

@@ -131,7 +131,11 @@ class KernelHolder:
         self.op = overload_of(op)
         self.device = torch.device(device)
         if self.device.type != "cpu":
-            raise ArgumentError(f"device is {str(self.device)!r}; eager kernels run on 'cpu' only")
+            raise ArgumentError(
+                f"device is {str(self.device)!r}; eager kernels run on 'cpu' only: make the holder with "
+                "device='cpu' and call it with tensors in host memory, or compile for a GPU with "
+                "Client.compile(torch.export.export(...), target='sm_90')"
+            )
         self.dynamic = dynamic
         self.strict = strict
         self._client = client
@@ -177,8 +181,9 @@ class KernelHolder:
         """Calls and events since the holder was made.
 
         ``hits``: calls that a kernel served. ``misses``: keys that were new. ``loaded``: kernels from the
-        table. ``built``: kernels that were exported and compiled. ``table_skipped`` and ``table_corrupt``:
-        entries of another toolchain, and damaged lines. ``eager_<reason>``: calls that ran the operator.
+        table. ``built``: kernels that were exported and compiled. ``table_skipped``: entries of other
+        versions of PyTorch or kcache, and of another toolchain of the service. ``table_corrupt``: damaged
+        lines. ``eager_<reason>``: calls that ran the operator.
         """
         counts = {name: count.value for name, count in self._counts.items()}
         return counts | (self._lookup.stats() if self._lookup is not None else {})

@@ -38,13 +38,16 @@ class Lookup:
         self._kernels: dict[str, Any] = {}
         self._guards: dict[str, list[tuple[Guard, Any]]] = {}
         self._loaded = self._built = 0
+        #: Entries whose kernel was compiled by another toolchain than the service has now.
+        self._skipped: set[tuple[str, str]] = set()
         self._refresh()
 
     def stats(self) -> dict[str, int]:
         """Counters: see ``KernelHolder.stats``."""
         counts = {"loaded": self._loaded, "built": self._built}
         if self._table is not None:
-            counts |= {"table_skipped": self._table.skipped, "table_corrupt": self._table.corrupt}
+            skipped = self._table.skipped + len(self._skipped)
+            counts |= {"table_skipped": skipped, "table_corrupt": self._table.corrupt}
         return counts
 
     def kernel(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -83,22 +86,27 @@ class Lookup:
                 continue
             if guard is not None and not guard.takes(tensors):
                 continue
-            kernel = self._kernels.get(program) or self._of_program(program)
+            kernel = self._of_program(program)
             if kernel is None:
                 continue
-            self._kernels[program] = kernel
+            toolchain = str(entry.get("toolchain"))
+            if toolchain != kernel.manifest.toolchain_digest.hex():
+                # This kernel was never compared with eager mode: ``_build`` does, and adds an entry for it.
+                self._skipped.add((key, toolchain))
+                continue
+            if program not in self._kernels:
+                self._kernels[program] = kernel
+                self._loaded += 1
             if guard is not None:
                 self._guards.setdefault(key, []).append((guard, kernel))
             return kernel
         return None
 
     def _of_program(self, program: str) -> Any | None:
+        if program in self._kernels:
+            return self._kernels[program]
         text = None if self._folder is None else self._folder.program(program)
-        if text is None:
-            return None
-        kernel = self._client.compile(text, format="torch")
-        self._loaded += 1
-        return kernel
+        return None if text is None else self._client.compile(text, format="torch")
 
     def _build(
         self,

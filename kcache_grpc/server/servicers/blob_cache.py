@@ -10,12 +10,12 @@ from kcache_grpc.server.interceptor import Call
 from kcache_grpc.server.servicers.translate import duration
 from kcache_grpc.service import KernelService
 from kcache_grpc.service.blobs.blob_cache import ValueHead, ValuePart
-from kcache_grpc.storage.contract.blob_cache import PutOutcome
+from kcache_grpc.storage.contract.blob_cache import PutOutcome, ValueRecord
 
 #: Bytes of content in one message.
 _MESSAGE_BYTES = 3 << 20
-#: Tags of fields of bytes and messages: ``GetBlobsResponse.parts`` and ``BlobPart.content``.
-_PARTS_TAG = bytes([pb.GetBlobsResponse.PARTS_FIELD_NUMBER << 3 | 2])
+#: Tags of fields of bytes and messages: ``GetBlobResponse.blob`` and ``BlobPart.content``.
+_BLOB_TAG = bytes([pb.GetBlobResponse.BLOB_FIELD_NUMBER << 3 | 2])
 _CONTENT_TAG = bytes([pb.BlobPart.CONTENT_FIELD_NUMBER << 3 | 2])
 
 
@@ -25,16 +25,27 @@ class BlobCacheServicer(blob_cache_pb2_grpc.BlobCacheServicer):
     def __init__(self, service: KernelService) -> None:
         self._blobs = service.blobs
 
-    # gRPC takes both; its type stubs know generators only.
+    # gRPC takes both messages and their bytes; its type stubs know messages only.
+    async def GetBlob(  # noqa: N802  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, request: pb.GetBlobRequest, context: Call
+    ) -> pb.GetBlobResponse | bytes:
+        """A small value as the bytes of its first reply."""
+        found = await self._blobs.get_small(context.caller(request.header), request.key)
+        if found is None:
+            return pb.GetBlobResponse()
+        if isinstance(found, ValueRecord):
+            return pb.GetBlobResponse(blob=_part(ValuePart(0, b"", found)))
+        message = found.message(_message)
+        await context.take(len(message))
+        context.give_at_end(len(message))
+        return message
+
+    # As above; its type stubs know generators only.
     async def GetBlobs(  # noqa: N802  # pyright: ignore[reportIncompatibleMethodOverride]
         self, request: pb.GetBlobsRequest, context: Call
-    ) -> pb.GetBlobsResponse | bytes:
+    ) -> pb.GetBlobsResponse:
         """Writes all messages but the last, which it returns."""
         caller = context.caller(request.header)
-        if len(request.keys) == 1 and (kept := await self._blobs.find_kept(caller, request.keys[0])):
-            await context.take(len(kept.content))
-            context.give_at_end(len(kept.content))
-            return _single(kept)
         parts: list[pb.BlobPart] = []
         size = 0
         async for part in self._blobs.get(caller, request.keys):
@@ -90,13 +101,15 @@ def _part(part: ValuePart) -> pb.BlobPart:
     )
 
 
-def _single(part: ValuePart) -> bytes:
-    """A serialized response of one part. Protobuf would copy the content once for each level of messages."""
-    content = part.content
-    head = _part(ValuePart(part.index, b"", part.record)).SerializeToString()
+def _message(record: ValueRecord, content: bytes) -> bytes:
+    """A serialized response of ``GetBlob`` that ends with ``content``.
+
+    Protobuf would copy the content once for each level of messages.
+    """
+    head = _part(ValuePart(0, b"", record)).SerializeToString()
     field = _CONTENT_TAG + _varint(len(content)) if content else b""
     size = len(head) + len(field) + len(content)
-    return b"".join((_PARTS_TAG, _varint(size), head, field, content))
+    return b"".join((_BLOB_TAG, _varint(size), head, field, content))
 
 
 def _varint(value: int) -> bytes:

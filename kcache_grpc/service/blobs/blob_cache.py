@@ -8,8 +8,8 @@ import hashlib
 import json
 import logging
 import tempfile
-from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -88,6 +88,28 @@ class ValuePart:
     record: ValueRecord | None = None
 
 
+class SmallValue:
+    """A value of one chunk in memory: from its first reply on as the message of that reply, which it ends."""
+
+    __slots__ = ("_content", "_message", "record")
+
+    def __init__(self, record: ValueRecord, content: bytes) -> None:
+        self.record = record
+        self._content = content
+        self._message = b""
+
+    @property
+    def content(self) -> bytes:
+        """Its bytes."""
+        return self._message[len(self._message) - self.record.size :] if self._message else self._content
+
+    def message(self, write: Callable[[ValueRecord, bytes], bytes]) -> bytes:
+        """What ``write`` made of it the first time: a message whose last bytes are those of the value."""
+        if not self._message:
+            self._message, self._content = write(self.record, self._content), b""
+        return self._message
+
+
 class BlobCache:
     """One event loop. ``spool_dir`` holds values while they are received."""
 
@@ -108,8 +130,8 @@ class BlobCache:
         self._ledger = ledger
         self._room = room
         self._spool_dir = spool_dir
-        self._memory: ByteLru[tuple[int, int, bytes], tuple[ValueRecord, bytes]] = ByteLru(_MEMORY_BYTES)
-        self._hits: dict[Namespace, Counter[int]] = {}
+        self._memory: ByteLru[tuple[int, int, bytes], SmallValue] = ByteLru(_MEMORY_BYTES)
+        self._hits: dict[Namespace, dict[int, int]] = {}
         self._spooled = 0
         self._counted: dict[str, int] = dict.fromkeys(COUNTERS, 0)
         self._task: asyncio.Task[None] | None = None
@@ -146,14 +168,22 @@ class BlobCache:
         finally:
             self._note_hits(namespace, caller, served, len(keys))
 
-    async def find_kept(self, caller: Caller, key: bytes) -> ValuePart | None:
-        """The value of one key if it is in memory: the short way of ``get``."""
+    async def get_small(self, caller: Caller, key: bytes) -> SmallValue | ValueRecord | None:
+        """The value of one key, ``None`` where there is none. Raises ``ArgumentError``.
+
+        Of a value with more than one chunk only the record: no look-up is counted, for ``get`` follows.
+        """
         namespace = await self._namespaces.get(caller.namespace)
-        kept = self._memory.get((namespace.id, namespace.removals, key))
-        if kept is None:
-            return None
-        self._note_hits(namespace, caller, kept[:1], 1)
-        return ValuePart(0, kept[1], kept[0])
+        value = self._memory.get((namespace.id, namespace.removals, key))
+        if value is None:
+            if len(key) != 32:
+                raise ArgumentError(f"a key has 32 bytes, not {len(key)}", field="key")
+            found = await self._load(namespace, key)
+            if isinstance(found, ValueRecord):
+                return found
+            value = found
+        self._note_hits(namespace, caller, () if value is None else (value.record,), 1)
+        return value
 
     async def put(
         self, caller: Caller, parts: AsyncIterator[tuple[ValueHead | None, bytes]]
@@ -187,7 +217,7 @@ class BlobCache:
         for namespace, hits in waiting.items():
             await self._count(namespace, hits)
 
-    async def _count(self, namespace: Namespace, hits: Counter[int]) -> None:
+    async def _count(self, namespace: Namespace, hits: dict[int, int]) -> None:
         try:
             await self._threads(self._store.add_value_hits, namespace, hits)
         except StorageError as error:
@@ -206,53 +236,61 @@ class BlobCache:
             if kept is None:
                 missing.append(key)
             else:
-                found[key] = kept[0]
+                found[key] = kept.record
         if missing and namespace.is_stored:
             hurry = self._store.hurried if self._store.prompt else None
             found.update(await self._threads.look(hurry, self._store.find_values, namespace, missing))
         return found
 
+    async def _load(self, namespace: Namespace, key: bytes) -> SmallValue | ValueRecord | None:
+        """A value that is not in memory."""
+        record = (await self._find(namespace, (key,))).get(key)
+        if record is None or record.size > CHUNK_BYTES:
+            return record
+        content = await self._chunk(namespace, record, 0) if record.size else b""
+        return None if content is None else SmallValue(record, content)
+
     async def _chunks(self, namespace: Namespace, record: ValueRecord) -> AsyncIterator[bytes]:
         """All chunks. Raises ``IntegrityError`` when a value goes after its first chunk was sent."""
-        name = (namespace.id, namespace.removals, record.key)
-        kept = self._memory.get(name)
-        if kept is not None and kept[0].id == record.id:
-            yield kept[1]
+        kept = self._memory.get((namespace.id, namespace.removals, record.key))
+        if kept is not None and kept.record.id == record.id:
+            yield kept.content
             return
         if not record.size:
             yield b""
-        hurry = self._store.hurried if self._store.prompt else None
         for seq in range(record.chunk_count):
-            content = await self._threads.look(hurry, self._store.read_chunk, namespace, record, seq)
+            content = await self._chunk(namespace, record, seq)
             if content is None:
                 if seq == 0:
                     return
                 raise IntegrityError(f"value {record.key.hex()} was removed while it was read: ask again")
-            if record.size <= CHUNK_BYTES:
-                self._memory.put(name, (record, content), len(content))
             yield content
+
+    async def _chunk(self, namespace: Namespace, record: ValueRecord, seq: int) -> bytes | None:
+        """A chunk from the store; the only one of a value is kept in memory."""
+        hurry = self._store.hurried if self._store.prompt else None
+        content = await self._threads.look(hurry, self._store.read_chunk, namespace, record, seq)
+        if content is not None and record.chunk_count == 1:
+            name = (namespace.id, namespace.removals, record.key)
+            self._memory.put(name, SmallValue(record, content), len(content))
+        return content
 
     def _note_hits(
         self, namespace: Namespace, caller: Caller, served: Sequence[ValueRecord], asked: int
     ) -> None:
+        saved_us = sum(record.saved_us for record in served)
         if served:
-            counts = self._hits.setdefault(namespace, Counter())
-            counts.update(record.id for record in served)
-        self._counted["blob_hits"] += len(served)
-        self._counted["blob_misses"] += asked - len(served)
-        self._counted["blob_milliseconds_saved"] += sum(record.saved_us for record in served) // 1000
-        self._ledger.note(
-            namespace,
-            caller,
-            AuditEvent(
-                "blob_get",
-                "hit" if len(served) == asked else "miss",
-                request_count=max(1, asked),
-                byte_count=sum(record.size for record in served),
-                saved_us=sum(record.saved_us for record in served),
-                detail=_asked_detail(asked, len(served)),
-            ),
-        )
+            counts = self._hits.get(namespace)
+            if counts is None:
+                counts = self._hits[namespace] = defaultdict(int)
+            for record in served:
+                counts[record.id] += 1
+        counted = self._counted
+        counted["blob_hits"] += len(served)
+        counted["blob_misses"] += asked - len(served)
+        counted["blob_milliseconds_saved"] += saved_us // 1000
+        size = sum(record.size for record in served)
+        self._ledger.note(namespace, caller, _get_event(asked, len(served), size, saved_us))
 
     # Used by _Receiver.
 
@@ -402,8 +440,15 @@ class _Receiver:
 
 
 @lru_cache(maxsize=256)
-def _asked_detail(asked: int, hits: int) -> str:
-    return json.dumps({"keys": asked, "hits": hits})
+def _get_event(asked: int, hits: int, size: int, saved_us: int) -> AuditEvent:
+    return AuditEvent(
+        "blob_get",
+        "hit" if hits == asked else "miss",
+        request_count=max(1, asked),
+        byte_count=size,
+        saved_us=saved_us,
+        detail=json.dumps({"keys": asked, "hits": hits}),
+    )
 
 
 def _read(file: IO[bytes]) -> Iterator[bytes]:

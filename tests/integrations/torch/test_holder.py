@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import subprocess
 import sys
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -88,6 +91,37 @@ def test_operators_agree_with_eager_mode(case: Case, client: kcache.Client) -> N
 def test_all_operators_agree_with_eager_mode(case: Case, client: kcache.Client) -> None:
     stats = check(case, SETS, client)
     assert stats["hits"] == 10, stats
+
+
+def _of_another_toolchain(line: bytes) -> bytes:
+    """The line of a table, for a kernel that another toolchain of the service compiled."""
+    value = json.loads(line)
+    value["entry"]["toolchain"] = hashlib.sha256(b"another").hexdigest()
+    rest = json.dumps(value, separators=(",", ":")).encode()[len('{"check":"') + 8 :]
+    return b'{"check":"%08x%b\n' % (zlib.crc32(rest), rest)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_entries_of_another_toolchain_of_the_service_are_skipped_counted_and_built_again(
+    client: kcache.Client, dynamic: bool
+) -> None:
+    x = torch.arange(12.0).reshape(3, 4)
+
+    def counted() -> dict[str, int]:
+        holder = KernelHolder("aten::mul.Tensor", client=client, strict=True, dynamic=dynamic)
+        assert torch.equal(holder(x, x), x * x)
+        stats = holder.stats()
+        return {name: stats[name] for name in ("loaded", "built", "table_skipped", "table_corrupt")}
+
+    assert counted() == {"loaded": 0, "built": 1, "table_skipped": 0, "table_corrupt": 0}
+    (table,) = client.cache_dir.glob("**/*.jsonl")
+    old = _of_another_toolchain(table.read_bytes())
+    table.write_bytes(old)
+    assert counted() == {"loaded": 0, "built": 1, "table_skipped": 1, "table_corrupt": 0}
+    first, second = table.read_bytes().splitlines(keepends=True)
+    assert first == old
+    assert json.loads(second)["entry"]["toolchain"] != json.loads(first)["entry"]["toolchain"]
+    assert counted() == {"loaded": 1, "built": 0, "table_skipped": 1, "table_corrupt": 0}
 
 
 _CHILD = """
@@ -306,10 +340,16 @@ def test_wrong_operators_and_devices() -> None:
         KernelHolder("aten::no_such_operator")
     with pytest.raises(ArgumentError, match="name one of them"):
         KernelHolder("aten::add")
-    with pytest.raises(ArgumentError, match="'cpu' only"):
+    with pytest.raises(ArgumentError, match=r"'cuda'.*'cpu' only.*device='cpu'.*target='sm_90'"):
         KernelHolder("aten::relu", device="cuda")
 
 
 def test_importing_kcache_imports_no_torch() -> None:
-    program = "import sys, kcache_grpc, kcache_grpc.torch; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", program], check=True)
+    program = """
+import sys, kcache_grpc
+from kcache_grpc import torch as ours
+print("torch" in sys.modules)
+print(ours.KernelHolder.__name__, "torch" in sys.modules)
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout.split()) == (0, ["False", "KernelHolder", "True"]), ran.stderr

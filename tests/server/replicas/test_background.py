@@ -357,19 +357,23 @@ def test_two_replicas_verify_no_kernel_at_once(tmp_path: Path, url: str, gate: P
         assert compiles(gate) == 2
 
 
-def test_kernels_of_other_replicas_come_first(tmp_path: Path) -> None:
+def test_kernels_of_other_replicas_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_in(tmp_path)
     compile_rows(config, *ROWS)
     with replica(config) as one:
         space = one.store.get_or_create_namespace("default")
-        own = one.store.page_kernels(space, 0, 1)[0].kernel.kernel_digest
-        orders: list[list[bytes]] = []
-        for _ in range(10):
-            one.verification._is_own = lambda digest: digest == own
-            orders.append([kernel.kernel.kernel_digest for _, kernel in one.verification._kernels()])
-        assert all(len(order) == len(set(order)) == len(ROWS) for order in orders)
-        # The first of a page of several is never the own one.
-        assert all(order[0] != own or len(order) == 1 for order in orders if order.index(own) != 0)
+        digests = [stored.kernel.kernel_digest for stored in one.store.page_kernels(space, 0, 10)]
+        # From the first kernel on, so that all are in one page.
+        monkeypatch.setattr(
+            "kcache_grpc.service.lifecycle.background_verification.random.randrange", lambda _: 0
+        )
+        for own in digests:
+            one.verification._is_own = own.__eq__
+            orders = [
+                [kernel.kernel.kernel_digest for _, kernel in one.verification._kernels()] for _ in range(5)
+            ]
+            assert [order[-1] for order in orders] == [own] * 5
+            assert all(sorted(order) == sorted(digests) for order in orders)
 
 
 @pytest.mark.long

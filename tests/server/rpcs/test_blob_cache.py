@@ -18,6 +18,7 @@ from kcache_grpc._proto.kcache.v1 import kernel_cache_pb2 as cache_pb
 from kcache_grpc.service.blobs.blob_cache import MOST_KEYS, MOST_VALUE_BYTES
 from kcache_grpc.service.lifecycle.garbage_collection import Collector, Wish, utc_now
 from kcache_grpc.storage import Store, open_store
+from kcache_grpc.storage.contract.blob_cache import CHUNK_BYTES
 from kcache_grpc.storage.contract.lifecycle import EVICT, REFUSE
 from tests.postgres import PostgresServer
 from tests.server.harness.running import Running, config_in, running
@@ -70,6 +71,10 @@ class Blobs:
                 values[keys[part.index]] = values.get(keys[part.index], b"") + part.content
         return values
 
+    def one(self, key: bytes) -> pb.GetBlobResponse:
+        reply: pb.GetBlobResponse = self.stub.GetBlob(pb.GetBlobRequest(header=self.header, key=key))
+        return reply
+
     def put(self, *parts: pb.PutBlobPart) -> Any:
         """Each part in a message of its own."""
         return self.stub.PutBlobs(self._messages(parts)).outcomes
@@ -110,16 +115,32 @@ def test_values_share_messages_and_large_ones_come_in_several(blobs: Blobs) -> N
     assert len(list(blobs.stub.GetBlobs(request))) == 1
 
 
-@pytest.mark.parametrize("content", [b"", b"x", b"\x00\xff" * 65])
+@pytest.mark.parametrize("content", [b"", b"x", b"\x00\xff" * 65, b"\x01" * CHUNK_BYTES])
 def test_a_value_in_memory_has_the_bytes_and_fields_of_the_first_reply(blobs: Blobs, content: bytes) -> None:
     blobs.put(part("a", content, production_time=Duration(seconds=2)))
-    request = pb.GetBlobsRequest(header=blobs.header, keys=[sha(b"a")])
-    first, second = (list(blobs.stub.GetBlobs(request)) for _ in range(2))
-    assert first == second
-    (reply,) = first
-    (only,) = reply.parts
-    assert (only.content, only.sha256, only.size_bytes) == (content, sha(content), len(content))
-    assert only.production_time.seconds == 2
+    first, second, third = (blobs.one(sha(b"a")) for _ in range(3))
+    assert first == second == third
+    assert (first.blob.content, first.blob.sha256) == (content, sha(content))
+    assert (first.blob.size_bytes, first.blob.production_time.seconds) == (len(content), 2)
+    assert blobs.get(sha(b"a")) == {sha(b"a"): content}
+
+
+def test_one_key_that_is_not_stored_has_no_blob_and_no_other_namespace_shows_it(blobs: Blobs) -> None:
+    assert not blobs.one(sha(b"a")).HasField("blob")
+    blobs.put(part("a", b"x"))
+    assert blobs.one(sha(b"a")).blob.content == b"x"
+    request = pb.GetBlobRequest(header=common_pb2.RequestHeader(namespace="another"), key=sha(b"a"))
+    assert not blobs.stub.GetBlob(request).HasField("blob")
+    assert error_of(lambda: blobs.one(b"short"))[0] == "INVALID_ARGUMENT"
+
+
+def test_one_key_of_a_large_value_has_everything_but_its_bytes(blobs: Blobs) -> None:
+    content = bytes(CHUNK_BYTES + 1)
+    pieces = pb.PutBlobPart(content=content[CHUNK_BYTES:])
+    blobs.put(part("a", content[:CHUNK_BYTES], sha256=sha(content), size_bytes=len(content)), pieces)
+    blob = blobs.one(sha(b"a")).blob
+    assert (blob.content, blob.sha256, blob.size_bytes) == (b"", sha(content), len(content))
+    assert blobs.get(sha(b"a")) == {sha(b"a"): content}
 
 
 def test_another_value_is_a_conflict_and_the_first_one_stays(blobs: Blobs, store: Store) -> None:
@@ -250,8 +271,9 @@ def test_a_call_without_the_token_neither_reads_nor_writes(tmp_path: Path) -> No
         assert error_of(lambda: blobs.get(sha(b"a")))[0] == "PERMISSION_DENIED"
 
 
-def test_a_cancelled_upload_leaves_no_part_of_a_value(blobs: Blobs, server: Running, store: Store) -> None:
-    large = bytes(8 << 20)
+def test_an_upload_that_is_cancelled_leaves_nothing(blobs: Blobs, server: Running, store: Store) -> None:
+    # Within one transaction together with the small value.
+    large = bytes(4 << 20)
 
     def parts() -> Iterator[pb.PutBlobsRequest]:
         yield pb.PutBlobsRequest(header=blobs.header, parts=[part("small", b"s")])
@@ -262,8 +284,7 @@ def test_a_cancelled_upload_leaves_no_part_of_a_value(blobs: Blobs, server: Runn
 
     with pytest.raises(grpc.RpcError):
         blobs.stub.PutBlobs(parts())
-    # The small value was complete, and is stored if the server had read on before the call was cancelled.
-    assert blobs.get(sha(b"large"), sha(b"small")).items() <= {sha(b"small"): b"s"}.items()
+    assert blobs.get(sha(b"large"), sha(b"small")) == {}
     spool = server.config.state_dir / "spool" / "blobs"
     assert list(spool.iterdir()) == []
 

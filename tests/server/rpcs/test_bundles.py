@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import sqlite3
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +16,8 @@ import numpy as np
 import pytest
 
 import kcache_grpc as kcache
+from kcache_grpc import aio
+from kcache_grpc._proto.kcache.v1 import bundles_pb2, bundles_pb2_grpc
 from kcache_grpc.bundle import BundleWriter, EntryKind, open_bundle
 from kcache_grpc.bundle.verify import verify_bundle
 from kcache_grpc.caches import RemoteCache
@@ -20,6 +25,7 @@ from kcache_grpc.errors import ArgumentError, IntegrityError, NotFound, Permissi
 from kcache_grpc.model.signing import Signer
 from kcache_grpc.storage import open_store
 from tests.s3 import S3Server
+from tests.server.harness import large_jobs
 from tests.server.harness.running import Running, config_in, running
 from tests.serving import ServerProcess
 
@@ -62,6 +68,10 @@ def importing(tmp_path: Path) -> Iterator[tuple[Running, kcache.Client]]:
         kcache.Client(f"unix:{tmp_path}/run/s", cache_dir=tmp_path / "cache", strict=True) as client,
     ):
         yield server, client
+
+
+def sha(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def signer_of(path: Path) -> str:
@@ -308,7 +318,8 @@ def test_digests_survive_from_sqlite_through_postgres_to_an_object_store(
     bundle: Path, url: str, s3_server: S3Server, tmp_path: Path
 ) -> None:
     """Each store signs anew; programs, specs, kernels and bytes keep their digests."""
-    places = ({"db": url}, {"objects": f"file://{tmp_path}/objects", "objects_inline_bytes": 0})
+    objects = f"s3://{s3_server.bucket()}/bundles"
+    places = ({"db": url}, {"objects": objects, "objects_inline_bytes": 0})
     path = bundle
     for number, place in enumerate(places):
         home = tmp_path / str(number)
@@ -325,3 +336,94 @@ def test_digests_survive_from_sqlite_through_postgres_to_an_object_store(
         assert digests(path) == digests(bundle)
         with open_bundle(path) as opened:
             assert verify_bundle(opened, trusted=[opened.signer]).ok
+
+
+def test_imports_that_race_compiles_of_the_same_programs(
+    source: Running, importing: tuple[Running, kcache.Client], tmp_path: Path
+) -> None:
+    """The first writer of each kernel wins; whoever comes second has the same digests, and no row is half."""
+    path, sizes = tmp_path / "raced.kcb", range(40, 46)
+    with kcache.Client(source.address, cache_dir=tmp_path / "s", strict=True, namespace="raced") as maker:
+        maker.compile_many([program(size) for size in sizes])
+        maker.export_bundle(path)
+    server, client = importing
+    start, contenders = threading.Barrier(6), ExitStack()
+
+    def imports(_: int) -> list[str]:
+        start.wait(60)
+        report = client.upload_bundle(path, trust=signer_of(path))
+        return [item.reason for item in report.rejected]
+
+    def compiles(number: int) -> list[tuple[str, str]]:
+        folder = tmp_path / f"compiler-{number}"
+        own = contenders.enter_context(kcache.Client(server.address, cache_dir=folder, strict=True))
+        start.wait(60)
+        order = sorted(sizes, reverse=bool(number % 2))
+        kernels = [own.compile(program(size)) for size in order]
+        return [(kernel.manifest.kernel_digest.hex(), sha(kernel.artifact("so"))) for kernel in kernels]
+
+    with contenders, ThreadPoolExecutor(6) as pool:
+        importers = [pool.submit(imports, number) for number in range(3)]
+        compilers = [pool.submit(compiles, number) for number in range(3)]
+        assert [each.result(240) for each in importers] == [[]] * 3
+        seen = [dict(each.result(240)) for each in compilers]
+    assert seen[0] == seen[1] == seen[2]
+    assert {*seen[0]} == digests(path)["kernel"]
+    with closing(sqlite3.connect(tmp_path / "kcache.sqlite")) as connection:
+        assert connection.execute("SELECT count(*) FROM kernels").fetchone() == (len(sizes),)
+        assert connection.execute("SELECT count(*) FROM conflicts").fetchone() == (0,)
+    client.export_bundle(tmp_path / "after.kcb", everything=True)
+    assert digests(tmp_path / "after.kcb") == digests(path)
+    with open_bundle(tmp_path / "after.kcb") as opened:
+        assert verify_bundle(opened, trusted=[opened.signer]).ok
+    again = client.upload_bundle(path, trust=signer_of(path))
+    assert (again.new, again.rejected) == ((), ())
+
+
+def test_artifacts_above_1_mib_are_streamed_both_ways(
+    importing: tuple[Running, kcache.Client], tmp_path: Path
+) -> None:
+    _, client = importing
+    path, heard = tmp_path / "large.kcb", list[int]()
+    with running(config_in(tmp_path / "source", worker=large_jobs.settings())) as source:
+        with kcache.Client(source.address, cache_dir=tmp_path / "s", strict=True) as maker:
+            made = maker.compile(program(4)).artifact("so")
+            maker.export_bundle(path, everything=True)
+        stub = bundles_pb2_grpc.BundlesStub(source.channel)
+        selection = bundles_pb2.BundleSelection(all=True)
+        replies = list(stub.ExportBundle(bundles_pb2.ExportBundleRequest(selection=selection)))
+    assert len(made) > large_jobs.MORE
+    assert max(reply.ByteSize() for reply in replies) < 4 << 20
+    assert len(replies) >= 3
+    uploaded = client.upload_bundle(path, trust=signer_of(path), on_progress=heard.append)
+    assert uploaded.rejected == ()
+    assert heard == sorted(heard)
+    assert len(heard) >= 3
+    assert heard[-1] == path.stat().st_size
+    kernel = client.compile(program(4))
+    assert (kernel.origin, kernel.artifact("so")) == ("preloaded", made)
+
+
+def test_the_asynchronous_client_exports_uploads_and_imports(
+    bundle: Path, importing: tuple[Running, kcache.Client], tmp_path: Path
+) -> None:
+    server, _ = importing
+    trust, address = signer_of(bundle), f"unix:{server.config.socket}"
+
+    async def work() -> list[str]:
+        async with aio.Client(address, cache_dir=tmp_path / "a", strict=True) as client:
+            with pytest.raises(PermissionDenied, match="not trusted"):
+                await client.upload_bundle(bundle)
+            uploaded = await client.upload_bundle(bundle, trust=trust)
+            assert (len(uploaded.new) >= 4, uploaded.rejected) == (True, ())
+            origins = [(await client.compile(program(size))).origin for size in SIZES]
+            await client.export_bundle(tmp_path / "next.kcb")
+            with pytest.raises(NotFound):
+                await client.export_bundle(tmp_path / "none.kcb", keys=[77])
+        async with aio.Client(address, cache_dir=tmp_path / "b", strict=True) as client:
+            await client.import_bundle(tmp_path / "next.kcb", trust=signer_of(tmp_path / "next.kcb"))
+            return [*origins, *[(await client.compile(program(size))).origin for size in SIZES]]
+
+    assert asyncio.run(work()) == ["preloaded", "preloaded", "disk", "disk"]
+    assert digests(tmp_path / "next.kcb") == digests(bundle)
+    assert not (tmp_path / "none.kcb").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -282,3 +283,15 @@ def test_no_caller_writes_lines_or_fields_of_its_own() -> None:
         assert len(line) < 800
         assert "outcome=OK" not in line.replace('\\" outcome=OK', "")
         assert "ipv4:1.2.3.4:5" in line
+
+
+@pytest.mark.parametrize("caller", [None, Caller(), Caller("a", "b c", "d/1.0", 'e"', "f", "g")])
+def test_a_text_line_has_the_fields_of_a_request_that_are_not_empty(caller: Caller | None) -> None:
+    request = Request(1e9, "/kcache.v1.BlobCache/GetBlob", "OK", 0.1234, caller)
+    words = {
+        name: value if re.fullmatch(r"[\w.:+/-]*", str(value)) else json.dumps(value)
+        for name, value in request.fields().items()
+        if value != ""
+    }
+    assert RequestLog("text")._line(request) == " ".join(f"{name}={word}" for name, word in words.items())
+    assert json.loads(RequestLog("json")._line(request)) == {"event": "request", **request.fields()}

@@ -81,6 +81,21 @@ class TestNamespaces:
     def test_an_epoch_is_raised_once_for_equal_requests(self, store, ns):
         assert store.raise_epoch(ns) == store.raise_epoch(ns) == replace(ns, epoch=2)
 
+    @pytest.mark.issue(number=20, point=7)
+    def test_a_namespace_allows_lower_targets_where_it_was_told_to(self, store, ns):
+        other = store.get_or_create_namespace("other")
+        assert not store.allows_compatible_targets(ns)
+        assert store.set_compatible_targets(ns, False) is False
+        assert store.set_compatible_targets(ns, True) is True
+        assert store.set_compatible_targets(ns, True) is False
+        assert (store.allows_compatible_targets(ns), store.allows_compatible_targets(other)) == (True, False)
+        raised = store.raise_epoch(ns)
+        assert store.allows_compatible_targets(raised)
+        assert store.set_compatible_targets(raised, False) is True
+        assert not store.allows_compatible_targets(ns)
+        with pytest.raises(MissingReference):
+            store.set_compatible_targets(Namespace(99, "nowhere", 1), True)
+
     def test_the_epoch_of_nothing_cannot_be_raised(self, store):
         with pytest.raises(MissingReference):
             store.raise_epoch(Namespace(99, "nowhere", 1))

@@ -26,27 +26,31 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from kcache_grpc._proto.kcache.v1 import common_pb2 as kcache_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1akcache/v1/blob_cache.proto\x12\tkcache.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x16kcache/v1/common.proto\"I\n\x0fGetBlobsRequest\x12(\n\x06header\x18\x01 \x01(\x0b\x32\x18.kcache.v1.RequestHeader\x12\x0c\n\x04keys\x18\x02 \x03(\x0c\"\x82\x01\n\x08\x42lobPart\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0e\n\x06sha256\x18\x02 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x32\n\x0fproduction_time\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0f\n\x07\x63ontent\x18\x05 \x01(\x0c\"6\n\x10GetBlobsResponse\x12\"\n\x05parts\x18\x01 \x03(\x0b\x32\x13.kcache.v1.BlobPart\"\x92\x01\n\x0bPutBlobPart\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x0e\n\x06sha256\x18\x02 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\r\n\x05label\x18\x04 \x01(\t\x12\x32\n\x0fproduction_time\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0f\n\x07\x63ontent\x18\x06 \x01(\x0c\"b\n\x0fPutBlobsRequest\x12(\n\x06header\x18\x01 \x01(\x0b\x32\x18.kcache.v1.RequestHeader\x12%\n\x05parts\x18\x02 \x03(\x0b\x32\x16.kcache.v1.PutBlobPart\"F\n\x0ePutBlobOutcome\x12\x10\n\x08inserted\x18\x01 \x01(\x08\x12\x0e\n\x06sha256\x18\x02 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\"?\n\x10PutBlobsResponse\x12+\n\x08outcomes\x18\x01 \x03(\x0b\x32\x19.kcache.v1.PutBlobOutcome2\x99\x01\n\tBlobCache\x12\x45\n\x08GetBlobs\x12\x1a.kcache.v1.GetBlobsRequest\x1a\x1b.kcache.v1.GetBlobsResponse0\x01\x12\x45\n\x08PutBlobs\x12\x1a.kcache.v1.PutBlobsRequest\x1a\x1b.kcache.v1.PutBlobsResponse(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1akcache/v1/blob_cache.proto\x12\tkcache.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x16kcache/v1/common.proto\"G\n\x0eGetBlobRequest\x12(\n\x06header\x18\x01 \x01(\x0b\x32\x18.kcache.v1.RequestHeader\x12\x0b\n\x03key\x18\x02 \x01(\x0c\"4\n\x0fGetBlobResponse\x12!\n\x04\x62lob\x18\x01 \x01(\x0b\x32\x13.kcache.v1.BlobPart\"I\n\x0fGetBlobsRequest\x12(\n\x06header\x18\x01 \x01(\x0b\x32\x18.kcache.v1.RequestHeader\x12\x0c\n\x04keys\x18\x02 \x03(\x0c\"\x82\x01\n\x08\x42lobPart\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0e\n\x06sha256\x18\x02 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x32\n\x0fproduction_time\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0f\n\x07\x63ontent\x18\x05 \x01(\x0c\"6\n\x10GetBlobsResponse\x12\"\n\x05parts\x18\x01 \x03(\x0b\x32\x13.kcache.v1.BlobPart\"\x92\x01\n\x0bPutBlobPart\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x0e\n\x06sha256\x18\x02 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\r\n\x05label\x18\x04 \x01(\t\x12\x32\n\x0fproduction_time\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0f\n\x07\x63ontent\x18\x06 \x01(\x0c\"b\n\x0fPutBlobsRequest\x12(\n\x06header\x18\x01 \x01(\x0b\x32\x18.kcache.v1.RequestHeader\x12%\n\x05parts\x18\x02 \x03(\x0b\x32\x16.kcache.v1.PutBlobPart\"F\n\x0ePutBlobOutcome\x12\x10\n\x08inserted\x18\x01 \x01(\x08\x12\x0e\n\x06sha256\x18\x02 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\"?\n\x10PutBlobsResponse\x12+\n\x08outcomes\x18\x01 \x03(\x0b\x32\x19.kcache.v1.PutBlobOutcome2\xdb\x01\n\tBlobCache\x12@\n\x07GetBlob\x12\x19.kcache.v1.GetBlobRequest\x1a\x1a.kcache.v1.GetBlobResponse\x12\x45\n\x08GetBlobs\x12\x1a.kcache.v1.GetBlobsRequest\x1a\x1b.kcache.v1.GetBlobsResponse0\x01\x12\x45\n\x08PutBlobs\x12\x1a.kcache.v1.PutBlobsRequest\x1a\x1b.kcache.v1.PutBlobsResponse(\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kcache.v1.blob_cache_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_GETBLOBSREQUEST']._serialized_start=97
-  _globals['_GETBLOBSREQUEST']._serialized_end=170
-  _globals['_BLOBPART']._serialized_start=173
-  _globals['_BLOBPART']._serialized_end=303
-  _globals['_GETBLOBSRESPONSE']._serialized_start=305
-  _globals['_GETBLOBSRESPONSE']._serialized_end=359
-  _globals['_PUTBLOBPART']._serialized_start=362
-  _globals['_PUTBLOBPART']._serialized_end=508
-  _globals['_PUTBLOBSREQUEST']._serialized_start=510
-  _globals['_PUTBLOBSREQUEST']._serialized_end=608
-  _globals['_PUTBLOBOUTCOME']._serialized_start=610
-  _globals['_PUTBLOBOUTCOME']._serialized_end=680
-  _globals['_PUTBLOBSRESPONSE']._serialized_start=682
-  _globals['_PUTBLOBSRESPONSE']._serialized_end=745
-  _globals['_BLOBCACHE']._serialized_start=748
-  _globals['_BLOBCACHE']._serialized_end=901
+  _globals['_GETBLOBREQUEST']._serialized_start=97
+  _globals['_GETBLOBREQUEST']._serialized_end=168
+  _globals['_GETBLOBRESPONSE']._serialized_start=170
+  _globals['_GETBLOBRESPONSE']._serialized_end=222
+  _globals['_GETBLOBSREQUEST']._serialized_start=224
+  _globals['_GETBLOBSREQUEST']._serialized_end=297
+  _globals['_BLOBPART']._serialized_start=300
+  _globals['_BLOBPART']._serialized_end=430
+  _globals['_GETBLOBSRESPONSE']._serialized_start=432
+  _globals['_GETBLOBSRESPONSE']._serialized_end=486
+  _globals['_PUTBLOBPART']._serialized_start=489
+  _globals['_PUTBLOBPART']._serialized_end=635
+  _globals['_PUTBLOBSREQUEST']._serialized_start=637
+  _globals['_PUTBLOBSREQUEST']._serialized_end=735
+  _globals['_PUTBLOBOUTCOME']._serialized_start=737
+  _globals['_PUTBLOBOUTCOME']._serialized_end=807
+  _globals['_PUTBLOBSRESPONSE']._serialized_start=809
+  _globals['_PUTBLOBSRESPONSE']._serialized_end=872
+  _globals['_BLOBCACHE']._serialized_start=875
+  _globals['_BLOBCACHE']._serialized_end=1094
 # @@protoc_insertion_point(module_scope)

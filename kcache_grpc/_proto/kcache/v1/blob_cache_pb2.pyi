@@ -10,6 +10,20 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class GetBlobRequest(_message.Message):
+    __slots__ = ("header", "key")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    header: _common_pb2.RequestHeader
+    key: bytes
+    def __init__(self, header: _Optional[_Union[_common_pb2.RequestHeader, _Mapping]] = ..., key: _Optional[bytes] = ...) -> None: ...
+
+class GetBlobResponse(_message.Message):
+    __slots__ = ("blob",)
+    BLOB_FIELD_NUMBER: _ClassVar[int]
+    blob: BlobPart
+    def __init__(self, blob: _Optional[_Union[BlobPart, _Mapping]] = ...) -> None: ...
+
 class GetBlobsRequest(_message.Message):
     __slots__ = ("header", "keys")
     HEADER_FIELD_NUMBER: _ClassVar[int]

@@ -35,6 +35,11 @@ class BlobCacheStub(object):
         Args:
             channel: A grpc.Channel.
         """
+        self.GetBlob = channel.unary_unary(
+                '/kcache.v1.BlobCache/GetBlob',
+                request_serializer=kcache_dot_v1_dot_blob__cache__pb2.GetBlobRequest.SerializeToString,
+                response_deserializer=kcache_dot_v1_dot_blob__cache__pb2.GetBlobResponse.FromString,
+                _registered_method=True)
         self.GetBlobs = channel.unary_stream(
                 '/kcache.v1.BlobCache/GetBlobs',
                 request_serializer=kcache_dot_v1_dot_blob__cache__pb2.GetBlobsRequest.SerializeToString,
@@ -50,6 +55,14 @@ class BlobCacheStub(object):
 class BlobCacheServicer(object):
     """Stores values once. The server never parses a value. Values share no table with kernels, and kcache never loads them.
     """
+
+    def GetBlob(self, request, context):
+        """The value of one key, if it is stored and has at most 1 MiB: one request and one reply, the fastest way to a small value.
+        Of a larger value the reply has everything but its bytes, and counts as no look-up: GetBlobs streams it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
 
     def GetBlobs(self, request, context):
         """The values of keys. Keys that are not stored are left out of the reply. No message is larger than 3 MiB: small values
@@ -70,6 +83,11 @@ class BlobCacheServicer(object):
 
 def add_BlobCacheServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'GetBlob': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetBlob,
+                    request_deserializer=kcache_dot_v1_dot_blob__cache__pb2.GetBlobRequest.FromString,
+                    response_serializer=kcache_dot_v1_dot_blob__cache__pb2.GetBlobResponse.SerializeToString,
+            ),
             'GetBlobs': grpc.unary_stream_rpc_method_handler(
                     servicer.GetBlobs,
                     request_deserializer=kcache_dot_v1_dot_blob__cache__pb2.GetBlobsRequest.FromString,
@@ -91,6 +109,33 @@ def add_BlobCacheServicer_to_server(servicer, server):
 class BlobCache(object):
     """Stores values once. The server never parses a value. Values share no table with kernels, and kcache never loads them.
     """
+
+    @staticmethod
+    def GetBlob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kcache.v1.BlobCache/GetBlob',
+            kcache_dot_v1_dot_blob__cache__pb2.GetBlobRequest.SerializeToString,
+            kcache_dot_v1_dot_blob__cache__pb2.GetBlobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def GetBlobs(request,
