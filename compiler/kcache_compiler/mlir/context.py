@@ -25,7 +25,7 @@ def native_ir() -> Native:
     """Return the module of native classes, imported at first use."""
     native: Native = importlib.import_module("torch_mlir.ir")
     bindings: Native = importlib.import_module("torch_mlir._mlir_libs._mlir")
-    bindings.globals.append_dialect_search_prefix("kcache_compiler.mlir.dialects")
+    bindings.globals.append_dialect_search_prefix("kcache_compiler.mlir.absent_dialects")
     return native
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from kcache_compiler.mlir import operations as mlir
 
 
 def inline_body(
-    body: mlir.Block, mapping: dict[Any, mlir.Value], index: Callable[[int], mlir.Value] | None
+    body: mlir.Block, mapping: dict[mlir.Value, mlir.Value], index: Callable[[int], mlir.Value] | None
 ) -> list[mlir.Value]:
     """Copy ``body`` to the current point under ``mapping``; the mapped operands of its yield.
 
@@ -37,7 +36,7 @@ def inline_body(
     raise AssertionError("a body without a yield")
 
 
-def move_body(body: mlir.Block, target: mlir.Block, mapping: dict[Any, mlir.Value]) -> None:
+def move_body(body: mlir.Block, target: mlir.Block, mapping: dict[mlir.Value, mlir.Value]) -> None:
     """Move all of ``body``, its yield too, to the end of ``target``; ``mapping`` is of its arguments."""
     for argument, becomes in mapping.items():
         argument.replace_all_uses_with(becomes)

@@ -56,7 +56,7 @@ def relax(unit: Unit) -> None:
     flags = {**COMBINERS, **(_FAST if unit.options.numerics == "fast" else {})}
     rounds = _WHOLE | {_BITS} if MENTION.search(unit.source) else _WHOLE
     for generic in mlir.named(mlir.main_function(unit.module), "linalg.generic"):
-        if all("parallel" in str(kind) for kind in generic.attributes["iterator_types"]):
+        if all("parallel" in kind for kind in mlir.iterator_types(generic)):
             _invert(generic, rounds)
             continue
         _free(generic, flags)
@@ -122,7 +122,7 @@ def combiners(generic: mlir.Op) -> list[mlir.Op]:
 
 def _invert(generic: mlir.Op, rounds: Collection[str]) -> None:
     """Let divisions by what is the same along the innermost axis of the result multiply by its inverse."""
-    maps = [entry.value for entry in generic.attributes["indexing_maps"]]
+    maps = mlir.indexing_maps(generic)
     innermost = mlir.plain_dim(maps[-1].results[-1]) if len(maps[-1].results) else None
     arguments = list(mlir.block_of(generic).arguments)
     for division in mlir.operations(mlir.block_of(generic)):

@@ -38,7 +38,7 @@ def build_generic(
     )
     shaped = [operand.type for operand in operands]
     elements = [
-        kind.element_type if mlir.is_tensor(kind) or mlir.is_memref(kind) else kind for kind in shaped
+        mlir.element_type(kind) if mlir.is_tensor(kind) or mlir.is_memref(kind) else kind for kind in shaped
     ]
     block = mlir.new_block(generic, 0, elements)
     with mlir.at_end(block):
@@ -56,7 +56,7 @@ def copies_to_generics(unit: Unit) -> None:
     """Make every ``memref.copy`` a generic, so that it is a launch like any other."""
     for copy in mlir.named(unit.module, "memref.copy"):
         source, target = copy.operands
-        rank = target.type.rank
+        rank = mlir.rank_of(target.type)
         with mlir.before(copy):
             build_generic(
                 [source], [target], [identity(rank)] * 2, ["parallel"] * rank, lambda arguments: arguments[:1]

@@ -22,7 +22,7 @@ def read_products(generic: mlir.Op) -> Products | None:
     """``yield out + left * right`` over two inputs, each widened first where it is narrow."""
     body = mlir.block_of(generic)
     arguments = list(body.arguments)
-    if len(arguments) != 3 or int(next(iter(generic.attributes["operandSegmentSizes"]))) != 2:
+    if len(arguments) != 3 or mlir.input_count(generic) != 2:
         return None
     yielded = mlir.last(body).operands[0]
     rounded = _maker(yielded, "arith.truncf")

@@ -46,7 +46,7 @@ def read_signature(unit: Unit) -> None:
             if size is None:
                 symbols.append(Symbol(f"s{len(symbols)}", position, axis))
             dims.append(symbols[-1].name if size is None else size)
-        dtype = unit.small_inputs.get(position) or dtype_of(argument.type.element_type)
+        dtype = unit.small_inputs.get(position) or dtype_of(mlir.element_type(argument.type))
         types.append(TensorType(dtype, tuple(dims)))
     buffers = len(types) - len(unit.extents)
     unit.inputs, unit.constants = tuple(types[: unit.n_inputs]), tuple(types[unit.n_inputs : buffers])
@@ -54,7 +54,7 @@ def read_signature(unit: Unit) -> None:
     returned = mlir.last(mlir.block_of(main))
     unit.outputs = tuple(
         TensorType(
-            unit.small_outputs.get(position) or dtype_of(operand.type.element_type),
+            unit.small_outputs.get(position) or dtype_of(mlir.element_type(operand.type)),
             tuple(-1 if size is None else size for size in _sizes(operand.type)),
         )
         for position, operand in enumerate(returned.operands)
@@ -107,7 +107,7 @@ def pass_destinations(unit: Unit) -> None:
 
 def _buffer_type(tensor: mlir.Type) -> mlir.Type:
     dims = "".join(f"{'?' if size is None else size}x" for size in mlir.sizes_of(tensor))
-    return mlir.type_of(f"memref<{dims}{tensor.element_type}>")
+    return mlir.type_of(f"memref<{dims}{mlir.element_type(tensor)}>")
 
 
 def _take_buffer(body: mlir.Block, argument: mlir.Value) -> None:

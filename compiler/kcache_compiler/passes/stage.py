@@ -33,7 +33,7 @@ class Unit:
     options: CompileOptions
     #: Where compiled libraries are kept between processes; can change no byte.
     libraries: LibraryCache | None = None
-    module: mlir.Module = None
+    module: mlir.Module = field(init=False, repr=False, compare=False)
     inputs: tuple[TensorType, ...] = ()
     constants: tuple[TensorType, ...] = ()
     outputs: tuple[TensorType, ...] = ()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.memory import Pointer
 from kcache_compiler.mlir import operations as mlir
@@ -17,16 +15,16 @@ class Evaluator:
 
     def __init__(
         self,
-        makers: dict[Any, mlir.Op],
-        views: dict[Any, Pointer],
-        scalars: dict[Any, mlir.Value],
+        makers: dict[mlir.Value, mlir.Op],
+        views: dict[mlir.Value, Pointer],
+        scalars: dict[mlir.Value, mlir.Value],
     ) -> None:
         self.makers = makers
         self.views = views
         self.scalars = scalars
-        self.known: dict[Any, mlir.Value] = {}
+        self.known: dict[mlir.Value, mlir.Value] = {}
 
-    def element(self, buffer: mlir.Value, axes: list[Any], place: Place) -> mlir.Value:
+    def element(self, buffer: mlir.Value, axes: list[mlir.AffineExpr], place: Place) -> mlir.Value:
         """The element of ``buffer`` that its index expressions ``axes`` give at ``place``."""
         if buffer in self.known:
             return self.known[buffer]
@@ -40,16 +38,18 @@ class Evaluator:
                 offset = memory.plus(offset, memory.times(index, step))
         return memory.load(pointer, offset)
 
-    def _index(self, expression: Any, place: Place) -> mlir.Value:
+    def _index(self, expression: mlir.AffineExpr, place: Place) -> mlir.Value:
         dim = mlir.plain_dim(expression)
         if dim is not None:
             return place[dim]
-        return mlir.constant(mlir.affine_parts(expression)[1])
+        return mlir.constant(mlir.constant_of(expression))
 
-    def arguments(self, op: mlir.Op, place: Place, given: dict[int, mlir.Value]) -> dict[Any, mlir.Value]:
+    def arguments(
+        self, op: mlir.Op, place: Place, given: dict[int, mlir.Value]
+    ) -> dict[mlir.Value, mlir.Value]:
         """Values of the arguments of a body at ``place``; ``given`` has some by number."""
-        maps = [entry.value for entry in op.attributes["indexing_maps"]]
-        mapping: dict[Any, mlir.Value] = dict(self.scalars)
+        maps = mlir.indexing_maps(op)
+        mapping: dict[mlir.Value, mlir.Value] = dict(self.scalars)
         for number, argument in enumerate(mlir.block_of(op).arguments):
             operand = op.operands[number]
             if number in given:
@@ -61,7 +61,7 @@ class Evaluator:
             elif operand in mapping:
                 mapping[argument] = mapping[operand]
             else:
-                mapping[argument] = mlir.clone(mlir.defining(operand)).results[0]
+                mapping[argument] = mlir.clone(mlir.definition(operand)).results[0]
         return mapping
 
     def result(self, op: mlir.Op, place: Place, given: dict[int, mlir.Value] | None = None) -> mlir.Value:
@@ -72,11 +72,11 @@ class Evaluator:
 
 def after(op: mlir.Op, value: mlir.Value, replaced: mlir.Value) -> mlir.Value:
     """What the body of ``op`` yields if ``value`` in it is ``replaced``; it depends on nothing else."""
-    mapping: dict[Any, mlir.Value] = {value: replaced}
+    mapping: dict[mlir.Value, mlir.Value] = {value: replaced}
 
     def mapped(operand: mlir.Value) -> mlir.Value:
         if operand not in mapping:
-            owner: Any = mlir.defining(operand)
+            owner = mlir.definition(operand)
             copy = mlir.clone(owner)
             for number, inner in enumerate(owner.operands):
                 with mlir.before(copy):

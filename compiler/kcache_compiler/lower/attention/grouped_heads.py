@@ -66,7 +66,7 @@ def _copies(op: mlir.Op, target: mlir.Value) -> bool:
     body = mlir.block_of(op)
     if len(mlir.operations(body)) != 1 or mlir.operations(body)[0].operands[0] != body.arguments[0]:
         return False
-    read, written = (entry.value for entry in op.attributes["indexing_maps"])
+    read, written = mlir.indexing_maps(op)
     walked = [mlir.plain_dim(result) for result in read.results]
     single = None not in walked and len(set(walked)) == len(walked) == written.n_dims - 1
     return single and mlir.is_identity(written) and mlir.is_memref(op.operands[0].type)
@@ -78,7 +78,7 @@ def stays(repeat: Repeat, last: mlir.Op) -> bool:
     root = memory.root_of(repeat.source)
     for op in statements[statements.index(repeat.copy) : statements.index(last)]:
         if mlir.name_of(op) == "linalg.generic":
-            inputs = int(next(iter(op.attributes["operandSegmentSizes"])))
+            inputs = mlir.input_count(op)
             if root in {memory.root_of(one) for one in list(op.operands)[inputs:]}:
                 return False
         elif mlir.blocks_of(op) or mlir.name_of(op).startswith(("func.", "memref.store", "memref.copy")):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from kcache_compiler.lower.attention.grouped_heads import Repeat, read_repeat, stays
 from kcache_compiler.lower.gemm.match import FEW_ROWS
@@ -56,7 +55,7 @@ class Gathered:
     wide: str
     operands: dict[str, Operand]
     #: For each loop of a member the axis of the scores that it walks.
-    dims: dict[Any, dict[int, int]]
+    dims: dict[mlir.Op, dict[int, int]]
     batch: list[Walked] = field(default_factory=list[Walked])
     rows: list[Walked] = field(default_factory=list[Walked])
     keys: list[Walked] = field(default_factory=list[Walked])
@@ -72,7 +71,7 @@ class Gathered:
         return self.roles[role][0]
 
     @property
-    def maker(self) -> dict[Any, mlir.Op]:
+    def maker(self) -> dict[mlir.Value, mlir.Op]:
         """For each buffer between members the operation that leaves it."""
         return {op.operands[-1]: op for ops in self.roles.values() for op in ops}
 
@@ -121,7 +120,7 @@ def _gathered(unit: Unit, pairs: list[tuple[str, mlir.Op]], shapes: Shapes) -> G
     ) in copies:  # what it reads, and queries, live until the launch, which is where its first member is
         copy.move_before(found.members[0])
     found.members = copies + found.members
-    found.spared += [mlir.defining(copy.operands[-1]) for copy in copies]
+    found.spared += [mlir.definition(copy.operands[-1]) for copy in copies]
     found.reach = _reach(found)
     return found
 
@@ -142,7 +141,7 @@ def _supported(unit: Unit, found: Gathered) -> bool:
 def _lay_out(found: Gathered, shapes: Shapes) -> bool:
     """Sort the axes by what they do, with strides in the three operands."""
     scores, mixed = found.one("scores"), found.one("mixed")
-    nests: dict[Any, Nest] = {}
+    nests: dict[mlir.Op, Nest] = {}
     checks: dict[Check, None] = {}
     for op in found.members:
         nests[op], numbers = read_nest(op, shapes)
@@ -240,7 +239,7 @@ def _repeated(found: Gathered, name: str, op: mlir.Op, number: int, shapes: Shap
 
 
 def _operand(
-    found: Gathered, name: str, op: mlir.Op, number: int, nests: dict[Any, Nest]
+    found: Gathered, name: str, op: mlir.Op, number: int, nests: dict[mlir.Op, Nest]
 ) -> list[Formula] | None:
     """Strides by loop of ``op`` over its operand, or over what that was prepared from."""
     buffer, access = op.operands[number], nests[op].accesses[number]
@@ -266,8 +265,8 @@ def _operand(
     return strides
 
 
-def _maps(op: mlir.Op) -> list[Any]:
-    return [entry.value for entry in op.attributes["indexing_maps"]]
+def _maps(op: mlir.Op) -> list[mlir.AffineMap]:
+    return mlir.indexing_maps(op)
 
 
 def _name_loops(found: Gathered) -> bool:
@@ -277,7 +276,7 @@ def _name_loops(found: Gathered) -> bool:
     if None in plain:
         return False
     found.dims[scores] = {dim: axis for axis, dim in enumerate(plain) if dim is not None}
-    known: dict[Any, list[int | None]] = {scores.operands[-1]: list(range(len(plain)))}
+    known: dict[mlir.Value, list[int | None]] = {scores.operands[-1]: list(range(len(plain)))}
     waiting = [op for op in found.members if op != scores and not _has_role(found, op, "prepared", "tail")]
     progress = True
     while progress:
@@ -299,7 +298,7 @@ def _has_role(found: Gathered, op: mlir.Op, *roles: str) -> bool:
     return any(op in found.roles.get(role, ()) for role in roles)
 
 
-def _named(op: mlir.Op, known: dict[Any, list[int | None]]) -> dict[int, int] | None:
+def _named(op: mlir.Op, known: dict[mlir.Value, list[int | None]]) -> dict[int, int] | None:
     named: dict[int, int] = {}
     for operand, access in zip(list(op.operands)[:-1], _maps(op), strict=False):
         if operand not in known:
@@ -333,7 +332,7 @@ def _together(found: Gathered) -> bool:
             return False
     if not _unnoticed(every, last):
         return False
-    found.spared = [mlir.defining(one.operands[-1]) for one in found.members if one.operands[-1] != final]
+    found.spared = [mlir.definition(one.operands[-1]) for one in found.members if one.operands[-1] != final]
     found.spared = list(dict.fromkeys(found.spared))
     for op in every:
         if op != last:
@@ -357,7 +356,7 @@ def _local(buffer: mlir.Value, members: list[mlir.Op]) -> bool:
 
 def _unnoticed(members: list[mlir.Op], last: mlir.Op) -> bool:
     """Between a member and the last one nobody writes what it reads, or touches the result."""
-    read: set[Any] = set()
+    read: set[mlir.Value] = set()
     statements = mlir.operations(last.operation.block)
     for op in statements[: statements.index(last)]:
         if op in members:
@@ -367,11 +366,11 @@ def _unnoticed(members: list[mlir.Op], last: mlir.Op) -> bool:
     return True
 
 
-def _harmless(op: mlir.Op, read: set[Any], result: mlir.Value) -> bool:
+def _harmless(op: mlir.Op, read: set[mlir.Value], result: mlir.Value) -> bool:
     """A structured operation that writes nothing in ``read`` and touches no ``result``."""
     if mlir.name_of(op) != "linalg.generic":
         return False
-    inputs = int(next(iter(op.attributes["operandSegmentSizes"])))
+    inputs = mlir.input_count(op)
     written = {memory.root_of(one) for one in list(op.operands)[inputs:]}
     touched = {memory.root_of(one) for one in op.operands if mlir.is_memref(one.type)}
     captured = any(mlir.name_of(inner) == "memref.load" for inner in mlir.walk(op))

@@ -6,16 +6,21 @@ from dataclasses import dataclass
 
 from kcache_compiler.llvm.cpus import tuning_for
 from kcache_compiler.lower.attention.blocking import AttentionForm, attention_form, scratch
-from kcache_compiler.lower.attention.library import attention_library
-from kcache_compiler.lower.attention.loops import AXIS_WORDS, FACTS
+from kcache_compiler.lower.attention.loops import AXIS_WORDS, FACTS, Run
 from kcache_compiler.lower.attention.operands import Gathered, Walked, bits
+from kcache_compiler.lower.attention.passes import finite, scale, settled, shrink, tame
+from kcache_compiler.lower.attention.products import mix, scores
 from kcache_compiler.lower.attention.rows import write_rows
-from kcache_compiler.lower.gemm.library import library
+from kcache_compiler.lower.gemm.micro_kernel import row_counts, tile
+from kcache_compiler.lower.gemm.objects import library
 from kcache_compiler.lower.gemm.outline import stored_words
+from kcache_compiler.lower.gemm.pack_b import pack_b
+from kcache_compiler.lower.gemm.packing import consecutive, pack_a, table
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.launch import Outlined, captured_by, slice_function
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import func
 from kcache_compiler.passes.stage import Unit
 from kcache_compiler.schedule.choices import parse_choices
 from kcache_compiler.schedule.gemm_tiles import form_for
@@ -24,7 +29,6 @@ from kcache_compiler.shapes.formula import Formula, add, apply, mul, product
 
 #: A masked score this far below a row's maximum has weight 0.
 VANISHED = {"f32": -110.0, "f64": -800.0}
-library.register(AttentionForm, attention_library)
 
 
 @dataclass(frozen=True)
@@ -110,16 +114,13 @@ def _write(
     for name in ("q", "k", "v"):
         operand = found.operands[name]
         base = arguments[3 + outlined.buffers.index(operand.buffer)]
-        element = memory.stored_type(operand.buffer.type.element_type)
+        element = memory.stored_type(mlir.element_type(operand.buffer.type))
         pointers.append(memory.advance(base, element, memory.emit_formula(operand.offset, dims, cache)))
     closure = stored_words(arguments[2:-1])
-    functions = [
-        mlir.value("llvm.mlir.addressof", (), memory.pointer_type(), global_name=mlir.attribute(f"@{name}"))
-        for name in names
-    ]
+    functions = [mlir.address_of_symbol(name) for name in names]
     given = [*arguments[:2], table, *pointers, arguments[-1], closure, *functions]
     mlir.call_llvm(f"{form.name}_run", given)
-    mlir.create("func.return", [mlir.constant(0, "i32")])
+    func.return_([mlir.constant(0, "i32")])
 
 
 def _facts(found: Gathered) -> list[Formula]:
@@ -155,3 +156,12 @@ def _facts(found: Gathered) -> list[Formula]:
             assert len(words) == AXIS_WORDS
             numbers += words
     return numbers
+
+
+@library.register(AttentionForm)
+def attention_library(form: AttentionForm) -> str:
+    """The text of all functions of ``form``."""
+    parts = [consecutive(form), table(form), pack_a(form), pack_b(form)]
+    parts += [tile(form, rows) for rows in row_counts(form)]
+    parts += [write(form) for write in (scores, mix, scale, shrink, finite, tame, settled)]
+    return "\n".join([*parts, Run(form).text()])

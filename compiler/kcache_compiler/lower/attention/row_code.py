@@ -6,25 +6,30 @@ The bodies of the program's operations, at any place, for CPUs and GPUs alike.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Callable
+from typing import TypeAlias
 
 from kcache_compiler.lower.attention.evaluate import Evaluator, Place, after
 from kcache_compiler.lower.attention.operands import Gathered, Walked
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.memory import Pointer
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith
 from kcache_compiler.passes.fast_math import COMBINERS
 from kcache_compiler.shapes.formula import Formula
 
-#: The predicate of ``arith.cmpf``.
-_EQUAL = 1
 _LEAST = {"f32": "0xFF800000", "f64": "0xFFF0000000000000"}
+
+#: A builder of an operation on floats.
+FloatOp: TypeAlias = Callable[..., mlir.Value]
 
 
 class RowCode(ABC):
     """Writes at the current point; ``views`` has where the buffers lie that bodies read or write."""
 
-    def __init__(self, found: Gathered, views: dict[Any, Pointer], scalars: dict[Any, mlir.Value]) -> None:
+    def __init__(
+        self, found: Gathered, views: dict[mlir.Value, Pointer], scalars: dict[mlir.Value, mlir.Value]
+    ) -> None:
         self.found, self.views = found, views
         makers = {op.operands[-1]: op for op in found.roles.get("before", ())}
         self.evaluator = Evaluator(makers, views, scalars)
@@ -39,8 +44,8 @@ class RowCode(ABC):
         place: Place = {}
         for axis in reversed(axes[1:]):
             size = self.value(axis.size)
-            place[axis.name] = mlir.value("arith.remui", [number, size], memory.i64())
-            number = mlir.value("arith.divui", [number, size], memory.i64())
+            place[axis.name] = arith.remui(number, size)
+            number = arith.divui(number, size)
         return {**place, axes[0].name: number} if axes else {}
 
     def axes(self, *places: Place) -> Place:
@@ -53,28 +58,26 @@ class RowCode(ABC):
     def place(self, op: mlir.Op, axes: Place) -> Place:
         return {dim: axes[axis] for dim, axis in self.found.dims[op].items()}
 
-    def float(self, name: str, operands: list[mlir.Value], fast: str = "") -> mlir.Value:
-        made = mlir.create(name, operands, [self.kind])
-        if fast:
-            made.attributes["fastmath"] = mlir.attribute(fast)
-        return made.results[0]
+    def float(self, build: FloatOp, operands: list[mlir.Value], fastmath: str = "") -> mlir.Value:
+        """The result of ``build``, with the ``fastmath`` flags of an attribute's text."""
+        return build(*operands, fastmath=mlir.attribute(fastmath)) if fastmath else build(*operands)
 
     def equal(self, left: mlir.Value, right: mlir.Value) -> mlir.Value:
-        return mlir.value("arith.cmpf", [left, right], mlir.type_of("i1"), predicate=mlir.int_attr(_EQUAL))
+        return arith.cmpf(arith.CmpFPredicate.OEQ, left, right)
 
     def choose(self, condition: mlir.Value, a: mlir.Value, b: mlir.Value) -> mlir.Value:
-        return mlir.value("arith.select", [condition, a, b], self.kind)
+        return arith.select(condition, a, b)
 
     def least(self) -> mlir.Value:
         literal = mlir.attribute(f"{_LEAST[self.found.wide]} : {self.found.wide}")
-        return mlir.value("arith.constant", (), self.kind, value=literal)
+        return arith.constant(self.kind, literal)
 
     def know_score(self, score: mlir.Value) -> None:
         """The score that bodies read from now on."""
         buffer = self.found.one("scores").operands[-1]
-        element = buffer.type.element_type
+        element = mlir.element_type(buffer.type)
         if str(element) != self.found.wide:
-            score = mlir.value("arith.truncf", [score], element)
+            score = arith.truncf(element, score)
         self.evaluator.known[buffer] = score
 
     def raised(self, rows: Place, key: mlir.Value, maximum: mlir.Value) -> mlir.Value:
@@ -84,7 +87,7 @@ class RowCode(ABC):
         last = len(list(op.operands)) - 1
         mapping = self.evaluator.arguments(op, place, {last: maximum})
         raised = memory.clone_body(mlir.block_of(op), mapping, self.views, place)[0]
-        operation: Any = mlir.defining(raised)
+        operation = mlir.definition(raised)
         operation.attributes["fastmath"] = mlir.attribute(COMBINERS["arith.maximumf"])
         return raised
 
@@ -100,7 +103,7 @@ class RowCode(ABC):
         return self.evaluator.result(op, place, {number_of_top: used})
 
     def summed(self, total: mlir.Value, weight: mlir.Value) -> mlir.Value:
-        return self.float("arith.addf", [total, weight], COMBINERS["arith.addf"])
+        return self.float(arith.addf, [total, weight], COMBINERS["arith.addf"])
 
     def shrinking(self, before: mlir.Value, top: mlir.Value) -> tuple[mlir.Value, mlir.Value]:
         """For a maximum that rises to ``top``: what weights subtract, and what sums are multiplied by."""
@@ -110,10 +113,10 @@ class RowCode(ABC):
         shrunk = after(
             self.found.one("weights"),
             difference_of(self.found).results[0],
-            self.float("arith.subf", [before, top]),
+            self.float(arith.subf, [before, top]),
         )
         same = self.equal(before, top)
-        either = mlir.value("arith.ori", [low, same], mlir.type_of("i1"))
+        either = arith.ori(low, same)
         return used, self.choose(either, one, shrunk)
 
     @property
@@ -132,14 +135,12 @@ class RowCode(ABC):
 
     def _no_keys(self) -> mlir.Value:
         keys = self.value(self.found.size("keys"))
-        return mlir.value(
-            "arith.cmpi", [keys, mlir.constant(0)], mlir.type_of("i1"), predicate=mlir.int_attr(0)
-        )
+        return arith.cmpi(arith.CmpIPredicate.eq, keys, mlir.constant(0))
 
     def quotient(self, masked: mlir.Value, total: mlir.Value, sum_: mlir.Value) -> mlir.Value:
         """The result that a sum of weighted values is."""
         if "total" in self.found.roles and not self.late:
-            return self.float("arith.divf", [sum_, total])
+            return self.float(arith.divf, [sum_, total])
         value = self.choose(masked, total, sum_)
         self.evaluator.known[self.found.one("total").operands[-1]] = total
         return value
@@ -148,16 +149,16 @@ class RowCode(ABC):
         """Store one element of the result, after what follows on it."""
         mixed = self.found.one("mixed")
         place = {**self.place(mixed, axes), **columns}
-        for dim in range(len(list(mixed.attributes["iterator_types"]))):
+        for dim in range(len(mlir.iterator_types(mixed))):
             place.setdefault(dim, mlir.constant(0))
-        element = mixed.operands[-1].type.element_type
+        element = mlir.element_type(mixed.operands[-1].type)
         if str(element) != self.found.wide:
-            value = mlir.value("arith.truncf", [value], element)
-        buffer, maps = mixed.operands[-1], [entry.value for entry in mixed.attributes["indexing_maps"]]
+            value = arith.truncf(element, value)
+        buffer, maps = mixed.operands[-1], mlir.indexing_maps(mixed)
         indices = [place[_plain(result)] for result in maps[-1].results]
         for op in self.found.roles.get("tail", ()):
             number = next(n for n, operand in enumerate(op.operands) if operand == buffer)
-            access = [entry.value for entry in op.attributes["indexing_maps"]][number]
+            access = mlir.indexing_maps(op)[number]
             here = {_plain(result): index for result, index in zip(access.results, indices, strict=True)}
             value = self.evaluator.result(op, here, {number: value})
             buffer, indices = op.operands[-1], [here[dim] for dim in range(len(here))]
@@ -168,7 +169,7 @@ class RowCode(ABC):
         memory.store(pointer, offset, value)
 
 
-def _plain(expression: Any) -> int:
+def _plain(expression: mlir.AffineExpr) -> int:
     dim = mlir.plain_dim(expression)
     assert dim is not None
     return dim

@@ -7,7 +7,6 @@ last row, sums, tops, totals)``. Both read what the launch was given from ``clos
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from kcache_compiler.lower.attention.blocking import AttentionForm
 from kcache_compiler.lower.attention.operands import Gathered
@@ -17,6 +16,7 @@ from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.launch import Outlined
 from kcache_compiler.lower.loops.memory import Pointer
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith, func, llvm, scf
 from kcache_compiler.shapes.formula import Formula, apply
 
 #: Numbers and pointers after the closure.
@@ -64,22 +64,10 @@ def _function(
         apart = memory.known_apart(buffer, outlined.buffers, {result})
         marks.append("{llvm.noalias}" if apart else "{}")
     marks += ["{}"] * (len(words) - 1 - len(outlined.buffers))
-    function = mlir.create(
-        "func.func",
-        attributes={
-            "sym_name": mlir.string_attr(f"{name}_rows"),
-            "function_type": mlir.type_attr(mlir.function_type(own + words, [])),
-            "arg_attrs": mlir.attribute("[" + ", ".join(marks) + "]"),
-            "sym_visibility": mlir.string_attr("private"),
-            "llvm.linkage": mlir.attribute("#llvm.linkage<internal>"),
-        },
-        regions=1,
-        at=mlir.at_end(module.body),
-    )
-    entry = mlir.new_block(function, 0, own + words)
+    _, entry = mlir.private_function(module, f"{name}_rows", own + words, [], marks)
     with mlir.at_end(entry):
         write(list(entry.arguments))
-        mlir.create("func.return")
+        func.return_([])
     kinds = ["i64"] * numbers + ["!llvm.ptr"] * pointers
     given = [f"%g{number}" for number in range(len(kinds))]
     arguments = "".join(f", {value}: {kind}" for value, kind in zip(given, kinds, strict=True))
@@ -112,10 +100,10 @@ class _Rows(RowCode):
         self.numbers, self.pointers = arguments[:numbers], arguments[numbers : numbers + pointers]
         self.dims, *rest = arguments[numbers + pointers :]
         self.cache: dict[Formula, mlir.Value] = {}
-        views: dict[Any, Pointer] = {}
+        views: dict[mlir.Value, Pointer] = {}
         for buffer, base in zip(outlined.buffers, rest, strict=False):
             steps = [self.value(stride) for stride in shapes.strides(buffer)]
-            views[buffer] = Pointer(base, buffer.type.element_type, steps)
+            views[buffer] = Pointer(base, mlir.element_type(buffer.type), steps)
         flat = iter(rest[len(outlined.buffers) :])
         scalars = {scalar: memory.receive(scalar.type, flat) for scalar in outlined.scalars}
         for axes in (found.batch, found.rows, found.columns):
@@ -132,16 +120,13 @@ class _Rows(RowCode):
         return memory.advance(base, self.kind, index)
 
     def _load(self, base: mlir.Value, index: mlir.Value) -> mlir.Value:
-        return mlir.value("llvm.load", [self._element(base, index)], self.kind)
+        return llvm.load(self.kind, self._element(base, index))
 
     def _store(self, value: mlir.Value, base: mlir.Value, index: mlir.Value) -> None:
-        mlir.create("llvm.store", [value, self._element(base, index)])
+        llvm.store(value, self._element(base, index))
 
     def _loop(self, low: mlir.Value, high: mlir.Value, carried: list[mlir.Value]) -> mlir.Op:
-        kinds = [value.type for value in carried]
-        loop = mlir.create("scf.for", [low, high, mlir.constant(1), *carried], kinds, regions=1)
-        mlir.new_block(loop, 0, [memory.i64(), *kinds])
-        return loop
+        return mlir.for_loop((low, high), mlir.constant(1), carried)
 
     def weigh(self) -> None:
         batch, row, rows, key, keys = self.numbers
@@ -171,9 +156,9 @@ class _Rows(RowCode):
                 return self.summed(carried, weight)
 
             total = self._along(keys, mlir.float_constant(0, self.kind), weighed)
-            earlier = self.float("arith.mulf", [self._load(totals, number), shrink])
-            self._store(self.float("arith.addf", [earlier, total]), totals, number)
-            mlir.create("scf.yield")
+            earlier = self.float(arith.mulf, [self._load(totals, number), shrink])
+            self._store(self.float(arith.addf, [earlier, total]), totals, number)
+            scf.yield_([])
 
     def _along(
         self, keys: mlir.Value, first: mlir.Value, step: Callable[[mlir.Value, mlir.Value], mlir.Value]
@@ -181,7 +166,7 @@ class _Rows(RowCode):
         loop = self._loop(mlir.constant(0), keys, [first])
         body = mlir.block_of(loop)
         with mlir.at_end(body):
-            mlir.create("scf.yield", [step(body.arguments[0], body.arguments[1])])
+            scf.yield_([step(body.arguments[0], body.arguments[1])])
         return loop.results[0]
 
     def finish(self) -> None:
@@ -189,7 +174,7 @@ class _Rows(RowCode):
         sums, tops, totals = self.pointers
         fixed = self.digits(self.found.batch, batch)
         least = self.least()
-        rows = mlir.value("arith.subi", [high, low], memory.i64())
+        rows = arith.subi(high, low)
         loop = self._loop(mlir.constant(0), rows, [])
         body = mlir.block_of(loop)
         with mlir.at_end(body):
@@ -204,8 +189,8 @@ class _Rows(RowCode):
                 column = block.arguments[0]
                 value = self.quotient(masked, total, self._load(start, column))
                 self.result(value, self.axes(fixed, walked), self.digits(self.found.columns, column))
-                mlir.create("scf.yield")
-            mlir.create("scf.yield")
+                scf.yield_([])
+            scf.yield_([])
 
 
 def _rounded(size: Formula, step: int) -> Formula:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kcache_compiler.lower.conv.match import Window, read_window
 from kcache_compiler.lower.gemm.match import is_contraction
 from kcache_compiler.lower.gemm.outline import makes_zero
@@ -13,6 +11,7 @@ from kcache_compiler.lower.loops.launch import Outlined, captured_by, slice_func
 from kcache_compiler.lower.loops.memory import Pointer, times
 from kcache_compiler.lower.sort_scatter.loop_builder import least, loop
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith, func
 from kcache_compiler.passes.stage import Unit
 from kcache_compiler.shapes.formula import Formula, add, mul
 
@@ -36,9 +35,9 @@ def outline_window(
     outlined = Outlined(name, window, ("window",), buffers, [])
     function, entry = slice_function(unit.module, outlined, {generic.operands[2]})
     with mlir.at_end(entry):
-        lanes = unit.target.vector_bytes // memory.element_bytes(generic.operands[2].type.element_type)
+        lanes = unit.target.vector_bytes // memory.element_bytes(mlir.element_type(generic.operands[2].type))
         _Window(window, generic, list(entry.arguments), buffers, bool(place), lanes).write()
-        mlir.create("func.return", [mlir.constant(0, "i32")])
+        func.return_([mlir.constant(0, "i32")])
     function.verify()
     return place + 1, outlined
 
@@ -50,7 +49,7 @@ def is_window(generics: list[mlir.Op], shapes: Shapes) -> bool:
         return False
     generic = generics[place]
     starts = not place or (generics[0].operands[-1] == generic.operands[2] and makes_zero(generics[0]))
-    wide = str(generic.operands[2].type.element_type) in ("f32", "f64")
+    wide = str(mlir.element_type(generic.operands[2].type)) in ("f32", "f64")
     return (
         starts and wide and read_window(generic, shapes) is not None and not captured_by(generic, [0, 1, 2])
     )
@@ -62,7 +61,7 @@ class _Window:
         window: Window,
         generic: mlir.Op,
         arguments: list[mlir.Value],
-        buffers: list[Any],
+        buffers: list[mlir.Value],
         cleared: bool,
         lanes: int,
     ) -> None:
@@ -76,7 +75,7 @@ class _Window:
         self.sizes = [self._value(axis.size) for axis in window.nest.axes]
         self.starts: list[Pointer] = []
         for operand, access in zip(generic.operands, window.nest.accesses, strict=True):
-            pointer = Pointer(arguments[3 + buffers.index(operand)], operand.type.element_type, [])
+            pointer = Pointer(arguments[3 + buffers.index(operand)], mlir.element_type(operand.type), [])
             moved = memory.shift(pointer, self._value(access.offset))
             self.starts.append(Pointer(moved, pointer.element, []))
             for stride in access.strides:
@@ -109,16 +108,16 @@ class _Window:
     def _outer(self, number: mlir.Value) -> None:
         pointers, rest = self.starts, number
         for axis in reversed(self.window.outer):
-            index = mlir.value("arith.remui", [rest, self.sizes[axis]], memory.i64())
-            rest = mlir.value("arith.divui", [rest, self.sizes[axis]], memory.i64())
+            index = arith.remui(rest, self.sizes[axis])
+            rest = arith.divui(rest, self.sizes[axis])
             pointers = self._moved(pointers, axis, index)
         jam = self.window.jam
         if jam is None:
             self._along(pointers, 1)
             return
         together = self.window.together
-        left = mlir.value("arith.remui", [self.sizes[jam], mlir.constant(together)], memory.i64())
-        whole = mlir.value("arith.subi", [self.sizes[jam], left], memory.i64())
+        left = arith.remui(self.sizes[jam], mlir.constant(together))
+        whole = arith.subi(self.sizes[jam], left)
 
         def step(at: mlir.Value, count: int) -> None:
             self._along(self._moved(pointers, jam, at), count)

@@ -8,6 +8,7 @@ from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.memory import i64, pointer_type
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith, builtin, llvm, memref
 from kcache_compiler.shapes.formula import Formula
 
 #: Gives the i64 of a formula.
@@ -27,7 +28,7 @@ class OpenSizes:
         if not shapes.codes:
             return
         with mlir.at_start(mlir.block_of(main)):
-            first = mlir.defining(mlir.constant(0))  # stays, for code to be written before it
+            first = mlir.definition(mlir.constant(0))  # stays, for code to be written before it
         for constant in mlir.named(main, "arith.constant"):
             result = constant.results[0]
             number = mlir.constant_int(result)
@@ -35,7 +36,7 @@ class OpenSizes:
                 continue
             formula = shapes.codes(number)
             with mlir.after(first):
-                waiting = mlir.create("builtin.unrealized_conversion_cast", (), [i64()])
+                waiting = builtin.UnrealizedConversionCastOp([i64()], []).operation
                 size = _as_type(waiting.results[0], result.type)
             self._waiting.append((waiting, formula))
             shapes.numbers[size] = formula
@@ -50,27 +51,20 @@ class OpenSizes:
 
 def _as_type(size: mlir.Value, kind: mlir.Type) -> mlir.Value:
     if str(kind) == "index":
-        return mlir.value("arith.index_cast", [size], kind)
+        return arith.index_cast(kind, size)
     if kind == size.type:  # an operation of its own, as the cast goes away
-        return mlir.value("arith.addi", [size, mlir.constant(0, str(kind))], kind)
-    return mlir.value("arith.trunci", [size], kind)
+        return arith.addi(size, mlir.constant(0, str(kind)))
+    return arith.trunci(kind, size)
 
 
 def address_of(buffer: mlir.Value) -> mlir.Value:
     """The pointer to the first element of a buffer, as IR at the current point."""
-    kind = buffer.type
-    rank = kind.rank
-    base_type = mlir.type_of(f"memref<{kind.element_type}>")
-    index = mlir.index_type()
-    described = mlir.create(
-        "memref.extract_strided_metadata", [buffer], [base_type, index, *[index] * (2 * rank)]
-    )
-    base, offset = described.results[0], described.results[1]
-    start = mlir.value("memref.extract_aligned_pointer_as_index", [base], index)
-    width = mlir.constant(memory.element_bytes(kind.element_type), "index")
-    moved = mlir.value("arith.addi", [start, mlir.value("arith.muli", [offset, width], index)], index)
-    number = mlir.value("arith.index_cast", [moved], i64())
-    return mlir.value("llvm.inttoptr", [number], pointer_type())
+    base, offset, *_ = memref.ExtractStridedMetadataOp(buffer).results
+    start = memref.extract_aligned_pointer_as_index(base)
+    width = mlir.constant(memory.element_bytes(mlir.element_type(buffer.type)), "index")
+    moved = arith.addi(start, arith.muli(offset, width))
+    number = arith.index_cast(i64(), moved)
+    return llvm.inttoptr(pointer_type(), number)
 
 
 def place_of(
@@ -94,15 +88,15 @@ def place_of(
     offset = mlir.constant(0)
     for position, stride in moves:
         offset = memory.plus(offset, memory.times(position, stride))
-    return memory.advance(start, memory.stored_type(buffer.type.element_type), offset)
+    return memory.advance(start, memory.stored_type(mlir.element_type(buffer.type)), offset)
 
 
 def _offsets(subview: mlir.Op, shapes: Shapes, emit: Emit) -> Iterator[mlir.Value]:
     """The offsets of a subview as i64, static and dynamic ones."""
-    _, dynamic, *_ = list(subview.attributes["operandSegmentSizes"])
-    given = iter(list(subview.operands)[1 : 1 + int(dynamic)])
-    for offset in subview.attributes["static_offsets"]:
-        if int(offset) >= 0:
-            yield emit(shapes.codes(int(offset)))
+    _, count, *_ = mlir.integers(subview.attributes["operandSegmentSizes"])
+    dynamic = iter(list(subview.operands)[1 : 1 + count])
+    for offset in mlir.integers(subview.attributes["static_offsets"]):
+        if offset >= 0:
+            yield emit(shapes.codes(offset))
         else:
-            yield mlir.value("arith.index_cast", [next(given)], i64())
+            yield arith.index_cast(i64(), next(dynamic))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.lower.attention.operands import gather
@@ -26,6 +25,7 @@ from kcache_compiler.lower.loops.launch import Outlined, read_nest
 from kcache_compiler.lower.loops.memory import emit_formula, i64, pointer_type
 from kcache_compiler.lower.loops.selections import combinings_of
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith, builtin, func, llvm
 from kcache_compiler.passes.signature import stated
 from kcache_compiler.passes.stage import Unit
 from kcache_compiler.schedule.choices import parse_choices
@@ -192,13 +192,13 @@ def _is_head(unit: Unit, generic: mlir.Op, shapes: Shapes) -> bool:
 
 def known_sizes(
     unit: Unit, main: mlir.Op
-) -> tuple[dict[Any, list[Formula]], list[list[Formula]], tuple[Check, ...]]:
+) -> tuple[dict[mlir.Value, list[Formula]], list[list[Formula]], tuple[Check, ...]]:
     """Sizes of all buffers, of the outputs alone, and checks; ``main`` returns what they are made of."""
     arguments = list(mlir.block_of(main).arguments)
     given = (*unit.inputs, *unit.constants)
     codes = unit.codes
     stated_dims = unit.given or [kind.dims for kind in given]
-    known: dict[Any, list[Formula]] = {
+    known: dict[mlir.Value, list[Formula]] = {
         argument: list(dims) for argument, dims in zip(arguments, stated_dims, strict=False)
     }
     known |= {argument: [] for argument in arguments[len(given) : len(given) + len(unit.extents)]}
@@ -336,12 +336,11 @@ class _Frame:
         with mlir.before(mlir.operations(self.body)[0]):
             self.code = self._stack("i32", 1)
             self.closure = self._stack("i64", words)
-            mlir.create("llvm.store", [mlir.constant(0, "i32"), self.code])
-            self.first = mlir.defining(mlir.constant(0))  # stays, for code to be written before it
+            llvm.store(mlir.constant(0, "i32"), self.code)
+            self.first = mlir.definition(mlir.constant(0))  # stays, for code to be written before it
 
     def _stack(self, kind: str, count: int) -> mlir.Value:
-        attributes = {"elem_type": mlir.type_attr(mlir.type_of(kind)), "alignment": mlir.int_attr(8)}
-        return mlir.create("llvm.alloca", [mlir.constant(count)], [pointer_type()], attributes).results[0]
+        return mlir.stack_array(mlir.type_of(kind), count, 8)
 
     def bind_sizes(self, open_sizes: OpenSizes) -> None:
         open_sizes.bind(self._size)
@@ -358,11 +357,11 @@ class _Frame:
         """The pointer to argument ``position`` of ``main``: the caller's buffer, or an extent of our own."""
         if position in self.extents:
             slot = self._stack("i64", 1)
-            mlir.create("llvm.store", [self._size(self.extents[position]), slot])
+            llvm.store(self._size(self.extents[position]), slot)
             return slot
         given = position - sum(extent < position for extent in self.extents)
         slot = memory.advance(self.buffers, pointer_type(), mlir.constant(given))
-        return mlir.value("llvm.load", [slot], pointer_type())
+        return llvm.load(pointer_type(), slot)
 
     def bind_allocation(self, alloc: mlir.Op, offset: Formula) -> None:
         buffer = alloc.results[0]
@@ -386,12 +385,11 @@ class _Frame:
         rank = len(sizes)
         arrays = f", array<{rank} x i64>, array<{rank} x i64>" if rank else ""
         struct = mlir.type_of(f"!llvm.struct<(ptr, ptr, i64{arrays})>")
-        value = mlir.value("llvm.mlir.poison", (), struct)
+        value = llvm.mlir_poison(struct)
 
         def put(element: mlir.Value, *path: int) -> None:
             nonlocal value
-            position = mlir.attribute("array<i64: " + ", ".join(map(str, path)) + ">")
-            value = mlir.value("llvm.insertvalue", [value, element], struct, position=position)
+            value = llvm.insertvalue(value, element, path)
 
         put(base, 0)
         put(base, 1)
@@ -399,7 +397,7 @@ class _Frame:
         for axis, (size, stride) in enumerate(zip(sizes, row_major(sizes), strict=True)):
             put(self._size(size), 3, axis)
             put(self._size(stride), 4, axis)
-        return mlir.value("builtin.unrealized_conversion_cast", [value], kind)
+        return builtin.UnrealizedConversionCastOp([kind], [value]).results[0]
 
     def call(self, generics: list[mlir.Op], launch: Outlined) -> None:
         with mlir.before(generics[-1]):
@@ -428,9 +426,7 @@ class _Frame:
             words.append(self._area(self.areas.scratch_at))
             words.append(self._size(self.areas.scratch))
         self._pass(words)
-        task = mlir.value(
-            "llvm.mlir.addressof", (), pointer_type(), global_name=mlir.attribute(f"@{launch.code}_task")
-        )
+        task = mlir.address_of_symbol(f"{launch.code}_task")
         cache: dict[Formula, mlir.Value] = {}
         extent = emit_formula(launch.nest.extent, self.dims, cache)
         grain = emit_formula(self.choices.slice_of(launch.nest.grain), self.dims, cache)
@@ -451,7 +447,7 @@ class _Frame:
             while len(self.slots) < len(words):
                 self.slots.append(memory.advance(self.closure, i64(), mlir.constant(len(self.slots))))
         for word, slot in zip(words, self.slots, strict=False):
-            mlir.create("llvm.store", [word, slot])
+            llvm.store(word, slot)
 
     def _address(self, buffer: mlir.Value) -> mlir.Value:
         """Where a buffer begins: computed once where that is known as the buffer is."""
@@ -469,11 +465,11 @@ class _Frame:
         """Address what ``main`` itself reads and writes, as launches do: i1 elements are bytes."""
         for access in accesses:
             buffer = access.operands[1 if mlir.name_of(access) == "memref.store" else 0]
-            if self.shapes.codes or str(buffer.type.element_type) == "i1":
+            if self.shapes.codes or str(mlir.element_type(buffer.type)) == "i1":
                 with mlir.before(access):
                     pointer = memory.Pointer(
                         self._address(buffer),
-                        buffer.type.element_type,
+                        mlir.element_type(buffer.type),
                         [self._step(stride) for stride in self.shapes.strides(buffer)],
                     )
                     _access(access, pointer)
@@ -493,32 +489,25 @@ class _Frame:
         """Set the error code when a size is not what a launch relies on; the dispatch then skips it."""
         for check in checks:
             left, right = (emit_formula(side, self.dims, cache) for side in (check.left, check.right))
-            wrong = mlir.value(
-                "arith.cmpi",
-                [left, right],
-                mlir.type_of("i1"),
-                predicate=mlir.int_attr(1 if check.equal else 4),
-            )
-            before = mlir.value("llvm.load", [self.code], mlir.type_of("i32"))
+            predicate = arith.CmpIPredicate.ne if check.equal else arith.CmpIPredicate.sgt
+            wrong = arith.cmpi(predicate, left, right)
+            before = llvm.load(mlir.type_of("i32"), self.code)
             failed = mlir.constant(SIZES_DISAGREE, "i32")
-            code = mlir.value("arith.select", [wrong, failed, before], mlir.type_of("i32"))
-            mlir.create("llvm.store", [code, self.code])
+            code = arith.select(wrong, failed, before)
+            llvm.store(code, self.code)
 
     def end_loops(self, conditions: list[mlir.Op]) -> None:
         """Leave every loop after an error: what its condition waits for is no longer computed."""
         for condition in conditions:
-            truth = mlir.type_of("i1")
             with mlir.before(condition):
-                code = mlir.value("llvm.load", [self.code], mlir.type_of("i32"))
-                fine = mlir.value(
-                    "arith.cmpi", [code, mlir.constant(0, "i32")], truth, predicate=mlir.int_attr(0)
-                )
-                condition.operands[0] = mlir.value("arith.andi", [condition.operands[0], fine], truth)
+                code = llvm.load(mlir.type_of("i32"), self.code)
+                fine = arith.cmpi(arith.CmpIPredicate.eq, code, mlir.constant(0, "i32"))
+                condition.operands[0] = arith.andi(condition.operands[0], fine)
 
     def finish(self) -> None:
         returned = mlir.last(self.body)
         with mlir.before(returned):
-            mlir.create("func.return", [mlir.value("llvm.load", [self.code], mlir.type_of("i32"))])
+            func.return_([llvm.load(mlir.type_of("i32"), self.code)])
         returned.erase()
         for alloc in self.dead:
             for user, _ in list(mlir.uses(alloc.results[0])):
@@ -538,7 +527,7 @@ def _access(access: mlir.Op, pointer: memory.Pointer) -> None:
     writes = mlir.name_of(access) == "memref.store"
     offset = mlir.constant(0)
     for index, step in zip(list(access.operands)[2 if writes else 1 :], pointer.steps, strict=True):
-        position = mlir.value("arith.index_cast", [index], i64())
+        position = arith.index_cast(i64(), index)
         offset = memory.plus(offset, memory.times(position, step))
     if writes:
         memory.store(pointer, offset, access.operands[0])

@@ -6,9 +6,9 @@ A *run* is a stretch of one block in which only structured operations have effec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
@@ -109,7 +109,7 @@ def _plan(
     limits: GroupLimits,
 ) -> Iterator[Planned]:
     values: list[mlir.Value] = []
-    numbers: dict[Any, int] = {}
+    numbers: dict[mlir.Value, int] = {}
 
     def number_of(buffer: mlir.Value) -> int:
         if buffer not in numbers:
@@ -136,7 +136,7 @@ def _plan(
         long = bool(combined[position])
         scan = long and scans(generic, own)
         subjects.append(Subject(nest, weight, opaque, head, single, long, scan))
-    roots: dict[Any, int] = {}
+    roots: dict[mlir.Value, int] = {}
     root_of = [roots.setdefault(memory.root_of(value), len(roots)) for value in values]
     last = run[-1]
     order: list[Planned] = []
@@ -202,7 +202,9 @@ def _split(
     totals = {place: tuple(combined.get(statement.number, ())) for place, statement in enumerate(statements)}
     scan = any(subjects[statement.number].scan for statement in statements)
     numbers = {access.buffer for nest in nests for access in nest.accesses}
-    widths = {number: memory.element_bytes(planned.buffers[number].type.element_type) for number in numbers}
+    widths = {
+        number: memory.element_bytes(mlir.element_type(planned.buffers[number].type)) for number in numbers
+    }
     accumulators = {place: own for place, own in totals.items() if own}
     found = split(nests, accumulators, widths, scan, common, private)
     if found is None:
@@ -251,7 +253,7 @@ class _Arranged:
     def __init__(self, arrange: Arrange, vector_bytes: int) -> None:
         self.arrange = arrange
         self.vector_bytes = vector_bytes
-        self.known: dict[Any, Fused] = {}
+        self.known: dict[Hashable, Fused] = {}
 
     def of(self, group: Group, subjects: Sequence[Subject], buffers: Mapping[int, Buffer]) -> Fused:
         key = (group, tuple(subjects), tuple(buffers.items()))
@@ -280,7 +282,7 @@ def _buffer(value: mlir.Value, generics: list[mlir.Op], shapes: Shapes) -> Buffe
     owner = mlir.defining(value)
     allocated = owner is not None and mlir.name_of(owner) == "memref.alloc"
     local = allocated and all(any(user == generic for generic in generics) for user, _ in mlir.uses(value))
-    element = value.type.element_type
+    element = mlir.element_type(value.type)
     return Buffer(
         tuple(shapes.sizes(value)),
         memory.element_bytes(element),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.lower.conv.depthwise import is_window, outline_window
@@ -126,8 +125,8 @@ class _Reading:
     def __init__(self, planned: Planned, shapes: Shapes) -> None:
         self.planned = planned
         self.values: list[mlir.Value] = []
-        self.numbers: dict[Any, int] = {}
-        self._roots: dict[Any, int] = {}
+        self.numbers: dict[mlir.Value, int] = {}
+        self._roots: dict[mlir.Value, int] = {}
         self._places = {generic: place for place, generic in enumerate(planned.generics)}
         for buffer in planned.buffers:
             self._number(buffer)
@@ -163,8 +162,9 @@ class _Reading:
         """What code may depend on besides the type: sizes, what else is the same memory, who else uses it."""
         owner = mlir.defining(value)
         if not mlir.is_memref(value.type):
-            constant = owner is not None and mlir.name_of(owner) == "arith.constant"
-            return mlir.local_text(owner) if constant else (str(value.type), shapes.numbers.get(value))
+            if owner is not None and mlir.name_of(owner) == "arith.constant":
+                return mlir.local_text(owner)
+            return str(value.type), shapes.numbers.get(value)
         root = memory.root_of(value)
         users: frozenset[int] = frozenset()
         allocated = owner is not None and mlir.name_of(owner) == "memref.alloc"
@@ -206,7 +206,7 @@ class _Template:
             )
             for count, (places, one) in enumerate(self._launches)
         ]
-        return Written(launches, [values[one].owner.operation for one in self._spared])
+        return Written(launches, [mlir.definition(values[one]) for one in self._spared])
 
     def _renamed(self, one: Outlined, number: int, values: list[mlir.Value], first: str = "") -> Outlined:
         first = first or one.name
@@ -217,7 +217,7 @@ class _Template:
             buffers=[values[self._numbers[buffer]] for buffer in one.buffers],
             scalars=[values[self._numbers[scalar]] for scalar in one.scalars],
             after=[self._renamed(each, number, values, first) for each in one.after],
-            spared=[values[self._made[op]].owner.operation for op in one.spared],
+            spared=[mlir.definition(values[self._made[op]]) for op in one.spared],
         )
 
 

@@ -12,7 +12,6 @@ import heapq
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
@@ -60,11 +59,11 @@ def plan(
     return Plan([(alloc, offsets[slot]) for alloc, slot in placed], _sum(Counter(sizes)))
 
 
-class _Positions(dict[Any, int]):
+class _Positions(dict[mlir.Op, int]):
     """The statement that an operation is of, by number: its own, or that of the one around it."""
 
     def __missing__(self, operation: mlir.Op) -> int:
-        return self[operation.operation.parent.operation]
+        return self[mlir.parent_of(operation)]
 
 
 def _at_least_none(size: Formula) -> Formula:
@@ -106,7 +105,7 @@ def ends(sizes: list[Formula]) -> list[Formula]:
 
 def _bytes_of(alloc: mlir.Op, shapes: Shapes) -> Formula:
     buffer = alloc.results[0]
-    width = memory.element_bytes(buffer.type.element_type)
+    width = memory.element_bytes(mlir.element_type(buffer.type))
     size = normal(mul(width, product(shapes.sizes(buffer))))
     return aligned(size) if isinstance(size, int) else size
 
@@ -165,7 +164,7 @@ def _life(alloc: mlir.Op, position: _Positions) -> tuple[int, int]:
     """First and last statement that touches the allocation or anything that may be a view of it."""
     first = last = position[alloc]
     touched: list[int] = []
-    seen: set[Any] = set()
+    seen: set[mlir.Value] = set()
     pending = [alloc.results[0]]
     while pending:
         buffer = pending.pop()
@@ -175,7 +174,7 @@ def _life(alloc: mlir.Op, position: _Positions) -> tuple[int, int]:
         for user, _ in mlir.uses(buffer):
             touched.append(position[user])
             pending.extend(_may_be_views(user))
-    nested = mlir.name_of(alloc.operation.parent) != "func.func"
+    nested = mlir.name_of(mlir.parent_of(alloc)) != "func.func"
     if touched:
         first, last = (min(first, *touched), max(first, *touched)) if nested else (min(touched), max(touched))
     return first, last
@@ -184,7 +183,7 @@ def _life(alloc: mlir.Op, position: _Positions) -> tuple[int, int]:
 def _may_be_views(user: mlir.Op) -> list[mlir.Value]:
     name = mlir.name_of(user)
     if name in ("scf.yield", "scf.condition"):
-        return _buffers_of(user.operation.parent)
+        return _buffers_of(mlir.parent_of(user))
     if name.startswith("scf."):
         return _buffers_of(user)
     return [result for result in user.results if mlir.is_memref(result.type)]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from kcache_compiler.lower.gemm.match import Contraction, Groups
 from kcache_compiler.lower.loops import memory
@@ -16,6 +15,7 @@ from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.launch import Outlined, read_nest
 from kcache_compiler.lower.loops.memory import Pointer
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith, func, scf
 from kcache_compiler.schedule.loop_nest import Access
 from kcache_compiler.shapes.formula import Formula, mul
 from kcache_compiler.shapes.polynomial import settled
@@ -44,24 +44,12 @@ def write_epilogue(
         apart = memory.known_apart(buffer, outlined.buffers, written)
         marks.append("{llvm.noalias}" if apart else "{}")
     marks += ["{}"] * (len(words) - 1 - len(outlined.buffers))
-    function = mlir.create(
-        "func.func",
-        attributes={
-            "sym_name": mlir.string_attr(rows),
-            "function_type": mlir.type_attr(mlir.function_type([integer] * _BOUNDS + words, [])),
-            "arg_attrs": mlir.attribute("[" + ", ".join(marks) + "]"),
-            "sym_visibility": mlir.string_attr("private"),
-            "llvm.linkage": mlir.attribute("#llvm.linkage<internal>"),
-        },
-        regions=1,
-        at=mlir.at_end(module.body),
-    )
-    entry = mlir.new_block(function, 0, [integer] * _BOUNDS + words)
+    _, entry = mlir.private_function(module, rows, [integer] * _BOUNDS + words, [], marks)
     with mlir.at_end(entry):
         writer = _Rows(outlined, contraction.groups, generic, shapes, list(entry.arguments))
         for one in after:
             writer.write(one)
-        mlir.create("func.return")
+        func.return_([])
     _splice_end(module, name, rows, [str(word) for word in words])
     return name
 
@@ -114,13 +102,13 @@ class _Rows:
         nest, _ = read_nest(generic, shapes)
         self.loops = _loops_by_axis(generic, 2)
         #: Buffers that the group writes, with the loop of the contraction for each of their axes.
-        self.known: dict[Any, dict[int, int]] = {generic.operands[2]: self.loops}
+        self.known: dict[mlir.Value, dict[int, int]] = {generic.operands[2]: self.loops}
         self.sizes = [axis.size for axis in nest.axes]
         self.bases = dict(zip(outlined.buffers, arguments[_BOUNDS + 1 :], strict=False))
-        self.views: dict[Any, Pointer] = {}
+        self.views: dict[mlir.Value, Pointer] = {}
         for buffer, base in self.bases.items():
             steps = [self._value(stride) for stride in shapes.strides(buffer)]
-            self.views[buffer] = Pointer(base, buffer.type.element_type, steps)
+            self.views[buffer] = Pointer(base, mlir.element_type(buffer.type), steps)
         flat = iter(arguments[_BOUNDS + 1 + len(outlined.buffers) :])
         self.scalars = {scalar: memory.receive(scalar.type, flat) for scalar in outlined.scalars}
 
@@ -165,8 +153,8 @@ class _Rows:
                     loop_of[loop]: self._digit(loop, row, column) for loop in digits if loop in loop_of
                 }
                 self._body(one, numbers, ways, final, indices)
-                mlir.create("scf.yield")
-            mlir.create("scf.yield")
+                scf.yield_([])
+            scf.yield_([])
 
     def _way(self, access: Access, buffer: mlir.Value, loop_of: dict[int, int]) -> _Way:
         def walk(name: str) -> Walk:
@@ -178,7 +166,7 @@ class _Rows:
                 found.append((size, stride))
             return found
 
-        element = buffer.type.element_type
+        element = mlir.element_type(buffer.type)
         whole = Pointer(self.bases[buffer], element, [])
         start = Pointer(memory.shift(whole, self._value(access.offset)), element, [])
         return _Way(start, walk("batch"), walk("m"), walk("n"))
@@ -198,8 +186,8 @@ class _Rows:
         digits: list[mlir.Value] = []
         for size in reversed(sizes[1:]):
             base = self._value(size)
-            digits.insert(0, mlir.value("arith.remui", [number, base], memory.i64()))
-            number = mlir.value("arith.divui", [number, base], memory.i64())
+            digits.insert(0, arith.remui(number, base))
+            number = arith.divui(number, base)
         return [number, *digits]
 
     def _prepared_digits(self, fixed: frozenset[int]) -> list[int]:
@@ -227,7 +215,7 @@ class _Rows:
         indices: dict[int, mlir.Value],
     ) -> None:
         operands = list(one.operands)
-        mapping: dict[Any, mlir.Value] = dict(self.scalars)
+        mapping: dict[mlir.Value, mlir.Value] = dict(self.scalars)
         for number, argument in enumerate(mlir.block_of(one).arguments):
             if not list(argument.uses):
                 continue
@@ -237,22 +225,20 @@ class _Rows:
             elif operands[number] in mapping:
                 mapping[argument] = mapping[operands[number]]
             else:
-                mapping[argument] = mlir.clone(mlir.defining(operands[number])).results[0]
+                mapping[argument] = mlir.clone(mlir.definition(operands[number])).results[0]
         results = memory.clone_body(mlir.block_of(one), mapping, self.views, indices)
-        inputs = int(next(iter(one.attributes["operandSegmentSizes"])))
+        inputs = mlir.input_count(one)
         written = [place for place, number in enumerate(numbers) if number >= inputs]
         for place, result in zip(written, results, strict=True):
             memory.store(ways[place].pointer, offsets[place], result)
 
 
 def _loop(low: mlir.Value, high: mlir.Value) -> mlir.Op:
-    loop = mlir.create("scf.for", [low, high, mlir.constant(1)], (), regions=1)
-    mlir.new_block(loop, 0, [memory.i64()])
-    return loop
+    return mlir.for_loop((low, high), mlir.constant(1))
 
 
 def _loops_by_axis(generic: mlir.Op, number: int) -> dict[int, int]:
     """For each axis of operand ``number`` the loop that indexes it."""
-    index_map = list(generic.attributes["indexing_maps"])[number].value
+    index_map = mlir.indexing_maps(generic)[number]
     plain = [mlir.plain_dim(result) for result in index_map.results]
     return {axis: loop for axis, loop in enumerate(plain) if loop is not None}

@@ -100,7 +100,7 @@ class Contraction:
 
 def is_contraction(generic: mlir.Op) -> bool:
     """Whether the body is a sum of products over an axis at least; cheap."""
-    kinds = [str(kind) for kind in generic.attributes["iterator_types"]]
+    kinds = mlir.iterator_types(generic)
     if not any("reduction" in kind for kind in kinds) or not any("parallel" in kind for kind in kinds):
         return False
     return read_products(generic) is not None

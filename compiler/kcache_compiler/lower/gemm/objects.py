@@ -14,7 +14,12 @@ from dataclasses import dataclass
 from kcache_compiler.llvm.compatibility import downgrade
 from kcache_compiler.llvm.emission import assemble, assembles, emit_assembly, emit_object, optimize
 from kcache_compiler.llvm.target import Target
-from kcache_compiler.lower.gemm.library import library
+from kcache_compiler.lower.gemm.driver import Driver
+from kcache_compiler.lower.gemm.few_rows import direct_parts
+from kcache_compiler.lower.gemm.micro_kernel import finish, row_counts, tile
+from kcache_compiler.lower.gemm.pack_b import copy_b, pack_b
+from kcache_compiler.lower.gemm.packing import consecutive, pack_a, table
+from kcache_compiler.lower.gemm.strip import first_strip, strip
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.schedule.gemm_tiles import Form
 from kcache_compiler.types import LibraryCache
@@ -94,3 +99,20 @@ def _encoded(made: Library) -> bytes:
 def _decoded(content: bytes) -> Library:
     end = _SIZE.size + _SIZE.unpack_from(content)[0]
     return Library(content[_SIZE.size : end], zlib.decompress(content[end:]).decode())
+
+
+@functools.singledispatch
+def library(form: Form) -> str:
+    parts = [
+        consecutive(form),
+        table(form),
+        pack_a(form),
+        pack_b(form),
+        copy_b(form),
+    ]
+    parts += [tile(form, rows) for rows in row_counts(form)]
+    if form.direct:
+        parts += [*direct_parts(form), tile(form, form.rows, packing=True), first_strip(form)]
+    parts += [finish(form)] if form.summed else []
+    parts += [strip(form), Driver(form).text()]
+    return "\n".join(parts)

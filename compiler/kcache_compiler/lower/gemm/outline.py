@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from kcache_compiler.lower.gemm.driver import AXIS_WORDS, FACTS
 from kcache_compiler.lower.gemm.epilogue import write_epilogue
-from kcache_compiler.lower.gemm.in_place import write_in_place
 from kcache_compiler.lower.gemm.match import Contraction, is_contraction, recognize
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.launch import Outlined, captured_by, read_nest, slice_function
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import func, llvm
 from kcache_compiler.passes.stage import Unit
 from kcache_compiler.shapes.formula import Formula
 
@@ -49,10 +50,10 @@ def outline_contraction(unit: Unit, generics: list[mlir.Op], name: str, shapes: 
 
 def makes_zero(operation: mlir.Op) -> bool:
     """Whether it fills its result with zeros."""
-    if any("parallel" not in str(kind) for kind in operation.attributes["iterator_types"]):
+    if any("parallel" not in kind for kind in mlir.iterator_types(operation)):
         return False
     body = mlir.operations(mlir.block_of(operation))
-    if len(body) != 1 or not mlir.is_permutation(list(operation.attributes["indexing_maps"])[-1].value):
+    if len(body) != 1 or not mlir.is_permutation(mlir.indexing_maps(operation)[-1]):
         return False
     value = body[0].operands[0]
     if mlir.defining(value) is None:
@@ -100,27 +101,23 @@ def _write(
     for operand, offset in zip(contraction.operands, contraction.offsets, strict=True):
         buffer = generic.operands[operand]
         base = arguments[3 + outlined.buffers.index(buffer)]
-        element = memory.stored_type(buffer.type.element_type)
+        element = memory.stored_type(mlir.element_type(buffer.type))
         pointers.append(memory.advance(base, element, memory.emit_formula(offset, dims, cache)))
-    nothing = mlir.value("llvm.mlir.zero", (), memory.pointer_type())
+    nothing = llvm.mlir_zero(memory.pointer_type())
     closure = function = nothing
     if epilogue is not None:
         closure = stored_words(arguments[2:-1])
-        function = mlir.value(
-            "llvm.mlir.addressof", (), memory.pointer_type(), global_name=mlir.attribute(f"@{epilogue}")
-        )
+        function = mlir.address_of_symbol(epilogue)
     given = [*arguments[:2], table, *pointers, arguments[-1], closure, function]
     mlir.call_llvm(f"{contraction.form.name}_run", given)
-    mlir.create("func.return", [mlir.constant(0, "i32")])
+    func.return_([mlir.constant(0, "i32")])
 
 
 def stored_words(words: list[mlir.Value]) -> mlir.Value:
     """An array on the stack, of eight bytes a word."""
-    attributes = {"elem_type": mlir.type_attr(memory.i64()), "alignment": mlir.int_attr(8)}
-    count = mlir.constant(len(words))
-    table = mlir.create("llvm.alloca", [count], [memory.pointer_type()], attributes).results[0]
+    table = mlir.stack_array(memory.i64(), len(words), 8)
     for number, word in enumerate(words):
-        mlir.create("llvm.store", [word, memory.advance(table, memory.i64(), mlir.constant(number))])
+        llvm.store(word, memory.advance(table, memory.i64(), mlir.constant(number)))
     return table
 
 
@@ -140,3 +137,42 @@ def _facts(contraction: Contraction, cleared: bool) -> list[Formula]:
             assert len(words) == AXIS_WORDS
             numbers += words
     return numbers
+
+
+def write_in_place(heads: Sequence[mlir.Op], after: Sequence[mlir.Op]) -> list[mlir.Op]:
+    """Let results take the place of sums that nothing reads later; the allocations that are left over.
+
+    ``heads`` are the contraction and what clears its sums before it. All are one launch, which runs ``after``
+    element by element, one after the other, on a part of C.
+    """
+    made, spared = [heads[-1].operands[2]], list[mlir.Op]()
+    for number, one in enumerate(after):
+        result = one.operands[-1]
+        before = [*heads, *after[:number]]
+        source = next((each for each in made if _may_replace(each, one, before)), None)
+        if source is not None:
+            owner = mlir.defining(source)
+            assert owner is not None
+            source.replace_all_uses_with(result)
+            spared.append(owner)
+            made.remove(source)
+        made.append(result)
+    return spared
+
+
+def _may_replace(source: mlir.Value, one: mlir.Op, before: Sequence[mlir.Op]) -> bool:
+    """``one`` is the last that reads ``source``, and writes element by element what is as large."""
+    owner, operands = mlir.defining(source), list(one.operands)
+    result = operands[-1]
+    if owner is None or mlir.name_of(owner) != "memref.alloc" or source.type != result.type:
+        return False
+    if len(operands) - mlir.input_count(one) != 1 or source not in operands:
+        return False
+    users = {user for user, _ in mlir.uses(source)}
+    if not users <= {one, *before} or any(result in list(user.operands) for user in before):
+        return False
+    if operands.count(result) != 1 or list(list(mlir.block_of(one).arguments)[-1].uses):
+        return False
+    maps = mlir.indexing_maps(one)
+    read = [index_map for index_map, operand in zip(maps, operands, strict=True) if operand == source]
+    return mlir.is_permutation(maps[-1]) and all(index_map == maps[-1] for index_map in read)

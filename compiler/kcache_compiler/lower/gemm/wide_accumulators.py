@@ -12,6 +12,7 @@ from kcache_compiler.lower.gemm.match import recognize
 from kcache_compiler.lower.gemm.outline import makes_zero
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import memref
 from kcache_compiler.passes.fast_math import free_sum
 from kcache_compiler.passes.generic import build_generic, identity
 from kcache_compiler.passes.product_bodies import read_products
@@ -30,7 +31,7 @@ def widen_sums(unit: Unit, main: mlir.Op, shapes: Shapes, taken: Collection[mlir
         if generic in taken or read_products(generic) is None:
             continue
         kind = generic.operands[2].type
-        narrow = str(kind.element_type) in _NARROW and None not in mlir.sizes_of(kind)
+        narrow = str(mlir.element_type(kind)) in _NARROW and None not in mlir.sizes_of(kind)
         start = _start(generic) if narrow else None
         if start is not None and (not joins or recognize(unit, generic, shapes) is None):
             _widen(generic, start)
@@ -54,15 +55,11 @@ def _widen(generic: mlir.Op, start: mlir.Op) -> None:
     rounded, total = mlir.defining(yielded.operands[0]), list(body.arguments)[2]
     assert rounded is not None
     (widened,) = [user for user, _ in mlir.uses(total)]
-    wide, rank = widened.results[0].type, target.type.rank
+    wide, rank = widened.results[0].type, mlir.rank_of(target.type)
     sizes = "".join(f"{size}x" for size in mlir.sizes_of(target.type))
     with mlir.before(start):
-        attributes = {
-            "operandSegmentSizes": mlir.attribute("array<i32: 0, 0>"),
-            "alignment": mlir.int_attr(64),
-        }
-        made = mlir.create("memref.alloc", (), [mlir.type_of(f"memref<{sizes}{wide}>")], attributes)
-        sums, zero = made.results[0], mlir.float_constant(0, wide)
+        sums = memref.alloc(mlir.type_of(f"memref<{sizes}{wide}>"), [], [], alignment=64)
+        zero = mlir.float_constant(0, wide)
         build_generic([], [sums], [identity(rank)], ["parallel"] * rank, lambda _: [zero])
     with mlir.after(generic):
 

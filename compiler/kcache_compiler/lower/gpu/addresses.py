@@ -4,34 +4,30 @@ from __future__ import annotations
 
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import llvm
 
 
 def at(base: mlir.Value, offset: mlir.Value) -> mlir.Value:
     """The address ``offset`` bytes from ``base``."""
-    return _moved([base, offset], -(2**31))
+    return _moved(base, [offset], memory.DYNAMIC_INDEX)
 
 
 def ahead(place: mlir.Value, count: int) -> mlir.Value:
     """The address so many bytes after ``place``: no arithmetic, but a part of an instruction."""
-    return _moved([place], count) if count else place
+    return _moved(place, [], count) if count else place
 
 
-def _moved(operands: list[mlir.Value], step: int) -> mlir.Value:
-    return mlir.value(
-        "llvm.getelementptr",
-        operands,
-        operands[0].type,
-        rawConstantIndices=mlir.attribute(f"array<i32: {step}>"),
-        elem_type=mlir.type_attr(mlir.type_of("i8")),
-    )
+def _moved(base: mlir.Value, dynamic: list[mlir.Value], step: int) -> mlir.Value:
+    byte = mlir.type_of("i8")
+    return llvm.getelementptr(base.type, base, dynamic, [step], byte, llvm.GEPNoWrapFlags.none)
 
 
 def store(place: mlir.Value, number: mlir.Value, alignment: int) -> None:
-    mlir.create("llvm.store", [number, place], attributes={"alignment": mlir.int_attr(alignment)})
+    llvm.store(number, place, alignment=alignment)
 
 
 def load(place: mlir.Value, kind: mlir.Type, alignment: int) -> mlir.Value:
-    return mlir.value("llvm.load", [place], kind, alignment=mlir.int_attr(alignment))
+    return llvm.load(kind, place, alignment=alignment)
 
 
 def load_each(place: mlir.Value, count: int, kind: mlir.Type, width: int) -> list[mlir.Value]:
@@ -45,7 +41,7 @@ def load_each(place: mlir.Value, count: int, kind: mlir.Type, width: int) -> lis
     found: list[mlir.Value] = []
     for first in range(0, count, lanes):
         loaded = load(ahead(place, first * size), wide, width)
-        found += [mlir.value("llvm.extractelement", [loaded, number], kind) for number in numbers]
+        found += [llvm.extractelement(loaded, number) for number in numbers]
     return found
 
 
@@ -61,7 +57,7 @@ def store_each(place: mlir.Value, values: list[mlir.Value], width: int) -> None:
     wide = mlir.type_of(f"vector<{lanes}x{kind}>")
     numbers = [mlir.constant(lane) for lane in range(lanes)]
     for first in range(0, len(values), lanes):
-        made = mlir.value("llvm.mlir.poison", (), wide)
+        made = llvm.mlir_poison(wide)
         for lane, number in enumerate(numbers):
-            made = mlir.value("llvm.insertelement", [made, values[first + lane], number], wide)
+            made = llvm.insertelement(made, values[first + lane], number)
         store(ahead(place, first * size), made, width)

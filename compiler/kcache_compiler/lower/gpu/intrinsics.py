@@ -5,30 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith, llvm
 
 #: All lanes of a warp.
 EVERY_LANE = -1
 
 
-def intrinsic(
-    name: str, operands: Sequence[mlir.Value] = (), result: mlir.Type | None = None
-) -> mlir.Value | None:
-    """Call ``llvm.nvvm.{name}``; its result where it has one."""
-    made = _call(name, operands, result)
-    return None if result is None else made.results[0]
+def intrinsic(name: str, operands: Sequence[mlir.Value], result: mlir.Type) -> mlir.Value:
+    """The result of a call of ``llvm.nvvm.{name}``."""
+    return _call(name, operands, result).results[0]
 
 
 def _call(name: str, operands: Sequence[mlir.Value], result: mlir.Type | None = None) -> mlir.Op:
-    return mlir.create(
-        "llvm.call_intrinsic",
-        operands,
-        [] if result is None else [result],
-        {
-            "intrin": mlir.string_attr(f"llvm.nvvm.{name}"),
-            "operandSegmentSizes": mlir.attribute(f"array<i32: {len(operands)}, 0>"),
-            "op_bundle_sizes": mlir.attribute("array<i32>"),
-        },
-    )
+    return llvm.CallIntrinsicOp(result, f"llvm.nvvm.{name}", operands, [], []).operation
 
 
 def special(name: str) -> mlir.Value:
@@ -62,22 +51,20 @@ def shuffled(number: mlir.Value, lanes: int) -> mlir.Value:
     kind = str(number.type)
     bits = int("".join(filter(str.isdigit, kind)))
     integer = mlir.type_of(f"i{bits}")
-    raw = number if kind == f"i{bits}" else mlir.value("arith.bitcast", [number], integer)
+    raw = number if kind == f"i{bits}" else arith.bitcast(integer, number)
     word = mlir.type_of("i32")
     if bits == 64:
-        low = mlir.value("arith.trunci", [raw], word)
-        high = mlir.value(
-            "arith.trunci", [mlir.value("arith.shrui", [raw, mlir.constant(32)], integer)], word
-        )
-        halves = [mlir.value("arith.extui", [shuffle_xor(one, lanes)], integer) for one in (low, high)]
-        moved = mlir.value("arith.shli", [halves[1], mlir.constant(32)], integer)
-        other = mlir.value("arith.ori", [halves[0], moved], integer)
+        low = arith.trunci(word, raw)
+        high = arith.trunci(word, arith.shrui(raw, mlir.constant(32)))
+        halves = [arith.extui(integer, shuffle_xor(one, lanes)) for one in (low, high)]
+        moved = arith.shli(halves[1], mlir.constant(32))
+        other = arith.ori(halves[0], moved)
     elif bits == 32:
         other = shuffle_xor(raw, lanes)
     else:
-        wide = shuffle_xor(mlir.value("arith.extui", [raw], word), lanes)
-        other = mlir.value("arith.trunci", [wide], integer)
-    return other if kind == f"i{bits}" else mlir.value("arith.bitcast", [other], number.type)
+        wide = shuffle_xor(arith.extui(word, raw), lanes)
+        other = arith.trunci(integer, wide)
+    return other if kind == f"i{bits}" else arith.bitcast(number.type, other)
 
 
 def any_lane(condition: mlir.Value) -> mlir.Value:
@@ -87,16 +74,16 @@ def any_lane(condition: mlir.Value) -> mlir.Value:
 
 def copy_async(to: mlir.Value, start: mlir.Value, size: int, wanted: mlir.Value) -> None:
     """Copy ``size`` bytes to shared memory later: ``wanted`` of them (i32), zeros for the rest."""
-    source = mlir.value("llvm.addrspacecast", [start], mlir.type_of("!llvm.ptr<1>"))
+    source = llvm.addrspacecast(mlir.type_of("!llvm.ptr<1>"), start)
     where = "cg" if size == 16 else "ca"
-    intrinsic(f"cp.async.{where}.shared.global.{size}.s", [to, source, wanted])
+    _call(f"cp.async.{where}.shared.global.{size}.s", [to, source, wanted])
 
 
 def commit_copies() -> None:
     """The copies since the last call are one group."""
-    intrinsic("cp.async.commit.group")
+    _call("cp.async.commit.group", ())
 
 
 def wait_for_copies(left: int) -> None:
     """Wait until at most ``left`` groups of this thread are under way."""
-    intrinsic("cp.async.wait.group", [mlir.constant(left, "i32")])
+    _call("cp.async.wait.group", [mlir.constant(left, "i32")])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from kcache_compiler.errors import CompileFailed, UnsupportedOp
 from kcache_compiler.llvm.gpu_targets import MAX_PARAMETERS
@@ -20,6 +20,7 @@ from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.memory import Pointer, i64, pointer_type
 from kcache_compiler.lower.sort_scatter.loop_builder import compare, when
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith, func, llvm
 from kcache_compiler.passes.stage import Unit
 from kcache_compiler.shapes.formula import Formula, apply, symbols_in, text
 
@@ -47,7 +48,7 @@ class Program:
     unit: Unit
     main: mlir.Op
     shapes: Shapes
-    offsets: dict[Any, Formula]
+    offsets: dict[mlir.Op, Formula]
 
     @property
     def sizes(self) -> Sizes:
@@ -73,7 +74,9 @@ class Kernel:
     that a thread has them for itself.
     """
 
-    def __init__(self, program: Program, name: str, written: set[Any], exchanged: set[Any]) -> None:
+    def __init__(
+        self, program: Program, name: str, written: set[mlir.Value], exchanged: set[mlir.Value]
+    ) -> None:
         self.program = program
         self.name = name
         self.shapes = program.shapes
@@ -83,30 +86,23 @@ class Kernel:
         self._exchanged = exchanged
         self._attributes: list[str] = []
         self._symbols: dict[Formula, mlir.Value] = {}
-        self._roots: dict[Any, mlir.Value] = {}
-        self._scalars: dict[Any, mlir.Value] = {}
-        self.function = mlir.create(
-            "func.func",
-            attributes={
-                "sym_name": mlir.string_attr(name),
-                "function_type": mlir.type_attr(mlir.function_type([], [])),
-            },
-            regions=1,
-            at=mlir.at_end(program.unit.module.body),
-        )
+        self._roots: dict[mlir.Value, mlir.Value] = {}
+        self._scalars: dict[mlir.Value, mlir.Value] = {}
+        end = mlir.at_end(program.unit.module.body)
+        self.function = func.FuncOp(name, mlir.function_type([], []), ip=end).operation
         self.entry = mlir.new_block(self.function, 0, [])
         with mlir.at_end(self.entry):
-            self._anchor = mlir.defining(mlir.constant(0))
+            self._anchor = mlir.definition(mlir.constant(0))
 
-    def before(self) -> Any:
+    def before(self) -> mlir.InsertionPoint:
         """The insertion point of what all of the body may use."""
         return mlir.before(self._anchor)
 
-    def body(self) -> Any:
+    def body(self) -> mlir.InsertionPoint:
         """The insertion point at the end of what is written."""
         return mlir.at_end(self.entry)
 
-    def here(self) -> Any:
+    def here(self) -> mlir.InsertionPoint:
         """The insertion point of what the next loops use."""
         return self.before()
 
@@ -119,7 +115,7 @@ class Kernel:
                 "compile it for a CPU target",
             )
         with self.body():
-            mlir.create("func.return", [])
+            func.return_([])
         kinds = [argument.type for argument in self.entry.arguments]
         self.function.attributes["function_type"] = mlir.type_attr(mlir.function_type(kinds, []))
         self.function.attributes["arg_attrs"] = mlir.attribute("[" + ", ".join(self._attributes) + "]")
@@ -151,7 +147,7 @@ class Kernel:
         with self.here():
             base = self._base(buffer)
             steps = [self.value(stride) for stride in self.shapes.strides(buffer)]
-            return Pointer(base, buffer.type.element_type, steps)
+            return Pointer(base, mlir.element_type(buffer.type), steps)
 
     def _base(self, buffer: mlir.Value) -> mlir.Value:
         owner = mlir.defining(buffer)
@@ -165,7 +161,7 @@ class Kernel:
             strides = [self.value(stride) for stride in self.shapes.strides(source)]
             for start, stride in zip(self._offsets(owner), strides, strict=True):
                 offset = memory.plus(offset, memory.times(start, stride))
-            return memory.advance(base, memory.stored_type(buffer.type.element_type), offset)
+            return memory.advance(base, memory.stored_type(mlir.element_type(buffer.type)), offset)
         if buffer not in self._roots:
             with self.before():
                 self._roots[buffer] = self._root(buffer, owner, name)
@@ -175,20 +171,25 @@ class Kernel:
         marks = "{llvm.noalias, llvm.readonly}"
         if root in self._written:
             marks = "{}" if root in self._exchanged else "{llvm.noalias}"
-        if owner is None and mlir.block_owner(root) == self.program.main:
-            position = self.program.position(root)
-            if position in self.program.extents:
-                slot = memory.stack(8)
-                mlir.create("llvm.store", [self.value(self.program.extents[position]), slot])
-                return slot
-            given = position - sum(extent < position for extent in self.program.extents)
-            return self._parameter(pointer_type(), f"buffer:{given}", marks)
+        if owner is None:
+            return self._argument(root, marks)
         if name == "memref.alloc":
             return self._allocated(self.program.offsets[owner], marks)
         if name == "memref.get_global":
             return address_of(mlir.clone(owner).results[0])
-        where = "" if owner is None else mlir.location_of(owner)
-        raise UnsupportedOp(name or "block argument", "a buffer of control flow, on a GPU", where)
+        raise UnsupportedOp(name, "a buffer of control flow, on a GPU", mlir.location_of(owner))
+
+    def _argument(self, root: mlir.Value, marks: str) -> mlir.Value:
+        """The pointer of an argument of ``main``."""
+        if mlir.block_owner(root) == self.program.main:
+            position = self.program.position(root)
+            if position in self.program.extents:
+                slot = memory.stack(8)
+                llvm.store(self.value(self.program.extents[position]), slot)
+                return slot
+            number = position - sum(extent < position for extent in self.program.extents)
+            return self._parameter(pointer_type(), f"buffer:{number}", marks)
+        raise UnsupportedOp("block argument", "a buffer of control flow, on a GPU")
 
     def _allocated(self, offset: Formula, marks: str) -> mlir.Value:
         """A buffer in the workspace."""
@@ -196,15 +197,15 @@ class Kernel:
 
     def _offsets(self, owner: mlir.Op) -> list[mlir.Value]:
         """The offsets of a subview as i64."""
-        _, dynamic, *_ = list(owner.attributes["operandSegmentSizes"])
-        given = iter(list(owner.operands)[1 : 1 + int(dynamic)])
-        found: list[mlir.Value] = []
-        for offset in owner.attributes["static_offsets"]:
-            if int(offset) >= 0:
-                found.append(self.value(self.shapes.codes(int(offset))))
+        _, count, *_ = mlir.integers(owner.attributes["operandSegmentSizes"])
+        dynamic = iter(list(owner.operands)[1 : 1 + count])
+        offsets: list[mlir.Value] = []
+        for offset in mlir.integers(owner.attributes["static_offsets"]):
+            if offset >= 0:
+                offsets.append(self.value(self.shapes.codes(offset)))
             else:
-                found.append(as_i64(self.scalar(next(given))))
-        return found
+                offsets.append(as_i64(self.scalar(next(dynamic))))
+        return offsets
 
     def scalar(self, number: mlir.Value) -> mlir.Value:
         """A number that ``main`` computes, computed here again."""
@@ -259,8 +260,8 @@ def _as_type(number: mlir.Value, kind: mlir.Type) -> mlir.Value:
     if number.type == kind:
         return number
     if "index" in (str(kind), str(number.type)):
-        return mlir.value("arith.index_cast", [number], kind)
-    return mlir.value("arith.trunci", [number], kind)
+        return arith.index_cast(kind, number)
+    return arith.trunci(kind, number)
 
 
 def loads_behind(number: mlir.Value) -> list[mlir.Op]:
@@ -275,9 +276,9 @@ def loads_behind(number: mlir.Value) -> list[mlir.Op]:
     return found
 
 
-def as_written() -> dict[str, Any]:
-    """Attributes of a loop that neither LLVM nor ptxas unrolls: a turn is long, and has work enough."""
-    return {"loop_annotation": mlir.attribute("#llvm.loop_annotation<unroll = <disable = true>>")}
+def as_written() -> mlir.Attribute:
+    """The annotation of a loop that neither LLVM nor ptxas unrolls: a turn is long, and has work enough."""
+    return mlir.attribute("#llvm.loop_annotation<unroll = <disable = true>>")
 
 
 def thread_number(threads: int, item: int = 0, items: int = 1) -> tuple[mlir.Value, mlir.Value]:
@@ -287,17 +288,13 @@ def thread_number(threads: int, item: int = 0, items: int = 1) -> tuple[mlir.Val
     The first wraps around where the second does not fit.
     """
     block, thread = special("ctaid.x"), special("tid.x")
-    short = _i32("addi", _i32("muli", block, mlir.constant(threads * items, "i32")), thread)
-    block, thread = (mlir.value("arith.extui", [one], i64()) for one in (block, thread))
+    short = arith.addi(arith.muli(block, mlir.constant(threads * items, "i32")), thread)
+    block, thread = (arith.extui(i64(), one) for one in (block, thread))
     wide = memory.plus(memory.times(block, mlir.constant(threads * items)), thread)
     if item:
-        short = _i32("addi", short, mlir.constant(threads * item, "i32"))
+        short = arith.addi(short, mlir.constant(threads * item, "i32"))
         wide = memory.plus(wide, mlir.constant(threads * item))
     return short, wide
-
-
-def _i32(name: str, a: mlir.Value, b: mlir.Value) -> mlir.Value:
-    return mlir.value(f"arith.{name}", [a, b], mlir.type_of("i32"))
 
 
 def split(
@@ -316,9 +313,9 @@ def split(
         size = sizes[place]
         known = short is not None and isinstance(size, int)
         divisor = mlir.constant(size, kind) if known and isinstance(size, int) else value(size)
-        counters.insert(0, mlir.value("arith.remui", [rest, divisor], rest.type))
-        rest = mlir.value("arith.divui", [rest, divisor], rest.type)
-    return [one if str(one.type) == "i64" else mlir.value("arith.extui", [one], i64()) for one in counters]
+        counters.insert(0, arith.remui(rest, divisor))
+        rest = arith.divui(rest, divisor)
+    return [one if str(one.type) == "i64" else arith.extui(i64(), one) for one in counters]
 
 
 def begins_anywhere(buffer: mlir.Value) -> bool:

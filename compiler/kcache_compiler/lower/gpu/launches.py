@@ -7,7 +7,7 @@ itself (sizes, offsets of slices) each kernel that asks for it computes again.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from kcache_compiler.errors import CompileFailed, UnsupportedOp
 from kcache_compiler.llvm.target import Device
@@ -226,8 +226,8 @@ def _write_attention(program: Program, found: Gathered, name: str) -> tuple[GpuL
     written = {root_of(buffers[-1])}
     read = {root_of(buffer) for buffer in buffers[:-1]}
     kernel = Kernel(program, name, written, read & written)
-    views: dict[Any, Pointer] = {buffer: kernel.pointer(buffer) for buffer in buffers}
-    scalars: dict[Any, mlir.Value] = {number: kernel.scalar(number) for number in numbers}
+    views: dict[mlir.Value, Pointer] = {buffer: kernel.pointer(buffer) for buffer in buffers}
+    scalars: dict[mlir.Value, mlir.Value] = {number: kernel.scalar(number) for number in numbers}
     form = write_attention(kernel, plan_attention(found, kernel.sizes), views, scalars)
     kernel.finish()
     return _launch(kernel, form, operations_of(found)), found.checks
@@ -285,7 +285,7 @@ def _loops(kernel: Kernel, planned: Planned, tiles: Tiles | None, parts: Parts |
     used = set(pointers)
     rows = plan_rows(fused, planned.codes, kernel.sizes.choices) if tiles is None else None
     for number, size in fused.rows:
-        element = planned.buffers[number].type.element_type
+        element = mlir.element_type(planned.buffers[number].type)
         pointers[number] = Pointer(row_memory(kernel, rows, number, size), element, [])
     for number, other in fused.instead:
         pointers[number] = pointers[other]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from kcache_compiler.lower.cpu.fusion_groups import Planned
 from kcache_compiler.lower.gpu.kernel import Kernel
@@ -17,7 +16,7 @@ def root_in(planned: Planned, number: int) -> mlir.Value:
     return root_of(planned.buffers[dict(planned.fused.instead).get(number, number)])
 
 
-def written_by(planned: Planned) -> set[Any]:
+def written_by(planned: Planned) -> set[mlir.Value]:
     """The roots of buffers that a group writes elements of."""
     return {
         root_in(planned, access.buffer)
@@ -27,7 +26,7 @@ def written_by(planned: Planned) -> set[Any]:
     }
 
 
-def read_by(planned: Planned) -> set[Any]:
+def read_by(planned: Planned) -> set[mlir.Value]:
     """The roots of buffers that a group reads elements of."""
     found = {
         root_in(planned, access.buffer)
@@ -57,8 +56,8 @@ class Operands:
     """What loops ask for: pointers by the number of a buffer, and what bodies read from outside."""
 
     pointers: dict[int, Pointer]
-    views: dict[Any, Pointer]
-    scalars: dict[Any, mlir.Value]
+    views: dict[mlir.Value, Pointer]
+    scalars: dict[mlir.Value, mlir.Value]
 
 
 def operands_of(kernel: Kernel, planned: Planned) -> Operands:
@@ -68,8 +67,10 @@ def operands_of(kernel: Kernel, planned: Planned) -> Operands:
     used = {access.buffer for one in fused.statements for access in one.nest.accesses} - placed
     used |= set(dict(fused.instead).values())
     pointers = {number: kernel.pointer(planned.buffers[number]) for number in sorted(used)}
-    views: dict[Any, Pointer] = {planned.buffers[number]: pointer for number, pointer in pointers.items()}
-    scalars: dict[Any, mlir.Value] = {}
+    views: dict[mlir.Value, Pointer] = {
+        planned.buffers[number]: pointer for number, pointer in pointers.items()
+    }
+    scalars: dict[mlir.Value, mlir.Value] = {}
     for statement in fused.statements:
         code = planned.codes[statement.number]
         for captured in captured_by(code.generic, code.numbers):

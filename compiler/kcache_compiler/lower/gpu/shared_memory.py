@@ -6,6 +6,7 @@ from kcache_compiler.llvm.gpu_targets import STATIC_SHARED
 from kcache_compiler.lower.gpu.kernel import Kernel
 from kcache_compiler.lower.loops.memory import pointer_type
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import llvm
 
 #: Bytes that all accesses may count on.
 ALIGNMENT = 16
@@ -24,9 +25,7 @@ def shared_place(kernel: Kernel, name: str, size: int) -> mlir.Value:
         f" : !llvm.array<{count} x i8>"
     )
     with kernel.before():
-        return mlir.value(
-            "llvm.mlir.addressof", (), mlir.type_of("!llvm.ptr<3>"), global_name=mlir.attribute(f"@{name}")
-        )
+        return mlir.address_of_symbol(name, "!llvm.ptr<3>")
 
 
 def tiled_symbol(kernel: str) -> str:
@@ -43,4 +42,4 @@ def shared_memory(kernel: Kernel, name: str, size: int) -> mlir.Value:
     """The same as a pointer like any other."""
     place = shared_place(kernel, name, size)
     with kernel.before():
-        return mlir.value("llvm.addrspacecast", [place], pointer_type())
+        return llvm.addrspacecast(pointer_type(), place)

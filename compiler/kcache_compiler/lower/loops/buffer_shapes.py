@@ -5,10 +5,12 @@ A size that no formula expresses depends on data, and the program is refused.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Hashable
+from dataclasses import dataclass
 
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.schedule.loop_nest import Check
 from kcache_compiler.shapes.formula import Formula, add, apply, mul
 from kcache_compiler.shapes.samples import SizeCodes
 
@@ -30,22 +32,36 @@ _SAME = ("arith.index_cast", "arith.index_castui", "arith.extsi", "arith.extui",
 _ROW_MAJOR = ("memref.alloc", "memref.get_global")
 
 
+@dataclass(frozen=True, eq=False)
+class BufferAccess:
+    """How loops walk a buffer: what an indexing map makes of its sizes and strides."""
+
+    results: tuple[mlir.AffineExpr, ...]
+    sizes: tuple[Formula, ...]
+    strides: tuple[Formula, ...]
+    offset: Formula
+    #: For each axis of the buffer its loop, where that alone indexes it, and where no other axis has it.
+    plain: tuple[int | None, ...]
+    dims: tuple[int | None, ...]
+
+
 class Shapes:
     """Memoized sizes and strides; ``known`` gives the sizes of the function's own buffers, ``codes`` what
     numbers of the code stand for.
     """
 
-    def __init__(self, known: dict[Any, list[Formula]], codes: SizeCodes | None = None) -> None:
+    def __init__(self, known: dict[mlir.Value, list[Formula]], codes: SizeCodes | None = None) -> None:
         self.codes = codes or SizeCodes()
-        self._sizes: dict[Any, list[Formula]] = dict(known)
+        self._sizes: dict[mlir.Value, list[Formula]] = dict(known)
         #: Index values made of open sizes, in place of constants.
-        self.numbers: dict[Any, Formula] = {}
-        self._strides: dict[Any, list[Formula]] = {}
-        self._renamed: dict[Any, Any] = {}
-        #: What was read of indexing maps with sizes and strides, by these.
-        self.read: dict[Any, Any] = {}
+        self.numbers: dict[mlir.Value, Formula] = {}
+        self._strides: dict[mlir.Value, list[Formula]] = {}
+        self._renamed: dict[mlir.Value, mlir.Value] = {}
+        #: Accesses by indexing map, sizes and strides, and the checks that they need, memoized.
+        self.accesses: dict[Hashable, BufferAccess] = {}
+        self.checks: dict[Hashable, tuple[Check, ...]] = {}
 
-    def rename(self, old: Any, new: Any) -> None:
+    def rename(self, old: mlir.Value, new: mlir.Value) -> None:
         """``new`` takes the place of ``old`` in the code."""
         if old in self._sizes:
             self._sizes[new] = self._sizes[old]
@@ -108,13 +124,13 @@ class Shapes:
         elif name == "memref.expand_shape":
             dynamic = iter(operands[1:])
         elif name == "memref.subview":
-            segments = list(operation.attributes["operandSegmentSizes"])
+            segments = mlir.integers(operation.attributes["operandSegmentSizes"])
             start = segments[0] + segments[1]
             return self._subview_sizes(operation, operands[start : start + segments[2]])
         elif name == "memref.collapse_shape":
             return self._collapsed(operation)
         elif name == "memref.reinterpret_cast":
-            segments = list(operation.attributes["operandSegmentSizes"])
+            segments = mlir.integers(operation.attributes["operandSegmentSizes"])
             start = segments[0] + segments[1]
             dynamic = iter(operands[start : start + segments[2]])
         else:
@@ -122,19 +138,19 @@ class Shapes:
         return [self.formula(next(dynamic)) if size is None else self.codes(size) for size in static]
 
     def _subview_sizes(self, operation: mlir.Op, dynamic: list[mlir.Value]) -> list[Formula]:
-        given = list(operation.attributes["static_sizes"])
+        static = mlir.integers(operation.attributes["static_sizes"])
         values = iter(dynamic)
-        full = [self.codes(int(size)) if size >= 0 else self.formula(next(values)) for size in given]
+        full = [self.codes(size) if size >= 0 else self.formula(next(values)) for size in static]
         kept = _kept_axes(operation)
         return [full[axis] for axis in kept]
 
     def _collapsed(self, operation: mlir.Op) -> list[Formula]:
         sizes = self.sizes(operation.operands[0])
         result: list[Formula] = []
-        for group in operation.attributes["reassociation"]:
+        for group in mlir.groups_of(operation):
             size: Formula = 1
             for axis in group:
-                size = mul(size, sizes[int(axis)])
+                size = mul(size, sizes[axis])
             result.append(size)
         return result
 
@@ -148,7 +164,7 @@ class Shapes:
             return self.strides(operation.operands[0])
         if name == "memref.subview" and operation is not None:
             source = self.strides(operation.operands[0])
-            steps = [int(step) for step in operation.attributes["static_strides"]]
+            steps = mlir.integers(operation.attributes["static_strides"])
             if min(steps, default=1) >= 0:
                 full = [mul(stride, self.codes(step)) for stride, step in zip(source, steps, strict=True)]
                 return [full[axis] for axis in _kept_axes(operation)]
@@ -174,7 +190,7 @@ def row_major(sizes: list[Formula]) -> list[Formula]:
 
 def _kept_axes(operation: mlir.Op) -> list[int]:
     """The axes of a subview's sizes that its result keeps (a rank-reducing one drops unit axes)."""
-    given = [int(size) for size in operation.attributes["static_sizes"]]
+    given = mlir.integers(operation.attributes["static_sizes"])
     wanted = mlir.sizes_of(operation.results[0].type)
     if len(wanted) == len(given):
         return list(range(len(given)))
@@ -193,16 +209,16 @@ def _kept_axes(operation: mlir.Op) -> list[int]:
     return kept
 
 
-def affine(expression: Any, dims: int, codes: SizeCodes) -> tuple[list[Formula], Formula]:
+def affine(expression: mlir.AffineExpr, dims: int, codes: SizeCodes) -> tuple[list[Formula], Formula]:
     """Coefficients and constant of a linear affine expression; raises ``UnsupportedOp`` for others.
 
     Left operands are as deep as reversals that follow each other, right ones are not.
     """
     whole = expression
-    outer: list[tuple[str, Any]] = []
-    while (parts := mlir.affine_parts(expression)) and parts[0] in ("add", "mul"):
-        outer.append((parts[0], parts[2]))
-        expression = parts[1]
+    outer: list[tuple[str, mlir.AffineExpr]] = []
+    while len(parts := mlir.affine_parts(expression)) == 3:
+        kind, expression, right = parts
+        outer.append((kind, right))
     by_axis: list[Formula] = [0] * dims
     constant: Formula = 0
     match parts:
@@ -225,7 +241,7 @@ def affine(expression: Any, dims: int, codes: SizeCodes) -> tuple[list[Formula],
 
 
 def linear(
-    map_attribute: Any, strides: list[Formula], dims: int, codes: SizeCodes
+    map_attribute: mlir.AffineMap, strides: list[Formula], dims: int, codes: SizeCodes
 ) -> tuple[list[Formula], Formula]:
     """Strides by loop axis and constant offset of an access through ``map_attribute``."""
     by_axis: list[Formula] = [0] * dims

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from kcache_compiler.lower.cpu.fusion_groups import Planned
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
@@ -37,9 +36,9 @@ def outline_chunks(
     return first
 
 
-def _free(planned: Planned) -> list[tuple[mlir.Op, Any]]:
+def _free(planned: Planned) -> list[tuple[mlir.Op, mlir.Attribute]]:
     """Let totals be summed in any order, as nothing else is stored; the operations with their old flags."""
-    found: list[tuple[mlir.Op, Any]] = []
+    found: list[tuple[mlir.Op, mlir.Attribute]] = []
     for combiner in planned.combiners.values():
         if isinstance(combiner, Combiner) and combiner.name in COMBINERS:
             found.append((combiner.operation, combiner.operation.attributes["fastmath"]))

@@ -10,6 +10,7 @@ from kcache_compiler.lower.loops.launch import Outlined, slice_function
 from kcache_compiler.lower.loops.memory import Pointer
 from kcache_compiler.lower.loops.selections import Chosen, Combining
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import func, scf
 from kcache_compiler.schedule.loop_nest import Access, Check, Nest
 from kcache_compiler.schedule.loops import Fused
 from kcache_compiler.schedule.split_reductions import Totals
@@ -69,12 +70,12 @@ def outline_combination(
             found: list[list[_Place]] = []
             for one in together:
                 buffer = buffers[one.buffer]
-                result = Pointer(arguments[3 + passed.index(buffer)], buffer.type.element_type, [])
+                result = Pointer(arguments[3 + passed.index(buffer)], mlir.element_type(buffer.type), [])
                 first = memory.advance(arguments[-1], mlir.type_of("i8"), value(one.offset))
                 found.append(_places(fused, one, result, first, value))
             for places in zip(*found, strict=True):
                 _combine(places, count, combiners[together[0].buffer], split.scan)
-        mlir.create("func.return", [mlir.constant(0, "i32")])
+        func.return_([mlir.constant(0, "i32")])
     function.verify()
     return outlined
 
@@ -139,10 +140,8 @@ def _combine(places: Sequence[_Place], count: mlir.Value, combiner: Combining, s
     """One result, or those of a selection, over all chunks."""
     starts = [memory.load(one.result, one.offset) for one in places]
     carried = [memory.to_carried(start) for start in starts]
-    kinds = [one.type for one in carried]
-    bounds = [mlir.constant(0), count, mlir.constant(1)]
-    loop = mlir.create("scf.for", [*bounds, *carried], kinds, regions=1)
-    block = mlir.new_block(loop, 0, [memory.i64(), *kinds])
+    loop = mlir.for_loop((mlir.constant(0), count), mlir.constant(1), carried)
+    block = mlir.block_of(loop)
     with mlir.at_end(block):
         chunk, *raw = list(block.arguments)
         before = [memory.from_carried(one, start.type) for one, start in zip(raw, starts, strict=True)]
@@ -156,6 +155,6 @@ def _combine(places: Sequence[_Place], count: mlir.Value, combiner: Combining, s
             results = combiner.selection.combine(before, totals)
         else:
             results = [combiner(before[0], totals[0])]
-        mlir.create("scf.yield", [memory.to_carried(one) for one in results])
+        scf.yield_([memory.to_carried(one) for one in results])
     for one, raw, start in zip(places, loop.results, starts, strict=True):
         memory.store(one.result, one.offset, memory.from_carried(raw, start.type))

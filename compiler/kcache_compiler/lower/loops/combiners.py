@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith
+from kcache_compiler.mlir.dialects import complex as complex_dialect
 
 #: Combiners that round, so that their order is part of the meaning under numerics ``strict``.
 _ROUNDS = ("arith.addf", "arith.mulf")
@@ -62,7 +64,7 @@ class Combiner:
         return narrow.results[0]
 
     def _widened(self, total: mlir.Value) -> mlir.Value:
-        return total if total.type == self.wide else mlir.value("arith.extf", [total], self.wide)
+        return total if total.type == self.wide else arith.extf(self.wide, total)
 
 
 @dataclass(frozen=True)
@@ -77,17 +79,16 @@ class ComplexSum:
 
     def neutral(self, element: mlir.Type) -> mlir.Value:
         """What totals start from."""
-        zero = mlir.float_constant(-0.0, element.element_type)
-        return mlir.value("complex.create", [zero, zero], element)
+        zero = mlir.float_constant(-0.0, mlir.element_type(element))
+        return complex_dialect.create_(element, zero, zero)
 
     def __call__(self, first: mlir.Value, second: mlir.Value) -> mlir.Value:
         """Two totals as one, at the current point."""
-        part = first.type.element_type
         parts: list[mlir.Value] = []
-        for name in _PARTS:
-            both = [mlir.value(name, [total], part) for total in (first, second)]
-            parts.append(mlir.value("arith.addf", both, part))
-        return mlir.value("complex.create", parts, first.type)
+        for read in (complex_dialect.re, complex_dialect.im):
+            both = [read(total) for total in (first, second)]
+            parts.append(arith.addf(*both))
+        return complex_dialect.create_(first.type, *parts)
 
 
 #: What makes one total of two.
@@ -183,7 +184,7 @@ def _combiner(value: mlir.Value, old: mlir.Value, strict: bool) -> Combiner | No
 
 def depends(value: mlir.Value, arguments: Sequence[mlir.Value]) -> bool:
     """Whether ``value`` is made of one of ``arguments``; of what has regions nothing is known."""
-    pending, seen = [value], set[Any]()
+    pending, seen = [value], set[mlir.Op]()
     while pending:
         one = pending.pop()
         if one in arguments:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from kcache_compiler.errors import CompileFailed
 from kcache_compiler.lower.loops import memory
@@ -12,6 +12,7 @@ from kcache_compiler.lower.loops import streaming_stores as streams
 from kcache_compiler.lower.loops.memory import Pointer
 from kcache_compiler.lower.loops.selections import Combining
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith
 from kcache_compiler.schedule.loop_nest import Access, Nest
 from kcache_compiler.schedule.loops import Fused
 from kcache_compiler.schedule.split_reductions import Totals
@@ -31,7 +32,7 @@ class Code:
 
     @property
     def inputs(self) -> int:
-        return int(next(iter(self.generic.attributes["operandSegmentSizes"])))
+        return mlir.input_count(self.generic)
 
     @property
     def body(self) -> mlir.Block:
@@ -60,10 +61,10 @@ class Elements:
         fused: Fused,
         codes: Mapping[int, Code],
         pointers: Mapping[int, Pointer],
-        views: dict[Any, Pointer],
-        scalars: Mapping[Any, mlir.Value],
-        dims: mlir.Value,
-        bounds: tuple[mlir.Value, mlir.Value],
+        views: dict[mlir.Value, Pointer],
+        scalars: Mapping[mlir.Value, mlir.Value],
+        dims: mlir.Value | None,
+        bounds: tuple[mlir.Value, mlir.Value] | None,
         chunks: Chunks | None = None,
     ) -> None:
         self.fused = fused
@@ -76,7 +77,7 @@ class Elements:
         self.views = views
         self.scalars = scalars
         self.dims = dims
-        self.bounds = bounds
+        self._bounds = bounds
         self.cache: dict[Formula, mlir.Value] = {}
         self.starts: dict[tuple[int, Formula], Pointer] = {}
         #: Of results that go past the caches the block on the stack; while one is filled, its first counter.
@@ -86,6 +87,12 @@ class Elements:
         self.begun: mlir.Value | None = None
         for statement in fused.statements:
             self._prepare(statement.nest)
+
+    @property
+    def bounds(self) -> tuple[mlir.Value, mlir.Value]:
+        """The first and last iteration of the sliced axis; a code for single points has none."""
+        assert self._bounds is not None
+        return self._bounds
 
     def _prepare(self, nest: Nest) -> None:
         """Emit sizes, strides and starts of accesses where all loops see them."""
@@ -116,6 +123,7 @@ class Elements:
         if position == self.fused.sliced:
             return self.bounds
         if self.fused.split is not None and position == self.fused.split.position:
+            assert self.chunk is not None
             return self.chunk
         return mlir.constant(0), self._value(nest.axes[position].size)
 
@@ -144,6 +152,7 @@ class Elements:
 
     def flush(self, access: Access, counters: list[mlir.Value], end: mlir.Value) -> None:
         """Store a block from the last of ``counters`` to ``end`` in the place of the result."""
+        assert self.begun is not None
         start, block = self._start(access), self.blocks[access.buffer]
         target = Pointer(memory.shift(start, self._offset(access, counters)), start.element, [])
         source = Pointer(memory.shift(block, minus(counters[-1], self.begun)), block.element, [])
@@ -169,8 +178,8 @@ class Elements:
         return offset
 
 
-def minus(a: mlir.Value, b: mlir.Value | None) -> mlir.Value:
-    return mlir.value("arith.subi", [a, b], memory.i64())
+def minus(a: mlir.Value, b: mlir.Value) -> mlir.Value:
+    return arith.subi(a, b)
 
 
 def element_of(access: Access) -> Element:

@@ -12,6 +12,7 @@ from kcache_compiler.lower.loops.memory import Pointer
 from kcache_compiler.lower.loops.segment import Loops, for_loop, slots_of
 from kcache_compiler.lower.loops.tiled_transpose import Tiles
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith, scf
 from kcache_compiler.schedule.loop_nest import Access, Nest
 from kcache_compiler.schedule.loops import Statement, Turn
 from kcache_compiler.schedule.split_reductions import Split
@@ -40,7 +41,7 @@ class Writer(Elements):
         with mlir.at_end(mlir.block_of(loop)):
             number = mlir.block_of(loop).arguments[0]
             low = memory.times(number, length)
-            high = mlir.value("arith.minsi", [memory.plus(low, length), size], memory.i64())
+            high = arith.minsi(memory.plus(low, length), size)
             self.chunk = low, high
             for one, place in zip(split.totals, places, strict=True):
                 moved = memory.plus(place, memory.times(number, mlir.constant(one.bytes)))
@@ -51,7 +52,7 @@ class Writer(Elements):
                     neutral = self.chunks.combiners[one.buffer].neutral(pointer.element)
                     memory.store(pointer, mlir.constant(place), neutral)
             self._shared(0, [], {})
-            mlir.create("scf.yield")
+            scf.yield_([])
 
     def _turned(self, turn: Turn) -> None:
         """Loops over all axes but the two of the tiles, then these."""
@@ -82,7 +83,7 @@ class Writer(Elements):
         body = mlir.block_of(loop)
         with mlir.at_end(body):
             self._around(nest, positions[1:], {**counters, positions[0]: body.arguments[0]}, tiles)
-            mlir.create("scf.yield")
+            scf.yield_([])
 
     def _shared(self, position: int, counters: list[mlir.Value], registers: Registers) -> None:
         if position == self.fused.shared:
@@ -93,7 +94,7 @@ class Writer(Elements):
         body = mlir.block_of(loop)
         with mlir.at_end(body):
             self._shared(position + 1, [*counters, body.arguments[0]], {})
-            mlir.create("scf.yield")
+            scf.yield_([])
 
     def loop(self, nest: Nest, position: int) -> mlir.Op:
         return for_loop(self.bounds_of(nest, position), 1, [])

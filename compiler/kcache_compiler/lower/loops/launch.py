@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.lower.loops import memory
-from kcache_compiler.lower.loops.buffer_shapes import Shapes, affine, linear
+from kcache_compiler.lower.loops.buffer_shapes import BufferAccess, Shapes, affine, linear
 from kcache_compiler.lower.loops.elements import Chunks, Code
 from kcache_compiler.lower.loops.group_body import Writer
 from kcache_compiler.lower.loops.memory import Pointer
 from kcache_compiler.lower.loops.selections import Combining
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import func
 from kcache_compiler.schedule.loop_nest import Access, Axis, Check, Nest
 from kcache_compiler.schedule.loops import Fused
 from kcache_compiler.schedule.subkernel import Part
@@ -79,21 +80,20 @@ def read_nest(
 
     ``buffers`` gives the number by which accesses name a buffer; ``inner`` are its operations, where known.
     """
-    attributes = generic.attributes
-    kinds = ["parallel" in str(kind) for kind in attributes["iterator_types"]]
-    inputs = int(next(iter(attributes["operandSegmentSizes"])))
+    kinds = ["parallel" in kind for kind in mlir.iterator_types(generic)]
+    inputs = mlir.input_count(generic)
     arguments = list(mlir.block_of(generic).arguments)
     parallel_only = all(kinds)
     accesses: list[Access] = []
     numbers: list[int] = []
     sizes: list[Formula | None] = [None] * len(kinds)
-    ways: list[_Way] = []
-    for number, (operand, entry) in enumerate(
-        zip(generic.operands, attributes["indexing_maps"], strict=True)
+    ways: list[BufferAccess] = []
+    for number, (operand, index_map) in enumerate(
+        zip(generic.operands, mlir.indexing_maps(generic), strict=True)
     ):
         if not mlir.is_memref(operand.type):
             continue
-        way = _way(entry, operand, shapes)
+        way = _buffer_access(index_map, operand, shapes)
         ways.append(way)
         written = number >= inputs
         reads = not written or not parallel_only or bool(list(arguments[number].uses))
@@ -113,43 +113,29 @@ def read_nest(
     return Nest(tuple(axes), tuple(accesses), frozenset(fixed), checks), numbers
 
 
-@dataclass(frozen=True, eq=False)
-class _Way:
-    """How loops walk a buffer: what an indexing map makes of its sizes and strides."""
-
-    results: tuple[Any, ...]
-    sizes: tuple[Formula, ...]
-    strides: tuple[Formula, ...]
-    offset: Formula
-    #: For each axis of the buffer its loop, where that alone indexes it, and where no other axis has it.
-    plain: tuple[int | None, ...]
-    dims: tuple[int | None, ...]
-
-
-def _way(entry: Any, operand: mlir.Value, shapes: Shapes) -> _Way:
+def _buffer_access(index_map: mlir.AffineMap, operand: mlir.Value, shapes: Shapes) -> BufferAccess:
     """Read once for each map, sizes and strides: operations that repeat have the same."""
     sizes, strides = shapes.sizes(operand), shapes.strides(operand)
-    key = (entry, tuple(sizes), tuple(strides))
-    if key not in shapes.read:
-        index_map = entry.value
+    key = (index_map, tuple(sizes), tuple(strides))
+    if key not in shapes.accesses:
         count = index_map.n_dims
         by_axis, offset = linear(index_map, strides, count, shapes.codes)
         results = tuple(index_map.results)
         plain = tuple(mlir.plain_dim(result) for result in results)
         dims = _plain_dims(index_map, count)
-        shapes.read[key] = _Way(results, tuple(sizes), tuple(by_axis), offset, plain, dims)
-    return shapes.read[key]
+        shapes.accesses[key] = BufferAccess(results, tuple(sizes), tuple(by_axis), offset, plain, dims)
+    return shapes.accesses[key]
 
 
-def _known_checks(ways: list[_Way], sizes: list[Formula], shapes: Shapes) -> tuple[Check, ...]:
+def _known_checks(ways: list[BufferAccess], sizes: list[Formula], shapes: Shapes) -> tuple[Check, ...]:
     key = (*ways, tuple(sizes))
-    if key not in shapes.read:
+    if key not in shapes.checks:
         bounds = [bound for way in ways for bound in zip(way.results, way.sizes, strict=True)]
-        shapes.read[key] = _checks(bounds, sizes, shapes)
-    return shapes.read[key]
+        shapes.checks[key] = _checks(bounds, sizes, shapes)
+    return shapes.checks[key]
 
 
-def _plain_dims(index_map: Any, count: int) -> tuple[int | None, ...]:
+def _plain_dims(index_map: mlir.AffineMap, count: int) -> tuple[int | None, ...]:
     """For each axis of a buffer the iteration dimension that indexes it, alone and nowhere else."""
     plain = [mlir.plain_dim(result) for result in index_map.results]
     used: list[set[int]] = []
@@ -160,7 +146,7 @@ def _plain_dims(index_map: Any, count: int) -> tuple[int | None, ...]:
     )
 
 
-def _dims_in(expression: Any, count: int) -> set[int]:
+def _dims_in(expression: mlir.AffineExpr, count: int) -> set[int]:
     found: set[int] = set()
     waiting = [expression]
     while waiting:
@@ -176,7 +162,9 @@ def _dims_in(expression: Any, count: int) -> set[int]:
     return found
 
 
-def _checks(bounds: list[tuple[Any, Formula]], sizes: list[Formula], shapes: Shapes) -> tuple[Check, ...]:
+def _checks(
+    bounds: list[tuple[mlir.AffineExpr, Formula]], sizes: list[Formula], shapes: Shapes
+) -> tuple[Check, ...]:
     """What the types do not say: a size that is not the loop's, an index beyond a dynamic size."""
     found: dict[Check, None] = {}
     for expression, size in bounds:
@@ -255,23 +243,23 @@ def _write_body(
     arguments = list(entry.arguments)
     dims = arguments[2]
     cache: dict[Formula, mlir.Value] = {}
-    views: dict[Any, Pointer] = {}
+    views: dict[mlir.Value, Pointer] = {}
     for buffer, argument in zip(outlined.buffers, arguments[3:], strict=False):
         strides = [memory.emit_formula(stride, dims, cache) for stride in shapes.strides(buffer)]
-        views[buffer] = Pointer(argument, buffer.type.element_type, strides)
+        views[buffer] = Pointer(argument, mlir.element_type(buffer.type), strides)
     pointers = {number: views[buffer] for number, buffer in enumerate(buffers) if buffer in views}
     for number, size in fused.rows:
-        pointers[number] = Pointer(memory.stack(size), buffers[number].type.element_type, [])
+        pointers[number] = Pointer(memory.stack(size), mlir.element_type(buffers[number].type), [])
     for number, other in fused.instead:
         pointers[number] = pointers[other]
-    scalars: dict[Any, mlir.Value] = {}
+    scalars: dict[mlir.Value, mlir.Value] = {}
     flat = iter(arguments[3 + len(outlined.buffers) :])
     common = arguments[-1] if outlined.shared else None
     for scalar in outlined.scalars:
         scalars[scalar] = memory.receive(scalar.type, flat)
     chunks = None if common is None else Chunks(common, combiners)
     Writer(fused, codes, pointers, views, scalars, dims, (arguments[0], arguments[1]), chunks).write()
-    mlir.create("func.return", [mlir.constant(0, "i32")])
+    func.return_([mlir.constant(0, "i32")])
 
 
 def captured_by(
@@ -309,7 +297,9 @@ def _ops_in(body: mlir.Block) -> tuple[str, ...]:
     return tuple(dict.fromkeys(kept)) or ("copy",)
 
 
-def slice_function(module: mlir.Module, outlined: Outlined, written: set[Any]) -> tuple[mlir.Op, mlir.Block]:
+def slice_function(
+    module: mlir.Module, outlined: Outlined, written: set[mlir.Value]
+) -> tuple[mlir.Op, mlir.Block]:
     """The function of a launch, without its body, and its entry block."""
     integer, pointer = mlir.type_of("i64"), mlir.type_of("!llvm.ptr")
     scalar_types = [memory.passed_types(scalar.type) for scalar in outlined.scalars]
@@ -324,16 +314,4 @@ def slice_function(module: mlir.Module, outlined: Outlined, written: set[Any]) -
         known += [] if buffer in written else ["llvm.readonly"]
         attributes.append("{" + ", ".join(known) + "}")
     attributes += marks
-    function = mlir.create(
-        "func.func",
-        attributes={
-            "sym_name": mlir.string_attr(outlined.name),
-            "function_type": mlir.type_attr(mlir.function_type(inputs, [mlir.type_of("i32")])),
-            "arg_attrs": mlir.attribute("[" + ", ".join(attributes) + "]"),
-            "sym_visibility": mlir.string_attr("private"),
-            "llvm.linkage": mlir.attribute("#llvm.linkage<internal>"),
-        },
-        regions=1,
-        at=mlir.at_end(module.body),
-    )
-    return function, mlir.new_block(function, 0, inputs)
+    return mlir.private_function(module, outlined.name, inputs, [mlir.type_of("i32")], attributes)

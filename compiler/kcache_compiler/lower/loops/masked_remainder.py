@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kcache_compiler.llvm.target import Target
 from kcache_compiler.lower.loops import memory
@@ -50,7 +50,7 @@ def _masked(fused: Fused, buffers: Sequence[mlir.Value], target: Target) -> Fuse
     if target.vector_bytes < 64 or target.architecture != "x86_64":
         return fused
     used = {access.buffer for one in fused.statements for access in one.nest.accesses}
-    elements = [buffers[number].type.element_type for number in used]
+    elements = [mlir.element_type(buffers[number].type) for number in used]
     widths = {memory.element_bytes(element) for element in elements}
     plain = not any(str(element) == "i1" or str(element).startswith("complex") for element in elements)
     if not plain or not widths <= set(_WIDTHS):
@@ -73,7 +73,7 @@ def _has(generic: mlir.Op, *names: str) -> bool:
     return any(mlir.name_of(op) in names for op in mlir.walk(generic))
 
 
-def masks(lanes: int) -> Any:
+def masks(lanes: int) -> mlir.Attribute:
     """On a loop: vectors of ``lanes`` elements, masked, one a turn."""
     return mlir.attribute(
         "#llvm.loop_annotation<vectorize = <disable = false, predicateEnable = true, scalableEnable = false, "
@@ -81,6 +81,6 @@ def masks(lanes: int) -> Any:
     )
 
 
-def turns(count: int) -> Any:
+def turns(count: int) -> mlir.Attribute:
     """On a loop: ``count`` vectors a turn."""
     return mlir.attribute(f"#llvm.loop_annotation<interleave = <count = {count} : i32>>")

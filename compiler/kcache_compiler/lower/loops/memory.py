@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith, llvm
+from kcache_compiler.mlir.dialects import complex as complex_dialect
 from kcache_compiler.shapes.formula import Formula
 
 _NO_WRAP = "#arith.overflow<nsw>"
@@ -24,8 +25,17 @@ VIEWS = (
     "memref.reinterpret_cast",
     "memref.transpose",
 )
-_EMIT = {"+": "arith.addi", "-": "arith.subi", "*": "arith.muli", "%": "arith.remsi"}
-_EMIT_CALLS = {"ceildiv": "arith.ceildivsi", "min": "arith.minsi", "max": "arith.maxsi"}
+_EMIT = {
+    "+": arith.addi,
+    "-": arith.subi,
+    "*": arith.muli,
+    "%": arith.remsi,
+    "ceildiv": arith.ceildivsi,
+    "min": arith.minsi,
+    "max": arith.maxsi,
+}
+#: The constant index of ``llvm.getelementptr`` that says that the index is a value.
+DYNAMIC_INDEX = -(2**31)
 
 
 @dataclass(frozen=True)
@@ -48,45 +58,46 @@ def pointer_type() -> mlir.Type:
 def plus(a: mlir.Value, b: mlir.Value) -> mlir.Value:
     if mlir.constant_int(a) == 0:
         return b
-    return mlir.value("arith.addi", [a, b], a.type, overflowFlags=mlir.attribute(_NO_WRAP))
+    return arith.addi(a, b, overflow_flags=mlir.attribute(_NO_WRAP))
 
 
 def times(a: mlir.Value, b: mlir.Value) -> mlir.Value:
     if mlir.constant_int(b) == 1:
         return a
-    return mlir.value("arith.muli", [a, b], a.type, overflowFlags=mlir.attribute(_NO_WRAP))
+    return arith.muli(a, b, overflow_flags=mlir.attribute(_NO_WRAP))
 
 
 def wide(number: mlir.Value) -> mlir.Value:
     """An unsigned integer as i64."""
-    return number if number.type == i64() else mlir.value("arith.extui", [number], i64())
+    return number if number.type == i64() else arith.extui(i64(), number)
 
 
 def narrow(number: mlir.Value, kind: mlir.Type) -> mlir.Value:
     """An i64 as an integer of ``kind``."""
-    return number if number.type == kind else mlir.value("arith.trunci", [number], kind)
+    return number if number.type == kind else arith.trunci(kind, number)
 
 
-def emit_formula(formula: Formula, dims: mlir.Value, cache: dict[Formula, mlir.Value]) -> mlir.Value:
+def emit_formula(formula: Formula, dims: mlir.Value | None, cache: dict[Formula, mlir.Value]) -> mlir.Value:
     """The i64 of ``formula``; symbol ``sN`` is element N of ``dims``."""
     if formula in cache:
         return cache[formula]
     if isinstance(formula, int):
         result = mlir.constant(formula)
     elif isinstance(formula, str):
+        assert dims is not None, "symbols without a table of sizes are in the cache"
         where = advance(dims, i64(), mlir.constant(int(formula[1:])))
-        result = mlir.value("llvm.load", [where], i64())
+        result = llvm.load(i64(), where)
     else:
         operator, left, right = formula
         a, b = emit_formula(left, dims, cache), emit_formula(right, dims, cache)
         if operator in ("%", "ceildiv", "roundup") and not isinstance(right, int):
             # A check says that it is at least 1, after which nothing runs; till then nothing may trap.
-            b = mlir.value("arith.maxsi", [b, mlir.constant(1)], i64())
+            b = arith.maxsi(b, mlir.constant(1))
         if operator == "roundup":
-            chunks = mlir.value("arith.ceildivsi", [a, b], i64())
-            result = mlir.value("arith.muli", [chunks, b], i64())
+            chunks = arith.ceildivsi(a, b)
+            result = arith.muli(chunks, b)
         else:
-            result = mlir.value(_EMIT.get(operator) or _EMIT_CALLS[operator], [a, b], i64())
+            result = _EMIT[operator](a, b)
     cache[formula] = result
     return result
 
@@ -95,21 +106,15 @@ def advance(base: mlir.Value, element: mlir.Type, offset: mlir.Value) -> mlir.Va
     """``base + offset`` elements."""
     if mlir.constant_int(offset) == 0:
         return base
-    dynamic = -(2**31)
-    return mlir.value(
-        "llvm.getelementptr",
-        [base, offset],
-        pointer_type(),
-        rawConstantIndices=mlir.attribute(f"array<i32: {dynamic}>"),
-        elem_type=mlir.type_attr(element),
-    )
+    no_flags = llvm.GEPNoWrapFlags.none
+    return llvm.getelementptr(pointer_type(), base, [offset], [DYNAMIC_INDEX], element, no_flags)
 
 
 def stored_type(element: mlir.Type) -> mlir.Type:
     """What one element is in memory."""
     text = str(element)
     if text.startswith("complex"):
-        part = element.element_type
+        part = mlir.element_type(element)
         return mlir.type_of(f"!llvm.struct<({part}, {part})>")
     stored = stored_name(text)
     return element if stored == text else mlir.type_of(stored)
@@ -123,7 +128,7 @@ def stored_name(element: str) -> str:
 def element_bytes(element: mlir.Type) -> int:
     text = str(element)
     if text.startswith("complex"):
-        return 2 * element_bytes(element.element_type)
+        return 2 * element_bytes(mlir.element_type(element))
     if text == "index":
         return 8
     digits = "".join(filter(str.isdigit, text))
@@ -135,31 +140,30 @@ def load(pointer: Pointer, offset: mlir.Value) -> mlir.Value:
     element, memory = pointer.element, stored_type(pointer.element)
     where = advance(pointer.base, memory, offset)
     if str(element).startswith("complex"):
-        part = element.element_type
-        real = mlir.value("llvm.load", [where], part)
-        imaginary = mlir.value("llvm.load", [advance(where, part, mlir.constant(1))], part)
-        return mlir.value("complex.create", [real, imaginary], element)
-    return from_memory(mlir.value("llvm.load", [where], memory), element)
+        part = mlir.element_type(element)
+        real = llvm.load(part, where)
+        imaginary = llvm.load(part, advance(where, part, mlir.constant(1)))
+        return complex_dialect.create_(element, real, imaginary)
+    return from_memory(llvm.load(memory, where), element)
 
 
 def from_memory(raw: mlir.Value, element: mlir.Type) -> mlir.Value:
     if str(element) == "i1":
-        not_equal = mlir.int_attr(1)
-        return mlir.value("arith.cmpi", [raw, mlir.constant(0, "i8")], element, predicate=not_equal)
+        return arith.cmpi(arith.CmpIPredicate.ne, raw, mlir.constant(0, "i8"))
     if str(element) == "index":
-        return mlir.value("arith.index_cast", [raw], element)
+        return arith.index_cast(element, raw)
     if str(element) in ("f16", "bf16"):
-        return mlir.value("arith.bitcast", [raw], element)
+        return arith.bitcast(element, raw)
     return raw
 
 
 def to_memory(number: mlir.Value) -> mlir.Value:
     if str(number.type) == "i1":
-        return mlir.value("arith.extui", [number], mlir.type_of("i8"))
+        return arith.extui(mlir.type_of("i8"), number)
     if str(number.type) == "index":
-        return mlir.value("arith.index_cast", [number], i64())
+        return arith.index_cast(i64(), number)
     if str(number.type) in ("f16", "bf16"):
-        return mlir.value("arith.bitcast", [number], mlir.type_of("i16"))
+        return arith.bitcast(mlir.type_of("i16"), number)
     return number
 
 
@@ -175,13 +179,13 @@ def from_carried(raw: mlir.Value, kind: mlir.Type) -> mlir.Value:
 def store(pointer: Pointer, offset: mlir.Value, number: mlir.Value) -> None:
     where = advance(pointer.base, stored_type(pointer.element), offset)
     if str(pointer.element).startswith("complex"):
-        part = pointer.element.element_type
-        real = mlir.value("complex.re", [number], part)
-        imaginary = mlir.value("complex.im", [number], part)
-        mlir.create("llvm.store", [real, where])
-        mlir.create("llvm.store", [imaginary, advance(where, part, mlir.constant(1))])
+        part = mlir.element_type(pointer.element)
+        real = complex_dialect.re(number)
+        imaginary = complex_dialect.im(number)
+        llvm.store(real, where)
+        llvm.store(imaginary, advance(where, part, mlir.constant(1)))
         return
-    mlir.create("llvm.store", [to_memory(number), where])
+    llvm.store(to_memory(number), where)
 
 
 def shift(pointer: Pointer, offset: mlir.Value) -> mlir.Value:
@@ -191,29 +195,26 @@ def shift(pointer: Pointer, offset: mlir.Value) -> mlir.Value:
 
 def stack(size: int) -> mlir.Value:
     """So many bytes of stack; to be asked for outside of loops."""
-    attributes = {"elem_type": mlir.type_attr(mlir.type_of("i8")), "alignment": mlir.int_attr(64)}
-    count = mlir.constant(max(1, size))
-    return mlir.create("llvm.alloca", [count], [pointer_type()], attributes).results[0]
+    return mlir.stack_array(mlir.type_of("i8"), max(1, size), 64)
 
 
 def passed_types(scalar: mlir.Type) -> list[mlir.Type]:
     """The types of the arguments that carry a scalar into a slice function."""
     if str(scalar).startswith("complex"):
-        return [scalar.element_type] * 2
+        return [mlir.element_type(scalar)] * 2
     return [stored_type(scalar)]
 
 
 def pass_scalar(scalar: mlir.Value) -> list[mlir.Value]:
     if str(scalar.type).startswith("complex"):
-        part = scalar.type.element_type
-        return [mlir.value("complex.re", [scalar], part), mlir.value("complex.im", [scalar], part)]
+        return [complex_dialect.re(scalar), complex_dialect.im(scalar)]
     return [to_memory(scalar)]
 
 
 def receive(scalar: mlir.Type, arguments: Iterator[mlir.Value]) -> mlir.Value:
     """The scalar of type ``scalar`` from the next of the arguments that carry it."""
     if str(scalar).startswith("complex"):
-        return mlir.value("complex.create", [next(arguments), next(arguments)], scalar)
+        return complex_dialect.create_(scalar, next(arguments), next(arguments))
     return from_memory(next(arguments), scalar)
 
 
@@ -226,7 +227,7 @@ def root_of(buffer: mlir.Value) -> mlir.Value:
     return buffer
 
 
-def known_apart(buffer: mlir.Value, others: list[mlir.Value], written: set[Any]) -> bool:
+def known_apart(buffer: mlir.Value, others: list[mlir.Value], written: set[mlir.Value]) -> bool:
     """No write through another of the buffers can touch what ``buffer`` points to, nor the reverse."""
     for other in others:
         if other == buffer or not (buffer in written or other in written):
@@ -247,8 +248,8 @@ def owns(root: mlir.Value) -> bool:
 
 def clone_body(
     body: mlir.Block,
-    mapping: dict[Any, mlir.Value],
-    pointers: dict[Any, Pointer],
+    mapping: dict[mlir.Value, mlir.Value],
+    pointers: dict[mlir.Value, Pointer],
     indices: dict[int, mlir.Value],
 ) -> list[mlir.Value]:
     """Copy a generic's body to the current point under ``mapping``; the mapped operands of its yield.
@@ -274,7 +275,7 @@ def clone_body(
     raise AssertionError("a body without a yield")
 
 
-def _mapped(operand: mlir.Value, mapping: dict[Any, mlir.Value]) -> mlir.Value:
+def _mapped(operand: mlir.Value, mapping: dict[mlir.Value, mlir.Value]) -> mlir.Value:
     if operand not in mapping:
         owner = mlir.defining(operand)
         if owner is None or mlir.name_of(owner) != "arith.constant":
@@ -283,7 +284,7 @@ def _mapped(operand: mlir.Value, mapping: dict[Any, mlir.Value]) -> mlir.Value:
     return mapping[operand]
 
 
-def _remap(inner: mlir.Op, copy: mlir.Op, mapping: dict[Any, mlir.Value]) -> None:
+def _remap(inner: mlir.Op, copy: mlir.Op, mapping: dict[mlir.Value, mlir.Value]) -> None:
     for number, operand in enumerate(inner.operands):
         if operand in mapping:
             inner.operands[number] = mapping[operand]
@@ -305,7 +306,7 @@ def _within(operation: mlir.Op, ancestor: mlir.Op) -> bool:
 
 
 def _replacement(
-    inner: mlir.Op, pointers: dict[Any, Pointer], indices: dict[int, mlir.Value]
+    inner: mlir.Op, pointers: dict[mlir.Value, Pointer], indices: dict[int, mlir.Value]
 ) -> mlir.Value | None:
     name = mlir.name_of(inner)
     if name == "linalg.index":
@@ -313,13 +314,13 @@ def _replacement(
         with mlir.before(inner):
             if axis not in indices:
                 return mlir.constant(0, "index")
-            return mlir.value("arith.index_cast", [indices[axis]], mlir.index_type())
+            return arith.index_cast(mlir.index_type(), indices[axis])
     if name == "memref.load" and inner.operands[0] in pointers:
         pointer = pointers[inner.operands[0]]
         with mlir.before(inner):
             offset = mlir.constant(0)
             for index, step in zip(list(inner.operands)[1:], pointer.steps, strict=True):
-                position = mlir.value("arith.index_cast", [index], i64())
+                position = arith.index_cast(i64(), index)
                 offset = plus(offset, times(position, step))
             return load(pointer, offset)
     return None

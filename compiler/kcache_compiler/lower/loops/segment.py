@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from kcache_compiler.lower.loops import masked_remainder as tails
 from kcache_compiler.lower.loops import memory
@@ -15,6 +15,7 @@ from kcache_compiler.lower.loops import streaming_stores as streams
 from kcache_compiler.lower.loops.elements import Elements, Registers, forget, minus
 from kcache_compiler.lower.loops.selections import chooses
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith, scf
 from kcache_compiler.passes.expand_math import length_of
 from kcache_compiler.passes.fast_math import free_results, free_sums
 from kcache_compiler.schedule.loop_nest import Access, Nest
@@ -57,13 +58,12 @@ def slots_of(segment: tuple[Statement, ...], shared: int) -> list[Slot]:
 
 
 def for_loop(
-    bounds: tuple[mlir.Value, mlir.Value], step: int, carried: list[mlir.Value], annotation: Any = None
+    bounds: tuple[mlir.Value, mlir.Value],
+    step: int,
+    carried: list[mlir.Value],
+    annotation: mlir.Attribute | None = None,
 ) -> mlir.Op:
-    types = [value.type for value in carried]
-    marks = {} if annotation is None else {"loop_annotation": annotation}
-    loop = mlir.create("scf.for", [*bounds, mlir.constant(step), *carried], types, marks, regions=1)
-    mlir.new_block(loop, 0, [memory.i64(), *types])
-    return loop
+    return mlir.for_loop(bounds, mlir.constant(step), carried, annotation)
 
 
 def carry(
@@ -71,7 +71,7 @@ def carry(
     step: int,
     values: dict[Key, mlir.Value],
     body: Callable[[mlir.Value, dict[Key, mlir.Value]], dict[Key, mlir.Value]],
-    annotation: Any = None,
+    annotation: mlir.Attribute | None = None,
 ) -> dict[Key, mlir.Value]:
     """A loop that carries ``values``; ``body`` gives them for the next iteration."""
     kinds = [value.type for value in values.values()]
@@ -80,7 +80,7 @@ def carry(
         counter, *raw = list(mlir.block_of(loop).arguments)
         inside = [memory.from_carried(value, kind) for value, kind in zip(raw, kinds, strict=True)]
         results = body(counter, dict(zip(values, inside, strict=True)))
-        mlir.create("scf.yield", [memory.to_carried(results[slot]) for slot in values])
+        scf.yield_([memory.to_carried(results[slot]) for slot in values])
     final = [memory.from_carried(value, kind) for value, kind in zip(loop.results, kinds, strict=True)]
     return dict(zip(values, final, strict=True))
 
@@ -90,7 +90,7 @@ def _bits(value: mlir.Value) -> mlir.Value:
     kind = str(value.type)
     if not kind.startswith(("f", "bf")):
         return value
-    return mlir.value("arith.bitcast", [value], mlir.type_of("i" + kind.lstrip("bf")))
+    return arith.bitcast(mlir.type_of("i" + kind.lstrip("bf")), value)
 
 
 def level_of(nest: Nest, access: Access, shared: int) -> int:
@@ -133,7 +133,7 @@ class Loops:
         zeros = {slot: mlir.float_constant(0, before[slot].type) for slot in rows}
         results = self._loop(position, counters, registers, {**carried, **before, **zeros})
         for slot in rows:  # a row's own sum, so that errors do not grow with all the rows of a chunk
-            results[slot] = mlir.value("arith.addf", [before[slot], results[slot]], before[slot].type)
+            results[slot] = arith.addf(before[slot], results[slot])
         for slot in starting:
             self.writer.write_back(self.access(slot), counters, registers, results[slot])
         return {slot: results[slot] for slot in carried}
@@ -187,7 +187,7 @@ class Loops:
             return carry((middle, bounds[1]), 1, values, step, tails.masks(lanes))
         return carry(bounds, 1, values, step, mark)
 
-    def _interleaved(self, values: dict[Slot, mlir.Value]) -> Any:
+    def _interleaved(self, values: dict[Slot, mlir.Value]) -> mlir.Attribute | None:
         """Long bodies wait for their own results, and LLVM leaves them alone: two vectors in turns do not."""
         if self.writer.fused.turns:
             return tails.turns(self.writer.fused.turns) if self._suits() else None
@@ -228,8 +228,10 @@ class Loops:
         along = [mlir.constant(number) for number in range(size)]
         keys = [(slot, number) for number in range(size) for slot in slots]
 
-        def step(counter: mlir.Value, inside: dict[tuple[Slot, int], mlir.Value]) -> dict[Any, mlir.Value]:
-            results: dict[Any, mlir.Value] = {}
+        def step(
+            counter: mlir.Value, inside: dict[tuple[Slot, int], mlir.Value]
+        ) -> dict[tuple[Slot, int], mlir.Value]:
+            results: dict[tuple[Slot, int], mlir.Value] = {}
             for number, last in enumerate(along):
                 carried = {slot: inside[slot, number] for slot in slots}
                 found = self.bodies([*counters, counter, last], dict(registers), carried)
@@ -272,7 +274,7 @@ class Loops:
     ) -> None:
         """``rows`` iterations inside the innermost loop, in their order, then what is left one by one."""
         low, high = bounds
-        left = mlir.value("arith.andi", [minus(high, low), mlir.constant(rows - 1)], memory.i64())
+        left = arith.andi(minus(high, low), mlir.constant(rows - 1))
         middle = minus(high, left)
         outer = for_loop((low, middle), rows, [])
         with mlir.at_end(mlir.block_of(outer)):
@@ -284,8 +286,8 @@ class Loops:
                 for row in range(rows):
                     at = memory.plus(first, mlir.constant(row))
                     self.bodies([*counters, at, along], registers, {})
-                mlir.create("scf.yield")
-            mlir.create("scf.yield")
+                scf.yield_([])
+            scf.yield_([])
         carry((middle, high), 1, {}, step)
 
     def _past_caches(
@@ -297,20 +299,19 @@ class Loops:
     ) -> None:
         """The loop in blocks that begin at multiples of their length, each flushed at its end."""
         low, high = bounds
-        i64 = memory.i64()
-        first = mlir.value("arith.andi", [low, mlir.constant(-streams.BLOCK)], i64)
+        first = arith.andi(low, mlir.constant(-streams.BLOCK))
         outer = for_loop((first, high), streams.BLOCK, [])
         with mlir.at_end(mlir.block_of(outer)):
             begun = mlir.block_of(outer).arguments[0]
-            start = mlir.value("arith.maxsi", [begun, low], i64)
+            start = arith.maxsi(begun, low)
             end = memory.plus(begun, mlir.constant(streams.BLOCK))
-            end = mlir.value("arith.minsi", [end, high], i64)
+            end = arith.minsi(end, high)
             self.writer.begun = begun
             self.writer.prefetch([*counters, begun])
             carry((start, end), 1, {}, step, self._interleaved({}))
             for access in passing:
                 self.writer.flush(access, [*counters, start], end)
-            mlir.create("scf.yield")
+            scf.yield_([])
         self.writer.begun = None
 
     def _operations(self) -> int:
@@ -335,14 +336,14 @@ class Loops:
 
         def block(start: mlir.Value, before: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
             end = memory.plus(start, mlir.constant(BLOCK))
-            end = mlir.value("arith.minsi", [end, bounds[1]], end.type)
+            end = arith.minsi(end, bounds[1])
             first = {
                 slot: mlir.float_constant(0, value.type) if slot in sums else value
                 for slot, value in before.items()
             }
             after = carry((start, end), 1, first, step, self._interleaved(first))
             return {
-                slot: mlir.value("arith.addf", [before[slot], value], value.type) if slot in sums else value
+                slot: arith.addf(before[slot], value) if slot in sums else value
                 for slot, value in after.items()
             }
 
@@ -366,7 +367,7 @@ class Loops:
     ) -> dict[Slot, mlir.Value]:
         """Blocks in which no element changes a total by a bit are left out, the others taken in order."""
         low, high = bounds
-        rest = mlir.value("arith.remsi", [minus(high, low), mlir.constant(ASKED)], memory.i64())
+        rest = arith.remsi(minus(high, low), mlir.constant(ASKED))
         middle = minus(high, rest)
         kinds = [memory.to_carried(value).type for value in values.values()]
 
@@ -376,18 +377,17 @@ class Loops:
             def ask(place: mlir.Value, known: dict[str, mlir.Value]) -> dict[str, mlir.Value]:
                 after, changed = step(place, before), known["changed"]
                 for slot, value in before.items():
-                    other = mlir.value("arith.cmpi", [_bits(after[slot]), _bits(value)], truth, **unequal)
-                    changed = mlir.value("arith.ori", [changed, other], truth)
+                    other = arith.cmpi(arith.CmpIPredicate.ne, _bits(after[slot]), _bits(value))
+                    changed = arith.ori(changed, other)
                 return {"changed": changed}
 
-            truth, unequal = mlir.type_of("i1"), {"predicate": mlir.int_attr(1)}
             changed = carry(inside, 1, {"changed": mlir.constant(0, "i1")}, ask)["changed"]
-            chosen = mlir.create("scf.if", [changed], kinds, regions=2)
-            with mlir.at_end(mlir.new_block(chosen, 0, [])):
+            chosen = mlir.if_else(changed, kinds)
+            with mlir.at_end(mlir.block_of(chosen, 0)):
                 after = carry(inside, 1, before, step)
-                mlir.create("scf.yield", [memory.to_carried(after[slot]) for slot in before])
-            with mlir.at_end(mlir.new_block(chosen, 1, [])):
-                mlir.create("scf.yield", [memory.to_carried(value) for value in before.values()])
+                scf.yield_([memory.to_carried(after[slot]) for slot in before])
+            with mlir.at_end(mlir.block_of(chosen, 1)):
+                scf.yield_([memory.to_carried(value) for value in before.values()])
             return {
                 slot: memory.from_carried(raw, value.type)
                 for (slot, value), raw in zip(before.items(), chosen.results, strict=True)
@@ -436,7 +436,7 @@ class Loops:
             elif operands[number] in mapping:
                 mapping[argument] = mapping[operands[number]]
             else:
-                mapping[argument] = mlir.clone(mlir.defining(operands[number])).results[0]
+                mapping[argument] = mlir.clone(mlir.definition(operands[number])).results[0]
         indices = {
             axis.sources[0]: counter
             for axis, counter in zip(statement.nest.axes, counters, strict=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from kcache_compiler.lower.loops.combiners import Fold, combiners_of, depends
 from kcache_compiler.lower.loops.reassociation import UNSIGNED, Reducer, Result, Step, regroups
@@ -39,7 +39,9 @@ class Selection:
 
     def combine(self, first: Sequence[mlir.Value], second: Sequence[mlir.Value]) -> list[mlir.Value]:
         """Two totals as one, ``first`` being that of earlier elements, at the current point."""
-        known: dict[Any, mlir.Value] = dict(zip((*self.old, *self.new), (*first, *second), strict=True))
+        known: dict[mlir.Value, mlir.Value] = dict(
+            zip((*self.old, *self.new), (*first, *second), strict=True)
+        )
         return [_copied(value, known) for value in self.yielded]
 
 
@@ -85,7 +87,7 @@ def chooses(generic: mlir.Op) -> bool:
     return all(len(one) == 1 and not depends(next(iter(one)), old) for one in leaves)
 
 
-def _copied(value: mlir.Value, known: dict[Any, mlir.Value]) -> mlir.Value:
+def _copied(value: mlir.Value, known: dict[mlir.Value, mlir.Value]) -> mlir.Value:
     if value not in known:
         owner = mlir.defining(value)
         assert owner is not None
@@ -103,7 +105,7 @@ def selection_of(generic: mlir.Op) -> Selection | None:
     yielded = tuple(mlir.last(body).operands)
     old = tuple(list(body.arguments)[-len(yielded) :])
     outputs = list(generic.operands)[-len(yielded) :]
-    reduced = ["reduction" in str(kind) for kind in generic.attributes["iterator_types"]]
+    reduced = ["reduction" in kind for kind in mlir.iterator_types(generic)]
     if sum(reduced) != 1 or len(yielded) > MOST or any(str(one.type) == "i1" for one in old):
         return None
     new: list[mlir.Value] = []
@@ -147,7 +149,7 @@ def _start(generic: mlir.Op, buffer: mlir.Value) -> mlir.Op | None:
         return None
     body = mlir.block_of(fill)
     operands, arguments = list(fill.operands), list(body.arguments)
-    if any("parallel" not in str(kind) for kind in fill.attributes["iterator_types"]):
+    if any("parallel" not in kind for kind in mlir.iterator_types(fill)):
         return None
     values = list(mlir.last(body).operands)
     written = operands[-len(values) :]
@@ -167,7 +169,7 @@ class _Reading:
     old: tuple[mlir.Value, ...]
     new: tuple[mlir.Value, ...]
     steps: list[Step] = field(default_factory=list[Step])
-    registers: dict[Any, int | None] = field(default_factory=dict[Any, "int | None"])
+    registers: dict[mlir.Value, int | None] = field(default_factory=dict[mlir.Value, "int | None"])
     #: By register: which result its value is of; None for a bit.
     kinds: list[int | None] = field(default_factory=list["int | None"])
     signs: set[tuple[int, bool]] = field(default_factory=set[tuple[int, bool]])

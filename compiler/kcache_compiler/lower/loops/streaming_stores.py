@@ -15,6 +15,7 @@ from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.memory import Pointer
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith, llvm, scf
 from kcache_compiler.schedule.loop_nest import Access
 from kcache_compiler.schedule.loops import Fused, Statement
 from kcache_compiler.shapes.formula import Formula
@@ -89,8 +90,8 @@ def _plain(access: Access) -> bool:
 
 def _bytes(buffer: mlir.Value, shapes: Shapes) -> int:
     """0 for sizes that are open and elements that are no power of two bytes."""
-    total = memory.element_bytes(buffer.type.element_type)
-    if str(buffer.type.element_type).startswith("complex"):
+    total = memory.element_bytes(mlir.element_type(buffer.type))
+    if str(mlir.element_type(buffer.type)).startswith("complex"):
         return 0
     for size in shapes.sizes(buffer):
         total *= size if isinstance(size, int) else 0
@@ -107,26 +108,24 @@ def flush(target: Pointer, source: Pointer, count: mlir.Value) -> None:
     stored = memory.stored_type(target.element)
     width = memory.element_bytes(target.element)
     lanes = LINE // width
-    address = mlir.value("llvm.ptrtoint", [target.base], memory.i64())
-    rest = mlir.value("arith.andi", [address, mlir.constant(LINE - 1)], memory.i64())
-    whole = mlir.value("arith.andi", [count, mlir.constant(-lanes)], memory.i64())
+    address = llvm.ptrtoint(memory.i64(), target.base)
+    rest = arith.andi(address, mlir.constant(LINE - 1))
+    whole = arith.andi(count, mlir.constant(-lanes))
     zero = mlir.constant(0)
-    aligned = mlir.value("arith.cmpi", [rest, zero], mlir.type_of("i1"), predicate=mlir.int_attr(0))
-    lines = mlir.value("arith.select", [aligned, whole, zero], memory.i64())
+    aligned = arith.cmpi(arith.CmpIPredicate.eq, rest, zero)
+    lines = arith.select(aligned, whole, zero)
     vector = mlir.type_of(f"vector<{lanes}x{stored}>")
     loop = _loop(zero, lines, lanes)
     with mlir.at_end(mlir.block_of(loop)):
         at = mlir.block_of(loop).arguments[0]
         ours, theirs = (memory.advance(pointer.base, stored, at) for pointer in (source, target))
-        value = mlir.create("llvm.load", [ours], [vector], {"alignment": mlir.int_attr(width)}).results[0]
-        attributes = {"alignment": mlir.int_attr(LINE), "nontemporal": mlir.unit_attr()}
-        mlir.create("llvm.store", [value, theirs], attributes=attributes)
-        mlir.create("scf.yield")
+        llvm.store(llvm.load(vector, ours, alignment=width), theirs, alignment=LINE, nontemporal=True)
+        scf.yield_([])
     loop = _loop(lines, count, 1)
     with mlir.at_end(mlir.block_of(loop)):
         at = mlir.block_of(loop).arguments[0]
         memory.store(target, at, memory.load(source, at))
-        mlir.create("scf.yield")
+        scf.yield_([])
 
 
 def coming(fused: Fused, elements: Mapping[int, mlir.Type]) -> list[tuple[Access, int]]:
@@ -155,27 +154,15 @@ def prefetch(place: Pointer, apart: int) -> None:
     """Ask for a block of the rows to come. Nothing happens where they are not the program's memory."""
     byte, length = mlir.type_of("i8"), BLOCK * memory.element_bytes(place.element)
     for rows, hint in ((FAR, 2), (NEAR, 3)):  # the other way round takes a third longer
-        marks = {"rw": mlir.int_attr(0, "i32"), "hint": mlir.int_attr(hint, "i32")}
         for at in range(rows * apart, rows * apart + length, LINE):
             address = memory.advance(place.base, byte, mlir.constant(at))
-            mlir.create(
-                "llvm.intr.prefetch", [address], attributes={**marks, "cache": mlir.int_attr(1, "i32")}
-            )
+            llvm.intr_prefetch(address, rw=0, hint=hint, cache=1)
 
 
 def fence() -> None:
     """On x86-64, before others are told of the results."""
-    name = mlir.string_attr("llvm.x86.sse.sfence")
-    segments = mlir.attribute("array<i32: 0, 0>")
-    attributes = {
-        "intrin": name,
-        "operandSegmentSizes": segments,
-        "op_bundle_sizes": mlir.attribute("array<i32>"),
-    }
-    mlir.create("llvm.call_intrinsic", attributes=attributes)
+    llvm.CallIntrinsicOp(None, "llvm.x86.sse.sfence", [], [], [])
 
 
 def _loop(low: mlir.Value, high: mlir.Value, step: int) -> mlir.Op:
-    loop = mlir.create("scf.for", [low, high, mlir.constant(step)], (), regions=1)
-    mlir.new_block(loop, 0, [memory.i64()])
-    return loop
+    return mlir.for_loop((low, high), mlir.constant(step))

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.memory import Pointer
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith, llvm, scf
 from kcache_compiler.schedule.loop_nest import Access
 from kcache_compiler.schedule.loops import Turn
 
@@ -52,8 +53,8 @@ class Tiles:
             with mlir.at_end(mlir.block_of(inner)):
                 second = mlir.block_of(inner).arguments[0]
                 self._tile(counters, (first, second), (across, along))
-                mlir.create("scf.yield")
-            mlir.create("scf.yield")
+                scf.yield_([])
+            scf.yield_([])
 
     def _tile(
         self,
@@ -61,29 +62,29 @@ class Tiles:
         firsts: tuple[mlir.Value, mlir.Value],
         ranges: tuple[_Range, _Range],
     ) -> None:
-        i64, size = memory.i64(), mlir.constant(self.turn.size)
+        size = mlir.constant(self.turn.size)
         starts = list(firsts)
         fits: list[mlir.Value] = []
         for number, (low, high) in enumerate(ranges):
-            last = mlir.value("arith.subi", [high, size], i64)
+            last = arith.subi(high, size)
             if self.turn.repeats:
-                starts[number] = mlir.value("arith.minsi", [firsts[number], last], i64)
-                fits.append(_compare(5, last, low))
+                starts[number] = arith.minsi(firsts[number], last)
+                fits.append(arith.cmpi(arith.CmpIPredicate.sge, last, low))
             else:
-                fits.append(_compare(3, firsts[number], last))
-        whole = mlir.value("arith.andi", fits, mlir.type_of("i1"))
-        choice = mlir.create("scf.if", [whole], regions=2)
-        with mlir.at_end(mlir.new_block(choice, 0, ())):
+                fits.append(arith.cmpi(arith.CmpIPredicate.sle, firsts[number], last))
+        whole = arith.andi(*fits)
+        choice = mlir.if_else(whole)
+        with mlir.at_end(mlir.block_of(choice, 0)):
             self._fill(counters, *starts)
             self._loops(counters, *starts)
-            mlir.create("scf.yield")
-        with mlir.at_end(mlir.new_block(choice, 1, ())):
+            scf.yield_([])
+        with mlir.at_end(mlir.block_of(choice, 1)):
             bounds: list[_Range] = []
             for first, (_, high) in zip(firsts, ranges, strict=True):
-                end = mlir.value("arith.minsi", [memory.plus(first, size), high], i64)
+                end = arith.minsi(memory.plus(first, size), high)
                 bounds.append((first, end))
             self._edge(counters, *bounds)
-            mlir.create("scf.yield")
+            scf.yield_([])
 
     def _counters(self, counters: dict[int, mlir.Value], p: mlir.Value, q: mlir.Value) -> list[mlir.Value]:
         known = {**counters, self.turn.across: p, self.turn.along: q}
@@ -97,8 +98,8 @@ class Tiles:
             with mlir.at_end(mlir.block_of(inner)):
                 p, q = mlir.block_of(outer).arguments[0], mlir.block_of(inner).arguments[0]
                 self.bodies(self._counters(counters, p, q), {})
-                mlir.create("scf.yield")
-            mlir.create("scf.yield")
+                scf.yield_([])
+            scf.yield_([])
 
     def _fill(self, counters: dict[int, mlir.Value], p: mlir.Value, q: mlir.Value) -> None:
         """Load and turn one tile of each turned access."""
@@ -111,8 +112,7 @@ class Tiles:
                 rows.append(_load(start, moved, size))
             for number, row in enumerate(_transposed(rows)):
                 where = memory.advance(square.base, square.element, mlir.constant(number * size))
-                alignment = mlir.int_attr(memory.element_bytes(start.element))
-                mlir.create("llvm.store", [row, where], attributes={"alignment": alignment})
+                llvm.store(row, where, alignment=memory.element_bytes(start.element))
 
     def _loops(self, counters: dict[int, mlir.Value], p: mlir.Value, q: mlir.Value) -> None:
         zero, one, size = mlir.constant(0), mlir.constant(1), mlir.constant(self.turn.size)
@@ -125,9 +125,7 @@ class Tiles:
                 place = memory.plus(memory.times(down, size), right)
                 known = {
                     access: memory.from_memory(
-                        mlir.value(
-                            "llvm.load", [memory.advance(square.base, square.element, place)], square.element
-                        ),
+                        llvm.load(square.element, memory.advance(square.base, square.element, place)),
                         start.element,
                     )
                     for access, start, square in zip(
@@ -136,18 +134,12 @@ class Tiles:
                 }
                 at = self._counters(counters, memory.plus(p, down), memory.plus(q, right))
                 self.bodies(at, known)
-                mlir.create("scf.yield")
-            mlir.create("scf.yield")
+                scf.yield_([])
+            scf.yield_([])
 
 
 def _for(low: mlir.Value, high: mlir.Value, step: mlir.Value) -> mlir.Op:
-    loop = mlir.create("scf.for", [low, high, step], (), regions=1)
-    mlir.new_block(loop, 0, [memory.i64()])
-    return loop
-
-
-def _compare(predicate: int, a: mlir.Value, b: mlir.Value) -> mlir.Value:
-    return mlir.value("arith.cmpi", [a, b], mlir.type_of("i1"), predicate=mlir.int_attr(predicate))
+    return mlir.for_loop((low, high), step)
 
 
 def _square(start: Pointer, size: int) -> Pointer:
@@ -161,8 +153,7 @@ def _load(start: Pointer, offset: mlir.Value, size: int) -> mlir.Value:
     stored = memory.stored_type(start.element)
     where = memory.advance(start.base, stored, offset)
     kind = mlir.type_of(f"vector<{size}x{stored}>")
-    alignment = mlir.int_attr(memory.element_bytes(start.element))
-    return mlir.create("llvm.load", [where], [kind], {"alignment": alignment}).results[0]
+    return llvm.load(kind, where, alignment=memory.element_bytes(start.element))
 
 
 def _transposed(rows: list[mlir.Value]) -> list[mlir.Value]:
@@ -182,5 +173,4 @@ def _transposed(rows: list[mlir.Value]) -> list[mlir.Value]:
 
 
 def _shuffle(pair: list[mlir.Value], lanes: list[int]) -> mlir.Value:
-    mask = mlir.attribute(f"array<i32: {', '.join(map(str, lanes))}>")
-    return mlir.value("llvm.shufflevector", pair, pair[0].type, mask=mask)
+    return llvm.shufflevector(pair[0].type, pair[0], pair[1], lanes)

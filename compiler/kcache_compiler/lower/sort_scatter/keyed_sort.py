@@ -12,6 +12,7 @@ from kcache_compiler.lower.sort_scatter.loop_builder import Parts, both, compare
 from kcache_compiler.lower.sort_scatter.marker import Steps, Walk
 from kcache_compiler.lower.sort_scatter.radix import Words, counted_text, least_text, sort_text
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith
 from kcache_compiler.schedule.loop_nest import Check
 from kcache_compiler.shapes.formula import Formula, apply, mul
 
@@ -61,6 +62,7 @@ class Keyed:
 
     def _arrays(self, offset: mlir.Value) -> list[Pointer]:
         """The words, or keys and places, that begin so many bytes into the scratch."""
+        assert self.parts.scratch is not None
         kinds = [mlir.type_of(kind) for kind in self.words.arrays]
         found = [Pointer(memory.advance(self.parts.scratch, mlir.type_of("i8"), offset), kinds[0], [])]
         for kind in kinds[1:]:
@@ -110,8 +112,8 @@ class Keyed:
             memory.store(self.given[0], place, key)
             memory.store(self.given[1], place, memory.narrow(place, self.given[1].element))
             return
-        high = mlir.value("arith.shli", [memory.wide(key), mlir.constant(self.words.shift)], place.type)
-        memory.store(self.given[0], place, mlir.value("arith.ori", [high, place], place.type))
+        high = arith.shli(memory.wide(key), mlir.constant(self.words.shift))
+        memory.store(self.given[0], place, arith.ori(high, place))
 
     def _order(self) -> list[Pointer]:
         """Sort the words; where they are then."""
@@ -127,7 +129,7 @@ class Keyed:
             small = compare("le", self.length, mlir.constant(FEW))
             (moved,) = either(small, [mlir.type_of("i1")], lambda: [self._few()], lambda: [self._many()])
         return [
-            Pointer(mlir.value("arith.select", [moved, b.base, a.base], memory.pointer_type()), a.element, [])
+            Pointer(arith.select(moved, b.base, a.base), a.element, [])
             for a, b in zip(self.given, self.sorted, strict=True)
         ]
 

@@ -15,6 +15,7 @@ from kcache_compiler.lower.sort_scatter.legalize_sort import carry_sort, mark_ke
 from kcache_compiler.lower.sort_scatter.marker import always, build_marker, seen
 from kcache_compiler.lower.subkernels.outline import PART, mark_part
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith
 from kcache_compiler.passes.legalize.comparators import in_total_order
 from kcache_compiler.passes.legalize.elementwise import cast
 from kcache_compiler.passes.legalize.passthrough import CAST, NOTE, carrier, noted, plain, region, replace
@@ -36,15 +37,15 @@ def _carry_scatter(op: mlir.Op) -> None:
     operands = list(op.operands)
     kinds = [result.type for result in op.results]
     updates = operands[count + 1 :]
-    if any(a.type.element_type != b.element_type for a, b in zip(updates, kinds, strict=True)):
+    if any(mlir.element_type(a.type) != mlir.element_type(b) for a, b in zip(updates, kinds, strict=True)):
         raise UnsupportedOp(mlir.name_of(op), "updates of another type", mlir.location_of(op))
-    note = {"kind": "scatter", "count": count, **mlir.scatter_dimensions(op)}
+    note: dict[str, object] = {"kind": "scatter", "count": count, **mlir.scatter_dimensions(op)}
     indices = operands[count].type
-    note["unsigned"] = str(indices.element_type).startswith("ui")
-    note["rank"] = indices.rank
+    note["unsigned"] = str(mlir.element_type(indices)).startswith("ui")
+    note["rank"] = mlir.rank_of(indices)
     with mlir.before(op):
         if not note["scatter_dims_to_operand_dims"]:  # vectors of no elements, which are not read
-            operands[count] = mlir.value("tensor.empty", (), mlir.type_of("tensor<1xi32>"))
+            operands[count] = mlir.empty_tensor(mlir.type_of("tensor<1xi32>"))
         beside = carrier(kinds)
         mlir.move_block(op, beside, 0)
         made = noted(op, [*operands, *beside.results], kinds, note)
@@ -57,7 +58,7 @@ def mark_shuffles(unit: Unit) -> None:
     for made in mlir.named(unit.module, CAST):
         if NOTE not in made.attributes:
             continue
-        note = json.loads(made.attributes[NOTE].value)
+        note = json.loads(mlir.string_of(made.attributes[NOTE]))
         with mlir.before(made):
             results = marks[note.pop("kind")](made, note)
             typed = [cast(value, result.type) for value, result in zip(results, made.results, strict=True)]
@@ -68,14 +69,14 @@ def _mark_scatter(made: mlir.Op, note: dict[str, Any]) -> list[mlir.Value]:
     """Indices, updates and a pair of nothing; operands, whose old elements count even where none is kept."""
     count = note.pop("count")
     operands = [plain(value) for value in list(made.operands)[: 2 * count + 1]]
-    pair = mlir.value("tensor.empty", (), mlir.type_of("tensor<2xi8>"))
+    pair = mlir.empty_tensor(mlir.type_of("tensor<2xi8>"))
     inputs = [*operands[count:], pair]
-    dim = sum(value.type.rank for value in inputs) - 1
+    dim = sum(mlir.rank_of(value.type) for value in inputs) - 1
 
     def combine(scalars: list[mlir.Value]) -> list[mlir.Value]:
         updates, old = scalars[1 : count + 1], scalars[count + 2 :]
         new = region(made, old, updates)
-        kept = mlir.value("arith.ori", [always(dim), seen(scalars[0])], mlir.type_of("i1"))
-        return [mlir.value("arith.select", [kept, a, b], a.type) for a, b in zip(new, old, strict=True)]
+        kept = arith.ori(always(dim), seen(scalars[0]))
+        return [arith.select(kept, a, b) for a, b in zip(new, old, strict=True)]
 
     return list(build_marker("scatter", note, inputs, operands[:count], combine).results)

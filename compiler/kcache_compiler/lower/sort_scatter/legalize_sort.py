@@ -116,8 +116,7 @@ def _first_read(op: mlir.Op, rows: _Rows) -> int:
             if mlir.name_of(user) != "stablehlo.slice":
                 return length
             starts, limits, strides = (
-                [int(number) for number in user.attributes[name]]
-                for name in ("start_indices", "limit_indices", "strides")
+                mlir.integers(user.attributes[name]) for name in ("start_indices", "limit_indices", "strides")
             )
             limit = limits.pop(rows.axis)
             if any(starts) or any(stride != 1 for stride in strides) or limits != whole:
@@ -129,13 +128,16 @@ def _first_read(op: mlir.Op, rows: _Rows) -> int:
 def _counts(value: mlir.Value, axis: int) -> bool:
     """``value`` is 0, 1, 2 and so on along ``axis``."""
     owner = mlir.defining(value)
-    if str(value.type.element_type).removeprefix("u") not in ("i8", "i16", "i32", "i64") or owner is None:
+    if (
+        str(mlir.element_type(value.type)).removeprefix("u") not in ("i8", "i16", "i32", "i64")
+        or owner is None
+    ):
         return False
     if mlir.name_of(owner) == "stablehlo.iota":
         return mlir.int_of(owner.attributes["iota_dimension"]) == axis
     if mlir.name_of(owner) != "stablehlo.broadcast_in_dim":
         return False
-    targets = [int(number) for number in owner.attributes["broadcast_dimensions"]]
+    targets = mlir.integers(owner.attributes["broadcast_dimensions"])
     source = owner.operands[0]
     if axis not in targets:
         return False
@@ -145,7 +147,7 @@ def _counts(value: mlir.Value, axis: int) -> bool:
 
 
 def _shaped(kind: mlir.Type, sizes: list[int]) -> mlir.Type:
-    return mlir.type_of(f"tensor<{''.join(f'{size}x' for size in sizes)}{kind.element_type}>")
+    return mlir.type_of(f"tensor<{''.join(f'{size}x' for size in sizes)}{mlir.element_type(kind)}>")
 
 
 def _transposed(value: mlir.Value, order: list[int]) -> mlir.Value:
@@ -187,8 +189,8 @@ def mark_sort(cast: mlir.Op, note: dict[str, Any]) -> list[mlir.Value]:
     """Rows to sort, as first and as second of a pair; sorted rows, rows to work in, who comes first."""
     count = note.pop("count")
     rows = [plain(value) for value in list(cast.operands)[:count]]
-    flag = mlir.value("tensor.empty", (), mlir.type_of("tensor<1xi1>"))
-    empty = [mlir.value("tensor.empty", (), value.type) for value in rows * 2]
+    flag = mlir.empty_tensor(mlir.type_of("tensor<1xi1>"))
+    empty = [mlir.empty_tensor(value.type) for value in rows * 2]
 
     def ask(scalars: list[mlir.Value]) -> list[mlir.Value]:
         firsts, seconds = scalars[:count], scalars[count : 2 * count]
@@ -201,13 +203,12 @@ def mark_sort(cast: mlir.Op, note: dict[str, Any]) -> list[mlir.Value]:
 
 def mark_keyed(cast: mlir.Op, note: dict[str, Any]) -> list[mlir.Value]:
     """Rows to sort; the results that are read, and the key of an element."""
-    places = note.pop("operands")
+    places: list[int] = note.pop("operands")
+    results: list[int] = note["results"]
     rows = [plain(value) for value in list(cast.operands)[: len(places)]]
     beside = [_element(value.type) for value in list(cast.operands)[len(places) :]]
     outputs = [signless_tensor(result.type) for result in cast.results]
-    empty = [
-        mlir.value("tensor.empty", (), kind) for kind in [*outputs, mlir.type_of(f"tensor<1x{beside[-1]}>")]
-    ]
+    empty = [mlir.empty_tensor(kind) for kind in [*outputs, mlir.type_of(f"tensor<1x{beside[-1]}>")]]
 
     def ask(scalars: list[mlir.Value]) -> list[mlir.Value]:
         side = [
@@ -218,7 +219,7 @@ def mark_keyed(cast: mlir.Op, note: dict[str, Any]) -> list[mlir.Value]:
         # What is fetched is given as it is: what no region gives or asks for is not read, to bufferization.
         fetched = [
             nothing(_element(kind)) if source < 0 else scalars[source]
-            for source, kind in zip(note["results"], outputs, strict=True)
+            for source, kind in zip(results, outputs, strict=True)
         ]
         return [*fetched, key]
 
@@ -227,4 +228,4 @@ def mark_keyed(cast: mlir.Op, note: dict[str, Any]) -> list[mlir.Value]:
 
 
 def _element(kind: mlir.Type) -> mlir.Type:
-    return signless_tensor(kind).element_type
+    return mlir.element_type(signless_tensor(kind))

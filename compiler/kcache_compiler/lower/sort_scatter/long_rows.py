@@ -30,6 +30,7 @@ from kcache_compiler.lower.sort_scatter.loop_builder import (
 from kcache_compiler.lower.sort_scatter.marker import Steps, Walk
 from kcache_compiler.lower.sort_scatter.radix import DIGITS, Words, digit_of, least_text, widened
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith
 from kcache_compiler.mlir.text_builder import Code, Name
 from kcache_compiler.schedule.loop_nest import Check
 from kcache_compiler.shapes.formula import Formula, add, apply, mul
@@ -76,6 +77,7 @@ class _Chunks:
         return Keyed(parts, self.details)
 
     def _at(self, parts: Parts, offset: Formula, more: int = 0) -> mlir.Value:
+        assert parts.shared is not None
         place = plus(mlir.constant(more), parts.value(offset))
         return memory.advance(parts.shared, mlir.type_of("i8"), place)
 
@@ -95,7 +97,7 @@ class _Chunks:
             zero, one = mlir.constant(0), mlir.constant(1)
             begins = compare("eq", low, zero)
             whole = both(begins, compare("eq", high, parts.value(self.count)))
-            shared = mlir.value("arith.select", [whole, low, high], low.type)
+            shared = arith.select(whole, low, high)
 
             def row() -> None:
                 memory.store(done, zero, one)
@@ -117,7 +119,7 @@ class _Chunks:
         def shortened(parts: Parts, bounds: tuple[mlir.Value, mlir.Value]) -> None:
             done = Pointer(self._at(parts, self.done), memory.i64(), [])
             ready = compare("ne", memory.load(done, mlir.constant(0)), mlir.constant(0))
-            high = mlir.value("arith.select", [ready, *bounds], bounds[0].type)
+            high = arith.select(ready, *bounds)
             write(parts, (bounds[0], high))
 
         return shortened
@@ -179,7 +181,7 @@ class _Chunks:
         state = Pointer(self._at(parts, self.moved, self.words.bits), memory.i64(), [])
         moved = compare("ne", memory.load(state, mlir.constant(0)), mlir.constant(0))
         given, ordered = keyed.given[-1], keyed.sorted[-1]
-        base = mlir.value("arith.select", [moved, ordered.base, given.base], memory.pointer_type())
+        base = arith.select(moved, ordered.base, given.base)
         places = Pointer(base, given.element, [])
         count = parts.value(keyed.first)
 

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.memory import Pointer
 from kcache_compiler.lower.sort_scatter.marker import Steps, Walk
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith, scf
 from kcache_compiler.shapes.formula import Formula
 
-_SIGNED = {"eq": 0, "ne": 1, "lt": 2, "le": 3, "gt": 4, "ge": 5}
+_SIGNED = {
+    "eq": arith.CmpIPredicate.eq,
+    "ne": arith.CmpIPredicate.ne,
+    "lt": arith.CmpIPredicate.slt,
+    "le": arith.CmpIPredicate.sle,
+    "gt": arith.CmpIPredicate.sgt,
+    "ge": arith.CmpIPredicate.sge,
+}
 
 
 @dataclass
@@ -23,9 +31,9 @@ class Parts:
     inputs: int
     walks: list[Walk]
     bases: list[Pointer]
-    views: dict[Any, Pointer]
-    scalars: dict[Any, mlir.Value]
-    dims: mlir.Value
+    views: dict[mlir.Value, Pointer]
+    scalars: dict[mlir.Value, mlir.Value]
+    dims: mlir.Value | None
     cache: dict[Formula, mlir.Value]
     #: Bytes of the worker's own; None where the plan asks for none.
     scratch: mlir.Value | None = None
@@ -58,19 +66,17 @@ Phase: TypeAlias = tuple[Steps, Write]
 
 def loop(low: mlir.Value, high: mlir.Value, body: Callable[[mlir.Value], None], step: int = 1) -> None:
     """``for low <= i < high``, in steps."""
-    made = mlir.create("scf.for", [low, high, mlir.constant(step)], regions=1)
-    block = mlir.new_block(made, 0, [memory.i64()])
+    block = mlir.block_of(mlir.for_loop((low, high), mlir.constant(step)))
     with mlir.at_end(block):
         body(block.arguments[0])
-        mlir.create("scf.yield")
+        scf.yield_([])
 
 
 def when(condition: mlir.Value, body: Callable[[], None]) -> None:
     """``if condition``."""
-    chosen = mlir.create("scf.if", [condition], regions=2)
-    with mlir.at_end(mlir.new_block(chosen, 0, [])):
+    with mlir.at_end(scf.IfOp(condition).then_block):
         body()
-        mlir.create("scf.yield")
+        scf.yield_([])
 
 
 def either(
@@ -80,10 +86,10 @@ def either(
     no: Callable[[], list[mlir.Value]],
 ) -> list[mlir.Value]:
     """The values of one of two branches."""
-    chosen = mlir.create("scf.if", [condition], list(kinds), regions=2)
+    chosen = mlir.if_else(condition, kinds)
     for number, branch in enumerate((yes, no)):
-        with mlir.at_end(mlir.new_block(chosen, number, [])):
-            mlir.create("scf.yield", branch())
+        with mlir.at_end(mlir.block_of(chosen, number)):
+            scf.yield_(branch())
     return list(chosen.results)
 
 
@@ -94,35 +100,35 @@ def repeat(
 ) -> list[mlir.Value]:
     """``while condition(values): values = body(values)``."""
     kinds = [value.type for value in values]
-    made = mlir.create("scf.while", list(values), kinds, regions=2)
+    made = scf.WhileOp(kinds, values).operation
     before, after = mlir.new_block(made, 0, kinds), mlir.new_block(made, 1, kinds)
     with mlir.at_end(before):
-        mlir.create("scf.condition", [condition(list(before.arguments)), *before.arguments])
+        scf.condition(condition(list(before.arguments)), before.arguments)
     with mlir.at_end(after):
-        mlir.create("scf.yield", body(list(after.arguments)))
+        scf.yield_(body(list(after.arguments)))
     return list(made.results)
 
 
 def compare(predicate: str, a: mlir.Value, b: mlir.Value) -> mlir.Value:
     """Signed comparison."""
-    return mlir.value("arith.cmpi", [a, b], mlir.type_of("i1"), predicate=mlir.int_attr(_SIGNED[predicate]))
+    return arith.cmpi(_SIGNED[predicate], a, b)
 
 
 def both(a: mlir.Value, b: mlir.Value) -> mlir.Value:
     """Logical and."""
-    return mlir.value("arith.andi", [a, b], a.type)
+    return arith.andi(a, b)
 
 
 def minus(a: mlir.Value, b: mlir.Value) -> mlir.Value:
     """The difference, which may wrap around."""
-    return a if mlir.constant_int(b) == 0 else mlir.value("arith.subi", [a, b], a.type)
+    return a if mlir.constant_int(b) == 0 else arith.subi(a, b)
 
 
 def least(a: mlir.Value, b: mlir.Value) -> mlir.Value:
     """The smaller of two integers."""
-    return mlir.value("arith.minsi", [a, b], a.type)
+    return arith.minsi(a, b)
 
 
 def most(a: mlir.Value, b: mlir.Value) -> mlir.Value:
     """The larger of two integers."""
-    return mlir.value("arith.maxsi", [a, b], a.type)
+    return arith.maxsi(a, b)

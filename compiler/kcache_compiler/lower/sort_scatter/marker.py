@@ -17,6 +17,8 @@ from typing import Any
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.lower.loops.launch import read_nest
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith, linalg
+from kcache_compiler.mlir.dialects import complex as complex_dialect
 from kcache_compiler.passes.generic import build_generic
 from kcache_compiler.schedule.loop_nest import SLICE_WORK, Check
 from kcache_compiler.shapes.formula import Formula, apply, mul
@@ -60,7 +62,7 @@ def build_marker(
 ) -> mlir.Op:
     """A marker at the current point."""
     operands = [*inputs, *outputs]
-    ranks = [operand.type.rank for operand in operands]
+    ranks = [mlir.rank_of(operand.type) for operand in operands]
     dims = [f"d{axis}" for axis in range(sum(ranks))]
     maps = [
         f"({', '.join(dims)}) -> ({', '.join(dims[sum(ranks[:number]) : sum(ranks[: number + 1])])})"
@@ -74,7 +76,7 @@ def build_marker(
 
 def marked(generic: mlir.Op) -> tuple[str, dict[str, Any]] | None:
     """Kind and details of a marker; None for other operations."""
-    text = str(generic.attributes[_CALL].value) if _CALL in generic.attributes else ""
+    text = mlir.string_of(generic.attributes[_CALL]) if _CALL in generic.attributes else ""
     if not text.startswith(_PREFIX):
         return None
     kind, _, details = text.removeprefix(_PREFIX).partition(" ")
@@ -87,25 +89,25 @@ def is_marker(generic: mlir.Op) -> bool:
 
 def always(dim: int) -> mlir.Value:
     """True, in the region of a marker; no pass before LLVM folds it, as loop ``dim`` has several steps."""
-    index = mlir.value("linalg.index", (), mlir.index_type(), dim=mlir.int_attr(dim))
+    index = linalg.index(dim)
     other = mlir.constant(-1, "index")
-    return mlir.value("arith.cmpi", [index, other], mlir.type_of("i1"), predicate=mlir.int_attr(1))
+    return arith.cmpi(arith.CmpIPredicate.ne, index, other)
 
 
 def seen(scalar: mlir.Value) -> mlir.Value:
     """Whether it is 0, in the region of a marker, for bufferization: what no region asks for is not read."""
     if str(scalar.type).startswith("complex"):
-        scalar = mlir.value("complex.re", [scalar], scalar.type.element_type)
-    kind = str(scalar.type)
-    compare, predicate = ("arith.cmpi", 0) if kind.startswith("i") else ("arith.cmpf", 1)
-    operands = [scalar, nothing(scalar.type)]
-    return mlir.value(compare, operands, mlir.type_of("i1"), predicate=mlir.int_attr(predicate))
+        scalar = complex_dialect.re(scalar)
+    zero = nothing(scalar.type)
+    if str(scalar.type).startswith("i"):
+        return arith.cmpi(arith.CmpIPredicate.eq, scalar, zero)
+    return arith.cmpf(arith.CmpFPredicate.OEQ, scalar, zero)
 
 
 def nothing(kind: mlir.Type) -> mlir.Value:
     """Zero of an element type."""
     if str(kind).startswith("complex"):
-        return mlir.value("complex.create", [nothing(kind.element_type)] * 2, kind)
+        return complex_dialect.create_(kind, *[nothing(mlir.element_type(kind))] * 2)
     return mlir.constant(0, str(kind)) if str(kind).startswith("i") else mlir.float_constant(0, kind)
 
 

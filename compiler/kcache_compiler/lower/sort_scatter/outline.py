@@ -16,6 +16,7 @@ from kcache_compiler.lower.sort_scatter.marker import Walk, marked, walks
 from kcache_compiler.lower.sort_scatter.scatter import plan_scatter, write_scatter
 from kcache_compiler.lower.sort_scatter.sort import plan_sort, sort_phases, write_sort
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import func
 from kcache_compiler.shapes.formula import Formula
 
 Write: TypeAlias = Callable[[Parts, dict[str, Any], tuple[mlir.Value, mlir.Value]], None]
@@ -38,7 +39,7 @@ def outline_marker(module: mlir.Module, generic: mlir.Op, name: str, shapes: Sha
     operands = list(generic.operands)
     numbers = list(range(len(operands)))
     walked, checks = walks(generic, shapes)
-    inputs = int(next(iter(generic.attributes["operandSegmentSizes"])))
+    inputs = mlir.input_count(generic)
     plan, write, shown = _KINDS[kind]
     phases = _LONG[kind](details, walked, checks) if kind in _LONG else []
     if not phases:
@@ -57,7 +58,7 @@ def outline_marker(module: mlir.Module, generic: mlir.Op, name: str, shapes: Sha
         with mlir.at_end(entry):
             parts = _parts(generic, outlined, list(entry.arguments), walked, inputs, shapes)
             body(parts, (entry.arguments[0], entry.arguments[1]))
-            mlir.create("func.return", [mlir.constant(0, "i32")])
+            func.return_([mlir.constant(0, "i32")])
         present = {mlir.symbol_of(one) for one in mlir.operations(module.body)}
         for called in sorted(parts.library.keys() - present):
             mlir.splice(module, parts.library[called])
@@ -84,10 +85,10 @@ def _parts(
     """The marker inside a slice function with these arguments."""
     dims, buffers = arguments[2], outlined.buffers
     cache: dict[Formula, mlir.Value] = {}
-    pointers: dict[Any, memory.Pointer] = {}
+    pointers: dict[mlir.Value, memory.Pointer] = {}
     for buffer, argument in zip(buffers, arguments[3:], strict=False):
         strides = [memory.emit_formula(stride, dims, cache) for stride in shapes.strides(buffer)]
-        pointers[buffer] = memory.Pointer(argument, buffer.type.element_type, strides)
+        pointers[buffer] = memory.Pointer(argument, mlir.element_type(buffer.type), strides)
     flat = iter(arguments[3 + len(buffers) :])
     known = {scalar: memory.receive(scalar.type, flat) for scalar in outlined.scalars}
     bases = [pointers[one] for one in generic.operands]

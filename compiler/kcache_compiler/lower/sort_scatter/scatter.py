@@ -23,6 +23,7 @@ from kcache_compiler.lower.sort_scatter.loop_builder import (
 )
 from kcache_compiler.lower.sort_scatter.marker import Steps, Walk, nothing, total
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith
 from kcache_compiler.schedule.loop_nest import Check
 from kcache_compiler.shapes.formula import Formula, mul
 
@@ -178,13 +179,12 @@ class _Scatter:
     def _wide(self, index: mlir.Value) -> mlir.Value:
         """An index as i64; unsigned ones beyond its range stay beyond every axis."""
         if str(index.type) != "i64":
-            return mlir.value("arith.extui" if self.unsigned else "arith.extsi", [index], memory.i64())
+            extend = arith.extui if self.unsigned else arith.extsi
+            return extend(memory.i64(), index)
         if not self.unsigned:
             return index
         beyond = mlir.constant(2**62)
-        return mlir.value(
-            "arith.select", [compare("lt", index, mlir.constant(0)), beyond, least(index, beyond)], index.type
-        )
+        return arith.select(compare("lt", index, mlir.constant(0)), beyond, least(index, beyond))
 
     def _stride(self, number: int, axis: int) -> mlir.Value:
         return self.parts.value(self.parts.walks[number].strides[axis])

@@ -30,6 +30,7 @@ from kcache_compiler.lower.sort_scatter.loop_builder import (
 )
 from kcache_compiler.lower.sort_scatter.marker import Steps, Walk
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith
 from kcache_compiler.schedule.loop_nest import Check
 from kcache_compiler.shapes.formula import Formula, apply, mul
 
@@ -122,7 +123,7 @@ class _Sort:
         sources, targets = (self._pointers(side) for side in (sides if level % 2 == 0 else sides[::-1]))
         width = mlir.constant(CHUNK << level)
         many = compare("lt", width, self.length)
-        high = mlir.value("arith.select", [many, bounds[1], bounds[0]], width.type)
+        high = arith.select(many, bounds[1], bounds[0])
 
         def pair(number: mlir.Value) -> None:
             begin = memory.times(number, plus(width, width))
@@ -132,7 +133,7 @@ class _Sort:
 
     def rest(self, _: mlir.Value) -> None:
         """The merges of still wider runs."""
-        _, bases, others = self._buffers(mlir.constant(0))
+        _sources, bases, others = self._buffers(mlir.constant(0))
         self._merges(
             bases, others, mlir.constant(0), self.length, mlir.constant(CHUNK << _SHARED), self.length
         )
@@ -143,14 +144,8 @@ class _Sort:
             [self._row(self.count * group + one, number) for one in range(self.count)] for group in (0, 2, 3)
         )
         even = self._even()
-        bases = [
-            mlir.value("arith.select", [even, a.base, b.base], memory.pointer_type())
-            for a, b in zip(results, spares, strict=True)
-        ]
-        others = [
-            mlir.value("arith.select", [even, b.base, a.base], memory.pointer_type())
-            for a, b in zip(results, spares, strict=True)
-        ]
+        bases = [arith.select(even, a.base, b.base) for a, b in zip(results, spares, strict=True)]
+        others = [arith.select(even, b.base, a.base) for a, b in zip(results, spares, strict=True)]
         return sources, bases, others
 
     def _row(self, operand: int, number: mlir.Value) -> Pointer:
@@ -163,7 +158,7 @@ class _Sort:
 
         def double(values: list[mlir.Value]) -> list[mlir.Value]:
             width, even = values
-            flipped = mlir.value("arith.xori", [even, mlir.constant(-1, "i1")], even.type)
+            flipped = arith.xori(even, mlir.constant(-1, "i1"))
             return [plus(width, width), flipped]
 
         start = [mlir.constant(_RUN), mlir.constant(-1, "i1")]
@@ -180,7 +175,7 @@ class _Sort:
 
         def insert(place: mlir.Value) -> None:
             given = [memory.load(one, memory.times(place, one.steps[0])) for one in sources]
-            rest = mlir.value("arith.andi", [place, mlir.constant(_RUN - 1)], place.type)
+            rest = arith.andi(place, mlir.constant(_RUN - 1))
             start = minus(place, rest)
 
             def further(values: list[mlir.Value]) -> mlir.Value:
@@ -267,9 +262,9 @@ class _Sort:
             swap = self._first(theirs, mine)
             for one, a, b in zip(targets, mine, theirs, strict=True):
                 raw = [memory.to_carried(value) for value in (b, a)]  # no select of bf16: it calls a library
-                chosen = mlir.value("arith.select", [swap, *raw], raw[0].type)
+                chosen = arith.select(swap, *raw)
                 memory.store(one, at, memory.from_carried(chosen, a.type))
-            moved = mlir.value("arith.extui", [swap], left.type)
+            moved = arith.extui(left.type, swap)
             one_more = mlir.constant(1)
             return [plus(left, minus(one_more, moved)), plus(right, moved), plus(at, one_more)]
 

@@ -26,7 +26,9 @@ class Piece:
         self.op = op
         every = self._every()
         places = {value: place for place, value in enumerate(dict.fromkeys(every))}
-        owners = {place: mlir.defining(value) for value, place in places.items()}
+        owners = {
+            place: owner for value, place in places.items() if (owner := mlir.defining(value)) is not None
+        }
         #: Constants are part of what it says, by their places among the values that it reads.
         self._constants = {place: owner for place, owner in owners.items() if _is_constant(owner)}
         self.key: tuple[Hashable, ...] = (
@@ -46,7 +48,7 @@ class Piece:
 
     def elements(self) -> tuple[str, ...]:
         """Elements of its constants."""
-        owners = [owner for owner in self._constants.values() if owner is not None]
+        owners = self._constants.values()
         # Of the text, as attributes of complex numbers cannot be asked for.
         values = (mlir.local_text(owner).partition("value = ")[2] for owner in owners)
         return tuple(value.partition(" : tensor<")[0] for value in values)
@@ -129,7 +131,7 @@ class Draw(Piece):
 
 def _tensor(name: str, value: mlir.Value) -> Tensor:
     kind = value.type
-    return Tensor(name, str(kind.element_type), tuple(size or 0 for size in mlir.sizes_of(kind)))
+    return Tensor(name, str(mlir.element_type(kind)), tuple(size or 0 for size in mlir.sizes_of(kind)))
 
 
 def _is_constant(owner: mlir.Op | None) -> bool:
@@ -149,5 +151,5 @@ def _is_whole(sort: mlir.Op) -> bool:
 def _is_plain(kind: mlir.Type) -> bool:
     if not mlir.is_tensor(kind):
         return False
-    sizes, element = mlir.sizes_of(kind), str(kind.element_type)
+    sizes, element = mlir.sizes_of(kind), str(mlir.element_type(kind))
     return None not in sizes and 0 not in sizes and (element in DTYPE_BYTES or element in _COMPLEX)

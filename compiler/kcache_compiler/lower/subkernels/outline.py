@@ -20,6 +20,7 @@ from kcache_compiler.lower.loops.launch import Outlined
 from kcache_compiler.lower.sort_scatter.marker import Steps, build_marker, marked, nothing, seen
 from kcache_compiler.lower.subkernels.candidates import Piece, piece_of
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith, memref
 from kcache_compiler.passes.legalize.elementwise import signless_tensor
 from kcache_compiler.passes.legalize.passthrough import noted, plain, replace
 from kcache_compiler.passes.stage import Stage, Unit, run
@@ -75,7 +76,7 @@ def cut_parts(unit: Unit, pipeline: tuple[Stage, ...]) -> None:
 
 def outermost(root: mlir.Op, *names: str) -> Iterator[mlir.Op]:
     """Those of these names below ``root`` that no other below it holds."""
-    inside: set[Any] = set()
+    inside: set[mlir.Op] = set()
     for op in mlir.named(root, *names):
         if op == root or op in inside:
             continue
@@ -87,7 +88,7 @@ def put_note(piece: Piece, part: Part) -> None:
     """Note in the program that the part stands here."""
     op = piece.op
     with mlir.before(op):
-        nothing = mlir.value("tensor.empty", (), mlir.type_of("tensor<1xi1>"))  # else it may seem no cast
+        nothing = mlir.empty_tensor(mlir.type_of("tensor<1xi1>"))  # else it may seem no cast
         kinds = [result.type for result in op.results]
         made = noted(op, [*piece.given(), nothing], kinds, {"kind": PART, "name": part.name})
     replace(op, list(made.results))
@@ -150,14 +151,13 @@ def mark_part(made: mlir.Op, note: dict[str, Any]) -> list[mlir.Value]:
     """What it is given; its results, and a truth that asks for all it is given, so that all is read."""
     inputs = [plain(value) for value in list(made.operands)[:-1]]
     kinds = [*(signless_tensor(result.type) for result in made.results), mlir.type_of("tensor<1xi1>")]
-    empty = [mlir.value("tensor.empty", (), kind) for kind in kinds]
+    empty = [mlir.empty_tensor(kind) for kind in kinds]
 
     def read(scalars: list[mlir.Value]) -> list[mlir.Value]:
-        truth = mlir.type_of("i1")
         asked = [seen(scalar) for scalar in scalars[: len(inputs)]]
         while len(asked) > 1:
-            asked.append(mlir.value("arith.xori", [asked.pop(0), asked.pop(0)], truth))
-        return [*(nothing(kind.element_type) for kind in kinds[:-1]), asked[0]]
+            asked.append(arith.xori(asked.pop(0), asked.pop(0)))
+        return [*(nothing(mlir.element_type(kind)) for kind in kinds[:-1]), asked[0]]
 
     return list(build_marker(PART, note, inputs, empty, read).results)[:-1]
 
@@ -168,20 +168,19 @@ def lay_out_parts(unit: Unit) -> None:
         found = marked(generic)
         if found is None or found[0] != PART:
             continue
-        inputs = int(next(iter(generic.attributes["operandSegmentSizes"])))
+        inputs = mlir.input_count(generic)
         for number, operand in enumerate(list(generic.operands)):
-            sizes, element = mlir.sizes_of(operand.type), operand.type.element_type
+            sizes, element = mlir.sizes_of(operand.type), mlir.element_type(operand.type)
             kind = mlir.type_of(f"memref<{''.join(f'{size}x' for size in sizes)}{element}>")
             if operand.type == kind:
                 continue
             with mlir.before(generic):
-                none = {"operandSegmentSizes": mlir.attribute("array<i32: 0, 0>")}
-                fresh = mlir.create("memref.alloc", (), [kind], none).results[0]
+                fresh = memref.alloc(kind, [], [])
                 if number < inputs:
-                    mlir.create("memref.copy", [operand, fresh])
+                    memref.copy(operand, fresh)
             if number >= inputs:
                 with mlir.after(generic):
-                    mlir.create("memref.copy", [fresh, operand])
+                    memref.copy(fresh, operand)
             generic.operands[number] = fresh
 
 

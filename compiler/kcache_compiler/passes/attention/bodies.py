@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import Any
+from typing import TypeVar
 
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.fusion.elementwise import Generic, read_generic
@@ -12,12 +12,14 @@ from kcache_compiler.passes.product_bodies import read_products
 
 NEGATIVE_INFINITY = float("-inf")
 
+T = TypeVar("T")
+
 
 class Refused(Exception):
     """These operations are no attention."""
 
 
-def need(value: Any) -> Any:
+def need(value: T | None) -> T:
     if value is None or value is False:
         raise Refused
     return value

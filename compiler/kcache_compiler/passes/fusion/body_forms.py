@@ -110,9 +110,9 @@ class Forms:
 
 
 def _form_of(op: mlir.Op) -> Form:
-    inputs = int(next(iter(op.attributes["operandSegmentSizes"])))
-    maps = tuple(entry.value for entry in op.attributes["indexing_maps"])
-    parallel = all("parallel" in str(kind) for kind in op.attributes["iterator_types"])
+    inputs = mlir.input_count(op)
+    maps = tuple(mlir.indexing_maps(op))
+    parallel = all("parallel" in kind for kind in mlir.iterator_types(op))
     body = mlir.block_of(op)
     statements = mlir.operations(body)
     makes = (

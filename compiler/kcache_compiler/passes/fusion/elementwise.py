@@ -45,10 +45,10 @@ class Generic:
 
 
 def read_generic(op: mlir.Op) -> Generic:
-    inputs = int(next(iter(op.attributes["operandSegmentSizes"])))
+    inputs = mlir.input_count(op)
     operands = tuple(op.operands)
-    maps = tuple(entry.value for entry in op.attributes["indexing_maps"])
-    parallel = all("parallel" in str(kind) for kind in op.attributes["iterator_types"])
+    maps = tuple(mlir.indexing_maps(op))
+    parallel = all("parallel" in kind for kind in mlir.iterator_types(op))
     return Generic(op, operands[:inputs], operands[inputs:], maps, parallel)
 
 

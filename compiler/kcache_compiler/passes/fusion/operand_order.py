@@ -41,7 +41,7 @@ def _order(generic: mlir.Op, places: dict[mlir.Value, int], longer: bool) -> boo
     read = list(body[0].operands)
     if first.type != second.type or read not in ([first, second], [second, first]):
         return False
-    maps = [entry.value for entry in generic.attributes["indexing_maps"]]
+    maps = mlir.indexing_maps(generic)
     inputs = list(generic.operands)[:2]
     turned, later = read[0] != first, places.get(inputs[0], -1) < places.get(inputs[1], -1)
     if turned:
@@ -54,6 +54,6 @@ def _order(generic: mlir.Op, places: dict[mlir.Value, int], longer: bool) -> boo
 
 def _goes_on(generic: mlir.Op) -> bool:
     """Elementwise, and what it reads is read by the first operation of its body alone."""
-    if not all("parallel" in str(kind) for kind in generic.attributes["iterator_types"]):
+    if not all("parallel" in kind for kind in mlir.iterator_types(generic)):
         return False
     return [len(list(one.uses)) for one in mlir.block_of(generic).arguments] == [1, 1, 0]

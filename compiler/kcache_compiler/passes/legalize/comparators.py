@@ -19,7 +19,7 @@ _WIDTHS = (8, 16, 32, 64)
 def in_total_order(op: mlir.Op) -> None:
     """Compare floats in total order by their bits, as sign and magnitude: the toolchain does not."""
     for compare in mlir.named(op, "stablehlo.compare"):
-        element = str(compare.operands[0].type.element_type)
+        element = str(mlir.element_type(compare.operands[0].type))
         if _stated(compare) != "TOTALORDER" or element not in FLOATS:
             continue
         write = _Bits(FLOATS[element][0])
@@ -40,7 +40,11 @@ def place_nan(sort: mlir.Op) -> None:
         return
     a, b = compare.operands
     way = _way(compare)
-    if str(a.type.element_type) not in FLOATS or _stated(compare) == "TOTALORDER" or way not in ("LT", "GT"):
+    if (
+        str(mlir.element_type(a.type)) not in FLOATS
+        or _stated(compare) == "TOTALORDER"
+        or way not in ("LT", "GT")
+    ):
         return
     truth = compare.results[0].type
     with mlir.before(returned):
@@ -93,7 +97,7 @@ def _read(sort: mlir.Op) -> _Compared | None:
         return None
     way = _way(compare)
     left, right = compare.operands
-    element = str(left.type.element_type)
+    element = str(mlir.element_type(left.type))
     if way not in ("LT", "GT") or not (element in FLOATS or _integer_bits(element)):
         return None
     parities = _mirrored(block, left, right)
@@ -136,7 +140,7 @@ def _mirrored(block: mlir.Block, left: mlir.Value, right: mlir.Value) -> set[int
 
 
 def _key(compared: _Compared) -> tuple[mlir.Value, int]:
-    element = str(compared.side.type.element_type)
+    element = str(mlir.element_type(compared.side.type))
     if element in FLOATS:
         width, infinity = FLOATS[element]
         write = _Bits(width)

@@ -62,7 +62,7 @@ def call_complex_functions(unit: Unit) -> None:
         name = OF_TENSORS.get(mlir.name_of(operation))
         if name is None or mlir.computes_scalars(operation):
             continue
-        part = _part(operation.operands[0].type.element_type)
+        part = _part(mlir.element_type(operation.operands[0].type))
         if part is not None:
             declare(name, part)
             with mlir.at_location(operation):
@@ -89,10 +89,11 @@ def _fill(unit: Unit) -> None:
     """Constants whose sizes are those of a sample would be data of that size."""
     for operation in mlir.named(unit.module, "arith.constant"):
         kind = operation.results[0].type
-        repeated = _REPEATED.search(str(operation)) if str(kind).startswith("tensor<") and kind.rank else None
+        is_array = mlir.is_tensor(kind) and mlir.rank_of(kind) > 0
+        repeated = _REPEATED.search(str(operation)) if is_array else None
         if repeated is None:
             continue
-        number, part = kind.element_type, kind.element_type.element_type
+        number, part = mlir.element_type(kind), mlir.element_type(mlir.element_type(kind))
         value = mlir.attribute(f"[{repeated[1]} : {part}, {repeated[2]} : {part}]")
         with mlir.before(operation), mlir.at_location(operation):
             empty = mlir.value("tensor.empty", (), kind)
@@ -109,7 +110,7 @@ def _part(number: mlir.Type) -> str | None:
     """The type of the parts of a complex number that the math library has functions of."""
     if not str(number).startswith("complex"):
         return None
-    part = str(number.element_type)
+    part = str(mlir.element_type(number))
     return part if part in _PARTS else None
 
 
@@ -120,7 +121,7 @@ def _symbol(name: str, which: str, part: str) -> str:
 def _call(name: str, numbers: list[mlir.Value]) -> mlir.Value:
     """The function of ``numbers`` at the current point."""
     kind = numbers[0].type
-    part = kind.element_type
+    part = mlir.element_type(kind)
     parts = [mlir.value(f"complex.{half}", [one], part) for one in numbers for half in ("re", "im")]
     real = mlir.call(_symbol(name, "re", str(part)), parts, part)
     if COMPLEX[name].real:

@@ -42,5 +42,5 @@ def _joined(values: Sequence[mlir.Value], op: mlir.Op) -> mlir.Value:
     axis = mlir.int_of(op.attributes["dimension"])
     sizes = mlir.sizes_of(values[0].type)
     sizes[axis] = sum(mlir.sizes_of(value.type)[axis] or 0 for value in values)
-    kind = mlir.type_of(f"tensor<{''.join(f'{size}x' for size in sizes)}{values[0].type.element_type}>")
+    kind = mlir.type_of(f"tensor<{''.join(f'{size}x' for size in sizes)}{mlir.element_type(values[0].type)}>")
     return mlir.value(_NAME, values, kind, dimension=op.attributes["dimension"])

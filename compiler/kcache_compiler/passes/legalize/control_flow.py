@@ -31,7 +31,7 @@ def _move_body(source: mlir.Block, target: mlir.Block) -> list[mlir.Value]:
 
 
 def _scalar(tensor: mlir.Value) -> mlir.Value:
-    return mlir.value("tensor.extract", [tensor], tensor.type.element_type)
+    return mlir.value("tensor.extract", [tensor], mlir.element_type(tensor.type))
 
 
 def _while(op: mlir.Op) -> None:
@@ -111,7 +111,8 @@ def carry_in_place(unit: Unit) -> None:
 def _choose_elements(choice: mlir.Op) -> None:
     """A choice of buffers as one of elements: a carried buffer may change while the choice is in use."""
     kind = choice.results[0].type
-    same, rank = identity(kind.rank), kind.rank
+    rank = mlir.rank_of(kind)
+    same = identity(rank)
     maps = [same.partition("->")[0] + "-> ()", *[same] * 3]
 
     def body(scalars: list[mlir.Value]) -> list[mlir.Value]:

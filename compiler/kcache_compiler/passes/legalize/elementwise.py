@@ -14,7 +14,7 @@ Body = Callable[[list[mlir.Value]], mlir.Value]
 def signless_tensor(kind: mlir.Type) -> mlir.Type:
     """The tensor type with its unsigned element type made signless."""
     text = str(kind)
-    element = str(kind.element_type)
+    element = str(mlir.element_type(kind))
     if not element.startswith("ui"):
         return kind
     return mlir.type_of(
@@ -56,10 +56,10 @@ def rewrite_elementwise(operation: mlir.Op, body: Body, shape_of: int = 0) -> No
 
 def elementwise(operands: Sequence[mlir.Value], output: mlir.Value, body: Body) -> mlir.Value:
     """A generic over the shape of ``output`` at the current point."""
-    rank = output.type.rank
+    rank = mlir.rank_of(output.type)
     same = identity(rank)
     scalar = same.partition("->")[0] + "-> ()"
-    maps = [same if operand.type.rank == rank else scalar for operand in operands]
+    maps = [same if mlir.rank_of(operand.type) == rank else scalar for operand in operands]
 
     def yields(arguments: list[mlir.Value]) -> list[mlir.Value]:
         return [body(arguments[:-1])]
@@ -69,9 +69,9 @@ def elementwise(operands: Sequence[mlir.Value], output: mlir.Value, body: Body) 
 
 
 def is_unsigned(kind: mlir.Type) -> bool:
-    return str(kind.element_type).startswith("ui") or str(kind.element_type) == "i1"
+    return str(mlir.element_type(kind)).startswith("ui") or str(mlir.element_type(kind)) == "i1"
 
 
 def element(kind: mlir.Type) -> mlir.Type:
     """The signless element type."""
-    return signless(kind.element_type)
+    return signless(mlir.element_type(kind))

@@ -63,7 +63,7 @@ def call_math_library(unit: Unit) -> None:
         function = FUNCTIONS.get(mlir.name_of(operation))
         if function is None or mlir.computes_scalars(operation):
             continue
-        dtype = str(operation.results[0].type.element_type)
+        dtype = str(mlir.element_type(operation.results[0].type))
         if dtype not in FLOATS:
             found = _WHOLE.fullmatch(dtype)
             if function != "pow" or found is None or isinstance(unit.target, Device):

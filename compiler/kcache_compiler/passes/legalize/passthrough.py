@@ -20,8 +20,8 @@ NOTE = "kcache_shuffle"
 
 def carrier(kinds: list[mlir.Type]) -> mlir.Op:
     """A reduction of nothing over elements of ``kinds``, without its region, at the current point."""
-    rows = [mlir.type_of(f"tensor<2x{kind.element_type}>") for kind in kinds]
-    scalars = [mlir.type_of(f"tensor<{kind.element_type}>") for kind in kinds]
+    rows = [mlir.type_of(f"tensor<2x{mlir.element_type(kind)}>") for kind in kinds]
+    scalars = [mlir.type_of(f"tensor<{mlir.element_type(kind)}>") for kind in kinds]
     nothing = [
         cast(mlir.value("tensor.empty", (), signless_tensor(kind)), kind) for kind in (*rows, *scalars)
     ]

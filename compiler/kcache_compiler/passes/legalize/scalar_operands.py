@@ -18,14 +18,14 @@ def keep_places(unit: Unit) -> None:
     for insertion in mlir.named(unit.module, "tensor.insert_slice"):
         filled = insertion.operands[1]
         fill = mlir.defining(filled)
-        strides = [int(step) for step in insertion.attributes["static_strides"]]
+        strides = mlir.integers(insertion.attributes["static_strides"])
         if fill is not None and mlir.name_of(fill) == "linalg.fill" and set(strides) != {1}:
             _generalize(fill)
 
 
 def _generalize(fill: mlir.Op) -> None:
     number, output = fill.operands
-    same, rank = identity(output.type.rank), output.type.rank
+    same, rank = identity(mlir.rank_of(output.type)), mlir.rank_of(output.type)
     maps = [same.partition("->")[0] + "-> ()", same]
     with mlir.before(fill):
         generic = build_generic([number], [output], maps, ["parallel"] * rank, lambda scalars: scalars[:1])

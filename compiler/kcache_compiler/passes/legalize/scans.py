@@ -69,12 +69,12 @@ def raise_scans(unit: Unit) -> None:
 
 
 def _read(generic: mlir.Op) -> _Scan | None:
-    kinds = ["parallel" in str(kind) for kind in generic.attributes["iterator_types"]]
+    kinds = ["parallel" in kind for kind in mlir.iterator_types(generic)]
     operands = list(generic.operands)
     if kinds.count(False) != 1 or len(operands) != 3 or len(generic.results) != 1:
         return None
     window = kinds.index(False)
-    maps = [entry.value for entry in generic.attributes["indexing_maps"]]
+    maps = mlir.indexing_maps(generic)
     axis = _grows(maps[0], window)
     count = len(kinds)
     if axis is None or [mlir.plain_dim(result) for result in maps[1].results] != [window]:
@@ -87,7 +87,7 @@ def _read(generic: mlir.Op) -> _Scan | None:
     plain = [mlir.plain_dim(result) for result in maps[0].results]
     place = plain.index(None)
     size = mlir.sizes_of(pad.operands[0].type)[place]
-    low, high = ([int(n) for n in pad.attributes[f"static_{side}"]] for side in ("low", "high"))
+    low, high = (mlir.integers(pad.attributes[f"static_{side}"]) for side in ("low", "high"))
     if (
         size is None
         or size < 2
@@ -200,7 +200,7 @@ def _started(generic: mlir.Op, axis: int) -> mlir.Value:
     constant = mlir.defining(mlir.last(mlir.block_of(pad)).operands[0])
     assert constant is not None
     start = mlir.clone(constant).results[0]
-    empty = mlir.value("tensor.empty", (), mlir.type_of(f"tensor<{shape}{kind.element_type}>"))
+    empty = mlir.value("tensor.empty", (), mlir.type_of(f"tensor<{shape}{mlir.element_type(kind)}>"))
     rank = len(sizes)
     filled = build_generic([start], [empty], [_scalar(rank), identity(rank)], ["parallel"] * rank, _first)
     return filled.results[0]

@@ -52,7 +52,7 @@ def _state_empty_shapes(unit: Unit) -> None:
     for op in mlir.named(unit.module, *_DYNAMIC):
         for number, operand in enumerate(list(op.operands)[1:], 1):
             if (
-                operand.type.rank == 1
+                mlir.rank_of(operand.type) == 1
                 and mlir.sizes_of(operand.type) == [0]
                 and not _is_gather_index(op, number)
             ):

@@ -44,11 +44,11 @@ def _below(generic: mlir.Op) -> None:
 
 def _is_maximum(generic: mlir.Op, most: int, element: mlir.Value) -> bool:
     """Operand ``most`` is the maximum of what ``element`` is, over some of the axes."""
-    maps = [entry.value for entry in generic.attributes["indexing_maps"]]
+    maps = mlir.indexing_maps(generic)
     source = mlir.defining(generic.operands[most])
     if source is None or mlir.name_of(source) != "linalg.generic" or len(source.results) != 1:
         return False
-    theirs = [entry.value for entry in source.attributes["indexing_maps"]]
+    theirs = mlir.indexing_maps(source)
     body = mlir.block_of(source)
     [yielded] = mlir.last(body).operands
     combiner = mlir.defining(yielded)
@@ -66,7 +66,7 @@ class _Same:
     def __init__(self, one: mlir.Op, other: mlir.Op) -> None:
         self.operations = (one, other)
         self.arguments = [list(mlir.block_of(op).arguments) for op in self.operations]
-        self.maps = [[entry.value for entry in op.attributes["indexing_maps"]] for op in self.operations]
+        self.maps = [mlir.indexing_maps(op) for op in self.operations]
         #: They read the same elements of something: the axes of the operations are the same.
         self.plain = False
         self.known: dict[tuple[Any, Any], bool] = {}
@@ -117,7 +117,7 @@ class _Same:
 
 def _gelu(call: mlir.Op) -> None:
     """x / 2 erfc(-x sqrt(1/2)), which is what every framework's form becomes."""
-    generic = call.operation.parent
+    generic = mlir.parent_of(call)
     if mlir.name_of(generic) != "linalg.generic":
         return
     body = _Body(generic)
@@ -142,7 +142,7 @@ class _Body:
 
     def __init__(self, generic: Any) -> None:
         self.operands = list(generic.operands)
-        self.maps = [entry.value for entry in generic.attributes["indexing_maps"]]
+        self.maps = mlir.indexing_maps(generic)
         self.arguments = list(mlir.block_of(generic).arguments)
 
     def scaled(self, argument: mlir.Value) -> Any:

@@ -37,7 +37,7 @@ def _width(kind: mlir.Type) -> int:
     element = small(kind)
     if element:
         return width(element)
-    text = str(kind.element_type)
+    text = str(mlir.element_type(kind))
     if text.startswith("complex"):
         raise UnsupportedOp("stablehlo.bitcast_convert", "complex numbers to or from small elements")
     return int("".join(filter(str.isdigit, text)))
@@ -48,7 +48,7 @@ def _as(byte: mlir.Value, target: mlir.Type) -> mlir.Value:
     element = small(target)
     if element in INTEGERS:
         return wrapped(byte, element)
-    kind = carrier(element) if element else str(target.element_type)
+    kind = carrier(element) if element else str(mlir.element_type(target))
     return apply(codec.low_bits, [byte], kind, _width(target), kind)
 
 
@@ -58,7 +58,7 @@ def _shaped(kind: mlir.Type, element: str, *more: int) -> mlir.Type:
 
 
 def _reshaped(units: mlir.Value, sizes: list[int | None]) -> mlir.Value:
-    kind = mlir.type_of(f"tensor<{''.join(f'{size}x' for size in sizes)}{units.type.element_type}>")
+    kind = mlir.type_of(f"tensor<{''.join(f'{size}x' for size in sizes)}{mlir.element_type(units.type)}>")
     return units if units.type == kind else mlir.value("stablehlo.reshape", [units], kind)
 
 
@@ -74,7 +74,7 @@ def _packed(units: mlir.Value, bits: int, count: int) -> mlir.Value:
         begin, end = [0] * len(sizes), [*sizes]
         begin[-1], end[-1] = place, place + 1
         steps = _ints([1] * len(sizes))
-        given = str(units.type.element_type)
+        given = str(mlir.element_type(units.type))
         cut = mlir.value(
             "stablehlo.slice",
             [units],
@@ -101,5 +101,5 @@ def _parts(units: mlir.Value, bits: int, count: int) -> mlir.Value:
     return mlir.value("stablehlo.concatenate", parts, whole, dimension=axis)
 
 
-def _ints(numbers: list[int | None] | list[int]) -> object:
+def _ints(numbers: list[int | None] | list[int]) -> mlir.Attribute:
     return mlir.attribute(f"array<i64: {', '.join(map(str, numbers))}>")

@@ -12,9 +12,9 @@ _FLOATS = ("f16", "bf16", "f32", "f64")
 
 def converted(number: mlir.Value, element: str) -> mlir.Value:
     """Numbers of a type that is not small as bytes of the small ``element``."""
-    source = str(number.type.element_type)
+    source = str(mlir.element_type(number.type))
     if source.startswith("complex"):
-        source = str(number.type.element_type.element_type)
+        source = str(mlir.element_type(mlir.element_type(number.type)))
         number = mlir.value("stablehlo.real", [number], like(number.type, source))
     if element in INTEGERS:
         byte = mlir.value("stablehlo.convert", [number], like(number.type, carrier(element)))

@@ -135,7 +135,7 @@ def keep_roundings(unit: Unit) -> None:
 def _keep_distances(generic: mlir.Op) -> None:
     """A maximum is one of rounded elements: the distance of one that is not may be as large as a rounding."""
     block = mlir.block_of(generic)
-    maps = [entry.value for entry in generic.attributes["indexing_maps"]]
+    maps = mlir.indexing_maps(generic)
     rows = {
         argument
         for argument, place in zip(block.arguments, maps, strict=True)

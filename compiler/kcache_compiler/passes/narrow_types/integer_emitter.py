@@ -198,7 +198,7 @@ class Tensors:
         return self._unary("convert", number, mlir.type_of(f"tensor<{kind}>"))
 
     def bits_of(self, number: mlir.Value) -> mlir.Value:
-        if str(number.type.element_type) in ("f16", "bf16"):
+        if str(mlir.element_type(number.type)) in ("f16", "bf16"):
             number = self._unary("convert", number, mlir.type_of("tensor<f32>"))
         return self._unary("bitcast_convert", number, self._kind)
 

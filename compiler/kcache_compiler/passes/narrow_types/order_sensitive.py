@@ -90,7 +90,7 @@ def _steps(user: mlir.Op) -> bool:
 
 
 def _reduces(generic: mlir.Op) -> bool:
-    return any("parallel" not in str(kind) for kind in generic.attributes["iterator_types"])
+    return any("parallel" not in kind for kind in mlir.iterator_types(generic))
 
 
 def _same_numbers(user: mlir.Op) -> Iterator[mlir.Value]:

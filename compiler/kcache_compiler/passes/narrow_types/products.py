@@ -15,8 +15,8 @@ _PLAIN = ("f16", "bf16", "f32", "f64")
 def multiplied(op: mlir.Op, operands: list[mlir.Value]) -> mlir.Value:
     """``op`` on the wide forms of its operands: its result, or what it is rounded or cut from."""
     result = op.results[0].type
-    elements = [small(one.type) or str(one.type.element_type) for one in list(op.operands)[:2]]
-    wanted = small(result) or str(result.element_type)
+    elements = [small(one.type) or str(mlir.element_type(one.type)) for one in list(op.operands)[:2]]
+    wanted = small(result) or str(mlir.element_type(result))
     _drop_algorithm(op, elements, wanted)
     if all(one in INTEGERS for one in elements):
         kind = carrier(wanted) if wanted in INTEGERS else wanted

@@ -243,7 +243,7 @@ class _Rewriting:
         element = small(op.results[0].type)
         operands = [self.values.bytes_of(one) for one in op.operands]
         kind = operands[0].type
-        byte, bits = str(kind.element_type), width(element)
+        byte, bits = str(mlir.element_type(kind)), width(element)
         operands[0] = apply(codec.low_bits, operands[:1], byte, bits, byte)
         if name == "stablehlo.shift_right_arithmetic":
             self._made(op, _shifted(operands, self.values.bytes_of(op.operands[0]), element))
@@ -351,7 +351,7 @@ def _keeps_all(op: mlir.Op) -> bool:
     return kept[0] >= exponent and kept[1] >= form.mantissa
 
 
-def _named(op: mlir.Op) -> dict[str, object]:
+def _named(op: mlir.Op) -> dict[str, mlir.Attribute]:
     return mlir.attributes_of(op)
 
 
@@ -360,11 +360,11 @@ def _check_combined(op: mlir.Op) -> None:
     if mlir.name_of(op) not in COMBINES:
         return
     operands: Sequence[mlir.Value] = list(op.operands)
-    results = [str(result.type.element_type) for result in op.results]
+    results = [str(mlir.element_type(result.type)) for result in op.results]
     for block in mlir.blocks_of(op):
         arguments = [one.type for one in block.arguments if not small(one.type)]
-        given = {str(kind.element_type) for kind in arguments}
-        if not given <= {*results, *(str(operand.type.element_type) for operand in operands)}:
+        given = {str(mlir.element_type(kind)) for kind in arguments}
+        if not given <= {*results, *(str(mlir.element_type(operand.type)) for operand in operands)}:
             raise UnsupportedOp(
                 mlir.name_of(op), "a body of another type than its operands", mlir.location_of(op)
             )

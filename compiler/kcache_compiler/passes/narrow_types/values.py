@@ -18,7 +18,7 @@ def small(kind: mlir.Type) -> str:
     """The small element of a tensor type, or nothing."""
     if not mlir.is_tensor(kind):
         return ""
-    element = str(kind.element_type)
+    element = str(mlir.element_type(kind))
     return element if element in INTEGERS or element in FLOATS else ""
 
 
@@ -86,7 +86,7 @@ def _behind(made: mlir.Value) -> Any:
 
 def encoded(wide: mlir.Value, element: str, computed: bool = False) -> mlir.Value:
     """The codes nearest to floats."""
-    width = 64 if str(wide.type.element_type) == "f64" else 32
+    width = 64 if str(mlir.element_type(wide.type)) == "f64" else 32
     return apply(codec.encode, [wide], "i8", element, computed, width=width)
 
 

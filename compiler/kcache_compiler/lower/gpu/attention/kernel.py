@@ -12,7 +12,6 @@ Where the mask is added to scores these have to be finite, too: no query and no 
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any
 
 from kcache_compiler.lower.attention.evaluate import Place
 from kcache_compiler.lower.attention.operands import Gathered
@@ -32,6 +31,7 @@ from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.memory import Pointer, i64
 from kcache_compiler.lower.sort_scatter.loop_builder import both, compare, either, least, loop, minus, when
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith, scf
 from kcache_compiler.passes.fast_math import COMBINERS
 from kcache_compiler.shapes.formula import Formula, apply, product
 
@@ -41,7 +41,11 @@ _UGE = 10
 
 class _Rows(RowCode):
     def __init__(
-        self, kernel: Kernel, found: Gathered, views: dict[Any, Pointer], scalars: dict[Any, mlir.Value]
+        self,
+        kernel: Kernel,
+        found: Gathered,
+        views: dict[mlir.Value, Pointer],
+        scalars: dict[mlir.Value, mlir.Value],
     ) -> None:
         self.kernel = kernel
         super().__init__(found, views, scalars)
@@ -52,9 +56,9 @@ class _Rows(RowCode):
     def begin(self, scores: Several, count: int) -> None:
         """The scores of ``count`` keys that bodies read from now on."""
         buffer = self.found.one("scores").operands[-1]
-        element = buffer.type.element_type
+        element = mlir.element_type(buffer.type)
         if str(element) != self.found.wide:
-            numbers = [mlir.value("arith.truncf", [one], element) for one in scores.each(count)]
+            numbers = [arith.truncf(element, one) for one in scores.each(count)]
             scores = Several(numbers)
         self.lanes = Lanes(self.evaluator, count)
         self.lanes.known[buffer] = scores
@@ -77,7 +81,10 @@ class _Rows(RowCode):
 
 
 def write_attention(
-    kernel: Kernel, plan: AttentionPlan, views: dict[Any, Pointer], scalars: dict[Any, mlir.Value]
+    kernel: Kernel,
+    plan: AttentionPlan,
+    views: dict[mlir.Value, Pointer],
+    scalars: dict[mlir.Value, mlir.Value],
 ) -> Form:
     """The body of the kernel; ``views`` has its buffers, ``scalars`` the numbers that it asks for."""
     found, core = plan.found, plan.core
@@ -88,7 +95,7 @@ def write_attention(
         apply("ceildiv", found.size("columns"), core.columns),
     ]
     with kernel.body():
-        block, thread = (mlir.value("arith.extui", [special(name)], i64()) for name in ("ctaid.x", "tid.x"))
+        block, thread = (arith.extui(i64(), special(name)) for name in ("ctaid.x", "tid.x"))
         at = split(block, None, tiles, kernel.value)
         _Attention(kernel, plan, views, scalars, shared, at, thread).write()
     return Form((product(tiles), 1, 1), (THREADS, 1, 1), dynamic_bytes(plan.shared))
@@ -99,8 +106,8 @@ class _Attention:
         self,
         kernel: Kernel,
         plan: AttentionPlan,
-        views: dict[Any, Pointer],
-        scalars: dict[Any, mlir.Value],
+        views: dict[mlir.Value, Pointer],
+        scalars: dict[mlir.Value, mlir.Value],
         shared: Shared,
         block: list[mlir.Value],
         thread: mlir.Value,
@@ -133,15 +140,14 @@ class _Attention:
         if plan.whole:
             self.operands.prefetch(["q", "k", "v"], mlir.constant(0), mlir.constant(0))
             self.operands.commit()
-        kinds = [one.type for one in carried]
-        bounds = [mlir.constant(0), self.limit["keys"], mlir.constant(core.keys)]
-        start = [mlir.constant(0), *carried]
-        made = mlir.create("scf.for", [*bounds, *start], [i64(), *kinds], as_written(), regions=1)
-        inside = mlir.new_block(made, 0, [i64(), i64(), *kinds])
+        bounds = mlir.constant(0), self.limit["keys"]
+        step, start = mlir.constant(core.keys), [mlir.constant(0), *carried]
+        made = mlir.for_loop(bounds, step, start, as_written())
+        inside = mlir.block_of(made)
         with mlir.at_end(inside):
             key, stage, *values = list(inside.arguments)
-            following = mlir.value("arith.xori", [stage, mlir.constant(plan.stages - 1)], i64())
-            mlir.create("scf.yield", [following, *self._step(key, stage, following, values)])
+            following = arith.xori(stage, mlir.constant(plan.stages - 1))
+            scf.yield_([following, *self._step(key, stage, following, values)])
         self._finish(list(made.results)[1:])
 
     def _step(
@@ -176,7 +182,7 @@ class _Attention:
             return weigh()
         inner = self.rows.value(product([axis.size for axis in self.found.rows[1:]]))
         end = least(memory.plus(self.first, mlir.constant(self.core.rows)), self.limit["rows"])
-        last = mlir.value("arith.divui", [minus(end, mlir.constant(1)), inner], i64())
+        last = arith.divui(minus(end, mlir.constant(1)), inner)
         beyond = compare("ge", key, memory.plus(last, mlir.constant(reach.shift)))
         flag = mlir.type_of("i1")
         matters = either(
@@ -191,19 +197,16 @@ class _Attention:
         some = self.operands.holds_huge("v", stage, finite=True)
         if reach.added:
             for name, at in (("q", mlir.constant(0)), ("k", stage)):
-                some = mlir.value(
-                    "arith.ori", [some, self.operands.holds_huge(name, at, finite=False)], some.type
-                )
+                some = arith.ori(some, self.operands.holds_huge(name, at, finite=False))
         limit = mlir.float_constant(reach.limit, self.kind)
         gone = mlir.float_constant(VANISHED[self.core.wide], self.kind)
         for top in values[: self.core.own]:
-            below = self.rows.float("arith.subf", [limit, top])
-            unordered_or_not_below = mlir.int_attr(_UGE)
-            here = mlir.value("arith.cmpf", [below, gone], some.type, predicate=unordered_or_not_below)
-            some = mlir.value("arith.ori", [some, here], some.type)
+            below = self.rows.float(arith.subf, [limit, top])
+            here = arith.cmpf(arith.CmpFPredicate.UGE, below, gone)
+            some = arith.ori(some, here)
         some = any_lane(some)
         slots = index((stage, 4 * WARPS), (self.plan.flags, 1))
-        word = mlir.value("arith.extui", [some], mlir.type_of("i32"))
+        word = arith.extui(mlir.type_of("i32"), some)
 
         def leave() -> None:
             self.shared.store(memory.plus(slots, memory.times(self.core.warp, mlir.constant(4))), word, 4)
@@ -212,7 +215,7 @@ class _Attention:
         barrier()
         total, *others = load_each(self.shared.at(slots), WARPS, word.type, 4 * WARPS)
         for other in others:
-            total = mlir.value("arith.ori", [total, other], word.type)
+            total = arith.ori(total, other)
         return compare("ne", total, mlir.constant(0, "i32"))
 
     def _weigh(
@@ -222,14 +225,14 @@ class _Attention:
         first = memory.plus(key, core.first("scores"))
         found = [self._key(first, offset) for _, offset in core.line("scores", 0)]
         count, keys = len(found), Several([at for at, _ in found])
-        inside = None if found[0][1] is None else Several([here for _, here in found])
+        inside = None if found[0][1] is None else Several([here for _, here in found if here is not None])
 
         def row(number: Number, mine: list[mlir.Value], top: mlir.Value, total: mlir.Value) -> Weighed:
             place = self.places[number] if isinstance(number, int) else self._row_place(core.row(number))
             self.rows.begin(self._scaled(Several(mine), count), count)
             raised = self._top(place, keys, inside, top)
             used, shrink = self.rows.shrinking(top, raised)
-            total = self.rows.float("arith.mulf", [total, shrink])
+            total = self.rows.float(arith.mulf, [total, shrink])
             weights = self.rows.weights(place, keys, used)
             if inside is not None:
                 weights = self.rows.lanes.choose(inside, weights, mlir.float_constant(0, self.kind))
@@ -248,7 +251,8 @@ class _Attention:
             return scores
         vector = scores.together()
         scale = mlir.splat(mlir.float_constant(self.plan.scale, self.kind), vector.type)
-        return Several(vector=mlir.value("arith.mulf", [vector, scale], vector.type))
+        assert scale is not None
+        return Several(vector=arith.mulf(vector, scale))
 
     def _key(self, first: mlir.Value, offset: int) -> tuple[mlir.Value, mlir.Value | None]:
         """A key, which is the last one beyond it, and whether it is there."""
@@ -264,9 +268,9 @@ class _Attention:
         if inside is not None:
             compared = self.rows.lanes.choose(inside, compared, self.rows.least())
         for one in compared.each(self.rows.lanes.count):
-            top = self.rows.float("arith.maximumf", [top, one], COMBINERS["arith.maximumf"])
+            top = self.rows.float(arith.maximumf, [top, one], COMBINERS["arith.maximumf"])
         for lanes in (1, 2):
-            top = self.rows.float("arith.maximumf", [top, shuffled(top, lanes)])
+            top = self.rows.float(arith.maximumf, [top, shuffled(top, lanes)])
         return top
 
     def _finish(self, values: list[mlir.Value]) -> None:

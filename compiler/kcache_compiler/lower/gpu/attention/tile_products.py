@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from kcache_compiler.lower.gpu.addresses import ahead, load_each, store, store_each
 from kcache_compiler.lower.gpu.intrinsics import intrinsic, warp_barrier
@@ -19,6 +19,8 @@ from kcache_compiler.lower.gpu.matmul.mma_tile import Matrices, multiply
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.memory import i64
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith, llvm, scf
+from kcache_compiler.mlir.dialects import math as math_dialect
 
 #: A step of a loop: its counter, and values that are carried.
 Body: TypeAlias = Callable[[mlir.Value, list[mlir.Value]], list[mlir.Value]]
@@ -138,7 +140,7 @@ class Core(ABC):
         """Multiply the sums of a row, which follow maxima and totals."""
         for place, _ in self.line("sums", number):
             at = 2 * self.own + place
-            carried[at] = mlir.value("arith.mulf", [carried[at], factor], factor.type)
+            carried[at] = arith.mulf(carried[at], factor)
 
     @abstractmethod
     def mix(
@@ -208,7 +210,7 @@ class MatrixRows(Core):
         short = "bf16" if self.kind == "bf16" else "f16"
         pair = intrinsic(f"ff2{short}x2.rn", [high, low], mlir.type_of(f"vector<2x{short}>"))
         assert pair is not None
-        return mlir.value("llvm.bitcast", [pair], mlir.type_of("i32"))
+        return llvm.bitcast(mlir.type_of("i32"), pair)
 
 
 class PlainRows(Core):
@@ -260,21 +262,20 @@ class PlainRows(Core):
         step: int,
         values: list[mlir.Value],
         body: Body,
-        written: dict[str, Any] | None = None,
+        annotation: mlir.Attribute | None = None,
     ) -> list[mlir.Value]:
-        """A loop that counts in 32 bits, one register; its body gets 64. ``written``: its attributes."""
-        kinds = [self.type] * len(values)
-        bounds = [mlir.constant(one, "i32") for one in (0, count, step)]
-        made = mlir.create("scf.for", [*bounds, *values], kinds, written, regions=1)
-        block = mlir.new_block(made, 0, [mlir.type_of("i32"), *kinds])
+        """A loop that counts in 32 bits, one register; its body gets 64."""
+        bounds = mlir.constant(0, "i32"), mlir.constant(count, "i32")
+        made = mlir.for_loop(bounds, mlir.constant(step, "i32"), values, annotation)
+        block = mlir.block_of(made)
         with mlir.at_end(block):
             number, *inside = list(block.arguments)
-            at = mlir.value("arith.extui", [number], i64())
-            mlir.create("scf.yield", body(at, inside))
+            at = arith.extui(i64(), number)
+            scf.yield_(body(at, inside))
         return list(made.results)
 
     def _fma(self, a: mlir.Value, b: mlir.Value, c: mlir.Value) -> mlir.Value:
-        return mlir.value("math.fma", [a, b, c], self.type)
+        return math_dialect.fma(a, b, c)
 
     def multiply(
         self, queries: Staged, keys: Staged, stage: mlir.Value, scores: list[mlir.Value]

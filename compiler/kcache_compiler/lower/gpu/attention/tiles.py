@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from kcache_compiler.llvm.target import Device
 from kcache_compiler.lower.gpu.addresses import ahead, store, store_each
@@ -14,8 +14,9 @@ from kcache_compiler.lower.gpu.kernel import Kernel, split
 from kcache_compiler.lower.gpu.matmul.fma_tile import Shared, index, over, rest
 from kcache_compiler.lower.gpu.matmul.loader import Loader
 from kcache_compiler.lower.loops import memory
-from kcache_compiler.lower.loops.memory import Pointer, i64
+from kcache_compiler.lower.loops.memory import Pointer
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith, llvm, scf
 
 #: Bits of an element: what its size is, and from which size on a number is infinite or huge (1e15).
 _INFINITE = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F800000, "f64": 0x7FF << 52}
@@ -35,7 +36,7 @@ class Operands:
         self,
         kernel: Kernel,
         plan: AttentionPlan,
-        views: dict[Any, Pointer],
+        views: dict[mlir.Value, Pointer],
         shared: Shared,
         thread: mlir.Value,
         batch: mlir.Value,
@@ -56,7 +57,9 @@ class Operands:
             for counter, step in zip(digits, walked.batch_steps, strict=True):
                 base = memory.plus(base, memory.times(counter, kernel.value(step)))
             self.bases[name] = base
-            self.starts[name] = Pointer(views[operand.buffer].base, operand.buffer.type.element_type, [])
+            self.starts[name] = Pointer(
+                views[operand.buffer].base, mlir.element_type(operand.buffer.type), []
+            )
         self.row, self.column = firsts
         self.loaders = {"v": self._loader("v", core.columns, core.keys, self.column)}
         if plan.whole:
@@ -138,16 +141,16 @@ class Operands:
         element = loader.start.element
         raw = chunk
         if loader.lanes > 1:
-            raw = mlir.value("llvm.extractelement", [chunk, mlir.constant(lane)], memory.stored_type(element))
+            raw = llvm.extractelement(chunk, mlir.constant(lane))
         if isinstance(self.plan.core, MatrixRows):
             return raw
         wide = mlir.type_of(self.plan.core.wide)
         number = memory.from_memory(raw, element)
         if number.type != wide:
-            number = mlir.value("arith.extf", [number], wide)
+            number = arith.extf(wide, number)
         scale = self.plan.found.operands[name].scale
         if scale != 1:
-            number = mlir.value("arith.mulf", [number, mlir.float_constant(scale, wide)], wide)
+            number = arith.mulf(number, mlir.float_constant(scale, wide))
         return number
 
     def commit(self) -> None:
@@ -163,13 +166,10 @@ class Operands:
     def pieces(self, key: mlir.Value, stage: mlir.Value, scores: list[mlir.Value]) -> list[mlir.Value]:
         """Scores of a tile of keys, piece by piece of the depth."""
         plan, core = self.plan, self.plan.core
-        kinds = [one.type for one in scores]
         end = self.kernel.value(plan.found.size("depth"))
-        end = mlir.value("arith.maxsi", [end, mlir.constant(1)], i64())  # values need the barrier as well
-        made = mlir.create(
-            "scf.for", [mlir.constant(0), end, mlir.constant(core.depth), *scores], kinds, regions=1
-        )
-        block = mlir.new_block(made, 0, [i64(), *kinds])
+        end = arith.maxsi(end, mlir.constant(1))  # values need the barrier as well
+        made = mlir.for_loop((mlir.constant(0), end), mlir.constant(core.depth), scores)
+        block = mlir.block_of(made)
         with mlir.at_end(block):
             first, *inside = list(block.arguments)
             loaders = {
@@ -186,7 +186,7 @@ class Operands:
             barrier()
             inside = core.multiply(plan.staged["q"], plan.staged["k"], stage, inside)
             barrier()
-            mlir.create("scf.yield", inside)
+            scf.yield_(inside)
         return list(made.results)
 
     def holds_huge(self, name: str, stage: mlir.Value, finite: bool) -> mlir.Value:
@@ -200,17 +200,16 @@ class Operands:
         lanes = 16 // width
         line = staged.pitch - core.pad
         count = staged.size // width // staged.pitch * line // lanes
-        flag = mlir.type_of("i1")
         vector = mlir.type_of(f"vector<{lanes}x{integer}>")
 
         def seen(at: mlir.Value, some: mlir.Value) -> mlir.Value:
             where = index((over(at, line // lanes), staged.pitch * width), (rest(at, line // lanes), 16))
             loaded = self.shared.load(memory.plus(staged.start(stage), where), vector, 16)
             for lane in range(lanes):
-                raw = mlir.value("llvm.extractelement", [loaded, mlir.constant(lane)], integer)
-                raw = mlir.value("arith.andi", [raw, size], integer)
-                large = mlir.value("arith.cmpi", [raw, limit], flag, predicate=mlir.int_attr(9))
-                some = mlir.value("arith.ori", [some, large], flag)
+                raw = llvm.extractelement(loaded, mlir.constant(lane))
+                raw = arith.andi(raw, size)
+                large = arith.cmpi(arith.CmpIPredicate.uge, raw, limit)
+                some = arith.ori(some, large)
             return some
 
         none = mlir.constant(0, "i1")
@@ -218,9 +217,9 @@ class Operands:
             turns = range(0, count, THREADS)
             places = [memory.plus(self.thread, mlir.constant(turn)) for turn in turns]
             return reduce(lambda some, at: seen(at, some), places, none)
-        bounds = [self.thread, mlir.constant(count), mlir.constant(THREADS)]
-        made = mlir.create("scf.for", [*bounds, none], [flag], regions=1)
-        block = mlir.new_block(made, 0, [i64(), flag])
+        bounds = self.thread, mlir.constant(count)
+        made = mlir.for_loop(bounds, mlir.constant(THREADS), [none])
+        block = mlir.block_of(made)
         with mlir.at_end(block):
-            mlir.create("scf.yield", [seen(*list(block.arguments))])
+            scf.yield_([seen(*list(block.arguments))])
         return made.results[0]

@@ -7,13 +7,14 @@ MLIR and LLVM take follows their number. What has no vector form is computed for
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from kcache_compiler.lower.attention.evaluate import Evaluator
 from kcache_compiler.lower.gpu.kernel import as_i64
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.memory import i64
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith, llvm
 
 _VECTORS = frozenset(
     f"arith.{name}"
@@ -38,8 +39,8 @@ _VECTORS = frozenset(
 ) | {"math.fma", "math.absf"}
 #: Casts of an index, which is an i64 here: to fewer bits, to more.
 _CASTS = {
-    "arith.index_cast": ("arith.trunci", "arith.extsi"),
-    "arith.index_castui": ("arith.trunci", "arith.extui"),
+    "arith.index_cast": (arith.trunci, arith.extsi),
+    "arith.index_castui": (arith.trunci, arith.extui),
 }
 _ELEMENTS = ("f32", "f64", "i1", "i32", "i64")
 
@@ -53,22 +54,21 @@ class Several:
 
     @property
     def element(self) -> mlir.Type:
-        return self.scalars[0].type if self.vector is None else self.vector.type.element_type
+        return self.scalars[0].type if self.vector is None else mlir.element_type(self.vector.type)
 
     def each(self, count: int) -> list[mlir.Value]:
         if not self.scalars:
-            self.scalars = [
-                mlir.value("llvm.extractelement", [self.vector, mlir.constant(lane)], self.element)
-                for lane in range(count)
-            ]
+            assert self.vector is not None
+            vector = self.vector
+            self.scalars = [llvm.extractelement(vector, mlir.constant(lane)) for lane in range(count)]
         return self.scalars
 
     def together(self) -> mlir.Value:
         if self.vector is None:
             kind = mlir.type_of(f"vector<{len(self.scalars)}x{self.element}>")
-            made = mlir.value("llvm.mlir.poison", (), kind)
+            made = llvm.mlir_poison(kind)
             for lane, number in enumerate(self.scalars):
-                made = mlir.value("llvm.insertelement", [made, number, mlir.constant(lane)], kind)
+                made = llvm.insertelement(made, number, mlir.constant(lane))
             self.vector = made
         return self.vector
 
@@ -84,7 +84,7 @@ class Lanes:
 
     def __init__(self, one: Evaluator, count: int) -> None:
         self.one, self.count = one, count
-        self.known: dict[Any, Several] = {}
+        self.known: dict[mlir.Value, Several] = {}
 
     def result(self, op: mlir.Op, places: Places, given: dict[int, Number]) -> Number:
         """What the body of ``op`` yields; ``given`` has some of its arguments, by number."""
@@ -106,7 +106,7 @@ class Lanes:
     def choose(self, conditions: Several, numbers: Several, other: mlir.Value) -> Several:
         """At each key the number where the condition holds, else ``other``."""
         vectors = [conditions.together(), numbers.together(), self._vector(other)]
-        return Several(vector=mlir.value("arith.select", vectors, vectors[1].type))
+        return Several(vector=arith.select(*vectors))
 
     def _in_turn(self, op: mlir.Op, places: Places, given: dict[int, Number]) -> Several:
         before, found = dict(self.one.known), list[mlir.Value]()
@@ -121,9 +121,9 @@ class Lanes:
     def _at(self, number: Number, lane: int) -> mlir.Value:
         return number.each(self.count)[lane] if isinstance(number, Several) else number
 
-    def _arguments(self, op: mlir.Op, places: Places, given: dict[int, Number]) -> dict[Any, Number]:
-        maps = [entry.value for entry in op.attributes["indexing_maps"]]
-        mapping: dict[Any, Number] = dict(self.one.scalars)
+    def _arguments(self, op: mlir.Op, places: Places, given: dict[int, Number]) -> dict[mlir.Value, Number]:
+        maps = mlir.indexing_maps(op)
+        mapping: dict[mlir.Value, Number] = dict(self.one.scalars)
         for number, argument in enumerate(mlir.block_of(op).arguments):
             operand = op.operands[number]
             if number in given:
@@ -134,13 +134,14 @@ class Lanes:
                 mapping[argument] = self._mapped(operand, mapping)
         return mapping
 
-    def _element(self, buffer: mlir.Value, axes: list[Any], places: Places) -> Number:
+    def _element(self, buffer: mlir.Value, axes: list[mlir.AffineExpr], places: Places) -> Number:
         """The element of ``buffer`` that its index expressions ``axes`` give."""
         if buffer in self.known:
             return self.known[buffer]
         indices = [self._index(axis, places) for axis in axes]
+        uniform = {dim: number for dim, number in places.items() if not isinstance(number, Several)}
         if not any(isinstance(index, Several) for index in indices):
-            return self.one.element(buffer, axes, places)
+            return self.one.element(buffer, axes, uniform)
         if buffer in self.one.makers:
             return self.result(self.one.makers[buffer], dict(enumerate(indices)), {})
         return Several(
@@ -152,18 +153,18 @@ class Lanes:
             ]
         )
 
-    def _index(self, expression: Any, places: Places) -> Number:
+    def _index(self, expression: mlir.AffineExpr, places: Places) -> Number:
         dim = mlir.plain_dim(expression)
-        return mlir.constant(mlir.affine_parts(expression)[1]) if dim is None else places[dim]
+        return mlir.constant(mlir.constant_of(expression)) if dim is None else places[dim]
 
-    def _mapped(self, operand: mlir.Value, mapping: dict[Any, Number]) -> Number:
+    def _mapped(self, operand: mlir.Value, mapping: dict[mlir.Value, Number]) -> Number:
         if operand not in mapping:
-            owner: Any = mlir.defining(operand)
+            owner = mlir.defining(operand)
             mapping[operand] = operand if owner is None else mlir.clone(owner).results[0]
         found = mapping[operand]
         return found if isinstance(found, Several) else as_i64(found) if _is_index(found) else found
 
-    def _computed(self, operation: mlir.Op, places: Places, mapping: dict[Any, Number]) -> Number:
+    def _computed(self, operation: mlir.Op, places: Places, mapping: dict[mlir.Value, Number]) -> Number:
         name = mlir.name_of(operation)
         if name == "linalg.index":
             return places.get(mlir.int_of(operation.attributes["dim"]), mlir.constant(0))
@@ -176,8 +177,9 @@ class Lanes:
         operands = [self._mapped(operand, mapping) for operand in operation.operands]
         if name in _CASTS:
             return self._cast(name, operands[0], _plain(operation.results[0].type))
-        if not any(isinstance(operand, Several) for operand in operands):
-            return self._scalar(operation, operands)
+        scalars = [operand for operand in operands if not isinstance(operand, Several)]
+        if len(scalars) == len(operands):
+            return self._scalar(operation, scalars)
         kinds = [_plain(operation.results[0].type), *(_element(operand) for operand in operands)]
         if name not in _VECTORS or any(str(kind) not in _ELEMENTS for kind in kinds):
             lanes = range(self.count)
@@ -209,8 +211,8 @@ class Lanes:
             return number
         cast = _CASTS[name][bits[1] > bits[0]]
         if not isinstance(number, Several):
-            return mlir.value(cast, [number], wanted)
-        return Several(vector=mlir.value(cast, [number.together()], self._kind(wanted)))
+            return cast(wanted, number)
+        return Several(vector=cast(self._kind(wanted), number.together()))
 
     def _kind(self, element: mlir.Type) -> mlir.Type:
         return mlir.type_of(f"vector<{self.count}x{element}>")
@@ -222,10 +224,9 @@ class Lanes:
         literal = mlir.splat(number, kind)
         if literal is not None:
             return literal
-        nothing = mlir.value("llvm.mlir.poison", (), kind)
-        first = mlir.value("llvm.insertelement", [nothing, number, mlir.constant(0)], kind)
-        mask = mlir.attribute("array<i32: " + ", ".join(["0"] * self.count) + ">")
-        return mlir.value("llvm.shufflevector", [first, first], kind, mask=mask)
+        nothing = llvm.mlir_poison(kind)
+        first = llvm.insertelement(nothing, number, mlir.constant(0))
+        return llvm.shufflevector(kind, first, first, [0] * self.count)
 
 
 def _element(number: Number) -> mlir.Type:

@@ -1,111 +1,122 @@
-"""Which barriers the threads of a row need: those between two that touch the same memory, one writing.
+"""Barrier placement for the threads of a row, by a data-race analysis of the code as it is written.
 
-A barrier is written before each segment; once the segment is there and touched nothing that others wrote, or
-wrote nothing that others touched, it is taken away. Elements that a thread had in one segment and has again
-in another stay in its registers.
+A barrier is needed between two accesses of the same memory by different threads if one of them is a write. A
+tentative barrier is emitted before each segment and erased if the segment turns out to have no such access.
+Elements that a thread has in one segment and reads again in another stay in its registers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any
 
 from kcache_compiler.mlir import operations as mlir
 
 
 @dataclass(frozen=True)
-class Touch:
-    """Some threads read or write elements of a buffer; ``way`` says which thread has which, if known."""
+class SharedAccess:
+    """A read or write of a buffer by the threads of a row.
 
-    root: Any
+    ``distribution`` identifies which thread accesses which element; None if that is unknown.
+    """
+
+    root: mlir.Value
     written: bool
-    way: Any = None
+    distribution: Hashable = None
 
-    def meets(self, other: Touch) -> bool:
-        """Two threads may touch the same element in these two ways, and one writes."""
+    def conflicts_with(self, other: SharedAccess) -> bool:
+        """Whether two threads may access the same element, one of them to write it."""
         if self.root != other.root or not (self.written or other.written):
             return False
-        return self.way is None or self.way != other.way
+        return self.distribution is None or self.distribution != other.distribution
 
 
-class Touches:
-    """What was touched since the last barrier, while code is written."""
+class BarrierPlacement:
+    """The accesses since the last barrier; ``emit`` writes a barrier at the current point."""
 
-    def __init__(self, wait: Callable[[], mlir.Op]) -> None:
-        self._wait = wait
-        self._since: list[Touch] = []
-        self._before: list[Touch] = []
-        self._doubtful: mlir.Op | None = None
+    def __init__(self, emit: Callable[[], mlir.Op]) -> None:
+        self._emit = emit
+        self._since: list[SharedAccess] = []
+        self._before: list[SharedAccess] = []
+        self._tentative: mlir.Op | None = None
 
-    def note(self, touch: Touch) -> None:
-        self._since.append(touch)
+    def record(self, access: SharedAccess) -> None:
+        self._since.append(access)
 
-    def perhaps(self) -> None:
-        """A barrier here, if what follows shows that it is needed."""
-        self.settle()
+    def place_tentative(self) -> None:
+        """Emit a barrier that stays only if an access after it conflicts with one before it."""
+        self.resolve()
         self._before, self._since = self._since, []
-        self._doubtful = self._wait()
+        self._tentative = self._emit()
 
-    def settle(self) -> None:
-        """Keep the last barrier of that kind or take it away."""
-        if self._doubtful is None:
+    def resolve(self) -> None:
+        """Keep the tentative barrier or erase it."""
+        if self._tentative is None:
             return
-        if not any(a.meets(b) for a in self._before for b in self._since):
-            self._doubtful.erase()
+        if not any(a.conflicts_with(b) for a in self._before for b in self._since):
+            self._tentative.erase()
             self._since = [*self._before, *self._since]
-        self._before, self._doubtful = [], None
+        self._before, self._tentative = [], None
 
-    def passed(self) -> None:
-        """Threads have met here."""
-        self.settle()
+    def synchronized(self) -> None:
+        """Note that all threads reached a barrier here."""
+        self.resolve()
         self._since = []
 
-    def ready(self, touch: Touch) -> None:
-        """Wait here if ``touch`` needs it, which comes next."""
-        if any(one.meets(touch) for one in self._since):
-            self.passed()
-            self._wait()
-        self.note(touch)
+    def record_after_barrier(self, access: SharedAccess) -> None:
+        """Record the next access, after a barrier if it conflicts with an earlier one."""
+        if any(earlier.conflicts_with(access) for earlier in self._since):
+            self.synchronized()
+            self._emit()
+        self.record(access)
 
 
-class Kept:
-    """Elements of a row that threads have in registers from one segment to the next, and stores of them."""
+@dataclass(frozen=True)
+class ElementKey:
+    """An element of a buffer that one thread accesses: in which iteration of its loop and vector lane."""
+
+    root: mlir.Value
+    distribution: Hashable
+    iteration: int
+    lane: int
+
+
+class RowRegisters:
+    """Elements that threads have in registers across segments, and stores that no one has read since."""
 
     def __init__(self) -> None:
-        self._values: dict[Any, tuple[Any, mlir.Value]] = {}
-        self._stores: dict[Any, tuple[Any, mlir.Op]] = {}
-        self._read: list[Any] = []
+        self._values: dict[ElementKey, mlir.Value] = {}
+        self._unread_stores: dict[tuple[mlir.Value, Hashable], mlir.Op] = {}
+        self._read: list[mlir.Value] = []
 
-    def value(self, key: Any) -> mlir.Value | None:
-        """What was written last as ``key``."""
-        return self._values[key][1] if key in self._values else None
+    def value(self, key: ElementKey | None) -> mlir.Value | None:
+        """The value that was last written to the element ``key``, if it is known."""
+        return None if key is None else self._values.get(key)
 
-    def read(self, root: Any) -> None:
-        """Elements of a buffer are read from memory: what was stored there stays."""
-        self._stores = {key: one for key, one in self._stores.items() if one[0] != root}
+    def read(self, root: mlir.Value) -> None:
+        """Note a read of the buffer from memory: its stores stay."""
+        self._unread_stores = {key: store for key, store in self._unread_stores.items() if key[0] != root}
         self._read.append(root)
 
-    def write(self, root: Any, key: Any, value: mlir.Value) -> None:
-        """An element is written; without a key nobody knows which."""
-        way = None if key is None else key[1]
+    def write(self, root: mlir.Value, key: ElementKey | None, value: mlir.Value) -> None:
+        """Note a write of an element of the buffer; without a key, of an unknown one."""
         self._values = {
-            other: one
-            for other, one in self._values.items()
-            if one[0] != root or (way is not None and other[1] == way)
+            other: known
+            for other, known in self._values.items()
+            if other.root != root or (key is not None and other.distribution == key.distribution)
         }
         if key is not None:
-            self._values[key] = root, value
+            self._values[key] = value
 
-    def stored(self, root: Any, key: Any, store: mlir.Op) -> None:
-        """The same elements were stored before and not read: that store goes away."""
-        if (root, key) in self._stores:
-            self._stores[root, key][1].erase()
-        self._stores[root, key] = root, store
+    def stored(self, root: mlir.Value, elements: Hashable, store: mlir.Op) -> None:
+        """Note a store, and erase an earlier one to the same elements that no one has read."""
+        if (root, elements) in self._unread_stores:
+            self._unread_stores[root, elements].erase()
+        self._unread_stores[root, elements] = store
 
-    def forget(self, roots: set[Any]) -> None:
-        """Nobody reads these buffers later: stores that were never read go away."""
-        for root, store in self._stores.values():
+    def erase_unread_stores(self, roots: set[mlir.Value]) -> None:
+        """Erase the stores to buffers that no later code reads."""
+        for (root, _), store in self._unread_stores.items():
             if root in roots and root not in self._read:
                 store.erase()
-        self._stores = {}
+        self._unread_stores = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from kcache_compiler.lower.gpu.intrinsics import shuffled
 from kcache_compiler.lower.loops.elements import Code
@@ -76,7 +75,7 @@ def _is_free(owner: mlir.Op) -> bool:
     name = mlir.name_of(owner)
     if name in _INTEGERS:
         return True
-    flags: Any = owner.attributes
+    flags = owner.attributes
     return name in _FLOATS and "fastmath" in flags and "reassoc" in str(flags["fastmath"])
 
 

@@ -7,6 +7,7 @@ from kcache_compiler.lower.gpu.loops.vectorized_accesses import Lanes, LaneWrite
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.sort_scatter.loop_builder import both, compare, least, loop, when
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import scf
 from kcache_compiler.shapes.formula import Formula, apply, product
 
 
@@ -64,10 +65,10 @@ def _write_chunk(
             together()
             return
         whole = compare("le", memory.plus(first, mlir.constant(count)), limit)
-        chosen = mlir.create("scf.if", [whole if fits is None else both(whole, fits)], regions=2)
+        chosen = mlir.if_else(whole if fits is None else both(whole, fits))
         for region, write in enumerate((together, one_by_one)):
-            with mlir.at_end(mlir.new_block(chosen, region, [])):
+            with mlir.at_end(mlir.block_of(chosen, region)):
                 write()
-                mlir.create("scf.yield")
+                scf.yield_([])
 
     when(compare("lt", first, limit), chunk)

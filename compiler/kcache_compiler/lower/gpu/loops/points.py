@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from kcache_compiler.lower.gpu.kernel import Form, Kernel, Point, split
 from kcache_compiler.lower.loops.elements import Code, Registers
@@ -26,11 +25,11 @@ class PointWriter(Writer):
         fused: Fused,
         codes: Mapping[int, Code],
         pointers: Mapping[int, Pointer],
-        views: dict[Any, Pointer],
-        scalars: Mapping[Any, mlir.Value],
+        views: dict[mlir.Value, Pointer],
+        scalars: Mapping[mlir.Value, mlir.Value],
     ) -> None:
         self.kernel = kernel
-        super().__init__(fused, codes, pointers, views, scalars, None, (None, None))
+        super().__init__(fused, codes, pointers, views, scalars, None, None)
 
     def _value(self, formula: Formula) -> mlir.Value:
         return self.kernel.value(formula)

@@ -7,13 +7,13 @@ memory, and every thread has the result. Buffers of one row lie in shared memory
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from kcache_compiler.lower.gpu.intrinsics import barrier, special, warp_barrier
 from kcache_compiler.lower.gpu.kernel import Form, Kernel, split
-from kcache_compiler.lower.gpu.loops.barriers import Kept, Touch, Touches
+from kcache_compiler.lower.gpu.loops.barriers import BarrierPlacement, ElementKey, RowRegisters, SharedAccess
 from kcache_compiler.lower.gpu.loops.combine_partials import Combiner, across_lanes, combiners_of
 from kcache_compiler.lower.gpu.loops.vectorized_accesses import Lanes, LaneWriter
 from kcache_compiler.lower.gpu.shared_memory import ALIGNMENT, shared_memory
@@ -24,6 +24,7 @@ from kcache_compiler.lower.loops.memory import Pointer, i64
 from kcache_compiler.lower.loops.segment import Loops, Slot, carry, slots_of
 from kcache_compiler.lower.sort_scatter.loop_builder import compare, either, when
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith
 from kcache_compiler.schedule.choices import GpuChoices
 from kcache_compiler.schedule.loop_nest import Access
 from kcache_compiler.schedule.loops import Fused, Statement
@@ -127,22 +128,22 @@ class RowWriter(LaneWriter):
         fused: Fused,
         codes: Mapping[int, Code],
         pointers: Mapping[int, Pointer],
-        views: dict[Any, Pointer],
-        scalars: Mapping[Any, mlir.Value],
+        views: dict[mlir.Value, Pointer],
+        scalars: Mapping[mlir.Value, mlir.Value],
         moved: Collection[int],
         plan: Rows,
-        roots: Mapping[int, Any],
+        roots: Mapping[int, mlir.Value],
     ) -> None:
         super().__init__(kernel, fused, codes, pointers, views, scalars, moved)
         self.plan, self.roots = plan, roots
-        self.touches = Touches(warp_barrier if plan.threads == WARP else barrier)
-        #: Places of the axes that are dealt out, and how: which thread has which element.
+        self.barriers = BarrierPlacement(warp_barrier if plan.threads == WARP else barrier)
+        #: Positions of the axes that are distributed over threads, and which thread has which element.
         self._dealt: list[int] = []
-        self._way: Any = None
+        self._distribution: Hashable = None
         self._weight = 0
-        #: While chunks are written one after another, which of them; what is known of their elements.
-        self._turn: int | None = None
-        self._kept = Kept()
+        #: The iteration of the loop over chunks that is written; values of elements across segments.
+        self._iteration: int | None = None
+        self._row_registers = RowRegisters()
         written = {
             roots[one.buffer] for each in fused.statements for one in each.nest.accesses if one.written
         }
@@ -156,51 +157,55 @@ class RowWriter(LaneWriter):
         registers: Registers = {}
         for number, segment in enumerate(self.fused.segments):
             if number:
-                self.touches.perhaps()
+                self.barriers.place_tentative()
             for captured in [one for statement in segment for one in self._captured(statement.number)]:
-                self.touches.note(captured)
-                self._kept.read(captured.root)
+                self.barriers.record(captured)
+                self._row_registers.read(captured.root)
             self._row_segment(number, segment, counters, registers)
-        self.touches.settle()
-        self._kept.forget({self.roots[buffer] for buffer, _ in self.fused.rows})
+        self.barriers.resolve()
+        self._row_registers.erase_unread_stores({self.roots[buffer] for buffer, _ in self.fused.rows})
 
-    def _captured(self, number: int) -> list[Touch]:
+    def _captured(self, number: int) -> list[SharedAccess]:
         """Buffers that a body reads where it likes."""
         code = self.codes[number]
         captured = captured_by(code.generic, code.numbers)
-        return [Touch(memory.root_of(one), written=False) for one in captured if mlir.is_memref(one.type)]
+        return [
+            SharedAccess(memory.root_of(one), written=False) for one in captured if mlir.is_memref(one.type)
+        ]
 
-    def _touch(self, access: Access, written: bool) -> Touch:
+    def _shared_access(self, access: Access, written: bool) -> SharedAccess:
         shared = self.fused.shared
         others = [p for p in range(shared, len(access.strides)) if p not in self._dealt]
-        if self._way is None or others:
-            return Touch(self.roots[access.buffer], written)
+        if self._distribution is None or others:
+            return SharedAccess(self.roots[access.buffer], written)
         base = self.pointers[access.buffer].base
         strides = (access.strides[:shared], tuple(access.strides[p] for p in self._dealt))
-        return Touch(self.roots[access.buffer], written, (self._way, base, access.offset, strides))
+        return SharedAccess(
+            self.roots[access.buffer], written, (self._distribution, base, access.offset, strides)
+        )
 
     def read(self, access: Access, counters: list[mlir.Value], registers: Registers) -> mlir.Value:
         """An element, out of memory where no register has it."""
         if registers.get(element_of(access)) is None and access.buffer not in self.fused.unstored:
-            touch = self._touch(access, written=False)
-            kept = self._kept.value(self._here(touch))
-            if kept is not None:
-                return kept
-            self._kept.read(touch.root)
-            self.touches.note(touch)
+            shared = self._shared_access(access, written=False)
+            known = self._row_registers.value(self._element_key(shared))
+            if known is not None:
+                return known
+            self._row_registers.read(shared.root)
+            self.barriers.record(shared)
         return super().read(access, counters, registers)
 
-    def _here(self, touch: Touch) -> Any:
-        """The element of this lane, by what it is in every segment; None where that is not known."""
-        if self._turn is None or self.group is None or touch.way is None:
+    def _element_key(self, shared: SharedAccess) -> ElementKey | None:
+        """What identifies the element of this lane in every segment; None if that is unknown."""
+        if self._iteration is None or self.group is None or shared.distribution is None:
             return None
-        return touch.root, touch.way, self._turn, self.group.lane
+        return ElementKey(shared.root, shared.distribution, self._iteration, self.group.lane)
 
     def stored(self, access: Access, store: mlir.Op) -> None:
-        """A chunk was written, which takes away what was there unread."""
-        touch = self._touch(access, written=True)
-        if self._turn is not None and touch.way is not None:
-            self._kept.stored(touch.root, (touch.way, self._turn), store)
+        """A chunk was written, which makes an earlier store to it that was not read redundant."""
+        shared = self._shared_access(access, written=True)
+        if self._iteration is not None and shared.distribution is not None:
+            self._row_registers.stored(shared.root, (shared.distribution, self._iteration), store)
 
     def _row_segment(
         self, number: int, segment: tuple[Statement, ...], counters: list[mlir.Value], registers: Registers
@@ -246,9 +251,9 @@ class RowWriter(LaneWriter):
         def step(at: mlir.Value, inside: dict[Slot, mlir.Value]) -> dict[Slot, mlir.Value]:
             return body(split(at, None, sizes, self.kernel.value), inside)
 
-        self._way = ("each", *sizes)
+        self._distribution = ("each", *sizes)
         found = carry((self.thread, self.kernel.value(product(sizes))), self.plan.threads, values, step)
-        self._way = None
+        self._distribution = None
         return found
 
     def _chunks(
@@ -268,18 +273,20 @@ class RowWriter(LaneWriter):
             self.together([*self.outer, *found], count, lane)
             return inside
 
-        self._way = (count, *sizes)
-        turns = self._turns(product(fewer))
+        self._distribution = (count, *sizes)
+        turns = self._iterations(product(fewer))
         if turns > 0 and lanes.certain and turns * count * self._weight <= STRAIGHT:
-            for self._turn in range(turns):
-                values = step(memory.plus(self.thread, mlir.constant(self._turn * self.plan.threads)), values)
-            self._way = self._turn = None
+            for self._iteration in range(turns):
+                values = step(
+                    memory.plus(self.thread, mlir.constant(self._iteration * self.plan.threads)), values
+                )
+            self._distribution = self._iteration = None
             return values
         carried = carry((self.thread, self.kernel.value(product(fewer))), self.plan.threads, values, step)
-        self._way = None
+        self._distribution = None
         return carried
 
-    def _turns(self, chunks: Formula) -> int:
+    def _iterations(self, chunks: Formula) -> int:
         """How many chunks each thread of the row has; 0 where that is not the same for all."""
         even = isinstance(chunks, int) and chunks % self.plan.threads == 0
         return chunks // self.plan.threads if isinstance(chunks, int) and even else 0
@@ -328,8 +335,8 @@ class RowWriter(LaneWriter):
         """Through shared memory, a place of its own for each reduction of the kernel."""
         warps = self.plan.threads // WARP
         places: dict[Slot, Pointer] = {}
-        warp = mlir.value("arith.shrui", [self.thread, mlir.constant(5)], i64())
-        lane = mlir.value("arith.andi", [self.thread, mlir.constant(WARP - 1)], i64())
+        warp = arith.shrui(self.thread, mlir.constant(5))
+        lane = arith.andi(self.thread, mlir.constant(WARP - 1))
         for slot, one in slots.items():
             width = memory.element_bytes(one.kind)
             name = f"{self.kernel.name}_partial_{self._slots}"
@@ -342,7 +349,7 @@ class RowWriter(LaneWriter):
 
         when(compare("eq", lane, mlir.constant(0)), leave)
         barrier()
-        self.touches.passed()
+        self.barriers.synchronized()
         found: dict[Slot, mlir.Value] = {}
         for slot, place in places.items():
             found[slot] = memory.load(place, mlir.constant(0))
@@ -356,17 +363,18 @@ class RowWriter(LaneWriter):
         """Values that all threads have are stored by the first of them, once all have read."""
         if not self._alone:
             if access.buffer not in self.fused.unstored:
-                touch = self._touch(access, written=True)
-                self.touches.note(touch)
-                self._kept.write(touch.root, self._here(touch), value)
+                shared = self._shared_access(access, written=True)
+                self.barriers.record(shared)
+                self._row_registers.write(shared.root, self._element_key(shared), value)
             super().write_back(access, counters, registers, value)
             return
         forget(registers, {access.buffer})
         registers[element_of(access)] = value
         if access.buffer in self.fused.unstored:
             return
-        self._kept.write(self.roots[access.buffer], None, value)
-        self.touches.ready(Touch(self.roots[access.buffer], written=True, way="first"))
+        self._row_registers.write(self.roots[access.buffer], None, value)
+        first_thread = SharedAccess(self.roots[access.buffer], written=True, distribution="first")
+        self.barriers.record_after_barrier(first_thread)
         store = (self._start(access), self._offset(access, counters), value)
         when(compare("eq", self.thread, mlir.constant(0)), lambda: memory.store(*store))
 
@@ -376,12 +384,12 @@ def write_rows(writer: RowWriter) -> Form:
     kernel, fused, plan = writer.kernel, writer.fused, writer.plan
     sizes = [axis.size for axis in fused.statements[0].nest.axes[: fused.shared]]
     points = product(sizes)
-    block, thread = (mlir.value("arith.extui", [special(name)], i64()) for name in ("ctaid.x", "tid.x"))
+    block, thread = (arith.extui(i64(), special(name)) for name in ("ctaid.x", "tid.x"))
     if plan.rows == 1:
         writer.row(split(block, None, sizes, kernel.value), thread)
         return Form((points, 1, 1), (plan.threads, 1, 1))
-    row = mlir.value("arith.shrui", [thread, mlir.constant(5)], i64())
-    lane = mlir.value("arith.andi", [thread, mlir.constant(WARP - 1)], i64())
+    row = arith.shrui(thread, mlir.constant(5))
+    lane = arith.andi(thread, mlir.constant(WARP - 1))
     number = memory.plus(memory.times(block, mlir.constant(plan.rows)), row)
     limit = kernel.value(points)
     when(
@@ -405,6 +413,6 @@ def row_memory(kernel: Kernel, rows: Rows | None, number: int, size: int) -> mli
         base = shared_memory(kernel, f"{kernel.name}_row_{number}", size * rows.rows)
         if rows.rows == 1:
             return base
-        thread = mlir.value("arith.extui", [special("tid.x")], memory.i64())
-        row = mlir.value("arith.shrui", [thread, mlir.constant(5)], memory.i64())
+        thread = arith.extui(memory.i64(), special("tid.x"))
+        row = arith.shrui(thread, mlir.constant(5))
         return memory.advance(base, mlir.type_of("i8"), memory.times(row, mlir.constant(size)))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from kcache_compiler.lower.gpu.kernel import Form, Kernel, as_i64, element_offset
 from kcache_compiler.lower.gpu.operands import offsets_of
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.memory import root_of
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import memref
 
 STORE = "memref.store"
 
@@ -33,7 +33,7 @@ class Store:
         return [value, *indices, *offsets_of([buffer])]
 
     @property
-    def root(self) -> Any:
+    def root(self) -> mlir.Value:
         return root_of(self.buffer)
 
 
@@ -57,7 +57,7 @@ def hold_numbers(main: mlir.Op) -> None:
     if not loads:
         return
     order = {op: place for place, op in enumerate(mlir.walk(main))}
-    last: dict[Any, int] = {}
+    last: dict[mlir.Value, int] = {}
     for op in mlir.named(main, "linalg.generic", STORE):
         last |= {root_of(one): order[op] for one in targets(op)}
     for load in loads:
@@ -65,21 +65,16 @@ def hold_numbers(main: mlir.Op) -> None:
             continue
         number = load.results[0]
         with mlir.after(load):
-            place = mlir.value(
-                "memref.alloc",
-                (),
-                mlir.type_of(f"memref<{number.type}>"),
-                operandSegmentSizes=mlir.attribute("array<i32: 0, 0>"),
-            )
-            mlir.create(STORE, [number, place])
-            held = mlir.create("memref.load", [place], [number.type])
+            place = memref.alloc(mlir.type_of(f"memref<{number.type}>"), [], [])
+            memref.store(number, place, [])
+            held = memref.load(place, [])
         for user, position in list(mlir.uses(number)):
             if user in order:
-                user.operands[position] = held.results[0]
+                user.operands[position] = held
 
 
 def targets(op: mlir.Op) -> list[mlir.Value]:
     """The buffers that a structured operation or a store writes."""
     if mlir.name_of(op) == STORE:
         return [op.operands[1]]
-    return list(op.operands)[int(next(iter(op.attributes["operandSegmentSizes"]))) :]
+    return list(op.operands)[mlir.input_count(op) :]

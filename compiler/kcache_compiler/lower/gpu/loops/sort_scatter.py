@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kcache_compiler.lower.gpu.kernel import Form, Kernel
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.launch import captured_by
@@ -24,10 +22,10 @@ def write_marker(kernel: Kernel, generic: mlir.Op) -> tuple[Form, tuple[str, ...
     kind, details = marked(generic) or ("", {})
     operands = list(generic.operands)
     walked, checks = walks(generic, kernel.shapes)
-    inputs = int(next(iter(generic.attributes["operandSegmentSizes"])))
+    inputs = mlir.input_count(generic)
     steps = (plan_scatter if kind == "scatter" else plan_sort)(details, walked, checks)
-    pointers: dict[Any, Pointer] = {one: kernel.pointer(one) for one in dict.fromkeys(operands)}
-    scalars: dict[Any, mlir.Value] = {}
+    pointers: dict[mlir.Value, Pointer] = {one: kernel.pointer(one) for one in dict.fromkeys(operands)}
+    scalars: dict[mlir.Value, mlir.Value] = {}
     for captured in captured_by(generic, range(len(operands))):
         if not mlir.is_memref(captured.type):
             scalars[captured] = kernel.scalar(captured)

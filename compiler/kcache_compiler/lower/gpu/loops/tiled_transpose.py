@@ -17,6 +17,7 @@ from kcache_compiler.lower.loops.elements import Registers, element_of
 from kcache_compiler.lower.loops.memory import Pointer, i64
 from kcache_compiler.lower.sort_scatter.loop_builder import both, compare, loop, when
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith
 from kcache_compiler.schedule.loop_nest import Access
 from kcache_compiler.schedule.loops import Turn
 from kcache_compiler.shapes.formula import Formula, apply, product
@@ -48,7 +49,7 @@ def write_turns(writer: PointWriter, turn: Turn) -> Form:
     others = [place for place in range(len(sizes)) if place not in (turn.across, turn.along)]
     blocks = [apply("ceildiv", sizes[place], SIDE) for place in (turn.across, turn.along)]
     grid: list[Formula] = [*(sizes[place] for place in others), *blocks]
-    block, thread = (mlir.value("arith.extui", [special(name)], i64()) for name in ("ctaid.x", "tid.x"))
+    block, thread = (arith.extui(i64(), special(name)) for name in ("ctaid.x", "tid.x"))
     *outer, across, along = split(block, None, grid, value)
     _Tile(writer, turn, dict(zip(others, outer, strict=True)), (across, along), thread).write()
     return Form((product(grid), 1, 1), (THREADS, 1, 1))
@@ -66,8 +67,8 @@ class _Tile:
         self.writer, self.turn, self.outer = writer, turn, outer
         self.sizes = [axis.size for axis in writer.fused.statements[0].nest.axes]
         self.first = [memory.times(one, mlir.constant(SIDE)) for one in block]
-        self.lane = mlir.value("arith.andi", [thread, mlir.constant(SIDE - 1)], i64())
-        self.row = mlir.value("arith.shrui", [thread, mlir.constant(SIDE.bit_length() - 1)], i64())
+        self.lane = arith.andi(thread, mlir.constant(SIDE - 1))
+        self.row = arith.shrui(thread, mlir.constant(SIDE.bit_length() - 1))
         self.squares = [self._square(number, access) for number, access in enumerate(turn.accesses)]
 
     def _square(self, number: int, access: Access) -> Pointer:

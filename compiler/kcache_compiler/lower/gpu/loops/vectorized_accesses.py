@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from kcache_compiler.lower.gpu.kernel import Kernel
 from kcache_compiler.lower.gpu.loops.points import PointWriter
 from kcache_compiler.lower.loops import memory
-from kcache_compiler.lower.loops.elements import Code, Registers, element_of, forget
+from kcache_compiler.lower.loops.elements import Code, Element, Registers, element_of, forget
 from kcache_compiler.lower.loops.memory import Pointer, i64
 from kcache_compiler.lower.sort_scatter.loop_builder import both, compare
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith, llvm
 from kcache_compiler.schedule.loop_nest import Access
 from kcache_compiler.schedule.loops import Fused, Statement
 from kcache_compiler.shapes.formula import Formula
@@ -46,7 +46,7 @@ class Chunk:
     counters: list[mlir.Value]
     lanes: int
     lane: int = 0
-    vectors: dict[Any, mlir.Value] = field(default_factory=dict[Any, mlir.Value])
+    vectors: dict[Element, mlir.Value] = field(default_factory=dict[Element, mlir.Value])
     results: dict[Access, list[mlir.Value]] = field(default_factory=dict[Access, list[mlir.Value]])
 
 
@@ -59,8 +59,8 @@ class LaneWriter(PointWriter):
         fused: Fused,
         codes: Mapping[int, Code],
         pointers: Mapping[int, Pointer],
-        views: dict[Any, Pointer],
-        scalars: Mapping[Any, mlir.Value],
+        views: dict[mlir.Value, Pointer],
+        scalars: Mapping[mlir.Value, mlir.Value],
         moved: Collection[int],
     ) -> None:
         self.moved = moved
@@ -105,10 +105,10 @@ class LaneWriter(PointWriter):
         found: mlir.Value | None = None
         rests = [(self.kernel.value(step), lanes.count) for step in lanes.multiples]
         for buffer in lanes.moved:
-            base = mlir.value("llvm.ptrtoint", [self.pointers[buffer].base], i64())
+            base = llvm.ptrtoint(i64(), self.pointers[buffer].base)
             rests.append((base, lanes.count * memory.element_bytes(self.pointers[buffer].element)))
         for number, unit in rests:
-            rest = mlir.value("arith.andi", [number, mlir.constant(unit - 1)], i64())
+            rest = arith.andi(number, mlir.constant(unit - 1))
             fits = compare("eq", rest, mlir.constant(0))
             found = fits if found is None else both(found, fits)
         return found
@@ -137,15 +137,14 @@ class LaneWriter(PointWriter):
         element = self.pointers[access.buffer].element
         if key not in chunk.vectors:
             kind = _vector(element, chunk.lanes)
-            chunk.vectors[key] = mlir.value(
-                "llvm.load",
-                [self._place(access, chunk.counters)],
+            chunk.vectors[key] = llvm.load(
                 kind,
+                self._place(access, chunk.counters),
                 alignment=_alignment(element, chunk.lanes),
-                **({"invariant": mlir.unit_attr()} if access.buffer in self.constant else {}),
+                invariant=access.buffer in self.constant,
             )
         lane = mlir.constant(chunk.lane)
-        raw = mlir.value("llvm.extractelement", [chunk.vectors[key], lane], memory.stored_type(element))
+        raw = llvm.extractelement(chunk.vectors[key], lane)
         return memory.from_memory(raw, element)
 
     def _runs(self, access: Access, counters: list[mlir.Value]) -> bool:
@@ -167,14 +166,11 @@ class LaneWriter(PointWriter):
     def _store(self, access: Access, counters: list[mlir.Value], values: list[mlir.Value]) -> mlir.Op:
         element = self.pointers[access.buffer].element
         kind = _vector(element, len(values))
-        vector = mlir.value("llvm.mlir.poison", (), kind)
+        vector = llvm.mlir_poison(kind)
         for lane, value in enumerate(values):
-            vector = mlir.value(
-                "llvm.insertelement", [vector, memory.to_memory(value), mlir.constant(lane)], kind
-            )
+            vector = llvm.insertelement(vector, memory.to_memory(value), mlir.constant(lane))
         place = self._place(access, counters)
-        attributes = {"alignment": _alignment(element, len(values))}
-        return mlir.create("llvm.store", [vector, place], attributes=attributes)
+        return llvm.store(vector, place, alignment=_alignment(element, len(values))).operation
 
     def _place(self, access: Access, counters: list[mlir.Value]) -> mlir.Value:
         return memory.shift(self._start(access), self._offset(access, counters))
@@ -184,5 +180,5 @@ def _vector(element: mlir.Type, count: int) -> mlir.Type:
     return mlir.type_of(f"vector<{count}x{memory.stored_type(element)}>")
 
 
-def _alignment(element: mlir.Type, count: int) -> Any:
-    return mlir.int_attr(count * memory.element_bytes(element))
+def _alignment(element: mlir.Type, count: int) -> int:
+    return count * memory.element_bytes(element)

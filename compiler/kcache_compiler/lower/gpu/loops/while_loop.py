@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.llvm.gpu_targets import WARP_SIZE
@@ -28,7 +28,8 @@ from kcache_compiler.lower.loops.memory import Pointer, root_of
 from kcache_compiler.lower.sort_scatter.loop_builder import compare, loop
 from kcache_compiler.lower.sort_scatter.marker import is_marker, marked
 from kcache_compiler.mlir import operations as mlir
-from kcache_compiler.schedule.loop_nest import Check
+from kcache_compiler.mlir.dialects import arith, scf
+from kcache_compiler.schedule.loop_nest import Axis, Check
 from kcache_compiler.shapes.formula import Formula, product
 
 WHILE = "scf.while"
@@ -38,6 +39,9 @@ QUIET = (
     *("linalg.generic", *memory.VIEWS),
 )
 NUMBERS = ("arith.", "math.", "complex.")
+
+#: The roots of the buffers that threads read and wrote since the last barrier; None if unknown.
+Accesses: TypeAlias = tuple[set[mlir.Value] | None, set[mlir.Value] | None]
 
 
 @dataclass(frozen=True)
@@ -67,9 +71,9 @@ def outermost(main: mlir.Op) -> list[mlir.Op]:
 
 def _in_body(op: mlir.Op) -> bool:
     """In the body of a structured operation, which a thread runs by itself."""
-    parent = op.operation.parent
+    parent = mlir.parent_of(op)
     while mlir.name_of(parent) not in ("func.func", "linalg.generic"):
-        parent = parent.operation.parent
+        parent = mlir.parent_of(parent)
     return mlir.name_of(parent) == "linalg.generic"
 
 
@@ -80,19 +84,19 @@ class AroundKernel(Kernel):
     parameters.
     """
 
-    def __init__(self, program: Program, name: str, written: set[Any], threads: int) -> None:
+    def __init__(self, program: Program, name: str, written: set[mlir.Value], threads: int) -> None:
         super().__init__(program, name, written, written)
         self.threads = threads
         self.block = self.entry
         self._workspace: mlir.Value | None = None
         #: Roots that threads read and wrote since they met; None: perhaps all of them.
-        self._read: set[Any] | None = None
-        self._wrote: set[Any] | None = set()
+        self._read: set[mlir.Value] | None = None
+        self._wrote: set[mlir.Value] | None = set()
 
-    def body(self) -> Any:
+    def body(self) -> mlir.InsertionPoint:
         return mlir.at_end(self.block)
 
-    def here(self) -> Any:
+    def here(self) -> mlir.InsertionPoint:
         return self.body()
 
     def _allocated(self, offset: Formula, marks: str) -> mlir.Value:
@@ -101,11 +105,11 @@ class AroundKernel(Kernel):
         return memory.advance(self._workspace, mlir.type_of("i8"), self.value(offset))
 
     def deal(self, count: Formula, threads: int, point: Point) -> Form:
-        first = mlir.value("arith.extui", [special("tid.x")], memory.i64())
+        first = arith.extui(memory.i64(), special("tid.x"))
         small = isinstance(count, int) and count < 2**31
 
         def numbered(number: mlir.Value) -> None:
-            point(number, mlir.value("arith.trunci", [number], mlir.type_of("i32")) if small else None)
+            point(number, arith.trunci(mlir.type_of("i32"), number) if small else None)
 
         loop(first, self.value(count), numbered, self.threads)
         return Form((1, 1, 1), (self.threads, 1, 1))
@@ -114,7 +118,7 @@ class AroundKernel(Kernel):
         """Nobody knows what threads did since they met."""
         self._read = self._wrote = None
 
-    def touch(self, reads: set[Any], writes: set[Any]) -> None:
+    def touch(self, reads: set[mlir.Value], writes: set[mlir.Value]) -> None:
         """Meet, if what comes next touches what others wrote since, or writes what they touched."""
         if _meet(writes, self._read) or _meet(reads | writes, self._wrote):
             with self.body():
@@ -123,11 +127,11 @@ class AroundKernel(Kernel):
         self._read = None if self._read is None else self._read | reads
         self._wrote = None if self._wrote is None else self._wrote | writes
 
-    def met(self) -> Any:
+    def met(self) -> Accesses:
         """What threads did since they met, for ``meet_again`` where the same holds."""
         return self._read, self._wrote
 
-    def meet_again(self, met: Any) -> None:
+    def meet_again(self, met: Accesses) -> None:
         self._read, self._wrote = met
 
     def compute(self, op: mlir.Op) -> None:
@@ -138,7 +142,7 @@ class AroundKernel(Kernel):
             self.scalar(result)
 
 
-def _meet(some: set[Any], others: set[Any] | None) -> bool:
+def _meet(some: set[mlir.Value], others: set[mlir.Value] | None) -> bool:
     return bool(some) and (others is None or not some.isdisjoint(others))
 
 
@@ -152,7 +156,7 @@ def threads_of(around: Around, most: int) -> int:
     return 1 if largest <= 1 else min(most, -(-largest // WARP_SIZE) * WARP_SIZE)
 
 
-def _shared(step: Planned) -> list[Any]:
+def _shared(step: Planned) -> list[Axis]:
     return list(step.fused.statements[0].nest.axes[: step.fused.shared])
 
 
@@ -184,7 +188,7 @@ def _names(step: Planned) -> tuple[str, ...]:
 class _Walk:
     """Writes what stands in blocks, in their order; ``steps`` are groups by the last of their operations."""
 
-    def __init__(self, kernel: AroundKernel, steps: Mapping[Any, Planned]) -> None:
+    def __init__(self, kernel: AroundKernel, steps: Mapping[mlir.Op, Planned]) -> None:
         self.kernel = kernel
         self.steps = steps
         self.checks: dict[Check, None] = {}
@@ -192,17 +196,22 @@ class _Walk:
     def loop(self, op: mlir.Op) -> None:
         kernel, outer = self.kernel, self.kernel.block
         with kernel.body():
-            made = mlir.create(WHILE, regions=2)
+            made = scf.WhileOp([], []).operation
         kernel.anything_happened()
-        met = None
-        for number, name in enumerate(("scf.condition", "scf.yield")):
+        met: Accesses | None = None
+        for number in range(2):
             kernel.block = mlir.new_block(made, number, [])
             block = mlir.block_of(op, number)
             self.block(block)
             with kernel.body():
-                mlir.create(name, [kernel.scalar(one) for one in mlir.operations(block)[-1].operands])
+                operands = [kernel.scalar(operand) for operand in mlir.last(block).operands]
+                if number == 0:
+                    scf.condition(operands[0], operands[1:])
+                else:
+                    scf.yield_(operands)
             met = met or kernel.met()
         kernel.block = outer
+        assert met is not None
         kernel.meet_again(met)
 
     def block(self, block: mlir.Block) -> None:
@@ -224,14 +233,12 @@ class _Walk:
         kernel = self.kernel
         kernel.touch(set(), {store.root})
         with kernel.body():
-            first = compare(
-                "eq", mlir.value("arith.extui", [special("tid.x")], memory.i64()), mlir.constant(0)
-            )
-            chosen = mlir.create("scf.if", [first], regions=2)
-        outer, kernel.block = kernel.block, mlir.new_block(chosen, 0, [])
+            first = compare("eq", arith.extui(memory.i64(), special("tid.x")), mlir.constant(0))
+            chosen = scf.IfOp(first).operation
+        outer, kernel.block = kernel.block, mlir.block_of(chosen)
         write_store(kernel, store)
         with kernel.body():
-            mlir.create("scf.yield")
+            scf.yield_([])
         kernel.block = outer
 
     def step(self, step: Planned) -> None:
@@ -243,7 +250,7 @@ class _Walk:
         with kernel.body():
             found = operands_of(kernel, step)
             for number, size in fused.rows:
-                element = step.buffers[number].type.element_type
+                element = mlir.element_type(step.buffers[number].type)
                 found.pointers[number] = Pointer(row_memory(kernel, None, number, size), element, [])
             for number, other in fused.instead:
                 found.pointers[number] = found.pointers[other]

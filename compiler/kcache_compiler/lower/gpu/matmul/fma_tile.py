@@ -10,8 +10,9 @@ from kcache_compiler.lower.gpu.intrinsics import barrier
 from kcache_compiler.lower.gpu.matmul.blocking import Tiles
 from kcache_compiler.lower.gpu.matmul.loader import Loader
 from kcache_compiler.lower.loops import memory
-from kcache_compiler.lower.loops.memory import i64
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith, llvm, scf
+from kcache_compiler.mlir.dialects import math as math_dialect
 
 #: Elements between the rows of a tile beyond its own, so that threads meet in few banks.
 _PLAIN_PAD = 4
@@ -53,11 +54,11 @@ def index(*terms: tuple[mlir.Value | int, int]) -> mlir.Value:
 
 
 def over(number: mlir.Value, divisor: int) -> mlir.Value:
-    return mlir.value("arith.divui", [number, mlir.constant(divisor)], i64())
+    return arith.divui(number, mlir.constant(divisor))
 
 
 def rest(number: mlir.Value, divisor: int) -> mlir.Value:
-    return mlir.value("arith.remui", [number, mlir.constant(divisor)], i64())
+    return arith.remui(number, mlir.constant(divisor))
 
 
 class PlainCore:
@@ -106,18 +107,17 @@ class PlainCore:
         """An element of a chunk in the type of the sums."""
         raw = chunk
         if lanes > 1:
-            raw = mlir.value("llvm.extractelement", [chunk, mlir.constant(lane)], memory.stored_type(element))
+            raw = llvm.extractelement(chunk, mlir.constant(lane))
         number = memory.from_memory(raw, element)
-        return number if number.type == self.wide else mlir.value("arith.extf", [number], self.wide)
+        return number if number.type == self.wide else arith.extf(self.wide, number)
 
     def step(self, shared: Shared, stage: mlir.Value, sums: list[mlir.Value]) -> list[mlir.Value]:
         """All products of the two tiles in ``stage``."""
         own, line = self.tile.own, self.pitch * self.width
-        kinds = [self.wide] * len(sums)
         deeper = 16 // own
-        bounds = [mlir.constant(0), mlir.constant(self.tile.k), mlir.constant(deeper)]
-        made = mlir.create("scf.for", [*bounds, *sums], kinds, regions=1)
-        block = mlir.new_block(made, 0, [i64(), *kinds])
+        bounds = mlir.constant(0), mlir.constant(self.tile.k)
+        made = mlir.for_loop(bounds, mlir.constant(deeper), sums)
+        block = mlir.block_of(made)
         with mlir.at_end(block):
             k, *sums = list(block.arguments)
             base = index((stage, 2 * self.half), (k, line))
@@ -135,8 +135,8 @@ class PlainCore:
                 for i in range(own):
                     for j in range(own):
                         place = i * own + j
-                        sums[place] = mlir.value("math.fma", [a[i], b[j], sums[place]], self.wide)
-            mlir.create("scf.yield", sums)
+                        sums[place] = math_dialect.fma(a[i], b[j], sums[place])
+            scf.yield_(sums)
         return list(made.results)
 
     def _column(self, number: int) -> int:

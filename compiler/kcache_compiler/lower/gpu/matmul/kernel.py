@@ -26,6 +26,7 @@ from kcache_compiler.lower.loops.memory import Pointer, i64
 from kcache_compiler.lower.loops.segment import Loops, slots_of
 from kcache_compiler.lower.sort_scatter.loop_builder import both, compare, least, loop, when
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith, scf
 from kcache_compiler.shapes.formula import Formula, apply, product
 
 #: A step along K: its start, the stage and the sums; the stage and the sums after it.
@@ -74,11 +75,10 @@ def write_parts(writer: PointWriter, parts: Parts) -> Form:
     _, number = thread_number(threads)
 
     def point() -> None:
-        kind = mlir.type_of(tiles.wide)
         total = memory.load(place, number)
         for part in range(1, parts.count):
             other = memory.load(place, memory.plus(number, memory.times(limit, mlir.constant(part))))
-            total = mlir.value("arith.addf", [total, other], kind)
+            total = arith.addf(total, other)
         matrix, m, n = split(number, None, parts.sizes, value)
         batch = split(matrix, None, tiles.sizes("batch"), value) if tiles.sizes("batch") else []
         write_element(writer, tiles, batch, (m, n), total)
@@ -92,7 +92,7 @@ def write_tiles(writer: PointWriter, tiles: Tiles, parts: Parts | None = None) -
     value, tile = writer.kernel.value, tiles.tile
     rows = apply("ceildiv", tiles.groups.sizes("m"), tile.m)
     columns = apply("ceildiv", tiles.groups.sizes("n"), tile.n)
-    block, thread = (mlir.value("arith.extui", [special(name)], i64()) for name in ("ctaid.x", "tid.x"))
+    block, thread = (arith.extui(i64(), special(name)) for name in ("ctaid.x", "tid.x"))
     sizes = [*tiles.sizes("batch"), rows, columns]
     if parts is not None:
         sizes = [parts.count, *sizes]
@@ -203,7 +203,7 @@ class _Product:
         def step(k: mlir.Value, stage: mlir.Value, sums: list[mlir.Value]) -> Stepped:
             chunks = fetch(memory.plus(k, mlir.constant(depth)))
             sums = self.core.step(self.shared, stage, sums)
-            other = mlir.value("arith.xori", [stage, mlir.constant(1)], i64())
+            other = arith.xori(stage, mlir.constant(1))
             keep(chunks, other)
             return other, sums
 
@@ -216,14 +216,13 @@ class _Product:
         if self.parts is not None:
             limit = least(memory.plus(self._from_first(0), self.value(self.parts[0].depth)), limit)
         start = [mlir.constant(0), *self.core.start()]
-        kinds = [one.type for one in start]
-        bounds = [self._from_first(0), limit, mlir.constant(depth)]
-        made = mlir.create("scf.for", [*bounds, *start], kinds, as_written(), regions=1)
-        inside = mlir.new_block(made, 0, [i64(), *kinds])
+        bounds = self._from_first(0), limit
+        made = mlir.for_loop(bounds, mlir.constant(depth), start, as_written())
+        inside = mlir.block_of(made)
         with mlir.at_end(inside):
             k, stage, *sums = list(inside.arguments)
             stage, sums = step(k, stage, sums)
-            mlir.create("scf.yield", [stage, *sums])
+            scf.yield_([stage, *sums])
         return list(made.results)[1:]
 
     def _finish(self, number: int) -> None:
@@ -292,13 +291,13 @@ def _turned(stage: mlir.Value, last: int, first: int, step: int) -> mlir.Value:
     """The stage after, or before: ``first`` where it is ``last``."""
     moved = memory.plus(stage, mlir.constant(step))
     at_end = compare("eq", stage, mlir.constant(last))
-    return mlir.value("arith.select", [at_end, mlir.constant(first), moved], i64())
+    return arith.select(at_end, mlir.constant(first), moved)
 
 
 def _added(before: mlir.Value, total: mlir.Value) -> mlir.Value:
     """The sum in the type of the total, as the type of C."""
     kind = before.type
     if kind == total.type:
-        return mlir.value("arith.addf", [before, total], kind)
-    wide = mlir.value("arith.extf", [before], total.type)
-    return mlir.value("arith.truncf", [mlir.value("arith.addf", [wide, total], total.type)], kind)
+        return arith.addf(before, total)
+    wide = arith.extf(total.type, before)
+    return arith.truncf(kind, arith.addf(wide, total))

@@ -10,9 +10,10 @@ from kcache_compiler.lower.gpu.addresses import ahead
 from kcache_compiler.lower.gpu.intrinsics import copy_async
 from kcache_compiler.lower.gpu.kernel import Kernel, split
 from kcache_compiler.lower.loops import memory
-from kcache_compiler.lower.loops.memory import Pointer, i64
+from kcache_compiler.lower.loops.memory import Pointer
 from kcache_compiler.lower.sort_scatter.loop_builder import both, compare, either
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith, llvm
 from kcache_compiler.shapes.formula import Formula, product
 
 #: Bytes of one load of a thread.
@@ -112,8 +113,8 @@ class Loader:
                 return memory.plus(row, away), depth
             return row, memory.plus(depth, away)
         chunk = memory.plus(self.thread, mlir.constant(number * self.threads))
-        slow = mlir.value("arith.divui", [chunk, mlir.constant(per)], i64())
-        fast = mlir.value("arith.remui", [chunk, mlir.constant(per)], i64())
+        slow = arith.divui(chunk, mlir.constant(per))
+        fast = arith.remui(chunk, mlir.constant(per))
         fast = memory.times(fast, mlir.constant(self.lanes))
         return (slow, fast) if self.operand.along_k else (fast, slow)
 
@@ -158,16 +159,16 @@ class Loader:
         if self._is_uniform:
             wanted, where = numbers[0], here[0]
             if legal[0] is not None:
-                where = mlir.value("arith.select", [legal[0], where, mlir.constant(0)], i64())
-                wanted = mlir.value("arith.select", [legal[0], *numbers], mlir.type_of("i32"))
+                where = arith.select(legal[0], where, mlir.constant(0))
+                wanted = arith.select(legal[0], *numbers)
             for source, place in zip(self._sources(where), places, strict=True):
                 copy_async(place, source, self.width, wanted)
             return
         for where, allowed, place in zip(here, legal, places, strict=True):
             wanted = numbers[0]
             if allowed is not None:
-                where = mlir.value("arith.select", [allowed, where, mlir.constant(0)], i64())
-                wanted = mlir.value("arith.select", [allowed, *numbers], mlir.type_of("i32"))
+                where = arith.select(allowed, where, mlir.constant(0))
+                wanted = arith.select(allowed, *numbers)
             copy_async(place, self._source(where), self.width, wanted)
 
     def load(self, base: mlir.Value, k: mlir.Value) -> list[mlir.Value]:
@@ -176,10 +177,10 @@ class Loader:
         kind = stored if self.lanes == 1 else mlir.type_of(f"vector<{self.lanes}x{stored}>")
 
         def read(place: mlir.Value) -> mlir.Value:
-            return mlir.value("llvm.load", [place], kind, alignment=mlir.int_attr(self.width))
+            return llvm.load(kind, place, alignment=self.width)
 
         def nothing(count: int) -> list[mlir.Value]:
-            return [mlir.value("llvm.mlir.zero", (), kind)] * count
+            return [llvm.mlir_zero(kind)] * count
 
         if self._is_uniform:
 

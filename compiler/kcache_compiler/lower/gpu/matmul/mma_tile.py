@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any
 
 from kcache_compiler.lower.gpu.addresses import ahead, store, store_each
 from kcache_compiler.lower.gpu.intrinsics import barrier, intrinsic, warp_barrier
@@ -12,6 +12,7 @@ from kcache_compiler.lower.gpu.matmul.fma_tile import Shared, index, over, rest
 from kcache_compiler.lower.gpu.matmul.loader import Loader
 from kcache_compiler.lower.loops import memory
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import llvm
 
 #: Bytes of an element; bytes between the lines of a tile beyond its own, for threads to meet in few banks;
 #: elements of K of one instruction.
@@ -35,7 +36,7 @@ class Matrices:
     left: bool
     lane: mlir.Value
     #: Lines of this lane, by what of their place is computed; to be used where the first of them is.
-    _lines: dict[Any, mlir.Value] = field(default_factory=dict[Any, mlir.Value], compare=False)
+    _lines: dict[Hashable, mlir.Value] = field(default_factory=dict[Hashable, mlir.Value], compare=False)
 
     def load(self, rows: Terms, depth: Terms) -> list[mlir.Value]:
         """Sixteen rows by sixteen of K, from the sums ``rows`` and ``depth`` on: four registers of A, or
@@ -76,15 +77,12 @@ def multiply(kind: str, a: list[mlir.Value], b: list[mlir.Value], c: list[mlir.V
     result, wide = mlir.type_of("!llvm.struct<(f32, f32, f32, f32)>"), mlir.type_of("f32")
     if kind == "bf16":
         return _parts(intrinsic("mma.m16n8k16.row.col.bf16", [*a, *b, *c], result), wide)
-    halves = [mlir.value("llvm.bitcast", [one], mlir.type_of("vector<2xf16>")) for one in (*a, *b)]
+    halves = [llvm.bitcast(mlir.type_of("vector<2xf16>"), one) for one in (*a, *b)]
     return _parts(intrinsic("mma.m16n8k16.row.col.f32.f32", [*halves, *c], result), wide)
 
 
-def _parts(struct: mlir.Value | None, kind: mlir.Type) -> list[mlir.Value]:
-    return [
-        mlir.value("llvm.extractvalue", [struct], kind, position=mlir.attribute(f"array<i64: {place}>"))
-        for place in range(4)
-    ]
+def _parts(struct: mlir.Value, kind: mlir.Type) -> list[mlir.Value]:
+    return [llvm.extractvalue(kind, struct, [place]) for place in range(4)]
 
 
 class MatrixCore:
@@ -144,7 +142,7 @@ class MatrixCore:
         sums = list(sums)
         sides = [self._matrices(shared, stage, side) for side in range(2)]
         for deep in range(0, self.tile.k, _STEP):
-            depth = [(deep, 1)]
+            depth: Terms = [(deep, 1)]
             a = [sides[0].load([(self.warp_m, self.m), (i, 16)], depth) for i in range(self.m // 16)]
             b = [sides[1].load([(self.warp_n, self.n), (j, 16)], depth) for j in range(self.n // 16)]
             for i in range(self.m // 16):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
 
 from kcache_compiler.mlir import operations as mlir
 
@@ -40,7 +39,7 @@ class Integers:
     """What is known so far, of values by themselves and of operations on them. Booleans are 0 and 1."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, int] = {}
+        self._known: dict[mlir.Value, int] = {}
 
     def of(self, value: mlir.Value) -> int | None:
         """None where it is not known."""
@@ -56,7 +55,7 @@ class Integers:
 
     def constant(self, number: int, kind: mlir.Type) -> mlir.Value:
         """A constant at the current insertion point."""
-        text = ("false", "true")[number] if str(kind.element_type) == "i1" else str(number)
+        text = ("false", "true")[number] if str(mlir.element_type(kind)) == "i1" else str(number)
         made = mlir.value("stablehlo.constant", (), kind, value=mlir.attribute(f"dense<{text}> : {kind}"))
         self._known[made] = number
         return made
@@ -73,7 +72,7 @@ class Integers:
 
     def after(self, block: mlir.Block, arguments: list[int | None]) -> list[int | None]:
         """What a region returns for what is known of its arguments."""
-        known: dict[Any, int | None] = dict(zip(list(block.arguments), arguments, strict=True))
+        known: dict[mlir.Value, int | None] = dict(zip(list(block.arguments), arguments, strict=True))
 
         def of(value: mlir.Value) -> int | None:
             return known[value] if value in known else self.of(value)
@@ -107,7 +106,7 @@ def _computed(operation: mlir.Op, name: str, numbers: list[int]) -> int | None:
         case "stablehlo.negate", [a]:
             return -a
         case _, [a] if name in _SAME:
-            boolean = str(operation.results[0].type.element_type) == "i1"
+            boolean = str(mlir.element_type(operation.results[0].type)) == "i1"
             return int(a != 0) if boolean else a
         case _, [a, b] if name in _PAIRS:
             return _PAIRS[name](a, b)
@@ -119,11 +118,11 @@ def _bits(kind: mlir.Type) -> int | None:
     """Of an integer of rank 0; None for other types."""
     if not mlir.is_tensor(kind) or mlir.sizes_of(kind):
         return None
-    return _BITS.get(str(kind.element_type))
+    return _BITS.get(str(mlir.element_type(kind)))
 
 
 def _wrapped(number: int, kind: mlir.Type) -> int:
-    element = str(kind.element_type)
+    element = str(mlir.element_type(kind))
     bits = _BITS[element]
     number &= (1 << bits) - 1
     unsigned = element == "i1" or element.startswith("u")

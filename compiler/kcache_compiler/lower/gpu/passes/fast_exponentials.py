@@ -12,6 +12,7 @@ import math
 from kcache_compiler.llvm.target import Device
 from kcache_compiler.lower.gpu.intrinsics import intrinsic
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith
 from kcache_compiler.passes.attention.mark import members_by_role
 from kcache_compiler.passes.expand_math import PREFIX
 from kcache_compiler.passes.stage import Unit
@@ -26,7 +27,7 @@ def estimate_weights(unit: Unit) -> None:
         return
     for members in members_by_role(mlir.main_function(unit.module)):
         rounding = next((members[role][0] for role in ("guarded", "share") if role in members), None)
-        if rounding is not None and str(rounding.results[0].type.element_type) in _ROUNDED:
+        if rounding is not None and str(mlir.element_type(rounding.results[0].type)) in _ROUNDED:
             _estimate(members["weights"][0])
     _drop_declaration(unit.module)
 
@@ -38,7 +39,7 @@ def _estimate(weights: mlir.Op) -> None:
         return
     with mlir.before(call):
         factor = mlir.float_constant(math.log2(math.e), yielded.type)
-        scaled = mlir.value("arith.mulf", [call.operands[0], factor], yielded.type)
+        scaled = arith.mulf(call.operands[0], factor)
         made = intrinsic("ex2.approx.ftz.f", [scaled], yielded.type)
     yielded.replace_all_uses_with(made)
     call.erase()

@@ -9,7 +9,6 @@ block (``around.py``); one that stood in a branch takes no turn where the branch
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from kcache_compiler.lower.gpu.passes.constant_integers import Integers
 from kcache_compiler.mlir import operations as mlir
@@ -39,9 +38,9 @@ class _Flat:
         self.integers = Integers()
         self.left = MAX_OPERATIONS
         #: Loops that stay.
-        self.kept: set[Any] = set()
+        self.kept: set[mlir.Op] = set()
         #: By operation, what must hold for it to be wanted at all.
-        self.guards: dict[Any, tuple[mlir.Value, ...]] = {}
+        self.guards: dict[mlir.Op, tuple[mlir.Value, ...]] = {}
 
     def first(self) -> mlir.Op | None:
         found = mlir.named(self.function, *_CONTROL)
@@ -118,7 +117,7 @@ class _Flat:
     ) -> list[mlir.Value]:
         """What a region returns, from copies of its operations here."""
         block = mlir.block_of(op, region)
-        here: dict[Any, mlir.Value] = dict(zip(list(block.arguments), arguments or [], strict=True))
+        here: dict[mlir.Value, mlir.Value] = dict(zip(list(block.arguments), arguments or [], strict=True))
         *operations, end = mlir.operations(block)
         for operation in operations:
             operands = [here.get(operand, operand) for operand in operation.operands]
@@ -134,7 +133,7 @@ class _Flat:
         return [here.get(value, value) for value in end.operands]
 
 
-def _replace_inside(copy: mlir.Op, here: dict[Any, mlir.Value]) -> None:
+def _replace_inside(copy: mlir.Op, here: dict[mlir.Value, mlir.Value]) -> None:
     """Operands of an operation and of those in its regions."""
     for inner in mlir.walk(copy):
         for place, operand in enumerate(list(inner.operands)):

@@ -6,15 +6,13 @@ of the contraction, which changes no value: the tensor in f32 is never made.
 
 from __future__ import annotations
 
-from typing import Any
-
 from kcache_compiler.lower.gemm.match import is_contraction
 from kcache_compiler.lower.gpu.passes.wide_reductions import elementwise
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith, linalg
 from kcache_compiler.passes.stage import Unit
 
 _NARROW = ("f16", "bf16")
-_ATTRIBUTES = ("indexing_maps", "iterator_types", "operandSegmentSizes")
 
 
 def narrow_operands(unit: Unit) -> None:
@@ -37,15 +35,14 @@ def _widening(tensor: mlir.Value) -> mlir.Op | None:
     producer = mlir.defining(tensor)
     if producer is None or mlir.name_of(producer) != "linalg.generic" or len(producer.results) != 1:
         return None
-    kinds = producer.attributes["iterator_types"]
-    maps = list(producer.attributes["indexing_maps"])
-    if any("parallel" not in str(kind) for kind in kinds) or not mlir.is_identity(maps[-1].value):
+    kinds, maps = mlir.iterator_types(producer), mlir.indexing_maps(producer)
+    if any("parallel" not in kind for kind in kinds) or not mlir.is_identity(maps[-1]):
         return None
     made = mlir.defining(mlir.operations(mlir.block_of(producer))[-1].operands[0])
     widens = made is not None and mlir.name_of(made) == "arith.extf"
     if made is None or not widens or str(made.operands[0].type) not in _NARROW:
         return None
-    return producer if str(tensor.type.element_type) == "f32" else None
+    return producer if str(mlir.element_type(tensor.type)) == "f32" else None
 
 
 def _end_narrow(tensor: mlir.Value) -> None:
@@ -66,17 +63,17 @@ def _end_narrow(tensor: mlir.Value) -> None:
     if init is None or mlir.name_of(init) != "tensor.empty":
         return
     with mlir.before(producer):
-        producer.operands[place] = mlir.value("tensor.empty", list(init.operands), kind)
+        producer.operands[place] = mlir.empty_tensor(kind, list(init.operands))
     arguments[-1].set_type(narrow.type)
     end.operands[0] = narrow
     producer.results[0].set_type(kind)
     with mlir.after(producer):
-        wide = elementwise(producer.results[0], mlir.type_of("f32"), "arith.extf")
+        wide = elementwise(producer.results[0], mlir.type_of("f32"), arith.extf)
     for user, number in users:
         user.operands[number] = wide
 
 
-def _source(tensor: mlir.Value) -> tuple[mlir.Value, Any] | None:
+def _source(tensor: mlir.Value) -> tuple[mlir.Value, mlir.AffineMap] | None:
     """What a tensor is only widened from, and where its elements lie there."""
     producer = _widening(tensor)
     if producer is None or len(mlir.operations(mlir.block_of(producer))) != 2:
@@ -88,14 +85,12 @@ def _source(tensor: mlir.Value) -> tuple[mlir.Value, Any] | None:
         return None
     place = arguments.index(narrow)
     source = producer.operands[place]
-    return (
-        (source, producer.attributes["indexing_maps"][place].value) if mlir.is_tensor(source.type) else None
-    )
+    return (source, mlir.indexing_maps(producer)[place]) if mlir.is_tensor(source.type) else None
 
 
 def _read_narrow(contraction: mlir.Op) -> None:
     operands = list(contraction.operands)
-    maps = [one.value for one in contraction.attributes["indexing_maps"]]
+    maps = mlir.indexing_maps(contraction)
     sources = {place: _source(operands[place]) for place in (0, 1)}
     found = {place: source for place, source in sources.items() if source is not None}
     if not found:
@@ -103,20 +98,19 @@ def _read_narrow(contraction: mlir.Op) -> None:
     wide = [operands[place] for place in found]
     for place, (source, outer) in found.items():
         operands[place], maps[place] = source, mlir.compose(outer, maps[place])
-    attributes = {name: contraction.attributes[name] for name in _ATTRIBUTES}
-    attributes["indexing_maps"] = mlir.map_attrs(maps)
     with mlir.before(contraction):
         kinds = [result.type for result in contraction.results]
-        made = mlir.create("linalg.generic", operands, kinds, attributes, regions=1)
+        iterators = contraction.attributes["iterator_types"]
+        made = linalg.GenericOp(kinds, operands[:2], operands[2:], mlir.map_attrs(maps), iterators).operation
     mlir.move_block(contraction, made, 0)
     for place in found:
-        _widen_argument(mlir.block_of(made), place, operands[place].type.element_type)
+        _widen_argument(mlir.block_of(made), place, mlir.element_type(operands[place].type))
     for old, new in zip(contraction.results, made.results, strict=True):
         old.replace_all_uses_with(new)
     contraction.erase()
     for tensor in dict.fromkeys(wide):
         if not list(mlir.uses(tensor)):
-            tensor.owner.erase()
+            mlir.definition(tensor).erase()
 
 
 def _widen_argument(block: mlir.Block, place: int, narrow: mlir.Type) -> None:
@@ -124,6 +118,6 @@ def _widen_argument(block: mlir.Block, place: int, narrow: mlir.Type) -> None:
     wide = argument.type
     argument.set_type(narrow)
     with mlir.at_start(block):
-        widened = mlir.value("arith.extf", [argument], wide)
+        widened = arith.extf(wide, argument)
     argument.replace_all_uses_with(widened)
-    widened.owner.operands[0] = argument
+    mlir.definition(widened).operands[0] = argument

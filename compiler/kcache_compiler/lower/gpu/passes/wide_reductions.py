@@ -6,9 +6,12 @@ numerics ``strict`` it stays so.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kcache_compiler.lower.gemm.match import is_contraction
 from kcache_compiler.lower.sort_scatter.marker import is_marker
 from kcache_compiler.mlir import operations as mlir
+from kcache_compiler.mlir.dialects import arith, linalg, tensor
 from kcache_compiler.passes.fast_math import COMBINERS
 from kcache_compiler.passes.generic import build_generic, identity
 from kcache_compiler.passes.stage import Unit
@@ -21,13 +24,13 @@ def widen_reductions(unit: Unit) -> None:
     if unit.options.numerics == "strict":
         return
     for generic in mlir.named(mlir.main_function(unit.module), "linalg.generic"):
-        reduces = any("reduction" in str(kind) for kind in generic.attributes["iterator_types"])
+        reduces = any("reduction" in kind for kind in mlir.iterator_types(generic))
         if reduces and not is_marker(generic) and not is_contraction(generic) and _is_narrow(generic):
             _widen(generic)
 
 
 def _outputs(generic: mlir.Op) -> list[mlir.Value]:
-    inputs = int(next(iter(generic.attributes["operandSegmentSizes"])))
+    inputs = mlir.input_count(generic)
     return list(mlir.block_of(generic).arguments)[inputs:]
 
 
@@ -63,29 +66,24 @@ def _widen(generic: mlir.Op) -> None:
         output.set_type(widened.results[0].type)
         widened.results[0].replace_all_uses_with(output)
         widened.erase()
-        rounded = yielded.operands[position].owner
+        rounded = mlir.definition(yielded.operands[position])
         yielded.operands[position] = rounded.operands[0]
         rounded.erase()
-    attributes = {name: generic.attributes[name] for name in _kept(generic)}
     with mlir.before(generic):
-        kinds = [one.type for one in wide]
-        made = mlir.create("linalg.generic", [*operands[:-count], *wide], kinds, attributes, regions=1)
+        kinds = [value.type for value in wide]
+        maps, iterators = generic.attributes["indexing_maps"], generic.attributes["iterator_types"]
+        made = linalg.GenericOp(kinds, operands[:-count], wide, maps, iterators).operation
     mlir.move_block(generic, made, 0)
     with mlir.before(generic):
         for old, new in zip(generic.results, made.results, strict=True):
-            old.replace_all_uses_with(elementwise(new, old.type.element_type, "arith.truncf"))
+            old.replace_all_uses_with(elementwise(new, mlir.element_type(old.type), arith.truncf))
     generic.erase()
-
-
-def _kept(generic: mlir.Op) -> list[str]:
-    names = ("indexing_maps", "iterator_types", "operandSegmentSizes")
-    return [name for name in names if name in generic.attributes]
 
 
 def _widened(tensor: mlir.Value) -> mlir.Value:
     """The start of a reduction in f32; a number everywhere stays one."""
     number = _everywhere(tensor)
-    return elementwise(tensor, mlir.type_of("f32"), "arith.extf", number)
+    return elementwise(tensor, mlir.type_of("f32"), arith.extf, number)
 
 
 def _everywhere(tensor: mlir.Value) -> float | None:
@@ -106,17 +104,20 @@ def _everywhere(tensor: mlir.Value) -> float | None:
     return mlir.float_of(constant.attributes["value"])
 
 
-def elementwise(tensor: mlir.Value, element: mlir.Type, name: str, number: float | None = None) -> mlir.Value:
+def elementwise(
+    source: mlir.Value,
+    element: mlir.Type,
+    convert: Callable[[mlir.Type, mlir.Value], mlir.Value],
+    number: float | None = None,
+) -> mlir.Value:
     """Each element converted, or ``number`` in the place of each."""
-    sizes = mlir.sizes_of(tensor.type)
+    sizes = mlir.sizes_of(source.type)
     dims = "".join(f"{'?' if size is None else size}x" for size in sizes)
     kind = mlir.type_of(f"tensor<{dims}{element}>")
     dynamic = [
-        mlir.value("tensor.dim", [tensor, mlir.constant(axis, "index")], mlir.index_type())
-        for axis, size in enumerate(sizes)
-        if size is None
+        tensor.dim(source, mlir.constant(axis, "index")) for axis, size in enumerate(sizes) if size is None
     ]
-    empty = mlir.value("tensor.empty", dynamic, kind)
+    empty = mlir.empty_tensor(kind, dynamic)
     rank = len(sizes)
     if number is not None:
         return build_generic(
@@ -127,9 +128,9 @@ def elementwise(tensor: mlir.Value, element: mlir.Type, name: str, number: float
             lambda _: [mlir.float_constant(number, element)],
         ).results[0]
     return build_generic(
-        [tensor],
+        [source],
         [empty],
         [identity(rank)] * 2,
         ["parallel"] * rank,
-        lambda arguments: [mlir.value(name, arguments[:1], element)],
+        lambda arguments: [convert(element, arguments[0])],
     ).results[0]

@@ -21,7 +21,7 @@ def apply_spread(op: mlir.Op, requirements: Requirements, spread: Spread) -> Non
         spread(op, operand, axes, sizes, requirements) for operand, axes in zip(operands, places, strict=True)
     ]
     name = mlir.name_of(op).removeprefix("chlo.broadcast_")
-    attributes: dict[str, object] = {}
+    attributes: dict[str, mlir.Attribute] = {}
     if name == "compare":
         for key in ("comparison_direction", "compare_type"):
             if key in op.attributes:
@@ -38,7 +38,7 @@ def _places(op: mlir.Op, operand: mlir.Value, rank: int) -> list[int]:
     own = len(mlir.sizes_of(operand.type))
     largest = max(len(mlir.sizes_of(one.type)) for one in op.operands)
     if "broadcast_dimensions" in op.attributes and own < largest:
-        return [int(axis) for axis in op.attributes["broadcast_dimensions"]]
+        return mlir.integers(op.attributes["broadcast_dimensions"])
     return list(range(rank - own, rank))
 
 

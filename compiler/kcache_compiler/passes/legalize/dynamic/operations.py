@@ -85,7 +85,7 @@ def _refuse_ending(op: mlir.Op, name: str) -> None:
 
 
 def _may_be_shape(kind: mlir.Type) -> bool:
-    if not mlir.is_tensor(kind) or str(kind.element_type) not in ("i32", "i64"):
+    if not mlir.is_tensor(kind) or str(mlir.element_type(kind)) not in ("i32", "i64"):
         return False
     sizes = mlir.sizes_of(kind)
     return len(sizes) <= 1 and all(size is not None and size <= SHAPE_LIMIT for size in sizes)
@@ -94,7 +94,7 @@ def _may_be_shape(kind: mlir.Type) -> bool:
 def _follow(op: mlir.Op, known: Known) -> None:
     """Record the elements of the result of ``op`` when they are sizes or constants."""
     result = op.results[0]
-    kind = result.type.element_type
+    kind = mlir.element_type(result.type)
     name = mlir.name_of(op)
     operands = list(op.operands)
     if name == "stablehlo.constant":
@@ -123,7 +123,9 @@ def _combine(op: mlir.Op, name: str, operands: list[Scalars], kind: mlir.Type) -
     if name == "stablehlo.broadcast_in_dim" and len(operands[0]) == 1:
         return operands[0] * math.prod(size or 0 for size in mlir.sizes_of(op.results[0].type))
     if name == "stablehlo.slice":
-        bounds = [next(iter(op.attributes[part])) for part in ("start_indices", "limit_indices", "strides")]
+        bounds = [
+            mlir.integers(op.attributes[part])[0] for part in ("start_indices", "limit_indices", "strides")
+        ]
         return operands[0][slice(*bounds)]
     if name == "stablehlo.convert":
         return [_resize(scalar, kind) for scalar in operands[0]]
@@ -253,7 +255,7 @@ def _slice(op: mlir.Op, known: Known, requirements: Requirements) -> None:
 
 def _broadcast(op: mlir.Op, known: Known, requirements: Requirements) -> None:
     sizes = _sizes(op, op.operands[1], known, requirements)
-    axes = [int(axis) for axis in op.attributes["broadcast_dimensions"]]
+    axes = mlir.integers(op.attributes["broadcast_dimensions"])
     made = spread(op, op.operands[0], axes, sizes, requirements)
     op.results[0].replace_all_uses_with(made)
     op.erase()
@@ -264,7 +266,7 @@ def spread(
 ) -> mlir.Value:
     """``source``, whose axes are ``axes`` of the result of ``op``, which has these sizes."""
     shape = "".join(f"{'?' if size is None else size}x" for size in mlir.sizes_of(op.results[0].type))
-    kind = mlir.type_of(f"tensor<{shape}{source.type.element_type}>")
+    kind = mlir.type_of(f"tensor<{shape}{mlir.element_type(source.type)}>")
     plain = signless_tensor(kind)
     operand = cast(source, signless_tensor(source.type))
     positions = [
@@ -280,7 +282,7 @@ def spread(
 
         def read(_: list[mlir.Value]) -> list[mlir.Value]:
             indices = [_index(position) for position in positions]
-            return [mlir.value("tensor.extract", [operand, *indices], plain.element_type)]
+            return [mlir.value("tensor.extract", [operand, *indices], mlir.element_type(plain))]
 
         filled = build_generic([], [empty], [same], kinds, read)
     return cast(filled.results[0], kind)
@@ -338,16 +340,18 @@ def _reshape(op: mlir.Op, known: Known, requirements: Requirements) -> None:
     """Flatten, copy to a tensor of the wanted count, which is to be the same, and expand."""
     kind = op.results[0].type
     plain = signless_tensor(kind)
-    element = plain.element_type
+    element = mlir.element_type(plain)
     sizes = _sizes(op, op.operands[1], known, requirements)
     source = cast(op.operands[0], signless_tensor(op.operands[0].type))
     flat = mlir.type_of(f"tensor<?x{element}>")
-    if source.type.rank == 0 or plain.rank == 0:
+    if mlir.rank_of(source.type) == 0 or mlir.rank_of(plain) == 0:
         raise UnsupportedOp(mlir.name_of(op), "a scalar of dynamic shape", mlir.location_of(op))
-    groups = mlir.attribute("[[" + ", ".join(str(axis) for axis in range(source.type.rank)) + "]]")
+    groups = mlir.attribute("[[" + ", ".join(str(axis) for axis in range(mlir.rank_of(source.type))) + "]]")
     total = _product(sizes)
-    requirements.equal(op, _product([size_of(source, axis) for axis in range(source.type.rank)]), total)
-    if source.type.rank > 1:
+    requirements.equal(
+        op, _product([size_of(source, axis) for axis in range(mlir.rank_of(source.type))]), total
+    )
+    if mlir.rank_of(source.type) > 1:
         static = mlir.sizes_of(source.type)
         if None not in static:
             count = 1
@@ -360,7 +364,7 @@ def _reshape(op: mlir.Op, known: Known, requirements: Requirements) -> None:
     empty = mlir.value("tensor.empty", [total], flat)
     maps = [identity(1)] * 2
     copied = build_generic([source], [empty], maps, ["parallel"], lambda scalars: scalars[:1]).results[0]
-    if plain.rank > 1:
+    if mlir.rank_of(plain) > 1:
         if None not in mlir.sizes_of(plain):
             count = math.prod(size or 0 for size in mlir.sizes_of(plain))
             copied = mlir.value("tensor.cast", [copied], mlir.type_of(f"tensor<{count}x{element}>"))
@@ -369,7 +373,9 @@ def _reshape(op: mlir.Op, known: Known, requirements: Requirements) -> None:
             "tensor.expand_shape",
             [copied, *_dynamic_only(plain, sizes)],
             plain,
-            reassociation=mlir.attribute("[[" + ", ".join(str(axis) for axis in range(plain.rank)) + "]]"),
+            reassociation=mlir.attribute(
+                "[[" + ", ".join(str(axis) for axis in range(mlir.rank_of(plain))) + "]]"
+            ),
             static_output_shape=mlir.attribute(f"array<i64: {shape}>"),
         )
     elif copied.type != plain:

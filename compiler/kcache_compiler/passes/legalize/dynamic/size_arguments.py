@@ -51,7 +51,7 @@ def require_given(op: mlir.Op, known: Mapping[Any, list[mlir.Value]], requiremen
     Raises ``UnsupportedOp`` where that cannot be written down here.
     """
     name = mlir.name_of(op)
-    operands = [value for value in op.operands if mlir.is_tensor(value.type) and value.type.rank]
+    operands = [value for value in op.operands if mlir.is_tensor(value.type) and mlir.rank_of(value.type)]
     if all(None not in mlir.sizes_of(value.type) for value in operands):
         return
     if name == "stablehlo.return":
@@ -61,8 +61,8 @@ def require_given(op: mlir.Op, known: Mapping[Any, list[mlir.Value]], requiremen
         for axes in mlir.equal_axes(op):
             _require(op, list(zip((left, right), axes, strict=True)), known, requirements)
     elif name in _ONE_SHAPE:
-        rank = max(value.type.rank for value in operands)
-        whole = [value for value in operands if value.type.rank == rank]
+        rank = max(mlir.rank_of(value.type) for value in operands)
+        whole = [value for value in operands if mlir.rank_of(value.type) == rank]
         for axis in range(rank):
             _require(op, [(value, axis) for value in whole], known, requirements)
     elif name.startswith("stablehlo.") and len(operands) > 1 and name not in _OTHERS:
@@ -71,7 +71,7 @@ def require_given(op: mlir.Op, known: Mapping[Any, list[mlir.Value]], requiremen
 
 def _require_returned(op: mlir.Op, known: Mapping[Any, list[mlir.Value]], requirements: Requirements) -> None:
     """What a turn of a loop returns has the sizes of what it was given, what a branch that of the others."""
-    parent = op.operation.parent.operation
+    parent = mlir.parent_of(op)
     if mlir.name_of(parent) not in ("stablehlo.while", "stablehlo.if", "stablehlo.case"):
         return
     if mlir.name_of(parent) == "stablehlo.while":
@@ -79,7 +79,7 @@ def _require_returned(op: mlir.Op, known: Mapping[Any, list[mlir.Value]], requir
     else:
         others = list(mlir.last(mlir.block_of(parent)).operands)
     for made, other in zip(op.operands, others, strict=True):
-        for axis in range(made.type.rank):
+        for axis in range(mlir.rank_of(made.type)):
             _require(op, [(other, axis), (made, axis)], known, requirements)
 
 
@@ -105,7 +105,11 @@ def _length(
 
 def _is_walked(decided: object) -> bool:
     """Whether it is the axis of an argument of a block."""
-    return isinstance(decided, tuple) and mlir.defining(decided[0]) is None
+    match decided:
+        case (mlir.Value() as tensor, int()):
+            return mlir.defining(tensor) is None
+        case _:
+            return False
 
 
 def _is_length(argument: mlir.Value) -> bool:

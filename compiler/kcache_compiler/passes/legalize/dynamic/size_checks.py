@@ -100,9 +100,9 @@ def _bounded(attribute: str) -> Callable[[mlir.Op, Requirements], None]:
 
     def handler(op: mlir.Op, requirements: Requirements) -> None:
         operand = op.operands[0]
-        for axis, bound in enumerate(op.attributes[attribute]):
+        for axis, bound in enumerate(mlir.integers(op.attributes[attribute])):
             if mlir.sizes_of(operand.type)[axis] is None:
-                requirements.at_most(op, mlir.constant(int(bound), "index"), size_of(operand, axis))
+                requirements.at_most(op, mlir.constant(bound, "index"), size_of(operand, axis))
 
     return handler
 
@@ -111,7 +111,7 @@ def _concatenate(op: mlir.Op, requirements: Requirements) -> None:
     along = mlir.int_of(op.attributes["dimension"])
     first, *others = op.operands
     for other in others:
-        _same(op, first, other, requirements, (a for a in range(first.type.rank) if a != along))
+        _same(op, first, other, requirements, (a for a in range(mlir.rank_of(first.type)) if a != along))
     stated = mlir.sizes_of(op.results[0].type)[along]
     if stated is not None and any(mlir.sizes_of(one.type)[along] is None for one in op.operands):
         total = size_of(first, along)
@@ -155,7 +155,7 @@ def origin(number: mlir.Value, known: dict[Any, object] | None = None) -> object
     """
     known = {} if known is None else known
     passed: list[mlir.Value] = []
-    found: Any = None
+    found: object = None
     while number not in known:  # a size is that of a value before, as often as a program is long
         owner = mlir.defining(number)
         name = "" if owner is None else mlir.name_of(owner)
@@ -182,9 +182,15 @@ def origin(number: mlir.Value, known: dict[Any, object] | None = None) -> object
     return found
 
 
-def _is_given(found: Any) -> bool:
+def _is_given(found: object) -> bool:
     """Whether it is a number or an axis of an argument."""
-    return isinstance(found, int) or (isinstance(found, tuple) and mlir.defining(found[0]) is None)
+    match found:
+        case int():
+            return True
+        case (mlir.Value() as tensor, int()):
+            return mlir.defining(tensor) is None
+        case _:
+            return False
 
 
 def axis_origin(tensor: mlir.Value, axis: int) -> object:
@@ -229,13 +235,15 @@ def _axis(tensor: mlir.Value, axis: int) -> tuple[mlir.Value, int]:
         if owner is None:
             break
         if name in ELEMENTWISE or name == "builtin.unrealized_conversion_cast":
-            tensor = next((one for one in owner.operands if one.type.rank == tensor.type.rank), tensor)
+            tensor = next(
+                (one for one in owner.operands if mlir.rank_of(one.type) == mlir.rank_of(tensor.type)), tensor
+            )
         elif name == "stablehlo.transpose":
-            axis = int(list(owner.attributes["permutation"])[axis])
+            axis = mlir.integers(owner.attributes["permutation"])[axis]
             tensor = owner.operands[0]
         elif name == "stablehlo.reduce":
-            gone = [int(one) for one in owner.attributes["dimensions"]]
-            axis = [one for one in range(owner.operands[0].type.rank) if one not in gone][axis]
+            gone = mlir.integers(owner.attributes["dimensions"])
+            axis = [one for one in range(mlir.rank_of(owner.operands[0].type)) if one not in gone][axis]
             tensor = owner.operands[0]
         elif name == "linalg.generic":
             tensor = owner.operands[len(owner.operands) - 1]

@@ -63,13 +63,13 @@ def _is_open(op: mlir.Op, name: str) -> bool:
 
 def _widths_differ(kinds: list[mlir.Type]) -> bool:
     """Whether complex numbers become others of another width."""
-    return all(str(kind.element_type).startswith("complex") for kind in kinds) and kinds[0] != kinds[1]
+    return all(str(mlir.element_type(kind)).startswith("complex") for kind in kinds) and kinds[0] != kinds[1]
 
 
 def _zero(unit: Unit, op: mlir.Op) -> mlir.Value:
     """The argument of ``main`` that is 0, which code does not know before it runs."""
     main = mlir.main_function(unit.module)
-    if 0 not in unit.extents or mlir.name_of(op.operation.parent) != "func.func":
+    if 0 not in unit.extents or mlir.name_of(mlir.parent_of(op)) != "func.func":
         raise UnsupportedOp(mlir.name_of(op), "open sizes inside a region", mlir.location_of(op))
     arguments = list(mlir.block_of(main).arguments)
     return arguments[len(arguments) - len(unit.extents) + unit.extents.index(0)]
@@ -80,7 +80,10 @@ def _nothing(op: mlir.Op) -> None:
     with mlir.before(op):
         for result in op.results:
             if 0 not in mlir.sizes_of(result.type):
-                if mlir.name_of(op) != "stablehlo.custom_call" or str(result.type.element_type) != "i32":
+                if (
+                    mlir.name_of(op) != "stablehlo.custom_call"
+                    or str(mlir.element_type(result.type)) != "i32"
+                ):
                     raise UnsupportedOp(mlir.name_of(op), "no elements", mlir.location_of(op))
                 zeros = mlir.attribute(f"dense<0> : {result.type}")
                 result.replace_all_uses_with(mlir.value("stablehlo.constant", (), result.type, value=zeros))
@@ -91,7 +94,7 @@ def _nothing(op: mlir.Op) -> None:
 
 
 def _tensor(name: str, kind: mlir.Type) -> Tensor:
-    return Tensor(name, str(kind.element_type), tuple(size or 0 for size in mlir.sizes_of(kind)))
+    return Tensor(name, str(mlir.element_type(kind)), tuple(size or 0 for size in mlir.sizes_of(kind)))
 
 
 def _function(op: mlir.Op, name: str, counts: bool) -> str:
@@ -155,7 +158,7 @@ def _random(op: mlir.Op, lines: Lines, operands: list[Tensor]) -> list[Tensor]:
 
 def _fft(op: mlir.Op, lines: Lines, operands: list[Tensor]) -> list[Tensor]:
     kind = str(op.attributes["fft_type"]).rstrip(">").split()[-1]
-    lengths = [int(size) for size in op.attributes["fft_length"]]
+    lengths = mlir.integers(op.attributes["fft_length"])
     largest = max((max(fourier.factors(size), default=1) for size in lengths), default=1)
     if largest > fourier.LARGEST_PRIME or math.prod(lengths) >= 2**31:
         reason = f"a length with the prime factor {largest}, above {fourier.LARGEST_PRIME}"

@@ -52,7 +52,9 @@ def _places(op: mlir.Op) -> mlir.Value:
     scalar = mlir.type_of("tensor<i64>")
     none = mlir.value("stablehlo.constant", (), scalar, value=mlir.attribute("dense<-1> : tensor<i64>"))
     result = mlir.sizes_of(op.operands[1].type)
-    types = [_tensor([size or 0 for size in result], kind) for kind in (operand.type.element_type, "i64")]
+    types = [
+        _tensor([size or 0 for size in result], kind) for kind in (mlir.element_type(operand.type), "i64")
+    ]
     rank = len(shape)
     attributes = {"window_dimensions": mlir.attribute(f"array<i64: {', '.join('1' * rank)}>")} if rank else {}
     attributes |= {
@@ -86,7 +88,7 @@ def _places(op: mlir.Op) -> mlir.Value:
 def _scattered(op: mlir.Op, places: mlir.Value) -> mlir.Value:
     """The initial value with the source combined into the picked places, in the order of the source."""
     operand, source, init = op.operands
-    element = operand.type.element_type
+    element = mlir.element_type(operand.type)
     size = math.prod(size or 0 for size in mlir.sizes_of(operand.type))
     count = math.prod(size or 0 for size in mlir.sizes_of(source.type))
     flat = _tensor([size], element)

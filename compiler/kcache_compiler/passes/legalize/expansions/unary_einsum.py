@@ -73,7 +73,7 @@ def split_einsum(op: mlir.Op) -> None:
             operand = op.operands[place]
             sizes = dict(zip(term, mlir.sizes_of(operand.type), strict=True))
             dims = "".join(f"{'?' if sizes[one] is None else sizes[one]}x" for one in kept)
-            kind = mlir.type_of(f"tensor<{dims}{operand.type.element_type}>")
+            kind = mlir.type_of(f"tensor<{dims}{mlir.element_type(operand.type)}>")
             config = mlir.attribute(f'"{term}->{kept}"')
             with mlir.before(op):
                 op.operands[place] = mlir.value(

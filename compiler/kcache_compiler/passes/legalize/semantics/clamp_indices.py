@@ -45,7 +45,7 @@ def keep_inside(unit: Unit) -> None:
 def _require_part(op: mlir.Op, number: int, unknown: bool) -> None:
     """Sizes and strides are stated, and fit a tensor, whose sizes may be ``unknown`` here."""
     whole = mlir.sizes_of(op.operands[number].type)
-    sizes, strides = (list(map(int, op.attributes[f"static_{kind}"])) for kind in ("sizes", "strides"))
+    sizes, strides = (mlir.integers(op.attributes[f"static_{kind}"]) for kind in ("sizes", "strides"))
     if (None in whole and not unknown) or _GIVEN in sizes or _GIVEN in strides:
         reason = "a size that is computed: state the sizes of slices, and of what they are of"
         raise UnsupportedOp(mlir.name_of(op), reason, mlir.location_of(op))
@@ -58,7 +58,7 @@ def _require_part(op: mlir.Op, number: int, unknown: bool) -> None:
 def _require_pads(op: mlir.Op) -> None:
     """Paddings are stated, and not below 0."""
     given = [mlir.constant_int(one) for one in list(op.operands)[1:]]
-    stated = [int(one) for kind in ("low", "high") for one in op.attributes[f"static_{kind}"]]
+    stated = [one for kind in ("low", "high") for one in mlir.integers(op.attributes[f"static_{kind}"])]
     numbers = [*given, *(one for one in stated if one != _GIVEN)]
     if any(one is None or one < 0 for one in numbers):
         reason = "a padding that is computed or below 0: state it, and cut by tensor.extract_slice"
@@ -69,7 +69,10 @@ def _keep_slice_inside(op: mlir.Op, number: int, ranges: Ranges) -> None:
     """Offsets that are given stand behind the tensor, sizes behind them, strides behind these."""
     given = iter(range(number + 1, len(op.operands)))
     offsets, sizes, strides = (
-        [(next(given) if one == _GIVEN else None, one) for one in map(int, op.attributes[f"static_{kind}"])]
+        [
+            (next(given) if one == _GIVEN else None, one)
+            for one in mlir.integers(op.attributes[f"static_{kind}"])
+        ]
         for kind in ("offsets", "sizes", "strides")
     )
     for axis, (offset, _) in enumerate(offsets):

@@ -20,7 +20,7 @@ def lower_dilated(op: mlir.Op) -> bool:
     stride, dilation, base = (
         _integers(op, name, [1] * spatial) for name in ("window_strides", "rhs_dilation", "lhs_dilation")
     )
-    kinds = [str(value.type.element_type) for value in (*op.operands, op.results[0])]
+    kinds = [str(mlir.element_type(value.type)) for value in (*op.operands, op.results[0])]
     shapes = [mlir.sizes_of(value.type) for value in (*op.operands, op.results[0])]
     if all(step == 1 for step in dilation) or any(None in shape for shape in shapes):
         return False
@@ -45,16 +45,15 @@ def lower_dilated(op: mlir.Op) -> bool:
 def _is_named(numbers: mlir.Dimensions, spatial: int) -> bool:
     """Whether the toolchain has an operation of its own for these axes, which looks at taps only."""
     orders = [
-        [numbers[f"{side}_{first}"], *numbers[f"{side}_spatial"], numbers[f"{side}_feature"]]
-        for side, first in (("input", "batch"), ("output", "batch"))
+        [numbers["input_batch"], *numbers["input_spatial"], numbers["input_feature"]],
+        [numbers["output_batch"], *numbers["output_spatial"], numbers["output_feature"]],
+        [*numbers["kernel_spatial"], numbers["kernel_input_feature"], numbers["kernel_output_feature"]],
     ]
-    kernel = numbers["kernel_input_feature"], numbers["kernel_output_feature"]
-    orders.append([*numbers["kernel_spatial"], *kernel])
     return all(order == list(range(spatial + 2)) for order in orders)
 
 
 def _integers(op: mlir.Op, name: str, default: list[int]) -> list[int]:
-    return [int(number) for number in op.attributes[name]] if name in op.attributes else default
+    return mlir.integers(op.attributes[name]) if name in op.attributes else default
 
 
 def _padded(op: mlir.Op, spatial: list[int], base: list[int]) -> mlir.Value:
@@ -69,20 +68,20 @@ def _padded(op: mlir.Op, spatial: list[int], base: list[int]) -> mlir.Value:
         shape[axis] = before + after + (shape[axis] - 1) * step + 1
     if not any([*low, *high, *interior]):
         return source
-    scalar = mlir.type_of(f"tensor<{source.type.element_type}>")
+    scalar = mlir.type_of(f"tensor<{mlir.element_type(source.type)}>")
     number = mlir.attribute(f"dense<0.0> : {scalar}")
     zero = mlir.value("stablehlo.constant", (), scalar, value=number)
     return mlir.value(
         "stablehlo.pad",
         [source, zero],
-        _tensor(shape, source.type.element_type),
+        _tensor(shape, mlir.element_type(source.type)),
         edge_padding_low=_array(low),
         edge_padding_high=_array(high),
         interior_padding=_array(interior),
     )
 
 
-def _array(numbers: list[int]) -> mlir.Value:
+def _array(numbers: list[int]) -> mlir.Attribute:
     return mlir.attribute(f"array<i64: {', '.join(map(str, numbers))}>")
 
 
@@ -94,7 +93,7 @@ def _split(value: mlir.Value, axis: int, groups: int) -> mlir.Value:
     """Axis ``axis`` as groups, and what is in one."""
     sizes = [size or 0 for size in mlir.sizes_of(value.type)]
     split = [*sizes[:axis], groups, sizes[axis] // groups, *sizes[axis + 1 :]]
-    return mlir.value("stablehlo.reshape", [value], _tensor(split, value.type.element_type))
+    return mlir.value("stablehlo.reshape", [value], _tensor(split, mlir.element_type(value.type)))
 
 
 def _sum(
@@ -143,7 +142,7 @@ def _sum(
     count = 4 + 2 * spatial
     dims = ", ".join(f"d{number}" for number in range(count))
     loops = ["parallel"] * (3 + spatial) + ["reduction"] * (1 + spatial)
-    wide = kind.element_type
+    wide = mlir.element_type(kind)
 
     def add_product(scalars: list[mlir.Value]) -> list[mlir.Value]:
         factors = [one if one.type == wide else mlir.value("arith.extf", [one], wide) for one in scalars[:2]]

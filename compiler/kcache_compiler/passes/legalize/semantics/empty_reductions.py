@@ -11,7 +11,7 @@ def lower_unreduced(op: mlir.Op) -> None:
     count = len(op.operands) // 2
     if None in mlir.sizes_of(op.operands[0].type):
         raise UnsupportedOp(mlir.name_of(op), "a reduction along no axis of open size", mlir.location_of(op))
-    rank = op.operands[0].type.rank
+    rank = mlir.rank_of(op.operands[0].type)
     with mlir.before(op):
         for number in range(count):
             operand = op.operands[number]
@@ -33,11 +33,7 @@ def lower_windows_of_padding(op: mlir.Op) -> None:
     if None in shape:
         raise UnsupportedOp(mlir.name_of(op), "windows over no elements of open size", mlir.location_of(op))
     padding = mlir.integer_pairs(op, "padding") or [(0, 0)] * rank
-    base = (
-        [int(step) for step in op.attributes["base_dilations"]]
-        if "base_dilations" in op.attributes
-        else [1] * rank
-    )
+    base = mlir.integers(op.attributes["base_dilations"]) if "base_dilations" in op.attributes else [1] * rank
     padded = [
         sum(pair) + ((size - 1) * step + 1 if size else 0)
         for size, step, pair in zip(shape, base, padding, strict=True)
@@ -47,7 +43,7 @@ def lower_windows_of_padding(op: mlir.Op) -> None:
         for number in range(count):
             initial = op.operands[count + number]
             sizes = "".join(f"{size}x" for size in padded)
-            kind = mlir.type_of(f"tensor<{sizes}{initial.type.element_type}>")
+            kind = mlir.type_of(f"tensor<{sizes}{mlir.element_type(initial.type)}>")
             none = mlir.attribute("array<i64>")
             op.operands[number] = mlir.value(
                 "stablehlo.broadcast_in_dim", [initial], kind, broadcast_dimensions=none

@@ -64,7 +64,7 @@ def state_product(op: mlir.Op) -> None:
     kind = op.results[0].type
     sizes = mlir.sizes_of(kind)
     shape = "".join(f"{'?' if (size := sizes[result.index(one)]) is None else size}x" for one in made)
-    product_type = mlir.type_of(f"tensor<{shape}{kind.element_type}>")
+    product_type = mlir.type_of(f"tensor<{shape}{mlir.element_type(kind)}>")
     with mlir.before(op):
         value = mlir.create("stablehlo.dot_general", list(op.operands), [product_type], attributes).results[0]
         if made != list(result):

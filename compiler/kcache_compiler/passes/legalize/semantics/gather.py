@@ -13,7 +13,7 @@ def lower_unmoved(op: mlir.Op) -> bool:
     if numbers["start_index_map"]:
         return False
     operand, indices = op.operands
-    sizes = [int(size) for size in op.attributes["slice_sizes"]]
+    sizes = mlir.integers(op.attributes["slice_sizes"])
     vector = numbers["index_vector_dim"]
     batching, collapsed = numbers["operand_batching_dims"], numbers["collapsed_slice_dims"]
     shape = mlir.sizes_of(operand.type)
@@ -22,7 +22,7 @@ def lower_unmoved(op: mlir.Op) -> bool:
     limits = [shape[axis] or 0 if axis in batching else size for axis, size in enumerate(sizes)]
     offsets: list[int] = numbers["offset_dims"]
     places = [axis for axis in range(len(mlir.sizes_of(op.results[0].type))) if axis not in offsets]
-    counted = [axis for axis in range(indices.type.rank) if axis != vector]
+    counted = [axis for axis in range(mlir.rank_of(indices.type)) if axis != vector]
     where: dict[int, int] = {
         axis: places[counted.index(other)]
         for axis, other in zip(batching, numbers["start_indices_batching_dims"], strict=True)
@@ -60,14 +60,13 @@ def lower_batched(op: mlir.Op) -> bool:
     plain = signless_tensor(kind)
     with mlir.before(op):
         operand, indices = (cast(value, signless_tensor(value.type)) for value in op.operands)
-        limits = [
-            (size or 0) - int(taken) for size, taken in zip(shape, op.attributes["slice_sizes"], strict=True)
-        ]
-        rank = plain.rank
+        slice_sizes = mlir.integers(op.attributes["slice_sizes"])
+        limits = [(size or 0) - taken for size, taken in zip(shape, slice_sizes, strict=True)]
+        rank = mlir.rank_of(plain)
 
         def read(_: list[mlir.Value]) -> list[mlir.Value]:
             places = _read_places(numbers, indices, limits, rank)
-            return [mlir.value("tensor.extract", [operand, *places], plain.element_type)]
+            return [mlir.value("tensor.extract", [operand, *places], mlir.element_type(plain))]
 
         made = build_generic([], [empty_like(operand, plain)], [identity(rank)], ["parallel"] * rank, read)
         op.results[0].replace_all_uses_with(cast(made.results[0], kind))
@@ -76,7 +75,7 @@ def lower_batched(op: mlir.Op) -> bool:
 
 
 def _read_places(
-    numbers: mlir.Dimensions, indices: mlir.Value, limits: list[int], rank: int
+    numbers: mlir.GatherDimensions, indices: mlir.Value, limits: list[int], rank: int
 ) -> list[mlir.Value]:
     """Where in the operand the element of the result at the current point is, axis by axis."""
     index = mlir.index_type()
@@ -84,7 +83,7 @@ def _read_places(
     here = [mlir.value("linalg.index", (), index, dim=mlir.int_attr(axis)) for axis in range(rank)]
     offsets = numbers["offset_dims"]
     batch = [here[axis] for axis in range(rank) if axis not in offsets]
-    counted = [axis for axis in range(indices.type.rank) if axis != vector]
+    counted = [axis for axis in range(mlir.rank_of(indices.type)) if axis != vector]
     moved: list[int] = numbers["start_index_map"]
     batching: list[int] = numbers["operand_batching_dims"]
     zero = mlir.constant(0, "index")
@@ -93,9 +92,9 @@ def _read_places(
         places[axis] = batch[counted.index(other)]
     for number, axis in enumerate(moved):
         where = list(batch)
-        if vector < indices.type.rank:
+        if vector < mlir.rank_of(indices.type):
             where.insert(vector, mlir.constant(number, "index"))
-        start = mlir.value("tensor.extract", [indices, *where], indices.type.element_type)
+        start = mlir.value("tensor.extract", [indices, *where], mlir.element_type(indices.type))
         start = mlir.value("arith.index_cast", [start], index)
         start = mlir.value("arith.maxsi", [start, zero], index)
         places[axis] = mlir.value("arith.minsi", [start, mlir.constant(limits[axis], "index")], index)
@@ -105,9 +104,9 @@ def _read_places(
     return places
 
 
-def _array(numbers: list[int]) -> mlir.Value:
+def _array(numbers: list[int]) -> mlir.Attribute:
     return mlir.attribute(f"array<i64: {', '.join(map(str, numbers))}>" if numbers else "array<i64>")
 
 
 def _tensor(sizes: list[int], like: mlir.Type) -> mlir.Type:
-    return mlir.type_of(f"tensor<{''.join(f'{size}x' for size in sizes)}{like.element_type}>")
+    return mlir.type_of(f"tensor<{''.join(f'{size}x' for size in sizes)}{mlir.element_type(like)}>")

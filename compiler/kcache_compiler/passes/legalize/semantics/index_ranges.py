@@ -69,15 +69,15 @@ def _combined(name: str, a: int, b: int) -> int:
 def _extent(index: mlir.Op) -> int | None:
     """How often the loop runs whose counter this is, where an operand's size says so."""
     generic = index.parent
-    while mlir.name_of(generic) != "linalg.generic":
+    while generic is not None and mlir.name_of(generic) != "linalg.generic":
         generic = generic.parent
-        if generic is None:
-            return None
+    if generic is None:
+        return None
     axis = mlir.int_of(index.attributes["dim"])
-    for operand, entry in zip(generic.operands, generic.attributes["indexing_maps"], strict=True):
+    for operand, index_map in zip(generic.operands, mlir.indexing_maps(generic), strict=True):
         if not mlir.is_tensor(operand.type):
             continue
-        for result, size in zip(entry.value.results, mlir.sizes_of(operand.type), strict=True):
+        for result, size in zip(index_map.results, mlir.sizes_of(operand.type), strict=True):
             if mlir.plain_dim(result) == axis and size is not None:
                 return size
     return None

@@ -18,10 +18,10 @@ _CMPI = {"EQ": 0, "NE": 1, "LT": 2}
 def larger_or_smaller(op: mlir.Op) -> None:
     """Complex numbers in the order of their real parts, then of the imaginary ones."""
     kind = op.results[0].type
-    number = str(kind.element_type)
+    number = str(mlir.element_type(kind))
     if not number.startswith("complex"):
         return
-    part = mlir.type_of(str(kind).replace(number, str(kind.element_type.element_type)))
+    part = mlir.type_of(str(kind).replace(number, str(mlir.element_type(mlir.element_type(kind)))))
     truth = mlir.type_of(str(kind).replace(number, "i1"))
     way = "GE" if mlir.name_of(op) == "stablehlo.maximum" else "LE"
     with mlir.before(op):
@@ -48,7 +48,7 @@ def _compared(direction: str, pair: list[mlir.Value], truth: mlir.Type) -> mlir.
 def integer_power(op: mlir.Op) -> None:
     """By every bit of the exponent; what has a negative one is 0, but for 1 and -1."""
     kind = op.results[0].type
-    name = str(kind.element_type)
+    name = str(mlir.element_type(kind))
     if name not in _INTEGERS:
         return
     if not mlir.computes_scalars(op):

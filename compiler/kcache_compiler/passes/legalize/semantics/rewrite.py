@@ -110,7 +110,7 @@ def _constant(op: mlir.Op) -> None:
     splat, size = mlir.constant_extent(op)
     if not splat and size > CONSTANT_LIMIT:
         raise LimitExceeded("bytes of a constant that is not an argument", size, CONSTANT_LIMIT)
-    if splat and result.type.rank and not mlir.computes_scalars(op):
+    if splat and mlir.rank_of(result.type) and not mlir.computes_scalars(op):
         with mlir.before(op):
             scalar = mlir.splat_scalar(op)
             none = mlir.attribute("array<i64>")
@@ -150,7 +150,7 @@ def _signed_indices(op: mlir.Op, first: int) -> None:
     """Make unsigned indices signed by value: the toolchain would read a large one as negative."""
     for number in range(first, len(op.operands)):
         operand = op.operands[number]
-        element_type = str(operand.type.element_type)
+        element_type = str(mlir.element_type(operand.type))
         if not element_type.startswith("ui"):
             continue
         shape = str(operand.type)
@@ -171,7 +171,7 @@ def _bitcast_complex(op: mlir.Op) -> None:
 
 
 def _is_boolean(operand: mlir.Value) -> bool:
-    return str(operand.type.element_type) == "i1"
+    return str(mlir.element_type(operand.type)) == "i1"
 
 
 def _add_booleans(op: mlir.Op) -> None:
@@ -207,12 +207,12 @@ def _widen_factors(op: mlir.Op) -> None:
     """Factors in the type of the sum: the toolchain would widen unsigned ones as signed numbers, and lowers
     no complex ones of another width.
     """
-    wide = str(op.results[0].type.element_type)
+    wide = str(mlir.element_type(op.results[0].type))
     if not wide.startswith(("ui", "complex")):
         return
     with mlir.before(op):
         for number, operand in enumerate(list(op.operands)):
-            narrow = str(operand.type.element_type)
+            narrow = str(mlir.element_type(operand.type))
             if narrow != wide:
                 kind = mlir.type_of(str(operand.type).replace(f"{narrow}>", f"{wide}>"))
                 op.operands[number] = mlir.value("stablehlo.convert", [operand], kind)
@@ -256,7 +256,7 @@ def _convolution(op: mlir.Op) -> None:
 def _reverse_window(op: mlir.Op) -> None:
     if "window_reversal" not in op.attributes:
         return
-    flags = [bool(flag) for flag in op.attributes["window_reversal"]]
+    flags = mlir.integers(op.attributes["window_reversal"])
     if any(flags):
         spatial = mlir.kernel_spatial_dimensions(op)
         axes = [axis for axis, flag in zip(spatial, flags, strict=True) if flag]
@@ -269,11 +269,11 @@ def _reverse_window(op: mlir.Op) -> None:
 
 def _zero_of(op: mlir.Op) -> mlir.Value:
     """A scalar 0 of the element of the result of ``op``, before it."""
-    element_type = op.results[0].type.element_type
+    element_type = mlir.element_type(op.results[0].type)
     whole = mlir.type_of(f"tensor<{element_type}>")
     pair = str(element_type).startswith("complex")  # of which the bindings read no constant
-    kind = mlir.type_of(f"tensor<{element_type.element_type}>") if pair else whole
-    number = "0.0" if "f" in str(kind.element_type) else "0"
+    kind = mlir.type_of(f"tensor<{mlir.element_type(element_type)}>") if pair else whole
+    number = "0.0" if "f" in str(mlir.element_type(kind)) else "0"
     with mlir.before(op):
         zero = mlir.value("stablehlo.constant", (), kind, value=mlir.attribute(f"dense<{number}> : {kind}"))
         return mlir.value("stablehlo.complex", [zero, zero], whole) if pair else zero
@@ -287,14 +287,14 @@ def _reduce(op: mlir.Op) -> None:
     sizes = mlir.sizes_of(op.operands[0].type)
     if 0 in sizes:
         _fill(op, list(op.operands)[count:])
-    elif not len(op.attributes["dimensions"]):
+    elif not mlir.integers(op.attributes["dimensions"]):
         lower_unreduced(op)
 
 
 def _precision(op: mlir.Op) -> None:
     """Make NaN +inf where no mantissa bit is left to tell the two apart: the toolchain keeps NaN."""
     operand = op.operands[0]
-    name = str(operand.type.element_type)
+    name = str(mlir.element_type(operand.type))
     if mlir.int_of(op.attributes["mantissa_bits"]) or name not in _FLOATS:
         return
     with mlir.before(op):
@@ -342,7 +342,7 @@ def _compare_total(op: mlir.Op) -> None:
     if "compare_type" not in op.attributes or "TOTALORDER" not in str(op.attributes["compare_type"]):
         return
     kind = op.operands[0].type
-    if str(kind.element_type) not in _FLOATS or mlir.computes_scalars(op):
+    if str(mlir.element_type(kind)) not in _FLOATS or mlir.computes_scalars(op):
         return
     direction = str(op.attributes["comparison_direction"]).split()[-1].rstrip(">")
 
@@ -368,17 +368,19 @@ def _total_key(scalar: mlir.Value) -> mlir.Value:
 def _convert_to_integer(op: mlir.Op) -> None:
     """Float to integer truncates and saturates; NaN becomes 0."""
     source, target = op.operands[0].type, op.results[0].type
-    wanted = str(target.element_type)
+    wanted = str(mlir.element_type(target))
     if wanted == "i1" or not wanted.startswith(("i", "ui")):
         return
-    if str(source.element_type).startswith("complex"):
+    if str(mlir.element_type(source)).startswith("complex"):
         part = mlir.type_of(
-            str(source).replace(str(source.element_type), str(source.element_type.element_type))
+            str(source).replace(
+                str(mlir.element_type(source)), str(mlir.element_type(mlir.element_type(source)))
+            )
         )
         with mlir.before(op):
             op.operands[0] = mlir.value("stablehlo.real", [op.operands[0]], part)
         source = part
-    if str(source.element_type) not in _FLOATS:
+    if str(mlir.element_type(source)) not in _FLOATS:
         return
     if mlir.computes_scalars(op):
         saturate_scalar(op, wanted)

@@ -25,7 +25,7 @@ def saturate_scalar(op: mlir.Op, wanted: str) -> None:
 
     with mlir.before(op):
         scalar = op.operands[0]
-        if str(scalar.type.element_type) in ("f16", "bf16"):
+        if str(mlir.element_type(scalar.type)) in ("f16", "bf16"):
             scalar = mlir.value("stablehlo.convert", [scalar], wide)
         below, above = compared("LT", number(low, scalar.type)), compared("GE", number(high, scalar.type))
         outside = mlir.value("stablehlo.or", [below, above], boolean)

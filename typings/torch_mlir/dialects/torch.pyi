@@ -1,0 +1,3 @@
+from torch_mlir.ir import Context
+
+def register_dialect(context: Context, load: bool = True) -> None: ...
