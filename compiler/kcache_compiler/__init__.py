@@ -1,10 +1,10 @@
 """The kcache compiler: a program becomes a canonical spec, a spec becomes a shared object. A pure library.
 
-    canonicalize(program, format)  ->  Canonical      frontends/, canonical/
-    compile_spec(spec_text, ...)   ->  CompiledKernel schedule/, codegen/, package/
-    toolchain(), gpu_toolchain()   ->  the compiler fingerprints
+    canonicalize(program, format)  ->  Canonical        frontends/, spec/
+    compile_spec(spec_text, ...)   ->  CompiledKernel   shapes/, passes/, schedule/, lower/, llvm/
+    toolchain(), gpu_toolchain()   ->  the toolchain fingerprints
 
-Importing this module loads neither MLIR nor LLVM: both are loaded by the first call that needs them.
+Importing this module loads neither MLIR nor LLVM: the first call that needs them does.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DEFAULT_LIMITS = Limits()
 
 
 def _ignore(stage: str) -> None:
-    """The caller does not follow stages."""
+    """The default of ``on_stage``: do nothing."""
 
 
 def canonicalize(
@@ -43,10 +43,11 @@ def canonicalize(
 ) -> Canonical:
     """Return the canonical form of a program of ``format``, one of ``frontends.FORMATS``.
 
-    A program is bytes; of format ``graph`` it is the ``GraphProgram`` that its message was decoded into.
+    A program is bytes; of format ``graph``, it is a decoded ``GraphProgram``. The result depends on the
+    arguments only. ``on_stage`` is called when native code begins to parse ("read"), and after that
+    ("canonicalize").
 
-    A pure function of its arguments. ``on_stage`` is told when native code begins to read bytes ("read") and
-    when it has ("canonicalize"). Raises ``InvalidProgram``, ``UnsupportedOp`` or ``LimitExceeded``.
+    Raises ``InvalidProgram``, ``UnsupportedOp`` or ``LimitExceeded``.
     """
     from kcache_compiler.spec.canonicalize import canonicalize as implementation
 
@@ -61,11 +62,12 @@ def compile_spec(
     on_stage: Callable[[str], None],
     libraries: LibraryCache | None = None,
 ) -> CompiledKernel:
-    """Compile a spec for ``target``; ``on_stage`` hears the name of each stage as it begins.
+    """Compile a spec for ``target``; ``on_stage`` is called with the name of each stage as it begins.
 
-    ``libraries`` keeps what kernels share, the code of contractions, between processes; it changes no byte.
+    ``libraries`` stores code that kernels share, that of contractions; it changes no byte of a kernel.
 
-    Raises ``UnsupportedOp`` or ``CompileFailed``.
+    Raises ``UnsupportedOp``, ``LimitExceeded`` or ``CompileFailed``, and ``InvalidProgram`` if ``arg_spec``
+    contradicts the spec.
     """
     from kcache_compiler.compile import compile_spec as implementation
 
@@ -73,14 +75,14 @@ def compile_spec(
 
 
 def toolchain() -> tuple[tuple[str, str], ...]:
-    """Return the ordered (ingredient, value) pairs of the compiler fingerprint for CPU targets."""
+    """Return the toolchain fingerprint of CPU targets: ordered (ingredient, value) pairs."""
     from kcache_compiler.fingerprint import toolchain as implementation
 
     return implementation()
 
 
 def gpu_toolchain() -> tuple[tuple[str, str], ...]:
-    """Return the same for GPU targets."""
+    """Return the toolchain fingerprint of GPU targets: ordered (ingredient, value) pairs."""
     from kcache_compiler.fingerprint import gpu_toolchain as implementation
 
     return implementation()

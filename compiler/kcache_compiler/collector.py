@@ -1,4 +1,4 @@
-"""The collector of reference cycles, while a program is compiled."""
+"""Pausing of Python's garbage collector during compilation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 
 class _Pauses:
-    """Who has the collector of this process paused."""
+    """Counts the pauses of the collector, which all threads of the process share."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -24,20 +24,21 @@ class _Pauses:
             gc.disable()
 
     def end(self) -> None:
-        """Let the collector go on, also where others still pause it: there may always be others."""
+        """End a pause and enable the collector, even if other threads pause it: one always might."""
         with self._lock:
             self._count -= 1
             if self._running:
                 gc.enable()
 
 
-_PAUSES = _Pauses()  # the collector is one for all threads
+_PAUSES = _Pauses()
 
 
 @contextmanager
 def collector_paused() -> Generator[None]:
-    """Pause the collector of reference cycles, which would look through a growing graph again and again,
-    for nothing. It is as it was before when all threads that paused it are done.
+    """Disable collection of reference cycles, which would traverse a growing graph repeatedly in vain.
+
+    The previous state is restored when no thread pauses the collector any more.
     """
     _PAUSES.begin()
     try:

@@ -1,4 +1,4 @@
-"""The driver: a spec, or the text of a module, to a kernel for a target."""
+"""The driver: compiles a spec, or the text of a module, to a kernel for a target."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from kcache_compiler.collector import collector_paused
-from kcache_compiler.dynamic import lower_open, stated
+from kcache_compiler.dynamic import Request, lower_dynamic, static_graph
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.llvm.target import target_named
 from kcache_compiler.lower.gemm.objects import splice_library
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.stage import Unit, run
 from kcache_compiler.pipelines import cpu, kernel_of, pipeline_for
-from kcache_compiler.spec.dynamic_samples import has_open_sizes, open_graph
+from kcache_compiler.spec.dynamic_graph import dynamic_graph, has_symbolic_sizes
 from kcache_compiler.spec.rendering.render import render_graph
-from kcache_compiler.spec.specialize import fixed_sizes, specialized
+from kcache_compiler.spec.specialize import fixed_sizes, specialize
 from kcache_compiler.spec.text import parse_spec
 from kcache_compiler.types import ArgSpec, CompiledKernel, CompileOptions, LibraryCache
 
@@ -28,7 +28,7 @@ def lower_module(
     on_stage: Callable[[str], None],
     libraries: LibraryCache | None = None,
 ) -> CompiledKernel:
-    """Compile a module whose ``main`` takes ``n_inputs`` inputs, then lifted constants."""
+    """Return the kernel of a module whose ``main`` takes ``n_inputs`` inputs, then lifted constants."""
     unit = Unit(module_text, n_inputs, target_named(target), options, libraries)
     with mlir.new_context(), mlir.unknown_location():
         seconds = run(pipeline_for(unit.target), unit, on_stage)
@@ -39,7 +39,7 @@ def lower_module(
 def lower_until(
     module_text: str, n_inputs: int, target: str, stage: str, options: CompileOptions | None = None
 ) -> Generator[mlir.Module, None, None]:
-    """The module as ``stage`` would get it, with what it calls, inside its context: what tests look at."""
+    """Yield the module before ``stage``, with the libraries it calls, inside its context; for tests."""
     unit = Unit(module_text, n_inputs, target_named(target), options or CompileOptions())
     names = [step.name for step in cpu()]
     with mlir.new_context(), mlir.unknown_location():
@@ -58,21 +58,22 @@ def compile_spec(
     on_stage: Callable[[str], None],
     libraries: LibraryCache | None = None,
 ) -> CompiledKernel:
-    """The kernel of a spec for ``target``: sizes that are numbers in ``arg_spec`` are fixed, all others stay
-    open, and the kernel takes every size of their symbols.
+    """Return the kernel of a spec for ``target``, for all sizes of the symbols that ``arg_spec`` does not
+    fix.
 
-    ``on_stage`` is told the name of each stage as it begins. Raises ``UnsupportedOp``,
-    ``LimitExceeded``, ``CompileFailed``, or ``InvalidProgram`` where ``arg_spec`` contradicts the spec.
-    Equal arguments give equal bytes under one toolchain, whatever ``libraries`` has.
+    ``on_stage`` is called with the name of each stage as it begins. Equal arguments give equal bytes under
+    one toolchain, whatever ``libraries`` holds. Raises ``UnsupportedOp``, ``LimitExceeded``,
+    ``CompileFailed``, or ``InvalidProgram`` if ``arg_spec`` contradicts the spec.
     """
     on_stage("render")
     graph = parse_spec(spec_text)
-    graph = specialized(graph, fixed_sizes(graph, arg_spec))
+    graph = specialize(graph, fixed_sizes(graph, arg_spec))
     n_inputs = len(arg_spec.args)
-    if not has_open_sizes(graph.body):
+    if not has_symbolic_sizes(graph.body):
         try:
             return lower_module(render_graph(graph), n_inputs, target, options, on_stage, libraries)
         except UnsupportedOp as refusal:
-            text = render_graph(stated(graph, refusal))
+            text = render_graph(static_graph(graph, refusal))
         return lower_module(text, n_inputs, target, options, on_stage, libraries)
-    return lower_open(open_graph(graph), n_inputs, target, options, on_stage, libraries)
+    request = Request(n_inputs, target, options, on_stage, libraries)
+    return lower_dynamic(dynamic_graph(graph), request)

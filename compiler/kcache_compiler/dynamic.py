@@ -1,301 +1,254 @@
-"""One kernel for all sizes of the open symbols of a spec: the pipeline at samples of them.
+"""One kernel for all values of a spec's symbolic sizes.
 
-See ``kcache_compiler.shapes.samples`` for why that is the same for all sizes.
+``kcache_compiler.shapes`` says why one kernel is correct for all of them. A program that states its sizes, or
+whose sizes shape inference can state, is lowered at samples of them; one whose sizes depend on data is
+lowered with unknown dimensions (``?``).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from kcache_compiler.errors import CompileFailed, InvalidProgram, UnsupportedOp
 from kcache_compiler.frontends.stablehlo.dynamic_custom_calls import WINDOW
 from kcache_compiler.llvm.target import target_named
 from kcache_compiler.lower.subkernels.dynamic import cut_open_parts
-from kcache_compiler.lower.subkernels.sampled_lowering import Sampling, lower_together
+from kcache_compiler.lower.subkernels.sampled_lowering import lower_together
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.stage import Unit, run
 from kcache_compiler.pipelines import kernel_of, pipeline_for
-from kcache_compiler.schedule.loop_nest import Check
-from kcache_compiler.shapes.formula import Formula
+from kcache_compiler.shapes.formula import Formula, UnresolvedSize
 from kcache_compiler.shapes.monomial import factors
-from kcache_compiler.shapes.polynomial import formula_of
-from kcache_compiler.shapes.samples import Ambiguous
-from kcache_compiler.spec.dynamic_samples import OpenGraph, assignments, computes_sizes, forget
+from kcache_compiler.shapes.polynomial import formula_of_size
+from kcache_compiler.shapes.recovery import Ambiguous, Sampling
+from kcache_compiler.spec.dynamic_graph import (
+    DynamicGraph,
+    SizedGraph,
+    computes_sizes,
+    with_stated_sizes,
+    with_unknown_sizes,
+)
 from kcache_compiler.spec.graph.nodes import DYNAMIC, Graph
-from kcache_compiler.spec.linalg_guards import linalg_limits
-from kcache_compiler.spec.rendering.dynamic import extent_sizes, render_places, render_sample
+from kcache_compiler.spec.rendering.dynamic import extent_sizes, render_linalg, render_sample
 from kcache_compiler.spec.rendering.render import render_graph
-from kcache_compiler.spec.size_inference import Unresolved, resolve
-from kcache_compiler.spec.size_inference.samples import roots, samples
-from kcache_compiler.spec.size_inference.samples import stated as stated_sizes
+from kcache_compiler.spec.shape_inference import infer_sizes
+from kcache_compiler.spec.size_limits import linalg_limits
 from kcache_compiler.types import CompiledKernel, CompileOptions, GpuLaunch, LibraryCache, Symbol, TensorType
 
-#: How many samples each attempt takes: sums of several sizes need more to be told apart.
-ATTEMPTS = (3, 5, 5, 5)
+#: Samples of each attempt: polynomials of several symbols need more to be determined.
+_SAMPLES = (3, 5, 5, 5)
 
 _SYMBOL = re.compile(r"\bs(\d+)\b")
 
 
-def lower_open(
-    graph: OpenGraph,
-    n_inputs: int,
-    target: str,
-    options: CompileOptions,
-    on_stage: Callable[[str], None],
-    libraries: LibraryCache | None = None,
-) -> CompiledKernel:
-    """Compile a graph some of whose sizes are open. Raises what ``compile_spec`` raises."""
+@dataclass(frozen=True)
+class Request:
+    """What a graph is compiled for: arguments of ``compile_spec`` that its stages take."""
+
+    n_inputs: int
+    target: str
+    options: CompileOptions
+    on_stage: Callable[[str], None]
+    libraries: LibraryCache | None = None
+
+
+def lower_dynamic(graph: DynamicGraph, request: Request) -> CompiledKernel:
+    """Compile a graph with symbolic sizes. Raises what ``compile_spec`` raises."""
     symbols = _symbols(graph)
-    if computes_sizes(graph.graph.body):
-        try:
-            return _lower_unknown(graph, symbols, n_inputs, target, options, on_stage, libraries)
-        except UnsupportedOp as error:
-            return _lower_computed(graph, symbols, n_inputs, target, options, on_stage, libraries, error)
     try:
-        return _lower_stated(graph, symbols, n_inputs, target, options, on_stage, libraries)
-    except InvalidProgram as error:
-        # Sizes that the program fixes and leaves open: at other sizes it means nothing.
-        refusal = UnsupportedOp("func.func", f"sizes that it fixes and leaves open: {error}")
+        return _rename(_lower_without_inference(graph, request), graph, symbols)
     except UnsupportedOp as error:
         refusal = error
-    except CompileFailed as error:
-        if error.stage != "sizes":
+    try:
+        return _rename(_lower_inferred(graph, request, refusal), graph, symbols)
+    except UnsupportedOp:
+        if not any(node.op == "select_and_scatter" for node in graph.graph.body.nodes):
             raise
-        refusal = UnsupportedOp("func.func", f"its open sizes: {error}")
-    return _lower_computed(graph, symbols, n_inputs, target, options, on_stage, libraries, refusal)
+    return _rename(_lower_inferred(graph, request, refusal, unclamped_windows=True), graph, symbols)
 
 
-def stated(graph: Graph, refusal: UnsupportedOp) -> Graph:
-    """A graph of given sizes that computes others, with these stated.
+def static_graph(graph: Graph, refusal: UnsupportedOp) -> Graph:
+    """Return a graph of static arguments that computes sizes, with these sizes stated.
 
-    Raises ``refusal`` where there are none, or some depend on data.
+    Raises ``refusal`` if it computes none, or some depend on data.
     """
     if not computes_sizes(graph.body):
         raise refusal
     try:
-        return resolve(OpenGraph(graph, ())).graph
-    except Unresolved:
+        return infer_sizes(DynamicGraph(graph, ())).graph.graph
+    except UnresolvedSize:
         raise refusal from None
 
 
-def _lower_stated(
-    graph: OpenGraph,
-    symbols: tuple[Symbol, ...],
-    n_inputs: int,
-    target: str,
-    options: CompileOptions,
-    on_stage: Callable[[str], None],
-    libraries: LibraryCache | None,
-) -> CompiledKernel:
-    """Compile a program that states all sizes, at samples of them."""
-    for attempt, count in enumerate(ATTEMPTS):
-        chosen = assignments(graph, count, attempt)
-        if chosen is None:
-            raise UnsupportedOp("func.func", "its tensors have too many open sizes, or no sizes fit")
-        units = [sample_unit(graph, sample, n_inputs, target, options) for sample in chosen]
-        try:
-            with mlir.new_context(), mlir.unknown_location():
-                units[0].libraries = libraries
-                unit, seconds = _run(units, Sampling(chosen), on_stage)
-        except Ambiguous:
-            continue
-        return _with_sample(_named(unit, seconds, graph, symbols), graph, chosen[0])
-    raise CompileFailed("sizes", "code for some sizes tells nothing of code for others")
+@dataclass(frozen=True)
+class _Lowered:
+    """A lowered unit, seconds by stage, and the sample that its module shows."""
+
+    unit: Unit
+    seconds: dict[str, float]
+    sample: Sequence[int] | None = None
 
 
-def _lower_computed(
-    graph: OpenGraph,
-    symbols: tuple[Symbol, ...],
-    n_inputs: int,
-    target: str,
-    options: CompileOptions,
-    on_stage: Callable[[str], None],
-    libraries: LibraryCache | None,
-    refusal: UnsupportedOp,
-) -> CompiledKernel:
-    """Compile a program that computes sizes, or has sizes that are computed of others."""
-    args = (graph, symbols, n_inputs, target, options, on_stage, libraries, refusal)
+def _lower_without_inference(graph: DynamicGraph, request: Request) -> _Lowered:
+    """Lower a program with its sizes as they are; raises ``UnsupportedOp`` if inference may help."""
+    if computes_sizes(graph.graph.body):
+        return _lower_unknown(graph, request)
     try:
-        return _lower_resolved(*args)
-    except UnsupportedOp:
-        if not any(node.op == "select_and_scatter" for node in graph.graph.body.nodes):
+        return _lower_at_samples(graph, with_stated_sizes(graph), request)
+    except _NoSamples as error:
+        message = "its tensors have too many dynamic dimensions, or no sizes satisfy its requirements"
+        raise UnsupportedOp("func.func", message) from error
+    except InvalidProgram as error:
+        # A stated size that other sizes of the symbols contradict.
+        raise UnsupportedOp(
+            "func.func", f"a static size that contradicts dynamic dimensions: {error}"
+        ) from error
+    except CompileFailed as error:
+        if error.stage != "sizes":
             raise
-    return _lower_resolved(*args, plainly=True)
+        raise UnsupportedOp("func.func", f"its dynamic dimensions: {error}") from error
 
 
-def _lower_resolved(
-    graph: OpenGraph,
-    symbols: tuple[Symbol, ...],
-    n_inputs: int,
-    target: str,
-    options: CompileOptions,
-    on_stage: Callable[[str], None],
-    libraries: LibraryCache | None,
-    refusal: UnsupportedOp,
-    plainly: bool = False,
-) -> CompiledKernel:
-    """Compile a program that computes sizes at samples of them, where all can be stated; else the refusal."""
+def _lower_inferred(
+    graph: DynamicGraph, request: Request, refusal: UnsupportedOp, unclamped_windows: bool = False
+) -> _Lowered:
+    """Lower a program with inferred sizes; raises ``refusal`` where inference does not help."""
     try:
-        resolved = resolve(graph, plainly)
-    except Unresolved:
+        return _lower_at_samples(graph, infer_sizes(graph, unclamped_windows), request)
+    except (UnresolvedSize, _NoSamples, CompileFailed, InvalidProgram):
         raise refusal from None
-    stated, table = OpenGraph(resolved.graph, graph.names), resolved.symbols
+    except UnsupportedOp as error:
+        raise error from refusal
 
-    def formula(size: int) -> Formula:
-        return table.expanded(table.formula(size))
 
-    shown = roots(resolved)
-    meaning = {f"s{place}": table.expanded(f"s{index}") for place, index in enumerate(shown)}
-    for attempt, count in enumerate(ATTEMPTS):
-        chosen = samples(resolved, count, attempt)
-        if chosen is None:
-            raise refusal
-        units = [sample_unit(stated, sample, n_inputs, target, options, formula) for sample in chosen]
+class _NoSamples(Exception):
+    """No sizes satisfy the guards of a program, as far as was tried."""
+
+
+def _lower_at_samples(graph: DynamicGraph, sized: SizedGraph, request: Request) -> _Lowered:
+    """Lower ``sized``, which has the arguments of ``graph``, at samples of its sizes."""
+    for attempt, count in enumerate(_SAMPLES):
+        samples = sized.sizes.samples(count, attempt)
+        if samples is None:
+            raise _NoSamples
+        units = [sample_unit(sized, sample, request) for sample in samples]
         for unit in units:
-            limits = unit.bounds if graph.graph.family == "linalg" else ()
-            unit.bounds = (*resolved.checks, *resolved.pinned, *limits)
-            unit.given = _given(graph)
-        columns = [[sample[index] for index in shown] for sample in chosen]
-        sampling = Sampling(columns, meaning, stated_sizes(resolved, shown, chosen))
+            unit.given = _argument_sizes(graph)
+        units[0].libraries = request.libraries
         try:
             with mlir.new_context(), mlir.unknown_location():
-                units[0].libraries = libraries
-                unit, seconds = _run(units, sampling, on_stage)
+                seconds = _lower_units(units, sized.sizes.sampling(samples), request.on_stage)
         except Ambiguous:
             continue
-        except (CompileFailed, InvalidProgram):
-            break
-        except UnsupportedOp as error:
-            raise error from refusal
-        return _with_sample(_named(unit, seconds, graph, symbols), graph, chosen[0][: len(graph.names)])
-    raise refusal
+        return _Lowered(units[0], seconds, samples[0][: len(graph.names)])
+    raise CompileFailed("sizes", "the sizes in the code have no formula, or several, at all samples")
 
 
-def _with_sample(compiled: CompiledKernel, graph: OpenGraph, sample: Sequence[int]) -> CompiledKernel:
-    """The kernel with a word on the sizes that its module shows."""
-    shown = ", ".join(f"{name} = {size}" for name, size in zip(graph.names, sample, strict=True))
-    module = f"// One kernel for all sizes, shown at {shown}.\n".encode() + compiled.artifacts["mlir"]
-    return replace(compiled, artifacts=compiled.artifacts | {"mlir": module})
-
-
-def _symbols(graph: OpenGraph) -> tuple[Symbol, ...]:
-    """Where the caller reads each open size."""
-    found: dict[int, Symbol] = {}
-    for arg, kind in enumerate(graph.graph.body.params):
-        for axis, size in enumerate(kind.dims or ()):
-            coefficient, indices = factors(size)
-            if coefficient == 1 and len(indices) == 1:
-                found.setdefault(indices[0], Symbol(graph.names[indices[0]], arg, axis))
-    for position, name in enumerate(graph.names):
-        if position not in found:
-            raise InvalidProgram(f"no argument has an axis of size {name}: give all sizes")
-    return tuple(found[position] for position in range(len(graph.names)))
-
-
-def sample_unit(
-    graph: OpenGraph,
-    sample: Sequence[int],
-    n_inputs: int,
-    target: str,
-    options: CompileOptions,
-    formula: Callable[[int], Formula] | None = None,
-) -> Unit:
-    """The unit at a sample; ``formula`` says what a size is of those of the arguments."""
-    formula = formula or _formula
-    text = render_sample(graph, dict(enumerate(sample)))
-    unit = Unit(text, n_inputs, target_named(target), options, given=_given(graph))
-    unit.extents = tuple(map(formula, extent_sizes(graph)))
-    unit.bounds = tuple(Check(formula(a), formula(b), equal=False) for a, b in graph.limits)
-    return unit
-
-
-def _given(graph: OpenGraph) -> tuple[tuple[Formula, ...], ...]:
-    body = graph.graph.body
-    return tuple(tuple(map(_formula, kind.dims or ())) for kind in (*body.params, *body.captures))
-
-
-def _lower_unknown(
-    graph: OpenGraph,
-    symbols: tuple[Symbol, ...],
-    n_inputs: int,
-    target: str,
-    options: CompileOptions,
-    on_stage: Callable[[str], None],
-    libraries: LibraryCache | None,
-) -> CompiledKernel:
-    """Compile a program that computes sizes itself: open ones are ``?`` in its module."""
-    if any(f'"{WINDOW}"' in node.attributes for node in graph.graph.body.nodes):
-        raise UnsupportedOp("stablehlo.custom_call", f"@{WINDOW} with numbers that are not made of sizes")
-    unknown = forget(graph.graph)
-    zeros = tuple(size for size in extent_sizes(graph) if not size) if unknown.family == "linalg" else ()
-    text = render_places(unknown, bool(zeros)) if unknown.family == "linalg" else render_graph(unknown)
-    unit = Unit(text, n_inputs, target_named(target), options, libraries, given=_given(graph))
-    unit.extents = tuple(map(_formula, zeros))
-    if graph.graph.family == "linalg":
-        if any(DYNAMIC in pair for pair in linalg_limits(graph.graph.body)):
-            raise UnsupportedOp("tensor.extract_slice", "places in tensors whose sizes are computed")
-        unit.bounds = tuple(Check(_formula(a), _formula(b), equal=False) for a, b in graph.limits)
-    with mlir.new_context(), mlir.unknown_location():
-        seconds = run(pipeline_for(unit.target), unit, on_stage)
-    return _named(unit, seconds, graph, symbols)
-
-
-def _formula(size: int) -> Formula:
-    coefficient, indices = factors(size)
-    return formula_of({tuple(f"s{index}" for index in indices): coefficient} if coefficient else {})
-
-
-def _run(
-    units: list[Unit], sampling: Sampling, on_stage: Callable[[str], None]
-) -> tuple[Unit, dict[str, float]]:
-    """Lower all samples together, and the first to the end."""
+def _lower_units(units: list[Unit], sampling: Sampling, on_stage: Callable[[str], None]) -> dict[str, float]:
+    """Lower all samples side by side, and the first one to the end; return seconds by stage."""
     pipeline = pipeline_for(units[0].target)
     seconds = lower_together(
         units, sampling, pipeline, on_stage, lambda: cut_open_parts(units, sampling, pipeline)
     )
     translated = [stage.name for stage in pipeline].index("seam")
-    return units[0], seconds | run(pipeline[translated:], units[0], on_stage)
+    return seconds | run(pipeline[translated:], units[0], on_stage)
 
 
-def _named(
-    unit: Unit, seconds: dict[str, float], graph: OpenGraph, symbols: tuple[Symbol, ...]
-) -> CompiledKernel:
-    """The kernel with the spec's own names for the open sizes."""
+def sample_unit(sized: SizedGraph, sample: Sequence[int], request: Request) -> Unit:
+    """Return the unit of a graph at a sample of its sizes."""
+    graph = sized.graph
+    text = render_sample(graph, dict(enumerate(sample)))
+    unit = Unit(text, request.n_inputs, target_named(request.target), request.options)
+    unit.given = _argument_sizes(graph)
+    unit.extents = tuple(map(sized.sizes.formula, extent_sizes(graph)))
+    unit.bounds = sized.sizes.checks
+    return unit
 
-    def named(text: str) -> str:
-        return _SYMBOL.sub(lambda match: graph.names[int(match[1])], text)
+
+def _lower_unknown(graph: DynamicGraph, request: Request) -> _Lowered:
+    """Lower a program that computes sizes: symbolic ones are ``?`` in its module."""
+    body = graph.graph.body
+    if any(f'"{WINDOW}"' in node.attributes for node in body.nodes):
+        raise UnsupportedOp("stablehlo.custom_call", f"@{WINDOW} with parameters that depend on data")
+    unknown = with_unknown_sizes(graph.graph)
+    is_linalg = unknown.family == "linalg"
+    zeros = tuple(size for size in extent_sizes(graph) if not size) if is_linalg else ()
+    text = render_linalg(unknown, bool(zeros)) if is_linalg else render_graph(unknown)
+    unit = Unit(text, request.n_inputs, target_named(request.target), request.options, request.libraries)
+    unit.given = _argument_sizes(graph)
+    unit.extents = tuple(map(formula_of_size, zeros))
+    if is_linalg:
+        if any(DYNAMIC in pair for pair in linalg_limits(body)):
+            raise UnsupportedOp("tensor.extract_slice", "indices into tensors whose sizes depend on data")
+        unit.bounds = with_stated_sizes(graph).sizes.checks
+    with mlir.new_context(), mlir.unknown_location():
+        seconds = run(pipeline_for(unit.target), unit, request.on_stage)
+    return _Lowered(unit, seconds)
+
+
+def _argument_sizes(graph: DynamicGraph) -> tuple[tuple[Formula, ...], ...]:
+    body = graph.graph.body
+    kinds = (*body.params, *body.captures)
+    return tuple(tuple(map(formula_of_size, kind.dims or ())) for kind in kinds)
+
+
+def _symbols(graph: DynamicGraph) -> tuple[Symbol, ...]:
+    """The argument axis that gives each symbol its size."""
+    axes: dict[int, Symbol] = {}
+    for arg, kind in enumerate(graph.graph.body.params):
+        for axis, size in enumerate(kind.dims or ()):
+            coefficient, indices = factors(size)
+            if coefficient == 1 and len(indices) == 1:
+                axes.setdefault(indices[0], Symbol(graph.names[indices[0]], arg, axis))
+    for index, name in enumerate(graph.names):
+        if index not in axes:
+            raise InvalidProgram(f"no argument has an axis of size {name}: give static sizes")
+    return tuple(axes[index] for index in range(len(graph.names)))
+
+
+def _rename(lowered: _Lowered, graph: DynamicGraph, symbols: tuple[Symbol, ...]) -> CompiledKernel:
+    """The kernel, with the spec's names of its symbols, and the sample noted in its module."""
+
+    def text(formula: str) -> str:
+        return _SYMBOL.sub(lambda match: graph.names[int(match[1])], formula)
 
     def types(kinds: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         return tuple(
-            replace(kind, dims=tuple(dim if isinstance(dim, int) else named(dim) for dim in kind.dims))
+            replace(kind, dims=tuple(dim if isinstance(dim, int) else text(dim) for dim in kind.dims))
             for kind in kinds
         )
 
-    compiled = kernel_of(unit, seconds)
+    unit = lowered.unit
+    compiled = kernel_of(unit, lowered.seconds)
     interface = replace(
         compiled.interface,
         inputs=types(unit.inputs),
         constants=types(unit.constants),
         outputs=types(unit.outputs),
         symbols=symbols,
-        workspace=named(compiled.interface.workspace),
+        workspace=text(compiled.interface.workspace),
         launches=tuple(
-            replace(one, extent=named(one.extent), grain=named(one.grain)) for one in unit.launches
+            replace(launch, extent=text(launch.extent), grain=text(launch.grain)) for launch in unit.launches
         ),
-        gpu_launches=tuple(_renamed(one, named) for one in unit.gpu_launches),
-        checks=tuple(map(named, unit.checks)),
+        gpu_launches=tuple(_rename_launch(launch, text) for launch in unit.gpu_launches),
+        checks=tuple(map(text, unit.checks)),
     )
-    return replace(compiled, interface=interface)
+    compiled = replace(compiled, interface=interface)
+    if lowered.sample is None:
+        return compiled
+    sizes = ", ".join(f"{name} = {size}" for name, size in zip(graph.names, lowered.sample, strict=True))
+    module = f"// One kernel for all sizes, shown at {sizes}.\n".encode() + compiled.artifacts["mlir"]
+    return replace(compiled, artifacts=compiled.artifacts | {"mlir": module})
 
 
-def _renamed(launch: GpuLaunch, named: Callable[[str], str]) -> GpuLaunch:
+def _rename_launch(launch: GpuLaunch, text: Callable[[str], str]) -> GpuLaunch:
     x, y, z = launch.grid
     return replace(
         launch,
-        when=named(launch.when),
-        grid=(named(x), named(y), named(z)),
-        shared_bytes=named(launch.shared_bytes),
-        params=tuple(map(named, launch.params)),
+        when=text(launch.when),
+        grid=(text(x), text(y), text(z)),
+        shared_bytes=text(launch.shared_bytes),
+        params=tuple(map(text, launch.params)),
     )

@@ -1,9 +1,9 @@
 """Errors of the compiler.
 
     CompilerError
-     +-- InvalidProgram      the bytes are not a program of the stated format
-     +-- UnsupportedOp       a valid program that this version cannot compile; names the op
-     +-- LimitExceeded       a documented size, operation, nesting or time limit was passed
+     +-- InvalidProgram      the bytes are no program of the stated format
+     +-- UnsupportedOp       a valid program that this version cannot compile; names the operation
+     +-- LimitExceeded       a documented limit on size, operations, nesting or time is exceeded
      +-- CompileFailed       a stage failed on a valid program; names the stage
 
 The service maps them to the public tree in ``kcache_grpc.errors``.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 
 class CompilerError(Exception):
-    """Base of everything this package raises on purpose."""
+    """Base class of the errors of this package."""
 
 
 class InvalidProgram(CompilerError):
@@ -21,7 +21,7 @@ class InvalidProgram(CompilerError):
 
 
 class UnsupportedOp(CompilerError):
-    """The program is valid, but ``op`` at ``location`` has no lowering."""
+    """The program is valid, but ``op``, at ``location`` if known, cannot be compiled."""
 
     def __init__(self, op: str, reason: str, location: str = "") -> None:
         where = f" at {location}" if location else ""
@@ -32,7 +32,7 @@ class UnsupportedOp(CompilerError):
 
 
 class LimitExceeded(CompilerError):
-    """``what`` is ``actual``, above the documented ``limit``."""
+    """A quantity is ``actual``, above its documented ``limit``."""
 
     def __init__(self, what: str, actual: int, limit: int) -> None:
         super().__init__(f"{what} is {actual}, above the limit of {limit}")

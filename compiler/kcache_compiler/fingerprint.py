@@ -1,7 +1,7 @@
-"""The compiler's fingerprints: everything besides the key's own ingredients that may change bytes.
+"""The toolchain fingerprints: versions and pipelines that may change the bytes of kernels.
 
-One for CPU targets and one for GPU targets: what only one of them uses leaves the names
-of the other's kernels as they are.
+The fingerprint is part of a kernel's key: a stored kernel of another fingerprint is stale. CPU and GPU
+targets have one each, so that a change for one does not invalidate kernels of the other.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from kcache_compiler.versions import CODE_VERSION, GPU_CODE_VERSION, library_ver
 
 @functools.cache
 def toolchain() -> tuple[tuple[str, str], ...]:
-    """Of kernels for CPUs: ordered (ingredient, value) pairs; equal pairs give equal bytes for equal keys."""
+    """Return the ordered (ingredient, value) pairs of CPU targets; equal pairs give equal bytes for equal
+    keys.
+    """
     from kcache_compiler.llvm.link import FLAGS, linkers
     from kcache_compiler.passes.math import VERSION
     from kcache_compiler.passes.stage import describe
@@ -33,7 +35,7 @@ def toolchain() -> tuple[tuple[str, str], ...]:
 
 @functools.cache
 def gpu_toolchain() -> tuple[tuple[str, str], ...]:
-    """The same of kernels for GPUs."""
+    """Return the ordered (ingredient, value) pairs of GPU targets."""
     from kcache_compiler.lower.gpu.cubin import assembler
     from kcache_compiler.passes.math import VERSION
     from kcache_compiler.passes.stage import describe

@@ -1,8 +1,8 @@
-"""Every pass of both pipelines, in order: ``cpu()`` and ``nvidia()``.
+"""The pass pipelines: ``cpu()`` and ``nvidia()``, every pass in order.
 
-Both start from the rendered spec. They share legalization, fusion and bufferization, and differ in what
-becomes of the bufferized program: ``cpu()`` outlines launches as functions of one shared object, ``nvidia()``
-writes each launch as a kernel of its own and emits PTX. The text of a pipeline is part of the toolchain.
+Both start from the rendered spec and share legalization, fusion and bufferization. ``cpu()`` then outlines
+launches as functions of one shared object; ``nvidia()`` emits each launch as a kernel of a PTX module. The
+text of a pipeline is part of the toolchain fingerprint.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _legalize(control_flow: Stage) -> tuple[Stage, ...]:
 
 
 def _scalar_math() -> tuple[Stage, ...]:
-    """Bodies in arithmetic that the target has: math functions expanded, narrow floats computed in f32."""
+    """Bodies in arithmetic that targets have: math functions are expanded, narrow floats computed in f32."""
     return (
         Rewrite("complex-numbers", call_for_numbers),
         Passes("complex", "func.func(convert-complex-to-standard)"),
@@ -123,7 +123,7 @@ def _scalar_math() -> tuple[Stage, ...]:
 
 
 def _bufferize() -> tuple[Stage, ...]:
-    """Tensors to buffers, results in those of the caller."""
+    """Tensors to buffers; results are written to buffers of the caller."""
     return (
         Rewrite("destinations", _pass_destinations),
         Passes("simplify", "canonicalize,cse"),
@@ -141,7 +141,7 @@ def _bufferize() -> tuple[Stage, ...]:
 
 
 def _translate() -> tuple[Stage, ...]:
-    """The LLVM dialect to LLVM IR that llvmlite's LLVM reads."""
+    """The LLVM dialect to LLVM IR of the version that llvmlite reads."""
     return (
         Rewrite("translate", emission.translate, verify=False),
         Rewrite("seam", emission.downgrade_ir, verify=False),
@@ -150,7 +150,7 @@ def _translate() -> tuple[Stage, ...]:
 
 @functools.cache
 def cpu() -> tuple[Stage, ...]:
-    """From StableHLO to a shared object."""
+    """Return the pipeline from StableHLO to a shared object."""
     return (
         *_legalize(Rewrite("control-flow", to_scf)),
         Rewrite("attention", mark),
@@ -182,7 +182,7 @@ def cpu() -> tuple[Stage, ...]:
 
 @functools.cache
 def nvidia() -> tuple[Stage, ...]:
-    """From StableHLO to PTX, and to a cubin where ``ptxas`` is installed."""
+    """Return the pipeline from StableHLO to PTX, and to a cubin if ``ptxas`` is installed."""
     return (
         *_legalize(Rewrite("flat-control", flatten_control, f"to {MAX_OPERATIONS} operations")),
         Rewrite("narrow-operands", narrow_operands),
@@ -209,10 +209,10 @@ def nvidia() -> tuple[Stage, ...]:
 
 
 def pipeline_for(target: Target) -> tuple[Stage, ...]:
-    """The pipeline of a target."""
+    """Return the pipeline of a target."""
     return nvidia() if isinstance(target, Device) else cpu()
 
 
 def kernel_of(unit: Unit, seconds: dict[str, float]) -> CompiledKernel:
-    """The kernel that a unit became in the pipeline of its target; ``seconds`` are those of its stages."""
+    """Return the kernel of a unit that its target's pipeline lowered in ``seconds`` by stage."""
     return (gpu.gpu_kernel if isinstance(unit.target, Device) else cpu_kernel)(unit, seconds)

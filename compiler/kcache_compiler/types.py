@@ -1,10 +1,9 @@
-"""Values that the compiler takes and gives: plain, frozen, free of MLIR objects.
+"""Arguments and results of the compiler: plain, frozen values without MLIR objects.
 
-Vocabulary and meaning follow the design's section 1. Sizes are element counts unless a
-name says bytes. A dimension is an ``int`` when it is static and the name of a symbol
-(``"s0"``) when it is known only at run time. Formulas are texts in the grammar of
-``kcache_grpc.model.sizes.expression``: integers, symbols, ``+ - * %``, ``ceildiv(a,b)``,
-``min(a,b)``, ``max(a,b)``, ``roundup(a,b)``.
+Sizes are element counts unless a name says bytes. A dimension is an ``int`` if it is static, and the name of
+a symbol (``"s0"``) if it is known at run time only. Formulas are text in the grammar of
+``kcache_grpc.model.sizes.expression``: integers, symbols, ``+ - * %``, ``ceildiv(a,b)``, ``min(a,b)``,
+``max(a,b)``, ``roundup(a,b)``.
 """
 
 from __future__ import annotations
@@ -32,33 +31,34 @@ _PLAIN_BYTES: dict[str, int] = {
     "c128": 16,
 }
 
-#: Elements of 8 bits and fewer that no machine computes with. A byte of a buffer holds one, in its low bits.
+#: Element types of at most 8 bits without arithmetic instructions. A byte of a buffer holds one element, in
+#: its low bits.
 SMALL_FLOATS = (
     *("f8E3M4", "f8E4M3", "f8E4M3FN", "f8E4M3FNUZ", "f8E4M3B11FNUZ", "f8E5M2", "f8E5M2FNUZ", "f8E8M0FNU"),
     *("f6E2M3FN", "f6E3M2FN", "f4E2M1FN"),
 )
 SMALL_INTEGERS = ("i2", "i4", "ui2", "ui4")
 SMALL = (*SMALL_INTEGERS, *SMALL_FLOATS)
-#: The elements that graphs of ``kcache.Graph`` have.
+#: Element types of ``kcache.Graph``.
 PLAIN_DTYPES = tuple(_PLAIN_BYTES)
-#: dtype name -> bytes of one element in a buffer (i1 is one byte, complex is interleaved).
+#: Bytes of one element in a buffer, by dtype; i1 is one byte, complex is interleaved.
 DTYPE_BYTES: dict[str, int] = _PLAIN_BYTES | dict.fromkeys(SMALL, 1)
 
 NUMERICS = ("strict", "default", "fast")
 
 
 class LibraryCache(Protocol):
-    """Keeps compiled libraries between processes; hashable. A name stands for one content, for ever.
+    """A store of compiled libraries that processes share; hashable. A name has one content forever.
 
-    Neither method raises: what cannot be kept or read is compiled again.
+    Neither method raises: a library that cannot be stored or loaded is compiled again.
     """
 
     def load(self, name: str) -> bytes | None:
-        """What was saved under ``name``, whole, or nothing."""
+        """Return the content that was saved under ``name``; None if there is none."""
         ...
 
     def save(self, name: str, content: bytes) -> None:
-        """Keep ``content``; it may go at any time."""
+        """Save ``content``, which may be evicted at any time."""
         ...
 
 
@@ -75,7 +75,7 @@ class TensorType:
 
 @dataclass(frozen=True)
 class Symbol:
-    """A size known at run time, read from ``axis`` of input ``arg`` (both from 0)."""
+    """A size known at run time: that of ``axis`` of input ``arg``, both counted from 0."""
 
     name: str
     arg: int
@@ -84,7 +84,7 @@ class Symbol:
 
 @dataclass(frozen=True)
 class ArgSpec:
-    """What a kernel is called with: the inputs, in program order."""
+    """The types of a kernel's inputs, in program order."""
 
     args: tuple[TensorType, ...]
 
@@ -94,10 +94,10 @@ class ArgSpec:
 
 @dataclass(frozen=True)
 class Quantization:
-    """What the integers of a buffer stand for: ``real = (integer - zero_point) * scale``.
+    """The quantization of a buffer: ``real = (integer - zero_point) * scale``.
 
-    Real numbers are of dtype ``expressed``, integers from ``low`` to ``high``. ``scales`` and ``zero_points``
-    have one element each, or as many as the buffer has along ``axis``, which is None where one is for all.
+    Real numbers have dtype ``expressed``; integers are in ``low`` to ``high``. ``scales`` and ``zero_points``
+    have one element (``axis`` is None), or one for each index along ``axis``.
     """
 
     expressed: str
@@ -110,9 +110,9 @@ class Quantization:
 
 @dataclass(frozen=True)
 class LiftedConstant:
-    """A large constant that became a buffer after the inputs, at ``position`` from 0 among constants.
+    """A large constant that is a buffer after the inputs, at ``position`` among the constants, from 0.
 
-    ``content`` is little-endian, row major, in the element layout of buffers; ``digest`` is its SHA-256.
+    ``content`` is little-endian, row-major, in the element layout of buffers; ``digest`` is its SHA-256.
     """
 
     position: int
@@ -123,20 +123,19 @@ class LiftedConstant:
 
 @dataclass(frozen=True)
 class Canonical:
-    """What canonicalization makes of a program.
+    """The result of canonicalization.
 
-    ``spec_text`` is deterministic; its first line names the canonicalizer version and the
-    numerics class; ``spec_digest`` is the SHA-256 of its UTF-8 bytes.
+    ``spec_text`` is deterministic; its first line names the canonicalizer version and the numerics class.
+    ``spec_digest`` is the SHA-256 of its UTF-8 bytes. ``arg_spec`` has the sizes of the program. ``symbols``
+    are those of the spec, ``symbol_values`` their sizes in the program, -1 for a dynamic axis.
+    ``symbolic_args`` are the inputs of the spec, whose sizes are integers, symbols or products such as
+    ``"2*s0*s1"``; if both are empty, the only symbols are those of ``arg_spec``.
 
-    ``arg_spec`` has the program's own sizes. ``symbols`` are the spec's; ``symbol_values`` are their sizes in
-    this program, -1 where it leaves the axis open; ``symbolic_args`` are the inputs as the spec has them,
-    their sizes integers, symbols or products such as ``"2*s0*s1"``. Both empty: the spec is static but for
-    the symbols of ``arg_spec``. ``quantized_args`` and ``quantized_results`` say of each argument and result
-    what its integers stand for, None where they are numbers; both empty: no buffer is quantized.
-    ``size_arguments`` are the arguments, by index, that the program has as integers, and the spec as axes of
-    these lengths without elements. ``counted_results`` are (result, axis, result that counts): data says how
-    many elements the result has along the axis, its type the most; the counts, ``i64`` scalars, follow the
-    program's own results.
+    ``quantized_args`` and ``quantized_results`` are the quantization of each argument and result, None if it
+    has none; both are empty if no buffer is quantized. ``size_arguments`` are the arguments, by index, that
+    are integers in the program, and in the spec tensors without elements whose axes have these sizes.
+    ``counted_results`` are (result, axis, result with the count): the number of elements along the axis
+    depends on data, and the type has the most; counts are ``i64`` scalars after the program's results.
     """
 
     spec_text: str
@@ -157,9 +156,10 @@ class Canonical:
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """What may change the bytes of a kernel besides spec, arg spec, guard, target and toolchain.
+    """Options that may change the bytes of a kernel.
 
-    ``schedule`` is the canonical text of choices (``schedule/choices.py``), empty for all defaults.
+    ``schedule`` is the canonical text of scheduling choices (``schedule/choices.py``), empty for the
+    defaults.
     """
 
     numerics: str = "default"
@@ -174,10 +174,10 @@ class CompileOptions:
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch inside ``kcache_run``: what it computes and how many independent slices it has.
+    """One launch of ``kcache_run``, and the operations that it computes.
 
-    ``extent`` and ``grain`` are formulas: the range given to ``parallel_for`` and its smallest
-    slice; an extent of ``"1"`` runs on the calling thread.
+    ``extent`` and ``grain`` are formulas: the range of ``parallel_for``, and its smallest slice. A launch of
+    extent ``"1"`` runs on the calling thread.
     """
 
     name: str
@@ -188,7 +188,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class GpuResources:
-    """What ``ptxas`` gave an entry: registers and bytes spilled a thread, static shared bytes a block."""
+    """Resources of an entry as ``ptxas`` reports them: per thread, and static shared bytes per block."""
 
     registers: int
     spill_bytes: int
@@ -199,12 +199,12 @@ class GpuResources:
 class GpuLaunch:
     """One launch of a GPU kernel; launches run in order on one stream.
 
-    ``when`` is a comparison of two formulas (``"s0 % 8 == 0"``; one of ``== != < <= > >=``) or empty: the
-    launch is left out where it does not hold, and also where a grid dimension is 0. ``grid`` are formulas
-    of blocks, ``block`` threads, both in x, y, z. ``shared_bytes`` is the dynamic shared memory.
-    ``params`` are 8 bytes each, in order: ``"buffer:N"`` is the pointer of buffer ``N`` (inputs, constants,
-    outputs), ``"workspace:FORMULA"`` the workspace plus a byte offset, ``"i64:FORMULA"`` a number.
-    ``resources`` is known where ``ptxas`` ran.
+    ``when`` is a comparison of two formulas (``"s0 % 8 == 0"``; one of ``== != < <= > >=``) or empty; a
+    launch whose comparison is false, or with a grid dimension of 0, is skipped. ``grid`` are formulas of
+    blocks, ``block`` numbers of threads, both in x, y, z. ``shared_bytes`` is the dynamic shared memory.
+    ``params`` have 8 bytes each, in order: ``"buffer:N"`` is the pointer of buffer ``N`` (inputs, constants,
+    outputs), ``"workspace:FORMULA"`` the workspace plus a byte offset, ``"i64:FORMULA"`` an integer.
+    ``resources`` are known if ``ptxas`` ran.
     """
 
     name: str
@@ -220,15 +220,15 @@ class GpuLaunch:
 
 @dataclass(frozen=True)
 class KernelInterface:
-    """What a caller must know to call ``kcache_run``.
+    """The interface of a kernel to its callers.
 
-    Buffers are passed in the order inputs, constants, outputs. ``dims`` passed at run time are the
-    sizes of ``symbols`` in order. ``workspace`` is a formula in bytes over the symbols and
-    ``workers``. Output dims may be formulas over the symbols.
-    ``required_isa`` lists the LLVM features that the code needs beyond the baseline of its triple.
+    Buffers are inputs, constants and outputs, in this order. ``dims`` at run time are the sizes of
+    ``symbols``, in order. ``workspace`` is a formula in bytes over the symbols and ``workers``. Dims of
+    outputs may be formulas over the symbols. ``required_isa`` are the LLVM features that the code needs
+    beyond the baseline of its triple.
 
     A GPU kernel has ``gpu_launches`` and no ``launches``; ``checks`` are comparisons of formulas that must
-    hold before its first launch (a CPU kernel makes such checks itself and returns error 1).
+    hold before its first launch. A CPU kernel evaluates its checks itself and returns error 1.
     """
 
     inputs: tuple[TensorType, ...]

@@ -5,16 +5,16 @@ from __future__ import annotations
 import functools
 from importlib.metadata import version
 
-#: Rises by one when the bytes of any kernel change for the same toolchain otherwise; the golden
-#: bytes test in tests/compiler/lower/test_golden.py says when.
+#: Raised by one if the bytes of any kernel change under an otherwise equal toolchain, which
+#: tests/compiler/lower/test_golden.py detects.
 CODE_VERSION = 17
-#: The same, where only kernels for GPUs change; tests/compiler/gpu/test_golden.py says when.
+#: The same for changes of GPU kernels only, which tests/compiler/gpu/test_golden.py detects.
 GPU_CODE_VERSION = 6
 
 
 @functools.cache
 def library_versions() -> tuple[tuple[str, str], ...]:
-    """(library, version) of MLIR and LLVM, in order."""
+    """Return the ordered (library, version) pairs of MLIR and LLVM."""
     from kcache_compiler.llvm.emission import llvm_version
 
     return (

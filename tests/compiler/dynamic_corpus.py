@@ -12,7 +12,7 @@ import numpy as np
 
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.shapes.monomial import evaluate, is_symbolic, size_text
-from kcache_compiler.spec.dynamic_samples import open_graph
+from kcache_compiler.spec.dynamic_graph import dynamic_graph
 from kcache_compiler.spec.graph.nodes import Graph
 from kcache_compiler.spec.text import parse_spec
 from kcache_compiler.types import ArgSpec, Canonical, CompileOptions, TensorType
@@ -49,7 +49,7 @@ class Case:
     def sizes(self, seed: int) -> Iterator[Sizes]:
         """Sizes of all symbols, without end and none twice: now and then one is 0, or all are equal."""
         generator = random.Random(f"{self.name} {seed}")
-        limits = open_graph(self.graph).limits
+        limits = dynamic_graph(self.graph).sizes.limits
         symbols = range(len(self.canonical.symbols))
         seen: set[tuple[int, ...]] = set()
         while True:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kcache_compiler.shapes.monomial import evaluate
-from kcache_compiler.spec.dynamic_samples import substitute
+from kcache_compiler.spec.dynamic_graph import substitute
 from kcache_compiler.spec.graph.nodes import Graph, Node, Ref, Region, ValueType, spread_size
 from kcache_compiler.spec.rendering.contraction import read_ints
 from kcache_compiler.spec.rendering.dynamic import read_extent

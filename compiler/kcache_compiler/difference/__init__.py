@@ -1,9 +1,9 @@
-"""What differs between specs, in words: pure text work, without MLIR and for specs of every version."""
+"""Differences between specs as sentences: on their text, without MLIR, for specs of every version."""
 
 from __future__ import annotations
 
 from kcache_compiler.difference.compare import compare_specs
 from kcache_compiler.difference.nearest import Neighbour, nearest_specs
-from kcache_compiler.difference.words import Difference
+from kcache_compiler.difference.sentences import Difference
 
 __all__ = ["Difference", "Neighbour", "compare_specs", "nearest_specs"]

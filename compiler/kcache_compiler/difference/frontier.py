@@ -1,8 +1,8 @@
-"""Where two graphs part: operations whose operands both graphs have, though only one has the operation.
+"""The first operations in which two graphs differ: only one graph has them, but both have their operands.
 
-Every value gets a number by what it computes, the same in both graphs (hash-consing, bottom up). Operations
-downstream of a difference differ too; the ones that say what happened are those whose operands are common.
-Constants count as part of the operations that use them.
+Values are numbered by what they compute (hash-consing, bottom up), so equal values of both graphs have one
+number. All users of a differing operation differ too, so only operations with common operands are reported.
+Constants are part of the operations that use them.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Numbered:
 
 
 class Numbering:
-    """Numbers values. ``loose``: sizes, views, element types and the order of operands that have none aside.
+    """Numbers values by what they compute.
 
-    Other arguments have other sizes and types all the way down, and the canonical order of axes and operands
-    follows them: then only what is left can be blamed on an operation. ``rounded``: two digits of constants,
-    which no element type rounds to different ones.
+    ``loose``: sizes, views, element types and the order of commutative operands are ignored, as they follow
+    from the types of the arguments, which differ. ``rounded``: constants are compared by two digits, which
+    every element type rounds alike.
     """
 
     def __init__(self, loose: bool, rounded: bool = False) -> None:
@@ -40,18 +40,18 @@ class Numbering:
         self._numbers: dict[Hashable, int] = {}
 
     def body(self, body: Body) -> Numbered:
-        """Number every value of a body."""
+        """Return a body with the number of every value."""
         values: dict[str, int] = {}
         for position, operation in enumerate(body.operations):
             values[f"%{position}"] = self._number(self._operation(operation, values))
         return Numbered(body, values)
 
     def returned(self, numbered: Numbered) -> tuple[Hashable, ...]:
-        """What a body returns, comparable with another's."""
+        """Return the results of a body, comparable with those of another graph."""
         return tuple(self.use(use, numbered.values) for use in numbered.body.results)
 
     def use(self, use: Use, values: dict[str, int]) -> Hashable:
-        """An operand, comparable with another graph's."""
+        """Return an operand, comparable with one of another graph."""
         if not self._loose:
             return values.get(use.name, use.name), use.result, use.view
         return values.get(use.name, "q" if use.name.startswith("q") else use.name), use.result
@@ -81,12 +81,12 @@ class Numbering:
 
 
 def is_constant(operation: Operation) -> bool:
-    """Whether an operation is a value by itself, named by those that use it."""
+    """Return whether an operation has no operands and no regions."""
     return not operation.uses and not operation.regions
 
 
 def frontier(mine: Numbered, others: Numbered) -> list[int]:
-    """Positions of operations that only ``mine`` has, though ``others`` has all their operands."""
+    """Return the positions of operations of ``mine`` that ``others`` lacks, but whose operands it has."""
     common = set(others.values.values())
     here = mine.values
     operations = mine.body.operations
@@ -104,12 +104,12 @@ def frontier(mine: Numbered, others: Numbered) -> list[int]:
     ]
 
 
-def partner(mine: Numbered, position: int, others: Numbered, candidates: list[int]) -> int | None:
-    """The candidate of ``others`` that most likely stands in the place of an operation of ``mine``."""
+def counterpart(mine: Numbered, position: int, others: Numbered, candidates: list[int]) -> int | None:
+    """Return the candidate of ``others`` that is most similar to an operation of ``mine``, if any is."""
     operation = mine.body.operations[position]
     operands = [mine.values.get(use.name, use.name) for use in operation.uses]
 
-    def likeness(candidate: int) -> tuple[int, ...]:
+    def similarity(candidate: int) -> tuple[int, ...]:
         other = others.body.operations[candidate]
         theirs = [others.values.get(use.name, use.name) for use in other.uses]
         shared = len(set(map(str, operands)) & set(map(str, theirs)))
@@ -120,5 +120,5 @@ def partner(mine: Numbered, position: int, others: Numbered, candidates: list[in
             -abs(candidate - position),
         )
 
-    best = max(candidates, key=likeness, default=None)
-    return best if best is not None and likeness(best)[0] > 0 else None
+    best = max(candidates, key=similarity, default=None)
+    return best if best is not None and similarity(best)[0] > 0 else None

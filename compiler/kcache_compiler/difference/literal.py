@@ -1,4 +1,4 @@
-"""Inline constants in words: the numbers that their hex stands for."""
+"""Inline constants of specs as decimals."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _CODES: dict[str, tuple[str, int, int]] = {
     "c128": ("d", 8, 2),
     "index": ("q", 8, 1),
 }
-#: Elements that are shown of an array.
-_SHOWN = 6
+#: Most elements of an array that are printed.
+_MAX_SHOWN = 6
 
 
 def numbers(element: str, content: str, digits: int = 17) -> tuple[str, ...] | None:
     """Return the elements of a constant as short decimals of at most ``digits`` digits.
 
-    ``None`` where they cannot be told.
+    ``None`` if the content is no constant of the element type.
     """
     code, width, parts = _CODES.get(element, ("", 0, 0))
     try:
@@ -46,7 +46,7 @@ def numbers(element: str, content: str, digits: int = 17) -> tuple[str, ...] | N
 
 
 def literal(element: str, content: str) -> str:
-    """Return a constant for people: ``0.5``, or ``[1, 2, 3, ... 16 in all]``."""
+    """Return a constant as text: ``0.5``, or ``[1, 2, 3, ... 16 in all]``."""
     if content.startswith("="):
         return content[1:]
     values = numbers(element, content)
@@ -54,8 +54,8 @@ def literal(element: str, content: str) -> str:
         return content if len(content) <= 40 else f"{content[:40]}..."
     if len(values) == 1:
         return values[0]
-    shown = ", ".join(values[:_SHOWN])
-    return f"[{shown}]" if len(values) <= _SHOWN else f"[{shown}, ... {len(values)} in all]"
+    shown = ", ".join(values[:_MAX_SHOWN])
+    return f"[{shown}]" if len(values) <= _MAX_SHOWN else f"[{shown}, ... {len(values)} in all]"
 
 
 def _number(element: str, code: str, data: bytes, digits: int) -> str:
@@ -70,10 +70,10 @@ def _number(element: str, code: str, data: bytes, digits: int) -> str:
     return _decimal(value, "f" if element == "bf16" else code, digits)
 
 
-def _decimal(value: float, code: str, most: int) -> str:
-    """Return the shortest decimal of at most ``most`` digits that reads back as the same number."""
-    if most < 17:
-        return f"{value:.{most}g}"
+def _decimal(value: float, code: str, max_digits: int) -> str:
+    """Return the shortest decimal of at most ``max_digits`` digits that reads back as the same number."""
+    if max_digits < 17:
+        return f"{value:.{max_digits}g}"
     for digits in range(1, 17):
         text = f"{value:.{digits}g}"
         try:

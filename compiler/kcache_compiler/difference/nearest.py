@@ -1,4 +1,4 @@
-"""Which of many specs are most like one: a distance that needs no graph, only words of the texts."""
+"""The specs most similar to one: a distance on multisets of operations, read from the text alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from kcache_compiler.difference.compare import compare_interfaces, compare_specs
 from kcache_compiler.difference.outline import Type, read_outline, read_types
-from kcache_compiler.difference.words import Difference
+from kcache_compiler.difference.sentences import Difference
 
 K = TypeVar("K")
 
@@ -18,9 +18,9 @@ _HEADER = re.compile(r"kcache\.spec \S+ canonicalizer=\S+ numerics=(\S+) family=
 _ARGUMENT = re.compile(r"(?m)^(?:arg|const) \S+ (.*)$")
 _OPERATION = re.compile(r"(?m)^ *%\d+ = (\S+)[^|\n]*(?:\| (.*))?$")
 
-#: Texts that are compared operation by operation, all together; the nearest always is.
+#: Most characters, of all pairs together, that are compared operation by operation; the nearest always is.
 COMPARED_CHARACTERS = 4 << 20
-#: What each part of the distance weighs; the whole is at most their sum.
+#: Weights of the parts of the distance.
 ARGUMENTS, OPERATIONS, ATTRIBUTES, NUMERICS, FAMILY = 300, 450, 250, 50, 1000
 
 
@@ -33,39 +33,40 @@ class _Sketch(NamedTuple):
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A candidate by its index, its distance, and what differs."""
+    """A candidate by its index, its distance, and the differences."""
 
     index: int
     distance: int
     differences: tuple[Difference, ...]
 
 
-def nearest_specs(yours: str, candidates: Sequence[str], most: int) -> tuple[Neighbour, ...]:
-    """The ``most`` candidates nearest to a spec text, nearest first; of equals those that come first."""
+def nearest_specs(yours: str, candidates: Sequence[str], limit: int) -> tuple[Neighbour, ...]:
+    """Return the ``limit`` candidates nearest to a spec text, nearest first; ties go to the earlier one."""
     mine = _sketch(yours)
     distances = [(_distance(mine, _sketch(text)), index) for index, text in enumerate(candidates)]
-    found: list[Neighbour] = []
+    neighbours: list[Neighbour] = []
     characters = 0
-    for distance, index in sorted(distances)[:most]:
+    for distance, index in sorted(distances)[:limit]:
         characters += len(yours) + len(candidates[index])
-        whole = not found or characters <= COMPARED_CHARACTERS
-        compare = compare_specs if whole else _compare_large
-        found.append(Neighbour(index, distance, compare(yours, candidates[index])))
-    return tuple(found)
+        in_full = not neighbours or characters <= COMPARED_CHARACTERS
+        compare = compare_specs if in_full else _compare_large
+        neighbours.append(Neighbour(index, distance, compare(yours, candidates[index])))
+    return tuple(neighbours)
 
 
 def _compare_large(yours: str, theirs: str) -> tuple[Difference, ...]:
-    """What differs before the first operation, and that the rest was not looked at."""
+    """The differences before the first operation, and a note that operations were not compared."""
     here, there = (read_outline(text[: text.find("\n%") + 1] or text) for text in (yours, theirs))
     text = "the graphs are too large to be compared operation by operation"
     return (*compare_interfaces(here, there), Difference("operations", "", "", text))
 
 
 def distance(yours: str, theirs: str) -> int:
-    """0 for texts with the same arguments, operations, attributes and constants, whatever their wiring.
+    """Return the distance of two specs: 0 for equal multisets of arguments, operations and attributes.
 
-    Shares of what differs, weighed: argument types by position (half for other sizes), operations, operations
-    with their attributes and constants, numerics class, family. 1000 at most within a family and class.
+    It is the weighted sum of the shares that differ: argument types by position (half if only sizes differ),
+    operations, operations with their attributes and constants, numerics class, family. It is at most 1000
+    within a family and numerics class.
     """
     return _distance(_sketch(yours), _sketch(theirs))
 
@@ -73,32 +74,35 @@ def distance(yours: str, theirs: str) -> int:
 def _sketch(text: str) -> _Sketch:
     header = _HEADER.match(text)
     leaves = [type for line in _ARGUMENT.findall(text) for type in read_types(line)]
-    found = _OPERATION.findall(text)
+    operations = _OPERATION.findall(text)
     return _Sketch(
-        header.groups() if header else ("", ""), leaves, Counter(op for op, _ in found), Counter(found)
+        header.groups() if header else ("", ""),
+        leaves,
+        Counter(op for op, _ in operations),
+        Counter(operations),
     )
 
 
 def _distance(a: _Sketch, b: _Sketch) -> int:
     total = ARGUMENTS * _arguments(a.arguments, b.arguments)
-    total += OPERATIONS * _apart(a.operations, b.operations)
-    total += ATTRIBUTES * _apart(a.attributes, b.attributes)
+    total += OPERATIONS * _jaccard_distance(a.operations, b.operations)
+    total += ATTRIBUTES * _jaccard_distance(a.attributes, b.attributes)
     numerics, family = (mine != other for mine, other in zip(a.header, b.header, strict=True))
     return -int(-total // 1) + NUMERICS * numerics + FAMILY * family
 
 
 def _arguments(a: Sequence[Type], b: Sequence[Type]) -> float:
-    """The share of positions that differ; a half where only sizes do."""
-    most = max(len(a), len(b))
-    alike = sum(1.0 if x == y else 0.5 * _same_rank(x, y) for x, y in zip(a, b, strict=False))
-    return 1 - alike / most if most else 0.0
+    """The share of positions that differ; those where only sizes do count half."""
+    count = max(len(a), len(b))
+    equal = sum(1.0 if x == y else 0.5 * _same_rank(x, y) for x, y in zip(a, b, strict=False))
+    return 1 - equal / count if count else 0.0
 
 
 def _same_rank(x: Type, y: Type) -> bool:
     return x.element == y.element and len(x.dims or ()) == len(y.dims or ())
 
 
-def _apart(a: Counter[K], b: Counter[K]) -> float:
-    """1 - |a and b| / |a or b|, counted with repetition."""
+def _jaccard_distance(a: Counter[K], b: Counter[K]) -> float:
+    """1 - |a & b| / |a | b| of multisets."""
     union = (a | b).total()
     return 1 - (a & b).total() / union if union else 0.0

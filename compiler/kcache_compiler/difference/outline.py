@@ -1,7 +1,7 @@
-"""Reading a spec's text for comparison, whatever version of the canonicalizer wrote it.
+"""A tolerant reader of spec texts, for comparison, of every canonicalizer version.
 
-``canonical.spec_text.parse_spec`` reads only what its own version writes; stored specs may be older. Here
-sizes, views and attributes stay texts, and a line of no known form is kept as it is.
+``spec.text.parse_spec`` reads its own version only; stored specs may be older. Here sizes, views and
+attributes remain text, and lines of unknown form are kept.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _USE = re.compile(r"([%apkq]\d+)(?:\.(\d+))?(?:\[([^\]]*)\])?")
 
 
 class Type(NamedTuple):
-    """Element and dimensions as they are written; ``None`` for a value that is no tensor."""
+    """Element and dimensions as text; ``dims`` is None for a value that is no tensor."""
 
     element: str
     dims: tuple[str, ...] | None
@@ -51,7 +51,7 @@ class Operation(NamedTuple):
 
 
 class Body(NamedTuple):
-    """The operations of a region in order, what it returns, and ``head``: how it takes its leaves."""
+    """The operations of a region in order, its results, and ``head``, the line that lists its leaves."""
 
     head: str
     operations: tuple[Operation, ...]
@@ -60,7 +60,7 @@ class Body(NamedTuple):
 
 @dataclass(frozen=True)
 class Outline:
-    """A spec, as far as comparing needs it. ``others`` are lines of no known form."""
+    """A spec as comparison needs it. ``others`` are lines of unknown form."""
 
     canonicalizer: str
     numerics: str
@@ -72,7 +72,7 @@ class Outline:
 
 
 def read_outline(text: str) -> Outline:
-    """Return the outline of a spec text. Never raises: what cannot be read is in ``others``."""
+    """Return the outline of a spec text. Never raises: lines that cannot be read are in ``others``."""
     lines = text.removesuffix("\n").split("\n")
     header = _HEADER.match(lines[0]) if lines else None
     leaves: dict[str, list[Type]] = {"arg": [], "const": []}
@@ -88,7 +88,7 @@ def read_outline(text: str) -> Outline:
 
 @functools.lru_cache(maxsize=1024)
 def read_types(text: str) -> tuple[Type, ...]:
-    """Return the types of a list of types with blanks between."""
+    """Return the types of a list that is separated by blanks."""
     return tuple(
         Type(match[1], None if match[2] is None else tuple(d for d in match[2].split(",") if d))
         for match in _TYPE.finditer(text)
@@ -103,7 +103,7 @@ class _Reader:
 
     @property
     def line(self) -> str:
-        """The present line, empty at the end."""
+        """The current line; empty at the end."""
         return self.lines[self.position] if self.position < len(self.lines) else ""
 
     def body(self, head: str, indent: str) -> Body:

@@ -6,7 +6,7 @@ from kcache_compiler.errors import InvalidProgram, UnsupportedOp
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.stage import Unit
 from kcache_compiler.shapes.formula import Formula, text
-from kcache_compiler.shapes.polynomial import text_of
+from kcache_compiler.shapes.polynomial import monomial_text
 from kcache_compiler.types import DTYPE_BYTES, Dim, Symbol, TensorType
 
 _COMPLEX = {"complex<f32>": "c64", "complex<f64>": "c128"}
@@ -63,7 +63,7 @@ def read_signature(unit: Unit) -> None:
 
 def stated(size: Formula) -> Dim:
     """A size as interfaces say it."""
-    return size if isinstance(size, int) else text_of(size) or text(size)
+    return size if isinstance(size, int) else monomial_text(size) or text(size)
 
 
 def _sizes(kind: mlir.Type) -> list[int | None]:

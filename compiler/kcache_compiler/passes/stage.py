@@ -19,7 +19,7 @@ from kcache_compiler.schedule.gemm_tiles import Form
 from kcache_compiler.schedule.loop_nest import Check
 from kcache_compiler.schedule.subkernel import Part
 from kcache_compiler.shapes.formula import Formula
-from kcache_compiler.shapes.samples import SizeCodes
+from kcache_compiler.shapes.recovery import RecoveredSizes
 from kcache_compiler.types import CompileOptions, GpuLaunch, Launch, LibraryCache, Symbol, TensorType
 
 
@@ -47,7 +47,7 @@ class Unit:
     #: Modules are verified: not those of a program's further samples, which differ from the first in numbers.
     verifies: bool = True
     #: What sizes of the module stand for, when it is lowered at samples of its open sizes.
-    codes: SizeCodes = field(default_factory=SizeCodes)
+    codes: RecoveredSizes = field(default_factory=RecoveredSizes)
     #: Values of the last arguments of ``main``, i64 scalars that no caller passes.
     extents: tuple[Formula, ...] = ()
     #: What must hold of the open sizes.

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from kcache_compiler.schedule.choices import USUAL_GROUPS, GroupLimits
 from kcache_compiler.schedule.loop_nest import Access, Nest
 from kcache_compiler.shapes.formula import product
-from kcache_compiler.shapes.polynomial import settled
+from kcache_compiler.shapes.guards import proves
 
 #: How many earlier groups a nest is offered to.
 REACH = 12
@@ -279,7 +279,7 @@ class Partition:
         first = group.members[0]
         size = self.subjects[first.number].nest.axes[first.shared[position]].size
         axis = nest.axes[partner]
-        return partner if (axis.parallel or reduced) and settled(axis.size, size, equal=True) else None
+        return partner if (axis.parallel or reduced) and proves(axis.size, size, equal=True) else None
 
     def _merge(
         self, segments: list[tuple[Member, ...]], number: int, shared: tuple[int, ...], inner: tuple[int, ...]
@@ -315,7 +315,7 @@ class Partition:
             dim = known.pop()
             first = segment[0]
             size = self.subjects[first.number].nest.axes[first.inner[position]].size
-            if dim is None or dim not in inner or not settled(nest.axes[dim].size, size, equal=True):
+            if dim is None or dim not in inner or not proves(nest.axes[dim].size, size, equal=True):
                 return None
             order.append(dim)
         reduced = [dim for dim in order if not nest.axes[dim].parallel]

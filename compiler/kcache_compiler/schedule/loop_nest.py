@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kcache_compiler.shapes.formula import Formula, evaluate
-from kcache_compiler.shapes.polynomial import settled
+from kcache_compiler.shapes.formula import Formula
+from kcache_compiler.shapes.guards import Check
 
 #: Scalar operations below which a slice is not worth a thread.
 SLICE_WORK = 32768
@@ -34,25 +34,6 @@ class Access:
     buffer: int = 0
     dims: tuple[int | None, ...] = ()
     reads: bool = True
-
-
-@dataclass(frozen=True)
-class Check:
-    """What must hold of sizes at run time for the accesses to stay in their buffers."""
-
-    left: Formula
-    right: Formula
-    equal: bool
-
-    @property
-    def holds(self) -> bool:
-        """It is known to hold for all sizes."""
-        return settled(self.left, self.right, self.equal)
-
-    def met(self, sizes: dict[str, int]) -> bool:
-        """It holds of these sizes."""
-        left, right = evaluate(self.left, sizes), evaluate(self.right, sizes)
-        return left == right if self.equal else left <= right
 
 
 @dataclass(frozen=True)

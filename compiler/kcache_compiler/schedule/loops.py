@@ -14,7 +14,7 @@ from kcache_compiler.schedule.loop_nest import SLICE_WORK, Access, Axis, Check, 
 from kcache_compiler.schedule.loop_order import order_axes
 from kcache_compiler.schedule.split_reductions import CHUNK, Split
 from kcache_compiler.shapes.formula import Formula, add, apply, mul, product
-from kcache_compiler.shapes.polynomial import settled
+from kcache_compiler.shapes.guards import proves
 
 #: Bytes of rows that one launch keeps on the stack, of the 64 KiB that a kernel may use.
 STACK = 32768
@@ -325,7 +325,7 @@ def _mergeable(nest: Nest, position: int, unstored: frozenset[int]) -> bool:
     if outer.parallel != inner.parallel or nest.fixed & {*outer.sources, *inner.sources}:
         return False
     return all(
-        settled(access.strides[position], mul(inner.size, access.strides[position + 1]), equal=True)
+        proves(access.strides[position], mul(inner.size, access.strides[position + 1]), equal=True)
         for access in nest.accesses
         if access.buffer not in unstored
     )

@@ -1,8 +1,8 @@
-"""Sizes known at run time: integers, symbols and the operations of the manifest's grammar.
+"""Size expressions ("formulas"): integers, symbols and the operators of the manifest's grammar.
 
-A formula is an ``int``, the name of a symbol, or ``(operator, left, right)``. Constructors fold
-integers and neutral elements, so that a static program has integer formulas only and equal
-sizes have mostly equal formulas.
+A formula is an ``int``, the name of a symbol, or ``(operator, left, right)``. Constructors fold constants and
+neutral elements: a program of static shapes has integer formulas only, and equal sizes mostly have equal
+formulas.
 """
 
 from __future__ import annotations
@@ -15,6 +15,10 @@ Formula: TypeAlias = Union[int, str, "tuple[str, Formula, Formula]"]
 
 _TOKEN = re.compile(r"\d+|[A-Za-z_]\w*|[-+*%(),]")
 _INFIX = {"+": 1, "-": 1, "*": 2, "%": 2}
+
+
+class UnresolvedSize(Exception):
+    """Shape inference has no formula for a size, which ``args`` describes."""
 
 
 def _ceildiv(a: int, b: int) -> int:
@@ -38,7 +42,7 @@ EVALUATE: dict[str, Callable[[int, int], int]] = {
 
 
 def apply(operator: str, a: Formula, b: Formula) -> Formula:
-    """``a operator b``, folded; division by a formula that may be zero stays the caller's concern."""
+    """Return ``a operator b``, folded. The caller ensures that a divisor is not 0."""
     if isinstance(a, int) and isinstance(b, int) and not (b == 0 and operator in ("%", "ceildiv", "roundup")):
         return EVALUATE[operator](a, b)
     match operator, a, b:
@@ -64,14 +68,17 @@ def _order(formula: Formula) -> tuple[bool, str]:
 
 
 def add(a: Formula, b: Formula) -> Formula:
+    """Return ``a + b``, folded."""
     return apply("+", a, b)
 
 
 def mul(a: Formula, b: Formula) -> Formula:
+    """Return ``a * b``, folded."""
     return apply("*", a, b)
 
 
 def product(factors: list[Formula]) -> Formula:
+    """Return the product of the factors, folded; 1 if there are none."""
     total: Formula = 1
     for factor in factors:
         total = mul(total, factor)
@@ -79,7 +86,7 @@ def product(factors: list[Formula]) -> Formula:
 
 
 def text(formula: Formula, outer: int = 0) -> str:
-    """The formula in the grammar of the manifest."""
+    """Return the formula in the manifest's grammar; ``outer`` is the precedence of the enclosing operator."""
     if not isinstance(formula, tuple):
         return str(formula)
     operator, a, b = formula
@@ -92,7 +99,7 @@ def text(formula: Formula, outer: int = 0) -> str:
 
 
 def evaluate(formula: Formula, symbols: dict[str, int]) -> int:
-    """The value under ``symbols``."""
+    """Return the value of a formula for these sizes of its symbols."""
     if isinstance(formula, int):
         return formula
     if isinstance(formula, str):
@@ -101,22 +108,23 @@ def evaluate(formula: Formula, symbols: dict[str, int]) -> int:
     return EVALUATE[operator](evaluate(a, symbols), evaluate(b, symbols))
 
 
-def replaced(formula: Formula, meaning: Mapping[str, Formula]) -> Formula:
-    """The formula with formulas in place of some symbols."""
+def substitute(formula: Formula, replacements: Mapping[str, Formula]) -> Formula:
+    """Return the formula with symbols replaced by formulas; other symbols are kept."""
     if isinstance(formula, tuple):
         operator, a, b = formula
-        return apply(operator, replaced(a, meaning), replaced(b, meaning))
-    return meaning.get(formula, formula) if isinstance(formula, str) else formula
+        return apply(operator, substitute(a, replacements), substitute(b, replacements))
+    return replacements.get(formula, formula) if isinstance(formula, str) else formula
 
 
 def symbols_in(formula: Formula) -> set[str]:
+    """Return the names of the symbols of a formula."""
     if isinstance(formula, tuple):
         return symbols_in(formula[1]) | symbols_in(formula[2])
     return {formula} if isinstance(formula, str) else set()
 
 
 def evaluate_text(written: str, symbols: dict[str, int]) -> int:
-    """The value of a formula in the grammar of the manifest under ``symbols``."""
+    """Return the value of a formula in the manifest's grammar for these sizes of its symbols."""
     tokens = _TOKEN.findall(written)
     value, rest = _sum(tokens, symbols)
     if rest:

@@ -1,8 +1,8 @@
 """Sizes of a spec: integers, and where shapes are erased, monomials of symbols.
 
-A size is one int. Below ``SYMBOLIC`` it is the number itself (or ``graph.DYNAMIC``); from there on it codes
-``c * s_i * s_j * ...``, from structure alone, so that equal sizes are equal ints in every process and may
-stand in views (as ``~size``), be compared and be hashed. A symbol stands for a size of at least 2.
+A size is one int. Below ``SYMBOLIC`` it is the static size (or ``graph.DYNAMIC``); from ``SYMBOLIC`` on it
+encodes ``c * s_i * s_j * ...`` by structure alone, so that equal sizes are equal ints in every process, are
+compared and hashed as ints, and fit into views (as ``~size``). A symbol stands for a size of at least 2.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ def factors(size: int) -> tuple[int, tuple[int, ...]]:
     if size < SYMBOLIC:
         return size, ()
     coefficient, code = divmod(size - SYMBOLIC, _FACTORS)
-    found: list[int] = []
+    indices: list[int] = []
     while code:
-        found.append((code & ((1 << _FIELD) - 1)) - 1)
+        indices.append((code & ((1 << _FIELD) - 1)) - 1)
         code >>= _FIELD
-    return coefficient + 1, tuple(found)
+    return coefficient + 1, tuple(indices)
 
 
 def product(sizes: Sequence[int]) -> int | None:
@@ -84,13 +84,13 @@ def quotient(size: int, divisor: int) -> int | None:
 
 
 def evaluate(size: int, values: Mapping[int, int]) -> int:
-    """Return a size for these values of its symbols, which may be sizes themselves; others stay."""
+    """Return a size with values, or sizes, for some of its symbols, by index; other symbols are kept."""
     if size < SYMBOLIC:
         return size
     coefficient, symbols = factors(size)
-    found = product([coefficient, *(values.get(index, symbol(index)) for index in symbols)])
-    assert found is not None
-    return found
+    evaluated = product([coefficient, *(values.get(index, symbol(index)) for index in symbols)])
+    assert evaluated is not None
+    return evaluated
 
 
 @lru_cache(4096)
@@ -110,9 +110,9 @@ def read_size(text: str) -> int:
         return -1
     if not _SIZE.fullmatch(text):
         raise ValueError(f"not a size: {text!r}")
-    numbers = [part for part in text.split("*") if part[0] != "s"]
+    coefficients = [part for part in text.split("*") if part[0] != "s"]
     symbols = [int(part[1:]) for part in text.split("*") if part[0] == "s"]
-    found = monomial(int(numbers[0]) if numbers else 1, symbols)
-    if found is None or any(index >= MAX_SYMBOLS for index in symbols):
+    size = monomial(int(coefficients[0]) if coefficients else 1, symbols)
+    if size is None or any(index >= MAX_SYMBOLS for index in symbols):
         raise ValueError(f"a size with too many symbols: {text!r}")
-    return found
+    return size

@@ -1,17 +1,18 @@
-"""Formulas as polynomials, where they are: to see which are equal, and which never exceed which."""
+"""The normal form of formulas without division and choice: polynomials over symbols."""
 
 from __future__ import annotations
 
 from typing import TypeAlias
 
 from kcache_compiler.shapes.formula import Formula, add, mul
+from kcache_compiler.shapes.monomial import factors
 
 #: Names of the symbols of a monomial, sorted, with repetitions -> its coefficient; never 0.
 Polynomial: TypeAlias = dict[tuple[str, ...], int]
 
 
 def polynomial(formula: Formula) -> Polynomial | None:
-    """The formula multiplied out; None when it divides or chooses."""
+    """Return the formula multiplied out; None if it divides or chooses (``%``, ``ceildiv``, ``min``, ...)."""
     if isinstance(formula, int):
         return {(): formula} if formula else {}
     if isinstance(formula, str):
@@ -23,6 +24,11 @@ def polynomial(formula: Formula) -> Polynomial | None:
     if a is None or b is None:
         return None
     return _product(a, b) if operator == "*" else _sum(a, b, 1 if operator == "+" else -1)
+
+
+def subtract(a: Polynomial, b: Polynomial) -> Polynomial:
+    """Return ``a - b``."""
+    return _sum(a, b, -1)
 
 
 def _sum(a: Polynomial, b: Polynomial, sign: int) -> Polynomial:
@@ -41,7 +47,7 @@ def _product(a: Polynomial, b: Polynomial) -> Polynomial:
 
 
 def formula_of(terms: Polynomial) -> Formula:
-    """The polynomial as a formula; equal polynomials give equal formulas."""
+    """Return the polynomial as a formula; equal polynomials give equal formulas."""
     total: Formula = 0
     for names in sorted(terms, key=lambda names: (-len(names), names)):
         term: Formula = 1
@@ -51,25 +57,20 @@ def formula_of(terms: Polynomial) -> Formula:
     return total
 
 
-def normal(formula: Formula) -> Formula:
-    """The formula as every equal polynomial has it; itself where it is none."""
+def formula_of_size(size: int) -> Formula:
+    """Return a size of a spec, an integer or a monomial of symbols, as a formula over ``s0``, ``s1``, ..."""
+    coefficient, indices = factors(size)
+    return formula_of({tuple(f"s{index}" for index in indices): coefficient} if coefficient else {})
+
+
+def normalize(formula: Formula) -> Formula:
+    """Return the normal form of a polynomial; other formulas are returned unchanged."""
     terms = polynomial(formula)
     return formula if terms is None else formula_of(terms)
 
 
-def settled(left: Formula, right: Formula, equal: bool) -> bool:
-    """Whether ``left`` equals ``right``, or is at most ``right``, for all sizes: a sufficient test."""
-    if left == right:
-        return True
-    a, b = polynomial(left), polynomial(right)
-    if a is None or b is None:
-        return False
-    apart = _sum(b, a, -1)
-    return not apart if equal else all(coefficient >= 0 for coefficient in apart.values())
-
-
-def text_of(formula: Formula) -> str | None:
-    """``2*s0*s1`` for a formula that is a monomial, else None."""
+def monomial_text(formula: Formula) -> str | None:
+    """Return ``2*s0*s1`` for a formula that is a monomial, else None."""
     terms = polynomial(formula)
     if terms is None or len(terms) != 1:
         return None

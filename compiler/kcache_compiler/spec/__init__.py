@@ -1,4 +1,4 @@
-"""Canonicalization: a program becomes the text of its node graph; the text becomes a module again."""
+"""The spec: canonicalization of programs to the text of a node graph, and rendering of specs as modules."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, cast
 
 from kcache_compiler.collector import collector_paused
 from kcache_compiler.errors import InvalidProgram, LimitExceeded, UnsupportedOp
@@ -12,16 +13,15 @@ from kcache_compiler.frontends.limits import check
 from kcache_compiler.frontends.program import OnStage, Source, ignore_stage
 from kcache_compiler.frontends.quantized.element import Quantized
 from kcache_compiler.mlir import context as mlir
-from kcache_compiler.mlir.context import Native
 from kcache_compiler.shapes.monomial import evaluate, is_symbolic, size_text
 from kcache_compiler.spec.erasure import Shapes
 from kcache_compiler.spec.graph.builder import FinishedRegion
 from kcache_compiler.spec.graph.nodes import DYNAMIC, Graph, ValueType
+from kcache_compiler.spec.import_samples import with_dynamic_axes
 from kcache_compiler.spec.importers.linalg import LinalgImporter
-from kcache_compiler.spec.importers.refine_shapes import settled
+from kcache_compiler.spec.importers.reimport import graph_to_reimport
 from kcache_compiler.spec.importers.stablehlo import StablehloImporter
 from kcache_compiler.spec.rendering.render import render_graph
-from kcache_compiler.spec.resized_imports import opened
 from kcache_compiler.spec.text import write_spec
 from kcache_compiler.types import (
     DTYPE_BYTES,
@@ -34,10 +34,13 @@ from kcache_compiler.types import (
     TensorType,
 )
 
+if TYPE_CHECKING:
+    from torch_mlir import ir
+
 _DEFAULT_LIMITS = Limits()
 
 #: Most times that a graph is imported again.
-_ROUNDS = 3
+_MAX_REIMPORTS = 3
 
 
 @collector_paused()
@@ -52,25 +55,25 @@ def canonicalize(
 ) -> Canonical:
     """Return the canonical form of a program: a pure function of its arguments.
 
-    ``lifted`` reads a *rendered* spec back: it gives, for each of the last arguments, by its index, the
-    digest of the lifted constant that it stands for. Such a result has no ``constants``: their bytes are not
-    in the program. Without ``erasing`` every size stays in the spec: what instantiation is compared with.
+    ``lifted`` is for a program that was rendered from a spec: the digests of the lifted constants that its
+    last arguments stand for, by index. The result has no ``constants`` then, as their bytes are not in the
+    program. Without ``erasing`` all sizes are static: the result of instantiation is compared with that.
     Raises ``InvalidProgram``, ``UnsupportedOp`` or ``LimitExceeded``.
     """
     if numerics not in NUMERICS:
         raise InvalidProgram(f"unknown numerics class {numerics!r}; known are {', '.join(NUMERICS)}")
     read = read_program(program, format, limits, on_stage)
-    made = _canonical(read, numerics, limits, lifted, erasing)
+    canonical = _canonical(read, numerics, limits, lifted, erasing)
     if not read.others or not erasing:
-        return made
+        return canonical
     try:
-        found = made
-        for again in read.others:
-            other = again()
+        result = canonical
+        for read_other in read.others:
+            other = read_other()
             if other is not None:
-                there = _canonical(other, numerics, limits, lifted, erasing)
-                found = opened(made, there, read.open_axes, format)
-        return found
+                at_other_sizes = _canonical(other, numerics, limits, lifted, erasing)
+                result = with_dynamic_axes(canonical, at_other_sizes, read.open_axes, format)
+        return result
     except UnsupportedOp:
         if read.dynamic is None:
             raise
@@ -80,7 +83,7 @@ def canonicalize(
 def _canonical(
     read: Program, numerics: str, limits: Limits, lifted: Mapping[int, bytes] | None, erasing: bool
 ) -> Canonical:
-    # A bound weight is named by its place: other weights leave every order as it is.
+    # A bound weight is named by its index: the order of operands must not depend on its values.
     names = {index: hashlib.sha256(b"bound %d" % index).digest() for index in read.bound}
     lifted = {**names, **(lifted or {})}
     if read.format == "stablehlo":
@@ -91,7 +94,7 @@ def _canonical(
     finished, inputs, results = importer.run(erasing)
     shapes = importer.shapes
     if erasing and read.format == "stablehlo":
-        finished, shapes = _settled(finished, shapes, numerics, limits)
+        finished, shapes = _reimport(finished, shapes, numerics, limits)
     arguments = list(read.entry.regions[0].blocks[0].arguments)
     check("number of arguments", len(arguments), limits.arguments)
     check("number of results", len(results), limits.arguments)
@@ -116,37 +119,40 @@ def _canonical(
 
 
 def _quantized(elements: Sequence[Quantized | None]) -> tuple[Quantization | None, ...]:
-    """What callers must know of buffers; nothing where none is quantized."""
+    """The quantization of each buffer; empty if none is quantized."""
     return tuple(q and q.of_buffer for q in elements) if any(elements) else ()
 
 
-def _settled(
+def _reimport(
     finished: FinishedRegion, shapes: Shapes, numerics: str, limits: Limits
 ) -> tuple[FinishedRegion, Shapes]:
-    """Import again what building the graph changed, until it changes nothing."""
-    for _ in range(_ROUNDS):
+    """Import the graph again until it is consistent with its symbols and has no twins."""
+    for _ in range(_MAX_REIMPORTS):
         if DYNAMIC in shapes.values or not shapes.symbols:
             break
-        written = settled(Graph("stablehlo", numerics, finished.region), dict(enumerate(shapes.values)))
-        if written is None:
+        graph = graph_to_reimport(
+            Graph("stablehlo", numerics, finished.region), dict(enumerate(shapes.values))
+        )
+        if graph is None:
             break
         inputs = len(finished.region.params)
         digests = [bytes.fromhex(finished.builder.nodes[leaf].attributes) for leaf in finished.leaves]
         try:
-            read = read_program(render_graph(written).encode(), "stablehlo", limits)
+            program = read_program(render_graph(graph).encode(), "stablehlo", limits)
         except LimitExceeded:
             break
-        again = StablehloImporter(read, limits, numerics, {inputs + i: d for i, d in enumerate(digests)})
-        finished, _, _ = again.run()
-        shapes = again.shapes
+        lifted = {inputs + i: digest for i, digest in enumerate(digests)}
+        importer = StablehloImporter(program, limits, numerics, lifted)
+        finished, _, _ = importer.run()
+        shapes = importer.shapes
     return finished, shapes
 
 
 def _arguments(
     read: Program, stated: Sequence[ValueType], params: Sequence[ValueType], values: Sequence[int]
 ) -> tuple[TensorType, ...]:
-    """Return the arguments as the program states them. An axis that it leaves open is named by its symbol,
-    or has the size that the program states elsewhere.
+    """The types of the arguments as the program states them; a dynamic axis is named by its symbol, or has
+    the size that the program states elsewhere.
     """
     known = {index: value for index, value in enumerate(values) if value != DYNAMIC}
     types: list[TensorType] = []
@@ -159,23 +165,25 @@ def _arguments(
 
 
 def _erased(type: ValueType) -> TensorType:
-    """Return a type with its erased sizes as formulas over the symbols."""
+    """A type with its erased sizes as formulas over the symbols."""
     return TensorType(type.element, tuple(size_text(d) if is_symbolic(d) else d for d in type.dims or ()))
 
 
-def _tensor(read: Program, type: ValueType, what: str) -> TensorType:
+def _tensor(read: Program, type: ValueType, label: str) -> TensorType:
     if type.dims is None:
         raise UnsupportedOp(
-            "func.func", f"{what} has type {type.element}: only tensors cross a kernel's boundary"
+            "func.func", f"{label} has type {type.element}: only tensors cross a kernel's boundary"
         )
     if type.element not in DTYPE_BYTES:
         element, encoded, encoding = type.element.partition(", #")
         if encoded:
             raise InvalidProgram(
-                f"the type of {what} has the encoding #{encoding}, which a buffer does not have: "
-                "give its dimensions as sizes or as ?"
+                f"the type of {label} has the encoding #{encoding}, which buffers do not support: "
+                "write its dimensions as sizes or ?"
             )
-        raise UnsupportedOp("func.func", f"{what} has elements of type {element}, which no buffer has")
+        raise UnsupportedOp(
+            "func.func", f"{label} has elements of type {element}, which buffers do not support"
+        )
     return TensorType(type.element, tuple("?" if d == DYNAMIC else d for d in type.dims))
 
 
@@ -193,12 +201,17 @@ def _constants(finished: FinishedRegion, contents: Mapping[bytes, bytes]) -> tup
     return tuple(lifted)
 
 
-def _names(arguments: Sequence[Native]) -> tuple[str, ...]:
-    """Name arguments by their locations where these are distinct names, as JAX's are; else by position."""
+class _Located(Protocol):
+    @property
+    def location(self) -> ir.Location: ...
+
+
+def _names(arguments: Sequence[ir.Value]) -> tuple[str, ...]:
+    """Names of arguments: those of their locations if they are distinct, as JAX's are, else by position."""
     native = mlir.native_ir()
     names: list[str] = []
     for index, argument in enumerate(arguments):
-        location = argument.location
-        name = location.name_str if isinstance(location, native.NameLoc) else ""
+        location = cast("_Located", argument).location
+        name = cast("ir.NameLoc", location).name_str if isinstance(location, native.NameLoc) else ""
         names.append(name or f"arg{index}")
     return tuple(names) if len(set(names)) == len(names) else tuple(f"arg{i}" for i in range(len(names)))

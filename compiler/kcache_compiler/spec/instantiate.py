@@ -1,8 +1,8 @@
-"""A spec at given sizes: symbols become sizes, and the graph is built again.
+"""Instantiation of a spec: sizes are substituted for symbols, and the graph is built again.
 
-Building again merges what agrees only at these sizes, as canonicalizing the program without erasure would:
-``instantiate`` of a program's spec at the program's own sizes *is* its static canonical graph. That law is
-what makes erasure sound, and is checked in the tests.
+Building merges values that are equal at these sizes only, as canonicalization without erasure does:
+``instantiate`` of a program's spec at the program's sizes *is* its static canonical graph. This law makes
+erasure sound; tests check it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from kcache_compiler.spec.graph.reduction import ReductionInput, add_reduction
 from kcache_compiler.spec.graph.reshape import reshape
 from kcache_compiler.spec.importers.extents import extent_value
 from kcache_compiler.spec.rendering.contraction import read_ints
-from kcache_compiler.spec.rewrites.table import Site, reduce, simplest
+from kcache_compiler.spec.rewrites.table import RewriteSite, reduce, simplify
 
-#: Operations whose attributes name erased sizes.
+#: Operations whose attributes contain erased sizes.
 _SIZED = frozenset({"slice", "gather", "dynamic_slice"})
 _SIZE = re.compile(r"(?<![\w.])(?:\d+\*)?s\d+(?:\*s\d+)*")
 
-#: For each result of a node of the spec, the value that it is in the new graph.
+#: The value in the new graph of each result of each node of the spec.
 _Values = list[list[Ref]]
 
 
@@ -59,13 +59,13 @@ def evaluated_attributes(node: Node, sizes: Mapping[int, int]) -> str:
 
 
 def extent_content(attributes: str, element: str, sizes: Mapping[int, int]) -> str | None:
-    """Return the content of the constant that an extent is, None while one of its sizes is open."""
+    """Return the constant content of an extent; None if a size in it is symbolic."""
     number = extent_value(attributes, dict(sizes))
     return None if number is None else Constant.number(number, element).content
 
 
-def _apart(digests: Sequence[bytes]) -> list[bytes]:
-    """Return a name for each constant: those of one content that the spec keeps apart are two weights."""
+def _distinct_names(digests: Sequence[bytes]) -> list[bytes]:
+    """A distinct name of each constant: equal contents of two lifted constants are two weights."""
     names: dict[bytes, None] = {}
     for i, digest in enumerate(digests):
         names[hashlib.sha256(b"%d" % i + digest).digest() if digest in names else digest] = None
@@ -73,6 +73,8 @@ def _apart(digests: Sequence[bytes]) -> list[bytes]:
 
 
 class _Replay:
+    """Builds the nodes of a spec again, with sizes for symbols."""
+
     def __init__(self, numerics: str, sizes: Mapping[int, int]) -> None:
         self.numerics = numerics
         self.sizes = sizes
@@ -86,7 +88,9 @@ class _Replay:
             values += [[builder.parameter(len(params) + i, t)] for i, t in enumerate(captures)]
             params += captures
         else:
-            values += [[builder.lifted(d, t)] for d, t in zip(_apart(constants), captures, strict=True)]
+            values += [
+                [builder.lifted(d, t)] for d, t in zip(_distinct_names(constants), captures, strict=True)
+            ]
         return self._finish(builder, body, values, tuple(params)).region
 
     def _finish(
@@ -122,8 +126,8 @@ class _Replay:
             if content is not None:
                 return [builder.constant(content, types[0].element, (), ())]
         if is_elementwise(node):
-            site = Site(builder, self.numerics, node.op, node.attributes, types[0], tuple(operands))
-            return [simplest(site)]
+            site = RewriteSite(builder, self.numerics, node.op, node.attributes, types[0], tuple(operands))
+            return [simplify(site)]
         if is_structured(node):
             return self._reduce(builder, node, operands, types)
         if node.op == "reshape" and node.attributes:

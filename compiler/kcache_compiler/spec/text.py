@@ -1,4 +1,4 @@
-"""The text of a spec: one line a node, in order; ``parse_spec`` reads what ``write_spec`` writes.
+"""The text form of a spec: one line per node, in order. ``parse_spec`` reads what ``write_spec`` writes.
 
     kcache.spec v1 canonicalizer=5 numerics=default family=stablehlo
     arg a0 f32[s0,8]
@@ -6,11 +6,9 @@
     %0 = add a0[0,1] k0[*s0,0] : f32[s0,8]
     return %0[0,1]
 
-``x[0,*4]`` is a view: dim 0 is axis 0 of ``x``, dim 1 a broadcast of size 4. Sizes are numbers, symbols or
-products of them (``2*s0*s1``). Constants hold their bytes in
-hex,
-or after ``=`` a literal. Leaves of a region are ``p0`` (parameters) and ``q0`` (captured, the last operands
-of the node).
+``x[0,*4]`` is a view: dim 0 is axis 0 of ``x``, dim 1 a broadcast of size 4. Sizes are integers, symbols or
+products of them (``2*s0*s1``). Constants are bytes in hex, or a literal after ``=``. Leaves of a region are
+``p0`` (parameters) and ``q0`` (captures, the last operands of the node).
 """
 
 from __future__ import annotations
@@ -108,7 +106,7 @@ class _Reader:
 
     def _line(self) -> str:
         if self.position >= len(self.lines):
-            raise InvalidProgram("the spec ends in the middle")
+            raise InvalidProgram("the spec is truncated")
         return self.lines[self.position]
 
     def body(self, params: tuple[ValueType, ...], captures: tuple[ValueType, ...], indent: str) -> Region:

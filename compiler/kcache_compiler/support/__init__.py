@@ -1,7 +1,8 @@
-"""What of a program would be refused: all of it, where a compile names the first only.
+"""Support check: every operation of a program that a target rejects, where a compile names the first only.
 
-``check`` compiles the program; where it is refused, it takes the refused operations away and goes on with the
-rest (nodes of ONNX, operations of the Torch dialect), and compiles each operation of StableHLO alone.
+``check`` compiles the program. As long as it is rejected, it removes the rejected operation and compiles the
+rest (nodes of ONNX, operations of the Torch dialect); of a StableHLO program it compiles each operation by
+itself.
 """
 
 from kcache_compiler.support.check import check

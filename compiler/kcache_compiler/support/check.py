@@ -1,8 +1,9 @@
-"""The search for everything that is refused."""
+"""The search for all rejected operations of a program."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from kcache_compiler.compile import compile_spec
 from kcache_compiler.errors import CompilerError, InvalidProgram, UnsupportedOp
@@ -10,37 +11,51 @@ from kcache_compiler.frontends import Limits, read_program
 from kcache_compiler.frontends.program import Source
 from kcache_compiler.spec.canonicalize import canonicalize
 from kcache_compiler.support.onnx_nodes import OnnxNodes
-from kcache_compiler.support.report import Found, Report
+from kcache_compiler.support.operations import StablehloOperations
+from kcache_compiler.support.report import RefusalCounts, Report
 from kcache_compiler.support.torch_ops import TorchOps
-from kcache_compiler.support.units import Units
 from kcache_compiler.types import CompileOptions
 
-#: Operations that are taken away one after the other, each for a new attempt.
-_ATTEMPTS = 500
-#: What errors of arguments and results name.
+#: Most operations that are removed one after the other, each for a new compile.
+_MAX_REMOVALS = 500
+#: The ``op`` of errors about arguments and results.
 _BOUNDARY = frozenset({"func.func", "onnx.TypeProto"})
-_MORE = "the program was not looked at beyond this: there may be more"
-_UNSEEN = "whether the rest compiles without these operations could not be seen"
+_INCOMPLETE = "the rest of the program was not checked and may contain more"
+_REST_UNKNOWN = "whether the rest compiles without these operations is unknown"
 
 
-class Whole:
-    """A program without parts that can be taken away."""
+class Reducible(Protocol):
+    """A program from which operations can be removed.
+
+    ``operations`` is their number, 0 if unknown; ``note`` says what removal left unchecked.
+    """
+
+    @property
+    def source(self) -> Source: ...
+    @property
+    def operations(self) -> int: ...
+    @property
+    def note(self) -> str: ...
+
+    def remove(self, error: UnsupportedOp) -> bool:
+        """Remove the operation of an error from ``source``; False if it cannot be identified."""
+        ...
+
+
+class _Irreducible:
+    """A program of a format without removal."""
 
     def __init__(self, source: Source) -> None:
-        self.source = source
+        self.source: Source = source
         self.operations = 0
         self.note = ""
 
-    def take_away(self, error: UnsupportedOp) -> bool:
-        """Say that nothing can."""
+    def remove(self, error: UnsupportedOp) -> bool:
         return False
 
 
-Parts = Whole | OnnxNodes | TorchOps
-
-
-class _Attempts:
-    """Compiles for one target; keeps nothing."""
+class _Compiler:
+    """Compiles programs for one target and discards the kernels."""
 
     def __init__(
         self, target: str, options: CompileOptions, limits: Limits, on_stage: Callable[[str], None]
@@ -50,11 +65,11 @@ class _Attempts:
         self.limits = limits
         self.on_stage = on_stage
 
-    def __call__(self, source: Source, format: str) -> CompilerError | None:
-        """Why the program is refused."""
+    def error(self, source: Source, format: str) -> CompilerError | None:
+        """Return the error of compiling a program, if any."""
         try:
-            made = canonicalize(source, format, self.options.numerics, self.limits)
-            compile_spec(made.spec_text, made.arg_spec, self.target, self.options, self.on_stage)
+            canonical = canonicalize(source, format, self.options.numerics, self.limits)
+            compile_spec(canonical.spec_text, canonical.arg_spec, self.target, self.options, self.on_stage)
         except CompilerError as error:
             return error
         return None
@@ -68,69 +83,74 @@ def check(
     limits: Limits,
     on_stage: Callable[[str], None],
 ) -> Report:
-    """What of the program would be refused for a target. ``on_stage`` hears what is looked at.
+    """Return the operations of a program that are rejected for a target.
 
-    Raises ``InvalidProgram`` where it is no program of its format.
+    ``on_stage`` is called with the operations and stages as they are tried. Raises ``InvalidProgram`` if the
+    bytes are no program of the format.
     """
-    refused, found = _Attempts(target, options, limits, on_stage), Found()
-    parts = _parts(program, format, limits)
-    error = refused(parts.source, format)
+    compiler, counts = _Compiler(target, options, limits, on_stage), RefusalCounts()
+    reducible = _reducible(program, format, limits)
+    error = compiler.error(reducible.source, format)
     if isinstance(error, InvalidProgram):
         raise error
-    for _ in range(_ATTEMPTS):
-        if not isinstance(error, UnsupportedOp) or not parts.take_away(error):
+    for _ in range(_MAX_REMOVALS):
+        if not isinstance(error, UnsupportedOp) or not reducible.remove(error):
             break
-        found.add(error.op, error.reason, error.location)
+        counts.add(error.op, error.reason, error.location)
         on_stage(error.op)
-        error = refused(parts.source, format)
-    units = _units(parts, format, limits)
-    operations = parts.operations or (units.count if units else 0)
+        error = compiler.error(reducible.source, format)
+    operations = _stablehlo_operations(reducible, format, limits)
+    count = reducible.operations or (operations.count if operations else 0)
     if error is None or isinstance(error, InvalidProgram):
-        unseen = "" if error is None else _UNSEEN
-        return Report(operations, found.refusals(), "; ".join(filter(None, (parts.note, unseen))))
-    note = _of_units(units, refused, found, error) if units else _MORE
-    if not units:
-        _add_whole(found, error)
-    return Report(operations, found.refusals(), "; ".join(filter(None, (parts.note, note))))
+        note = "" if error is None else _REST_UNKNOWN
+    elif operations:
+        note = _check_each(operations, compiler, counts, error)
+    else:
+        note = _INCOMPLETE
+        _add_program(counts, error)
+    return Report(count, counts.refusals(), "; ".join(filter(None, (reducible.note, note))))
 
 
-def _parts(program: Source, format: str, limits: Limits) -> Parts:
+def _reducible(program: Source, format: str, limits: Limits) -> Reducible:
     if format == "onnx" and isinstance(program, bytes):
         return OnnxNodes(program)
     if format == "torch" and isinstance(program, bytes):
         return TorchOps(program, limits)
-    return Whole(program)
+    return _Irreducible(program)
 
 
-def _units(parts: Parts, format: str, limits: Limits) -> Units | None:
-    """The operations of what the importer makes; None where it makes no StableHLO."""
+def _stablehlo_operations(reducible: Reducible, format: str, limits: Limits) -> StablehloOperations | None:
+    """The operations of the imported program; None if it is not imported to StableHLO."""
     try:
-        read = read_program(parts.source, format, limits)
+        program = read_program(reducible.source, format, limits)
     except CompilerError:
         return None
-    return Units(read) if read.format == "stablehlo" else None
+    return StablehloOperations(program) if program.format == "stablehlo" else None
 
 
-def _of_units(units: Units, refused: _Attempts, found: Found, error: CompilerError) -> str:
-    """Look at each operation alone, then at the rest without those that are refused; what is left unsaid."""
-    apart = units.refused(lambda text: refused(text.encode(), "stablehlo"), refused.on_stage)
-    for one in apart:
-        found.add(one.op, one.reason, one.where)
-    if not apart:
-        _add_whole(found, error)
-        return _MORE
-    rest = units.without(apart)
-    left = error if rest is None else refused(rest.encode(), "stablehlo")
-    if left is None:
+def _check_each(
+    operations: StablehloOperations, compiler: _Compiler, counts: RefusalCounts, error: CompilerError
+) -> str:
+    """Compile each operation by itself, then the program without the rejected ones; return the note."""
+    rejected = operations.rejected(lambda text: compiler.error(text.encode(), "stablehlo"), compiler.on_stage)
+    for operation in rejected:
+        counts.add(operation.op, operation.reason, operation.where)
+    if not rejected:
+        _add_program(counts, error)
+        return _INCOMPLETE
+    remaining = operations.without(rejected)
+    remaining_error = error if remaining is None else compiler.error(remaining.encode(), "stablehlo")
+    if remaining_error is None:
         return ""
-    if rest is not None and not isinstance(left, InvalidProgram):
-        _add_whole(found, left)
-        return _MORE
-    return _UNSEEN
+    if remaining is not None and not isinstance(remaining_error, InvalidProgram):
+        _add_program(counts, remaining_error)
+        return _INCOMPLETE
+    return _REST_UNKNOWN
 
 
-def _add_whole(found: Found, error: CompilerError) -> None:
+def _add_program(counts: RefusalCounts, error: CompilerError) -> None:
+    """Add an error of the program as a whole."""
     if isinstance(error, UnsupportedOp):
-        found.add("" if error.op in _BOUNDARY else error.op, error.reason, "")
+        counts.add("" if error.op in _BOUNDARY else error.op, error.reason, "")
     else:
-        found.add("", str(error), "")
+        counts.add("", str(error), "")

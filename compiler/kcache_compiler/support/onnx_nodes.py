@@ -1,4 +1,4 @@
-"""ONNX models, node by node: what is refused is taken away, and the rest tried."""
+"""ONNX models from which rejected nodes are removed."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ _NODE = re.compile(r'node "(.*)"', re.DOTALL)
 
 
 class OnnxNodes:
-    """A model, and the same without some nodes: what they make becomes an input, where its type is known;
-    where it is not, what reads it goes too.
+    """A model from which nodes are removed.
+
+    Outputs of a removed node become inputs of the model if their types are known; otherwise the nodes that
+    use them are removed too.
     """
 
     def __init__(self, program: bytes) -> None:
         self.source = program
         self.note = ""
         self.operations = 0
-        self._unseen = 0
+        self._unchecked = 0
         self._model: Proto | None = None
         model = onnx().ModelProto()
         try:
             model.ParseFromString(program)
-        except Exception:  # noqa: BLE001 - protobuf's DecodeError; the compile says what is wrong
+        except Exception:  # noqa: BLE001 - protobuf's DecodeError; the compile reports it
             return
         self._model = model
         self._types: dict[str, Proto] | None = None
@@ -34,22 +36,22 @@ class OnnxNodes:
         nodes = [node for graph in _graphs(model.graph) for node in graph.node]
         self.operations = sum(node.op_type != "Constant" for node in nodes)
 
-    def take_away(self, error: UnsupportedOp) -> bool:
-        """Take the node of an error away; False where it is not known which."""
-        model, place = self._model, _NODE.fullmatch(error.location)
-        if model is None or place is None:
+    def remove(self, error: UnsupportedOp) -> bool:
+        """Remove the node that an error names; False if it names none."""
+        model, location = self._model, _NODE.fullmatch(error.location)
+        if model is None or location is None:
             return False
         nodes = [(graph, node) for graph in _graphs(model.graph) for node in graph.node]
-        chosen = next((each for each in nodes if each[1].name == place[1]), None)
-        if chosen is None:
+        match = next((pair for pair in nodes if pair[1].name == location[1]), None)
+        if match is None:
             return False
-        self._drop(*chosen)
+        self._remove_node(*match)
         if not len(model.graph.output):
-            self._keep_something(model.graph)
+            self._add_output(model.graph)
         self.source = model.SerializeToString()
         return True
 
-    def _drop(self, graph: Proto, node: Proto) -> None:
+    def _remove_node(self, graph: Proto, node: Proto) -> None:
         assert self._model is not None
         if self._types is None:
             self._types = _types_of(self._model)
@@ -60,47 +62,47 @@ class OnnxNodes:
             else:
                 lost.add(name)
         graph.node.remove(node)
-        self._forget(graph, lost)
+        self._remove_users(graph, lost)
 
-    def _forget(self, graph: Proto, lost: set[str]) -> None:
-        """Remove what reads values that nobody makes any more."""
+    def _remove_users(self, graph: Proto, lost: set[str]) -> None:
+        """Remove the nodes and outputs that use values without a producer."""
         for node in list(graph.node):
-            read = set(node.input) | {name for inner in _inner(node) for name in _read(inner)}
-            if read & lost:
+            used = set(node.input) | {name for inner in _subgraphs(node) for name in _used_names(inner)}
+            if used & lost:
                 lost |= set(filter(None, node.output))
                 graph.node.remove(node)
-                self._unseen += 1
-                self.note = f"{self._unseen} nodes that read their results were not looked at"
+                self._unchecked += 1
+                self.note = f"{self._unchecked} nodes that use their results were not checked"
         for output in list(graph.output):
             if output.name in lost:
                 graph.output.remove(output)
 
     @staticmethod
-    def _keep_something(graph: Proto) -> None:
-        """A model has a result."""
+    def _add_output(graph: Proto) -> None:
+        """Give the model an output: a valid model has one."""
         graph.output.extend(graph.input[:1])
 
 
 def _graphs(graph: Proto) -> Iterator[Proto]:
     yield graph
     for node in graph.node:
-        for inner in _inner(node):
+        for inner in _subgraphs(node):
             yield from _graphs(inner)
 
 
-def _inner(node: Proto) -> list[Proto]:
-    """The graphs of a control operator."""
-    return [each.g for each in node.attribute if each.HasField("g")]
+def _subgraphs(node: Proto) -> list[Proto]:
+    """The subgraphs of a control flow operator."""
+    return [attribute.g for attribute in node.attribute if attribute.HasField("g")]
 
 
-def _read(graph: Proto) -> set[str]:
-    """Names that are read anywhere in a graph."""
+def _used_names(graph: Proto) -> set[str]:
+    """The names of all values that are used in a graph."""
     names = {output.name for output in graph.output}
-    return names | {name for each in _graphs(graph) for node in each.node for name in node.input}
+    return names | {name for inner in _graphs(graph) for node in inner.node for name in node.input}
 
 
 def _name_nodes(model: Proto) -> None:
-    """Give each node a name of its own, that errors may tell which one they mean."""
+    """Give each node a unique name, by which errors identify it."""
     seen: set[str] = set()
     for graph in _graphs(model.graph):
         for number, node in enumerate(graph.node):
@@ -110,7 +112,7 @@ def _name_nodes(model: Proto) -> None:
 
 
 def _types_of(model: Proto) -> dict[str, Proto]:
-    """Value -> its type with its rank, for those whose types inference finds and inputs have."""
+    """The types, with rank, of values by name, as far as ONNX's shape inference finds them."""
     try:
         inferred = onnx().shape_inference.infer_shapes(model, data_prop=True)
     except Exception:  # noqa: BLE001 - inference of another project, over what the checker passed

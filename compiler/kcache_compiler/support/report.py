@@ -1,18 +1,18 @@
-"""What was found."""
+"""The result of a support check."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Places that a refusal names; it counts all.
-_PLACES = 8
+#: Most where of one refusal; its count covers all.
+_MAX_LOCATIONS = 8
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """An operation that is refused, as often as ``count`` says; ``where`` has the first places, if known.
+    """An operation that is rejected ``count`` times; ``where`` are the first where, as far as known.
 
-    ``op`` is empty where the program as a whole is refused.
+    ``op`` is empty if the program as a whole is rejected.
     """
 
     op: str
@@ -23,9 +23,10 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Report:
-    """``operations`` are those of the program, in its own format, 0 where they were not counted.
+    """``operations`` is the number of operations of the program in its own format, 0 if they were not
+    counted.
 
-    ``note`` says what was not looked at.
+    ``note`` says what was not checked.
     """
 
     operations: int
@@ -34,26 +35,23 @@ class Report:
 
     @property
     def supported(self) -> int:
-        """Operations that nothing was found against."""
+        """The number of operations that are not rejected."""
         return max(self.operations - sum(refusal.count for refusal in self.refusals if refusal.op), 0)
 
 
-class Found:
-    """Refusals so far: one for each operation, reason and place."""
+class RefusalCounts:
+    """Collects refusals; those of one operation and reason are counted."""
 
     def __init__(self) -> None:
-        self._places: dict[tuple[str, str], list[str]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._places)
+        self._locations: dict[tuple[str, str], list[str]] = {}
 
     def add(self, op: str, reason: str, where: str) -> None:
-        """One more."""
-        self._places.setdefault((op, reason), []).append(where)
+        """Add a refusal at a location, which may be empty."""
+        self._locations.setdefault((op, reason), []).append(where)
 
     def refusals(self) -> tuple[Refusal, ...]:
-        """Equal ones together, in the order in which they were found."""
+        """Return the refusals in the order of their first occurrence."""
         return tuple(
-            Refusal(op, reason, len(places), tuple(dict.fromkeys(filter(None, places)))[:_PLACES])
-            for (op, reason), places in self._places.items()
+            Refusal(op, reason, len(where), tuple(dict.fromkeys(filter(None, where)))[:_MAX_LOCATIONS])
+            for (op, reason), where in self._locations.items()
         )

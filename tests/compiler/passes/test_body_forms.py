@@ -15,7 +15,7 @@ from kcache_compiler.passes.legalize.concatenate import FEW
 from kcache_compiler.passes.split_long_chains import LESS, MANY, READERS
 from kcache_compiler.schedule.choices import FuseLimits
 from kcache_compiler.spec.rendering.render import render_graph
-from kcache_compiler.spec.specialize import fixed_sizes, specialized
+from kcache_compiler.spec.specialize import fixed_sizes, specialize
 from kcache_compiler.spec.text import parse_spec
 from tests.compiler.codegen_harness import kernel_of
 
@@ -25,7 +25,7 @@ TARGET = "x86-64-v3"
 def _rendered(kind: str, count: int) -> tuple[str, int]:
     canonical = canonicalize(chain(kind, count).encode(), "stablehlo", "default")
     graph = parse_spec(canonical.spec_text)
-    graph = specialized(graph, fixed_sizes(graph, canonical.arg_spec))
+    graph = specialize(graph, fixed_sizes(graph, canonical.arg_spec))
     return render_graph(graph), len(canonical.arg_spec.args)
 
 

@@ -9,13 +9,13 @@ import pytest
 from benchmarks.chains.programs import chain
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.compile import lower_module, lower_until
-from kcache_compiler.dynamic import sample_unit
+from kcache_compiler.dynamic import Request, sample_unit
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.expand_math import PREFIX
 from kcache_compiler.passes.stage import run
 from kcache_compiler.pipelines import cpu
-from kcache_compiler.shapes.samples import SizeCodes
-from kcache_compiler.spec.dynamic_samples import assignments, open_graph
+from kcache_compiler.shapes.recovery import RecoveredSizes
+from kcache_compiler.spec.dynamic_graph import dynamic_graph, with_stated_sizes
 from kcache_compiler.spec.text import parse_spec
 from kcache_compiler.types import CompiledKernel, CompileOptions
 from kcache_grpc.model.target import host_target
@@ -59,16 +59,17 @@ def test_code_of_launches_is_written_once(kind: str) -> None:
 def _written(kind: str, count: int) -> int:
     """Functions of a module as its launches are made, before equal ones are one."""
     canonical = canonicalize(chain(kind, count).encode(), "stablehlo", "strict")
-    graph = open_graph(parse_spec(canonical.spec_text))
-    chosen = assignments(graph, 3, 0) or [[]]
+    sized = with_stated_sizes(dynamic_graph(parse_spec(canonical.spec_text)))
+    samples = sized.sizes.samples(3, 0) or [[]]
     options = CompileOptions(numerics="strict")
-    units = [sample_unit(graph, one, len(canonical.arg_spec.args), "x86-64-v3", options) for one in chosen]
+    request = Request(len(canonical.arg_spec.args), "x86-64-v3", options, lambda _: None)
+    units = [sample_unit(sized, sample, request) for sample in samples]
     place = [stage.name for stage in cpu()].index("launches")
     with mlir.new_context(), mlir.unknown_location():
         for unit in units:
             run(cpu()[:place], unit, lambda _: None)
         texts = [unit.module.operation.get_asm() for unit in units]
-        units[0].codes = SizeCodes(chosen, texts) if len(units) > 1 else SizeCodes()
+        units[0].codes = RecoveredSizes(samples, texts) if len(units) > 1 else RecoveredSizes()
         run(cpu()[place : place + 1], units[0], lambda _: None)
         return len(mlir.named(units[0].module, "func.func"))
 

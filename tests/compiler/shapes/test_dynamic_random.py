@@ -10,7 +10,7 @@ import pytest
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.shapes.monomial import evaluate
-from kcache_compiler.spec.dynamic_samples import open_graph
+from kcache_compiler.spec.dynamic_graph import dynamic_graph
 from kcache_compiler.spec.text import parse_spec
 from kcache_compiler.types import ArgSpec, CompileOptions, TensorType
 from tests.compiler.codegen_harness import NUMPY, Kernel
@@ -41,7 +41,7 @@ def _agree(seed: int, tuples: int) -> int:
         return 0
     of_all = _kernel(canonical.spec_text, canonical.symbolic_args)
     assert of_all is not None, "what compiles at its sizes compiles for all"
-    limits, values = open_graph(graph).limits, np.random.default_rng(seed)
+    limits, values = dynamic_graph(graph).sizes.limits, np.random.default_rng(seed)
     compared = 0
     for turn in range(tuples):
         own = dict(enumerate(canonical.symbol_values))

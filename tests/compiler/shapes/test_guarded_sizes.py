@@ -7,7 +7,7 @@ import pytest
 
 from kcache_compiler import canonicalize, compile_spec
 from kcache_compiler.errors import UnsupportedOp
-from kcache_compiler.spec.size_inference.symbols import Symbols
+from kcache_compiler.shapes.symbols import SymbolTable
 from kcache_compiler.types import CompileOptions
 from tests.compiler.codegen_harness import Kernel
 
@@ -134,7 +134,7 @@ def test_sizes_that_agree_at_samples_only_are_told_apart() -> None:
 
 
 def test_the_range_of_a_product_of_numbers_below_zero() -> None:
-    symbols = Symbols(3, {}, {})
+    symbols = SymbolTable(3, {}, {})
     few = symbols.size(symbols.apply("min", symbols.apply("-", "s0", 5), "s1"))
     name = symbols.formula(few)
     assert symbols.range(name)[0] == -5

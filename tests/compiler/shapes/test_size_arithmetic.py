@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcache_compiler.shapes.formula import Formula, evaluate
-from kcache_compiler.spec.size_inference.scalars import Arithmetic
-from kcache_compiler.spec.size_inference.symbols import Exact, Symbols, Unresolved
+from kcache_compiler.shapes.arithmetic import Arithmetic
+from kcache_compiler.shapes.formula import Formula, UnresolvedSize, evaluate
+from kcache_compiler.shapes.symbols import SymbolFact, SymbolTable
 
 _ORDERS = ("EQ", "NE", "LT", "LE", "GT", "GE")
 #: Operations on integers, or on truths, and how many operands they have.
@@ -24,10 +24,10 @@ Value = tuple[Formula, "list[int | None]", bool]
 class Table:
     """Values that are made of two sizes: formulas, and what they are at every pair of sizes."""
 
-    def __init__(self, least: Mapping[str, int], exact: Mapping[int, Exact]) -> None:
-        self.symbols = Symbols(2, least, exact)
+    def __init__(self, least: Mapping[str, int], exact: Mapping[int, SymbolFact]) -> None:
+        self.symbols = SymbolTable(2, least, exact)
         self.required: list[tuple[Formula, Formula]] = []
-        self.symbols.least_of = lambda formula: self.required.append((0, formula))
+        self.symbols.require_nonnegative = lambda formula: self.required.append((0, formula))
         self.arithmetic = Arithmetic(self.symbols, lambda made, least: self.required.append((least, made)))
         self.pairs = [
             {"s0": a, "s1": b}
@@ -38,7 +38,7 @@ class Table:
             and all(one.check(f"s{index}").met({"s0": a, "s1": b}) for index, one in exact.items())
         ]
         self.values: list[Value] = [
-            (self.symbols.meaning[index] or f"s{index}", [pair[f"s{index}"] for pair in self.pairs], False)
+            (self.symbols.expansions[index] or f"s{index}", [pair[f"s{index}"] for pair in self.pairs], False)
             for index in range(2)
         ]
 
@@ -52,7 +52,7 @@ class Table:
             made = self.arithmetic.compute(
                 op, order, "i1" if truth else "i64", [[one[0]] for one in operands]
             )
-        except Unresolved:
+        except UnresolvedSize:
             return
         if made is None:
             return
@@ -68,13 +68,13 @@ class Table:
                 wanted = expected[place]
                 if wanted is None:
                     continue
-                for one in (formula, self.symbols.plain(formula)):
-                    assert self._at(one, pair) == wanted, (pair, self.symbols.expanded(one))
+                for one in (formula, self.symbols.without_remainders(formula)):
+                    assert self._at(one, pair) == wanted, (pair, self.symbols.expand(one))
                     low, high = self.symbols.range(one)
                     assert low <= wanted <= (wanted if high is None else high), (pair, one)
 
     def _at(self, formula: Formula, pair: dict[str, int]) -> int:
-        return evaluate(self.symbols.expanded(formula), pair)
+        return evaluate(self.symbols.expand(formula), pair)
 
 
 def _value(op: str, order: str, row: tuple[int | None, ...]) -> int | None:
@@ -131,7 +131,7 @@ def test_a_quotient_of_a_sum_whose_parts_may_be_below_0() -> None:
 def test_sizes_are_what_the_program_computes(data: st.DataObject) -> None:
     draw = data.draw
     least = {f"s{index}": draw(st.sampled_from((0, 0, 1, 2, 5))) for index in range(2)}
-    parts = st.builds(Exact, st.integers(2, 4), st.integers(-7, 7))
+    parts = st.builds(SymbolFact, st.integers(2, 4), st.integers(-7, 7))
     table = Table(least, draw(st.one_of(st.just({}), st.fixed_dictionaries({0: parts}))))
     for number in draw(st.lists(st.integers(-6, 20), min_size=3, max_size=3)):
         table.number(number)

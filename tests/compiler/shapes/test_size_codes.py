@@ -9,10 +9,17 @@ from hypothesis import strategies as st
 from kcache_compiler.errors import CompileFailed
 from kcache_compiler.shapes.formula import Formula, add, apply, mul
 from kcache_compiler.shapes.formula import evaluate as value_of
+from kcache_compiler.shapes.guards import Check, proves
 from kcache_compiler.shapes.monomial import evaluate
-from kcache_compiler.shapes.polynomial import formula_of, polynomial, settled, text_of
-from kcache_compiler.shapes.samples import Ambiguous, SizeCodes
-from kcache_compiler.spec.dynamic_samples import assignments, has_open_sizes, open_graph, substitute
+from kcache_compiler.shapes.polynomial import formula_of, monomial_text, polynomial
+from kcache_compiler.shapes.recovery import Ambiguous, RecoveredSizes
+from kcache_compiler.spec.dynamic_graph import (
+    dynamic_graph,
+    has_symbolic_sizes,
+    substitute,
+    with_stated_sizes,
+)
+from kcache_compiler.spec.shape_inference import infer_sizes
 from kcache_compiler.spec.text import CANONICALIZER_VERSION, parse_spec, write_spec
 
 SAMPLES = ((8209, 8231), (8219, 8233), (8221, 8237), (8243, 8263), (8269, 8273))
@@ -22,8 +29,8 @@ def _texts(*formulas: Formula) -> list[str]:
     return [" ".join(str(value_of(f, {"s0": a, "s1": b})) for f in formulas) + " 7" for a, b in SAMPLES]
 
 
-def _codes(*formulas: Formula) -> SizeCodes:
-    return SizeCodes(SAMPLES, _texts(*formulas))
+def _codes(*formulas: Formula) -> RecoveredSizes:
+    return RecoveredSizes(SAMPLES, _texts(*formulas))
 
 
 def _first(formula: Formula) -> int:
@@ -40,7 +47,7 @@ def _first(formula: Formula) -> int:
     ],
 )
 def test_monomials(formula: Formula, text: str) -> None:
-    assert text_of(_codes(formula)(_first(formula))) == text
+    assert monomial_text(_codes(formula)(_first(formula))) == text
 
 
 @pytest.mark.parametrize(
@@ -56,34 +63,34 @@ def test_monomials(formula: Formula, text: str) -> None:
 )
 def test_sums(formula: Formula) -> None:
     codes = _codes("s0", "s1", mul("s0", "s1"), formula)
-    assert settled(codes(_first(formula)), formula, equal=True)
-    assert settled(codes(-_first(formula)), mul(-1, formula), equal=True)
+    assert proves(codes(_first(formula)), formula, equal=True)
+    assert proves(codes(-_first(formula)), mul(-1, formula), equal=True)
 
 
 def test_a_number_that_stays_is_itself() -> None:
     assert _codes("s0")(7) == 7
-    assert SizeCodes()(8209) == 8209
+    assert RecoveredSizes()(8209) == 8209
 
 
 def test_a_literal_that_equals_a_sample_asks_for_other_samples() -> None:
     texts = [f"{text} 8209" for text in _texts("s0")]
     with pytest.raises(Ambiguous):
-        SizeCodes(SAMPLES, texts)(8209)
+        RecoveredSizes(SAMPLES, texts)(8209)
 
 
 def test_a_number_that_two_sizes_have_asks_for_other_samples() -> None:
     with pytest.raises(Ambiguous):
-        SizeCodes([(5, 6), (7, 11)], ["5 5", "7 11"])
+        RecoveredSizes([(5, 6), (7, 11)], ["5 5", "7 11"])
 
 
 def test_a_number_without_a_formula_asks_for_other_samples() -> None:
     with pytest.raises(Ambiguous):
-        SizeCodes(SAMPLES, [str(number) for number in (3, 1, 4, 15, 92)])(3)
+        RecoveredSizes(SAMPLES, [str(number) for number in (3, 1, 4, 15, 92)])(3)
 
 
 def test_only_numbers_may_differ() -> None:
     with pytest.raises(CompileFailed, match="differs in more than sizes"):
-        SizeCodes(SAMPLES[:2], ["add 1", "sub 1"])
+        RecoveredSizes(SAMPLES[:2], ["add 1", "sub 1"])
 
 
 @pytest.mark.parametrize(
@@ -96,7 +103,7 @@ def test_only_numbers_may_differ() -> None:
     ],
 )
 def test_sizes_are_found_where_code_has_them(text: str) -> None:
-    codes = SizeCodes(SAMPLES, [text.replace("{}", str(a)) for a, _ in SAMPLES])
+    codes = RecoveredSizes(SAMPLES, [text.replace("{}", str(a)) for a, _ in SAMPLES])
     assert codes.varies(SAMPLES[0][0])
     assert codes(SAMPLES[0][0]) == "s0"
 
@@ -105,9 +112,9 @@ def test_sizes_are_found_where_code_has_them(text: str) -> None:
 def test_names_and_contents_are_not_sizes(text: str) -> None:
     if text in ("#map{}", "%{}"):
         with pytest.raises(CompileFailed):
-            SizeCodes(SAMPLES, [text.replace("{}", str(a)) for a, _ in SAMPLES])
+            RecoveredSizes(SAMPLES, [text.replace("{}", str(a)) for a, _ in SAMPLES])
     else:
-        assert not SizeCodes(SAMPLES, [text.replace("{}", "8209") for _ in SAMPLES]).varies(8209)
+        assert not RecoveredSizes(SAMPLES, [text.replace("{}", "8209") for _ in SAMPLES]).varies(8209)
 
 
 _ATOMS = st.one_of(st.integers(0, 9), st.sampled_from(["s0", "s1", "s2"]))
@@ -123,9 +130,9 @@ def test_what_is_settled_holds(a: Formula, b: Formula, values: dict[str, int]) -
     terms = polynomial(a)
     assert terms is not None
     assert value_of(formula_of(terms), values) == value_of(a, values)
-    if settled(a, b, equal=True):
+    if proves(a, b, equal=True):
         assert value_of(a, values) == value_of(b, values)
-    if settled(a, b, equal=False):
+    if proves(a, b, equal=False):
         assert value_of(a, values) <= value_of(b, values)
 
 
@@ -142,24 +149,41 @@ return %3[*1,1]
 
 
 def test_open_sizes_are_named_in_order() -> None:
-    opened = open_graph(parse_spec(SPEC))
+    opened = dynamic_graph(parse_spec(SPEC))
     assert opened.names == ("s2", "s5")
     text = write_spec(opened.graph)
     assert "arg a1 f32[2*s0*s1]" in text
     assert "slice_sizes = array<i64: 1, s1>" in text
     assert "1/(s0*s1)" in text
-    assert [(a, evaluate(b, {0: 7})) for a, b in opened.limits] == [(1, 7)]
+    assert [(a, evaluate(b, {0: 7})) for a, b in opened.sizes.limits] == [(1, 7)]
 
 
 def test_samples_keep_the_limits_and_stand_nowhere_else() -> None:
-    opened = open_graph(parse_spec(SPEC))
+    opened = dynamic_graph(parse_spec(SPEC))
     seen: set[int] = set()
     for attempt in range(3):
-        samples = assignments(opened, 3, attempt)
+        samples = with_stated_sizes(opened).sizes.samples(3, attempt)
         assert samples is not None
         sizes = {size for sample in samples for size in sample}
         assert len(sizes) == 6
         assert not sizes & seen
         seen |= sizes
         graph = substitute(opened.graph, dict(enumerate(samples[0])))
-        assert not has_open_sizes(graph.body)
+        assert not has_symbolic_sizes(graph.body)
+
+
+def test_stated_and_inferred_sizes_answer_alike() -> None:
+    """A program that states its sizes has the same formulas and guards when they are inferred."""
+    graph = dynamic_graph(parse_spec(SPEC))
+    stated, inferred = with_stated_sizes(graph), infer_sizes(graph)
+    assert write_spec(inferred.graph.graph) == write_spec(graph.graph)
+    for size in sorted(graph.sizes.symbolic):
+        assert inferred.sizes.formula(size) == stated.sizes.formula(size)
+    assert inferred.sizes.checks == stated.sizes.checks == (Check(1, "s0", equal=False),)
+    for sized in (stated, inferred):
+        samples = sized.sizes.samples(3, 0)
+        assert samples is not None
+        assert len({tuple(sample) for sample in samples}) == 3
+        for sample in samples:
+            values = {f"s{index}": value for index, value in enumerate(sample)}
+            assert all(check.met(values) for check in sized.sizes.checks)

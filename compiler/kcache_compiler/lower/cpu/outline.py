@@ -25,7 +25,7 @@ from kcache_compiler.lower.subkernels.outline import outline_part
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.stage import Unit
 from kcache_compiler.schedule.choices import parse_choices
-from kcache_compiler.shapes.samples import Ambiguous
+from kcache_compiler.shapes.recovery import Ambiguous
 
 
 @dataclass

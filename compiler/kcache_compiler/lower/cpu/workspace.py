@@ -17,7 +17,8 @@ from kcache_compiler.lower.loops import memory
 from kcache_compiler.lower.loops.buffer_shapes import Shapes
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.shapes.formula import Formula, add, apply, mul, product
-from kcache_compiler.shapes.polynomial import normal, polynomial, settled
+from kcache_compiler.shapes.guards import proves
+from kcache_compiler.shapes.polynomial import normalize, polynomial
 
 ALIGNMENT = 64
 
@@ -106,7 +107,7 @@ def ends(sizes: list[Formula]) -> list[Formula]:
 def _bytes_of(alloc: mlir.Op, shapes: Shapes) -> Formula:
     buffer = alloc.results[0]
     width = memory.element_bytes(mlir.element_type(buffer.type))
-    size = normal(mul(width, product(shapes.sizes(buffer))))
+    size = normalize(mul(width, product(shapes.sizes(buffer))))
     return aligned(size) if isinstance(size, int) else size
 
 
@@ -152,7 +153,7 @@ class Slots:
         free = sorted([*self._open, *(number for _, number in self._known)])
         number = next((number for number in free if self.sizes[number] == size), None)
         if number is None:
-            number = next((one for one in free if settled(size, self.sizes[one], equal=False)), None)
+            number = next((one for one in free if proves(size, self.sizes[one], equal=False)), None)
         if number in self._open:
             self._open.remove(number)
         elif number is not None:

@@ -18,7 +18,7 @@ from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.mlir.dialects import arith, func, scf
 from kcache_compiler.schedule.loop_nest import Access
 from kcache_compiler.shapes.formula import Formula, mul
-from kcache_compiler.shapes.polynomial import settled
+from kcache_compiler.shapes.guards import proves
 
 #: What the library passes after the closure: the batch, then rows and columns from and to.
 _BOUNDS = 5
@@ -161,7 +161,7 @@ class _Rows:
             found: Walk = []
             for loop, size in self.groups.sources(name):
                 stride = access.strides[loop_of[loop]] if loop in loop_of else 0
-                if found and settled(found[-1][1], mul(size, stride), equal=True):
+                if found and proves(found[-1][1], mul(size, stride), equal=True):
                     size = mul(found.pop()[0], size)
                 found.append((size, stride))
             return found

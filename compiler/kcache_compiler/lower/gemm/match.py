@@ -19,7 +19,7 @@ from kcache_compiler.schedule.choices import parse_choices
 from kcache_compiler.schedule.gemm_tiles import LONE_COLUMNS, Form, form_for
 from kcache_compiler.schedule.loop_nest import SLICE_WORK, Access, Nest
 from kcache_compiler.shapes.formula import Formula, apply, mul, product
-from kcache_compiler.shapes.polynomial import settled
+from kcache_compiler.shapes.guards import proves
 
 #: Rows of A, and multiplications of one product of a batch, up to which plain loops are as fast or faster.
 FEW_ROWS, FEW_STEPS = 4, 4096
@@ -185,7 +185,7 @@ def _linear(axes: tuple[GemmAxis, ...]) -> tuple[tuple[GemmAxis, ...], tuple[Gem
     start = len(axes)
     while start > 1:
         inner, outer = axes[start - 1], axes[start - 2]
-        if not settled(outer.c, mul(inner.size, inner.c), equal=True):
+        if not proves(outer.c, mul(inner.size, inner.c), equal=True):
             break
         start -= 1
     start = max(start - 1, 0)
@@ -204,7 +204,7 @@ def _merged(axes: tuple[GemmAxis, ...]) -> tuple[GemmAxis, ...]:
 
 def _continues(outer: GemmAxis, inner: GemmAxis) -> bool:
     pairs = ((outer.a, inner.a), (outer.b, inner.b), (outer.c, inner.c))
-    return all(settled(far, mul(inner.size, near), equal=True) for far, near in pairs)
+    return all(proves(far, mul(inner.size, near), equal=True) for far, near in pairs)
 
 
 def _worthwhile(groups: Groups, form: Form) -> bool:

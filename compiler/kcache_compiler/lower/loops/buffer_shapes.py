@@ -12,7 +12,7 @@ from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.schedule.loop_nest import Check
 from kcache_compiler.shapes.formula import Formula, add, apply, mul
-from kcache_compiler.shapes.samples import SizeCodes
+from kcache_compiler.shapes.recovery import RecoveredSizes
 
 _ARITH = {
     "arith.addi": "+",
@@ -50,8 +50,8 @@ class Shapes:
     numbers of the code stand for.
     """
 
-    def __init__(self, known: dict[mlir.Value, list[Formula]], codes: SizeCodes | None = None) -> None:
-        self.codes = codes or SizeCodes()
+    def __init__(self, known: dict[mlir.Value, list[Formula]], codes: RecoveredSizes | None = None) -> None:
+        self.codes = codes or RecoveredSizes()
         self._sizes: dict[mlir.Value, list[Formula]] = dict(known)
         #: Index values made of open sizes, in place of constants.
         self.numbers: dict[mlir.Value, Formula] = {}
@@ -209,7 +209,7 @@ def _kept_axes(operation: mlir.Op) -> list[int]:
     return kept
 
 
-def affine(expression: mlir.AffineExpr, dims: int, codes: SizeCodes) -> tuple[list[Formula], Formula]:
+def affine(expression: mlir.AffineExpr, dims: int, codes: RecoveredSizes) -> tuple[list[Formula], Formula]:
     """Coefficients and constant of a linear affine expression; raises ``UnsupportedOp`` for others.
 
     Left operands are as deep as reversals that follow each other, right ones are not.
@@ -241,7 +241,7 @@ def affine(expression: mlir.AffineExpr, dims: int, codes: SizeCodes) -> tuple[li
 
 
 def linear(
-    map_attribute: mlir.AffineMap, strides: list[Formula], dims: int, codes: SizeCodes
+    map_attribute: mlir.AffineMap, strides: list[Formula], dims: int, codes: RecoveredSizes
 ) -> tuple[list[Formula], Formula]:
     """Strides by loop axis and constant offset of an access through ``map_attribute``."""
     by_axis: list[Formula] = [0] * dims

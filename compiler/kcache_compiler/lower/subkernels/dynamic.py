@@ -12,12 +12,12 @@ from kcache_compiler.errors import CompilerError
 from kcache_compiler.llvm.target import Device
 from kcache_compiler.lower.subkernels.candidates import Piece
 from kcache_compiler.lower.subkernels.outline import MORE, finished, name_of_part, outermost, put_note
-from kcache_compiler.lower.subkernels.sampled_lowering import Sampling, lower_together
+from kcache_compiler.lower.subkernels.sampled_lowering import lower_together
 from kcache_compiler.mlir import operations as mlir
 from kcache_compiler.passes.stage import Stage, Unit
 from kcache_compiler.schedule.subkernel import Part
 from kcache_compiler.shapes.formula import Formula
-from kcache_compiler.shapes.samples import SizeCodes, numbers_in
+from kcache_compiler.shapes.recovery import RecoveredSizes, Sampling, integers_in
 
 #: What takes long at samples. Not what may be done in place, as scatters: a part makes its results anew.
 _NAMES = ("stablehlo.convolution", "stablehlo.reduce_window", "stablehlo.sort")
@@ -56,7 +56,7 @@ def _part_of(
     inner = [Unit(text, len(first.given()), outer.target, outer.options) for text in texts]
     inner[0].libraries = outer.libraries
     try:
-        given = _sizes(first, sampling.codes([numbers_in(text) for text in texts]))
+        given = _sizes(first, sampling.recover([integers_in(text) for text in texts]))
         for unit in inner:
             unit.given = given
         lower_together(inner, sampling, pipeline, lambda _: None)
@@ -70,7 +70,7 @@ def _said(piece: Piece) -> tuple[Hashable, ...]:
     return (mlir.name_of(piece.op), len(piece.given()), piece.elements())
 
 
-def _sizes(piece: Piece, codes: SizeCodes) -> tuple[tuple[Formula, ...], ...]:
+def _sizes(piece: Piece, codes: RecoveredSizes) -> tuple[tuple[Formula, ...], ...]:
     """Sizes of what it is given; raises ``Ambiguous``."""
     return tuple(
         tuple(codes(size) for size in mlir.sizes_of(value.type) if size is not None)

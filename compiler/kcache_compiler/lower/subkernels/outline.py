@@ -25,7 +25,7 @@ from kcache_compiler.passes.legalize.elementwise import signless_tensor
 from kcache_compiler.passes.legalize.passthrough import noted, plain, replace
 from kcache_compiler.passes.stage import Stage, Unit, run
 from kcache_compiler.schedule.subkernel import Part
-from kcache_compiler.shapes.formula import evaluate_text, replaced
+from kcache_compiler.shapes.formula import evaluate_text, substitute
 from kcache_compiler.types import Launch
 
 #: Equal operations from which on they are a part, and those that are made one with what is around them.
@@ -129,7 +129,7 @@ def finished(inner: Unit, name: str, pipeline: tuple[Stage, ...]) -> Part | None
     run(pipeline[end : stages.index("link")], inner, lambda _: None)
     if not inner.launches:
         return None
-    fixed = aligned(replaced(inner.workspace, {"workers": 0}))
+    fixed = aligned(substitute(inner.workspace, {"workers": 0}))
     widest = max(inner.launches, key=_slices)
     ops = tuple(dict.fromkeys(op for launch in inner.launches for op in launch.ops))
     code = (inner.object_code, inner.assembly)

@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 
 from kcache_compiler.errors import CompileFailed
 from kcache_compiler.passes.stage import Rewrite, Stage, Unit, run
-from kcache_compiler.shapes.formula import Formula
-from kcache_compiler.shapes.samples import Numbers, Samples, SizeCodes, numbers_in
+from kcache_compiler.shapes.recovery import Sampling, integers_in
 
 #: Samples that are lowered to the end of the entry, to prove that they give the same code.
 PROOF = 2
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """The samples, and what ``SizeCodes`` asks of them."""
-
-    samples: Samples
-    meaning: Mapping[str, Formula] = field(default_factory=dict[str, Formula])
-    sizes: Mapping[tuple[int, ...], Formula] = field(default_factory=dict[tuple[int, ...], Formula])
-
-    def codes(self, texts: Sequence[Numbers], first: int = 0) -> SizeCodes:
-        """What the numbers of sample ``first`` stand for; ``texts`` are those of all samples, in order."""
-        order = [*range(first, len(texts)), *range(first)]
-        turned = {tuple(values[k] for k in order): formula for values, formula in self.sizes.items()}
-        return SizeCodes([self.samples[k] for k in order], [texts[k] for k in order], self.meaning, turned)
 
 
 def lower_together(
@@ -55,9 +38,9 @@ def lower_together(
     seconds |= run((Rewrite("parts", lambda _: cut()),), units[0], on_stage)
     for unit in units:
         go(unit, parts + 1, read_back)
-    texts = [numbers_in(unit.module.operation.get_asm(large_elements_limit=8)) for unit in units]
+    texts = [integers_in(unit.module.operation.get_asm(large_elements_limit=8)) for unit in units]
     for number, unit in enumerate(units[:PROOF]):
-        unit.codes = sampling.codes(texts, number)
+        unit.codes = sampling.recover(texts, number)
         go(unit, read_back, proved)
     if len({(unit.llvm_ir, str(_facts(unit))) for unit in units[:PROOF]}) != 1:
         raise CompileFailed("sizes", "the code depends on a size in a way that is not understood")

@@ -1,68 +1,69 @@
-"""Shape rules of contractions, convolutions, windows, and linear algebra."""
+"""Shape rules of contractions, convolutions, windows and linear algebra."""
 
 from __future__ import annotations
 
 from kcache_compiler.mlir.context import native_stablehlo
-from kcache_compiler.spec.erasure.step import Step, pinned
+from kcache_compiler.spec.erasure.operation_dims import OperationDims, pinned
+from kcache_compiler.spec.graph.native_attributes import boolean, integer, integers, string
 from kcache_compiler.spec.graph.nodes import DYNAMIC
 
 
-def dot_general(step: Step) -> None:
-    """Batching and contracting dims agree; the others are the result's."""
-    n = native_stablehlo().DotDimensionNumbers(step.attributes["dot_dimension_numbers"])
+def dot_general(op: OperationDims) -> None:
+    """Constrain batching and contracting dims of both operands, and all other dims with the result."""
+    n = native_stablehlo().DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     _contract(
-        step,
+        op,
         (list(n.lhs_batching_dimensions), list(n.rhs_batching_dimensions)),
         (list(n.lhs_contracting_dimensions), list(n.rhs_contracting_dimensions)),
     )
 
 
-def dot(step: Step) -> None:
-    """The last dim of the left with the first of the right."""
-    _contract(step, ([], []), ([len(step.operands[0]) - 1], [0]))
+def dot(op: OperationDims) -> None:
+    """Contract the last dim of the left operand with the first of the right one."""
+    _contract(op, ([], []), ([len(op.operands[0]) - 1], [0]))
 
 
 def _contract(
-    step: Step, batching: tuple[list[int], list[int]], contracting: tuple[list[int], list[int]]
+    op: OperationDims, batching: tuple[list[int], list[int]], contracting: tuple[list[int], list[int]]
 ) -> None:
-    lhs, rhs = step.operands
+    lhs, rhs = op.operands
     for a, b in (*zip(*batching, strict=True), *zip(*contracting, strict=True)):
-        step.same(lhs[a], rhs[b])
+        op.same(lhs[a], rhs[b])
     free = [
         [d for d in range(len(dims)) if d not in batching[i] and d not in contracting[i]]
         for i, dims in enumerate((lhs, rhs))
     ]
-    places = [
+    sources = [
         *((0, d) for d in batching[0]),
         *((0, d) for d in free[0]),
         *((1, d) for d in free[1]),
     ]
-    (result,) = step.results
-    step.match(tuple(step.operands[i][d] for i, d in places), result)
-    if step.plain:
-        loose = {at for at, (i, d) in enumerate(places) if d in step.loose_in[i]}
-        loose -= {at for at, d in enumerate(batching[1]) if d not in step.loose_in[1]}
-        step.loose_out = [frozenset(loose)]
+    (result,) = op.results
+    op.match(tuple(op.operands[i][d] for i, d in sources), result)
+    if op.plain:
+        uniform = {position for position, (i, d) in enumerate(sources) if d in op.uniform_in[i]}
+        uniform -= {position for position, d in enumerate(batching[1]) if d not in op.uniform_in[1]}
+        op.uniform_out = [frozenset(uniform)]
 
 
-def einsum(step: Step) -> None:
-    """Dims of one letter agree; where there are dims without letters, all keep their sizes."""
-    if "." in step.attributes["einsum_config"].value:
-        pinned(step)
+def einsum(op: OperationDims) -> None:
+    """Constrain dims of one label; pin all dims of an equation with an ellipsis."""
+    if "." in string(op.attributes, "einsum_config"):
+        pinned(op)
         return
-    given, _, result = step.attributes["einsum_config"].value.replace(" ", "").partition("->")
-    letters: dict[str, int] = {}
-    for term, dims in zip([*given.split(","), result], [*step.operands, *step.results], strict=True):
-        for letter, dim in zip(term, dims, strict=True):
-            step.same(letters.setdefault(letter, dim), dim)
+    inputs, _, result = string(op.attributes, "einsum_config").replace(" ", "").partition("->")
+    dims_of: dict[str, int] = {}
+    for term, dims in zip([*inputs.split(","), result], [*op.operands, *op.results], strict=True):
+        for label, dim in zip(term, dims, strict=True):
+            op.same(dims_of.setdefault(label, dim), dim)
 
 
-def convolution(step: Step) -> None:
-    """Batch and features agree where nothing is grouped; spatial dims agree where the padding keeps them."""
-    n = native_stablehlo().ConvDimensionNumbers(step.attributes["dimension_numbers"])
-    (image, kernel), (result,) = step.operands, step.results
-    grouped = step.attributes["feature_group_count"].value != 1
-    batched = step.attributes["batch_group_count"].value != 1
+def convolution(op: OperationDims) -> None:
+    """Constrain batch and feature dims without groups, and spatial dims that padding keeps."""
+    n = native_stablehlo().ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    (image, kernel), (result,) = op.operands, op.results
+    grouped = integer(op.attributes, "feature_group_count") != 1
+    batched = integer(op.attributes, "batch_group_count") != 1
     pairs = [
         (image[int(n.input_batch_dimension)], result[int(n.output_batch_dimension)], batched),
         (image[int(n.input_feature_dimension)], kernel[int(n.kernel_input_feature_dimension)], grouped),
@@ -74,92 +75,92 @@ def convolution(step: Step) -> None:
     ]
     for a, b, fixed in pairs:
         if fixed:
-            step.pin((a, b))
+            op.pin((a, b))
         else:
-            step.same(a, b)
+            op.same(a, b)
     spatial: zip[tuple[int, int, int]] = zip(
         n.input_spatial_dimensions, n.kernel_spatial_dimensions, n.output_spatial_dimensions, strict=True
     )
-    strides, dilation = step.ints("window_strides"), step.ints("lhs_dilation")
-    for i, (at, of, to) in enumerate(spatial):
-        step.pin((kernel[of],))
+    strides, dilation = op.ints("window_strides"), op.ints("lhs_dilation")
+    for i, (source, window, target) in enumerate(spatial):
+        op.pin((kernel[window],))
         sliding = (not strides or strides[i] == 1) and (not dilation or dilation[i] == 1)
-        if sliding and step.solver.size(image[at]) != DYNAMIC:
-            step.same_or_pinned(image[at], result[to])
+        if sliding and op.size(image[source]) != DYNAMIC:
+            op.same_or_pinned(image[source], result[target])
         else:
-            step.pin((image[at], result[to]))
+            op.pin((image[source], result[target]))
 
 
-def reduce_window(step: Step) -> None:
-    """Dims over which no window slides agree, and those that windows of fixed sizes leave as long."""
-    half = len(step.operands) // 2
-    window = step.ints("window_dimensions")
-    strides, dilations = step.ints("window_strides"), step.ints("base_dilations")
-    for dims in step.operands[:half]:
-        step.match(step.operands[0], dims)
-    padding = [tuple(int(p) for p in row) for row in _rows(step, "padding", len(window))]
-    for result in step.results:
-        for d, (a, b) in enumerate(zip(step.operands[0], result, strict=True)):
+def reduce_window(op: OperationDims) -> None:
+    """Constrain dims without windows, and dims whose length windows of static size keep."""
+    half = len(op.operands) // 2
+    window = op.ints("window_dimensions")
+    strides, dilations = op.ints("window_strides"), op.ints("base_dilations")
+    for dims in op.operands[:half]:
+        op.match(op.operands[0], dims)
+    padding = [tuple(int(p) for p in row) for row in _pairs(op, "padding", len(window))]
+    for result in op.results:
+        for d, (a, b) in enumerate(zip(op.operands[0], result, strict=True)):
             sliding = (not strides or strides[d] == 1) and (not dilations or dilations[d] == 1)
             edge = window[d] - 1
-            running = window[d] == step.solver.size(a) and padding[d] in ((edge, 0), (0, edge))
+            running = window[d] == op.size(a) and padding[d] in ((edge, 0), (0, edge))
             if sliding and not running:
-                step.same_or_pinned(a, b)
+                op.same_or_pinned(a, b)
             else:
-                step.pin((a, b))
+                op.pin((a, b))
 
 
-def _rows(step: Step, name: str, count: int) -> list[tuple[int, int]]:
-    """Return an attribute that is pairs of integers; zeros when it is absent."""
-    if name not in step.attributes:
+def _pairs(op: OperationDims, name: str, count: int) -> list[tuple[int, int]]:
+    """Return an attribute of pairs of integers; zeros if it is absent."""
+    if name not in op.attributes:
         return [(0, 0)] * count
-    flat = [int(value) for value in step.attributes[name]]
+    flat = integers(op.attributes, name)
     return list(zip(flat[::2], flat[1::2], strict=True))
 
 
-def select_and_scatter(step: Step) -> None:
-    """The result has the operand's shape; the source is what its windows leave."""
-    operand, source, (result,) = step.operands[0], step.operands[1], step.results
-    step.match(operand, result)
-    window, strides = step.ints("window_dimensions"), step.ints("window_strides")
+def select_and_scatter(op: OperationDims) -> None:
+    """Constrain the result to the operand, and the source along dims without windows."""
+    operand, source, (result,) = op.operands[0], op.operands[1], op.results
+    op.match(operand, result)
+    window, strides = op.ints("window_dimensions"), op.ints("window_strides")
     for d, (a, b) in enumerate(zip(operand, source, strict=True)):
         if (not window or window[d] == 1) and (not strides or strides[d] == 1):
-            step.same_or_pinned(a, b)
+            op.same_or_pinned(a, b)
         else:
-            step.pin((a, b))
+            op.pin((a, b))
 
 
-def cholesky(step: Step) -> None:
-    """A stack of square matrices."""
-    (operand,), (result,) = step.operands, step.results
-    step.match(operand, result)
-    step.same(operand[-1], operand[-2])
+def cholesky(op: OperationDims) -> None:
+    """Constrain the result to the operand, whose matrices are square."""
+    (operand,), (result,) = op.operands, op.results
+    op.match(operand, result)
+    op.same(operand[-1], operand[-2])
 
 
-def triangular_solve(step: Step) -> None:
-    """A stack of square matrices beside a stack of right sides, on the side that the attribute says."""
-    (a, b), (result,) = step.operands, step.results
-    step.match(b, result)
-    step.match(a[:-2], b[:-2])
-    step.same(a[-1], a[-2])
-    left = step.attributes["left_side"].value if "left_side" in step.attributes else True
-    step.same(a[-1], b[-2] if left else b[-1])
+def triangular_solve(op: OperationDims) -> None:
+    """Constrain square matrices to the right-hand sides, on the side that the attribute says."""
+    (a, b), (result,) = op.operands, op.results
+    op.match(b, result)
+    op.match(a[:-2], b[:-2])
+    op.same(a[-1], a[-2])
+    left = boolean(op.attributes, "left_side") if "left_side" in op.attributes else True
+    op.same(a[-1], b[-2] if left else b[-1])
 
 
-def fft(step: Step) -> None:
-    """Dims that are not transformed agree; the others keep their sizes."""
-    (operand,), (result,) = step.operands, step.results
-    batch = len(operand) - len(step.ints("fft_length"))
-    step.match(operand[:batch], result[:batch])
-    step.pin(operand[batch:], result[batch:])
+def fft(op: OperationDims) -> None:
+    """Constrain dims that are not transformed; pin the others."""
+    (operand,), (result,) = op.operands, op.results
+    batch = len(operand) - len(op.ints("fft_length"))
+    op.match(operand[:batch], result[:batch])
+    op.pin(operand[batch:], result[batch:])
 
 
-def batch_norm(step: Step) -> None:
-    """Vectors have the size of the feature dim; tensors have one shape."""
-    feature: int = step.attributes["feature_index"].value
-    first = step.operands[0]
-    for dims in (*step.operands, *step.results):
+def batch_norm(op: OperationDims) -> None:
+    """Constrain vectors to the feature dim, and tensors to one shape."""
+    feature: int = integer(op.attributes, "feature_index")
+    first = op.operands[0]
+    for dims in (*op.operands, *op.results):
         if len(dims) == 1:
-            step.same(dims[0], first[feature])
+            op.same(dims[0], first[feature])
         else:
-            step.match(dims, first)
+            op.match(dims, first)

@@ -1,108 +1,110 @@
-"""Shape erasure: the sizes of every value of a tape, as far as the program determines them."""
+"""Shape erasure of a tape: the sizes of all values as integers and monomials of symbols."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from kcache_compiler.spec.erasure.operation_dims import OperationDims
 from kcache_compiler.spec.erasure.rules import rule_of
-from kcache_compiler.spec.erasure.size_arguments import Given, gives_sizes
-from kcache_compiler.spec.erasure.solver import Place, Solver
-from kcache_compiler.spec.erasure.step import Step
+from kcache_compiler.spec.erasure.size_argument_dims import SizeArguments, is_size_argument
+from kcache_compiler.spec.erasure.solver import ArgumentAxis, Solver
 from kcache_compiler.spec.graph.nodes import ValueType
 from kcache_compiler.spec.importers.flatten import Block, Entry, Tape, mark_live
 
-_NOTHING: frozenset[int] = frozenset()
-_NONE: Mapping[int, Sequence[tuple[int, int | None]]] = {}
+_NO_DIMS: frozenset[int] = frozenset()
+_NO_TIES: Mapping[int, Sequence[tuple[int, int | None]]] = {}
 
 
 @dataclass(frozen=True)
 class Shapes:
-    """Types of the values with erased sizes; the symbols, by where they are read from, and their sizes.
+    """Types of the values with erased sizes; the argument axis of each symbol; and the symbols' sizes.
 
-    ``uses`` of entries and blocks hold the sizes that operands have where they are used.
+    Sizes of operands where they are used are in ``uses`` of entries and blocks.
     """
 
     types: list[ValueType]
-    symbols: list[Place]
+    symbols: list[ArgumentAxis]
     values: list[int]
 
 
-def keep(tape: Tape) -> Shapes:
-    """Return the types as they are: nothing is erased."""
+def without_erasure(tape: Tape) -> Shapes:
+    """Return the types as the program states them."""
     mark_live(tape.body)
     return Shapes(tape.types, [], [])
 
 
-#: By ``id`` of an entry: dims of its first operand, and the numbers of the symbols that they are: no rule
-#: says of what is repeated how often. None: the dim keeps its size.
+#: By ``id`` of an entry: dims of its first operand that no rule constrains, each with the number of the
+#: symbol that it is, or None if it keeps its size.
 Ties = Mapping[int, Sequence[tuple[int, int | None]]]
 
 
 class Erasure:
-    """What the rules say of a tape, from which its shapes follow."""
+    """The constraints of a tape, which are solved once or several times."""
 
     def __init__(self, tape: Tape, fixed_arguments: int = 0) -> None:
-        """Apply the rules to what the results need. The last ``fixed_arguments`` (constants) keep their
-        sizes.
+        """Apply the rules to all live operations. The last ``fixed_arguments``, lifted constants, are
+        pinned.
         """
         mark_live(tape.body)
-        self._walk = _Walk(tape)
+        self._constraints = _Constraints(tape)
         self._tape = tape
         parameters = tape.body.parameters
         for index, value in enumerate(parameters):
-            dims = self._walk.dims[value]
+            dims = self._constraints.dims[value]
             if index >= len(parameters) - fixed_arguments:
-                self._walk.solver.pin(*dims)
+                self._constraints.solver.pin(*dims)
             for axis, dim in enumerate(dims):
-                self._walk.solver.read_from(dim, (index, axis))
-        self._walk.block(tape.body)
+                self._constraints.solver.set_argument_axis(dim, (index, axis))
+        self._constraints.block(tape.body)
 
-    def shapes(self, ties: Ties = _NONE, symbols: Sequence[Place] = ()) -> Shapes:
-        """Return the shapes; ``ties`` say of some dims that they are ``symbols``, or none."""
-        walk = self._walk
-        solver = walk.solver.copy()
-        for entry in walk.entries if ties else ():
+    def shapes(self, ties: Ties = _NO_TIES, symbols: Sequence[ArgumentAxis] = ()) -> Shapes:
+        """Return the shapes; ``ties`` constrain dims to ``symbols`` of an earlier solution."""
+        constraints = self._constraints
+        solver = constraints.solver.copy()
+        for entry in constraints.entries if ties else ():
             dims = entry.dims[0] if entry.dims else ()
-            for at, symbol in ties.get(id(entry), ()):
+            for dim, symbol in ties.get(id(entry), ()):
                 if symbol is None:
-                    solver.pin(dims[at])
-                elif at in walk.loose.get(entry.operands[0], _NOTHING):
+                    solver.pin(dims[dim])
+                elif dim in constraints.uniform.get(entry.operands[0], _NO_DIMS):
                     argument, axis = symbols[symbol]
-                    solver.union(walk.dims[self._tape.body.parameters[argument]][axis], dims[at])
-        found, values = solver.solve()
-        return Shapes(walk.sizes(self._tape.body, solver.codes()), found, values)
+                    solver.union(constraints.dims[self._tape.body.parameters[argument]][axis], dims[dim])
+        symbols_found, values = solver.solve()
+        return Shapes(constraints.types_with(solver.sizes(), self._tape.body), symbols_found, values)
 
 
-class _Walk:
+class _Constraints:
+    """Dims of all values of a tape, and the solver that the rules constrain."""
+
     def __init__(self, tape: Tape) -> None:
         self.solver = Solver()
         self.types = tape.types
-        #: live operations, as they are met
+        #: Live operations, in order.
         self.entries: list[Entry] = []
-        #: dims of each value that is met, by number
+        #: Dims of each value, by number.
         self.dims: dict[int, tuple[int, ...]] = {}
-        self.loose: dict[int, frozenset[int]] = {}
+        self.uniform: dict[int, frozenset[int]] = {}
         for value in tape.body.parameters:
             self._new(value)
-        giving = {v: self.dims[v] for v in tape.body.parameters if gives_sizes(tape.types[v])}
-        self._given = Given(self.solver, giving) if giving else None
+        arguments = {v: self.dims[v] for v in tape.body.parameters if is_size_argument(tape.types[v])}
+        self._size_arguments = SizeArguments(self.solver, arguments) if arguments else None
 
     def _new(self, value: int) -> tuple[int, ...]:
         dims = self.dims[value] = self.solver.shape(self.types[value].dims or ())
         return dims
 
     def _use(self, value: int) -> tuple[int, ...]:
-        """Return the dims of a value where it is used: loose ones are new each time."""
+        """Return the dims of a value for one use: uniform dims are new."""
         dims = self.dims[value]
-        loose = self.loose.get(value)
-        if not loose:
+        uniform = self.uniform.get(value)
+        if not uniform:
             return dims
         sizes = self.types[value].dims or ()
-        return tuple([self.solver.new(sizes[d]) if d in loose else dim for d, dim in enumerate(dims)])
+        return tuple([self.solver.new(sizes[d]) if d in uniform else dim for d, dim in enumerate(dims)])
 
     def block(self, block: Block) -> None:
-        """Apply the rules to a block; its parameters have dims already."""
+        """Apply the rules to a block whose parameters have dims."""
         for entry in block.entries:
             if entry.live:
                 self._entry(entry)
@@ -118,30 +120,30 @@ class _Walk:
             self.block(region)
             blocks.append((region, parameters, region.dims))
         types = [self.types[v] for v in (*entry.operands, *entry.results)]
-        loose = [self.loose.get(v, _NOTHING) for v in entry.operands]
-        step = Step(self.solver, entry, results, loose, types, blocks)
-        rule_of(entry.name)(step)
-        if self._given is not None:
-            self._given.follow(entry, results)
-        for value, found in zip(entry.results, step.loose_out, strict=True):
-            if found:
-                self.loose[value] = found
+        uniform = [self.uniform.get(v, _NO_DIMS) for v in entry.operands]
+        op = OperationDims(self.solver, entry, results, uniform, types, blocks)
+        rule_of(entry.name)(op)
+        if self._size_arguments is not None:
+            self._size_arguments.follow(entry, results)
+        for value, dims in zip(entry.results, op.uniform_out, strict=True):
+            if dims:
+                self.uniform[value] = dims
 
     # -- sizes
 
-    def sizes(self, body: Block, codes: Sequence[int]) -> list[ValueType]:
-        """Return all types with the sizes of their dims; write those of the uses."""
+    def types_with(self, sizes: Sequence[int], body: Block) -> list[ValueType]:
+        """Return all types with the sizes of their dims, and set ``uses`` of entries and blocks."""
         types = list(self.types)
         for value, dims in self.dims.items():
             if dims:
-                types[value] = ValueType(types[value].element, tuple([codes[dim] for dim in dims]))
+                types[value] = ValueType(types[value].element, tuple([sizes[dim] for dim in dims]))
         for entry in self.entries:
-            entry.uses = _sized(entry.dims, codes)
+            entry.uses = _sizes_of(entry.dims, sizes)
             for region in entry.regions:
-                region.uses = _sized(region.dims, codes)
-        body.uses = _sized(body.dims, codes)
+                region.uses = _sizes_of(region.dims, sizes)
+        body.uses = _sizes_of(body.dims, sizes)
         return types
 
 
-def _sized(shapes: Sequence[tuple[int, ...]], codes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    return tuple([tuple([codes[dim] for dim in dims]) for dims in shapes])
+def _sizes_of(shapes: Sequence[tuple[int, ...]], sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    return tuple([tuple([sizes[dim] for dim in dims]) for dims in shapes])

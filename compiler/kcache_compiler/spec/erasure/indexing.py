@@ -1,126 +1,127 @@
-"""Shape rules of what takes, joins and puts parts of tensors."""
+"""Shape rules of slices, updates, padding, concatenation, gather and scatter."""
 
 from __future__ import annotations
 
 from kcache_compiler.mlir.context import native_stablehlo
-from kcache_compiler.spec.erasure.step import Dims, Step
+from kcache_compiler.spec.erasure.operation_dims import Dims, OperationDims
+from kcache_compiler.spec.graph.native_attributes import integer
 from kcache_compiler.spec.graph.nodes import DYNAMIC
 
 
-def concatenate(step: Step) -> None:
-    """All dims agree but the one along which the operands are joined, which keeps its sizes."""
-    along: int = step.attributes["dimension"].value
-    (result,) = step.results
-    for dims in step.operands:
+def concatenate(op: OperationDims) -> None:
+    """Constrain all dims but the concatenated one, which is pinned."""
+    axis: int = integer(op.attributes, "dimension")
+    (result,) = op.results
+    for dims in op.operands:
         for d, (a, b) in enumerate(zip(dims, result, strict=True)):
-            if d != along or len(step.operands) == 1:
-                step.same(a, b)
+            if d != axis or len(op.operands) == 1:
+                op.same(a, b)
             else:
-                step.pin((a, b))
-    if len(step.operands) == 1:
-        step.loose_out = list(step.loose_in)
+                op.pin((a, b))
+    if len(op.operands) == 1:
+        op.uniform_out = list(op.uniform_in)
 
 
-def slice(step: Step) -> None:
-    """Dims that are taken whole agree; the others keep their sizes."""
-    (operand,), (result,) = step.operands, step.results
-    starts, strides = step.ints("start_indices"), step.ints("strides")
+def slice(op: OperationDims) -> None:
+    """Constrain dims that are taken whole; pin the others."""
+    (operand,), (result,) = op.operands, op.results
+    starts, strides = op.ints("start_indices"), op.ints("strides")
     for a, b, start, stride in zip(operand, result, starts, strides, strict=True):
-        whole = start == 0 and stride == 1 and step.solver.size(a) == step.solver.size(b) != DYNAMIC
+        whole = start == 0 and stride == 1 and op.size(a) == op.size(b) != DYNAMIC
         if whole:
-            step.same(a, b)
+            op.same(a, b)
         else:
-            step.pin((a, b))
+            op.pin((a, b))
 
 
-def dynamic_slice(step: Step) -> None:
-    """Dims that are taken whole agree; of the others the slice keeps its size, the operand is free."""
-    operand, (result,) = step.operands[0], step.results
+def dynamic_slice(op: OperationDims) -> None:
+    """Constrain dims that are taken whole; of other dims, pin the slice's size only."""
+    operand, (result,) = op.operands[0], op.results
     for a, b in zip(operand, result, strict=True):
-        _whole_or_part(step, a, b)
+        _whole_or_part(op, a, b)
 
 
-def _whole_or_part(step: Step, whole: int, part: int) -> None:
-    if step.solver.size(whole) == step.solver.size(part) != DYNAMIC:
-        step.same(whole, part)
+def _whole_or_part(op: OperationDims, whole: int, part: int) -> None:
+    if op.size(whole) == op.size(part) != DYNAMIC:
+        op.same(whole, part)
     else:
-        step.pin((part,))
+        op.pin((part,))
 
 
-def dynamic_update_slice(step: Step) -> None:
-    """The result has the operand's shape; dims that the update covers agree, the others keep its size."""
-    operand, update, (result,) = step.operands[0], step.operands[1], step.results
-    step.match(operand, result)
+def dynamic_update_slice(op: OperationDims) -> None:
+    """Constrain the result to the operand, and covered dims of the update; pin its other dims."""
+    operand, update, (result,) = op.operands[0], op.operands[1], op.results
+    op.match(operand, result)
     for a, b in zip(operand, update, strict=True):
-        _whole_or_part(step, a, b)
+        _whole_or_part(op, a, b)
 
 
-def pad(step: Step) -> None:
-    """Dims without padding agree; the others keep their sizes."""
-    operand, (result,) = step.operands[0], step.results
+def pad(op: OperationDims) -> None:
+    """Constrain dims without padding; pin the others."""
+    operand, (result,) = op.operands[0], op.results
     edges = zip(
-        step.ints("edge_padding_low"),
-        step.ints("edge_padding_high"),
-        step.ints("interior_padding"),
+        op.ints("edge_padding_low"),
+        op.ints("edge_padding_high"),
+        op.ints("interior_padding"),
         strict=True,
     )
     for a, b, padding in zip(operand, result, edges, strict=True):
         if any(padding):
-            step.pin((a, b))
+            op.pin((a, b))
         else:
-            step.same(a, b)
+            op.same(a, b)
 
 
-def reverse(step: Step) -> None:
-    """The result has the operand's shape; along loose dims nothing changes."""
-    step.match(step.operands[0], step.results[0])
+def reverse(op: OperationDims) -> None:
+    """Constrain the result to the operand."""
+    op.match(op.operands[0], op.results[0])
 
 
-def gather(step: Step) -> None:
-    """Dims of the indices are the result's batch dims; offset dims agree with dims that are taken whole."""
-    numbers = native_stablehlo().GatherDimensionNumbers(step.attributes["dimension_numbers"])
-    operand, indices, (result,) = step.operands[0], step.operands[1], step.results
-    sizes = step.ints("slice_sizes")
+def gather(op: OperationDims) -> None:
+    """Constrain batch dims to the indices, and offset dims to operand dims that are taken whole."""
+    numbers = native_stablehlo().GatherDimensionNumbers(op.attributes["dimension_numbers"])
+    operand, indices, (result,) = op.operands[0], op.operands[1], op.results
+    sizes = op.ints("slice_sizes")
     offsets: list[int] = list(numbers.offset_dims)
     dropped = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
     window = [d for d in range(len(operand)) if d not in dropped]
-    for d, at in zip(window, offsets, strict=True):
-        if sizes[d] == step.solver.size(operand[d]):
-            step.same(operand[d], result[at])
+    for d, target in zip(window, offsets, strict=True):
+        if sizes[d] == op.size(operand[d]):
+            op.same(operand[d], result[target])
         else:
-            step.pin((result[at],))
+            op.pin((result[target],))
     batch = [i for i in range(len(indices)) if i != numbers.index_vector_dim]
-    places = [d for d in range(len(result)) if d not in offsets]
-    for i, at in zip(batch, places, strict=True):
-        step.same(indices[i], result[at])
+    batch_dims = [d for d in range(len(result)) if d not in offsets]
+    for i, target in zip(batch, batch_dims, strict=True):
+        op.same(indices[i], result[target])
     for a, b in zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True):
-        step.same(operand[int(a)], indices[int(b)])
-    _pin_vector(step, indices, numbers.index_vector_dim)
+        op.same(operand[int(a)], indices[int(b)])
+    _pin_vector(op, indices, numbers.index_vector_dim)
 
 
-def _pin_vector(step: Step, indices: Dims, at: int) -> None:
-    """The number of indices that one look-up takes is part of the operation."""
-    if at < len(indices):
-        step.pin((indices[at],))
+def _pin_vector(op: OperationDims, indices: Dims, axis: int) -> None:
+    """Pin the length of an index vector, which is part of the operation."""
+    if axis < len(indices):
+        op.pin((indices[axis],))
 
 
-def scatter(step: Step) -> None:
-    """Results have the inputs' shapes; dims of the indices are the updates' scatter dims."""
-    numbers = native_stablehlo().ScatterDimensionNumbers(step.attributes["scatter_dimension_numbers"])
-    count = len(step.results)
-    inputs, indices, updates = step.operands[:count], step.operands[count], step.operands[count + 1 :]
+def scatter(op: OperationDims) -> None:
+    """Constrain results to inputs, scatter dims to the indices, and covered window dims."""
+    numbers = native_stablehlo().ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
+    count = len(op.results)
+    inputs, indices, updates = op.operands[:count], op.operands[count], op.operands[count + 1 :]
     windows: list[int] = list(numbers.update_window_dims)
     dropped = {*numbers.inserted_window_dims, *numbers.input_batching_dims}
-    for dims, update, result in zip(inputs, updates, step.results, strict=True):
-        step.match(inputs[0], dims)
-        step.match(dims, result)
+    for dims, update, result in zip(inputs, updates, op.results, strict=True):
+        op.match(inputs[0], dims)
+        op.match(dims, result)
         window = [d for d in range(len(dims)) if d not in dropped]
-        for d, at in zip(window, windows, strict=True):
-            _whole_or_part(step, dims[d], update[at])
+        for d, target in zip(window, windows, strict=True):
+            _whole_or_part(op, dims[d], update[target])
         batch = [i for i in range(len(indices)) if i != numbers.index_vector_dim]
-        places = [d for d in range(len(update)) if d not in windows]
-        for i, at in zip(batch, places, strict=True):
-            step.same(indices[i], update[at])
+        batch_dims = [d for d in range(len(update)) if d not in windows]
+        for i, target in zip(batch, batch_dims, strict=True):
+            op.same(indices[i], update[target])
     for a, b in zip(numbers.input_batching_dims, numbers.scatter_indices_batching_dims, strict=True):
-        step.same(inputs[0][int(a)], indices[int(b)])
-    _pin_vector(step, indices, numbers.index_vector_dim)
+        op.same(inputs[0][int(a)], indices[int(b)])
+    _pin_vector(op, indices, numbers.index_vector_dim)

@@ -1,4 +1,4 @@
-"""The groups of dims of a reshape, by size."""
+"""The groups of dims with equal products that a reshape maps to each other."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def reshape_groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], list[int]]]:
-    """Cut both lists of dims, those of size 1 aside, wherever the products before the cut agree.
+    """Return the smallest groups of dims with equal products, in order; dims of size 1 are left out.
 
     ``old`` and ``new`` are sizes of equal product. Where one is 0, ``only_ones_differ`` must hold.
     """
@@ -16,21 +16,21 @@ def reshape_groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[in
     i = j = 0
     while i < len(ins):
         group = ([ins[i]], [outs[j]])
-        have, want = old[ins[i]], new[outs[j]]
-        while have != want:
-            if have < want:
+        left, right = old[ins[i]], new[outs[j]]
+        while left != right:
+            if left < right:
                 i += 1
                 group[0].append(ins[i])
-                have *= old[ins[i]]
+                left *= old[ins[i]]
             else:
                 j += 1
                 group[1].append(outs[j])
-                want *= new[outs[j]]
+                right *= new[outs[j]]
         groups.append(group)
         i, j = i + 1, j + 1
     return groups
 
 
 def only_ones_differ(old: Sequence[int], new: Sequence[int]) -> bool:
-    """Whether two lists of sizes are one, those of size 1 aside."""
+    """Return whether two lists of sizes are equal except for sizes 1."""
     return [size for size in old if size != 1] == [size for size in new if size != 1]

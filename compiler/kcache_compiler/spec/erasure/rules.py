@@ -1,9 +1,9 @@
-"""One shape rule an operation: which dims of its operands and results are one size.
+"""The shape rule of each operation: which dims of its operands and results are equal.
 
-A rule may say less than holds, which pins sizes or keeps symbols apart, never more. What no rule mentions
-keeps its sizes (``pinned``). ``loose`` dims of a result are those along which it is the same value by
-construction (broadcasts, splat constants): they are of the use, not of the value, so that a broadcast that
-two users share ties their sizes no more than two broadcasts would.
+A rule is sound if it constrains no dims that may differ; an incomplete rule pins sizes, or keeps symbols
+apart. An operation without a rule keeps its sizes (``pinned``). A result is *uniform* along a dim if its
+elements are equal along it by construction (broadcasts, splat constants). Uniform dims belong to each use,
+not to the value: two users of one broadcast constrain each other no more than users of two broadcasts.
 """
 
 from __future__ import annotations
@@ -44,98 +44,97 @@ from kcache_compiler.spec.erasure.indexing import (
     scatter,
     slice,
 )
-from kcache_compiler.spec.erasure.step import Rule, Step, pinned
+from kcache_compiler.spec.erasure.operation_dims import OperationDims, Rule, pinned
+from kcache_compiler.spec.graph.native_attributes import array, integer, string
 from kcache_compiler.spec.graph.operations import ASSERTED, ELEMENTWISE, IDENTITY_CALLS, native_chlo
 
 
-def sort(step: Step) -> None:
-    """All operands and results have one shape."""
-    for dims in (*step.operands, *step.results):
-        step.match(step.operands[0], dims)
+def sort(op: OperationDims) -> None:
+    """Constrain all operands and results to one shape."""
+    for dims in (*op.operands, *op.results):
+        op.match(op.operands[0], dims)
 
 
-def map_(step: Step) -> None:
-    """All operands and results have one shape."""
-    sort(step)
+def map_(op: OperationDims) -> None:
+    """Constrain all operands and results to one shape."""
+    sort(op)
 
 
-def while_(step: Step) -> None:
-    """What is carried keeps its shape."""
-    condition, body = step.blocks
-    for i, result in enumerate(step.results):
-        for dims in (step.operands[i], condition[1][i], body[1][i], body[2][i]):
-            step.match(result, dims)
+def while_(op: OperationDims) -> None:
+    """Constrain each carried value to one shape."""
+    condition, body = op.blocks
+    for i, result in enumerate(op.results):
+        for dims in (op.operands[i], condition[1][i], body[1][i], body[2][i]):
+            op.match(result, dims)
 
 
-def branches(step: Step) -> None:
-    """Each branch returns what the results are."""
-    for _, _, returned in step.blocks:
-        for dims, result in zip(returned, step.results, strict=True):
-            step.match(dims, result)
+def branches(op: OperationDims) -> None:
+    """Constrain what each branch returns to the shapes of the results."""
+    for _, _, returned in op.blocks:
+        for dims, result in zip(returned, op.results, strict=True):
+            op.match(dims, result)
 
 
-def rng_bit_generator(step: Step) -> None:
-    """The state keeps its shape; the size of the output says how many numbers are drawn."""
-    step.pin(step.operands[0], *step.results)
+def rng_bit_generator(op: OperationDims) -> None:
+    """Pin the state and the output, whose size is how many random numbers are drawn."""
+    op.pin(op.operands[0], *op.results)
 
 
-def get_dimension_size(step: Step) -> None:
-    """The size that it gives is part of the program."""
-    dimension: int = step.attributes["dimension"].value
-    step.pin((step.operands[0][dimension],))
+def get_dimension_size(op: OperationDims) -> None:
+    """Pin the dim: its size is a value of the program."""
+    dimension: int = integer(op.attributes, "dimension")
+    op.pin((op.operands[0][dimension],))
 
 
-def set_dimension_size(step: Step) -> None:
-    """Dims agree but the one whose size is set."""
-    dimension: int = step.attributes["dimension"].value
-    for d, (a, b) in enumerate(zip(step.operands[0], step.results[0], strict=True)):
+def set_dimension_size(op: OperationDims) -> None:
+    """Constrain all dims but the one whose size is set, which is pinned."""
+    dimension: int = integer(op.attributes, "dimension")
+    for d, (a, b) in enumerate(zip(op.operands[0], op.results[0], strict=True)):
         if d == dimension:
-            step.pin((a, b))
+            op.pin((a, b))
         else:
-            step.same(a, b)
+            op.same(a, b)
 
 
-def custom_call(step: Step) -> None:
-    """Calls that are operations follow their rules; of others nothing is known."""
-    target: str = step.attributes["call_target_name"].value
-    if native_chlo(target) and len(step.results) == 1:
-        elementwise(step)
+def custom_call(op: OperationDims) -> None:
+    """Apply the rule of the operation that a call stands for; pin the dims of other calls."""
+    target: str = string(op.attributes, "call_target_name")
+    if native_chlo(target) and len(op.results) == 1:
+        elementwise(op)
     elif target in IDENTITY_CALLS:
-        identity(step)
-    elif target == ASSERTED and len(step.results) == 1:
-        step.match(step.operands[0], step.results[0])
+        identity(op)
+    elif target == ASSERTED and len(op.results) == 1:
+        op.match(op.operands[0], op.results[0])
     else:
-        pinned(step)
+        pinned(op)
 
 
-def linalg_generic(step: Step) -> None:
-    """Dims that a map reads by one loop are that loop's size; the others keep theirs."""
+def linalg_generic(op: OperationDims) -> None:
+    """Constrain dims that one loop indexes; pin dims that are indexed by an expression."""
     loops: dict[int, int] = {}
-    maps = step.attributes["indexing_maps"]
-    shapes = [*step.operands]
-    for position in range(len(maps)):
-        dims = shapes[position]
-        for dim, expression in zip(dims, _loops(str(maps[position])), strict=True):
+    shapes = [*op.operands]
+    for dims, indexing_map in zip(shapes, array(op.attributes, "indexing_maps"), strict=False):
+        for dim, expression in zip(dims, _loops(str(indexing_map)), strict=True):
             if expression is None:
-                step.pin((dim,))
+                op.pin((dim,))
             else:
-                step.same(loops.setdefault(expression, dim), dim)
-    count = len(step.results)
-    for init, result in zip(shapes[len(shapes) - count :], step.results, strict=True):
-        step.match(init, result)
+                op.same(loops.setdefault(expression, dim), dim)
+    count = len(op.results)
+    for init, result in zip(shapes[len(shapes) - count :], op.results, strict=True):
+        op.match(init, result)
 
 
 def _loops(text: str) -> list[int | None]:
-    """Return the loop that each result of an affine map is, None where it is something else."""
-    inside = (
+    """Return the loop of each result of an affine map; None of a result that is no single loop."""
+    results = (
         text[text.index("->") + 2 :].strip().removesuffix(">").strip().removeprefix("(").removesuffix(")")
     )
-    parts = [part.strip() for part in inside.split(",") if part.strip()]
+    parts = [part.strip() for part in results.split(",") if part.strip()]
     return [int(p[1:]) if p[:1] == "d" and p[1:].isdigit() else None for p in parts]
 
 
-def linalg_empty(step: Step) -> None:
-    """Its sizes are those of its use."""
+def linalg_empty(op: OperationDims) -> None:
+    """Constrain nothing: the users determine the sizes."""
 
 
 RULES: dict[str, Rule] = {

@@ -1,8 +1,8 @@
-"""Which dims are one size: union-find, products, and the symbols that come of them.
+"""The solver of shape erasure: union-find over dims, product equations, and the symbols that follow.
 
-A *dim* is a number. Dims that must agree are one class. A class that an argument's axis is in is a symbol;
-a class may be the product of others, as a reshape says; a class that neither an argument nor a product
-determines, and every class that some operation *pins*, keeps its size.
+A *dim* is a number. Dims that are constrained to be equal form a class. A class with an axis of an argument
+is a symbol; a class may be the product of others, as reshapes constrain it. A class that neither an argument
+nor a product determines, and every class that an operation *pins*, keeps its size.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from kcache_compiler.shapes.monomial import MAX_SYMBOLS, monomial
 from kcache_compiler.spec.graph.nodes import DYNAMIC
 
 #: (argument, axis)
-Place = tuple[int, int]
+ArgumentAxis = tuple[int, int]
 
 #: Coefficient and base classes: a class as a product.
 _Product = tuple[int, tuple[int, ...]]
 
-#: Dims in, dims out.
+#: Two lists of dims with the same product.
 _Equation = tuple[tuple[int, ...], tuple[int, ...]]
 
 _MAX_FACTORS = 8
@@ -29,26 +29,26 @@ class Solver:
 
     def __init__(self) -> None:
         self._parent: list[int] = []
-        #: Size in this program of each class (``DYNAMIC`` where it is open), by root.
+        #: Size of each class in this program, ``DYNAMIC`` if it is unknown, by root.
         self._size: list[int] = []
         self._pinned: list[bool] = []
-        self._place: list[Place | None] = []
+        self._axis: list[ArgumentAxis | None] = []
         self._products: list[_Equation] = []
         self._symbols: dict[int, int] = {}
-        #: root -> the classes that it is the product of
+        #: Classes whose product a class is, by root.
         self._defined: dict[int, list[int]] = {}
 
     def copy(self) -> Solver:
-        """Return a solver that knows what this one does, before it solves anything."""
+        """Return a solver with the same constraints, of one that has not solved any."""
         other = Solver()
         other._parent, other._size, other._pinned = self._parent[:], self._size[:], self._pinned[:]
-        other._place, other._products = self._place[:], self._products[:]
+        other._axis, other._products = self._axis[:], self._products[:]
         return other
 
-    # -- what the rules say
+    # -- constraints
 
     def new(self, size: int) -> int:
-        """Return a new dim of this size. Sizes 0 and 1 are never erased."""
+        """Return a new dim of a size. Sizes 0 and 1 are never erased."""
         return self.shape((size,))[0]
 
     def shape(self, sizes: Sequence[int]) -> tuple[int, ...]:
@@ -58,16 +58,16 @@ class Solver:
         self._parent.extend(dims)
         self._size.extend(sizes)
         self._pinned.extend([size in (0, 1) for size in sizes])
-        self._place.extend([None] * len(sizes))
+        self._axis.extend([None] * len(sizes))
         return tuple(dims)
 
     def size(self, dim: int) -> int:
-        """Return the size of a dim in this program, as far as it is known by now."""
+        """Return the size of a dim in this program, as far as constraints determine it so far."""
         return self._size[self.root(dim)]
 
-    def read_from(self, dim: int, place: Place) -> None:
-        """Say that a dim is an axis of an argument."""
-        self._place[self.root(dim)] = place
+    def set_argument_axis(self, dim: int, axis: ArgumentAxis) -> None:
+        """Record that a dim is an axis of an argument."""
+        self._axis[self.root(dim)] = axis
 
     def root(self, dim: int) -> int:
         """Return the representative of a dim's class."""
@@ -78,11 +78,11 @@ class Solver:
         return dim
 
     def union(self, a: int, b: int) -> None:
-        """Say that two dims agree. Those whose sizes differ keep them: the program is not what it says."""
+        """Constrain two dims to be equal; dims whose sizes differ, in an invalid program, are pinned."""
         a, b = self.root(a), self.root(b)
         if a == b:
             return
-        size, pinned, place = self._size, self._pinned, self._place
+        size, pinned, axis = self._size, self._pinned, self._axis
         if size[a] != size[b] and DYNAMIC not in (size[a], size[b]):
             pinned[a] = pinned[b] = True
             return
@@ -90,133 +90,134 @@ class Solver:
         pinned[a] = pinned[a] or pinned[b]
         if size[a] == DYNAMIC:
             size[a] = size[b]
-        mine, other = place[a], place[b]
+        own, other = axis[a], axis[b]
         if other is not None:
-            place[a] = other if mine is None else min(mine, other)
+            axis[a] = other if own is None else min(own, other)
         inherited = self._defined.pop(b, None)
         if inherited is not None:
             self._defined.setdefault(a, inherited)
 
     def pin(self, *dims: int) -> None:
-        """Say that dims keep their sizes, and what they are products of."""
+        """Keep the sizes of dims, and of the dims that they are products of."""
         for dim in dims:
             root = self.root(dim)
             self._pinned[root] = True
             self.pin(*self._defined.pop(root, ()))
 
     def product(self, ins: Sequence[int], outs: Sequence[int]) -> None:
-        """Say that two lists of dims have the same product."""
+        """Constrain two lists of dims to have the same product."""
         self._products.append((tuple(ins), tuple(outs)))
 
-    # -- what follows
+    # -- solution
 
-    def solve(self) -> tuple[list[Place], list[int]]:
-        """Settle all products; return, for each symbol, where it is read from and its size."""
+    def solve(self) -> tuple[list[ArgumentAxis], list[int]]:
+        """Solve all constraints; return the argument axis of each symbol, and its size."""
         pending: list[_Equation] = self._products
         while pending:
-            left: list[_Equation] = [found for found in pending if not self._settle(*found)]
-            if len(left) == len(pending):
-                if self._joined(left):
+            unsolved = [equation for equation in pending if not self._solve(*equation)]
+            if len(unsolved) == len(pending):
+                if self._unify_splits(unsolved):
                     continue
-                self._pin_stuck(left)
-                left = [found for found in left if not self._settle(*found)]
-                if len(left) == len(pending):
-                    dims = [dim for ins, outs in left for dim in (*ins, *outs)]
+                self._pin_undetermined(unsolved)
+                unsolved = [equation for equation in unsolved if not self._solve(*equation)]
+                if len(unsolved) == len(pending):
+                    dims = [dim for ins, outs in unsolved for dim in (*ins, *outs)]
                     self.pin(*(dim for dim in dims if self._expression(dim) is None))
-            pending = left
+            pending = unsolved
         self._products = []
         self._pin_factors()
-        return self._number()
+        return self._assign_symbols()
 
-    def _joined(self, pending: Sequence[_Equation]) -> bool:
-        """Make one of products that are one open class, merged and split again; whether any were apart."""
+    def _unify_splits(self, pending: Sequence[_Equation]) -> bool:
+        """Unify the factors of one class that is merged and split again; return whether any were distinct."""
         known: dict[int, tuple[int, ...]] = {}
-        joined = False
+        changed = False
         for ins, outs in pending:
-            for one, other in ((ins, outs), (outs, ins)):
-                if len(one) != 1:
+            for product, parts in ((ins, outs), (outs, ins)):
+                if len(product) != 1:
                     continue
-                first = known.setdefault(self.root(one[0]), other)
-                apart = self._elements(first) != self._elements(other)
-                joined = (apart and self._same_in_order(first, other)) or joined
-        return joined
+                first = known.setdefault(self.root(product[0]), parts)
+                differ = self._elements(first) != self._elements(parts)
+                changed = (differ and self._unify_in_order(first, parts)) or changed
+        return changed
 
     def _pin_factors(self) -> None:
-        """A product that keeps its size has factors that keep theirs."""
+        """Pin the factors of pinned products."""
         for root, parts in self._defined.items():
-            found = self._multiplied(parts) if self._pinned[root] and self._size[root] != DYNAMIC else None
-            if found is not None:
-                self.pin(*found[1])
+            is_static = self._pinned[root] and self._size[root] != DYNAMIC
+            product = self._product_of(parts) if is_static else None
+            if product is not None:
+                self.pin(*product[1])
 
-    def _number(self) -> tuple[list[Place], list[int]]:
+    def _assign_symbols(self) -> tuple[list[ArgumentAxis], list[int]]:
         bases: dict[int, None] = {}
         for dim, parent in enumerate(self._parent):
-            if dim == parent and self._place[dim] is not None and self._is_base(dim):
+            if dim == parent and self._axis[dim] is not None and self._is_base(dim):
                 bases[dim] = None
-        placed = [(place, root) for root in bases if (place := self._place[root]) is not None]
-        placed.sort()
-        for _, root in placed[MAX_SYMBOLS:]:
+        axes = [(axis, root) for root in bases if (axis := self._axis[root]) is not None]
+        axes.sort()
+        for _, root in axes[MAX_SYMBOLS:]:
             self._pinned[root] = True
-        self._symbols = {root: index for index, (_, root) in enumerate(placed[:MAX_SYMBOLS])}
-        return [place for place, _ in placed[:MAX_SYMBOLS]], [
-            self._size[root] for _, root in placed[:MAX_SYMBOLS]
-        ]
+        del axes[MAX_SYMBOLS:]
+        self._symbols = {root: index for index, (_, root) in enumerate(axes)}
+        return [axis for axis, _ in axes], [self._size[root] for _, root in axes]
 
-    def codes(self) -> list[int]:
-        """Return the sizes of all dims after ``solve``: numbers, or monomials of symbols."""
+    def sizes(self) -> list[int]:
+        """Return the sizes of all dims after ``solve``: integers and monomials of symbols."""
         roots = [self.root(dim) for dim in self._parent]
-        known = {root: self._code(root) for root in set(roots)}
+        known = {root: self._erased_size(root) for root in set(roots)}
         return [known[root] for root in roots]
 
-    def _code(self, root: int) -> int:
-        found = self._expression(root)
-        if found is None:
+    def _erased_size(self, root: int) -> int:
+        expression = self._expression(root)
+        if expression is None:
             return self._size[root]
-        coefficient, roots = found
-        code = monomial(coefficient, [self._symbols[base] for base in roots])
-        assert code is not None
-        return code
+        coefficient, bases = expression
+        size = monomial(coefficient, [self._symbols[base] for base in bases])
+        assert size is not None
+        return size
 
     def _is_base(self, root: int) -> bool:
         return (not self._pinned[root] or self._size[root] == DYNAMIC) and root not in self._defined
 
     def _expression(self, root: int) -> _Product | None:
-        """Return a class as a product of base classes; None when nothing determines it."""
+        """A class as a product of base classes; None of an undetermined class."""
         root = self.root(root)
         if self._pinned[root] and self._size[root] != DYNAMIC:
             return self._size[root], ()
         parts = self._defined.get(root)
         if parts is not None:
-            return self._multiplied(parts)
-        return (1, (root,)) if self._place[root] is not None else None
+            return self._product_of(parts)
+        return (1, (root,)) if self._axis[root] is not None else None
 
-    def _multiplied(self, roots: Sequence[int]) -> _Product | None:
+    def _product_of(self, roots: Sequence[int]) -> _Product | None:
         coefficient, bases = 1, list[int]()
         for root in roots:
-            found = self._expression(root)
-            if found is None:
+            factor = self._expression(root)
+            if factor is None:
                 return None
-            coefficient *= found[0]
-            bases += found[1]
+            coefficient *= factor[0]
+            bases += factor[1]
         return coefficient, tuple(bases)
 
-    def _settle(self, ins: tuple[int, ...], outs: tuple[int, ...]) -> bool:
-        """Draw what follows from one product; false while it says too little."""
+    # -- product equations
+
+    def _solve(self, ins: tuple[int, ...], outs: tuple[int, ...]) -> bool:
+        """Apply a product equation; return False as long as both sides are undetermined."""
         left, right = self._without_common(ins, outs)
         if not left and not right:
             return True
         if any(self._size[root] == DYNAMIC for root in (*left, *right)):
             return True
-        known = [self._multiplied(side) for side in (left, right)]
-        if known[0] is not None and known[1] is not None:
-            self._compare(left, right, known[0], known[1])
+        a, b = self._product_of(left), self._product_of(right)
+        if a is not None and b is not None:
+            self._compare(left, right, a, b)
             return True
-        if known[0] is None and known[1] is None:
-            return False
-        determined, open_side = (left, right) if known[1] is None else (right, left)
-        whole = known[0] if known[1] is None else known[1]
-        assert whole is not None
-        return self._match(whole, determined, open_side)
+        if a is not None:
+            return self._match(a, left, right)
+        if b is not None:
+            return self._match(b, right, left)
+        return False
 
     def _without_common(self, ins: Sequence[int], outs: Sequence[int]) -> tuple[list[int], list[int]]:
         left, right = [self.root(d) for d in ins], [self.root(d) for d in outs]
@@ -227,14 +228,14 @@ class Solver:
         return left, right
 
     def _compare(self, left: list[int], right: list[int], a: _Product, b: _Product) -> None:
-        """Both sides are known: equal, or one is an argument's axis that the other defines, or pinned."""
+        """Unify two determined sides, define an argument's axis by the other side, or pin both."""
         if a[0] == b[0] and sorted(a[1]) == sorted(b[1]):
             return
         for side, other, (_, bases) in ((left, right, b), (right, left, a)):
             if len(side) == 1 and self._is_base(side[0]) and side[0] not in bases and bases:
                 self._define(side[0], other)
                 return
-        if self._same_in_order(left, right):
+        if self._unify_in_order(left, right):
             return
         if len(a[1]) == len(b[1]) and all(
             self._size[x] == self._size[y] for x, y in zip(a[1], b[1], strict=True)
@@ -245,100 +246,101 @@ class Solver:
                 return
         self.pin(*a[1], *b[1])
 
-    def _same_in_order(self, left: Sequence[int], right: Sequence[int]) -> bool:
-        """Make one of the elements of two products, where their sizes agree in order; whether they do."""
-        these, those = self._elements(left), self._elements(right)
-        if [self._size[root] for root in these] != [self._size[root] for root in those]:
+    def _unify_in_order(self, left: Sequence[int], right: Sequence[int]) -> bool:
+        """Unify the elements of two products if their sizes agree in order; return whether they do."""
+        a, b = self._elements(left), self._elements(right)
+        if [self._size[root] for root in a] != [self._size[root] for root in b]:
             return False
-        for x, y in zip(these, those, strict=True):
+        for x, y in zip(a, b, strict=True):
             self.union(x, y)
         return True
 
     def _elements(self, roots: Sequence[int]) -> list[int]:
-        """Return the classes that a product is of, in order, those that keep their sizes among them."""
-        found: list[int] = []
+        """The classes of a product in order, with defined classes replaced by their factors."""
+        elements: list[int] = []
         for root in map(self.root, roots):
             parts = None if self._pinned[root] else self._defined.get(root)
-            found += [root] if parts is None else self._elements(parts)
-        return found
+            elements += [root] if parts is None else self._elements(parts)
+        return elements
 
     def _define(self, root: int, parts: Sequence[int]) -> None:
-        found = self._multiplied(parts)
-        if found is None or len(found[1]) > _MAX_FACTORS:
-            self.pin(root, *(found[1] if found else ()))
+        product = self._product_of(parts)
+        if product is None or len(product[1]) > _MAX_FACTORS:
+            self.pin(root, *(product[1] if product else ()))
             return
         if len(parts) == 1:
             self.union(root, parts[0])
         else:
             self._defined[root] = list(parts)
 
-    def _match(self, whole: _Product, determined: list[int], open_side: list[int]) -> bool:
-        """Give the open classes of one side the factors of the other that have their sizes."""
-        if self._same_in_order(determined, open_side):
+    def _match(self, product: _Product, determined: list[int], other: list[int]) -> bool:
+        """Unify undetermined classes of ``other`` with factors of the determined side of the same size."""
+        if self._unify_in_order(determined, other):
             return True
-        coefficient, rest = whole[0], list(whole[1])
+        coefficient, remaining = product[0], list(product[1])
         unknown: list[int] = []
-        for root in open_side:
-            found = self._expression(root)
-            if found is None:
+        for root in other:
+            factor = self._expression(root)
+            if factor is None:
                 unknown.append(root)
                 continue
-            if not found[1] and coefficient % found[0]:
-                base = next((b for b in rest if self._size[b] == found[0]), None)
+            if not factor[1] and coefficient % factor[0]:
+                base = next((b for b in remaining if self._size[b] == factor[0]), None)
                 if base is None:
                     return False
-                rest.remove(base)
+                remaining.remove(base)
                 self.union(base, root)
                 continue
-            if not found[1]:
-                coefficient //= found[0]
+            if not factor[1]:
+                coefficient //= factor[0]
                 continue
-            if all(found[1].count(base) <= rest.count(base) for base in found[1]):
-                for base in found[1]:
-                    rest.remove(base)
-            elif len(found[1]) == 1 and found[0] == 1:
+            if all(factor[1].count(base) <= remaining.count(base) for base in factor[1]):
+                for base in factor[1]:
+                    remaining.remove(base)
+            elif len(factor[1]) == 1 and factor[0] == 1:
                 unknown.append(root)
             else:
                 return False
-        if len(unknown) == 1 and (len(rest) > 1 or len(open_side) == 1):
-            return self._rest(unknown[0], rest, determined, open_side)
+        if len(unknown) == 1 and (len(remaining) > 1 or len(other) == 1):
+            return self._define_last(unknown[0], remaining, determined, other)
         for root in list(unknown):
-            base = next((b for b in rest if self._size[b] == self._size[root]), None)
+            base = next((b for b in remaining if self._size[b] == self._size[root]), None)
             if base is not None:
-                rest.remove(base)
+                remaining.remove(base)
                 unknown.remove(root)
                 self.union(base, root)
-        if not rest:
+        if not remaining:
             self.pin(*unknown)
-        return not rest
+        return not remaining
 
-    def _rest(self, root: int, rest: list[int], determined: list[int], open_side: list[int]) -> bool:
-        """One open class is what the others leave."""
-        if len(open_side) == 1:
+    def _define_last(self, root: int, remaining: list[int], determined: list[int], other: list[int]) -> bool:
+        """Define the only undetermined class of ``other`` as the product of the remaining factors."""
+        if len(other) == 1:
             self._define(root, determined)
             return True
         size = 1
-        for base in rest:
+        for base in remaining:
             size *= self._size[base]
-        if size == self._size[root] and len(rest) <= _MAX_FACTORS:
-            self._define(root, rest)
+        if size == self._size[root] and len(remaining) <= _MAX_FACTORS:
+            self._define(root, remaining)
             return True
-        coefficient, odd = divmod(self._size[root], size)
-        if odd:
+        coefficient, remainder = divmod(self._size[root], size)
+        if remainder:
             return False
         constant = self.new(coefficient)
         self.pin(constant)
-        self._define(root, [constant, *rest])
+        self._define(root, [constant, *remaining])
         return True
 
-    def _pin_stuck(self, pending: Sequence[_Equation]) -> None:
-        """Pin what a split takes apart that nothing else does: open classes beside determined ones."""
-        stuck: list[int] = []
+    def _pin_undetermined(self, pending: Sequence[_Equation]) -> None:
+        """Pin the factors of equations with one determined side, and their undetermined classes."""
+        pinned: list[int] = []
         for ins, outs in pending:
             left, right = self._without_common(ins, outs)
-            known = [self._multiplied(side) for side in (left, right)]
-            if (known[0] is None) != (known[1] is None):
-                whole = known[0] or known[1]
-                assert whole is not None
-                stuck += [*whole[1], *(root for root in (*left, *right) if self._expression(root) is None)]
-        self.pin(*stuck)
+            a, b = self._product_of(left), self._product_of(right)
+            if (a is None) != (b is None):
+                product = a or b
+                assert product is not None
+                undetermined = (root for root in (*left, *right) if self._expression(root) is None)
+                pinned += [*product[1], *undetermined]
+        self.pin(*pinned)

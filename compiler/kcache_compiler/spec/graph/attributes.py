@@ -1,17 +1,20 @@
 """Attributes as canonical text.
 
-The text of an attribute is MLIR's own, which has no aliases when one attribute is printed alone. What an
-attribute says by being absent and what it says by holding the default are the same: defaults are dropped.
+The text of an attribute is MLIR's, which has no aliases if an attribute is printed by itself. An absent
+attribute and one with the default value mean the same, so defaults are dropped.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, cast
 
 from kcache_compiler.errors import InvalidProgram, LimitExceeded
 from kcache_compiler.mlir import context as mlir
-from kcache_compiler.mlir.context import Native
+
+if TYPE_CHECKING:
+    from torch_mlir import ir
 
 _DEFAULT_PRECISION = re.compile(r"\[(#stablehlo<precision DEFAULT>(, )?)*\]\Z")
 _ONES = re.compile(r"array<i64(: 1(, 1)*)?>\Z")
@@ -26,8 +29,7 @@ _DEFAULT_ACCURACY = re.compile(
 _STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"')
 _MINUS_ONE = re.compile(r"-1 : i64\Z")
 
-#: attribute -> what its text matches when it says the same as its absence. Names mean one thing in all of
-#: StableHLO.
+#: Patterns of default values, by attribute; a name has one meaning in all of StableHLO.
 _DEFAULTS: dict[str, re.Pattern[str]] = {
     "precision_config": _DEFAULT_PRECISION,
     "window_strides": _ONES,
@@ -51,32 +53,31 @@ _DEFAULTS: dict[str, re.Pattern[str]] = {
     "dimension": _MINUS_ONE,
 }
 
-#: Ops for which an attribute of this name has no default although another op's has.
+#: Attributes without a default, of operations, although they have one in other operations.
 _REQUIRED = {
     ("stablehlo.iota", "iota_dimension"),
     ("stablehlo.concatenate", "dimension"),
     ("stablehlo.triangular_solve", "lower"),
 }
 
-#: Attributes with a dialect prefix are annotations, except these, which say what a custom call does.
-_MEANINGFUL = frozenset({"mhlo.attributes", "mhlo.backend_config"})
+#: Attributes with a dialect prefix that are semantic; others are annotations.
+_SEMANTIC = frozenset({"mhlo.attributes", "mhlo.backend_config"})
 
 
 def canonical_attributes(
     name: str,
-    attributes: Native,
+    attributes: ir.OpAttributeMap,
     limit: int,
     skip: Iterable[str] = (),
     replaced: Mapping[str, str] | None = None,
 ) -> str:
-    """Return ``key = text, ...`` in order of keys, without annotations, defaults and ``skip``.
+    """Return ``key = text, ...`` sorted by key, without annotations, defaults and ``skip``.
 
-    ``replaced`` gives texts instead of the attributes' own. Raises ``LimitExceeded`` past ``limit``
-    characters.
+    ``replaced`` are texts of attributes to use instead. Raises ``LimitExceeded`` beyond ``limit`` characters.
     """
     texts = dict(replaced or {})
     for key in attributes:
-        if key in skip or key in texts or ("." in key and key not in _MEANINGFUL):
+        if key in skip or key in texts or ("." in key and key not in _SEMANTIC):
             continue
         text = bounded_text(attributes[key], limit)
         default = _DEFAULTS.get(key)
@@ -96,9 +97,11 @@ def _key(key: str) -> str:
     )
 
 
-def bounded_text(attribute: Native, limit: int) -> str:
-    """Return MLIR's text of ``attribute``, refusing nests whose text is far larger than they are, and texts
-    that name a resource instead of saying what it holds.
+def bounded_text(attribute: ir.Attribute, limit: int) -> str:
+    """Return MLIR's text of an attribute.
+
+    Raises ``LimitExceeded`` if nested attributes print more than ``limit`` leaves, and ``InvalidProgram`` if
+    the text refers to a resource.
     """
     _measure(attribute, limit)
     text = str(attribute).replace("\n", "\\0A")
@@ -107,19 +110,22 @@ def bounded_text(attribute: Native, limit: int) -> str:
     return text
 
 
-def _measure(attribute: Native, limit: int) -> None:
-    """Count the leaves of arrays and dictionaries, shared ones as often as they would print."""
+def _measure(attribute: ir.Attribute, limit: int) -> None:
+    """Raise if arrays and dictionaries have more than ``limit`` leaves, shared ones counted as often as they
+    print.
+    """
     native = mlir.native_ir()
     if not isinstance(attribute, (native.ArrayAttr, native.DictAttr)):
         return
     pending = [attribute]
     seen = 0
     while pending:
-        here = pending.pop()
+        nested = pending.pop()
         seen += 1
         if seen > limit:
             raise LimitExceeded("characters of the attributes of an operation", seen, limit)
-        if isinstance(here, native.ArrayAttr):
-            pending.extend(here[i] for i in range(len(here)))
-        elif isinstance(here, native.DictAttr):
-            pending.extend(here[i].attr for i in range(len(here)))
+        if isinstance(nested, native.ArrayAttr):
+            pending.extend(cast("ir.ArrayAttr", nested))
+        elif isinstance(nested, native.DictAttr):
+            entries = cast("ir.DictAttr", nested)
+            pending.extend(entries[i].attr for i in range(len(entries)))

@@ -1,10 +1,10 @@
 """Hash-consing construction of canonical nodes.
 
-Equal encodings are one node, so building *is* common-subexpression elimination; what no result needs is
-never numbered, so it is dead-code elimination too. Every node has two digests made bottom-up from
-structure alone: ``digest`` does not see the values of lifted constants, ``tie`` does. Commutative operands
-are ordered by the first, and by the second where the first is equal, so that the order depends on weights
-only where nothing else tells operands apart.
+Equal encodings are one node, so construction performs common-subexpression elimination; only nodes that
+results depend on are numbered, so it performs dead-code elimination too. Every node has two digests of its
+structure, computed bottom-up: ``digest`` ignores the values of lifted constants, ``tie`` includes them.
+Commutative operands are ordered by ``digest``, then by ``tie``, so that weights decide the order only if
+nothing else does.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ from kcache_compiler.spec.graph.nodes import (
     view_dims,
     whole,
 )
-from kcache_compiler.spec.graph.operations import is_written_again
+from kcache_compiler.spec.graph.operations import is_duplicated
 
-#: Operations whose operands may change places: exact in IEEE arithmetic too (which NaN a result is, is not
-#: specified).
+#: Commutative operations, also in IEEE arithmetic (which does not specify the payload of a NaN).
 COMMUTATIVE = frozenset(
     {"add", "multiply", "maximum", "minimum", "and", "or", "xor", "compare EQ", "compare NE", "chlo.mulhi"}
     | {
@@ -64,15 +63,13 @@ class Builder:
         self.ties: list[bytes] = []
         self.groups: list[Group] = []
         self._known: dict[Node, int] = {}
-        #: capture leaf -> the captured result, whole, in ``parent``
+        #: Captured results, in ``parent``, by capture leaf.
         self.captured: dict[int, Ref] = {}
-        #: (function, operands) of a call inlined here -> its results
-        self.calls: dict[tuple[str, tuple[Ref, ...]], Sequence[Ref]] = {}
 
     # -- leaves
 
     def parameter(self, index: int, type: ValueType) -> Ref:
-        """Return parameter ``index``; the same one each time."""
+        """Return parameter ``index``; equal calls return one node."""
         leaf = Node("parameter", str(index), (), (), (type,))
         key = ("parameter", index, type)
         return self._leaf(leaf, _digest(key), _digest(key), ())
@@ -83,12 +80,12 @@ class Builder:
         return self._leaf(leaf, _digest(("lifted", type)), _digest(("lifted", identity, type)), ())
 
     def capture(self, outer: Ref) -> Ref:
-        """Return a value of the parent's, inside. Constants, iotas and views of these are not captured but
-        written again: the program that a spec is written out as has them inside, too.
+        """Return a value of the parent builder. Constants, iotas and views of them are duplicated instead of
+        captured, as in the program that is rendered from a spec.
         """
         assert self.parent is not None
         node = self.parent.nodes[outer.node]
-        if is_written_again(node, self.parent.nodes.__getitem__):
+        if is_duplicated(node, self.parent.nodes.__getitem__):
             operands = tuple([self.capture(ref) for ref in node.operands])
             group = self.parent.groups[outer.node]
             inner = self.node(node.op, node.attributes, operands, (), node.results, group)
@@ -118,19 +115,19 @@ class Builder:
         group: Group = (),
         region_digests: tuple[tuple[bytes, bytes], ...] = (),
     ) -> int:
-        """Return the node with this exact encoding, made if there is none."""
+        """Return the node with this encoding, which is added if there is none."""
         node = Node(op, attributes, operands, regions, results)
         index = self._known.get(node)
         if index is not None:
             return index
         digests, ties = self.digests, self.ties
         uses = [(digests[n], r, v) for n, r, v in operands]
-        tied = [(ties[n], r, v) for n, r, v in operands]
-        inside, inside_tied = [d for d, _ in region_digests], [t for _, t in region_digests]
+        tied_uses = [(ties[n], r, v) for n, r, v in operands]
+        inner, inner_ties = [d for d, _ in region_digests], [t for _, t in region_digests]
         text = f"({op!r}, {attributes!r}, {_types_text(results)}, "
-        digest = tie = _text_digest(f"{text}{uses}, {inside})")
-        if tied != uses or inside_tied != inside:
-            tie = _text_digest(f"{text}{tied}, {inside_tied})")
+        digest = tie = _text_digest(f"{text}{uses}, {inner})")
+        if tied_uses != uses or inner_ties != inner:
+            tie = _text_digest(f"{text}{tied_uses}, {inner_ties})")
         return self._append(node, digest, tie, group)
 
     def _append(self, node: Node, digest: bytes, tie: bytes, group: Group) -> int:
@@ -152,23 +149,21 @@ class Builder:
         return viewed if viewed.dims is None else ValueType(viewed.element, view_dims(ref.view, viewed.dims))
 
     def constant(self, content: str, element: str, axes: tuple[int, ...], shape: tuple[int, ...]) -> Ref:
-        """Return a constant: a scalar shown as ``shape`` when ``axes`` is empty, else one with exactly
-        these axes.
+        """Return a constant: a scalar broadcast to ``shape`` if ``axes`` is empty, else a constant of shape
+        ``axes``.
         """
         index = self.node("constant", content, (), (), (ValueType(element, axes),))
         return Ref(index, 0, whole(axes) if axes else tuple(map(spread, shape)))
 
     def elementwise(self, op: str, attributes: str, element: str, operands: Sequence[Ref], rank: int) -> Ref:
-        """Return the value of ``op`` applied at every index of a space of ``rank`` dims, over its minimal
-        axes.
-        """
+        """Return the elementwise operation ``op`` over an index space of ``rank`` dims, with minimal axes."""
         operands = self.commuted(op, attributes, operands)
-        found = self._label(operands, frozenset(), self._swappable(op, attributes, operands))
-        dims = self.label_sizes(operands, found)
-        refs = tuple([Ref(n, r, v) for (n, r, _), v in zip(operands, found.views, strict=True)])
-        index = self.node(op, attributes, refs, (), (ValueType(element, dims),), found.group)
+        labelling = self._label(operands, frozenset(), self._swappable(op, attributes, operands))
+        dims = self.label_sizes(operands, labelling)
+        refs = tuple([Ref(n, r, v) for (n, r, _), v in zip(operands, labelling.views, strict=True)])
+        index = self.node(op, attributes, refs, (), (ValueType(element, dims),), labelling.group)
         view = list(operands[0].view[:rank])
-        for lab, dim in enumerate(found.order):
+        for lab, dim in enumerate(labelling.order):
             view[dim] = lab
         return Ref(index, 0, tuple(view))
 
@@ -180,7 +175,7 @@ class Builder:
         results: tuple[ValueType, ...],
         regions: Sequence[FinishedRegion] = (),
     ) -> list[Ref]:
-        """Return the results of a node that reads its operands whole, dims in their own order."""
+        """Return the results of an opaque node, whose operands keep the order of their dims."""
         uses = [Ref(n, r, least_view(v, self.groups[n])) for n, r, v in operands]
         for region in regions:
             uses.extend(region.captured)
@@ -220,10 +215,10 @@ class Builder:
             [(len(nodes[n].results[r].dims or ()), groups[n], v) for n, r, v in operands], reduced, swappable
         )
 
-    def label_sizes(self, operands: Sequence[Ref], found: Labelling) -> tuple[int, ...]:
-        """Return the size of each labelled dim: a static one where any operand has it."""
-        sizes = [DYNAMIC] * len(found.order)
-        for operand, view in zip(operands, found.views, strict=True):
+    def label_sizes(self, operands: Sequence[Ref], labelling: Labelling) -> tuple[int, ...]:
+        """Return the size of each labelled dim, a static one if any operand has it."""
+        sizes = [DYNAMIC] * len(labelling.order)
+        for operand, view in zip(operands, labelling.views, strict=True):
             axes = self.nodes[operand.node].results[operand.result].dims or ()
             for lab, entry in enumerate(view):
                 if entry >= 0 and (size := axes[entry]) != DYNAMIC:
@@ -231,13 +226,13 @@ class Builder:
         return tuple(sizes)
 
     def label_reduction(self, operands: Sequence[Ref], reduced: frozenset[int], swappable: bool) -> Labelling:
-        """Label the index space of a node that reduces over the dims ``reduced``."""
+        """Label the index space of a node that reduces the dims ``reduced``."""
         return self._label(operands, reduced, swappable)
 
-    # -- the end
+    # -- numbering
 
     def finish(self, params: tuple[ValueType, ...], results: Sequence[Ref]) -> FinishedRegion:
-        """Number what ``results`` need, in one order that depends on structure only."""
+        """Return the region of ``results``, numbered in an order that depends on structure only."""
         roots = [Ref(n, r, least_view(v, self.groups[n])) for n, r, v in results]
         leaves, order = self._reachable(roots)
         number = {self._known[Node("parameter", str(i), (), (), (t,))]: i for i, t in enumerate(params)}
@@ -269,8 +264,8 @@ class Builder:
         return Node(node.op, node.attributes, operands, node.regions, node.results)
 
     def _reachable(self, roots: Sequence[Ref]) -> tuple[list[int], list[int]]:
-        """Return captures and lifted constants by first use, and the other nodes in post-order. Does not
-        recurse.
+        """Return captures and lifted constants by first use, and the other nodes in post-order, without
+        recursion.
         """
         leaves: list[int] = []
         order: list[int] = []
@@ -296,7 +291,7 @@ class Builder:
 
 
 class FinishedRegion:
-    """A region, what it captures of its parent (whole results, in order), and its digests."""
+    """A region, the results of its parent that it captures, in order, and its digests."""
 
     __slots__ = ("builder", "captured", "digest", "leaves", "region", "tie")
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import re
 import struct
+from typing import TYPE_CHECKING, cast
 
 from kcache_compiler.errors import InvalidProgram
 from kcache_compiler.mlir import context as mlir
-from kcache_compiler.mlir.context import Native
 from kcache_compiler.spec.graph.element_types import is_integer
 from kcache_compiler.spec.graph.nodes import ValueType
+
+if TYPE_CHECKING:
+    from torch_mlir import ir
 
 #: element -> (struct code of one part, parts of an element); the layout of buffers, little-endian.
 _CODES: dict[str, tuple[str, int]] = {
@@ -40,10 +43,9 @@ _RESOURCE = re.compile(r"dense_resource<([^>]*)>")
 
 
 class Constant:
-    """``content`` is hex bytes, or ``=`` and MLIR's own literal for elements whose bytes have no settled
-    form.
+    """``content`` is bytes in hex, or ``=`` and MLIR's literal for element types without a defined layout.
 
-    ``splat``: it is one element, shown at every index.
+    ``splat``: it is one element that all indices have.
     """
 
     __slots__ = ("content", "splat")
@@ -54,7 +56,7 @@ class Constant:
 
     @staticmethod
     def scalar(token: str, element: str) -> Constant:
-        """Return one element, shown at every index, from MLIR's literal of it."""
+        """Return a splat of an element, given as MLIR's literal."""
         if element not in _CODES:
             return Constant(f"={token}", splat=True)
         code, parts = _CODES[element]
@@ -64,7 +66,7 @@ class Constant:
 
     @staticmethod
     def number(value: float, element: str) -> Constant:
-        """Return a number, rounded to the element once, shown at every index."""
+        """Return a splat of a number, rounded once to the element type."""
         code, parts = _CODES[element]
         own = _part(repr(value), element, code) if code in _FLOATS or element == "bf16" else b""
         if not own:
@@ -73,11 +75,11 @@ class Constant:
 
     @property
     def size(self) -> int:
-        """Bytes that the content stands for, or characters of a literal."""
+        """The number of bytes, or of characters of a literal."""
         return len(self.content) - 1 if self.content.startswith("=") else len(self.content) // 2
 
 
-def read_constant(operation: Native, type: ValueType) -> Constant:
+def read_constant(operation: ir.Operation, type: ValueType) -> Constant:
     """Read the ``value`` of a constant operation."""
     assert type.dims is not None
     count = math.prod(type.dims)
@@ -89,37 +91,37 @@ def read_constant(operation: Native, type: ValueType) -> Constant:
     if resource:
         content = _resource_bytes(operation, resource[1])
         _check_resource(content, resource[1], type, count)
-        return _collapsed(content, type.element, count)
+        return _of_bytes(content, type.element, count)
     return _from_text(text, type, count)
 
 
-def is_resource(operation: Native) -> bool:
-    """Whether the ``value`` of a constant operation lies among the resources of the module."""
+def is_resource(operation: ir.Operation) -> bool:
+    """Return whether the ``value`` of a constant operation is a resource of the module."""
     return str(operation.attributes["value"]).startswith("dense_resource<")
 
 
-def dense_text(operation: Native, constant: Constant) -> str:
-    """Return MLIR's own literal of a constant, as if it had been written without a resource."""
+def dense_text(operation: ir.Operation, constant: Constant) -> str:
+    """Return MLIR's literal of a constant without a resource."""
     native = mlir.native_ir()
     type = operation.results[0].type
-    content = f'"0x{constant.content.upper()}"' if math.prod(type.shape) else ""
+    content = f'"0x{constant.content.upper()}"' if math.prod(cast("ir.ShapedType", type).shape) else ""
     value = f"dense<{content}> : {type}"
     return str(native.Attribute.parse(value, operation.context))
 
 
-def _from_buffer(operation: Native, type: ValueType, count: int) -> Constant | None:
-    """Read elements that the bindings expose as a buffer; None when they do not."""
+def _from_buffer(operation: ir.Operation, type: ValueType, count: int) -> Constant | None:
+    """A constant that the bindings expose as a buffer; None of other constants."""
     if type.element not in _CODES or type.element in ("bf16", "c64", "c128", "i1", "index"):
         return None
-    attribute = operation.attributes["value"]
-    if not hasattr(attribute, "is_splat"):
+    if not hasattr(operation.attributes["value"], "is_splat"):
         return None
+    attribute = cast("ir.DenseElementsAttr", operation.attributes["value"])
     if count and attribute.is_splat:
         return Constant.scalar(str(attribute.get_splat_value()).partition(" : ")[0], type.element)
-    return _collapsed(memoryview(attribute).tobytes() if count else b"", type.element, count)
+    return _of_bytes(memoryview(cast("bytes", attribute)).tobytes() if count else b"", type.element, count)
 
 
-def _literal(operation: Native) -> str:
+def _literal(operation: ir.Operation) -> str:
     try:
         return str(operation.attributes["value"])
     except TypeError:  # the bindings know no complex elements
@@ -135,12 +137,12 @@ def _literal(operation: Native) -> str:
 def _from_text(literal: str, type: ValueType, count: int) -> Constant:
     raw = _RAW.match(literal)
     if raw:
-        return _collapsed(bytes.fromhex(raw[1]), type.element, count)
+        return _of_bytes(bytes.fromhex(raw[1]), type.element, count)
     match = _DENSE.match(literal)
     if not match:
         raise InvalidProgram(f"cannot read the constant {literal[:200]}")
     if count == 0:
-        return _collapsed(b"", type.element, count)
+        return _of_bytes(b"", type.element, count)
     if type.element not in _CODES:
         body = match[1]
         return Constant(f"={body}", not body.startswith("["))
@@ -148,11 +150,11 @@ def _from_text(literal: str, type: ValueType, count: int) -> Constant:
     code, parts = _CODES[type.element]
     if len(tokens) == parts:
         return Constant(b"".join(_part(t, type.element, code) for t in tokens).hex(), splat=True)
-    return _collapsed(b"".join(_part(t, type.element, code) for t in tokens), type.element, count)
+    return _of_bytes(b"".join(_part(t, type.element, code) for t in tokens), type.element, count)
 
 
 def _part(number: str, element: str, code: str) -> bytes:
-    """Return the bytes of one printed number; MLIR prints floats so that they read back exactly, NaNs in
+    """The bytes of one printed number. MLIR prints floats so that they are read back exactly, and NaNs in
     hex.
     """
     if number in ("true", "false"):
@@ -170,7 +172,7 @@ def _part(number: str, element: str, code: str) -> bytes:
 
 
 def _packed(value: float, code: str) -> bytes:
-    """Round to the nearest float of a struct code, to infinity where that is too large."""
+    """The nearest float of a struct code; infinity on overflow."""
     try:
         return struct.pack(f"<{code}", value)
     except OverflowError:
@@ -178,16 +180,14 @@ def _packed(value: float, code: str) -> bytes:
 
 
 def _bfloat16(value: float) -> bytes:
-    """Round to the nearest bfloat16: exact, because the printed number is far nearer to it than to any
-    midpoint.
-    """
+    """The nearest bfloat16; exact, as a printed bfloat16 is far from every midpoint."""
     bits = int.from_bytes(struct.pack("<f", value), "little")
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).to_bytes(2, "little")
 
 
-def _collapsed(content: bytes, element: str, count: int) -> Constant:
-    """Make a splat of content that repeats one element. An empty tensor is a splat too, of ones: whatever is
-    computed of a scalar that nothing shows does not trap.
+def _of_bytes(content: bytes, element: str, count: int) -> Constant:
+    """A constant of these bytes, which is a splat if they repeat one element. An empty tensor is a splat of
+    ones, so that scalar arithmetic on it does not trap.
     """
     if count == 0:
         return Constant.scalar("1" if is_integer(element) else "1.000000e+00", element)
@@ -200,23 +200,23 @@ def _collapsed(content: bytes, element: str, count: int) -> Constant:
 
 
 def _check_resource(content: bytes, name: str, type: ValueType, count: int) -> None:
-    """Raise where the bytes of a resource are not the elements of its type."""
+    """Raise if the size of a resource does not fit its type."""
     code, parts = _CODES.get(type.element, ("B" if type.element.startswith("f8") else "", 1))
     if not code:
         raise InvalidProgram(
             f"the resource {name} of a constant has elements of {type.element}: write these as dense<...>"
         )
-    wanted = count * parts * struct.calcsize(code)
-    if len(content) != wanted:
+    expected = count * parts * struct.calcsize(code)
+    if len(content) != expected:
         raise InvalidProgram(
             f"the resource {name} has {len(content)} bytes; a constant of {count} elements of {type.element} "
-            f"has {wanted}"
+            f"has {expected}"
         )
 
 
-def _resource_bytes(operation: Native, name: str) -> bytes:
-    """Find a resource blob in the text of the whole module: the bindings do not expose it. Four bytes of
-    alignment precede it.
+def _resource_bytes(operation: ir.Operation, name: str) -> bytes:
+    """The bytes of a resource, from the text of the module, as the bindings do not expose them. Four bytes of
+    alignment precede them.
     """
     top = operation
     while top.parent is not None:

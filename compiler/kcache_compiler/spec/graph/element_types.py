@@ -1,24 +1,24 @@
-"""What there is to know about element types."""
+"""Properties of element types."""
 
 from __future__ import annotations
 
-#: float -> (bits of precision, bits of exponent)
+#: (Bits of precision, bits of exponent) of floats.
 _FLOATS = {"f16": (11, 5), "bf16": (8, 8), "f32": (24, 8), "f64": (53, 11)}
 _INTEGERS = frozenset({"i1", *(f"{sign}{width}" for sign in ("i", "ui") for width in (2, 4, 8, 16, 32, 64))})
 
 
 def is_float(element: str) -> bool:
-    """Whether the element is a float whose arithmetic is IEEE's."""
+    """Return whether an element type is a float with IEEE arithmetic."""
     return element in _FLOATS
 
 
 def is_integer(element: str) -> bool:
-    """Whether the element is an integer, booleans included."""
+    """Return whether an element type is an integer or boolean."""
     return element in _INTEGERS
 
 
 def is_complex(element: str) -> bool:
-    """Whether the element is complex."""
+    """Return whether an element type is complex."""
     return element in ("c64", "c128")
 
 
@@ -31,7 +31,7 @@ def limits_of(element: str) -> tuple[int, int]:
 
 
 def lossless(source: str, target: str) -> bool:
-    """Whether converting ``source`` to ``target`` keeps every value (but which NaN a NaN is)."""
+    """Return whether a conversion keeps every value, apart from NaN payloads."""
     if source == target:
         return True
     if source in _FLOATS and target in _FLOATS:

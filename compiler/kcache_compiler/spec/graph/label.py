@@ -1,11 +1,10 @@
 """Canonical labels of a node's index space.
 
-The dims of an elementwise (or reducing) node have no order of their own: they are labelled by first
-appearance in the operands (those that cover most dims first), each operand's axes in the operand node's own
-order. Where an operand
-node has automorphisms (permutations of its axes that leave its value unchanged, ``x + x.T``), or two
-operands may be swapped, several labellings are possible: the one with the least encoding is taken, and
-the labellings that tie are the automorphisms of the new node.
+The dims of an elementwise or reducing node have no order of their own. They are labelled by first appearance
+in the operands, those that cover most dims first, each operand's axes in the order of its node. If an operand
+node has automorphisms (permutations of its axes that keep its value, as of ``x + x.T``), or two operands may
+be swapped, several labellings are possible: the one with the least encoding is chosen, and labellings with
+the same encoding give the automorphisms of the new node.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from kcache_compiler.spec.graph.nodes import View
 #: Permutations of a node's axes other than the identity.
 Group = tuple[tuple[int, ...], ...]
 
-#: Groups are kept up to this size, for at most this rank: beyond, equal graphs may get two keys, never
-#: different graphs one.
+#: Largest size and rank of groups that are stored. Beyond, equal graphs may get two keys, but different
+#: graphs never get one.
 MAX_GROUP = 48
 MAX_RANK = 6
 
@@ -27,8 +26,8 @@ Operand = tuple[int, Group, View]
 
 
 class Labelling:
-    """``order[label]`` is the dim of each label; ``views[i]`` is operand i over the labels; ``group``
-    permutes the labels.
+    """``order[label]`` is the dim of each label; ``views[i]`` is operand i over the labels; ``group`` are
+    permutations of labels.
     """
 
     __slots__ = ("group", "order", "views")
@@ -42,9 +41,9 @@ class Labelling:
 def label(
     operands: Sequence[Operand], reduced: frozenset[int] = frozenset(), swappable: bool = False
 ) -> Labelling:
-    """Label the dims that some operand covers; ``reduced`` dims are told apart in the encoding.
+    """Return the labels of the dims that operands cover; the encoding distinguishes ``reduced`` dims.
 
-    ``swappable``: the first two operands are the same result of one node and may change places.
+    ``swappable``: the first two operands are one result of one node, and commute.
     """
     groups = [group for _, group, _ in operands]
     if not any(groups) and (not swappable or operands[0][2] == operands[1][2]):
@@ -81,21 +80,19 @@ def _choose(
     return Labelling(order, _views_of(code, best[order]), tuple(sorted(group)))
 
 
-def _views_of(code: tuple[View, ...], written: tuple[View, ...]) -> tuple[View, ...]:
-    """Rebuild operand views over the labels from the least encoding; broadcast sizes come from
-    ``written``.
-    """
-    views: list[View] = []
-    for labels, view in zip(code, written, strict=True):
+def _views_of(code: tuple[View, ...], views: tuple[View, ...]) -> tuple[View, ...]:
+    """Operand views over the labels, of the least encoding; broadcast sizes are those of ``views``."""
+    rebuilt: list[View] = []
+    for labels, view in zip(code, views, strict=True):
         axis_at = {lab >> 1: axis for axis, lab in enumerate(labels) if lab >= 0}
-        views.append(tuple(axis_at.get(lab, entry if entry < 0 else ~0) for lab, entry in enumerate(view)))
-    return tuple(views)
+        rebuilt.append(tuple(axis_at.get(lab, entry if entry < 0 else ~0) for lab, entry in enumerate(view)))
+    return tuple(rebuilt)
 
 
 def _only_labelling(operands: Sequence[Operand]) -> Labelling:
-    """The only labelling there is when nothing may be permuted."""
+    """The only labelling of operands without automorphisms."""
     rank, _, first = operands[0]
-    if rank == len(first) and first == tuple(range(rank)):  # it is visited first, and labels all dims
+    if rank == len(first) and first == tuple(range(rank)):  # the first operand covers all dims
         return Labelling(first, tuple([view for _, _, view in operands]), ())
     labels: dict[int, int] = {}
     for rank, _, view in sorted(operands, key=lambda operand: -_covered(operand[2])):
@@ -105,13 +102,13 @@ def _only_labelling(operands: Sequence[Operand]) -> Labelling:
 
 
 def _covered(view: View) -> int:
-    """Return how many dims a view is not a broadcast along."""
+    """The number of dims that a view does not broadcast."""
     return sum([entry >= 0 for entry in view])
 
 
 def _operand_code(rank: int, view: View, labels: dict[int, int], reduced: frozenset[int]) -> View:
-    """Encode one operand, giving new labels to the dims it meets first. Even: kept dims; odd: reduced; -1:
-    not viewed.
+    """The encoding of one operand, with new labels for dims without one. Even: kept dims; odd: reduced dims;
+    -1: axes that are not viewed.
     """
     dim_of = [-1] * rank
     for dim, axis in enumerate(view):
@@ -141,10 +138,10 @@ def _states(
         for order in states:
             for image in images:
                 labels = {dim: lab for lab, dim in enumerate(order)}
-                here = _operand_code(rank, image, labels, reduced)
-                if least is None or here < least:
-                    least, following = here, {}
-                if here == least and len(following) < MAX_GROUP * MAX_RANK:
+                encoding = _operand_code(rank, image, labels, reduced)
+                if least is None or encoding < least:
+                    least, following = encoding, {}
+                if encoding == least and len(following) < MAX_GROUP * MAX_RANK:
                     following[tuple(labels)] = None
         assert least is not None
         code[i] = least
@@ -153,7 +150,7 @@ def _states(
 
 
 def permuted(view: View, permutation: tuple[int, ...]) -> View:
-    """Apply an automorphism of the viewed node to a view of it."""
+    """Return a view of a node after an automorphism of the node."""
     return tuple(permutation[e] if e >= 0 else e for e in view)
 
 

@@ -1,15 +1,18 @@
-"""Native types to ``ValueType`` and back."""
+"""Conversion of MLIR types to ``ValueType`` and back."""
 
 from __future__ import annotations
 
 import math
 import re
+from typing import TYPE_CHECKING
 
 from kcache_compiler.errors import InvalidProgram
 from kcache_compiler.frontends.limits import Limits, check
-from kcache_compiler.mlir.context import Native
 from kcache_compiler.shapes.monomial import is_symbolic
 from kcache_compiler.spec.graph.nodes import DYNAMIC, ValueType
+
+if TYPE_CHECKING:
+    from torch_mlir import ir
 
 _TENSOR = re.compile(r"tensor<((?:(?:\d+|\?)x)*)(.*)>\Z", re.DOTALL)
 _SHORT = {"complex<f32>": "c64", "complex<f64>": "c128"}
@@ -17,22 +20,22 @@ _LONG = {short: long for long, short in _SHORT.items()}
 
 
 def is_plain(type: ValueType) -> bool:
-    """Whether views may show such values: tensors whose type says nothing beyond element and sizes."""
+    """Return whether views may represent values of a type: a tensor without encoding or quantization."""
     return type.dims is not None and "!" not in type.element and "#" not in type.element
 
 
 class TypeReader:
-    """Reads native types, each distinct one once, and checks sizes against the limits."""
+    """Converts MLIR types, each distinct one once, and checks their sizes against the limits."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._known: dict[Native, ValueType] = {}
-        #: Some type had a dimension of unknown size.
+        self._known: dict[ir.Type, ValueType] = {}
+        #: Whether some type had a dimension of unknown size.
         self.dynamic = False
-        #: All were tensors whose types say nothing beyond element and sizes (no quantized axis).
+        #: Whether all types were plain.
         self.plain = True
 
-    def __call__(self, type: Native) -> ValueType:
+    def __call__(self, type: ir.Type) -> ValueType:
         known = self._known.get(type)
         if known is None:
             known = self._known[type] = self._read(str(type))
@@ -44,7 +47,7 @@ class TypeReader:
         if not match:
             return ValueType(text, None)
         if match[2].startswith("*"):
-            raise InvalidProgram(f"{text[:200]} has no rank: give every tensor its dimensions")
+            raise InvalidProgram(f"{text[:200]} is unranked: give every tensor its dimensions")
         dims = tuple(DYNAMIC if d == "?" else int(d) for d in match[1].split("x")[:-1])
         self.dynamic = self.dynamic or DYNAMIC in dims
         check("rank of a tensor", len(dims), self._limits.rank)

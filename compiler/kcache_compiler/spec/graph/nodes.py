@@ -1,4 +1,4 @@
-"""The canonical node graph: what a spec says, as frozen values.
+"""The canonical node graph of a spec, as immutable values.
 
 A ``Region`` is a list of nodes over *leaves*: its parameters, then its captures, then the nodes, all
 numbered from 0 in that order. The program itself is the region whose parameters are the arguments and
@@ -17,8 +17,8 @@ _DYNAMIC_SPREAD = ~(1 << 62)
 
 
 class ValueType(NamedTuple):
-    """A tensor of ``element`` with sizes ``dims`` (``DYNAMIC`` allowed), or, without dims, a value that is
-    no tensor.
+    """A tensor of element type ``element`` and shape ``dims``; ``dims`` is None for a value that is no
+    tensor.
     """
 
     element: str

@@ -1,6 +1,6 @@
-"""Which StableHLO and CHLO operations are what: tables for the importer and the renderer.
+"""Classes of StableHLO and CHLO operations: tables for the importers and renderers.
 
-Node names are StableHLO's without the prefix; those of other dialects keep theirs.
+Node names are StableHLO's without the prefix; operations of other dialects keep theirs.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ _BINARY = [
 ]
 _TERNARY = ["select", "clamp"]
 
-#: Node name of every operation that works element by element, by native name.
+#: Node names of elementwise operations, by native name.
 ELEMENTWISE: dict[str, str] = {
     **{f"stablehlo.{op}": op for op in (*_UNARY, *_BINARY, *_TERNARY)},
     **{f"chlo.{op}": f"chlo.{op}" for op in NATIVE_CHLO},
     "chlo.tan": "tan",
 }
 
-#: Combiners that a reduction names instead of holding a region.
+#: Combiners by which a reduction is named, without a region.
 COMBINERS = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
 
-#: Operations that do something besides computing their results, or that need other devices.
+#: Operations with side effects, or that need other devices, and the reason why they are rejected.
 SIDE_EFFECTS: dict[str, str] = {
     **dict.fromkeys(
         ("stablehlo.infeed", "stablehlo.outfeed", "stablehlo.send", "stablehlo.recv"),
@@ -78,7 +78,7 @@ SIDE_EFFECTS: dict[str, str] = {
     ),
     **dict.fromkeys(
         ("stablehlo.after_all", "stablehlo.create_token"),
-        "it orders side effects, which kernels have none of",
+        "it orders side effects, which kernels do not have",
     ),
     **dict.fromkeys(
         (
@@ -98,10 +98,10 @@ SIDE_EFFECTS: dict[str, str] = {
     ),
 }
 
-#: Custom calls that annotate a value and do not change it.
+#: Custom calls that annotate a value without changing it.
 IDENTITY_CALLS = frozenset({"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"})
 
-#: Target of a custom call that is its first operand where the second is true, which is made of sizes.
+#: Target of a custom call that returns its first operand if the second, a condition on sizes, is true.
 ASSERTED = "kcache.asserted"
 
 TERMINATORS = frozenset(
@@ -118,7 +118,7 @@ TERMINATORS = frozenset(
 
 
 def terminator_of(op: str, region: int) -> str:
-    """Return how a region of an operation ends, given the name of its node."""
+    """Return the terminator of a region, by the name of the node."""
     if op == "scf.while" and region == 0:
         return "scf.condition"
     dialect = op.partition(".")[0] if "." in op else "stablehlo"
@@ -131,8 +131,8 @@ def terminator_of(op: str, region: int) -> str:
 
 
 def native_chlo(target: str) -> str | None:
-    """Return the node name of a call or composite named like a CHLO op (``mhlo.erf``, ``chlo.erf``) that
-    is one.
+    """Return the node name of a CHLO op for a call or composite of its name (``mhlo.erf``, ``chlo.erf``);
+    None for other names.
     """
     prefix, _, op = target.partition(".")
     if prefix in ("mhlo", "chlo") and op in NATIVE_CHLO:
@@ -144,8 +144,8 @@ _BINARY_CHLO = frozenset({"chlo.mulhi", "chlo.next_after", "chlo.polygamma", "ch
 
 
 def fits(op: str, operands: Sequence[ValueType], results: Sequence[ValueType]) -> bool:
-    """Whether a call has the operands and the result of the CHLO op that it stands for: one shape, one
-    element, ``i1`` for predicates.
+    """Return whether operands and results are those of a CHLO op: of one shape and element, ``i1`` for
+    predicates.
     """
     if len(operands) != (2 if op in _BINARY_CHLO else 1) or len(results) != 1:
         return False
@@ -159,7 +159,7 @@ _ELEMENTWISE_NODES = frozenset(ELEMENTWISE.values()) | {"bitcast_convert"}
 
 
 def is_elementwise(node: Node) -> bool:
-    """Whether a node applies its operation at every index of its own axes."""
+    """Return whether a node is elementwise over its own axes."""
     dims = node.results[0].dims if node.results else None
     if node.op not in _ELEMENTWISE_NODES or node.regions or dims is None:
         return False
@@ -167,21 +167,23 @@ def is_elementwise(node: Node) -> bool:
 
 
 def is_structured(node: Node) -> bool:
-    """Whether a node reduces over an index space of labels (not a StableHLO operation taken whole)."""
+    """Return whether a node reduces over a labelled index space, rather than being an opaque operation."""
     return node.op in ("reduce", "dot_general") and "dimensions = [" in node.attributes
 
 
-#: Most operations between an iota or constant and a use of it that are written again for the use.
-WRITTEN_AGAIN = 8
+#: Most views between an iota or constant and a use that are duplicated for the use.
+MAX_DUPLICATED_VIEWS = 8
 
 
-def is_written_again(node: Node, at: Callable[[int], Node]) -> bool:
-    """Whether a program has an operation once for each use (``tape.py``): a constant, an iota, or what a few
-    conversions and reshapes make of an iota or a constant of one element. ``at`` gives an operand's node.
+def is_duplicated(node: Node, node_at: Callable[[int], Node]) -> bool:
+    """Return whether the tape has an operation once for each use (``importers/flatten.py``).
+
+    That is a constant, an iota, or a few conversions and reshapes of an iota or of a constant of one element.
+    ``node_at`` returns the node of an operand.
     """
     steps = 0
-    while node.op in ("convert", "reshape") and steps < WRITTEN_AGAIN - 1:
-        node = at(node.operands[0].node)
+    while node.op in ("convert", "reshape") and steps < MAX_DUPLICATED_VIEWS - 1:
+        node = node_at(node.operands[0].node)
         steps += 1
     if node.op == "iota":
         return not node.operands

@@ -1,6 +1,4 @@
-"""Reductions and contractions as nodes over an index space whose dims are labelled like an elementwise
-node's.
-"""
+"""Reductions and contractions as nodes over a labelled index space, as elementwise nodes are."""
 
 from __future__ import annotations
 
@@ -16,24 +14,22 @@ from kcache_compiler.spec.importers.flatten import Block
 
 @dataclass(frozen=True)
 class ReductionInput:
-    """``inputs`` are views over one index space, ``initial`` one scalar each, ``reduced`` the dims that
-    go.
-    """
+    """Views over one index space, one initial scalar for each, and the reduced dims."""
 
     inputs: Sequence[Ref]
     initial: Sequence[Ref]
     reduced: frozenset[int]
 
 
-def runs_over(source: ReductionInput) -> bool:
-    """Whether any reduced dim can have other than one element."""
+def has_reduced_elements(source: ReductionInput) -> bool:
+    """Return whether a reduced dim may have a size other than 1."""
     first = source.inputs[0]
     entries = [ref.view[dim] for ref in source.inputs for dim in source.reduced]
     return any(entry >= 0 or spread_size(entry) != 1 for entry in entries) and bool(first.view)
 
 
 def combiner_of(block: Block) -> str | None:
-    """Return the operation where a region, not yet imported, is plainly it on the two parameters."""
+    """Return the combiner that a region of the tape is; None of another region."""
     live = [entry for entry in block.entries if entry.live]
     if len(live) != 1 or len(block.parameters) != 2 or live[0].results != block.results:
         return None
@@ -41,14 +37,16 @@ def combiner_of(block: Block) -> str | None:
     return op if op in COMBINERS and sorted(live[0].operands) == sorted(block.parameters) else None
 
 
-def is_combiner(region: Region, known: frozenset[str]) -> str | None:
-    """Return the operation when the region is just that operation on its two parameters."""
+def combiner_of_region(region: Region, known: frozenset[str]) -> str | None:
+    """Return the operation, one of ``known``, that a region applies to its two parameters; None of another
+    region.
+    """
     if len(region.nodes) != 1 or region.captures or len(region.results) != 1:
         return None
     node = region.nodes[0]
-    own = Ref(len(region.params), 0, ())
-    both = sorted(ref.node for ref in node.operands) == [0, 1]
-    return node.op if node.op in known and both and region.results[0] == own else None
+    result = Ref(len(region.params), 0, ())
+    uses_both = sorted(ref.node for ref in node.operands) == [0, 1]
+    return node.op if node.op in known and uses_both and region.results[0] == result else None
 
 
 def add_reduction(
@@ -59,26 +57,25 @@ def add_reduction(
     elements: Sequence[str],
     region: FinishedRegion | None = None,
 ) -> list[Ref]:
-    """Add the node and return its results over the kept dims, in their order.
+    """Add a reduction and return its results over the kept dims, in their order.
 
-    Reduced dims of size 1 are dropped: they add no element. Reduced dims along which every input is a
-    broadcast stay, by size, because the sum of n equal values is not one of them. The dims are a set where
-    the combiner is known to commute, and are listed by label; a region sees the elements in the row-major
-    order of the dims, so there they are listed in that order.
+    Reduced dims of size 1 are dropped. Reduced dims along which all inputs are broadcasts are kept, by size,
+    as the sum of n equal values is not one of them. The dims of a commutative combiner are a set, listed by
+    label; a region combines elements in the row-major order of the dims, so they are listed in that order.
     """
-    found = builder.label_reduction(source.inputs, source.reduced, swappable=False)
-    sizes = builder.label_sizes(source.inputs, found)
-    extra = _uncovered(source, found)
+    labelling = builder.label_reduction(source.inputs, source.reduced, swappable=False)
+    sizes = builder.label_sizes(source.inputs, labelling)
+    extra = _uncovered(source, labelling)
     uses = [
         Ref(ref.node, ref.result, (*view, *(source.inputs[0].view[dim] for dim in extra)))
-        for ref, view in zip(source.inputs, found.views, strict=True)
+        for ref, view in zip(source.inputs, labelling.views, strict=True)
     ]
     uses += source.initial
-    label_of = {dim: lab for lab, dim in enumerate((*found.order, *extra))}
+    label_of = {dim: lab for lab, dim in enumerate((*labelling.order, *extra))}
     dims = [label_of[dim] for dim in sorted(source.reduced) if dim in label_of]
     if region is None:
         dims.sort()
-    kept = [lab for lab, dim in enumerate(found.order) if dim not in source.reduced]
+    kept = [lab for lab, dim in enumerate(labelling.order) if dim not in source.reduced]
     text = f"dimensions = [{', '.join(map(str, dims))}]"
     results = tuple(ValueType(element, tuple(sizes[lab] for lab in kept)) for element in elements)
     index = builder.node(
@@ -87,36 +84,36 @@ def add_reduction(
         (*uses, *(region.captured if region else ())),
         (region.region,) if region else (),
         results,
-        _kept_group(_in_order(found.group, dims) if region else found.group, kept),
+        _kept_group(_in_order(labelling.group, dims) if region else labelling.group, kept),
         ((region.digest, region.tie),) if region else (),
     )
-    view = _result_view(source, found, kept)
+    view = _result_view(source, labelling, kept)
     return [Ref(index, i, view) for i in range(len(elements))]
 
 
-def _uncovered(source: ReductionInput, found: Labelling) -> list[int]:
-    """Return the reduced dims that no input covers, by size."""
+def _uncovered(source: ReductionInput, labelling: Labelling) -> list[int]:
+    """The reduced dims that no input covers, by size."""
     size = {
         dim: spread_size(source.inputs[0].view[dim])
         for dim in sorted(source.reduced)
-        if dim not in found.order
+        if dim not in labelling.order
     }
     return sorted((dim for dim in size if size[dim] != 1), key=size.__getitem__)
 
 
 def _in_order(group: Group, dims: list[int]) -> Group:
-    """Return the permutations that leave the reduced labels where they are."""
+    """The permutations that fix the reduced labels."""
     return tuple(p for p in group if all(dim >= len(p) or p[dim] == dim for dim in dims))
 
 
 def _kept_group(group: Group, kept: list[int]) -> Group:
-    """Restrict permutations of all labels to the kept ones; the encoding keeps the two kinds apart."""
+    """The permutations restricted to kept labels, which no permutation mixes with reduced ones."""
     position = {lab: k for k, lab in enumerate(kept)}
-    found = {tuple(position[p[lab]] for lab in kept) for p in group}
-    return tuple(sorted(found - {tuple(range(len(kept)))}))
+    restricted = {tuple(position[p[lab]] for lab in kept) for p in group}
+    return tuple(sorted(restricted - {tuple(range(len(kept)))}))
 
 
-def _result_view(source: ReductionInput, found: Labelling, kept: list[int]) -> tuple[int, ...]:
-    axis_of = {found.order[lab]: axis for axis, lab in enumerate(kept)}
+def _result_view(source: ReductionInput, labelling: Labelling, kept: list[int]) -> tuple[int, ...]:
+    axis_of = {labelling.order[lab]: axis for axis, lab in enumerate(kept)}
     first = source.inputs[0].view
     return tuple(axis_of.get(dim, first[dim]) for dim in range(len(first)) if dim not in source.reduced)

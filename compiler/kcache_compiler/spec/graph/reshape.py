@@ -1,9 +1,9 @@
-"""Reshapes, split into independent groups of dims.
+"""Reshapes as independent groups of dims.
 
-``(B, T, 3C) -> (B, T, 3, C)`` only splits one dim: its node takes that axis apart and passes the others
-through, so that transposing or broadcasting the others before or after it is the same. A group is a run
-of dims with the same number of elements before and after, which holds for each run on its own. A reshape
-of a reshape is one, where every group of the second meets whole groups of the first.
+``(B, T, 3C) -> (B, T, 3, C)`` splits one dim: its node splits that axis and passes the others through, so
+that transposes and broadcasts of the others commute with it. A group is a run of dims with the same number of
+elements before and after. A reshape of a reshape is one reshape, if every group of the second consists of
+whole groups of the first.
 """
 
 from __future__ import annotations
@@ -15,63 +15,63 @@ from kcache_compiler.spec.graph.builder import Builder
 from kcache_compiler.spec.graph.label import permuted
 from kcache_compiler.spec.graph.nodes import Ref, ValueType, spread
 
-#: (view entry, size) of each dim that goes in; (size, dim of the result) of each that comes out.
+#: (view entry, size) of each input dim; (size, dim of the result) of each output dim.
 _Ins = list[tuple[int, int]]
 _Outs = list[tuple[int, int]]
 _Group = tuple[_Ins, _Outs]
 
 
 def reshape(builder: Builder, ref: Ref, new: tuple[int, ...]) -> Ref:
-    """Return ``ref`` with sizes ``new``; all sizes known, or erased, and of equal product."""
+    """Return ``ref`` reshaped to ``new``; sizes are static or symbolic, and of equal product."""
     old = builder.viewed_type(ref).dims or ()
     if 0 in old or None in (product(old), product(new)):
         return builder.opaque("reshape", "", [ref], (ValueType(builder.type_of(ref).element, new),))[0]
     ins = [(entry, size) for entry, size in zip(ref.view, old, strict=True) if size != 1]
     outs = [(size, dim) for dim, size in enumerate(new) if size != 1]
     template = [spread(1)] * len(new)
-    groups = _settle(_split(ins, outs), template)
+    groups = _place_views(_split(ins, outs), template)
     node, result = ref.node, ref.result
     while groups:
-        through = _through(builder, node, template, groups)
-        if through is None:
+        composed = _compose(builder, node, template, groups)
+        if composed is None:
             return _add(builder, Ref(node, result, ()), template, groups)
-        (node, result), groups = through
+        (node, result), groups = composed
     return Ref(node, result, tuple(template))
 
 
 def _split(ins: _Ins, outs: _Outs) -> list[_Group]:
-    """Cut both lists wherever the products of the sizes before the cut agree."""
+    """Split both lists into the smallest groups with equal products of sizes."""
     groups: list[_Group] = []
     i = j = 0
     while i < len(ins):
         group: _Group = ([ins[i]], [outs[j]])
-        have, want = ins[i][1], outs[j][0]
-        while have != want:
-            few, many = quotient(want, have) is not None, quotient(have, want) is not None
-            if few or not many:
+        left, right = ins[i][1], outs[j][0]
+        while left != right:
+            too_small, too_large = quotient(right, left) is not None, quotient(left, right) is not None
+            if too_small or not too_large:
                 i += 1
                 group[0].append(ins[i])
-                have = _times(have, ins[i][1])
-            if many or not few:
+                left = _multiply(left, ins[i][1])
+            if too_large or not too_small:
                 j += 1
                 group[1].append(outs[j])
-                want = _times(want, outs[j][0])
+                right = _multiply(right, outs[j][0])
         groups.append(group)
         i, j = i + 1, j + 1
     return groups
 
 
-def _times(a: int, b: int) -> int:
+def _multiply(a: int, b: int) -> int:
     if not is_symbolic(a) and not is_symbolic(b):
         return a * b
-    found = product((a, b))
-    assert found is not None
-    return found
+    result = product((a, b))
+    assert result is not None
+    return result
 
 
-def _settle(groups: list[_Group], template: list[int]) -> list[_Group]:
-    """Write the groups that are views into ``template``; return the others."""
-    rest: list[_Group] = []
+def _place_views(groups: list[_Group], template: list[int]) -> list[_Group]:
+    """Write groups that are views into ``template``; return the others."""
+    others: list[_Group] = []
     for ins, outs in groups:
         if len(ins) == 1 and len(outs) == 1:
             template[outs[0][1]] = ins[0][0]
@@ -79,16 +79,17 @@ def _settle(groups: list[_Group], template: list[int]) -> list[_Group]:
             for size, dim in outs:
                 template[dim] = spread(size)
         else:
-            rest.append((ins, outs))
-    return rest
+            others.append((ins, outs))
+    return others
 
 
-def _through(
+def _compose(
     builder: Builder, node: int, template: list[int], groups: list[_Group]
 ) -> tuple[tuple[int, int], list[_Group]] | None:
-    """Restate groups over a reshape node as groups over what it reshapes; None when some group straddles.
+    """Return groups over a reshape node as groups over its operand; None if a group contains a part of a
+    group.
 
-    Rewrites ``template`` in place only when it succeeds.
+    ``template`` is changed in place on success only.
     """
     inner = builder.nodes[node]
     if inner.op != "reshape" or not inner.attributes:
@@ -96,17 +97,17 @@ def _through(
     (source,) = inner.operands
     axes = builder.type_of(source).dims or ()
     passes, inner_groups = _read(inner.attributes, source.view, axes)
-    where = _places(template, groups)
+    positions = _passed_axes(template, groups)
     owner = {axis: g for g, (_, out_axes) in enumerate(inner_groups) for axis in out_axes}
-    restated: list[_Group] = []
+    composed: list[_Group] = []
     used: set[int] = set()
     for ins, outs in groups:
         entries = [entry for entry, _ in ins]
         touched = {owner[e] for e in entries if e in owner}
         if not touched:
-            restated.append(([(passes[e] if e >= 0 else e, size) for e, size in ins], outs))
+            composed.append(([(passes[e] if e >= 0 else e, size) for e, size in ins], outs))
         elif len(touched) == 1 and entries == inner_groups[min(touched)][1]:
-            restated.extend(_split(inner_groups[min(touched)][0], outs))
+            composed.extend(_split(inner_groups[min(touched)][0], outs))
             used |= touched
         else:
             return None
@@ -114,26 +115,25 @@ def _through(
     for g, (inner_ins, out_axes) in enumerate(inner_groups):
         if g in used:
             continue
-        if any(axis not in where for axis in out_axes):
+        if any(axis not in positions for axis in out_axes):
             return None
-        restated.append((inner_ins, [(sizes[axis], where[axis]) for axis in out_axes]))
+        composed.append((inner_ins, [(sizes[axis], positions[axis]) for axis in out_axes]))
     for dim, entry in enumerate(template):
         if entry >= 0:
             template[dim] = passes.get(entry, spread(1))
-    return (source.node, source.result), _settle(restated, template)
+    return (source.node, source.result), _place_views(composed, template)
 
 
-def _places(template: list[int], groups: list[_Group]) -> dict[int, int]:
-    """Where in the result each axis of the node passes through unchanged."""
+def _passed_axes(template: list[int], groups: list[_Group]) -> dict[int, int]:
+    """The dim of the result of each axis that passes through unchanged."""
     filled = {dim for _, outs in groups for _, dim in outs}
     return {entry: dim for dim, entry in enumerate(template) if entry >= 0 and dim not in filled}
 
 
 def _add(builder: Builder, source: Ref, template: list[int], groups: list[_Group]) -> Ref:
-    """Add the node over ``source``, in the least of the encodings that its automorphisms allow."""
+    """Add a reshape of ``source``, in the least encoding under the automorphisms of ``source``."""
     axes = builder.type_of(source).dims or ()
-    filled = {dim for _, outs in groups for _, dim in outs}
-    passing = {entry: dim for dim, entry in enumerate(template) if entry >= 0 and dim not in filled}
+    passing = _passed_axes(template, groups)
     best: tuple[object, tuple[int, ...], list[_Group]] | None = None
     for g in (tuple(range(len(axes))), *builder.groups[source.node]):
         passes = tuple(sorted(g[a] for a in passing))
@@ -163,7 +163,7 @@ def _add(builder: Builder, source: Ref, template: list[int], groups: list[_Group
 
 
 def read_groups(attributes: str) -> list[tuple[int, list[int]]]:
-    """Return (number of dims in, sizes out) of each group of a reshape node's attributes."""
+    """Return (number of input dims, output sizes) of each group of a reshape node's attributes."""
     body = attributes.removeprefix("groups = [").removesuffix("]")
     groups: list[tuple[int, list[int]]] = []
     for text in body.split(", "):
@@ -175,19 +175,17 @@ def read_groups(attributes: str) -> list[tuple[int, list[int]]]:
 def _read(
     attributes: str, view: Sequence[int], axes: tuple[int, ...]
 ) -> tuple[dict[int, int], list[tuple[_Ins, list[int]]]]:
-    """Return what each passed result axis is of the operand, and for each group its ins and its result
-    axes.
-    """
+    """The view entry of each passed result axis, and the inputs and result axes of each group."""
     groups = read_groups(attributes)
     passed = len(view) - sum(count for count, _ in groups)
     passes = dict(enumerate(view[:passed]))
-    found: list[tuple[_Ins, list[int]]] = []
+    inner: list[tuple[_Ins, list[int]]] = []
     into, out = passed, passed
     for count, sizes in groups:
         ins = [(e, axes[e] if e >= 0 else ~e) for e in view[into : into + count]]
-        found.append((ins, list(range(out, out + len(sizes)))))
+        inner.append((ins, list(range(out, out + len(sizes)))))
         into, out = into + count, out + len(sizes)
-    return passes, found
+    return passes, inner
 
 
 __all__ = ["permuted", "read_groups", "reshape"]

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from kcache_compiler.mlir.context import Native, native_stablehlo
+from typing import TYPE_CHECKING
+
+from kcache_compiler.mlir.context import native_stablehlo
 from kcache_compiler.spec.graph.builder import Builder
 from kcache_compiler.spec.graph.nodes import Ref, broadcast_in_dim
+
+if TYPE_CHECKING:
+    from torch_mlir import ir
 
 #: Batching dims of both operands, then contracting dims of both.
 DotNumbers = tuple[list[int], list[int], list[int], list[int]]
 
 
-def dot_numbers(attribute: Native) -> DotNumbers:
-    """Read a ``#stablehlo.dot`` attribute."""
+def dot_numbers(attribute: ir.Attribute) -> DotNumbers:
+    """Return the numbers of a ``#stablehlo.dot`` attribute."""
     n = native_stablehlo().DotDimensionNumbers(attribute)
     return (
         list(n.lhs_batching_dimensions),
@@ -24,8 +29,8 @@ def dot_numbers(attribute: Native) -> DotNumbers:
 def contracted_space(
     builder: Builder, operands: list[Ref], numbers: DotNumbers
 ) -> tuple[Ref, Ref, frozenset[int], tuple[int, ...]]:
-    """Return both operands over the space batch, lhs free, rhs free, contracted; the contracted dims; all
-    sizes.
+    """Return both operands over the index space batch, lhs free, rhs free, contracted, its contracted dims,
+    and its shape.
     """
     lhs_batch, rhs_batch, lhs_contracted, rhs_contracted = numbers
     lhs_dims, rhs_dims = (builder.viewed_type(o).dims or () for o in operands)
@@ -38,15 +43,14 @@ def contracted_space(
         *(max(lhs_dims[a], rhs_dims[b]) for a, b in zip(lhs_contracted, rhs_contracted, strict=True)),
     ]
     batch, left, right = len(lhs_batch), len(lhs_free), len(rhs_free)
-    place_lhs = {d: i for i, d in enumerate([*lhs_batch, *lhs_free])}
-    place_rhs = {d: (i if i < batch else i + left) for i, d in enumerate([*rhs_batch, *rhs_free])}
+    lhs_position = {d: i for i, d in enumerate([*lhs_batch, *lhs_free])}
+    rhs_position = {d: (i if i < batch else i + left) for i, d in enumerate([*rhs_batch, *rhs_free])}
     first = batch + left + right
-    place_lhs |= {d: first + i for i, d in enumerate(lhs_contracted)}
-    place_rhs |= {d: first + i for i, d in enumerate(rhs_contracted)}
+    lhs_position |= {d: first + i for i, d in enumerate(lhs_contracted)}
+    rhs_position |= {d: first + i for i, d in enumerate(rhs_contracted)}
     shape = tuple(sizes)
-    placed: list[Ref] = []
-    for operand, place in zip(operands, (place_lhs, place_rhs), strict=True):
-        where = tuple(place[d] for d in range(len(place)))
-        view = list(broadcast_in_dim(operand.view, where, shape))
-        placed.append(operand._replace(view=tuple(view)))
-    return placed[0], placed[1], frozenset(range(first, len(shape))), shape
+    views: list[Ref] = []
+    for operand, position in zip(operands, (lhs_position, rhs_position), strict=True):
+        dims = tuple(position[d] for d in range(len(position)))
+        views.append(operand._replace(view=broadcast_in_dim(operand.view, dims, shape)))
+    return views[0], views[1], frozenset(range(first, len(shape))), shape

@@ -1,41 +1,46 @@
-"""The program as one list of operations: calls inlined, values numbered.
+"""The tape: the program as one list of operations, with calls inlined and values numbered.
 
-Shapes are erased on the tape, before any node exists, so that nothing that agrees only at these sizes is
-merged first. Calls are inlined without recursion and once per distinct operands; regions recurse, to the
-depth that ``Limits`` allows.
+Shapes are erased on the tape, before nodes are built, so that values that are equal only at the program's
+sizes are not merged. Calls are inlined without recursion, and once per distinct operands; regions recurse, to
+the depth that ``Limits`` allows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 from kcache_compiler.errors import InvalidProgram, UnsupportedOp
 from kcache_compiler.frontends.limits import Limits, check
 from kcache_compiler.frontends.program import Program
 from kcache_compiler.mlir import context as mlir
-from kcache_compiler.mlir.context import Native
+from kcache_compiler.spec.graph.native_attributes import string
 from kcache_compiler.spec.graph.native_types import TypeReader
 from kcache_compiler.spec.graph.nodes import ValueType
-from kcache_compiler.spec.graph.operations import TERMINATORS, WRITTEN_AGAIN
+from kcache_compiler.spec.graph.operations import MAX_DUPLICATED_VIEWS, TERMINATORS
+
+if TYPE_CHECKING:
+    from torch_mlir import ir
 
 #: Operations that are constants.
 CONSTANTS = frozenset({"stablehlo.constant", "arith.constant", "chlo.constant"})
 
-#: Operations that show an iota or a constant in other dims, or in another type.
+#: Operations that reshape, permute or convert an iota or a constant.
 _VIEWS = frozenset(
     {"stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose", "stablehlo.convert"}
 )
 
 
 class Entry:
-    """One operation: its operands and results by number. ``uses``: the sizes of each operand, where it is
-    used, which are those of its ``dims``, by number, after shapes are erased.
+    """One operation: its operands and results by number.
+
+    ``dims`` are the dims of each operand for this use, and ``uses`` their sizes after erasure.
     """
 
     __slots__ = ("dims", "live", "name", "operands", "operation", "regions", "results", "splat", "uses")
 
     def __init__(
-        self, operation: Native, name: str, operands: tuple[int, ...], results: tuple[int, ...]
+        self, operation: ir.Operation, name: str, operands: tuple[int, ...], results: tuple[int, ...]
     ) -> None:
         self.operation = operation
         self.name = name
@@ -43,14 +48,14 @@ class Entry:
         self.results = results
         self.regions: tuple[Block, ...] = ()
         self.live = False
-        #: A constant that repeats one element.
+        #: Whether it is a constant that repeats one element.
         self.splat = False
         self.dims: tuple[tuple[int, ...], ...] = ()
         self.uses: tuple[tuple[int, ...], ...] = ()
 
 
 class Block:
-    """A function body or a region: parameters, operations, and what it returns."""
+    """A function body or a region: parameters, operations and results."""
 
     __slots__ = ("calls", "dims", "entries", "parameters", "results", "uses")
 
@@ -60,12 +65,12 @@ class Block:
         self.results: tuple[int, ...] = ()
         self.dims: tuple[tuple[int, ...], ...] = ()
         self.uses: tuple[tuple[int, ...], ...] = ()
-        #: (function, operands) of a call inlined here -> its results
+        #: Results of the calls inlined here, by (function, operands).
         self.calls: dict[_Call, list[int]] = {}
 
 
 class Tape:
-    """A whole program; ``types`` are the types of the values, as the program states them."""
+    """A program; ``types`` are the types of its values, as the program states them."""
 
     __slots__ = ("body", "types")
 
@@ -76,15 +81,20 @@ class Tape:
 
 _Call = tuple[str, tuple[int, ...]]
 
-#: Numbers of the values of one function body, inner regions included.
-_Values = dict[Native, int]
+#: Numbers of the values of one function body and its regions.
+_Values: TypeAlias = "dict[ir.Value, int]"
 
 
 class _Frame:
     __slots__ = ("call", "draws", "key", "operations", "values")
 
     def __init__(
-        self, operations: Iterator[Native], values: _Values, call: Native, key: _Call, draws: int
+        self,
+        operations: Iterator[ir.Operation],
+        values: _Values,
+        call: ir.Operation | None,
+        key: _Call,
+        draws: int,
     ) -> None:
         self.operations = operations
         self.values = values
@@ -94,8 +104,10 @@ class _Frame:
 
 
 class Recorder:
-    """Records one program. ``callee`` names the function to inline in place of an operation, if there is
-    one; ``refuse`` raises for what no kernel does, needed or not.
+    """Records one program as a tape.
+
+    ``callee`` returns the function that is inlined for an operation, if any; ``reject`` raises for operations
+    that no kernel computes, also if they are dead.
     """
 
     def __init__(
@@ -103,38 +115,38 @@ class Recorder:
         program: Program,
         limits: Limits,
         read_type: TypeReader,
-        callee: Callable[[str, Native], str | None],
-        refuse: Callable[[str, Native], None],
+        callee: Callable[[str, ir.Operation], str | None],
+        reject: Callable[[str, ir.Operation], None],
     ) -> None:
         self._program = program
         self._limits = limits
         self._read_type = read_type
         self._callee = callee
-        self._refuse = refuse
+        self._reject = reject
         self._types: list[ValueType] = []
         self._operations = 0
-        #: Random numbers drawn so far: what draws is not the same value when it is called again.
+        #: Random draws so far: a function that draws is inlined at each call.
         self._draws = 0
-        self._bodies: dict[str, list[Native]] = {}
-        #: iotas, constants of one element and views of them, and how many operations from them
-        self._rewritten: dict[int, tuple[Entry, int]] = {}
+        self._bodies: dict[str, list[ir.Operation]] = {}
+        #: Iotas, constants of one element, and views of them, with the number of view operations.
+        self._duplicated: dict[int, tuple[Entry, int]] = {}
 
-    def run(self, function: Native) -> Tape:
+    def run(self, function: ir.Operation) -> Tape:
         """Record a function of one block."""
         arguments = list(function.regions[0].blocks[0].arguments)
         values: _Values = {a: self._value(a.type) for a in arguments}
         block = Block(tuple(values.values()))
         results = self._record(self._body(function), values, block, 0)
-        block.results = tuple(self._used(block, value) for value in results)
+        block.results = tuple(self._use(block, value) for value in results)
         return Tape(self._types, block)
 
-    def _value(self, type: Native) -> int:
+    def _value(self, type: ir.Type) -> int:
         self._types.append(self._read_type(type))
         return len(self._types) - 1
 
     # -- blocks and calls
 
-    def _record(self, operations: list[Native], values: _Values, block: Block, depth: int) -> list[int]:
+    def _record(self, operations: list[ir.Operation], values: _Values, block: Block, depth: int) -> list[int]:
         frames = [_Frame(iter(operations), values, None, ("", ()), 0)]
         while True:
             frame = frames[-1]
@@ -144,7 +156,7 @@ class Recorder:
                 frames.append(entered)
                 continue
             frames.pop()
-            if not frames:
+            if frame.call is None:
                 return entered
             if frame.draws == self._draws:
                 block.calls[frame.key] = entered
@@ -172,7 +184,7 @@ class Recorder:
             values.update(zip(operation.results, known, strict=True))
         raise InvalidProgram("a block ends without a terminator")
 
-    def _enter(self, call: Native, callee: str, operands: list[int], key: _Call) -> _Frame:
+    def _enter(self, call: ir.Operation, callee: str, operands: list[int], key: _Call) -> _Frame:
         function = self._program.functions.get(callee)
         if function is None or not len(function.regions[0].blocks):
             where = mlir.describe_location(call.location)
@@ -183,15 +195,15 @@ class Recorder:
         values: _Values = dict(zip(arguments, operands, strict=True))
         return _Frame(iter(self._body(function)), values, call, key, self._draws)
 
-    def _body(self, function: Native) -> list[Native]:
+    def _body(self, function: ir.Operation) -> list[ir.Operation]:
         if len(function.regions[0].blocks) != 1:
-            name = function.attributes["sym_name"].value
+            name = string(function.attributes, "sym_name")
             raise UnsupportedOp(
                 "func.func", "its body has several blocks: use structured control flow", f"@{name}"
             )
         if "sym_name" not in function.attributes:
             return mlir.child_operations(function)
-        name = function.attributes["sym_name"].value
+        name = string(function.attributes, "sym_name")
         body = self._bodies.get(name)
         if body is None or self._program.functions.get(name) != function:
             body = self._bodies[name] = mlir.child_operations(function)
@@ -202,58 +214,58 @@ class Recorder:
     def _entry(
         self,
         block: Block,
-        operation: Native,
+        operation: ir.Operation,
         name: str,
         operands: Sequence[int],
         values: _Values,
         depth: int,
     ) -> None:
-        self._refuse(name, operation)
+        self._reject(name, operation)
         if name == "stablehlo.rng":
             self._draws += 1
-        used = tuple([self._used(block, value) for value in operands] if self._rewritten else operands)
+        used = tuple([self._use(block, value) for value in operands] if self._duplicated else operands)
         entry = Entry(operation, name, used, ())
         if len(operation.regions):
             entry.regions = self._regions(operation, values, depth)
-        results: list[Native] = list(operation.results)
+        results: list[ir.Value] = list(operation.results)
         entry.results = tuple([self._value(result.type) for result in results])
         values.update(zip(results, entry.results, strict=True))
         block.entries.append(entry)
-        self._remember(entry)
+        self._mark_duplicated(entry)
 
-    def _remember(self, entry: Entry) -> None:
+    def _mark_duplicated(self, entry: Entry) -> None:
         if entry.name in CONSTANTS:
             entry.splat = is_splat(entry.operation)
-        if entry.name == "stablehlo.iota" or (entry.name in CONSTANTS and self._is_one(entry)):
-            self._rewritten[entry.results[0]] = (entry, 0)
-        elif entry.name in _VIEWS and entry.operands[0] in self._rewritten:
-            steps = self._rewritten[entry.operands[0]][1] + 1
-            if steps < WRITTEN_AGAIN:
-                self._rewritten[entry.results[0]] = (entry, steps)
+        if entry.name == "stablehlo.iota" or (entry.name in CONSTANTS and self._has_one_element(entry)):
+            self._duplicated[entry.results[0]] = (entry, 0)
+        elif entry.name in _VIEWS and entry.operands[0] in self._duplicated:
+            steps = self._duplicated[entry.operands[0]][1] + 1
+            if steps < MAX_DUPLICATED_VIEWS:
+                self._duplicated[entry.results[0]] = (entry, steps)
 
-    def _is_one(self, constant: Entry) -> bool:
+    def _has_one_element(self, constant: Entry) -> bool:
         dims = self._types[constant.results[0]].dims
         return constant.splat or (dims is not None and {0, 1}.issuperset(dims))
 
-    def _used(self, block: Block, value: int) -> int:
-        """Return a value where it is used: iotas and constants are written again, so that uses share no dims
-        and one may be a size where another is not.
+    def _use(self, block: Block, value: int) -> int:
+        """Return a value for one use: iotas and constants are duplicated, so that uses share no dims, and one
+        use may be an extent where another is not.
         """
-        known = self._rewritten.get(value)
+        known = self._duplicated.get(value)
         if known is None:
             return value
         entry = known[0]
-        operands = tuple(self._used(block, operand) for operand in entry.operands)
+        operands = tuple(self._use(block, operand) for operand in entry.operands)
         self._types.append(self._types[value])
         copy = Entry(entry.operation, entry.name, operands, (len(self._types) - 1,))
         copy.splat = entry.splat
         block.entries.append(copy)
-        self._rewritten[copy.results[0]] = (copy, known[1])
+        self._duplicated[copy.results[0]] = (copy, known[1])
         return copy.results[0]
 
-    def _regions(self, operation: Native, values: _Values, depth: int) -> tuple[Block, ...]:
+    def _regions(self, operation: ir.Operation, values: _Values, depth: int) -> tuple[Block, ...]:
         check("nesting of regions", depth + 1, self._limits.region_depth)
-        bodies: list[list[Native]] = [[]]
+        bodies: list[list[ir.Operation]] = [[]]
         for child in mlir.child_operations(operation):
             bodies[-1].append(child)
             if child.name in TERMINATORS:
@@ -267,27 +279,27 @@ class Recorder:
             self._region(region, body, values, depth) for region, body in zip(filled, bodies, strict=True)
         )
 
-    def _region(self, region: Native, body: list[Native], values: _Values, depth: int) -> Block:
+    def _region(self, region: ir.Region, body: list[ir.Operation], values: _Values, depth: int) -> Block:
         arguments = list(region.blocks[0].arguments)
         numbers = [self._value(a.type) for a in arguments]
         values.update(zip(arguments, numbers, strict=True))
         block = Block(tuple(numbers))
         results = self._record(body, values, block, depth + 1)
-        block.results = tuple(self._used(block, value) for value in results)
+        block.results = tuple(self._use(block, value) for value in results)
         return block
 
 
 def is_assertion(entry: Entry) -> bool:
-    """Whether an operation gives nothing, and says what must hold of sizes."""
+    """Return whether an operation is a ``shape_assertion``."""
     return (
         not entry.results
         and entry.name == "stablehlo.custom_call"
-        and entry.operation.attributes["call_target_name"].value == "shape_assertion"
+        and string(entry.operation.attributes, "call_target_name") == "shape_assertion"
     )
 
 
 def mark_live(block: Block, live: set[int] | None = None) -> None:
-    """Mark what the results of a block need, all of which are needed, and what its assertions do."""
+    """Mark the operations that the results and assertions of a block depend on."""
     live = set() if live is None else live
     live.update(block.results)
     for entry in reversed(block.entries):
@@ -301,13 +313,13 @@ def mark_live(block: Block, live: set[int] | None = None) -> None:
             live.update(entry.operands)
 
 
-def is_splat(operation: Native) -> bool:
-    """Whether a constant repeats one element, as far as the bindings can tell (they know no complex ones)."""
+def is_splat(operation: ir.Operation) -> bool:
+    """Return whether a constant is a splat; False of complex constants, which the bindings do not expose."""
     try:
         return bool(getattr(operation.attributes["value"], "is_splat", False))
     except TypeError:
         return False
 
 
-def _unsupported(operation: Native, reason: str) -> UnsupportedOp:
+def _unsupported(operation: ir.Operation, reason: str) -> UnsupportedOp:
     return UnsupportedOp(operation.name, reason, mlir.describe_location(operation.location))

@@ -1,32 +1,36 @@
-"""Builds the canonical graph of a tape: scopes, regions and the generic operation.
+"""The base importer: builds the canonical graph of a tape from scopes, regions and generic operations.
 
-Families add handlers for the operations that they know better. Operands are views over the sizes that
-erasure left; a broadcast dim has the size of its use.
+Subclasses add handlers of operations. Operands are views with erased sizes; a broadcast dim has the size of
+its use.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from kcache_compiler.errors import UnsupportedOp
 from kcache_compiler.frontends.limits import Limits
 from kcache_compiler.frontends.program import Program
 from kcache_compiler.mlir import context as mlir
-from kcache_compiler.mlir.context import Native
-from kcache_compiler.spec.erasure import Erasure, Shapes, keep
+from kcache_compiler.spec.erasure import Erasure, Shapes, without_erasure
 from kcache_compiler.spec.graph.attributes import canonical_attributes
 from kcache_compiler.spec.graph.builder import Builder, FinishedRegion
 from kcache_compiler.spec.graph.constants import Constant
+from kcache_compiler.spec.graph.native_attributes import string
 from kcache_compiler.spec.graph.native_types import TypeReader
 from kcache_compiler.spec.graph.nodes import DYNAMIC, Ref, Region, ValueType, spread
 from kcache_compiler.spec.graph.operations import SIDE_EFFECTS
-from kcache_compiler.spec.importers.counted_axes import counted_axes
 from kcache_compiler.spec.importers.extents import Extent, find_extents
 from kcache_compiler.spec.importers.flatten import Block, Entry, Recorder, Tape
+from kcache_compiler.spec.importers.index_axes import index_axes
+
+if TYPE_CHECKING:
+    from torch_mlir import ir
 
 
 class Scope:
-    """Values by number of one block, the operation at hand, and where to look further."""
+    """The values of one block by number, its current operation, and the enclosing scope."""
 
     __slots__ = ("builder", "entry", "outer", "values")
 
@@ -37,14 +41,14 @@ class Scope:
         self.entry: Entry
 
     def __getitem__(self, value: int) -> Ref:
-        found = self.values.get(value)
-        if found is None:
+        ref = self.values.get(value)
+        if ref is None:
             assert self.outer is not None
-            found = self.values[value] = self.builder.capture(self.outer[value])
-        return found
+            ref = self.values[value] = self.builder.capture(self.outer[value])
+        return ref
 
     def use(self, value: int, sizes: tuple[int, ...]) -> Ref:
-        """Return a value as it is used: its broadcast dims have these sizes."""
+        """Return a value for a use, whose broadcast dims have these sizes."""
         ref = self[value]
         if not sizes or min(ref.view, default=0) >= 0:
             return ref
@@ -52,7 +56,7 @@ class Scope:
         return ref if view == ref.view else Ref(ref.node, ref.result, view)
 
 
-Handler = Callable[[Scope, Native, "list[Ref]", "list[ValueType]"], "Sequence[Ref]"]
+Handler = Callable[[Scope, "ir.Operation", "list[Ref]", "list[ValueType]"], "Sequence[Ref]"]
 
 
 class Importer:
@@ -71,44 +75,45 @@ class Importer:
         #: Bytes of lifted constants by their digest.
         self.contents: dict[bytes, bytes] = {}
         self.shapes: Shapes
-        #: Constants that were read, and those that are sizes, by number of the value.
-        self.constants: dict[Native, Constant] = {}
+        #: Constants that were read, by operation, and constants that are extents, by value.
+        self.constants: dict[ir.Operation, Constant] = {}
         self.extents: dict[int, Extent] = {}
         self._lifted = lifted or {}
 
     def run(
         self, erasing: bool = True
     ) -> tuple[FinishedRegion, tuple[ValueType, ...], tuple[ValueType, ...]]:
-        """Import the entry function; return its region, and the types of its arguments and results as the
-        program states them. Without ``erasing`` every size stays.
+        """Import the entry function; return its region, and the stated types of its arguments and results.
+
+        Without ``erasing`` all sizes are kept.
         """
         tape = self.record(self.program.entry)
         stated = list(tape.types)
         erasure = Erasure(tape, len(self._lifted)) if erasing else None
-        self.shapes = erasure.shapes() if erasure else keep(tape)
-        counted = counted_axes(tape, self.shapes, self.constants)
+        self.shapes = erasure.shapes() if erasure else without_erasure(tape)
+        index_ties = index_axes(tape, self.shapes, self.constants)
         self.extents, ties = find_extents(tape, self.shapes, self.constants)
-        if erasure and (ties or counted):
-            self.shapes = erasure.shapes({**ties, **counted}, self.shapes.symbols)
+        if erasure and (ties or index_ties):
+            self.shapes = erasure.shapes({**ties, **index_ties}, self.shapes.symbols)
             self.extents, _ = find_extents(tape, self.shapes, self.constants)
         builder = Builder()
         try:
             finished = self._import(tape, builder)
         finally:
-            # Bound methods: with them the importer, and the module that it reads, would be a cycle.
+            # Bound methods would keep the importer and its module alive in a reference cycle.
             self.handlers = {}
         arguments = tuple(stated[v] for v in tape.body.parameters)
         return finished, arguments, tuple(stated[v] for v in tape.body.results)
 
-    def record(self, function: Native) -> Tape:
+    def record(self, function: ir.Operation) -> Tape:
         """Record a function with its calls inlined."""
-        return Recorder(self.program, self.limits, self.read_type, self.callee, self.refuse).run(function)
+        return Recorder(self.program, self.limits, self.read_type, self.callee, self.reject).run(function)
 
-    def alone(self, function: Native) -> Region:
-        """Import a function of one block by itself, its sizes kept."""
+    def import_function(self, function: ir.Operation) -> Region:
+        """Import a function of one block as a region of its own, without erasure."""
         tape = self.record(function)
         outside = getattr(self, "shapes", None)
-        self.shapes = keep(tape)
+        self.shapes = without_erasure(tape)
         builder = Builder()
         params = tuple(tape.types[v] for v in tape.body.parameters)
         values = {
@@ -130,17 +135,17 @@ class Importer:
         return builder.finish(params[: len(params) - len(self._lifted)], results)
 
     def finish(self, builder: Builder, results: list[Ref]) -> list[Ref]:
-        """Return the results of the program, of what its blocks gave."""
+        """Return the results of the program, given those of its body."""
         return results
 
-    def callee(self, name: str, operation: Native) -> str | None:
-        """Return the function to inline in place of this operation, if there is one."""
+    def callee(self, name: str, operation: ir.Operation) -> str | None:
+        """Return the function that is inlined for an operation, if any."""
         if name != "func.call":
             return None
-        return operation.attributes["callee"].value
+        return string(operation.attributes, "callee")
 
-    def refuse(self, name: str, operation: Native) -> None:
-        """Raise for an operation that no kernel does, whether its results are needed or not."""
+    def reject(self, name: str, operation: ir.Operation) -> None:
+        """Raise for an operation with side effects or unstructured control flow, also if it is dead."""
         reason = SIDE_EFFECTS.get(name)
         if reason:
             raise self.unsupported(operation, reason)
@@ -169,38 +174,40 @@ class Importer:
         return [scope[v] for v in block.results]
 
     def _operation(
-        self, scope: Scope, name: str, operation: Native, operands: list[Ref], types: list[ValueType]
+        self, scope: Scope, name: str, operation: ir.Operation, operands: list[Ref], types: list[ValueType]
     ) -> Sequence[Ref]:
         handler = self.handlers.get(name)
         if handler is None:
             return self.generic(scope, operation, operands, types)
         results = handler(scope, operation, operands, types)
         if self.read_type.dynamic:
-            self._refuse_refinement(scope, operation, results, types)
+            self._reject_refinement(scope, operation, results, types)
         return results
 
-    def _refuse_refinement(
-        self, scope: Scope, operation: Native, results: Sequence[Ref], types: list[ValueType]
+    def _reject_refinement(
+        self, scope: Scope, operation: ir.Operation, results: Sequence[Ref], types: list[ValueType]
     ) -> None:
-        """A declared size that the operands do not show would be lost: it has no place in the graph."""
+        """Raise if a result has a static size that does not follow from the operands: the graph would lose
+        it.
+        """
         for result, declared in zip(results, types, strict=True):
             inferred = scope.builder.viewed_type(result).dims or ()
-            for size, wanted in zip(inferred, declared.dims or (), strict=False):
-                if size == DYNAMIC != wanted:
-                    reason = f"its result has size {wanted} along a dimension that is unknown in its operands"
+            for size, stated in zip(inferred, declared.dims or (), strict=False):
+                if size == DYNAMIC != stated:
+                    reason = f"its result has size {stated} along a dimension that is unknown in its operands"
                     raise self.unsupported(operation, reason)
 
     def generic(
         self,
         scope: Scope,
-        operation: Native,
+        operation: ir.Operation,
         operands: list[Ref],
         types: list[ValueType],
         replaced: dict[str, str] | None = None,
         skip: Sequence[str] = (),
     ) -> Sequence[Ref]:
-        """Import any operation whole: attributes as text, regions as sub-graphs, operands in their own
-        dims.
+        """Import an operation as an opaque node: attributes as text, regions as graphs, operands in their
+        own dims. ``replaced`` are texts of attributes; ``skip`` are attributes to leave out.
         """
         name: str = operation.name
         attributes = canonical_attributes(
@@ -212,11 +219,11 @@ class Importer:
 
     @staticmethod
     def node_name(name: str) -> str:
-        """Return the node's name for a native operation."""
+        """Return the node name of a native operation."""
         return name.removeprefix("stablehlo.")
 
     def regions(self, scope: Scope) -> list[FinishedRegion]:
-        """Import all regions of the operation at hand."""
+        """Import all regions of the current operation."""
         return [self._region(scope, region) for region in scope.entry.regions]
 
     def _region(self, scope: Scope, block: Block) -> FinishedRegion:
@@ -229,6 +236,6 @@ class Importer:
 
     # -- errors
 
-    def unsupported(self, operation: Native, reason: str) -> UnsupportedOp:
+    def unsupported(self, operation: ir.Operation, reason: str) -> UnsupportedOp:
         """Return the error for an operation that cannot be imported."""
         return UnsupportedOp(operation.name, reason, mlir.describe_location(operation.location))

@@ -1,23 +1,26 @@
-"""Linalg on tensors into the canonical graph.
+"""The importer of linalg programs on tensors.
 
-Structured operations are nodes with their indexing maps, iterator types and a canonical region; scalars and
-other tensor operations are nodes as they are. Names, order, duplicates and dead code are gone, and operands
-of
-commutative scalar arithmetic are ordered. There are no views: these programs do not meet StableHLO's.
+Structured operations are nodes with their indexing maps, iterator types and a canonical region; scalar and
+other tensor operations are nodes of their own. Names, order, duplicates and dead code are removed, and
+operands of commutative scalar arithmetic are ordered. There are no views, so these programs share no keys
+with StableHLO's.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from kcache_compiler.frontends.limits import INLINE_CONSTANT_BYTES, Limits, check
 from kcache_compiler.frontends.program import Program
-from kcache_compiler.mlir.context import Native
 from kcache_compiler.spec.graph.builder import Builder
 from kcache_compiler.spec.graph.constants import dense_text, is_resource, read_constant
 from kcache_compiler.spec.graph.nodes import Ref, ValueType
 from kcache_compiler.spec.importers.importer import Importer, Scope
+
+if TYPE_CHECKING:
+    from torch_mlir import ir
 
 
 class LinalgImporter(Importer):
@@ -31,18 +34,18 @@ class LinalgImporter(Importer):
     def generic(
         self,
         scope: Scope,
-        operation: Native,
+        operation: ir.Operation,
         operands: list[Ref],
         types: list[ValueType],
         replaced: dict[str, str] | None = None,
         skip: Sequence[str] = (),
     ) -> Sequence[Ref]:
-        """Import any operation, its operands ordered where they commute."""
+        """Import an operation with canonically ordered operands, if it is commutative."""
         ordered = list(scope.builder.commuted(operation.name, "", operands))
         return super().generic(scope, operation, ordered, types, replaced, skip)
 
     def _constant(
-        self, scope: Scope, operation: Native, operands: list[Ref], types: list[ValueType]
+        self, scope: Scope, operation: ir.Operation, operands: list[Ref], types: list[ValueType]
     ) -> Sequence[Ref]:
         type = types[0]
         if type.dims is None:
@@ -60,7 +63,7 @@ class LinalgImporter(Importer):
 
 
 def lift(builder: Builder, digest: bytes, type: ValueType) -> Ref:
-    """Return a lifted constant: a leaf of the outermost builder, captured on the way back in."""
+    """Return a lifted constant: a leaf of the outermost builder, captured by each nested one."""
     if builder.parent is None:
         return builder.lifted(digest, type)
     return builder.capture(lift(builder.parent, digest, type))

@@ -1,4 +1,4 @@
-"""Sums over products as ``dot_general``, for rendering."""
+"""Rendering of sums over products as ``dot_general``."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from kcache_compiler.types import SMALL_INTEGERS
 
 @dataclass(frozen=True)
 class Contraction:
-    """Both factors with their dims in their own order, StableHLO's dimension numbers, and how to order the
-    result.
+    """The operands of a ``dot_general`` in their own order of dims, its dimension numbers, and the
+    permutation of its result.
     """
 
     factors: tuple[Ref, Ref]
@@ -24,19 +24,18 @@ class Contraction:
 
 
 def contraction_of(node: Node) -> Contraction:
-    """Return the contraction that a ``dot_general`` node is."""
+    """Return a ``dot_general`` node as a contraction."""
     attributes, _, dims = node.attributes.rpartition("dimensions = ")
     factors = (node.operands[0], node.operands[1])
-    found = _arrange(factors, read_ints(dims), node.results[0].dims or ())
-    return Contraction(*found, attributes.removesuffix(", "))
+    arranged = _arrange(factors, read_ints(dims), node.results[0].dims or ())
+    return Contraction(*arranged, attributes.removesuffix(", "))
 
 
 def as_contraction(node: Node, region: Region) -> Contraction | None:
-    """Return the contraction that a reduction is, if it is worth one.
+    """Return a reduction as a contraction; None if it is rendered as a reduction.
 
-    It is when it sums from zero a product whose reduced axes are in both factors, and some kept axis is in
-    one
-    factor only; a product of two values over the same axes is better summed where it is made.
+    It is a contraction if it sums, from 0, a product of factors that both have the reduced axes, and of which
+    one lacks a kept axis. A product of values over the same axes is better fused with its sum.
     """
     if not node.attributes.startswith("combiner = add, ") or not _is_zero(node.operands[1], region):
         return None
@@ -58,45 +57,43 @@ def as_contraction(node: Node, region: Region) -> Contraction | None:
 def _arrange(
     factors: tuple[Ref, Ref], reduced: list[int], result: tuple[int, ...]
 ) -> tuple[tuple[Ref, Ref], tuple[tuple[str, tuple[int, ...]], ...], tuple[int, ...], tuple[int, ...]]:
-    """Take the factors as they are or swapped, whichever leaves the result's dims in order."""
+    """The operands in the order, as they are or swapped, for which the result needs no permutation."""
     views = (factors[0].view, factors[1].view)
-    found = _numbers(views, tuple(reduced), result)
+    direct = _numbers(views, tuple(reduced), result)
     swapped = _numbers(views[::-1], tuple(reduced), result)
-    if list(swapped[3]) == sorted(swapped[3]) and list(found[3]) != sorted(found[3]):
-        factors, found = (factors[1], factors[0]), swapped
-    first, second = (ref._replace(view=view) for ref, view in zip(factors, found[0], strict=True))
-    return (first, second), *found[1:]
+    if list(swapped[3]) == sorted(swapped[3]) and list(direct[3]) != sorted(direct[3]):
+        factors, direct = (factors[1], factors[0]), swapped
+    first, second = (ref._replace(view=view) for ref, view in zip(factors, direct[0], strict=True))
+    return (first, second), *direct[1:]
 
 
 @lru_cache(4096)
 def _numbers(
     views: tuple[View, ...], reduced: tuple[int, ...], result: tuple[int, ...]
 ) -> tuple[tuple[View, ...], tuple[tuple[str, tuple[int, ...]], ...], tuple[int, ...], tuple[int, ...]]:
-    """The same of views alone."""
+    """Views of the operands, dimension numbers, dims of the result, and its permutation."""
     kept = [dim for dim in range(len(views[0])) if dim not in reduced]
     natural = [_natural(view, reduced) for view in views]
-    place = [where for _, where in natural]
+    positions = [position for _, position in natural]
     batch = [dim for dim in kept if views[0][dim] >= 0 and views[1][dim] >= 0]
     free = [
-        sorted((d for d in kept if d in where and d not in batch), key=lambda d, w=where: w[d])
-        for where in place
+        sorted((d for d in kept if d in position and d not in batch), key=lambda d, p=position: p[d])
+        for position in positions
     ]
     numbers = (
-        ("lhs_batching_dimensions", tuple(place[0][d] for d in batch)),
-        ("rhs_batching_dimensions", tuple(place[1][d] for d in batch)),
-        ("lhs_contracting_dimensions", tuple(place[0][d] for d in reduced)),
-        ("rhs_contracting_dimensions", tuple(place[1][d] for d in reduced)),
+        ("lhs_batching_dimensions", tuple(positions[0][d] for d in batch)),
+        ("rhs_batching_dimensions", tuple(positions[1][d] for d in batch)),
+        ("lhs_contracting_dimensions", tuple(positions[0][d] for d in reduced)),
+        ("rhs_contracting_dimensions", tuple(positions[1][d] for d in reduced)),
     )
-    made = [*batch, *free[0], *free[1]]
-    permutation = tuple(made.index(dim) for dim in kept)
-    dims = tuple(result[kept.index(dim)] for dim in made)
+    order = [*batch, *free[0], *free[1]]
+    permutation = tuple(order.index(dim) for dim in kept)
+    dims = tuple(result[kept.index(dim)] for dim in order)
     return tuple(view for view, _ in natural), numbers, dims, permutation
 
 
 def _natural(view: View, reduced: Sequence[int]) -> tuple[View, dict[int, int]]:
-    """Return the factor's axes in its own order (then broadcasts that the sum runs over), and where each
-    dim is.
-    """
+    """A factor with its axes in their own order, then summed broadcasts, and the position of each dim."""
     covered = sorted((entry, dim) for dim, entry in enumerate(view) if entry >= 0)
     missing = [dim for dim in reduced if view[dim] < 0]
     order = [dim for _, dim in covered] + missing
@@ -114,7 +111,7 @@ def _node(region: Region, index: int) -> Node | None:
 
 
 def _is_zero(ref: Ref, region: Region) -> bool:
-    """Whether the reference is the constant 0 (not -0.0)."""
+    """Whether a value is the constant 0, not -0.0."""
     node = _node(region, ref.node)
     return (
         node is not None
@@ -125,5 +122,7 @@ def _is_zero(ref: Ref, region: Region) -> bool:
 
 
 def _is_small_zero(node: Node) -> bool:
-    """Of integers of 2 and 4 bits, whose constants are no bytes. Small floats round product by product."""
+    """Whether a constant of 2-bit or 4-bit integers, which is a literal, is 0. Narrow floats round each
+    product.
+    """
     return node.attributes == "=0" and node.results[0].element in SMALL_INTEGERS

@@ -1,4 +1,4 @@
-"""A spec back to a module: ``func.func public @main(inputs..., lifted constants...) -> results``."""
+"""Rendering of a spec as a module: ``func.func public @main(inputs..., lifted constants...) -> results``."""
 
 from __future__ import annotations
 

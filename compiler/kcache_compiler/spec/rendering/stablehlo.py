@@ -1,4 +1,4 @@
-"""StableHLO text of a canonical graph."""
+"""Rendering of a canonical graph as StableHLO text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kcache_compiler.types import SMALL_FLOATS
 
 
 class Body:
-    """One region while it is rendered: names of leaves and nodes, and of the views made of them so far."""
+    """A region that is being rendered: names of leaves, nodes, and views of them."""
 
     def __init__(self, region: Region, leaves: Sequence[str], indent: str) -> None:
         self.region = region
@@ -26,7 +26,7 @@ class Body:
 
 
 class StablehloRenderer:
-    """Renders one module; use once."""
+    """Renders one module; an instance is used once."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -48,11 +48,11 @@ class StablehloRenderer:
         return "\n".join(self._lines) + "\n"
 
     def _more_arguments(self, body: Region) -> list[str]:
-        """Return arguments after those of the program."""
+        """Return further arguments of ``main``."""
         return []
 
     def _preamble(self) -> list[str]:
-        """Return what stands before the program."""
+        """Return operations before those of the program."""
         return []
 
     # -- emission
@@ -103,7 +103,7 @@ class StablehloRenderer:
     # -- views
 
     def _value(self, body: Body, ref: Ref) -> str:
-        """Return the name of the value that ``ref`` denotes, made of transposes, reshapes and broadcasts."""
+        """The name of the value of a ``ref``, after transposes, reshapes and broadcasts."""
         known = body.views.get(ref)
         if known is None:
             known = body.views[ref] = self._view(body, ref)
@@ -146,9 +146,9 @@ class StablehloRenderer:
             raise UnsupportedOp(
                 "broadcast_in_dim", f"a broadcast next to dynamic sizes {shape} has no static form"
             )
-        where = [dim for dim, e in enumerate(ref.view) if e >= 0]
+        axes_kept = [dim for dim, e in enumerate(ref.view) if e >= 0]
         source = (name, ValueType(type.element, dims))
-        attributes = f"broadcast_dimensions = {_ints(where)}"
+        attributes = f"broadcast_dimensions = {_ints(axes_kept)}"
         return self._emit(
             body, "stablehlo.broadcast_in_dim", [source], [ValueType(type.element, shape)], attributes
         )[0]
@@ -164,7 +164,7 @@ class StablehloRenderer:
         return self._emit(body, "stablehlo.reshape", [source], [type])[0]
 
     def _name(self, body: Body, ref: Ref) -> str:
-        """Return the name of the viewed result; constants are written where they are first used."""
+        """The name of the viewed result; a constant is emitted before its first use."""
         names = body.names[ref.node]
         if not names[ref.result]:
             node = self._node_of(body, ref.node)
@@ -213,13 +213,13 @@ class StablehloRenderer:
 
     @staticmethod
     def _as_scalar(body: Body, node: Node, position: int) -> Ref:
-        """Operand ``position``, as a scalar where the op takes one and its repetition has a dynamic shape."""
+        """Operand ``position``; a scalar that the op accepts is not broadcast to a dynamic shape."""
         ref = node.operands[position]
         allowed = {"clamp": (0, 2), "select": (0,)}.get(node.op, ())
-        shown = body.region.viewed_type(ref).dims or ()
-        open_ = any(size == DYNAMIC or is_symbolic(size) for size in shown)
-        repeated = open_ and not body.region.type_of(ref).dims
-        return ref._replace(view=()) if position in allowed and repeated else ref
+        dims = body.region.viewed_type(ref).dims or ()
+        is_dynamic = any(size == DYNAMIC or is_symbolic(size) for size in dims)
+        is_scalar = not body.region.type_of(ref).dims
+        return ref._replace(view=()) if position in allowed and is_dynamic and is_scalar else ref
 
     def _opaque(self, body: Body, node: Node) -> list[str]:
         explicit, captured = split_captures(node)
@@ -232,9 +232,9 @@ class StablehloRenderer:
         return self._emit(body, op, operands, node.results, node.attributes, regions)
 
     def _reduce(self, body: Body, node: Node) -> list[str]:
-        found = as_contraction(node, body.region)
-        if found is not None:
-            return [self._contract(body, found, node.results[0])]
+        contraction = as_contraction(node, body.region)
+        if contraction is not None:
+            return [self._contract(body, contraction, node.results[0])]
         explicit, captured = split_captures(node)
         combiner, _, dims = node.attributes.rpartition("dimensions = ")
         attributes = f"dimensions = {_ints(read_ints(dims))}"
@@ -249,24 +249,24 @@ class StablehloRenderer:
             regions = [(Region((scalar, scalar), (), (inner,), (Ref(2, 0, ()),)), [])]
         return self._emit(body, "stablehlo.reduce", operands, node.results, attributes, regions)
 
-    def _contract(self, body: Body, found: Contraction, result: ValueType) -> str:
-        """Emit a ``dot_general`` whose factors keep their own axis order, and put the result's dims in
-        order.
-        """
-        lhs, rhs = (self._typed(body, ref) for ref in found.factors)
-        made = ValueType(result.element, found.result_dims)
-        numbers = ", ".join(f"{key} = [{', '.join(map(str, dims))}]" for key, dims in found.numbers if dims)
+    def _contract(self, body: Body, contraction: Contraction, result: ValueType) -> str:
+        """Emit a ``dot_general`` whose operands keep their axis order, and transpose its result."""
+        lhs, rhs = (self._typed(body, ref) for ref in contraction.factors)
+        kind = ValueType(result.element, contraction.result_dims)
+        numbers = ", ".join(
+            f"{key} = [{', '.join(map(str, dims))}]" for key, dims in contraction.numbers if dims
+        )
         attributes = f"dot_dimension_numbers = #stablehlo.dot<{numbers}>"
-        attributes += f", {found.attributes}" if found.attributes else ""
-        (name,) = self._emit(body, "stablehlo.dot_general", [lhs, rhs], [made], attributes)
-        if list(found.permutation) == sorted(found.permutation):
+        attributes += f", {contraction.attributes}" if contraction.attributes else ""
+        (name,) = self._emit(body, "stablehlo.dot_general", [lhs, rhs], [kind], attributes)
+        if list(contraction.permutation) == sorted(contraction.permutation):
             return name
-        attributes = f"permutation = {_ints(found.permutation)}"
-        return self._emit(body, "stablehlo.transpose", [(name, made)], [result], attributes)[0]
+        attributes = f"permutation = {_ints(contraction.permutation)}"
+        return self._emit(body, "stablehlo.transpose", [(name, kind)], [result], attributes)[0]
 
 
 def split_captures(node: Node) -> tuple[tuple[Ref, ...], list[tuple[Ref, ...]]]:
-    """Return the node's own operands, and what each region captures."""
+    """Return a node's own operands, and the captured values of each region."""
     counts = [len(region.captures) for region in node.regions]
     end = len(node.operands) - sum(counts)
     explicit = node.operands[:end]
@@ -278,7 +278,7 @@ def split_captures(node: Node) -> tuple[tuple[Ref, ...], list[tuple[Ref, ...]]]:
 
 
 def _needed(region: Region) -> list[bool]:
-    """Which nodes some result needs, when products that are only summed are left to their ``dot_general``."""
+    """Which nodes are emitted: live ones, without products that a ``dot_general`` computes."""
     base = len(region.params) + len(region.captures)
     needed = [False] * len(region.nodes)
     for ref in region.results:
@@ -288,8 +288,8 @@ def _needed(region: Region) -> list[bool]:
         if not needed[index]:
             continue
         node = region.nodes[index]
-        found = as_contraction(node, region) if node.op == "reduce" else None
-        for ref in found.factors if found else node.operands:
+        contraction = as_contraction(node, region) if node.op == "reduce" else None
+        for ref in contraction.factors if contraction else node.operands:
             if ref.node >= base:
                 needed[ref.node - base] = True
     return needed
@@ -303,8 +303,8 @@ def _comparison(attributes: str) -> str:
 
 def _dense(content: str, type: ValueType) -> str:
     if content.startswith("="):
-        whole = type.element in SMALL_FLOATS and content[1:].isdigit()
-        return f"dense<{content[1:]}{'.0' if whole else ''}>"
+        lacks_point = type.element in SMALL_FLOATS and content[1:].isdigit()
+        return f"dense<{content[1:]}{'.0' if lacks_point else ''}>"
     return f'dense<"0x{content.upper()}">' if content else "dense<>"
 
 
@@ -313,7 +313,7 @@ def _ints(values: Sequence[int]) -> str:
 
 
 class LinalgRenderer(StablehloRenderer):
-    """Renders a linalg program: every node is an operation taken whole."""
+    """Renders a linalg program: every node is opaque."""
 
     def _node(self, body: Body, node: Node) -> list[str]:
         return self._opaque(body, node)

@@ -1,1 +1,1 @@
-"""Rewrites of canonical nodes as they are built, by subject; ``canonical.rewrites`` lists them."""
+"""Rewrites of canonical nodes, applied as nodes are built, by subject; ``table`` lists them."""

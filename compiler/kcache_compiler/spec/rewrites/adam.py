@@ -1,169 +1,169 @@
-"""Adam: moving averages, bias correction and the step, as optax writes them."""
+"""Adam: moving averages, bias correction and the step, raised to the form of optax."""
 
 from __future__ import annotations
 
 from kcache_compiler.spec.graph.element_types import is_float
 from kcache_compiler.spec.graph.nodes import Ref
 from kcache_compiler.spec.rewrites.scalars import near
-from kcache_compiler.spec.rewrites.site import Rewrite, Site
+from kcache_compiler.spec.rewrites.site import GraphRewrite, RewriteSite
 
 
-def _is_correction(site: Site, ref: Ref) -> bool:
+def _is_correction(site: RewriteSite, ref: Ref) -> bool:
     """Whether a value is ``1 - b^t`` for a constant ``b`` between 0 and 1: a bias correction."""
-    parts = site.inners(ref, "subtract")
-    power = None if parts is None or site.scalar(parts[0]) != 1 else site.inner(parts[1], "power")
+    parts = site.operands_of(ref, "subtract")
+    power = None if parts is None or site.scalar(parts[0]) != 1 else site.operand_of(parts[1], "power")
     return power is not None and 0 < (site.scalar(power) or 0) < 1
 
 
-def _lerp(site: Site) -> Ref | None:
-    """``a + w * (b - a)``."""
+def _lerp(site: RewriteSite) -> Ref | None:
+    """Rewrite ``a + w * (b - a)``."""
     if not is_float(site.type.element):
         return None
     for start, step in (site.operands, site.operands[::-1]):
         for weight, difference in _scaled(site, step):
-            parts = site.inners(difference, "subtract")
+            parts = site.operands_of(difference, "subtract")
             if parts is None or not 0 < weight < 1 or not site.same(parts[1], start):
                 continue
-            toward = site.put("multiply", site.number(weight), parts[0])
-            return site.put("add", toward, site.put("multiply", site.number(1 - weight), start))
+            toward = site.build("multiply", site.constant(weight), parts[0])
+            return site.build("add", toward, site.build("multiply", site.constant(1 - weight), start))
     return None
 
 
-def _scaled(site: Site, ref: Ref) -> list[tuple[float, Ref]]:
-    """Return the ways to read a value as a constant times a value."""
-    parts = site.inners(ref, "multiply") or ()
+def _scaled(site: RewriteSite, ref: Ref) -> list[tuple[float, Ref]]:
+    """The ways to write a value as a constant times a value."""
+    parts = site.operands_of(ref, "multiply") or ()
     ways = (parts, parts[::-1]) if parts else ()
     return [(value, right) for left, right in ways if isinstance(value := site.scalar(left), float)]
 
 
-def _average_of_squares(site: Site) -> Ref | None:
-    """``b * v + ((1 - b) * g) * g``."""
+def _average_of_squares(site: RewriteSite) -> Ref | None:
+    """Rewrite ``b * v + ((1 - b) * g) * g``."""
     if not is_float(site.type.element):
         return None
     for average, square in (site.operands, site.operands[::-1]):
-        parts = site.inners(square, "multiply") or ()
+        parts = site.operands_of(square, "multiply") or ()
         for scaled, value in (parts, parts[::-1]) if parts else ():
             for weight, inner in _scaled(site, scaled):
                 decays = [decay for decay, _ in _scaled(site, average)]
                 if site.same(inner, value) and any(near(weight + d, 1.0, site.type.element) for d in decays):
-                    squared = site.put("multiply", value, value)
-                    return site.put("add", average, site.put("multiply", site.number(weight), squared))
+                    squared = site.build("multiply", value, value)
+                    return site.build("add", average, site.build("multiply", site.constant(weight), squared))
     return None
 
 
-def _corrected_root(site: Site) -> Ref | None:
-    """``sqrt(v) / sqrt(correction)``."""
-    top, bottom = (site.inner(ref, "sqrt") for ref in site.operands)
+def _corrected_root(site: RewriteSite) -> Ref | None:
+    """Rewrite ``sqrt(v) / sqrt(correction)``."""
+    top, bottom = (site.operand_of(ref, "sqrt") for ref in site.operands)
     if top is None or bottom is None or not is_float(site.type.element) or not _is_correction(site, bottom):
         return None
-    return site.put("sqrt", site.put("divide", top, bottom))
+    return site.build("sqrt", site.build("divide", top, bottom))
 
 
-def _is_denominator(site: Site, ref: Ref) -> bool:
+def _is_denominator(site: RewriteSite, ref: Ref) -> bool:
     """Whether a value is ``sqrt(v / correction) + epsilon``."""
-    parts = site.inners(ref, "add") or ()
+    parts = site.operands_of(ref, "add") or ()
     for small, large in (parts, parts[::-1]) if parts else ():
-        inner = site.inner(large, "sqrt")
-        quotient = None if inner is None else site.inner(inner, "divide", 1)
+        inner = site.operand_of(large, "sqrt")
+        quotient = None if inner is None else site.operand_of(inner, "divide", 1)
         if quotient is not None and _is_correction(site, quotient) and (site.scalar(small) or 0) > 0:
             return True
     return False
 
 
-def _rate(site: Site, ref: Ref) -> tuple[Ref, Ref] | None:
-    """Return ``(r, c)`` where a value is ``r / c`` or ``1 / c * r``, for a bias correction ``c``."""
-    parts = site.inners(ref, "divide")
+def _rate(site: RewriteSite, ref: Ref) -> tuple[Ref, Ref] | None:
+    """``(r, c)`` of ``r / c`` or ``1 / c * r``, for a bias correction ``c``; None of other values."""
+    parts = site.operands_of(ref, "divide")
     if parts is not None and _is_correction(site, parts[1]):
         return parts[0], parts[1]
-    factors = site.inners(ref, "multiply") or ()
+    factors = site.operands_of(ref, "multiply") or ()
     for left, right in (factors, factors[::-1]) if factors else ():
-        inverse = site.inners(left, "divide")
+        inverse = site.operands_of(left, "divide")
         if inverse is not None and site.scalar(inverse[0]) == 1 and _is_correction(site, inverse[1]):
             return right, inverse[1]
     return None
 
 
-def _step(site: Site) -> Ref | None:
-    """``(m / denominator) * (rate / correction)``."""
+def _step(site: RewriteSite) -> Ref | None:
+    """Rewrite ``(m / denominator) * (rate / correction)``."""
     if not is_float(site.type.element):
         return None
     for left, right in (site.operands, site.operands[::-1]):
-        parts, rate = site.inners(left, "divide"), _rate(site, right)
+        parts, rate = site.operands_of(left, "divide"), _rate(site, right)
         if parts is not None and rate is not None and _is_denominator(site, parts[1]):
-            corrected = site.put("divide", parts[0], rate[1])
-            return site.put("multiply", rate[0], site.put("divide", corrected, parts[1]))
+            corrected = site.build("divide", parts[0], rate[1])
+            return site.build("multiply", rate[0], site.build("divide", corrected, parts[1]))
     return None
 
 
-def _step_of_scaled(site: Site) -> Ref | None:
-    """``(rate * m) / (sqrt(v) + epsilon)``, for a rate without axes."""
+def _step_of_scaled(site: RewriteSite) -> Ref | None:
+    """Rewrite ``(rate * m) / (sqrt(v) + epsilon)``, for a scalar rate."""
     top, bottom = site.operands
-    if not is_float(site.type.element) or not _is_root_and_more(site, bottom):
+    if not is_float(site.type.element) or not _is_root_plus_constant(site, bottom):
         return None
-    parts = site.inners(top, "multiply") or ()
+    parts = site.operands_of(top, "multiply") or ()
     ways = [way for way in (parts, parts[::-1]) if way and all(entry < 0 for entry in way[0].view)]
     if len(ways) != 1:
         return None
     rate, average = ways[0]
-    return site.put("multiply", rate, site.put("divide", average, bottom))
+    return site.build("multiply", rate, site.build("divide", average, bottom))
 
 
-def _is_root_and_more(site: Site, ref: Ref) -> bool:
+def _is_root_plus_constant(site: RewriteSite, ref: Ref) -> bool:
     """Whether a value is a square root and a constant above zero."""
-    parts = site.inners(ref, "add") or ()
+    parts = site.operands_of(ref, "add") or ()
     return any(
-        site.inner(large, "sqrt") is not None and (site.scalar(small) or 0) > 0
+        site.operand_of(large, "sqrt") is not None and (site.scalar(small) or 0) > 0
         for small, large in ((parts, parts[::-1]) if parts else ())
     )
 
 
-def _step_in_denominator(site: Site) -> Ref | None:
-    """``m / -(sqrt(v) / (r * sqrt(correction)) + epsilon / r)``, as PyTorch's captured Adam has it."""
+def _step_in_denominator(site: RewriteSite) -> Ref | None:
+    """Rewrite ``m / -(sqrt(v) / (r * sqrt(correction)) + epsilon / r)``, as in PyTorch's capturable Adam."""
     top, bottom = site.operands
-    terms = site.inners(bottom, "add") if is_float(site.type.element) else None
+    terms = site.operands_of(bottom, "add") if is_float(site.type.element) else None
     for first, second in (terms, terms[::-1]) if terms else ():
-        root, rest = site.inner(first, "negate"), site.inner(second, "negate")
-        parts = None if root is None or rest is None else _rated_root(site, root)
-        if parts is None or rest is None:
+        root, term = site.operand_of(first, "negate"), site.operand_of(second, "negate")
+        parts = None if root is None or term is None else _rated_root(site, root)
+        if parts is None or term is None:
             continue
         square, rate, correction = parts
-        small, found = _times_inverse(site, rest, rate), _rate(site, rate)
-        if small is None or found is None:
+        epsilon, corrected_rate = _times_inverse(site, term, rate), _rate(site, rate)
+        if epsilon is None or corrected_rate is None:
             continue
-        size = site.put("sqrt", site.put("divide", square, correction))
-        corrected = site.put("divide", top, found[1])
-        step = site.put("divide", corrected, site.put("add", size, small))
-        return site.put("negate", site.put("multiply", found[0], step))
+        size = site.build("sqrt", site.build("divide", square, correction))
+        corrected = site.build("divide", top, corrected_rate[1])
+        step = site.build("divide", corrected, site.build("add", size, epsilon))
+        return site.build("negate", site.build("multiply", corrected_rate[0], step))
     return None
 
 
-def _rated_root(site: Site, ref: Ref) -> tuple[Ref, Ref, Ref] | None:
-    """Return ``(v, r, c)`` where a value is ``sqrt(v) / (r * sqrt(c))``, for a bias correction ``c``."""
-    parts = site.inners(ref, "divide")
-    square = None if parts is None else site.inner(parts[0], "sqrt")
-    factors = None if parts is None else site.inners(parts[1], "multiply")
+def _rated_root(site: RewriteSite, ref: Ref) -> tuple[Ref, Ref, Ref] | None:
+    """``(v, r, c)`` of ``sqrt(v) / (r * sqrt(c))``, for a bias correction ``c``; None of other values."""
+    parts = site.operands_of(ref, "divide")
+    square = None if parts is None else site.operand_of(parts[0], "sqrt")
+    factors = None if parts is None else site.operands_of(parts[1], "multiply")
     for rate, root in (factors, factors[::-1]) if factors else ():
-        correction = site.inner(root, "sqrt")
+        correction = site.operand_of(root, "sqrt")
         if square is not None and correction is not None and _is_correction(site, correction):
             return square, rate, correction
     return None
 
 
-def _times_inverse(site: Site, ref: Ref, rate: Ref) -> Ref | None:
-    """Return ``c`` where a value is ``c * (1 / rate)`` or ``c / rate``, for a constant ``c`` above zero."""
-    parts = site.inners(ref, "divide")
+def _times_inverse(site: RewriteSite, ref: Ref, rate: Ref) -> Ref | None:
+    """``c`` of ``c * (1 / rate)`` or ``c / rate``, for a constant ``c`` above 0; None of other values."""
+    parts = site.operands_of(ref, "divide")
     if parts is not None and site.same(parts[1], rate) and (site.scalar(parts[0]) or 0) > 0:
         return parts[0]
-    factors = site.inners(ref, "multiply") or ()
+    factors = site.operands_of(ref, "multiply") or ()
     for constant, inverse in (factors, factors[::-1]) if factors else ():
-        parts = site.inners(inverse, "divide")
+        parts = site.operands_of(inverse, "divide")
         if parts is not None and site.scalar(parts[0]) == 1 and site.same(parts[1], rate):
             return constant if (site.scalar(constant) or 0) > 0 else None
     return None
 
 
-OPTIMIZERS: tuple[Rewrite, ...] = (
-    Rewrite(
+OPTIMIZERS: tuple[GraphRewrite, ...] = (
+    GraphRewrite(
         "weighted_mean",
         ("add",),
         "a + w (b - a) is w b + (1 - w) a, for a constant w between 0 and 1: each is off by 3 units of "
@@ -172,7 +172,7 @@ OPTIMIZERS: tuple[Rewrite, ...] = (
         _lerp,
         "subtract",
     ),
-    Rewrite(
+    GraphRewrite(
         "average_of_squares",
         ("add",),
         "In b v + ((1 - b) g) g the square is taken first: 1 ulp. It overflows sooner, for |g| above the "
@@ -180,7 +180,7 @@ OPTIMIZERS: tuple[Rewrite, ...] = (
         _average_of_squares,
         "multiply",
     ),
-    Rewrite(
+    GraphRewrite(
         "corrected_root",
         ("divide",),
         "sqrt(v) / sqrt(1 - b^t) is sqrt(v / (1 - b^t)): 2 ulp. The quotient overflows sooner, by the "
@@ -188,14 +188,14 @@ OPTIMIZERS: tuple[Rewrite, ...] = (
         _corrected_root,
         "sqrt",
     ),
-    Rewrite(
+    GraphRewrite(
         "corrected_step",
         ("multiply",),
         "(m / d) (r / c) is r ((m / c) / d): each rounds four times, so they differ by 4 ulp.",
         _step,
         "divide",
     ),
-    Rewrite(
+    GraphRewrite(
         "scaled_step",
         ("divide",),
         "(r m) / (sqrt(v) + epsilon) is r (m / (sqrt(v) + epsilon)), for a rate r without axes: 2 ulp. The "
@@ -203,7 +203,7 @@ OPTIMIZERS: tuple[Rewrite, ...] = (
         _step_of_scaled,
         "sqrt",
     ),
-    Rewrite(
+    GraphRewrite(
         "step_in_denominator",
         ("divide",),
         "m / -(sqrt(v) / (r sqrt(c)) + epsilon / r) is -r ((m / b) / (sqrt(v / c) + epsilon)) for the rate "

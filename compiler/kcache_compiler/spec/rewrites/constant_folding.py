@@ -1,4 +1,4 @@
-"""Exact rewrites of constants: conversions, IEEE arithmetic and comparisons of scalars, and extents."""
+"""Constant folding: conversions, IEEE arithmetic and comparisons of scalars, and extents."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 from kcache_compiler.spec.graph.element_types import is_float, is_integer
 from kcache_compiler.spec.graph.nodes import Node, Ref
 from kcache_compiler.spec.rewrites.scalars import encode
-from kcache_compiler.spec.rewrites.site import Rewrite, Site
+from kcache_compiler.spec.rewrites.site import GraphRewrite, RewriteSite
 
 _Number = float | int
 
 
-def _convert(site: Site) -> Ref | None:
+def _convert(site: RewriteSite) -> Ref | None:
     source, target = site.element(site.operands[0]), site.type.element
     value = site.scalar(site.operands[0])
     if value is None:
@@ -26,8 +26,8 @@ def _convert(site: Site) -> Ref | None:
     return None
 
 
-def _convert_extent(site: Site) -> Ref | None:
-    """Integers and f64 hold every number of elements, so another element's extent is theirs, rounded."""
+def _convert_extent(site: RewriteSite) -> Ref | None:
+    """Fold a conversion of an extent whose type, an integer or f64, holds every element count exactly."""
     node = site.node(site.operands[0])
     source = node.results[0].element if node.results else ""
     if node.op != "extent" or not is_float(site.type.element):
@@ -36,15 +36,15 @@ def _convert_extent(site: Site) -> Ref | None:
     return _extent(site, node, node.attributes) if exact else None
 
 
-def _one_less(site: Site) -> Ref | None:
-    """``N - 1``, of variances without bias."""
+def _one_less(site: RewriteSite) -> Ref | None:
+    """Fold ``N - 1``, of unbiased variances."""
     if site.type.element not in ("i32", "i64", "f64"):
         return None
     return one_less(site)
 
 
-def one_less(site: Site) -> Ref | None:
-    """Return the extent that is one less than an extent."""
+def one_less(site: RewriteSite) -> Ref | None:
+    """Return ``N - 1`` of an extent N as an extent; None of other differences."""
     left, right = site.operands
     node = site.node(left)
     if node.op != "extent" or site.scalar(right) != 1 or "/" in node.attributes or "-" in node.attributes:
@@ -52,21 +52,21 @@ def one_less(site: Site) -> Ref | None:
     return _extent(site, node, f"{node.attributes}-1")
 
 
-def inverse_extent(site: Site) -> Ref | None:
-    """Return the extent that is one over an extent."""
+def inverse_extent(site: RewriteSite) -> Ref | None:
+    """Return ``1 / N`` of an extent N as an extent; None of other quotients."""
     node = site.node(site.operands[1])
     if node.op != "extent" or "/" in node.attributes:
         return None
     return _extent(site, node, f"1/({node.attributes})")
 
 
-def _extent(site: Site, node: Node, text: str) -> Ref:
+def _extent(site: RewriteSite, node: Node, text: str) -> Ref:
     type = node.results[0]._replace(element=site.type.element)
     index = site.builder.node(node.op, text, (), (), (type,))
-    return site.shown(Ref(index, 0, ()))
+    return site.broadcast(Ref(index, 0, ()))
 
 
-def _constant(site: Site, value: _Number | Fraction) -> Ref:
+def _constant(site: RewriteSite, value: _Number | Fraction) -> Ref:
     element = site.type.element
     return site.builder.constant(encode(value, element), element, (), site.type.dims or ())
 
@@ -75,7 +75,7 @@ def _finite(*values: _Number) -> bool:
     return all(math.isfinite(v) for v in values)
 
 
-def _arithmetic(site: Site) -> Ref | None:
+def _arithmetic(site: RewriteSite) -> Ref | None:
     element = site.type.element
     values = [site.scalar(ref) for ref in site.operands]
     left, *rest = values
@@ -94,8 +94,8 @@ def _arithmetic(site: Site) -> Ref | None:
     return _limit(site, left, right)
 
 
-def _finite_arithmetic(site: Site, left: _Number, right: _Number) -> Ref | None:
-    """Of finite floats; None where the result is not a number that a fraction can say."""
+def _finite_arithmetic(site: RewriteSite, left: _Number, right: _Number) -> Ref | None:
+    """Arithmetic of finite floats; a result of 0 has the sign that IEEE arithmetic gives it."""
     if site.op == "divide" and not right:
         return None
     exact = _EXACTLY[site.op](Fraction(left), Fraction(right))
@@ -104,15 +104,15 @@ def _finite_arithmetic(site: Site, left: _Number, right: _Number) -> Ref | None:
     return _limit(site, left, right)
 
 
-def _limit(site: Site, left: _Number, right: _Number) -> Ref | None:
-    """A zero with its sign, or a result of operands that are not finite."""
+def _limit(site: RewriteSite, left: _Number, right: _Number) -> Ref | None:
+    """Arithmetic whose result is a zero, or of operands that are not finite."""
     if site.op == "divide":
         return _constant(site, _quotient(left, right))
-    found = _LIMITS.get(site.op)
-    return None if found is None else _constant(site, found(float(left), float(right)))
+    function = _LIMITS.get(site.op)
+    return None if function is None else _constant(site, function(float(left), float(right)))
 
 
-#: What decides the sign of a zero, and infinities, as IEEE arithmetic of doubles does.
+#: Operations whose zeros and infinities are those of IEEE arithmetic on doubles.
 _LIMITS: dict[str, Callable[[float, float], float]] = {
     "add": operator.add,
     "subtract": operator.sub,
@@ -141,14 +141,14 @@ _ON_INTEGERS = frozenset({"add", "subtract", "multiply", "negate", "maximum", "m
 
 
 def _quotient(a: float, b: float) -> float:
-    """Return the quotient where one is not finite, or the first is zero."""
+    """The quotient of operands of which one is not finite, or the first is 0."""
     if math.isnan(a) or math.isnan(b) or (math.isinf(a) and math.isinf(b)):
         return math.nan
     sign = math.copysign(1, a) * math.copysign(1, b)
     return math.copysign(math.inf if math.isinf(a) else 0.0, sign)
 
 
-def _sqrt(site: Site) -> Ref | None:
+def _sqrt(site: RewriteSite) -> Ref | None:
     value = site.scalar(site.operands[0])
     if not isinstance(value, float) or not math.isfinite(value) or value <= 0:
         return None
@@ -156,7 +156,7 @@ def _sqrt(site: Site) -> Ref | None:
 
 
 def root(value: float) -> Fraction:
-    """Return the square root of a number above 0, near enough to round as the root itself does.
+    """Return the square root of a positive number, accurate enough to be rounded correctly.
 
     A root is never the midpoint of two floats, and is farther from one than 2^-120 of itself.
     """
@@ -168,17 +168,17 @@ def root(value: float) -> Fraction:
     return Fraction(floor if exact else 2 * floor + 1, (1 if exact else 2) << (bits // 2))
 
 
-def _compare(site: Site) -> Ref | None:
+def _compare(site: RewriteSite) -> Ref | None:
     holds = _COMPARISONS.get(site.attributes)
     if holds is None:
         return None
     left, right = site.operands
     low, high = site.scalar(left), site.scalar(right)
     if low is not None and high is not None:
-        return _truth(site, holds(low, high))
-    least = _least(site, right)
+        return _boolean(site, holds(low, high))
+    least = _lower_bound_of(site, right)
     if site.attributes in ("LT", "LE") and low is not None and least is not None and low < least:
-        return _truth(site, True)
+        return _boolean(site, True)
     return None
 
 
@@ -190,31 +190,31 @@ _COMPARISONS: dict[str, Callable[[_Number, _Number], bool]] = {
 }
 
 
-def _truth(site: Site, holds: bool) -> Ref:
+def _boolean(site: RewriteSite, holds: bool) -> Ref:
     return site.builder.constant("01" if holds else "00", "i1", (), site.type.dims or ())
 
 
-def _least(site: Site, ref: Ref) -> float | None:
-    """Return what an extent, or an extent less a constant, is at least: a symbol stands for 2 or more."""
+def _lower_bound_of(site: RewriteSite, ref: Ref) -> float | None:
+    """A lower bound of an extent, or of an extent less a constant: a symbol is at least 2."""
     node = site.node(ref)
     if node.op == "extent":
         return None if "/" in node.attributes else 1 if "-" in node.attributes else 2
-    parts = site.inners(ref, "subtract")
+    parts = site.operands_of(ref, "subtract")
     if parts is None:
         return None
-    least, less = _least(site, parts[0]), site.scalar(parts[1])
-    return None if least is None or less is None else least - less
+    bound, less = _lower_bound_of(site, parts[0]), site.scalar(parts[1])
+    return None if bound is None or less is None else bound - less
 
 
-FOLDING: tuple[Rewrite, ...] = (
-    Rewrite(
+FOLDING: tuple[GraphRewrite, ...] = (
+    GraphRewrite(
         "convert_constant",
         ("convert",),
         "A conversion rounds to nearest even, once; integers wrap modulo 2^n. An extent of an integer type "
         "or f64 is its number, of a float type that number rounded.",
         _convert,
     ),
-    Rewrite(
+    GraphRewrite(
         "constant_arithmetic",
         ("add", "subtract", "multiply", "divide", "negate", "maximum", "minimum"),
         "IEEE 754 rounds the exact result to nearest even, once: here it is computed as a fraction. Zeros "
@@ -222,21 +222,21 @@ FOLDING: tuple[Rewrite, ...] = (
         _arithmetic,
         "constant",
     ),
-    Rewrite(
+    GraphRewrite(
         "extent_less_one",
         ("subtract",),
         "Integers and f64 hold every number of elements exactly, and one less.",
         _one_less,
         "extent",
     ),
-    Rewrite(
+    GraphRewrite(
         "constant_root",
         ("sqrt",),
         "IEEE 754 rounds square roots correctly; here from more than 256 bits.",
         _sqrt,
         "constant",
     ),
-    Rewrite(
+    GraphRewrite(
         "constant_comparison",
         ("compare",),
         "Constants compare as numbers (false with NaN, but for NE). The symbols of an extent are at least 2.",

@@ -1,7 +1,7 @@
-"""What the toolchain legalizes ``chlo.erf`` and ``chlo.erfc`` of f32 to, read back as the operation.
+"""Raising of the expansions to which the toolchain legalizes ``chlo.erf`` and ``chlo.erfc`` of f32.
 
-``jax.export`` and torch-mlir's pipeline write these expansions out. One is recognized by building it again,
-of what it seems to be of, where hash-consing makes the same nodes of the same operations.
+``jax.export`` and torch-mlir's pipeline expand these operations. An expansion is recognized by building it
+for the operand that it seems to have: by hash-consing, equal operations are equal nodes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kcache_compiler.spec.graph.nodes import Ref
-from kcache_compiler.spec.rewrites.site import Rewrite, Site
+from kcache_compiler.spec.rewrites.site import GraphRewrite, RewriteSite
 
 _ERF_TOP = (
     *(-2.7261424e-10, 2.7706815e-08, -2.101024e-06, -5.6925062e-05),
@@ -31,96 +31,96 @@ _ERFC_BEYOND = (
 _LEAST_EXPONENT = -88.72284
 
 
-def _horner(site: Site, x: Ref, coefficients: Sequence[float]) -> Ref:
-    total = site.number(coefficients[0])
+def _horner(site: RewriteSite, x: Ref, coefficients: Sequence[float]) -> Ref:
+    total = site.constant(coefficients[0])
     for coefficient in coefficients[1:]:
-        total = site.put("add", site.put("multiply", total, x), site.number(coefficient))
+        total = site.build("add", site.build("multiply", total, x), site.constant(coefficient))
     return total
 
 
-def _clamped(site: Site, bound: float, x: Ref) -> Ref:
-    return site.put("minimum", site.put("maximum", site.number(-bound), x), site.number(bound))
+def _clamped(site: RewriteSite, bound: float, x: Ref) -> Ref:
+    return site.build("minimum", site.build("maximum", site.constant(-bound), x), site.constant(bound))
 
 
-def _erf_ratio(site: Site, x: Ref) -> Ref:
+def _erf_ratio(site: RewriteSite, x: Ref) -> Ref:
     z = _clamped(site, 4.0, x)
-    y = site.put("multiply", z, z)
-    top = site.put("multiply", z, _horner(site, y, _ERF_TOP))
-    return site.put("divide", top, _horner(site, y, _ERF_BOTTOM))
+    y = site.build("multiply", z, z)
+    top = site.build("multiply", z, _horner(site, y, _ERF_TOP))
+    return site.build("divide", top, _horner(site, y, _ERF_BOTTOM))
 
 
-def _erf(site: Site) -> Ref | None:
+def _erf(site: RewriteSite) -> Ref | None:
     if site.type.element != "f32":
         return None
-    for one, inner in (site.operands, site.operands[::-1]):
-        parts = site.inners(inner, "maximum") if site.scalar(one) == 1 else None
+    for unit, inner in (site.operands, site.operands[::-1]):
+        parts = site.operands_of(inner, "maximum") if site.scalar(unit) == 1 else None
         for low, ratio in (parts, parts[::-1]) if parts else ():
             if site.scalar(low) != -1:
                 continue
             x = _clamped_value(site, ratio)
             if x is not None and site.same(_erf_ratio(site, x), ratio):
-                return site.put("chlo.erf", x)
+                return site.build("chlo.erf", x)
     return None
 
 
-def _clamped_value(site: Site, ratio: Ref) -> Ref | None:
-    """Return ``x`` of ``(min(max(x, -4), 4) * ...) / ...``."""
-    top = site.inner(ratio, "divide")
-    for factor in (None if top is None else site.inners(top, "multiply")) or ():
-        for capped in site.inners(factor, "minimum") or ():
-            parts = site.inners(capped, "maximum") or ()
+def _clamped_value(site: RewriteSite, ratio: Ref) -> Ref | None:
+    """``x`` of ``(min(max(x, -4), 4) * ...) / ...``; None of other values."""
+    top = site.operand_of(ratio, "divide")
+    for factor in (None if top is None else site.operands_of(top, "multiply")) or ():
+        for capped in site.operands_of(factor, "minimum") or ():
+            parts = site.operands_of(capped, "maximum") or ()
             for low, x in (parts, parts[::-1]) if parts else ():
                 if site.scalar(low) == -4:
                     return x
     return None
 
 
-def _erfc(site: Site) -> Ref | None:
+def _erfc(site: RewriteSite) -> Ref | None:
     if site.type.element != "f32":
         return None
-    compared = site.inners(site.operands[0], "compare")
-    value = None if compared is None else site.inner(compared[0], "abs")
+    compared = site.operands_of(site.operands[0], "compare")
+    value = None if compared is None else site.operand_of(compared[0], "abs")
     if compared is None or value is None or site.scalar(compared[1]) != 1:
         return None
-    for x in (value, site.put("negate", value)):
+    for x in (value, site.build("negate", value)):
         near, far = _erfc_branches(site, x)
         if site.same(near, site.operands[1]) and site.same(far, site.operands[2]):
-            return site.put("chlo.erfc", x)
+            return site.build("chlo.erfc", x)
     return None
 
 
-def _erfc_branches(site: Site, x: Ref) -> tuple[Ref, Ref]:
-    """Return what the expansion of ``erfc(x)`` is for ``|x| < 1`` and elsewhere."""
-    put, number = site.put, site.number
-    square = put("multiply", x, x)
-    near = put("subtract", number(1.0), put("multiply", x, _horner(site, square, _ERF_NEAR)))
-    size, exponent = put("abs", x), put("negate", square)
-    inverse = put("divide", number(1.0), square)
-    polynomial = put(
+def _erfc_branches(site: RewriteSite, x: Ref) -> tuple[Ref, Ref]:
+    """The branches of the expansion of ``erfc(x)``, for ``|x| < 1`` and elsewhere."""
+    build, constant = site.build, site.constant
+    square = build("multiply", x, x)
+    near = build("subtract", constant(1.0), build("multiply", x, _horner(site, square, _ERF_NEAR)))
+    size, exponent = build("abs", x), build("negate", square)
+    inverse = build("divide", constant(1.0), square)
+    polynomial = build(
         "select",
         _less(site, size, 2.0),
         _horner(site, inverse, _ERFC_BELOW_2),
         _horner(site, inverse, _ERFC_BEYOND),
     )
-    scaled = put("multiply", put("divide", number(1.0), size), put("exponential", exponent))
-    tail = put("multiply", scaled, polynomial)
-    cut = put("select", _less(site, exponent, _LEAST_EXPONENT), number(0.0), tail)
-    return near, put("select", _less(site, x, 0.0), put("subtract", number(2.0), cut), cut)
+    scaled = build("multiply", build("divide", constant(1.0), size), build("exponential", exponent))
+    tail = build("multiply", scaled, polynomial)
+    cut = build("select", _less(site, exponent, _LEAST_EXPONENT), constant(0.0), tail)
+    return near, build("select", _less(site, x, 0.0), build("subtract", constant(2.0), cut), cut)
 
 
-def _less(site: Site, x: Ref, bound: float) -> Ref:
-    return site.make("compare", "i1", [x, site.number(bound)], "LT")
+def _less(site: RewriteSite, x: Ref, bound: float) -> Ref:
+    return site.build_as("compare", "i1", [x, site.constant(bound)], "LT")
 
 
-EXPANSIONS: tuple[Rewrite, ...] = (
-    Rewrite(
+EXPANSIONS: tuple[GraphRewrite, ...] = (
+    GraphRewrite(
         "erf_expansion",
         ("minimum",),
         "The toolchain's polynomial for erf in f32 is within 7 ulp of it, ours within 2.",
         _erf,
         "maximum",
     ),
-    Rewrite(
+    GraphRewrite(
         "erfc_expansion",
         ("select",),
         "The toolchain's polynomials for erfc in f32 are within 2^-22 of it, ours within 2 ulp.",

@@ -1,4 +1,4 @@
-"""Exact rewrites of one operation: neutral elements, involutions, selections, complex numbers."""
+"""Exact rewrites of single operations: neutral elements, involutions, selections, complex numbers."""
 
 from __future__ import annotations
 
@@ -6,50 +6,48 @@ import math
 
 from kcache_compiler.spec.graph.element_types import is_complex, is_float, is_integer, limits_of, lossless
 from kcache_compiler.spec.graph.nodes import Ref, compose
-from kcache_compiler.spec.rewrites.site import Rewrite, Site
+from kcache_compiler.spec.rewrites.site import GraphRewrite, RewriteSite
 
 
 def _same_bits(a: float | int | None, b: float | int) -> bool:
-    """Whether ``a`` is ``b``, telling 0.0 from -0.0."""
+    """Whether ``a`` equals ``b``, with signed zeros distinguished."""
     return a is not None and a == b and math.copysign(1, a) == math.copysign(1, b)
 
 
-def _converted(site: Site) -> Ref | None:
-    """Skip a conversion that changes nothing, and one that loses nothing before another."""
+def _converted(site: RewriteSite) -> Ref | None:
+    """Drop a conversion to the same type, and a lossless one before another."""
     (source,) = site.operands
-    first = site.inner(source, "convert")
+    first = site.operand_of(source, "convert")
     if first is not None and lossless(site.element(first), site.element(source)):
         source = first
     if site.element(source) == site.type.element:
         return source
     if source is site.operands[0]:
         return None
-    return site.make("convert", site.type.element, [source])
+    return site.build_as("convert", site.type.element, [source])
 
 
-#: Of it every negation is NaN: it has no sign.
+#: A float without a sign bit, whose negation is NaN.
 _UNSIGNED_FLOAT = "f8E8M0FNU"
 
 
-def _involution(site: Site) -> Ref | None:
-    return None if site.type.element == _UNSIGNED_FLOAT else site.inner(site.operands[0], site.op)
+def _involution(site: RewriteSite) -> Ref | None:
+    return None if site.type.element == _UNSIGNED_FLOAT else site.operand_of(site.operands[0], site.op)
 
 
-def _absolute(site: Site) -> Ref | None:
-    inner = site.inner(site.operands[0], "negate")
+def _absolute(site: RewriteSite) -> Ref | None:
+    inner = site.operand_of(site.operands[0], "negate")
     if inner is not None and site.element(inner) != _UNSIGNED_FLOAT:
-        return site.make("abs", site.type.element, [inner])
+        return site.build_as("abs", site.type.element, [inner])
     return None if is_complex(site.element(site.operands[0])) else _if_same_op(site)
 
 
-def _if_same_op(site: Site) -> Ref | None:
+def _if_same_op(site: RewriteSite) -> Ref | None:
     return site.operands[0] if site.node(site.operands[0]).op == site.op else None
 
 
-def _neutral(site: Site) -> Ref | None:
-    """Drop an operand that is the neutral element, on the right, or on either side where the operation
-    commutes.
-    """
+def _neutral(site: RewriteSite) -> Ref | None:
+    """Drop a neutral element: the right operand, or either one of a commutative operation."""
     left, right = site.operands
     if _is_neutral(site, right):
         return left
@@ -61,13 +59,13 @@ def _neutral(site: Site) -> Ref | None:
 _COMMUTING = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
 
 
-def _is_neutral(site: Site, ref: Ref) -> bool:
+def _is_neutral(site: RewriteSite, ref: Ref) -> bool:
     value = site.scalar(ref)
     if value is None:
         return False
     element = site.element(ref)
-    wanted = _FLOAT_NEUTRAL.get(site.op) if is_float(element) else _integer_neutral(site.op, element)
-    return wanted is not None and _same_bits(value, wanted)
+    neutral = _FLOAT_NEUTRAL.get(site.op) if is_float(element) else _integer_neutral(site.op, element)
+    return neutral is not None and _same_bits(value, neutral)
 
 
 _FLOAT_NEUTRAL = {
@@ -93,12 +91,12 @@ def _integer_neutral(op: str, element: str) -> int | None:
     return 0
 
 
-def _idempotent(site: Site) -> Ref | None:
+def _idempotent(site: RewriteSite) -> Ref | None:
     left, right = site.operands
     return left if site.same(left, right) else None
 
 
-def _selected(site: Site) -> Ref | None:
+def _selected(site: RewriteSite) -> Ref | None:
     predicate, on_true, on_false = site.operands
     if site.same(on_true, on_false):
         return on_true
@@ -108,8 +106,8 @@ def _selected(site: Site) -> Ref | None:
     return on_true if value else on_false
 
 
-def _select_extremum(site: Site) -> Ref | None:
-    """``select(a <= b, b, a)``: a maximum for integers, and for floats where ``b`` is a fit constant."""
+def _select_extremum(site: RewriteSite) -> Ref | None:
+    """Rewrite ``select(a <= b, b, a)`` to a maximum, of floats only if ``b`` is a suitable constant."""
     predicate, on_true, on_false = site.operands
     node = site.node(predicate)
     if node.op != "compare" or node.attributes not in ("LT", "LE"):
@@ -129,15 +127,17 @@ def _select_extremum(site: Site) -> Ref | None:
             return None
     elif not is_integer(element):
         return None
-    return site.make(op, element, [low, high])
+    return site.build_as(op, element, [low, high])
 
 
-def _part(site: Site) -> Ref | None:
-    return site.inner(site.operands[0], "complex", 0 if site.op == "real" else 1)
+def _part(site: RewriteSite) -> Ref | None:
+    return site.operand_of(site.operands[0], "complex", 0 if site.op == "real" else 1)
 
 
-def _rebuilt(site: Site) -> Ref | None:
-    real, imaginary = (site.inner(ref, op) for ref, op in zip(site.operands, ("real", "imag"), strict=True))
+def _rebuilt(site: RewriteSite) -> Ref | None:
+    real, imaginary = (
+        site.operand_of(ref, op) for ref, op in zip(site.operands, ("real", "imag"), strict=True)
+    )
     if (
         real is None
         or imaginary is None
@@ -148,41 +148,41 @@ def _rebuilt(site: Site) -> Ref | None:
     return real if site.element(real) == site.type.element else None
 
 
-def _squared(site: Site) -> Ref | None:
+def _squared(site: RewriteSite) -> Ref | None:
     (source,) = site.operands
     if is_complex(site.element(source)):
         return None
-    return site.make("multiply", site.type.element, [source, source])
+    return site.build_as("multiply", site.type.element, [source, source])
 
 
-BASIC: tuple[Rewrite, ...] = (
-    Rewrite(
+BASIC: tuple[GraphRewrite, ...] = (
+    GraphRewrite(
         "convert",
         ("convert",),
         "A conversion to the same type is the identity. One that loses nothing leaves the value, which is "
         "all that a second conversion depends on.",
         _converted,
     ),
-    Rewrite(
+    GraphRewrite(
         "involution",
         ("negate", "not"),
         "negate flips the sign bit, or subtracts from 0 modulo 2^n; not flips every bit; twice is nothing. "
         "Not of f8E8M0FNU, which has no sign bit.",
         _involution,
     ),
-    Rewrite(
+    GraphRewrite(
         "absolute",
         ("abs",),
         "abs ignores the sign that negate flips (modulo 2^n for integers), and clears it once for all.",
         _absolute,
     ),
-    Rewrite(
+    GraphRewrite(
         "round_twice",
         ("ceil", "floor", "round_nearest_afz", "round_nearest_even", "sign"),
         "Each maps its own results (integers, infinities, NaN, signed zeros; signs) to themselves.",
         _if_same_op,
     ),
-    Rewrite(
+    GraphRewrite(
         "neutral_arithmetic",
         ("add", "subtract", "multiply", "divide"),
         "x + -0.0, x - 0.0, x * 1 and x / 1 are x for all reals: zeros keep their sign, nothing rounds. "
@@ -190,7 +190,7 @@ BASIC: tuple[Rewrite, ...] = (
         _neutral,
         "constant",
     ),
-    Rewrite(
+    GraphRewrite(
         "neutral_extremum",
         ("maximum", "minimum"),
         "IEEE 754 maximum: NaN stays NaN, and nothing lies below -inf (nor below an integer type's "
@@ -198,18 +198,20 @@ BASIC: tuple[Rewrite, ...] = (
         _neutral,
         "constant",
     ),
-    Rewrite(
+    GraphRewrite(
         "neutral_bits",
         ("and", "or", "xor", "shift_left", "shift_right_arithmetic", "shift_right_logical"),
         "Ones for and; zeros for or, xor and shifts.",
         _neutral,
         "constant",
     ),
-    Rewrite("idempotent", ("maximum", "minimum", "and", "or"), "op(x, x) is x, bit for bit.", _idempotent),
-    Rewrite(
+    GraphRewrite(
+        "idempotent", ("maximum", "minimum", "and", "or"), "op(x, x) is x, bit for bit.", _idempotent
+    ),
+    GraphRewrite(
         "select_constant", ("select",), "Both branches are one value, or the predicate is known.", _selected
     ),
-    Rewrite(
+    GraphRewrite(
         "select_extremum",
         ("select",),
         "select(x <= c, c, x) is maximum(x, c) for floats where c is a constant, not NaN and not -0.0: a NaN "
@@ -218,7 +220,7 @@ BASIC: tuple[Rewrite, ...] = (
         "totally ordered: every form holds.",
         _select_extremum,
     ),
-    Rewrite("part_of_complex", ("real", "imag"), "complex keeps both parts.", _part),
-    Rewrite("complex_of_parts", ("complex",), "A complex number is its two parts.", _rebuilt),
-    Rewrite("square", ("chlo.square",), "The square of a real is defined as x * x.", _squared),
+    GraphRewrite("part_of_complex", ("real", "imag"), "complex keeps both parts.", _part),
+    GraphRewrite("complex_of_parts", ("complex",), "A complex number is its two parts.", _rebuilt),
+    GraphRewrite("square", ("chlo.square",), "The square of a real is defined as x * x.", _squared),
 )

@@ -1,8 +1,8 @@
-"""Axes that a reshape merged: what is computed along them is computed along the axes that they are made of.
+"""Operations on axes that a reshape merged, computed on the axes before the merge.
 
-``view(B*T, C) @ W`` and ``bmm`` of merged batch and head axes are the same values as without the merge. It
-moves to the result, where a split undoes it. Exact: only indices change. (A reduction along a merged axis
-runs along all of its parts: its order is the implementation's in StableHLO.)
+``view(B*T, C) @ W``, and ``bmm`` of merged batch and head axes, compute the same values without the merge,
+which moves to the result, where a split cancels it. This is exact, as only indices change. A reduction of a
+merged axis reduces all of its parts: StableHLO leaves the order of a reduction to the implementation.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from kcache_compiler.spec.graph.reshape import read_groups, reshape
 
 @dataclass(frozen=True)
 class Merge:
-    """Dim ``dim`` of a space is the product of ``parts``: ``split`` are the operands over the space ``dims``,
-    where it is taken apart.
+    """Dim ``dim`` of an index space is the product of ``parts``; ``split`` are the operands over ``dims``,
+    the space with the dim split.
     """
 
     dim: int
@@ -28,7 +28,7 @@ class Merge:
 
 
 def merge_of(builder: Builder, dims: Sequence[int], operands: Sequence[Ref]) -> Merge | None:
-    """Return the first dim of a space that every operand which varies along it merged from the same parts."""
+    """Return the first dim that all operands that vary along it merged from the same parts."""
     if not any(builder.nodes[ref.node].op == "reshape" for ref in operands) or min(dims, default=0) <= 0:
         return None
     for dim in range(len(dims)):
@@ -37,13 +37,13 @@ def merge_of(builder: Builder, dims: Sequence[int], operands: Sequence[Ref]) -> 
             continue
         (sizes,) = parts
         if sizes:
-            apart = (*dims[:dim], *sizes, *dims[dim + 1 :])
-            return Merge(dim, sizes, apart, tuple(reshape(builder, ref, apart) for ref in operands))
+            split = (*dims[:dim], *sizes, *dims[dim + 1 :])
+            return Merge(dim, sizes, split, tuple(reshape(builder, ref, split) for ref in operands))
     return None
 
 
 def _parts(builder: Builder, ref: Ref, axis: int) -> tuple[int, ...]:
-    """Return the sizes that an axis of a node was merged from, none where it was not."""
+    """The sizes that an axis of a node was merged from; empty if it was not merged."""
     node = builder.nodes[ref.node]
     if node.op != "reshape" or not node.attributes:
         return ()
@@ -59,10 +59,10 @@ def _parts(builder: Builder, ref: Ref, axis: int) -> tuple[int, ...]:
     return ()
 
 
-def kept_apart(merge: Merge, reduced: frozenset[int]) -> frozenset[int]:
-    """Return the dims that a reduction runs over, where the merged dim is taken apart."""
-    more = len(merge.parts) - 1
-    shifted = {dim + more if dim > merge.dim else dim for dim in reduced}
+def split_reduced_dims(merge: Merge, reduced: frozenset[int]) -> frozenset[int]:
+    """Return the reduced dims of the space with the merged dim split."""
+    added = len(merge.parts) - 1
+    shifted = {dim + added if dim > merge.dim else dim for dim in reduced}
     return frozenset(
-        shifted | (set(range(merge.dim, merge.dim + more + 1)) if merge.dim in reduced else set())
+        shifted | (set(range(merge.dim, merge.dim + added + 1)) if merge.dim in reduced else set())
     )

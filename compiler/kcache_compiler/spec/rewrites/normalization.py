@@ -1,4 +1,4 @@
-"""Quotients by square roots, as normalizations write them: ``(x - mean) * rsqrt(v + epsilon) * scale``."""
+"""Quotients by square roots in normalizations: ``(x - mean) * rsqrt(v + epsilon) * scale``."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from kcache_compiler.spec.graph.element_types import is_float
 from kcache_compiler.spec.graph.nodes import Ref
 from kcache_compiler.spec.rewrites.constant_folding import root
 from kcache_compiler.spec.rewrites.scalars import encode
-from kcache_compiler.spec.rewrites.site import Rewrite, Site
+from kcache_compiler.spec.rewrites.site import GraphRewrite, RewriteSite
 
 
-def _quotient(site: Site) -> Ref | None:
+def _quotient(site: RewriteSite) -> Ref | None:
     if not is_float(site.type.element):
         return None
     top, bottom = site.operands
-    inner = site.inner(bottom, "sqrt")
-    return None if inner is None else site.put("multiply", top, site.put("rsqrt", inner))
+    inner = site.operand_of(bottom, "sqrt")
+    return None if inner is None else site.build("multiply", top, site.build("rsqrt", inner))
 
 
-def _constant(site: Site) -> Ref | None:
+def _constant(site: RewriteSite) -> Ref | None:
     value = site.scalar(site.operands[0])
     if not isinstance(value, float) or not 0 < value < float("inf"):
         return None
@@ -27,10 +27,10 @@ def _constant(site: Site) -> Ref | None:
     return site.builder.constant(content, site.type.element, (), site.type.dims or ())
 
 
-def _factors(site: Site) -> Iterator[tuple[Ref, Ref, Ref]]:
-    """Yield the three factors of the site, each one first once: ``(a, b, c)`` of ``a * (b * c)``."""
+def _factors(site: RewriteSite) -> Iterator[tuple[Ref, Ref, Ref]]:
+    """Yield the factors ``a, b, c`` of ``a * (b * c)``, each of them first once."""
     for left, right in (site.operands, site.operands[::-1]):
-        parts = site.inners(right, "multiply")
+        parts = site.operands_of(right, "multiply")
         if parts is not None:
             first, second = parts
             yield left, first, second
@@ -38,15 +38,15 @@ def _factors(site: Site) -> Iterator[tuple[Ref, Ref, Ref]]:
             yield second, left, first
 
 
-def _is_norm(site: Site, ref: Ref) -> bool:
+def _is_norm(site: RewriteSite, ref: Ref) -> bool:
     """Whether a value is ``rsqrt(x + epsilon)``: for a variance no more than ``1 / sqrt(epsilon)``."""
-    inner = site.inner(ref, "rsqrt")
-    parts = None if inner is None else site.inners(inner, "add")
+    inner = site.operand_of(ref, "rsqrt")
+    parts = None if inner is None else site.operands_of(inner, "add")
     return parts is not None and any((site.scalar(part) or 0) > 0 for part in parts)
 
 
-def _normalized(site: Site) -> Ref | None:
-    """Multiply what is normalized, of more axes, first, then the scale."""
+def _normalized(site: RewriteSite) -> Ref | None:
+    """Multiply the normalized value, which has more axes, first, then the scale."""
     if not is_float(site.type.element):
         return None
     ways = [way for way in _factors(site) if [_is_norm(site, ref) for ref in way] == [True, False, False]]
@@ -54,16 +54,16 @@ def _normalized(site: Site) -> Ref | None:
         return None
     norm, left, right = min(ways, key=lambda way: _rank(site, way[0]))
     first, second = (left, right) if _rank(site, left) >= _rank(site, right) else (right, left)
-    return site.plain("multiply", site.plain("multiply", first, norm), second)
+    return site.build_unchanged("multiply", site.build_unchanged("multiply", first, norm), second)
 
 
-def _rank(site: Site, ref: Ref) -> tuple[int, bytes, bytes]:
+def _rank(site: RewriteSite, ref: Ref) -> tuple[int, bytes, bytes]:
     used = sum(entry >= 0 for entry in ref.view)
     return used, site.builder.digests[ref.node], site.builder.ties[ref.node]
 
 
-ROOTS: tuple[Rewrite, ...] = (
-    Rewrite(
+ROOTS: tuple[GraphRewrite, ...] = (
+    GraphRewrite(
         "quotient_by_root",
         ("divide",),
         "a / sqrt(b) is a * rsqrt(b): each rounds twice, rsqrt to 2 ulp, so they differ by 3 ulp; at "
@@ -71,14 +71,14 @@ ROOTS: tuple[Rewrite, ...] = (
         _quotient,
         "sqrt",
     ),
-    Rewrite(
+    GraphRewrite(
         "constant_rsqrt",
         ("rsqrt",),
         "The root of a constant, rounded once: 2 ulp.",
         _constant,
         "constant",
     ),
-    Rewrite(
+    GraphRewrite(
         "normalized_first",
         ("multiply",),
         "Products of x, rsqrt(v + epsilon) and a scale in another order: 2 ulp, with no overflow that the "

@@ -1,4 +1,4 @@
-"""Scalar constants as numbers: read from their bytes, and rounded to an element once, to nearest even."""
+"""Scalar constants: decoding from bytes, and encoding with one rounding to nearest even."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from kcache_compiler.spec.graph.element_types import is_complex, is_float, is_integer, limits_of
 
-#: float -> (bits of the significand, least exponent of a normal number, bits of exponent, bytes)
+#: (Bits of the significand, least exponent of a normal number, bits of exponent, bytes) of floats.
 _FORMATS = {
     "f16": (11, -14, 5, 2),
     "bf16": (8, -126, 8, 2),
@@ -19,7 +19,7 @@ _READERS = {"f16": "<e", "f32": "<f", "f64": "<d"}
 
 
 def read_scalar(content: str, element: str) -> float | int | None:
-    """Return the number that a scalar constant's hex content is; None for complex and unsettled formats."""
+    """Return the value of a scalar constant; None of complex numbers and undefined layouts."""
     if content.startswith("=") or not content or is_complex(element):
         return None
     raw = bytes.fromhex(content)
@@ -31,7 +31,7 @@ def read_scalar(content: str, element: str) -> float | int | None:
 
 
 def encode(value: float | Fraction, element: str) -> str:
-    """Return the hex content of a number in ``element``: floats rounded once, integers modulo 2^n."""
+    """Return a number as constant content: floats are rounded once, integers wrap."""
     if is_integer(element):
         low, high = limits_of(element)
         width = 1 if element == "i1" else max(8, int(element.lstrip("ui"))) // 8
@@ -54,7 +54,7 @@ def _encode_float(value: float | Fraction, element: str) -> str:
 
 
 def _magnitude(value: Fraction, precision: int, least: int) -> int:
-    """Return exponent and fraction bits of a number that is not negative; overflow is past infinity."""
+    """Exponent and fraction bits of a nonnegative number; beyond those of infinity on overflow."""
     if not value:
         return 0
     exponent = value.numerator.bit_length() - value.denominator.bit_length()
@@ -67,15 +67,15 @@ def _magnitude(value: Fraction, precision: int, least: int) -> int:
 
 
 def rounded(value: float | Fraction, element: str) -> float:
-    """Return a number as the float ``element`` holds it."""
-    found = read_scalar(encode(value, element), element)
-    assert isinstance(found, float)
-    return found
+    """Return a number rounded to a float type."""
+    result = read_scalar(encode(value, element), element)
+    assert isinstance(result, float)
+    return result
 
 
-def near(value: float | int | None, wanted: float, element: str, ulps: int = 4) -> bool:
-    """Whether a constant is ``wanted`` to some units in the last place of a float ``element``."""
-    if value is None or not is_float(element) or not wanted:
+def near(value: float | int | None, target: float, element: str, ulps: int = 4) -> bool:
+    """Return whether a constant is within some units in the last place of ``target``, in a float type."""
+    if value is None or not is_float(element) or not target:
         return False
-    unit = 2.0 ** (math.frexp(wanted)[1] - _FORMATS[element][0])
-    return abs(value - wanted) <= ulps * unit
+    unit = 2.0 ** (math.frexp(target)[1] - _FORMATS[element][0])
+    return abs(value - target) <= ulps * unit

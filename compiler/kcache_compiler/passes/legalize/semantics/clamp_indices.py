@@ -2,7 +2,7 @@
 
 MLIR leaves such a program undefined; a kernel must not read or write what is not of its arguments. What no
 place mends, a part that is larger than its tensor, is refused, and under open sizes checked before anything
-runs (``kcache_compiler.spec.linalg_guards``).
+runs (``kcache_compiler.spec.size_limits``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sentences for what differs between two operations. "Here" is the asked graph, "there" the stored one."""
+"""Sentences that describe differing operations: "here" is the requested graph, "there" the stored one."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from kcache_compiler.difference.frontier import COMMUTATIVE, Numbered, is_consta
 from kcache_compiler.difference.literal import literal
 from kcache_compiler.difference.outline import Operation, Use
 
-#: A difference before its place is put in front of its sentence.
-_Piece = tuple[str, str, str, str]
+#: A ``Difference`` whose sentence lacks the position: name, value here, value there, sentence.
+_Detail = tuple[str, str, str, str]
 
-#: Longest piece of an attribute that a sentence quotes.
-_QUOTED = 120
+#: Most characters of an attribute that a sentence quotes.
+_MAX_QUOTED = 120
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that differs: ``name``, its value in both, and a sentence that says so."""
+    """A property that differs: its name, its value in both specs, and a sentence that describes it."""
 
     name: str
     yours: str
@@ -26,22 +26,22 @@ class Difference:
 
 
 class Side:
-    """One graph's operations in words. Values that both graphs have go by the names of the asked graph."""
+    """Describes operations of one graph. Values that both graphs have are named as in the requested graph."""
 
     def __init__(self, numbered: Numbered, shared_names: dict[int, str] | None = None) -> None:
         self.numbered = numbered
         self._shared = shared_names or {}
 
     def names(self) -> dict[int, str]:
-        """The name of each value, by number."""
+        """Return the name of each value, by number."""
         return {number: name for name, number in self.numbered.values.items()}
 
     def operation(self, position: int) -> Operation:
-        """The operation at a position."""
+        """Return the operation at a position."""
         return self.numbered.body.operations[position]
 
     def use(self, use: Use) -> str:
-        """An operand: a constant by its value, ``argument 0``, ``%6``."""
+        """Return an operand: a constant by its value, ``argument 0``, ``%6``."""
         if use.name.startswith("%"):
             operation = self.operation(int(use.name[1:]))
             if is_constant(operation):
@@ -53,11 +53,11 @@ class Side:
         ) + f" {use.name[1:]}"
 
     def phrase(self, position: int) -> str:
-        """``tanh of %6``; ``add of argument 0 and 0.5``."""
-        return self.words(self.operation(position))
+        """Return the operation at a position as ``add of argument 0 and 0.5``."""
+        return self.describe(self.operation(position))
 
-    def words(self, operation: Operation) -> str:
-        """The same, of an operation itself."""
+    def describe(self, operation: Operation) -> str:
+        """Return an operation as ``add of argument 0 and 0.5``."""
         operands = [self.use(use) for use in operation.uses]
         if not operands:
             return operation.op
@@ -67,35 +67,36 @@ class Side:
 
 
 def operations_differ(here: Side, position: int, there: Side, other: int, where: str) -> Difference:
-    """Say what differs between two operations that stand in each other's place."""
+    """Return the difference between an operation and its counterpart."""
     mine, theirs = here.operation(position), there.operation(other)
     yours, stored = here.phrase(position), there.phrase(other)
     if mine.op != theirs.op:
         sentence = f"{where}: yours is {yours}, the stored one is {stored}"
         return Difference("operation", yours, stored, sentence)
-    pieces = [piece for piece in (_operands(here, mine, there, theirs), _details(mine, theirs)) if piece]
-    if not pieces:
+    candidates = (_operands(here, mine, there, theirs), _attributes_or_types(mine, theirs))
+    details = [detail for detail in candidates if detail]
+    if not details:
         text = f"yours is {yours}, the stored one is {stored}"
         if yours == stored:
             text = f"{yours} is of other types or sizes there"
         return Difference("operation", yours, stored, f"{where}: {text}")
-    name, left, right, _ = pieces[0]
-    return Difference(name, left, right, f"{where}, {mine.op}: {'; '.join(piece[3] for piece in pieces)}")
+    name, left, right, _ = details[0]
+    return Difference(name, left, right, f"{where}, {mine.op}: {'; '.join(detail[3] for detail in details)}")
 
 
 def only_here(here: Side, position: int, where: str) -> Difference:
-    """Say that an operation has no counterpart in the stored graph."""
+    """Return the difference that an operation has no counterpart in the stored graph."""
     phrase = here.phrase(position)
     return Difference("operation", phrase, "", f"{where}: {phrase} is not in the stored graph")
 
 
 def only_there(there: Side, position: int, where: str) -> Difference:
-    """Say that an operation is only in the stored graph."""
+    """Return the difference that an operation is in the stored graph only."""
     phrase = there.phrase(position)
     return Difference("operation", "", phrase, f"{where} of the stored graph: {phrase} is not in yours")
 
 
-def _operands(here: Side, mine: Operation, there: Side, theirs: Operation) -> _Piece | None:
+def _operands(here: Side, mine: Operation, there: Side, theirs: Operation) -> _Detail | None:
     if len(mine.uses) != len(theirs.uses):
         left, right = str(len(mine.uses)), str(len(theirs.uses))
         return "operands", left, right, f"it takes {left} operands here and {right} there"
@@ -115,19 +116,19 @@ def _operands(here: Side, mine: Operation, there: Side, theirs: Operation) -> _P
 
 
 def _leaf(operation: Operation) -> str:
-    """A value that takes no operands: a constant, a size, ``iota i32[8]``."""
+    """A value without operands: a constant, a size, ``iota i32[8]``."""
     if operation.op == "constant" and operation.types:
-        return shortened(literal(operation.types[0].element, operation.attributes))
+        return truncated(literal(operation.types[0].element, operation.attributes))
     if operation.op == "extent":
         return f"the size {operation.attributes}"
     words = [operation.op, *map(str, operation.types)]
-    return " ".join(words) + (f" ({shortened(operation.attributes)})" if operation.attributes else "")
+    return " ".join(words) + (f" ({truncated(operation.attributes)})" if operation.attributes else "")
 
 
 def _unequal(
     here: Side, mine: Operation, there: Side, theirs: Operation, pairs: list[tuple[int, int]]
-) -> _Piece | None:
-    """Of operands that differ: the one, if it is one; else the operations as wholes."""
+) -> _Detail | None:
+    """The differing operand, if it is one; else the operations as wholes."""
     (index, other), *more = pairs
     left, right = here.use(mine.uses[index]), there.use(theirs.uses[other])
     constants = _constant(here, mine.uses[index]), _constant(there, theirs.uses[other])
@@ -135,7 +136,7 @@ def _unequal(
         return "constant", left, right, f"a constant differs: {left} here, {right} there"
     if constants == (False, False) and not more:
         return "operand", left, right, f"operand {index} is {left} here and {right} there"
-    ours, others = here.words(mine), there.words(theirs)
+    ours, others = here.describe(mine), there.describe(theirs)
     return (
         ("operation", ours, others, f"yours is {ours}, the stored one is {others}")
         if ours != others
@@ -144,7 +145,7 @@ def _unequal(
 
 
 def _pairs(op: str, ours: list[str], others: list[str]) -> list[tuple[int, int]]:
-    """Positions of operands to compare: as they stand, or where order means nothing what is left over."""
+    """Pairs of operands to compare: by position, or of a commutative operation those without an equal one."""
     if op not in COMMUTATIVE:
         return list(zip(range(len(ours)), range(len(others)), strict=True))
     mine = [index for index, text in enumerate(ours) if text not in others]
@@ -156,7 +157,7 @@ def _constant(side: Side, use: Use) -> bool:
     return use.name.startswith("%") and is_constant(side.operation(int(use.name[1:])))
 
 
-def _details(mine: Operation, theirs: Operation) -> _Piece | None:
+def _attributes_or_types(mine: Operation, theirs: Operation) -> _Detail | None:
     if mine.attributes != theirs.attributes:
         left, right = _differing(mine.attributes, theirs.attributes)
         return "attribute", left, right, f"{left or 'nothing'} here, {right or 'nothing'} there"
@@ -167,15 +168,15 @@ def _details(mine: Operation, theirs: Operation) -> _Piece | None:
 
 
 def _differing(mine: str, theirs: str) -> tuple[str, str]:
-    """The attributes of two lists that differ, shortened."""
+    """The attributes that only one of two lists has, truncated."""
     ours, others = split_attributes(mine), split_attributes(theirs)
     left = ", ".join(part for part in ours if part not in others) or mine
     right = ", ".join(part for part in others if part not in ours) or theirs
-    return shortened(left), shortened(right)
+    return truncated(left), truncated(right)
 
 
 def split_attributes(text: str) -> list[str]:
-    """Cut ``a = 1, b = [2, 3]`` at the commas between attributes: outside of brackets and quotes."""
+    """Return the attributes of ``a = 1, b = [2, 3]``: split at commas outside of brackets and quotes."""
     parts, depth, start, quoted = [""], 0, 0, False
     for index, char in enumerate(text):
         if char == '"' and text[index - 1 : index] != "\\":
@@ -194,6 +195,6 @@ def split_attributes(text: str) -> list[str]:
     return [part for part in parts if part]
 
 
-def shortened(text: str) -> str:
-    """The beginning of a long text."""
-    return text if len(text) <= _QUOTED else f"{text[:_QUOTED]}..."
+def truncated(text: str) -> str:
+    """Return a text, truncated if it is long."""
+    return text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}..."

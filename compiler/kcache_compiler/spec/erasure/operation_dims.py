@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from kcache_compiler.mlir.context import Native
 from kcache_compiler.spec.erasure.solver import Solver
+from kcache_compiler.spec.graph.native_attributes import integers
 from kcache_compiler.spec.graph.nodes import DYNAMIC, ValueType
 from kcache_compiler.spec.importers.flatten import Block, Entry
+
+if TYPE_CHECKING:
+    from torch_mlir import ir
 
 Dims = tuple[int, ...]
 
 
-class Step:
-    """One operation as a rule sees it: dims of operands as used here, of results, of its regions."""
+class OperationDims:
+    """The dims of one operation: of its operands where it uses them, of its results, and of its regions."""
 
     __slots__ = (
         "blocks",
         "entry",
-        "loose_in",
-        "loose_out",
         "operands",
         "results",
         "solver",
         "types",
+        "uniform_in",
+        "uniform_out",
     )
 
     def __init__(
@@ -31,7 +35,7 @@ class Step:
         solver: Solver,
         entry: Entry,
         results: Sequence[Dims],
-        loose_in: Sequence[frozenset[int]],
+        uniform_in: Sequence[frozenset[int]],
         types: Sequence[ValueType],
         blocks: Sequence[tuple[Block, Sequence[Dims], Sequence[Dims]]],
     ) -> None:
@@ -39,58 +43,62 @@ class Step:
         self.entry = entry
         self.operands: Sequence[Dims] = entry.dims
         self.results = results
-        #: Loose dims of the operands; the rule fills in those of the results.
-        self.loose_in = loose_in
-        self.loose_out: list[frozenset[int]] = [frozenset()] * len(results)
-        #: Regions with the dims of their parameters and of what they return.
+        #: Uniform dims of the operands; the rule sets those of the results.
+        self.uniform_in = uniform_in
+        self.uniform_out: list[frozenset[int]] = [frozenset()] * len(results)
+        #: Regions with the dims of their parameters and of their results.
         self.blocks = blocks
         self.types = types
 
     @property
-    def attributes(self) -> Native:
+    def attributes(self) -> ir.OpAttributeMap:
         """The attributes of the operation."""
         return self.entry.operation.attributes
 
     @property
     def plain(self) -> bool:
-        """Whether all elements are plain, so that views may show the values."""
+        """Whether all element types are plain, so that values may be shown through views."""
         return not any("!" in t.element or "#" in t.element for t in self.types)
 
     def ints(self, name: str) -> list[int]:
-        """Return an attribute that is a list of integers; empty when it is absent."""
+        """Return an attribute that is a list of integers; empty if it is absent."""
         try:
-            return list(self.attributes[name])
+            return integers(self.attributes, name)
         except KeyError:
             return []
 
+    def size(self, dim: int) -> int:
+        """Return the size of a dim in the program."""
+        return self.solver.size(dim)
+
     def pin(self, *shapes: Dims) -> None:
-        """Let dims keep their sizes."""
+        """Keep the sizes of dims."""
         for dims in shapes:
             self.solver.pin(*dims)
 
     def same(self, a: int, b: int) -> None:
-        """Say that two dims agree."""
+        """Constrain two dims to be equal."""
         self.solver.union(a, b)
 
     def match(self, a: Dims, b: Dims) -> None:
-        """Say that two shapes agree."""
+        """Constrain two shapes to be equal."""
         union = self.solver.union
         for x, y in zip(a, b, strict=True):
             union(x, y)
 
     def same_or_pinned(self, a: int, b: int) -> None:
-        """Say that two dims agree where their sizes do: the whole axis is taken; else both keep theirs."""
+        """Constrain two dims of one known size to be equal; pin dims of different sizes."""
         if self.solver.size(a) == self.solver.size(b) != DYNAMIC:
             self.solver.union(a, b)
         else:
             self.solver.pin(a, b)
 
 
-Rule = Callable[[Step], None]
+Rule = Callable[[OperationDims], None]
 
 
-def pinned(step: Step) -> None:
-    """Everything keeps its sizes: the rule of operations that have no rule."""
-    step.pin(*step.operands, *step.results)
-    for _, parameters, results in step.blocks:
-        step.pin(*parameters, *results)
+def pinned(op: OperationDims) -> None:
+    """Keep all sizes: the rule of operations without a rule of their own."""
+    op.pin(*op.operands, *op.results)
+    for _, parameters, results in op.blocks:
+        op.pin(*parameters, *results)

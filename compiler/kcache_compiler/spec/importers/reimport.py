@@ -1,8 +1,8 @@
-"""Erasure once more, where building the graph made it say less, or more, than the operations that are left.
+"""The test whether a canonical graph must be imported again, and the graph to import.
 
-What a rewrite simplified away may have tied axes that nothing ties any more; and of two operations that are
-one at the program's sizes, one may have an open size where the other has a symbol. Then the graph, written
-out at the program's sizes with such twins as one, is the better program, and is imported again.
+An operation that a rewrite removed may have constrained axes that nothing constrains any more. And of two
+operations that are equal at the program's sizes, one may have a static size where the other has a symbol. In
+both cases the graph at the program's sizes, with such twins merged, is the better program.
 """
 
 from __future__ import annotations
@@ -12,80 +12,82 @@ from collections.abc import Mapping, Sequence
 from kcache_compiler.shapes.monomial import evaluate, factors, is_symbolic
 from kcache_compiler.spec.graph.constants import Constant
 from kcache_compiler.spec.graph.nodes import Graph, Node, Ref, Region, ValueType, View, spread, spread_size
-from kcache_compiler.spec.graph.operations import is_elementwise, is_structured, is_written_again
+from kcache_compiler.spec.graph.operations import is_duplicated, is_elementwise, is_structured
 from kcache_compiler.spec.graph.reshape import read_groups
 from kcache_compiler.spec.importers.extents import extent_value
 from kcache_compiler.spec.instantiate import evaluated_attributes, extent_content
 from kcache_compiler.spec.rendering.contraction import read_ints
 
 
-def settled(graph: Graph, sizes: Mapping[int, int]) -> Graph | None:
-    """Return None for a graph whose nodes tie its axes as its symbols say, without twins; else the graph at
-    the sizes that its symbols have in the program.
+def graph_to_reimport(graph: Graph, sizes: Mapping[int, int]) -> Graph | None:
+    """Return the graph at the sizes of its symbols; None if it needs no second import: its nodes constrain
+    axes as its symbols state, and it has no twins.
     """
-    held = _Ties(graph.body).hold()
-    if held and not _may_have_twins(graph.body, sizes):
+    is_consistent = _SymbolClasses(graph.body).are_consistent()
+    if is_consistent and not _may_have_twins(graph.body, sizes):
         return None
-    writer = _Writer(sizes)
-    written = Graph(graph.family, graph.numerics, writer.region(graph.body))
-    return None if held and not writer.twins else written
+    writer = _StaticGraph(sizes)
+    static = Graph(graph.family, graph.numerics, writer.region(graph.body))
+    return None if is_consistent and not writer.has_twins else static
 
 
 def _may_have_twins(body: Region, sizes: Mapping[int, int]) -> bool:
-    """Whether some operation has a fixed size that some symbolic one has too."""
-    fixed: set[int] = set()
+    """Whether a symbolic size equals a static one in the program."""
+    static: set[int] = set()
     erased: set[int] = set()
     for node in body.nodes:
         if node.operands:
             for type in node.results:
                 for size in type.dims or ():
-                    (erased if is_symbolic(size) else fixed).add(size)
-    return any(evaluate(size, sizes) in fixed for size in erased)
+                    (erased if is_symbolic(size) else static).add(size)
+    return any(evaluate(size, sizes) in static for size in erased)
 
 
-# -- ties
+# -- symbols
 
 
-#: The symbols in the size of an axis, each with its number in the union-find; none in a fixed size.
+#: The symbols in the size of an axis, each with its number in the union-find.
 _Axis = tuple[tuple[int, int], ...]
 
 
 _PARAMETER = Node("parameter", "", (), (), ())
 
 
-class _Ties:
-    """Union-find over the symbols in the sizes of axes."""
+class _SymbolClasses:
+    """Union-find over the occurrences of symbols in sizes of axes, by the constraints of nodes."""
 
     def __init__(self, body: Region) -> None:
         self.body = body
         #: By leaf or node, result and axis.
         self.axes: list[list[list[_Axis]]] = []
         self.parent: list[int] = []
-        #: The symbol of each number.
+        #: Symbol by number.
         self.symbols: list[int] = []
-        self.loose = False
-        #: Nodes that the program has once for each use: what shows them shares no axes.
-        self.again: set[int] = set()
+        self.has_free_axis = False
+        #: Nodes that the program has once for each use: their users share no axes.
+        self.duplicated: set[int] = set()
 
-    def hold(self) -> bool:
-        """Whether every symbol is one class that an argument is in."""
+    def are_consistent(self) -> bool:
+        """Return whether all occurrences of a symbol are one class with an axis of an argument."""
         body = self.body
         for type in (*body.params, *body.captures):
             self.axes.append([self._new(type)])
         base = len(self.axes)
         for index, node in enumerate(body.nodes, base):
-            if is_written_again(node, lambda i: body.nodes[i - base] if i >= base else _PARAMETER):
-                self.again.add(index)
+            if is_duplicated(node, lambda i: body.nodes[i - base] if i >= base else _PARAMETER):
+                self.duplicated.add(index)
                 self.axes.append([])
                 continue
             own = [self._new(type) for type in node.results]
             self.axes.append(own)
             self._node(node, own)
         for ref in body.results:
-            shown = body.viewed_type(ref).dims or ()
-            free = [size for e, size in zip(ref.view, shown, strict=True) if e < 0 or ref.node in self.again]
-            self.loose = self.loose or any(map(is_symbolic, free))
-        if self.loose:
+            dims = body.viewed_type(ref).dims or ()
+            free = [
+                size for e, size in zip(ref.view, dims, strict=True) if e < 0 or ref.node in self.duplicated
+            ]
+            self.has_free_axis = self.has_free_axis or any(map(is_symbolic, free))
+        if self.has_free_axis:
             return False
         read: dict[int, int] = {}
         for (leaf,) in self.axes[: len(body.params)]:
@@ -112,8 +114,8 @@ class _Ties:
             parent[number] = number = parent[parent[number]]
         return number
 
-    def _tie(self, axes: Sequence[_Axis]) -> None:
-        """Tie axes, symbol by symbol."""
+    def _unify(self, axes: Sequence[_Axis]) -> None:
+        """Unify axes, symbol by symbol."""
         first: dict[int, int] = {}
         for axis in axes:
             for symbol, number in axis:
@@ -121,24 +123,24 @@ class _Ties:
                 if other != number:
                     self.parent[self._root(number)] = self._root(other)
 
-    def _shown(self, refs: Sequence[Ref], dim: int) -> list[_Axis]:
-        """Return the axes that values show as one dim."""
+    def _axes_along(self, refs: Sequence[Ref], dim: int) -> list[_Axis]:
+        """Return the axes of values that are viewed as one dim."""
         return [
             self.axes[ref.node][ref.result][entry]
             for ref in refs
-            if (entry := ref.view[dim]) >= 0 and ref.node not in self.again
+            if (entry := ref.view[dim]) >= 0 and ref.node not in self.duplicated
         ]
 
     def _node(self, node: Node, own: Sequence[list[_Axis]]) -> None:
         if is_elementwise(node):
             for label, axis in enumerate(own[0]):
-                self._tie([axis, *self._shown(node.operands, label)])
+                self._unify([axis, *self._axes_along(node.operands, label)])
         elif is_structured(node):
             self._reduction(node, own)
         elif node.op == "reshape" and node.attributes:
             self._reshape(node, own[0])
         elif node.op not in ("constant", "extent"):
-            self._whole(node, own)
+            self._opaque(node, own)
 
     def _reduction(self, node: Node, own: Sequence[list[_Axis]]) -> None:
         reduced = read_ints(node.attributes.rpartition("dimensions = ")[2])
@@ -146,31 +148,34 @@ class _Ties:
         inputs = [r for r in node.operands if len(r.view) == rank][: 2 if node.op == "dot_general" else None]
         kept = [label for label in range(rank) if label not in reduced]
         for label in range(rank):
-            axes = self._shown(inputs, label)
+            axes = self._axes_along(inputs, label)
             if not axes and is_symbolic((self.body.viewed_type(inputs[0]).dims or ())[label]):
-                self.loose = True
+                self.has_free_axis = True
             if label in kept:
                 axes += [result[kept.index(label)] for result in own]
-            self._tie(axes)
+            self._unify(axes)
 
     def _reshape(self, node: Node, own: Sequence[_Axis]) -> None:
         (ref,) = node.operands
         groups = read_groups(node.attributes)
         passed = len(ref.view) - sum(count for count, _ in groups)
         for dim in range(passed):
-            self._tie([own[dim], *self._shown([ref], dim)])
+            self._unify([own[dim], *self._axes_along([ref], dim)])
         into = out = passed
         for count, sizes in groups:
-            axes = [axis for dim in range(into, into + count) for axis in self._shown([ref], dim)]
-            self._tie([*axes, *own[out : out + len(sizes)]])
+            axes = [axis for dim in range(into, into + count) for axis in self._axes_along([ref], dim)]
+            self._unify([*axes, *own[out : out + len(sizes)]])
             into, out = into + count, out + len(sizes)
 
-    def _whole(self, node: Node, own: Sequence[list[_Axis]]) -> None:
-        """An operation taken whole ties what has one size."""
+    def _opaque(self, node: Node, own: Sequence[list[_Axis]]) -> None:
+        """An opaque operation constrains all axes of one size."""
         axes = [
-            axis for ref in node.operands for dim in range(len(ref.view)) for axis in self._shown([ref], dim)
+            axis
+            for ref in node.operands
+            for dim in range(len(ref.view))
+            for axis in self._axes_along([ref], dim)
         ]
-        self._tie([*axes, *(axis for result in own for axis in result)])
+        self._unify([*axes, *(axis for result in own for axis in result)])
 
 
 # -- the graph at sizes
@@ -179,16 +184,16 @@ class _Ties:
 _EXACT = {"bf16": 1 << 8, "f16": 1 << 11, "f32": 1 << 24, "f64": 1 << 53}
 
 
-class _Writer:
+class _StaticGraph:
     def __init__(self, sizes: Mapping[int, int]) -> None:
         self.sizes = sizes
-        self.twins = False
-        #: Types and views are few: what each is at the sizes.
+        self.has_twins = False
+        #: Caches of types and views at the sizes.
         self.types: dict[ValueType, ValueType] = {}
         self.views: dict[View, View] = {}
 
     def region(self, region: Region) -> Region:
-        """Return a region at the sizes."""
+        """Return a region at the sizes of the symbols."""
         base = len(region.params) + len(region.captures)
         number = list(range(base))
         nodes: list[Node] = []
@@ -199,23 +204,23 @@ class _Writer:
                 nodes += quotient
                 number.append(base + len(nodes) - 1)
                 continue
-            made = self._node(node, number)
-            twin = next((i for other, i in known.get(made, ()) if _alike(node, other)), None)
+            static = self._node(node, number)
+            twin = next((i for other, i in known.get(static, ()) if _may_be_equal(node, other)), None)
             if twin is None:
-                nodes.append(made)
+                nodes.append(static)
                 if node.operands:
-                    known.setdefault(made, []).append((node, base + len(nodes) - 1))
+                    known.setdefault(static, []).append((node, base + len(nodes) - 1))
                 number.append(base + len(nodes) - 1)
             else:
-                self.twins = True
+                self.has_twins = True
                 number.append(twin)
         types = (tuple(map(self._type, region.params)), tuple(map(self._type, region.captures)))
         results = tuple(self._ref(ref, number) for ref in region.results)
         return Region(*types, tuple(nodes), results)
 
     def _quotient(self, node: Node, at: int) -> list[Node]:
-        """Return one over an extent as the division that it was, as gradients have it: 1/N alone may be any
-        number.
+        """Return the inverse of an extent as a division, from which the importer finds the extent again: 1/N
+        alone may be any number.
         """
         if node.op != "extent" or not node.attributes.startswith("1/"):
             return []
@@ -223,8 +228,8 @@ class _Writer:
         count = extent_value(body, dict(self.sizes))
         if count is None or count >= _EXACT.get(element, 0):
             return []
-        numbers = [Constant.number(value, element).content for value in (1.0, count)]
-        leaves = [Node("constant", content, (), (), node.results) for content in numbers]
+        contents = [Constant.number(value, element).content for value in (1.0, count)]
+        leaves = [Node("constant", content, (), (), node.results) for content in contents]
         return [*leaves, Node("divide", "", (Ref(at, 0, ()), Ref(at + 1, 0, ())), (), node.results)]
 
     def _node(self, node: Node, number: Sequence[int]) -> Node:
@@ -239,11 +244,11 @@ class _Writer:
         return Node(op, attributes, operands, tuple(map(self.region, node.regions)), results)
 
     def _type(self, type: ValueType) -> ValueType:
-        found = self.types.get(type)
-        if found is None:
+        static = self.types.get(type)
+        if static is None:
             dims = None if type.dims is None else tuple([evaluate(d, self.sizes) for d in type.dims])
-            found = self.types[type] = ValueType(type.element, dims)
-        return found
+            static = self.types[type] = ValueType(type.element, dims)
+        return static
 
     def _ref(self, ref: Ref, number: Sequence[int]) -> Ref:
         view = self.views.get(ref.view)
@@ -261,8 +266,8 @@ def _groups(attributes: str, sizes: Mapping[int, int]) -> str:
     return f"groups = [{', '.join(parts)}]"
 
 
-def _alike(a: Node, b: Node) -> bool:
-    """Whether no size of theirs is one symbol in one and another in the other."""
+def _may_be_equal(a: Node, b: Node) -> bool:
+    """Whether no size is one symbol in one node and another symbol in the other."""
     for left, right in zip(_sizes(a), _sizes(b), strict=True):
         if left != right and is_symbolic(left) and is_symbolic(right):
             return False
@@ -270,9 +275,9 @@ def _alike(a: Node, b: Node) -> bool:
 
 
 def _sizes(node: Node) -> list[int]:
-    found = [size for type in node.results for size in type.dims or ()]
-    found += [spread_size(e) for ref in node.operands for e in ref.view if e < 0]
-    return found
+    sizes = [size for type in node.results for size in type.dims or ()]
+    sizes += [spread_size(e) for ref in node.operands for e in ref.view if e < 0]
+    return sizes
 
 
-__all__ = ["settled"]
+__all__ = ["graph_to_reimport"]
